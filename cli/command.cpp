@@ -1,0 +1,89 @@
+#include "cli/command.hpp"
+
+#include <array>
+#include <exception>
+#include <ostream>
+
+#include <fmt/format.h>
+
+#include "plan/errors.hpp"
+#include "plan/text.hpp"
+
+namespace mgplan::cli {
+namespace {
+
+constexpr std::array kCommands{
+    Command{"plan", "rank the layouts of a model on N GPUs (the default command)", run_plan},
+    Command{"simulate", "predict memory and time of one layout", run_simulate},
+    Command{"groups", "list the rank groups of a layout", run_groups},
+    Command{"schedule", "show the pipeline schedule of every rank", run_schedule},
+    Command{"split", "show which layers each pipeline stage holds", run_split},
+    Command{"models", "list the model presets, or show one", run_models},
+    Command{"clusters", "list the cluster presets, or show one", run_clusters},
+};
+
+/// Commands that CLI.md promises and a later version brings.
+constexpr std::array<std::string_view, 9> kLater{"buffers", "graphs", "run", "verify", "calibrate", "launch", "export", "check", "status"};
+
+std::string overview() {
+    std::string text =
+        "usage: mgplan --world N --model CFG [options]      rank layouts (see mgplan plan --help)\n"
+        "       mgplan COMMAND [options]                    (see mgplan COMMAND --help)\n\n"
+        "mgplan plans and predicts how to spread the training of a large language model over N GPUs.\n\nCommands:\n";
+    for (const auto& command : kCommands) text += fmt::format("  {:<10} {}\n", command.name, command.summary);
+    text += "\nExit codes: 0 done, 2 bad usage or input, 3 no layout fits, 4 the run failed, 5 a prediction missed its tolerance.\n";
+    return text;
+}
+
+int dispatch(const std::vector<std::string>& args, Console& console) {
+    if (args.empty())
+        throw ConfigError("mgplan needs a world size and a model: mgplan --world 16 --model llama3-8b (mgplan --help lists everything)");
+    const std::string& first = args.front();
+    if (first == "--help" || first == "-h" || first == "help") {
+        console.out << overview();
+        return kDone;
+    }
+    if (first == "--version") {
+        console.out << "mgplan " << MGPLAN_VERSION << "\n";
+        return kDone;
+    }
+    if (first.starts_with("-")) return run_plan(args, console);
+    for (const auto& command : kCommands) {
+        if (command.name == first) return command.run({args.begin() + 1, args.end()}, console);
+    }
+    for (const auto later : kLater) {
+        if (later == first)
+            throw ConfigError(fmt::format("mgplan {} is not part of this version yet; mgplan --help lists the commands there are", first));
+    }
+    std::vector<std::string> names;
+    for (const auto& command : kCommands) names.emplace_back(command.name);
+    const std::string hint = did_you_mean(first, names);
+    throw ConfigError(
+        fmt::format("unknown command '{}'; {}", first.substr(0, 60), hint.empty() ? "mgplan --help lists the commands" : hint));
+}
+
+}  // namespace
+
+std::span<const Command> commands() {
+    return kCommands;
+}
+
+int run_mgplan(const std::vector<std::string>& args, Console& console) {
+    try {
+        return dispatch(args, console);
+    } catch (const ConfigError& error) {
+        for (const auto& problem : error.problems()) console.err << "mgplan: " << problem << "\n";
+        return kBadInput;
+    } catch (const RunError& error) {
+        console.err << "mgplan: " << error.what() << "\n";
+        return kRunFailed;
+    } catch (const std::bad_alloc&) {
+        console.err << "mgplan: out of memory on this machine; ask for a smaller world or restrict the search with --tp, --pp …\n";
+        return kRunFailed;
+    } catch (const std::exception& error) {
+        console.err << "mgplan: internal error: " << error.what() << "\n";
+        return kRunFailed;
+    }
+}
+
+}  // namespace mgplan::cli

@@ -1,0 +1,43 @@
+#pragma once
+// One subcommand of mgplan: a name, a line for the overview, and the function that runs it.
+
+#include <iosfwd>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mgplan::cli {
+
+/// Exit codes (CLI.md).
+enum ExitCode : int { kDone = 0, kBadInput = 2, kNothingFits = 3, kRunFailed = 4, kMissedTolerance = 5 };
+
+/// Where a command writes: results to `out`, progress and warnings to `err`.
+struct Console {
+    std::ostream& out;
+    std::ostream& err;
+};
+
+struct Command {
+    std::string_view name;
+    std::string_view summary;
+    /// Runs with the words behind the command's name; throws ConfigError for bad input.
+    int (*run)(const std::vector<std::string>& args, Console& console);
+};
+
+/// All commands in the order of the overview.
+[[nodiscard]] std::span<const Command> commands();
+
+/// The whole program: picks the command, turns errors into messages and exit codes. `args` without the program's name.
+int run_mgplan(const std::vector<std::string>& args, Console& console);
+
+// One file per subcommand.
+int run_plan(const std::vector<std::string>& args, Console& console);
+int run_simulate(const std::vector<std::string>& args, Console& console);
+int run_groups(const std::vector<std::string>& args, Console& console);
+int run_schedule(const std::vector<std::string>& args, Console& console);
+int run_split(const std::vector<std::string>& args, Console& console);
+int run_models(const std::vector<std::string>& args, Console& console);
+int run_clusters(const std::vector<std::string>& args, Console& console);
+
+}  // namespace mgplan::cli

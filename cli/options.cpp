@@ -1,0 +1,228 @@
+#include "cli/options.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <ostream>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <boost/program_options.hpp>
+
+#include "plan/text.hpp"
+
+namespace mgplan::cli {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr unsigned kHelpWidth = 100;
+
+}  // namespace
+
+struct Options::State {
+    std::string usage;
+    std::string purpose;
+    std::vector<std::unique_ptr<po::options_description>> groups;
+    std::vector<std::string> names;
+    std::map<std::string, bool> is_flag;
+    /// Stores the given text into the option's target, adding problems.
+    std::map<std::string, std::function<void(const std::string&, Problems&)>> store;
+    std::vector<std::string>* positional_target = nullptr;
+    int positional_most = 0;
+    std::string positional_name;
+    po::variables_map values;
+    std::string format = "table";
+    std::optional<std::string> output;
+    bool help_wanted = false;
+
+    void declare(const char* name, const std::string& value_name, const std::string& default_text, const char* help,
+                 std::function<void(const std::string&, Problems&)> store_value) {
+        names.emplace_back(name);
+        is_flag[name] = false;
+        store[name] = std::move(store_value);
+        const std::string text = default_text.empty() ? std::string(help) : fmt::format("{} (default: {})", help, default_text);
+        groups.back()->add_options()(name, po::value<std::string>()->value_name(value_name), text.c_str());
+    }
+};
+
+Options::Options(std::string usage, std::string purpose) : state_(std::make_unique<State>()) {
+    state_->usage = std::move(usage);
+    state_->purpose = std::move(purpose);
+    group("Options");
+}
+
+Options::~Options() = default;
+
+void Options::group(std::string title) {
+    state_->groups.push_back(std::make_unique<po::options_description>(std::move(title), kHelpWidth, kHelpWidth / 2));
+}
+
+void Options::flag(const char* name, bool& target, const char* help) {
+    state_->names.emplace_back(name);
+    state_->is_flag[name] = true;
+    state_->store[name] = [&target](const std::string&, Problems&) { target = true; };
+    state_->groups.back()->add_options()(name, po::bool_switch(), help);
+}
+
+void Options::text(const char* name, std::string& target, const char* value_name, const char* help) {
+    state_->declare(name, value_name, target, help, [&target](const std::string& given, Problems&) { target = given; });
+}
+
+void Options::text(const char* name, std::optional<std::string>& target, const char* value_name, const char* help) {
+    state_->declare(name, value_name, target.value_or(""), help, [&target](const std::string& given, Problems&) { target = given; });
+}
+
+void Options::integer(const char* name, std::int64_t& target, std::int64_t low, std::int64_t high, const char* help) {
+    state_->declare(name, "N", std::to_string(target), help, [&target, name, low, high](const std::string& given, Problems& problems) {
+        target = read_integer(problems, fmt::format("--{}", name), given, low, high);
+    });
+}
+
+void Options::integer(const char* name, std::optional<std::int64_t>& target, std::int64_t low, std::int64_t high, const char* help) {
+    state_->declare(name, "N", target ? std::to_string(*target) : "", help,
+                    [&target, name, low, high](const std::string& given, Problems& problems) {
+                        target = read_integer(problems, fmt::format("--{}", name), given, low, high);
+                    });
+}
+
+void Options::integers(const char* name, std::vector<std::int64_t>& target, std::int64_t low, std::int64_t high, const char* help) {
+    state_->declare(name, "LIST", "", help, [&target, name, low, high](const std::string& given, Problems& problems) {
+        target = read_integer_list(problems, fmt::format("--{}", name), given, low, high);
+    });
+}
+
+void Options::bytes(const char* name, std::optional<std::int64_t>& target, const char* help) {
+    state_->declare(name, "SIZE", "", help, [&target, name](const std::string& given, Problems& problems) {
+        target = parse_size(given);
+        if (!target || *target == 0) problems.add("--{} = '{}' is no size; write bytes, 128M or 80GiB", name, given);
+    });
+}
+
+void Options::choice(const char* name, std::string& target, std::vector<std::string> allowed, const char* help) {
+    const std::string shown = fmt::format("{}", fmt::join(allowed, "|"));
+    state_->declare(name, shown, target, help, [&target, name, allowed](const std::string& given, Problems& problems) {
+        target = given;
+        if (std::find(allowed.begin(), allowed.end(), given) == allowed.end()) {
+            problems.add("--{} = '{}' is not known; use {}", name, given, any_of_text(allowed));
+        }
+    });
+}
+
+void Options::choices(const char* name, std::vector<std::string>& target, std::vector<std::string> allowed, const char* help) {
+    const std::string shown = fmt::format("{}[,…]", fmt::join(allowed, "|"));
+    const std::string preset = fmt::format("{}", fmt::join(target, ","));
+    state_->declare(name, shown, preset, help, [&target, name, allowed](const std::string& given, Problems& problems) {
+        target = split(given, ',');
+        if (target.empty()) problems.add("--{} is empty; use {}", name, any_of_text(allowed));
+        for (const auto& word : target) {
+            if (std::find(allowed.begin(), allowed.end(), word) == allowed.end()) {
+                problems.add("--{} = '{}' is not known; use {}", name, word, any_of_text(allowed));
+            }
+        }
+    });
+}
+
+void Options::positional(const char* name, std::vector<std::string>& target, int most, const char* help) {
+    state_->positional_target = &target;
+    state_->positional_most = most;
+    state_->positional_name = name;
+    state_->purpose += fmt::format("\n\n  {}  {}", name, help);
+}
+
+bool Options::parse(const std::vector<std::string>& args, std::ostream& out) {
+    State& state = *state_;
+    group("Output");
+    choice("format", state.format, {"table", "json", "csv"}, "how to print the result");
+    text("output", state.output, "FILE", "write the result to FILE instead of standard output");
+    flag("help", state.help_wanted, "print this help");
+
+    Problems problems;
+    std::vector<std::string> words;
+    std::map<std::string, std::string> found;
+    // Words are taken apart here rather than by Boost's parser, which stops at the first unknown option: people get all
+    // problems at once. Boost keeps the declarations, so that help and parser cannot differ.
+    for (std::size_t i = 0; i < args.size(); ++i) {
+        const std::string& word = args[i];
+        if (!word.starts_with("--") || word == "--") {
+            if (word == "-h") {
+                found["help"] = "";
+            } else if (word.size() > 1 && word[0] == '-' && !parse_real(word)) {
+                problems.add("'{}' is not an option; options have two dashes: --help lists them", word);
+            } else {
+                words.push_back(word);
+            }
+            continue;
+        }
+        const auto equals = word.find('=');
+        const std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
+        if (!state.is_flag.contains(name)) {
+            const std::string hint = did_you_mean(name, state.names);
+            problems.add("unknown option --{}; {}", name.substr(0, 60), hint.empty() ? "--help lists the options" : hint);
+            // Its value, if it has one, is no further problem.
+            if (equals == std::string::npos && i + 1 < args.size() && !args[i + 1].starts_with("-")) ++i;
+            continue;
+        }
+        if (found.contains(name)) problems.add("--{} is given twice; give it once", name);
+        if (state.is_flag.at(name)) {
+            if (equals != std::string::npos) problems.add("--{} takes no value; write --{} alone", name, name);
+            found[name] = "";
+        } else if (equals != std::string::npos) {
+            found[name] = word.substr(equals + 1);
+        } else if (i + 1 < args.size() && !args[i + 1].starts_with("--")) {
+            found[name] = args[++i];
+        } else {
+            problems.add("--{} needs a value; --help shows which", name);
+        }
+    }
+    if (found.contains("help")) {
+        out << help();
+        return false;
+    }
+    const std::size_t most = state.positional_target == nullptr ? 0 : static_cast<std::size_t>(state.positional_most);
+    if (words.size() > most) {
+        problems.add("unexpected word '{}'; options begin with --, and --help lists them", words[most].substr(0, 60));
+    } else if (state.positional_target != nullptr) {
+        *state.positional_target = words;
+    }
+    for (const auto& [name, value] : found) {
+        state.values.insert({name, po::variable_value(boost::any(value), false)});
+        state.store.at(name)(value, problems);
+    }
+    problems.throw_if_any();
+    return true;
+}
+
+Format Options::format() const {
+    return state_->format == "json" ? Format::json : state_->format == "csv" ? Format::csv : Format::table;
+}
+
+bool Options::given(const char* name) const {
+    return state_->values.count(name) > 0;
+}
+
+std::string Options::help() const {
+    std::ostringstream text;
+    text << "usage: mgplan " << state_->usage << "\n\n" << state_->purpose << "\n";
+    for (const auto& group : state_->groups) {
+        if (!group->options().empty()) text << "\n" << *group;
+    }
+    return text.str();
+}
+
+void Options::write(Console& console, const std::string& result) const {
+    if (!state_->output) {
+        console.out << result;
+        console.out.flush();
+        if (!console.out) throw RunError("standard output cannot be written; is the disk full or the reader gone?");
+        return;
+    }
+    std::ofstream file(*state_->output, std::ios::binary | std::ios::trunc);
+    file << result;
+    file.close();
+    if (!file)
+        throw RunError(
+            fmt::format("--output {}: the file cannot be written; check that its folder exists and is writable", *state_->output));
+}
+
+}  // namespace mgplan::cli

@@ -1,0 +1,64 @@
+#pragma once
+// Options declared once: the declaration gives parser, help text and default.
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/command.hpp"
+#include "plan/errors.hpp"
+
+namespace mgplan::cli {
+
+enum class Format { table, json, csv };
+
+/// A command's options over Boost.Program_options. Targets hold the defaults before parse() and the values after it.
+class Options {
+public:
+    /// `usage` is the line(s) behind "usage: mgplan "; `purpose` one paragraph above the options.
+    Options(std::string usage, std::string purpose);
+    ~Options();
+    Options(const Options&) = delete;
+    Options& operator=(const Options&) = delete;
+
+    /// Starts a titled group in the help text.
+    void group(std::string title);
+
+    void flag(const char* name, bool& target, const char* help);
+    void text(const char* name, std::string& target, const char* value_name, const char* help);
+    void text(const char* name, std::optional<std::string>& target, const char* value_name, const char* help);
+    void integer(const char* name, std::int64_t& target, std::int64_t low, std::int64_t high, const char* help);
+    void integer(const char* name, std::optional<std::int64_t>& target, std::int64_t low, std::int64_t high, const char* help);
+    void integers(const char* name, std::vector<std::int64_t>& target, std::int64_t low, std::int64_t high, const char* help);
+    /// A byte count: 128M, 2GiB.
+    void bytes(const char* name, std::optional<std::int64_t>& target, const char* help);
+    /// A word out of `allowed`.
+    void choice(const char* name, std::string& target, std::vector<std::string> allowed, const char* help);
+    /// A comma-separated list of words out of `allowed`.
+    void choices(const char* name, std::vector<std::string>& target, std::vector<std::string> allowed, const char* help);
+    /// Words without a flag; at most `most` of them.
+    void positional(const char* name, std::vector<std::string>& target, int most, const char* help);
+
+    /// Adds --format, --output and --help, reads `args` and stores values. Returns false when --help was asked for and
+    /// printed to `out`. Throws ConfigError with every problem: unknown options (nearest names), missing or bad values.
+    bool parse(const std::vector<std::string>& args, std::ostream& out);
+
+    [[nodiscard]] Format format() const;
+    /// Whether the option stood on the command line.
+    [[nodiscard]] bool given(const char* name) const;
+    [[nodiscard]] std::string help() const;
+
+    /// Writes a command's result to --output FILE, or to the console. Throws RunError when the file cannot be written.
+    void write(Console& console, const std::string& result) const;
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace mgplan::cli

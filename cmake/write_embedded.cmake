@@ -1,0 +1,29 @@
+file(GLOB files ${FOLDER}/*.json)
+list(SORT files)
+set(entries "")
+set(count 0)
+foreach(file IN LISTS files)
+  get_filename_component(name ${file} NAME_WE)
+  string(REGEX REPLACE "^.*/([^/]*)\\.json$" "\\1" name "${file}")
+  file(READ ${file} text)
+  string(APPEND entries "    EmbeddedFile{\"${name}\", R\"json~(${text})json~\"},\n")
+  math(EXPR count "${count} + 1")
+endforeach()
+file(WRITE ${OUTPUT} "#include \"plan/embedded_files.hpp\"
+
+#include <array>
+
+namespace mgplan {
+namespace {
+
+constexpr std::array<EmbeddedFile, ${count}> kFiles{{
+${entries}}};
+
+}  // namespace
+
+std::span<const EmbeddedFile> ${FUNCTION}() {
+    return kFiles;
+}
+
+}  // namespace mgplan
+")

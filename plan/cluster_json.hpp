@@ -1,0 +1,27 @@
+#pragma once
+// ClusterSpec as JSON, the presets, and `--cluster NAME[,key=value…]|FILE`.
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "plan/cluster_spec.hpp"
+
+namespace mgplan {
+
+[[nodiscard]] nlohmann::ordered_json cluster_to_json(const ClusterSpec& cluster);
+
+/// Throws ConfigError naming `where` and each missing, unknown or ill-typed field; the result has been validated.
+[[nodiscard]] ClusterSpec cluster_from_json(const nlohmann::ordered_json& json, const std::string& where);
+
+/// Names of the built-in clusters in alphabetical order.
+[[nodiscard]] std::vector<std::string> cluster_preset_names();
+
+/// Reads "dgx-a100-80g,node_network_gbps=800,gpus_per_node=4" or a file's path. Keys: gpus_per_node, nvlink_domain,
+/// memory_gib, node_network_gbps (Gbit/s of the whole node), nvlink_gbps (GB/s per GPU and direction). A change of
+/// gpus_per_node keeps the node's network unless node_network_gbps is given too, and the NVLink domain where it was
+/// larger than a node. Throws ConfigError (unknown preset with nearest names, unknown key, value out of range).
+[[nodiscard]] ClusterSpec load_cluster(const std::string& text);
+
+}  // namespace mgplan

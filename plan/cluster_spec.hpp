@@ -1,0 +1,46 @@
+#pragma once
+// What it runs on: one kind of GPU, the links inside a node or NVLink domain, and the network between them.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "plan/training_spec.hpp"
+
+namespace mgplan {
+
+/// A link as a latency-bandwidth pair.
+struct LinkSpec {
+    double bandwidth = 0;  ///< bytes per second and direction, per GPU, of the hardware (before any efficiency)
+    double latency = 0;    ///< seconds for one message
+    bool operator==(const LinkSpec&) const = default;
+};
+
+/// One homogeneous cluster. Bandwidths in bytes/s, rates in FLOP/s, latencies in seconds, memory in bytes.
+struct ClusterSpec {
+    std::string name;
+    std::string gpu;                         ///< "H100-SXM5-80GB"
+    std::int64_t memory_bytes = 0;           ///< usable device memory (what the driver reports as total)
+    std::map<Precision, double> peak_flops;  ///< dense matrix rate per precision
+    double memory_bandwidth = 0;
+    int gpus_per_node = 8;
+    int nvlink_domain = 8;  ///< GPUs that reach each other through NVLink (72 for an NVL72 rack; 1: none)
+    LinkSpec nvlink;        ///< per GPU
+    LinkSpec pcie;          ///< per GPU, inside a node without NVLink
+    LinkSpec network;       ///< per GPU: the node's network divided by gpus_per_node
+    int nics_per_node = 8;
+    bool nvls = false;                           ///< in-switch reductions (NVLink SHARP)
+    int compute_capability = 90;                 ///< 80, 90, 100, 103
+    std::map<std::string, std::string> sources;  ///< field -> where its figure comes from
+
+    bool operator==(const ClusterSpec&) const = default;
+
+    /// Dense peak of a precision; 0 where the GPU has none.
+    [[nodiscard]] double peak(Precision precision) const;
+};
+
+/// Checks ranges (all sizes and rates positive and finite) and throws one ConfigError with all problems.
+void validate(const ClusterSpec& cluster, const std::string& where);
+
+}  // namespace mgplan

@@ -1,0 +1,20 @@
+#pragma once
+// The preset files of configs/, put into the binary at build time (cmake/embed_presets.cmake).
+
+#include <span>
+#include <string_view>
+
+namespace mgplan {
+
+struct EmbeddedFile {
+    std::string_view name;  ///< without ".json"
+    std::string_view text;
+};
+
+/// Files of configs/models in alphabetical order.
+[[nodiscard]] std::span<const EmbeddedFile> embedded_models();
+
+/// Files of configs/clusters in alphabetical order.
+[[nodiscard]] std::span<const EmbeddedFile> embedded_clusters();
+
+}  // namespace mgplan

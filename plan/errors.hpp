@@ -1,0 +1,59 @@
+#pragma once
+// Errors that leave the library. Library code neither prints nor exits; cli/main.cpp turns these into exit codes.
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/core.h>
+
+namespace mgplan {
+
+/// Input that cannot be used. Holds every problem found, one sentence each; what() joins them with newlines.
+/// Each problem names field, value, rule and way out: "tp = 6 does not divide attention heads = 64; use 1, 2, 4 or 8".
+class ConfigError : public std::runtime_error {
+public:
+    explicit ConfigError(std::string problem);
+    explicit ConfigError(std::vector<std::string> problems);
+
+    [[nodiscard]] const std::vector<std::string>& problems() const { return problems_; }
+
+private:
+    std::vector<std::string> problems_;
+};
+
+/// A command that could not finish its work (a file that cannot be written, a rank that died): exit code 4.
+class RunError : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+/// Collects the problems of one input so that they are reported together.
+class Problems {
+public:
+    template <class... Args>
+    void add(fmt::format_string<Args...> format, Args&&... args) {
+        found_.push_back(fmt::format(format, std::forward<Args>(args)...));
+    }
+    /// Takes over the problems of an error thrown by a part.
+    void absorb(const ConfigError& error, std::string_view prefix = "");
+    [[nodiscard]] bool empty() const { return found_.empty(); }
+    [[nodiscard]] const std::vector<std::string>& list() const { return found_; }
+    /// Throws ConfigError with all problems if there is any.
+    void throw_if_any() const;
+
+private:
+    std::vector<std::string> found_;
+};
+
+[[noreturn]] void assertion_failed(const char* condition, const char* file, int line, std::string_view message);
+
+/// A broken promise of our own code, checked in release builds too. User input never reaches it.
+#define MGPLAN_ASSERT(condition, message)                                                      \
+    do {                                                                                       \
+        if (!(condition)) ::mgplan::assertion_failed(#condition, __FILE__, __LINE__, message); \
+    } while (false)
+
+}  // namespace mgplan

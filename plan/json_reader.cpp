@@ -1,0 +1,226 @@
+#include "plan/json_reader.hpp"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "plan/text.hpp"
+
+namespace mgplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kDepthLimit = 64;
+
+std::string shown(const Json& value) {
+    if (value.is_structured()) return value.is_object() ? "an object" : "a list";
+    std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+    return text.size() > 40 ? text.substr(0, 40) + "..." : text;
+}
+
+/// Position of a byte as "line:column", both from 1.
+std::string line_and_column(std::string_view text, std::size_t byte) {
+    std::size_t line = 1, column = 1;
+    for (std::size_t i = 0; i < byte && i < text.size(); ++i) {
+        ++column;
+        if (text[i] == '\n') {
+            ++line;
+            column = 1;
+        }
+    }
+    return fmt::format("{}:{}", line, column);
+}
+
+/// Deepest nesting outside strings: the parser itself recurses on destruction, so depth is checked before it runs.
+int nesting(std::string_view text) {
+    int depth = 0, deepest = 0;
+    bool in_string = false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        if (in_string) {
+            if (c == '\\')
+                ++i;
+            else if (c == '"')
+                in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '[' || c == '{') {
+            deepest = std::max(deepest, ++depth);
+        } else if (c == ']' || c == '}') {
+            --depth;
+        }
+    }
+    return deepest;
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, const std::string& where) {
+    if (nesting(text) > kDepthLimit)
+        throw ConfigError(fmt::format("{}: nested deeper than {} levels; this is no configuration", where, kDepthLimit));
+    try {
+        return Json::parse(text);
+    } catch (const Json::parse_error& error) {
+        std::string reason = error.what();
+        // nlohmann's text is "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error …".
+        if (const auto at = reason.find(": "); at != std::string::npos) reason = reason.substr(at + 2);
+        throw ConfigError(
+            fmt::format("{}:{}: not valid JSON: {}", where, line_and_column(text, error.byte > 0 ? error.byte - 1 : 0), reason));
+    } catch (const Json::exception& error) {
+        throw ConfigError(fmt::format("{}: not valid JSON: {}", where, error.what()));
+    }
+}
+
+JsonReader::JsonReader(const Json& object, std::string where, Problems& problems)
+    : object_(object), where_(std::move(where)), problems_(problems) {
+    if (!object_.is_object()) problems_.add("{} is {}; it must be an object", where_, shown(object_));
+}
+
+bool JsonReader::has(std::string_view field) const {
+    if (!object_.is_object()) return false;
+    const auto found = object_.find(std::string(field));
+    return found != object_.end() && !found->is_null();
+}
+
+const Json* JsonReader::member(std::string_view field) {
+    asked_.emplace(field);
+    return has(field) ? &object_.at(std::string(field)) : nullptr;
+}
+
+void JsonReader::ignore(std::string_view field) {
+    asked_.emplace(field);
+}
+
+std::int64_t JsonReader::integer(std::string_view field, std::int64_t low, std::int64_t high) {
+    const Json* value = member(field);
+    if (value == nullptr) {
+        if (object_.is_object()) problems_.add("{}: field '{}' is missing; give a whole number from {} to {}", where_, field, low, high);
+        return low;
+    }
+    const bool whole = value->is_number_integer() || (value->is_number_float() && std::floor(value->get<double>()) == value->get<double>());
+    if (!whole) {
+        problems_.add("{}: {} = {} is not a whole number; give one from {} to {}", where_, field, shown(*value), low, high);
+        return low;
+    }
+    // Compared as reals first: 2^63 and 1e30 do not fit into 64 bits.
+    const double real = value->get<double>();
+    if (!(real >= static_cast<double>(low) && real <= static_cast<double>(high))) {
+        problems_.add("{}: {} = {} is out of range; give a whole number from {} to {}", where_, field, shown(*value), low, high);
+        return low;
+    }
+    return value->is_number_integer() ? value->get<std::int64_t>() : static_cast<std::int64_t>(real);
+}
+
+std::int64_t JsonReader::integer_or(std::string_view field, std::int64_t fallback, std::int64_t low, std::int64_t high) {
+    asked_.emplace(field);
+    return has(field) ? integer(field, low, high) : fallback;
+}
+
+double JsonReader::real(std::string_view field, double low, double high) {
+    const Json* value = member(field);
+    if (value == nullptr) {
+        if (object_.is_object()) problems_.add("{}: field '{}' is missing; give a number from {} to {}", where_, field, low, high);
+        return low;
+    }
+    if (!value->is_number()) {
+        problems_.add("{}: {} = {} is not a number; give one from {} to {}", where_, field, shown(*value), low, high);
+        return low;
+    }
+    const double number = value->get<double>();
+    if (!(number >= low && number <= high)) {
+        problems_.add("{}: {} = {} is out of range; give a number from {} to {}", where_, field, shown(*value), low, high);
+        return low;
+    }
+    return number;
+}
+
+double JsonReader::real_or(std::string_view field, double fallback, double low, double high) {
+    asked_.emplace(field);
+    return has(field) ? real(field, low, high) : fallback;
+}
+
+bool JsonReader::boolean(std::string_view field) {
+    const Json* value = member(field);
+    if (value == nullptr) {
+        if (object_.is_object()) problems_.add("{}: field '{}' is missing; give true or false", where_, field);
+        return false;
+    }
+    if (!value->is_boolean()) {
+        problems_.add("{}: {} = {} is not true or false", where_, field, shown(*value));
+        return false;
+    }
+    return value->get<bool>();
+}
+
+bool JsonReader::boolean_or(std::string_view field, bool fallback) {
+    asked_.emplace(field);
+    return has(field) ? boolean(field) : fallback;
+}
+
+std::string JsonReader::text(std::string_view field) {
+    const Json* value = member(field);
+    if (value == nullptr) {
+        if (object_.is_object()) problems_.add("{}: field '{}' is missing; give a text", where_, field);
+        return {};
+    }
+    if (!value->is_string()) {
+        problems_.add("{}: {} = {} is not a text; write it in quotes", where_, field, shown(*value));
+        return {};
+    }
+    return value->get<std::string>();
+}
+
+std::string JsonReader::text_or(std::string_view field, std::string fallback) {
+    asked_.emplace(field);
+    return has(field) ? text(field) : std::move(fallback);
+}
+
+std::vector<std::int64_t> JsonReader::integers(std::string_view field, std::int64_t low, std::int64_t high) {
+    std::vector<std::int64_t> values;
+    const Json* list = member(field);
+    if (list == nullptr) return values;
+    if (!list->is_array()) {
+        problems_.add("{}: {} = {} is not a list; write [1, 2]", where_, field, shown(*list));
+        return values;
+    }
+    for (const auto& value : *list) {
+        if (!value.is_number_integer() || value.get<double>() < static_cast<double>(low) ||
+            value.get<double>() > static_cast<double>(high)) {
+            problems_.add("{}: {} holds {}; give whole numbers from {} to {}", where_, field, shown(value), low, high);
+            return values;
+        }
+        values.push_back(value.get<std::int64_t>());
+    }
+    return values;
+}
+
+std::vector<std::string> JsonReader::texts(std::string_view field) {
+    std::vector<std::string> values;
+    const Json* list = member(field);
+    if (list == nullptr) return values;
+    if (!list->is_array()) {
+        problems_.add("{}: {} = {} is not a list of texts", where_, field, shown(*list));
+        return values;
+    }
+    for (const auto& value : *list) {
+        if (!value.is_string()) {
+            problems_.add("{}: {} holds {}; give texts in quotes", where_, field, shown(value));
+            return values;
+        }
+        values.push_back(value.get<std::string>());
+    }
+    return values;
+}
+
+void JsonReader::finish() {
+    if (!object_.is_object()) return;
+    const std::vector<std::string> known(asked_.begin(), asked_.end());
+    for (const auto& item : object_.items()) {
+        if (asked_.contains(item.key()) || item.key().starts_with('_')) continue;
+        const std::string hint = did_you_mean(item.key(), known);
+        problems_.add("{}: unknown field '{}'; {}", where_, item.key().substr(0, 60), hint.empty() ? "remove it" : hint);
+    }
+}
+
+}  // namespace mgplan

@@ -1,0 +1,103 @@
+#pragma once
+// What is trained: the shape of one transformer language model. A plain value; importers/ makes it from what users have.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mgplan {
+
+enum class Activation : std::uint8_t { gelu, silu, relu, squared_relu };
+enum class Normalization : std::uint8_t { layer_norm, rms_norm };
+enum class PositionEmbedding : std::uint8_t { none, learned, rope };
+enum class RouterScore : std::uint8_t { softmax, sigmoid };
+/// How tokens travel between expert-parallel ranks.
+enum class TokenDispatcher : std::uint8_t { all_gather, all_to_all, deep_ep, hybrid_ep };
+
+/// Multi-latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1). Widths in elements.
+struct MlaSpec {
+    std::int64_t q_lora_rank = 0;  ///< 0: queries are projected directly
+    std::int64_t kv_lora_rank = 0;
+    std::int64_t qk_nope_head_dim = 0;
+    std::int64_t qk_rope_head_dim = 0;
+    std::int64_t v_head_dim = 0;
+    bool operator==(const MlaSpec&) const = default;
+};
+
+/// Mixture of experts. Widths in elements.
+struct MoeSpec {
+    std::int64_t experts = 0;
+    std::int64_t top_k = 0;
+    std::int64_t expert_ffn = 0;
+    std::int64_t shared_ffn = 0;  ///< width of all shared experts together; 0: none
+    bool shared_gate = false;     ///< a learned gate (h -> 1) on the shared expert (Qwen2-MoE)
+    bool expert_bias = false;     ///< aux-loss-free balancing: a non-trained bias of `experts` values (DeepSeek-V3)
+    bool router_bias = false;     ///< a trained router bias of `experts` values (gpt-oss)
+    RouterScore score = RouterScore::softmax;
+    TokenDispatcher dispatcher = TokenDispatcher::all_to_all;
+    bool grouped_gemm = true;
+    double capacity_factor = 0;  ///< 0: dropless
+    bool pad_to_capacity = false;
+    std::int64_t groups = 0;  ///< device-limited routing; 0: none
+    std::int64_t group_top_k = 0;
+    bool operator==(const MoeSpec&) const = default;
+};
+
+/// One model. Defaults describe a Llama-like layer; every importer sets each field it knows.
+struct ModelSpec {
+    std::string name;
+    std::string source;  ///< where the numbers come from
+    std::int64_t layers = 0;
+    std::int64_t hidden = 0;
+    std::int64_t ffn = 0;  ///< width of the dense MLP (before doubling for a gated one)
+    std::int64_t heads = 0;
+    std::int64_t kv_heads = 0;  ///< = heads without grouped-query attention
+    std::int64_t head_dim = 0;  ///< kv channels; of no meaning with MLA
+    std::int64_t vocab = 0;     ///< unpadded
+    std::int64_t max_positions = 0;
+    Activation activation = Activation::silu;
+    bool gated_mlp = true;  ///< SwiGLU and kin: the first MLP matrix is twice as wide
+    Normalization normalization = Normalization::rms_norm;
+    PositionEmbedding position = PositionEmbedding::rope;
+    double rotary_fraction = 1.0;
+    bool tied_embeddings = false;
+    bool qkv_bias = false;
+    bool attention_output_bias = false;
+    bool mlp_bias = false;
+    bool qk_norm = false;              ///< per-head norms on q and k of head_dim weights each (Qwen3)
+    bool qk_norm_full_width = false;   ///< with qk_norm: the weights span all heads (heads·head_dim and kv_heads·head_dim)
+    bool attention_sinks = false;      ///< one trained logit per head (gpt-oss)
+    std::int64_t sliding_window = 0;   ///< 0: none
+    std::int64_t token_types = 0;      ///< token-type embeddings; 0: none
+    std::int64_t mtp_layers = 0;       ///< multi-token-prediction layers behind the decoder (DeepSeek-V3)
+    std::int64_t vocab_divisor = 128;  ///< Megatron-LM's --make-vocab-size-divisible-by
+    double attention_dropout = 0;
+    double hidden_dropout = 0;
+    std::optional<MlaSpec> mla;
+    std::optional<MoeSpec> moe;
+    std::vector<bool> moe_layers;                      ///< size = layers when moe is set (true: the MLP is a mixture), else empty
+    std::optional<std::int64_t> default_sequence;      ///< the preset's own sequence length (tokens)
+    std::optional<std::int64_t> default_global_batch;  ///< the preset's own batch (sequences)
+
+    bool operator==(const ModelSpec&) const = default;
+
+    [[nodiscard]] bool is_moe_layer(std::int64_t layer) const { return moe.has_value() && moe_layers.at(static_cast<std::size_t>(layer)); }
+    /// Vocabulary rows held with tensor parallel size tp: rounded up to a multiple of vocab_divisor·tp
+    /// (Megatron-LM core/tokenizers/utils/build_tokenizer.py, vocab_size_with_padding).
+    [[nodiscard]] std::int64_t padded_vocab(std::int64_t tp) const;
+    /// Query width of one head in elements (MLA: nope + rope).
+    [[nodiscard]] std::int64_t qk_head_dim() const;
+    /// Value width of one head in elements.
+    [[nodiscard]] std::int64_t v_head_dim() const;
+};
+
+/// Checks ranges and relations (every size positive and bounded, kv heads divide heads, top_k <= experts …) and throws
+/// one ConfigError with all problems; `where` names the source in each message.
+void validate(const ModelSpec& model, const std::string& where);
+
+/// Features the spec carries that the cost model and runtime do not compute yet, in words, for messages:
+/// "sliding window of 128 tokens", "attention sinks". Their parameters are counted.
+[[nodiscard]] std::vector<std::string> features_not_computed(const ModelSpec& model);
+
+}  // namespace mgplan

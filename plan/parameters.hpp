@@ -1,0 +1,75 @@
+#pragma once
+// Every parameter of a model in module order: names, shapes, how they are divided, and exact counts.
+// Planner and simulator sum this list, the runtime allocates it.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/layout.hpp"
+#include "plan/model_spec.hpp"
+#include "plan/stage_split.hpp"
+
+namespace mgplan {
+
+/// One parameter tensor as one rank holds it.
+struct Parameter {
+    std::string name;                 ///< Megatron-core module path, e.g. "decoder.layers.3.self_attention.linear_qkv.weight"
+    std::vector<std::int64_t> shape;  ///< of the rank's shard, elements
+    std::optional<int> shard_axis;    ///< dimension divided over tp (etp for experts); nothing: replicated
+    bool expert = false;              ///< reduced over edp instead of dp·cp
+    bool shared_embedding = false;    ///< the tied word embedding, held by first and last stage when pp > 1
+    bool no_weight_decay = false;     ///< biases and one-dimensional norms
+    [[nodiscard]] std::int64_t count() const;
+};
+
+/// The kinds of decoder layer a model has.
+enum class LayerKind : std::uint8_t { dense, moe };
+
+/// Element counts of one piece of the model on one rank.
+struct ParameterCount {
+    std::int64_t dense = 0;   ///< reduced over dp·cp
+    std::int64_t expert = 0;  ///< reduced over edp
+    [[nodiscard]] std::int64_t total() const { return dense + expert; }
+    ParameterCount& operator+=(const ParameterCount& other) {
+        dense += other.dense;
+        expert += other.expert;
+        return *this;
+    }
+    bool operator==(const ParameterCount&) const = default;
+};
+
+/// Parameters of one decoder layer (names under `prefix`) with tensor parallel size tp, ep and etp. Order of modules as
+/// Megatron-core registers them: input_layernorm / linear_proj / linear_qkv (with the layer norm weights fused into
+/// linear_qkv and linear_fc1 as Transformer Engine does), pre_mlp_layernorm, mlp (router, experts, shared_experts).
+/// kv heads are replicated when tp > kv_heads.
+[[nodiscard]] std::vector<Parameter> layer_parameters(const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep,
+                                                      std::int64_t etp, const std::string& prefix);
+[[nodiscard]] ParameterCount layer_parameter_count(const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep,
+                                                   std::int64_t etp);
+
+/// One MTP layer: two norms, the 2h -> h projection, one decoder layer of the last kind, a final norm (DeepSeek-V3,
+/// arXiv 2412.19437 section 2.2; Megatron-core transformer/multi_token_prediction.py).
+[[nodiscard]] ParameterCount mtp_layer_parameter_count(const ModelSpec& model, std::int64_t tp, std::int64_t ep, std::int64_t etp);
+
+/// Word (and position, token-type) embeddings with the padded vocabulary divided over tp.
+[[nodiscard]] ParameterCount embedding_parameter_count(const ModelSpec& model, std::int64_t tp);
+
+/// Final norm plus output layer; the output layer is counted here for untied embeddings, or when `copy_of_embedding`
+/// says that the tied embedding's copy lives here (pp > 1).
+[[nodiscard]] ParameterCount head_parameter_count(const ModelSpec& model, std::int64_t tp, bool copy_of_embedding);
+
+/// All parameters that pipeline rank `pp_rank` of a layout holds, chunk by chunk, in module order.
+[[nodiscard]] std::vector<std::vector<Parameter>> stage_parameters(const ModelSpec& model, const Layout& layout, int pp_rank);
+
+/// Element count on one rank of pipeline rank `pp_rank` (ranks of one stage hold equally many).
+[[nodiscard]] ParameterCount stage_parameter_count(const ModelSpec& model, const Layout& layout, int pp_rank);
+
+/// Parameters of the whole model as published totals count them: unpadded vocabulary, MTP excluded, one tied embedding.
+[[nodiscard]] std::int64_t total_parameters(const ModelSpec& model);
+
+/// Of these, the ones that one token uses: top_k experts of each mixture, and the shared ones.
+[[nodiscard]] std::int64_t active_parameters(const ModelSpec& model);
+
+}  // namespace mgplan

@@ -1,0 +1,41 @@
+#pragma once
+// A plan: one versioned JSON file holding everything needed to simulate, run, launch or export a layout.
+
+#include <cstdint>
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "plan/batch_spec.hpp"
+#include "plan/cluster_spec.hpp"
+#include "plan/layout.hpp"
+#include "plan/model_spec.hpp"
+#include "plan/training_spec.hpp"
+
+namespace mgplan {
+
+/// Version of the file format; a reader refuses any other with a message.
+inline constexpr int kPlanVersion = 1;
+
+struct Plan {
+    ModelSpec model;
+    ClusterSpec cluster;
+    BatchSpec batch;
+    TrainingSpec training;
+    Layout layout;
+};
+
+[[nodiscard]] bool operator==(const Plan& a, const Plan& b);
+
+/// The layout with the fields of CLI.md plus what reading it back needs (world, the split's own request under "split").
+[[nodiscard]] nlohmann::ordered_json layout_to_json(const Layout& layout);
+
+/// {"mgplan_plan": version, "model", "cluster", "batch", "training", "layout"}; integers stay integers.
+[[nodiscard]] nlohmann::ordered_json plan_to_json(const Plan& plan);
+
+/// Reads what plan_to_json wrote; plan_from_json(plan_to_json(p)) == p. Throws ConfigError with all problems: wrong
+/// version, missing, unknown or ill-typed fields, sizes that contradict each other. Rules between model and layout are
+/// checked by planner/constraints.
+[[nodiscard]] Plan plan_from_json(const nlohmann::ordered_json& json, const std::string& where);
+
+}  // namespace mgplan

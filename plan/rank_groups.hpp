@@ -1,0 +1,94 @@
+#pragma once
+// Which global ranks form each communication group: two grids over the same ranks, dense (tp-cp-dp-pp) and
+// expert (etp-ep-edp-pp). Computed here and nowhere else. Source: Megatron-LM core/parallel_state.py.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mgplan {
+
+enum class Axis : std::uint8_t { tp, cp, ep, dp, pp };
+
+/// The order of the axes, fastest varying first. Default tp-cp-ep-dp-pp.
+class AxisOrder {
+public:
+    AxisOrder() = default;
+    /// Any case of letters; axes left out are appended (they must then have size 1: checked by RankGroups).
+    /// Throws ConfigError for unknown or repeated axes, naming the axis.
+    static AxisOrder parse(std::string_view text);
+    [[nodiscard]] std::string text() const;  ///< "tp-cp-ep-dp-pp"
+    [[nodiscard]] const std::array<Axis, 5>& axes() const { return axes_; }
+    /// The axes that the text named; those appended by parse() come behind them.
+    [[nodiscard]] std::size_t named() const { return named_; }
+    bool operator==(const AxisOrder&) const = default;
+
+private:
+    std::array<Axis, 5> axes_{Axis::tp, Axis::cp, Axis::ep, Axis::dp, Axis::pp};
+    std::size_t named_ = 5;
+};
+
+/// Parallel sizes; dp and edp are derived.
+struct ParallelSizes {
+    std::int64_t world = 1;
+    std::int64_t tp = 1;
+    std::int64_t cp = 1;
+    std::int64_t ep = 1;
+    std::int64_t etp = 1;
+    std::int64_t pp = 1;
+    AxisOrder order;
+    std::int64_t optimizer_instances = 1;
+
+    [[nodiscard]] std::int64_t dp() const { return world / (tp * cp * pp); }
+    [[nodiscard]] std::int64_t edp() const { return world / (etp * ep * pp); }
+    bool operator==(const ParallelSizes&) const = default;
+};
+
+/// Every rule that the sizes and the order break, as sentences; empty when both grids exist. Rules: products divide
+/// the world; an order that does not end in pp needs pp = 1 or dp = edp; both grids have the same pp groups; the
+/// optimizer instances divide dp·cp and edp.
+[[nodiscard]] std::vector<std::string> problems(const ParallelSizes& sizes);
+
+/// The first rule broken as a short constant name, or nothing; the planner's cheap form of problems().
+[[nodiscard]] std::optional<std::string_view> first_grid_problem(const ParallelSizes& sizes);
+
+/// One axis of a grid: its size and the distance in global ranks between neighbours along it.
+struct GridAxis {
+    Axis axis;
+    std::int64_t size;
+    std::int64_t stride;
+};
+
+/// Axes of the dense grid (cp, dp, no ep) and of the expert grid (tp means etp, dp means edp, no cp), fastest first.
+[[nodiscard]] std::vector<GridAxis> dense_grid(const ParallelSizes& sizes);
+[[nodiscard]] std::vector<GridAxis> expert_grid(const ParallelSizes& sizes);
+
+using RankGroup = std::vector<std::int64_t>;  ///< global ranks
+
+/// Groups of one name, in Megatron-LM's creation order, equal sizes stored flat.
+struct NamedGroups {
+    std::string name;
+    std::vector<RankGroup> groups;
+};
+
+/// All groups of a layout (CLI.md lists the names).
+class RankGroups {
+public:
+    /// Throws ConfigError with problems(sizes).
+    explicit RankGroups(const ParallelSizes& sizes);
+
+    [[nodiscard]] const ParallelSizes& sizes() const { return sizes_; }
+    [[nodiscard]] const std::vector<NamedGroups>& all() const { return all_; }
+    /// Groups by name; throws std::out_of_range for a name that does not exist.
+    [[nodiscard]] const std::vector<RankGroup>& at(std::string_view name) const;
+
+private:
+    ParallelSizes sizes_;
+    std::vector<NamedGroups> all_;
+};
+
+}  // namespace mgplan

@@ -1,0 +1,68 @@
+#pragma once
+// The pipeline schedule as data: which forward or backward of which microbatch and chunk each pipeline rank runs, in order.
+// The simulator prices exactly this list and the runtime executes exactly this list.
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace mgplan {
+
+enum class ScheduleKind : std::uint8_t { none, one_f_one_b, interleaved };
+[[nodiscard]] std::string_view to_string(ScheduleKind kind);  ///< "none", "1f1b", "interleaved"
+
+struct ScheduleRequest {
+    int pp = 1;
+    int vpp = 1;
+    std::int64_t microbatches = 1;
+    std::optional<std::int64_t> group_size;  ///< microbatch group per virtual stage; default pp
+    std::optional<ScheduleKind> kind;        ///< default: none for pp = 1, interleaved for vpp > 1, else 1f1b
+    bool forward_only = false;
+    bool operator==(const ScheduleRequest&) const = default;
+};
+
+/// One pipeline rank's list. `order`: +k a forward, -k a backward of chunk k-1; `microbatch` runs parallel to it.
+struct RankSchedule {
+    int rank = 0;
+    std::int64_t warmup = 0;
+    std::vector<std::int16_t> order;
+    std::vector<std::int32_t> microbatch;
+    std::int64_t peak_live = 0;                ///< most (microbatch, chunk) pairs forwarded and not yet backwarded
+    std::vector<std::int64_t> live_per_chunk;  ///< the same for each chunk alone
+};
+
+/// A valid schedule: sizes, kind and the (microbatch, chunk) table of the forwards. Immutable.
+class Schedule {
+public:
+    /// Throws ConfigError for what Megatron-LM's real schedules refuse (core/pipeline_parallel/schedules.py):
+    /// group size < pp or > microbatches, a last group shorter than pp, chunks without a pipeline.
+    explicit Schedule(const ScheduleRequest& request);
+
+    [[nodiscard]] ScheduleKind kind() const { return kind_; }
+    [[nodiscard]] int pp() const { return request_.pp; }
+    [[nodiscard]] int vpp() const { return request_.vpp; }
+    [[nodiscard]] std::int64_t microbatches() const { return request_.microbatches; }
+    [[nodiscard]] std::int64_t group_size() const { return group_size_; }
+    [[nodiscard]] bool forward_only() const { return request_.forward_only; }
+    /// Forwards in order: (microbatch, chunk) of each virtual microbatch.
+    [[nodiscard]] std::vector<std::pair<std::int64_t, int>> table() const;
+    /// Number of warm-up forwards of a rank, clipped to the total.
+    [[nodiscard]] std::int64_t warmup(int pp_rank) const;
+    [[nodiscard]] RankSchedule rank(int pp_rank) const;
+
+private:
+    ScheduleRequest request_;
+    ScheduleKind kind_;
+    std::int64_t group_size_;
+};
+
+/// The reason why the interleaved schedule refuses these sizes, or nothing. Cheap: the planner asks it per candidate.
+[[nodiscard]] std::optional<std::string_view> interleaved_refusal(int pp, std::int64_t microbatches, std::int64_t group_size);
+
+/// (microbatch, chunk) pairs alive per chunk at the instant when their sum is largest on `pp_rank`: what multiplies
+/// activation bytes. Walks only as many steps as the peak needs, so its cost does not grow with the microbatches.
+[[nodiscard]] std::vector<std::int64_t> live_at_peak(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank);
+
+}  // namespace mgplan

@@ -1,0 +1,51 @@
+#pragma once
+// How a step is computed, apart from the layout: precision, optimizer, overlaps, attention backend.
+
+#include <cstdint>
+
+#include "plan/numeric_types.hpp"
+
+namespace mgplan {
+
+/// Arithmetic of the matrix products. fp8: fp8 GEMMs over bf16 storage.
+enum class Precision : std::uint8_t { bf16, fp16, fp32, fp64, fp8 };
+enum class AttentionBackend : std::uint8_t { flash, unfused };
+
+/// Defaults are those of `mgplan plan` (CLI.md: bf16, fp32 gradients, distributed optimizer, all overlaps but tp).
+struct TrainingSpec {
+    Precision precision = Precision::bf16;
+    Dtype grad_dtype = Dtype::fp32;  ///< of the gradient buffer and its reduction
+    bool distributed_optimizer = true;
+    int distributed_optimizer_instances = 1;
+    bool overlap_grad_reduce = true;
+    bool overlap_param_gather = true;
+    bool overlap_p2p = true;
+    bool overlap_tp = false;
+    bool overlap_moe = false;  ///< expert all-to-all hidden behind the other microbatch's compute
+    AttentionBackend attention = AttentionBackend::flash;
+    bool fused_cross_entropy = false;
+    bool fp8_parameters = false;  ///< weights stored and gathered in fp8
+    Dtype main_param_dtype = Dtype::fp32;
+    Dtype exp_avg_dtype = Dtype::fp32;
+    Dtype exp_avg_sq_dtype = Dtype::fp32;
+
+    bool operator==(const TrainingSpec&) const = default;
+
+    /// Storage type of parameters and activations.
+    [[nodiscard]] Dtype compute_dtype() const {
+        switch (precision) {
+            case Precision::fp16:
+                return Dtype::fp16;
+            case Precision::fp32:
+                return Dtype::fp32;
+            case Precision::fp64:
+                return Dtype::fp64;
+            case Precision::bf16:
+            case Precision::fp8:
+                return Dtype::bf16;
+        }
+        return Dtype::bf16;
+    }
+};
+
+}  // namespace mgplan

@@ -1,0 +1,55 @@
+#include "plan/text.hpp"
+
+#include <gtest/gtest.h>
+
+#include "plan/errors.hpp"
+
+namespace mgplan {
+namespace {
+
+TEST(Text, ReadsSizesWithDecimalAndBinarySuffixes) {
+    EXPECT_EQ(parse_size("128M"), 128'000'000);
+    EXPECT_EQ(parse_size("2GiB"), std::int64_t{2} << 30);
+    EXPECT_EQ(parse_size("1.5Ki"), 1536);
+    EXPECT_EQ(parse_size("17"), 17);
+    EXPECT_EQ(parse_size("80gib"), std::int64_t{80} << 30);
+    for (const char* bad : {"", "M", "-1", "1e30G", "nan", "12Q", "9999999999999999999"}) EXPECT_EQ(parse_size(bad), std::nullopt) << bad;
+}
+
+TEST(Text, RefusesWhatIsNoWholeNumber) {
+    for (const char* bad : {"", " 1", "1 ", "1.0", "1e3", "0x10", "9223372036854775808", "--1", "+-1"})
+        EXPECT_EQ(parse_integer(bad), std::nullopt) << bad;
+    EXPECT_EQ(parse_integer("-9223372036854775808"), INT64_MIN);
+    EXPECT_EQ(parse_real("NaN"), std::nullopt);
+    EXPECT_EQ(parse_real("inf"), std::nullopt);
+}
+
+TEST(Text, NamesFieldValueRuleAndWayOut) {
+    Problems problems;
+    read_integer(problems, "--world", "0", 1, 8);
+    read_integer(problems, "--tp", "two", 1, 8);
+    ASSERT_EQ(problems.list().size(), 2U);
+    EXPECT_EQ(problems.list()[0], "--world = 0 is out of range; use a whole number from 1 to 8");
+    EXPECT_EQ(problems.list()[1], "--tp = 'two' is not a whole number; use one from 1 to 8");
+}
+
+TEST(Text, OffersTheNearestNames) {
+    const std::vector<std::string> names{"llama3-8b", "llama3-70b", "mixtral-8x7b"};
+    EXPECT_EQ(nearest_names("lama3-8b", names).front(), "llama3-8b");
+    EXPECT_TRUE(nearest_names("zzzzzzzzzzzzzzzz", names).empty());
+}
+
+TEST(Text, ListsDivisorsAndPutsTheCaretUnderTheSpot) {
+    EXPECT_EQ(divisors(12), (std::vector<std::int64_t>{1, 2, 3, 4, 6, 12}));
+    EXPECT_EQ(divisors_text(64, 16), "1, 2, 4, 8 or 16");
+    EXPECT_EQ(caret_under("Et*3x", 4), "    Et*3x\n        ^");
+}
+
+TEST(Text, PrintsQuantities) {
+    EXPECT_EQ(with_thousands(-1234567), "-1,234,567");
+    EXPECT_EQ(human_bytes(std::int64_t{3} << 29), "1.5 GiB");
+    EXPECT_EQ(human_seconds(0.0125), "12.5 ms");
+}
+
+}  // namespace
+}  // namespace mgplan
