@@ -41,7 +41,7 @@ std::string shown(std::string_view text) {
 }  // namespace
 
 std::optional<std::int64_t> parse_integer(std::string_view text) {
-    if (text.starts_with('+')) text.remove_prefix(1);
+    if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || end != text.data() + text.size() || text.empty()) return std::nullopt;
@@ -50,7 +50,7 @@ std::optional<std::int64_t> parse_integer(std::string_view text) {
 
 std::optional<double> parse_real(std::string_view text) {
     double value = 0;
-    if (text.starts_with('+')) text.remove_prefix(1);
+    if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
     return value;
@@ -152,7 +152,10 @@ std::vector<std::string> nearest_names(std::string_view name, std::span<const st
     }
     std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<std::string> nearest;
-    for (std::size_t i = 0; i < ranked.size() && i < count; ++i) nearest.push_back(ranked[i].second);
+    for (std::size_t i = 0; i < ranked.size() && i < count; ++i) {
+        // Names much farther than the best one are noise.
+        if (ranked[i].first <= ranked.front().first + 1) nearest.push_back(ranked[i].second);
+    }
     return nearest;
 }
 
