@@ -267,10 +267,12 @@ ClusterSpec load_cluster(const std::string& text) {
         }
     }
     // Without a cluster the values are still read, so that their problems are reported along with the unknown name.
-    ClusterSpec changed = cluster.value_or(ClusterSpec{.name = "unknown", .nvlink = {1e9, 1e-6}, .network = {1e9, 1e-6}});
+    ClusterSpec stand_in;
+    stand_in.network.bandwidth = 1e9;
+    ClusterSpec changed = cluster.value_or(stand_in);
     apply_overrides(changed, given, problems);
     problems.throw_if_any();
-    if (!given.empty()) changed.name = text;
+    if (!given.empty()) changed.name += text.substr(words.front().size());
     validate(changed, "--cluster " + text);
     return changed;
 }
