@@ -151,7 +151,7 @@ struct CostModel::State {
         const TrainingSpec& training = workload.training;
         const ParameterCount count = stage_count(layout, split, rank);
         const ModelStateBytes states = model_state_bytes(count, layout, training);
-        const auto& live = live_counts(layout)[static_cast<std::size_t>(rank)];
+        const auto& alive = live_counts(layout)[static_cast<std::size_t>(rank)];
 
         std::int64_t activations = 0, transient = 0, workspace = 0;
         for (int c = 0; c < layout.vpp; ++c) {
@@ -177,7 +177,7 @@ struct CostModel::State {
             saved += chunk.mtp * layer.mtp.saved;
             if (chunk.embedding) saved += layer.embedding.saved;
             if (chunk.loss) saved += layer.head.saved;
-            activations += saved * live[static_cast<std::size_t>(c)];
+            activations += saved * alive[static_cast<std::size_t>(c)];
         }
         const ChunkCensus& stage = split.stages[static_cast<std::size_t>(rank)];
         std::int64_t backward = 0;
