@@ -113,7 +113,7 @@ StageSplitRequest random_split(int pp, int vpp) {
         case 2:
             request.account_for_embedding = coin();
             request.account_for_loss = !request.account_for_embedding || coin();
-            request.layers = chunks * (upto(4) + 1) - (request.account_for_embedding ? 1 : 0) - (request.account_for_loss ? 1 : 0);
+            request.layers = chunks * (upto(4) + 2) - (request.account_for_embedding ? 1 : 0) - (request.account_for_loss ? 1 : 0);
             return request;
         case 3:
             return random_layout_string(pp, vpp);
