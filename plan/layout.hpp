@@ -75,6 +75,26 @@ struct Layout {
 [[nodiscard]] std::string_view to_string(CpCommType value);
 [[nodiscard]] std::string_view to_string(Engine value);
 
+/// The enumerator of a name as to_string() writes it, or nothing.
+[[nodiscard]] std::optional<Recompute> parse_recompute(std::string_view text);
+[[nodiscard]] std::optional<RecomputeMethod> parse_recompute_method(std::string_view text);
+[[nodiscard]] std::optional<RecomputeModule> parse_recompute_module(std::string_view text);
+[[nodiscard]] std::optional<CudaGraphScope> parse_cuda_graph_scope(std::string_view text);
+[[nodiscard]] std::optional<CpCommType> parse_cp_comm_type(std::string_view text);
+[[nodiscard]] std::optional<Engine> parse_engine(std::string_view text);
+
+/// All names of one kind in the order of the enumerators, for option declarations and messages.
+[[nodiscard]] std::vector<std::string> recompute_names();
+[[nodiscard]] std::vector<std::string> recompute_method_names();
+[[nodiscard]] std::vector<std::string> recompute_module_names();
+[[nodiscard]] std::vector<std::string> cuda_graph_scope_names();
+[[nodiscard]] std::vector<std::string> cp_comm_type_names();
+[[nodiscard]] std::vector<std::string> engine_names();
+
+/// The names of a set's members in the order of the enumerators.
+[[nodiscard]] std::vector<std::string> names_in(EnumSet<RecomputeModule> set);
+[[nodiscard]] std::vector<std::string> names_in(EnumSet<CudaGraphScope> set);
+
 /// One comparable line for logs and tests: "tp2 cp1 ep8 etp1 pp4 vpp2 mbs1 sp p2p selective".
 [[nodiscard]] std::string summary(const Layout& layout);
 

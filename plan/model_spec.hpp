@@ -15,6 +15,20 @@ enum class RouterScore : std::uint8_t { softmax, sigmoid };
 /// How tokens travel between expert-parallel ranks.
 enum class TokenDispatcher : std::uint8_t { all_gather, all_to_all, deep_ep, hybrid_ep };
 
+/// Bounds of what is accepted; with them no count or byte sum of this project leaves 64 bits.
+struct ModelLimits {
+    static constexpr std::int64_t layers = 65'536;
+    static constexpr std::int64_t mtp_layers = 64;
+    static constexpr std::int64_t hidden = std::int64_t{1} << 20;
+    static constexpr std::int64_t ffn = std::int64_t{1} << 24;
+    static constexpr std::int64_t heads = 65'536;
+    static constexpr std::int64_t head_dim = 65'536;
+    static constexpr std::int64_t vocab = std::int64_t{1} << 26;
+    static constexpr std::int64_t experts = 65'536;
+    static constexpr std::int64_t positions = std::int64_t{1} << 27;  ///< also of sequences and batches
+    static constexpr double parameters = 1e15;
+};
+
 /// Multi-latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1). Widths in elements.
 struct MlaSpec {
     std::int64_t q_lora_rank = 0;  ///< 0: queries are projected directly
@@ -65,7 +79,7 @@ struct ModelSpec {
     bool qkv_bias = false;
     bool attention_output_bias = false;
     bool mlp_bias = false;
-    bool qk_norm = false;              ///< per-head norms on q and k of head_dim weights each (Qwen3)
+    bool qk_norm = false;              ///< norms on q and k of head_dim weights each (Qwen3); with MLA on the two latents
     bool qk_norm_full_width = false;   ///< with qk_norm: the weights span all heads (heads·head_dim and kv_heads·head_dim)
     bool attention_sinks = false;      ///< one trained logit per head (gpt-oss)
     std::int64_t sliding_window = 0;   ///< 0: none

@@ -21,7 +21,9 @@ public:
     /// Any case of letters; axes left out are appended (they must then have size 1: checked by RankGroups).
     /// Throws ConfigError for unknown or repeated axes, naming the axis.
     static AxisOrder parse(std::string_view text);
-    [[nodiscard]] std::string text() const;  ///< "tp-cp-ep-dp-pp"
+    [[nodiscard]] std::string text() const;  ///< "tp-cp-ep-dp-pp"; the named axes alone, so that parse() reads it back
+    /// Whether the text named pp last: then the two grids share their pp groups whatever dp and edp are.
+    [[nodiscard]] bool ends_in_pp() const { return axes_[named_ - 1] == Axis::pp; }
     [[nodiscard]] const std::array<Axis, 5>& axes() const { return axes_; }
     /// The axes that the text named; those appended by parse() come behind them.
     [[nodiscard]] std::size_t named() const { return named_; }
@@ -53,7 +55,9 @@ struct ParallelSizes {
 /// optimizer instances divide dp·cp and edp.
 [[nodiscard]] std::vector<std::string> problems(const ParallelSizes& sizes);
 
-/// The first rule broken as a short constant name, or nothing; the planner's cheap form of problems().
+/// The first rule broken as a short constant name, or nothing; the planner's cheap form of problems() (no allocation).
+/// Names: size_below_one, world_not_divisible, expert_grid_not_divisible, axis_missing_from_order, order_needs_pp_last,
+/// grids_differ_in_pp_groups, optimizer_instances_do_not_divide.
 [[nodiscard]] std::optional<std::string_view> first_grid_problem(const ParallelSizes& sizes);
 
 /// One axis of a grid: its size and the distance in global ranks between neighbours along it.
@@ -67,24 +71,32 @@ struct GridAxis {
 [[nodiscard]] std::vector<GridAxis> dense_grid(const ParallelSizes& sizes);
 [[nodiscard]] std::vector<GridAxis> expert_grid(const ParallelSizes& sizes);
 
-using RankGroup = std::vector<std::int64_t>;  ///< global ranks
+/// The largest world whose groups are written out: 2^24 ranks. Strides and rules (the functions above) know no limit.
+inline constexpr std::int64_t kMaxListedRanks = 16'777'216;
 
-/// Groups of one name, in Megatron-LM's creation order, equal sizes stored flat.
+/// Groups of one name, in Megatron-LM's creation order. All have the same size, so they are stored flat.
 struct NamedGroups {
     std::string name;
-    std::vector<RankGroup> groups;
+    std::size_t group_size = 1;
+    std::vector<std::int32_t> ranks;  ///< global ranks, group after group
+
+    [[nodiscard]] std::size_t count() const { return ranks.size() / group_size; }
+    [[nodiscard]] std::span<const std::int32_t> operator[](std::size_t group) const {
+        return std::span(ranks).subspan(group * group_size, group_size);
+    }
+    bool operator==(const NamedGroups&) const = default;
 };
 
 /// All groups of a layout (CLI.md lists the names).
 class RankGroups {
 public:
-    /// Throws ConfigError with problems(sizes).
+    /// Throws ConfigError with problems(sizes), or when the world is larger than kMaxListedRanks.
     explicit RankGroups(const ParallelSizes& sizes);
 
     [[nodiscard]] const ParallelSizes& sizes() const { return sizes_; }
     [[nodiscard]] const std::vector<NamedGroups>& all() const { return all_; }
     /// Groups by name; throws std::out_of_range for a name that does not exist.
-    [[nodiscard]] const std::vector<RankGroup>& at(std::string_view name) const;
+    [[nodiscard]] const NamedGroups& at(std::string_view name) const;
 
 private:
     ParallelSizes sizes_;

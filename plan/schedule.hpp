@@ -13,6 +13,9 @@ namespace mgplan {
 enum class ScheduleKind : std::uint8_t { none, one_f_one_b, interleaved };
 [[nodiscard]] std::string_view to_string(ScheduleKind kind);  ///< "none", "1f1b", "interleaved"
 
+/// Most forwards and backwards of one rank: 2·vpp·microbatches.
+inline constexpr std::int64_t kMaxRankOps = std::int64_t{1} << 27;
+
 struct ScheduleRequest {
     int pp = 1;
     int vpp = 1;
@@ -29,7 +32,8 @@ struct RankSchedule {
     std::int64_t warmup = 0;
     std::vector<std::int16_t> order;
     std::vector<std::int32_t> microbatch;
-    std::int64_t peak_live = 0;                ///< most (microbatch, chunk) pairs forwarded and not yet backwarded
+    /// Most (microbatch, chunk) pairs forwarded and waiting for their backward; 0 when forward only: nothing waits.
+    std::int64_t peak_live = 0;
     std::vector<std::int64_t> live_per_chunk;  ///< the same for each chunk alone
 };
 
@@ -37,7 +41,8 @@ struct RankSchedule {
 class Schedule {
 public:
     /// Throws ConfigError for what Megatron-LM's real schedules refuse (core/pipeline_parallel/schedules.py):
-    /// group size < pp or > microbatches, a last group shorter than pp, chunks without a pipeline.
+    /// group size < pp or > microbatches, a last group shorter than pp, chunks without a pipeline; and for a list of
+    /// more than kMaxRankOps entries a rank.
     explicit Schedule(const ScheduleRequest& request);
 
     [[nodiscard]] ScheduleKind kind() const { return kind_; }
@@ -58,11 +63,14 @@ private:
     std::int64_t group_size_;
 };
 
-/// The reason why the interleaved schedule refuses these sizes, or nothing. Cheap: the planner asks it per candidate.
+/// The reason why the interleaved schedule refuses these sizes as a short constant name (group_size_below_pp,
+/// group_size_above_microbatches, last_group_shorter_than_pp), or nothing. Cheap: the planner asks it per candidate.
 [[nodiscard]] std::optional<std::string_view> interleaved_refusal(int pp, std::int64_t microbatches, std::int64_t group_size);
 
 /// (microbatch, chunk) pairs alive per chunk at the instant when their sum is largest on `pp_rank`: what multiplies
-/// activation bytes. Walks only as many steps as the peak needs, so its cost does not grow with the microbatches.
+/// activation bytes. Takes interleaved for vpp > 1, 1F1B for vpp = 1, none for pp = 1. The peak comes right after the
+/// first forward behind the warm-up, before any backward, so this is a closed form over the table: O(vpp).
+/// The sizes must be legal (see interleaved_refusal).
 [[nodiscard]] std::vector<std::int64_t> live_at_peak(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank);
 
 }  // namespace mgplan

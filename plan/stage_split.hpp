@@ -26,7 +26,7 @@ enum class SplitKind : std::uint8_t { even, account_embedding_loss, first_last, 
 struct StageSplitRequest {
     std::int64_t layers = 0;
     int pp = 1;
-    int vpp = 1;
+    int vpp = 1;  ///< 0 with a layout string: as many chunks as its stages make
     std::int64_t mtp_layers = 0;
     std::optional<std::int64_t> first_stage_layers;  ///< --decoder-first-pipeline-num-layers: of the rank, all chunks
     std::optional<std::int64_t> last_stage_layers;
@@ -61,11 +61,14 @@ private:
 
 /// Computes the split as Megatron-LM does (transformer_block.py get_num_layers_to_build, transformer_layer.py
 /// get_transformer_layer_offset, pipeline_parallel_layer_layout.py). Throws ConfigError with every rule that is broken.
+/// Chunks without a decoder are legal where embedding or loss counts as a layer, and in layout strings. Bounds: layers
+/// and pp·vpp up to 65,536. The result's request has vpp filled in.
 [[nodiscard]] StageSplit make_stage_split(const StageSplitRequest& request);
 
 /// The split the planner takes for (layers, pp, vpp) when none is asked for: even where it divides; else embedding
 /// and loss counted as layers; else first and last rank smaller than the middle ones; else a balanced layout string.
-/// Nothing where there are fewer layers than chunks would need.
+/// Nothing where there are fewer layers than chunks would need (a chunk of embedding or loss alone is possible only
+/// where it counts as a layer). The MTP layers sit on the last stage, before the loss.
 [[nodiscard]] std::optional<StageSplit> automatic_stage_split(std::int64_t layers, std::int64_t mtp_layers, int pp, int vpp);
 
 }  // namespace mgplan

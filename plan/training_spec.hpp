@@ -2,7 +2,10 @@
 // How a step is computed, apart from the layout: precision, optimizer, overlaps, attention backend.
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
+#include "plan/megatron_switches.hpp"
 #include "plan/numeric_types.hpp"
 
 namespace mgplan {
@@ -10,6 +13,29 @@ namespace mgplan {
 /// Arithmetic of the matrix products. fp8: fp8 GEMMs over bf16 storage.
 enum class Precision : std::uint8_t { bf16, fp16, fp32, fp64, fp8 };
 enum class AttentionBackend : std::uint8_t { flash, unfused };
+
+[[nodiscard]] constexpr std::string_view to_string(Precision precision) {
+    switch (precision) {
+        case Precision::bf16:
+            return "bf16";
+        case Precision::fp16:
+            return "fp16";
+        case Precision::fp32:
+            return "fp32";
+        case Precision::fp64:
+            return "fp64";
+        case Precision::fp8:
+            return "fp8";
+    }
+    return "";
+}
+
+[[nodiscard]] constexpr std::string_view to_string(AttentionBackend backend) {
+    return backend == AttentionBackend::flash ? "flash" : "unfused";
+}
+
+[[nodiscard]] std::optional<Precision> parse_precision(std::string_view text);
+[[nodiscard]] std::optional<AttentionBackend> parse_attention_backend(std::string_view text);
 
 /// Defaults are those of `mgplan plan` (CLI.md: bf16, fp32 gradients, distributed optimizer, all overlaps but tp).
 struct TrainingSpec {
@@ -28,6 +54,7 @@ struct TrainingSpec {
     Dtype main_param_dtype = Dtype::fp32;
     Dtype exp_avg_dtype = Dtype::fp32;
     Dtype exp_avg_sq_dtype = Dtype::fp32;
+    MegatronSwitches megatron;  ///< read by predictions for engine megatron only
 
     bool operator==(const TrainingSpec&) const = default;
 

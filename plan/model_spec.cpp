@@ -1,0 +1,144 @@
+#include "plan/model_spec.hpp"
+
+#include <fmt/format.h>
+
+#include "plan/errors.hpp"
+#include "plan/text.hpp"
+
+namespace mgplan {
+namespace {
+
+void check_range(Problems& problems, const std::string& where, std::string_view field, std::int64_t value, std::int64_t low,
+                 std::int64_t high) {
+    if (value < low || value > high)
+        problems.add("{}: {} = {} is out of range; give a whole number from {} to {}", where, field, value, low, high);
+}
+
+void check_sizes(Problems& problems, const ModelSpec& model, const std::string& where) {
+    check_range(problems, where, "layers", model.layers, 1, ModelLimits::layers);
+    check_range(problems, where, "hidden size", model.hidden, 1, ModelLimits::hidden);
+    check_range(problems, where, "ffn size", model.ffn, 1, ModelLimits::ffn);
+    check_range(problems, where, "attention heads", model.heads, 1, ModelLimits::heads);
+    check_range(problems, where, "kv heads", model.kv_heads, 1, ModelLimits::heads);
+    check_range(problems, where, "head size", model.head_dim, model.mla ? 0 : 1, ModelLimits::head_dim);
+    check_range(problems, where, "vocabulary", model.vocab, 1, ModelLimits::vocab);
+    check_range(problems, where, "maximum positions", model.max_positions, 1, ModelLimits::positions);
+    check_range(problems, where, "sliding window", model.sliding_window, 0, ModelLimits::positions);
+    check_range(problems, where, "token types", model.token_types, 0, ModelLimits::hidden);
+    check_range(problems, where, "mtp layers", model.mtp_layers, 0, ModelLimits::mtp_layers);
+    check_range(problems, where, "vocabulary divisor", model.vocab_divisor, 1, ModelLimits::vocab);
+    if (model.default_sequence) check_range(problems, where, "sequence", *model.default_sequence, 1, ModelLimits::positions);
+    if (model.default_global_batch) check_range(problems, where, "global batch", *model.default_global_batch, 1, ModelLimits::positions);
+    // Written so that NaN fails too.
+    if (!(model.rotary_fraction > 0 && model.rotary_fraction <= 1))
+        problems.add("{}: rotary fraction = {} is out of range; give a number above 0 and at most 1", where, model.rotary_fraction);
+    for (const auto& [field, value] : {std::pair{"attention dropout", model.attention_dropout}, {"hidden dropout", model.hidden_dropout}}) {
+        if (!(value >= 0 && value < 1)) problems.add("{}: {} = {} is out of range; give a number from 0 to below 1", where, field, value);
+    }
+}
+
+void check_moe(Problems& problems, const ModelSpec& model, const std::string& where) {
+    const MoeSpec& moe = *model.moe;
+    check_range(problems, where, "experts", moe.experts, 1, ModelLimits::experts);
+    check_range(problems, where, "experts per token", moe.top_k, 1, ModelLimits::experts);
+    check_range(problems, where, "expert ffn size", moe.expert_ffn, 1, ModelLimits::ffn);
+    check_range(problems, where, "shared expert ffn size", moe.shared_ffn, 0, ModelLimits::ffn);
+    check_range(problems, where, "expert groups", moe.groups, 0, ModelLimits::experts);
+    check_range(problems, where, "expert groups per token", moe.group_top_k, 0, ModelLimits::experts);
+    if (!(moe.capacity_factor >= 0 && moe.capacity_factor <= ModelLimits::experts))
+        problems.add("{}: capacity factor = {} is out of range; give 0 (dropless) or a positive number", where, moe.capacity_factor);
+    if (moe.top_k > moe.experts && moe.experts > 0)
+        problems.add("{}: experts per token = {} is more than experts = {}; use at most {}", where, moe.top_k, moe.experts, moe.experts);
+    if (moe.groups > 0 && moe.experts > 0 && moe.experts % moe.groups != 0)
+        problems.add("{}: expert groups = {} does not divide experts = {}; use {}", where, moe.groups, moe.experts,
+                     divisors_text(moe.experts, moe.experts));
+    if (moe.groups > 0 && (moe.group_top_k < 1 || moe.group_top_k > moe.groups))
+        problems.add("{}: expert groups per token = {} must lie between 1 and expert groups = {}", where, moe.group_top_k, moe.groups);
+    if (moe.pad_to_capacity && moe.capacity_factor == 0)
+        problems.add("{}: padding experts to capacity needs a capacity factor above 0", where);
+    if (static_cast<std::int64_t>(model.moe_layers.size()) != model.layers)
+        problems.add("{}: the list of mixture layers has {} entries for {} layers; give one entry per layer", where,
+                     model.moe_layers.size(), model.layers);
+}
+
+void check_mla(Problems& problems, const ModelSpec& model, const std::string& where) {
+    const MlaSpec& mla = *model.mla;
+    check_range(problems, where, "q lora rank", mla.q_lora_rank, 0, ModelLimits::hidden);
+    check_range(problems, where, "kv lora rank", mla.kv_lora_rank, 1, ModelLimits::hidden);
+    check_range(problems, where, "qk nope head size", mla.qk_nope_head_dim, 1, ModelLimits::head_dim);
+    check_range(problems, where, "qk rope head size", mla.qk_rope_head_dim, 0, ModelLimits::head_dim);
+    check_range(problems, where, "v head size", mla.v_head_dim, 1, ModelLimits::head_dim);
+    if (model.kv_heads != model.heads)
+        problems.add("{}: kv heads = {} beside multi-latent attention, which has no key-value groups; use {}", where, model.kv_heads,
+                     model.heads);
+}
+
+/// An upper estimate of the parameter count in floating point, which cannot overflow.
+double estimated_parameters(const ModelSpec& model) {
+    const auto real = [](std::int64_t value) { return static_cast<double>(value); };
+    const double hidden = real(model.hidden);
+    const double head_width = real(std::max(model.qk_head_dim(), model.v_head_dim()));
+    const double latent = model.mla ? real(model.mla->q_lora_rank + model.mla->kv_lora_rank) : 0;
+    const double attention = 4 * (hidden + latent) * (real(model.heads) * head_width + latent + 1);
+    double mlp = real(model.ffn);
+    if (model.moe) mlp = std::max(mlp, real(model.moe->experts) * (real(model.moe->expert_ffn) + 1) + real(model.moe->shared_ffn));
+    const double layer = attention + 3 * (hidden + 2) * mlp + 16 * hidden;
+    return 2 * hidden * real(model.vocab + model.max_positions + model.token_types) + real(model.layers + model.mtp_layers) * layer;
+}
+
+}  // namespace
+
+std::int64_t ModelSpec::padded_vocab(std::int64_t tp) const {
+    const std::int64_t multiple = vocab_divisor * tp;
+    return (vocab + multiple - 1) / multiple * multiple;
+}
+
+std::int64_t ModelSpec::qk_head_dim() const {
+    return mla ? mla->qk_nope_head_dim + mla->qk_rope_head_dim : head_dim;
+}
+
+std::int64_t ModelSpec::v_head_dim() const {
+    return mla ? mla->v_head_dim : head_dim;
+}
+
+void validate(const ModelSpec& model, const std::string& where) {
+    Problems problems;
+    check_sizes(problems, model, where);
+    if (model.heads > 0 && model.kv_heads > 0 && model.heads % model.kv_heads != 0)
+        problems.add("{}: kv heads = {} does not divide attention heads = {}; use {}", where, model.kv_heads, model.heads,
+                     divisors_text(std::min(model.heads, ModelLimits::heads), model.heads));
+    if (model.mla) check_mla(problems, model, where);
+    if (model.moe)
+        check_moe(problems, model, where);
+    else if (!model.moe_layers.empty())
+        problems.add("{}: a list of mixture layers without experts; give the number of experts or remove the list", where);
+    if (model.qk_norm_full_width && !model.qk_norm) problems.add("{}: a full-width QK-norm needs QK-norm itself; set qk_norm too", where);
+    problems.throw_if_any();
+    const double parameters = estimated_parameters(model);
+    if (parameters > ModelLimits::parameters)
+        problems.add(
+            "{}: a model of about {:.1e} parameters; mgplan handles up to {:.1e}: check layers, hidden size, experts and vocabulary", where,
+            parameters, ModelLimits::parameters);
+    problems.throw_if_any();
+}
+
+std::vector<std::string> features_not_computed(const ModelSpec& model) {
+    std::vector<std::string> features;
+    if (model.qk_norm && !model.mla) features.emplace_back("QK-norm");
+    if (model.sliding_window > 0) features.push_back(fmt::format("sliding window of {} tokens", with_thousands(model.sliding_window)));
+    if (model.attention_sinks) features.emplace_back("attention sinks");
+    if (model.position == PositionEmbedding::rope && model.rotary_fraction < 1)
+        features.push_back(fmt::format("rotary embedding on {:g} % of each head", 100 * model.rotary_fraction));
+    if (model.mtp_layers > 0)
+        features.push_back(fmt::format("multi-token prediction ({} layer{})", model.mtp_layers, model.mtp_layers == 1 ? "" : "s"));
+    if (model.moe) {
+        if (model.moe->expert_bias) features.emplace_back("expert bias (balancing without an auxiliary loss)");
+        if (model.moe->router_bias) features.emplace_back("router bias");
+        if (model.moe->shared_gate) features.emplace_back("gate on the shared experts");
+        if (model.moe->groups > 0)
+            features.push_back(fmt::format("routing limited to {} of {} expert groups", model.moe->group_top_k, model.moe->groups));
+    }
+    return features;
+}
+
+}  // namespace mgplan

@@ -1,0 +1,301 @@
+#include "plan/parameters.hpp"
+
+#include <fmt/format.h>
+
+namespace mgplan {
+namespace {
+
+/// Weights of one norm over `width` values: LayerNorm has a bias beside its scale.
+std::int64_t norm_count(const ModelSpec& model, std::int64_t width) {
+    return model.normalization == Normalization::layer_norm ? 2 * width : width;
+}
+
+/// kv heads on one rank; with tp > kv_heads every rank keeps a copy of one.
+std::int64_t local_kv_heads(const ModelSpec& model, std::int64_t tp) {
+    return (model.kv_heads + tp - 1) / tp;
+}
+
+std::int64_t attention_count(const ModelSpec& model, std::int64_t tp) {
+    const std::int64_t hidden = model.hidden, heads = model.heads / tp;
+    std::int64_t count = hidden * heads * model.v_head_dim();  // output projection
+    if (model.attention_output_bias) count += hidden;
+    if (model.attention_sinks) count += heads;
+    if (model.mla) {
+        // Down projections and latent norms are whole on every rank, up projections divided over tp.
+        const MlaSpec& mla = *model.mla;
+        const std::int64_t query_width = heads * model.qk_head_dim();
+        if (mla.q_lora_rank > 0) {
+            count += hidden * mla.q_lora_rank + mla.q_lora_rank * query_width;
+            if (model.qk_norm) count += norm_count(model, mla.q_lora_rank);
+        } else {
+            count += hidden * query_width;
+        }
+        count += hidden * (mla.kv_lora_rank + mla.qk_rope_head_dim) + mla.kv_lora_rank * heads * (mla.qk_nope_head_dim + mla.v_head_dim);
+        if (model.qk_norm) count += norm_count(model, mla.kv_lora_rank);
+        return count;
+    }
+    const std::int64_t kv_heads = local_kv_heads(model, tp);
+    const std::int64_t qkv_width = (heads + 2 * kv_heads) * model.head_dim;
+    count += hidden * qkv_width;
+    if (model.qkv_bias) count += qkv_width;
+    if (model.qk_norm) count += norm_count(model, (model.qk_norm_full_width ? heads + kv_heads : 2) * model.head_dim);
+    return count;
+}
+
+/// One MLP of width `ffn` divided over `tp`.
+std::int64_t mlp_count(const ModelSpec& model, std::int64_t ffn, std::int64_t tp, bool bias) {
+    const std::int64_t width = ffn / tp, first = model.gated_mlp ? 2 * width : width;
+    return model.hidden * (first + width) + (bias ? first + model.hidden : 0);
+}
+
+/// Collects the tensors of one module tree.
+class ParameterList {
+public:
+    ParameterList(std::vector<Parameter>& list, std::string prefix) : list_(list), prefix_(std::move(prefix)) {}
+
+    Parameter& add(std::string_view name, std::vector<std::int64_t> shape, std::optional<int> shard_axis = std::nullopt) {
+        Parameter parameter;
+        parameter.name = fmt::format("{}{}", prefix_, name);
+        parameter.no_weight_decay = shape.size() == 1;
+        parameter.shape = std::move(shape);
+        parameter.shard_axis = shard_axis;
+        list_.push_back(std::move(parameter));
+        return list_.back();
+    }
+
+    /// A norm: `scale` and, for LayerNorm, `shift`.
+    void add_norm(const ModelSpec& model, std::string_view scale, std::string_view shift, std::int64_t width,
+                  std::optional<int> shard_axis = std::nullopt) {
+        add(scale, {width}, shard_axis);
+        if (model.normalization == Normalization::layer_norm) add(shift, {width}, shard_axis);
+    }
+
+private:
+    std::vector<Parameter>& list_;
+    std::string prefix_;
+};
+
+void add_attention(ParameterList& list, const ModelSpec& model, std::int64_t tp) {
+    const std::int64_t hidden = model.hidden, heads = model.heads / tp;
+    if (model.mla) list.add_norm(model, "input_layernorm.weight", "input_layernorm.bias", hidden);
+    if (model.attention_sinks) list.add("self_attention.core_attention.softmax_offset", {heads}, 0);
+    list.add("self_attention.linear_proj.weight", {hidden, heads * model.v_head_dim()}, 1);
+    if (model.attention_output_bias) list.add("self_attention.linear_proj.bias", {hidden});
+    if (model.mla) {
+        const MlaSpec& mla = *model.mla;
+        const std::int64_t query_width = heads * model.qk_head_dim();
+        if (mla.q_lora_rank > 0) {
+            list.add("self_attention.linear_q_down_proj.weight", {mla.q_lora_rank, hidden});
+            if (model.qk_norm)
+                list.add_norm(model, "self_attention.linear_q_up_proj.layer_norm_weight", "self_attention.linear_q_up_proj.layer_norm_bias",
+                              mla.q_lora_rank);
+            list.add("self_attention.linear_q_up_proj.weight", {query_width, mla.q_lora_rank}, 0);
+        } else {
+            list.add("self_attention.linear_q_proj.weight", {query_width, hidden}, 0);
+        }
+        list.add("self_attention.linear_kv_down_proj.weight", {mla.kv_lora_rank + mla.qk_rope_head_dim, hidden});
+        if (model.qk_norm)
+            list.add_norm(model, "self_attention.linear_kv_up_proj.layer_norm_weight", "self_attention.linear_kv_up_proj.layer_norm_bias",
+                          mla.kv_lora_rank);
+        list.add("self_attention.linear_kv_up_proj.weight", {heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank}, 0);
+        return;
+    }
+    const std::int64_t kv_heads = local_kv_heads(model, tp);
+    const std::int64_t qkv_width = (heads + 2 * kv_heads) * model.head_dim;
+    list.add_norm(model, "self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
+    list.add("self_attention.linear_qkv.weight", {qkv_width, hidden}, 0);
+    if (model.qkv_bias) list.add("self_attention.linear_qkv.bias", {qkv_width}, 0);
+    if (model.qk_norm) {
+        const bool full = model.qk_norm_full_width;
+        const std::optional<int> axis = full ? std::optional<int>(0) : std::nullopt;
+        list.add_norm(model, "self_attention.q_layernorm.weight", "self_attention.q_layernorm.bias", (full ? heads : 1) * model.head_dim,
+                      axis);
+        list.add_norm(model, "self_attention.k_layernorm.weight", "self_attention.k_layernorm.bias", (full ? kv_heads : 1) * model.head_dim,
+                      axis);
+    }
+}
+
+void add_dense_mlp(ParameterList& list, const ModelSpec& model, std::int64_t tp) {
+    const std::int64_t width = model.ffn / tp, first = model.gated_mlp ? 2 * width : width;
+    list.add_norm(model, "mlp.linear_fc1.layer_norm_weight", "mlp.linear_fc1.layer_norm_bias", model.hidden);
+    list.add("mlp.linear_fc1.weight", {first, model.hidden}, 0);
+    if (model.mlp_bias) list.add("mlp.linear_fc1.bias", {first}, 0);
+    list.add("mlp.linear_fc2.weight", {model.hidden, width}, 1);
+    if (model.mlp_bias) list.add("mlp.linear_fc2.bias", {model.hidden});
+}
+
+void add_mixture(ParameterList& list, const ModelSpec& model, std::int64_t tp, std::int64_t ep, std::int64_t etp) {
+    const MoeSpec& moe = *model.moe;
+    const std::int64_t hidden = model.hidden, experts = moe.experts / ep;
+    list.add_norm(model, "pre_mlp_layernorm.weight", "pre_mlp_layernorm.bias", hidden);
+    list.add("mlp.router.weight", {moe.experts, hidden});
+    if (moe.router_bias) list.add("mlp.router.bias", {moe.experts});
+    const std::int64_t width = moe.expert_ffn / etp, first = model.gated_mlp ? 2 * width : width;
+    // Transformer Engine's grouped linear registers all weights of a projection, then all its biases.
+    const auto add_each = [&](std::string_view projection, std::string_view what, const std::vector<std::int64_t>& shape,
+                              std::optional<int> axis) {
+        for (std::int64_t expert = 0; expert < experts; ++expert)
+            list.add(fmt::format("mlp.experts.{}.{}{}", projection, what, expert), shape, axis).expert = true;
+    };
+    add_each("linear_fc1", "weight", {first, hidden}, 0);
+    if (model.mlp_bias) add_each("linear_fc1", "bias", {first}, 0);
+    add_each("linear_fc2", "weight", {hidden, width}, 1);
+    if (model.mlp_bias) add_each("linear_fc2", "bias", {hidden}, std::nullopt);
+    if (moe.shared_ffn > 0) {
+        const std::int64_t shared = moe.shared_ffn / tp;
+        if (moe.shared_gate) list.add("mlp.shared_experts.gate_weight", {1, hidden});
+        list.add("mlp.shared_experts.linear_fc1.weight", {model.gated_mlp ? 2 * shared : shared, hidden}, 0);
+        list.add("mlp.shared_experts.linear_fc2.weight", {hidden, shared}, 1);
+    }
+}
+
+void add_layer(std::vector<Parameter>& parameters, const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep,
+               std::int64_t etp, const std::string& prefix) {
+    ParameterList list(parameters, prefix);
+    add_attention(list, model, tp);
+    if (kind == LayerKind::moe)
+        add_mixture(list, model, tp, ep, etp);
+    else
+        add_dense_mlp(list, model, tp);
+}
+
+LayerKind kind_of_layer(const ModelSpec& model, std::int64_t layer) {
+    return model.is_moe_layer(layer) ? LayerKind::moe : LayerKind::dense;
+}
+
+/// The kind of an MTP layer: that of the last decoder layer.
+LayerKind mtp_kind(const ModelSpec& model) {
+    return kind_of_layer(model, model.layers - 1);
+}
+
+void add_embedding(std::vector<Parameter>& parameters, const ModelSpec& model, std::int64_t tp, bool shared) {
+    ParameterList list(parameters, "embedding.");
+    list.add("word_embeddings.weight", {model.padded_vocab(tp) / tp, model.hidden}, 0).shared_embedding = shared;
+    if (model.position == PositionEmbedding::learned) list.add("position_embeddings.weight", {model.max_positions, model.hidden});
+    if (model.token_types > 0) list.add("tokentype_embeddings.weight", {model.token_types, model.hidden});
+}
+
+}  // namespace
+
+std::int64_t Parameter::count() const {
+    std::int64_t product = 1;
+    for (const auto extent : shape) product *= extent;
+    return product;
+}
+
+std::vector<Parameter> layer_parameters(const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep, std::int64_t etp,
+                                        const std::string& prefix) {
+    std::vector<Parameter> parameters;
+    add_layer(parameters, model, kind, tp, ep, etp, prefix);
+    return parameters;
+}
+
+ParameterCount layer_parameter_count(const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep, std::int64_t etp) {
+    ParameterCount count;
+    count.dense = attention_count(model, tp) + 2 * norm_count(model, model.hidden);
+    if (kind == LayerKind::dense) {
+        count.dense += mlp_count(model, model.ffn, tp, model.mlp_bias);
+        return count;
+    }
+    const MoeSpec& moe = *model.moe;
+    count.dense += moe.experts * model.hidden + (moe.router_bias ? moe.experts : 0);
+    if (moe.shared_ffn > 0) count.dense += mlp_count(model, moe.shared_ffn, tp, false) + (moe.shared_gate ? model.hidden : 0);
+    count.expert = moe.experts / ep * mlp_count(model, moe.expert_ffn, etp, model.mlp_bias);
+    return count;
+}
+
+ParameterCount mtp_layer_parameter_count(const ModelSpec& model, std::int64_t tp, std::int64_t ep, std::int64_t etp) {
+    ParameterCount count = layer_parameter_count(model, mtp_kind(model), tp, ep, etp);
+    count.dense += 3 * norm_count(model, model.hidden) + model.hidden / tp * 2 * model.hidden;
+    return count;
+}
+
+ParameterCount embedding_parameter_count(const ModelSpec& model, std::int64_t tp) {
+    std::int64_t rows = model.padded_vocab(tp) / tp + model.token_types;
+    if (model.position == PositionEmbedding::learned) rows += model.max_positions;
+    return {.dense = rows * model.hidden};
+}
+
+ParameterCount head_parameter_count(const ModelSpec& model, std::int64_t tp, bool copy_of_embedding) {
+    ParameterCount count{.dense = norm_count(model, model.hidden)};
+    if (!model.tied_embeddings || copy_of_embedding) count.dense += model.padded_vocab(tp) / tp * model.hidden;
+    return count;
+}
+
+std::vector<std::vector<Parameter>> stage_parameters(const ModelSpec& model, const Layout& layout, int pp_rank) {
+    const ParallelSizes& sizes = layout.sizes;
+    // With several stages the first one's embedding is kept equal to its copies: the tied output layer, MTP's embedding.
+    const bool shared = sizes.pp > 1 && (model.tied_embeddings || model.mtp_layers > 0);
+    std::vector<std::vector<Parameter>> chunks(static_cast<std::size_t>(layout.vpp));
+    for (int chunk = 0; chunk < layout.vpp; ++chunk) {
+        const StageChunk& stage = layout.split->chunk(pp_rank, chunk);
+        std::vector<Parameter>& parameters = chunks[static_cast<std::size_t>(chunk)];
+        if (stage.embedding || stage.mtp > 0) add_embedding(parameters, model, sizes.tp, shared);
+        for (std::int64_t i = 0; i < stage.decoders; ++i) {
+            const std::int64_t layer = stage.first_decoder + i;
+            add_layer(parameters, model, kind_of_layer(model, layer), sizes.tp, sizes.ep, sizes.etp,
+                      fmt::format("decoder.layers.{}.", layer));
+        }
+        ParameterList list(parameters, "");
+        if (stage.loss) list.add_norm(model, "decoder.final_layernorm.weight", "decoder.final_layernorm.bias", model.hidden);
+        for (std::int64_t i = 0; i < stage.mtp; ++i) {
+            const std::string prefix = fmt::format("mtp.layers.{}.", i);
+            ParameterList mtp(parameters, prefix);
+            mtp.add_norm(model, "enorm.weight", "enorm.bias", model.hidden);
+            mtp.add_norm(model, "hnorm.weight", "hnorm.bias", model.hidden);
+            mtp.add("eh_proj.weight", {model.hidden / sizes.tp, 2 * model.hidden}, 0);
+            add_layer(parameters, model, mtp_kind(model), sizes.tp, sizes.ep, sizes.etp, prefix + "transformer_layer.");
+            mtp.add_norm(model, "final_layernorm.weight", "final_layernorm.bias", model.hidden);
+        }
+        if (stage.loss && (!model.tied_embeddings || !stage.embedding)) {
+            Parameter& output = list.add("output_layer.weight", {model.padded_vocab(sizes.tp) / sizes.tp, model.hidden}, 0);
+            output.shared_embedding = shared && model.tied_embeddings;
+        }
+    }
+    return chunks;
+}
+
+ParameterCount stage_parameter_count(const ModelSpec& model, const Layout& layout, int pp_rank) {
+    const ParallelSizes& sizes = layout.sizes;
+    std::int64_t dense_layers = 0, moe_layers = 0;
+    ParameterCount count;
+    for (int chunk = 0; chunk < layout.vpp; ++chunk) {
+        const StageChunk& stage = layout.split->chunk(pp_rank, chunk);
+        if (stage.embedding || stage.mtp > 0) count += embedding_parameter_count(model, sizes.tp);
+        for (std::int64_t i = 0; i < stage.decoders; ++i) ++(model.is_moe_layer(stage.first_decoder + i) ? moe_layers : dense_layers);
+        if (stage.mtp > 0) {
+            const ParameterCount layer = mtp_layer_parameter_count(model, sizes.tp, sizes.ep, sizes.etp);
+            count += {.dense = stage.mtp * layer.dense, .expert = stage.mtp * layer.expert};
+        }
+        if (stage.loss) count += head_parameter_count(model, sizes.tp, !stage.embedding);
+    }
+    if (dense_layers > 0) count.dense += dense_layers * layer_parameter_count(model, LayerKind::dense, sizes.tp, 1, 1).dense;
+    if (moe_layers > 0) {
+        const ParameterCount layer = layer_parameter_count(model, LayerKind::moe, sizes.tp, sizes.ep, sizes.etp);
+        count += {.dense = moe_layers * layer.dense, .expert = moe_layers * layer.expert};
+    }
+    return count;
+}
+
+std::int64_t total_parameters(const ModelSpec& model) {
+    std::int64_t rows = model.vocab * (model.tied_embeddings ? 1 : 2) + model.token_types;
+    if (model.position == PositionEmbedding::learned) rows += model.max_positions;
+    std::int64_t count = rows * model.hidden + norm_count(model, model.hidden);
+    std::int64_t moe_layers = 0;
+    for (const bool moe : model.moe_layers) moe_layers += moe ? 1 : 0;
+    if (moe_layers < model.layers) count += (model.layers - moe_layers) * layer_parameter_count(model, LayerKind::dense, 1, 1, 1).total();
+    if (moe_layers > 0) count += moe_layers * layer_parameter_count(model, LayerKind::moe, 1, 1, 1).total();
+    return count;
+}
+
+std::int64_t active_parameters(const ModelSpec& model) {
+    std::int64_t count = total_parameters(model);
+    if (!model.moe) return count;
+    const MoeSpec& moe = *model.moe;
+    for (const bool layer : model.moe_layers) {
+        if (layer) count -= (moe.experts - moe.top_k) * mlp_count(model, moe.expert_ffn, 1, model.mlp_bias);
+    }
+    return count;
+}
+
+}  // namespace mgplan

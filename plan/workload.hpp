@@ -1,0 +1,22 @@
+#pragma once
+// What is to be planned or predicted: a model, its batch and training options, on so many GPUs of a cluster.
+
+#include <cstdint>
+
+#include "plan/batch_spec.hpp"
+#include "plan/cluster_spec.hpp"
+#include "plan/model_spec.hpp"
+#include "plan/training_spec.hpp"
+
+namespace mgplan {
+
+struct Workload {
+    ModelSpec model;
+    ClusterSpec cluster;
+    BatchSpec batch;
+    TrainingSpec training;
+    std::int64_t world = 1;
+    std::int64_t memory_limit = 0;  ///< bytes a rank may use; the cluster's memory unless --max-memory says less
+};
+
+}  // namespace mgplan

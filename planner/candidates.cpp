@@ -1,0 +1,205 @@
+#include "planner/candidates.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "plan/errors.hpp"
+#include "plan/text.hpp"
+
+namespace mgplan::planner {
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+/// The pinned values, or what can be legal where nothing is pinned.
+template <class Default>
+Sizes pinned_or(const Sizes& pinned, Default fallback) {
+    return pinned.empty() ? fallback() : pinned;
+}
+
+/// Counts a rejection; the example is made once per reason, since messages cost more than rules.
+bool rejected(const Workload& workload, const Layout& layout, Level level, CandidateCounts& counts) {
+    const Rule* rule = first_broken(workload, layout, level);
+    if (rule == nullptr) return false;
+    auto entry = counts.rejected.find(rule->reason);
+    if (entry == counts.rejected.end())
+        entry = counts.rejected.emplace(std::string(rule->reason), Rejections{0, rule->message(workload, layout)}).first;
+    ++entry->second.count;
+    return true;
+}
+
+Layout start(const Workload& workload, const SearchSpace& space) {
+    Layout layout;
+    layout.sizes.world = workload.world;
+    layout.sizes.order = space.order;
+    layout.sizes.optimizer_instances = workload.training.distributed_optimizer_instances;
+    layout.cuda_graphs = space.cuda_graphs;
+    layout.engine = space.engine;
+    return layout;
+}
+
+/// One (pp, vpp)'s split: the pinned layout string, or the automatic one. Null: there is none, or why not.
+struct Split {
+    std::shared_ptr<const StageSplit> value;
+    std::string refusal;
+};
+
+Split split_for(const Workload& workload, const SearchSpace& space, std::int64_t pp, int vpp) {
+    if (space.pipeline_layout) {
+        StageSplitRequest request;
+        request.layers = workload.model.layers;
+        request.mtp_layers = workload.model.mtp_layers;
+        request.pp = static_cast<int>(pp);
+        request.vpp = vpp;
+        request.pipeline_layout = space.pipeline_layout;
+        try {
+            auto split = std::make_shared<const StageSplit>(make_stage_split(request));
+            if (split->vpp() != vpp)
+                return {nullptr, fmt::format("the pipeline layout has {} chunks per rank on pp = {}, not {}", split->vpp(), pp, vpp)};
+            return {std::move(split), {}};
+        } catch (const ConfigError& error) {
+            return {nullptr, error.problems().front()};
+        }
+    }
+    auto automatic = automatic_stage_split(workload.model.layers, workload.model.mtp_layers, static_cast<int>(pp), vpp);
+    if (!automatic) return {nullptr, {}};
+    return {std::make_shared<const StageSplit>(std::move(*automatic)), {}};
+}
+
+/// Enumerates what lies behind fixed tp, cp, pp, ep, etp and vpp.
+class TailVisitor {
+public:
+    TailVisitor(const Workload& workload, const SearchSpace& space, CandidateCounts& counts,
+                const std::function<void(const Layout&)>& visit)
+        : workload_(workload), space_(space), counts_(counts), visit_(visit), micro_batches_(pinned_or(space.micro_batch, [] {
+              return Sizes{1, 2, 4, 8, 16};
+          })) {}
+
+    void operator()(Layout& layout) {
+        layout.group_size = layout.vpp > 1 ? space_.group_size.value_or(layout.sizes.pp) : layout.sizes.pp;
+        for (const auto micro_batch : micro_batches_) {
+            layout.micro_batch = micro_batch;
+            layout.num_microbatches = workload_.batch.global_batch / (layout.dp() * micro_batch);
+            if (rejected(workload_, layout, Level::microbatch, counts_)) continue;
+            visit_sequence_parallel(layout);
+        }
+    }
+
+private:
+    void visit_sequence_parallel(Layout& layout) {
+        // Without tensor parallelism both settings are the same layout.
+        const bool both = layout.sizes.tp > 1 && !space_.sequence_parallel;
+        for (const bool on : {true, false}) {
+            if (!both && on != (layout.sizes.tp > 1 && space_.sequence_parallel.value_or(false))) continue;
+            layout.sequence_parallel = on;
+            if (!rejected(workload_, layout, Level::sequence_parallel, counts_)) visit_context_kinds(layout);
+        }
+    }
+
+    void visit_context_kinds(Layout& layout) {
+        for (const auto kind : space_.cp_comm_types) {
+            layout.cp_comm_type = layout.sizes.cp > 1 ? kind : CpCommType::p2p;
+            if (!rejected(workload_, layout, Level::context_kind, counts_)) visit_recompute(layout);
+            if (layout.sizes.cp == 1) break;  // no exchange, one layout
+        }
+    }
+
+    void visit_recompute(Layout& layout) {
+        for (const auto recompute : space_.recompute) {
+            layout.recompute = recompute;
+            layout.recompute_modules = recompute == Recompute::selective ? space_.recompute_modules : EnumSet<RecomputeModule>{};
+            layout.recompute_method = recompute == Recompute::full ? std::optional(space_.recompute_method) : std::nullopt;
+            layout.recompute_num_layers = recompute == Recompute::full ? space_.recompute_num_layers : 0;
+            if (rejected(workload_, layout, Level::recompute, counts_)) continue;
+            ++counts_.legal;
+            visit_(layout);
+        }
+    }
+
+    const Workload& workload_;
+    const SearchSpace& space_;
+    CandidateCounts& counts_;
+    const std::function<void(const Layout&)>& visit_;
+    Sizes micro_batches_;
+};
+
+}  // namespace
+
+std::int64_t CandidateCounts::candidates() const {
+    std::int64_t total = legal;
+    for (const auto& [reason, found] : rejected) total += found.count;
+    return total;
+}
+
+void CandidateCounts::merge(const CandidateCounts& other) {
+    legal += other.legal;
+    for (const auto& [reason, found] : other.rejected) {
+        auto& mine = rejected[reason];
+        mine.count += found.count;
+        // The smallest message, so that the result does not depend on which thread came first.
+        if (mine.example.empty() || found.example < mine.example) mine.example = found.example;
+    }
+}
+
+std::vector<Prefix> prefixes(const Workload& workload, const SearchSpace& space, CandidateCounts& counts) {
+    std::vector<Prefix> found;
+    Layout layout = start(workload, space);
+    for (const auto tp : pinned_or(space.tp, [&] { return divisors(workload.world); })) {
+        layout.sizes.tp = tp;
+        layout.sizes.cp = 1;
+        layout.sizes.pp = 1;
+        if (rejected(workload, layout, Level::tensor, counts)) continue;
+        for (const auto cp : pinned_or(space.cp, [&] { return divisors(workload.world / tp); })) {
+            layout.sizes.cp = cp;
+            layout.sizes.pp = 1;
+            if (rejected(workload, layout, Level::context, counts)) continue;
+            for (const auto pp : pinned_or(space.pp, [&] { return divisors(workload.world / (tp * cp)); })) {
+                layout.sizes.pp = pp;
+                if (!rejected(workload, layout, Level::pipeline, counts)) found.push_back({tp, cp, pp});
+            }
+        }
+    }
+    return found;
+}
+
+void visit_layouts(const Workload& workload, const SearchSpace& space, const Prefix& prefix, CandidateCounts& counts,
+                   const std::function<void(const Layout&)>& visit) {
+    const bool moe = workload.model.moe.has_value();
+    Layout layout = start(workload, space);
+    layout.sizes.tp = prefix.tp;
+    layout.sizes.cp = prefix.cp;
+    layout.sizes.pp = prefix.pp;
+    const std::int64_t rest = workload.world / prefix.pp;
+    // Dense models have one expert grid, whatever is pinned: ep and etp are accepted and without effect.
+    const Sizes eps = !moe ? Sizes{1} : pinned_or(space.ep, [&] { return divisors(rest); });
+    const Sizes etps = !moe ? Sizes{prefix.tp} : pinned_or(space.etp, [&] { return divisors(rest); });
+    // A pinned layout string says itself how many chunks there are; 0 asks it.
+    const Sizes vpps = pinned_or(space.vpp, [&] {
+        if (space.pipeline_layout) return Sizes{0};
+        return prefix.pp == 1 ? Sizes{1} : Sizes{1, 2, 3, 4, 5, 6, 7, 8};
+    });
+    TailVisitor tail(workload, space, counts, visit);
+    std::vector<Split> splits;
+    for (const auto vpp : vpps) splits.push_back(split_for(workload, space, prefix.pp, static_cast<int>(vpp)));
+    for (const auto ep : eps) {
+        for (const auto etp : etps) {
+            layout.sizes.ep = ep;
+            layout.sizes.etp = etp;
+            if (rejected(workload, layout, Level::expert, counts)) continue;
+            for (std::size_t i = 0; i < vpps.size(); ++i) {
+                layout.split = splits[i].value;
+                layout.vpp = layout.split ? layout.split->vpp() : static_cast<int>(vpps[i]);
+                if (layout.split == nullptr && !splits[i].refusal.empty()) {
+                    auto& entry = counts.rejected["the pipeline layout does not suit"];
+                    if (entry.count++ == 0) entry.example = splits[i].refusal;
+                    continue;
+                }
+                if (rejected(workload, layout, Level::chunks, counts)) continue;
+                tail(layout);
+            }
+        }
+    }
+}
+
+}  // namespace mgplan::planner

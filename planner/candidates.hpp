@@ -1,0 +1,61 @@
+#pragma once
+// Which layouts exist for a workload: every combination that the rules allow, each visited once.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/layout.hpp"
+#include "plan/workload.hpp"
+#include "planner/constraints.hpp"
+
+namespace mgplan::planner {
+
+/// What is searched. An empty list means every value that can be legal: divisors for the sizes, powers of two up to 16
+/// for the micro-batch, 1 to 8 for vpp.
+struct SearchSpace {
+    std::vector<std::int64_t> tp, cp, ep, etp, pp, vpp, micro_batch;
+    std::vector<Recompute> recompute{Recompute::none, Recompute::selective, Recompute::full};
+    EnumSet<RecomputeModule> recompute_modules{RecomputeModule::core_attn};
+    RecomputeMethod recompute_method = RecomputeMethod::uniform;
+    std::int64_t recompute_num_layers = 1;
+    std::optional<bool> sequence_parallel;  ///< nothing: both, where tp > 1
+    std::vector<CpCommType> cp_comm_types{CpCommType::p2p, CpCommType::all_gather, CpCommType::a2a};
+    std::optional<std::int64_t> group_size;
+    std::optional<std::string> pipeline_layout;
+    AxisOrder order;
+    EnumSet<CudaGraphScope> cuda_graphs;
+    Engine engine = Engine::mgplan;
+};
+
+/// Why candidates were turned away.
+struct Rejections {
+    std::int64_t count = 0;
+    std::string example;  ///< the message of one of them
+};
+
+struct CandidateCounts {
+    std::int64_t legal = 0;
+    std::map<std::string, Rejections, std::less<>> rejected;  ///< by Rule::reason
+
+    [[nodiscard]] std::int64_t candidates() const;
+    void merge(const CandidateCounts& other);
+};
+
+/// A part of the space that one thread enumerates: fixed tp, cp and pp.
+struct Prefix {
+    std::int64_t tp, cp, pp;
+};
+
+/// The legal prefixes; rejected ones are counted. A prefix that a rule turns away counts as one candidate.
+[[nodiscard]] std::vector<Prefix> prefixes(const Workload& workload, const SearchSpace& space, CandidateCounts& counts);
+
+/// Visits every legal layout behind a prefix. The reference is valid during the call only; copy what is kept.
+void visit_layouts(const Workload& workload, const SearchSpace& space, const Prefix& prefix, CandidateCounts& counts,
+                   const std::function<void(const Layout&)>& visit);
+
+}  // namespace mgplan::planner

@@ -1,0 +1,327 @@
+#include "planner/constraints.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "plan/errors.hpp"
+#include "plan/schedule.hpp"
+#include "plan/text.hpp"
+
+namespace mgplan::planner {
+namespace {
+
+/// "1, 2 or 4": divisors of n that also divide the world, for the way out of a message.
+std::string usable_divisors(std::int64_t n, std::int64_t world) {
+    std::vector<std::string> names;
+    for (const auto d : divisors(n)) {
+        if (world % d == 0 && names.size() < 12) names.push_back(std::to_string(d));
+    }
+    return any_of_text(names);
+}
+
+std::string does_not_divide(std::string_view field, std::int64_t value, std::string_view what, std::int64_t n, std::int64_t world) {
+    return fmt::format("{} = {} does not divide {} = {}; use {}", field, value, what, n, usable_divisors(n, world));
+}
+
+bool has_dense_mlp(const ModelSpec& model) {
+    return !model.moe || std::find(model.moe_layers.begin(), model.moe_layers.end(), false) != model.moe_layers.end();
+}
+
+std::int64_t tp_stride(const Layout& layout) {
+    for (const auto& axis : dense_grid(layout.sizes)) {
+        if (axis.axis == Axis::tp) return axis.stride;
+    }
+    return 1;
+}
+
+/// With tp fastest (every usual order) the domain's size alone decides; other orders must know all sizes first.
+bool tp_is_fastest(const Layout& layout) {
+    return layout.sizes.order.axes()[0] == Axis::tp;
+}
+
+bool tp_leaves_domain(const Workload& work, std::int64_t tp, std::int64_t stride, std::int64_t world) {
+    const std::int64_t domain = std::max(work.cluster.nvlink_domain, work.cluster.gpus_per_node);
+    if (tp == 1 || world <= domain) return false;
+    return domain % (tp * stride) != 0;
+}
+
+std::string tp_domain_message(const Workload& work, const Layout& layout) {
+    const std::int64_t domain = std::max(work.cluster.nvlink_domain, work.cluster.gpus_per_node);
+    return fmt::format("tp = {} leaves the NVLink domain of {} GPUs of {}; use a tp whose groups fit inside it: {}", layout.sizes.tp,
+                       domain, work.cluster.name, usable_divisors(domain, work.world));
+}
+
+std::int64_t stages(const Layout& layout) {
+    return layout.sizes.pp * layout.vpp;
+}
+
+using W = const Workload&;
+using L = const Layout&;
+
+constexpr auto kRules = std::to_array<Rule>({
+    // ---- tensor ----
+    {"tp_divides_world", "tp does not divide the world", Level::tensor, [](W, L l) { return l.sizes.world % l.sizes.tp != 0; },
+     [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "world", l.sizes.world, w.world); }},
+    {"tp_divides_heads", "tp does not divide the attention heads", Level::tensor, [](W w, L l) { return w.model.heads % l.sizes.tp != 0; },
+     [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "attention heads", w.model.heads, w.world); }},
+    // Megatron-core transformer_config.py: query groups are a multiple or a divisor of tp (then replicated).
+    {"tp_divides_kv_heads", "tp neither divides nor is a multiple of the kv heads", Level::tensor,
+     [](W w, L l) { return !w.model.mla && w.model.kv_heads % l.sizes.tp != 0 && l.sizes.tp % w.model.kv_heads != 0; },
+     [](W w, L l) {
+         return fmt::format("tp = {} neither divides kv heads = {} nor is a multiple of them; use {}", l.sizes.tp, w.model.kv_heads,
+                            usable_divisors(w.model.kv_heads, w.world));
+     }},
+    {"tp_divides_ffn", "tp does not divide the MLP width", Level::tensor,
+     [](W w, L l) { return has_dense_mlp(w.model) && w.model.ffn % l.sizes.tp != 0; },
+     [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "ffn width", w.model.ffn, w.world); }},
+    {"tp_divides_shared_ffn", "tp does not divide the shared experts' width", Level::tensor,
+     [](W w, L l) { return w.model.moe && w.model.moe->shared_ffn % l.sizes.tp != 0; },
+     [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "shared experts' width", w.model.moe->shared_ffn, w.world); }},
+    {"tp_inside_nvlink_domain", "tp leaves the NVLink domain", Level::tensor,
+     [](W w, L l) { return tp_is_fastest(l) && tp_leaves_domain(w, l.sizes.tp, 1, l.sizes.world); }, tp_domain_message},
+    // ---- context ----
+    {"tp_cp_divide_world", "tp·cp does not divide the world", Level::context,
+     [](W, L l) { return l.sizes.world % (l.sizes.tp * l.sizes.cp) != 0; },
+     [](W w, L l) {
+         return fmt::format("tp·cp = {}·{} does not divide world = {}; use a cp of {}", l.sizes.tp, l.sizes.cp, l.sizes.world,
+                            usable_divisors(l.sizes.world / l.sizes.tp, w.world));
+     }},
+    // Two chunks per rank balance the causal mask (Megatron-core get_batch_on_this_cp_rank).
+    {"cp_divides_sequence", "2·cp does not divide the sequence", Level::context,
+     [](W w, L l) { return l.sizes.cp > 1 && w.batch.sequence % (2 * l.sizes.cp) != 0; },
+     [](W w, L l) {
+         return fmt::format("cp = {}: 2·cp does not divide the sequence of {} tokens; use a cp of {} or another --seq", l.sizes.cp,
+                            w.batch.sequence, w.batch.sequence % 2 == 0 ? usable_divisors(w.batch.sequence / 2, w.world) : "1");
+     }},
+    {"cp_needs_flash_attention", "cp needs flash attention", Level::context,
+     [](W w, L l) { return l.sizes.cp > 1 && w.training.attention == AttentionBackend::unfused; },
+     [](W, L l) {
+         return fmt::format("cp = {} needs flash attention, but the attention backend is unfused; use cp 1 or --attention flash",
+                            l.sizes.cp);
+     }},
+    // ---- pipeline ----
+    {"tp_cp_pp_divide_world", "tp·cp·pp does not divide the world", Level::pipeline,
+     [](W, L l) { return l.sizes.world % (l.sizes.tp * l.sizes.cp * l.sizes.pp) != 0; },
+     [](W w, L l) {
+         return fmt::format("tp·cp·pp = {}·{}·{} does not divide world = {}; use a pp of {}", l.sizes.tp, l.sizes.cp, l.sizes.pp,
+                            l.sizes.world, usable_divisors(l.sizes.world / (l.sizes.tp * l.sizes.cp), w.world));
+     }},
+    {"stages_have_layers", "more pipeline stages than layers", Level::pipeline,
+     [](W w, L l) { return l.sizes.pp > w.model.layers + w.model.mtp_layers + 2; },
+     [](W w, L l) {
+         return fmt::format("pp = {} has more stages than the model's {} layers; use a pp of at most {}", l.sizes.pp, w.model.layers,
+                            w.model.layers);
+     }},
+    // ---- expert ----
+    {"ep_needs_experts", "ep without experts", Level::expert, [](W w, L l) { return !w.model.moe && l.sizes.ep > 1; },
+     [](W w, L l) { return fmt::format("ep = {}, but {} has no experts; use ep 1", l.sizes.ep, w.model.name); }},
+    {"ep_divides_experts", "ep does not divide the experts", Level::expert,
+     [](W w, L l) { return w.model.moe && w.model.moe->experts % l.sizes.ep != 0; },
+     [](W w, L l) { return does_not_divide("ep", l.sizes.ep, "experts", w.model.moe->experts, w.world); }},
+    {"etp_divides_expert_ffn", "etp does not divide the experts' width", Level::expert,
+     [](W w, L l) { return w.model.moe && w.model.moe->expert_ffn % l.sizes.etp != 0; },
+     [](W w, L l) { return does_not_divide("etp", l.sizes.etp, "experts' width", w.model.moe->expert_ffn, w.world); }},
+    {"rank_grids_exist", "the expert grid does not fit the world", Level::expert,
+     [](W, L l) { return first_grid_problem(l.sizes).has_value(); },
+     [](W, L l) {
+         const auto found = problems(l.sizes);
+         return found.empty() ? std::string() : found.front();
+     }},
+    {"tp_inside_nvlink_domain", "tp leaves the NVLink domain", Level::expert,
+     [](W w, L l) { return !tp_is_fastest(l) && l.sizes.tp > 1 && tp_leaves_domain(w, l.sizes.tp, tp_stride(l), l.sizes.world); },
+     tp_domain_message},
+    // ---- chunks ----
+    {"vpp_needs_pipeline", "vpp without a pipeline", Level::chunks, [](W, L l) { return l.vpp > 1 && l.sizes.pp == 1; },
+     [](W, L l) { return fmt::format("vpp = {} needs pp > 1; use vpp 1 or a larger pp", l.vpp); }},
+    // Megatron-LM arguments.py: interleaving on two ranks needs overlapped point-to-point communication.
+    {"interleaving_two_ranks_needs_p2p_overlap", "vpp on pp 2 needs overlapped p2p", Level::chunks,
+     [](W w, L l) { return l.vpp > 1 && l.sizes.pp == 2 && !w.training.overlap_p2p; },
+     [](W, L l) { return fmt::format("vpp = {} on pp = 2 needs p2p overlap; drop --no-overlap p2p or use pp > 2", l.vpp); }},
+    {"chunks_have_layers", "more model chunks than layers", Level::chunks, [](W, L l) { return l.split == nullptr; },
+     [](W w, L l) {
+         return fmt::format("pp·vpp = {}·{} makes {} chunks of {} layers; use pp·vpp of at most {}", l.sizes.pp, l.vpp, stages(l),
+                            w.model.layers, w.model.layers);
+     }},
+    // ---- microbatch ----
+    {"batch_divides", "dp·micro-batch does not divide the global batch", Level::microbatch,
+     [](W w, L l) { return w.batch.global_batch % (l.dp() * l.micro_batch) != 0; },
+     [](W w, L l) {
+         return fmt::format(
+             "global batch = {} is no multiple of dp·micro-batch = {}·{}; use a micro-batch of {} or a batch that is a multiple of {}",
+             w.batch.global_batch, l.dp(), l.micro_batch,
+             w.batch.global_batch % l.dp() == 0 ? divisors_text(w.batch.global_batch / l.dp(), 16) : "1 on fewer dp ranks",
+             l.dp() * l.micro_batch);
+     }},
+    {"interleaved_microbatches", "microbatches do not suit the interleaved schedule", Level::microbatch,
+     [](W, L l) { return l.vpp > 1 && interleaved_refusal(static_cast<int>(l.sizes.pp), l.num_microbatches, l.group_size).has_value(); },
+     [](W, L l) {
+         return fmt::format(
+             "vpp = {} with pp = {}, {} microbatches and group size {}: {}; use vpp 1, a smaller micro-batch or another batch", l.vpp,
+             l.sizes.pp, l.num_microbatches, l.group_size,
+             interleaved_refusal(static_cast<int>(l.sizes.pp), l.num_microbatches, l.group_size).value_or("refused"));
+     }},
+    // ---- sequence parallelism ----
+    // Megatron-LM arguments.py: experts with tp > 1 need sequence parallelism.
+    {"experts_need_sequence_parallel", "tp with experts needs sequence parallelism", Level::sequence_parallel,
+     [](W w, L l) { return w.model.moe && l.sizes.tp > 1 && !l.sequence_parallel; },
+     [](W, L l) { return fmt::format("tp = {} with experts needs sequence parallelism; turn it on or use tp 1", l.sizes.tp); }},
+    {"sequence_parallel_divides_sequence", "cp·tp does not divide the sequence", Level::sequence_parallel,
+     [](W w, L l) { return l.sequence_parallel && w.batch.sequence % (l.sizes.cp * l.sizes.tp) != 0; },
+     [](W w, L l) {
+         return fmt::format(
+             "sequence parallelism splits {} tokens over cp·tp = {}·{}, which does not divide them; turn it off or use another --seq",
+             w.batch.sequence, l.sizes.cp, l.sizes.tp);
+     }},
+    // ---- kind of context parallelism ----
+    {"a2a_divides_heads", "all-to-all cp: tp·cp does not divide the heads", Level::context_kind,
+     [](W w, L l) {
+         return l.sizes.cp > 1 && l.cp_comm_type == CpCommType::a2a &&
+                (w.model.heads % (l.sizes.tp * l.sizes.cp) != 0 || (!w.model.mla && w.model.kv_heads % (l.sizes.tp * l.sizes.cp) != 0));
+     },
+     [](W w, L l) {
+         return fmt::format(
+             "cp-comm-type a2a splits heads = {} and kv heads = {} over tp·cp = {}·{}, which does not divide both; use p2p or all_gather",
+             w.model.heads, w.model.kv_heads, l.sizes.tp, l.sizes.cp);
+     }},
+    // ---- recompute ----
+    {"recompute_modules_exist", "recompute of modules the model has not", Level::recompute,
+     [](W w, L l) {
+         if (l.recompute != Recompute::selective) return false;
+         const auto& modules = l.recompute_modules;
+         const bool expert = modules.contains(RecomputeModule::moe) || modules.contains(RecomputeModule::moe_act) ||
+                             modules.contains(RecomputeModule::shared_experts);
+         return modules.empty() || (modules.contains(RecomputeModule::mla_up_proj) && !w.model.mla) || (expert && !w.model.moe);
+     },
+     [](W w, L) {
+         return fmt::format(
+             "recompute modules: mla_up_proj needs multi-latent attention, and moe, moe_act and shared_experts need experts, which {} has "
+             "not; use core_attn, mlp or layernorm",
+             w.model.name);
+     }},
+});
+
+Layout check(Layout layout, const Workload& workload) {
+    auto messages = broken_messages(workload, layout);
+    if (!messages.empty()) throw ConfigError(std::move(messages));
+    return layout;
+}
+
+}  // namespace
+
+std::span<const Rule> rules() {
+    return kRules;
+}
+
+const Rule* first_broken(const Workload& workload, const Layout& layout, Level level) {
+    for (const Rule& rule : kRules) {
+        if (rule.level == level && rule.broken(workload, layout)) return &rule;
+    }
+    return nullptr;
+}
+
+std::vector<std::string> broken_messages(const Workload& workload, const Layout& layout) {
+    std::vector<std::string> messages;
+    for (int level = 0; level < kLevels && messages.empty(); ++level) {
+        for (const Rule& rule : kRules) {
+            if (rule.level == static_cast<Level>(level) && rule.broken(workload, layout))
+                messages.push_back(rule.message(workload, layout));
+        }
+    }
+    return messages;
+}
+
+Layout make_layout(const LayoutRequest& request, const Workload& workload) {
+    const ModelSpec& model = workload.model;
+    Layout layout;
+    layout.sizes = {workload.world,
+                    request.tp,
+                    request.cp,
+                    request.ep,
+                    request.etp.value_or(request.tp),
+                    request.pp,
+                    request.order,
+                    workload.training.distributed_optimizer_instances};
+    // Dense models have no expert grid of their own: ep and etp are accepted and without effect.
+    if (!model.moe) {
+        layout.sizes.ep = 1;
+        layout.sizes.etp = layout.sizes.tp;
+    }
+    layout.micro_batch = request.micro_batch;
+    layout.sequence_parallel = request.sequence_parallel && request.tp > 1;
+    layout.cp_comm_type = request.cp > 1 ? request.cp_comm_type : CpCommType::p2p;
+    layout.recompute = request.recompute;
+    if (request.recompute == Recompute::selective) layout.recompute_modules = request.recompute_modules;
+    if (request.recompute == Recompute::full) {
+        layout.recompute_method = request.recompute_method;
+        layout.recompute_num_layers = request.recompute_num_layers;
+    }
+    layout.cuda_graphs = request.cuda_graphs;
+    layout.engine = request.engine;
+
+    // Sizes first: a split cannot be made for a pipeline that does not exist.
+    for (const Level level : {Level::tensor, Level::context, Level::pipeline, Level::expert}) {
+        std::vector<std::string> messages;
+        for (const Rule& rule : kRules) {
+            if (rule.level == level && rule.broken(workload, layout)) messages.push_back(rule.message(workload, layout));
+        }
+        if (!messages.empty()) throw ConfigError(std::move(messages));
+    }
+
+    std::int64_t vpp = request.vpp;
+    if (request.layers_per_virtual_stage) {
+        const std::int64_t per_rank = model.layers / request.pp;
+        if (*request.layers_per_virtual_stage <= 0 || per_rank % *request.layers_per_virtual_stage != 0) {
+            throw ConfigError(fmt::format("layers per virtual stage = {} does not divide the {} layers of a pipeline rank; use {}",
+                                          *request.layers_per_virtual_stage, per_rank,
+                                          per_rank > 0 ? divisors_text(per_rank, per_rank) : "a smaller pp"));
+        }
+        vpp = per_rank / *request.layers_per_virtual_stage;
+    }
+    if (vpp < 1 || vpp > 65536)
+        throw ConfigError(fmt::format("vpp = {} is out of range; use a whole number from 1 to the layers of a rank", vpp));
+    layout.vpp = static_cast<int>(vpp);
+    if (request.split) {
+        StageSplitRequest split = *request.split;
+        split.layers = model.layers;
+        split.mtp_layers = model.mtp_layers;
+        split.pp = static_cast<int>(request.pp);
+        // A layout string says itself how many chunks there are; 0 asks it.
+        split.vpp = split.pipeline_layout && layout.vpp == 1 ? 0 : layout.vpp;
+        layout.split = std::make_shared<const StageSplit>(make_stage_split(split));
+        layout.vpp = layout.split->vpp();
+    } else if (auto automatic = automatic_stage_split(model.layers, model.mtp_layers, static_cast<int>(request.pp), layout.vpp)) {
+        layout.split = std::make_shared<const StageSplit>(std::move(*automatic));
+    }
+    layout.group_size = request.group_size.value_or(request.pp);
+    if (layout.vpp == 1) layout.group_size = request.pp;
+    const std::int64_t step = layout.dp() * layout.micro_batch;
+    layout.num_microbatches = workload.batch.global_batch / step;
+    return check(std::move(layout), workload);
+}
+
+LayoutRequest request_of(const Layout& layout) {
+    LayoutRequest request;
+    request.tp = layout.sizes.tp;
+    request.cp = layout.sizes.cp;
+    request.ep = layout.sizes.ep;
+    request.etp = layout.sizes.etp;
+    request.pp = layout.sizes.pp;
+    request.vpp = layout.vpp;
+    if (layout.vpp > 1) request.group_size = layout.group_size;
+    request.order = layout.sizes.order;
+    request.micro_batch = layout.micro_batch;
+    request.sequence_parallel = layout.sequence_parallel;
+    request.cp_comm_type = layout.cp_comm_type;
+    request.recompute = layout.recompute;
+    if (layout.recompute == Recompute::selective) request.recompute_modules = layout.recompute_modules;
+    if (layout.recompute_method) request.recompute_method = *layout.recompute_method;
+    if (layout.recompute == Recompute::full) request.recompute_num_layers = layout.recompute_num_layers;
+    request.cuda_graphs = layout.cuda_graphs;
+    request.engine = layout.engine;
+    if (layout.split) request.split = layout.split->request();
+    return request;
+}
+
+}  // namespace mgplan::planner

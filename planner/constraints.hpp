@@ -1,0 +1,54 @@
+#pragma once
+// Every rule that Megatron-LM or the arithmetic imposes on a layout, each with a name and a message. The enumerator, the
+// command line and the property tests all ask this one list.
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/layout.hpp"
+#include "plan/layout_request.hpp"
+#include "plan/workload.hpp"
+
+namespace mgplan::planner {
+
+/// What must be known before a rule can be asked: the enumerator fixes the fields of a layout in this order.
+enum class Level : std::uint8_t {
+    tensor,      ///< tp
+    context,     ///< cp
+    pipeline,    ///< pp
+    expert,      ///< ep and etp, and with them both grids
+    chunks,      ///< vpp and the stage split
+    microbatch,  ///< micro_batch, num_microbatches, group_size
+    sequence_parallel,
+    context_kind,  ///< cp_comm_type
+    recompute,
+};
+inline constexpr int kLevels = 9;
+
+struct Rule {
+    std::string_view name;    ///< stable, for programs: "tp_divides_heads"
+    std::string_view reason;  ///< short, for the table of rejections: "tp does not divide the attention heads"
+    Level level;
+    bool (*broken)(const Workload& workload, const Layout& layout);
+    /// Field, value, rule and way out in one sentence.
+    std::string (*message)(const Workload& workload, const Layout& layout);
+};
+
+/// All rules, by level.
+[[nodiscard]] std::span<const Rule> rules();
+
+/// The first rule of a level that the layout breaks, or nullptr. Rules of earlier levels must hold.
+[[nodiscard]] const Rule* first_broken(const Workload& workload, const Layout& layout, Level level);
+
+/// Messages of all rules that the layout breaks; rules of later levels are asked only while the earlier ones hold.
+[[nodiscard]] std::vector<std::string> broken_messages(const Workload& workload, const Layout& layout);
+
+/// Fills in what a request leaves open and checks the result: throws ConfigError with every broken rule.
+[[nodiscard]] Layout make_layout(const LayoutRequest& request, const Workload& workload);
+
+/// The request that makes this layout again.
+[[nodiscard]] LayoutRequest request_of(const Layout& layout);
+
+}  // namespace mgplan::planner

@@ -1,0 +1,186 @@
+#include "planner/search.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <tuple>
+
+namespace mgplan::planner {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// Fewer parallel axes and less machinery first.
+auto simplicity(const Layout& l) {
+    const ParallelSizes& s = l.sizes;
+    return std::tuple((s.tp > 1) + (s.cp > 1) + (s.ep > 1) + (s.pp > 1) + (l.vpp > 1) + (l.recompute != Recompute::none), s.pp, l.vpp, s.tp,
+                      s.cp, s.ep, s.etp, l.micro_batch, l.sequence_parallel, l.cp_comm_type, l.recompute, l.recompute_modules);
+}
+
+/// The best `capacity` layouts seen, kept sorted; most candidates fail one comparison with the last.
+template <class Before>
+class BestList {
+public:
+    BestList(std::size_t capacity, Before before) : capacity_(capacity), before_(before) {}
+
+    void offer(const Layout& layout, double seconds, std::int64_t peak) {
+        if (capacity_ == 0) return;
+        // A cheap look at the numbers before the layout is copied.
+        RankedLayout candidate{{}, seconds, peak};
+        if (list_.size() == capacity_ && surely_behind(candidate)) return;
+        candidate.layout = layout;
+        const auto place = std::upper_bound(list_.begin(), list_.end(), candidate, before_);
+        if (list_.size() == capacity_ && place == list_.end()) return;
+        list_.insert(place, std::move(candidate));
+        if (list_.size() > capacity_) list_.pop_back();
+    }
+
+    std::vector<RankedLayout> take() { return std::move(list_); }
+
+private:
+    [[nodiscard]] bool surely_behind(const RankedLayout& candidate) const {
+        const RankedLayout& last = list_.back();
+        return candidate.iteration_seconds > last.iteration_seconds && candidate.peak_bytes > last.peak_bytes;
+    }
+
+    std::size_t capacity_;
+    Before before_;
+    std::vector<RankedLayout> list_;
+};
+
+struct BeforeByObjective {
+    Objective objective;
+    bool operator()(const RankedLayout& a, const RankedLayout& b) const { return ranks_before(a, b, objective); }
+};
+
+struct SmallerPeak {
+    bool operator()(const RankedLayout& a, const RankedLayout& b) const {
+        return std::tuple(a.peak_bytes, simplicity(a.layout)) < std::tuple(b.peak_bytes, simplicity(b.layout));
+    }
+};
+
+/// One thread's share of the result.
+struct Share {
+    BestList<BeforeByObjective> best;
+    BestList<SmallerPeak> nearest;
+    CandidateCounts counts;
+    std::int64_t evaluated = 0, feasible = 0, too_large = 0;
+
+    explicit Share(const SearchOptions& options)
+        : best(options.keep, BeforeByObjective{options.objective}), nearest(options.keep_nearest, SmallerPeak{}) {}
+
+    void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, bool prune) {
+        const std::int64_t peak = cost.peak_bytes(layout);
+        const bool fits = peak <= limit;
+        if (!fits && prune) {
+            ++too_large;
+            nearest.offer(layout, 0, peak);
+            return;
+        }
+        const double seconds = cost.iteration_seconds(layout);
+        ++evaluated;
+        if (fits) {
+            ++feasible;
+            best.offer(layout, seconds, peak);
+        } else {
+            ++too_large;
+            nearest.offer(layout, 0, peak);
+        }
+    }
+};
+
+/// Runs `work(part)` for every part on `threads` threads; rethrows the first exception.
+void run_parallel(std::size_t parts, std::vector<Share>& shares,
+                  const std::function<void(std::size_t part, Share& share, std::size_t thread)>& work,
+                  const std::function<void(std::size_t, std::size_t)>& progress) {
+    std::atomic<std::size_t> next{0}, done{0};
+    std::exception_ptr failure;
+    std::mutex mutex;
+    std::condition_variable finished;
+    std::size_t running = shares.size();
+    std::vector<std::thread> threads;
+    for (std::size_t t = 0; t < shares.size(); ++t) {
+        threads.emplace_back([&, t] {
+            try {
+                for (std::size_t part = next++; part < parts; part = next++) {
+                    work(part, shares[t], t);
+                    ++done;
+                }
+            } catch (...) {
+                const std::scoped_lock lock(mutex);
+                if (!failure) failure = std::current_exception();
+                next = parts;
+            }
+            const std::scoped_lock lock(mutex);
+            --running;
+            finished.notify_one();
+        });
+    }
+    {
+        std::unique_lock lock(mutex);
+        while (!finished.wait_for(lock, std::chrono::seconds(1), [&] { return running == 0; })) {
+            if (progress) progress(done, parts);
+        }
+    }
+    for (auto& thread : threads) thread.join();
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace
+
+bool ranks_before(const RankedLayout& a, const RankedLayout& b, Objective objective) {
+    if (objective == Objective::memory) {
+        return std::tuple(a.peak_bytes, a.iteration_seconds, simplicity(a.layout)) <
+               std::tuple(b.peak_bytes, b.iteration_seconds, simplicity(b.layout));
+    }
+    return std::tuple(a.iteration_seconds, a.peak_bytes, simplicity(a.layout)) <
+           std::tuple(b.iteration_seconds, b.peak_bytes, simplicity(b.layout));
+}
+
+SearchResult search(const Workload& workload, const SearchSpace& space, const CostModelFactory& cost_model, const SearchOptions& options) {
+    const auto begin = Clock::now();
+    SearchResult result;
+    const auto parts = prefixes(workload, space, result.counts);
+    const std::size_t wanted =
+        options.threads > 0 ? static_cast<std::size_t>(options.threads) : std::max(1U, std::thread::hardware_concurrency());
+    const std::size_t threads = std::clamp<std::size_t>(wanted, 1, std::max<std::size_t>(1, parts.size()));
+    std::vector<Share> shares(threads, Share(options));
+    std::vector<LayoutCost> pricers;
+    for (std::size_t t = 0; t < threads; ++t) pricers.push_back(cost_model(workload));
+    const auto evaluation = Clock::now();
+    run_parallel(
+        parts.size(), shares,
+        [&](std::size_t part, Share& share, std::size_t thread) {
+            const LayoutCost& cost = pricers[thread];
+            visit_layouts(workload, space, parts[part], share.counts,
+                          [&](const Layout& layout) { share.price(layout, cost, workload.memory_limit, options.prune); });
+        },
+        options.progress);
+    result.evaluate_seconds = seconds_since(evaluation);
+
+    BestList best(options.keep, BeforeByObjective{options.objective});
+    BestList nearest(options.keep_nearest, SmallerPeak{});
+    for (auto& share : shares) {
+        for (const auto& ranked : share.best.take()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
+        for (const auto& ranked : share.nearest.take()) nearest.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
+        result.counts.merge(share.counts);
+        result.evaluated += share.evaluated;
+        result.feasible += share.feasible;
+        result.too_large += share.too_large;
+    }
+    result.best = best.take();
+    result.nearest = nearest.take();
+    result.threads = static_cast<int>(threads);
+    result.seconds = seconds_since(begin);
+    return result;
+}
+
+}  // namespace mgplan::planner

@@ -1,0 +1,94 @@
+#include "simulator/calibration.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+
+// A driver context plus the modules of cuBLAS, cuDNN and NCCL; default until measured on the device.
+constexpr std::int64_t kContextBytes = 700 * kMiB;
+
+// NCCL 2.28 buffers per channel and peer connection: LL 512 KiB + LL128 4.69 MiB + SIMPLE 4 MiB (device.h, init.cc at
+// v2.28.9-1); 16 channels with one send and one receive side.
+constexpr std::int64_t kCommunicatorBytes = 16 * (9 * kMiB + kMiB / 5);
+
+Calibration ampere() {
+    Calibration c;
+    // stas00/ml-engineering MAMF table: 271 of 312 TFLOP/s at best; sustained products of training shapes reach 0.75-0.8
+    // (SimuMax A100 matmul table, NeMo and vTrain runs).
+    c.gemm_efficiency = 0.80;
+    c.fp8_gemm_efficiency = 0.80;
+    c.gemm_k_half = 110;
+    c.multiprocessors = 108;
+    c.grouped_gemm_efficiency = 0.85;
+    c.attention_forward = 0.60;  // SimuMax sdp tables, A100: 1.07-1.19 of peak counted without the causal mask
+    c.attention_backward = 0.48;
+    c.attention_tail = 0.6;
+    c.memory_efficiency = 0.85;
+    c.kernel_seconds = 3e-6;
+    c.host_kernel_seconds = 9e-6;
+    c.nvlink_efficiency = 0.77;  // nccl-tests, 8 A100: 235 GB/s of bus bandwidth out of 300
+    c.nvls_efficiency = 0.77;
+    c.all_to_all_efficiency = 0.70;
+    c.pcie_efficiency = 0.75;
+    c.network_efficiency = 0.80;
+    c.collective_seconds = 25e-6;
+    c.context_bytes = kContextBytes;
+    c.communicator_bytes = kCommunicatorBytes;
+    c.gemm_workspace_bytes = 8 * kMiB;  // cuBLAS default workspace before Hopper
+    c.optimizer_fixed_seconds = 3e-3;
+    c.iteration_fixed_seconds = 5e-3;
+    return c;
+}
+
+Calibration hopper() {
+    Calibration c = ampere();
+    // MAMF 794 of 989 TFLOP/s in short bursts; under the power limit of a training step 0.68-0.72 remain.
+    c.gemm_efficiency = 0.72;
+    c.fp8_gemm_efficiency = 0.60;
+    c.gemm_k_half = 160;
+    c.multiprocessors = 132;
+    c.tile_n = 256;
+    c.grouped_gemm_efficiency = 0.80;
+    c.attention_forward = 0.66;  // cuDNN 9.19 on H200, causal: 591-688 TFLOP/s forward, 474-581 backward
+    c.attention_backward = 0.55;
+    c.attention_tail = 1.3;
+    c.memory_efficiency = 0.82;
+    c.kernel_seconds = 2.5e-6;
+    c.host_kernel_seconds = 8e-6;
+    c.nvlink_efficiency = 0.80;      // nccl-tests, 8 H200: ring all-gather and reduce-scatter 361 of 450 GB/s
+    c.nvls_efficiency = 1.06;        // NVLS all-reduce 480 GB/s of bus bandwidth
+    c.all_to_all_efficiency = 0.75;  // 340 of 450 GB/s
+    c.network_efficiency = 0.85;
+    c.gemm_workspace_bytes = 32 * kMiB;
+    c.collective_seconds = 20e-6;
+    return c;
+}
+
+Calibration blackwell() {
+    Calibration c = hopper();
+    // SimuMax B200 matmul table: 0.49 for large products under sustained load, 0.65 for short ones.
+    c.gemm_efficiency = 0.56;
+    c.fp8_gemm_efficiency = 0.50;
+    c.gemm_k_half = 200;
+    c.multiprocessors = 148;
+    c.grouped_gemm_efficiency = 0.75;
+    c.attention_forward = 0.50;  // SimuMax B200 sdp tables, halved for the causal mask
+    c.attention_backward = 0.38;
+    c.attention_tail = 1.7;
+    c.memory_efficiency = 0.70;
+    c.nvlink_efficiency = 0.72;  // 616-682 GB/s of 900
+    c.nvls_efficiency = 0.93;    // 838 GB/s
+    c.all_to_all_efficiency = 0.66;
+    return c;
+}
+
+}  // namespace
+
+Calibration default_calibration(const ClusterSpec& cluster) {
+    if (cluster.compute_capability >= 100) return blackwell();
+    if (cluster.compute_capability >= 90) return hopper();
+    return ampere();
+}
+
+}  // namespace mgplan::simulator

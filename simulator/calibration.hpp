@@ -1,0 +1,45 @@
+#pragma once
+// What a GPU reaches of its data sheet. Defaults per architecture; `mgplan calibrate` will replace them by measurements.
+
+#include "plan/cluster_spec.hpp"
+
+namespace mgplan::simulator {
+
+/// Efficiencies are fractions of the data sheet's figure, latencies are seconds.
+struct Calibration {
+    // Matrix products.
+    double gemm_efficiency = 0;  ///< of the dense peak, for large products under sustained load
+    double fp8_gemm_efficiency = 0;
+    double gemm_k_half = 0;   ///< depth k at which the main loop reaches half its rate: k / (k + k_half)
+    int multiprocessors = 0;  ///< SMs; whole waves of tiles are priced
+    int tile_m = 128;
+    int tile_n = 128;
+    double grouped_gemm_efficiency = 1;  ///< of a plain product of the same shape
+    // Fused attention; FLOPs counted causally.
+    double attention_forward = 0;  ///< of the dense 16-bit peak at long sequences
+    double attention_backward = 0;
+    double attention_tail = 0;  ///< idle share behind the longest query tile, see KernelTimes
+    // Everything bound by memory bandwidth.
+    double memory_efficiency = 0;
+    double kernel_seconds = 0;       ///< start-up and tail of one kernel on the device
+    double host_kernel_seconds = 0;  ///< host time to issue one kernel from an eager framework
+    // Links: reached fraction of the hardware's bandwidth.
+    double nvlink_efficiency = 0;
+    double nvls_efficiency = 0;  ///< all-reduce through the switch, as bus bandwidth over NVLink bandwidth
+    double all_to_all_efficiency = 0;
+    double pcie_efficiency = 0;
+    double network_efficiency = 0;
+    double collective_seconds = 0;  ///< fixed cost of one collective call
+    // Memory outside the tensor allocator.
+    std::int64_t context_bytes = 0;       ///< driver context and loaded modules
+    std::int64_t communicator_bytes = 0;  ///< one NCCL communicator of more than one rank
+    std::int64_t gemm_workspace_bytes = 0;
+    // Optimizer step.
+    double optimizer_fixed_seconds = 0;  ///< launches, norm read-back and host work of one step
+    double iteration_fixed_seconds = 0;  ///< data loading, scheduler, logging
+};
+
+/// Defaults for the cluster's architecture (compute capability 8.0, 9.0, 10.x). Each figure's source stands beside it.
+[[nodiscard]] Calibration default_calibration(const ClusterSpec& cluster);
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,11 @@
+#pragma once
+// One point-to-point transfer between pipeline neighbours.
+
+#include "simulator/network/group_path.hpp"
+
+namespace mgplan::simulator {
+
+/// Seconds; `bytes` is the message. Zero for a group of one.
+[[nodiscard]] double send_receive_seconds(double bytes, const GroupPath& path, const Calibration& calibration);
+
+}  // namespace mgplan::simulator

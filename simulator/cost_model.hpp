@@ -1,0 +1,42 @@
+#pragma once
+// Memory and time of any layout of one workload, with everything that layouts share computed once.
+
+#include <cstdint>
+#include <memory>
+
+#include "plan/layout.hpp"
+#include "plan/workload.hpp"
+#include "simulator/calibration.hpp"
+#include "simulator/prediction.hpp"
+
+namespace mgplan::simulator {
+
+/// Predicts layouts of one workload. Not thread-safe: each thread owns one. The workload must outlive it.
+/// Layouts must be valid (planner/constraints.hpp).
+class CostModel {
+public:
+    explicit CostModel(const Workload& workload);
+    CostModel(const Workload& workload, const Calibration& calibration);
+    ~CostModel();
+    CostModel(const CostModel&) = delete;
+    CostModel& operator=(const CostModel&) = delete;
+
+    /// Peak bytes of the fullest rank: predict().memory.worst.peak_bytes(), without the time.
+    [[nodiscard]] std::int64_t peak_bytes(const Layout& layout);
+    /// Seconds of one iteration: predict().time.iteration_seconds, without the memory.
+    [[nodiscard]] double iteration_seconds(const Layout& layout);
+    [[nodiscard]] Prediction predict(const Layout& layout);
+    /// Memory of every rank of one pipeline stage (they are equal under balanced routing).
+    [[nodiscard]] RankMemory stage_memory(const Layout& layout, int pp_rank);
+    [[nodiscard]] const Calibration& calibration() const;
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+/// FLOPs of the model for one whole batch, forward and backward, attention counted causally, padded vocabulary as with
+/// tp = 1 (Megatron-LM training.py, num_floating_point_operations).
+[[nodiscard]] double model_flops(const ModelSpec& model, const BatchSpec& batch);
+
+}  // namespace mgplan::simulator

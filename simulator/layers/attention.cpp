@@ -1,0 +1,249 @@
+#include "simulator/layers/attention.hpp"
+
+#include <algorithm>
+
+#include "simulator/collectives/all_gather.hpp"
+#include "simulator/collectives/all_to_all.hpp"
+#include "simulator/collectives/send_receive.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+/// A projection: seconds of the forward, input-gradient and weight-gradient products.
+struct Projection {
+    double forward = 0, input_gradient = 0, weight_gradient = 0;
+    double flops = 0;
+
+    Projection(const Shard& s, std::int64_t in, std::int64_t out)
+        : forward(s.kernels->gemm(s.tokens, out, in)),
+          input_gradient(s.kernels->gemm(s.tokens, in, out)),
+          weight_gradient(s.kernels->gemm(out, in, s.tokens)),
+          flops(2.0 * static_cast<double>(s.tokens) * static_cast<double>(in) * static_cast<double>(out)) {}
+
+    [[nodiscard]] double backward() const { return input_gradient + weight_gradient; }
+};
+
+struct CoreSizes {
+    std::int64_t heads, kv_heads;  ///< on this rank
+    std::int64_t qk_dim, v_dim;
+    [[nodiscard]] std::int64_t q() const { return heads * qk_dim; }
+    [[nodiscard]] std::int64_t k() const { return kv_heads * qk_dim; }
+    [[nodiscard]] std::int64_t v() const { return kv_heads * v_dim; }
+    [[nodiscard]] std::int64_t o() const { return heads * v_dim; }
+};
+
+/// Exposed seconds of the context-parallel exchange around a core attention of `core_forward`/`core_backward` seconds.
+void add_context_parallel(PieceCost& cost, const Shard& s, const CoreSizes& sizes, double core_forward, double core_backward) {
+    if (s.cp == 1) return;
+    const double kv = static_cast<double>(s.tokens * (sizes.k() + sizes.v()) * s.element);
+    const double steps = static_cast<double>(s.cp - 1);
+    switch (s.cp_comm_type) {
+        case CpCommType::p2p: {
+            // Ring: while one chunk is attended to, the next travels; the backward also carries the chunk's gradient.
+            const double step = send_receive_seconds(kv, s.paths->cp, *s.calibration);
+            cost.cp_forward += steps * std::max(0.0, step - core_forward / static_cast<double>(s.cp));
+            cost.cp_backward += steps * std::max(0.0, 2 * step - core_backward / static_cast<double>(s.cp));
+            break;
+        }
+        case CpCommType::all_gather: {
+            const double gather = all_gather_seconds(kv * static_cast<double>(s.cp), s.paths->cp, *s.calibration);
+            cost.cp_forward += gather;
+            cost.cp_backward += 2 * gather;  // gathered again, and the gradients reduce-scattered
+            break;
+        }
+        case CpCommType::a2a:
+        case CpCommType::a2a_p2p: {
+            // Heads against sequence: q, k, v on the way in, the output on the way back (DeepSpeed-Ulysses, arXiv 2309.14509).
+            const double in = static_cast<double>(s.tokens * (sizes.q() + sizes.k() + sizes.v()) * s.element);
+            const double out = static_cast<double>(s.tokens * sizes.o() * s.element);
+            const double exchange =
+                all_to_all_seconds(in, s.paths->cp, *s.calibration) + all_to_all_seconds(out, s.paths->cp, *s.calibration);
+            cost.cp_forward += exchange;
+            cost.cp_backward += exchange;
+            break;
+        }
+    }
+}
+
+/// Core attention: time, saved bytes, scratch.
+void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes) {
+    const ModelSpec& model = s.model();
+    const std::int64_t sequence = s.workload->batch.sequence;
+    // QK^T and PV, half of the pairs under the causal mask: 2·tokens·(seq/2)·width each.
+    const double flops = static_cast<double>(s.tokens) * static_cast<double>(sequence) * static_cast<double>(sizes.q() + sizes.o());
+    const std::int64_t keys = sequence;
+    double forward = 0, backward = 0;
+    const bool recomputed = s.recomputes(RecomputeModule::core_attn);
+    std::int64_t inner = 0;  // what only the core itself saves
+    if (s.workload->training.attention == AttentionBackend::flash) {
+        forward = s.kernels->attention_forward(flops, keys, sizes.qk_dim);
+        backward = s.kernels->attention_backward(2.5 * flops, keys, sizes.qk_dim);
+        inner = s.tokens * sizes.heads * 4;  // log-sum-exp, fp32
+        // cuDNN 9.19 backward scratch: fp32 accumulator of dQ and the row sums of dO·O.
+        cost.workspace = std::max(cost.workspace, s.tokens * sizes.heads * 4 * (sizes.qk_dim + 1));
+        cost.kernels_forward += 1;
+        cost.kernels_backward += 3;
+    } else {
+        // The score matrix is full: both halves are computed, and it is read and written by softmax, dropout and products.
+        const double scores = static_cast<double>(s.tokens) * static_cast<double>(sequence) * static_cast<double>(sizes.heads);
+        const std::int64_t batch_heads = s.micro_batch * sizes.heads;
+        forward = s.kernels->gemm(sequence / s.cp, sequence, sizes.qk_dim, batch_heads) +
+                  s.kernels->gemm(sequence / s.cp, sizes.v_dim, sequence, batch_heads) +
+                  s.kernels->memory_bound(scores * static_cast<double>(s.element) * (model.attention_dropout > 0 ? 4.5 : 2));
+        backward = 2 * (s.kernels->gemm(sequence / s.cp, sequence, sizes.v_dim, batch_heads) +
+                        s.kernels->gemm(sequence, sizes.qk_dim, sequence / s.cp, batch_heads)) +
+                   s.kernels->memory_bound(scores * static_cast<double>(s.element) * (model.attention_dropout > 0 ? 5.5 : 3));
+        const std::int64_t elements = s.tokens * sequence * sizes.heads;
+        // Softmax output; with dropout also its mask (1 byte) and output (Korthikanti et al., section 4.1: 5·a·s²·b).
+        inner = elements * (s.element + (model.attention_dropout > 0 ? 1 + s.element : 0));
+        cost.transient = std::max(cost.transient, 2 * elements * s.element);
+        cost.kernels_forward += 4;
+        cost.kernels_backward += 7;
+    }
+    cost.forward += forward;
+    cost.backward += backward;
+    cost.forward_flops += flops;
+    if (recomputed) {
+        cost.recompute += forward;
+        cost.transient = std::max(cost.transient, inner);
+    } else {
+        cost.saved += inner;
+    }
+    cost.saved += s.tokens * sizes.o() * s.element;  // the core's output, input of the output projection
+    add_context_parallel(cost, s, sizes, forward, backward);
+}
+
+/// Multi-head and grouped-query attention: one fused projection to q, k and v.
+CoreSizes add_qkv(PieceCost& cost, const Shard& s) {
+    const ModelSpec& model = s.model();
+    const CoreSizes sizes{model.heads / s.tp, std::max<std::int64_t>(1, model.kv_heads / s.tp), model.head_dim, model.head_dim};
+    const Projection qkv(s, model.hidden, sizes.q() + sizes.k() + sizes.v());
+    cost.forward += qkv.forward;
+    cost.backward += qkv.backward();
+    cost.forward_flops += qkv.flops;
+    cost.kernels_forward += 2;
+    cost.kernels_backward += 4;
+    const std::int64_t packed = s.tokens * (sizes.q() + sizes.k() + sizes.v());
+    const std::int64_t rotated = s.tokens * (sizes.q() + sizes.k());
+    cost.saved += packed * s.element;
+    if (model.position == PositionEmbedding::rope) {
+        cost.forward += s.kernels->memory_bound(static_cast<double>(2 * rotated * s.element));
+        cost.backward += s.kernels->memory_bound(static_cast<double>(2 * packed * s.element));
+        cost.kernels_forward += 2;
+        cost.kernels_backward += 3;
+        // Transformer Engine keeps the rotated q and k; v stays a view of the packed projection, which lives on with it.
+        cost.saved += rotated * s.element;
+    }
+    if (model.qk_norm) {
+        cost.forward += s.kernels->memory_bound(static_cast<double>(2 * rotated * s.element));
+        cost.backward += s.kernels->memory_bound(static_cast<double>(3 * rotated * s.element));
+        cost.kernels_forward += 2;
+        cost.kernels_backward += 4;
+        cost.saved += rotated * s.element;
+    }
+    // The input gradient's reduction runs beside the weight gradient, the second gather beside the input gradient
+    // (Megatron-core tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
+    const double gather = tp_gather_seconds(s, model.hidden);
+    cost.tp_forward += tp_exposed(s, gather, qkv.forward);
+    cost.tp_backward +=
+        std::max(0.0, gather - qkv.input_gradient) + std::max(0.0, tp_reduce_seconds(s, model.hidden) - qkv.weight_gradient);
+    return sizes;
+}
+
+/// Multi-latent attention (arXiv 2405.04434): low-rank down projections outside the tp region, up projections inside.
+CoreSizes add_latent(PieceCost& cost, const Shard& s) {
+    const ModelSpec& model = s.model();
+    const MlaSpec& mla = *model.mla;
+    const std::int64_t heads = model.heads / s.tp;
+    const CoreSizes sizes{heads, heads, mla.qk_nope_head_dim + mla.qk_rope_head_dim, mla.v_head_dim};
+    const std::int64_t kv_down = mla.kv_lora_rank + mla.qk_rope_head_dim;
+    const std::int64_t kv_up = heads * (mla.qk_nope_head_dim + mla.v_head_dim);
+    const auto add = [&cost](const Projection& p, int kernels) {
+        cost.forward += p.forward;
+        cost.backward += p.backward();
+        cost.forward_flops += p.flops;
+        cost.kernels_forward += kernels;
+        cost.kernels_backward += 2 * kernels;
+    };
+    Shard outside = s;
+    outside.tokens = s.tokens_outside;
+    double up = 0;
+    if (mla.q_lora_rank > 0) {
+        add(Projection(outside, model.hidden, mla.q_lora_rank), 2);
+        const Projection q_up(s, mla.q_lora_rank, sizes.q());
+        add(q_up, 2);
+        cost.saved += 2 * s.tokens_outside * mla.q_lora_rank * s.element;
+        up += q_up.forward;
+    } else {
+        const Projection q(s, model.hidden, sizes.q());
+        add(q, 2);
+        up += q.forward;
+    }
+    add(Projection(outside, model.hidden, kv_down), 2);
+    const Projection kv(s, mla.kv_lora_rank, kv_up);
+    add(kv, 2);
+    up += kv.forward;
+    cost.saved += s.tokens_outside * (kv_down + mla.kv_lora_rank) * s.element;
+    // Projected q and kv, then q and k put together from their rotated and unrotated parts.
+    const std::int64_t projected = s.tokens * (sizes.q() + kv_up) * s.element;
+    const std::int64_t assembled = s.tokens * (sizes.q() + sizes.k()) * s.element;
+    const double assemble = s.kernels->memory_bound(static_cast<double>(2 * assembled));
+    cost.forward += assemble;
+    cost.backward += 2 * assemble;
+    cost.kernels_forward += 6;
+    cost.kernels_backward += 8;
+    if (s.recomputes(RecomputeModule::mla_up_proj)) {
+        cost.recompute += up + assemble;
+        cost.transient = std::max(cost.transient, projected + assembled);
+    } else {
+        // q's projection is freed once rotated in place; the kv projection lives on through the view that v is.
+        cost.saved += s.tokens * kv_up * s.element + assembled;
+    }
+    const double gather = tp_gather_seconds(s, mla.q_lora_rank + kv_down);
+    cost.tp_forward += gather;
+    cost.tp_backward += gather + tp_reduce_seconds(s, mla.q_lora_rank + kv_down);
+    return sizes;
+}
+
+}  // namespace
+
+PieceCost attention_cost(const Shard& s) {
+    const ModelSpec& model = s.model();
+    PieceCost cost;
+    const std::int64_t stream = s.tokens_outside * model.hidden * s.element;  // one residual-stream tensor
+
+    // Input norm: its input is the residual stream, its output the projections' input.
+    cost.saved += stream;
+    const double norm = s.kernels->memory_bound(static_cast<double>(2 * stream));
+    cost.forward += norm;
+    cost.backward += s.kernels->memory_bound(static_cast<double>(3 * stream));
+    cost.kernels_forward += 1;
+    cost.kernels_backward += 2;
+    if (s.recomputes(RecomputeModule::layernorm))
+        cost.recompute += norm;
+    else
+        cost.saved += stream;
+
+    const CoreSizes sizes = model.mla ? add_latent(cost, s) : add_qkv(cost, s);
+    add_core(cost, s, sizes);
+
+    const Projection output(s, sizes.o(), model.hidden);
+    cost.forward += output.forward;
+    cost.backward += output.backward();
+    cost.forward_flops += output.flops;
+    const double reduce = tp_reduce_seconds(s, model.hidden);
+    cost.tp_forward += tp_exposed(s, reduce, output.forward);
+    cost.tp_backward += tp_exposed(s, tp_gather_seconds(s, model.hidden), output.input_gradient);
+
+    // Bias, dropout and residual addition in one kernel.
+    cost.forward += s.kernels->memory_bound(static_cast<double>(3 * stream));
+    cost.backward += s.kernels->memory_bound(static_cast<double>(2 * stream));
+    cost.kernels_forward += 2;
+    cost.kernels_backward += 3;
+    if (model.hidden_dropout > 0) cost.saved += s.tokens_outside * model.hidden;  // mask of one byte
+    cost.transient =
+        std::max(cost.transient, s.tokens * (model.hidden + sizes.q() + sizes.k() + sizes.v() + sizes.o()) * s.element + stream);
+    return cost;
+}
+
+}  // namespace mgplan::simulator

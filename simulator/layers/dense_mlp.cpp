@@ -1,0 +1,69 @@
+#include <algorithm>
+
+#include "simulator/layers/mlp.hpp"
+
+namespace mgplan::simulator {
+
+PieceCost norm_and_residual_cost(const Shard& s) {
+    PieceCost cost;
+    const std::int64_t stream = s.tokens_outside * s.model().hidden * s.element;
+    const double norm = s.kernels->memory_bound(static_cast<double>(2 * stream));
+    cost.forward = norm + s.kernels->memory_bound(static_cast<double>(3 * stream));
+    cost.backward = s.kernels->memory_bound(static_cast<double>(3 * stream)) + s.kernels->memory_bound(static_cast<double>(2 * stream));
+    cost.kernels_forward = 2;
+    cost.kernels_backward = 4;
+    cost.saved = stream;
+    if (s.recomputes(RecomputeModule::layernorm))
+        cost.recompute += norm;
+    else
+        cost.saved += stream;
+    if (s.model().hidden_dropout > 0) cost.saved += s.tokens_outside * s.model().hidden;  // mask of one byte
+    return cost;
+}
+
+PieceCost mlp_core_cost(const Shard& s, std::int64_t ffn, bool recompute_activation, bool recompute_all) {
+    const ModelSpec& model = s.model();
+    const std::int64_t width = ffn / s.tp;
+    const std::int64_t first = model.gated_mlp ? 2 * width : width;
+    PieceCost cost;
+    const double up = s.kernels->gemm(s.tokens, first, model.hidden);
+    const double up_input = s.kernels->gemm(s.tokens, model.hidden, first);
+    const double up_weight = s.kernels->gemm(first, model.hidden, s.tokens);
+    const double down = s.kernels->gemm(s.tokens, model.hidden, width);
+    const double down_input = s.kernels->gemm(s.tokens, width, model.hidden);
+    const double down_weight = s.kernels->gemm(model.hidden, width, s.tokens);
+    const std::int64_t before = s.tokens * first * s.element, after = s.tokens * width * s.element;
+    const double activation = s.kernels->memory_bound(static_cast<double>(before + after));
+    cost.forward = up + activation + down;
+    cost.backward = up_input + up_weight + down_input + down_weight + s.kernels->memory_bound(static_cast<double>(2 * before + after));
+    cost.kernels_forward = 4;
+    cost.kernels_backward = 7;
+    cost.forward_flops = 2.0 * static_cast<double>(s.tokens) * static_cast<double>(model.hidden) * static_cast<double>(first + width);
+
+    const double gather = tp_gather_seconds(s, model.hidden), reduce = tp_reduce_seconds(s, model.hidden);
+    cost.tp_forward = tp_exposed(s, gather, up) + tp_exposed(s, reduce, down);
+    cost.tp_backward = tp_exposed(s, gather, down_input) + std::max(0.0, gather - up_input) + std::max(0.0, reduce - up_weight);
+
+    if (recompute_all) {
+        cost.recompute = cost.forward + cost.tp_forward;
+    } else {
+        cost.saved += before;
+        if (recompute_activation)
+            cost.recompute = activation;
+        else
+            cost.saved += after;
+    }
+    // Gradients of both inner tensors and of the gathered input, while the activations are still held.
+    cost.transient =
+        before + after + s.tokens * model.hidden * s.element * (s.sequence_parallel ? 2 : 1) + (recompute_all ? before + after : 0);
+    return cost;
+}
+
+PieceCost dense_mlp_cost(const Shard& s) {
+    PieceCost cost = norm_and_residual_cost(s);
+    // Megatron-LM's moe_act recomputes the activation of experts alone.
+    cost += mlp_core_cost(s, s.model().ffn, false, s.recomputes(RecomputeModule::mlp));
+    return cost;
+}
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,24 @@
+#pragma once
+// Costs of every kind of layer for one shard, computed once and shared by all layouts with that shard.
+
+#include "plan/parameters.hpp"
+#include "simulator/layers/shard.hpp"
+
+namespace mgplan::simulator {
+
+struct LayerCosts {
+    PieceCost dense, mixture;  ///< whole decoder layers
+    PieceCost mtp;             ///< one multi-token-prediction layer with its own head
+    PieceCost embedding, head;
+    std::int64_t boundary = 0;  ///< bytes of the residual stream between two layers, on this rank
+};
+
+/// Parameter counts of the same pieces on one rank.
+struct PieceParameters {
+    ParameterCount dense, mixture, mtp, embedding, head, head_with_copy;
+};
+
+[[nodiscard]] LayerCosts layer_costs(const Shard& shard);
+[[nodiscard]] PieceParameters piece_parameters(const ModelSpec& model, std::int64_t tp, std::int64_t ep, std::int64_t etp);
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,124 @@
+#include <algorithm>
+#include <cmath>
+
+#include "simulator/collectives/all_gather.hpp"
+#include "simulator/collectives/all_to_all.hpp"
+#include "simulator/layers/mlp.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+/// Rows that one rank's experts process in all, under balanced routing.
+struct Routing {
+    double sent;      ///< token copies one rank sends out: its tokens · top_k
+    double received;  ///< token copies one rank's experts process, gathered over etp
+    std::int64_t local_experts;
+    std::int64_t rows_per_expert;
+};
+
+Routing balanced_routing(const Shard& s) {
+    const MoeSpec& moe = *s.model().moe;
+    Routing routing{};
+    routing.sent = static_cast<double>(s.tokens_outside) * static_cast<double>(moe.top_k);
+    // Padding to capacity sends full slots whatever the router says (GShard's capacity, arXiv 2006.16668).
+    if (moe.capacity_factor > 0 && moe.pad_to_capacity) routing.sent *= moe.capacity_factor;
+    routing.received = routing.sent * static_cast<double>(s.etp);
+    routing.local_experts = moe.experts / s.ep;
+    routing.rows_per_expert =
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(std::llround(routing.received / static_cast<double>(routing.local_experts))));
+    return routing;
+}
+
+/// Seconds of one dispatch (or combine): all-to-all over ep, then the gather (or reduce-scatter) over etp.
+double exchange_seconds(const Shard& s, const Routing& routing) {
+    const MoeSpec& moe = *s.model().moe;
+    double bytes = routing.sent * static_cast<double>(s.model().hidden * s.element);
+    if (moe.dispatcher == TokenDispatcher::deep_ep || moe.dispatcher == TokenDispatcher::hybrid_ep) {
+        // A token travels once to each node (or domain) that holds any of its experts, not once per expert.
+        const double nodes = static_cast<double>(s.paths->ep.ranks) / static_cast<double>(s.paths->ep.ranks_per_domain);
+        const double top_k = static_cast<double>(moe.top_k);
+        const double distinct = nodes > 1 ? nodes * (1 - std::pow(1 - 1 / nodes, top_k)) : top_k;
+        bytes *= std::min(1.0, distinct / top_k);
+    }
+    double seconds = all_to_all_seconds(bytes, s.paths->ep, *s.calibration);
+    if (moe.dispatcher == TokenDispatcher::all_gather) {
+        seconds =
+            all_gather_seconds(static_cast<double>(s.tokens_outside * s.ep * s.model().hidden * s.element), s.paths->ep, *s.calibration);
+    }
+    return seconds + all_gather_seconds(bytes * static_cast<double>(s.etp), s.paths->etp, *s.calibration);
+}
+
+}  // namespace
+
+PieceCost mixture_cost(const Shard& s) {
+    const ModelSpec& model = s.model();
+    const MoeSpec& moe = *model.moe;
+    const Routing routing = balanced_routing(s);
+    const std::int64_t width = moe.expert_ffn / s.etp;
+    const std::int64_t first = model.gated_mlp ? 2 * width : width;
+    const std::int64_t rows = routing.rows_per_expert, experts = routing.local_experts;
+    const auto& grouped = *s.kernels;
+
+    PieceCost inner;
+    // Router: a product in fp32 or 16 bits over all experts, then top-k; small kernels.
+    inner.forward += s.kernels->gemm(s.tokens_outside, moe.experts, model.hidden) +
+                     s.kernels->memory_bound(static_cast<double>(6 * s.tokens_outside * moe.experts * 4));
+    inner.backward += 2 * s.kernels->gemm(s.tokens_outside, moe.experts, model.hidden) +
+                      s.kernels->memory_bound(static_cast<double>(6 * s.tokens_outside * moe.experts * 4));
+    inner.forward_flops += 2.0 * static_cast<double>(s.tokens_outside) * static_cast<double>(moe.experts * model.hidden);
+    inner.saved += s.tokens_outside * moe.experts * (4 + 4 + 1);  // logits and probabilities in fp32, the routing map
+
+    // Experts.
+    const double up = grouped.grouped_gemm(rows, first, model.hidden, experts);
+    const double down = grouped.grouped_gemm(rows, model.hidden, width, experts);
+    const double before = routing.received * static_cast<double>(first * s.element),
+                 after = routing.received * static_cast<double>(width * s.element);
+    const double row_bytes = static_cast<double>(model.hidden * s.element);
+    const double activation = s.kernels->memory_bound(before + after);
+    inner.forward += up + down + activation;
+    inner.backward += grouped.grouped_gemm(rows, model.hidden, first, experts) + grouped.grouped_gemm(first, model.hidden, rows, experts) +
+                      grouped.grouped_gemm(rows, width, model.hidden, experts) + grouped.grouped_gemm(model.hidden, width, rows, experts) +
+                      s.kernels->memory_bound(2 * before + after);
+    inner.forward_flops += 2.0 * routing.received * static_cast<double>(model.hidden) * static_cast<double>(first + width);
+
+    // Permutation before and behind the all-to-all, and back: each reads and writes every copied row once.
+    const double permute =
+        s.kernels->memory_bound(2 * routing.sent * row_bytes) + s.kernels->memory_bound(2 * routing.received * row_bytes);
+    inner.forward += 2 * permute;
+    inner.backward += 2 * permute;
+    inner.kernels_forward += 20 + (moe.grouped_gemm ? 0 : static_cast<int>(std::min<std::int64_t>(experts, 256)) * 3);
+    inner.kernels_backward += 30 + (moe.grouped_gemm ? 0 : static_cast<int>(std::min<std::int64_t>(experts, 256)) * 6);
+
+    const double exchange = exchange_seconds(s, routing);
+    inner.ep_forward += 2 * exchange;
+    inner.ep_backward += 2 * exchange;
+    if (s.workload->training.overlap_moe) {
+        // The other microbatch's compute hides the exchange (Megatron-LM --overlap-moe-expert-parallel-comm).
+        inner.ep_forward *= 0.2;
+        inner.ep_backward *= 0.2;
+    }
+
+    const bool whole = s.recomputes(RecomputeModule::moe);
+    const std::int64_t dispatched = static_cast<std::int64_t>(routing.received * row_bytes);
+    inner.saved +=
+        dispatched + static_cast<std::int64_t>(before) + static_cast<std::int64_t>(routing.received) * 4;  // probabilities in fp32
+    if (s.recomputes(RecomputeModule::moe_act))
+        inner.recompute += activation;
+    else
+        inner.saved += static_cast<std::int64_t>(after);
+    inner.transient = static_cast<std::int64_t>(before + after) + 2 * dispatched;
+
+    if (moe.shared_ffn > 0) {
+        inner += mlp_core_cost(s, moe.shared_ffn, false, s.recomputes(RecomputeModule::shared_experts));
+    }
+    if (whole) {
+        inner.recompute = inner.forward + inner.communication_forward();
+        inner.transient += inner.saved;
+        inner.saved = 0;
+    }
+    PieceCost cost = norm_and_residual_cost(s);
+    cost += inner;
+    return cost;
+}
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,18 @@
+#pragma once
+// Cost of the MLP half of a decoder layer: norm, dense MLP or mixture of experts, residual.
+
+#include "simulator/layers/shard.hpp"
+
+namespace mgplan::simulator {
+
+[[nodiscard]] PieceCost dense_mlp_cost(const Shard& shard);
+[[nodiscard]] PieceCost mixture_cost(const Shard& shard);
+
+/// Two products of width `ffn` (gated: the first twice as wide) inside a tp region, with the activation between them;
+/// shared by the dense MLP and the shared experts. No norm, no residual.
+[[nodiscard]] PieceCost mlp_core_cost(const Shard& shard, std::int64_t ffn, bool recompute_activation, bool recompute_all);
+
+/// The norm in front of an MLP and the residual addition behind it.
+[[nodiscard]] PieceCost norm_and_residual_cost(const Shard& shard);
+
+}  // namespace mgplan::simulator

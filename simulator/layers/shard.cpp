@@ -1,0 +1,48 @@
+#include "simulator/layers/shard.hpp"
+
+#include <algorithm>
+
+#include "simulator/collectives/all_gather.hpp"
+#include "simulator/collectives/all_reduce.hpp"
+
+namespace mgplan::simulator {
+
+PieceCost& PieceCost::operator+=(const PieceCost& other) {
+    forward += other.forward;
+    backward += other.backward;
+    recompute += other.recompute;
+    tp_forward += other.tp_forward;
+    tp_backward += other.tp_backward;
+    cp_forward += other.cp_forward;
+    cp_backward += other.cp_backward;
+    ep_forward += other.ep_forward;
+    ep_backward += other.ep_backward;
+    kernels_forward += other.kernels_forward;
+    kernels_backward += other.kernels_backward;
+    forward_flops += other.forward_flops;
+    saved += other.saved;
+    transient = std::max(transient, other.transient);
+    workspace = std::max(workspace, other.workspace);
+    return *this;
+}
+
+double tp_gather_seconds(const Shard& shard, std::int64_t width) {
+    if (shard.tp == 1 || !shard.sequence_parallel) return 0;
+    return all_gather_seconds(static_cast<double>(shard.tokens * width * shard.element), shard.paths->tp, *shard.calibration);
+}
+
+double tp_reduce_seconds(const Shard& shard, std::int64_t width) {
+    if (shard.tp == 1) return 0;
+    const double bytes = static_cast<double>(shard.tokens * width * shard.element);
+    // Reduce-scatter with sequence parallelism, all-reduce without (Korthikanti et al., arXiv 2205.05198, section 4.2.2).
+    return shard.sequence_parallel ? all_gather_seconds(bytes, shard.paths->tp, *shard.calibration)
+                                   : all_reduce_seconds(bytes, shard.paths->tp, *shard.calibration);
+}
+
+double tp_exposed(const Shard& shard, double communication, double product) {
+    if (!shard.workload->training.overlap_tp) return communication;
+    // Chunked overlap (Transformer Engine userbuffers): tp chunks, the first one is always exposed.
+    return std::max(communication / static_cast<double>(shard.tp), communication - product);
+}
+
+}  // namespace mgplan::simulator

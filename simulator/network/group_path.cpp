@@ -1,0 +1,25 @@
+#include "simulator/network/group_path.hpp"
+
+#include <algorithm>
+
+namespace mgplan::simulator {
+
+GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster, const Calibration& calibration) {
+    // GPUs without NVLink reach each other inside a node through PCIe.
+    const std::int64_t domain = std::max<std::int64_t>(cluster.nvlink_domain, cluster.gpus_per_node);
+    GroupPath path;
+    for (const auto& axis : axes) {
+        path.ranks *= axis.size;
+        // Members along this axis that fall into one domain: neighbours are `stride` ranks apart.
+        path.ranks_per_domain *= std::clamp<std::int64_t>(domain / std::max<std::int64_t>(axis.stride, 1), 1, axis.size);
+    }
+    path.ranks_per_domain = std::min(path.ranks_per_domain, path.ranks);
+    const bool by_nvlink = cluster.nvlink_domain > 1;
+    path.inside =
+        by_nvlink ? cluster.nvlink.bandwidth * calibration.nvlink_efficiency : cluster.pcie.bandwidth * calibration.pcie_efficiency;
+    path.network = cluster.network.bandwidth * calibration.network_efficiency;
+    path.latency = path.crosses_network() ? cluster.network.latency : (by_nvlink ? cluster.nvlink.latency : cluster.pcie.latency);
+    return path;
+}
+
+}  // namespace mgplan::simulator

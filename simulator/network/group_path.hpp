@@ -1,0 +1,27 @@
+#pragma once
+// Which links a rank group uses, from the strides of its axes in the rank grid.
+
+#include <cstdint>
+#include <span>
+
+#include "plan/cluster_spec.hpp"
+#include "plan/rank_groups.hpp"
+#include "simulator/calibration.hpp"
+
+namespace mgplan::simulator {
+
+/// The way a group's traffic takes. All groups of one kind communicate at the same time, so a node's network is shared.
+struct GroupPath {
+    std::int64_t ranks = 1;
+    std::int64_t ranks_per_domain = 1;  ///< members that reach each other inside one NVLink domain (or node)
+    double inside = 0;                  ///< bytes/s per rank inside the domain
+    double network = 0;                 ///< bytes/s per rank between domains
+    double latency = 0;                 ///< seconds per step of the slowest link used
+    [[nodiscard]] bool crosses_network() const { return ranks > ranks_per_domain; }
+    [[nodiscard]] bool single() const { return ranks <= 1; }
+};
+
+/// Path of the groups spanned by `axes` (sizes and strides of one grid).
+[[nodiscard]] GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster, const Calibration& calibration);
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,81 @@
+#pragma once
+// What a layout will cost: the values that `plan` and `simulate` print (CLI.md "predicted").
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace mgplan::simulator {
+
+/// Bytes by category. What counts where: CLI.md, "Borders".
+struct MemoryBreakdown {
+    std::int64_t parameters = 0;
+    std::int64_t gradients = 0;
+    std::int64_t optimizer = 0;
+    std::int64_t activations = 0;
+    std::int64_t graph_static_inputs = 0;
+    std::int64_t graph_boundary = 0;
+    std::int64_t graph_objects = 0;
+    std::int64_t communication = 0;
+    std::int64_t workspace = 0;
+    std::int64_t context = 0;
+    std::int64_t fragmentation = 0;
+
+    [[nodiscard]] std::int64_t total() const {
+        return parameters + gradients + optimizer + activations + graph_static_inputs + graph_boundary + graph_objects + communication +
+               workspace + context + fragmentation;
+    }
+    bool operator==(const MemoryBreakdown&) const = default;
+};
+
+/// One rank's memory.
+struct RankMemory {
+    MemoryBreakdown breakdown;         ///< at the peak instant
+    std::int64_t framework_bytes = 0;  ///< what a framework's tensor allocator would report as its peak
+    std::int64_t reserved_bytes = 0;   ///< what that allocator would have taken from the device
+    [[nodiscard]] std::int64_t peak_bytes() const { return breakdown.total(); }
+};
+
+/// Memory of the whole layout: its fullest rank.
+struct MemoryPrediction {
+    RankMemory worst;
+    std::int64_t worst_rank = 0;
+    int worst_stage = 0;
+    std::int64_t limit_bytes = 0;
+    [[nodiscard]] bool fits() const { return worst.peak_bytes() <= limit_bytes; }
+};
+
+/// Seconds of communication that no computation hides, by the group that causes it, on the slowest stage.
+struct ExposedCommunication {
+    double tp = 0;
+    double cp = 0;
+    double ep = 0;
+    double dp = 0;
+    double pp = 0;
+    [[nodiscard]] double total() const { return tp + cp + ep + dp + pp; }
+};
+
+struct TimePrediction {
+    double iteration_seconds = 0;
+    double interval_low = 0;  ///< the model's own uncertainty, see docs/accuracy.md
+    double interval_high = 0;
+    double compute_seconds = 0;    ///< of the slowest stage, recompute included
+    double recompute_seconds = 0;  ///< part of compute_seconds
+    double bubble_seconds = 0;
+    double optimizer_seconds = 0;
+    ExposedCommunication exposed;
+    int slowest_stage = 0;
+    double tokens_per_second_per_gpu = 0;
+    double model_tflops_per_gpu = 0;
+    double mfu = 0;
+    double hfu = 0;
+    [[nodiscard]] double bubble_fraction() const { return iteration_seconds > 0 ? bubble_seconds / iteration_seconds : 0; }
+};
+
+struct Prediction {
+    TimePrediction time;
+    MemoryPrediction memory;
+};
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,31 @@
+#pragma once
+// What each chunk of a stage split holds, counted by kind of layer, and how many microbatches of it are alive at the peak.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "plan/layout.hpp"
+#include "plan/model_spec.hpp"
+
+namespace mgplan::simulator {
+
+struct ChunkCensus {
+    std::int64_t dense = 0;
+    std::int64_t mixture = 0;
+    std::int64_t mtp = 0;
+    bool embedding = false;
+    bool loss = false;
+    [[nodiscard]] std::int64_t layers() const { return dense + mixture; }
+};
+
+/// Counts of one split; index = pp_rank * vpp + vpp_rank.
+struct SplitCensus {
+    std::shared_ptr<const StageSplit> split;  ///< keeps the key of the memo alive
+    std::vector<ChunkCensus> chunks;
+    std::vector<ChunkCensus> stages;  ///< chunks of one pp rank added up; index = pp_rank
+};
+
+[[nodiscard]] SplitCensus take_census(const ModelSpec& model, const std::shared_ptr<const StageSplit>& split);
+
+}  // namespace mgplan::simulator
