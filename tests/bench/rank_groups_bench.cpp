@@ -2,6 +2,8 @@
 // scripts list all groups; the goal is one second on one core for a world of 2^20. The rules alone are asked once per
 // candidate layout of a search, which must stay in the nanoseconds.
 //
+// 2026-11-21, Release, one core of an AMD EPYC at 2.4 GHz (shared machine, CPU time): 62 ms for all groups of 2^20 ranks,
+// 19 ns for the rules of one layout.
 
 #include <benchmark/benchmark.h>
 

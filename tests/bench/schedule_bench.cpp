@@ -2,6 +2,8 @@
 // simulator prices exactly these lists; the goal is one second for all ranks, and the command that prints them as JSON
 // should not be much slower. The planner needs only the live counts at the peak and the stage split, per candidate.
 //
+// 2026-11-21, Release, one core of an AMD EPYC at 2.4 GHz (shared machine, CPU time): 12 ms for the lists of all ranks,
+// 123 ms for the command with its JSON, 22 ns for the live counts, 0.8 to 1.6 us for an automatic split.
 
 #include <sstream>
 
