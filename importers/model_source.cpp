@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "importers/hugging_face.hpp"
+#include "importers/megatron_arguments.hpp"
 #include "plan/embedded_files.hpp"
 #include "plan/errors.hpp"
 #include "plan/json_reader.hpp"
@@ -69,7 +70,9 @@ Job read_model_file(const std::string& path) {
     if (first == std::string::npos)
         throw ConfigError(fmt::format("model file {} is empty; give a config.json or Megatron-LM arguments", shown(path)));
     if (text[first] == '{' || text[first] == '[') return read_json_model(text, name, path);
-    throw ConfigError(fmt::format("model file {} is no JSON; Megatron-LM arguments cannot be read yet", shown(path)));
+    Job job = read_megatron_arguments(argument_words(text, path), path);
+    job.model.name = name;
+    return job;
 }
 
 Job read_preset(const EmbeddedFile& file) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "plan/megatron_switches.hpp"
 #include "plan/numeric_types.hpp"
 
 namespace mgplan {
@@ -53,6 +54,7 @@ struct TrainingSpec {
     Dtype main_param_dtype = Dtype::fp32;
     Dtype exp_avg_dtype = Dtype::fp32;
     Dtype exp_avg_sq_dtype = Dtype::fp32;
+    MegatronSwitches megatron;  ///< read by predictions for engine megatron only
 
     bool operator==(const TrainingSpec&) const = default;
 

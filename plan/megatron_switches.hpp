@@ -1,0 +1,43 @@
+#pragma once
+// Choices of Megatron-LM's command line that change its memory or time and have no counterpart in mgplan's own engine.
+
+#include <cstdint>
+
+namespace mgplan {
+
+/// How fp8 scales are kept (--fp8-recipe).
+enum class Fp8Recipe : std::uint8_t { delayed, tensorwise, blockwise, mxfp8 };
+
+/// Defaults are Megatron-LM's (megatron/training/arguments.py).
+struct MegatronSwitches {
+    bool transformer_engine = true;            ///< --transformer-impl transformer_engine, else local
+    bool gradient_accumulation_fusion = true;  ///< weight gradients are added into the main gradient by the GEMM itself
+    bool bias_activation_fusion = true;        ///< --no-bias-gelu-fusion, --no-bias-swiglu-fusion
+    bool bias_dropout_fusion = true;
+    bool masked_softmax_fusion = true;
+    bool rope_fusion = true;
+    bool moe_permute_fusion = false;
+    bool te_cross_entropy = false;  ///< --cross-entropy-fusion-impl te, else native
+    bool attention_mask_in_dataloader = true;
+    bool attention_softmax_in_fp32 = false;
+    bool query_key_layer_scaling = false;  ///< fp32 softmax for the unfused attention too
+    bool fp32_residual_connection = false;
+    bool deterministic = false;
+    bool gradient_checks = true;  ///< --no-check-for-nan-in-loss-and-grad turns them off
+    bool log_params_norm = false;
+    bool log_num_zeros_in_grad = false;
+    bool defer_embedding_wgrad = false;  ///< output layer inputs are kept until the cool-down
+    bool gather_with_optimizer_step = false;
+    bool moe_shared_expert_overlap = false;
+    bool delay_wgrad = false;
+    bool router_fp32 = false;  ///< --moe-router-dtype fp32 or fp64
+    bool precision_aware_optimizer = false;
+    Fp8Recipe fp8_recipe = Fp8Recipe::delayed;
+    std::int64_t bucket_size = 0;  ///< elements of a gradient bucket; 0: Megatron's rule
+    std::int64_t num_buckets = 0;  ///< instead of a size; 0: not given
+    bool pad_buckets = false;      ///< --ddp-pad-buckets-for-high-nccl-busbw
+
+    bool operator==(const MegatronSwitches&) const = default;
+};
+
+}  // namespace mgplan
