@@ -211,14 +211,18 @@ std::string Options::help() const {
 }
 
 void Options::write(Console& console, const std::string& result) const {
+    write(console, [&result](std::ostream& out) { out << result; });
+}
+
+void Options::write(Console& console, const std::function<void(std::ostream&)>& write_to) const {
     if (!state_->output) {
-        console.out << result;
+        write_to(console.out);
         console.out.flush();
         if (!console.out) throw RunError("standard output cannot be written; is the disk full or the reader gone?");
         return;
     }
     std::ofstream file(*state_->output, std::ios::binary | std::ios::trunc);
-    file << result;
+    if (file) write_to(file);
     file.close();
     if (!file)
         throw RunError(

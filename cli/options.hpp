@@ -55,6 +55,8 @@ public:
 
     /// Writes a command's result to --output FILE, or to the console. Throws RunError when the file cannot be written.
     void write(Console& console, const std::string& result) const;
+    /// The same for results too long to hold as one string: `write_to` gets the stream.
+    void write(Console& console, const std::function<void(std::ostream&)>& write_to) const;
 
 private:
     struct State;

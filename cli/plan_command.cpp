@@ -1,10 +1,163 @@
+#include <fstream>
+#include <ostream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 #include "cli/command.hpp"
-#include "plan/errors.hpp"
+#include "cli/cost_models.hpp"
+#include "cli/options.hpp"
+#include "cli/workload_options.hpp"
+#include "plan/plan.hpp"
+#include "plan/text.hpp"
+#include "planner/search.hpp"
+#include "reports/plan_report.hpp"
+#include "simulator/cost_model.hpp"
 
 namespace mgplan::cli {
+namespace {
 
-int run_plan(const std::vector<std::string>&, Console&) {
-    throw ConfigError("mgplan plan is being built");
+/// Options of `plan` alone.
+struct PlanOptions {
+    planner::SearchSpace space;
+    std::vector<std::string> recompute{"none", "selective", "full"};
+    std::vector<std::string> recompute_modules{"core_attn"};
+    std::string recompute_method = "uniform";
+    std::string sequence_parallel = "auto";
+    std::vector<std::string> cp_comm_types{"p2p", "all_gather", "a2a"};
+    std::string order = "tp-cp-ep-dp-pp";
+    std::string cuda_graphs = "none";
+    std::string objective = "throughput";
+    std::int64_t top = 10;
+    std::int64_t threads = 0;
+    std::optional<std::int64_t> explain;
+    std::optional<std::int64_t> pick;
+    std::optional<std::string> save_plan;
+};
+
+void declare_plan_options(Options& options, PlanOptions& values) {
+    options.group("Restricting the search (a comma-separated list of values, or one value to pin it)");
+    constexpr std::int64_t kMost = kMostRanks;
+    options.integers("tp", values.space.tp, 1, kMost, "tensor parallel sizes");
+    options.integers("cp", values.space.cp, 1, kMost, "context parallel sizes");
+    options.integers("ep", values.space.ep, 1, kMost, "expert parallel sizes");
+    options.integers("etp", values.space.etp, 1, kMost, "expert tensor parallel sizes");
+    options.integers("pp", values.space.pp, 1, 65536, "pipeline parallel sizes");
+    options.integers("vpp", values.space.vpp, 1, 65536, "model chunks per pipeline rank; without it 1 to 8");
+    options.integers("micro-batch", values.space.micro_batch, 1, 65536, "sequences per microbatch; without it powers of two up to 16");
+    options.choices("recompute", values.recompute, {"none", "selective", "full"}, "activation recompute");
+    options.choices("recompute-modules", values.recompute_modules, recompute_module_names(), "what selective recomputes");
+    options.choice("recompute-method", values.recompute_method, {"uniform", "block"}, "of full recompute");
+    options.integer("recompute-num-layers", values.space.recompute_num_layers, 1, 65536,
+                    "uniform: layers per checkpoint; block: layers recomputed per chunk");
+    options.choice("sequence-parallel", values.sequence_parallel, {"auto", "on", "off"}, "sequence parallelism");
+    options.choices("cp-comm-type", values.cp_comm_types, {"p2p", "all_gather", "a2a"},
+                    "how context-parallel ranks exchange keys and values");
+    options.integer("group-size", values.space.group_size, 1, 1 << 20, "microbatch group of the interleaved schedule; without it pp");
+    options.text("pipeline-layout", values.space.pipeline_layout, "STRING",
+                 "layers per stage as in Megatron-LM, such as 'Et*3|(tt|)*29m|L'");
+    options.text("order", values.order, "AXES", "order of the axes in the rank grid, fastest first");
+    options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE…]", "what CUDA graphs capture");
+    options.group("Answer");
+    options.choice("objective", values.objective, {"throughput", "memory"}, "what to rank by");
+    options.integer("top", values.top, 1, 1000, "plans to print");
+    options.integer("explain", values.explain, 1, 1000, "list every term of plan K");
+    options.text("save-plan", values.save_plan, "FILE", "write the best plan, or the picked one, to FILE");
+    options.integer("pick", values.pick, 1, 1000, "the plan that --save-plan writes; without it 1");
+    options.integer("threads", values.threads, 0, 1024, "threads of the search; 0: all cores");
+}
+
+void finish_space(PlanOptions& values, Engine engine) {
+    planner::SearchSpace& space = values.space;
+    space.recompute.clear();
+    for (const auto& word : values.recompute) space.recompute.push_back(parse_recompute(word).value_or(Recompute::none));
+    space.recompute_modules = recompute_module_set(values.recompute_modules);
+    space.recompute_method = parse_recompute_method(values.recompute_method).value_or(RecomputeMethod::uniform);
+    if (values.sequence_parallel != "auto") space.sequence_parallel = values.sequence_parallel == "on";
+    space.cp_comm_types.clear();
+    for (const auto& word : values.cp_comm_types) space.cp_comm_types.push_back(parse_cp_comm_type(word).value_or(CpCommType::p2p));
+    space.order = AxisOrder::parse(values.order);
+    space.engine = engine;
+    if (values.cuda_graphs != "none") throw ConfigError("--cuda-graphs: a later version predicts CUDA graphs; leave it out or use none");
+}
+
+void save_plan(const std::string& path, const Workload& work, const Layout& layout) {
+    std::ofstream file(path, std::ios::binary | std::ios::trunc);
+    file << plan_to_json(Plan{work.model, work.cluster, work.batch, work.training, layout}).dump(1) << "\n";
+    file.close();
+    if (!file)
+        throw RunError(fmt::format("--save-plan {}: the file cannot be written; check that its folder exists and is writable", path));
+}
+
+/// No candidate satisfies the rules: says which ones stood in the way.
+[[noreturn]] void refuse(const planner::SearchResult& found) {
+    std::vector<std::string> messages;
+    for (const auto& [reason, rejections] : found.counts.rejected) messages.push_back(rejections.example);
+    if (messages.empty()) messages.emplace_back("no layout is left to try; widen the lists");
+    messages.insert(messages.begin(), "no candidate is a legal layout; what stands in the way, by rule:");
+    throw ConfigError(std::move(messages));
+}
+
+}  // namespace
+
+int run_plan(const std::vector<std::string>& args, Console& console) {
+    Options options("[plan] --world N --model CFG [options]",
+                    "Enumerates every layout of the model on N GPUs, predicts memory and time of each, and ranks those that fit.");
+    WorkloadOptions workload_options;
+    PlanOptions values;
+    declare_workload_options(options, workload_options, false);
+    declare_plan_options(options, values);
+    if (!options.parse(args, console.out)) return kDone;
+
+    ResolvedWorkload resolved = resolve_workload(options, workload_options);
+    finish_space(values, resolved.engine);
+    for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
+
+    planner::SearchOptions search_options;
+    search_options.keep = static_cast<std::size_t>(std::max({values.top, values.explain.value_or(0), values.pick.value_or(0)}));
+    search_options.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;
+    search_options.threads = static_cast<int>(values.threads);
+    search_options.progress = [&console](std::size_t done, std::size_t total) {
+        console.err << fmt::format("mgplan: searched {} of {} parts\n", done, total) << std::flush;
+    };
+    reports::PlanReport report;
+    report.workload = resolved.workload;
+    report.assumed = resolved.assumed;
+    report.search = planner::search(resolved.workload, values.space, simulator_cost_model(), search_options);
+    if (report.search.counts.legal == 0) refuse(report.search);
+
+    simulator::CostModel model(resolved.workload);
+    for (const auto& ranked : report.search.best) report.plans.push_back({ranked.layout, model.predict(ranked.layout)});
+    if (report.plans.empty()) {
+        for (const auto& miss : report.search.nearest) {
+            report.nearest.push_back(
+                {miss.layout, miss.peak_bytes, planner::remedies(resolved.workload, miss.layout, simulator_cost_model())});
+        }
+    }
+    const auto at_most = [&](const char* name, std::optional<std::int64_t> k) {
+        if (k && !report.plans.empty() && static_cast<std::size_t>(*k) > report.plans.size()) {
+            throw ConfigError(
+                fmt::format("--{} = {}, but only {} layouts fit; use 1 to {}", name, *k, report.plans.size(), report.plans.size()));
+        }
+    };
+    at_most("pick", values.pick);
+    at_most("explain", values.explain);
+    if (values.save_plan && !report.plans.empty()) {
+        save_plan(*values.save_plan, resolved.workload, report.plans[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout);
+    }
+    switch (options.format()) {
+        case Format::json:
+            options.write(console, reports::plan_report_json(report));
+            break;
+        case Format::csv:
+            options.write(console, reports::plan_report_csv(report));
+            break;
+        case Format::table:
+            options.write(console, reports::plan_report_text(
+                                       report, values.explain ? std::optional(static_cast<std::size_t>(*values.explain)) : std::nullopt));
+            break;
+    }
+    return report.plans.empty() ? kNothingFits : kDone;
 }
 
 }  // namespace mgplan::cli

@@ -1,10 +1,234 @@
+#include <algorithm>
+#include <optional>
+#include <ostream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 #include "cli/command.hpp"
+#include "cli/options.hpp"
+#include "importers/model_source.hpp"
 #include "plan/errors.hpp"
+#include "plan/stage_split.hpp"
 
 namespace mgplan::cli {
+namespace {
 
-int run_split(const std::vector<std::string>&, Console&) {
-    throw ConfigError("mgplan split is being built");
+constexpr std::int64_t kMost = 65'536;
+constexpr std::size_t kColumns = 100;
+constexpr int kMostRows = 64;
+
+struct SplitOptions {
+    std::optional<std::string> model;
+    std::optional<std::int64_t> layers;
+    std::optional<std::int64_t> mtp_layers;
+    std::int64_t pp = 1;
+    std::optional<std::int64_t> vpp;
+    StageSplitRequest request;
+};
+
+StageSplitRequest request_of(const SplitOptions& given) {
+    StageSplitRequest request = given.request;
+    if (given.model && given.layers) throw ConfigError("--model and --layers exclude each other; give one of them");
+    if (given.model) {
+        const auto job = importers::load_model(*given.model);
+        request.layers = job.model.layers;
+        request.mtp_layers = job.model.mtp_layers;
+    } else if (given.layers) {
+        request.layers = *given.layers;
+    } else {
+        throw ConfigError("--model or --layers is missing; give the model whose layers to split, or their number");
+    }
+    request.mtp_layers = given.mtp_layers.value_or(request.mtp_layers);
+    request.pp = static_cast<int>(given.pp);
+    // A layout string says by itself how many chunks there are.
+    request.vpp = static_cast<int>(given.vpp.value_or(request.pipeline_layout ? 0 : 1));
+    return request;
+}
+
+/// The options that ask for this split, for hints: "--account-for-embedding --account-for-loss".
+std::string options_for(const StageSplitRequest& request) {
+    std::string text;
+    if (request.first_stage_layers) text += fmt::format(" --first-stage-layers {}", *request.first_stage_layers);
+    if (request.last_stage_layers) text += fmt::format(" --last-stage-layers {}", *request.last_stage_layers);
+    if (request.account_for_embedding) text += " --account-for-embedding";
+    if (request.account_for_loss) text += " --account-for-loss";
+    if (request.pipeline_layout) text += fmt::format(" --pipeline-layout '{}'", *request.pipeline_layout);
+    return text;
+}
+
+/// Makes the split; where a plain even one does not exist, says what the planner would take.
+StageSplit split_of(const StageSplitRequest& request) {
+    try {
+        return make_stage_split(request);
+    } catch (const ConfigError& error) {
+        if (!options_for(request).empty()) throw;
+        const auto other = automatic_stage_split(request.layers, request.mtp_layers, request.pp, request.vpp);
+        if (!other) throw;
+        auto problems = error.problems();
+        problems.push_back(fmt::format("the planner would take{}", options_for(other->request())));
+        throw ConfigError(std::move(problems));
+    }
+}
+
+std::string_view name_of(SplitKind kind) {
+    switch (kind) {
+        case SplitKind::even:
+            return "even";
+        case SplitKind::account_embedding_loss:
+            return "embedding or loss counted as layers";
+        case SplitKind::first_last:
+            return "first and last stage of their own size";
+        case SplitKind::layout_string:
+            return "layout string";
+    }
+    return "?";
+}
+
+nlohmann::ordered_json to_json(const StageSplit& split) {
+    using Json = nlohmann::ordered_json;
+    Json counts = Json::array();
+    Json offsets = Json::array();
+    Json stages = Json::array();
+    for (int p = 0; p < split.pp(); ++p) {
+        Json rank_counts = Json::array();
+        Json rank_offsets = Json::array();
+        Json rank_stages = Json::array();
+        for (int v = 0; v < split.vpp(); ++v) {
+            const auto& chunk = split.chunk(p, v);
+            rank_counts.push_back(chunk.decoders);
+            rank_offsets.push_back(chunk.first_decoder);
+            Json stage = Json::array();
+            if (chunk.embedding) stage.push_back("embedding");
+            for (std::int64_t i = 0; i < chunk.decoders; ++i) stage.push_back("decoder");
+            for (std::int64_t i = 0; i < chunk.mtp; ++i) stage.push_back("mtp");
+            if (chunk.loss) stage.push_back("loss");
+            rank_stages.push_back(std::move(stage));
+        }
+        counts.push_back(std::move(rank_counts));
+        offsets.push_back(std::move(rank_offsets));
+        stages.push_back(std::move(rank_stages));
+    }
+    const auto& request = split.request();
+    Json pipeline_layout;
+    if (request.pipeline_layout) pipeline_layout = *request.pipeline_layout;
+    return {{"layers", request.layers},
+            {"mtp_layers", request.mtp_layers},
+            {"pp", split.pp()},
+            {"vpp", split.vpp()},
+            {"pipeline_layout", std::move(pipeline_layout)},
+            {"num_layers", std::move(counts)},
+            {"offset", std::move(offsets)},
+            {"stages", std::move(stages)}};
+}
+
+void write_csv(std::ostream& out, const StageSplit& split) {
+    out << "pp_rank,chunk,embedding,decoders,offset,mtp,loss\n";
+    for (int p = 0; p < split.pp(); ++p) {
+        for (int v = 0; v < split.vpp(); ++v) {
+            const auto& chunk = split.chunk(p, v);
+            out << fmt::format("{},{},{},{},{},{},{}\n", p, v, chunk.embedding ? 1 : 0, chunk.decoders, chunk.first_decoder, chunk.mtp,
+                               chunk.loss ? 1 : 0);
+        }
+    }
+}
+
+/// "E 0-2", "59-60 m L", "-" for nothing: decoders by their numbers.
+std::string cell(const StageChunk& chunk) {
+    std::string text;
+    const auto add = [&](const std::string& part) { text += (text.empty() ? "" : " ") + part; };
+    if (chunk.embedding) add("E");
+    if (chunk.decoders == 1) add(std::to_string(chunk.first_decoder));
+    if (chunk.decoders > 1) add(fmt::format("{}-{}", chunk.first_decoder, chunk.first_decoder + chunk.decoders - 1));
+    if (chunk.mtp == 1) add("m");
+    if (chunk.mtp > 1) add(fmt::format("m*{}", chunk.mtp));
+    if (chunk.loss) add("L");
+    return text.empty() ? "-" : text;
+}
+
+void write_table(std::ostream& out, const StageSplit& split) {
+    const auto& request = split.request();
+    out << fmt::format("{} decoder layers{} over pp {}{}: {}\n", request.layers,
+                       request.mtp_layers > 0 ? fmt::format(" and {} MTP", request.mtp_layers) : "", split.pp(),
+                       split.vpp() > 1 ? fmt::format(" x vpp {}", split.vpp()) : "", name_of(split.kind()));
+    if (request.pipeline_layout) out << "layout string: " << *request.pipeline_layout << "\n";
+    out << "E embedding, numbers decoder layers (from 0), m MTP, L loss\n\n";
+
+    // Many stages: the first and last rows, and how many lie between.
+    const int shown = split.pp() > kMostRows ? kMostRows / 2 : split.pp();
+    const auto visible = [&](int p) { return p < shown || p >= split.pp() - shown; };
+    std::vector<std::size_t> widths;
+    std::size_t line = std::string_view("pp rank  layers").size();
+    for (int v = 0; v < split.vpp() && line <= kColumns; ++v) {
+        std::size_t width = fmt::format("chunk {}", v).size();
+        for (int p = 0; p < split.pp(); ++p) {
+            if (visible(p)) width = std::max(width, cell(split.chunk(p, v)).size());
+        }
+        widths.push_back(width);
+        line += 2 + width;
+    }
+    const bool one_line_per_chunk = line > kColumns;
+    out << "pp rank  layers";
+    for (std::size_t v = 0; !one_line_per_chunk && v < widths.size(); ++v) {
+        out << fmt::format("  {:<{}}", fmt::format("chunk {}", v), v + 1 == widths.size() ? 0 : widths[v]);
+    }
+    out << (one_line_per_chunk ? "  chunk  holds\n" : "\n");
+    for (int p = 0; p < split.pp(); ++p) {
+        if (!visible(p)) {
+            out << fmt::format("... {} more pipeline ranks (--format json or csv lists all)\n", split.pp() - 2 * shown);
+            p = split.pp() - shown - 1;
+            continue;
+        }
+        const std::string head = fmt::format("{:>7}  {:>6}", p, split.decoders(p));
+        if (one_line_per_chunk) {
+            for (int v = 0; v < split.vpp(); ++v) {
+                out << fmt::format("{}  {:>5}  {}\n", v == 0 ? head : std::string(head.size(), ' '), v, cell(split.chunk(p, v)));
+            }
+            continue;
+        }
+        out << head;
+        for (std::size_t v = 0; v < widths.size(); ++v) {
+            out << fmt::format("  {:<{}}", cell(split.chunk(p, static_cast<int>(v))), v + 1 == widths.size() ? 0 : widths[v]);
+        }
+        out << "\n";
+    }
+}
+
+}  // namespace
+
+int run_split(const std::vector<std::string>& args, Console& console) {
+    SplitOptions given;
+    Options options("split (--model CFG | --layers N) --pp P [options]",
+                    "Shows which layers each pipeline stage and model chunk holds. Without further options the layers are split evenly.");
+    options.group("Layers");
+    options.text("model", given.model, "CFG",
+                 "preset name, Hugging Face config.json or its folder, Megatron-LM arguments, or mgplan's JSON");
+    options.integer("layers", given.layers, 1, kMost, "number of decoder layers, in place of a model");
+    options.integer("mtp-layers", given.mtp_layers, 0, kMost, "number of multi-token-prediction layers (default: the model's, else 0)");
+    options.group("Pipeline");
+    options.integer("pp", given.pp, 1, kMost, "pipeline parallel size");
+    options.integer("vpp", given.vpp, 1, kMost, "model chunks per pipeline rank (default: the layout string's, else 1)");
+    options.integer("first-stage-layers", given.request.first_stage_layers, 1, kMost, "decoder layers of the first pipeline rank");
+    options.integer("last-stage-layers", given.request.last_stage_layers, 1, kMost, "decoder layers of the last pipeline rank");
+    options.flag("account-for-embedding", given.request.account_for_embedding, "count the embedding as a layer of the first stage");
+    options.flag("account-for-loss", given.request.account_for_loss, "count the loss as a layer of the last stage");
+    options.text("pipeline-layout", given.request.pipeline_layout, "STRING",
+                 "Megatron-LM's layout string, such as 'Et*3|(tt|)*29,m|L': E embedding, t decoder, m MTP, L loss, | between stages");
+    if (!options.parse(args, console.out)) return kDone;
+
+    const StageSplit split = split_of(request_of(given));
+    options.write(console, [&](std::ostream& out) {
+        switch (options.format()) {
+            case Format::json:
+                out << to_json(split).dump() << "\n";
+                return;
+            case Format::csv:
+                return write_csv(out, split);
+            case Format::table:
+                return write_table(out, split);
+        }
+    });
+    return kDone;
 }
 
 }  // namespace mgplan::cli

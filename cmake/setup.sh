@@ -6,6 +6,9 @@
 # (Read by ./test too.)
 build_packages=(cmake:cmake ninja-build:ninja g++:g++ libfmt-dev nlohmann-json3-dev libyaml-cpp-dev libboost-program-options-dev)
 
+# Words before ninja, such as setarch -R.
+launch=()
+
 say() { printf 'mgplan: %s\n' "$*" >&2; }
 
 # Prints those of the given packages that are missing, one a line.
@@ -129,7 +132,7 @@ run_build() {
             return 4
         fi
     fi
-    NINJA_STATUS='[%f/%t] ' ninja -C "$folder" -j "$(build_jobs)" "${targets[@]}" </dev/null 2>&1 | show_progress "$log" "$what"
+    NINJA_STATUS='[%f/%t] ' "${launch[@]}" ninja -C "$folder" -j "$(build_jobs)" "${targets[@]}" </dev/null 2>&1 | show_progress "$log" "$what"
     if ((PIPESTATUS[0] != 0)); then
         show_failure "$log"
         say "the build failed (everything it said: $log)"

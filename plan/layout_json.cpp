@@ -27,17 +27,6 @@ Json or_null(const std::optional<Value>& value) {
     return value ? Json(*value) : Json(nullptr);
 }
 
-/// The axes as they were named, so that reading gives the same AxisOrder.
-std::string order_text(const AxisOrder& order) {
-    static constexpr std::array<std::string_view, 5> kNames{"tp", "cp", "ep", "dp", "pp"};
-    std::string text;
-    for (std::size_t i = 0; i < order.named(); ++i) {
-        if (i > 0) text += '-';
-        text += kNames[static_cast<std::size_t>(order.axes()[i])];
-    }
-    return text;
-}
-
 Json layers_per_chunk(const StageSplit& split) {
     Json ranks = Json::array();
     for (int pp = 0; pp < split.pp(); ++pp) {
@@ -151,7 +140,7 @@ Json layout_to_json(const Layout& layout) {
                 {"pp", sizes.pp},
                 {"vpp", layout.vpp},
                 {"group_size", layout.group_size},
-                {"order", order_text(sizes.order)},
+                {"order", sizes.order.text()},
                 {"optimizer_instances", sizes.optimizer_instances},
                 {"micro_batch", layout.micro_batch},
                 {"num_microbatches", layout.num_microbatches},

@@ -174,7 +174,11 @@ void visit_layouts(const Workload& workload, const SearchSpace& space, const Pre
     // Dense models have one expert grid, whatever is pinned: ep and etp are accepted and without effect.
     const Sizes eps = !moe ? Sizes{1} : pinned_or(space.ep, [&] { return divisors(rest); });
     const Sizes etps = !moe ? Sizes{prefix.tp} : pinned_or(space.etp, [&] { return divisors(rest); });
-    const Sizes vpps = pinned_or(space.vpp, [&] { return prefix.pp == 1 ? Sizes{1} : Sizes{1, 2, 3, 4, 5, 6, 7, 8}; });
+    // A pinned layout string says itself how many chunks there are; 0 asks it.
+    const Sizes vpps = pinned_or(space.vpp, [&] {
+        if (space.pipeline_layout) return Sizes{0};
+        return prefix.pp == 1 ? Sizes{1} : Sizes{1, 2, 3, 4, 5, 6, 7, 8};
+    });
     TailVisitor tail(workload, space, counts, visit);
     std::vector<Split> splits;
     for (const auto vpp : vpps) splits.push_back(split_for(workload, space, prefix.pp, static_cast<int>(vpp)));
@@ -184,8 +188,8 @@ void visit_layouts(const Workload& workload, const SearchSpace& space, const Pre
             layout.sizes.etp = etp;
             if (rejected(workload, layout, Level::expert, counts)) continue;
             for (std::size_t i = 0; i < vpps.size(); ++i) {
-                layout.vpp = static_cast<int>(vpps[i]);
                 layout.split = splits[i].value;
+                layout.vpp = layout.split ? layout.split->vpp() : static_cast<int>(vpps[i]);
                 if (layout.split == nullptr && !splits[i].refusal.empty()) {
                     auto& entry = counts.rejected["the pipeline layout does not suit"];
                     if (entry.count++ == 0) entry.example = splits[i].refusal;

@@ -287,13 +287,8 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
         split.layers = model.layers;
         split.mtp_layers = model.mtp_layers;
         split.pp = static_cast<int>(request.pp);
-        // A layout string says itself how many chunks there are.
-        if (split.pipeline_layout) {
-            std::string letters = *split.pipeline_layout;
-            split.vpp = layout.vpp;
-        } else {
-            split.vpp = layout.vpp;
-        }
+        // A layout string says itself how many chunks there are; 0 asks it.
+        split.vpp = split.pipeline_layout && layout.vpp == 1 ? 0 : layout.vpp;
         layout.split = std::make_shared<const StageSplit>(make_stage_split(split));
         layout.vpp = layout.split->vpp();
     } else if (auto automatic = automatic_stage_split(model.layers, model.mtp_layers, static_cast<int>(request.pp), layout.vpp)) {

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <sstream>
@@ -52,7 +54,8 @@ TEST(ClustersCommand, ShowsFiguresWithSourcesWithin100Columns) {
 }
 
 TEST(ClustersCommand, JsonReadsBackAsAClusterFile) {
-    const std::string file = (std::filesystem::temp_directory_path() / "mgplan_clusters_command_test.json").string();
+    const std::string name = std::to_string(getpid()) + "_mgplan_clusters_command_test.json";
+    const std::string file = (std::filesystem::temp_directory_path() / name).string();
     EXPECT_EQ(run({"clusters", "show", "gb200-nvl72", "--format", "json", "--output", file}).code, kDone);
     EXPECT_EQ(load_cluster(file), load_cluster("gb200-nvl72"));
     EXPECT_EQ(run({"clusters", "show", file, "--format", "json"}).out, run({"clusters", "show", "gb200-nvl72", "--format", "json"}).out);

@@ -1,5 +1,7 @@
 #include "plan/cluster_json.hpp"
 
+#include <unistd.h>
+
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -42,7 +44,8 @@ std::string problems_of_json(const Json& json) {
 
 class TemporaryFile {
 public:
-    TemporaryFile(const std::string& name, const std::string& text) : path_(std::filesystem::temp_directory_path() / name) {
+    TemporaryFile(const std::string& name, const std::string& text)
+        : path_(std::filesystem::temp_directory_path() / (std::to_string(getpid()) + "_" + name)) {
         std::ofstream(path_, std::ios::binary) << text;
     }
     ~TemporaryFile() { std::filesystem::remove(path_); }

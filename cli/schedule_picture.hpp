@@ -1,0 +1,19 @@
+#pragma once
+// A small picture of a pipeline schedule in text: time runs across, pipeline ranks down.
+
+#include <cstdint>
+#include <string>
+
+#include "plan/schedule.hpp"
+
+namespace mgplan::cli {
+
+/// "F3" or, with chunks, "F3b": what one entry of an order list does (+k forward, -k backward of chunk k-1).
+[[nodiscard]] std::string operation_text(int order, std::int64_t microbatch, bool chunks);
+
+/// The picture with a forward of one chunk as one step and a backward as two, as drawn in the literature (Narayanan et
+/// al. 2021, arXiv 2104.04473, figure 4), without communication. At most `columns` wide: long schedules wrap into a few
+/// bands and are then cut, with a note; so are many ranks. Work is bounded by what is drawn.
+[[nodiscard]] std::string schedule_picture(const Schedule& schedule, std::size_t columns);
+
+}  // namespace mgplan::cli

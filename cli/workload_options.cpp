@@ -1,0 +1,201 @@
+#include "cli/workload_options.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "importers/megatron_arguments.hpp"
+#include "importers/model_source.hpp"
+#include "plan/cluster_json.hpp"
+#include "plan/text.hpp"
+
+namespace mgplan::cli {
+namespace {
+
+/// Tokens of the default global batch: 4 Mi, growing linearly from 1,024 GPUs to 16 Mi at 4,096 and more (CLI.md).
+std::int64_t default_batch(std::int64_t world, std::int64_t sequence) {
+    constexpr std::int64_t kTokens = std::int64_t{4} << 20;
+    const double growth = std::clamp(static_cast<double>(world) / 1024.0, 1.0, 4.0);
+    const auto sequences = std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(kTokens) * growth) / sequence);
+    // Rounded up to a multiple of the world's odd part, so that a world of 96 or 100 has data-parallel sizes to choose from.
+    std::int64_t odd = world;
+    while (odd % 2 == 0) odd /= 2;
+    return (sequences + odd - 1) / odd * odd;
+}
+
+void set_overlaps(TrainingSpec& training, const std::vector<std::string>& names, bool on) {
+    for (const auto& name : names) {
+        if (name == "grad-reduce") training.overlap_grad_reduce = on;
+        if (name == "param-gather") training.overlap_param_gather = on;
+        if (name == "p2p") training.overlap_p2p = on;
+        if (name == "tp") training.overlap_tp = on;
+        if (name == "moe") training.overlap_moe = on;
+    }
+}
+
+importers::Job load_job(const WorkloadOptions& values) {
+    if (values.megatron_args) {
+        const std::string text = importers::read_text_file(*values.megatron_args, "--megatron-args");
+        return importers::read_megatron_arguments(importers::argument_words(text, *values.megatron_args), *values.megatron_args);
+    }
+    return importers::load_model(*values.model);
+}
+
+void apply_training_options(const WorkloadOptions& values, TrainingSpec& training, Problems& problems) {
+    if (values.precision) {
+        training.precision = parse_precision(*values.precision).value_or(Precision::bf16);
+        if (!values.grad_dtype) {
+            training.grad_dtype = training.precision == Precision::fp64 ? Dtype::fp64 : Dtype::fp32;
+        }
+    }
+    if (values.grad_dtype) training.grad_dtype = parse_dtype(*values.grad_dtype).value_or(Dtype::fp32);
+    if (values.no_distributed_optimizer) {
+        training.distributed_optimizer = false;
+        training.overlap_param_gather = false;
+    }
+    set_overlaps(training, values.overlap, true);
+    set_overlaps(training, values.no_overlap, false);
+    for (const auto& name : values.overlap) {
+        if (std::find(values.no_overlap.begin(), values.no_overlap.end(), name) != values.no_overlap.end()) {
+            problems.add("--overlap and --no-overlap both name {}; name it once", name);
+        }
+    }
+    if (values.attention) training.attention = parse_attention_backend(*values.attention).value_or(AttentionBackend::flash);
+}
+
+}  // namespace
+
+std::vector<std::string> recompute_module_names() {
+    return {"core_attn", "mlp", "moe_act", "layernorm", "mla_up_proj", "moe", "shared_experts"};
+}
+
+EnumSet<RecomputeModule> recompute_module_set(const std::vector<std::string>& names) {
+    EnumSet<RecomputeModule> modules;
+    for (const auto& name : names) {
+        if (const auto module = parse_recompute_module(name)) modules.add(*module);
+    }
+    return modules;
+}
+
+void declare_workload_options(Options& options, WorkloadOptions& values, bool with_megatron_args) {
+    options.group("What is trained, and on what");
+    options.integer("world", values.world, 1, kMostRanks, "number of GPUs");
+    options.text("model", values.model, "CFG",
+                 "a preset (mgplan models), a Hugging Face config.json or its folder, a Megatron-LM argument file, or mgplan's JSON");
+    if (with_megatron_args) {
+        options.text("megatron-args", values.megatron_args, "FILE",
+                     "model, batch, layout and options from Megatron-LM flags, a shell script's array, or YAML");
+    }
+    options.text("cluster", values.cluster, "NAME[,KEY=VALUE…]|FILE",
+                 "a preset (mgplan clusters) with changed figures (gpus_per_node, nvlink_domain, nvlink_gbps, node_network_gbps, "
+                 "memory_gib), or a file");
+    options.integer("global-batch", values.global_batch, 1, std::int64_t{1} << 31,
+                    "sequences per step; without it 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more");
+    options.integer("seq", values.sequence, 1, std::int64_t{1} << 27,
+                    "tokens per sequence; without it the preset's, or min(model's maximum, 4096)");
+    options.bytes("max-memory", values.max_memory, "memory a rank may use; without it the GPU's");
+    options.group("How it is trained");
+    options.text("precision", values.precision, "bf16|fp16|fp32|fp64|fp8", "of the matrix products; without it bf16");
+    options.text("grad-dtype", values.grad_dtype, "fp32|bf16|fp16", "of gradients and their reduction; without it fp32");
+    options.flag("no-distributed-optimizer", values.no_distributed_optimizer, "every rank keeps the whole optimizer state");
+    options.choices("overlap", values.overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"},
+                    "communication to hide; grad-reduce, param-gather and p2p are on without it");
+    options.choices("no-overlap", values.no_overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"}, "communication not to hide");
+    options.text("attention", values.attention, "flash|unfused", "attention kernels; without it flash");
+    options.text("engine", values.engine, "mgplan|megatron",
+                 "whose memory and time are predicted; without it mgplan, with --megatron-args megatron");
+}
+
+ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values) {
+    Problems problems;
+    if (!values.world) problems.add("--world is missing; give the number of GPUs, as in --world 16");
+    if (!values.model && !values.megatron_args) {
+        problems.add("--model is missing; give a preset (mgplan models lists them), a config.json or a Megatron-LM argument file");
+    }
+    if (values.model && values.megatron_args) problems.add("--model and --megatron-args both name a model; give one of them");
+    const auto known = [&problems](const char* name, const std::optional<std::string>& value, const std::vector<std::string>& allowed) {
+        if (value && std::find(allowed.begin(), allowed.end(), *value) == allowed.end()) {
+            problems.add("--{} = '{}' is not known; use {}", name, *value, any_of_text(allowed));
+        }
+    };
+    known("precision", values.precision, {"bf16", "fp16", "fp32", "fp64", "fp8"});
+    known("grad-dtype", values.grad_dtype, {"fp32", "bf16", "fp16"});
+    known("attention", values.attention, {"flash", "unfused"});
+    known("engine", values.engine, {"mgplan", "megatron"});
+
+    ResolvedWorkload resolved;
+    Workload& work = resolved.workload;
+    try {
+        work.cluster = load_cluster(values.cluster);
+        if (!options.given("cluster")) resolved.assumed.push_back(fmt::format("cluster {}", values.cluster));
+    } catch (const ConfigError& error) {
+        problems.absorb(error, "--cluster: ");
+    }
+    if (values.model.has_value() != values.megatron_args.has_value()) {
+        try {
+            resolved.job = load_job(values);
+        } catch (const ConfigError& error) {
+            problems.absorb(error, values.model ? "--model: " : "--megatron-args: ");
+        }
+    }
+    if (resolved.job.training) work.training = *resolved.job.training;
+    apply_training_options(values, work.training, problems);
+    problems.throw_if_any();
+
+    const importers::Job& job = resolved.job;
+    work.model = job.model;
+    work.world = *values.world;
+    for (const auto& assumption : job.assumptions) resolved.assumed.push_back(assumption);
+
+    work.batch = job.batch.value_or(BatchSpec{});
+    if (values.sequence) {
+        work.batch.sequence = *values.sequence;
+    } else if (work.batch.sequence == 0) {
+        const std::int64_t longest = work.model.max_positions > 0 ? work.model.max_positions : 4096;
+        work.batch.sequence = work.model.default_sequence.value_or(std::min<std::int64_t>(longest, 4096));
+        resolved.assumed.push_back(fmt::format("sequence of {} tokens", with_thousands(work.batch.sequence)));
+    }
+    if (values.global_batch) {
+        work.batch.global_batch = *values.global_batch;
+    } else if (work.batch.global_batch == 0) {
+        work.batch.global_batch = work.model.default_global_batch.value_or(default_batch(work.world, work.batch.sequence));
+        resolved.assumed.push_back(fmt::format("global batch of {} sequences ({} tokens)", with_thousands(work.batch.global_batch),
+                                               with_thousands(work.batch.global_batch * work.batch.sequence)));
+    }
+    if (work.model.position == PositionEmbedding::learned && work.model.max_positions > 0 &&
+        work.batch.sequence > work.model.max_positions) {
+        throw ConfigError(fmt::format("--seq = {} is longer than the {} learned positions of {}; use at most that", work.batch.sequence,
+                                      work.model.max_positions, work.model.name));
+    }
+    if (!job.training) {
+        if (!values.precision) resolved.assumed.push_back(fmt::format("bf16 with {} gradients", to_string(work.training.grad_dtype)));
+        if (!values.no_distributed_optimizer) resolved.assumed.push_back("distributed optimizer");
+        if (!options.given("overlap") && !options.given("no-overlap")) resolved.assumed.push_back("gradient, parameter and p2p overlap");
+        if (!values.attention) resolved.assumed.push_back("flash attention");
+        resolved.assumed.push_back("no CUDA graphs");
+    }
+    resolved.engine = values.megatron_args ? Engine::megatron : Engine::mgplan;
+    if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(Engine::mgplan);
+    if (!values.engine) resolved.assumed.push_back(fmt::format("engine {}", to_string(resolved.engine)));
+    if (work.cluster.peak(work.training.precision) <= 0) {
+        throw ConfigError(
+            fmt::format("--precision: {} has no peak rate for {}; use another precision or a cluster file that names its rate",
+                        work.cluster.name, to_string(work.training.precision)));
+    }
+    work.memory_limit = values.max_memory.value_or(work.cluster.memory_bytes);
+
+    const auto ignored = features_not_computed(work.model);
+    if (!ignored.empty())
+        resolved.warnings.push_back(
+            fmt::format("{} has {}: carried, but not part of this prediction", work.model.name, fmt::join(ignored, ", ")));
+    if (!job.features_not_computed.empty())
+        resolved.warnings.push_back(fmt::format("not part of this prediction: {}", fmt::join(job.features_not_computed, ", ")));
+    if (!job.flags_without_effect.empty())
+        resolved.warnings.push_back(fmt::format("without effect on the prediction: {}", fmt::join(job.flags_without_effect, " ")));
+    if (!job.unknown_flags.empty())
+        resolved.warnings.push_back(fmt::format("unknown flags, ignored: {}", fmt::join(job.unknown_flags, " ")));
+    return resolved;
+}
+
+}  // namespace mgplan::cli

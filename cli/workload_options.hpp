@@ -1,0 +1,56 @@
+#pragma once
+// Options that plan and simulate share: which model, on what, with which batch and training choices.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/options.hpp"
+#include "importers/job.hpp"
+#include "plan/layout.hpp"
+#include "plan/workload.hpp"
+
+namespace mgplan::cli {
+
+/// Values as given; what is not given is filled in by resolve_workload().
+struct WorkloadOptions {
+    std::optional<std::int64_t> world;
+    std::optional<std::string> model;
+    std::optional<std::string> megatron_args;
+    std::string cluster = "dgx-h100";
+    std::optional<std::int64_t> global_batch;
+    std::optional<std::int64_t> sequence;
+    std::optional<std::int64_t> max_memory;
+    std::optional<std::string> precision;
+    std::optional<std::string> grad_dtype;
+    bool no_distributed_optimizer = false;
+    std::vector<std::string> overlap;
+    std::vector<std::string> no_overlap;
+    std::optional<std::string> attention;
+    std::optional<std::string> engine;
+};
+
+/// Declares them; `with_megatron_args`: also --megatron-args.
+void declare_workload_options(Options& options, WorkloadOptions& values, bool with_megatron_args);
+
+/// A workload ready to be searched or priced, and how it came about.
+struct ResolvedWorkload {
+    Workload workload;
+    importers::Job job;  ///< what --model or --megatron-args said
+    Engine engine = Engine::mgplan;
+    std::vector<std::string> assumed;   ///< one sentence for every value that was not given
+    std::vector<std::string> warnings;  ///< for stderr
+};
+
+/// Largest world that is planned; larger ones are refused.
+inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
+
+/// Loads model and cluster and fills in the defaults of CLI.md. Throws ConfigError with all problems.
+[[nodiscard]] ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values);
+
+/// Declares the recompute modules, methods and so on as words; these read them back (the words were checked by Options).
+[[nodiscard]] std::vector<std::string> recompute_module_names();
+[[nodiscard]] EnumSet<RecomputeModule> recompute_module_set(const std::vector<std::string>& names);
+
+}  // namespace mgplan::cli

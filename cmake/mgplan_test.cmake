@@ -1,0 +1,18 @@
+# Test programs. mgplan_test(NAME SOURCES … DEPENDS … LABELS …): one GoogleTest program per room.
+# Labels: unit and golden run under the address and undefined behaviour sanitizers too, threads (beside one of these)
+# under the thread sanitizer, gpu may be skipped where there is none, slow is left out by ./test --quick.
+# The target threaded_tests builds the programs labelled threads.
+add_custom_target(threaded_tests)
+
+function(mgplan_test name)
+  cmake_parse_arguments(TEST "" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  add_executable(${name} ${TEST_SOURCES})
+  target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main rapidcheck mgplan_warnings)
+  target_compile_definitions(${name} PRIVATE MGPLAN_TEST_DATA="${PROJECT_SOURCE_DIR}/tests")
+  if("threads" IN_LIST TEST_LABELS)
+    add_dependencies(threaded_tests ${name})
+  endif()
+  # gtest_discover_tests hands its properties through a script: a list must arrive there as one word.
+  string(REPLACE ";" "\\;" labels "${TEST_LABELS}")
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "${labels}" TIMEOUT 300)
+endfunction()

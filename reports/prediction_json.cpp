@@ -1,0 +1,56 @@
+#include "reports/prediction_json.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace mgplan::reports {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json breakdown_to_json(const simulator::MemoryBreakdown& b) {
+    return Json{{"parameters", b.parameters},
+                {"gradients", b.gradients},
+                {"optimizer", b.optimizer},
+                {"activations", b.activations},
+                {"graph_static_inputs", b.graph_static_inputs},
+                {"graph_boundary", b.graph_boundary},
+                {"graph_objects", b.graph_objects},
+                {"communication", b.communication},
+                {"workspace", b.workspace},
+                {"context", b.context},
+                {"fragmentation", b.fragmentation}};
+}
+
+}  // namespace
+
+Json rank_memory_to_json(const simulator::RankMemory& memory, std::int64_t rank, std::int64_t limit_bytes) {
+    // The closed form knows one instant, the peak: every category's own maximum is what it holds then.
+    return Json{{"peak_bytes", memory.peak_bytes()},
+                {"framework_bytes", memory.framework_bytes},
+                {"reserved_bytes", memory.reserved_bytes},
+                {"limit_bytes", limit_bytes},
+                {"worst_rank", rank},
+                {"breakdown", breakdown_to_json(memory.breakdown)},
+                {"high_water", breakdown_to_json(memory.breakdown)}};
+}
+
+Json prediction_to_json(const simulator::Prediction& p) {
+    const auto& t = p.time;
+    return Json{{"iteration_seconds", t.iteration_seconds},
+                {"interval_seconds", Json::array({t.interval_low, t.interval_high})},
+                {"tokens_per_second_per_gpu", t.tokens_per_second_per_gpu},
+                {"model_tflops_per_gpu", t.model_tflops_per_gpu},
+                {"mfu", t.mfu},
+                {"hfu", t.hfu},
+                {"bubble_fraction", t.bubble_fraction()},
+                {"exposed_communication_seconds",
+                 Json{{"tp", t.exposed.tp}, {"cp", t.exposed.cp}, {"ep", t.exposed.ep}, {"dp", t.exposed.dp}, {"pp", t.exposed.pp}}},
+                {"compute_seconds", t.compute_seconds},
+                {"recompute_seconds", t.recompute_seconds},
+                {"bubble_seconds", t.bubble_seconds},
+                {"optimizer_seconds", t.optimizer_seconds},
+                {"slowest_stage", t.slowest_stage},
+                {"memory", rank_memory_to_json(p.memory.worst, p.memory.worst_rank, p.memory.limit_bytes)}};
+}
+
+}  // namespace mgplan::reports
