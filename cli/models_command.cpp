@@ -1,10 +1,175 @@
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
 #include "cli/command.hpp"
+#include "cli/options.hpp"
+#include "importers/model_source.hpp"
 #include "plan/errors.hpp"
+#include "plan/layer_pattern.hpp"
+#include "plan/model_json.hpp"
+#include "plan/parameters.hpp"
+#include "plan/text.hpp"
+#include "reports/table.hpp"
 
 namespace mgplan::cli {
+namespace {
 
-int run_models(const std::vector<std::string>&, Console&) {
-    throw ConfigError("mgplan models is being built");
+using importers::Job;
+using Json = nlohmann::ordered_json;
+using reports::Align;
+using reports::Table;
+
+/// "8.030 B", "124.4 M"
+std::string parameters_text(std::int64_t count) {
+    const auto real = static_cast<double>(count);
+    if (count >= 1'000'000'000) return fmt::format("{:.3f} B", real / 1e9);
+    return fmt::format("{:.1f} M", real / 1e6);
+}
+
+std::string list(Format format) {
+    auto models = Json::array();
+    Table table({{"model", Align::left},
+                 {"layers"},
+                 {"hidden"},
+                 {"heads\n/kv", Align::right},
+                 {"experts\n/token", Align::right},
+                 {"vocabulary"},
+                 {"parameters"},
+                 {"used by\na token"}});
+    for (const auto& name : importers::preset_names()) {
+        const ModelSpec model = importers::load_model(name).model;
+        const std::int64_t total = total_parameters(model), active = active_parameters(model);
+        if (format == Format::json) {
+            models.push_back({{"name", name},
+                              {"layers", model.layers},
+                              {"hidden", model.hidden},
+                              {"heads", model.heads},
+                              {"kv_heads", model.kv_heads},
+                              {"experts", model.moe ? model.moe->experts : 0},
+                              {"top_k", model.moe ? model.moe->top_k : 0},
+                              {"vocab", model.vocab},
+                              {"total_parameters", total},
+                              {"active_parameters", active},
+                              {"source", model.source}});
+            continue;
+        }
+        const bool csv = format == Format::csv;
+        table.add_row({name, std::to_string(model.layers), std::to_string(model.hidden),
+                       model.kv_heads == model.heads ? std::to_string(model.heads) : fmt::format("{}/{}", model.heads, model.kv_heads),
+                       model.moe ? fmt::format("{}/{}", model.moe->experts, model.moe->top_k) : "-", std::to_string(model.vocab),
+                       csv ? std::to_string(total) : parameters_text(total), csv ? std::to_string(active) : parameters_text(active)});
+    }
+    if (format == Format::json) return Json{{"models", std::move(models)}}.dump(2) + "\n";
+    if (format == Format::csv) return table.to_csv();
+    return table.to_text() + "\nmgplan models show NAME prints one, with --format json in the form that --model FILE reads.\n";
+}
+
+std::string_view name_of(Activation activation) {
+    switch (activation) {
+        case Activation::gelu:
+            return "GELU";
+        case Activation::silu:
+            return "SiLU";
+        case Activation::relu:
+            return "ReLU";
+        case Activation::squared_relu:
+            return "squared ReLU";
+    }
+    return "";
+}
+
+std::string position_text(const ModelSpec& model) {
+    const std::string up_to = fmt::format("up to {} tokens", with_thousands(model.max_positions));
+    if (model.position == PositionEmbedding::none) return "none, " + up_to;
+    if (model.position == PositionEmbedding::learned) return "learned, " + up_to;
+    return fmt::format("rotary{}, {}", model.rotary_fraction < 1 ? fmt::format(" on {:g} %", 100 * model.rotary_fraction) : "", up_to);
+}
+
+std::string attention_text(const ModelSpec& model) {
+    if (model.mla) {
+        const MlaSpec& mla = *model.mla;
+        return fmt::format("latent, {} heads of {} + {} (v {}), ranks q {} kv {}", model.heads, mla.qk_nope_head_dim, mla.qk_rope_head_dim,
+                           mla.v_head_dim, mla.q_lora_rank == 0 ? "-" : std::to_string(mla.q_lora_rank), mla.kv_lora_rank);
+    }
+    return fmt::format("{} heads of {}, {} for keys and values", model.heads, model.head_dim, model.kv_heads);
+}
+
+std::string biases_text(const ModelSpec& model) {
+    std::vector<std::string> biases;
+    if (model.qkv_bias) biases.emplace_back("q, k, v");
+    if (model.attention_output_bias) biases.emplace_back("attention output");
+    if (model.mlp_bias) biases.emplace_back("MLP");
+    if (model.moe && model.moe->router_bias) biases.emplace_back("router");
+    return biases.empty() ? "none" : fmt::format("{}", fmt::join(biases, ", "));
+}
+
+/// What a person wants to know about one model, one fact a row.
+Table facts(const Job& job) {
+    const ModelSpec& model = job.model;
+    Table table({{"fact", Align::left}, {"value", Align::left}});
+    const auto row = [&](std::string_view fact, std::string value) { table.add_row({std::string(fact), std::move(value)}); };
+    row("parameters", with_thousands(total_parameters(model)));
+    if (model.moe) row("used by a token", with_thousands(active_parameters(model)));
+    row("layers", std::to_string(model.layers));
+    row("hidden size", std::to_string(model.hidden));
+    row("attention", attention_text(model));
+    row("MLP", fmt::format("{}, {}{}", model.ffn, name_of(model.activation), model.gated_mlp ? ", gated" : ""));
+    if (model.moe) {
+        const MoeSpec& moe = *model.moe;
+        row("mixture of experts", fmt::format("{} of {} experts of {}", moe.top_k, moe.experts, moe.expert_ffn));
+        if (moe.shared_ffn > 0) row("shared experts", fmt::format("{} together{}", moe.shared_ffn, moe.shared_gate ? ", gated" : ""));
+        row("router", moe.score == RouterScore::sigmoid ? "sigmoid" : "softmax");
+        row("mixture layers", layer_pattern_text(model.moe_layers));
+    }
+    row("norm", model.normalization == Normalization::layer_norm ? "LayerNorm" : "RMSNorm");
+    row("biases", biases_text(model));
+    row("positions", position_text(model));
+    row("vocabulary", fmt::format("{}, {} embedding", with_thousands(model.vocab), model.tied_embeddings ? "tied" : "untied"));
+    if (model.attention_dropout > 0 || model.hidden_dropout > 0)
+        row("dropout", fmt::format("attention {:g}, hidden {:g}", model.attention_dropout, model.hidden_dropout));
+    if (model.default_sequence) row("sequence", fmt::format("{} tokens", with_thousands(*model.default_sequence)));
+    if (model.default_global_batch) row("global batch", fmt::format("{} sequences", with_thousands(*model.default_global_batch)));
+    const auto features = features_not_computed(model);
+    row("not computed yet", features.empty() ? "nothing" : fmt::format("{}", fmt::join(features, ", ")));
+    for (const auto& assumption : job.assumptions) row("assumed", assumption);
+    row("source", model.source);
+    return table;
+}
+
+std::string show(const Job& job, Format format) {
+    if (format == Format::json) {
+        Json json = model_to_json(job.model);
+        // Names that start with an underscore are for people: reading passes over them.
+        json["_total_parameters"] = total_parameters(job.model);
+        json["_active_parameters"] = active_parameters(job.model);
+        return json.dump(2) + "\n";
+    }
+    if (format == Format::csv) return facts(job).to_csv();
+    return fmt::format("{}\n\n{}\n--format json prints what --model FILE reads.\n", job.model.name, facts(job).to_text());
+}
+
+}  // namespace
+
+int run_models(const std::vector<std::string>& args, Console& console) {
+    std::vector<std::string> words;
+    Options options("models [show NAME|FILE] [options]",
+                    "Lists the models mgplan knows, or shows one with its parameter count and source.");
+    options.positional("show NAME", words, 2, "a preset, a Hugging Face config.json or its folder, Megatron-LM arguments, mgplan's JSON");
+    if (!options.parse(args, console.out)) return kDone;
+    if (words.empty()) {
+        options.write(console, list(options.format()));
+        return kDone;
+    }
+    if (words.front() != "show")
+        throw ConfigError(
+            fmt::format("mgplan models: unknown word '{}'; write mgplan models, or mgplan models show NAME", words.front().substr(0, 60)));
+    if (words.size() < 2) throw ConfigError("mgplan models show needs a name; mgplan models lists them, and a file's path does too");
+    options.write(console, show(importers::load_model(words[1]), options.format()));
+    return kDone;
 }
 
 }  // namespace mgplan::cli

@@ -9,6 +9,7 @@
 #include "importers/megatron_flags.hpp"
 #include "plan/errors.hpp"
 #include "plan/layer_pattern.hpp"
+#include "plan/pipeline_layout.hpp"
 #include "plan/text.hpp"
 
 // Defaults and rules: megatron/training/arguments.py (parsers and validate_args) of Megatron-LM.
@@ -310,36 +311,6 @@ void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches) {
         job.batch = BatchSpec{.global_batch = *model.default_global_batch, .sequence = *model.default_sequence};
 }
 
-/// How many stages a layout string has, without writing it out: bars, groups in parentheses and repetitions. A string
-/// that does not parse gives some number; the stage split names the spot.
-std::int64_t stages_of(std::string_view layout) {
-    constexpr std::int64_t kMany = std::int64_t{1} << 24;
-    // Bars of text[from, to), repetitions included; the group's opening parenthesis is at from - 1.
-    const auto repetition = [&](std::size_t& at) {
-        if (at >= layout.size() || layout[at] != '*') return std::int64_t{1};
-        std::int64_t times = 0;
-        for (++at; at < layout.size() && layout[at] >= '0' && layout[at] <= '9'; ++at)
-            times = std::min(kMany, times * 10 + (layout[at] - '0'));
-        return times;
-    };
-    std::int64_t bars = 0, group = 0;
-    bool in_group = false;
-    for (std::size_t at = 0; at < layout.size();) {
-        const char c = layout[at++];
-        if (c == '(') {
-            in_group = true;
-            group = 0;
-        } else if (c == ')') {
-            bars = std::min(kMany, bars + group * repetition(at));
-            in_group = false;
-        } else {
-            const std::int64_t times = repetition(at);
-            if (c == '|') (in_group ? group : bars) += times;
-        }
-    }
-    return std::min(kMany, bars + (in_group ? group : 0)) + 1;
-}
-
 void read_stages(FlagReader& flags, LayoutRequest& layout) {
     StageSplitRequest split;
     split.first_stage_layers = flags.integer("--decoder-first-pipeline-num-layers", 0, ModelLimits::layers);
@@ -360,13 +331,17 @@ void read_stages(FlagReader& flags, LayoutRequest& layout) {
     if (chunks) layout.vpp = *chunks;
     if (per_chunk && layout.pp > 1) layout.layers_per_virtual_stage = per_chunk;
     if (split.pipeline_layout) {
-        const std::int64_t stages = stages_of(*split.pipeline_layout);
-        if (stages % layout.pp == 0)
-            layout.vpp = stages / layout.pp;
-        else
-            flags.problem(
-                "--pipeline-model-parallel-layout has {} stages, no multiple of --pipeline-model-parallel-size = {}; add or remove |",
-                stages, layout.pp);
+        try {
+            const auto stages = static_cast<std::int64_t>(parse_pipeline_layout(*split.pipeline_layout).size());
+            if (stages % layout.pp == 0)
+                layout.vpp = stages / layout.pp;
+            else
+                flags.problem(
+                    "--pipeline-model-parallel-layout has {} stages, no multiple of --pipeline-model-parallel-size = {}; add or remove |",
+                    stages, layout.pp);
+        } catch (const ConfigError& error) {
+            flags.problems().absorb(error, fmt::format("{}: --pipeline-model-parallel-layout: ", flags.where()));
+        }
     }
     layout.group_size = flags.integer("--microbatch-group-size-per-virtual-pipeline-stage", 1, kSizeLimit);
 }
@@ -457,7 +432,7 @@ void read_layout(FlagReader& flags, Job& job) {
     job.layout = std::move(layout);
 }
 
-void read_precision(FlagReader& flags, TrainingSpec& training) {
+void read_precision(FlagReader& flags, TrainingSpec& training, std::vector<std::string>& not_computed) {
     const bool bf16 = flags.has("--bf16"), fp16 = flags.has("--fp16");
     if (bf16 && fp16) flags.problem("--bf16 and --fp16 exclude each other; keep one");
     training.precision = bf16 ? Precision::bf16 : fp16 ? Precision::fp16 : Precision::fp32;
@@ -471,7 +446,7 @@ void read_precision(FlagReader& flags, TrainingSpec& training) {
     if (bf16) in_fp32 = flags.has("--grad-reduce-in-bf16") ? false : in_fp32 || main_grads == Dtype::fp32;
     training.grad_dtype = in_fp32 ? Dtype::fp32 : training.compute_dtype();
     if (const auto format = flags.text("--fp8-format"); format && *format != "none") {
-        if (!bf16) flags.problem("--fp8-format needs --bf16, in which weights and activations are kept");
+        if (!bf16) not_computed.emplace_back("fp8 over weights that are not bf16 (--fp8-format without --bf16), predicted over bf16");
         training.precision = Precision::fp8;
     }
     training.fp8_parameters = training.precision == Precision::fp8 && flags.has("--fp8-param-gather");
@@ -524,7 +499,7 @@ void read_switches(FlagReader& flags, MegatronSwitches& switches) {
 void read_training(FlagReader& flags, Job& job, MegatronSwitches switches) {
     TrainingSpec training;
     training.megatron = switches;
-    read_precision(flags, training);
+    read_precision(flags, training, job.features_not_computed);
     read_attention(flags, training);
     read_switches(flags, training.megatron);
     training.distributed_optimizer = flags.has("--use-distributed-optimizer");

@@ -1,5 +1,9 @@
 #include "plan/training_json.hpp"
 
+#include <array>
+#include <optional>
+#include <string_view>
+
 #include <nlohmann/json.hpp>
 
 #include "plan/enum_reader.hpp"
@@ -20,24 +24,92 @@ const std::vector<std::string> kPrecisionNames{"bf16", "fp16", "fp32", "fp64", "
 const std::vector<std::string> kDtypeNames{"fp64", "fp32", "bf16", "fp16", "fp8"};
 const std::vector<std::string> kAttentionNames{"flash", "unfused"};
 
+const std::vector<std::string> kFp8RecipeNames{"delayed", "tensorwise", "blockwise", "mxfp8"};
+
+std::optional<Fp8Recipe> parse_fp8_recipe(std::string_view text) {
+    for (std::size_t i = 0; i < kFp8RecipeNames.size(); ++i) {
+        if (kFp8RecipeNames[i] == text) return static_cast<Fp8Recipe>(i);
+    }
+    return std::nullopt;
+}
+
+struct Switch {
+    std::string_view name;
+    bool MegatronSwitches::*member;
+};
+
+constexpr std::array kSwitches{
+    Switch{"transformer_engine", &MegatronSwitches::transformer_engine},
+    Switch{"gradient_accumulation_fusion", &MegatronSwitches::gradient_accumulation_fusion},
+    Switch{"bias_activation_fusion", &MegatronSwitches::bias_activation_fusion},
+    Switch{"bias_dropout_fusion", &MegatronSwitches::bias_dropout_fusion},
+    Switch{"masked_softmax_fusion", &MegatronSwitches::masked_softmax_fusion},
+    Switch{"rope_fusion", &MegatronSwitches::rope_fusion},
+    Switch{"moe_permute_fusion", &MegatronSwitches::moe_permute_fusion},
+    Switch{"te_cross_entropy", &MegatronSwitches::te_cross_entropy},
+    Switch{"attention_mask_in_dataloader", &MegatronSwitches::attention_mask_in_dataloader},
+    Switch{"attention_softmax_in_fp32", &MegatronSwitches::attention_softmax_in_fp32},
+    Switch{"query_key_layer_scaling", &MegatronSwitches::query_key_layer_scaling},
+    Switch{"fp32_residual_connection", &MegatronSwitches::fp32_residual_connection},
+    Switch{"deterministic", &MegatronSwitches::deterministic},
+    Switch{"gradient_checks", &MegatronSwitches::gradient_checks},
+    Switch{"log_params_norm", &MegatronSwitches::log_params_norm},
+    Switch{"log_num_zeros_in_grad", &MegatronSwitches::log_num_zeros_in_grad},
+    Switch{"defer_embedding_wgrad", &MegatronSwitches::defer_embedding_wgrad},
+    Switch{"gather_with_optimizer_step", &MegatronSwitches::gather_with_optimizer_step},
+    Switch{"moe_shared_expert_overlap", &MegatronSwitches::moe_shared_expert_overlap},
+    Switch{"delay_wgrad", &MegatronSwitches::delay_wgrad},
+    Switch{"router_fp32", &MegatronSwitches::router_fp32},
+    Switch{"precision_aware_optimizer", &MegatronSwitches::precision_aware_optimizer},
+    Switch{"pad_buckets", &MegatronSwitches::pad_buckets},
+};
+
+/// Only what differs from Megatron-LM's defaults is written.
+Json switches_to_json(const MegatronSwitches& switches) {
+    const MegatronSwitches defaults;
+    Json json = Json::object();
+    for (const auto& [name, member] : kSwitches) {
+        if (switches.*member != defaults.*member) json[std::string(name)] = switches.*member;
+    }
+    if (switches.fp8_recipe != defaults.fp8_recipe) json["fp8_recipe"] = kFp8RecipeNames.at(static_cast<std::size_t>(switches.fp8_recipe));
+    if (switches.bucket_size != 0) json["bucket_size"] = switches.bucket_size;
+    if (switches.num_buckets != 0) json["num_buckets"] = switches.num_buckets;
+    return json;
+}
+
+MegatronSwitches switches_from_json(const Json& json, const std::string& where, Problems& problems) {
+    JsonReader reader(json, where, problems);
+    MegatronSwitches switches;
+    for (const auto& [name, member] : kSwitches) switches.*member = reader.boolean_or(name, switches.*member);
+    if (reader.has("fp8_recipe"))
+        switches.fp8_recipe = read_enum(reader, "fp8_recipe", parse_fp8_recipe, kFp8RecipeNames, switches.fp8_recipe);
+    reader.ignore("fp8_recipe");
+    switches.bucket_size = reader.integer_or("bucket_size", 0, 0, std::int64_t{1} << 50);
+    switches.num_buckets = reader.integer_or("num_buckets", 0, 0, std::int64_t{1} << 30);
+    reader.finish();
+    return switches;
+}
+
 }  // namespace
 
 Json training_to_json(const TrainingSpec& training) {
-    return Json{{"precision", to_string(training.precision)},
-                {"grad_dtype", to_string(training.grad_dtype)},
-                {"distributed_optimizer", training.distributed_optimizer},
-                {"distributed_optimizer_instances", training.distributed_optimizer_instances},
-                {"overlap_grad_reduce", training.overlap_grad_reduce},
-                {"overlap_param_gather", training.overlap_param_gather},
-                {"overlap_p2p", training.overlap_p2p},
-                {"overlap_tp", training.overlap_tp},
-                {"overlap_moe", training.overlap_moe},
-                {"attention", to_string(training.attention)},
-                {"fused_cross_entropy", training.fused_cross_entropy},
-                {"fp8_parameters", training.fp8_parameters},
-                {"main_param_dtype", to_string(training.main_param_dtype)},
-                {"exp_avg_dtype", to_string(training.exp_avg_dtype)},
-                {"exp_avg_sq_dtype", to_string(training.exp_avg_sq_dtype)}};
+    Json json{{"precision", to_string(training.precision)},
+              {"grad_dtype", to_string(training.grad_dtype)},
+              {"distributed_optimizer", training.distributed_optimizer},
+              {"distributed_optimizer_instances", training.distributed_optimizer_instances},
+              {"overlap_grad_reduce", training.overlap_grad_reduce},
+              {"overlap_param_gather", training.overlap_param_gather},
+              {"overlap_p2p", training.overlap_p2p},
+              {"overlap_tp", training.overlap_tp},
+              {"overlap_moe", training.overlap_moe},
+              {"attention", to_string(training.attention)},
+              {"fused_cross_entropy", training.fused_cross_entropy},
+              {"fp8_parameters", training.fp8_parameters},
+              {"main_param_dtype", to_string(training.main_param_dtype)},
+              {"exp_avg_dtype", to_string(training.exp_avg_dtype)},
+              {"exp_avg_sq_dtype", to_string(training.exp_avg_sq_dtype)}};
+    if (training.megatron != MegatronSwitches{}) json["megatron"] = switches_to_json(training.megatron);
+    return json;
 }
 
 TrainingSpec training_from_json(const Json& json, const std::string& where) {
@@ -60,6 +132,7 @@ TrainingSpec training_from_json(const Json& json, const std::string& where) {
     training.main_param_dtype = dtype("main_param_dtype");
     training.exp_avg_dtype = dtype("exp_avg_dtype");
     training.exp_avg_sq_dtype = dtype("exp_avg_sq_dtype");
+    if (const Json* switches = reader.member("megatron")) training.megatron = switches_from_json(*switches, where + ".megatron", problems);
     reader.finish();
     problems.throw_if_any();
     return training;

@@ -1,0 +1,91 @@
+#include <unistd.h>
+
+#include <filesystem>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.hpp"
+#include "importers/model_source.hpp"
+#include "reports/table.hpp"
+
+namespace mgplan::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Result {
+    int code;
+    std::string out;
+    std::string err;
+};
+
+Result run(const std::vector<std::string>& args) {
+    std::ostringstream out, err;
+    Console console{out, err};
+    const int code = run_mgplan(args, console);
+    return {code, out.str(), err.str()};
+}
+
+void expect_at_most_100_columns(const std::string& text) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(reports::display_width(line), 100U) << line;
+}
+
+TEST(ModelsCommand, ListsEveryPresetWithin100Columns) {
+    const Result result = run({"models"});
+    EXPECT_EQ(result.code, kDone) << result.err;
+    for (const auto& name : importers::preset_names()) EXPECT_THAT(result.out, HasSubstr("\n" + name + " "));
+    EXPECT_THAT(result.out, HasSubstr("8.030 B"));
+    expect_at_most_100_columns(result.out);
+}
+
+TEST(ModelsCommand, ListsExactCountsAndSourcesAsJson) {
+    const Result result = run({"models", "--format", "json"});
+    EXPECT_EQ(result.code, kDone) << result.err;
+    bool found = false;
+    const auto json = nlohmann::json::parse(result.out);
+    for (const auto& model : json.at("models")) {
+        EXPECT_FALSE(model.at("source").get<std::string>().empty());
+        if (model.at("name") != "llama3-8b") continue;
+        found = true;
+        EXPECT_EQ(model.at("total_parameters"), 8'030'261'248);
+        EXPECT_TRUE(model.at("total_parameters").is_number_integer());
+    }
+    EXPECT_TRUE(found);
+}
+
+TEST(ModelsCommand, ShowsFactsAndWhatIsNotComputed) {
+    for (const auto& name : importers::preset_names()) {
+        const Result result = run({"models", "show", name});
+        EXPECT_EQ(result.code, kDone) << result.err;
+        expect_at_most_100_columns(result.out);
+    }
+    EXPECT_THAT(run({"models", "show", "gpt-oss-20b"}).out, HasSubstr("sliding window of 128 tokens, attention sinks"));
+    EXPECT_THAT(run({"models", "show", "deepseek-v3"}).out, HasSubstr("[0]*3+[1]*58"));
+}
+
+TEST(ModelsCommand, JsonReadsBackAsTheSameModel) {
+    const auto folder = std::filesystem::temp_directory_path() / ("mgplan_models_command_" + std::to_string(getpid()));
+    std::filesystem::create_directory(folder);
+    for (const auto& name : importers::preset_names()) {
+        const std::string file = (folder / "model.json").string();
+        EXPECT_EQ(run({"models", "show", name, "--format", "json", "--output", file}).code, kDone);
+        EXPECT_EQ(importers::load_model(file).model, importers::load_model(name).model) << name;
+    }
+    std::filesystem::remove_all(folder);
+}
+
+TEST(ModelsCommand, RefusesUnknownNamesWithTheNearest) {
+    const Result unknown = run({"models", "show", "lama3-8b"});
+    EXPECT_EQ(unknown.code, kBadInput);
+    EXPECT_TRUE(unknown.out.empty());
+    EXPECT_THAT(unknown.err, HasSubstr("unknown model 'lama3-8b'; did you mean llama3-8b"));
+    EXPECT_EQ(run({"models", "show"}).code, kBadInput);
+    EXPECT_EQ(run({"models", "list"}).code, kBadInput);
+}
+
+}  // namespace
+}  // namespace mgplan::cli
