@@ -161,7 +161,7 @@ int run_schedule(const std::vector<std::string>& args, Console& console) {
     std::vector<std::string> kinds{"auto", "none", "1f1b", "interleaved"};
     kinds.insert(kinds.end(), kLaterKinds.begin(), kLaterKinds.end());
     Options options("schedule --pp P --microbatches M [options]",
-                    "Shows the pipeline schedule: which forwards and backwards each pipeline rank runs, in order, how many\n"
+                    "Shows the pipeline schedule: which forwards and backwards each pipeline rank runs, in order,\n"
                     "microbatches wait for their backward, and a picture over time.");
     options.group("Pipeline");
     options.integer("pp", given.pp, 1, 65'536, "pipeline parallel size");
