@@ -35,7 +35,7 @@ ParallelSizes sizes_of(const GroupsOptions& given) {
     try {
         sizes.order = AxisOrder::parse(given.order);
     } catch (const ConfigError& error) {
-        problems.absorb(error, "--order: ");
+        problems.absorb(error);
     }
     if (given.dp) {
         std::int64_t product = 0;

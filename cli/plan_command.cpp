@@ -113,6 +113,8 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     finish_space(values, resolved.engine);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
 
+    resolved.workload.confine_tp = values.space.tp.empty();
+
     planner::SearchOptions search_options;
     search_options.keep = static_cast<std::size_t>(std::max({values.top, values.explain.value_or(0), values.pick.value_or(0)}));
     search_options.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;

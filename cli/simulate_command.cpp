@@ -190,7 +190,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
             throw ConfigError("a PLAN holds model and world; drop --model, --megatron-args and --world, or the plan");
         }
         Plan plan = read_plan(plan_files.front());
-        work = {plan.model, plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, plan.cluster.memory_bytes};
+        work = {plan.model, plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes};
         if (options.given("cluster")) {
             work.cluster = load_cluster(workload_options.cluster);
             work.memory_limit = work.cluster.memory_bytes;
@@ -202,6 +202,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     } else {
         ResolvedWorkload resolved = resolve_workload(options, workload_options);
         work = resolved.workload;
+        work.confine_tp = false;
         assumed = resolved.assumed;
         layout = planner::make_layout(request_from(layout_options, resolved), work);
         for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";

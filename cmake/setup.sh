@@ -75,8 +75,8 @@ build_jobs() {
     echo $((cores < fitting ? cores : fitting))
 }
 
-# Reads ninja's output: all of it goes to the log, its steps as one updating line to a terminal, else one line each
-# tenth of the way or each half minute.
+# Reads ninja's output: all of it goes to the log, its steps as one updating line to a terminal, else a line now and
+# then.
 show_progress() {
     local log=$1 what=$2 line step done_steps total label told=-1 told_at=$SECONDS tenth terminal=0
     local is_step='^\[([0-9]+)/([0-9]+)\] (.*)$'
@@ -92,7 +92,7 @@ show_progress() {
             printf '\r\033[Kmgplan: %s [%d/%d] %.50s' "$what" "$done_steps" "$total" "${label%.o}" >&2
         else
             tenth=$((total > 0 ? 10 * done_steps / total : 0))
-            if ((total >= 10 && tenth != told && done_steps < total || SECONDS - told_at >= 30)); then
+            if ((tenth != told && SECONDS - told_at >= 5 || SECONDS - told_at >= 30)); then
                 say "$what: step $done_steps of $total"
                 told=$tenth told_at=$SECONDS
             fi

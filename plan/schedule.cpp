@@ -95,7 +95,7 @@ void check_groups(const ScheduleRequest& r, std::int64_t group, Problems& proble
     const auto refusal = interleaved_refusal(r.pp, r.microbatches, group);
     if (!refusal) return;
     if (*refusal == "group_size_below_pp" && r.microbatches >= r.pp) {
-        problems.add("group size = {} is below pp = {}: a rank would wait for its own output; use {} to {} (pp to microbatches)", group,
+        problems.add("group size = {} is below pp = {}; use {} to {} (pp to microbatches)", group,
                      r.pp, r.pp, r.microbatches);
     } else if (*refusal != "last_group_shorter_than_pp") {
         problems.add("group size = {} must lie between pp = {} and microbatches = {}; use {}", group, r.pp, r.microbatches,

@@ -14,7 +14,7 @@ enum class ScheduleKind : std::uint8_t { none, one_f_one_b, interleaved };
 [[nodiscard]] std::string_view to_string(ScheduleKind kind);  ///< "none", "1f1b", "interleaved"
 
 /// Most forwards and backwards of one rank: 2·vpp·microbatches.
-inline constexpr std::int64_t kMaxRankOps = std::int64_t{1} << 27;
+inline constexpr std::int64_t kMaxRankOps = std::int64_t{1} << 25;
 
 struct ScheduleRequest {
     int pp = 1;

@@ -16,6 +16,8 @@ struct Workload {
     BatchSpec batch;
     TrainingSpec training;
     std::int64_t world = 1;
+    /// The planner keeps tensor parallelism inside the NVLink domain; asking for a tp by name lifts this.
+    bool confine_tp = true;
     std::int64_t memory_limit = 0;  ///< bytes a rank may use; the cluster's memory unless --max-memory says less
 };
 

@@ -171,9 +171,11 @@ void visit_layouts(const Workload& workload, const SearchSpace& space, const Pre
     layout.sizes.cp = prefix.cp;
     layout.sizes.pp = prefix.pp;
     const std::int64_t rest = workload.world / prefix.pp;
-    // Dense models have one expert grid, whatever is pinned: ep and etp are accepted and without effect.
+    // Dense models have one expert grid, whatever is pinned: ep and etp are accepted and without effect. It equals the
+    // dense one, with cp folded into etp, so that it allows every rank order that the dense grid allows.
     const Sizes eps = !moe ? Sizes{1} : pinned_or(space.ep, [&] { return divisors(rest); });
-    const Sizes etps = !moe ? Sizes{prefix.tp} : pinned_or(space.etp, [&] { return divisors(rest); });
+    const Sizes etps =
+        !moe ? Sizes{space.order == AxisOrder{} ? prefix.tp : prefix.tp * prefix.cp} : pinned_or(space.etp, [&] { return divisors(rest); });
     // A pinned layout string says itself how many chunks there are; 0 asks it.
     const Sizes vpps = pinned_or(space.vpp, [&] {
         if (space.pipeline_layout) return Sizes{0};

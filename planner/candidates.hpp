@@ -3,15 +3,14 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
 #include "planner/constraints.hpp"
+#include "planner/search_result.hpp"
 
 namespace mgplan::planner {
 
@@ -30,20 +29,6 @@ struct SearchSpace {
     AxisOrder order;
     EnumSet<CudaGraphScope> cuda_graphs;
     Engine engine = Engine::mgplan;
-};
-
-/// Why candidates were turned away.
-struct Rejections {
-    std::int64_t count = 0;
-    std::string example;  ///< the message of one of them
-};
-
-struct CandidateCounts {
-    std::int64_t legal = 0;
-    std::map<std::string, Rejections, std::less<>> rejected;  ///< by Rule::reason
-
-    [[nodiscard]] std::int64_t candidates() const;
-    void merge(const CandidateCounts& other);
 };
 
 /// A part of the space that one thread enumerates: fixed tp, cp and pp.

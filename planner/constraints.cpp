@@ -43,14 +43,14 @@ bool tp_is_fastest(const Layout& layout) {
 
 bool tp_leaves_domain(const Workload& work, std::int64_t tp, std::int64_t stride, std::int64_t world) {
     const std::int64_t domain = std::max(work.cluster.nvlink_domain, work.cluster.gpus_per_node);
-    if (tp == 1 || world <= domain) return false;
+    if (!work.confine_tp || tp == 1 || world <= domain) return false;
     return domain % (tp * stride) != 0;
 }
 
 std::string tp_domain_message(const Workload& work, const Layout& layout) {
     const std::int64_t domain = std::max(work.cluster.nvlink_domain, work.cluster.gpus_per_node);
-    return fmt::format("tp = {} leaves the NVLink domain of {} GPUs of {}; use a tp whose groups fit inside it: {}", layout.sizes.tp,
-                       domain, work.cluster.name, usable_divisors(domain, work.world));
+    return fmt::format("tp = {} leaves the NVLink domain of {} GPUs of {}; use {}, or name the tp with --tp", layout.sizes.tp, domain,
+                       work.cluster.name, usable_divisors(domain, work.world));
 }
 
 std::int64_t stages(const Layout& layout) {
@@ -115,8 +115,6 @@ constexpr auto kRules = std::to_array<Rule>({
                             w.model.layers);
      }},
     // ---- expert ----
-    {"ep_needs_experts", "ep without experts", Level::expert, [](W w, L l) { return !w.model.moe && l.sizes.ep > 1; },
-     [](W w, L l) { return fmt::format("ep = {}, but {} has no experts; use ep 1", l.sizes.ep, w.model.name); }},
     {"ep_divides_experts", "ep does not divide the experts", Level::expert,
      [](W w, L l) { return w.model.moe && w.model.moe->experts % l.sizes.ep != 0; },
      [](W w, L l) { return does_not_divide("ep", l.sizes.ep, "experts", w.model.moe->experts, w.world); }},
@@ -243,11 +241,6 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
                     request.pp,
                     request.order,
                     workload.training.distributed_optimizer_instances};
-    // Dense models have no expert grid of their own: ep and etp are accepted and without effect.
-    if (!model.moe) {
-        layout.sizes.ep = 1;
-        layout.sizes.etp = layout.sizes.tp;
-    }
     layout.micro_batch = request.micro_batch;
     layout.sequence_parallel = request.sequence_parallel && request.tp > 1;
     layout.cp_comm_type = request.cp > 1 ? request.cp_comm_type : CpCommType::p2p;

@@ -8,6 +8,7 @@
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
 #include "planner/candidates.hpp"
+#include "planner/search_result.hpp"
 
 namespace mgplan::planner {
 
@@ -32,38 +33,11 @@ struct SearchOptions {
     std::function<void(std::size_t done, std::size_t total)> progress;
 };
 
-struct RankedLayout {
-    Layout layout;
-    double iteration_seconds = 0;
-    std::int64_t peak_bytes = 0;
-};
-
-struct SearchResult {
-    std::vector<RankedLayout> best;     ///< fitting layouts, best first
-    std::vector<RankedLayout> nearest;  ///< layouts that do not fit, smallest peak first; time 0
-    CandidateCounts counts;
-    std::int64_t evaluated = 0;  ///< layouts whose memory and time were computed
-    std::int64_t feasible = 0;
-    std::int64_t too_large = 0;  ///< legal layouts that do not fit
-    double seconds = 0;
-    double evaluate_seconds = 0;  ///< wall time of the parallel part
-    int threads = 1;
-};
-
-/// The reason under which layouts that do not fit are counted beside the rules' reasons.
-inline constexpr std::string_view kTooLarge = "does not fit in memory";
-
 /// Whether a comes before b: the objective first; ties by less memory (or time), then the simpler layout, then a fixed order.
 [[nodiscard]] bool ranks_before(const RankedLayout& a, const RankedLayout& b, Objective objective);
 
 [[nodiscard]] SearchResult search(const Workload& workload, const SearchSpace& space, const CostModelFactory& cost_model,
                                   const SearchOptions& options);
-
-/// One change to a layout that would make it fit.
-struct Remedy {
-    std::string change;  ///< "recompute full", "pp 8 instead of 4", "128 GPUs instead of 64"
-    std::int64_t peak_bytes = 0;
-};
 
 /// Single changes that would make `layout` fit, each tried and priced: more recompute, a smaller micro-batch, more pp, more GPUs.
 [[nodiscard]] std::vector<Remedy> remedies(const Workload& workload, const Layout& layout, const CostModelFactory& cost_model);

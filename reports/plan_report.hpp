@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "plan/workload.hpp"
-#include "planner/search.hpp"
+#include "planner/search_result.hpp"
 #include "simulator/prediction.hpp"
 
 namespace mgplan::reports {

@@ -21,8 +21,9 @@ struct Calibration {
     double attention_tail = 0;  ///< idle share behind the longest query tile, see KernelTimes
     // Everything bound by memory bandwidth.
     double memory_efficiency = 0;
-    double kernel_seconds = 0;       ///< start-up and tail of one kernel on the device
-    double host_kernel_seconds = 0;  ///< host time to issue one kernel from an eager framework
+    double kernel_seconds = 0;           ///< start-up and tail of one kernel on the device
+    double checkpoint_host_seconds = 0;  ///< host time per layer that full recompute adds (saving and restoring generator states)
+    double host_kernel_seconds = 0;      ///< host time to issue one kernel from an eager framework
     // Links: reached fraction of the hardware's bandwidth.
     double nvlink_efficiency = 0;
     double nvls_efficiency = 0;  ///< all-reduce through the switch, as bus bandwidth over NVLink bandwidth
@@ -30,6 +31,7 @@ struct Calibration {
     double pcie_efficiency = 0;
     double network_efficiency = 0;
     double collective_seconds = 0;  ///< fixed cost of one collective call
+    double overlap_cost = 0;        ///< share of a hidden collective's time that it takes from the kernel beside it
     // Memory outside the tensor allocator.
     std::int64_t context_bytes = 0;       ///< driver context and loaded modules
     std::int64_t communicator_bytes = 0;  ///< one NCCL communicator of more than one rank

@@ -27,7 +27,8 @@ void add_piece(StageTime& time, const PieceCost& piece, double count, bool recom
     const double backward = piece.backward + piece.communication_backward() + again;
     // An eager framework issues kernels one by one; the device waits when they are shorter than that.
     const double issue_forward = piece.kernels_forward * calibration.host_kernel_seconds;
-    const double issue_backward = (piece.kernels_backward + (recomputed ? piece.kernels_forward : 0)) * calibration.host_kernel_seconds;
+    const double issue_backward = (piece.kernels_backward + (recomputed ? piece.kernels_forward : 0)) * calibration.host_kernel_seconds +
+                                  (recomputed ? calibration.checkpoint_host_seconds : 0);
     time.forward += count * std::max(forward, issue_forward);
     time.backward += count * std::max(backward, issue_backward);
     time.host += count * (std::max(0.0, issue_forward - forward) + std::max(0.0, issue_backward - backward));

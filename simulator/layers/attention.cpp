@@ -41,8 +41,10 @@ void add_context_parallel(PieceCost& cost, const Shard& s, const CoreSizes& size
         case CpCommType::p2p: {
             // Ring: while one chunk is attended to, the next travels; the backward also carries the chunk's gradient.
             const double step = send_receive_seconds(kv, s.paths->cp, *s.calibration);
-            cost.cp_forward += steps * std::max(0.0, step - core_forward / static_cast<double>(s.cp));
-            cost.cp_backward += steps * std::max(0.0, 2 * step - core_backward / static_cast<double>(s.cp));
+            // Every step's partial output is merged into an fp32 accumulator: read both, write one.
+            const double merge = steps * s.kernels->memory_bound(static_cast<double>(s.tokens * sizes.o()) * 10);
+            cost.cp_forward += steps * beside(s, step, core_forward / static_cast<double>(s.cp)) + merge;
+            cost.cp_backward += steps * beside(s, 2 * step, core_backward / static_cast<double>(s.cp)) + merge;
             break;
         }
         case CpCommType::all_gather: {
@@ -145,8 +147,7 @@ CoreSizes add_qkv(PieceCost& cost, const Shard& s) {
     // (Megatron-core tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
     const double gather = tp_gather_seconds(s, model.hidden);
     cost.tp_forward += tp_exposed(s, gather, qkv.forward);
-    cost.tp_backward +=
-        std::max(0.0, gather - qkv.input_gradient) + std::max(0.0, tp_reduce_seconds(s, model.hidden) - qkv.weight_gradient);
+    cost.tp_backward += beside(s, gather, qkv.input_gradient) + beside(s, tp_reduce_seconds(s, model.hidden), qkv.weight_gradient);
     return sizes;
 }
 

@@ -42,7 +42,7 @@ PieceCost mlp_core_cost(const Shard& s, std::int64_t ffn, bool recompute_activat
 
     const double gather = tp_gather_seconds(s, model.hidden), reduce = tp_reduce_seconds(s, model.hidden);
     cost.tp_forward = tp_exposed(s, gather, up) + tp_exposed(s, reduce, down);
-    cost.tp_backward = tp_exposed(s, gather, down_input) + std::max(0.0, gather - up_input) + std::max(0.0, reduce - up_weight);
+    cost.tp_backward = tp_exposed(s, gather, down_input) + beside(s, gather, up_input) + beside(s, reduce, up_weight);
 
     if (recompute_all) {
         cost.recompute = cost.forward + cost.tp_forward;

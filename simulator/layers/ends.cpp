@@ -42,7 +42,7 @@ PieceCost head_cost(const Shard& s) {
     // Three all-reduces of one fp32 value per token: maximum, target logit, sum of exponentials.
     const double loss_reduce = s.tp == 1 ? 0 : 3 * all_reduce_seconds(static_cast<double>(s.tokens) * 4, s.paths->tp, *s.calibration);
     cost.tp_forward = tp_exposed(s, gather, project) + loss_reduce;
-    cost.tp_backward = std::max(0.0, gather - project_input) + std::max(0.0, tp_reduce_seconds(s, model.hidden) - project_weight);
+    cost.tp_backward = beside(s, gather, project_input) + beside(s, tp_reduce_seconds(s, model.hidden), project_weight);
     cost.saved = 2 * stream;
     // 16-bit logits next to their fp32 copy, which the unfused loss turns into the softmax and then the gradient.
     cost.transient = static_cast<std::int64_t>(logits) * (fused ? 2 * s.element : s.element + 4);

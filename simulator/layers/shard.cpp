@@ -39,10 +39,14 @@ double tp_reduce_seconds(const Shard& shard, std::int64_t width) {
                                    : all_reduce_seconds(bytes, shard.paths->tp, *shard.calibration);
 }
 
+double beside(const Shard& shard, double communication, double kernel) {
+    return std::max(shard.calibration->overlap_cost * communication, communication - kernel);
+}
+
 double tp_exposed(const Shard& shard, double communication, double product) {
     if (!shard.workload->training.overlap_tp) return communication;
     // Chunked overlap (Transformer Engine userbuffers): tp chunks, the first one is always exposed.
-    return std::max(communication / static_cast<double>(shard.tp), communication - product);
+    return std::max(communication / static_cast<double>(shard.tp), beside(shard, communication, product));
 }
 
 }  // namespace mgplan::simulator

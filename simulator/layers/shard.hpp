@@ -61,6 +61,9 @@ struct PieceCost {
 [[nodiscard]] double tp_gather_seconds(const Shard& shard, std::int64_t width);
 [[nodiscard]] double tp_reduce_seconds(const Shard& shard, std::int64_t width);
 
+/// What a collective costs beside a kernel that hides it: the rest that sticks out, and at least what it takes from the kernel.
+[[nodiscard]] double beside(const Shard& shard, double communication, double kernel);
+
 /// What remains of a tp collective next to a product that may hide it.
 [[nodiscard]] double tp_exposed(const Shard& shard, double communication, double product);
 

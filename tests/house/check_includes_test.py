@@ -26,6 +26,10 @@ GOOD = {
 
 
 class CheckIncludes(unittest.TestCase):
+    def setUp(self):
+        self.addCleanup(setattr, check_includes, "VALUE_HEADERS", check_includes.VALUE_HEADERS)
+        check_includes.VALUE_HEADERS = set()
+
     def offences(self, changes=None):
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
@@ -73,7 +77,6 @@ class CheckIncludes(unittest.TestCase):
     def test_reports_read_listed_value_headers_only(self):
         bad = {"reports/bad.cpp": '#include "planner/search.hpp"\n'}
         self.assert_one(bad, "value headers")
-        self.addCleanup(setattr, check_includes, "VALUE_HEADERS", check_includes.VALUE_HEADERS)
         check_includes.VALUE_HEADERS = {"planner/search.hpp"}
         self.assertEqual(self.offences(bad), [])
         not_a_value = {"planner/search.hpp": '#pragma once\n#include "planner/engine.hpp"\n', "planner/engine.hpp": "#pragma once\n"}

@@ -1,0 +1,156 @@
+// The commands groups, schedule and split: formats, notes and bad input. Their numbers are held by tests/golden.
+
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/command.hpp"
+#include "plan/text.hpp"
+
+namespace mgplan::cli {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+struct Said {
+    int code;
+    std::string out;
+    std::string err;
+};
+
+Said say(const std::string& words) {
+    std::ostringstream out;
+    std::ostringstream err;
+    Console console{out, err};
+    const int code = run_mgplan(split(words, ' '), console);
+    return {code, out.str(), err.str()};
+}
+
+void expect_refused(const std::string& words, const std::string& message) {
+    const Said said = say(words);
+    EXPECT_EQ(said.code, kBadInput) << words;
+    EXPECT_THAT(said.out, IsEmpty()) << words;
+    EXPECT_THAT(said.err, HasSubstr(message)) << words;
+}
+
+/// No line of a table is wider than 100 columns.
+void expect_narrow(const std::string& table) {
+    for (const auto& line : split(table, '\n')) EXPECT_LE(line.size(), 100U) << line;
+}
+
+TEST(GroupsCommand, PrintsJsonCsvAndTable) {
+    EXPECT_THAT(
+        say("groups --world 4 --tp 2 --format json").out,
+        StartsWith(
+            R"({"world":4,"tp":2,"cp":1,"ep":1,"etp":2,"pp":1,"dp":2,"edp":2,"order":"tp-cp-ep-dp-pp","groups":{"tp":[[0,1],[2,3]],"cp":)"));
+    EXPECT_THAT(say("groups --tp 2 --dp 2 --format csv").out, StartsWith("name,group,ranks\ntp,0,0 1\ntp,1,2 3\ncp,0,0\n"));
+    const Said table = say("groups --world 4096 --tp 8 --pp 4");
+    EXPECT_THAT(table.out, HasSubstr("dense grid   tp 8 x cp 1 x dp 128 x pp 4"));
+    EXPECT_THAT(table.out, HasSubstr("more (--format json or csv lists all)"));
+    expect_narrow(table.out);
+}
+
+TEST(GroupsCommand, RefusesBadInput) {
+    expect_refused("groups", "--world is missing");
+    expect_refused("groups --world 0", "--world = 0 is out of range");
+    expect_refused("groups --world 1000000000", "--world 1000000000 is too large to list its groups; use at most 16777216");
+    expect_refused("groups --world 9223372036854775808", "is not a whole number");
+    expect_refused("groups --world 16 --tp 9223372036854775807 --cp 9223372036854775807", "is larger than world = 16");
+    expect_refused("groups --world 16 --dp 3 --tp 2", "tp·cp·dp·pp = 2·1·3·1 = 6 is not --world 16");
+    expect_refused("groups --dp 9223372036854775807 --tp 2", "is larger than any world");
+    expect_refused("groups --world 16 --order tp-zp-dp", "unknown axis 'zp'");
+    expect_refused("groups --world 16 --order tp-dp-tp", "names tp twice");
+}
+
+TEST(GroupsCommand, ReportsOrderAndWorldTogether) {
+    const Said said = say("groups --order tp-zp");
+    EXPECT_THAT(said.err, HasSubstr("unknown axis 'zp'"));
+    EXPECT_THAT(said.err, HasSubstr("--world is missing"));
+}
+
+TEST(ScheduleCommand, PrintsTheOrderOfEachRankAndAPicture) {
+    const Said said = say("schedule --pp 2 --microbatches 3");
+    EXPECT_EQ(said.code, kDone);
+    EXPECT_EQ(said.out,
+              "schedule 1f1b: pp 2, vpp 1, 3 microbatches\n"
+              "F3 forward of microbatch 3, B3 its backward\n"
+              "\n"
+              "rank 0: warm-up 1, peak live 2\n"
+              "  F0 F1 B0 F2 B1 B2\n"
+              "rank 1: warm-up 0, peak live 1\n"
+              "  F0 B0 F1 B1 F2 B2\n"
+              "\n"
+              "time across, one column a forward; a backward takes two\n"
+              "rank 0      F0 F1 .  .  B0--- F2 B1--- .  B2---\n"
+              "rank 1      .  F0 B0--- F1 B1--- F2 B2--- .  .\n");
+}
+
+TEST(ScheduleCommand, KeepsLargeTablesNarrowAndShort) {
+    for (const char* words : {"schedule --pp 64 --vpp 8 --microbatches 4096", "schedule --pp 40000 --microbatches 3",
+                              "schedule --pp 2 --vpp 40 --microbatches 2", "schedule --pp 1 --microbatches 1000 --forward-only"}) {
+        const Said said = say(words);
+        EXPECT_EQ(said.code, kDone) << words;
+        expect_narrow(said.out);
+        EXPECT_LT(said.out.size(), 40'000U) << words;
+    }
+}
+
+TEST(ScheduleCommand, PrintsCsvAndNotesAnOptionWithoutEffect) {
+    const Said said = say("schedule --pp 2 --microbatches 1 --group-size 7 --format csv");
+    EXPECT_EQ(said.out, "rank,step,op,chunk,microbatch\n0,0,F,0,0\n0,1,B,0,0\n1,0,F,0,0\n1,1,B,0,0\n");
+    EXPECT_THAT(said.err, HasSubstr("--group-size has an effect in the interleaved schedule alone"));
+}
+
+TEST(ScheduleCommand, RefusesBadInput) {
+    expect_refused("schedule --pp 2", "--microbatches is missing");
+    expect_refused("schedule --pp 4 --vpp 2 --microbatches 8 --group-size 3", "group size = 3 is below pp = 4");
+    expect_refused("schedule --pp 4 --microbatches 8 --kind zb-h1", "--kind zb-h1 is not part of this version yet");
+    expect_refused("schedule --pp 4 --microbatches 8 --kind gpipe", "--kind = 'gpipe' is not known");
+    expect_refused("schedule --pp 65536 --microbatches 10000000", "entries; use fewer microbatches");
+    expect_refused("schedule --pp 2 --vpp 1000 --microbatches 10000000", "use at most 16777 microbatches");
+    expect_refused("schedule --pp 2 --microbatches 9223372036854775807", "is out of range");
+}
+
+TEST(SplitCommand, PrintsJsonCsvAndTable) {
+    EXPECT_EQ(say("split --layers 3 --pp 2 --pipeline-layout Ett|tmL --mtp-layers 1 --format json").out,
+              R"({"layers":3,"mtp_layers":1,"pp":2,"vpp":1,"pipeline_layout":"Ett|tmL","num_layers":[[2],[1]],"offset":[[0],[2]],)"
+              R"("stages":[[["embedding","decoder","decoder"]],[["decoder","mtp","loss"]]]})"
+              "\n");
+    EXPECT_EQ(say("split --layers 4 --pp 2 --format csv").out,
+              "pp_rank,chunk,embedding,decoders,offset,mtp,loss\n0,0,1,2,0,0,0\n1,0,0,2,2,0,1\n");
+    EXPECT_THAT(say("split --layers 8 --pp 2 --vpp 2").out, HasSubstr("      1       4  2-3      6-7 L\n"));
+    EXPECT_THAT(say("split --model llama3-8b --pp 4").out, HasSubstr("32 decoder layers over pp 4: even"));
+}
+
+TEST(SplitCommand, KeepsLargeTablesNarrow) {
+    expect_narrow(say("split --layers 2048 --pp 2 --vpp 64").out);
+    const Said said = say("split --layers 65536 --pp 4096 --vpp 16");
+    EXPECT_EQ(said.code, kDone);
+    EXPECT_THAT(said.out, HasSubstr("... 4032 more pipeline ranks"));
+    expect_narrow(said.out);
+}
+
+TEST(SplitCommand, OffersThePlannersSplitWhereTheEvenOneFails) {
+    expect_refused("split --layers 61 --pp 16 --vpp 2 --mtp-layers 1", "the planner would take --pipeline-layout 'Et|t|(tt|)*29tmL'");
+}
+
+TEST(SplitCommand, RefusesBadInput) {
+    expect_refused("split --pp 2", "--model or --layers is missing");
+    expect_refused("split --model llama3-8b --layers 3", "exclude each other");
+    expect_refused("split --layers 1000000000 --pp 2", "--layers = 1000000000 is out of range");
+    expect_refused("split --layers 4 --pp 8", "8 stages, more than layers = 4");
+    expect_refused("split --layers 8 --pp 2 --pipeline-layout Et*4|t*4x|L", "\n    Et*4|t*4x|L\n            ^");
+    expect_refused("split --layers 8 --pp 2 --first-stage-layers -1", "--first-stage-layers = -1 is out of range");
+    expect_refused("split --layers 8 --pp 2 --vpp 1 --pipeline-layout Ett|tt|tt|ttL", "but vpp = 1");
+}
+
+TEST(LayoutCommands, WriteToAFileOrSayWhyNot) {
+    EXPECT_EQ(say("groups --world 4 --output /nonexistent/folder/file").code, kRunFailed);
+    EXPECT_THAT(say("split --help").out, HasSubstr("--pipeline-layout"));
+}
+
+}  // namespace
+}  // namespace mgplan::cli
