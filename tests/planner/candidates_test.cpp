@@ -41,7 +41,7 @@ const std::vector<Enumerated>& enumerated() {
     static const std::vector<Enumerated> all = [] {
         std::vector<Enumerated> list;
         list.push_back(enumerate(workload_of("llama3-8b", 24)));
-        list.push_back(enumerate(workload_of("llama2-13b", 100)));  // 40 heads: tp 5 exists
+        list.push_back(enumerate(workload_of("llama2-13b", 100)));   // 40 heads: tp 5 exists
         list.push_back(enumerate(workload_of("qwen2.5-0.5b", 42)));  // 14 heads: tp 7
         list.push_back(enumerate(workload_of("mixtral-8x7b", 24)));
         list.push_back(enumerate(workload_of("tiny-moe", 12)));
@@ -91,11 +91,13 @@ TEST(Candidates, AreExactlyWhatNestedLoopsFind) {
 LayoutRequest any_request(const Workload& work) {
     const auto divisor = [&] {
         const auto all = divisors(work.world);
-        return *rc::gen::weightedOneOf<std::int64_t>({{6, rc::gen::elementOf(all)}, {1, rc::gen::inRange<std::int64_t>(1, work.world + 2)}});
+        return *rc::gen::weightedOneOf<std::int64_t>(
+            {{6, rc::gen::elementOf(all)}, {1, rc::gen::inRange<std::int64_t>(1, work.world + 2)}});
     };
     LayoutRequest request;
     request.tp = divisor();
-    request.cp = *rc::gen::weightedOneOf<std::int64_t>({{2, rc::gen::just<std::int64_t>(1)}, {2, rc::gen::elementOf(divisors(work.world))}});
+    request.cp =
+        *rc::gen::weightedOneOf<std::int64_t>({{2, rc::gen::just<std::int64_t>(1)}, {2, rc::gen::elementOf(divisors(work.world))}});
     request.pp = divisor();
     request.ep = divisor();
     request.etp = divisor();

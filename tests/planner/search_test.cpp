@@ -153,9 +153,8 @@ TEST(Search, KeepsAsManyAsAskedAndALongerListBeginsWithTheShorter) {
     ASSERT_EQ(many.best.size(), 1000U);
     const auto three = keep(3);
     expect_same(three.best, {many.best.begin(), many.best.begin() + 3});
-    EXPECT_TRUE(std::is_sorted(many.best.begin(), many.best.end(), [](const RankedLayout& a, const RankedLayout& b) {
-        return ranks_before(a, b, Objective::throughput);
-    }));
+    EXPECT_TRUE(std::is_sorted(many.best.begin(), many.best.end(),
+                               [](const RankedLayout& a, const RankedLayout& b) { return ranks_before(a, b, Objective::throughput); }));
 }
 
 TEST(Search, RanksEveryPairOfDifferentLayoutsOneWayOnly) {
@@ -169,9 +168,8 @@ TEST(Search, RanksEveryPairOfDifferentLayoutsOneWayOnly) {
         for (std::size_t i = 0; i < layouts.size(); ++i) {
             for (std::size_t k = 0; k < i; ++k) {
                 const RankedLayout a{layouts[i], 1, 1}, b{layouts[k], 1, 1};
-                ASSERT_NE(ranks_before(a, b, objective), ranks_before(b, a, objective))
-                    << fingerprint(a.layout) << "\n"
-                    << fingerprint(b.layout);
+                ASSERT_NE(ranks_before(a, b, objective), ranks_before(b, a, objective)) << fingerprint(a.layout) << "\n"
+                                                                                        << fingerprint(b.layout);
             }
         }
     }
@@ -179,9 +177,7 @@ TEST(Search, RanksEveryPairOfDifferentLayoutsOneWayOnly) {
 
 /// A cost model out of thin air: prices that tie often, to see how ties are broken.
 CostModelFactory flat_cost(std::int64_t bytes, double seconds) {
-    return [=](const Workload&) {
-        return LayoutCost{[=](const Layout&) { return bytes; }, [=](const Layout&) { return seconds; }};
-    };
+    return [=](const Workload&) { return LayoutCost{[=](const Layout&) { return bytes; }, [=](const Layout&) { return seconds; }}; };
 }
 
 TEST(Search, BreaksTiesByTheSimplerLayout) {

@@ -36,7 +36,8 @@ void expect_equal(const SearchResult& a, const SearchResult& b) {
 }
 
 TEST(SearchThreads, ManyFindWhatOneFinds) {
-    for (const auto& work : {workload_of("llama3-8b", 24), workload_of("mixtral-8x7b", 16), workload_of("llama3-70b", 16, "dgx-a100-40g")}) {
+    for (const auto& work :
+         {workload_of("llama3-8b", 24), workload_of("mixtral-8x7b", 16), workload_of("llama3-70b", 16, "dgx-a100-40g")}) {
         SearchOptions options;
         options.threads = 1;
         const auto alone = search(work, SearchSpace{}, cli::simulator_cost_model(), options);

@@ -112,12 +112,12 @@ void visit_naively(const Workload& work, const std::function<void(const Layout&)
 
 std::string fingerprint(const Layout& l) {
     const ParallelSizes& s = l.sizes;
-    std::string text = fmt::format(
-        "world{} tp{} cp{} ep{} etp{} pp{} {} oi{} vpp{} g{} mbs{} m{} sp{} cp:{} rc:{} {} {} {} graphs:{} {}", s.world, s.tp, s.cp, s.ep,
-        s.etp, s.pp, s.order.text(), s.optimizer_instances, l.vpp, l.group_size, l.micro_batch, l.num_microbatches, l.sequence_parallel,
-        to_string(l.cp_comm_type), to_string(l.recompute), fmt::join(names_in(l.recompute_modules), "+"),
-        l.recompute_method ? to_string(*l.recompute_method) : "-", l.recompute_num_layers, fmt::join(names_in(l.cuda_graphs), "+"),
-        to_string(l.engine));
+    std::string text =
+        fmt::format("world{} tp{} cp{} ep{} etp{} pp{} {} oi{} vpp{} g{} mbs{} m{} sp{} cp:{} rc:{} {} {} {} graphs:{} {}", s.world, s.tp,
+                    s.cp, s.ep, s.etp, s.pp, s.order.text(), s.optimizer_instances, l.vpp, l.group_size, l.micro_batch, l.num_microbatches,
+                    l.sequence_parallel, to_string(l.cp_comm_type), to_string(l.recompute), fmt::join(names_in(l.recompute_modules), "+"),
+                    l.recompute_method ? to_string(*l.recompute_method) : "-", l.recompute_num_layers,
+                    fmt::join(names_in(l.cuda_graphs), "+"), to_string(l.engine));
     if (!l.split) return text + " no split";
     for (int v = 0; v < l.split->vpp(); ++v) {
         for (int p = 0; p < l.split->pp(); ++p) {
