@@ -225,13 +225,15 @@ std::vector<std::string> messages_of(const Workload& workload, const Layout& lay
     return messages;
 }
 
-/// The rules divide by the sizes.
-void check_positive(const LayoutRequest& request) {
+/// The rules divide by the sizes and by products of them, which must stay within 64 bits.
+void check_ranges(const LayoutRequest& request) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 31;
     Problems problems;
     for (const auto& [name, value] :
          {std::pair{"tp", request.tp}, std::pair{"cp", request.cp}, std::pair{"ep", request.ep}, std::pair{"etp", request.etp.value_or(1)},
           std::pair{"pp", request.pp}, std::pair{"micro-batch", request.micro_batch}}) {
         if (value < 1) problems.add("{} = {} is too small; use 1 or more", name, value);
+        if (value > kMost) problems.add("{} = {} is out of range; use 1 to {}", name, value, kMost);
     }
     problems.throw_if_any();
 }
@@ -267,7 +269,7 @@ std::int64_t etp_without_experts(const ParallelSizes& sizes) {
 
 Layout make_layout(const LayoutRequest& request, const Workload& workload) {
     const ModelSpec& model = workload.model;
-    check_positive(request);
+    check_ranges(request);
     Layout layout;
     layout.sizes = {workload.world,
                     request.tp,
