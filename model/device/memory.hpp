@@ -1,0 +1,29 @@
+#pragma once
+// Where tensors live and what they are for.
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace mgplan::model {
+
+/// What an allocation holds (CLI.md, "Borders"): logits, temporaries and saved tensors are activations; gather and
+/// staging buffers communication; GEMM and attention scratch workspace.
+enum class MemoryCategory : std::uint8_t { parameters, gradients, optimizer, activations, communication, workspace };
+inline constexpr int kMemoryCategories = 6;
+
+[[nodiscard]] std::string_view to_string(MemoryCategory category);
+
+/// One source of memory: a pool, or later a table of planned offsets. Owned by a device, used by one thread.
+class Allocator {
+public:
+    virtual ~Allocator() = default;
+
+    /// Memory for `bytes` (> 0), aligned to 64 bytes, contents undefined. `name` says in words what it is for.
+    /// Throws std::bad_alloc. The meta device's allocator returns nullptr.
+    [[nodiscard]] virtual std::byte* take(std::int64_t bytes, MemoryCategory category, std::string_view name) = 0;
+    /// Gives back what take() returned, with the same bytes and category.
+    virtual void give_back(std::byte* memory, std::int64_t bytes, MemoryCategory category) noexcept = 0;
+};
+
+}  // namespace mgplan::model
