@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -200,6 +201,43 @@ constexpr auto kRules = std::to_array<Rule>({
      }},
 });
 
+static_assert(std::is_sorted(kRules.begin(), kRules.end(), [](const Rule& a, const Rule& b) { return a.level < b.level; }));
+
+/// Where each level's rules begin in kRules; the last entry is its end.
+constexpr auto kLevelBegins = [] {
+    std::array<std::size_t, kLevels + 1> begins{};
+    for (std::size_t level = 0; level <= kLevels; ++level) {
+        while (begins[level] < kRules.size() && static_cast<std::size_t>(kRules[begins[level]].level) < level) ++begins[level];
+    }
+    return begins;
+}();
+
+std::span<const Rule> rules_of(Level level) {
+    const auto at = static_cast<std::size_t>(level);
+    return std::span(kRules).subspan(kLevelBegins[at], kLevelBegins[at + 1] - kLevelBegins[at]);
+}
+
+std::vector<std::string> messages_of(const Workload& workload, const Layout& layout, Level level) {
+    std::vector<std::string> messages;
+    for (const Rule& rule : rules_of(level)) {
+        if (rule.broken(workload, layout)) messages.push_back(rule.message(workload, layout));
+    }
+    return messages;
+}
+
+/// The rules divide by the sizes and by products of them, which must stay within 64 bits.
+void check_ranges(const LayoutRequest& request) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 31;
+    Problems problems;
+    for (const auto& [name, value] :
+         {std::pair{"tp", request.tp}, std::pair{"cp", request.cp}, std::pair{"ep", request.ep}, std::pair{"etp", request.etp.value_or(1)},
+          std::pair{"pp", request.pp}, std::pair{"micro-batch", request.micro_batch}}) {
+        if (value < 1) problems.add("{} = {} is too small; use 1 or more", name, value);
+        if (value > kMost) problems.add("{} = {} is out of range; use 1 to {}", name, value, kMost);
+    }
+    problems.throw_if_any();
+}
+
 Layout check(Layout layout, const Workload& workload) {
     auto messages = broken_messages(workload, layout);
     if (!messages.empty()) throw ConfigError(std::move(messages));
@@ -213,25 +251,25 @@ std::span<const Rule> rules() {
 }
 
 const Rule* first_broken(const Workload& workload, const Layout& layout, Level level) {
-    for (const Rule& rule : kRules) {
-        if (rule.level == level && rule.broken(workload, layout)) return &rule;
+    for (const Rule& rule : rules_of(level)) {
+        if (rule.broken(workload, layout)) return &rule;
     }
     return nullptr;
 }
 
 std::vector<std::string> broken_messages(const Workload& workload, const Layout& layout) {
     std::vector<std::string> messages;
-    for (int level = 0; level < kLevels && messages.empty(); ++level) {
-        for (const Rule& rule : kRules) {
-            if (rule.level == static_cast<Level>(level) && rule.broken(workload, layout))
-                messages.push_back(rule.message(workload, layout));
-        }
-    }
+    for (int level = 0; level < kLevels && messages.empty(); ++level) messages = messages_of(workload, layout, static_cast<Level>(level));
     return messages;
+}
+
+std::int64_t etp_without_experts(const ParallelSizes& sizes) {
+    return sizes.order == AxisOrder{} ? sizes.tp : sizes.tp * sizes.cp;
 }
 
 Layout make_layout(const LayoutRequest& request, const Workload& workload) {
     const ModelSpec& model = workload.model;
+    check_ranges(request);
     Layout layout;
     layout.sizes = {workload.world,
                     request.tp,
@@ -241,6 +279,7 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
                     request.pp,
                     request.order,
                     workload.training.distributed_optimizer_instances};
+    if (!model.moe) layout.sizes.ep = 1;
     layout.micro_batch = request.micro_batch;
     layout.sequence_parallel = request.sequence_parallel && request.tp > 1;
     layout.cp_comm_type = request.cp > 1 ? request.cp_comm_type : CpCommType::p2p;
@@ -255,11 +294,10 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
 
     // Sizes first: a split cannot be made for a pipeline that does not exist.
     for (const Level level : {Level::tensor, Level::context, Level::pipeline, Level::expert}) {
-        std::vector<std::string> messages;
-        for (const Rule& rule : kRules) {
-            if (rule.level == level && rule.broken(workload, layout)) messages.push_back(rule.message(workload, layout));
-        }
+        auto messages = messages_of(workload, layout, level);
         if (!messages.empty()) throw ConfigError(std::move(messages));
+        // Known to divide the world by now, so that their product stays small.
+        if (level == Level::context && !model.moe) layout.sizes.etp = etp_without_experts(layout.sizes);
     }
 
     std::int64_t vpp = request.vpp;
