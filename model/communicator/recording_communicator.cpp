@@ -26,7 +26,8 @@ void RecordingCommunicator::abort(const std::string& reason) noexcept {
 }
 
 void RecordingCommunicator::check(CollectiveKind kind) const {
-    if (aborted_.load(std::memory_order_acquire)) throw CommunicationError(fmt::format("rank {}, {} in group {}: {}", rank(), to_string(kind), group(), reason_));
+    if (aborted_.load(std::memory_order_acquire))
+        throw CommunicationError(fmt::format("rank {}, {} in group {}: {}", rank(), to_string(kind), group(), reason_));
 }
 
 std::unique_ptr<Pending> RecordingCommunicator::done(CollectiveKind kind) const {
@@ -42,7 +43,8 @@ std::unique_ptr<Pending> RecordingCommunicator::do_all_gather(const Tensor& /*pa
     return done(CollectiveKind::all_gather);
 }
 
-std::unique_ptr<Pending> RecordingCommunicator::do_reduce_scatter(const Tensor& /*whole*/, const Tensor& /*part*/, Reduction /*reduction*/) {
+std::unique_ptr<Pending> RecordingCommunicator::do_reduce_scatter(const Tensor& /*whole*/, const Tensor& /*part*/,
+                                                                  Reduction /*reduction*/) {
     return done(CollectiveKind::reduce_scatter);
 }
 
@@ -70,11 +72,12 @@ void RecordingCommunicator::do_barrier() {
 
 World recording_world(int rank, int size, CollectiveListener* listener) {
     MGPLAN_ASSERT(size >= 1 && rank >= 0 && rank < size, "the rank is inside the world");
-    return {rank, size, [rank, size, listener](const std::string& group, std::span<const std::int32_t> ranks) -> std::unique_ptr<Communicator> {
-                auto made = std::make_unique<RecordingCommunicator>(group, static_cast<int>(ranks.size()), place_in_group(ranks, rank, size));
-                made->set_listener(listener);
-                return made;
-            }};
+    return {
+        rank, size, [rank, size, listener](const std::string& group, std::span<const std::int32_t> ranks) -> std::unique_ptr<Communicator> {
+            auto made = std::make_unique<RecordingCommunicator>(group, static_cast<int>(ranks.size()), place_in_group(ranks, rank, size));
+            made->set_listener(listener);
+            return made;
+        }};
 }
 
 }  // namespace mgplan::model

@@ -125,7 +125,9 @@ private:
 }  // namespace
 
 InProcessCommunicator::InProcessCommunicator(std::shared_ptr<Group> group, int member, std::shared_ptr<model::CollectiveCounter> traffic)
-    : Communicator(group->name(), static_cast<int>(group->ranks().size()), member), shared_(std::move(group)), traffic_(std::move(traffic)) {}
+    : Communicator(group->name(), static_cast<int>(group->ranks().size()), member),
+      shared_(std::move(group)),
+      traffic_(std::move(traffic)) {}
 
 void InProcessCommunicator::abort(const std::string& reason) noexcept {
     shared_->board().abort(reason);
@@ -152,16 +154,19 @@ std::unique_ptr<Pending> InProcessCommunicator::issue(Contribution contribution,
 
 std::unique_ptr<Pending> InProcessCommunicator::do_all_reduce(const Tensor& tensor, model::Reduction reduction) {
     MGPLAN_ASSERT(reducible(tensor.dtype(), reduction), "numbers of this type can be reduced");
-    return issue({CollectiveKind::all_reduce, tensor.dtype(), reduction, 0, memory(tensor), memory(tensor), tensor.bytes(), {}, {}}, tensor.bytes());
+    return issue({CollectiveKind::all_reduce, tensor.dtype(), reduction, 0, memory(tensor), memory(tensor), tensor.bytes(), {}, {}},
+                 tensor.bytes());
 }
 
 std::unique_ptr<Pending> InProcessCommunicator::do_all_gather(const Tensor& part, const Tensor& whole) {
-    return issue({CollectiveKind::all_gather, part.dtype(), {}, 0, memory(part), memory(whole), part.bytes(), {}, {}}, part.bytes() * size());
+    return issue({CollectiveKind::all_gather, part.dtype(), {}, 0, memory(part), memory(whole), part.bytes(), {}, {}},
+                 part.bytes() * size());
 }
 
 std::unique_ptr<Pending> InProcessCommunicator::do_reduce_scatter(const Tensor& whole, const Tensor& part, model::Reduction reduction) {
     MGPLAN_ASSERT(reducible(whole.dtype(), reduction), "numbers of this type can be reduced");
-    return issue({CollectiveKind::reduce_scatter, whole.dtype(), reduction, 0, memory(whole), memory(part), whole.bytes(), {}, {}}, whole.bytes());
+    return issue({CollectiveKind::reduce_scatter, whole.dtype(), reduction, 0, memory(whole), memory(part), whole.bytes(), {}, {}},
+                 whole.bytes());
 }
 
 std::unique_ptr<Pending> InProcessCommunicator::do_all_to_all(const Tensor& from, const Tensor& to, std::span<const std::int64_t> send_rows,
@@ -175,7 +180,8 @@ std::unique_ptr<Pending> InProcessCommunicator::do_all_to_all(const Tensor& from
 }
 
 std::unique_ptr<Pending> InProcessCommunicator::do_broadcast(const Tensor& tensor, int root) {
-    return issue({CollectiveKind::broadcast, tensor.dtype(), {}, root, memory(tensor), memory(tensor), tensor.bytes(), {}, {}}, tensor.bytes());
+    return issue({CollectiveKind::broadcast, tensor.dtype(), {}, root, memory(tensor), memory(tensor), tensor.bytes(), {}, {}},
+                 tensor.bytes());
 }
 
 void InProcessCommunicator::do_barrier() {
@@ -186,7 +192,8 @@ std::unique_ptr<Pending> InProcessCommunicator::do_send(const Tensor& tensor, in
     shared_->board().check(global_rank(), CollectiveKind::send, shared_->text());
     const std::byte* bytes = memory(tensor);
     count(CollectiveKind::send, tensor.bytes());
-    shared_->channel(rank(), peer)->put({tensor.dtype(), bytes == nullptr ? std::vector<std::byte>{} : std::vector<std::byte>(bytes, bytes + tensor.bytes())});
+    shared_->channel(rank(), peer)
+        ->put({tensor.dtype(), bytes == nullptr ? std::vector<std::byte>{} : std::vector<std::byte>(bytes, bytes + tensor.bytes())});
     return std::make_unique<Done>();
 }
 

@@ -85,8 +85,8 @@ std::optional<std::string> Operation::disagreement() const {
     const Contribution& first = contributions_.front();
     for (std::size_t member = 1; member < contributions_.size(); ++member) {
         if (!alike(contributions_[member], first)) {
-            return fmt::format("rank {} came with {}, rank {} with {} as the same operation of group {}", ranks_[0], text(first), ranks_[member],
-                               text(contributions_[member]), group_text());
+            return fmt::format("rank {} came with {}, rank {} with {} as the same operation of group {}", ranks_[0], text(first),
+                               ranks_[member], text(contributions_[member]), group_text());
         }
     }
     if (first.kind != CollectiveKind::all_to_all) return std::nullopt;
@@ -95,8 +95,8 @@ std::optional<std::string> Operation::disagreement() const {
             const auto sent = contributions_[from].send_bytes[to];
             const auto expected = contributions_[to].receive_bytes[from];
             if (sent != expected) {
-                return fmt::format("rank {} sends {} bytes to rank {}, which expects {}, in all_to_all of group {}", ranks_[from], sent, ranks_[to],
-                                   expected, group_text());
+                return fmt::format("rank {} sends {} bytes to rank {}, which expects {}, in all_to_all of group {}", ranks_[from], sent,
+                                   ranks_[to], expected, group_text());
             }
         }
     }
