@@ -87,7 +87,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
         options.text("megatron-args", values.megatron_args, "FILE",
                      "model, batch, layout and options from Megatron-LM flags, a shell script's array, or YAML");
     }
-    options.text("cluster", values.cluster, "NAME[,KEY=VALUE…]|FILE",
+    options.text("cluster", values.cluster, "NAME[,KEY=VALUE...]|FILE",
                  "a preset (mgplan clusters) with changed figures (gpus_per_node, nvlink_domain, nvlink_gbps, node_network_gbps, "
                  "memory_gib), or a file");
     options.integer("global-batch", values.global_batch, 1, std::int64_t{1} << 31,
@@ -130,7 +130,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
         work.cluster = load_cluster(values.cluster);
         if (!options.given("cluster")) resolved.assumed.push_back(fmt::format("cluster {}", values.cluster));
     } catch (const ConfigError& error) {
-        problems.absorb(error, "--cluster: ");
+        problems.absorb(error);
     }
     if (values.model.has_value() != values.megatron_args.has_value()) {
         try {
@@ -162,7 +162,8 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
         // Megatron-LM arguments.py: one microbatch for each data-parallel rank.
         const std::int64_t model_ranks = job.layout->tp * job.layout->cp * job.layout->pp;
         work.batch.global_batch = job.layout->micro_batch * std::max<std::int64_t>(1, work.world / model_ranks);
-        resolved.assumed.push_back(fmt::format("global batch of {} (a microbatch for each dp rank)", with_thousands(work.batch.global_batch)));
+        resolved.assumed.push_back(
+            fmt::format("global batch of {} (a microbatch for each dp rank)", with_thousands(work.batch.global_batch)));
     } else if (work.batch.global_batch == 0) {
         work.batch.global_batch = work.model.default_global_batch.value_or(default_batch(work.world, work.batch.sequence));
         resolved.assumed.push_back(fmt::format("global batch of {} sequences ({} tokens)", with_thousands(work.batch.global_batch),
