@@ -12,9 +12,9 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Mixes fields into one key; equal keys of different fields are told apart by comparing the fields themselves.
+/// What a memo is looked up by; each memo uses as many fields as it needs.
 struct Key {
-    std::array<std::int64_t, 10> fields{};
+    std::array<std::int64_t, 11> fields{};
     bool operator==(const Key&) const = default;
 };
 
@@ -59,7 +59,7 @@ LayoutPaths paths_of(const ParallelSizes& sizes, const ClusterSpec& cluster, con
 struct CostModel::State {
     const Workload& workload;
     Calibration calibration;
-    KernelTimes kernels;
+    KernelTimes kernels, storage_kernels;
     double flops;
     std::unordered_map<Key, LayerCosts, KeyHash> layers;
     std::unordered_map<Key, PieceParameters, KeyHash> parameters;
@@ -70,6 +70,7 @@ struct CostModel::State {
         : workload(work),
           calibration(rates),
           kernels(work.cluster, calibration, work.training.precision),
+          storage_kernels(work.cluster, calibration, work.training.precision == Precision::fp8 ? Precision::bf16 : work.training.precision),
           flops(model_flops(work.model, work.batch)) {}
 
     const SplitCensus& census(const Layout& layout) {
@@ -103,11 +104,13 @@ struct CostModel::State {
         std::int64_t modules = 0;
         for (unsigned bit = 0; bit < 7; ++bit)
             modules |= std::int64_t{layout.recompute_modules.contains(static_cast<RecomputeModule>(bit))} << bit;
-        // Strides of tp, cp, ep and etp follow from the sizes alone only in the default order.
+        // In the default order the strides of tp, cp, ep and etp follow from their sizes; other orders need all of it.
         const bool usual = sizes.order == AxisOrder{};
+        std::int64_t order = 0;
+        for (const Axis axis : sizes.order.axes()) order = order * 8 + static_cast<std::int64_t>(axis);
         const Key key{{sizes.tp, sizes.cp, sizes.ep, sizes.etp, layout.micro_batch, layout.sequence_parallel,
                        static_cast<std::int64_t>(layout.cp_comm_type), layout.recompute == Recompute::selective ? modules + 1 : 0,
-                       usual ? 0 : sizes.pp, usual ? 0 : sizes.world}};
+                       usual ? 0 : sizes.pp, usual ? 0 : sizes.world, usual ? 0 : order}};
         auto [entry, fresh] = layers.try_emplace(key);
         if (fresh) {
             const LayoutPaths paths = paths_of(sizes, workload.cluster, calibration);
@@ -115,6 +118,7 @@ struct CostModel::State {
             shard.workload = &workload;
             shard.calibration = &calibration;
             shard.kernels = &kernels;
+            shard.storage_kernels = &storage_kernels;
             shard.paths = &paths;
             shard.tp = sizes.tp;
             shard.cp = sizes.cp;
@@ -125,7 +129,6 @@ struct CostModel::State {
             shard.cp_comm_type = layout.cp_comm_type;
             shard.selective = layout.recompute == Recompute::selective;
             shard.modules = layout.recompute_modules;
-            shard.engine = layout.engine;
             shard.tokens = layout.micro_batch * workload.batch.sequence / sizes.cp;
             shard.tokens_outside = layout.sequence_parallel ? shard.tokens / sizes.tp : shard.tokens;
             shard.element = bytes_of(workload.training.compute_dtype());
@@ -174,9 +177,14 @@ struct CostModel::State {
             } else {
                 saved = whole;
             }
-            saved += chunk.mtp * layer.mtp.saved;
-            if (chunk.embedding) saved += layer.embedding.saved;
-            if (chunk.loss) saved += layer.head.saved;
+            if (layout.recompute == Recompute::full) {
+                saved += chunk.mtp * 2 * layer.boundary;  // the hidden state and the embedded tokens
+                if (chunk.mtp > 0) transient = std::max(transient, layer.mtp.saved);
+            } else {
+                saved += chunk.mtp * layer.mtp.saved;
+            }
+            saved += (chunk.mtp + (chunk.embedding ? 1 : 0)) * layer.embedding.saved;
+            if (chunk.loss) saved += (1 + workload.model.mtp_layers) * layer.head.saved;
             activations += saved * alive[static_cast<std::size_t>(c)];
         }
         const ChunkCensus& stage = split.stages[static_cast<std::size_t>(rank)];
@@ -202,11 +210,12 @@ struct CostModel::State {
         memory.framework_bytes = b.total();
         const ParallelSizes& s = layout.sizes;
         const bool moe = workload.model.moe.has_value();
-        // One communicator for the world and one per group kind of more than one rank.
-        const std::int64_t communicators =
-            (s.world > 1) + (s.tp > 1) + (s.cp > 1) + (s.pp > 1) + (layout.dp() * s.cp > 1) + (moe && s.ep > 1) + (moe && layout.edp() > 1);
+        // NCCL, one communicator for the world and one per kind of group with more than one rank; not the framework's own.
+        const std::int64_t communicators = (s.world > 1) + (s.tp > 1) + (s.cp > 1) + (s.pp > 1) + (layout.dp() * s.cp > 1) +
+                                           (moe && s.ep > 1) + (moe && s.etp > 1) + (moe && layout.edp() > 1);
         b.context = calibration.context_bytes + communicators * calibration.communicator_bytes;
-        // A caching allocator holds segments that no tensor fills: about a thirtieth beyond the peak; mgplan's own runtime plans offsets.
+        // A caching allocator holds segments that no tensor fills; a thirty-second of the peak is an assumption, to be replaced
+        // by a replay of the allocator. mgplan's own runtime plans offsets.
         if (layout.engine == Engine::megatron) b.fragmentation = memory.framework_bytes / 32;
         memory.reserved_bytes = memory.framework_bytes + b.fragmentation;
         return memory;

@@ -4,11 +4,20 @@
 #include <cmath>
 
 namespace mgplan::simulator {
+namespace {
+
+/// Rate of what fp8 leaves in 16 bits; a cluster file may name fp8 alone.
+double storage_peak(const ClusterSpec& cluster, Precision precision) {
+    const double peak = cluster.peak(precision == Precision::fp8 ? Precision::bf16 : precision);
+    return peak > 0 ? peak : cluster.peak(precision);
+}
+
+}  // namespace
 
 KernelTimes::KernelTimes(const ClusterSpec& cluster, const Calibration& calibration, Precision precision)
     : calibration_(calibration),
       peak_(cluster.peak(precision)),
-      peak_16_(cluster.peak(precision == Precision::fp8 ? Precision::bf16 : precision)),
+      peak_16_(storage_peak(cluster, precision)),
       efficiency_(precision == Precision::fp8 ? calibration.fp8_gemm_efficiency : calibration.gemm_efficiency),
       element_bytes_(precision == Precision::fp32   ? 4
                      : precision == Precision::fp64 ? 8

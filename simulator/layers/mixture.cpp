@@ -34,11 +34,13 @@ double exchange_seconds(const Shard& s, const Routing& routing) {
     const MoeSpec& moe = *s.model().moe;
     double bytes = routing.sent * static_cast<double>(s.model().hidden * s.element);
     if (moe.dispatcher == TokenDispatcher::deep_ep || moe.dispatcher == TokenDispatcher::hybrid_ep) {
-        // A token travels once to each node (or domain) that holds any of its experts, not once per expert.
-        const double nodes = static_cast<double>(s.paths->ep.ranks) / static_cast<double>(s.paths->ep.ranks_per_domain);
+        // A token travels once to each node that holds any of its experts (inside one node: to each rank), not once per
+        // expert (DeepEP README). Of n places, top_k balanced draws hit n·(1 - (1 - 1/n)^top_k) different ones.
+        const auto& ep = s.paths->ep;
+        const double places =
+            ep.crosses_network() ? static_cast<double>(ep.ranks) / static_cast<double>(ep.ranks_per_domain) : static_cast<double>(ep.ranks);
         const double top_k = static_cast<double>(moe.top_k);
-        const double distinct = nodes > 1 ? nodes * (1 - std::pow(1 - 1 / nodes, top_k)) : top_k;
-        bytes *= std::min(1.0, distinct / top_k);
+        bytes *= std::min(1.0, places * (1 - std::pow(1 - 1 / places, top_k)) / top_k);
     }
     double seconds = all_to_all_seconds(bytes, s.paths->ep, *s.calibration);
     if (moe.dispatcher == TokenDispatcher::all_gather) {
@@ -60,12 +62,11 @@ PieceCost mixture_cost(const Shard& s) {
     const auto& grouped = *s.kernels;
 
     PieceCost inner;
-    // Router: a product in fp32 or 16 bits over all experts, then top-k; small kernels.
-    inner.forward += s.kernels->gemm(s.tokens_outside, moe.experts, model.hidden) +
+    // Router: a product over all experts, then scores and top-k in fp32; small kernels. Not among the model FLOPs.
+    inner.forward += s.storage_kernels->gemm(s.tokens_outside, moe.experts, model.hidden) +
                      s.kernels->memory_bound(static_cast<double>(6 * s.tokens_outside * moe.experts * 4));
-    inner.backward += 2 * s.kernels->gemm(s.tokens_outside, moe.experts, model.hidden) +
+    inner.backward += 2 * s.storage_kernels->gemm(s.tokens_outside, moe.experts, model.hidden) +
                       s.kernels->memory_bound(static_cast<double>(6 * s.tokens_outside * moe.experts * 4));
-    inner.forward_flops += 2.0 * static_cast<double>(s.tokens_outside) * static_cast<double>(moe.experts * model.hidden);
     inner.saved += s.tokens_outside * moe.experts * (4 + 4 + 1);  // logits and probabilities in fp32, the routing map
 
     // Experts.
@@ -89,14 +90,11 @@ PieceCost mixture_cost(const Shard& s) {
     inner.kernels_forward += 20 + (moe.grouped_gemm ? 0 : static_cast<int>(std::min<std::int64_t>(experts, 256)) * 3);
     inner.kernels_backward += 30 + (moe.grouped_gemm ? 0 : static_cast<int>(std::min<std::int64_t>(experts, 256)) * 6);
 
-    const double exchange = exchange_seconds(s, routing);
-    inner.ep_forward += 2 * exchange;
-    inner.ep_backward += 2 * exchange;
-    if (s.workload->training.overlap_moe) {
-        // The other microbatch's compute hides the exchange (Megatron-LM --overlap-moe-expert-parallel-comm).
-        inner.ep_forward *= 0.2;
-        inner.ep_backward *= 0.2;
-    }
+    // Dispatch and combine; another microbatch's compute may hide both (Megatron-LM --overlap-moe-expert-parallel-comm).
+    const double exchange = 2 * exchange_seconds(s, routing);
+    const bool hidden = s.workload->training.overlap_moe;
+    inner.exposed_forward.ep += hidden ? beside(s, exchange, inner.backward) : exchange;
+    inner.exposed_backward.ep += hidden ? beside(s, exchange, inner.forward) : exchange;
 
     const bool whole = s.recomputes(RecomputeModule::moe);
     const std::int64_t dispatched = static_cast<std::int64_t>(routing.received * row_bytes);
@@ -112,7 +110,9 @@ PieceCost mixture_cost(const Shard& s) {
         inner += mlp_core_cost(s, moe.shared_ffn, false, s.recomputes(RecomputeModule::shared_experts));
     }
     if (whole) {
-        inner.recompute = inner.forward + inner.communication_forward();
+        inner.recompute = inner.forward;
+        inner.exposed_recompute = inner.exposed_forward;
+        inner.recompute_flops = inner.forward_flops;
         inner.transient += inner.saved;
         inner.saved = 0;
     }
