@@ -131,7 +131,7 @@ void Options::checked(const char* name, std::optional<std::string>& target, cons
 }
 
 void Options::choices(const char* name, std::vector<std::string>& target, std::vector<std::string> allowed, const char* help) {
-    const std::string shown = fmt::format("{}[,…]", fmt::join(allowed, "|"));
+    const std::string shown = fmt::format("{}[,...]", fmt::join(allowed, "|"));
     const std::string preset = fmt::format("{}", fmt::join(target, ","));
     state_->declare(name, shown, preset, help, [&target, name, allowed](const std::string& given, Problems& problems) {
         target = split(given, ',');
@@ -234,7 +234,14 @@ std::string Options::help() const {
     for (const auto& group : state_->groups) {
         if (!group->options().empty()) text << "\n" << *group;
     }
-    return text.str();
+    // Boost leaves the blank at which it broke a line.
+    std::string help;
+    for (const auto& line : split(text.str(), '\n')) {
+        help.append(line, 0, line.find_last_not_of(' ') + 1);
+        help += '\n';
+    }
+    help.pop_back();
+    return help;
 }
 
 void Options::write(Console& console, const std::string& result) const {

@@ -40,11 +40,11 @@ struct PlanOptions {
 void declare_plan_options(Options& options, PlanOptions& values) {
     options.group("Restricting the search (a comma-separated list of values, or one value to pin it)");
     constexpr std::int64_t kMost = kMostRanks;
-    options.integers("tp", values.space.tp, 1, kMost, "tensor parallel sizes");
-    options.integers("cp", values.space.cp, 1, kMost, "context parallel sizes");
-    options.integers("ep", values.space.ep, 1, kMost, "expert parallel sizes");
-    options.integers("etp", values.space.etp, 1, kMost, "expert tensor parallel sizes");
-    options.integers("pp", values.space.pp, 1, 65536, "pipeline parallel sizes");
+    options.integers("tp", values.space.tp, 1, kMost, "tensor parallel sizes; without it all that divide");
+    options.integers("cp", values.space.cp, 1, kMost, "context parallel sizes; without it all that divide");
+    options.integers("ep", values.space.ep, 1, kMost, "expert parallel sizes; without it all that divide");
+    options.integers("etp", values.space.etp, 1, kMost, "expert tensor parallel sizes; without it all that divide");
+    options.integers("pp", values.space.pp, 1, 65536, "pipeline parallel sizes; without it all that divide");
     options.integers("vpp", values.space.vpp, 1, 65536, "model chunks per pipeline rank; without it 1 to 8");
     options.integers("micro-batch", values.space.micro_batch, 1, 65536, "sequences per microbatch; without it powers of two up to 16");
     options.choices("recompute", values.recompute, {"none", "selective", "full"}, "activation recompute");
@@ -59,11 +59,11 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.text("pipeline-layout", values.space.pipeline_layout, "STRING",
                  "layers per stage as in Megatron-LM, such as 'Et*3|(tt|)*29m|L'");
     options.checked("order", values.order, "AXES", check_axis_order, "order of the axes in the rank grid, fastest first");
-    options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE…]", "what CUDA graphs capture");
+    options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]", "what CUDA graphs capture");
     options.group("Answer");
     options.choice("objective", values.objective, {"throughput", "memory"}, "what to rank by");
     options.integer("top", values.top, 1, 1000, "plans to print");
-    options.integer("explain", values.explain, 1, 1000, "list every term of plan K");
+    options.integer("explain", values.explain, 1, 1000, "list every term of plan N");
     options.text("save-plan", values.save_plan, "FILE", "write the best plan, or the picked one, to FILE");
     options.integer("pick", values.pick, 1, 1000, "the plan that --save-plan writes; without it 1");
     options.integer("threads", values.threads, 0, 1024, "threads of the search; 0: all cores");

@@ -95,7 +95,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
         options.text("megatron-args", values.megatron_args, "FILE",
                      "model, batch, layout and options from Megatron-LM flags, a shell script's array, or YAML");
     }
-    options.text("cluster", values.cluster, "NAME[,KEY=VALUE…]|FILE",
+    options.text("cluster", values.cluster, "NAME[,KEY=VALUE...]|FILE",
                  "a preset (mgplan clusters) with changed figures (gpus_per_node, nvlink_domain, nvlink_gbps, node_network_gbps, "
                  "memory_gib), or a file");
     options.integer("global-batch", values.global_batch, 1, std::int64_t{1} << 31,
@@ -128,7 +128,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
         work.cluster = load_cluster(values.cluster);
         if (!options.given("cluster")) resolved.assumed.push_back(fmt::format("cluster {}", values.cluster));
     } catch (const ConfigError& error) {
-        problems.absorb(error, "--cluster: ");
+        problems.absorb(error);
     }
     if (values.model.has_value() != values.megatron_args.has_value()) {
         try {
