@@ -134,8 +134,8 @@ void write_table(std::ostream& out, const RankGroups& groups) {
 int run_groups(const std::vector<std::string>& args, Console& console) {
     GroupsOptions given;
     Options options("groups --world N [options]",
-                    "Lists which global ranks form each communication group of a layout, for the dense grid (tp, cp, dp, pp) and "
-                    "the expert grid (etp, ep, edp, pp) over the same ranks.");
+                    "Lists which global ranks form each communication group of a layout, for the dense grid\n"
+                    "(tp, cp, dp, pp) and the expert grid (etp, ep, edp, pp) over the same ranks.");
     options.group("Layout");
     options.integer("world", given.world, 1, kAny, "number of ranks");
     options.integer("tp", given.sizes.tp, 1, kAny, "tensor parallel size");

@@ -201,6 +201,12 @@ bool Options::given(const char* name) const {
     return state_->values.count(name) > 0;
 }
 
+std::vector<std::string> Options::given() const {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : state_->values) names.push_back(name);
+    return names;
+}
+
 std::string Options::help() const {
     std::ostringstream text;
     text << "usage: mgplan " << state_->usage << "\n\n" << state_->purpose << "\n";

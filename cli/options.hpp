@@ -51,6 +51,8 @@ public:
     [[nodiscard]] Format format() const;
     /// Whether the option stood on the command line.
     [[nodiscard]] bool given(const char* name) const;
+    /// Names of all options that did, in alphabetical order.
+    [[nodiscard]] std::vector<std::string> given() const;
     [[nodiscard]] std::string help() const;
 
     /// Writes a command's result to --output FILE, or to the console. Throws RunError when the file cannot be written.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <fstream>
 #include <ostream>
 
@@ -8,6 +9,7 @@
 #include "cli/cost_models.hpp"
 #include "cli/options.hpp"
 #include "cli/workload_options.hpp"
+#include "plan/pipeline_layout.hpp"
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
 #include "planner/search.hpp"
@@ -67,7 +69,8 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.integer("threads", values.threads, 0, 1024, "threads of the search; 0: all cores");
 }
 
-void finish_space(PlanOptions& values, Engine engine) {
+/// Reads the words into the space; problems are added.
+void finish_space(PlanOptions& values, Problems& problems) {
     planner::SearchSpace& space = values.space;
     space.recompute.clear();
     for (const auto& word : values.recompute) space.recompute.push_back(parse_recompute(word).value_or(Recompute::none));
@@ -76,9 +79,35 @@ void finish_space(PlanOptions& values, Engine engine) {
     if (values.sequence_parallel != "auto") space.sequence_parallel = values.sequence_parallel == "on";
     space.cp_comm_types.clear();
     for (const auto& word : values.cp_comm_types) space.cp_comm_types.push_back(parse_cp_comm_type(word).value_or(CpCommType::p2p));
-    space.order = AxisOrder::parse(values.order);
-    space.engine = engine;
-    if (values.cuda_graphs != "none") throw ConfigError("--cuda-graphs: a later version predicts CUDA graphs; leave it out or use none");
+    try {
+        space.order = AxisOrder::parse(values.order);
+    } catch (const ConfigError& error) {
+        problems.absorb(error, "--order: ");
+    }
+    try {
+        if (space.pipeline_layout) (void)parse_pipeline_layout(*space.pipeline_layout);
+    } catch (const ConfigError& error) {
+        problems.absorb(error, "--pipeline-layout: ");
+    }
+    if (values.cuda_graphs != "none") problems.add("--cuda-graphs: a later version predicts CUDA graphs; leave it out or use none");
+    if (values.pick && !values.save_plan)
+        problems.add("--pick {} picks the plan that --save-plan writes; add --save-plan FILE", *values.pick);
+}
+
+/// Refuses a layout string that suits the model on no pipeline: wrong numbers of layers, E or L out of place.
+void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
+    StageSplitRequest request;
+    request.layers = model.layers;
+    request.mtp_layers = model.mtp_layers;
+    request.pp = static_cast<int>(parse_pipeline_layout(text).size());
+    request.pipeline_layout = text;
+    try {
+        (void)make_stage_split(request);
+    } catch (const ConfigError& error) {
+        Problems problems;
+        problems.absorb(error, "--pipeline-layout: ");
+        problems.throw_if_any();
+    }
 }
 
 void save_plan(const std::string& path, const Workload& work, const Layout& layout) {
@@ -89,12 +118,10 @@ void save_plan(const std::string& path, const Workload& work, const Layout& layo
         throw RunError(fmt::format("--save-plan {}: the file cannot be written; check that its folder exists and is writable", path));
 }
 
-/// No candidate satisfies the rules: says which ones stood in the way.
-[[noreturn]] void refuse(const planner::SearchResult& found) {
-    std::vector<std::string> messages;
-    for (const auto& [reason, rejections] : found.counts.rejected) messages.push_back(rejections.example);
-    if (messages.empty()) messages.emplace_back("no layout is left to try; widen the lists");
-    messages.insert(messages.begin(), "no candidate is a legal layout; what stands in the way, by rule:");
+/// No candidate satisfies the rules: says which ones stand in the way.
+[[noreturn]] void refuse(const Workload& work, const planner::SearchSpace& space, const planner::SearchResult& found) {
+    auto messages = planner::why_nothing_is_legal(work, space, found.counts);
+    if (messages.size() > 1) messages.insert(messages.begin(), "no candidate is a legal layout; what stands in the way:");
     throw ConfigError(std::move(messages));
 }
 
@@ -109,8 +136,17 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     declare_plan_options(options, values);
     if (!options.parse(args, console.out)) return kDone;
 
-    ResolvedWorkload resolved = resolve_workload(options, workload_options);
-    finish_space(values, resolved.engine);
+    Problems problems;
+    finish_space(values, problems);
+    ResolvedWorkload resolved;
+    try {
+        resolved = resolve_workload(options, workload_options);
+    } catch (const ConfigError& error) {
+        problems.absorb(error);
+    }
+    problems.throw_if_any();
+    values.space.engine = resolved.engine;
+    if (values.space.pipeline_layout) check_pipeline_layout(*values.space.pipeline_layout, resolved.workload.model);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
 
     resolved.workload.confine_tp = values.space.tp.empty();
@@ -126,26 +162,31 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     report.workload = resolved.workload;
     report.assumed = resolved.assumed;
     report.search = planner::search(resolved.workload, values.space, simulator_cost_model(), search_options);
-    if (report.search.counts.legal == 0) refuse(report.search);
+    if (report.search.counts.legal == 0) refuse(resolved.workload, values.space, report.search);
 
+    const auto& best = report.search.best;
+    const auto at_most = [&](const char* name, std::optional<std::int64_t> k) {
+        if (k && !best.empty() && static_cast<std::size_t>(*k) > best.size())
+            throw ConfigError(fmt::format("--{} = {}, but only {} layouts fit; use 1 to {}", name, *k, best.size(), best.size()));
+    };
+    at_most("pick", values.pick);
+    at_most("explain", values.explain);
+
+    // More than --top where a later plan is to be explained, since the list is what explains its number.
+    const auto shown = static_cast<std::size_t>(std::max(values.top, values.explain.value_or(0)));
     simulator::CostModel model(resolved.workload);
-    for (const auto& ranked : report.search.best) report.plans.push_back({ranked.layout, model.predict(ranked.layout)});
+    for (std::size_t i = 0; i < std::min(shown, best.size()); ++i) report.plans.push_back({best[i].layout, model.predict(best[i].layout)});
     if (report.plans.empty()) {
         for (const auto& miss : report.search.nearest) {
             report.nearest.push_back(
                 {miss.layout, miss.peak_bytes, planner::remedies(resolved.workload, miss.layout, simulator_cost_model())});
         }
     }
-    const auto at_most = [&](const char* name, std::optional<std::int64_t> k) {
-        if (k && !report.plans.empty() && static_cast<std::size_t>(*k) > report.plans.size()) {
-            throw ConfigError(
-                fmt::format("--{} = {}, but only {} layouts fit; use 1 to {}", name, *k, report.plans.size(), report.plans.size()));
-        }
-    };
-    at_most("pick", values.pick);
-    at_most("explain", values.explain);
-    if (values.save_plan && !report.plans.empty()) {
-        save_plan(*values.save_plan, resolved.workload, report.plans[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout);
+    if (values.save_plan) {
+        if (best.empty())
+            console.err << fmt::format("mgplan: nothing fits, so --save-plan {} is not written\n", *values.save_plan);
+        else
+            save_plan(*values.save_plan, resolved.workload, best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout);
     }
     switch (options.format()) {
         case Format::json:

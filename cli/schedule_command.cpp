@@ -160,10 +160,9 @@ int run_schedule(const std::vector<std::string>& args, Console& console) {
     ScheduleOptions given;
     std::vector<std::string> kinds{"auto", "none", "1f1b", "interleaved"};
     kinds.insert(kinds.end(), kLaterKinds.begin(), kLaterKinds.end());
-    Options options(
-        "schedule --pp P --microbatches M [options]",
-        "Shows the pipeline schedule: which forwards and backwards each pipeline rank runs, in order, how many microbatches wait "
-        "for their backward, and a picture over time.");
+    Options options("schedule --pp P --microbatches M [options]",
+                    "Shows the pipeline schedule: which forwards and backwards each pipeline rank runs, in order,\n"
+                    "how many microbatches wait for their backward, and a picture over time.");
     options.group("Pipeline");
     options.integer("pp", given.pp, 1, 65'536, "pipeline parallel size");
     options.integer("vpp", given.vpp, 1, 32'767, "model chunks per pipeline rank; more than 1 interleaves");

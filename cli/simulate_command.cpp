@@ -122,6 +122,18 @@ LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& 
     return request;
 }
 
+/// A plan holds model, batch, training options and layout; only what it is to be judged against may be given beside it.
+void refuse_what_a_plan_holds(const Options& options) {
+    Problems problems;
+    for (const auto& name : options.given()) {
+        if (name == "cluster" || name == "max-memory" || name == "per-rank" || name == "format" || name == "output") continue;
+        problems.add(
+            "--{} has no place beside a PLAN, which holds model, batch and layout; drop --{}, or give --model … in place of the plan", name,
+            name);
+    }
+    problems.throw_if_any();
+}
+
 Plan read_plan(const std::string& path) {
     return plan_from_json(parse_json(importers::read_text_file(path, "plan"), path), path);
 }
@@ -186,9 +198,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     Layout layout;
     std::vector<std::string> assumed;
     if (!plan_files.empty()) {
-        if (workload_options.model || workload_options.megatron_args || workload_options.world) {
-            throw ConfigError("a PLAN holds model and world; drop --model, --megatron-args and --world, or the plan");
-        }
+        refuse_what_a_plan_holds(options);
         Plan plan = read_plan(plan_files.front());
         work = {plan.model, plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes};
         if (options.given("cluster")) {

@@ -199,7 +199,7 @@ void write_table(std::ostream& out, const StageSplit& split) {
 int run_split(const std::vector<std::string>& args, Console& console) {
     SplitOptions given;
     Options options("split (--model CFG | --layers N) --pp P [options]",
-                    "Shows which layers each pipeline stage and model chunk holds. Without further options the layers are split evenly.");
+                    "Shows which layers each pipeline stage and model chunk holds.\nWithout further options the layers are split evenly.");
     options.group("Layers");
     options.text("model", given.model, "CFG",
                  "preset name, Hugging Face config.json or its folder, Megatron-LM arguments, or mgplan's JSON");

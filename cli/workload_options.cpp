@@ -158,6 +158,12 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     }
     if (values.global_batch) {
         work.batch.global_batch = *values.global_batch;
+    } else if (work.batch.global_batch == 0 && job.layout) {
+        // Megatron-LM arguments.py: one microbatch for each data-parallel rank.
+        const std::int64_t model_ranks = job.layout->tp * job.layout->cp * job.layout->pp;
+        work.batch.global_batch = job.layout->micro_batch * std::max<std::int64_t>(1, work.world / model_ranks);
+        resolved.assumed.push_back(
+            fmt::format("global batch of {} (a microbatch for each dp rank)", with_thousands(work.batch.global_batch)));
     } else if (work.batch.global_batch == 0) {
         work.batch.global_batch = work.model.default_global_batch.value_or(default_batch(work.world, work.batch.sequence));
         resolved.assumed.push_back(fmt::format("global batch of {} sequences ({} tokens)", with_thousands(work.batch.global_batch),

@@ -184,6 +184,7 @@ void add_words(std::vector<std::string>& words, std::string_view text, const Var
     WordScanner scanner(text, 0, variables, where);
     while (scanner.skip_blanks()) {
         std::string word = scanner.word();
+        if (word.empty()) continue;  // a variable that holds nothing
         // "--vocab-size 128256" quoted as one: an array expanded without quotes splits it again. So does a variable.
         if (word.starts_with("--") && word.find_first_of(" \t\n") != std::string::npos) {
             const Variables none;

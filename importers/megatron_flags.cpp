@@ -198,6 +198,19 @@ bool is_flag(const std::string& word) {
     return word.size() > 2 && word.starts_with("--");
 }
 
+/// Where the training script's own flags begin: behind its name ("torchrun --nnodes 2 pretrain_gpt.py --num-layers …"),
+/// at 0 where no script is named before the first flag that counts.
+std::size_t behind_launcher(const std::vector<std::string>& words) {
+    for (std::size_t at = 0; at < words.size(); ++at) {
+        if (words[at].ends_with(".py")) return at + 1;
+        if (is_flag(words[at])) {
+            const auto flag = find_flag(words[at].substr(0, words[at].find('=')));
+            if (flag && flag->effect == FlagEffect::used) return 0;
+        }
+    }
+    return 0;
+}
+
 /// Adds a text once.
 void add_once(std::vector<std::string>& list, std::string text) {
     if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(std::move(text));
@@ -228,7 +241,7 @@ std::vector<std::string> flag_names() {
 
 ParsedFlags parse_flags(const std::vector<std::string>& words) {
     ParsedFlags parsed;
-    std::size_t at = 0;
+    std::size_t at = behind_launcher(words);
     while (at < words.size() && !is_flag(words[at])) ++at;  // the command before its flags
     while (at < words.size()) {
         std::string name = words[at];

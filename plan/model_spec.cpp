@@ -124,13 +124,10 @@ void validate(const ModelSpec& model, const std::string& where) {
 
 std::vector<std::string> features_not_computed(const ModelSpec& model) {
     std::vector<std::string> features;
-    if (model.qk_norm && !model.mla) features.emplace_back("QK-norm");
     if (model.sliding_window > 0) features.push_back(fmt::format("sliding window of {} tokens", with_thousands(model.sliding_window)));
     if (model.attention_sinks) features.emplace_back("attention sinks");
     if (model.position == PositionEmbedding::rope && model.rotary_fraction < 1)
         features.push_back(fmt::format("rotary embedding on {:g} % of each head", 100 * model.rotary_fraction));
-    if (model.mtp_layers > 0)
-        features.push_back(fmt::format("multi-token prediction ({} layer{})", model.mtp_layers, model.mtp_layers == 1 ? "" : "s"));
     if (model.moe) {
         if (model.moe->expert_bias) features.emplace_back("expert bias (balancing without an auxiliary loss)");
         if (model.moe->router_bias) features.emplace_back("router bias");

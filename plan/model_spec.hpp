@@ -110,7 +110,7 @@ struct ModelSpec {
 /// one ConfigError with all problems; `where` names the source in each message.
 void validate(const ModelSpec& model, const std::string& where);
 
-/// Features the spec carries that the cost model and runtime do not compute yet, in words, for messages:
+/// Features the spec carries that a prediction leaves out, in words, for messages:
 /// "sliding window of 128 tokens", "attention sinks". Their parameters are counted.
 [[nodiscard]] std::vector<std::string> features_not_computed(const ModelSpec& model);
 

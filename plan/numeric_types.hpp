@@ -7,8 +7,8 @@
 
 namespace mgplan {
 
-/// Storage type of an element.
-enum class Dtype : std::uint8_t { fp64, fp32, bf16, fp16, fp8 };
+/// Storage type of an element. int32 holds token ids and row maps; it is no choice a user has.
+enum class Dtype : std::uint8_t { fp64, fp32, bf16, fp16, fp8, int32 };
 
 /// Bytes of one element.
 [[nodiscard]] constexpr std::int64_t bytes_of(Dtype dtype) {
@@ -16,6 +16,7 @@ enum class Dtype : std::uint8_t { fp64, fp32, bf16, fp16, fp8 };
         case Dtype::fp64:
             return 8;
         case Dtype::fp32:
+        case Dtype::int32:
             return 4;
         case Dtype::bf16:
         case Dtype::fp16:
@@ -38,6 +39,8 @@ enum class Dtype : std::uint8_t { fp64, fp32, bf16, fp16, fp8 };
             return "fp16";
         case Dtype::fp8:
             return "fp8";
+        case Dtype::int32:
+            return "int32";
     }
     return "";
 }

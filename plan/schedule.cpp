@@ -95,8 +95,7 @@ void check_groups(const ScheduleRequest& r, std::int64_t group, Problems& proble
     const auto refusal = interleaved_refusal(r.pp, r.microbatches, group);
     if (!refusal) return;
     if (*refusal == "group_size_below_pp" && r.microbatches >= r.pp) {
-        problems.add("group size = {} is below pp = {}; use {} to {} (pp to microbatches)", group,
-                     r.pp, r.pp, r.microbatches);
+        problems.add("group size = {} is below pp = {}; use {} to {} (pp to microbatches)", group, r.pp, r.pp, r.microbatches);
     } else if (*refusal != "last_group_shorter_than_pp") {
         problems.add("group size = {} must lie between pp = {} and microbatches = {}; use {}", group, r.pp, r.microbatches,
                      r.microbatches >= r.pp ? fmt::format("group size {}", r.pp) : fmt::format("at least {} microbatches", r.pp));

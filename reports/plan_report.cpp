@@ -1,6 +1,7 @@
 #include "reports/plan_report.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -58,13 +59,15 @@ std::string gib(std::int64_t bytes) {
     return fmt::format("{:.1f}", static_cast<double>(bytes) / static_cast<double>(std::int64_t{1} << 30));
 }
 
-std::string recompute_text(const Layout& l) {
-    return std::string(to_string(l.recompute));
+/// "4+sp": tensor parallel size, with sequence parallelism or without.
+std::string tp_text(const Layout& l) {
+    return fmt::format("{}{}", l.sizes.tp, l.sequence_parallel ? "+sp" : "");
 }
 
+/// "2", or with the way keys and values travel where it is not the ring: "2 a2a".
 std::string cp_text(const Layout& l) {
-    return l.sizes.cp > 1 && l.cp_comm_type != CpCommType::p2p ? fmt::format("{} {}", l.sizes.cp, to_string(l.cp_comm_type))
-                                                               : std::to_string(l.sizes.cp);
+    if (l.sizes.cp == 1 || l.cp_comm_type == CpCommType::p2p) return std::to_string(l.sizes.cp);
+    return fmt::format("{} {}", l.sizes.cp, l.cp_comm_type == CpCommType::all_gather ? "ag" : to_string(l.cp_comm_type));
 }
 
 /// "[8 8 8 8]" or, when all chunks are equal, "8 each".
@@ -88,31 +91,31 @@ Json layout_and_prediction(std::size_t rank, const PlannedLayout& plan) {
 
 Table plan_table(const PlanReport& report) {
     const bool moe = report.workload.model.moe.has_value();
-    std::vector<Table::Column> columns{{"#"}, {"tp"}, {"cp"}};
-    if (moe) columns.insert(columns.end(), {{"ep"}, {"etp"}});
+    std::vector<Table::Column> columns{{"#"}, {"tp", Align::left}, {"cp"}};
+    if (moe) columns.push_back({"ep/etp"});
     columns.insert(columns.end(), {{"dp"},
                                    {"pp"},
                                    {"vpp"},
                                    {"mbs"},
-                                   {"sp", Align::left},
-                                   {"recompute", Align::left},
+                                   {"recomp", Align::left},
                                    {"s/step"},
                                    {"tok/s/GPU"},
                                    {"MFU"},
                                    {"GiB"},
-                                   {"largest loss", Align::left},
-                                   {"fullest", Align::left}});
+                                   {"largest loss"},
+                                   {"fullest GPU"}});
     Table table(columns);
     for (std::size_t i = 0; i < report.plans.size(); ++i) {
         const Layout& l = report.plans[i].layout;
         const auto& t = report.plans[i].prediction.time;
-        std::vector<std::string> row{std::to_string(i + 1), std::to_string(l.sizes.tp), cp_text(l)};
-        if (moe) row.insert(row.end(), {std::to_string(l.sizes.ep), std::to_string(l.sizes.etp)});
-        row.insert(row.end(), {std::to_string(l.dp()), std::to_string(l.sizes.pp), std::to_string(l.vpp), std::to_string(l.micro_batch),
-                               l.sequence_parallel ? "on" : "off", recompute_text(l), fmt::format("{:.3f}", t.iteration_seconds),
-                               fmt::format("{:.0f}", t.tokens_per_second_per_gpu), fmt::format("{:.1f}%", 100 * t.mfu),
-                               gib(report.plans[i].prediction.memory.worst.peak_bytes()), largest_loss(l, t),
-                               fullest_term(l, report.plans[i].prediction.memory)});
+        const auto& memory = report.plans[i].prediction.memory;
+        std::vector<std::string> row{std::to_string(i + 1), tp_text(l), cp_text(l)};
+        if (moe) row.push_back(fmt::format("{}/{}", l.sizes.ep, l.sizes.etp));
+        row.insert(row.end(),
+                   {std::to_string(l.dp()), std::to_string(l.sizes.pp), std::to_string(l.vpp), std::to_string(l.micro_batch),
+                    l.recompute == Recompute::selective ? "select" : std::string(to_string(l.recompute)),
+                    fmt::format("{:.3f}", t.iteration_seconds), fmt::format("{:.0f}", t.tokens_per_second_per_gpu),
+                    fmt::format("{:.1f}%", 100 * t.mfu), gib(memory.worst.peak_bytes()), largest_loss(t), fullest_term(l, memory)});
         table.add_row(std::move(row));
     }
     return table;
@@ -146,17 +149,21 @@ std::string nearest_text(const PlanReport& report) {
 
 }  // namespace
 
-std::string largest_loss(const Layout&, const simulator::TimePrediction& time) {
+std::string largest_loss(const simulator::TimePrediction& time) {
     const auto all = losses(time);
     const auto largest = std::max_element(all.begin(), all.end(), [](const Share& a, const Share& b) { return a.seconds < b.seconds; });
-    return fmt::format("{} {:.0f}%", largest->name, 100 * largest->seconds / time.iteration_seconds);
+    return fmt::format("{} {:.1f}%", largest->name, 100 * largest->seconds / time.iteration_seconds);
 }
 
 std::string fullest_term(const Layout& layout, const simulator::MemoryPrediction& memory) {
-    const auto terms = memory_terms(memory.worst.breakdown);
-    const auto largest = std::max_element(terms.begin(), terms.end(), [](const Term& a, const Term& b) { return a.bytes < b.bytes; });
-    if (layout.sizes.pp == 1) return std::string(largest->name);
-    return fmt::format("stage {} {}", memory.worst_stage, largest->name);
+    // Context and such are on every GPU; what the layout can change is what the column is for.
+    const MemoryBreakdown& b = memory.worst.breakdown;
+    const std::array<Term, 4> terms{{{"params", b.parameters}, {"grads", b.gradients}, {"optim", b.optimizer}, {"activ", b.activations}}};
+    const auto largest = std::max_element(terms.begin(), terms.end(), [](const Term& a, const Term& c) { return a.bytes < c.bytes; });
+    const std::string share =
+        fmt::format("{} {:.0f}%", largest->name,
+                    100.0 * static_cast<double>(largest->bytes) / static_cast<double>(std::max<std::int64_t>(1, b.total())));
+    return layout.sizes.pp == 1 ? share : fmt::format("s{} {}", memory.worst_stage, share);
 }
 
 std::string layout_text(const Workload& workload, const Layout& l, const simulator::Prediction& prediction) {
@@ -166,7 +173,7 @@ std::string layout_text(const Workload& workload, const Layout& l, const simulat
     text += fmt::format("  layout      tp {} cp {} ep {} etp {} dp {} edp {} pp {} vpp {}  order {}\n", l.sizes.tp, l.sizes.cp, l.sizes.ep,
                         l.sizes.etp, l.dp(), l.edp(), l.sizes.pp, l.vpp, l.sizes.order.text());
     text += fmt::format("  schedule    {} microbatches of {} sequences, sequence parallel {}, recompute {}\n", l.num_microbatches,
-                        l.micro_batch, l.sequence_parallel ? "on" : "off", recompute_text(l));
+                        l.micro_batch, l.sequence_parallel ? "on" : "off", to_string(l.recompute));
     text += fmt::format("  layers      {}\n", layers_text(*l.split));
     text += fmt::format("  iteration   {} ({} to {}), {:.0f} tokens/s/GPU, {:.1f} TFLOP/s/GPU, MFU {:.1f} %, HFU {:.1f} %\n",
                         human_seconds(t.iteration_seconds), human_seconds(t.interval_low), human_seconds(t.interval_high),
@@ -228,7 +235,12 @@ std::string plan_report_json(const PlanReport& report) {
         json["nearest"] = Json::array();
         for (const auto& miss : report.nearest) {
             Json remedies = Json::array();
-            for (const auto& remedy : miss.remedies) remedies.push_back(Json{{"change", remedy.change}, {"peak_bytes", remedy.peak_bytes}});
+            for (const auto& remedy : miss.remedies)
+                remedies.push_back(Json{{"change", remedy.change},
+                                        {"peak_bytes", remedy.peak_bytes},
+                                        {"world", remedy.layout.sizes.world},
+                                        {"global_batch", remedy.global_batch},
+                                        {"layout", layout_to_json(remedy.layout)}});
             json["nearest"].push_back(Json{{"layout", layout_to_json(miss.layout)},
                                            {"peak_bytes", miss.peak_bytes},
                                            {"missing_bytes", miss.peak_bytes - report.workload.memory_limit},
@@ -264,7 +276,10 @@ std::string plan_report_text(const PlanReport& report, std::optional<std::size_t
     if (report.plans.empty())
         text += nearest_text(report);
     else
-        text += plan_table(report).to_text();
+        text += plan_table(report).to_text() +
+                "\nlargest loss: the largest share of the step that is no useful compute. fullest GPU: sN is its pipeline stage,\n"
+                "then what fills it most. +sp: sequence parallel. ag, a2a: all-gather, all-to-all context parallel.\n"
+                "Every term of one plan: --explain 1. As a file to keep: --save-plan FILE.\n";
     text += "\n" + rejections_text(report);
     if (explain && *explain >= 1 && *explain <= report.plans.size()) {
         const auto& plan = report.plans[*explain - 1];

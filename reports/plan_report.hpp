@@ -45,9 +45,9 @@ struct PlanReport {
 [[nodiscard]] std::string layout_text(const Workload& workload, const Layout& layout, const simulator::Prediction& prediction);
 
 /// What costs this layout most beside useful compute: "bubble 12 %", "tp 9 %", "recompute 20 %".
-[[nodiscard]] std::string largest_loss(const Layout& layout, const simulator::TimePrediction& time);
+[[nodiscard]] std::string largest_loss(const simulator::TimePrediction& time);
 
-/// The fullest stage and its largest term: "stage 0 optimizer".
+/// The fullest stage and the largest of its parameters, gradients, optimizer state and activations: "s0 activ 55%".
 [[nodiscard]] std::string fullest_term(const Layout& layout, const simulator::MemoryPrediction& memory);
 
 }  // namespace mgplan::reports

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <map>
+#include <memory>
 
 #include <gtest/gtest.h>
 
@@ -103,6 +104,79 @@ TEST(Presets, AgreeWithPublishedTotals) {
         const auto total = static_cast<double>(total_parameters(load_model(name).model));
         EXPECT_LT(std::abs(total / billions - 1), 1e-3) << name << " " << total;
     }
+}
+
+ParameterCount sum(const std::vector<Parameter>& parameters) {
+    ParameterCount count;
+    for (const auto& parameter : parameters) (parameter.expert ? count.expert : count.dense) += parameter.count();
+    return count;
+}
+
+TEST(Presets, CountEachLayerAsItsListOfParametersDoes) {
+    for (const auto& name : preset_names()) {
+        const ModelSpec model = load_model(name).model;
+        for (const std::int64_t tp : {1, 2, 4, 8}) {
+            if (model.heads % tp != 0 || model.ffn % tp != 0) continue;
+            EXPECT_EQ(sum(layer_parameters(model, LayerKind::dense, tp, 1, 1, "")),
+                      layer_parameter_count(model, LayerKind::dense, tp, 1, 1))
+                << name << " tp " << tp;
+            for (const std::int64_t ep : {1, 2, 8}) {
+                for (const std::int64_t etp : {1, 2, 4}) {
+                    if (!model.moe || model.moe->experts % ep != 0 || model.moe->expert_ffn % etp != 0) continue;
+                    EXPECT_EQ(sum(layer_parameters(model, LayerKind::moe, tp, ep, etp, "")),
+                              layer_parameter_count(model, LayerKind::moe, tp, ep, etp))
+                        << name << " tp " << tp << " ep " << ep << " etp " << etp;
+                }
+            }
+        }
+    }
+}
+
+TEST(Presets, CountStagesAsTheirListsDoAndMissNothing) {
+    for (const auto& name : preset_names()) {
+        const ModelSpec model = load_model(name).model;
+        for (const int pp : {1, 2, 4}) {
+            const auto split = automatic_stage_split(model.layers, model.mtp_layers, pp, 1);
+            if (!split) continue;
+            Layout layout;
+            layout.sizes.world = layout.sizes.pp = pp;
+            layout.split = std::make_shared<const StageSplit>(*split);
+            std::int64_t all = 0;
+            for (int rank = 0; rank < pp; ++rank) {
+                ParameterCount listed;
+                for (const auto& chunk : stage_parameters(model, layout, rank)) listed += sum(chunk);
+                EXPECT_EQ(listed, stage_parameter_count(model, layout, rank)) << name << " pp " << pp << " rank " << rank;
+                all += listed.total();
+            }
+            // Beyond the published total: padding of the vocabulary, the copies that stages keep of the embedding, MTP.
+            const std::int64_t embedding = embedding_parameter_count(model, 1).total(), word = model.padded_vocab(1) * model.hidden;
+            std::int64_t expected = total_parameters(model) + (model.tied_embeddings ? 1 : 2) * (word - model.vocab * model.hidden);
+            if (pp > 1 && model.tied_embeddings) expected += word;
+            if (model.mtp_layers > 0)
+                expected += model.mtp_layers * mtp_layer_parameter_count(model, 1, 1, 1).total() + (pp > 1 ? embedding : 0);
+            EXPECT_EQ(all, expected) << name << " pp " << pp;
+        }
+    }
+}
+
+TEST(Presets, NameParametersAsMegatronDoes) {
+    const auto names = [](const char* preset, LayerKind kind, std::int64_t ep) {
+        std::vector<std::string> found;
+        for (const auto& parameter : layer_parameters(load_model(preset).model, kind, 1, ep, 1, "decoder.layers.0."))
+            found.push_back(parameter.name);
+        return found;
+    };
+    EXPECT_EQ(names("tiny-llama", LayerKind::dense, 1),
+              (std::vector<std::string>{
+                  "decoder.layers.0.self_attention.linear_proj.weight", "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight",
+                  "decoder.layers.0.self_attention.linear_qkv.weight", "decoder.layers.0.mlp.linear_fc1.layer_norm_weight",
+                  "decoder.layers.0.mlp.linear_fc1.weight", "decoder.layers.0.mlp.linear_fc2.weight"}));
+    EXPECT_EQ(names("tiny-moe", LayerKind::moe, 8),
+              (std::vector<std::string>{"decoder.layers.0.self_attention.linear_proj.weight",
+                                        "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight",
+                                        "decoder.layers.0.self_attention.linear_qkv.weight", "decoder.layers.0.pre_mlp_layernorm.weight",
+                                        "decoder.layers.0.mlp.router.weight", "decoder.layers.0.mlp.experts.linear_fc1.weight0",
+                                        "decoder.layers.0.mlp.experts.linear_fc2.weight0"}));
 }
 
 TEST(Presets, CarryTheirNameAndSource) {

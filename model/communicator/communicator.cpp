@@ -1,0 +1,135 @@
+#include "model/communicator/communicator.hpp"
+
+#include <numeric>
+
+#include <fmt/format.h>
+
+namespace mgplan::model {
+namespace {
+
+class Done final : public Pending {
+public:
+    void wait() override {}
+};
+
+std::unique_ptr<Pending> done() {
+    return std::make_unique<Done>();
+}
+
+void wait(std::unique_ptr<Pending> pending) {
+    pending->wait();
+}
+
+}  // namespace
+
+std::string_view to_string(CollectiveKind kind) {
+    switch (kind) {
+        case CollectiveKind::all_reduce:
+            return "all_reduce";
+        case CollectiveKind::all_gather:
+            return "all_gather";
+        case CollectiveKind::reduce_scatter:
+            return "reduce_scatter";
+        case CollectiveKind::all_to_all:
+            return "all_to_all";
+        case CollectiveKind::broadcast:
+            return "broadcast";
+        case CollectiveKind::send:
+            return "send";
+        case CollectiveKind::receive:
+            return "receive";
+        case CollectiveKind::barrier:
+            return "barrier";
+    }
+    return "";
+}
+
+Communicator::Communicator(std::string group, int size, int rank) : group_(std::move(group)), size_(size), rank_(rank) {
+    MGPLAN_ASSERT(size >= 1 && rank >= 0 && rank < size, "the rank is a member of the group");
+}
+
+void Communicator::report(CollectiveKind kind, std::int64_t payload_bytes, std::int64_t peer) {
+    if (listener_ != nullptr) listener_->on_collective({group_, kind, size_, payload_bytes, peer});
+}
+
+std::unique_ptr<Pending> Communicator::start_all_reduce(const Tensor& tensor, Reduction reduction) {
+    if (size_ == 1 || tensor.elements() == 0) return done();
+    report(CollectiveKind::all_reduce, tensor.bytes());
+    return do_all_reduce(tensor, reduction);
+}
+
+std::unique_ptr<Pending> Communicator::start_all_gather(const Tensor& part, const Tensor& whole) {
+    MGPLAN_ASSERT(part.dtype() == whole.dtype() && part.elements() * size_ == whole.elements(), "the whole has one part for every rank");
+    if (whole.elements() == 0) return done();
+    if (size_ > 1) report(CollectiveKind::all_gather, whole.bytes());
+    return do_all_gather(part, whole);
+}
+
+std::unique_ptr<Pending> Communicator::start_reduce_scatter(const Tensor& whole, const Tensor& part, Reduction reduction) {
+    MGPLAN_ASSERT(part.dtype() == whole.dtype() && part.elements() * size_ == whole.elements(), "the whole has one part for every rank");
+    if (whole.elements() == 0) return done();
+    if (size_ > 1) report(CollectiveKind::reduce_scatter, whole.bytes());
+    return do_reduce_scatter(whole, part, reduction);
+}
+
+std::unique_ptr<Pending> Communicator::start_send(const Tensor& tensor, int peer) {
+    MGPLAN_ASSERT(peer >= 0 && peer < size_ && peer != rank_, "the peer is another member");
+    report(CollectiveKind::send, tensor.bytes(), peer);
+    return do_send(tensor, peer);
+}
+
+std::unique_ptr<Pending> Communicator::start_receive(const Tensor& tensor, int peer) {
+    MGPLAN_ASSERT(peer >= 0 && peer < size_ && peer != rank_, "the peer is another member");
+    report(CollectiveKind::receive, tensor.bytes(), peer);
+    return do_receive(tensor, peer);
+}
+
+void Communicator::all_reduce(const Tensor& tensor, Reduction reduction) {
+    wait(start_all_reduce(tensor, reduction));
+}
+
+void Communicator::all_gather(const Tensor& part, const Tensor& whole) {
+    wait(start_all_gather(part, whole));
+}
+
+void Communicator::reduce_scatter(const Tensor& whole, const Tensor& part, Reduction reduction) {
+    wait(start_reduce_scatter(whole, part, reduction));
+}
+
+void Communicator::all_to_all(const Tensor& from, const Tensor& to, std::span<const std::int64_t> send_rows,
+                              std::span<const std::int64_t> receive_rows) {
+    MGPLAN_ASSERT(from.dtype() == to.dtype() && from.shape().rank() >= 1 && to.shape().rank() >= 1, "rows of one type travel");
+    MGPLAN_ASSERT(std::ssize(send_rows) == size_ && std::ssize(receive_rows) == size_, "one count for every rank");
+    MGPLAN_ASSERT(std::accumulate(send_rows.begin(), send_rows.end(), std::int64_t{0}) <= from.shape()[0] &&
+                      std::accumulate(receive_rows.begin(), receive_rows.end(), std::int64_t{0}) <= to.shape()[0],
+                  "the rows fit the tensors");
+    if (size_ > 1) {
+        const std::int64_t rows = std::accumulate(send_rows.begin(), send_rows.end(), std::int64_t{0});
+        const std::int64_t row_bytes = from.shape()[0] == 0 ? 0 : from.bytes() / from.shape()[0];
+        report(CollectiveKind::all_to_all, rows * row_bytes);
+    }
+    wait(do_all_to_all(from, to, send_rows, receive_rows));
+}
+
+void Communicator::broadcast(const Tensor& tensor, int root) {
+    MGPLAN_ASSERT(root >= 0 && root < size_, "the root is a member");
+    if (size_ == 1 || tensor.elements() == 0) return;
+    report(CollectiveKind::broadcast, tensor.bytes());
+    wait(do_broadcast(tensor, root));
+}
+
+void Communicator::send(const Tensor& tensor, int peer) {
+    wait(start_send(tensor, peer));
+}
+
+void Communicator::receive(const Tensor& tensor, int peer) {
+    wait(start_receive(tensor, peer));
+}
+
+void Communicator::barrier() {
+    if (size_ == 1) return;
+    report(CollectiveKind::barrier, 0);
+    do_barrier();
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,41 @@
+#include "model/device/device.hpp"
+
+#include "plan/errors.hpp"
+
+namespace mgplan::model {
+
+Device::Device(DeviceKind kind, std::unique_ptr<Allocator> allocator, const KernelTable* kernels)
+    : kind_(kind), allocator_(std::move(allocator)), kernels_(kernels) {}
+
+Tensor Device::empty(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name) {
+    const std::int64_t bytes = shape.elements() * bytes_of(dtype);
+    return {shape, dtype, std::make_shared<Storage>(*this, bytes, category, name), 0};
+}
+
+Tensor Device::zeros(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name) {
+    Tensor tensor = empty(shape, dtype, category, name);
+    if (computes() && tensor.bytes() > 0) do_zero(tensor.data(), tensor.bytes());
+    return tensor;
+}
+
+const KernelTable& Device::kernels() const {
+    MGPLAN_ASSERT(kernels_ != nullptr, "this device has kernels");
+    return *kernels_;
+}
+
+void Device::write(const Tensor& tensor, const void* values) {
+    if (computes() && tensor.bytes() > 0) do_write(tensor.data(), values, tensor.bytes());
+}
+
+void Device::read(const Tensor& tensor, void* values) {
+    if (computes() && tensor.bytes() > 0) do_read(values, tensor.data(), tensor.bytes());
+}
+
+Storage::Storage(Device& device, std::int64_t bytes, MemoryCategory category, std::string_view name)
+    : device_(device), bytes_(bytes), category_(category), data_(bytes > 0 ? device.allocator().take(bytes, category, name) : nullptr) {}
+
+Storage::~Storage() {
+    if (bytes_ > 0) device_.allocator().give_back(data_, bytes_, category_);
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,99 @@
+#pragma once
+// The first seam: what computes. Layers and optimizer are written against this class and run on shapes (meta), CPU and CUDA.
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "model/device/memory.hpp"
+#include "model/tensor/tensor.hpp"
+
+namespace mgplan::model {
+
+struct KernelTable;
+
+enum class DeviceKind : std::uint8_t { meta, cpu, cuda };
+
+/// One executed op, for whoever listens: the meta device's trace, a profiler.
+struct OpRecord {
+    std::string_view name;  ///< "matmul", "rms_norm_backward"; a literal, so it may be kept
+    double flops = 0;
+    std::int64_t bytes_read = 0;
+    std::int64_t bytes_written = 0;
+};
+
+class OpListener {
+public:
+    virtual ~OpListener() = default;
+    virtual void on_op(const OpRecord& record) = 0;
+};
+
+/// One device as one rank uses it, from one thread. Ops are free functions in model/ops: they apply their shape rule,
+/// allocate their output here, tell the listener, and call the kernel table unless the device only knows shapes.
+class Device {
+public:
+    virtual ~Device() = default;
+    Device(const Device&) = delete;
+    Device& operator=(const Device&) = delete;
+
+    [[nodiscard]] DeviceKind kind() const { return kind_; }
+    /// false on the meta device: tensors have shapes and no values.
+    [[nodiscard]] bool computes() const { return kind_ != DeviceKind::meta; }
+
+    /// A tensor with undefined contents. Throws std::bad_alloc.
+    [[nodiscard]] Tensor empty(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name);
+    /// A tensor of zeros.
+    [[nodiscard]] Tensor zeros(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name);
+
+    /// Kernels of this device; an assertion on the meta device.
+    [[nodiscard]] const KernelTable& kernels() const;
+
+    /// Copies values between host memory and a tensor of this device; nothing happens on the meta device.
+    void write(const Tensor& tensor, const void* values);
+    void read(const Tensor& tensor, void* values);
+
+    /// Waits until everything issued so far is done.
+    virtual void synchronize() {}
+
+    void set_listener(OpListener* listener) { listener_ = listener; }
+    void report(const OpRecord& record) {
+        if (listener_ != nullptr) listener_->on_op(record);
+    }
+    [[nodiscard]] Allocator& allocator() { return *allocator_; }
+
+protected:
+    Device(DeviceKind kind, std::unique_ptr<Allocator> allocator, const KernelTable* kernels);
+
+    virtual void do_write(void* to, const void* from, std::int64_t bytes) = 0;
+    virtual void do_read(void* to, const void* from, std::int64_t bytes) = 0;
+    virtual void do_zero(void* memory, std::int64_t bytes) = 0;
+
+private:
+    DeviceKind kind_;
+    std::unique_ptr<Allocator> allocator_;
+    const KernelTable* kernels_;
+    OpListener* listener_ = nullptr;
+};
+
+/// A piece of a device's memory, shared by the tensors that view it.
+class Storage {
+public:
+    Storage(Device& device, std::int64_t bytes, MemoryCategory category, std::string_view name);
+    ~Storage();
+    Storage(const Storage&) = delete;
+    Storage& operator=(const Storage&) = delete;
+
+    [[nodiscard]] Device& device() const { return device_; }
+    /// nullptr on the meta device and where there are no bytes.
+    [[nodiscard]] std::byte* data() const { return device_.computes() ? data_ : nullptr; }
+    [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+    [[nodiscard]] MemoryCategory category() const { return category_; }
+
+private:
+    Device& device_;
+    std::int64_t bytes_;
+    MemoryCategory category_;
+    std::byte* data_;
+};
+
+}  // namespace mgplan::model

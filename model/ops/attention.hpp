@@ -1,0 +1,32 @@
+#pragma once
+// Causal attention that keeps its output and the log-sum-exp of each row, never a sequence-by-sequence matrix
+// (FlashAttention, arXiv 2205.14135).
+
+#include "model/ops/positions.hpp"
+#include "model/tensor/tensor.hpp"
+
+namespace mgplan::model {
+
+struct AttentionResult {
+    Tensor output;       ///< (query rows, heads, v_dim), q's dtype
+    Tensor log_sum_exp;  ///< (query rows, heads), fp32 (fp64 for fp64); -inf where a row sees no key
+};
+
+/// q (query rows, heads, qk_dim), k (key rows, kv_heads, qk_dim), v (key rows, kv_heads, v_dim); heads is a multiple of
+/// kv_heads. A query sees the keys of its own sequence at its own position and before.
+[[nodiscard]] AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, const Positions& query_positions,
+                                        const Positions& key_positions, double scale);
+
+struct AttentionGradients {
+    Tensor q, k, v;
+};
+
+/// Gradients for the keys at hand, given the output and log-sum-exp over ALL keys of the row (so ring steps add up).
+[[nodiscard]] AttentionGradients attention_backward(const Tensor& d_output, const Tensor& q, const Tensor& k, const Tensor& v,
+                                                    const AttentionResult& result, const Positions& query_positions,
+                                                    const Positions& key_positions, double scale);
+
+/// Folds `other`, attention of the same queries over other keys, into `into`, weighted by their log-sum-exps.
+void merge_attention(AttentionResult& into, const AttentionResult& other);
+
+}  // namespace mgplan::model

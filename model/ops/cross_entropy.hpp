@@ -1,0 +1,33 @@
+#pragma once
+// The pieces of a vocab-parallel cross-entropy: between them stand all-reduces of one value per row
+// (Megatron-core tensor_parallel/cross_entropy.py).
+
+#include "model/tensor/tensor.hpp"
+
+namespace mgplan::model {
+
+/// The vocabulary rows [first, first + valid) that this rank's logit columns stand for; further columns are padding and
+/// count as minus infinity.
+struct VocabularyShard {
+    std::int64_t first = 0;
+    std::int64_t valid = 0;
+};
+
+/// Largest valid logit of each row, fp32 (fp64 for fp64): (rows). -inf where the shard has no valid column.
+[[nodiscard]] Tensor row_maximum(const Tensor& logits, const VocabularyShard& shard);
+
+struct SoftmaxSums {
+    Tensor exponentials;  ///< (rows): sum of exp(logit - maximum) over the valid columns
+    Tensor target;        ///< (rows): logit - maximum of the target, 0 where it lies in another shard
+};
+/// logits (rows, columns), targets (rows) int32, maximum over all shards.
+[[nodiscard]] SoftmaxSums softmax_sums(const Tensor& logits, const Tensor& targets, const Tensor& maximum, const VocabularyShard& shard);
+
+/// loss (rows) = log(sum of exponentials) - target, after both were summed over the shards.
+[[nodiscard]] Tensor token_losses(const SoftmaxSums& sums);
+
+/// Overwrites the logits with d_loss · (softmax - one_hot(target)); padding columns become 0. d_loss is one factor for all rows.
+void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& maximum, const Tensor& exponentials,
+                            const VocabularyShard& shard, double d_loss);
+
+}  // namespace mgplan::model

@@ -1,0 +1,27 @@
+#pragma once
+// Element-by-element work on tensors of equal shape.
+
+#include "model/tensor/tensor.hpp"
+
+namespace mgplan::model {
+
+void copy(const Tensor& from, const Tensor& to);  ///< converts between dtypes
+void add(const Tensor& x, const Tensor& into);    ///< into += x; into may be fp32 where x is 16-bit
+void scale(const Tensor& x, double factor);       ///< in place
+void fill(const Tensor& x, double value);
+
+/// Sum of squares of all elements in fp64, in an order that depends on their number alone: fully deterministic. 0 on the
+/// meta device.
+[[nodiscard]] double sum_of_squares(const Tensor& x);
+/// Whether any element is NaN or infinite. false on the meta device.
+[[nodiscard]] bool has_non_finite(const Tensor& x);
+
+/// Columns [begin, end) of a (rows, n) tensor as a tensor of their own, and the way back (those columns of `into`
+/// are overwritten).
+[[nodiscard]] Tensor columns(const Tensor& x, std::int64_t begin, std::int64_t end);
+void set_columns(const Tensor& part, const Tensor& into, std::int64_t begin);
+
+/// (a, b, c) -> (b, a, c): the layout change around all-to-alls.
+[[nodiscard]] Tensor swap_leading(const Tensor& x);
+
+}  // namespace mgplan::model

@@ -1,0 +1,21 @@
+#pragma once
+// Matrix products. 16-bit inputs accumulate in fp32 and are rounded once.
+
+#include "model/tensor/tensor.hpp"
+
+namespace mgplan::model {
+
+/// Which operand is read transposed.
+struct Transposes {
+    bool a = false;
+    bool b = false;
+};
+
+/// op(a) (m, k) · op(b) (k, n) -> (m, n) of a's dtype. Leading dimensions of a beyond two count as rows (not with
+/// transposes.a). a and b of one dtype. 2mnk FLOPs.
+[[nodiscard]] Tensor matmul(const Tensor& a, const Tensor& b, Transposes transposes, std::string_view name);
+
+/// out += op(a) · op(b); out may be fp32 where a and b are 16-bit (weight gradients into main gradients).
+void matmul_accumulate(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out);
+
+}  // namespace mgplan::model

@@ -1,0 +1,23 @@
+#pragma once
+// LayerNorm (arXiv 1607.06450) and RMSNorm (arXiv 1910.07467) over the last dimension.
+
+#include "model/tensor/tensor.hpp"
+#include "plan/model_spec.hpp"
+
+namespace mgplan::model {
+
+/// Statistics one row each, fp32 (fp64 for fp64 inputs), kept for the backward.
+struct NormStatistics {
+    Tensor mean;  ///< LayerNorm alone
+    Tensor inverse_deviation;
+};
+
+/// y = (x - mean) · inverse_deviation · weight + bias; RMSNorm without mean and bias. bias may be undefined.
+[[nodiscard]] Tensor norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Normalization kind, double epsilon,
+                          NormStatistics& statistics);
+
+/// Returns dx; adds to weight_gradient and (where defined) bias_gradient, which may be fp32.
+[[nodiscard]] Tensor norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const NormStatistics& statistics,
+                                   Normalization kind, const Tensor& weight_gradient, const Tensor& bias_gradient);
+
+}  // namespace mgplan::model

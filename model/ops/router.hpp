@@ -1,0 +1,51 @@
+#pragma once
+// Choosing experts for tokens, and sorting token copies by expert.
+
+#include <vector>
+
+#include "model/tensor/tensor.hpp"
+#include "plan/model_spec.hpp"
+
+namespace mgplan::model {
+
+struct Routing {
+    Tensor experts;        ///< (rows, top_k) int32, by falling score; ties go to the lower expert
+    Tensor probabilities;  ///< (rows, top_k) fp32 (fp64 for fp64): softmax over the chosen (softmax scores) or normalised sigmoid scores
+    Tensor scores;         ///< (rows, experts), as probabilities: softmax or sigmoid of all logits; the backward needs them
+};
+
+/// logits (rows, experts). softmax: top-k of the logits, softmax over the chosen ones (Mixtral, Megatron-LM's default);
+/// sigmoid: top-k of sigmoid(logit), normalised to sum 1 (DeepSeek-V3).
+[[nodiscard]] Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score);
+/// Gradient of the logits, in the type of the scores, from that of the probabilities (rows, top_k).
+[[nodiscard]] Tensor route_backward(const Tensor& d_probabilities, const Routing& routing, RouterScore score);
+
+/// Auxiliary load-balancing loss (Switch Transformer, arXiv 2101.03961, equation 4, with top_k): coefficient · experts /
+/// (rows² · top_k) · Σ_e copies_e · Σ_rows softmax(logits)_e; `copies` and rows may span ranks. Returns the loss and
+/// adds its gradient, times d_loss, to d_logits.
+[[nodiscard]] double auxiliary_loss(const Tensor& logits, const std::vector<std::int64_t>& copies, std::int64_t rows, std::int64_t top_k,
+                                    double coefficient);
+void auxiliary_loss_backward(const Tensor& logits, const std::vector<std::int64_t>& copies, std::int64_t rows, std::int64_t top_k,
+                             double coefficient, double d_loss, const Tensor& d_logits);
+
+/// Token copies ordered by expert, then row: what dispatch sends.
+struct Permutation {
+    Tensor source;                         ///< (copies) int32: row · top_k + slot of each copy
+    std::vector<std::int64_t> per_expert;  ///< copies of each expert
+};
+/// Negative ids are choices that were dropped: they get no copy. On the meta device the caller says how many copies each
+/// expert gets (balanced, or a run's own counts).
+[[nodiscard]] Permutation sort_by_expert(const Tensor& experts, std::int64_t expert_count, const std::vector<std::int64_t>& meta_counts);
+
+/// (copies, width): rows of x by permutation.source / top_k.
+[[nodiscard]] Tensor permute_rows(const Tensor& x, const Permutation& permutation, std::int64_t top_k);
+/// The reverse: (rows, width), the sum of each row's copies in slot order.
+[[nodiscard]] Tensor unpermute_rows(const Tensor& copies, const Permutation& permutation, std::int64_t rows, std::int64_t top_k);
+/// (copies) the probabilities in permuted order, and their gradient back to (rows, top_k).
+[[nodiscard]] Tensor permute_probabilities(const Tensor& probabilities, const Permutation& permutation);
+[[nodiscard]] Tensor unpermute_probabilities(const Tensor& permuted, const Permutation& permutation, std::int64_t rows, std::int64_t top_k);
+
+/// Rows in blocks of given sizes put into another order of the blocks: order[i] is the block that comes i-th.
+[[nodiscard]] Tensor reorder_blocks(const Tensor& x, const std::vector<std::int64_t>& block_rows, const std::vector<std::int64_t>& order);
+
+}  // namespace mgplan::model

@@ -1,0 +1,209 @@
+#include "importers/hugging_face.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "plan/embedded_files.hpp"
+#include "plan/errors.hpp"
+#include "plan/parameters.hpp"
+
+namespace mgplan::importers {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using testing::HasSubstr;
+
+ModelSpec read(const Json& json) {
+    return read_hugging_face(json, "test", "config.json").model;
+}
+
+std::string refusal(const Json& json) {
+    try {
+        (void)read_hugging_face(json, "test", "config.json");
+    } catch (const ConfigError& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+/// A small Llama; fields of `changes` replace its own, null removes.
+Json llama(const Json& changes = Json::object()) {
+    Json json = {{"model_type", "llama"},    {"num_hidden_layers", 4},         {"hidden_size", 64},
+                 {"intermediate_size", 128}, {"num_attention_heads", 4},       {"vocab_size", 100},
+                 {"rope_theta", 1e4},        {"max_position_embeddings", 256}, {"some_field_of_tomorrow", {1}}};
+    for (const auto& item : changes.items()) json[item.key()] = item.value();
+    return json;
+}
+
+TEST(HuggingFace, ReadsGpt2WithItsOwnNamesAndDefaults) {
+    // The published config of gpt2 leaves n_inner null and ties the embeddings without saying so.
+    const ModelSpec model = read({{"model_type", "gpt2"},
+                                  {"n_layer", 12},
+                                  {"n_embd", 768},
+                                  {"n_head", 12},
+                                  {"n_inner", nullptr},
+                                  {"n_positions", 1024},
+                                  {"n_ctx", 1024},
+                                  {"vocab_size", 50257},
+                                  {"activation_function", "gelu_new"},
+                                  {"attn_pdrop", 0.1},
+                                  {"resid_pdrop", 0.1}});
+    EXPECT_EQ(total_parameters(model), 124'439'808);  // the published count of the smallest GPT-2
+    EXPECT_EQ(model.ffn, 3072);
+    EXPECT_TRUE(model.tied_embeddings);
+    EXPECT_FALSE(model.gated_mlp);
+    EXPECT_EQ(model.position, PositionEmbedding::learned);
+    EXPECT_EQ(model.normalization, Normalization::layer_norm);
+    EXPECT_DOUBLE_EQ(model.attention_dropout, 0.1);
+}
+
+TEST(HuggingFace, FillsAbsentAndNullFieldsAsTheArchitectureDoes) {
+    const ModelSpec plain = read(llama({{"head_dim", nullptr}}));
+    EXPECT_EQ(plain.kv_heads, 4);
+    EXPECT_EQ(plain.head_dim, 16);
+    EXPECT_FALSE(plain.tied_embeddings);
+    EXPECT_FALSE(plain.qkv_bias);
+    EXPECT_FALSE(read(llama({{"sliding_window", nullptr}, {"model_type", "mistral"}})).sliding_window);
+
+    const ModelSpec qwen2 = read(llama({{"model_type", "qwen2"}, {"sliding_window", 64}, {"use_sliding_window", false}}));
+    EXPECT_TRUE(qwen2.qkv_bias);
+    EXPECT_FALSE(qwen2.attention_output_bias);
+    EXPECT_EQ(qwen2.sliding_window, 0);
+
+    const ModelSpec biased = read(llama({{"attention_bias", true}}));
+    EXPECT_TRUE(biased.qkv_bias && biased.attention_output_bias);
+    EXPECT_TRUE(read(llama({{"model_type", "qwen3"}})).qk_norm);
+    EXPECT_DOUBLE_EQ(read(llama({{"model_type", "nemotron"}, {"hidden_act", "relu2"}})).rotary_fraction, 0.5);
+}
+
+TEST(HuggingFace, FindsTheMixtureLayersOfEachConvention) {
+    const Json experts = {{"num_experts", 8}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 32}};
+    const auto with = [&](Json more) {
+        Json json = llama(experts);
+        for (const auto& item : more.items()) json[item.key()] = item.value();
+        return read(json).moe_layers;
+    };
+    EXPECT_EQ(with({{"model_type", "qwen3_moe"}}), (std::vector<bool>{true, true, true, true}));
+    EXPECT_EQ(with({{"decoder_sparse_step", 2}}), (std::vector<bool>{false, true, false, true}));
+    EXPECT_EQ(with({{"mlp_only_layers", {1}}}), (std::vector<bool>{true, false, true, true}));
+    EXPECT_EQ(with({{"first_k_dense_replace", 1}, {"moe_layer_freq", 2}}), (std::vector<bool>{false, false, true, false}));
+    EXPECT_EQ(with({{"moe_layer_freq", {0, 1, 1, 0}}}), (std::vector<bool>{false, true, true, false}));
+
+    Json dense = llama(experts);
+    dense["mlp_only_layers"] = {0, 1, 2, 3};
+    EXPECT_FALSE(read(dense).moe.has_value());
+}
+
+TEST(HuggingFace, ReadsDeepSeekRoutingAndLatentAttention) {
+    const ModelSpec model = read(llama({{"model_type", "deepseek_v3"},
+                                        {"n_routed_experts", 8},
+                                        {"num_experts_per_tok", 2},
+                                        {"moe_intermediate_size", 32},
+                                        {"n_shared_experts", 2},
+                                        {"n_group", 4},
+                                        {"topk_group", 2},
+                                        {"topk_method", "noaux_tc"},
+                                        {"scoring_func", "sigmoid"},
+                                        {"q_lora_rank", nullptr},
+                                        {"kv_lora_rank", 16},
+                                        {"qk_nope_head_dim", 8},
+                                        {"qk_rope_head_dim", 4},
+                                        {"v_head_dim", 8},
+                                        {"num_nextn_predict_layers", 1}}));
+    ASSERT_TRUE(model.mla && model.moe);
+    EXPECT_EQ(model.mla->q_lora_rank, 0);
+    EXPECT_EQ(model.qk_head_dim(), 12);
+    EXPECT_EQ(model.moe->shared_ffn, 64);
+    EXPECT_EQ(model.moe->group_top_k, 2);
+    EXPECT_TRUE(model.moe->expert_bias);
+    EXPECT_EQ(model.moe->score, RouterScore::sigmoid);
+    EXPECT_EQ(model.mtp_layers, 1);
+}
+
+TEST(HuggingFace, ReadsTheTextPartOfLargerModels) {
+    const Job job = read_hugging_face({{"model_type", "llava"}, {"vision_config", Json::object()}, {"text_config", llama()}}, "vlm", "c");
+    EXPECT_EQ(job.model.layers, 4);
+    EXPECT_THAT(job.assumptions, testing::Contains(HasSubstr("only the language model")));
+}
+
+TEST(HuggingFace, TakesUnknownArchitecturesForLlamaAndSaysSo) {
+    const Job job = read_hugging_face(llama({{"model_type", "llamoid"}}), "new", "config.json");
+    EXPECT_EQ(total_parameters(job.model), total_parameters(read(llama())));
+    EXPECT_THAT(job.assumptions, testing::Contains("architecture llamoid is not known, read like llama"));
+    EXPECT_THAT(refusal(llama({{"model_type", "bert"}})), HasSubstr("no decoder-only transformer"));
+}
+
+TEST(HuggingFace, NamesEveryMissingField) {
+    const std::string text = refusal({{"model_type", "llama"}});
+    for (const char* field : {"num_hidden_layers", "hidden_size", "vocab_size", "num_attention_heads", "intermediate_size"})
+        EXPECT_THAT(text, HasSubstr(field));
+}
+
+TEST(HuggingFace, RefusesAbsurdSizes) {
+    EXPECT_THAT(refusal(llama({{"hidden_size", 9.3e18}, {"num_hidden_layers", -4}})),
+                testing::AllOf(HasSubstr("hidden_size"), HasSubstr("num_hidden_layers = -4 is out of range")));
+    EXPECT_THAT(refusal(llama({{"num_hidden_layers", 1e30}})), HasSubstr("out of range"));
+    EXPECT_THAT(refusal(llama({{"num_hidden_layers", 9223372036854775808ULL}})), HasSubstr("out of range"));
+    EXPECT_THAT(refusal(llama({{"hidden_size", 2.5}})), HasSubstr("not a whole number"));
+    EXPECT_THAT(refusal(llama({{"hidden_size", "64"}})), HasSubstr("not a whole number"));
+    EXPECT_THAT(refusal(llama({{"num_key_value_heads", 3}})), HasSubstr("kv heads = 3 does not divide attention heads = 4; use 1, 2 or 4"));
+    EXPECT_THAT(refusal(llama({{"num_attention_heads", 7}})), HasSubstr("give head_dim"));
+    EXPECT_THAT(refusal(llama({{"partial_rotary_factor", 0}})), HasSubstr("rotary fraction"));
+    EXPECT_THAT(refusal(llama({{"num_experts", 4}, {"num_experts_per_tok", 5}})),
+                HasSubstr("experts per token = 5 is more than experts = 4"));
+    // Each size is allowed by itself; together they are no model.
+    EXPECT_THAT(refusal(llama({{"num_hidden_layers", 65536},
+                               {"hidden_size", 1048576},
+                               {"head_dim", 128},
+                               {"num_experts", 65536},
+                               {"num_experts_per_tok", 2},
+                               {"intermediate_size", 16777216}})),
+                HasSubstr("check layers, hidden size, experts and vocabulary"));
+}
+
+TEST(HuggingFace, SurvivesAnyValueInAnyField) {
+    const std::vector<Json> junk{nullptr,
+                                 true,
+                                 -1,
+                                 0,
+                                 1,
+                                 3,
+                                 65537,
+                                 9223372036854775807,
+                                 18446744073709551615ULL,
+                                 1e300,
+                                 -0.5,
+                                 "",
+                                 "silu",
+                                 std::string(1000, 'x'),
+                                 Json::array(),
+                                 Json::array({1, "a", nullptr}),
+                                 Json::object(),
+                                 Json::object({{"a", 1}})};
+    int refused = 0, accepted = 0;
+    for (const auto& file : embedded_models()) {
+        if (file.name != "deepseek-v3" && file.name != "gpt-oss-20b" && file.name != "tiny-gpt" && file.name != "qwen2-57b-a14b") continue;
+        const Json config = Json::parse(file.text);
+        std::vector<std::string> fields{"layer_types", "moe_layer_freq", "mlp_only_layers", "text_config", "rope_parameters", "head_dim"};
+        for (const auto& item : config.items()) fields.push_back(item.key());
+        for (const auto& field : fields) {
+            for (const auto& value : junk) {
+                Json damaged = config;
+                damaged[field] = value;
+                try {
+                    (void)total_parameters(read(damaged));
+                    ++accepted;
+                } catch (const ConfigError& error) {
+                    EXPECT_FALSE(error.problems().empty());
+                    ++refused;
+                }
+            }
+        }
+    }
+    EXPECT_GT(refused, 100);
+    EXPECT_GT(accepted, 100);
+}
+
+}  // namespace
+}  // namespace mgplan::importers

@@ -1,0 +1,259 @@
+#include "importers/megatron_arguments.hpp"
+
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "importers/megatron_flags.hpp"
+#include "importers/model_source.hpp"
+#include "plan/errors.hpp"
+#include "plan/parameters.hpp"
+
+namespace mgplan::importers {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+std::string data(const std::string& name) {
+    return std::string(MGPLAN_TEST_DATA) + "/importers/data/" + name;
+}
+
+Job read(const std::string& flags) {
+    return read_megatron_arguments(argument_words(flags, "flags"), "flags");
+}
+
+std::string refusal(const std::string& flags) {
+    try {
+        (void)read(flags);
+    } catch (const ConfigError& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+const std::string kSmall = "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --vocab-size 1000 --seq-length 64 ";
+
+TEST(MegatronArguments, UnderstandsTheArgumentsOfPublishedRuns) {
+    int read_files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(data(""))) {
+        if (entry.path().extension() == ".md") continue;
+        const Job job = load_model(entry.path().string());
+        EXPECT_TRUE(job.layout && job.batch && job.training) << entry.path();
+        EXPECT_THAT(job.unknown_flags, testing::IsEmpty()) << entry.path();
+        EXPECT_EQ(job.layout->engine, Engine::megatron);
+        EXPECT_EQ(job.model.name, entry.path().stem());
+        ++read_files;
+    }
+    EXPECT_EQ(read_files, 15);
+}
+
+TEST(MegatronArguments, ReadsAReleaseRunOfMixtral) {
+    const Job job = load_model(data("mixtral-8x7b-release.args"));
+    EXPECT_EQ(job.batch, (BatchSpec{.global_batch = 1024, .sequence = 4096}));
+    EXPECT_EQ(job.layout->tp, 2);
+    EXPECT_EQ(job.layout->pp, 4);
+    EXPECT_EQ(job.layout->ep, 4);
+    EXPECT_FALSE(job.layout->etp.has_value());
+    EXPECT_TRUE(job.layout->sequence_parallel);
+    EXPECT_TRUE(job.training->distributed_optimizer && job.training->overlap_grad_reduce && job.training->overlap_param_gather);
+    EXPECT_EQ(job.training->precision, Precision::bf16);
+    EXPECT_EQ(job.training->grad_dtype, Dtype::fp32);
+    EXPECT_EQ(job.model.kv_heads, 8);
+    EXPECT_DOUBLE_EQ(job.model.rotary_fraction, 0.5);
+    EXPECT_EQ(job.model.moe->experts, 8);
+    EXPECT_EQ(job.model.moe->expert_ffn, 14336);
+    EXPECT_FALSE(job.training->megatron.rope_fusion);
+    EXPECT_THAT(job.flags_without_effect, Contains("--lr"));
+}
+
+TEST(MegatronArguments, ReadsLatentAttentionCapacityAndFusedLoss) {
+    const Job job = load_model(data("simumax-deepseek-v2-l4.args"));
+    ASSERT_TRUE(job.model.mla && job.model.moe);
+    EXPECT_EQ(job.model.mla->q_lora_rank, 1536);
+    EXPECT_EQ(job.model.moe_layers, (std::vector<bool>{false, true, true, true}));
+    EXPECT_DOUBLE_EQ(job.model.moe->capacity_factor, 1);
+    EXPECT_TRUE(job.model.moe->pad_to_capacity);
+    EXPECT_EQ(job.model.moe->shared_ffn, 3072);
+    EXPECT_EQ(job.layout->etp, 1);
+    EXPECT_EQ(job.layout->recompute, Recompute::full);
+    EXPECT_EQ(job.layout->recompute_num_layers, 0);
+    EXPECT_FALSE(job.layout->sequence_parallel) << "switched off with tp = 1";
+    EXPECT_TRUE(job.training->fused_cross_entropy && job.training->megatron.te_cross_entropy);
+    EXPECT_EQ(job.model.position, PositionEmbedding::rope);
+}
+
+TEST(MegatronArguments, ReadsTheArraysOfAShellScript) {
+    const Job job = load_model(data("gpt-oss.sh"));
+    EXPECT_EQ(job.model.layers, 24);
+    EXPECT_EQ(job.batch->sequence, 8192);
+    EXPECT_EQ(job.model.vocab, 201088);
+    EXPECT_EQ(job.model.normalization, Normalization::rms_norm);
+    EXPECT_TRUE(job.model.attention_sinks && job.model.gated_mlp && job.model.moe->router_bias);
+    EXPECT_EQ(job.model.sliding_window, 128);
+    EXPECT_EQ(job.layout->tp, 2);
+    EXPECT_EQ(job.layout->split->pipeline_layout, "Et*3|(tt|)*9ttt|L");
+    EXPECT_EQ(job.layout->vpp, 3);
+    EXPECT_TRUE(job.training->distributed_optimizer) << "an array extended with +=";
+    // The published count of gpt-oss-20b.
+    EXPECT_EQ(total_parameters(job.model), total_parameters(load_model("gpt-oss-20b").model));
+}
+
+TEST(MegatronArguments, ReadsACommandWithoutArrays) {
+    const Job job = load_model(data("plain-command.sh"));
+    EXPECT_EQ(job.model.layers, 96);
+    EXPECT_EQ(job.model.max_positions, 2048);
+    EXPECT_EQ(job.layout->tp, 8);
+    EXPECT_EQ(job.layout->layers_per_virtual_stage, 2);
+    EXPECT_EQ(job.layout->recompute, Recompute::full) << "flags kept in a variable";
+    EXPECT_EQ(job.training->grad_dtype, Dtype::fp16);
+    EXPECT_THAT(job.unknown_flags, testing::IsEmpty());
+}
+
+TEST(MegatronArguments, ReadsModelArgsOfYaml) {
+    const Job job = load_model(data("model-args.yaml"));
+    EXPECT_EQ(total_parameters(job.model), total_parameters(load_model("deepseek-v3").model));
+    EXPECT_EQ(job.model.moe->dispatcher, TokenDispatcher::deep_ep);
+    EXPECT_EQ(job.model.mtp_layers, 1);
+    EXPECT_EQ(job.layout->vpp, 4);
+    EXPECT_EQ(job.layout->recompute_modules, (EnumSet{RecomputeModule::mla_up_proj, RecomputeModule::moe_act, RecomputeModule::layernorm}));
+    EXPECT_FALSE(job.layout->sequence_parallel);
+    EXPECT_THAT(job.features_not_computed, Contains(HasSubstr("--rampup-batch-size")));
+}
+
+TEST(MegatronArguments, SplitsWordsLikeAShell) {
+    EXPECT_THAT(argument_words("--a 'x y' \"z \\\" w\"\t--layout Et*3|(tt|)*29m|L # rest\n--b \\\n 1\r\n--c d#e", "f"),
+                ElementsAre("--a", "x y", "z \" w", "--layout", "Et*3|(tt|)*29m|L", "--b", "1", "--c", "d#e"));
+    EXPECT_THAT(argument_words("", "f"), testing::IsEmpty());
+    try {
+        (void)argument_words("--a 1\n--b 'open", "f");
+        FAIL() << "accepted";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("f:2: a single quote (') is not closed"));
+    }
+}
+
+TEST(MegatronArguments, TakesMegatronsDefaults) {
+    const Job job = read(kSmall);
+    EXPECT_EQ(job.model.ffn, 2048);
+    EXPECT_EQ(job.model.head_dim, 64);
+    EXPECT_TRUE(job.model.tied_embeddings && job.model.qkv_bias && job.model.mlp_bias && job.model.attention_output_bias);
+    EXPECT_EQ(job.model.position, PositionEmbedding::learned);
+    EXPECT_EQ(job.model.normalization, Normalization::layer_norm);
+    EXPECT_DOUBLE_EQ(job.model.attention_dropout, 0.1);
+    EXPECT_EQ(job.training->precision, Precision::fp32);
+    EXPECT_FALSE(job.training->distributed_optimizer || job.training->overlap_grad_reduce || job.training->overlap_param_gather);
+    EXPECT_TRUE(job.training->overlap_p2p);
+    EXPECT_FALSE(job.batch.has_value()) << "no global batch given";
+    EXPECT_EQ(job.model.default_sequence, 64);
+    EXPECT_EQ(read(kSmall + "--swiglu").model.ffn, 1344);  // int(4·512·2/3/64)·64
+    EXPECT_FALSE(read(kSmall + "--disable-bias-linear").model.qkv_bias);
+    EXPECT_TRUE(read(kSmall + "--disable-bias-linear --add-qkv-bias").model.qkv_bias);
+    EXPECT_EQ(read(kSmall + "--num-query-groups 2").model.kv_heads, 8) << "counts only with --group-query-attention";
+}
+
+TEST(MegatronArguments, KnowsPrecisionsAndAttentionBackends) {
+    const auto training = [](const std::string& more) { return *read(kSmall + more).training; };
+    EXPECT_EQ(training("--bf16").grad_dtype, Dtype::fp32);
+    EXPECT_EQ(training("--bf16 --grad-reduce-in-bf16").grad_dtype, Dtype::bf16);
+    EXPECT_EQ(training("--fp16").grad_dtype, Dtype::fp16);
+    EXPECT_EQ(training("--fp16 --accumulate-allreduce-grads-in-fp32").grad_dtype, Dtype::fp32);
+    EXPECT_EQ(training("--bf16 --main-grads-dtype bf16 --use-precision-aware-optimizer --exp-avg-dtype fp8").exp_avg_dtype, Dtype::fp8);
+    EXPECT_EQ(training("--bf16 --main-grads-dtype bf16 --use-precision-aware-optimizer").grad_dtype, Dtype::bf16);
+    EXPECT_EQ(training("--bf16 --fp8-format hybrid --fp8-recipe blockwise").precision, Precision::fp8);
+    EXPECT_EQ(training("--bf16 --fp8-format hybrid --fp8-recipe blockwise").megatron.fp8_recipe, Fp8Recipe::blockwise);
+    EXPECT_EQ(training("--bf16").attention, AttentionBackend::flash);
+    EXPECT_EQ(training("--bf16 --attention-backend auto").attention, AttentionBackend::flash);
+    EXPECT_EQ(training("--bf16 --attention-backend unfused").attention, AttentionBackend::unfused);
+    EXPECT_EQ(training("--bf16 --transformer-impl local").attention, AttentionBackend::unfused);
+    EXPECT_EQ(training("--bf16 --transformer-impl local --use-flash-attn").attention, AttentionBackend::flash);
+}
+
+TEST(MegatronArguments, KnowsLayoutsRecomputeAndGraphs) {
+    const auto layout = [](const std::string& more) { return *read(kSmall + more).layout; };
+    EXPECT_EQ(layout("--use-tp-pp-dp-mapping").order.text(), "tp-cp-ep-pp-dp");
+    EXPECT_EQ(layout("--cp-comm-type a2a+p2p").cp_comm_type, CpCommType::a2a_p2p);
+    EXPECT_EQ(layout("--recompute-activations").recompute, Recompute::selective);
+    EXPECT_EQ(layout("--recompute-activations").recompute_modules, EnumSet{RecomputeModule::core_attn});
+    EXPECT_EQ(layout("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2").vpp, 2);
+    EXPECT_EQ(layout("--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 1").split->first_stage_layers, 1);
+    EXPECT_TRUE(layout("--account-for-loss-in-pipeline-split").split->account_for_loss);
+    EXPECT_TRUE(layout("--cuda-graph-scope attn").cuda_graphs.empty()) << "no implementation chosen";
+    EXPECT_EQ(layout("--external-cuda-graph --cuda-graph-scope attn").cuda_graphs, EnumSet{CudaGraphScope::attn});
+    EXPECT_EQ(layout("--cuda-graph-impl transformer_engine --cuda-graph-modules attn moe_router").cuda_graphs,
+              (EnumSet{CudaGraphScope::attn, CudaGraphScope::moe_router}));
+    EXPECT_EQ(layout("--cuda-graph-impl local").cuda_graphs, EnumSet{CudaGraphScope::layer});
+    EXPECT_EQ(layout("--cuda-graph-impl local --cuda-graph-scope full_iteration").cuda_graphs, EnumSet{CudaGraphScope::full_iteration});
+}
+
+TEST(MegatronArguments, SortsFlagsByTheirEffect) {
+    const Job job = read(kSmall + "--lr 1e-4 --lr 2e-4 --use-megatron-fsdp --made-up-flag a b --bf16 stray --optimizer muon");
+    EXPECT_THAT(job.flags_without_effect, ElementsAre("--lr"));
+    EXPECT_THAT(job.features_not_computed,
+                ElementsAre("Megatron FSDP (--use-megatron-fsdp)", "optimizer muon (--optimizer), predicted as Adam"));
+    EXPECT_THAT(job.unknown_flags, ElementsAre("--made-up-flag a b", "words that belong to no flag: stray"));
+    EXPECT_EQ(read(kSmall + "--num-layers 6").model.layers, 6) << "the last one counts";
+}
+
+TEST(MegatronArguments, ReportsEveryProblemTogether) {
+    const std::string text = refusal(
+        "--num-layers many --hidden-size 99999999999999999999 --seq-length $SEQ --bf16 --fp16 --micro-batch-size 0 "
+        "--normalization Norm --tensor-model-parallel-size -2 --moe-layer-freq [0]*x --num-experts 4");
+    for (const char* part : {"--num-layers = 'many' is not a whole number", "--hidden-size", "--num-attention-heads is missing",
+                             "--seq-length = $SEQ holds a variable that the file does not set", "--bf16 and --fp16 exclude each other",
+                             "--micro-batch-size = 0 is out of range", "--normalization = 'Norm' is not known; use LayerNorm or RMSNorm",
+                             "--tensor-model-parallel-size = -2 is out of range", "--moe-layer-freq: layer pattern does not parse",
+                             "--vocab-size is missing; Megatron-LM reads it from the tokenizer"})
+        EXPECT_THAT(text, HasSubstr(part));
+}
+
+TEST(MegatronArguments, RefusesWhatItCannotPlan) {
+    EXPECT_THAT(refusal(kSmall + "--hybrid-layer-pattern M-M*"), HasSubstr("hybrids of Mamba and attention cannot be planned"));
+    EXPECT_THAT(refusal("just some prose"), HasSubstr("holds no Megatron-LM flags"));
+    EXPECT_THAT(refusal(kSmall + "--num-layers"), HasSubstr("--num-layers needs a value"));
+    EXPECT_THAT(refusal(kSmall + "--overlap-param-gather"), HasSubstr("needs --use-distributed-optimizer"));
+    EXPECT_THAT(refusal(kSmall + "--pipeline-model-parallel-layout Et*2|t*2|L --pipeline-model-parallel-size 2"),
+                HasSubstr("has 3 stages, no multiple of --pipeline-model-parallel-size = 2"));
+    EXPECT_THAT(refusal(kSmall + "--pipeline-model-parallel-layout Ex|L"), HasSubstr("^"));
+    EXPECT_THAT(refusal("MODEL_ARGS:\n  --num-layers: [1\n"), HasSubstr("not valid YAML"));
+    EXPECT_THAT(refusal("MODEL_ARGS: 5\n"), HasSubstr("MODEL_ARGS is no mapping"));
+    EXPECT_THAT(refusal("MODEL_ARGS:\n  --num-layers: {a: b}\n"), HasSubstr("--num-layers holds a mapping"));
+}
+
+TEST(MegatronArguments, KeepsDoublingVariablesSmall) {
+    std::string script = "A=xxxxxxxxxxxxxxxx\n";
+    for (int i = 0; i < 60; ++i) script += "A=$A$A\n";
+    const auto words = argument_words(script + "ARGS=(" + kSmall + "--save $A)\n", "script");
+    EXPECT_LT(words.back().size(), 1U << 20U);
+}
+
+RC_GTEST_PROP(MegatronArguments, NeverCrashOnRandomWords, ()) {
+    static const Words names = flag_names();
+    const auto words = *rc::gen::container<Words>(rc::gen::oneOf(
+        rc::gen::elementOf(names),
+        rc::gen::elementOf(Words{"1", "0", "-1", "64", "1e30", "9223372036854775808", "nan", "([0]*3+[1]*58)", "Et|(t|)*99999999tL", "none",
+                                 "full", "selective", "uniform", "bf16", "$X", "", "--", "alltoall", "a2a"}),
+        rc::gen::arbitrary<std::string>()));
+    try {
+        (void)read_megatron_arguments(words, "random");
+    } catch (const ConfigError& error) {
+        RC_ASSERT(!error.problems().empty());
+    }
+}
+
+RC_GTEST_PROP(MegatronArguments, NeverCrashOnRandomText, (const std::string& text)) {
+    for (const std::string prefix : {"", "MODEL_ARGS:\n  ", "ARGS=(--num-layers ", "A=\"--hidden-size ", "A=${"}) {
+        try {
+            (void)argument_words(prefix + text, "random");
+        } catch (const ConfigError& error) {
+            RC_ASSERT(!error.problems().empty());
+        }
+    }
+}
+
+}  // namespace
+}  // namespace mgplan::importers

@@ -1,0 +1,153 @@
+#include "plan/model_spec.hpp"
+
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "plan/errors.hpp"
+#include "plan/layer_pattern.hpp"
+#include "plan/model_json.hpp"
+#include "plan/parameters.hpp"
+
+namespace mgplan {
+namespace {
+
+using testing::HasSubstr;
+
+ModelSpec small() {
+    ModelSpec model;
+    model.name = "small";
+    model.source = "test";
+    model.layers = 3;
+    model.hidden = 8;
+    model.ffn = 16;
+    model.heads = 4;
+    model.kv_heads = 2;
+    model.head_dim = 2;
+    model.vocab = 100;
+    model.max_positions = 32;
+    return model;
+}
+
+std::string refusal(const ModelSpec& model) {
+    try {
+        validate(model, "m");
+    } catch (const ConfigError& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+TEST(ModelSpec, PadsTheVocabularyToAMultipleOfTheDivisorAndTp) {
+    ModelSpec model = small();
+    model.vocab = 50257;
+    EXPECT_EQ(model.padded_vocab(1), 50304);
+    EXPECT_EQ(model.padded_vocab(8), 51200);
+    model.vocab_divisor = 1;
+    EXPECT_EQ(model.padded_vocab(1), 50257);
+}
+
+TEST(ModelSpec, RefusesContradictionsTogether) {
+    ModelSpec model = small();
+    model.kv_heads = 3;
+    model.layers = 0;
+    model.rotary_fraction = std::numeric_limits<double>::quiet_NaN();
+    model.hidden_dropout = 1;
+    model.moe_layers = {true};
+    const std::string text = refusal(model);
+    for (const char* part : {"kv heads = 3 does not divide attention heads = 4; use 1, 2 or 4", "layers = 0 is out of range",
+                             "rotary fraction = nan", "hidden dropout = 1 is out of range", "a list of mixture layers without experts"})
+        EXPECT_THAT(text, HasSubstr(part));
+    EXPECT_EQ(refusal(small()), "accepted");
+}
+
+TEST(ModelSpec, NamesWhatIsCarriedButNotComputed) {
+    ModelSpec model = small();
+    EXPECT_TRUE(features_not_computed(model).empty());
+    model.sliding_window = 4096;
+    model.attention_sinks = true;
+    model.rotary_fraction = 0.5;
+    EXPECT_THAT(features_not_computed(model),
+                testing::ElementsAre("sliding window of 4,096 tokens", "attention sinks", "rotary embedding on 50 % of each head"));
+}
+
+TEST(ModelSpec, CountsASmallModelAsByHand) {
+    // Per layer: qkv (4 + 2·2)·2·8 = 128, output 64, MLP 3·8·16 = 384, norms 16. Embeddings 2·800, final norm 8.
+    ModelSpec model = small();
+    EXPECT_EQ(layer_parameter_count(model, LayerKind::dense, 1, 1, 1).total(), 128 + 64 + 384 + 16);
+    EXPECT_EQ(total_parameters(model), 3 * 592 + 1608);
+    // Divided over tp = 4, kv heads are kept once more than there are: (1 + 2·1)·2·8 = 48, 16, 96, norms whole.
+    EXPECT_EQ(layer_parameter_count(model, LayerKind::dense, 4, 1, 1).dense, 48 + 16 + 96 + 16);
+
+    model.moe = MoeSpec{.experts = 4, .top_k = 1, .expert_ffn = 16};
+    model.moe_layers = {false, true, true};
+    EXPECT_EQ(layer_parameter_count(model, LayerKind::moe, 1, 2, 2), (ParameterCount{.dense = 128 + 64 + 16 + 32, .expert = 2 * 192}));
+    EXPECT_EQ(total_parameters(model), 592 + 2 * (240 + 4 * 384) + 1608);
+    EXPECT_EQ(active_parameters(model), total_parameters(model) - 2 * 3 * 384);
+}
+
+TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
+    ModelSpec model = small();
+    model.activation = Activation::squared_relu;
+    model.gated_mlp = false;
+    model.normalization = Normalization::layer_norm;
+    model.position = PositionEmbedding::learned;
+    model.rotary_fraction = 0.3;
+    model.tied_embeddings = model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
+    model.qk_norm = model.qk_norm_full_width = model.attention_sinks = true;
+    model.sliding_window = 7;
+    model.token_types = 2;
+    model.mtp_layers = 1;
+    model.vocab_divisor = 64;
+    model.attention_dropout = 0.1;
+    model.hidden_dropout = 0.2;
+    model.kv_heads = 4;
+    model.head_dim = 0;
+    model.mla = MlaSpec{.q_lora_rank = 3, .kv_lora_rank = 4, .qk_nope_head_dim = 5, .qk_rope_head_dim = 6, .v_head_dim = 7};
+    model.moe = MoeSpec{.experts = 8,
+                        .top_k = 2,
+                        .expert_ffn = 9,
+                        .shared_ffn = 10,
+                        .shared_gate = true,
+                        .expert_bias = true,
+                        .router_bias = true,
+                        .score = RouterScore::sigmoid,
+                        .dispatcher = TokenDispatcher::hybrid_ep,
+                        .grouped_gemm = false,
+                        .capacity_factor = 1.25,
+                        .pad_to_capacity = true,
+                        .groups = 4,
+                        .group_top_k = 2};
+    model.moe_layers = {false, true, false};
+    model.default_sequence = 16;
+    model.default_global_batch = 32;
+    EXPECT_EQ(model_from_json(model_to_json(model), "m"), model);
+    // Also through text.
+    EXPECT_EQ(model_from_json(nlohmann::ordered_json::parse(model_to_json(model).dump()), "m"), model);
+}
+
+TEST(LayerPattern, ReadsMegatronsExpressions) {
+    EXPECT_EQ(parse_layer_pattern("([0]*3+[1]*2)", 100), (std::vector<bool>{false, false, false, true, true}));
+    EXPECT_EQ(parse_layer_pattern("([1]+[0,1]*2)*2", 100).size(), 10U);
+    EXPECT_EQ(layer_pattern_text(parse_layer_pattern("([1]*3+[0]*1)*2", 100)), "[1]*3+[0]+[1]*3+[0]");
+    EXPECT_TRUE(parse_layer_pattern(layer_pattern_text({}), 100).empty());
+}
+
+TEST(LayerPattern, RefusesTheRestAtItsSpot) {
+    for (const char* bad : {"", "[2]", "[0", "([1]", "[1]*", "[1]+", "1", "[1])", "[0]*1000000000000000000000", "[1]*101",
+                            "((((((((((((((((((((((((((((((((((((((((([1])))))))))))))))))))))))))))))))))))))))))"}) {
+        try {
+            (void)parse_layer_pattern(bad, 100);
+            ADD_FAILURE() << "accepted " << bad;
+        } catch (const ConfigError& error) {
+            EXPECT_THAT(error.what(), HasSubstr("^")) << bad;
+        }
+    }
+    // Repeating nothing stays nothing, however often.
+    EXPECT_TRUE(parse_layer_pattern("[]*100", 100).empty());
+}
+
+}  // namespace
+}  // namespace mgplan
