@@ -109,6 +109,27 @@ void Options::choice(const char* name, std::string& target, std::vector<std::str
     });
 }
 
+void Options::choice(const char* name, std::optional<std::string>& target, std::vector<std::string> allowed, const char* help) {
+    const std::string shown = fmt::format("{}", fmt::join(allowed, "|"));
+    checked(
+        name, target, shown.c_str(),
+        [name, allowed](const std::string& given, Problems& problems) {
+            if (std::find(allowed.begin(), allowed.end(), given) == allowed.end()) {
+                problems.add("--{} = '{}' is not known; use {}", name, given, any_of_text(allowed));
+            }
+        },
+        help);
+}
+
+void Options::checked(const char* name, std::optional<std::string>& target, const char* value_name,
+                      std::function<void(const std::string&, Problems&)> check, const char* help) {
+    state_->declare(name, value_name, target.value_or(""), help,
+                    [&target, check = std::move(check)](const std::string& given, Problems& problems) {
+                        target = given;
+                        check(given, problems);
+                    });
+}
+
 void Options::choices(const char* name, std::vector<std::string>& target, std::vector<std::string> allowed, const char* help) {
     const std::string shown = fmt::format("{}[,...]", fmt::join(allowed, "|"));
     const std::string preset = fmt::format("{}", fmt::join(target, ","));

@@ -39,6 +39,10 @@ public:
     void bytes(const char* name, std::optional<std::int64_t>& target, const char* help);
     /// A word out of `allowed`.
     void choice(const char* name, std::string& target, std::vector<std::string> allowed, const char* help);
+    void choice(const char* name, std::optional<std::string>& target, std::vector<std::string> allowed, const char* help);
+    /// A text that `check` accepts or adds problems for.
+    void checked(const char* name, std::optional<std::string>& target, const char* value_name,
+                 std::function<void(const std::string& given, Problems& problems)> check, const char* help);
     /// A comma-separated list of words out of `allowed`.
     void choices(const char* name, std::vector<std::string>& target, std::vector<std::string> allowed, const char* help);
     /// Words without a flag; at most `most` of them.

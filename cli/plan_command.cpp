@@ -27,7 +27,7 @@ struct PlanOptions {
     std::string recompute_method = "uniform";
     std::string sequence_parallel = "auto";
     std::vector<std::string> cp_comm_types{"p2p", "all_gather", "a2a"};
-    std::string order = "tp-cp-ep-dp-pp";
+    std::optional<std::string> order = "tp-cp-ep-dp-pp";
     std::string cuda_graphs = "none";
     std::string objective = "throughput";
     std::int64_t top = 10;
@@ -58,7 +58,7 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.integer("group-size", values.space.group_size, 1, 1 << 20, "microbatch group of the interleaved schedule; without it pp");
     options.text("pipeline-layout", values.space.pipeline_layout, "STRING",
                  "layers per stage as in Megatron-LM, such as 'Et*3|(tt|)*29m|L'");
-    options.text("order", values.order, "AXES", "order of the axes in the rank grid, fastest first");
+    options.checked("order", values.order, "AXES", check_axis_order, "order of the axes in the rank grid, fastest first");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]", "what CUDA graphs capture");
     options.group("Answer");
     options.choice("objective", values.objective, {"throughput", "memory"}, "what to rank by");
@@ -79,11 +79,7 @@ void finish_space(PlanOptions& values, Problems& problems) {
     if (values.sequence_parallel != "auto") space.sequence_parallel = values.sequence_parallel == "on";
     space.cp_comm_types.clear();
     for (const auto& word : values.cp_comm_types) space.cp_comm_types.push_back(parse_cp_comm_type(word).value_or(CpCommType::p2p));
-    try {
-        space.order = AxisOrder::parse(values.order);
-    } catch (const ConfigError& error) {
-        problems.absorb(error, "--order: ");
-    }
+    space.order = AxisOrder::parse(*values.order);
     try {
         if (space.pipeline_layout) (void)parse_pipeline_layout(*space.pipeline_layout);
     } catch (const ConfigError& error) {

@@ -43,16 +43,15 @@ void declare_layout_options(Options& options, LayoutOptions& values) {
     options.integer("pp", values.pp, 1, 65536, "pipeline parallel size; without it 1");
     options.integer("vpp", values.vpp, 1, 65536, "model chunks per pipeline rank; without it 1");
     options.integer("micro-batch", values.micro_batch, 1, 65536, "sequences per microbatch; without it 1");
-    options.text("recompute", values.recompute, "none|selective|full", "activation recompute; without it none");
+    options.choice("recompute", values.recompute, {"none", "selective", "full"}, "activation recompute; without it none");
     options.choices("recompute-modules", values.recompute_modules, recompute_module_names(),
                     "what selective recomputes; without it core_attn");
-    options.text("recompute-method", values.recompute_method, "uniform|block", "of full recompute; without it uniform");
+    options.choice("recompute-method", values.recompute_method, {"uniform", "block"}, "of full recompute; without it uniform");
     options.integer("recompute-num-layers", values.recompute_num_layers, 1, 65536,
                     "uniform: layers per checkpoint; block: layers recomputed per chunk; without it 1");
-    options.text("sequence-parallel", values.sequence_parallel, "auto|on|off",
-                 "sequence parallelism; auto and without it: on where tp > 1");
-    options.text("cp-comm-type", values.cp_comm_type, "p2p|all_gather|a2a",
-                 "how context-parallel ranks exchange keys and values; without it p2p");
+    options.choice("sequence-parallel", values.sequence_parallel, {"auto", "on", "off"}, "sequence parallelism; auto and without it: on where tp > 1");
+    options.choice("cp-comm-type", values.cp_comm_type, {"p2p", "all_gather", "a2a"},
+                   "how context-parallel ranks exchange keys and values; without it p2p");
     options.integer("group-size", values.group_size, 1, 1 << 20, "microbatch group of the interleaved schedule; without it pp");
     options.text("pipeline-layout", values.pipeline_layout, "STRING", "layers per stage as in Megatron-LM; without it as even as can be");
     options.integer("first-stage-layers", values.first_stage_layers, 1, 65536,
@@ -61,20 +60,12 @@ void declare_layout_options(Options& options, LayoutOptions& values) {
                     "layers of the last pipeline rank; without it as even as can be");
     options.flag("account-for-embedding", values.account_for_embedding, "count the embedding as a layer of the split");
     options.flag("account-for-loss", values.account_for_loss, "count the loss as a layer of the split");
-    options.text("order", values.order, "AXES", "order of the axes in the rank grid, fastest first; without it tp-cp-ep-dp-pp");
+    options.checked("order", values.order, "AXES", check_axis_order,
+                    "order of the axes in the rank grid, fastest first; without it tp-cp-ep-dp-pp");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]", "what CUDA graphs capture");
 }
 
-template <class Value, class Parse>
-void take_word(Problems& problems, const char* name, const std::optional<std::string>& word, Value& target, Parse parse,
-               const char* allowed) {
-    if (!word) return;
-    if (const auto value = parse(*word))
-        target = *value;
-    else
-        problems.add("--{} = '{}' is not known; use {}", name, *word, allowed);
-}
-
+/// The words were checked when they were read.
 LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& resolved) {
     Problems problems;
     LayoutRequest request = resolved.job.layout.value_or(LayoutRequest{});
@@ -90,29 +81,17 @@ LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& 
     }
     if (values.group_size) request.group_size = *values.group_size;
     if (values.micro_batch) request.micro_batch = *values.micro_batch;
-    take_word(problems, "recompute", values.recompute, request.recompute, parse_recompute, "none, selective or full");
-    take_word(problems, "recompute-method", values.recompute_method, request.recompute_method, parse_recompute_method, "uniform or block");
-    take_word(problems, "cp-comm-type", values.cp_comm_type, request.cp_comm_type, parse_cp_comm_type, "p2p, all_gather or a2a");
+    if (values.recompute) request.recompute = *parse_recompute(*values.recompute);
+    if (values.recompute_method) request.recompute_method = *parse_recompute_method(*values.recompute_method);
+    if (values.cp_comm_type) request.cp_comm_type = *parse_cp_comm_type(*values.cp_comm_type);
     if (!values.recompute_modules.empty()) request.recompute_modules = recompute_module_set(values.recompute_modules);
     if (values.recompute_num_layers) request.recompute_num_layers = *values.recompute_num_layers;
     if (values.sequence_parallel) {
-        const std::string& word = *values.sequence_parallel;
-        if (word == "auto" || word == "on")
-            request.sequence_parallel = true;
-        else if (word == "off")
-            request.sequence_parallel = false;
-        else
-            problems.add("--sequence-parallel = '{}' is not known; use auto, on or off", word);
+        request.sequence_parallel = *values.sequence_parallel != "off";
     } else if (!resolved.job.layout) {
         request.sequence_parallel = request.tp > 1;
     }
-    if (values.order) {
-        try {
-            request.order = AxisOrder::parse(*values.order);
-        } catch (const ConfigError& error) {
-            problems.absorb(error, "--order: ");
-        }
-    }
+    if (values.order) request.order = AxisOrder::parse(*values.order);
     if (values.pipeline_layout || values.first_stage_layers || values.last_stage_layers || values.account_for_embedding ||
         values.account_for_loss) {
         StageSplitRequest split;
