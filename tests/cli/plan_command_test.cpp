@@ -148,7 +148,8 @@ TEST(PlanCommand, TakesLayoutStrings) {
             say({"--world", "16", "--model", "llama3-8b", "--pipeline-layout", text, "--pp", pp, "--format", "json", "--top", "100"});
         EXPECT_EQ(said.code, kDone) << said.err;
         std::set<std::string> found;
-        for (const auto& entry : Json::parse(said.out)["plans"]) found.insert(entry["layout"]["layers_per_chunk"].dump());
+        const Json report = Json::parse(said.out);
+        for (const auto& entry : report["plans"]) found.insert(entry["layout"]["layers_per_chunk"].dump());
         return found;
     };
     // One chunk on each of four ranks, or two on two.
