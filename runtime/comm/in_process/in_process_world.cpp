@@ -47,7 +47,7 @@ bool InProcessWorld::aborted() const {
     return board_->aborted();
 }
 
-const model::CollectiveCounter& InProcessWorld::traffic(int rank) const {
+model::CollectiveCounter& InProcessWorld::traffic(int rank) {
     return *traffic_.at(static_cast<std::size_t>(rank));
 }
 

@@ -58,8 +58,8 @@ public:
     void abort(const std::string& reason) noexcept;
     [[nodiscard]] bool aborted() const;
 
-    /// What this rank's communicators moved, counted where it is moved. To be read by its thread, or once it ended.
-    [[nodiscard]] const model::CollectiveCounter& traffic(int rank) const;
+    /// What this rank's communicators moved, counted where it is moved. For its thread, or once it ended.
+    [[nodiscard]] model::CollectiveCounter& traffic(int rank);
 
     /// The rank takes part (again), or makes no more calls: then those that wait for it need not wait for a deadline.
     void enter(int rank);
