@@ -73,11 +73,19 @@ void check_against_launchers(const LaunchedRank& torch, const Environment& envir
         Problems of_the_other;
         const auto other = said_by(names, environment, of_the_other);
         if (!other || !of_the_other.empty() || (other->rank == torch.rank && other->size == torch.size)) continue;
+        if (torch.local_rank && torch.size > other->size) continue;  // something like torchrun on each host
         problems.add(
             "RANK = {} and WORLD_SIZE = {} contradict {} = {} and {} = {}; unset RANK and WORLD_SIZE (torchrun did not set them: "
             "TORCHELASTIC_RUN_ID is missing), or name the rank by flags",
             torch.rank, torch.size, names.rank, other->rank, names.size, other->size);
     }
+}
+
+std::optional<int> local_rank_of_slurm(const LaunchedRank& launched, const Environment& environment) {
+    Problems problems;
+    const auto slurm = said_by(kLaunchers[3], environment, problems);
+    if (!slurm || !problems.empty() || slurm->rank != launched.rank || slurm->size != launched.size) return std::nullopt;
+    return slurm->local_rank;
 }
 
 LaunchedRank from_flags(const RankFlags& flags, Problems& problems) {
@@ -146,6 +154,9 @@ LaunchedRank rank_from_environment(const RankFlags& flags, const Environment& en
             const auto said = said_by(names, environment, problems);
             if (!said) continue;
             launched = *said;
+            // srun speaks PMI too, which tells no local rank; Slurm's own variables do.
+            if (names.source == RankSource::pmi && !launched.local_rank && problems.empty())
+                launched.local_rank = local_rank_of_slurm(launched, environment);
             if (names.source == RankSource::torchrun && problems.empty()) check_against_launchers(launched, environment, problems);
             break;
         }

@@ -37,13 +37,13 @@ using Environment = std::function<std::optional<std::string>(std::string_view na
 ///   flags      rank, size, local rank
 ///   torchrun   RANK, WORLD_SIZE, LOCAL_RANK
 ///   Open MPI   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK
-///   PMI        PMI_RANK, PMI_SIZE, MPI_LOCALRANKID (MPICH and its kin)
+///   PMI        PMI_RANK, PMI_SIZE, MPI_LOCALRANKID (MPICH and its kin); under srun, which sets the first two, SLURM_LOCALID
 ///   Slurm      SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID: a task of srun. A batch script has a SLURM_PROCID too,
 ///              but is one process, whatever was allocated: it does not count.
 /// Throws ConfigError with all problems: of the source taken, a variable that is no whole number, a rank without a size or
-/// the other way round, a rank outside its world; and RANK and WORLD_SIZE, when torchrun did not set them
-/// (TORCHELASTIC_RUN_ID), that contradict the launcher below: left over from another shell, they would make every process
-/// the same rank.
+/// the other way round, a rank outside its world; and RANK and WORLD_SIZE that contradict Open MPI or PMI, unless torchrun
+/// (TORCHELASTIC_RUN_ID) or its like (LOCAL_RANK, more ranks) was started by that launcher: left over from another shell
+/// they would make every process the same rank.
 [[nodiscard]] LaunchedRank rank_from_environment(const RankFlags& flags, const Environment& environment);
 
 }  // namespace mgplan::runtime

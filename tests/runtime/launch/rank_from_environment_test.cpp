@@ -62,6 +62,13 @@ TEST(RankFromEnvironment, TakesFlagsThenTorchrunThenOpenMpiThenPmiThenSlurm) {
     EXPECT_EQ(launched({}, {.rank = 1, .size = 2, .local_rank = {}}), (LaunchedRank{1, 2, std::nullopt, RankSource::flags}));
 }
 
+TEST(RankFromEnvironment, TakesTheLocalRankOfASrunThatSpeaksPmi) {
+    const Variables srun{{"PMI_RANK", "9"}, {"PMI_SIZE", "16"}};
+    EXPECT_EQ(launched(together({srun, kSlurm})), (LaunchedRank{9, 16, 1, RankSource::pmi}));
+    EXPECT_EQ(launched(together({kPmi, kSlurm})).local_rank, 0);
+    EXPECT_EQ(launched(together({{{"PMI_RANK", "2"}, {"PMI_SIZE", "6"}}, kSlurm})).local_rank, std::nullopt) << "another job step";
+}
+
 TEST(RankFromEnvironment, DoesNotTakeABatchScriptForATask) {
     EXPECT_EQ(launched({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "16"}, {"SLURM_LOCALID", "0"}}).source, RankSource::none);
 }
@@ -98,6 +105,11 @@ TEST(RankFromEnvironment, RefusesLeftOverVariablesThatContradictTheLauncher) {
     EXPECT_THAT(problems_of(together({stale, kPmi})), ElementsAre(HasSubstr("contradict PMI_RANK = 2 and PMI_SIZE = 6")));
     // A script under mpirun that hands its rank on to torch.distributed.
     EXPECT_EQ(launched(together({{{"RANK", "3"}, {"WORLD_SIZE", "4"}}, kOpenMpi})).source, RankSource::torchrun);
+    // Something like torchrun on each of four hosts; but never fewer ranks than processes.
+    const Variables nested{{"RANK", "7"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}};
+    EXPECT_EQ(launched(together({nested, kOpenMpi})).rank, 7);
+    const Variables fewer{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}};
+    EXPECT_EQ(problems_of(together({fewer, kOpenMpi})).size(), 1U);
     // torchrun on each host of an mpirun or srun.
     EXPECT_EQ(launched(together({kTorchrun, kOpenMpi, kSlurm})).source, RankSource::torchrun);
 }
