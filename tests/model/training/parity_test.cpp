@@ -95,7 +95,8 @@ TrainingTask task_for(const ModelSpec& model, const Case& c, Precision precision
 }
 
 void tokens_of(std::int64_t sequence, std::span<std::int32_t> tokens) {
-    std::uint64_t state = static_cast<std::uint64_t>(sequence) * 7919 + 17;
+    // Every step sees the same eight sequences, so that the loss must fall.
+    std::uint64_t state = static_cast<std::uint64_t>(sequence % 8) * 7919 + 17;
     for (auto& token : tokens) {
         state = state * 6364136223846793005ULL + 1442695040888963407ULL;
         token = static_cast<std::int32_t>((state >> 33U) % 61);
@@ -189,7 +190,8 @@ TEST_P(Parity, LossesAndGradientNormsEqualThoseOfOneRank) {
     const TrainingTask task = task_for(model, c, Precision::fp64);
     const Outcome outcome = train(task);
     ASSERT_EQ(outcome.steps.size(), expected.size());
-    EXPECT_LT(expected.back().loss, expected.front().loss + 0.5);
+    EXPECT_LT(expected.back().loss, expected.front().loss);
+    EXPECT_GT(expected.front().result.grad_norm, 0);
     for (std::size_t i = 0; i < expected.size(); ++i) {
         EXPECT_NEAR(outcome.steps[i].loss / expected[i].loss, 1, 1e-10) << "step " << i;
         EXPECT_NEAR(outcome.steps[i].result.grad_norm / expected[i].result.grad_norm, 1, 1e-10) << "step " << i;
