@@ -49,7 +49,8 @@ void declare_layout_options(Options& options, LayoutOptions& values) {
     options.choice("recompute-method", values.recompute_method, {"uniform", "block"}, "of full recompute; without it uniform");
     options.integer("recompute-num-layers", values.recompute_num_layers, 1, 65536,
                     "uniform: layers per checkpoint; block: layers recomputed per chunk; without it 1");
-    options.choice("sequence-parallel", values.sequence_parallel, {"auto", "on", "off"}, "sequence parallelism; auto and without it: on where tp > 1");
+    options.choice("sequence-parallel", values.sequence_parallel, {"auto", "on", "off"},
+                   "sequence parallelism; auto and without it: on where tp > 1");
     options.choice("cp-comm-type", values.cp_comm_type, {"p2p", "all_gather", "a2a"},
                    "how context-parallel ranks exchange keys and values; without it p2p");
     options.integer("group-size", values.group_size, 1, 1 << 20, "microbatch group of the interleaved schedule; without it pp");

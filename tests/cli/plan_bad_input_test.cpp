@@ -147,8 +147,10 @@ TEST(BadInput, Conflicts) {
 TEST(BadInput, SeveralProblemsTogether) {
     expect_refused(small("--seq 1e30 --global-batch -5 --top 0 --format xml --objective speed --bogus 3"),
                    {"--seq", "--global-batch", "--top", "--format = 'xml'", "--objective = 'speed'", "unknown option --bogus"});
-    expect_refused("--world 16 --model llama3-9b --cluster dgx-h10 --order tp-xx --pipeline-layout q",
-                   {"unknown model", "unknown preset", "unknown axis", "'q' is no layer"});
+    // Words that cannot be read come first, alone; then what they name.
+    expect_refused("--world 16 --model llama3-9b --order tp-xx --top 0", {"unknown axis", "--top = 0"});
+    expect_refused("--world 16 --model llama3-9b --cluster dgx-h10 --pipeline-layout q",
+                   {"unknown model", "unknown preset", "'q' is no layer"});
     expect_refused("simulate " + small("--order tp-xx --recompute some --cp-comm-type foo"),
                    {"unknown axis", "--recompute = 'some'", "--cp-comm-type = 'foo'"});
 }
