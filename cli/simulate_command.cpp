@@ -240,7 +240,8 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
         report.plans.push_back({layout, prediction});
         options.write(console, reports::plan_report_csv(report));
     } else {
-        options.write(console, reports::layout_text(work, layout, prediction) + (per_rank ? stages_text(model, layout) : std::string()));
+        options.write(console, reports::workload_text(work) + reports::assumed_text(assumed) + "\n" +
+                                   reports::layout_text(layout, prediction) + (per_rank ? stages_text(model, layout) : std::string()));
     }
     return prediction.memory.fits() ? kDone : kNothingFits;
 }

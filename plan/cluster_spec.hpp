@@ -36,6 +36,8 @@ struct ClusterSpec {
 
     bool operator==(const ClusterSpec&) const = default;
 
+    /// GPUs that reach each other without the network: the NVLink domain, or the node where there is no NVLink (PCIe).
+    [[nodiscard]] int fast_domain() const { return nvlink_domain > 1 ? nvlink_domain : gpus_per_node; }
     /// Dense peak of a precision; 0 where the GPU has none.
     [[nodiscard]] double peak(Precision precision) const;
 };

@@ -43,15 +43,16 @@ bool tp_is_fastest(const Layout& layout) {
 }
 
 bool tp_leaves_domain(const Workload& work, std::int64_t tp, std::int64_t stride, std::int64_t world) {
-    const std::int64_t domain = std::max(work.cluster.nvlink_domain, work.cluster.gpus_per_node);
+    const std::int64_t domain = work.cluster.fast_domain();
     if (!work.confine_tp || tp == 1 || world <= domain) return false;
     return domain % (tp * stride) != 0;
 }
 
 std::string tp_domain_message(const Workload& work, const Layout& layout) {
-    const std::int64_t domain = std::max(work.cluster.nvlink_domain, work.cluster.gpus_per_node);
-    return fmt::format("tp = {} leaves the NVLink domain of {} GPUs of {}; use {}, or name the tp with --tp", layout.sizes.tp, domain,
-                       work.cluster.name, usable_divisors(domain, work.world));
+    const std::int64_t domain = work.cluster.fast_domain();
+    return fmt::format("tp = {} leaves the {} of {} GPUs of {}; use {}, or name the tp with --tp", layout.sizes.tp,
+                       work.cluster.nvlink_domain > 1 ? "NVLink domain" : "node", domain, work.cluster.name,
+                       usable_divisors(domain, work.world));
 }
 
 std::int64_t stages(const Layout& layout) {

@@ -36,7 +36,7 @@ public:
         if (capacity_ == 0) return;
         // A cheap look at the numbers before the layout is copied.
         RankedLayout candidate{{}, seconds, peak};
-        if (list_.size() == capacity_ && surely_behind(candidate)) return;
+        if (list_.size() == capacity_ && before_.surely_behind(candidate, list_.back())) return;
         candidate.layout = layout;
         const auto place = std::upper_bound(list_.begin(), list_.end(), candidate, before_);
         if (list_.size() == capacity_ && place == list_.end()) return;
@@ -47,11 +47,6 @@ public:
     std::vector<RankedLayout> take() { return std::move(list_); }
 
 private:
-    [[nodiscard]] bool surely_behind(const RankedLayout& candidate) const {
-        const RankedLayout& last = list_.back();
-        return candidate.iteration_seconds > last.iteration_seconds && candidate.peak_bytes > last.peak_bytes;
-    }
-
     std::size_t capacity_;
     Before before_;
     std::vector<RankedLayout> list_;
@@ -60,12 +55,17 @@ private:
 struct BeforeByObjective {
     Objective objective;
     bool operator()(const RankedLayout& a, const RankedLayout& b) const { return ranks_before(a, b, objective); }
+    /// By the first key alone, without looking at the layouts.
+    [[nodiscard]] bool surely_behind(const RankedLayout& a, const RankedLayout& b) const {
+        return objective == Objective::memory ? a.peak_bytes > b.peak_bytes : a.iteration_seconds > b.iteration_seconds;
+    }
 };
 
 struct SmallerPeak {
     bool operator()(const RankedLayout& a, const RankedLayout& b) const {
         return std::tuple(a.peak_bytes, simplicity(a.layout)) < std::tuple(b.peak_bytes, simplicity(b.layout));
     }
+    [[nodiscard]] bool surely_behind(const RankedLayout& a, const RankedLayout& b) const { return a.peak_bytes > b.peak_bytes; }
 };
 
 /// One thread's share of the result.

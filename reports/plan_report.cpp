@@ -67,7 +67,7 @@ std::string tp_text(const Layout& l) {
 /// "2", or with the way keys and values travel where it is not the ring: "2 a2a".
 std::string cp_text(const Layout& l) {
     if (l.sizes.cp == 1 || l.cp_comm_type == CpCommType::p2p) return std::to_string(l.sizes.cp);
-    return fmt::format("{} {}", l.sizes.cp, l.cp_comm_type == CpCommType::all_gather ? "ag" : to_string(l.cp_comm_type));
+    return fmt::format("{}{}", l.sizes.cp, l.cp_comm_type == CpCommType::all_gather ? "ag" : to_string(l.cp_comm_type));
 }
 
 /// "[8 8 8 8]" or, when all chunks are equal, "8 each".
@@ -93,17 +93,9 @@ Table plan_table(const PlanReport& report) {
     const bool moe = report.workload.model.moe.has_value();
     std::vector<Table::Column> columns{{"#"}, {"tp", Align::left}, {"cp"}};
     if (moe) columns.push_back({"ep/etp"});
-    columns.insert(columns.end(), {{"dp"},
-                                   {"pp"},
-                                   {"vpp"},
-                                   {"mbs"},
-                                   {"recomp", Align::left},
-                                   {"s/step"},
-                                   {"tok/s/GPU"},
-                                   {"MFU"},
-                                   {"GiB"},
-                                   {"largest loss"},
-                                   {"fullest GPU"}});
+    columns.insert(
+        columns.end(),
+        {{"dp"}, {"pp"}, {"vpp"}, {"mbs"}, {"rec", Align::left}, {"s/step"}, {"tok/s"}, {"MFU"}, {"GiB"}, {"loss"}, {"fullest"}});
     Table table(columns);
     for (std::size_t i = 0; i < report.plans.size(); ++i) {
         const Layout& l = report.plans[i].layout;
@@ -111,11 +103,11 @@ Table plan_table(const PlanReport& report) {
         const auto& memory = report.plans[i].prediction.memory;
         std::vector<std::string> row{std::to_string(i + 1), tp_text(l), cp_text(l)};
         if (moe) row.push_back(fmt::format("{}/{}", l.sizes.ep, l.sizes.etp));
-        row.insert(row.end(),
-                   {std::to_string(l.dp()), std::to_string(l.sizes.pp), std::to_string(l.vpp), std::to_string(l.micro_batch),
-                    l.recompute == Recompute::selective ? "select" : std::string(to_string(l.recompute)),
-                    fmt::format("{:.3f}", t.iteration_seconds), fmt::format("{:.0f}", t.tokens_per_second_per_gpu),
-                    fmt::format("{:.1f}%", 100 * t.mfu), gib(memory.worst.peak_bytes()), largest_loss(t), fullest_term(l, memory)});
+        row.insert(row.end(), {std::to_string(l.dp()), std::to_string(l.sizes.pp), std::to_string(l.vpp), std::to_string(l.micro_batch),
+                               l.recompute == Recompute::selective ? "sel" : std::string(to_string(l.recompute)),
+                               fmt::format("{:.{}f}", t.iteration_seconds, t.iteration_seconds < 100 ? 3 : 1),
+                               fmt::format("{:.0f}", t.tokens_per_second_per_gpu), fmt::format("{:.1f}%", 100 * t.mfu),
+                               gib(memory.worst.peak_bytes()), largest_loss(t), fullest_term(l, memory)});
         table.add_row(std::move(row));
     }
     return table;
@@ -152,7 +144,8 @@ std::string nearest_text(const PlanReport& report) {
 std::string largest_loss(const simulator::TimePrediction& time) {
     const auto all = losses(time);
     const auto largest = std::max_element(all.begin(), all.end(), [](const Share& a, const Share& b) { return a.seconds < b.seconds; });
-    return fmt::format("{} {:.1f}%", largest->name, 100 * largest->seconds / time.iteration_seconds);
+    const std::string_view name = largest->name == "recompute" ? "recomp" : largest->name == "optimizer" ? "optim" : largest->name;
+    return fmt::format("{} {:.0f}%", name, 100 * largest->seconds / time.iteration_seconds);
 }
 
 std::string fullest_term(const Layout& layout, const simulator::MemoryPrediction& memory) {
@@ -160,13 +153,32 @@ std::string fullest_term(const Layout& layout, const simulator::MemoryPrediction
     const MemoryBreakdown& b = memory.worst.breakdown;
     const std::array<Term, 4> terms{{{"params", b.parameters}, {"grads", b.gradients}, {"optim", b.optimizer}, {"activ", b.activations}}};
     const auto largest = std::max_element(terms.begin(), terms.end(), [](const Term& a, const Term& c) { return a.bytes < c.bytes; });
-    const std::string share =
-        fmt::format("{} {:.0f}%", largest->name,
-                    100.0 * static_cast<double>(largest->bytes) / static_cast<double>(std::max<std::int64_t>(1, b.total())));
-    return layout.sizes.pp == 1 ? share : fmt::format("s{} {}", memory.worst_stage, share);
+    return layout.sizes.pp == 1 ? std::string(largest->name) : fmt::format("s{} {}", memory.worst_stage, largest->name);
 }
 
-std::string layout_text(const Workload& workload, const Layout& l, const simulator::Prediction& prediction) {
+std::string workload_text(const Workload& w) {
+    return fmt::format("{} on {} {} ({}), batch of {} x {} tokens, {}\n", w.model.name, with_thousands(w.world),
+                       w.world == 1 ? "GPU" : "GPUs", w.cluster.name, with_thousands(w.batch.global_batch),
+                       with_thousands(w.batch.sequence), to_string(w.training.precision));
+}
+
+std::string assumed_text(const std::vector<std::string>& assumed) {
+    if (assumed.empty()) return {};
+    std::string text = "assumed:";
+    std::size_t width = text.size();
+    for (std::size_t i = 0; i < assumed.size(); ++i) {
+        const std::string item = assumed[i] + (i + 1 < assumed.size() ? "," : "");
+        if (width + 1 + item.size() > 98) {
+            text += "\n        ";
+            width = 8;
+        }
+        text += " " + item;
+        width += 1 + item.size();
+    }
+    return text + "\n";
+}
+
+std::string layout_text(const Layout& l, const simulator::Prediction& prediction) {
     const auto& t = prediction.time;
     const auto& m = prediction.memory;
     std::string text;
@@ -206,7 +218,6 @@ std::string layout_text(const Workload& workload, const Layout& l, const simulat
                                    human_bytes(m.limit_bytes))
                      : fmt::format("\n  does not fit: {} over the limit of {}\n", human_bytes(m.worst.peak_bytes() - m.limit_bytes),
                                    human_bytes(m.limit_bytes));
-    text += fmt::format("  {} on {} x {}\n", workload.model.name, workload.world, workload.cluster.gpu);
     return text;
 }
 
@@ -253,37 +264,23 @@ std::string plan_report_json(const PlanReport& report) {
 std::string plan_report_text(const PlanReport& report, std::optional<std::size_t> explain) {
     const Workload& w = report.workload;
     const auto& s = report.search;
-    std::string text =
-        fmt::format("{} on {} GPUs ({}), batch of {} x {} tokens, {}\n", w.model.name, with_thousands(w.world), w.cluster.name,
-                    with_thousands(w.batch.global_batch), with_thousands(w.batch.sequence), to_string(w.training.precision));
-    if (!report.assumed.empty()) {
-        std::string line = "assumed:";
-        std::size_t width = line.size();
-        for (std::size_t i = 0; i < report.assumed.size(); ++i) {
-            const std::string item = report.assumed[i] + (i + 1 < report.assumed.size() ? "," : "");
-            if (width + 1 + item.size() > 98) {
-                line += "\n        ";
-                width = 8;
-            }
-            line += " " + item;
-            width += 1 + item.size();
-        }
-        text += line + "\n";
-    }
-    text += fmt::format("searched {} candidates: {} legal, {} fit in {} per GPU; {} priced in full, {:.2f} s on {} threads\n\n",
-                        with_thousands(s.counts.candidates()), with_thousands(s.counts.legal), with_thousands(s.feasible),
-                        human_bytes(w.memory_limit), with_thousands(s.evaluated), s.seconds, s.threads);
+    std::string text = workload_text(w);
+    text += assumed_text(report.assumed);
+    text += fmt::format("searched {} candidates in {:.2f} s on {} threads:\n{} legal, {} fit in {} per GPU\n\n",
+                        with_thousands(s.counts.candidates()), s.seconds, s.threads, with_thousands(s.counts.legal),
+                        with_thousands(s.feasible), human_bytes(w.memory_limit));
     if (report.plans.empty())
         text += nearest_text(report);
     else
         text += plan_table(report).to_text() +
-                "\nlargest loss: the largest share of the step that is no useful compute. fullest GPU: sN is its pipeline stage,\n"
-                "then what fills it most. +sp: sequence parallel. ag, a2a: all-gather, all-to-all context parallel.\n"
+                "\ntok/s: tokens per second and GPU. rec: recompute (sel: selective). loss: the largest share of the\n"
+                "step that is no useful compute. fullest: what fills the fullest GPU most, sN its pipeline stage.\n"
+                "+sp: sequence parallel. ag, a2a: all-gather, all-to-all context parallel.\n"
                 "Every term of one plan: --explain 1. As a file to keep: --save-plan FILE.\n";
     text += "\n" + rejections_text(report);
     if (explain && *explain >= 1 && *explain <= report.plans.size()) {
         const auto& plan = report.plans[*explain - 1];
-        text += fmt::format("\nplan {} in detail\n", *explain) + layout_text(w, plan.layout, plan.prediction);
+        text += fmt::format("\nplan {} in detail\n", *explain) + layout_text(plan.layout, plan.prediction);
     }
     return text;
 }

@@ -41,13 +41,19 @@ struct PlanReport {
 
 [[nodiscard]] std::string plan_report_csv(const PlanReport& report);
 
-/// One layout in full: sizes, time by cause, memory by category. Used by --explain and by simulate.
-[[nodiscard]] std::string layout_text(const Workload& workload, const Layout& layout, const simulator::Prediction& prediction);
+/// "llama3-8b on 16 GPUs (dgx-h100), batch of …": one line.
+[[nodiscard]] std::string workload_text(const Workload& workload);
 
-/// What costs this layout most beside useful compute: "bubble 12 %", "tp 9 %", "recompute 20 %".
+/// "assumed: …" wrapped at 98 columns; empty where nothing was assumed.
+[[nodiscard]] std::string assumed_text(const std::vector<std::string>& assumed);
+
+/// One layout in full: sizes, time by cause, memory by category. Used by --explain and by simulate.
+[[nodiscard]] std::string layout_text(const Layout& layout, const simulator::Prediction& prediction);
+
+/// What costs this layout most beside useful compute: "bubble 12%", "tp 9%", "recomp 20%".
 [[nodiscard]] std::string largest_loss(const simulator::TimePrediction& time);
 
-/// The fullest stage and the largest of its parameters, gradients, optimizer state and activations: "s0 activ 55%".
+/// The fullest stage and the largest of its parameters, gradients, optimizer state and activations: "s0 activ".
 [[nodiscard]] std::string fullest_term(const Layout& layout, const simulator::MemoryPrediction& memory);
 
 }  // namespace mgplan::reports

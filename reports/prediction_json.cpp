@@ -24,14 +24,13 @@ Json breakdown_to_json(const simulator::MemoryBreakdown& b) {
 }  // namespace
 
 Json rank_memory_to_json(const simulator::RankMemory& memory, std::int64_t rank, std::int64_t limit_bytes) {
-    // The closed form knows one instant, the peak: every category's own maximum is what it holds then.
     return Json{{"peak_bytes", memory.peak_bytes()},
                 {"framework_bytes", memory.framework_bytes},
                 {"reserved_bytes", memory.reserved_bytes},
                 {"limit_bytes", limit_bytes},
                 {"worst_rank", rank},
                 {"breakdown", breakdown_to_json(memory.breakdown)},
-                {"high_water", breakdown_to_json(memory.breakdown)}};
+                {"high_water", breakdown_to_json(memory.high_water)}};
 }
 
 Json prediction_to_json(const simulator::Prediction& p) {

@@ -203,10 +203,12 @@ struct CostModel::State {
         }
         const ChunkCensus& stage = split.stages[static_cast<std::size_t>(rank)];
         std::int64_t backward = 0;
-        if (stage.dense > 0) backward = std::max(backward, layer.dense.transient), workspace = std::max(workspace, layer.dense.workspace);
-        if (stage.mixture > 0)
-            backward = std::max(backward, layer.mixture.transient), workspace = std::max(workspace, layer.mixture.workspace);
-        if (stage.mtp > 0) backward = std::max(backward, layer.mtp.transient);
+        for (const auto& [piece, held] :
+             {std::pair{&layer.dense, stage.dense}, std::pair{&layer.mixture, stage.mixture}, std::pair{&layer.mtp, stage.mtp}}) {
+            if (held == 0) continue;
+            backward = std::max(backward, piece->transient);
+            workspace = std::max(workspace, piece->workspace);
+        }
         std::int64_t peak_extra = transient + backward;
         // While the loss runs no layer is in its backward. The embedding's gradient comes last, when its microbatch's layers
         // are gone.
@@ -223,6 +225,8 @@ struct CostModel::State {
         // Receive buffers of both directions between stages, and the sequence-parallel gather buffer.
         if (layout.sizes.pp > 1) b.communication += 2 * layer.boundary;
         if (layout.sequence_parallel) b.communication += layer.boundary * layout.sizes.tp;
+        memory.high_water = b;
+        memory.high_water.optimizer += states.update;
         // The update needs fp32 copies of narrower gradients, but no activations; the larger of the two instants counts.
         if (states.update > b.activations + workspace + b.communication) {
             b.optimizer += states.update;
@@ -239,6 +243,8 @@ struct CostModel::State {
         // A caching allocator holds segments that no tensor fills; a thirty-second of the peak is an assumption, to be replaced
         // by a replay of the allocator. mgplan's own runtime plans offsets.
         if (layout.engine == Engine::megatron) b.fragmentation = memory.framework_bytes / 32;
+        memory.high_water.context = b.context;
+        memory.high_water.fragmentation = b.fragmentation;
         memory.reserved_bytes = memory.framework_bytes + b.fragmentation;
         return memory;
     }

@@ -106,6 +106,8 @@ void Optimizer::reduce_gradients(double factor) {
             if (groups_.tp->size() > 1 && partial_gradient_over_tp(parameter, sequence_parallel_)) {
                 groups_.tp->all_reduce(chunk->weights().at(parameter.name).gradient, Reduction::sum);
             }
+            // Both ends hold the tied table in a bucket of its own, so their shards of it are the same rows; what lies outside
+            // a rank's shard is not reduced yet and not used either.
             if (parameter.shared_embedding && groups_.embedding != nullptr) {
                 groups_.embedding->all_reduce(chunk->weights().at(parameter.name).gradient, Reduction::sum);
             }

@@ -63,7 +63,9 @@ std::vector<std::string> features_not_executed(const TrainingTask& task) {
         features.push_back(fmt::format("tp = {} beyond kv heads = {}", layout.sizes.tp, model.kv_heads));
     if (layout.sizes.cp > 1 && layout.cp_comm_type == CpCommType::a2a_p2p) features.emplace_back("hierarchical context parallelism");
     if (!layout.cuda_graphs.empty()) features.emplace_back("CUDA graphs");
-    if (task.batch.sequence % (2 * layout.sizes.cp) != 0) features.emplace_back("sequences of odd length");
+    if (task.batch.sequence % (2 * layout.sizes.cp) != 0)
+        features.push_back(
+            fmt::format("a sequence of {} tokens, which 2·cp = {} does not divide", task.batch.sequence, 2 * layout.sizes.cp));
     return features;
 }
 
@@ -195,7 +197,8 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate)
     StepReport report;
     report.loss = mean_loss(sum);
     optimizer_->reduce_gradients(1 / static_cast<double>(task_.layout.dp() * task_.layout.sizes.cp));
-    report.result = optimizer_->step(learning_rate, steps_);
+    report.result = optimizer_->step(learning_rate, updates_ + 1);
+    if (report.result.updated) ++updates_;
     return report;
 }
 

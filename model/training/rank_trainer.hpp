@@ -75,6 +75,7 @@ private:
     std::unique_ptr<PipelineExecutor> executor_;
     RankSchedule schedule_;
     std::int64_t steps_ = 0;
+    std::int64_t updates_ = 0;  ///< steps that changed the parameters: what Adam's bias correction counts
 };
 
 }  // namespace mgplan::model

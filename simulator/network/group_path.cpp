@@ -5,8 +5,7 @@
 namespace mgplan::simulator {
 
 GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster, const Calibration& calibration) {
-    // GPUs without NVLink reach each other inside a node through PCIe.
-    const std::int64_t domain = std::max<std::int64_t>(cluster.nvlink_domain, cluster.gpus_per_node);
+    const std::int64_t domain = cluster.fast_domain();
     GroupPath path;
     for (const auto& axis : axes) {
         path.ranks *= axis.size;
