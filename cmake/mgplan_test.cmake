@@ -22,3 +22,18 @@ endforeach()
 ]])
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${labels_file})
 endfunction()
+
+# mgplan_mpi_program(NAME SOURCES … DEPENDS …): a program for mpirun, with a main of its own.
+function(mgplan_mpi_program name)
+  cmake_parse_arguments(PROGRAM "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name} ${PROGRAM_SOURCES})
+  target_link_libraries(${name} PRIVATE ${PROGRAM_DEPENDS} GTest::gtest mgplan_warnings)
+endfunction()
+
+# mgplan_mpi_test(PROGRAM RANKS): runs it on that many ranks, on however few cores, as root too (CI). Label mpi.
+function(mgplan_mpi_test program ranks)
+  add_test(NAME ${program}_on_${ranks}_ranks
+    COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe ${MPIEXEC_NUMPROC_FLAG} ${ranks} --timeout 240 $<TARGET_FILE:${program}>)
+  set_tests_properties(${program}_on_${ranks}_ranks PROPERTIES LABELS mpi TIMEOUT 300 PROCESSORS 2
+    ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+endfunction()

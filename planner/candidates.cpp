@@ -209,7 +209,7 @@ void visit_layouts(const Workload& workload, const SearchSpace& space, const Pre
                 layout.split = choice.split;
                 layout.vpp = choice.vpp;
                 if (!choice.refusal.empty()) {
-                    counts.reject("the pipeline layout does not suit", [&] { return choice.refusal; });
+                    counts.reject(kLayoutDoesNotSuit, [&] { return choice.refusal; });
                     continue;
                 }
                 if (!rejected(workload, layout, Level::chunks, counts)) tail(layout);

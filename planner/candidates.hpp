@@ -53,4 +53,9 @@ struct Prefix {
 void visit_layouts(const Workload& workload, const SearchSpace& space, const Prefix& prefix, CandidateCounts& counts,
                    const std::function<void(const Layout&)>& visit);
 
+/// Why a search found no legal layout, as messages with a way out: the pinned lists of which no value is legal whatever
+/// the other sizes are; where there is none, what turned away the candidates that came farthest.
+[[nodiscard]] std::vector<std::string> why_nothing_is_legal(const Workload& workload, const SearchSpace& space,
+                                                            const CandidateCounts& counts);
+
 }  // namespace mgplan::planner

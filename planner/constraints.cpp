@@ -58,6 +58,40 @@ std::int64_t stages(const Layout& layout) {
     return layout.sizes.pp * layout.vpp;
 }
 
+std::string interleaved_message(const Workload&, const Layout& l) {
+    const std::int64_t pp = l.sizes.pp;
+    if (l.group_size < pp)
+        return fmt::format("group size = {} is below pp = {}; use --group-size {} or more, or vpp 1", l.group_size, pp, pp);
+    if (l.group_size > l.num_microbatches)
+        return fmt::format(
+            "vpp = {} needs at least as many microbatches as its group size = {}, but there are {}; use vpp 1, a smaller micro-batch, "
+            "fewer "
+            "dp ranks or a larger batch",
+            l.vpp, l.group_size, l.num_microbatches);
+    return fmt::format(
+        "vpp = {}: {} microbatches leave a last group of {} behind groups of {}, which is below pp = {}; use vpp 1, another micro-batch, "
+        "another --group-size or a batch of a multiple of {} microbatches",
+        l.vpp, l.num_microbatches, l.num_microbatches % l.group_size, l.group_size, pp, l.group_size);
+}
+
+/// No less than the activations of a rank at its peak, however they are recomputed and divided; far from exact.
+double most_activation_bytes(const Workload& w, const Layout& l) {
+    const ModelSpec& model = w.model;
+    const auto real = [](std::int64_t value) { return static_cast<double>(value); };
+    const double heads = real(model.heads) * real(model.qk_head_dim() + model.v_head_dim());
+    double width = 20 * real(model.hidden) + 8 * heads + 8 * real(model.ffn) + 8 * real(model.vocab);
+    if (model.moe) {
+        width += 8 * real(model.moe->top_k) * real(model.moe->expert_ffn + model.hidden) + 8 * real(model.moe->shared_ffn) +
+                 16 * real(model.moe->experts);
+    }
+    if (w.training.attention == AttentionBackend::unfused) width += 4 * real(w.batch.sequence) * real(model.heads);
+    const double tokens = real(l.micro_batch) * real(w.batch.sequence) / real(l.sizes.cp);
+    // In flight on a rank of layers/pp layers: up to 2·pp + (vpp - 1)·group pieces of 1/vpp.
+    const double copies = real(model.layers + model.mtp_layers + 2) * (2 + real(l.group_size) / real(l.sizes.pp));
+    constexpr double kLargestElement = 8;
+    return 4 * kLargestElement * width * tokens * copies;
+}
+
 using W = const Workload&;
 using L = const Layout&;
 
@@ -155,11 +189,13 @@ constexpr auto kRules = std::to_array<Rule>({
      }},
     {"interleaved_microbatches", "microbatches do not suit the interleaved schedule", Level::microbatch,
      [](W, L l) { return l.vpp > 1 && interleaved_refusal(static_cast<int>(l.sizes.pp), l.num_microbatches, l.group_size).has_value(); },
-     [](W, L l) {
+     interleaved_message},
+    {"microbatch_is_countable", "a microbatch too large to count its bytes", Level::microbatch,
+     [](W w, L l) { return most_activation_bytes(w, l) > 0x1p60; },
+     [](W w, L l) {
          return fmt::format(
-             "vpp = {} with pp = {}, {} microbatches and group size {}: {}; use vpp 1, a smaller micro-batch or another batch", l.vpp,
-             l.sizes.pp, l.num_microbatches, l.group_size,
-             interleaved_refusal(static_cast<int>(l.sizes.pp), l.num_microbatches, l.group_size).value_or("refused"));
+             "micro-batch = {} of {} tokens makes more activations than 64 bits count; use a smaller --micro-batch, --seq or --group-size",
+             l.micro_batch, w.batch.sequence);
      }},
     // ---- sequence parallelism ----
     // Megatron-LM arguments.py: experts with tp > 1 need sequence parallelism.

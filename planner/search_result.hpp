@@ -56,6 +56,9 @@ struct SearchResult {
     int threads = 1;
 };
 
+/// The reason of candidates for which a pinned pipeline layout holds no stages.
+inline constexpr std::string_view kLayoutDoesNotSuit = "the pipeline layout does not suit";
+
 /// The reason under which layouts that do not fit are counted beside the rules' reasons.
 inline constexpr std::string_view kTooLarge = "does not fit in memory";
 

@@ -1,6 +1,7 @@
 #include "simulator/step_time.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_reduce.hpp"
@@ -19,6 +20,16 @@ struct StageTime {
     [[nodiscard]] double total() const { return forward + backward; }
 };
 
+/// Seconds of work that takes the device `device` seconds and the host `issue` seconds to issue. Where both are alike the
+/// device waits behind the short kernels and the host behind the long ones, so the sum of fourth powers takes the place of
+/// the larger: vTrain's runs at hidden 1024 pass from one to the other between 2 and 8 sequences a microbatch.
+double beside_host(double device, double issue) {
+    const double larger = std::max(device, issue), smaller = std::min(device, issue);
+    if (smaller <= 0) return larger;
+    const double ratio = smaller / larger;
+    return larger * std::sqrt(std::sqrt(1 + ratio * ratio * ratio * ratio));
+}
+
 /// Adds `count` copies of a piece. `recomputed`: the whole forward runs again in the backward.
 void add_piece(StageTime& time, const PieceCost& piece, double count, bool recomputed, const Calibration& calibration) {
     if (count <= 0) return;
@@ -30,8 +41,8 @@ void add_piece(StageTime& time, const PieceCost& piece, double count, bool recom
     const double issue_forward = piece.kernels_forward * calibration.host_kernel_seconds;
     const double issue_backward = (piece.kernels_backward + (recomputed ? piece.kernels_forward : 0)) * calibration.host_kernel_seconds +
                                   (recomputed ? calibration.checkpoint_host_seconds : 0);
-    time.forward += count * std::max(forward, issue_forward);
-    time.backward += count * std::max(backward, issue_backward);
+    time.forward += count * beside_host(forward, issue_forward);
+    time.backward += count * beside_host(backward, issue_backward);
     time.recompute += count * again;
     time.recompute_flops += count * (recomputed ? piece.forward_flops : piece.recompute_flops);
     for (const GroupSeconds& part : {piece.exposed_forward, piece.exposed_backward, again_exposed}) {
@@ -92,10 +103,11 @@ double data_parallel_seconds(const StepInputs& in, const ParameterCount& count, 
     // that is more (Megatron-core distributed_data_parallel.py).
     const double bucket = std::max(40e6, 1e6 * static_cast<double>(in.paths.dp_cp.ranks));
     const double buckets = std::max(1.0, (dense + expert) / bucket);
-    double exposed = 0;
-    exposed += training.overlap_grad_reduce ? std::max(reduce / buckets, reduce - 0.9 * stage.backward) : reduce;
-    exposed += training.overlap_param_gather ? std::max(gather / buckets, gather - 0.9 * stage.forward) : gather;
-    return exposed;
+    const auto exposed = [&](bool overlapped, double seconds, double compute) {
+        if (!overlapped) return seconds;
+        return std::max({seconds / buckets, seconds - compute, in.calibration.overlap_cost * seconds});
+    };
+    return exposed(training.overlap_grad_reduce, reduce, stage.backward) + exposed(training.overlap_param_gather, gather, stage.forward);
 }
 
 double optimizer_seconds(const StepInputs& in, const ParameterCount& count) {
@@ -166,8 +178,9 @@ TimePrediction step_time(const StepInputs& in) {
     time.iteration_seconds =
         m * slowest.total() + time.bubble_seconds + time.exposed.dp + time.exposed.pp + optimizer + in.calibration.iteration_fixed_seconds;
 
-    // Relative half-width of the interval: the 90th percentile of the error on published runs, docs/accuracy.md.
-    constexpr double kUncertainty = 0.25;
+    // Relative half-width of the interval: the 90th percentile of the error over all 16-bit records of docs/accuracy.md,
+    // rounded up. Its last column says how many of them lie inside; the test in tests/accuracy asks for 85 of 100.
+    constexpr double kUncertainty = 0.16;
     time.interval_low = time.iteration_seconds * (1 - kUncertainty);
     time.interval_high = time.iteration_seconds * (1 + kUncertainty);
 

@@ -44,10 +44,14 @@ double KernelTimes::gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::in
     return std::max(arithmetic, traffic) + calibration_.kernel_seconds;
 }
 
-double KernelTimes::grouped_gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count) const {
-    if (m <= 0 || n <= 0 || k <= 0 || count <= 0) return 0;
+double KernelTimes::grouped_gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count, std::int64_t rows) const {
+    if (m <= 0 || n <= 0 || k <= 0 || count <= 0 || rows <= 0) return 0;
+    // Experts with few tokens leave their tiles' pipelines half empty; as deep as they are, weight gradients lose less of it
+    // again, since their depth k is already counted.
+    const double half = m == rows ? calibration_.grouped_rows_half : calibration_.grouped_rows_half / 3;
+    const double filled = static_cast<double>(rows) / (static_cast<double>(rows) + half);
     const double dm = static_cast<double>(m), dn = static_cast<double>(n), dk = static_cast<double>(k), dc = static_cast<double>(count);
-    const double arithmetic = 2 * dm * dn * dk * dc / (gemm_rate(m, n, k, count) * calibration_.grouped_gemm_efficiency);
+    const double arithmetic = 2 * dm * dn * dk * dc / (gemm_rate(m, n, k, count) * filled);
     const double traffic = element_bytes_ * dc * (dm * dk + dk * dn + dm * dn) / memory_bandwidth_;
     return std::max(arithmetic, traffic) + calibration_.kernel_seconds;
 }

@@ -17,6 +17,8 @@ PieceCost embedding_cost(const Shard& s) {
     cost.exposed_forward.tp = tp_reduce_seconds(s, model.hidden);
     cost.exposed_backward.tp = tp_gather_seconds(s, model.hidden);
     if (model.hidden_dropout > 0) cost.saved += s.tokens_outside * model.hidden;
+    // The table's gradient is made whole in the storage type before it is added to the gradient buffer.
+    cost.transient = model.padded_vocab(s.tp) / s.tp * model.hidden * s.element;
     return cost;
 }
 
@@ -44,8 +46,13 @@ PieceCost head_cost(const Shard& s) {
     cost.exposed_forward.tp = tp_exposed(s, gather, project) + loss_reduce;
     cost.exposed_backward.tp = beside(s, gather, project_input) + beside(s, tp_reduce_seconds(s, model.hidden), project_weight);
     cost.saved = 2 * stream;
-    // 16-bit logits next to their fp32 copy, which the unfused loss turns into the softmax and then the gradient.
-    cost.transient = static_cast<std::int64_t>(logits) * (fused ? 2 * s.element : s.element + 4);
+    // Logits in the storage type beside their fp32 copy, which the unfused loss turns into the softmax and then the gradient
+    // in place. Megatron-LM's own fused loss is compiled and works out of place: the copy and the
+    // exponentials (fused_cross_entropy.py; 10 bytes a logit agree with its functional tests). Other fused losses overwrite
+    // the logits with their gradient, which takes one more buffer of the storage type.
+    const bool out_of_place = fused && s.megatron() != nullptr && !s.megatron()->te_cross_entropy;
+    const std::int64_t per_logit = !fused ? s.element + 4 : out_of_place ? s.element + 8 : 2 * s.element;
+    cost.transient = static_cast<std::int64_t>(logits) * per_logit;
     return cost;
 }
 

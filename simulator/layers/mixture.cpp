@@ -59,7 +59,12 @@ PieceCost mixture_cost(const Shard& s) {
     const std::int64_t width = moe.expert_ffn / s.etp;
     const std::int64_t first = model.gated_mlp ? 2 * width : width;
     const std::int64_t rows = routing.rows_per_expert, experts = routing.local_experts;
-    const auto& grouped = *s.kernels;
+    // One expert is a plain product; several go into one grouped kernel, or one after the other without it.
+    const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+        if (experts == 1) return s.kernels->gemm(m, n, k);
+        if (!moe.grouped_gemm) return static_cast<double>(experts) * s.kernels->gemm(m, n, k);
+        return s.kernels->grouped_gemm(m, n, k, experts, rows);
+    };
 
     PieceCost inner;
     // Router: a product over all experts, then scores and top-k in fp32; small kernels. Not among the model FLOPs.
@@ -70,16 +75,15 @@ PieceCost mixture_cost(const Shard& s) {
     inner.saved += s.tokens_outside * moe.experts * (4 + 4 + 1);  // logits and probabilities in fp32, the routing map
 
     // Experts.
-    const double up = grouped.grouped_gemm(rows, first, model.hidden, experts);
-    const double down = grouped.grouped_gemm(rows, model.hidden, width, experts);
+    const double up = product(rows, first, model.hidden);
+    const double down = product(rows, model.hidden, width);
     const double before = routing.received * static_cast<double>(first * s.element),
                  after = routing.received * static_cast<double>(width * s.element);
     const double row_bytes = static_cast<double>(model.hidden * s.element);
     const double activation = s.kernels->memory_bound(before + after);
     inner.forward += up + down + activation;
-    inner.backward += grouped.grouped_gemm(rows, model.hidden, first, experts) + grouped.grouped_gemm(first, model.hidden, rows, experts) +
-                      grouped.grouped_gemm(rows, width, model.hidden, experts) + grouped.grouped_gemm(model.hidden, width, rows, experts) +
-                      s.kernels->memory_bound(2 * before + after);
+    inner.backward += product(rows, model.hidden, first) + product(first, model.hidden, rows) + product(rows, width, model.hidden) +
+                      product(model.hidden, width, rows) + s.kernels->memory_bound(2 * before + after);
     inner.forward_flops += 2.0 * routing.received * static_cast<double>(model.hidden) * static_cast<double>(first + width);
 
     // Permutation before and behind the all-to-all, and back: each reads and writes every copied row once.
@@ -93,8 +97,11 @@ PieceCost mixture_cost(const Shard& s) {
     // Dispatch and combine; another microbatch's compute may hide both (Megatron-LM --overlap-moe-expert-parallel-comm).
     const double exchange = 2 * exchange_seconds(s, routing);
     const bool hidden = s.workload->training.overlap_moe;
-    inner.exposed_forward.ep += hidden ? beside(s, exchange, inner.backward) : exchange;
-    inner.exposed_backward.ep += hidden ? beside(s, exchange, inner.forward) : exchange;
+    const auto exposed = [&](double compute) {
+        return hidden ? std::max(s.calibration->expert_overlap_cost * exchange, exchange - compute) : exchange;
+    };
+    inner.exposed_forward.ep += exposed(inner.backward);
+    inner.exposed_backward.ep += exposed(inner.forward);
 
     const bool whole = s.recomputes(RecomputeModule::moe);
     const std::int64_t dispatched = static_cast<std::int64_t>(routing.received * row_bytes);
@@ -104,6 +111,11 @@ PieceCost mixture_cost(const Shard& s) {
         inner.recompute += activation;
     else
         inner.saved += static_cast<std::int64_t>(after);
+    if (s.megatron() != nullptr && !(model.gated_mlp && s.megatron()->bias_activation_fusion)) {
+        // Megatron-core weights the activations by their probabilities (experts.py). Only the fused SwiGLU kernel recomputes
+        // them; otherwise autograd keeps the activation in front of the product, of a gated one also the activated half.
+        if (!s.recomputes(RecomputeModule::moe_act)) inner.saved += static_cast<std::int64_t>(after) * (model.gated_mlp ? 2 : 1);
+    }
     inner.transient = static_cast<std::int64_t>(before + after) + 2 * dispatched;
 
     if (moe.shared_ffn > 0) {

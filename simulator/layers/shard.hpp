@@ -28,12 +28,15 @@ struct Shard {
     CpCommType cp_comm_type = CpCommType::p2p;
     bool selective = false;  ///< selective recompute of `modules`
     EnumSet<RecomputeModule> modules;
+    Engine engine = Engine::mgplan;
 
     std::int64_t tokens = 0;          ///< micro_batch · sequence / cp: rows of the products inside a tp region
     std::int64_t tokens_outside = 0;  ///< rows outside it: tokens / tp with sequence parallelism
     std::int64_t element = 2;         ///< bytes of an activation
 
     [[nodiscard]] const ModelSpec& model() const { return workload->model; }
+    /// Megatron-LM's switches where it is the engine, else nothing.
+    [[nodiscard]] const MegatronSwitches* megatron() const { return engine == Engine::megatron ? &workload->training.megatron : nullptr; }
     [[nodiscard]] bool recomputes(RecomputeModule module) const { return selective && modules.contains(module); }
 };
 

@@ -188,7 +188,16 @@ std::vector<Case> cases() {
          8,
          pp2_vpp2,
          [](Workload&, Layout& layout) { layout.group_size = layout.num_microbatches + 1; },
-         {"vpp = 2", "pp = 2", "group size 17", "use "}},
+         {"vpp = 2", "group size = 17", "there are 16", "use vpp 1"}},
+        {"microbatch_is_countable",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             work.batch = {std::int64_t{1} << 30, std::int64_t{1} << 27};
+             layout.micro_batch = 65536;
+         },
+         {"micro-batch = 65536", "134217728 tokens", "64 bits", "smaller --micro-batch"}},
         {"experts_need_sequence_parallel",
          "tiny-moe",
          4,

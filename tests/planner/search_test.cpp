@@ -120,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(Search, BruteForcePairs,
                              Pair{"qwen3-30b-a3b", 32}, Pair{"qwen2-57b-a14b", 56},
                              // Multi-latent attention, multi-token prediction, layers that nothing divides.
                              Pair{"deepseek-v2-lite", 8}, Pair{"deepseek-v2-lite", 32}, Pair{"moonlight-16b-a3b", 16},
-                             Pair{"deepseek-v3", 192, "dgx-b300", 768},
+                             Pair{"deepseek-v3", 96, "dgx-b300", 192},
                              // The other objective.
                              Pair{"llama3-8b", 16, "dgx-h100", 0, 0, Objective::memory},
                              Pair{"mixtral-8x7b", 32, "dgx-h100", 0, 0, Objective::memory}));

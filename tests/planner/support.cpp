@@ -76,10 +76,10 @@ void visit_naively(const Workload& work, const std::function<void(const Layout&)
     for (std::int64_t tp = 1; tp <= work.world; ++tp) {
         layout.sizes.tp = tp;
         if (!holds_at(work, layout, Level::tensor)) continue;
-        for (std::int64_t cp = 1; cp <= work.world; ++cp) {
+        for (std::int64_t cp = 1; cp <= work.world / tp; ++cp) {
             layout.sizes.cp = cp;
             if (!holds_at(work, layout, Level::context)) continue;
-            for (std::int64_t pp = 1; pp <= work.world; ++pp) {
+            for (std::int64_t pp = 1; pp <= work.world / (tp * cp); ++pp) {
                 layout.sizes.pp = pp;
                 if (!holds_at(work, layout, Level::pipeline)) continue;
                 std::map<int, std::shared_ptr<const StageSplit>> splits;
@@ -87,8 +87,8 @@ void visit_naively(const Workload& work, const std::function<void(const Layout&)
                     auto split = automatic_stage_split(work.model.layers, work.model.mtp_layers, static_cast<int>(pp), vpp);
                     if (split) splits[vpp] = std::make_shared<const StageSplit>(std::move(*split));
                 }
-                for (std::int64_t ep = 1; ep <= (moe ? work.world : 1); ++ep) {
-                    for (std::int64_t etp = moe ? 1 : tp; etp <= (moe ? work.world : tp); ++etp) {
+                for (std::int64_t ep = 1; ep <= (moe ? work.world / pp : 1); ++ep) {
+                    for (std::int64_t etp = moe ? 1 : tp; etp <= (moe ? work.world / (pp * ep) : tp); ++etp) {
                         layout.sizes.ep = ep;
                         layout.sizes.etp = etp;
                         if (!holds_at(work, layout, Level::expert)) continue;

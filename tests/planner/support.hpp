@@ -17,8 +17,8 @@ namespace mgplan::planner::testing {
 [[nodiscard]] Workload workload_of(const std::string& model, std::int64_t world, const std::string& cluster = "dgx-h100",
                                    std::int64_t global_batch = 0, std::int64_t sequence = 0);
 
-/// Every layout that the rules accept, found by nested loops over all integers with the rules as the only filter: no
-/// divisors, no order of the rules, no sharing. Fields without meaning (sequence parallelism without tp, the kind of
+/// Every layout that the rules accept, found by nested loops over all integers whose products the world holds, with the
+/// rules as the only filter: no divisors, no counting. Fields without meaning (sequence parallelism without tp, the kind of
 /// context parallelism without cp, expert sizes of dense models) stand at their neutral value, as make_layout() leaves
 /// them.
 void visit_naively(const Workload& workload, const std::function<void(const Layout&)>& visit);

@@ -342,5 +342,80 @@ TEST(CostModel, EveryCommunicatorTakesMemoryOutsideTheFramework) {
     EXPECT_EQ(data.framework_bytes + data.breakdown.context, data.peak_bytes());
 }
 
+TEST(CostModel, CopiesOfNarrowGradientsLiveDuringTheUpdateAlone) {
+    Workload workload = workload_of(gpt(4), 1, 64);
+    workload.training.grad_dtype = Dtype::bf16;
+    LayoutRequest request;
+    const auto stage = [&](std::int64_t micro_batch) {
+        request.micro_batch = micro_batch;
+        CostModel model(workload, ideal_calibration());
+        return model.stage_memory(planner::make_layout(request, workload), 0).breakdown;
+    };
+    // With few activations the update is the peak: 4 bytes more per parameter, and nothing of forward and backward.
+    const MemoryBreakdown small = stage(1), large = stage(64);
+    EXPECT_EQ(small.activations, 0);
+    EXPECT_EQ(small.optimizer, large.optimizer / 12 * 16);
+    EXPECT_GT(large.activations, small.optimizer - large.optimizer);
+    workload.training.grad_dtype = Dtype::fp32;
+    EXPECT_EQ(stage(1).optimizer, large.optimizer) << "fp32 gradients need no copy";
+}
+
+TEST(CostModel, TheLossHoldsItsLogitsAsOftenAsItsKernelDoes) {
+    // A vocabulary large enough to be the peak of the last stage.
+    Workload workload = workload_of(gpt(2), 1, 1);
+    workload.model.vocab = 1 << 20;
+    const double logits = 512.0 * (1 << 20);
+    LayoutRequest request;
+    const auto per_logit = [&](bool fused, Engine engine, bool te) {
+        workload.training.fused_cross_entropy = fused;
+        workload.training.megatron.te_cross_entropy = te;
+        request.engine = engine;
+        CostModel model(workload, ideal_calibration());
+        return static_cast<double>(model.stage_memory(planner::make_layout(request, workload), 0).breakdown.activations) / logits;
+    };
+    const double unfused = per_logit(false, Engine::mgplan, false);
+    EXPECT_NEAR(unfused, 6, 0.5);
+    EXPECT_NEAR(per_logit(true, Engine::mgplan, false) - unfused, 4 - 6, 1e-9);
+    EXPECT_NEAR(per_logit(true, Engine::megatron, true) - unfused, 4 - 6, 1e-9);
+    EXPECT_NEAR(per_logit(true, Engine::megatron, false) - unfused, 10 - 6, 1e-9);
+}
+
+TEST(CostModel, MegatronKeepsAWorkspaceForEachThreadAndTransformerEnginesOwn) {
+    constexpr std::int64_t kMiB = 1 << 20;
+    Workload workload = workload_of(mixture(2), 1, 1);
+    workload.training.attention = AttentionBackend::unfused;  // no scratch of its own
+    workload.cluster.compute_capability = 80;
+    LayoutRequest request;
+    const auto bytes = [&] {
+        CostModel model(workload);
+        return model.stage_memory(planner::make_layout(request, workload), 0).breakdown.workspace;
+    };
+    EXPECT_EQ(bytes(), 8 * kMiB + kMiB / 8);
+    request.engine = Engine::megatron;
+    EXPECT_EQ(bytes(), 2 * (8 * kMiB + kMiB / 8) + 5 * 4 * kMiB) << "grouped products use four streams more";
+    workload.model.moe->grouped_gemm = false;
+    EXPECT_EQ(bytes(), 2 * (8 * kMiB + kMiB / 8) + 4 * kMiB);
+    workload.training.megatron.deterministic = true;
+    EXPECT_EQ(bytes(), 2 * 32 * kMiB + 4 * kMiB);
+    workload.training.megatron.transformer_engine = false;
+    EXPECT_EQ(bytes(), 2 * 32 * kMiB);
+    workload.cluster.compute_capability = 90;
+    workload.training.megatron = {};
+    EXPECT_EQ(bytes(), 3 * 32 * kMiB);
+}
+
+TEST(CostModel, TheEmbeddingsGradientIsMadeWholeOnTheFirstStage) {
+    Workload workload = workload_of(gpt(4), 2, 2);
+    LayoutRequest request;
+    request.pp = 2;
+    const auto activations = [&](std::int64_t vocab) {
+        workload.model.vocab = vocab;
+        CostModel model(workload, ideal_calibration());
+        return model.stage_memory(planner::make_layout(request, workload), 0).breakdown.activations;
+    };
+    const std::int64_t small = activations(1 << 20);
+    EXPECT_EQ(activations(1 << 21) - small, std::int64_t{2} * 1024 * (1 << 20)) << "h elements of 2 bytes per row";
+}
+
 }  // namespace
 }  // namespace mgplan::simulator

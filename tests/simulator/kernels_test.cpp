@@ -47,9 +47,10 @@ TEST_F(Kernels, HalfOfAnUnfilledWaveIsLost) {
     EXPECT_DOUBLE_EQ(times().gemm(10 * 128, 10 * 128, 4096), 2 * 1280.0 * 1280 * 4096 / 1e12);
 }
 
-TEST_F(Kernels, GroupedProductsReachLess) {
-    calibration.grouped_gemm_efficiency = 0.5;
-    EXPECT_DOUBLE_EQ(times().grouped_gemm(1000, 2000, 3000, 4), 2 * times().gemm(1000, 2000, 3000, 4));
+TEST_F(Kernels, GroupedProductsOfFewRowsReachLess) {
+    calibration.grouped_rows_half = 1000;
+    EXPECT_DOUBLE_EQ(times().grouped_gemm(1000, 2000, 3000, 4, 1000), 2 * times().gemm(1000, 2000, 3000, 4));
+    EXPECT_DOUBLE_EQ(times().grouped_gemm(3000, 2000, 3000, 4, 3000), times().gemm(3000, 2000, 3000, 4) * 4 / 3);
 }
 
 TEST_F(Kernels, EveryKernelHasAFixedCost) {
@@ -62,7 +63,7 @@ TEST_F(Kernels, EveryKernelHasAFixedCost) {
 TEST_F(Kernels, ProductsWithoutRowsCostNothing) {
     calibration.kernel_seconds = 1e-6;
     EXPECT_EQ(times().gemm(0, 10, 10), 0);
-    EXPECT_EQ(times().grouped_gemm(10, 10, 10, 0), 0);
+    EXPECT_EQ(times().grouped_gemm(10, 10, 10, 0, 10), 0);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ Layout data_parallel(std::int64_t dp, std::int64_t cp = 1) {
 
 std::int64_t bytes(const ParameterCount& count, const Layout& layout, const TrainingSpec& training) {
     const ModelStateBytes state = model_state_bytes(count, layout, training);
-    return state.parameters + state.gradients + state.optimizer;
+    return state.parameters + state.gradients + state.optimizer + state.update;
 }
 
 struct Form {

@@ -24,7 +24,7 @@ inline ClusterSpec round_cluster() {
 
 inline Calibration ideal_calibration() {
     Calibration c;
-    c.gemm_efficiency = c.fp8_gemm_efficiency = c.grouped_gemm_efficiency = 1;
+    c.gemm_efficiency = c.fp8_gemm_efficiency = 1;
     c.multiprocessors = c.tile_m = c.tile_n = 1;
     c.attention_forward = c.attention_backward = 1;
     c.memory_efficiency = 1;

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "simulator/cost_model.hpp"
@@ -109,7 +111,11 @@ TEST_F(StepTime, AnEagerHostLimitsShortKernels) {
     calibration.host_kernel_seconds = 0.5;
     layers.dense.kernels_forward = 4;   // 2 s against 1 s of work
     layers.dense.kernels_backward = 2;  // 1 s against 2 s
-    EXPECT_DOUBLE_EQ(run().compute_seconds, 8 * 4 * (2 + 2));
+    // Forward and backward: fourth root of 1⁴ + 2⁴.
+    EXPECT_DOUBLE_EQ(run().compute_seconds, 8 * 4 * 2 * std::sqrt(std::sqrt(17.0)));
+    layers.dense.kernels_forward = 4000;
+    layers.dense.kernels_backward = 0;
+    EXPECT_NEAR(run().compute_seconds, 8 * 4 * (2000 + 2), 1e-3) << "the host alone, the device alone";
 }
 
 TEST_F(StepTime, PredictionLayersPassThroughEmbeddingAndHeadAgain) {
@@ -163,6 +169,8 @@ TEST_F(DataParallelTime, OverlapLeavesTheLastBucket) {
     const double whole = run().exposed.dp;
     workload.training.overlap_grad_reduce = workload.training.overlap_param_gather = true;
     EXPECT_DOUBLE_EQ(run().exposed.dp, whole / 10);
+    calibration.overlap_cost = 0.25;
+    EXPECT_DOUBLE_EQ(run().exposed.dp, whole / 4) << "what it takes from the compute beside it";
 }
 
 TEST_F(DataParallelTime, OverlapHidesNoMoreThanTheComputeBesideIt) {

@@ -1,0 +1,83 @@
+#include "model/communicator/recording_communicator.hpp"
+
+#include <new>
+
+#include <fmt/format.h>
+
+namespace mgplan::model {
+namespace {
+
+class Done final : public Pending {
+public:
+    void wait() override {}
+};
+
+}  // namespace
+
+void RecordingCommunicator::abort(const std::string& reason) noexcept {
+    std::call_once(first_abort_, [&] {
+        try {
+            reason_ = reason;
+        } catch (const std::bad_alloc&) {  // that it was aborted is known all the same
+            reason_.clear();
+        }
+        aborted_.store(true, std::memory_order_release);
+    });
+}
+
+void RecordingCommunicator::check(CollectiveKind kind) const {
+    if (aborted_.load(std::memory_order_acquire))
+        throw CommunicationError(fmt::format("rank {}, {} in group {}: {}", rank(), to_string(kind), group(), reason_));
+}
+
+std::unique_ptr<Pending> RecordingCommunicator::done(CollectiveKind kind) const {
+    check(kind);
+    return std::make_unique<Done>();
+}
+
+std::unique_ptr<Pending> RecordingCommunicator::do_all_reduce(const Tensor& /*tensor*/, Reduction /*reduction*/) {
+    return done(CollectiveKind::all_reduce);
+}
+
+std::unique_ptr<Pending> RecordingCommunicator::do_all_gather(const Tensor& /*part*/, const Tensor& /*whole*/) {
+    return done(CollectiveKind::all_gather);
+}
+
+std::unique_ptr<Pending> RecordingCommunicator::do_reduce_scatter(const Tensor& /*whole*/, const Tensor& /*part*/,
+                                                                  Reduction /*reduction*/) {
+    return done(CollectiveKind::reduce_scatter);
+}
+
+std::unique_ptr<Pending> RecordingCommunicator::do_all_to_all(const Tensor& /*from*/, const Tensor& /*to*/,
+                                                              std::span<const std::int64_t> /*send_rows*/,
+                                                              std::span<const std::int64_t> /*receive_rows*/) {
+    return done(CollectiveKind::all_to_all);
+}
+
+std::unique_ptr<Pending> RecordingCommunicator::do_broadcast(const Tensor& /*tensor*/, int /*root*/) {
+    return done(CollectiveKind::broadcast);
+}
+
+std::unique_ptr<Pending> RecordingCommunicator::do_send(const Tensor& /*tensor*/, int /*peer*/) {
+    return done(CollectiveKind::send);
+}
+
+std::unique_ptr<Pending> RecordingCommunicator::do_receive(const Tensor& /*tensor*/, int /*peer*/) {
+    return done(CollectiveKind::receive);
+}
+
+void RecordingCommunicator::do_barrier() {
+    check(CollectiveKind::barrier);
+}
+
+World recording_world(int rank, int size, CollectiveListener* listener) {
+    MGPLAN_ASSERT(size >= 1 && rank >= 0 && rank < size, "the rank is inside the world");
+    return {
+        rank, size, [rank, size, listener](const std::string& group, std::span<const std::int32_t> ranks) -> std::unique_ptr<Communicator> {
+            auto made = std::make_unique<RecordingCommunicator>(group, static_cast<int>(ranks.size()), place_in_group(ranks, rank, size));
+            made->set_listener(listener);
+            return made;
+        }};
+}
+
+}  // namespace mgplan::model

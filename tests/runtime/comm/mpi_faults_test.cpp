@@ -1,0 +1,115 @@
+// Ranks under mpirun that die, throw or go silent: all stop, soon, with a message and a code.
+#include <sys/wait.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace mgplan::runtime {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+
+struct Ended {
+    int code = -1;
+    std::string said;
+    std::chrono::duration<double> took{};
+};
+
+Ended run_with(const std::string& fault) {
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string command = std::string("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 '") + MGPLAN_MPIRUN +
+                                "' --oversubscribe -n 3 --timeout 60 '" + MGPLAN_FAULT_PROGRAM + "' " + fault + " 2>&1";
+    Ended run;
+    std::FILE* const pipe = ::popen(command.c_str(), "r");
+    if (pipe == nullptr) return run;
+    std::array<char, 4096> text{};
+    while (std::fgets(text.data(), static_cast<int>(text.size()), pipe) != nullptr) run.said += text.data();
+    const int status = ::pclose(pipe);
+    run.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    run.took = std::chrono::steady_clock::now() - begin;
+    return run;
+}
+
+int count(const std::string& text, const std::string& part) {
+    int found = 0;
+    for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+    return found;
+}
+
+// The whole mpirun, start included; the five seconds of the promise start with the fault.
+constexpr double kSoon = 20;
+
+TEST(MpiFaults, NothingIsSaidWhenNothingIsWrong) {
+    const Ended run = run_with("none");
+    EXPECT_EQ(run.code, 0) << run.said;
+    EXPECT_EQ(run.said, "");
+}
+
+TEST(MpiFaults, ARankThatThrowsStopsAllAndIsNamedOnce) {
+    const Ended run = run_with("throw");
+    EXPECT_EQ(run.code, 4) << run.said;
+    EXPECT_LT(run.took.count(), kSoon);
+    EXPECT_EQ(count(run.said, "mgplan: rank 1 failed: the disk is full; after all_reduce in group tp (ranks 0, 1, 2)\n"), 1) << run.said;
+}
+
+TEST(MpiFaults, AnErrorThatDestroysARunningOperationDoesNotWaitForPartners) {
+    const Ended run = run_with("throw-pending");
+    EXPECT_EQ(run.code, 4) << run.said;
+    EXPECT_LT(run.took.count(), kSoon);
+    EXPECT_THAT(run.said, HasSubstr("mgplan: rank 1 failed: the loss is NaN;"));
+}
+
+TEST(MpiFaults, AKilledRankStopsTheOthersWhichSayWhereTheyWere) {
+    for (const auto& [fault, code] : {std::pair{"kill", 128 + 9}, std::pair{"crash", 128 + 11}}) {
+        const Ended run = run_with(fault);
+        EXPECT_EQ(run.code, code) << run.said;
+        EXPECT_LT(run.took.count(), kSoon);
+        EXPECT_THAT(
+            run.said,
+            AnyOf(HasSubstr("mgplan: rank 0, in all_reduce in group tp (ranks 0, 1, 2): stopped from outside; another rank may have died"),
+                  HasSubstr(
+                      "mgplan: rank 0, after all_reduce in group tp (ranks 0, 1, 2): stopped from outside; another rank may have died")));
+        EXPECT_THAT(run.said, HasSubstr("mgplan: rank 2, "));
+    }
+}
+
+TEST(MpiFaults, ASilentRankStopsTheOthersAtTheDeadline) {
+    const Ended run = run_with("silent");
+    EXPECT_EQ(run.code, 4) << run.said;
+    EXPECT_LT(run.took.count(), kSoon);
+    EXPECT_THAT(run.said, HasSubstr(", all_reduce in group tp (ranks 0, 1, 2): no progress within the deadline of 700 ms"));
+}
+
+TEST(MpiFaults, ARankThatFinishesEarlyIsNoticedAtTheDeadline) {
+    const Ended run = run_with("leave");
+    EXPECT_EQ(run.code, 4) << run.said;
+    EXPECT_LT(run.took.count(), kSoon);
+    EXPECT_THAT(run.said, HasSubstr("no progress within the deadline of 700 ms"));
+}
+
+TEST(MpiFaults, AnAbortSaysItsReasonOnce) {
+    const Ended run = run_with("abort");
+    EXPECT_EQ(run.code, 4) << run.said;
+    EXPECT_EQ(count(run.said, "mgplan: rank 1 was told to stop\n"), 1) << run.said;
+}
+
+TEST(MpiFaults, RanksThatAskForOtherGroupsAreTold) {
+    const Ended run = run_with("other-group");
+    EXPECT_EQ(run.code, 4) << run.said;
+    EXPECT_THAT(run.said, HasSubstr("for another one: all ranks ask for their groups in one order"));
+}
+
+TEST(MpiFaults, AWorldOfAnotherSizeThanLaunchedIsRefused) {
+    const Ended run = run_with("wrong-size");
+    EXPECT_EQ(run.code, 4) << run.said;
+    EXPECT_THAT(run.said, HasSubstr("MPI connects 3 ranks and the launcher started 64"));
+}
+
+}  // namespace
+}  // namespace mgplan::runtime
