@@ -12,9 +12,15 @@ function(mgplan_test name)
   if("threads" IN_LIST TEST_LABELS)
     add_dependencies(threaded_tests ${name})
   endif()
-  # gtest_discover_tests hands its properties through a script: a list must arrive there as one word.
-  string(REPLACE ";" "\\;" labels "${TEST_LABELS}")
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "${labels}" TIMEOUT 300)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+  # gtest_discover_tests flattens properties that are lists, so the labels are set by a file that ctest reads after its.
+  set(labels_file ${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake)
+  file(CONFIGURE OUTPUT ${labels_file} @ONLY CONTENT [[
+foreach(test IN LISTS @name@_TESTS)
+  set_tests_properties("${test}" PROPERTIES LABELS "@TEST_LABELS@")
+endforeach()
+]])
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${labels_file})
 endfunction()
 
 # mgplan_mpi_program(NAME SOURCES … DEPENDS …): a program for mpirun, with a main of its own.
