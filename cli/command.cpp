@@ -18,12 +18,14 @@ constexpr std::array kCommands{
     Command{"groups", "list the rank groups of a layout", run_groups},
     Command{"schedule", "show the pipeline schedule of every rank", run_schedule},
     Command{"split", "show which layers each pipeline stage holds", run_split},
+    Command{"buffers", "show parameter and gradient buffers, buckets and shards", run_buffers},
+    Command{"graphs", "count CUDA graphs and the buffers they need", run_graphs},
     Command{"models", "list the model presets, or show one", run_models},
     Command{"clusters", "list the cluster presets, or show one", run_clusters},
 };
 
 /// Commands that CLI.md promises and a later version brings.
-constexpr std::array<std::string_view, 9> kLater{"buffers", "graphs", "run", "verify", "calibrate", "launch", "export", "check", "status"};
+constexpr std::array<std::string_view, 7> kLater{"run", "verify", "calibrate", "launch", "export", "check", "status"};
 
 std::string overview() {
     std::string text =

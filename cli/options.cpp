@@ -109,8 +109,29 @@ void Options::choice(const char* name, std::string& target, std::vector<std::str
     });
 }
 
+void Options::choice(const char* name, std::optional<std::string>& target, std::vector<std::string> allowed, const char* help) {
+    const std::string shown = fmt::format("{}", fmt::join(allowed, "|"));
+    checked(
+        name, target, shown.c_str(),
+        [name, allowed](const std::string& given, Problems& problems) {
+            if (std::find(allowed.begin(), allowed.end(), given) == allowed.end()) {
+                problems.add("--{} = '{}' is not known; use {}", name, given, any_of_text(allowed));
+            }
+        },
+        help);
+}
+
+void Options::checked(const char* name, std::optional<std::string>& target, const char* value_name,
+                      std::function<void(const std::string&, Problems&)> check, const char* help) {
+    state_->declare(name, value_name, target.value_or(""), help,
+                    [&target, check = std::move(check)](const std::string& given, Problems& problems) {
+                        target = given;
+                        check(given, problems);
+                    });
+}
+
 void Options::choices(const char* name, std::vector<std::string>& target, std::vector<std::string> allowed, const char* help) {
-    const std::string shown = fmt::format("{}[,…]", fmt::join(allowed, "|"));
+    const std::string shown = fmt::format("{}[,...]", fmt::join(allowed, "|"));
     const std::string preset = fmt::format("{}", fmt::join(target, ","));
     state_->declare(name, shown, preset, help, [&target, name, allowed](const std::string& given, Problems& problems) {
         target = split(given, ',');
@@ -201,13 +222,26 @@ bool Options::given(const char* name) const {
     return state_->values.count(name) > 0;
 }
 
+std::vector<std::string> Options::given() const {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : state_->values) names.push_back(name);
+    return names;
+}
+
 std::string Options::help() const {
     std::ostringstream text;
     text << "usage: mgplan " << state_->usage << "\n\n" << state_->purpose << "\n";
     for (const auto& group : state_->groups) {
         if (!group->options().empty()) text << "\n" << *group;
     }
-    return text.str();
+    // Boost leaves the blank at which it broke a line.
+    std::string help;
+    for (const auto& line : split(text.str(), '\n')) {
+        help.append(line, 0, line.find_last_not_of(' ') + 1);
+        help += '\n';
+    }
+    help.pop_back();
+    return help;
 }
 
 void Options::write(Console& console, const std::string& result) const {

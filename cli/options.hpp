@@ -39,6 +39,10 @@ public:
     void bytes(const char* name, std::optional<std::int64_t>& target, const char* help);
     /// A word out of `allowed`.
     void choice(const char* name, std::string& target, std::vector<std::string> allowed, const char* help);
+    void choice(const char* name, std::optional<std::string>& target, std::vector<std::string> allowed, const char* help);
+    /// A text that `check` accepts or adds problems for.
+    void checked(const char* name, std::optional<std::string>& target, const char* value_name,
+                 std::function<void(const std::string& given, Problems& problems)> check, const char* help);
     /// A comma-separated list of words out of `allowed`.
     void choices(const char* name, std::vector<std::string>& target, std::vector<std::string> allowed, const char* help);
     /// Words without a flag; at most `most` of them.
@@ -51,6 +55,8 @@ public:
     [[nodiscard]] Format format() const;
     /// Whether the option stood on the command line.
     [[nodiscard]] bool given(const char* name) const;
+    /// Names of all options that did, in alphabetical order.
+    [[nodiscard]] std::vector<std::string> given() const;
     [[nodiscard]] std::string help() const;
 
     /// Writes a command's result to --output FILE, or to the console. Throws RunError when the file cannot be written.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <fstream>
 #include <ostream>
 
@@ -8,6 +9,7 @@
 #include "cli/cost_models.hpp"
 #include "cli/options.hpp"
 #include "cli/workload_options.hpp"
+#include "plan/pipeline_layout.hpp"
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
 #include "planner/search.hpp"
@@ -25,7 +27,7 @@ struct PlanOptions {
     std::string recompute_method = "uniform";
     std::string sequence_parallel = "auto";
     std::vector<std::string> cp_comm_types{"p2p", "all_gather", "a2a"};
-    std::string order = "tp-cp-ep-dp-pp";
+    std::optional<std::string> order = "tp-cp-ep-dp-pp";
     std::string cuda_graphs = "none";
     std::string objective = "throughput";
     std::int64_t top = 10;
@@ -38,11 +40,11 @@ struct PlanOptions {
 void declare_plan_options(Options& options, PlanOptions& values) {
     options.group("Restricting the search (a comma-separated list of values, or one value to pin it)");
     constexpr std::int64_t kMost = kMostRanks;
-    options.integers("tp", values.space.tp, 1, kMost, "tensor parallel sizes");
-    options.integers("cp", values.space.cp, 1, kMost, "context parallel sizes");
-    options.integers("ep", values.space.ep, 1, kMost, "expert parallel sizes");
-    options.integers("etp", values.space.etp, 1, kMost, "expert tensor parallel sizes");
-    options.integers("pp", values.space.pp, 1, 65536, "pipeline parallel sizes");
+    options.integers("tp", values.space.tp, 1, kMost, "tensor parallel sizes; without it all that divide");
+    options.integers("cp", values.space.cp, 1, kMost, "context parallel sizes; without it all that divide");
+    options.integers("ep", values.space.ep, 1, kMost, "expert parallel sizes; without it all that divide");
+    options.integers("etp", values.space.etp, 1, kMost, "expert tensor parallel sizes; without it all that divide");
+    options.integers("pp", values.space.pp, 1, 65536, "pipeline parallel sizes; without it all that divide");
     options.integers("vpp", values.space.vpp, 1, 65536, "model chunks per pipeline rank; without it 1 to 8");
     options.integers("micro-batch", values.space.micro_batch, 1, 65536, "sequences per microbatch; without it powers of two up to 16");
     options.choices("recompute", values.recompute, {"none", "selective", "full"}, "activation recompute");
@@ -56,18 +58,19 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.integer("group-size", values.space.group_size, 1, 1 << 20, "microbatch group of the interleaved schedule; without it pp");
     options.text("pipeline-layout", values.space.pipeline_layout, "STRING",
                  "layers per stage as in Megatron-LM, such as 'Et*3|(tt|)*29m|L'");
-    options.text("order", values.order, "AXES", "order of the axes in the rank grid, fastest first");
-    options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE…]", "what CUDA graphs capture");
+    options.checked("order", values.order, "AXES", check_axis_order, "order of the axes in the rank grid, fastest first");
+    options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]", "what CUDA graphs capture");
     options.group("Answer");
     options.choice("objective", values.objective, {"throughput", "memory"}, "what to rank by");
     options.integer("top", values.top, 1, 1000, "plans to print");
-    options.integer("explain", values.explain, 1, 1000, "list every term of plan K");
+    options.integer("explain", values.explain, 1, 1000, "list every term of plan N");
     options.text("save-plan", values.save_plan, "FILE", "write the best plan, or the picked one, to FILE");
     options.integer("pick", values.pick, 1, 1000, "the plan that --save-plan writes; without it 1");
     options.integer("threads", values.threads, 0, 1024, "threads of the search; 0: all cores");
 }
 
-void finish_space(PlanOptions& values, Engine engine) {
+/// Reads the words into the space; problems are added.
+void finish_space(PlanOptions& values, Problems& problems) {
     planner::SearchSpace& space = values.space;
     space.recompute.clear();
     for (const auto& word : values.recompute) space.recompute.push_back(parse_recompute(word).value_or(Recompute::none));
@@ -76,9 +79,31 @@ void finish_space(PlanOptions& values, Engine engine) {
     if (values.sequence_parallel != "auto") space.sequence_parallel = values.sequence_parallel == "on";
     space.cp_comm_types.clear();
     for (const auto& word : values.cp_comm_types) space.cp_comm_types.push_back(parse_cp_comm_type(word).value_or(CpCommType::p2p));
-    space.order = AxisOrder::parse(values.order);
-    space.engine = engine;
-    if (values.cuda_graphs != "none") throw ConfigError("--cuda-graphs: a later version predicts CUDA graphs; leave it out or use none");
+    space.order = AxisOrder::parse(*values.order);
+    try {
+        if (space.pipeline_layout) (void)parse_pipeline_layout(*space.pipeline_layout);
+    } catch (const ConfigError& error) {
+        problems.absorb(error, "--pipeline-layout: ");
+    }
+    if (values.cuda_graphs != "none") problems.add("--cuda-graphs: a later version predicts CUDA graphs; leave it out or use none");
+    if (values.pick && !values.save_plan)
+        problems.add("--pick {} picks the plan that --save-plan writes; add --save-plan FILE", *values.pick);
+}
+
+/// Refuses a layout string that suits the model on no pipeline: wrong numbers of layers, E or L out of place.
+void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
+    StageSplitRequest request;
+    request.layers = model.layers;
+    request.mtp_layers = model.mtp_layers;
+    request.pp = static_cast<int>(parse_pipeline_layout(text).size());
+    request.pipeline_layout = text;
+    try {
+        (void)make_stage_split(request);
+    } catch (const ConfigError& error) {
+        Problems problems;
+        problems.absorb(error, "--pipeline-layout: ");
+        problems.throw_if_any();
+    }
 }
 
 void save_plan(const std::string& path, const Workload& work, const Layout& layout) {
@@ -89,12 +114,10 @@ void save_plan(const std::string& path, const Workload& work, const Layout& layo
         throw RunError(fmt::format("--save-plan {}: the file cannot be written; check that its folder exists and is writable", path));
 }
 
-/// No candidate satisfies the rules: says which ones stood in the way.
-[[noreturn]] void refuse(const planner::SearchResult& found) {
-    std::vector<std::string> messages;
-    for (const auto& [reason, rejections] : found.counts.rejected) messages.push_back(rejections.example);
-    if (messages.empty()) messages.emplace_back("no layout is left to try; widen the lists");
-    messages.insert(messages.begin(), "no candidate is a legal layout; what stands in the way, by rule:");
+/// No candidate satisfies the rules: says which ones stand in the way.
+[[noreturn]] void refuse(const Workload& work, const planner::SearchSpace& space, const planner::SearchResult& found) {
+    auto messages = planner::why_nothing_is_legal(work, space, found.counts);
+    if (messages.size() > 1) messages.insert(messages.begin(), "no candidate is a legal layout; what stands in the way:");
     throw ConfigError(std::move(messages));
 }
 
@@ -109,8 +132,17 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     declare_plan_options(options, values);
     if (!options.parse(args, console.out)) return kDone;
 
-    ResolvedWorkload resolved = resolve_workload(options, workload_options);
-    finish_space(values, resolved.engine);
+    Problems problems;
+    finish_space(values, problems);
+    ResolvedWorkload resolved;
+    try {
+        resolved = resolve_workload(options, workload_options);
+    } catch (const ConfigError& error) {
+        problems.absorb(error);
+    }
+    problems.throw_if_any();
+    values.space.engine = resolved.engine;
+    if (values.space.pipeline_layout) check_pipeline_layout(*values.space.pipeline_layout, resolved.workload.model);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
 
     resolved.workload.confine_tp = values.space.tp.empty();
@@ -126,26 +158,31 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     report.workload = resolved.workload;
     report.assumed = resolved.assumed;
     report.search = planner::search(resolved.workload, values.space, simulator_cost_model(), search_options);
-    if (report.search.counts.legal == 0) refuse(report.search);
+    if (report.search.counts.legal == 0) refuse(resolved.workload, values.space, report.search);
 
+    const auto& best = report.search.best;
+    const auto at_most = [&](const char* name, std::optional<std::int64_t> k) {
+        if (k && !best.empty() && static_cast<std::size_t>(*k) > best.size())
+            throw ConfigError(fmt::format("--{} = {}, but only {} layouts fit; use 1 to {}", name, *k, best.size(), best.size()));
+    };
+    at_most("pick", values.pick);
+    at_most("explain", values.explain);
+
+    // More than --top where a later plan is to be explained, since the list is what explains its number.
+    const auto shown = static_cast<std::size_t>(std::max(values.top, values.explain.value_or(0)));
     simulator::CostModel model(resolved.workload);
-    for (const auto& ranked : report.search.best) report.plans.push_back({ranked.layout, model.predict(ranked.layout)});
+    for (std::size_t i = 0; i < std::min(shown, best.size()); ++i) report.plans.push_back({best[i].layout, model.predict(best[i].layout)});
     if (report.plans.empty()) {
         for (const auto& miss : report.search.nearest) {
             report.nearest.push_back(
                 {miss.layout, miss.peak_bytes, planner::remedies(resolved.workload, miss.layout, simulator_cost_model())});
         }
     }
-    const auto at_most = [&](const char* name, std::optional<std::int64_t> k) {
-        if (k && !report.plans.empty() && static_cast<std::size_t>(*k) > report.plans.size()) {
-            throw ConfigError(
-                fmt::format("--{} = {}, but only {} layouts fit; use 1 to {}", name, *k, report.plans.size(), report.plans.size()));
-        }
-    };
-    at_most("pick", values.pick);
-    at_most("explain", values.explain);
-    if (values.save_plan && !report.plans.empty()) {
-        save_plan(*values.save_plan, resolved.workload, report.plans[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout);
+    if (values.save_plan) {
+        if (best.empty())
+            console.err << fmt::format("mgplan: nothing fits, so --save-plan {} is not written\n", *values.save_plan);
+        else
+            save_plan(*values.save_plan, resolved.workload, best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout);
     }
     switch (options.format()) {
         case Format::json:

@@ -4,10 +4,12 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
+#include "cli/list_writer.hpp"
 #include "cli/options.hpp"
 #include "cli/workload_options.hpp"
 #include "importers/model_source.hpp"
 #include "plan/cluster_json.hpp"
+#include "plan/errors.hpp"
 #include "plan/json_reader.hpp"
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
@@ -34,41 +36,37 @@ struct LayoutOptions {
 
 void declare_layout_options(Options& options, LayoutOptions& values) {
     options.group("The layout");
-    options.integer("tp", values.tp, 1, kMostRanks, "tensor parallel size");
-    options.integer("cp", values.cp, 1, kMostRanks, "context parallel size");
-    options.integer("ep", values.ep, 1, kMostRanks, "expert parallel size");
+    options.integer("tp", values.tp, 1, kMostRanks, "tensor parallel size; without it 1");
+    options.integer("cp", values.cp, 1, kMostRanks, "context parallel size; without it 1");
+    options.integer("ep", values.ep, 1, kMostRanks, "expert parallel size; without it 1");
     options.integer("etp", values.etp, 1, kMostRanks, "expert tensor parallel size; without it tp");
-    options.integer("pp", values.pp, 1, 65536, "pipeline parallel size");
-    options.integer("vpp", values.vpp, 1, 65536, "model chunks per pipeline rank");
+    options.integer("pp", values.pp, 1, 65536, "pipeline parallel size; without it 1");
+    options.integer("vpp", values.vpp, 1, 65536, "model chunks per pipeline rank; without it 1");
     options.integer("micro-batch", values.micro_batch, 1, 65536, "sequences per microbatch; without it 1");
-    options.text("recompute", values.recompute, "none|selective|full", "activation recompute");
+    options.choice("recompute", values.recompute, {"none", "selective", "full"}, "activation recompute; without it none");
     options.choices("recompute-modules", values.recompute_modules, recompute_module_names(),
                     "what selective recomputes; without it core_attn");
-    options.text("recompute-method", values.recompute_method, "uniform|block", "of full recompute");
+    options.choice("recompute-method", values.recompute_method, {"uniform", "block"}, "of full recompute; without it uniform");
     options.integer("recompute-num-layers", values.recompute_num_layers, 1, 65536,
-                    "uniform: layers per checkpoint; block: layers recomputed per chunk");
-    options.text("sequence-parallel", values.sequence_parallel, "auto|on|off", "sequence parallelism; auto: on where tp > 1");
-    options.text("cp-comm-type", values.cp_comm_type, "p2p|all_gather|a2a", "how context-parallel ranks exchange keys and values");
+                    "uniform: layers per checkpoint; block: layers recomputed per chunk; without it 1");
+    options.choice("sequence-parallel", values.sequence_parallel, {"auto", "on", "off"},
+                   "sequence parallelism; auto and without it: on where tp > 1");
+    options.choice("cp-comm-type", values.cp_comm_type, {"p2p", "all_gather", "a2a"},
+                   "how context-parallel ranks exchange keys and values; without it p2p");
     options.integer("group-size", values.group_size, 1, 1 << 20, "microbatch group of the interleaved schedule; without it pp");
-    options.text("pipeline-layout", values.pipeline_layout, "STRING", "layers per stage as in Megatron-LM");
-    options.integer("first-stage-layers", values.first_stage_layers, 1, 65536, "layers of the first pipeline rank");
-    options.integer("last-stage-layers", values.last_stage_layers, 1, 65536, "layers of the last pipeline rank");
+    options.text("pipeline-layout", values.pipeline_layout, "STRING", "layers per stage as in Megatron-LM; without it as even as can be");
+    options.integer("first-stage-layers", values.first_stage_layers, 1, 65536,
+                    "layers of the first pipeline rank; without it as even as can be");
+    options.integer("last-stage-layers", values.last_stage_layers, 1, 65536,
+                    "layers of the last pipeline rank; without it as even as can be");
     options.flag("account-for-embedding", values.account_for_embedding, "count the embedding as a layer of the split");
     options.flag("account-for-loss", values.account_for_loss, "count the loss as a layer of the split");
-    options.text("order", values.order, "AXES", "order of the axes in the rank grid, fastest first; without it tp-cp-ep-dp-pp");
-    options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE…]", "what CUDA graphs capture");
+    options.checked("order", values.order, "AXES", check_axis_order,
+                    "order of the axes in the rank grid, fastest first; without it tp-cp-ep-dp-pp");
+    options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]", "what CUDA graphs capture");
 }
 
-template <class Value, class Parse>
-void take_word(Problems& problems, const char* name, const std::optional<std::string>& word, Value& target, Parse parse,
-               const char* allowed) {
-    if (!word) return;
-    if (const auto value = parse(*word))
-        target = *value;
-    else
-        problems.add("--{} = '{}' is not known; use {}", name, *word, allowed);
-}
-
+/// The words were checked when they were read.
 LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& resolved) {
     Problems problems;
     LayoutRequest request = resolved.job.layout.value_or(LayoutRequest{});
@@ -84,29 +82,17 @@ LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& 
     }
     if (values.group_size) request.group_size = *values.group_size;
     if (values.micro_batch) request.micro_batch = *values.micro_batch;
-    take_word(problems, "recompute", values.recompute, request.recompute, parse_recompute, "none, selective or full");
-    take_word(problems, "recompute-method", values.recompute_method, request.recompute_method, parse_recompute_method, "uniform or block");
-    take_word(problems, "cp-comm-type", values.cp_comm_type, request.cp_comm_type, parse_cp_comm_type, "p2p, all_gather or a2a");
+    if (values.recompute) request.recompute = *parse_recompute(*values.recompute);
+    if (values.recompute_method) request.recompute_method = *parse_recompute_method(*values.recompute_method);
+    if (values.cp_comm_type) request.cp_comm_type = *parse_cp_comm_type(*values.cp_comm_type);
     if (!values.recompute_modules.empty()) request.recompute_modules = recompute_module_set(values.recompute_modules);
     if (values.recompute_num_layers) request.recompute_num_layers = *values.recompute_num_layers;
     if (values.sequence_parallel) {
-        const std::string& word = *values.sequence_parallel;
-        if (word == "auto" || word == "on")
-            request.sequence_parallel = true;
-        else if (word == "off")
-            request.sequence_parallel = false;
-        else
-            problems.add("--sequence-parallel = '{}' is not known; use auto, on or off", word);
+        request.sequence_parallel = *values.sequence_parallel != "off";
     } else if (!resolved.job.layout) {
         request.sequence_parallel = request.tp > 1;
     }
-    if (values.order) {
-        try {
-            request.order = AxisOrder::parse(*values.order);
-        } catch (const ConfigError& error) {
-            problems.absorb(error, "--order: ");
-        }
-    }
+    if (values.order) request.order = AxisOrder::parse(*values.order);
     if (values.pipeline_layout || values.first_stage_layers || values.last_stage_layers || values.account_for_embedding ||
         values.account_for_loss) {
         StageSplitRequest split;
@@ -122,28 +108,63 @@ LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& 
     return request;
 }
 
+/// A plan holds model, batch, training options and layout; only what it is to be judged against may be given beside it.
+void refuse_what_a_plan_holds(const Options& options) {
+    Problems problems;
+    for (const auto& name : options.given()) {
+        if (name == "cluster" || name == "max-memory" || name == "per-rank" || name == "format" || name == "output") continue;
+        problems.add(
+            "--{} has no place beside a PLAN, which holds model, batch and layout; drop --{}, or give --model … in place of the plan", name,
+            name);
+    }
+    problems.throw_if_any();
+}
+
 Plan read_plan(const std::string& path) {
     return plan_from_json(parse_json(importers::read_text_file(path, "plan"), path), path);
 }
 
-/// Memory of every global rank: those of one pipeline stage are equal.
-Json ranks_json(simulator::CostModel& model, const Workload& work, const Layout& layout) {
-    std::vector<Json> stages;
-    for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
-        stages.push_back(reports::rank_memory_to_json(model.stage_memory(layout, stage), 0, work.memory_limit));
-    }
+/// One rank's memory as text around its own number, the only thing in which ranks of a stage differ.
+struct StageText {
+    std::string before, after;
+};
+
+StageText stage_text(const simulator::RankMemory& memory, std::int64_t limit) {
+    const std::string text = reports::rank_memory_to_json(memory, 0, limit).dump();
+    const std::string key = "\"worst_rank\":";
+    const auto at = text.find(key);
+    MGPLAN_ASSERT(at != std::string::npos && text[at + key.size()] == '0', "a rank's memory names the rank");
+    return {text.substr(0, at + key.size()), text.substr(at + key.size() + 1)};
+}
+
+/// `json` with the memory of every global rank as its last field, written rank by rank: there may be millions.
+void write_with_ranks(std::ostream& out, const Json& json, simulator::CostModel& model, const Workload& work, const Layout& layout) {
+    std::vector<StageText> stages;
+    for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage)
+        stages.push_back(stage_text(model.stage_memory(layout, stage), work.memory_limit));
     std::int64_t stride = 1;
     for (const auto& axis : dense_grid(layout.sizes)) {
         if (axis.axis == Axis::pp) stride = axis.stride;
     }
-    Json ranks = Json::array();
+    std::string head = json.dump(1);
+    head.resize(head.rfind("\n}"));
+    ListWriter writer(out);
+    writer.text(head);
+    writer.text(",\n \"ranks\": [");
     for (std::int64_t rank = 0; rank < work.world; ++rank) {
         const std::int64_t stage = rank / stride % layout.sizes.pp;
-        Json memory = stages[static_cast<std::size_t>(stage)];
-        memory["worst_rank"] = rank;
-        ranks.push_back(Json{{"rank", rank}, {"stage", stage}, {"memory", std::move(memory)}});
+        const StageText& memory = stages[static_cast<std::size_t>(stage)];
+        writer.text(rank == 0 ? "\n  {\"rank\":" : ",\n  {\"rank\":");
+        writer.number(rank);
+        writer.text(",\"stage\":");
+        writer.number(stage);
+        writer.text(",\"memory\":");
+        writer.text(memory.before);
+        writer.number(rank);
+        writer.text(memory.after);
+        writer.text("}");
     }
-    return ranks;
+    writer.text("\n ]\n}\n");
 }
 
 std::string stages_text(simulator::CostModel& model, const Layout& layout) {
@@ -186,9 +207,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     Layout layout;
     std::vector<std::string> assumed;
     if (!plan_files.empty()) {
-        if (workload_options.model || workload_options.megatron_args || workload_options.world) {
-            throw ConfigError("a PLAN holds model and world; drop --model, --megatron-args and --world, or the plan");
-        }
+        refuse_what_a_plan_holds(options);
         Plan plan = read_plan(plan_files.front());
         work = {plan.model, plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes};
         if (options.given("cluster")) {
@@ -212,8 +231,10 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     const simulator::Prediction prediction = model.predict(layout);
     if (options.format() == Format::json) {
         Json json{{"layout", layout_to_json(layout)}, {"predicted", reports::prediction_to_json(prediction)}, {"assumed", assumed}};
-        if (per_rank) json["ranks"] = ranks_json(model, work, layout);
-        options.write(console, json.dump(1) + "\n");
+        if (per_rank)
+            options.write(console, [&](std::ostream& out) { write_with_ranks(out, json, model, work, layout); });
+        else
+            options.write(console, json.dump(1) + "\n");
     } else if (options.format() == Format::csv) {
         reports::PlanReport report;
         report.plans.push_back({layout, prediction});

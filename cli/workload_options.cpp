@@ -78,6 +78,14 @@ EnumSet<RecomputeModule> recompute_module_set(const std::vector<std::string>& na
     return modules;
 }
 
+void check_axis_order(const std::string& given, Problems& problems) {
+    try {
+        (void)AxisOrder::parse(given);
+    } catch (const ConfigError& error) {
+        problems.absorb(error, "--order: ");
+    }
+}
+
 void declare_workload_options(Options& options, WorkloadOptions& values, bool with_megatron_args) {
     options.group("What is trained, and on what");
     options.integer("world", values.world, 1, kMostRanks, "number of GPUs");
@@ -87,7 +95,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
         options.text("megatron-args", values.megatron_args, "FILE",
                      "model, batch, layout and options from Megatron-LM flags, a shell script's array, or YAML");
     }
-    options.text("cluster", values.cluster, "NAME[,KEY=VALUE…]|FILE",
+    options.text("cluster", values.cluster, "NAME[,KEY=VALUE...]|FILE",
                  "a preset (mgplan clusters) with changed figures (gpus_per_node, nvlink_domain, nvlink_gbps, node_network_gbps, "
                  "memory_gib), or a file");
     options.integer("global-batch", values.global_batch, 1, std::int64_t{1} << 31,
@@ -96,15 +104,15 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                     "tokens per sequence; without it the preset's, or min(model's maximum, 4096)");
     options.bytes("max-memory", values.max_memory, "memory a rank may use; without it the GPU's");
     options.group("How it is trained");
-    options.text("precision", values.precision, "bf16|fp16|fp32|fp64|fp8", "of the matrix products; without it bf16");
-    options.text("grad-dtype", values.grad_dtype, "fp32|bf16|fp16", "of gradients and their reduction; without it fp32");
+    options.choice("precision", values.precision, {"bf16", "fp16", "fp32", "fp64", "fp8"}, "of the matrix products; without it bf16");
+    options.choice("grad-dtype", values.grad_dtype, {"fp32", "bf16", "fp16"}, "of gradients and their reduction; without it fp32");
     options.flag("no-distributed-optimizer", values.no_distributed_optimizer, "every rank keeps the whole optimizer state");
     options.choices("overlap", values.overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"},
                     "communication to hide; grad-reduce, param-gather and p2p are on without it");
     options.choices("no-overlap", values.no_overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"}, "communication not to hide");
-    options.text("attention", values.attention, "flash|unfused", "attention kernels; without it flash");
-    options.text("engine", values.engine, "mgplan|megatron",
-                 "whose memory and time are predicted; without it mgplan, with --megatron-args megatron");
+    options.choice("attention", values.attention, {"flash", "unfused"}, "attention kernels; without it flash");
+    options.choice("engine", values.engine, {"mgplan", "megatron"},
+                   "whose memory and time are predicted; without it mgplan, with --megatron-args megatron");
 }
 
 ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values) {
@@ -114,23 +122,13 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
         problems.add("--model is missing; give a preset (mgplan models lists them), a config.json or a Megatron-LM argument file");
     }
     if (values.model && values.megatron_args) problems.add("--model and --megatron-args both name a model; give one of them");
-    const auto known = [&problems](const char* name, const std::optional<std::string>& value, const std::vector<std::string>& allowed) {
-        if (value && std::find(allowed.begin(), allowed.end(), *value) == allowed.end()) {
-            problems.add("--{} = '{}' is not known; use {}", name, *value, any_of_text(allowed));
-        }
-    };
-    known("precision", values.precision, {"bf16", "fp16", "fp32", "fp64", "fp8"});
-    known("grad-dtype", values.grad_dtype, {"fp32", "bf16", "fp16"});
-    known("attention", values.attention, {"flash", "unfused"});
-    known("engine", values.engine, {"mgplan", "megatron"});
-
     ResolvedWorkload resolved;
     Workload& work = resolved.workload;
     try {
         work.cluster = load_cluster(values.cluster);
         if (!options.given("cluster")) resolved.assumed.push_back(fmt::format("cluster {}", values.cluster));
     } catch (const ConfigError& error) {
-        problems.absorb(error, "--cluster: ");
+        problems.absorb(error);
     }
     if (values.model.has_value() != values.megatron_args.has_value()) {
         try {
@@ -162,7 +160,8 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
         // Megatron-LM arguments.py: one microbatch for each data-parallel rank.
         const std::int64_t model_ranks = job.layout->tp * job.layout->cp * job.layout->pp;
         work.batch.global_batch = job.layout->micro_batch * std::max<std::int64_t>(1, work.world / model_ranks);
-        resolved.assumed.push_back(fmt::format("global batch of {} (a microbatch for each dp rank)", with_thousands(work.batch.global_batch)));
+        resolved.assumed.push_back(
+            fmt::format("global batch of {} (a microbatch for each dp rank)", with_thousands(work.batch.global_batch)));
     } else if (work.batch.global_batch == 0) {
         work.batch.global_batch = work.model.default_global_batch.value_or(default_batch(work.world, work.batch.sequence));
         resolved.assumed.push_back(fmt::format("global batch of {} sequences ({} tokens)", with_thousands(work.batch.global_batch),

@@ -49,6 +49,9 @@ inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 /// Loads model and cluster and fills in the defaults of CLI.md. Throws ConfigError with all problems.
 [[nodiscard]] ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values);
 
+/// A check for Options::checked: the text is an order of axes.
+void check_axis_order(const std::string& given, Problems& problems);
+
 /// Declares the recompute modules, methods and so on as words; these read them back (the words were checked by Options).
 [[nodiscard]] std::vector<std::string> recompute_module_names();
 [[nodiscard]] EnumSet<RecomputeModule> recompute_module_set(const std::vector<std::string>& names);

@@ -1,11 +1,11 @@
-# What mgplan can use but does not need: CUDA, NCCL, cuDNN, MPI. Each is switched by MGPLAN_WITH_<NAME> = auto (use it
+# What mgplan can use but does not need: CUDA, NCCL, cuDNN, MPI, OpenBLAS (without it plans are made, but not run). Each is switched by MGPLAN_WITH_<NAME> = auto (use it
 # where it is found), on (fail where it is not) or off. Afterwards MGPLAN_HAVE_<NAME> tells, and the configuration ends
 # with a line for each: what was found, or why it is left out.
 #
 # Sets for later use: MGPLAN_CUDA_ROOT, MGPLAN_CUDA_NVCC, MGPLAN_<NAME>_INCLUDE_DIR, MGPLAN_<NAME>_LIBRARY,
-# MGPLAN_<NAME>_VERSION for CUDA, NCCL and CUDNN; the targets of FindMPI for MPI.
+# MGPLAN_<NAME>_VERSION for CUDA, NCCL, CUDNN and OPENBLAS; the targets of FindMPI for MPI.
 
-set(MGPLAN_FEATURES CUDA NCCL CUDNN MPI)
+set(MGPLAN_FEATURES CUDA NCCL CUDNN MPI OPENBLAS)
 foreach(feature IN LISTS MGPLAN_FEATURES)
   set(MGPLAN_WITH_${feature} auto CACHE STRING "Use ${feature}: auto, on (fail if absent) or off")
   set_property(CACHE MGPLAN_WITH_${feature} PROPERTY STRINGS auto on off)
@@ -139,11 +139,36 @@ else()
   mgplan_conclude(MPI FALSE "switched off by MGPLAN_WITH_MPI")
 endif()
 
+# --- OpenBLAS: the build without threads, as a static library -------------------------------------------------------
+# Ranks are the parallelism, and a shared library could be swapped for the threaded build at run time (Debian's
+# alternatives: both have one SONAME).
+mgplan_wanted(wanted OPENBLAS)
+if(wanted)
+  set(places ${OPENBLAS_ROOT} $ENV{OPENBLAS_ROOT})
+  find_path(MGPLAN_OPENBLAS_INCLUDE_DIR cblas.h HINTS ${places}
+    PATH_SUFFIXES include include/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-serial ${CMAKE_LIBRARY_ARCHITECTURE}/openblas-serial
+    NO_CMAKE_ENVIRONMENT_PATH)
+  find_library(MGPLAN_OPENBLAS_LIBRARY libopenblas.a HINTS ${places}
+    PATH_SUFFIXES lib openblas-serial ${CMAKE_LIBRARY_ARCHITECTURE}/openblas-serial)
+  if(NOT MGPLAN_OPENBLAS_LIBRARY)
+    mgplan_conclude(OPENBLAS FALSE "the serial libopenblas.a was not found; on Debian: apt-get install libopenblas-serial-dev")
+  elseif(NOT EXISTS ${MGPLAN_OPENBLAS_INCLUDE_DIR}/openblas_config.h)
+    mgplan_conclude(OPENBLAS FALSE "cblas.h and openblas_config.h were not found beside each other; set OPENBLAS_ROOT")
+  else()
+    file(STRINGS ${MGPLAN_OPENBLAS_INCLUDE_DIR}/openblas_config.h line REGEX "^#define OPENBLAS_VERSION" LIMIT_COUNT 1)
+    string(REGEX MATCH "[0-9][0-9.]*[0-9]" MGPLAN_OPENBLAS_VERSION "${line}")
+    mgplan_conclude(OPENBLAS TRUE "found version ${MGPLAN_OPENBLAS_VERSION} at ${MGPLAN_OPENBLAS_LIBRARY}")
+  endif()
+else()
+  mgplan_conclude(OPENBLAS FALSE "switched off by MGPLAN_WITH_OPENBLAS")
+endif()
+
 # Prints the lines; called at the very end of the configuration.
 function(mgplan_print_features)
   message(STATUS "mgplan ${PROJECT_VERSION}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, build type ${CMAKE_BUILD_TYPE}")
   foreach(feature IN LISTS MGPLAN_FEATURES)
     string(REPLACE CUDNN cuDNN title ${feature})
+    string(REPLACE OPENBLAS OpenBLAS title ${title})
     message(STATUS "  ${title}: ${MGPLAN_SUMMARY_${feature}}")
   endforeach()
   if(MGPLAN_SANITIZE)

@@ -276,7 +276,8 @@ void read_heads(ConfigReader& config, ModelSpec& model) {
         model.head_dim = config.integer({"head_dim", "kv_channels"}, 1, ModelLimits::head_dim);
         return;
     }
-    if (model.hidden % model.heads != 0)
+    // A missing or absurd size is a problem of its own.
+    if (config.has({"hidden_size", "n_embd"}) && model.hidden > 1 && model.hidden % model.heads != 0)
         config.raw().problems().add("{}: attention heads = {} do not divide hidden size = {}; give head_dim, or use {}",
                                     config.raw().where(), model.heads, model.hidden, divisors_text(model.hidden, model.hidden));
     model.head_dim = std::max<std::int64_t>(1, model.hidden / model.heads);

@@ -1,8 +1,7 @@
 #include "planner/candidates.hpp"
 
 #include <algorithm>
-
-#include <fmt/format.h>
+#include <map>
 
 #include "plan/errors.hpp"
 #include "plan/text.hpp"
@@ -12,20 +11,26 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
+template <class Value>
+std::vector<Value> without_repeats(const std::vector<Value>& values) {
+    std::vector<Value> kept;
+    for (const Value& value : values) {
+        if (std::find(kept.begin(), kept.end(), value) == kept.end()) kept.push_back(value);
+    }
+    return kept;
+}
+
 /// The pinned values, or what can be legal where nothing is pinned.
 template <class Default>
 Sizes pinned_or(const Sizes& pinned, Default fallback) {
-    return pinned.empty() ? fallback() : pinned;
+    return pinned.empty() ? fallback() : without_repeats(pinned);
 }
 
-/// Counts a rejection; the example is made once per reason, since messages cost more than rules.
+/// Whether a rule of the level is broken; that counts as a rejection.
 bool rejected(const Workload& workload, const Layout& layout, Level level, CandidateCounts& counts) {
     const Rule* rule = first_broken(workload, layout, level);
     if (rule == nullptr) return false;
-    auto entry = counts.rejected.find(rule->reason);
-    if (entry == counts.rejected.end())
-        entry = counts.rejected.emplace(std::string(rule->reason), Rejections{0, rule->message(workload, layout)}).first;
-    ++entry->second.count;
+    counts.reject(rule->reason, [&] { return rule->message(workload, layout); });
     return true;
 }
 
@@ -39,13 +44,8 @@ Layout start(const Workload& workload, const SearchSpace& space) {
     return layout;
 }
 
-/// One (pp, vpp)'s split: the pinned layout string, or the automatic one. Null: there is none, or why not.
-struct Split {
-    std::shared_ptr<const StageSplit> value;
-    std::string refusal;
-};
-
-Split split_for(const Workload& workload, const SearchSpace& space, std::int64_t pp, int vpp) {
+/// `vpp` 0 asks a pinned layout string how many chunks it makes.
+SplitChoice split_for(const Workload& workload, const SearchSpace& space, std::int64_t pp, int vpp) {
     if (space.pipeline_layout) {
         StageSplitRequest request;
         request.layers = workload.model.layers;
@@ -55,16 +55,24 @@ Split split_for(const Workload& workload, const SearchSpace& space, std::int64_t
         request.pipeline_layout = space.pipeline_layout;
         try {
             auto split = std::make_shared<const StageSplit>(make_stage_split(request));
-            if (split->vpp() != vpp)
-                return {nullptr, fmt::format("the pipeline layout has {} chunks per rank on pp = {}, not {}", split->vpp(), pp, vpp)};
-            return {std::move(split), {}};
+            return {split->vpp(), split, {}};
         } catch (const ConfigError& error) {
-            return {nullptr, error.problems().front()};
+            return {std::max(vpp, 1), nullptr, error.problems().front()};
         }
     }
     auto automatic = automatic_stage_split(workload.model.layers, workload.model.mtp_layers, static_cast<int>(pp), vpp);
-    if (!automatic) return {nullptr, {}};
-    return {std::make_shared<const StageSplit>(std::move(*automatic)), {}};
+    if (!automatic) return {vpp, nullptr, {}};
+    return {vpp, std::make_shared<const StageSplit>(std::move(*automatic)), {}};
+}
+
+std::shared_ptr<const std::vector<SplitChoice>> splits_for(const Workload& workload, const SearchSpace& space, std::int64_t pp) {
+    const Sizes vpps = pinned_or(space.vpp, [&] {
+        if (space.pipeline_layout) return Sizes{0};
+        return pp == 1 ? Sizes{1} : Sizes{1, 2, 3, 4, 5, 6, 7, 8};
+    });
+    std::vector<SplitChoice> splits;
+    for (const auto vpp : vpps) splits.push_back(split_for(workload, space, pp, static_cast<int>(vpp)));
+    return std::make_shared<const std::vector<SplitChoice>>(std::move(splits));
 }
 
 /// Enumerates what lies behind fixed tp, cp, pp, ep, etp and vpp.
@@ -72,9 +80,16 @@ class TailVisitor {
 public:
     TailVisitor(const Workload& workload, const SearchSpace& space, CandidateCounts& counts,
                 const std::function<void(const Layout&)>& visit)
-        : workload_(workload), space_(space), counts_(counts), visit_(visit), micro_batches_(pinned_or(space.micro_batch, [] {
-              return Sizes{1, 2, 4, 8, 16};
-          })) {}
+        : workload_(workload),
+          space_(space),
+          counts_(counts),
+          visit_(visit),
+          micro_batches_(pinned_or(space.micro_batch,
+                                   [] {
+                                       return Sizes{1, 2, 4, 8, 16};
+                                   })),
+          cp_comm_types_(without_repeats(space.cp_comm_types)),
+          recomputes_(without_repeats(space.recompute)) {}
 
     void operator()(Layout& layout) {
         layout.group_size = layout.vpp > 1 ? space_.group_size.value_or(layout.sizes.pp) : layout.sizes.pp;
@@ -98,7 +113,7 @@ private:
     }
 
     void visit_context_kinds(Layout& layout) {
-        for (const auto kind : space_.cp_comm_types) {
+        for (const auto kind : cp_comm_types_) {
             layout.cp_comm_type = layout.sizes.cp > 1 ? kind : CpCommType::p2p;
             if (!rejected(workload_, layout, Level::context_kind, counts_)) visit_recompute(layout);
             if (layout.sizes.cp == 1) break;  // no exchange, one layout
@@ -106,7 +121,7 @@ private:
     }
 
     void visit_recompute(Layout& layout) {
-        for (const auto recompute : space_.recompute) {
+        for (const auto recompute : recomputes_) {
             layout.recompute = recompute;
             layout.recompute_modules = recompute == Recompute::selective ? space_.recompute_modules : EnumSet<RecomputeModule>{};
             layout.recompute_method = recompute == Recompute::full ? std::optional(space_.recompute_method) : std::nullopt;
@@ -122,6 +137,8 @@ private:
     CandidateCounts& counts_;
     const std::function<void(const Layout&)>& visit_;
     Sizes micro_batches_;
+    std::vector<CpCommType> cp_comm_types_;
+    std::vector<Recompute> recomputes_;
 };
 
 }  // namespace
@@ -136,14 +153,18 @@ void CandidateCounts::merge(const CandidateCounts& other) {
     legal += other.legal;
     for (const auto& [reason, found] : other.rejected) {
         auto& mine = rejected[reason];
+        // The first example, so that the result does not depend on which thread did what.
+        if (mine.count == 0 || found.part < mine.part) {
+            mine.example = found.example;
+            mine.part = found.part;
+        }
         mine.count += found.count;
-        // The smallest message, so that the result does not depend on which thread came first.
-        if (mine.example.empty() || found.example < mine.example) mine.example = found.example;
     }
 }
 
 std::vector<Prefix> prefixes(const Workload& workload, const SearchSpace& space, CandidateCounts& counts) {
     std::vector<Prefix> found;
+    std::map<std::int64_t, std::shared_ptr<const std::vector<SplitChoice>>> splits;
     Layout layout = start(workload, space);
     for (const auto tp : pinned_or(space.tp, [&] { return divisors(workload.world); })) {
         layout.sizes.tp = tp;
@@ -156,7 +177,10 @@ std::vector<Prefix> prefixes(const Workload& workload, const SearchSpace& space,
             if (rejected(workload, layout, Level::context, counts)) continue;
             for (const auto pp : pinned_or(space.pp, [&] { return divisors(workload.world / (tp * cp)); })) {
                 layout.sizes.pp = pp;
-                if (!rejected(workload, layout, Level::pipeline, counts)) found.push_back({tp, cp, pp});
+                if (rejected(workload, layout, Level::pipeline, counts)) continue;
+                auto& shared = splits[pp];
+                if (!shared) shared = splits_for(workload, space, pp);
+                found.push_back({tp, cp, pp, shared, found.size()});
             }
         }
     }
@@ -171,34 +195,24 @@ void visit_layouts(const Workload& workload, const SearchSpace& space, const Pre
     layout.sizes.cp = prefix.cp;
     layout.sizes.pp = prefix.pp;
     const std::int64_t rest = workload.world / prefix.pp;
-    // Dense models have one expert grid, whatever is pinned: ep and etp are accepted and without effect. It equals the
-    // dense one, with cp folded into etp, so that it allows every rank order that the dense grid allows.
+    counts.part = prefix.part;
+    // Dense models have one expert grid, whatever is pinned: ep and etp are accepted and without effect.
     const Sizes eps = !moe ? Sizes{1} : pinned_or(space.ep, [&] { return divisors(rest); });
-    const Sizes etps =
-        !moe ? Sizes{space.order == AxisOrder{} ? prefix.tp : prefix.tp * prefix.cp} : pinned_or(space.etp, [&] { return divisors(rest); });
-    // A pinned layout string says itself how many chunks there are; 0 asks it.
-    const Sizes vpps = pinned_or(space.vpp, [&] {
-        if (space.pipeline_layout) return Sizes{0};
-        return prefix.pp == 1 ? Sizes{1} : Sizes{1, 2, 3, 4, 5, 6, 7, 8};
-    });
+    const Sizes etps = !moe ? Sizes{etp_without_experts(layout.sizes)} : pinned_or(space.etp, [&] { return divisors(rest); });
     TailVisitor tail(workload, space, counts, visit);
-    std::vector<Split> splits;
-    for (const auto vpp : vpps) splits.push_back(split_for(workload, space, prefix.pp, static_cast<int>(vpp)));
     for (const auto ep : eps) {
         for (const auto etp : etps) {
             layout.sizes.ep = ep;
             layout.sizes.etp = etp;
             if (rejected(workload, layout, Level::expert, counts)) continue;
-            for (std::size_t i = 0; i < vpps.size(); ++i) {
-                layout.split = splits[i].value;
-                layout.vpp = layout.split ? layout.split->vpp() : static_cast<int>(vpps[i]);
-                if (layout.split == nullptr && !splits[i].refusal.empty()) {
-                    auto& entry = counts.rejected["the pipeline layout does not suit"];
-                    if (entry.count++ == 0) entry.example = splits[i].refusal;
+            for (const SplitChoice& choice : *prefix.splits) {
+                layout.split = choice.split;
+                layout.vpp = choice.vpp;
+                if (!choice.refusal.empty()) {
+                    counts.reject(kLayoutDoesNotSuit, [&] { return choice.refusal; });
                     continue;
                 }
-                if (rejected(workload, layout, Level::chunks, counts)) continue;
-                tail(layout);
+                if (!rejected(workload, layout, Level::chunks, counts)) tail(layout);
             }
         }
     }

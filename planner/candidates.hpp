@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,7 +16,7 @@
 namespace mgplan::planner {
 
 /// What is searched. An empty list means every value that can be legal: divisors for the sizes, powers of two up to 16
-/// for the micro-batch, 1 to 8 for vpp.
+/// for the micro-batch, 1 to 8 for vpp (with a pipeline layout: the chunks it makes). Repeated values count once.
 struct SearchSpace {
     std::vector<std::int64_t> tp, cp, ep, etp, pp, vpp, micro_batch;
     std::vector<Recompute> recompute{Recompute::none, Recompute::selective, Recompute::full};
@@ -31,9 +32,18 @@ struct SearchSpace {
     Engine engine = Engine::mgplan;
 };
 
+/// The stage split of one (pp, vpp): the pinned layout string's, or the automatic one.
+struct SplitChoice {
+    int vpp = 1;
+    std::shared_ptr<const StageSplit> split;  ///< null: there is none
+    std::string refusal;                      ///< why a pinned layout string has none here
+};
+
 /// A part of the space that one thread enumerates: fixed tp, cp and pp.
 struct Prefix {
     std::int64_t tp, cp, pp;
+    std::shared_ptr<const std::vector<SplitChoice>> splits;  ///< for every vpp; shared by all prefixes of one pp
+    std::size_t part;                                        ///< its place in the list
 };
 
 /// The legal prefixes; rejected ones are counted. A prefix that a rule turns away counts as one candidate.
@@ -42,5 +52,10 @@ struct Prefix {
 /// Visits every legal layout behind a prefix. The reference is valid during the call only; copy what is kept.
 void visit_layouts(const Workload& workload, const SearchSpace& space, const Prefix& prefix, CandidateCounts& counts,
                    const std::function<void(const Layout&)>& visit);
+
+/// Why a search found no legal layout, as messages with a way out: the pinned lists of which no value is legal whatever
+/// the other sizes are; where there is none, what turned away the candidates that came farthest.
+[[nodiscard]] std::vector<std::string> why_nothing_is_legal(const Workload& workload, const SearchSpace& space,
+                                                            const CandidateCounts& counts);
 
 }  // namespace mgplan::planner

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -55,6 +56,40 @@ std::string tp_domain_message(const Workload& work, const Layout& layout) {
 
 std::int64_t stages(const Layout& layout) {
     return layout.sizes.pp * layout.vpp;
+}
+
+std::string interleaved_message(const Workload&, const Layout& l) {
+    const std::int64_t pp = l.sizes.pp;
+    if (l.group_size < pp)
+        return fmt::format("group size = {} is below pp = {}; use --group-size {} or more, or vpp 1", l.group_size, pp, pp);
+    if (l.group_size > l.num_microbatches)
+        return fmt::format(
+            "vpp = {} needs at least as many microbatches as its group size = {}, but there are {}; use vpp 1, a smaller micro-batch, "
+            "fewer "
+            "dp ranks or a larger batch",
+            l.vpp, l.group_size, l.num_microbatches);
+    return fmt::format(
+        "vpp = {}: {} microbatches leave a last group of {} behind groups of {}, which is below pp = {}; use vpp 1, another micro-batch, "
+        "another --group-size or a batch of a multiple of {} microbatches",
+        l.vpp, l.num_microbatches, l.num_microbatches % l.group_size, l.group_size, pp, l.group_size);
+}
+
+/// No less than the activations of a rank at its peak, however they are recomputed and divided; far from exact.
+double most_activation_bytes(const Workload& w, const Layout& l) {
+    const ModelSpec& model = w.model;
+    const auto real = [](std::int64_t value) { return static_cast<double>(value); };
+    const double heads = real(model.heads) * real(model.qk_head_dim() + model.v_head_dim());
+    double width = 20 * real(model.hidden) + 8 * heads + 8 * real(model.ffn) + 8 * real(model.vocab);
+    if (model.moe) {
+        width += 8 * real(model.moe->top_k) * real(model.moe->expert_ffn + model.hidden) + 8 * real(model.moe->shared_ffn) +
+                 16 * real(model.moe->experts);
+    }
+    if (w.training.attention == AttentionBackend::unfused) width += 4 * real(w.batch.sequence) * real(model.heads);
+    const double tokens = real(l.micro_batch) * real(w.batch.sequence) / real(l.sizes.cp);
+    // In flight on a rank of layers/pp layers: up to 2·pp + (vpp - 1)·group pieces of 1/vpp.
+    const double copies = real(model.layers + model.mtp_layers + 2) * (2 + real(l.group_size) / real(l.sizes.pp));
+    constexpr double kLargestElement = 8;
+    return 4 * kLargestElement * width * tokens * copies;
 }
 
 using W = const Workload&;
@@ -154,11 +189,13 @@ constexpr auto kRules = std::to_array<Rule>({
      }},
     {"interleaved_microbatches", "microbatches do not suit the interleaved schedule", Level::microbatch,
      [](W, L l) { return l.vpp > 1 && interleaved_refusal(static_cast<int>(l.sizes.pp), l.num_microbatches, l.group_size).has_value(); },
-     [](W, L l) {
+     interleaved_message},
+    {"microbatch_is_countable", "a microbatch too large to count its bytes", Level::microbatch,
+     [](W w, L l) { return most_activation_bytes(w, l) > 0x1p60; },
+     [](W w, L l) {
          return fmt::format(
-             "vpp = {} with pp = {}, {} microbatches and group size {}: {}; use vpp 1, a smaller micro-batch or another batch", l.vpp,
-             l.sizes.pp, l.num_microbatches, l.group_size,
-             interleaved_refusal(static_cast<int>(l.sizes.pp), l.num_microbatches, l.group_size).value_or("refused"));
+             "micro-batch = {} of {} tokens makes more activations than 64 bits count; use a smaller --micro-batch, --seq or --group-size",
+             l.micro_batch, w.batch.sequence);
      }},
     // ---- sequence parallelism ----
     // Megatron-LM arguments.py: experts with tp > 1 need sequence parallelism.
@@ -200,6 +237,43 @@ constexpr auto kRules = std::to_array<Rule>({
      }},
 });
 
+static_assert(std::is_sorted(kRules.begin(), kRules.end(), [](const Rule& a, const Rule& b) { return a.level < b.level; }));
+
+/// Where each level's rules begin in kRules; the last entry is its end.
+constexpr auto kLevelBegins = [] {
+    std::array<std::size_t, kLevels + 1> begins{};
+    for (std::size_t level = 0; level <= kLevels; ++level) {
+        while (begins[level] < kRules.size() && static_cast<std::size_t>(kRules[begins[level]].level) < level) ++begins[level];
+    }
+    return begins;
+}();
+
+std::span<const Rule> rules_of(Level level) {
+    const auto at = static_cast<std::size_t>(level);
+    return std::span(kRules).subspan(kLevelBegins[at], kLevelBegins[at + 1] - kLevelBegins[at]);
+}
+
+std::vector<std::string> messages_of(const Workload& workload, const Layout& layout, Level level) {
+    std::vector<std::string> messages;
+    for (const Rule& rule : rules_of(level)) {
+        if (rule.broken(workload, layout)) messages.push_back(rule.message(workload, layout));
+    }
+    return messages;
+}
+
+/// The rules divide by the sizes and by products of them, which must stay within 64 bits.
+void check_ranges(const LayoutRequest& request) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 31;
+    Problems problems;
+    for (const auto& [name, value] :
+         {std::pair{"tp", request.tp}, std::pair{"cp", request.cp}, std::pair{"ep", request.ep}, std::pair{"etp", request.etp.value_or(1)},
+          std::pair{"pp", request.pp}, std::pair{"micro-batch", request.micro_batch}}) {
+        if (value < 1) problems.add("{} = {} is too small; use 1 or more", name, value);
+        if (value > kMost) problems.add("{} = {} is out of range; use 1 to {}", name, value, kMost);
+    }
+    problems.throw_if_any();
+}
+
 Layout check(Layout layout, const Workload& workload) {
     auto messages = broken_messages(workload, layout);
     if (!messages.empty()) throw ConfigError(std::move(messages));
@@ -213,25 +287,25 @@ std::span<const Rule> rules() {
 }
 
 const Rule* first_broken(const Workload& workload, const Layout& layout, Level level) {
-    for (const Rule& rule : kRules) {
-        if (rule.level == level && rule.broken(workload, layout)) return &rule;
+    for (const Rule& rule : rules_of(level)) {
+        if (rule.broken(workload, layout)) return &rule;
     }
     return nullptr;
 }
 
 std::vector<std::string> broken_messages(const Workload& workload, const Layout& layout) {
     std::vector<std::string> messages;
-    for (int level = 0; level < kLevels && messages.empty(); ++level) {
-        for (const Rule& rule : kRules) {
-            if (rule.level == static_cast<Level>(level) && rule.broken(workload, layout))
-                messages.push_back(rule.message(workload, layout));
-        }
-    }
+    for (int level = 0; level < kLevels && messages.empty(); ++level) messages = messages_of(workload, layout, static_cast<Level>(level));
     return messages;
+}
+
+std::int64_t etp_without_experts(const ParallelSizes& sizes) {
+    return sizes.order == AxisOrder{} ? sizes.tp : sizes.tp * sizes.cp;
 }
 
 Layout make_layout(const LayoutRequest& request, const Workload& workload) {
     const ModelSpec& model = workload.model;
+    check_ranges(request);
     Layout layout;
     layout.sizes = {workload.world,
                     request.tp,
@@ -241,6 +315,7 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
                     request.pp,
                     request.order,
                     workload.training.distributed_optimizer_instances};
+    if (!model.moe) layout.sizes.ep = 1;
     layout.micro_batch = request.micro_batch;
     layout.sequence_parallel = request.sequence_parallel && request.tp > 1;
     layout.cp_comm_type = request.cp > 1 ? request.cp_comm_type : CpCommType::p2p;
@@ -255,11 +330,10 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
 
     // Sizes first: a split cannot be made for a pipeline that does not exist.
     for (const Level level : {Level::tensor, Level::context, Level::pipeline, Level::expert}) {
-        std::vector<std::string> messages;
-        for (const Rule& rule : kRules) {
-            if (rule.level == level && rule.broken(workload, layout)) messages.push_back(rule.message(workload, layout));
-        }
+        auto messages = messages_of(workload, layout, level);
         if (!messages.empty()) throw ConfigError(std::move(messages));
+        // Known to divide the world by now, so that their product stays small.
+        if (level == Level::context && !model.moe) layout.sizes.etp = etp_without_experts(layout.sizes);
     }
 
     std::int64_t vpp = request.vpp;

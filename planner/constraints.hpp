@@ -45,7 +45,12 @@ struct Rule {
 /// Messages of all rules that the layout breaks; rules of later levels are asked only while the earlier ones hold.
 [[nodiscard]] std::vector<std::string> broken_messages(const Workload& workload, const Layout& layout);
 
-/// Fills in what a request leaves open and checks the result: throws ConfigError with every broken rule.
+/// The etp that a model without experts has: its expert grid equals the dense one, with cp folded into etp where the
+/// order is not the usual one, so that every order that the dense grid allows is allowed.
+[[nodiscard]] std::int64_t etp_without_experts(const ParallelSizes& sizes);
+
+/// Fills in what a request leaves open and checks the result: throws ConfigError with every broken rule. What has no
+/// meaning gets its neutral value: ep and etp without experts, sequence parallelism without tp, cp_comm_type without cp.
 [[nodiscard]] Layout make_layout(const LayoutRequest& request, const Workload& workload);
 
 /// The request that makes this layout again.

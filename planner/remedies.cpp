@@ -3,75 +3,132 @@
 #include <fmt/format.h>
 
 #include "plan/errors.hpp"
+#include "plan/text.hpp"
+#include "planner/constraints.hpp"
 #include "planner/search.hpp"
 
 namespace mgplan::planner {
 namespace {
 
-/// Peak of the layout that `request` makes, or nothing where no rule-abiding layout comes out.
-std::optional<std::int64_t> peak_of(const LayoutRequest& request, const Workload& workload, const LayoutCost& cost) {
-    try {
-        return cost.peak_bytes(make_layout(request, workload));
-    } catch (const ConfigError&) {
-        return std::nullopt;
+/// One workload with its pricer, to try changed layouts on.
+class Trial {
+public:
+    Trial(Workload workload, const CostModelFactory& cost_model) : workload_(std::move(workload)), cost_(cost_model(workload_)) {}
+    // The pricer refers to the workload.
+    Trial(const Trial&) = delete;
+    Trial& operator=(const Trial&) = delete;
+
+    /// The remedy where the changed layout abides by the rules and fits.
+    [[nodiscard]] std::optional<Remedy> attempt(const LayoutRequest& request, std::string change) const {
+        try {
+            Layout layout = make_layout(request, workload_);
+            const std::int64_t peak = cost_.peak_bytes(layout);
+            if (peak > workload_.memory_limit) return std::nullopt;
+            return Remedy{std::move(change), peak, std::move(layout), workload_.batch.global_batch};
+        } catch (const ConfigError&) {
+            return std::nullopt;
+        }
     }
+
+    [[nodiscard]] const Workload& workload() const { return workload_; }
+
+private:
+    Workload workload_;
+    LayoutCost cost_;
+};
+
+void take_full_recompute(LayoutRequest& request) {
+    request.recompute = Recompute::full;
+    request.recompute_method = RecomputeMethod::uniform;
+    request.recompute_num_layers = 1;
+}
+
+/// Another pipeline needs another split and other groups.
+void take_pipeline(LayoutRequest& request, std::int64_t pp, std::int64_t vpp) {
+    request.pp = pp;
+    request.vpp = vpp;
+    request.split.reset();
+    request.group_size.reset();
+}
+
+std::optional<Remedy> full_recompute(const Trial& trial, const LayoutRequest& base) {
+    if (base.recompute == Recompute::full) return std::nullopt;
+    LayoutRequest request = base;
+    take_full_recompute(request);
+    return trial.attempt(request, "full recompute");
+}
+
+std::optional<Remedy> smaller_micro_batch(const Trial& trial, const LayoutRequest& base) {
+    for (std::int64_t smaller = base.micro_batch / 2; smaller >= 1; smaller /= 2) {
+        LayoutRequest request = base;
+        request.micro_batch = smaller;
+        if (auto found = trial.attempt(request, fmt::format("micro-batch {} instead of {}", smaller, base.micro_batch))) return found;
+    }
+    return std::nullopt;
+}
+
+std::optional<Remedy> more_stages(const Trial& trial, const LayoutRequest& base) {
+    for (const std::int64_t pp : divisors(trial.workload().world / (base.tp * base.cp))) {
+        if (pp <= base.pp) continue;
+        const std::string change = fmt::format("pp {} instead of {}", pp, base.pp);
+        LayoutRequest request = base;
+        take_pipeline(request, pp, base.vpp);
+        if (auto found = trial.attempt(request, change)) return found;
+        if (base.vpp == 1) continue;
+        take_pipeline(request, pp, 1);
+        if (auto found = trial.attempt(request, fmt::format("{} and vpp 1 instead of {}", change, base.vpp))) return found;
+    }
+    return std::nullopt;
+}
+
+/// `factor` times as many GPUs: for data parallelism alone, which shards the optimizer further, or for more experts'
+/// groups or pipeline stages.
+std::optional<Remedy> more_gpus(const Trial& trial, const LayoutRequest& base, std::int64_t factor) {
+    const Workload& work = trial.workload();
+    const std::string gpus = fmt::format("{} GPUs instead of {}", work.world, work.world / factor);
+    for (std::int64_t pp = 1; pp <= factor; pp *= 2) {
+        for (std::int64_t ep = 1; ep <= (work.model.moe ? factor / pp : 1); ep *= 2) {
+            LayoutRequest request = base;
+            if (pp > 1) take_pipeline(request, base.pp * pp, 1);
+            request.ep *= ep;
+            std::string change = gpus;
+            if (pp > 1) change += fmt::format(", pp {} instead of {}", request.pp, base.pp);
+            if (ep > 1) change += fmt::format(", ep {} instead of {}", request.ep, base.ep);
+            if (auto found = trial.attempt(request, change)) return found;
+            if (base.recompute == Recompute::full) continue;
+            take_full_recompute(request);
+            if (auto found = trial.attempt(request, change + ", full recompute")) return found;
+        }
+    }
+    return std::nullopt;
 }
 
 }  // namespace
 
 std::vector<Remedy> remedies(const Workload& workload, const Layout& layout, const CostModelFactory& cost_model) {
     std::vector<Remedy> found;
-    const LayoutCost cost = cost_model(workload);
-    const LayoutRequest base = request_of(layout);
-    const auto try_change = [&](const LayoutRequest& request, std::string change) {
-        const auto peak = peak_of(request, workload, cost);
-        if (!peak || *peak > workload.memory_limit) return false;
-        found.push_back({std::move(change), *peak});
+    const auto keep = [&found](std::optional<Remedy> remedy) {
+        if (!remedy) return false;
+        found.push_back(std::move(*remedy));
         return true;
     };
+    const Trial here(workload, cost_model);
+    const LayoutRequest base = request_of(layout);
+    keep(full_recompute(here, base));
+    keep(smaller_micro_batch(here, base));
+    keep(more_stages(here, base));
 
-    if (layout.recompute != Recompute::full) {
-        LayoutRequest request = base;
-        request.recompute = Recompute::full;
-        request.recompute_method = RecomputeMethod::uniform;
-        request.recompute_num_layers = 1;
-        try_change(request, "full recompute");
-    }
-    for (std::int64_t smaller = layout.micro_batch / 2; smaller >= 1; smaller /= 2) {
-        LayoutRequest request = base;
-        request.micro_batch = smaller;
-        if (try_change(request, fmt::format("micro-batch {} instead of {}", smaller, layout.micro_batch))) break;
-    }
-    for (std::int64_t factor = 2; layout.sizes.pp * factor <= workload.world; factor *= 2) {
-        LayoutRequest request = base;
-        request.pp = layout.sizes.pp * factor;
-        request.split.reset();
-        request.group_size.reset();
-        if (try_change(request, fmt::format("pp {} instead of {}", request.pp, layout.sizes.pp))) break;
-    }
-    // More GPUs shard the optimizer further or take more pipeline stages; the batch grows with them.
-    for (std::int64_t factor = 2; factor <= 1024 && workload.world * factor <= (std::int64_t{1} << 24); factor *= 2) {
+    for (std::int64_t factor = 2; factor <= 4096 && workload.world * factor <= (std::int64_t{1} << 24); factor *= 2) {
         Workload larger = workload;
         larger.world *= factor;
+        if (keep(more_gpus(Trial(larger, cost_model), base, factor))) break;
+        // Perhaps there are too few sequences for so many ranks.
         larger.batch.global_batch *= factor;
-        const LayoutCost larger_cost = cost_model(larger);
-        bool fits = false;
-        for (std::int64_t pipeline = 1; pipeline <= factor && !fits; pipeline *= 2) {
-            LayoutRequest request = base;
-            request.pp = layout.sizes.pp * pipeline;
-            request.recompute = Recompute::full;
-            request.recompute_method = RecomputeMethod::uniform;
-            request.recompute_num_layers = 1;
-            if (pipeline > 1) request.split.reset();
-            request.group_size.reset();
-            const auto peak = peak_of(request, larger, larger_cost);
-            if (peak && *peak <= workload.memory_limit) {
-                found.push_back(
-                    {fmt::format("{} GPUs instead of {} (pp {}, full recompute)", larger.world, workload.world, request.pp), *peak});
-                fits = true;
-            }
+        if (auto remedy = more_gpus(Trial(larger, cost_model), base, factor)) {
+            remedy->change += fmt::format(", global batch {}", larger.batch.global_batch);
+            keep(std::move(remedy));
+            break;
         }
-        if (fits) break;
     }
     return found;
 }

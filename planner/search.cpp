@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <tuple>
 
@@ -97,7 +98,7 @@ struct Share {
     }
 };
 
-/// Runs `work(part)` for every part on `threads` threads; rethrows the first exception.
+/// Runs `work(part)` for every part, one thread per share; rethrows the first exception.
 void run_parallel(std::size_t parts, std::vector<Share>& shares,
                   const std::function<void(std::size_t part, Share& share, std::size_t thread)>& work,
                   const std::function<void(std::size_t, std::size_t)>& progress) {
@@ -106,23 +107,32 @@ void run_parallel(std::size_t parts, std::vector<Share>& shares,
     std::mutex mutex;
     std::condition_variable finished;
     std::size_t running = shares.size();
-    std::vector<std::thread> threads;
-    for (std::size_t t = 0; t < shares.size(); ++t) {
-        threads.emplace_back([&, t] {
-            try {
-                for (std::size_t part = next++; part < parts; part = next++) {
-                    work(part, shares[t], t);
-                    ++done;
-                }
-            } catch (...) {
-                const std::scoped_lock lock(mutex);
-                if (!failure) failure = std::current_exception();
-                next = parts;
+    const auto run = [&](std::size_t thread) {
+        try {
+            for (std::size_t part = next++; part < parts; part = next++) {
+                work(part, shares[thread], thread);
+                ++done;
             }
+        } catch (...) {
             const std::scoped_lock lock(mutex);
-            --running;
-            finished.notify_one();
-        });
+            if (!failure) failure = std::current_exception();
+            next = parts;
+        }
+        const std::scoped_lock lock(mutex);
+        --running;
+        finished.notify_one();
+    };
+    std::vector<std::jthread> threads;
+    for (std::size_t thread = 0; thread < shares.size(); ++thread) {
+        try {
+            threads.emplace_back(run, thread);
+        } catch (const std::system_error&) {
+            // The system gives no more threads; those there are do the work.
+            const std::scoped_lock lock(mutex);
+            running -= shares.size() - thread;
+            if (thread == 0) throw;
+            break;
+        }
     }
     {
         std::unique_lock lock(mutex);
@@ -130,7 +140,7 @@ void run_parallel(std::size_t parts, std::vector<Share>& shares,
             if (progress) progress(done, parts);
         }
     }
-    for (auto& thread : threads) thread.join();
+    threads.clear();  // joins
     if (failure) std::rethrow_exception(failure);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // What a search found: plain values, so that reports can read them without knowing the search.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -15,7 +16,8 @@ namespace mgplan::planner {
 /// Why candidates were turned away.
 struct Rejections {
     std::int64_t count = 0;
-    std::string example;  ///< the message of one of them
+    std::string example;   ///< the message of the first of them in the order of enumeration
+    std::size_t part = 0;  ///< of the space in which that one lies
 };
 
 struct CandidateCounts {
@@ -23,6 +25,16 @@ struct CandidateCounts {
     std::map<std::string, Rejections, std::less<>> rejected;  ///< by Rule::reason
 
     [[nodiscard]] std::int64_t candidates() const;
+    std::size_t part = 0;  ///< of the space, being enumerated; never shrinks
+
+    /// Counts one more; `message` is asked for once per reason.
+    template <class Message>
+    void reject(std::string_view reason, Message message) {
+        auto entry = rejected.find(reason);
+        if (entry == rejected.end()) entry = rejected.emplace(std::string(reason), Rejections{0, message(), part}).first;
+        ++entry->second.count;
+    }
+    /// Adds another thread's counts.
     void merge(const CandidateCounts& other);
 };
 
@@ -44,13 +56,18 @@ struct SearchResult {
     int threads = 1;
 };
 
+/// The reason of candidates for which a pinned pipeline layout holds no stages.
+inline constexpr std::string_view kLayoutDoesNotSuit = "the pipeline layout does not suit";
+
 /// The reason under which layouts that do not fit are counted beside the rules' reasons.
 inline constexpr std::string_view kTooLarge = "does not fit in memory";
 
-/// One change to a layout that would make it fit.
+/// A change to a layout that makes it fit.
 struct Remedy {
-    std::string change;  ///< "recompute full", "pp 8 instead of 4", "128 GPUs instead of 64"
+    std::string change;  ///< "full recompute", "pp 8 instead of 4", "128 GPUs instead of 64, pp 8 instead of 4"
     std::int64_t peak_bytes = 0;
+    Layout layout;  ///< changed; its world is that of the remedy
+    std::int64_t global_batch = 0;
 };
 
 }  // namespace mgplan::planner

@@ -235,7 +235,12 @@ std::string plan_report_json(const PlanReport& report) {
         json["nearest"] = Json::array();
         for (const auto& miss : report.nearest) {
             Json remedies = Json::array();
-            for (const auto& remedy : miss.remedies) remedies.push_back(Json{{"change", remedy.change}, {"peak_bytes", remedy.peak_bytes}});
+            for (const auto& remedy : miss.remedies)
+                remedies.push_back(Json{{"change", remedy.change},
+                                        {"peak_bytes", remedy.peak_bytes},
+                                        {"world", remedy.layout.sizes.world},
+                                        {"global_batch", remedy.global_batch},
+                                        {"layout", layout_to_json(remedy.layout)}});
             json["nearest"].push_back(Json{{"layout", layout_to_json(miss.layout)},
                                            {"peak_bytes", miss.peak_bytes},
                                            {"missing_bytes", miss.peak_bytes - report.workload.memory_limit},

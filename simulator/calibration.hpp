@@ -14,7 +14,7 @@ struct Calibration {
     int multiprocessors = 0;  ///< SMs; whole waves of tiles are priced
     int tile_m = 128;
     int tile_n = 128;
-    double grouped_gemm_efficiency = 1;  ///< of a plain product of the same shape
+    double grouped_rows_half = 0;  ///< rows of an expert at which a grouped product reaches half the rate of a plain one
     // Fused attention; FLOPs counted causally.
     double attention_forward = 0;  ///< of the dense 16-bit peak at long sequences
     double attention_backward = 0;
@@ -30,12 +30,14 @@ struct Calibration {
     double all_to_all_efficiency = 0;
     double pcie_efficiency = 0;
     double network_efficiency = 0;
-    double collective_seconds = 0;  ///< fixed cost of one collective call
-    double overlap_cost = 0;        ///< share of a hidden collective's time that it takes from the kernel beside it
+    double collective_seconds = 0;   ///< fixed cost of one collective call
+    double overlap_cost = 0;         ///< share of a hidden collective's time that it takes from the kernel beside it
+    double expert_overlap_cost = 0;  ///< the same of an expert exchange behind another microbatch
     // Memory outside the tensor allocator.
-    std::int64_t context_bytes = 0;       ///< driver context and loaded modules
-    std::int64_t communicator_bytes = 0;  ///< one NCCL communicator of more than one rank
-    std::int64_t gemm_workspace_bytes = 0;
+    std::int64_t context_bytes = 0;           ///< driver context and loaded modules
+    std::int64_t communicator_bytes = 0;      ///< one NCCL communicator of more than one rank
+    std::int64_t gemm_workspace_bytes = 0;    ///< cuBLAS, one handle
+    std::int64_t engine_workspace_bytes = 0;  ///< Transformer Engine's own for products
     // Optimizer step.
     double optimizer_fixed_seconds = 0;  ///< launches, norm read-back and host work of one step
     double iteration_fixed_seconds = 0;  ///< data loading, scheduler, logging

@@ -12,9 +12,9 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Mixes fields into one key; equal keys of different fields are told apart by comparing the fields themselves.
+/// What a memo is looked up by; each memo uses as many fields as it needs.
 struct Key {
-    std::array<std::int64_t, 10> fields{};
+    std::array<std::int64_t, 12> fields{};
     bool operator==(const Key&) const = default;
 };
 
@@ -59,7 +59,7 @@ LayoutPaths paths_of(const ParallelSizes& sizes, const ClusterSpec& cluster, con
 struct CostModel::State {
     const Workload& workload;
     Calibration calibration;
-    KernelTimes kernels;
+    KernelTimes kernels, storage_kernels;
     double flops;
     std::unordered_map<Key, LayerCosts, KeyHash> layers;
     std::unordered_map<Key, PieceParameters, KeyHash> parameters;
@@ -70,6 +70,7 @@ struct CostModel::State {
         : workload(work),
           calibration(rates),
           kernels(work.cluster, calibration, work.training.precision),
+          storage_kernels(work.cluster, calibration, work.training.precision == Precision::fp8 ? Precision::bf16 : work.training.precision),
           flops(model_flops(work.model, work.batch)) {}
 
     const SplitCensus& census(const Layout& layout) {
@@ -103,11 +104,13 @@ struct CostModel::State {
         std::int64_t modules = 0;
         for (unsigned bit = 0; bit < 7; ++bit)
             modules |= std::int64_t{layout.recompute_modules.contains(static_cast<RecomputeModule>(bit))} << bit;
-        // Strides of tp, cp, ep and etp follow from the sizes alone only in the default order.
+        // In the default order the strides of tp, cp, ep and etp follow from their sizes; other orders need all of it.
         const bool usual = sizes.order == AxisOrder{};
+        std::int64_t order = 0;
+        for (const Axis axis : sizes.order.axes()) order = order * 8 + static_cast<std::int64_t>(axis);
         const Key key{{sizes.tp, sizes.cp, sizes.ep, sizes.etp, layout.micro_batch, layout.sequence_parallel,
                        static_cast<std::int64_t>(layout.cp_comm_type), layout.recompute == Recompute::selective ? modules + 1 : 0,
-                       usual ? 0 : sizes.pp, usual ? 0 : sizes.world}};
+                       usual ? 0 : sizes.pp, usual ? 0 : sizes.world, usual ? 0 : order, static_cast<std::int64_t>(layout.engine)}};
         auto [entry, fresh] = layers.try_emplace(key);
         if (fresh) {
             const LayoutPaths paths = paths_of(sizes, workload.cluster, calibration);
@@ -115,6 +118,7 @@ struct CostModel::State {
             shard.workload = &workload;
             shard.calibration = &calibration;
             shard.kernels = &kernels;
+            shard.storage_kernels = &storage_kernels;
             shard.paths = &paths;
             shard.tp = sizes.tp;
             shard.cp = sizes.cp;
@@ -147,13 +151,25 @@ struct CostModel::State {
         return count;
     }
 
+    /// Scratch that matrix products hold on to. PyTorch keeps one cuBLAS workspace for each handle and stream: the forward
+    /// and the autograd thread have one each (ATen/cuda/CublasHandlePool.cpp). Transformer Engine has its own beside them,
+    /// and four more for grouped products, which run on four streams (transformer_engine/pytorch/module/base.py).
+    [[nodiscard]] std::int64_t gemm_workspaces(const Layout& layout) const {
+        if (layout.engine != Engine::megatron) return calibration.gemm_workspace_bytes;
+        const MegatronSwitches& megatron = workload.training.megatron;
+        // Reproducible products need CUBLAS_WORKSPACE_CONFIG, which Megatron-LM's tests set to :4096:8, 32 MiB.
+        const std::int64_t each = megatron.deterministic ? std::int64_t{32} << 20 : calibration.gemm_workspace_bytes;
+        const bool grouped = workload.model.moe && workload.model.moe->grouped_gemm;
+        return 2 * each + (megatron.transformer_engine ? (grouped ? 5 : 1) * calibration.engine_workspace_bytes : 0);
+    }
+
     RankMemory rank_memory(const Layout& layout, const SplitCensus& split, const LayerCosts& layer, int rank) {
         const TrainingSpec& training = workload.training;
         const ParameterCount count = stage_count(layout, split, rank);
         const ModelStateBytes states = model_state_bytes(count, layout, training);
         const auto& alive = live_counts(layout)[static_cast<std::size_t>(rank)];
 
-        std::int64_t activations = 0, transient = 0, workspace = 0;
+        std::int64_t activations = 0, transient = 0, workspace = 0, first_chunk = 0;
         for (int c = 0; c < layout.vpp; ++c) {
             const ChunkCensus& chunk =
                 split.chunks[static_cast<std::size_t>(rank) * static_cast<std::size_t>(layout.vpp) + static_cast<std::size_t>(c)];
@@ -174,9 +190,15 @@ struct CostModel::State {
             } else {
                 saved = whole;
             }
-            saved += chunk.mtp * layer.mtp.saved;
-            if (chunk.embedding) saved += layer.embedding.saved;
-            if (chunk.loss) saved += layer.head.saved;
+            if (layout.recompute == Recompute::full) {
+                saved += chunk.mtp * 2 * layer.boundary;  // the hidden state and the embedded tokens
+                if (chunk.mtp > 0) transient = std::max(transient, layer.mtp.saved);
+            } else {
+                saved += chunk.mtp * layer.mtp.saved;
+            }
+            saved += (chunk.mtp + (chunk.embedding ? 1 : 0)) * layer.embedding.saved;
+            if (chunk.loss) saved += (1 + workload.model.mtp_layers) * layer.head.saved;
+            if (chunk.embedding) first_chunk = saved;
             activations += saved * alive[static_cast<std::size_t>(c)];
         }
         const ChunkCensus& stage = split.stages[static_cast<std::size_t>(rank)];
@@ -186,8 +208,10 @@ struct CostModel::State {
             backward = std::max(backward, layer.mixture.transient), workspace = std::max(workspace, layer.mixture.workspace);
         if (stage.mtp > 0) backward = std::max(backward, layer.mtp.transient);
         std::int64_t peak_extra = transient + backward;
-        // While the loss runs no layer is in its backward.
+        // While the loss runs no layer is in its backward. The embedding's gradient comes last, when its microbatch's layers
+        // are gone.
         if (stage.loss) peak_extra = std::max(peak_extra, layer.head.transient);
+        if (stage.embedding) peak_extra = std::max(peak_extra, layer.embedding.transient - first_chunk);
 
         RankMemory memory;
         MemoryBreakdown& b = memory.breakdown;
@@ -195,18 +219,25 @@ struct CostModel::State {
         b.gradients = states.gradients;
         b.optimizer = states.optimizer;
         b.activations = activations + peak_extra;
-        b.workspace = workspace + calibration.gemm_workspace_bytes;
+        b.workspace = workspace + gemm_workspaces(layout);
         // Receive buffers of both directions between stages, and the sequence-parallel gather buffer.
         if (layout.sizes.pp > 1) b.communication += 2 * layer.boundary;
         if (layout.sequence_parallel) b.communication += layer.boundary * layout.sizes.tp;
+        // The update needs fp32 copies of narrower gradients, but no activations; the larger of the two instants counts.
+        if (states.update > b.activations + workspace + b.communication) {
+            b.optimizer += states.update;
+            b.activations = b.communication = 0;
+            b.workspace -= workspace;
+        }
         memory.framework_bytes = b.total();
         const ParallelSizes& s = layout.sizes;
         const bool moe = workload.model.moe.has_value();
-        // One communicator for the world and one per group kind of more than one rank.
-        const std::int64_t communicators =
-            (s.world > 1) + (s.tp > 1) + (s.cp > 1) + (s.pp > 1) + (layout.dp() * s.cp > 1) + (moe && s.ep > 1) + (moe && layout.edp() > 1);
+        // NCCL, one communicator for the world and one per kind of group with more than one rank; not the framework's own.
+        const std::int64_t communicators = (s.world > 1) + (s.tp > 1) + (s.cp > 1) + (s.pp > 1) + (layout.dp() * s.cp > 1) +
+                                           (moe && s.ep > 1) + (moe && s.etp > 1) + (moe && layout.edp() > 1);
         b.context = calibration.context_bytes + communicators * calibration.communicator_bytes;
-        // A caching allocator holds segments that no tensor fills: about a thirtieth beyond the peak; mgplan's own runtime plans offsets.
+        // A caching allocator holds segments that no tensor fills; a thirty-second of the peak is an assumption, to be replaced
+        // by a replay of the allocator. mgplan's own runtime plans offsets.
         if (layout.engine == Engine::megatron) b.fragmentation = memory.framework_bytes / 32;
         memory.reserved_bytes = memory.framework_bytes + b.fragmentation;
         return memory;

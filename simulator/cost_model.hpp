@@ -26,7 +26,7 @@ public:
     /// Seconds of one iteration: predict().time.iteration_seconds, without the memory.
     [[nodiscard]] double iteration_seconds(const Layout& layout);
     [[nodiscard]] Prediction predict(const Layout& layout);
-    /// Memory of every rank of one pipeline stage (they are equal under balanced routing).
+    /// Memory of every rank of pipeline stage `pp_rank` in [0, pp) (they are equal under balanced routing).
     [[nodiscard]] RankMemory stage_memory(const Layout& layout, int pp_rank);
     [[nodiscard]] const Calibration& calibration() const;
 
@@ -35,8 +35,10 @@ private:
     std::unique_ptr<State> state_;
 };
 
-/// FLOPs of the model for one whole batch, forward and backward, attention counted causally, padded vocabulary as with
-/// tp = 1 (Megatron-LM training.py, num_floating_point_operations).
+/// FLOPs of the model for one whole batch, forward and backward: matrix products alone, attention counted causally. As
+/// Megatron-LM's training.py, num_floating_point_operations, counts them, but for two small things:
+/// the vocabulary is padded as with tp = 1, so that layouts compare, and the norms of latents and MTP are left out.
+/// The router counts in neither.
 [[nodiscard]] double model_flops(const ModelSpec& model, const BatchSpec& batch);
 
 }  // namespace mgplan::simulator

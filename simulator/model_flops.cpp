@@ -24,13 +24,13 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
     const double dense = gated * h * static_cast<double>(model.ffn);
     double mixture = 0;
     if (model.moe) {
-        mixture = gated * h * (static_cast<double>(model.moe->top_k * model.moe->expert_ffn) + static_cast<double>(model.moe->shared_ffn)) +
-                  h * static_cast<double>(model.moe->experts);
+        mixture = gated * h * (static_cast<double>(model.moe->top_k * model.moe->expert_ffn) + static_cast<double>(model.moe->shared_ffn));
     }
     double layers = 0;
     for (std::int64_t i = 0; i < model.layers; ++i) layers += attention + (model.is_moe_layer(i) ? mixture : dense);
     const double logits = h * static_cast<double>(model.padded_vocab(1));
-    const double mtp = static_cast<double>(model.mtp_layers) * (attention + (model.moe ? mixture : dense) + 2 * h * h + logits);
+    const double last_mlp = model.layers > 0 && model.is_moe_layer(model.layers - 1) ? mixture : dense;
+    const double mtp = static_cast<double>(model.mtp_layers) * (attention + last_mlp + 2 * h * h + logits);
     // Two FLOPs per multiply-add; the backward pass costs twice the forward.
     return 6 * (layers + logits + mtp) * static_cast<double>(batch.global_batch) * sequence;
 }

@@ -46,7 +46,8 @@ struct MemoryPrediction {
     [[nodiscard]] bool fits() const { return worst.peak_bytes() <= limit_bytes; }
 };
 
-/// Seconds of communication that no computation hides, by the group that causes it, on the slowest stage.
+/// Seconds of communication that no computation hides, by the group that causes it: tp, cp and ep on the slowest stage,
+/// dp (with the parameter gather) on the stage where it is largest, pp along the pipeline. ep holds the etp exchange too.
 struct ExposedCommunication {
     double tp = 0;
     double cp = 0;
@@ -60,16 +61,16 @@ struct TimePrediction {
     double iteration_seconds = 0;
     double interval_low = 0;  ///< the model's own uncertainty, see docs/accuracy.md
     double interval_high = 0;
-    double compute_seconds = 0;    ///< of the slowest stage, recompute included
+    double compute_seconds = 0;    ///< of the slowest stage, recompute and waiting for kernel launches included
     double recompute_seconds = 0;  ///< part of compute_seconds
-    double bubble_seconds = 0;
+    double bubble_seconds = 0;     ///< the slowest stage waits for the others while the pipeline fills and drains
     double optimizer_seconds = 0;
     ExposedCommunication exposed;
     int slowest_stage = 0;
     double tokens_per_second_per_gpu = 0;
     double model_tflops_per_gpu = 0;
-    double mfu = 0;
-    double hfu = 0;
+    double mfu = 0;  ///< model_flops() over the dense peak of the plan's precision
+    double hfu = 0;  ///< mfu with the FLOPs of recompute added
     [[nodiscard]] double bubble_fraction() const { return iteration_seconds > 0 ? bubble_seconds / iteration_seconds : 0; }
 };
 

@@ -16,7 +16,7 @@ enum class DeviceKind : std::uint8_t { meta, cpu, cuda };
 
 /// One executed op, for whoever listens: the meta device's trace, a profiler.
 struct OpRecord {
-    std::string_view name;  ///< "matmul", "rms_norm_backward"
+    std::string_view name;  ///< "matmul", "rms_norm_backward"; a literal, so it may be kept
     double flops = 0;
     std::int64_t bytes_read = 0;
     std::int64_t bytes_written = 0;
@@ -84,7 +84,8 @@ public:
     Storage& operator=(const Storage&) = delete;
 
     [[nodiscard]] Device& device() const { return device_; }
-    [[nodiscard]] std::byte* data() const { return data_; }
+    /// nullptr on the meta device and where there are no bytes.
+    [[nodiscard]] std::byte* data() const { return device_.computes() ? data_ : nullptr; }
     [[nodiscard]] std::int64_t bytes() const { return bytes_; }
     [[nodiscard]] MemoryCategory category() const { return category_; }
 

@@ -18,7 +18,7 @@ struct DropoutPlace {
 
 /// residual + x · mask / (1 - probability).
 [[nodiscard]] Tensor dropout_add(const Tensor& x, const Tensor& residual, const DropoutPlace& place);
-/// Gradient for x: dy · mask / (1 - probability); the residual's gradient is dy itself.
+/// Gradient for x: dy · mask / (1 - probability), without dropout dy itself; the residual's gradient is dy itself.
 [[nodiscard]] Tensor dropout_backward(const Tensor& dy, const DropoutPlace& place);
 
 }  // namespace mgplan::model

@@ -10,12 +10,14 @@ void add(const Tensor& x, const Tensor& into);    ///< into += x; into may be fp
 void scale(const Tensor& x, double factor);       ///< in place
 void fill(const Tensor& x, double value);
 
-/// Sum of squares of all elements in fp64, in element order: fully deterministic. 0 on the meta device.
+/// Sum of squares of all elements in fp64, in an order that depends on their number alone: fully deterministic. 0 on the
+/// meta device.
 [[nodiscard]] double sum_of_squares(const Tensor& x);
 /// Whether any element is NaN or infinite. false on the meta device.
 [[nodiscard]] bool has_non_finite(const Tensor& x);
 
-/// Columns [begin, end) of a (rows, n) tensor as a tensor of their own, and the way back (into += or = at those columns).
+/// Columns [begin, end) of a (rows, n) tensor as a tensor of their own, and the way back (those columns of `into`
+/// are overwritten).
 [[nodiscard]] Tensor columns(const Tensor& x, std::int64_t begin, std::int64_t end);
 void set_columns(const Tensor& part, const Tensor& into, std::int64_t begin);
 

@@ -11,13 +11,13 @@ namespace mgplan::model {
 struct Routing {
     Tensor experts;        ///< (rows, top_k) int32, by falling score; ties go to the lower expert
     Tensor probabilities;  ///< (rows, top_k) fp32 (fp64 for fp64): softmax over the chosen (softmax scores) or normalised sigmoid scores
-    Tensor scores;         ///< (rows, experts): what the backward needs
+    Tensor scores;         ///< (rows, experts), as probabilities: softmax or sigmoid of all logits; the backward needs them
 };
 
 /// logits (rows, experts). softmax: top-k of the logits, softmax over the chosen ones (Mixtral, Megatron-LM's default);
 /// sigmoid: top-k of sigmoid(logit), normalised to sum 1 (DeepSeek-V3).
 [[nodiscard]] Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score);
-/// Gradient of the logits from that of the probabilities (rows, top_k).
+/// Gradient of the logits, in the type of the scores, from that of the probabilities (rows, top_k).
 [[nodiscard]] Tensor route_backward(const Tensor& d_probabilities, const Routing& routing, RouterScore score);
 
 /// Auxiliary load-balancing loss (Switch Transformer, arXiv 2101.03961, equation 4, with top_k): coefficient · experts /
@@ -33,7 +33,8 @@ struct Permutation {
     Tensor source;                         ///< (copies) int32: row · top_k + slot of each copy
     std::vector<std::int64_t> per_expert;  ///< copies of each expert
 };
-/// On the meta device the caller says how many copies each expert gets (balanced, or a run's own counts).
+/// Negative ids are choices that were dropped: they get no copy. On the meta device the caller says how many copies each
+/// expert gets (balanced, or a run's own counts).
 [[nodiscard]] Permutation sort_by_expert(const Tensor& experts, std::int64_t expert_count, const std::vector<std::int64_t>& meta_counts);
 
 /// (copies, width): rows of x by permutation.source / top_k.

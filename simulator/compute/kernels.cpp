@@ -4,11 +4,20 @@
 #include <cmath>
 
 namespace mgplan::simulator {
+namespace {
+
+/// Rate of what fp8 leaves in 16 bits; a cluster file may name fp8 alone.
+double storage_peak(const ClusterSpec& cluster, Precision precision) {
+    const double peak = cluster.peak(precision == Precision::fp8 ? Precision::bf16 : precision);
+    return peak > 0 ? peak : cluster.peak(precision);
+}
+
+}  // namespace
 
 KernelTimes::KernelTimes(const ClusterSpec& cluster, const Calibration& calibration, Precision precision)
     : calibration_(calibration),
       peak_(cluster.peak(precision)),
-      peak_16_(cluster.peak(precision == Precision::fp8 ? Precision::bf16 : precision)),
+      peak_16_(storage_peak(cluster, precision)),
       efficiency_(precision == Precision::fp8 ? calibration.fp8_gemm_efficiency : calibration.gemm_efficiency),
       element_bytes_(precision == Precision::fp32   ? 4
                      : precision == Precision::fp64 ? 8
@@ -35,10 +44,14 @@ double KernelTimes::gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::in
     return std::max(arithmetic, traffic) + calibration_.kernel_seconds;
 }
 
-double KernelTimes::grouped_gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count) const {
-    if (m <= 0 || n <= 0 || k <= 0 || count <= 0) return 0;
+double KernelTimes::grouped_gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count, std::int64_t rows) const {
+    if (m <= 0 || n <= 0 || k <= 0 || count <= 0 || rows <= 0) return 0;
+    // Experts with few tokens leave their tiles' pipelines half empty; as deep as they are, weight gradients lose less of it
+    // again, since their depth k is already counted.
+    const double half = m == rows ? calibration_.grouped_rows_half : calibration_.grouped_rows_half / 3;
+    const double filled = static_cast<double>(rows) / (static_cast<double>(rows) + half);
     const double dm = static_cast<double>(m), dn = static_cast<double>(n), dk = static_cast<double>(k), dc = static_cast<double>(count);
-    const double arithmetic = 2 * dm * dn * dk * dc / (gemm_rate(m, n, k, count) * calibration_.grouped_gemm_efficiency);
+    const double arithmetic = 2 * dm * dn * dk * dc / (gemm_rate(m, n, k, count) * filled);
     const double traffic = element_bytes_ * dc * (dm * dk + dk * dn + dm * dn) / memory_bandwidth_;
     return std::max(arithmetic, traffic) + calibration_.kernel_seconds;
 }

@@ -15,8 +15,8 @@ public:
 
     /// C (m, n) = A (m, k) · B (k, n), `count` such products one after the other in one kernel.
     [[nodiscard]] double gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count = 1) const;
-    /// `count` products of equal shape in a grouped kernel (experts).
-    [[nodiscard]] double grouped_gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count) const;
+    /// `count` products of equal shape in a grouped kernel (experts of `rows` tokens each; m or, for weight gradients, k).
+    [[nodiscard]] double grouped_gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count, std::int64_t rows) const;
     /// Fused attention of `flops` (the causal half) whose longest rows see `keys` keys of width `head_dim`.
     [[nodiscard]] double attention_forward(double flops, std::int64_t keys, std::int64_t head_dim) const;
     [[nodiscard]] double attention_backward(double flops, std::int64_t keys, std::int64_t head_dim) const;

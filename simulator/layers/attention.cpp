@@ -43,14 +43,14 @@ void add_context_parallel(PieceCost& cost, const Shard& s, const CoreSizes& size
             const double step = send_receive_seconds(kv, s.paths->cp, *s.calibration);
             // Every step's partial output is merged into an fp32 accumulator: read both, write one.
             const double merge = steps * s.kernels->memory_bound(static_cast<double>(s.tokens * sizes.o()) * 10);
-            cost.cp_forward += steps * beside(s, step, core_forward / static_cast<double>(s.cp)) + merge;
-            cost.cp_backward += steps * beside(s, 2 * step, core_backward / static_cast<double>(s.cp)) + merge;
+            cost.exposed_forward.cp += steps * beside(s, step, core_forward / static_cast<double>(s.cp)) + merge;
+            cost.exposed_backward.cp += steps * beside(s, 2 * step, core_backward / static_cast<double>(s.cp)) + merge;
             break;
         }
         case CpCommType::all_gather: {
             const double gather = all_gather_seconds(kv * static_cast<double>(s.cp), s.paths->cp, *s.calibration);
-            cost.cp_forward += gather;
-            cost.cp_backward += 2 * gather;  // gathered again, and the gradients reduce-scattered
+            cost.exposed_forward.cp += gather;
+            cost.exposed_backward.cp += 2 * gather;  // gathered again, and the gradients reduce-scattered
             break;
         }
         case CpCommType::a2a:
@@ -60,8 +60,8 @@ void add_context_parallel(PieceCost& cost, const Shard& s, const CoreSizes& size
             const double out = static_cast<double>(s.tokens * sizes.o() * s.element);
             const double exchange =
                 all_to_all_seconds(in, s.paths->cp, *s.calibration) + all_to_all_seconds(out, s.paths->cp, *s.calibration);
-            cost.cp_forward += exchange;
-            cost.cp_backward += exchange;
+            cost.exposed_forward.cp += exchange;
+            cost.exposed_backward.cp += exchange;
             break;
         }
     }
@@ -76,7 +76,8 @@ void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes) {
     const std::int64_t keys = sequence;
     double forward = 0, backward = 0;
     const bool recomputed = s.recomputes(RecomputeModule::core_attn);
-    std::int64_t inner = 0;  // what only the core itself saves
+    std::int64_t inner = 0;    // what only the core itself saves
+    std::int64_t scratch = 0;  // further bytes while its backward runs
     if (s.workload->training.attention == AttentionBackend::flash) {
         forward = s.kernels->attention_forward(flops, keys, sizes.qk_dim);
         backward = s.kernels->attention_backward(2.5 * flops, keys, sizes.qk_dim);
@@ -89,30 +90,34 @@ void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes) {
         // The score matrix is full: both halves are computed, and it is read and written by softmax, dropout and products.
         const double scores = static_cast<double>(s.tokens) * static_cast<double>(sequence) * static_cast<double>(sizes.heads);
         const std::int64_t batch_heads = s.micro_batch * sizes.heads;
-        forward = s.kernels->gemm(sequence / s.cp, sequence, sizes.qk_dim, batch_heads) +
-                  s.kernels->gemm(sequence / s.cp, sizes.v_dim, sequence, batch_heads) +
+        forward = s.storage_kernels->gemm(sequence / s.cp, sequence, sizes.qk_dim, batch_heads) +
+                  s.storage_kernels->gemm(sequence / s.cp, sizes.v_dim, sequence, batch_heads) +
                   s.kernels->memory_bound(scores * static_cast<double>(s.element) * (model.attention_dropout > 0 ? 4.5 : 2));
-        backward = 2 * (s.kernels->gemm(sequence / s.cp, sequence, sizes.v_dim, batch_heads) +
-                        s.kernels->gemm(sequence, sizes.qk_dim, sequence / s.cp, batch_heads)) +
+        backward = 2 * (s.storage_kernels->gemm(sequence / s.cp, sequence, sizes.v_dim, batch_heads) +
+                        s.storage_kernels->gemm(sequence, sizes.qk_dim, sequence / s.cp, batch_heads)) +
                    s.kernels->memory_bound(scores * static_cast<double>(s.element) * (model.attention_dropout > 0 ? 5.5 : 3));
         const std::int64_t elements = s.tokens * sequence * sizes.heads;
         // Softmax output; with dropout also its mask (1 byte) and output (Korthikanti et al., section 4.1: 5·a·s²·b).
         inner = elements * (s.element + (model.attention_dropout > 0 ? 1 + s.element : 0));
-        cost.transient = std::max(cost.transient, 2 * elements * s.element);
+        scratch = 2 * elements * s.element;  // gradients of the scores before and behind the softmax
         cost.kernels_forward += 4;
         cost.kernels_backward += 7;
     }
     cost.forward += forward;
     cost.backward += backward;
     cost.forward_flops += flops;
+    const double exchanged = cost.exposed_forward.cp;
+    add_context_parallel(cost, s, sizes, forward, backward);
     if (recomputed) {
         cost.recompute += forward;
-        cost.transient = std::max(cost.transient, inner);
+        cost.recompute_flops += flops;
+        cost.exposed_recompute.cp += cost.exposed_forward.cp - exchanged;
+        scratch += inner;
     } else {
         cost.saved += inner;
     }
+    cost.transient = std::max(cost.transient, scratch);
     cost.saved += s.tokens * sizes.o() * s.element;  // the core's output, input of the output projection
-    add_context_parallel(cost, s, sizes, forward, backward);
 }
 
 /// Multi-head and grouped-query attention: one fused projection to q, k and v.
@@ -146,8 +151,8 @@ CoreSizes add_qkv(PieceCost& cost, const Shard& s) {
     // The input gradient's reduction runs beside the weight gradient, the second gather beside the input gradient
     // (Megatron-core tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
     const double gather = tp_gather_seconds(s, model.hidden);
-    cost.tp_forward += tp_exposed(s, gather, qkv.forward);
-    cost.tp_backward += beside(s, gather, qkv.input_gradient) + beside(s, tp_reduce_seconds(s, model.hidden), qkv.weight_gradient);
+    cost.exposed_forward.tp += tp_exposed(s, gather, qkv.forward);
+    cost.exposed_backward.tp += beside(s, gather, qkv.input_gradient) + beside(s, tp_reduce_seconds(s, model.hidden), qkv.weight_gradient);
     return sizes;
 }
 
@@ -168,22 +173,25 @@ CoreSizes add_latent(PieceCost& cost, const Shard& s) {
     };
     Shard outside = s;
     outside.tokens = s.tokens_outside;
-    double up = 0;
+    double up = 0, up_flops = 0;
     if (mla.q_lora_rank > 0) {
         add(Projection(outside, model.hidden, mla.q_lora_rank), 2);
         const Projection q_up(s, mla.q_lora_rank, sizes.q());
         add(q_up, 2);
         cost.saved += 2 * s.tokens_outside * mla.q_lora_rank * s.element;
         up += q_up.forward;
+        up_flops += q_up.flops;
     } else {
         const Projection q(s, model.hidden, sizes.q());
         add(q, 2);
         up += q.forward;
+        up_flops += q.flops;
     }
     add(Projection(outside, model.hidden, kv_down), 2);
     const Projection kv(s, mla.kv_lora_rank, kv_up);
     add(kv, 2);
     up += kv.forward;
+    up_flops += kv.flops;
     cost.saved += s.tokens_outside * (kv_down + mla.kv_lora_rank) * s.element;
     // Projected q and kv, then q and k put together from their rotated and unrotated parts.
     const std::int64_t projected = s.tokens * (sizes.q() + kv_up) * s.element;
@@ -195,14 +203,17 @@ CoreSizes add_latent(PieceCost& cost, const Shard& s) {
     cost.kernels_backward += 8;
     if (s.recomputes(RecomputeModule::mla_up_proj)) {
         cost.recompute += up + assemble;
+        cost.recompute_flops += up_flops;
         cost.transient = std::max(cost.transient, projected + assembled);
     } else {
         // q's projection is freed once rotated in place; the kv projection lives on through the view that v is.
         cost.saved += s.tokens * kv_up * s.element + assembled;
     }
-    const double gather = tp_gather_seconds(s, mla.q_lora_rank + kv_down);
-    cost.tp_forward += gather;
-    cost.tp_backward += gather + tp_reduce_seconds(s, mla.q_lora_rank + kv_down);
+    // The latents enter the tp region; queries without a latent enter it as the hidden state itself.
+    const std::int64_t entering = (mla.q_lora_rank > 0 ? mla.q_lora_rank : model.hidden) + kv_down;
+    const double gather = tp_gather_seconds(s, entering);
+    cost.exposed_forward.tp += gather;
+    cost.exposed_backward.tp += gather + tp_reduce_seconds(s, entering);
     return sizes;
 }
 
@@ -233,8 +244,8 @@ PieceCost attention_cost(const Shard& s) {
     cost.backward += output.backward();
     cost.forward_flops += output.flops;
     const double reduce = tp_reduce_seconds(s, model.hidden);
-    cost.tp_forward += tp_exposed(s, reduce, output.forward);
-    cost.tp_backward += tp_exposed(s, tp_gather_seconds(s, model.hidden), output.input_gradient);
+    cost.exposed_forward.tp += tp_exposed(s, reduce, output.forward);
+    cost.exposed_backward.tp += tp_exposed(s, tp_gather_seconds(s, model.hidden), output.input_gradient);
 
     // Bias, dropout and residual addition in one kernel.
     cost.forward += s.kernels->memory_bound(static_cast<double>(3 * stream));

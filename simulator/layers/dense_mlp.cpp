@@ -41,11 +41,13 @@ PieceCost mlp_core_cost(const Shard& s, std::int64_t ffn, bool recompute_activat
     cost.forward_flops = 2.0 * static_cast<double>(s.tokens) * static_cast<double>(model.hidden) * static_cast<double>(first + width);
 
     const double gather = tp_gather_seconds(s, model.hidden), reduce = tp_reduce_seconds(s, model.hidden);
-    cost.tp_forward = tp_exposed(s, gather, up) + tp_exposed(s, reduce, down);
-    cost.tp_backward = tp_exposed(s, gather, down_input) + beside(s, gather, up_input) + beside(s, reduce, up_weight);
+    cost.exposed_forward.tp = tp_exposed(s, gather, up) + tp_exposed(s, reduce, down);
+    cost.exposed_backward.tp = tp_exposed(s, gather, down_input) + beside(s, gather, up_input) + beside(s, reduce, up_weight);
 
     if (recompute_all) {
-        cost.recompute = cost.forward + cost.tp_forward;
+        cost.recompute = cost.forward;
+        cost.exposed_recompute = cost.exposed_forward;
+        cost.recompute_flops = cost.forward_flops;
     } else {
         cost.saved += before;
         if (recompute_activation)

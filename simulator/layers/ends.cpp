@@ -14,9 +14,11 @@ PieceCost embedding_cost(const Shard& s) {
     cost.backward = s.kernels->memory_bound(static_cast<double>(3 * stream));
     cost.kernels_forward = 4;
     cost.kernels_backward = 4;
-    cost.tp_forward = tp_reduce_seconds(s, model.hidden);
-    cost.tp_backward = tp_gather_seconds(s, model.hidden);
+    cost.exposed_forward.tp = tp_reduce_seconds(s, model.hidden);
+    cost.exposed_backward.tp = tp_gather_seconds(s, model.hidden);
     if (model.hidden_dropout > 0) cost.saved += s.tokens_outside * model.hidden;
+    // The table's gradient is made whole in the storage type before it is added to the gradient buffer.
+    cost.transient = model.padded_vocab(s.tp) / s.tp * model.hidden * s.element;
     return cost;
 }
 
@@ -25,9 +27,9 @@ PieceCost head_cost(const Shard& s) {
     PieceCost cost;
     const std::int64_t vocab = model.padded_vocab(s.tp) / s.tp;
     const std::int64_t stream = s.tokens_outside * model.hidden * s.element;
-    const double project = s.kernels->gemm(s.tokens, vocab, model.hidden);
-    const double project_input = s.kernels->gemm(s.tokens, model.hidden, vocab);
-    const double project_weight = s.kernels->gemm(vocab, model.hidden, s.tokens);
+    const double project = s.storage_kernels->gemm(s.tokens, vocab, model.hidden);
+    const double project_input = s.storage_kernels->gemm(s.tokens, model.hidden, vocab);
+    const double project_weight = s.storage_kernels->gemm(vocab, model.hidden, s.tokens);
     const double logits = static_cast<double>(s.tokens) * static_cast<double>(vocab);
     const bool fused = s.workload->training.fused_cross_entropy;
     // Unfused: cast to fp32, maximum, subtract, exponential, sum, divide; fused: two passes over the 16-bit logits.
@@ -41,11 +43,16 @@ PieceCost head_cost(const Shard& s) {
     const double gather = tp_gather_seconds(s, model.hidden);
     // Three all-reduces of one fp32 value per token: maximum, target logit, sum of exponentials.
     const double loss_reduce = s.tp == 1 ? 0 : 3 * all_reduce_seconds(static_cast<double>(s.tokens) * 4, s.paths->tp, *s.calibration);
-    cost.tp_forward = tp_exposed(s, gather, project) + loss_reduce;
-    cost.tp_backward = beside(s, gather, project_input) + beside(s, tp_reduce_seconds(s, model.hidden), project_weight);
+    cost.exposed_forward.tp = tp_exposed(s, gather, project) + loss_reduce;
+    cost.exposed_backward.tp = beside(s, gather, project_input) + beside(s, tp_reduce_seconds(s, model.hidden), project_weight);
     cost.saved = 2 * stream;
-    // 16-bit logits next to their fp32 copy, which the unfused loss turns into the softmax and then the gradient.
-    cost.transient = static_cast<std::int64_t>(logits) * (fused ? 2 * s.element : s.element + 4);
+    // Logits in the storage type beside their fp32 copy, which the unfused loss turns into the softmax and then the gradient
+    // in place. Megatron-LM's own fused loss is compiled and works out of place: the copy and the
+    // exponentials (fused_cross_entropy.py; 10 bytes a logit agree with its functional tests). Other fused losses overwrite
+    // the logits with their gradient, which takes one more buffer of the storage type.
+    const bool out_of_place = fused && s.megatron() != nullptr && !s.megatron()->te_cross_entropy;
+    const std::int64_t per_logit = !fused ? s.element + 4 : out_of_place ? s.element + 8 : 2 * s.element;
+    cost.transient = static_cast<std::int64_t>(logits) * per_logit;
     return cost;
 }
 

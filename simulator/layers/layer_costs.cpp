@@ -26,16 +26,17 @@ LayerCosts layer_costs(const Shard& shard) {
     costs.head = head_cost(shard);
     costs.boundary = shard.tokens_outside * model.hidden * shard.element;
     if (model.mtp_layers > 0) {
-        // A decoder layer of the last kind, the 2h -> h projection, and the shared head once more (arXiv 2412.19437, 2.2).
-        costs.mtp = has_mixture ? costs.mixture : costs.dense;
-        costs.mtp += costs.head;
-        costs.mtp += costs.embedding;
+        // Two norms, the 2h -> h projection, a decoder layer of the last kind (arXiv 2412.19437, 2.2).
+        costs.mtp = has_mixture && model.moe_layers.back() ? costs.mixture : costs.dense;
         PieceCost projection;
+        const double width = static_cast<double>(model.hidden) / static_cast<double>(shard.tp);
         projection.forward = shard.kernels->gemm(shard.tokens, model.hidden / shard.tp, 2 * model.hidden);
-        projection.backward = 2 * projection.forward;
-        projection.forward_flops = 4.0 * static_cast<double>(shard.tokens) * static_cast<double>(model.hidden) *
-                                   static_cast<double>(model.hidden) / static_cast<double>(shard.tp);
-        projection.saved = 3 * costs.boundary;
+        projection.backward = shard.kernels->gemm(shard.tokens, 2 * model.hidden, model.hidden / shard.tp) +
+                              shard.kernels->gemm(2 * model.hidden, model.hidden / shard.tp, shard.tokens);
+        projection.forward_flops = 4.0 * static_cast<double>(shard.tokens) * static_cast<double>(model.hidden) * width;
+        projection.kernels_forward = 4;
+        projection.kernels_backward = 8;
+        projection.saved = 4 * costs.boundary;  // inputs of both norms, their concatenated outputs
         costs.mtp += projection;
     }
     return costs;

@@ -8,7 +8,7 @@ namespace mgplan::simulator {
 
 struct LayerCosts {
     PieceCost dense, mixture;  ///< whole decoder layers
-    PieceCost mtp;             ///< one multi-token-prediction layer with its own head
+    PieceCost mtp;             ///< one multi-token-prediction layer with its projection; embedding and head come on top
     PieceCost embedding, head;
     std::int64_t boundary = 0;  ///< bytes of the residual stream between two layers, on this rank
 };

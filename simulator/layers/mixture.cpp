@@ -34,11 +34,13 @@ double exchange_seconds(const Shard& s, const Routing& routing) {
     const MoeSpec& moe = *s.model().moe;
     double bytes = routing.sent * static_cast<double>(s.model().hidden * s.element);
     if (moe.dispatcher == TokenDispatcher::deep_ep || moe.dispatcher == TokenDispatcher::hybrid_ep) {
-        // A token travels once to each node (or domain) that holds any of its experts, not once per expert.
-        const double nodes = static_cast<double>(s.paths->ep.ranks) / static_cast<double>(s.paths->ep.ranks_per_domain);
+        // A token travels once to each node that holds any of its experts (inside one node: to each rank), not once per
+        // expert (DeepEP README). Of n places, top_k balanced draws hit n·(1 - (1 - 1/n)^top_k) different ones.
+        const auto& ep = s.paths->ep;
+        const double places =
+            ep.crosses_network() ? static_cast<double>(ep.ranks) / static_cast<double>(ep.ranks_per_domain) : static_cast<double>(ep.ranks);
         const double top_k = static_cast<double>(moe.top_k);
-        const double distinct = nodes > 1 ? nodes * (1 - std::pow(1 - 1 / nodes, top_k)) : top_k;
-        bytes *= std::min(1.0, distinct / top_k);
+        bytes *= std::min(1.0, places * (1 - std::pow(1 - 1 / places, top_k)) / top_k);
     }
     double seconds = all_to_all_seconds(bytes, s.paths->ep, *s.calibration);
     if (moe.dispatcher == TokenDispatcher::all_gather) {
@@ -57,28 +59,31 @@ PieceCost mixture_cost(const Shard& s) {
     const std::int64_t width = moe.expert_ffn / s.etp;
     const std::int64_t first = model.gated_mlp ? 2 * width : width;
     const std::int64_t rows = routing.rows_per_expert, experts = routing.local_experts;
-    const auto& grouped = *s.kernels;
+    // One expert is a plain product; several go into one grouped kernel, or one after the other without it.
+    const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+        if (experts == 1) return s.kernels->gemm(m, n, k);
+        if (!moe.grouped_gemm) return static_cast<double>(experts) * s.kernels->gemm(m, n, k);
+        return s.kernels->grouped_gemm(m, n, k, experts, rows);
+    };
 
     PieceCost inner;
-    // Router: a product in fp32 or 16 bits over all experts, then top-k; small kernels.
-    inner.forward += s.kernels->gemm(s.tokens_outside, moe.experts, model.hidden) +
+    // Router: a product over all experts, then scores and top-k in fp32; small kernels. Not among the model FLOPs.
+    inner.forward += s.storage_kernels->gemm(s.tokens_outside, moe.experts, model.hidden) +
                      s.kernels->memory_bound(static_cast<double>(6 * s.tokens_outside * moe.experts * 4));
-    inner.backward += 2 * s.kernels->gemm(s.tokens_outside, moe.experts, model.hidden) +
+    inner.backward += 2 * s.storage_kernels->gemm(s.tokens_outside, moe.experts, model.hidden) +
                       s.kernels->memory_bound(static_cast<double>(6 * s.tokens_outside * moe.experts * 4));
-    inner.forward_flops += 2.0 * static_cast<double>(s.tokens_outside) * static_cast<double>(moe.experts * model.hidden);
     inner.saved += s.tokens_outside * moe.experts * (4 + 4 + 1);  // logits and probabilities in fp32, the routing map
 
     // Experts.
-    const double up = grouped.grouped_gemm(rows, first, model.hidden, experts);
-    const double down = grouped.grouped_gemm(rows, model.hidden, width, experts);
+    const double up = product(rows, first, model.hidden);
+    const double down = product(rows, model.hidden, width);
     const double before = routing.received * static_cast<double>(first * s.element),
                  after = routing.received * static_cast<double>(width * s.element);
     const double row_bytes = static_cast<double>(model.hidden * s.element);
     const double activation = s.kernels->memory_bound(before + after);
     inner.forward += up + down + activation;
-    inner.backward += grouped.grouped_gemm(rows, model.hidden, first, experts) + grouped.grouped_gemm(first, model.hidden, rows, experts) +
-                      grouped.grouped_gemm(rows, width, model.hidden, experts) + grouped.grouped_gemm(model.hidden, width, rows, experts) +
-                      s.kernels->memory_bound(2 * before + after);
+    inner.backward += product(rows, model.hidden, first) + product(first, model.hidden, rows) + product(rows, width, model.hidden) +
+                      product(model.hidden, width, rows) + s.kernels->memory_bound(2 * before + after);
     inner.forward_flops += 2.0 * routing.received * static_cast<double>(model.hidden) * static_cast<double>(first + width);
 
     // Permutation before and behind the all-to-all, and back: each reads and writes every copied row once.
@@ -89,14 +94,14 @@ PieceCost mixture_cost(const Shard& s) {
     inner.kernels_forward += 20 + (moe.grouped_gemm ? 0 : static_cast<int>(std::min<std::int64_t>(experts, 256)) * 3);
     inner.kernels_backward += 30 + (moe.grouped_gemm ? 0 : static_cast<int>(std::min<std::int64_t>(experts, 256)) * 6);
 
-    const double exchange = exchange_seconds(s, routing);
-    inner.ep_forward += 2 * exchange;
-    inner.ep_backward += 2 * exchange;
-    if (s.workload->training.overlap_moe) {
-        // The other microbatch's compute hides the exchange (Megatron-LM --overlap-moe-expert-parallel-comm).
-        inner.ep_forward *= 0.2;
-        inner.ep_backward *= 0.2;
-    }
+    // Dispatch and combine; another microbatch's compute may hide both (Megatron-LM --overlap-moe-expert-parallel-comm).
+    const double exchange = 2 * exchange_seconds(s, routing);
+    const bool hidden = s.workload->training.overlap_moe;
+    const auto exposed = [&](double compute) {
+        return hidden ? std::max(s.calibration->expert_overlap_cost * exchange, exchange - compute) : exchange;
+    };
+    inner.exposed_forward.ep += exposed(inner.backward);
+    inner.exposed_backward.ep += exposed(inner.forward);
 
     const bool whole = s.recomputes(RecomputeModule::moe);
     const std::int64_t dispatched = static_cast<std::int64_t>(routing.received * row_bytes);
@@ -106,13 +111,20 @@ PieceCost mixture_cost(const Shard& s) {
         inner.recompute += activation;
     else
         inner.saved += static_cast<std::int64_t>(after);
+    if (s.megatron() != nullptr && !(model.gated_mlp && s.megatron()->bias_activation_fusion)) {
+        // Megatron-core weights the activations by their probabilities (experts.py). Only the fused SwiGLU kernel recomputes
+        // them; otherwise autograd keeps the activation in front of the product, of a gated one also the activated half.
+        if (!s.recomputes(RecomputeModule::moe_act)) inner.saved += static_cast<std::int64_t>(after) * (model.gated_mlp ? 2 : 1);
+    }
     inner.transient = static_cast<std::int64_t>(before + after) + 2 * dispatched;
 
     if (moe.shared_ffn > 0) {
         inner += mlp_core_cost(s, moe.shared_ffn, false, s.recomputes(RecomputeModule::shared_experts));
     }
     if (whole) {
-        inner.recompute = inner.forward + inner.communication_forward();
+        inner.recompute = inner.forward;
+        inner.exposed_recompute = inner.exposed_forward;
+        inner.recompute_flops = inner.forward_flops;
         inner.transient += inner.saved;
         inner.saved = 0;
     }

@@ -20,6 +20,7 @@ struct Shard {
     const Workload* workload = nullptr;
     const Calibration* calibration = nullptr;
     const KernelTimes* kernels = nullptr;
+    const KernelTimes* storage_kernels = nullptr;  ///< of products that stay in the storage type under fp8: head, router, unfused core
     const LayoutPaths* paths = nullptr;
     std::int64_t tp = 1, cp = 1, ep = 1, etp = 1;
     std::int64_t micro_batch = 1;
@@ -34,26 +35,39 @@ struct Shard {
     std::int64_t element = 2;         ///< bytes of an activation
 
     [[nodiscard]] const ModelSpec& model() const { return workload->model; }
+    /// Megatron-LM's switches where it is the engine, else nothing.
+    [[nodiscard]] const MegatronSwitches* megatron() const { return engine == Engine::megatron ? &workload->training.megatron : nullptr; }
     [[nodiscard]] bool recomputes(RecomputeModule module) const { return selective && modules.contains(module); }
+};
+
+/// Seconds by the group that communicates.
+struct GroupSeconds {
+    double tp = 0, cp = 0, ep = 0;
+    [[nodiscard]] double total() const { return tp + cp + ep; }
+    GroupSeconds& operator+=(const GroupSeconds& other) {
+        tp += other.tp;
+        cp += other.cp;
+        ep += other.ep;
+        return *this;
+    }
 };
 
 /// Cost of one piece of the model for one microbatch on one rank.
 struct PieceCost {
-    double forward = 0;                      ///< compute seconds
-    double backward = 0;                     ///< compute seconds without recompute
-    double recompute = 0;                    ///< forward seconds repeated by selective recompute, communication included
-    double tp_forward = 0, tp_backward = 0;  ///< exposed communication seconds
-    double cp_forward = 0, cp_backward = 0;
-    double ep_forward = 0, ep_backward = 0;
+    double forward = 0;                                                 ///< compute seconds
+    double backward = 0;                                                ///< compute seconds without recompute
+    double recompute = 0;                                               ///< compute seconds of the forward that selective recompute repeats
+    GroupSeconds exposed_forward, exposed_backward, exposed_recompute;  ///< communication that no computation hides
     int kernels_forward = 0, kernels_backward = 0;
-    double forward_flops = 0;    ///< model FLOPs of one forward, attention counted causally, for this rank
+    double forward_flops = 0;    ///< this rank's share of model_flops() in one forward
+    double recompute_flops = 0;  ///< part of forward_flops that selective recompute repeats
     std::int64_t saved = 0;      ///< bytes kept from forward to backward
     std::int64_t transient = 0;  ///< further bytes alive during its backward
     std::int64_t workspace = 0;  ///< library scratch during its backward
 
+    /// Another piece behind this one on the same rank. Their backwards run one after the other: of transient and
+    /// workspace the larger counts.
     PieceCost& operator+=(const PieceCost& other);
-    [[nodiscard]] double communication_forward() const { return tp_forward + cp_forward + ep_forward; }
-    [[nodiscard]] double communication_backward() const { return tp_backward + cp_backward + ep_backward; }
 };
 
 /// Seconds of the tp collective in front of (all-gather) and behind (reduce-scatter or all-reduce) a tp region of

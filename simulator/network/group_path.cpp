@@ -18,8 +18,8 @@ GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster,
     const double members = static_cast<double>(std::max<std::int64_t>(2, path.ranks_per_domain));
     const double small_group = std::min(1.0, (1 - 0.45 / members) / (1 - 0.45 / 8));
     const bool by_nvlink = cluster.nvlink_domain > 1;
-    path.inside =
-        by_nvlink ? small_group * cluster.nvlink.bandwidth * calibration.nvlink_efficiency : cluster.pcie.bandwidth * calibration.pcie_efficiency;
+    path.inside = by_nvlink ? small_group * cluster.nvlink.bandwidth * calibration.nvlink_efficiency
+                            : cluster.pcie.bandwidth * calibration.pcie_efficiency;
     path.network = cluster.network.bandwidth * calibration.network_efficiency;
     path.latency = path.crosses_network() ? cluster.network.latency : (by_nvlink ? cluster.nvlink.latency : cluster.pcie.latency);
     return path;

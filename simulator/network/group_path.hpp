@@ -10,7 +10,8 @@
 
 namespace mgplan::simulator {
 
-/// The way a group's traffic takes. All groups of one kind communicate at the same time, so a node's network is shared.
+/// The way a group's traffic takes. All groups of one kind communicate at the same time, so a node's network is shared:
+/// each rank has its own share of it and no more.
 struct GroupPath {
     std::int64_t ranks = 1;
     std::int64_t ranks_per_domain = 1;  ///< members that reach each other inside one NVLink domain (or node)

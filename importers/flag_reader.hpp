@@ -1,0 +1,130 @@
+#pragma once
+// Values of Megatron-LM flags, checked as they are read.
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "importers/job.hpp"
+#include "importers/megatron_flags.hpp"
+#include "plan/errors.hpp"
+#include "plan/text.hpp"
+
+// Defaults and rules: megatron/training/arguments.py (parsers and validate_args) of Megatron-LM.
+
+namespace mgplan::importers {
+
+inline constexpr std::int64_t kSizeLimit = std::int64_t{1} << 30;  ///< of parallel sizes and counts
+
+template <class Value>
+using Choices = std::vector<std::pair<std::string_view, Value>>;
+
+/// Values of the flags that are interpreted; what is wrong with them becomes problems.
+class FlagReader {
+public:
+    FlagReader(const ParsedFlags& parsed, const std::string& where, Problems& problems)
+        : parsed_(parsed), where_(where), problems_(problems) {}
+
+    [[nodiscard]] bool has(std::string_view flag) const { return parsed_.used.contains(flag); }
+    [[nodiscard]] Problems& problems() { return problems_; }
+    [[nodiscard]] const std::string& where() const { return where_; }
+
+    template <class... Args>
+    void problem(fmt::format_string<Args...> format, Args&&... args) {
+        problems_.add("{}: {}", where_, fmt::format(format, std::forward<Args>(args)...));
+    }
+
+    /// The value of a flag, "" (and a problem) when it stands there without one; nothing when it is absent.
+    std::optional<std::string> text(std::string_view flag) {
+        const auto found = parsed_.used.find(flag);
+        if (found == parsed_.used.end()) return std::nullopt;
+        if (found->second.empty() || found->second.front().empty()) {
+            problem("{} needs a value", flag);
+            return std::nullopt;
+        }
+        return checked(flag, found->second.front());
+    }
+
+    std::vector<std::string> texts(std::string_view flag) {
+        std::vector<std::string> values;
+        const auto found = parsed_.used.find(flag);
+        if (found == parsed_.used.end()) return values;
+        for (const auto& value : found->second) {
+            // Some write lists with commas or brackets.
+            std::string plain = value;
+            std::replace_if(
+                plain.begin(), plain.end(), [](char c) { return c == ',' || c == '[' || c == ']' || c == '"'; }, ' ');
+            for (const auto& word : split(plain, ' ')) {
+                if (word.empty()) continue;
+                if (const auto kept = checked(flag, word)) values.push_back(*kept);
+            }
+        }
+        return values;
+    }
+
+    std::optional<std::int64_t> integer(std::string_view flag, std::int64_t low, std::int64_t high) {
+        const auto value = text(flag);
+        if (!value) return std::nullopt;
+        const std::size_t before = problems_.list().size();
+        const std::int64_t number = read_integer(problems_, fmt::format("{}: {}", where_, flag), *value, low, high);
+        if (problems_.list().size() != before) return std::nullopt;
+        return number;
+    }
+
+    std::int64_t integer_or(std::string_view flag, std::int64_t fallback, std::int64_t low, std::int64_t high) {
+        return integer(flag, low, high).value_or(fallback);
+    }
+
+    double real_or(std::string_view flag, double fallback, double low, double high) {
+        const auto value = text(flag);
+        if (!value) return fallback;
+        const auto number = parse_real(*value);
+        if (!number || !(*number >= low && *number <= high)) {
+            problem("{} = '{}' is no number from {} to {}", flag, shown(*value), low, high);
+            return fallback;
+        }
+        return *number;
+    }
+
+    template <class Value>
+    Value choice(std::string_view flag, Value fallback, const Choices<Value>& choices) {
+        const auto value = text(flag);
+        return value ? named(flag, *value, fallback, choices) : fallback;
+    }
+
+    template <class Value>
+    Value named(std::string_view flag, const std::string& value, Value fallback, const Choices<Value>& choices) {
+        std::vector<std::string> names;
+        for (const auto& [name, meaning] : choices) {
+            if (name == value) return meaning;
+            names.emplace_back(name);
+        }
+        problem("{} = '{}' is not known; use {}", flag, shown(value), any_of_text(names));
+        return fallback;
+    }
+
+    static std::string shown(const std::string& value) { return value.size() > 60 ? value.substr(0, 57) + "..." : value; }
+
+private:
+    std::optional<std::string> checked(std::string_view flag, const std::string& value) {
+        if (value.find('$') == std::string::npos && value.find('`') == std::string::npos) return value;
+        problem("{} = {} holds a variable that the file does not set; write its value", flag, shown(value));
+        return std::nullopt;
+    }
+
+    const ParsedFlags& parsed_;
+    const std::string& where_;
+    Problems& problems_;
+};
+
+/// Model, layout and training options out of the flags; problems go to the reader. One file each.
+void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches);
+void read_layout(FlagReader& flags, Job& job);
+void read_training(FlagReader& flags, Job& job, MegatronSwitches switches);
+
+}  // namespace mgplan::importers

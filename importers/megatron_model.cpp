@@ -1,0 +1,201 @@
+#include "importers/flag_reader.hpp"
+
+#include "plan/layer_pattern.hpp"
+
+namespace mgplan::importers {
+namespace {
+
+void read_heads(FlagReader& flags, ModelSpec& model) {
+    model.heads = flags.integer_or("--num-attention-heads", 1, 1, ModelLimits::heads);
+    model.kv_heads = model.heads;
+    if (flags.has("--group-query-attention")) model.kv_heads = flags.integer_or("--num-query-groups", 1, 1, ModelLimits::heads);
+    if (flags.has("--multi-latent-attention")) {
+        if (flags.has("--group-query-attention"))
+            flags.problem("--multi-latent-attention has no query groups; remove --group-query-attention");
+        MlaSpec mla;  // defaults: MLATransformerConfig
+        mla.q_lora_rank = flags.integer_or("--q-lora-rank", 0, 0, ModelLimits::hidden);
+        mla.kv_lora_rank = flags.integer_or("--kv-lora-rank", 512, 1, ModelLimits::hidden);
+        mla.qk_nope_head_dim = flags.integer_or("--qk-head-dim", 128, 1, ModelLimits::head_dim);
+        mla.qk_rope_head_dim = flags.integer_or("--qk-pos-emb-head-dim", 64, 0, ModelLimits::head_dim);
+        mla.v_head_dim = flags.integer_or("--v-head-dim", 128, 1, ModelLimits::head_dim);
+        model.mla = mla;
+        model.head_dim = 0;
+        return;
+    }
+    if (const auto channels = flags.integer("--kv-channels", 1, ModelLimits::head_dim)) {
+        model.head_dim = *channels;
+    } else {
+        model.head_dim = std::max<std::int64_t>(1, model.hidden / model.heads);
+        if (!flags.has("--kv-channels") && flags.problems().empty() && model.hidden % model.heads != 0)
+            flags.problem("--num-attention-heads = {} does not divide --hidden-size = {}; give --kv-channels, or use {}", model.heads,
+                          model.hidden, divisors_text(model.hidden, model.hidden));
+    }
+}
+
+void read_positions(FlagReader& flags, ModelSpec& model) {
+    model.position = flags.choice<PositionEmbedding>("--position-embedding-type", PositionEmbedding::learned,
+                                                     {{"learned_absolute", PositionEmbedding::learned},
+                                                      {"rope", PositionEmbedding::rope},
+                                                      {"yarn", PositionEmbedding::rope},
+                                                      {"mrope", PositionEmbedding::rope},
+                                                      {"relative", PositionEmbedding::none},
+                                                      {"none", PositionEmbedding::none}});
+    if (flags.has("--use-rotary-position-embeddings")) model.position = PositionEmbedding::rope;
+    if (flags.has("--no-position-embedding") && model.position == PositionEmbedding::learned) model.position = PositionEmbedding::none;
+    model.rotary_fraction = flags.real_or("--rotary-percent", 1.0, 0, 1);
+    // "128,0" or "(128, 0)": tokens to the left and to the right; -1 is no border.
+    const auto window = flags.texts("--window-size");
+    if (!window.empty()) {
+        std::string left = window.front();
+        std::erase_if(left, [](char c) { return c == '(' || c == ')'; });
+        const auto tokens = parse_integer(left);
+        if (!tokens || *tokens < -1 || *tokens > ModelLimits::positions)
+            flags.problem("--window-size = '{}' does not start with a number of tokens; write 4096,0", FlagReader::shown(left));
+        else
+            model.sliding_window = std::max<std::int64_t>(0, *tokens);
+    }
+    const std::string softmax = flags.text("--softmax-type").value_or("vanilla");
+    model.attention_sinks = softmax == "learnable";
+}
+
+void read_mlp(FlagReader& flags, ModelSpec& model) {
+    const bool swiglu = flags.has("--swiglu"), quick_geglu = flags.has("--quick-geglu"), squared = flags.has("--squared-relu");
+    if (swiglu && (quick_geglu || squared)) flags.problem("--swiglu excludes --squared-relu and --quick-geglu; keep one");
+    model.gated_mlp = swiglu || quick_geglu;
+    model.activation = swiglu ? Activation::silu : squared ? Activation::squared_relu : Activation::gelu;
+    // SwiGLU's default keeps three matrices as large as two of width 4h, rounded down to a multiple of 64.
+    const std::int64_t ffn = swiglu ? std::max<std::int64_t>(64, 8 * model.hidden / 3 / 64 * 64) : 4 * model.hidden;
+    model.ffn = flags.integer_or("--ffn-hidden-size", ffn, 1, ModelLimits::ffn);
+}
+
+/// An integer N (every N-th layer from the first), or a list expression.
+std::vector<bool> read_moe_layers(FlagReader& flags, std::int64_t layers) {
+    std::vector<bool> moe(static_cast<std::size_t>(layers), true);
+    const auto pattern = flags.text("--moe-layer-freq");
+    if (!pattern) return moe;
+    if (pattern->find('[') == std::string::npos) {
+        const std::int64_t every = flags.integer_or("--moe-layer-freq", 1, 1, ModelLimits::layers);
+        for (std::size_t layer = 0; layer < moe.size(); ++layer) moe[layer] = layer % static_cast<std::size_t>(every) == 0;
+        return moe;
+    }
+    try {
+        moe = parse_layer_pattern(*pattern, ModelLimits::layers);
+    } catch (const ConfigError& error) {
+        flags.problems().absorb(error, fmt::format("{}: --moe-layer-freq: ", flags.where()));
+        return moe;
+    }
+    if (static_cast<std::int64_t>(moe.size()) != layers && flags.problems().empty())
+        flags.problem("--moe-layer-freq = {} has {} entries for --num-layers = {}; give one entry per layer", FlagReader::shown(*pattern),
+                      moe.size(), layers);
+    return moe;
+}
+
+TokenDispatcher read_dispatcher(FlagReader& flags) {
+    enum class Kind { all_gather, all_to_all, flex };
+    const Kind kind = flags.choice<Kind>(
+        "--moe-token-dispatcher-type", Kind::all_gather,
+        {{"allgather", Kind::all_gather}, {"alltoall", Kind::all_to_all}, {"alltoall_seq", Kind::all_to_all}, {"flex", Kind::flex}});
+    const TokenDispatcher backend =
+        flags.choice<TokenDispatcher>("--moe-flex-dispatcher-backend", TokenDispatcher::deep_ep,
+                                      {{"deepep", TokenDispatcher::deep_ep}, {"hybridep", TokenDispatcher::hybrid_ep}});
+    if (kind == Kind::flex) return backend;
+    return kind == Kind::all_gather ? TokenDispatcher::all_gather : TokenDispatcher::all_to_all;
+}
+
+void read_moe(FlagReader& flags, ModelSpec& model, MegatronSwitches& switches) {
+    const std::int64_t experts = flags.integer_or("--num-experts", 0, 0, ModelLimits::experts);
+    if (experts == 0) return;
+    MoeSpec moe;
+    moe.experts = experts;
+    moe.top_k = flags.integer_or("--moe-router-topk", 2, 1, ModelLimits::experts);
+    moe.expert_ffn = flags.integer_or("--moe-ffn-hidden-size", model.ffn, 1, ModelLimits::ffn);
+    moe.shared_ffn = flags.integer_or("--moe-shared-expert-intermediate-size", 0, 0, ModelLimits::ffn);
+    moe.shared_gate = flags.has("--moe-shared-expert-gate") && moe.shared_ffn > 0;
+    moe.expert_bias = flags.has("--moe-router-enable-expert-bias");
+    moe.router_bias = model.mlp_bias;  // transformer/moe/router.py: with add_bias_linear
+    moe.score = flags.choice<RouterScore>(
+        "--moe-router-score-function", RouterScore::softmax,
+        {{"softmax", RouterScore::softmax}, {"sigmoid", RouterScore::sigmoid}, {"sqrtsoftplus", RouterScore::sigmoid}});
+    moe.dispatcher = read_dispatcher(flags);
+    moe.grouped_gemm = flags.has("--moe-grouped-gemm");
+    // Negative: Megatron-LM's own way to say none.
+    moe.capacity_factor = std::max(0.0, flags.real_or("--moe-expert-capacity-factor", 0, -1, static_cast<double>(ModelLimits::experts)));
+    moe.pad_to_capacity = flags.has("--moe-pad-expert-input-to-capacity");
+    const std::int64_t groups = flags.integer_or("--moe-router-num-groups", 0, 0, ModelLimits::experts);
+    if (groups > 1) {
+        moe.groups = groups;
+        moe.group_top_k = flags.integer_or("--moe-router-group-topk", groups, 1, ModelLimits::experts);
+    }
+    const std::string router = flags.text("--moe-router-dtype").value_or("");
+    switches.router_fp32 = router == "fp32" || router == "fp64";
+    switches.moe_permute_fusion = flags.has("--moe-permute-fusion");
+    switches.moe_shared_expert_overlap = flags.has("--moe-shared-expert-overlap");
+    model.moe = moe;
+    model.moe_layers = read_moe_layers(flags, model.layers);
+    if (std::find(model.moe_layers.begin(), model.moe_layers.end(), true) == model.moe_layers.end()) {
+        model.moe.reset();
+        model.moe_layers.clear();
+    }
+}
+
+void refuse_other_models(FlagReader& flags) {
+    for (const auto* flag :
+         {"--is-hybrid-model", "--hybrid-layer-pattern", "--hybrid-override-pattern", "--hybrid-attention-ratio", "--hybrid-mlp-ratio"}) {
+        if (flags.has(flag)) {
+            flags.problem("{}: hybrids of Mamba and attention cannot be planned; give a model of transformer layers only", flag);
+            return;
+        }
+    }
+}
+
+}  // namespace
+
+void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches) {
+    ModelSpec& model = job.model;
+    refuse_other_models(flags);
+    const auto need = [&](std::string_view flag, std::string_view why) {
+        if (!flags.has(flag)) flags.problem("{} is missing; {}", flag, why);
+    };
+    const std::string_view layers_flag =
+        flags.has("--num-layers") || !flags.has("--encoder-num-layers") ? "--num-layers" : "--encoder-num-layers";
+    need(layers_flag, "give the number of transformer layers");
+    need("--hidden-size", "give the width of the model");
+    need("--num-attention-heads", "give the number of attention heads");
+    model.layers = flags.integer_or(layers_flag, 1, 1, ModelLimits::layers);
+    model.hidden = flags.integer_or("--hidden-size", 1, 1, ModelLimits::hidden);
+    const bool linear_bias = !flags.has("--disable-bias-linear");
+    model.attention_output_bias = model.mlp_bias = linear_bias;
+    model.qkv_bias = (linear_bias || flags.has("--add-qkv-bias")) && !flags.has("--multi-latent-attention");
+    read_heads(flags, model);
+    read_mlp(flags, model);
+    model.normalization = flags.choice<Normalization>("--normalization", Normalization::layer_norm,
+                                                      {{"LayerNorm", Normalization::layer_norm}, {"RMSNorm", Normalization::rms_norm}});
+    read_positions(flags, model);
+    model.qk_norm = flags.has("--qk-layernorm");
+    model.tied_embeddings = !flags.has("--untie-embeddings-and-output-weights");
+    model.vocab_divisor = flags.integer_or("--make-vocab-size-divisible-by", 128, 1, ModelLimits::vocab);
+    if (flags.has("--vocab-size")) {
+        model.vocab = flags.integer_or("--vocab-size", 1, 1, ModelLimits::vocab);
+    } else if (flags.has("--padded-vocab-size")) {
+        model.vocab = flags.integer_or("--padded-vocab-size", 1, 1, ModelLimits::vocab);
+    } else {
+        flags.problem("--vocab-size is missing; Megatron-LM reads it from the tokenizer, so give its size (GPT-2: 50257, Llama 3: 128256)");
+        model.vocab = 1;
+    }
+    model.attention_dropout = flags.real_or("--attention-dropout", 0.1, 0, 1);
+    model.hidden_dropout = flags.real_or("--hidden-dropout", 0.1, 0, 1);
+    model.mtp_layers = flags.integer_or("--mtp-num-layers", 0, 0, ModelLimits::mtp_layers);
+    read_moe(flags, model, switches);
+    const std::string_view sequence_flag =
+        flags.has("--seq-length") || !flags.has("--encoder-seq-length") ? "--seq-length" : "--encoder-seq-length";
+    model.default_sequence = flags.integer(sequence_flag, 1, ModelLimits::positions);
+    model.default_global_batch = flags.integer("--global-batch-size", 1, ModelLimits::positions);
+    model.max_positions = flags.integer_or("--max-position-embeddings", model.default_sequence.value_or(4096), 1, ModelLimits::positions);
+    if (model.default_sequence && *model.default_sequence > model.max_positions && flags.problems().empty())
+        flags.problem("{} = {} is longer than --max-position-embeddings = {}; raise the latter", sequence_flag, *model.default_sequence,
+                      model.max_positions);
+    if (model.default_sequence && model.default_global_batch)
+        job.batch = BatchSpec{.global_batch = *model.default_global_batch, .sequence = *model.default_sequence};
+}
+
+}  // namespace mgplan::importers

@@ -1,0 +1,100 @@
+#include "importers/flag_reader.hpp"
+
+namespace mgplan::importers {
+namespace {
+
+void read_precision(FlagReader& flags, TrainingSpec& training, std::vector<std::string>& not_computed) {
+    const bool bf16 = flags.has("--bf16"), fp16 = flags.has("--fp16");
+    if (bf16 && fp16) flags.problem("--bf16 and --fp16 exclude each other; keep one");
+    training.precision = bf16 ? Precision::bf16 : fp16 ? Precision::fp16 : Precision::fp32;
+    const Choices<Dtype> dtypes{{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}, {"fp8", Dtype::fp8}};
+    const Dtype main_grads = flags.choice<Dtype>("--main-grads-dtype", Dtype::fp32, dtypes);
+    training.main_param_dtype = flags.choice<Dtype>("--main-params-dtype", Dtype::fp32, dtypes);
+    training.exp_avg_dtype = flags.choice<Dtype>("--exp-avg-dtype", Dtype::fp32, dtypes);
+    training.exp_avg_sq_dtype = flags.choice<Dtype>("--exp-avg-sq-dtype", Dtype::fp32, dtypes);
+    // bf16 accumulates gradients in fp32 unless told otherwise; fp16 only when told to.
+    bool in_fp32 = flags.has("--accumulate-allreduce-grads-in-fp32") || training.precision == Precision::fp32;
+    if (bf16) in_fp32 = flags.has("--grad-reduce-in-bf16") ? false : in_fp32 || main_grads == Dtype::fp32;
+    training.grad_dtype = in_fp32 ? Dtype::fp32 : training.compute_dtype();
+    if (const auto format = flags.text("--fp8-format"); format && *format != "none") {
+        if (!bf16) not_computed.emplace_back("fp8 over weights that are not bf16 (--fp8-format without --bf16), predicted over bf16");
+        training.precision = Precision::fp8;
+    }
+    training.fp8_parameters = training.precision == Precision::fp8 && flags.has("--fp8-param-gather");
+    training.megatron.precision_aware_optimizer = flags.has("--use-precision-aware-optimizer");
+    training.megatron.fp8_recipe = flags.choice<Fp8Recipe>("--fp8-recipe", Fp8Recipe::delayed,
+                                                           {{"delayed", Fp8Recipe::delayed},
+                                                            {"tensorwise", Fp8Recipe::tensorwise},
+                                                            {"blockwise", Fp8Recipe::blockwise},
+                                                            {"mxfp8", Fp8Recipe::mxfp8}});
+}
+
+void read_attention(FlagReader& flags, TrainingSpec& training) {
+    training.megatron.transformer_engine =
+        flags.choice<bool>("--transformer-impl", true, {{"transformer_engine", true}, {"local", false}, {"inference_optimized", true}});
+    // auto: Transformer Engine takes a fused kernel for 16-bit types; the local implementation has none of its own.
+    const bool fused = training.megatron.transformer_engine ? training.precision != Precision::fp32 : flags.has("--use-flash-attn");
+    training.attention = fused ? AttentionBackend::flash : AttentionBackend::unfused;
+    if (flags.has("--use-flash-attn") && training.precision != Precision::fp32) training.attention = AttentionBackend::flash;
+    training.attention = flags.choice<AttentionBackend>("--attention-backend", training.attention,
+                                                        {{"flash", AttentionBackend::flash},
+                                                         {"fused", AttentionBackend::flash},
+                                                         {"auto", training.attention},
+                                                         {"unfused", AttentionBackend::unfused},
+                                                         {"local", AttentionBackend::unfused}});
+}
+
+void read_switches(FlagReader& flags, MegatronSwitches& switches) {
+    switches.gradient_accumulation_fusion = !flags.has("--no-gradient-accumulation-fusion");
+    switches.bias_activation_fusion = !flags.has("--no-bias-gelu-fusion") && !flags.has("--no-bias-swiglu-fusion");
+    switches.bias_dropout_fusion = !flags.has("--no-bias-dropout-fusion");
+    switches.masked_softmax_fusion = !flags.has("--no-masked-softmax-fusion");
+    switches.rope_fusion = !flags.has("--no-rope-fusion");
+    switches.te_cross_entropy = flags.choice<bool>("--cross-entropy-fusion-impl", false, {{"native", false}, {"te", true}});
+    switches.attention_mask_in_dataloader = !flags.has("--no-create-attention-mask-in-dataloader");
+    switches.query_key_layer_scaling = flags.has("--apply-query-key-layer-scaling");
+    switches.attention_softmax_in_fp32 = flags.has("--attention-softmax-in-fp32") || switches.query_key_layer_scaling;
+    switches.fp32_residual_connection = flags.has("--fp32-residual-connection");
+    switches.deterministic = flags.has("--deterministic-mode");
+    switches.gradient_checks = !flags.has("--no-check-for-nan-in-loss-and-grad");
+    switches.log_params_norm = flags.has("--log-params-norm");
+    switches.log_num_zeros_in_grad = flags.has("--log-num-zeros-in-grad");
+    switches.defer_embedding_wgrad = flags.has("--defer-embedding-wgrad-compute");
+    switches.gather_with_optimizer_step = flags.has("--overlap-param-gather-with-optimizer-step");
+    switches.delay_wgrad = flags.has("--delay-wgrad-compute");
+    switches.bucket_size = flags.integer_or("--ddp-bucket-size", 0, 0, std::int64_t{1} << 50);
+    switches.num_buckets = flags.integer_or("--ddp-num-buckets", 0, 0, kSizeLimit);
+    switches.pad_buckets = flags.has("--ddp-pad-buckets-for-high-nccl-busbw");
+}
+
+}  // namespace
+
+void read_training(FlagReader& flags, Job& job, MegatronSwitches switches) {
+    TrainingSpec training;
+    training.megatron = switches;
+    read_precision(flags, training, job.features_not_computed);
+    read_attention(flags, training);
+    read_switches(flags, training.megatron);
+    training.distributed_optimizer = flags.has("--use-distributed-optimizer");
+    training.distributed_optimizer_instances =
+        static_cast<int>(flags.integer_or("--num-distributed-optimizer-instances", 1, 1, kSizeLimit));
+    training.overlap_grad_reduce = flags.has("--overlap-grad-reduce");
+    training.overlap_param_gather = flags.has("--overlap-param-gather");
+    training.overlap_p2p = !flags.has("--no-overlap-p2p-communication");
+    training.overlap_tp = flags.has("--tp-comm-overlap");
+    training.overlap_moe = flags.has("--overlap-moe-expert-parallel-comm");
+    training.fused_cross_entropy = flags.has("--cross-entropy-loss-fusion");
+    const std::string optimizer = flags.text("--optimizer").value_or("adam");
+    if (optimizer != "adam" && optimizer != "adamw")
+        job.features_not_computed.push_back(fmt::format("optimizer {} (--optimizer), predicted as Adam", FlagReader::shown(optimizer)));
+    // FSDP gathers parameters without the distributed optimizer's buffers; named as not computed already.
+    const bool fsdp = std::any_of(job.features_not_computed.begin(), job.features_not_computed.end(),
+                                  [](const std::string& feature) { return feature.find("FSDP") != std::string::npos; });
+    if (training.overlap_param_gather && !training.distributed_optimizer && !fsdp)
+        flags.problem("--overlap-param-gather needs --use-distributed-optimizer; add it");
+    if (training.overlap_param_gather && !training.overlap_grad_reduce)
+        flags.problem("--overlap-param-gather needs --overlap-grad-reduce; add it");
+    job.training = training;
+}
+
+}  // namespace mgplan::importers

@@ -1,0 +1,23 @@
+#include "model/layers/context.hpp"
+
+#include "plan/errors.hpp"
+
+namespace mgplan::model {
+
+void WeightTable::add(const std::string& name, Weight weight) {
+    const bool fresh = weights_.emplace(name, std::move(weight)).second;
+    MGPLAN_ASSERT(fresh, "weights have different names");
+}
+
+const Weight& WeightTable::at(const std::string& name) const {
+    const auto found = weights_.find(name);
+    MGPLAN_ASSERT(found != weights_.end(), "the weight exists: " + name);
+    return found->second;
+}
+
+Weight WeightTable::find(const std::string& name) const {
+    const auto found = weights_.find(name);
+    return found == weights_.end() ? Weight{} : found->second;
+}
+
+}  // namespace mgplan::model

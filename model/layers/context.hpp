@@ -1,0 +1,57 @@
+#pragma once
+// What a layer needs to know about the rank it runs on.
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "model/communicator/communicator.hpp"
+#include "model/device/device.hpp"
+#include "plan/layout.hpp"
+#include "plan/model_spec.hpp"
+
+namespace mgplan::model {
+
+/// One parameter as layers use it: its values, and the main gradient that backwards add to.
+struct Weight {
+    Tensor value;
+    Tensor gradient;
+    [[nodiscard]] bool defined() const { return value.defined(); }
+};
+
+/// Weights of one model chunk by their Megatron-core names (plan/parameters.hpp), bound to the buffers they live in.
+class WeightTable {
+public:
+    void add(const std::string& name, Weight weight);
+    /// A weight that must exist (assertion).
+    [[nodiscard]] const Weight& at(const std::string& name) const;
+    /// A weight that the model may not have: undefined then.
+    [[nodiscard]] Weight find(const std::string& name) const;
+
+private:
+    std::map<std::string, Weight, std::less<>> weights_;
+};
+
+/// The rank's device, groups and choices. All pointers outlive the layers; groups of one rank are communicators of size 1.
+struct RankContext {
+    Device* device = nullptr;
+    Communicator* tp = nullptr;
+    Communicator* cp = nullptr;
+    Communicator* ep = nullptr;
+    Communicator* etp = nullptr;
+    bool sequence_parallel = false;
+    CpCommType cp_comm_type = CpCommType::p2p;
+    Dtype dtype = Dtype::fp32;
+    double norm_epsilon = 1e-5;
+    double rotary_base = 10000;
+};
+
+/// One microbatch on one rank.
+struct MicrobatchContext {
+    std::int64_t batch = 1;           ///< sequences
+    std::int64_t sequence = 0;        ///< tokens of a whole sequence
+    std::int64_t first_sequence = 0;  ///< global number of its first sequence in this step, for dropout
+    std::uint64_t dropout_seed = 0;   ///< seed mixed with the step
+};
+
+}  // namespace mgplan::model

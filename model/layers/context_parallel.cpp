@@ -1,0 +1,264 @@
+#include "model/layers/context_parallel.hpp"
+
+#include <vector>
+
+#include "model/ops/elementwise.hpp"
+#include "model/ops/router.hpp"
+#include "plan/errors.hpp"
+
+namespace mgplan::model {
+namespace {
+
+Positions slice_of(const RankContext& context, const MicrobatchContext& microbatch, int rank) {
+    return zigzag_positions(microbatch.sequence, microbatch.batch, context.cp->size(), rank);
+}
+
+/// k and v of one rank, travelling together.
+struct KeysValues {
+    Tensor k, v;
+};
+
+KeysValues empty_like(const RankContext& context, const KeysValues& other) {
+    return {context.device->empty(other.k.shape(), other.k.dtype(), MemoryCategory::communication, "travelling keys"),
+            context.device->empty(other.v.shape(), other.v.dtype(), MemoryCategory::communication, "travelling values")};
+}
+
+/// Starts sending `mine` to the next rank of the ring and receiving the previous one's.
+class RingShift {
+public:
+    RingShift(const RankContext& context, const KeysValues& mine, const KeysValues& theirs) {
+        const int next = (context.cp->rank() + 1) % context.cp->size();
+        const int previous = (context.cp->rank() + context.cp->size() - 1) % context.cp->size();
+        pending_.push_back(context.cp->start_send(mine.k, next));
+        pending_.push_back(context.cp->start_send(mine.v, next));
+        pending_.push_back(context.cp->start_receive(theirs.k, previous));
+        pending_.push_back(context.cp->start_receive(theirs.v, previous));
+    }
+    void wait() {
+        for (auto& pending : pending_) pending->wait();
+    }
+
+private:
+    std::vector<std::unique_ptr<Pending>> pending_;
+};
+
+AttentionResult ring(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, const Tensor& k, const Tensor& v,
+                     double scale) {
+    const int ranks = context.cp->size(), rank = context.cp->rank();
+    const Positions mine = slice_of(context, microbatch, rank);
+    KeysValues held{k, v};
+    AttentionResult result;
+    for (int step = 0; step < ranks; ++step) {
+        const int owner = (rank - step + ranks) % ranks;
+        KeysValues next;
+        std::unique_ptr<RingShift> shift;
+        if (step + 1 < ranks) {
+            next = empty_like(context, held);
+            shift = std::make_unique<RingShift>(context, held, next);
+        }
+        const AttentionResult partial = attention(q, held.k, held.v, mine, slice_of(context, microbatch, owner), scale);
+        if (step == 0)
+            result = partial;
+        else
+            merge_attention(result, partial);
+        if (shift) {
+            shift->wait();
+            held = next;
+        }
+    }
+    return result;
+}
+
+AttentionGradients ring_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_output, const Tensor& q,
+                                 const Tensor& k, const Tensor& v, const AttentionResult& result, double scale) {
+    const int ranks = context.cp->size(), rank = context.cp->rank();
+    const Positions mine = slice_of(context, microbatch, rank);
+    KeysValues held{k, v};
+    KeysValues gradients;  // of the keys and values held, travelling one step behind them
+    AttentionGradients total;
+    for (int step = 0; step < ranks; ++step) {
+        const int owner = (rank - step + ranks) % ranks;
+        const AttentionGradients partial =
+            attention_backward(d_output, q, held.k, held.v, result, mine, slice_of(context, microbatch, owner), scale);
+        if (step == 0) {
+            total.q = partial.q;
+            gradients = {partial.k, partial.v};
+        } else {
+            add(partial.q, total.q);
+            add(partial.k, gradients.k);
+            add(partial.v, gradients.v);
+        }
+        // After the last step the gradients make one more hop and are home.
+        const KeysValues received = empty_like(context, gradients);
+        RingShift shift(context, gradients, received);
+        if (step + 1 < ranks) {
+            const KeysValues next = empty_like(context, held);
+            RingShift keys(context, held, next);
+            keys.wait();
+            held = next;
+        }
+        shift.wait();
+        gradients = received;
+    }
+    total.k = gradients.k;
+    total.v = gradients.v;
+    return total;
+}
+
+/// All ranks' keys or values, (ranks · rows, heads, width), rank by rank.
+Tensor gathered(const RankContext& context, const Tensor& part) {
+    Tensor whole = context.device->empty({part.shape()[0] * context.cp->size(), part.shape()[1], part.shape()[2]}, part.dtype(),
+                                         MemoryCategory::communication, "gathered keys or values");
+    context.cp->all_gather(part, whole);
+    return whole;
+}
+
+AttentionResult by_gathering(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, const Tensor& k,
+                             const Tensor& v, double scale) {
+    const Positions mine = slice_of(context, microbatch, context.cp->rank());
+    const Tensor all_k = gathered(context, k), all_v = gathered(context, v);
+    const std::int64_t rows = k.shape()[0];
+    AttentionResult result;
+    for (int owner = 0; owner < context.cp->size(); ++owner) {
+        const AttentionResult partial =
+            attention(q, all_k.slice(owner * rows, (owner + 1) * rows), all_v.slice(owner * rows, (owner + 1) * rows), mine,
+                      slice_of(context, microbatch, owner), scale);
+        if (owner == 0)
+            result = partial;
+        else
+            merge_attention(result, partial);
+    }
+    return result;
+}
+
+AttentionGradients by_gathering_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_output,
+                                         const Tensor& q, const Tensor& k, const Tensor& v, const AttentionResult& result, double scale) {
+    const Positions mine = slice_of(context, microbatch, context.cp->rank());
+    const Tensor all_k = gathered(context, k), all_v = gathered(context, v);
+    const std::int64_t rows = k.shape()[0];
+    const Tensor all_dk = context.device->empty(all_k.shape(), k.dtype(), MemoryCategory::communication, "key gradients of all ranks");
+    const Tensor all_dv = context.device->empty(all_v.shape(), v.dtype(), MemoryCategory::communication, "value gradients of all ranks");
+    AttentionGradients total;
+    for (int owner = 0; owner < context.cp->size(); ++owner) {
+        const std::int64_t begin = owner * rows, end = begin + rows;
+        const AttentionGradients partial = attention_backward(d_output, q, all_k.slice(begin, end), all_v.slice(begin, end), result, mine,
+                                                              slice_of(context, microbatch, owner), scale);
+        if (owner == 0)
+            total.q = partial.q;
+        else
+            add(partial.q, total.q);
+        copy(partial.k, all_dk.slice(begin, end));
+        copy(partial.v, all_dv.slice(begin, end));
+    }
+    total.k = context.device->empty(k.shape(), k.dtype(), MemoryCategory::activations, "key gradients");
+    total.v = context.device->empty(v.shape(), v.dtype(), MemoryCategory::activations, "value gradients");
+    context.cp->reduce_scatter(all_dk, total.k, Reduction::sum);
+    context.cp->reduce_scatter(all_dv, total.v, Reduction::sum);
+    return total;
+}
+
+/// Heads against sequence (DeepSpeed-Ulysses, arXiv 2309.14509).
+class HeadExchange {
+public:
+    HeadExchange(const RankContext& context, const MicrobatchContext& microbatch) : context_(context), ranks_(context.cp->size()) {
+        // Chunk c of the whole sequence is the first chunk of rank c or the second of rank 2·ranks-1-c; rank by rank its
+        // place among the received chunks is 2·owner or 2·owner+1.
+        chunk_rows_.assign(static_cast<std::size_t>(2 * ranks_), microbatch.sequence / (2 * ranks_) * microbatch.batch);
+        for (int chunk = 0; chunk < 2 * ranks_; ++chunk) natural_.push_back(chunk < ranks_ ? 2 * chunk : 2 * (2 * ranks_ - 1 - chunk) + 1);
+        zigzag_.resize(natural_.size());
+        for (std::size_t i = 0; i < natural_.size(); ++i) zigzag_[static_cast<std::size_t>(natural_[i])] = static_cast<std::int64_t>(i);
+    }
+
+    /// (rows, heads, width) of this rank -> (ranks · rows, heads / ranks, width) in natural order.
+    [[nodiscard]] Tensor to_heads(const Tensor& x) const {
+        const std::int64_t rows = x.shape()[0], heads = x.shape()[1], width = x.shape()[2];
+        // Head-major, so that each rank's heads are one block of rows.
+        const Tensor by_head = swap_leading(x.view({rows, ranks_, heads / ranks_ * width}));  // (ranks, rows, …)
+        Tensor received =
+            context_.device->empty({ranks_ * rows, heads / ranks_ * width}, x.dtype(), MemoryCategory::communication, "exchanged heads");
+        const std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks_), rows);
+        context_.cp->all_to_all(by_head.view({ranks_ * rows, heads / ranks_ * width}), received, counts, counts);
+        return reorder_blocks(received, chunk_rows_, natural_).view({ranks_ * rows, heads / ranks_, width});
+    }
+
+    /// The way back.
+    [[nodiscard]] Tensor to_sequence(const Tensor& x) const {
+        const std::int64_t rows = x.shape()[0] / ranks_, heads = x.shape()[1] * ranks_, width = x.shape()[2];
+        const Tensor by_rank = reorder_blocks(x.view({ranks_ * rows, heads / ranks_ * width}), chunk_rows_, zigzag_);
+        Tensor received =
+            context_.device->empty({ranks_, rows, heads / ranks_ * width}, x.dtype(), MemoryCategory::communication, "exchanged rows");
+        const std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks_), rows);
+        context_.cp->all_to_all(by_rank, received.view({ranks_ * rows, heads / ranks_ * width}), counts, counts);
+        return swap_leading(received).view({rows, heads, width});
+    }
+
+private:
+    const RankContext& context_;
+    std::int64_t ranks_;
+    std::vector<std::int64_t> chunk_rows_, natural_, zigzag_;
+};
+
+Positions whole_sequence(const MicrobatchContext& microbatch) {
+    return zigzag_positions(microbatch.sequence, microbatch.batch, 1, 0);
+}
+
+AttentionResult by_heads(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, const Tensor& k, const Tensor& v,
+                         double scale) {
+    const HeadExchange exchange(context, microbatch);
+    const Positions all = whole_sequence(microbatch);
+    AttentionResult result = attention(exchange.to_heads(q), exchange.to_heads(k), exchange.to_heads(v), all, all, scale);
+    // The log-sum-exp stays with the heads that the backward will see again.
+    return {exchange.to_sequence(result.output), result.log_sum_exp};
+}
+
+AttentionGradients by_heads_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_output,
+                                     const Tensor& q, const Tensor& k, const Tensor& v, const AttentionResult& result, double scale) {
+    const HeadExchange exchange(context, microbatch);
+    const Positions all = whole_sequence(microbatch);
+    const AttentionResult here{exchange.to_heads(result.output), result.log_sum_exp};
+    const AttentionGradients gradients = attention_backward(exchange.to_heads(d_output), exchange.to_heads(q), exchange.to_heads(k),
+                                                            exchange.to_heads(v), here, all, all, scale);
+    return {exchange.to_sequence(gradients.q), exchange.to_sequence(gradients.k), exchange.to_sequence(gradients.v)};
+}
+
+}  // namespace
+
+AttentionResult sharded_attention(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, const Tensor& k,
+                                  const Tensor& v, double scale) {
+    if (context.cp->size() == 1) {
+        const Positions all = whole_sequence(microbatch);
+        return attention(q, k, v, all, all, scale);
+    }
+    switch (context.cp_comm_type) {
+        case CpCommType::p2p:
+            return ring(context, microbatch, q, k, v, scale);
+        case CpCommType::all_gather:
+            return by_gathering(context, microbatch, q, k, v, scale);
+        case CpCommType::a2a:
+        case CpCommType::a2a_p2p:
+            break;
+    }
+    MGPLAN_ASSERT(context.cp_comm_type == CpCommType::a2a, "hierarchical context parallelism is refused before it gets here");
+    return by_heads(context, microbatch, q, k, v, scale);
+}
+
+AttentionGradients sharded_attention_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_output,
+                                              const Tensor& q, const Tensor& k, const Tensor& v, const AttentionResult& result,
+                                              double scale) {
+    if (context.cp->size() == 1) {
+        const Positions all = whole_sequence(microbatch);
+        return attention_backward(d_output, q, k, v, result, all, all, scale);
+    }
+    switch (context.cp_comm_type) {
+        case CpCommType::p2p:
+            return ring_backward(context, microbatch, d_output, q, k, v, result, scale);
+        case CpCommType::all_gather:
+            return by_gathering_backward(context, microbatch, d_output, q, k, v, result, scale);
+        case CpCommType::a2a:
+        case CpCommType::a2a_p2p:
+            break;
+    }
+    return by_heads_backward(context, microbatch, d_output, q, k, v, result, scale);
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,91 @@
+#include "model/layers/initialization.hpp"
+
+#include <cmath>
+#include <numbers>
+#include <string_view>
+#include <vector>
+
+#include "model/ops/elementwise.hpp"
+#include "plan/errors.hpp"
+
+namespace mgplan::model {
+namespace {
+
+/// SplitMix64's finalizer (Steele et al., OOPSLA 2014): a good hash of a counter.
+std::uint64_t mixed(std::uint64_t x) {
+    x += 0x9e3779b97f4a7c15ULL;
+    x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
+    return x ^ (x >> 31U);
+}
+
+std::uint64_t hash_of(std::string_view text) {
+    std::uint64_t hash = 1469598103934665603ULL;  // FNV-1a
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+    return hash;
+}
+
+/// A standard normal value for one counter (Box and Muller, 1958).
+double normal(std::uint64_t key, std::uint64_t counter) {
+    const double u = (static_cast<double>(mixed(key ^ mixed(2 * counter)) >> 11U) + 0.5) * 0x1p-53;
+    const double v = static_cast<double>(mixed(key ^ mixed(2 * counter + 1)) >> 11U) * 0x1p-53;
+    return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
+}
+
+/// Row of the whole parameter that a shard's row stands for.
+std::int64_t global_row(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place, std::int64_t row) {
+    if (parameter.shard_axis != 0) return row;
+    const std::int64_t rows = parameter.shape[0];
+    const bool gated =
+        model.gated_mlp && (parameter.name.ends_with("mlp.linear_fc1.weight") || parameter.name.ends_with("mlp.linear_fc1.bias"));
+    if (!gated) return place.tp_rank * rows + row;
+    // Gate and value are halves of the whole and of each shard.
+    const std::int64_t half = rows / 2;
+    return row < half ? place.tp_rank * half + row : half * place.tp + place.tp_rank * half + row - half;
+}
+
+std::vector<double> initial_values(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place,
+                                   const InitializationOptions& options) {
+    std::vector<double> values(static_cast<std::size_t>(parameter.count()), 0.0);
+    const std::string& name = parameter.name;
+    if (name.ends_with("bias")) return values;
+    if (name.find("norm") != std::string::npos) {
+        std::fill(values.begin(), values.end(), 1.0);
+        return values;
+    }
+    const bool projects_out = name.ends_with("linear_proj.weight") || name.ends_with("linear_fc2.weight");
+    const double deviation = options.deviation / (projects_out ? std::sqrt(2.0 * static_cast<double>(model.layers)) : 1.0);
+    // A tied table has one name wherever its copies live.
+    const std::uint64_t key = mixed(options.seed ^ hash_of(parameter.shared_embedding ? "embedding.word_embeddings.weight" : name));
+    const bool vocabulary = name.ends_with("word_embeddings.weight") || name == "output_layer.weight";
+    const std::int64_t rows = parameter.shape[0], columns = parameter.shape.size() > 1 ? parameter.shape[1] : 1;
+    const std::int64_t first_column = parameter.shard_axis == 1 ? place.tp_rank * columns : 0;
+    const std::int64_t all_columns = parameter.shard_axis == 1 ? columns * place.tp : columns;
+    for (std::int64_t row = 0; row < rows; ++row) {
+        const std::int64_t global = global_row(model, parameter, place, row);
+        if (vocabulary && global >= model.vocab) continue;
+        for (std::int64_t column = 0; column < columns; ++column) {
+            values[static_cast<std::size_t>(row * columns + column)] =
+                deviation * normal(key, static_cast<std::uint64_t>(global * all_columns + first_column + column));
+        }
+    }
+    return values;
+}
+
+}  // namespace
+
+void initialize_weights(const ModelSpec& model, std::span<const Parameter> parameters, const WeightTable& weights, const ShardPlace& place,
+                        const InitializationOptions& options) {
+    for (const Parameter& parameter : parameters) {
+        MGPLAN_ASSERT(!parameter.expert, "experts are initialised by their own layer");
+        const Tensor& value = weights.at(parameter.name).value;
+        Device& device = value.device();
+        if (!device.computes()) continue;
+        const std::vector<double> values = initial_values(model, parameter, place, options);
+        const Tensor wide = device.empty(value.shape(), Dtype::fp64, MemoryCategory::workspace, "initial values");
+        device.write(wide, values.data());
+        copy(wide, value);
+    }
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,55 @@
+#include "model/layers/mlp.hpp"
+
+#include "model/layers/residual.hpp"
+#include "model/ops/activation.hpp"
+#include "model/ops/elementwise.hpp"
+
+namespace mgplan::model {
+
+Mlp::Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
+         EnumSet<RecomputeModule> recompute)
+    : model_(model),
+      layer_(layer),
+      recompute_(recompute),
+      norm_weight_(weights.at(prefix + "linear_fc1.layer_norm_weight")),
+      norm_bias_(weights.find(prefix + "linear_fc1.layer_norm_bias")),
+      first_(weights.at(prefix + "linear_fc1.weight"), weights.find(prefix + "linear_fc1.bias")),
+      second_(weights.at(prefix + "linear_fc2.weight"), weights.find(prefix + "linear_fc2.bias")) {}
+
+Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, MlpSaved& saved) const {
+    saved.x = x;
+    saved.normed = norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, saved.statistics);
+    saved.before = first_.forward(context, saved.normed);
+    saved.after = activation(saved.before, model_.activation, model_.gated_mlp);
+    const Tensor y = second_.forward(context, saved.after);
+    if (recompute_.contains(RecomputeModule::mlp)) {
+        saved.before = Tensor();
+        saved.after = Tensor();
+    }
+    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
+    return add_residual(context, microbatch, model_, layer_, ResidualPlace::mlp, y, x);
+}
+
+Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, MlpSaved& saved) const {
+    if (!saved.normed.defined()) {
+        NormStatistics again;
+        saved.normed = norm(saved.x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, again);
+    }
+    if (!saved.before.defined()) {
+        saved.before = first_.forward(context, saved.normed);
+        saved.after = activation(saved.before, model_.activation, model_.gated_mlp);
+    }
+    const Tensor d_after =
+        second_.backward(context, residual_backward(context, microbatch, model_, layer_, ResidualPlace::mlp, dy), saved.after);
+    saved.after = Tensor();
+    const Tensor d_before = activation_backward(d_after, saved.before, model_.activation, model_.gated_mlp);
+    saved.before = Tensor();
+    const Tensor d_normed = first_.backward(context, d_before, saved.normed);
+    Tensor dx = norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
+                              norm_bias_.gradient);
+    add(dy, dx);  // the residual path
+    saved = {};
+    return dx;
+}
+
+}  // namespace mgplan::model

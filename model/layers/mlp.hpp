@@ -1,0 +1,36 @@
+#pragma once
+// The dense MLP half of a decoder layer: norm, two products with the activation between, residual addition.
+
+#include "model/layers/context.hpp"
+#include "model/layers/tensor_parallel.hpp"
+#include "model/ops/norm.hpp"
+
+namespace mgplan::model {
+
+/// What a forward keeps. Selective recompute of mlp drops `before` and `after`, of layernorm `normed`.
+struct MlpSaved {
+    Tensor x;
+    NormStatistics statistics;
+    Tensor normed;
+    Tensor before;  ///< output of the first product: (rows, 2·ffn/tp) when gated
+    Tensor after;   ///< output of the activation: (rows, ffn/tp)
+};
+
+class Mlp {
+public:
+    Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
+        EnumSet<RecomputeModule> recompute);
+
+    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, MlpSaved& saved) const;
+    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, MlpSaved& saved) const;
+
+private:
+    const ModelSpec& model_;
+    std::int64_t layer_;
+    EnumSet<RecomputeModule> recompute_;
+    Weight norm_weight_, norm_bias_;
+    ColumnParallelLinear first_;
+    RowParallelLinear second_;
+};
+
+}  // namespace mgplan::model

@@ -1,0 +1,82 @@
+#pragma once
+// The layers that one model chunk of one pipeline rank holds: embedding, decoder layers, loss head.
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "model/layers/context.hpp"
+#include "model/layers/mlp.hpp"
+#include "model/layers/self_attention.hpp"
+#include "model/layers/vocabulary.hpp"
+#include "plan/stage_split.hpp"
+
+namespace mgplan::model {
+
+/// Recompute of a chunk, from the layout.
+struct RecomputeChoice {
+    EnumSet<RecomputeModule> modules;  ///< of selective; empty otherwise
+    /// Full recompute. uniform: only the input of every `layers` layers is kept; block: the first `layers` of the chunk
+    /// keep their input alone. Nothing: no full recompute.
+    std::optional<RecomputeMethod> full;
+    std::int64_t layers = 0;
+};
+
+/// One decoder layer.
+class DecoderLayer {
+public:
+    struct Saved {
+        SelfAttentionSaved attention;
+        MlpSaved mlp;
+    };
+
+    DecoderLayer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
+                 EnumSet<RecomputeModule> recompute);
+
+    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
+    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
+
+private:
+    SelfAttention attention_;
+    Mlp mlp_;
+};
+
+/// What one microbatch leaves in a chunk between its forward and its backward.
+struct ChunkSaved {
+    std::vector<DecoderLayer::Saved> layers;
+    std::vector<Tensor> checkpoints;  ///< inputs of recomputed blocks of layers
+    LossHeadSaved head;
+};
+
+/// Runs whole chunks; knows nothing of pipelines. Not thread-safe.
+class ModelChunk {
+public:
+    /// `contents`: of this chunk; `weights`: its parameters under the names of plan/parameters.hpp.
+    ModelChunk(const ModelSpec& model, const StageChunk& contents, const WeightTable& weights, const RecomputeChoice& recompute);
+
+    /// Input of the first chunk: ids (rows) int32; of the others: the stream (rows outside the tp region, hidden).
+    /// Returns the stream, or in the last chunk the losses of all rows.
+    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& input,
+                                 const Tensor& targets, ChunkSaved& saved);
+    /// `dy`: gradient of the stream; unused in the last chunk, where `d_loss` is the gradient of every row's loss. Returns
+    /// the gradient of the input stream, undefined in the first chunk.
+    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, double d_loss,
+                                  const Tensor& ids, const Tensor& targets, ChunkSaved& saved);
+
+    [[nodiscard]] const StageChunk& contents() const { return contents_; }
+
+private:
+    /// Layers [begin, end) forward, keeping everything.
+    Tensor run_layers(const RankContext& context, const MicrobatchContext& microbatch, Tensor x, std::size_t begin, std::size_t end,
+                      ChunkSaved& saved);
+    /// Number of layers in the recomputed block that begins at layer i; 0: that layer keeps everything.
+    [[nodiscard]] std::size_t recomputed_block(std::size_t i) const;
+
+    StageChunk contents_;
+    RecomputeChoice recompute_;
+    std::optional<VocabularyEmbedding> embedding_;
+    std::vector<DecoderLayer> layers_;
+    std::optional<LossHead> head_;
+};
+
+}  // namespace mgplan::model

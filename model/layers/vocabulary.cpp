@@ -1,0 +1,96 @@
+#include "model/layers/vocabulary.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "model/layers/residual.hpp"
+#include "model/ops/elementwise.hpp"
+#include "model/ops/embedding.hpp"
+#include "model/ops/positions.hpp"
+
+namespace mgplan::model {
+namespace {
+
+/// Rows of the padded vocabulary on each tp rank.
+std::int64_t shard_rows(const RankContext& context, const ModelSpec& model) {
+    return model.padded_vocab(context.tp->size()) / context.tp->size();
+}
+
+/// Position of every row of the slice, as ids into the table of learned positions.
+Tensor position_ids(const RankContext& context, const MicrobatchContext& microbatch) {
+    const Positions positions = zigzag_positions(microbatch.sequence, microbatch.batch, context.cp->size(), context.cp->rank());
+    Tensor ids = context.device->empty({positions.rows()}, Dtype::int32, MemoryCategory::activations, "position ids");
+    if (context.device->computes()) {
+        std::vector<std::int32_t> values;
+        for (std::int64_t row = 0; row < positions.rows(); ++row)
+            values.push_back(static_cast<std::int32_t>(positions.at(row / microbatch.batch)));
+        context.device->write(ids, values.data());
+    }
+    return ids;
+}
+
+}  // namespace
+
+VocabularyEmbedding::VocabularyEmbedding(const ModelSpec& model, const WeightTable& weights, const std::string& prefix)
+    : model_(model),
+      words_(weights.at(prefix + "word_embeddings.weight")),
+      positions_(weights.find(prefix + "position_embeddings.weight")) {}
+
+Tensor VocabularyEmbedding::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& ids) const {
+    const std::int64_t rows = shard_rows(context, model_);
+    Tensor x = leave_region(context, embedding(ids, words_.value, rows * context.tp->rank()));
+    if (positions_.defined()) {
+        const Tensor places = position_ids(context, microbatch);
+        const Tensor added = embedding(places, positions_.value, 0);
+        // The table of positions is whole on every rank: with sequence parallelism each takes its rows.
+        const std::int64_t mine = x.shape()[0];
+        add(added.slice(added.shape()[0] == mine ? 0 : mine * context.tp->rank(),
+                        added.shape()[0] == mine ? mine : mine * (context.tp->rank() + 1)),
+            x);
+    }
+    if (model_.hidden_dropout == 0) return x;
+    const Tensor nothing = context.device->zeros(x.shape(), x.dtype(), MemoryCategory::activations, "empty residual");
+    return add_residual(context, microbatch, model_, 0, ResidualPlace::embedding, x, nothing);
+}
+
+void VocabularyEmbedding::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
+                                   const Tensor& ids) const {
+    const Tensor d_dropped = residual_backward(context, microbatch, model_, 0, ResidualPlace::embedding, dy);
+    const Tensor whole = enter_region(context, d_dropped);
+    embedding_backward(whole, ids, shard_rows(context, model_) * context.tp->rank(), words_.gradient);
+    if (positions_.defined()) embedding_backward(whole, position_ids(context, microbatch), 0, positions_.gradient);
+}
+
+LossHead::LossHead(const ModelSpec& model, const WeightTable& weights, const std::string& output)
+    : model_(model),
+      norm_weight_(weights.at("decoder.final_layernorm.weight")),
+      norm_bias_(weights.find("decoder.final_layernorm.bias")),
+      output_(weights.at(output), Weight{}) {}
+
+VocabularyShard LossHead::shard(const RankContext& context) const {
+    const std::int64_t rows = shard_rows(context, model_), first = rows * context.tp->rank();
+    return {first, std::clamp<std::int64_t>(model_.vocab - first, 0, rows)};
+}
+
+Tensor LossHead::forward(const RankContext& context, const Tensor& x, const Tensor& targets, LossHeadSaved& saved) const {
+    saved.x = x;
+    saved.normed = norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, saved.statistics);
+    saved.logits = output_.forward(context, saved.normed);
+    saved.maximum = row_maximum(saved.logits, shard(context));
+    context.tp->all_reduce(saved.maximum, Reduction::maximum);
+    saved.sums = softmax_sums(saved.logits, targets, saved.maximum, shard(context));
+    context.tp->all_reduce(saved.sums.target, Reduction::sum);
+    context.tp->all_reduce(saved.sums.exponentials, Reduction::sum);
+    return token_losses(saved.sums);
+}
+
+Tensor LossHead::backward(const RankContext& context, const Tensor& targets, double d_loss, LossHeadSaved& saved) const {
+    cross_entropy_backward(saved.logits, targets, saved.maximum, saved.sums.exponentials, shard(context), d_loss);
+    const Tensor d_normed = output_.backward(context, saved.logits, saved.normed);
+    Tensor dx = norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
+                              norm_bias_.gradient);
+    saved = {};
+    return dx;
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,144 @@
+#include "model/ops/attention.hpp"
+
+#include <algorithm>
+
+#include "model/ops/checks.hpp"
+#include "model/ops/kernel_table.hpp"
+
+namespace mgplan::model {
+namespace {
+
+/// Query places worked on at once: enough for the products to run at speed, few enough to keep scratch a matter of rows.
+constexpr std::int64_t kQueryBlock = 64;
+
+AttentionSizes sizes_of(const Tensor& q, const Tensor& k, const Tensor& v, const Positions& query_positions, const Positions& key_positions,
+                        double scale) {
+    expect_float(q, "q of attention");
+    expect_dtype(k, q.dtype(), "k of attention");
+    expect_dtype(v, q.dtype(), "v of attention");
+    expect_same_device(q, k, v);
+    MGPLAN_ASSERT(q.shape().rank() == 3 && k.shape().rank() == 3 && v.shape().rank() == 3, "q, k and v have rows, heads and values");
+    MGPLAN_ASSERT(query_positions.batch == key_positions.batch && query_positions.batch >= 1, "queries and keys have the same sequences");
+    MGPLAN_ASSERT(q.shape()[0] == query_positions.rows(), "q has a row for each position");
+    MGPLAN_ASSERT(k.shape()[0] == key_positions.rows() && v.shape()[0] == k.shape()[0], "k and v have a row for each position");
+    MGPLAN_ASSERT(k.shape()[2] == q.shape()[2] && q.shape()[2] > 0 && v.shape()[2] > 0, "q and k have heads of one size");
+    MGPLAN_ASSERT(v.shape()[1] == k.shape()[1], "k and v have as many heads");
+    MGPLAN_ASSERT(k.shape()[1] > 0 && q.shape()[1] % k.shape()[1] == 0, "the heads are a multiple of the key and value heads");
+    return {query_positions, key_positions, q.shape()[1], k.shape()[1],
+            q.shape()[2],    v.shape()[2],  scale,        std::min(kQueryBlock, 2 * query_positions.chunk_length)};
+}
+
+/// Σ over the t in [first, first + count) of clamp(t, 0, most).
+double clamped_sum(std::int64_t first, std::int64_t count, std::int64_t most) {
+    const auto up_to = [most](std::int64_t t) {
+        if (t <= 0) return 0.0;
+        const auto ramp = static_cast<double>(std::min(t, most));
+        return ramp * (ramp + 1) / 2 + static_cast<double>(std::max<std::int64_t>(t - most, 0)) * static_cast<double>(most);
+    };
+    return up_to(first + count - 1) - up_to(first - 1);
+}
+
+/// (query, key) pairs of all sequences and heads of which the query sees the key.
+double visible_pairs(const AttentionSizes& sizes) {
+    double pairs = 0;
+    for (const auto query_first : sizes.query_positions.first) {
+        for (const auto key_first : sizes.key_positions.first) {
+            pairs += clamped_sum(query_first - key_first + 1, sizes.query_positions.chunk_length, sizes.key_positions.chunk_length);
+        }
+    }
+    return pairs * static_cast<double>(sizes.query_positions.batch * sizes.heads);
+}
+
+struct Scratch {
+    Device& device;
+    Dtype dtype;
+    [[nodiscard]] Tensor take(std::int64_t rows, std::int64_t columns, std::string_view name) const {
+        return device.empty({rows, columns}, dtype, MemoryCategory::workspace, name);
+    }
+};
+
+}  // namespace
+
+AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, const Positions& query_positions,
+                          const Positions& key_positions, double scale) {
+    const AttentionSizes sizes = sizes_of(q, k, v, query_positions, key_positions, scale);
+    Device& device = q.device();
+    const std::int64_t rows = q.shape()[0], places = 2 * key_positions.chunk_length;
+    AttentionResult result{
+        device.empty({rows, sizes.heads, sizes.v_dim}, q.dtype(), MemoryCategory::activations, "attention output"),
+        device.empty({rows, sizes.heads}, statistics_dtype(q.dtype()), MemoryCategory::activations, "attention log-sum-exp")};
+    // Two products, 2 FLOPs for each pair and value.
+    device.report({"attention", visible_pairs(sizes) * 2.0 * static_cast<double>(sizes.qk_dim + sizes.v_dim), total_bytes(q, k, v),
+                   total_bytes(result.output, result.log_sum_exp)});
+    const Scratch scratch{device, statistics_dtype(q.dtype())};
+    const Tensor keys = scratch.take(places, sizes.qk_dim, "attention keys of a head");
+    const Tensor values = scratch.take(places, sizes.v_dim, "attention values of a head");
+    const Tensor queries = scratch.take(sizes.block, sizes.qk_dim, "attention query block");
+    const Tensor outputs = scratch.take(sizes.block, sizes.v_dim, "attention output block");
+    const Tensor scores = scratch.take(sizes.block, places, "attention score block");
+    if (device.computes() && rows > 0) {
+        device.kernels().attention(device, {q, k, v, result.output, result.log_sum_exp, sizes, keys, values, queries, outputs, scores});
+    }
+    return result;
+}
+
+AttentionGradients attention_backward(const Tensor& d_output, const Tensor& q, const Tensor& k, const Tensor& v,
+                                      const AttentionResult& result, const Positions& query_positions, const Positions& key_positions,
+                                      double scale) {
+    const AttentionSizes sizes = sizes_of(q, k, v, query_positions, key_positions, scale);
+    const std::int64_t rows = q.shape()[0], places = 2 * key_positions.chunk_length;
+    expect_shape(d_output, {rows, sizes.heads, sizes.v_dim}, "output gradient of attention");
+    expect_dtype(d_output, q.dtype(), "output gradient of attention");
+    expect_shape(result.output, d_output.shape(), "output of attention");
+    expect_dtype(result.output, q.dtype(), "output of attention");
+    expect_shape(result.log_sum_exp, {rows, sizes.heads}, "log-sum-exp of attention");
+    expect_dtype(result.log_sum_exp, statistics_dtype(q.dtype()), "log-sum-exp of attention");
+    expect_same_device(q, d_output, result.output, result.log_sum_exp);
+    Device& device = q.device();
+    AttentionGradients gradients{device.empty(q.shape(), q.dtype(), MemoryCategory::activations, "attention query gradient"),
+                                 device.empty(k.shape(), k.dtype(), MemoryCategory::activations, "attention key gradient"),
+                                 device.empty(v.shape(), v.dtype(), MemoryCategory::activations, "attention value gradient")};
+    // Scores again, dP, dV, dQ, dK: five products.
+    device.report({"attention_backward", visible_pairs(sizes) * 2.0 * static_cast<double>(3 * sizes.qk_dim + 2 * sizes.v_dim),
+                   total_bytes(d_output, q, k, v, result.output, result.log_sum_exp), total_bytes(gradients.q, gradients.k, gradients.v)});
+    const Scratch scratch{device, statistics_dtype(q.dtype())};
+    const Tensor keys = scratch.take(places, sizes.qk_dim, "attention keys of a head");
+    const Tensor values = scratch.take(places, sizes.v_dim, "attention values of a head");
+    const Tensor queries = scratch.take(sizes.block, sizes.qk_dim, "attention query block");
+    const Tensor outputs = scratch.take(sizes.block, sizes.v_dim, "attention output gradient block");
+    const Tensor scores = scratch.take(sizes.block, places, "attention score block");
+    const Tensor d_keys = scratch.take(places, sizes.qk_dim, "attention key gradients of a head");
+    const Tensor d_values = scratch.take(places, sizes.v_dim, "attention value gradients of a head");
+    const Tensor d_queries = scratch.take(sizes.block, sizes.qk_dim, "attention query gradient block");
+    const Tensor d_scores = scratch.take(sizes.block, places, "attention score gradient block");
+    if (device.computes()) {
+        device.kernels().attention_backward(
+            device, {d_output, q, k, v, result.output, result.log_sum_exp, gradients.q, gradients.k, gradients.v, sizes, keys, values,
+                     queries, outputs, scores, d_keys, d_values, d_queries, d_scores});
+    }
+    return gradients;
+}
+
+void merge_attention(AttentionResult& into, const AttentionResult& other) {
+    expect_float(into.output, "output of merge_attention");
+    expect_dtype(other.output, into.output.dtype(), "other output of merge_attention");
+    MGPLAN_ASSERT(into.output.shape().rank() == 3, "the output of attention has rows, heads and values");
+    expect_shape(other.output, into.output.shape(), "other output of merge_attention");
+    const Shape kept{into.output.shape()[0], into.output.shape()[1]};
+    const Dtype kept_dtype = statistics_dtype(into.output.dtype());
+    expect_shape(into.log_sum_exp, kept, "log-sum-exp of merge_attention");
+    expect_dtype(into.log_sum_exp, kept_dtype, "log-sum-exp of merge_attention");
+    expect_shape(other.log_sum_exp, kept, "other log-sum-exp of merge_attention");
+    expect_dtype(other.log_sum_exp, kept_dtype, "other log-sum-exp of merge_attention");
+    expect_same_device(into.output, into.log_sum_exp, other.output, other.log_sum_exp);
+    Device& device = into.output.device();
+    device.report({"merge_attention", 3.0 * static_cast<double>(into.output.elements()),
+                   total_bytes(into.output, into.log_sum_exp, other.output, other.log_sum_exp),
+                   total_bytes(into.output, into.log_sum_exp)});
+    if (device.computes() && into.output.elements() > 0) {
+        device.kernels().merge_attention(
+            device, {into.output, into.log_sum_exp, other.output, other.log_sum_exp, kept.elements(), into.output.shape()[2]});
+    }
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,35 @@
+#include "model/ops/checks.hpp"
+
+#include <fmt/format.h>
+
+namespace mgplan::model {
+
+void expect_float(const Tensor& tensor, std::string_view what) {
+    MGPLAN_ASSERT(tensor.defined(), fmt::format("{} has memory", what));
+    MGPLAN_ASSERT(is_float(tensor.dtype()), fmt::format("{} holds floats, not {}", what, to_string(tensor.dtype())));
+}
+
+void expect_dtype(const Tensor& tensor, Dtype dtype, std::string_view what) {
+    MGPLAN_ASSERT(tensor.defined(), fmt::format("{} has memory", what));
+    MGPLAN_ASSERT(tensor.dtype() == dtype, fmt::format("{} holds {}, not {}", what, to_string(dtype), to_string(tensor.dtype())));
+}
+
+void expect_shape(const Tensor& tensor, const Shape& shape, std::string_view what) {
+    MGPLAN_ASSERT(tensor.defined(), fmt::format("{} has memory", what));
+    MGPLAN_ASSERT(tensor.shape() == shape, fmt::format("{} has shape {}, not {}", what, shape.text(), tensor.shape().text()));
+}
+
+void expect_elements(const Tensor& tensor, std::int64_t elements, std::string_view what) {
+    MGPLAN_ASSERT(tensor.defined(), fmt::format("{} has memory", what));
+    MGPLAN_ASSERT(tensor.elements() == elements, fmt::format("{} has {} elements, not {}", what, elements, tensor.shape().text()));
+}
+
+void expect_accumulator(const Tensor& into, const Tensor& from, std::string_view what) {
+    expect_float(into, what);
+    expect_float(from, what);
+    MGPLAN_ASSERT(into.dtype() == from.dtype() || (into.dtype() == Dtype::fp32 && bytes_of(from.dtype()) == 2),
+                  fmt::format("{} takes sums of {}, not {}", what, to_string(from.dtype()), to_string(into.dtype())));
+    expect_same_device(into, from);
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,42 @@
+#pragma once
+// What the shape rules of the ops have in common. A broken rule is a bug of the caller: std::logic_error, in every build.
+
+#include <string_view>
+
+#include "model/device/device.hpp"
+#include "model/tensor/tensor.hpp"
+#include "plan/errors.hpp"
+
+namespace mgplan::model {
+
+[[nodiscard]] constexpr bool is_float(Dtype dtype) {
+    return dtype == Dtype::fp64 || dtype == Dtype::fp32 || dtype == Dtype::bf16 || dtype == Dtype::fp16;
+}
+
+/// What sums and statistics over values of this type are kept in: fp64 for fp64, else fp32.
+[[nodiscard]] constexpr Dtype statistics_dtype(Dtype dtype) {
+    return dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;
+}
+
+/// The tensor has memory and a float type.
+void expect_float(const Tensor& tensor, std::string_view what);
+void expect_dtype(const Tensor& tensor, Dtype dtype, std::string_view what);
+void expect_shape(const Tensor& tensor, const Shape& shape, std::string_view what);
+void expect_elements(const Tensor& tensor, std::int64_t elements, std::string_view what);
+/// `into` may take sums of `from`: the same type, or fp32 for 16-bit values; same device.
+void expect_accumulator(const Tensor& into, const Tensor& from, std::string_view what);
+
+/// All lie on the device of the first. Undefined tensors count as absent.
+template <class... Tensors>
+void expect_same_device(const Tensor& first, const Tensors&... others) {
+    const Device& device = first.device();
+    MGPLAN_ASSERT(((!others.defined() || &others.device() == &device) && ...), "the tensors lie on one device");
+}
+
+/// Bytes of all tensors given; undefined ones count nothing.
+template <class... Tensors>
+[[nodiscard]] std::int64_t total_bytes(const Tensors&... tensors) {
+    return ((tensors.defined() ? tensors.bytes() : 0) + ... + 0);
+}
+
+}  // namespace mgplan::model

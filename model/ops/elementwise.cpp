@@ -1,0 +1,94 @@
+#include "model/ops/elementwise.hpp"
+
+#include "model/ops/checks.hpp"
+#include "model/ops/kernel_table.hpp"
+
+namespace mgplan::model {
+
+void copy(const Tensor& from, const Tensor& to) {
+    MGPLAN_ASSERT(from.defined() && to.defined(), "both sides of copy have memory");
+    MGPLAN_ASSERT(from.dtype() == to.dtype() || (is_float(from.dtype()) && is_float(to.dtype())), "copy converts floats alone");
+    expect_elements(to, from.elements(), "the target of copy");
+    expect_same_device(from, to);
+    Device& device = from.device();
+    device.report({"copy", 0, from.bytes(), to.bytes()});
+    if (device.computes() && from.elements() > 0) device.kernels().copy(device, {from, to, from.elements()});
+}
+
+void add(const Tensor& x, const Tensor& into) {
+    expect_accumulator(into, x, "the sum of add");
+    expect_elements(into, x.elements(), "the sum of add");
+    Device& device = x.device();
+    device.report({"add", static_cast<double>(x.elements()), total_bytes(x, into), into.bytes()});
+    if (device.computes() && x.elements() > 0) device.kernels().add(device, {x, into, x.elements()});
+}
+
+void scale(const Tensor& x, double factor) {
+    expect_float(x, "x of scale");
+    Device& device = x.device();
+    device.report({"scale", static_cast<double>(x.elements()), x.bytes(), x.bytes()});
+    if (device.computes() && x.elements() > 0) device.kernels().scale(device, {x, x.elements(), factor});
+}
+
+void fill(const Tensor& x, double value) {
+    expect_float(x, "x of fill");
+    Device& device = x.device();
+    device.report({"fill", 0, 0, x.bytes()});
+    if (device.computes() && x.elements() > 0) device.kernels().fill(device, {x, x.elements(), value});
+}
+
+double sum_of_squares(const Tensor& x) {
+    expect_float(x, "x of sum_of_squares");
+    Device& device = x.device();
+    device.report({"sum_of_squares", 2.0 * static_cast<double>(x.elements()), x.bytes(), 0});
+    if (!device.computes() || x.elements() == 0) return 0;
+    return device.kernels().sum_of_squares(device, x, x.elements());
+}
+
+bool has_non_finite(const Tensor& x) {
+    expect_float(x, "x of has_non_finite");
+    Device& device = x.device();
+    device.report({"has_non_finite", static_cast<double>(x.elements()), x.bytes(), 0});
+    if (!device.computes() || x.elements() == 0) return false;
+    return device.kernels().has_non_finite(device, x, x.elements());
+}
+
+Tensor columns(const Tensor& x, std::int64_t begin, std::int64_t end) {
+    MGPLAN_ASSERT(x.defined() && x.shape().rank() >= 1, "x of columns has columns");
+    MGPLAN_ASSERT(begin >= 0 && begin <= end && end <= x.shape()[-1], "columns inside the tensor");
+    Device& device = x.device();
+    const std::int64_t rows = x.shape().rows(), width = end - begin;
+    Tensor part = device.empty({rows, width}, x.dtype(), MemoryCategory::activations, "columns");
+    device.report({"columns", 0, part.bytes(), part.bytes()});
+    if (device.computes() && part.elements() > 0) {
+        device.kernels().copy_columns(device, {x, part, rows, width, x.shape()[-1], begin, width, 0});
+    }
+    return part;
+}
+
+void set_columns(const Tensor& part, const Tensor& into, std::int64_t begin) {
+    MGPLAN_ASSERT(part.defined() && into.defined(), "both sides of set_columns have memory");
+    MGPLAN_ASSERT(part.shape().rank() >= 1 && into.shape().rank() >= 1, "both sides of set_columns have columns");
+    expect_dtype(part, into.dtype(), "the columns to set");
+    expect_same_device(part, into);
+    const std::int64_t rows = into.shape().rows(), width = part.shape()[-1];
+    MGPLAN_ASSERT(part.shape().rows() == rows, "both sides of set_columns have as many rows");
+    MGPLAN_ASSERT(begin >= 0 && begin + width <= into.shape()[-1], "columns inside the tensor");
+    Device& device = into.device();
+    device.report({"set_columns", 0, part.bytes(), part.bytes()});
+    if (device.computes() && part.elements() > 0) {
+        device.kernels().copy_columns(device, {part, into, rows, width, width, 0, into.shape()[-1], begin});
+    }
+}
+
+Tensor swap_leading(const Tensor& x) {
+    MGPLAN_ASSERT(x.defined() && x.shape().rank() == 3, "x of swap_leading has three dimensions");
+    const std::int64_t a = x.shape()[0], b = x.shape()[1], c = x.shape()[2];
+    Device& device = x.device();
+    Tensor y = device.empty({b, a, c}, x.dtype(), MemoryCategory::activations, "swapped dimensions");
+    device.report({"swap_leading", 0, x.bytes(), y.bytes()});
+    if (device.computes() && x.elements() > 0) device.kernels().swap_leading(device, {x, y, a, b, c});
+    return y;
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,295 @@
+#pragma once
+// How ops reach the kernels of a device: one function pointer per kernel, filled by the runtime of that device. Kernels
+// get checked sizes and addresses, never tensors, so that they know nothing about memory. The ops in model/ops are the
+// only callers; sizes are those of the shape rules there.
+
+#include <cstdint>
+
+#include "model/ops/adam.hpp"
+#include "model/ops/dropout.hpp"
+#include "model/ops/positions.hpp"
+#include "model/tensor/tensor.hpp"
+#include "plan/model_spec.hpp"
+
+namespace mgplan::model {
+
+class Device;
+
+/// Values a kernel reads; nullptr where a tensor is absent or empty.
+struct Input {
+    Input() = default;
+    Input(const Tensor& tensor) : data(tensor.data()), dtype(tensor.dtype()) {}  // NOLINT(google-explicit-constructor)
+    const void* data = nullptr;
+    Dtype dtype = Dtype::fp32;
+};
+
+/// Values a kernel writes, or reads and writes.
+struct Output {
+    Output() = default;
+    Output(const Tensor& tensor) : data(tensor.data()), dtype(tensor.dtype()) {}  // NOLINT(google-explicit-constructor)
+    void* data = nullptr;
+    Dtype dtype = Dtype::fp32;
+};
+
+/// Largest tile of a product of 16-bit matrices; the op brings scratch for one fp32 tile of each matrix.
+struct MatmulTile {
+    static constexpr std::int64_t rows = 256, columns = 512, depth = 512;
+};
+
+/// out (m, n) = or += op(a) (m, k) · op(b) (k, n). The scratch tiles are absent unless a and b are 16-bit.
+struct MatmulArguments {
+    Input a, b;
+    Output out;
+    std::int64_t m, n, k;
+    bool transpose_a, transpose_b, accumulate;
+    Output tile_a, tile_b, tile_out;
+};
+
+struct NormArguments {
+    Input x, weight, bias;
+    Output y, mean, inverse_deviation;
+    std::int64_t rows, width;
+    Normalization kind;
+    double epsilon;
+};
+
+/// column_sums: scratch (2, width) in the statistics' type.
+struct NormBackwardArguments {
+    Input dy, x, weight, mean, inverse_deviation;
+    Output dx, weight_gradient, bias_gradient, column_sums;
+    std::int64_t rows, width;
+    Normalization kind;
+};
+
+/// y (rows, width); x (rows, 2·width) where gated. row_weights is absent where rows are not weighted.
+struct ActivationArguments {
+    Input x, row_weights;
+    Output y;
+    std::int64_t rows, width;
+    Activation kind;
+    bool gated;
+};
+
+struct ActivationBackwardArguments {
+    Input dy, x, row_weights;
+    Output dx, d_row_weights;
+    std::int64_t rows, width;
+    Activation kind;
+    bool gated;
+};
+
+struct AddBiasArguments {
+    Output x;
+    Input bias;
+    std::int64_t rows, width;
+};
+
+/// column_sums: scratch (width) in the statistics' type.
+struct BiasGradientArguments {
+    Input dy;
+    Output gradient, column_sums;
+    std::int64_t rows, width;
+};
+
+struct ElementwiseArguments {
+    Input from;
+    Output to;
+    std::int64_t elements;
+};
+
+struct ScalarArguments {
+    Output x;
+    std::int64_t elements;
+    double value;
+};
+
+/// Copies `width` columns of every row; pitches are elements from row to row.
+struct ColumnsArguments {
+    Input from;
+    Output to;
+    std::int64_t rows, width;
+    std::int64_t from_pitch, from_begin, to_pitch, to_begin;
+};
+
+/// x (a, b, c) -> y (b, a, c)
+struct SwapLeadingArguments {
+    Input x;
+    Output y;
+    std::int64_t a, b, c;
+};
+
+/// table (table_rows, width) holds the ids [first, first + table_rows).
+struct EmbeddingArguments {
+    Input ids, table;
+    Output y;
+    std::int64_t rows, width, first, table_rows;
+};
+
+struct EmbeddingBackwardArguments {
+    Input dy, ids;
+    Output gradient;
+    std::int64_t rows, width, first, table_rows;
+};
+
+/// logits (rows, columns), of which the first `valid` stand for the vocabulary rows from `first`. Unused parts are absent.
+struct CrossEntropyArguments {
+    Output logits;
+    Input targets, maximum, exponentials_in;
+    Output maximum_out, exponentials_out, target_out;
+    std::int64_t rows, columns, first, valid;
+    double d_loss;
+};
+
+struct TokenLossesArguments {
+    Input exponentials, target;
+    Output losses;
+    std::int64_t rows;
+};
+
+struct AttentionSizes {
+    Positions query_positions, key_positions;
+    std::int64_t heads, kv_heads, qk_dim, v_dim;
+    double scale;
+    /// Query places worked on at once.
+    std::int64_t block;
+};
+
+/// Scratch in the statistics' type, for one sequence and head: keys (places, qk_dim), values (places, v_dim); for one
+/// block of queries: queries (block, qk_dim), outputs (block, v_dim), scores (block, key places).
+struct AttentionArguments {
+    Input q, k, v;
+    Output output, log_sum_exp;
+    AttentionSizes sizes;
+    Output scratch_keys, scratch_values, scratch_queries, scratch_outputs, scratch_scores;
+};
+
+/// Scratch as above, with the gradients of the keys, values, queries and scores beside them.
+struct AttentionBackwardArguments {
+    Input d_output, q, k, v, output, log_sum_exp;
+    Output dq, dk, dv;
+    AttentionSizes sizes;
+    Output scratch_keys, scratch_values, scratch_queries, scratch_outputs, scratch_scores;
+    Output scratch_d_keys, scratch_d_values, scratch_d_queries, scratch_d_scores;
+};
+
+/// rows = query rows · heads
+struct MergeAttentionArguments {
+    Output into, into_log_sum_exp;
+    Input other, other_log_sum_exp;
+    std::int64_t rows, width;
+};
+
+struct RotaryArguments {
+    Input x;
+    Output y;
+    Positions positions;
+    std::int64_t heads, head_dim, rotated;
+    double base;
+    bool inverse;
+};
+
+/// y = residual (0 where absent) + x · mask / (1 - probability).
+struct DropoutArguments {
+    Input x, residual;
+    Output y;
+    std::int64_t rows, width;
+    const DropoutPlace* place;
+};
+
+struct AdamArguments {
+    Output main, exp_avg, exp_avg_sq;
+    Input gradient;
+    std::int64_t elements;
+    AdamHyperparameters hyper;
+};
+
+struct RouteArguments {
+    Input logits;
+    Output experts, probabilities, scores;
+    std::int64_t rows, expert_count, top_k;
+    RouterScore score;
+};
+
+struct RouteBackwardArguments {
+    Input d_probabilities, experts, probabilities, scores;
+    Output d_logits;
+    std::int64_t rows, expert_count, top_k;
+    RouterScore score;
+};
+
+/// copies: host memory, one count per expert. factor stands before Σ_e copies_e · Σ_rows softmax(logits)_e.
+struct AuxiliaryLossArguments {
+    Input logits;
+    Output d_logits;
+    const std::int64_t* copies;
+    std::int64_t rows, expert_count;
+    double factor;
+};
+
+/// experts holds `entries` ids, negative where a copy is dropped; counts: host memory, one per expert.
+struct SortByExpertArguments {
+    Input experts;
+    Output source;
+    std::int64_t* counts;
+    std::int64_t entries, expert_count;
+};
+
+/// inverse: scratch (rows · top_k) int32, the copy that stands for each entry.
+struct PermuteArguments {
+    Input x, source;
+    Output y, inverse;
+    std::int64_t copies, rows, top_k, width;
+};
+
+/// Host memory: rows of each block, and which block comes i-th.
+struct ReorderBlocksArguments {
+    Input x;
+    Output y;
+    const std::int64_t* block_rows;
+    const std::int64_t* order;
+    std::int64_t blocks, row_bytes;
+};
+
+/// Every kernel of a device. Kernels run in call order; those that return a value wait for it.
+struct KernelTable {
+    void (*matmul)(Device&, const MatmulArguments&);
+    void (*norm)(Device&, const NormArguments&);
+    void (*norm_backward)(Device&, const NormBackwardArguments&);
+    void (*activation)(Device&, const ActivationArguments&);
+    void (*activation_backward)(Device&, const ActivationBackwardArguments&);
+    void (*add_bias)(Device&, const AddBiasArguments&);
+    void (*bias_gradient)(Device&, const BiasGradientArguments&);
+    void (*copy)(Device&, const ElementwiseArguments&);
+    void (*add)(Device&, const ElementwiseArguments&);
+    void (*scale)(Device&, const ScalarArguments&);
+    void (*fill)(Device&, const ScalarArguments&);
+    double (*sum_of_squares)(Device&, const Input&, std::int64_t elements);
+    bool (*has_non_finite)(Device&, const Input&, std::int64_t elements);
+    void (*copy_columns)(Device&, const ColumnsArguments&);
+    void (*swap_leading)(Device&, const SwapLeadingArguments&);
+    void (*embedding)(Device&, const EmbeddingArguments&);
+    void (*embedding_backward)(Device&, const EmbeddingBackwardArguments&);
+    void (*row_maximum)(Device&, const CrossEntropyArguments&);
+    void (*softmax_sums)(Device&, const CrossEntropyArguments&);
+    void (*token_losses)(Device&, const TokenLossesArguments&);
+    void (*cross_entropy_backward)(Device&, const CrossEntropyArguments&);
+    void (*attention)(Device&, const AttentionArguments&);
+    void (*attention_backward)(Device&, const AttentionBackwardArguments&);
+    void (*merge_attention)(Device&, const MergeAttentionArguments&);
+    void (*rotary)(Device&, const RotaryArguments&);
+    void (*dropout)(Device&, const DropoutArguments&);
+    void (*adam_step)(Device&, const AdamArguments&);
+    void (*route)(Device&, const RouteArguments&);
+    void (*route_backward)(Device&, const RouteBackwardArguments&);
+    double (*auxiliary_loss)(Device&, const AuxiliaryLossArguments&);
+    void (*auxiliary_loss_backward)(Device&, const AuxiliaryLossArguments&);
+    void (*count_by_expert)(Device&, const SortByExpertArguments&);
+    void (*sort_by_expert)(Device&, const SortByExpertArguments&);
+    void (*permute_rows)(Device&, const PermuteArguments&);
+    void (*unpermute_rows)(Device&, const PermuteArguments&);
+    void (*permute_probabilities)(Device&, const PermuteArguments&);
+    void (*unpermute_probabilities)(Device&, const PermuteArguments&);
+    void (*reorder_blocks)(Device&, const ReorderBlocksArguments&);
+};
+
+}  // namespace mgplan::model

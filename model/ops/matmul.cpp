@@ -1,0 +1,64 @@
+#include "model/ops/matmul.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "model/ops/checks.hpp"
+#include "model/ops/kernel_table.hpp"
+
+namespace mgplan::model {
+namespace {
+
+struct Sizes {
+    std::int64_t m, n, k;
+};
+
+Sizes sizes_of(const Tensor& a, const Tensor& b, Transposes transposes) {
+    expect_float(a, "a of matmul");
+    expect_dtype(b, a.dtype(), "b of matmul");
+    expect_same_device(a, b);
+    MGPLAN_ASSERT(a.shape().rank() == 2 || (a.shape().rank() > 2 && !transposes.a), "a has rows and columns");
+    MGPLAN_ASSERT(b.shape().rank() == 2, "b has rows and columns");
+    const std::int64_t rows = a.shape().rows(), columns = a.shape()[-1];
+    const Sizes sizes{transposes.a ? columns : rows, transposes.b ? b.shape()[0] : b.shape()[1], transposes.a ? rows : columns};
+    MGPLAN_ASSERT(sizes.k == b.shape()[transposes.b ? 1 : 0],
+                  fmt::format("a {} and b {} share their inner size", a.shape().text(), b.shape().text()));
+    return sizes;
+}
+
+void multiply(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out, const Sizes& sizes, bool accumulate) {
+    Device& device = a.device();
+    const double flops = 2.0 * static_cast<double>(sizes.m) * static_cast<double>(sizes.n) * static_cast<double>(sizes.k);
+    device.report({"matmul", flops, total_bytes(a, b) + (accumulate ? out.bytes() : 0), out.bytes()});
+    if (out.elements() == 0) return;
+    Tensor tile_a, tile_b, tile_out;
+    if (bytes_of(a.dtype()) < 4) {
+        const std::int64_t rows = std::min(sizes.m, MatmulTile::rows), columns = std::min(sizes.n, MatmulTile::columns);
+        const std::int64_t depth = std::min(sizes.k, MatmulTile::depth);
+        tile_a = device.empty({rows, depth}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of a");
+        tile_b = device.empty({depth, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of b");
+        tile_out = device.empty({rows, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of the product");
+    }
+    if (!device.computes()) return;
+    device.kernels().matmul(device,
+                            {a, b, out, sizes.m, sizes.n, sizes.k, transposes.a, transposes.b, accumulate, tile_a, tile_b, tile_out});
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b, Transposes transposes, std::string_view name) {
+    const Sizes sizes = sizes_of(a, b, transposes);
+    Tensor out = a.device().empty({sizes.m, sizes.n}, a.dtype(), MemoryCategory::activations, name);
+    multiply(a, b, transposes, out, sizes, false);
+    return out;
+}
+
+void matmul_accumulate(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out) {
+    const Sizes sizes = sizes_of(a, b, transposes);
+    expect_accumulator(out, a, "the sum of matmul_accumulate");
+    expect_shape(out, {sizes.m, sizes.n}, "the sum of matmul_accumulate");
+    multiply(a, b, transposes, out, sizes, true);
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,73 @@
+#include "model/ops/norm.hpp"
+
+#include "model/ops/checks.hpp"
+#include "model/ops/kernel_table.hpp"
+
+namespace mgplan::model {
+
+Tensor norm(const Tensor& x, const Tensor& weight, const Tensor& bias, Normalization kind, double epsilon, NormStatistics& statistics) {
+    const bool centred = kind == Normalization::layer_norm;
+    expect_float(x, "x of norm");
+    MGPLAN_ASSERT(x.shape().rank() >= 1 && x.shape()[-1] > 0, "norm has values to take the mean of");
+    const std::int64_t rows = x.shape().rows(), width = x.shape()[-1];
+    expect_shape(weight, {width}, "weight of norm");
+    expect_dtype(weight, x.dtype(), "weight of norm");
+    if (bias.defined()) {
+        MGPLAN_ASSERT(centred, "RMSNorm has no bias");
+        expect_shape(bias, {width}, "bias of norm");
+        expect_dtype(bias, x.dtype(), "bias of norm");
+    }
+    expect_same_device(x, weight, bias);
+
+    Device& device = x.device();
+    const Dtype kept = statistics_dtype(x.dtype());
+    Tensor y = device.empty(x.shape(), x.dtype(), MemoryCategory::activations, "norm output");
+    statistics.mean = centred ? device.empty({rows}, kept, MemoryCategory::activations, "norm mean") : Tensor();
+    statistics.inverse_deviation = device.empty({rows}, kept, MemoryCategory::activations, "norm inverse deviation");
+    // Per value: mean (LayerNorm) 1, square and add 2-3, scale 1, weight 1, bias 1.
+    device.report({centred ? "layer_norm" : "rms_norm", (centred ? 7.0 : 4.0) * static_cast<double>(x.elements()),
+                   total_bytes(x, weight, bias), total_bytes(y, statistics.mean, statistics.inverse_deviation)});
+    if (!device.computes()) return y;
+    device.kernels().norm(device, {x, weight, bias, y, statistics.mean, statistics.inverse_deviation, rows, width, kind, epsilon});
+    return y;
+}
+
+Tensor norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const NormStatistics& statistics, Normalization kind,
+                     const Tensor& weight_gradient, const Tensor& bias_gradient) {
+    const bool centred = kind == Normalization::layer_norm;
+    expect_float(x, "x of norm_backward");
+    MGPLAN_ASSERT(x.shape().rank() >= 1 && x.shape()[-1] > 0, "norm has values to take the mean of");
+    const std::int64_t rows = x.shape().rows(), width = x.shape()[-1];
+    const Dtype kept = statistics_dtype(x.dtype());
+    expect_shape(dy, x.shape(), "dy of norm_backward");
+    expect_dtype(dy, x.dtype(), "dy of norm_backward");
+    expect_shape(weight, {width}, "weight of norm_backward");
+    expect_dtype(weight, x.dtype(), "weight of norm_backward");
+    expect_shape(statistics.inverse_deviation, {rows}, "inverse deviation of norm_backward");
+    expect_dtype(statistics.inverse_deviation, kept, "inverse deviation of norm_backward");
+    if (centred) {
+        expect_shape(statistics.mean, {rows}, "mean of norm_backward");
+        expect_dtype(statistics.mean, kept, "mean of norm_backward");
+    }
+    expect_shape(weight_gradient, {width}, "weight gradient of norm_backward");
+    expect_accumulator(weight_gradient, x, "weight gradient of norm_backward");
+    if (bias_gradient.defined()) {
+        MGPLAN_ASSERT(centred, "RMSNorm has no bias");
+        expect_shape(bias_gradient, {width}, "bias gradient of norm_backward");
+        expect_accumulator(bias_gradient, x, "bias gradient of norm_backward");
+    }
+    expect_same_device(x, dy, weight, statistics.mean, statistics.inverse_deviation);
+
+    Device& device = x.device();
+    Tensor dx = device.empty(x.shape(), x.dtype(), MemoryCategory::activations, "norm input gradient");
+    const Tensor column_sums = device.empty({2, width}, kept, MemoryCategory::workspace, "norm column sums");
+    device.report({centred ? "layer_norm_backward" : "rms_norm_backward", (centred ? 14.0 : 11.0) * static_cast<double>(x.elements()),
+                   total_bytes(dy, x, weight, statistics.mean, statistics.inverse_deviation, weight_gradient, bias_gradient),
+                   total_bytes(dx, weight_gradient, bias_gradient)});
+    if (!device.computes()) return dx;
+    device.kernels().norm_backward(device, {dy, x, weight, statistics.mean, statistics.inverse_deviation, dx, weight_gradient,
+                                            bias_gradient, column_sums, rows, width, kind});
+    return dx;
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,22 @@
+#include "model/ops/rotary.hpp"
+
+#include "model/ops/checks.hpp"
+#include "model/ops/kernel_table.hpp"
+
+namespace mgplan::model {
+
+Tensor rotary(const Tensor& x, const Positions& positions, std::int64_t rotated, double base, bool inverse) {
+    expect_float(x, "x of rotary");
+    MGPLAN_ASSERT(x.shape().rank() == 3 && x.shape()[0] == positions.rows(), "x of rotary has a row for each position, heads and values");
+    MGPLAN_ASSERT(rotated >= 0 && rotated % 2 == 0 && rotated <= x.shape()[2], "an even number of each head's values is turned");
+    MGPLAN_ASSERT(base > 0, "the base of the angles is positive");
+    Device& device = x.device();
+    Tensor y = device.empty(x.shape(), x.dtype(), MemoryCategory::activations, "rotary output");
+    device.report({"rotary", 3.0 * static_cast<double>(x.shape()[0] * x.shape()[1] * rotated), x.bytes(), y.bytes()});
+    if (device.computes() && x.elements() > 0) {
+        device.kernels().rotary(device, {x, y, positions, x.shape()[1], x.shape()[2], rotated, base, inverse});
+    }
+    return y;
+}
+
+}  // namespace mgplan::model

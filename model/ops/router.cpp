@@ -1,0 +1,203 @@
+#include "model/ops/router.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "model/ops/checks.hpp"
+#include "model/ops/kernel_table.hpp"
+
+namespace mgplan::model {
+namespace {
+
+/// factor before Σ_e copies_e · Σ_rows softmax(logits)_e, with d_loss in it.
+double auxiliary_factor(const Tensor& logits, const std::vector<std::int64_t>& copies, std::int64_t rows, std::int64_t top_k,
+                        double coefficient) {
+    expect_float(logits, "router logits");
+    MGPLAN_ASSERT(logits.shape().rank() == 2 && std::ssize(copies) == logits.shape()[1], "there is a count of copies for each expert");
+    MGPLAN_ASSERT(rows >= 1 && top_k >= 1, "there are tokens with experts");
+    const auto all_rows = static_cast<double>(rows);
+    return coefficient * static_cast<double>(copies.size()) / (all_rows * all_rows * static_cast<double>(top_k));
+}
+
+std::int64_t expect_source(const Permutation& permutation) {
+    expect_dtype(permutation.source, Dtype::int32, "source of a permutation");
+    MGPLAN_ASSERT(permutation.source.shape().rank() == 1, "the source of a permutation is a list");
+    return permutation.source.elements();
+}
+
+}  // namespace
+
+Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score) {
+    expect_float(logits, "router logits");
+    MGPLAN_ASSERT(logits.shape().rank() == 2, "router logits have rows and experts");
+    const std::int64_t rows = logits.shape()[0], experts = logits.shape()[1];
+    MGPLAN_ASSERT(top_k >= 1 && top_k <= experts, fmt::format("{} of {} experts are chosen", top_k, experts));
+    Device& device = logits.device();
+    const Dtype kept = statistics_dtype(logits.dtype());
+    Routing routing{device.empty({rows, top_k}, Dtype::int32, MemoryCategory::activations, "chosen experts"),
+                    device.empty({rows, top_k}, kept, MemoryCategory::activations, "router probabilities"),
+                    device.empty({rows, experts}, kept, MemoryCategory::activations, "router scores")};
+    device.report({"route", 5.0 * static_cast<double>(logits.elements()), logits.bytes(),
+                   total_bytes(routing.experts, routing.probabilities, routing.scores)});
+    if (device.computes() && rows > 0) {
+        device.kernels().route(device, {logits, routing.experts, routing.probabilities, routing.scores, rows, experts, top_k, score});
+    }
+    return routing;
+}
+
+Tensor route_backward(const Tensor& d_probabilities, const Routing& routing, RouterScore score) {
+    expect_float(routing.scores, "router scores");
+    MGPLAN_ASSERT(routing.scores.shape().rank() == 2 && routing.experts.shape().rank() == 2, "a routing has rows");
+    const std::int64_t rows = routing.scores.shape()[0], experts = routing.scores.shape()[1], top_k = routing.experts.shape()[1];
+    const Dtype kept = routing.scores.dtype();
+    expect_dtype(routing.experts, Dtype::int32, "chosen experts");
+    expect_shape(routing.experts, {rows, top_k}, "chosen experts");
+    expect_dtype(routing.probabilities, kept, "router probabilities");
+    expect_shape(routing.probabilities, {rows, top_k}, "router probabilities");
+    expect_dtype(d_probabilities, kept, "gradient of the router probabilities");
+    expect_elements(d_probabilities, rows * top_k, "gradient of the router probabilities");
+    expect_same_device(routing.scores, routing.experts, routing.probabilities, d_probabilities);
+    Device& device = routing.scores.device();
+    Tensor d_logits = device.empty({rows, experts}, kept, MemoryCategory::activations, "router logit gradient");
+    device.report({"route_backward", 4.0 * static_cast<double>(rows * top_k),
+                   total_bytes(d_probabilities, routing.experts, routing.probabilities, routing.scores), d_logits.bytes()});
+    if (device.computes() && rows > 0) {
+        device.kernels().route_backward(
+            device, {d_probabilities, routing.experts, routing.probabilities, routing.scores, d_logits, rows, experts, top_k, score});
+    }
+    return d_logits;
+}
+
+double auxiliary_loss(const Tensor& logits, const std::vector<std::int64_t>& copies, std::int64_t rows, std::int64_t top_k,
+                      double coefficient) {
+    const double factor = auxiliary_factor(logits, copies, rows, top_k, coefficient);
+    Device& device = logits.device();
+    device.report({"auxiliary_loss", 4.0 * static_cast<double>(logits.elements()), logits.bytes(), 0});
+    if (!device.computes() || logits.elements() == 0) return 0;
+    return device.kernels().auxiliary_loss(device, {logits, {}, copies.data(), logits.shape()[0], logits.shape()[1], factor});
+}
+
+void auxiliary_loss_backward(const Tensor& logits, const std::vector<std::int64_t>& copies, std::int64_t rows, std::int64_t top_k,
+                             double coefficient, double d_loss, const Tensor& d_logits) {
+    const double factor = auxiliary_factor(logits, copies, rows, top_k, coefficient) * d_loss;
+    expect_accumulator(d_logits, logits, "gradient of the router logits");
+    expect_shape(d_logits, logits.shape(), "gradient of the router logits");
+    Device& device = logits.device();
+    device.report(
+        {"auxiliary_loss_backward", 7.0 * static_cast<double>(logits.elements()), total_bytes(logits, d_logits), d_logits.bytes()});
+    if (device.computes() && logits.elements() > 0) {
+        device.kernels().auxiliary_loss_backward(device, {logits, d_logits, copies.data(), logits.shape()[0], logits.shape()[1], factor});
+    }
+}
+
+Permutation sort_by_expert(const Tensor& experts, std::int64_t expert_count, const std::vector<std::int64_t>& meta_counts) {
+    expect_dtype(experts, Dtype::int32, "chosen experts");
+    MGPLAN_ASSERT(expert_count >= 1, "there are experts");
+    Device& device = experts.device();
+    Permutation permutation;
+    if (device.computes()) {
+        permutation.per_expert.assign(static_cast<std::size_t>(expert_count), 0);
+        device.kernels().count_by_expert(device, {experts, {}, permutation.per_expert.data(), experts.elements(), expert_count});
+    } else {
+        MGPLAN_ASSERT(std::ssize(meta_counts) == expert_count, "shapes alone do not tell how many copies each expert gets");
+        permutation.per_expert = meta_counts;
+    }
+    std::int64_t copies = 0;
+    for (const auto count : permutation.per_expert) {
+        MGPLAN_ASSERT(count >= 0, "counts are not negative");
+        copies += count;
+    }
+    MGPLAN_ASSERT(copies <= experts.elements(), "no more copies than choices");
+    permutation.source = device.empty({copies}, Dtype::int32, MemoryCategory::activations, "token permutation");
+    device.report({"sort_by_expert", 0, 2 * experts.bytes(), permutation.source.bytes()});
+    if (device.computes() && copies > 0) {
+        std::vector<std::int64_t> counts = permutation.per_expert;
+        device.kernels().sort_by_expert(device, {experts, permutation.source, counts.data(), experts.elements(), expert_count});
+    }
+    return permutation;
+}
+
+Tensor permute_rows(const Tensor& x, const Permutation& permutation, std::int64_t top_k) {
+    const std::int64_t copies = expect_source(permutation);
+    MGPLAN_ASSERT(x.defined() && is_float(x.dtype()) && x.shape().rank() == 2, "x of permute_rows has rows of floats");
+    MGPLAN_ASSERT(top_k >= 1 && copies <= x.shape()[0] * top_k, "each row has at most top_k copies");
+    expect_same_device(x, permutation.source);
+    Device& device = x.device();
+    const std::int64_t width = x.shape()[1];
+    Tensor y = device.empty({copies, width}, x.dtype(), MemoryCategory::activations, "permuted rows");
+    device.report({"permute_rows", 0, y.bytes() + permutation.source.bytes(), y.bytes()});
+    if (device.computes() && y.elements() > 0) {
+        device.kernels().permute_rows(device, {x, permutation.source, y, {}, copies, x.shape()[0], top_k, width});
+    }
+    return y;
+}
+
+Tensor unpermute_rows(const Tensor& copies, const Permutation& permutation, std::int64_t rows, std::int64_t top_k) {
+    const std::int64_t count = expect_source(permutation);
+    MGPLAN_ASSERT(copies.defined() && is_float(copies.dtype()) && copies.shape().rank() == 2, "the copies are rows of floats");
+    MGPLAN_ASSERT(copies.shape()[0] == count, "the permutation has an entry for each copy");
+    MGPLAN_ASSERT(rows >= 0 && top_k >= 1 && count <= rows * top_k, "each row has at most top_k copies");
+    expect_same_device(copies, permutation.source);
+    Device& device = copies.device();
+    const std::int64_t width = copies.shape()[1];
+    Tensor y = device.empty({rows, width}, copies.dtype(), MemoryCategory::activations, "unpermuted rows");
+    const Tensor inverse = device.empty({rows * top_k}, Dtype::int32, MemoryCategory::workspace, "inverse permutation");
+    device.report({"unpermute_rows", static_cast<double>(copies.elements()), copies.bytes() + permutation.source.bytes(), y.bytes()});
+    if (device.computes() && y.elements() > 0) {
+        device.kernels().unpermute_rows(device, {copies, permutation.source, y, inverse, count, rows, top_k, width});
+    }
+    return y;
+}
+
+Tensor permute_probabilities(const Tensor& probabilities, const Permutation& permutation) {
+    const std::int64_t copies = expect_source(permutation);
+    expect_float(probabilities, "probabilities");
+    MGPLAN_ASSERT(copies <= probabilities.elements(), "each copy has a probability");
+    expect_same_device(probabilities, permutation.source);
+    Device& device = probabilities.device();
+    Tensor y = device.empty({copies}, probabilities.dtype(), MemoryCategory::activations, "permuted probabilities");
+    device.report({"permute_probabilities", 0, y.bytes() + permutation.source.bytes(), y.bytes()});
+    if (device.computes() && copies > 0) {
+        device.kernels().permute_probabilities(device, {probabilities, permutation.source, y, {}, copies, probabilities.elements(), 1, 1});
+    }
+    return y;
+}
+
+Tensor unpermute_probabilities(const Tensor& permuted, const Permutation& permutation, std::int64_t rows, std::int64_t top_k) {
+    const std::int64_t copies = expect_source(permutation);
+    expect_float(permuted, "permuted probabilities");
+    expect_elements(permuted, copies, "permuted probabilities");
+    MGPLAN_ASSERT(rows >= 0 && top_k >= 1 && copies <= rows * top_k, "each row has at most top_k copies");
+    expect_same_device(permuted, permutation.source);
+    Device& device = permuted.device();
+    Tensor y = device.empty({rows, top_k}, permuted.dtype(), MemoryCategory::activations, "unpermuted probabilities");
+    device.report({"unpermute_probabilities", 0, permuted.bytes() + permutation.source.bytes(), y.bytes()});
+    if (device.computes() && y.elements() > 0) {
+        device.kernels().unpermute_probabilities(device, {permuted, permutation.source, y, {}, copies, rows, top_k, 1});
+    }
+    return y;
+}
+
+Tensor reorder_blocks(const Tensor& x, const std::vector<std::int64_t>& block_rows, const std::vector<std::int64_t>& order) {
+    MGPLAN_ASSERT(x.defined() && x.shape().rank() >= 1, "x of reorder_blocks has rows");
+    const auto blocks = std::ssize(block_rows);
+    MGPLAN_ASSERT(std::ranges::all_of(block_rows, [](std::int64_t rows) { return rows >= 0; }), "blocks have rows");
+    MGPLAN_ASSERT(std::accumulate(block_rows.begin(), block_rows.end(), std::int64_t{0}) == x.shape()[0], "the blocks are all of x");
+    std::vector<bool> seen(block_rows.size());
+    for (const auto block : order) {
+        MGPLAN_ASSERT(block >= 0 && block < blocks && !seen[static_cast<std::size_t>(block)], "the order names every block once");
+        seen[static_cast<std::size_t>(block)] = true;
+    }
+    MGPLAN_ASSERT(std::ssize(order) == blocks, "the order names every block once");
+    Device& device = x.device();
+    Tensor y = device.empty(x.shape(), x.dtype(), MemoryCategory::activations, "reordered blocks");
+    device.report({"reorder_blocks", 0, x.bytes(), y.bytes()});
+    if (device.computes() && x.elements() > 0) {
+        device.kernels().reorder_blocks(device, {x, y, block_rows.data(), order.data(), blocks, x.bytes() / x.shape()[0]});
+    }
+    return y;
+}
+
+}  // namespace mgplan::model

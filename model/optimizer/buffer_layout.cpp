@@ -1,0 +1,190 @@
+#include "model/optimizer/buffer_layout.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "plan/errors.hpp"
+
+namespace mgplan::model {
+namespace {
+
+/// Start of a parameter with the distributed optimizer, in elements.
+constexpr std::int64_t kParameterMultiple = 64;
+constexpr std::int64_t kBucketMultiple = 128;
+constexpr std::int64_t kBusBandwidthMultiple = std::int64_t{1} << 16;
+
+constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+Dtype grad_dtype_of(Dtype param, const BufferOptions& options) {
+    if (options.grad_dtype) return *options.grad_dtype;
+    return param == Dtype::fp8 ? Dtype::bf16 : param;
+}
+
+/// Fills one buffer from its first position on.
+class BufferFiller {
+public:
+    BufferFiller(BufferLayout& buffer, const BufferOptions& options)
+        : buffer_(buffer),
+          bucket_size_(effective_bucket_size(options).value_or(std::numeric_limits<std::int64_t>::max())),
+          bucket_multiple_(bucket_end_multiple(buffer.dp, options.pad_buckets_for_high_nccl_busbw)) {}
+
+    void add(std::int32_t index, const BufferParameter& parameter) {
+        if (full_) return;
+        const bool alone = buffer_.sharded && parameter.shared_embedding;
+        if (buffer_.sharded) position_ = round_up(position_, kParameterMultiple);
+        // The open bucket ends here, after the alignment just made: what it counts as unpadded includes that.
+        if (alone && bucket_is_open()) close_bucket();
+        if (parameter.numel > kMaxBufferNumel - position_) {
+            full_ = true;
+            return;
+        }
+        const std::int64_t end = position_ + parameter.numel;
+        buffer_.spans.push_back({index, static_cast<std::int32_t>(buffer_.buckets.size()), position_, end});
+        position_ = end;
+        if (alone || end - bucket_start_ >= bucket_size_) close_bucket();
+    }
+
+    /// False when the parameters did not fit below kMaxBufferNumel.
+    [[nodiscard]] bool finish() {
+        if (bucket_is_open()) close_bucket();
+        buffer_.numel = bucket_start_;
+        for (const Bucket& bucket : buffer_.buckets) buffer_.numel_unpadded += bucket.numel_unpadded;
+        return !full_ && buffer_.numel <= kMaxBufferNumel;
+    }
+
+private:
+    [[nodiscard]] bool bucket_is_open() const { return static_cast<std::int32_t>(buffer_.spans.size()) > first_span_; }
+
+    void close_bucket() {
+        const auto end_span = static_cast<std::int32_t>(buffer_.spans.size());
+        const std::int64_t end = buffer_.sharded ? round_up(position_, bucket_multiple_) : position_;
+        buffer_.buckets.push_back({bucket_start_, end, position_ - bucket_start_, first_span_, end_span});
+        first_span_ = end_span;
+        bucket_start_ = end;
+        position_ = end;
+        full_ = full_ || end > kMaxBufferNumel;
+    }
+
+    BufferLayout& buffer_;
+    std::int64_t bucket_size_;
+    std::int64_t bucket_multiple_;
+    std::int64_t position_ = 0;
+    std::int64_t bucket_start_ = 0;
+    std::int32_t first_span_ = 0;
+    bool full_ = false;
+};
+
+/// The groups of the dense or of the expert buffers. An fp8 buffer comes with another one for the parameters that stay in
+/// bf16 or fp32, few and small; reducing those together with one fp8 bucket saves a communication call for each. They
+/// join the last one, so that the others need not wait for them.
+std::vector<BucketGroup> partition_buckets(const std::vector<BufferLayout>& buffers, bool expert, bool one_group) {
+    BucketGroup all;
+    BucketGroup fp8;
+    BucketGroup others;
+    for (std::size_t b = 0; b < buffers.size(); ++b) {
+        if (buffers[b].expert != expert) continue;
+        for (std::size_t k = 0; k < buffers[b].buckets.size(); ++k) {
+            const BucketId id{static_cast<std::int32_t>(b), static_cast<std::int32_t>(k)};
+            all.push_back(id);
+            (buffers[b].param_dtype == Dtype::fp8 ? fp8 : others).push_back(id);
+        }
+    }
+    if (all.empty()) return {};
+    if (one_group) return {std::move(all)};
+    std::vector<BucketGroup> groups;
+    for (const BucketId id : fp8.empty() ? others : fp8) groups.push_back({id});
+    if (!fp8.empty()) groups.back().insert(groups.back().end(), others.begin(), others.end());
+    return groups;
+}
+
+void check(std::span<const BufferParameter> parameters, const BufferOptions& options) {
+    Problems problems;
+    const auto check_ranks = [&problems](const char* name, std::int64_t value) {
+        if (value < 1 || value > kMaxBufferRanks) problems.add("{} = {} is out of range; use 1 to {}", name, value, kMaxBufferRanks);
+    };
+    check_ranks("dp", options.dp);
+    check_ranks("edp", options.edp);
+    if (options.bucket_size && *options.bucket_size < 1)
+        problems.add("bucket size = {} is too small; use 1 or more elements, or none", *options.bucket_size);
+    if (options.pp_rank < 0) problems.add("pp rank = {} is negative; use 0 or more", options.pp_rank);
+    if (parameters.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
+        problems.add("{} parameters are too many; use fewer than 2^31", parameters.size());
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        if (parameters[i].numel >= 1 && parameters[i].numel <= kMaxBufferNumel) continue;
+        problems.add("parameter {} has {} elements; use 1 to {}", i, parameters[i].numel, kMaxBufferNumel);
+        break;
+    }
+    problems.throw_if_any();
+}
+
+}  // namespace
+
+std::vector<BufferParameter> buffer_parameters(std::span<const Parameter> parameters, Dtype dtype) {
+    std::vector<BufferParameter> list;
+    list.reserve(parameters.size());
+    for (const Parameter& parameter : parameters) list.push_back({parameter.count(), dtype, parameter.shared_embedding, parameter.expert});
+    return list;
+}
+
+std::optional<std::int64_t> effective_bucket_size(const BufferOptions& options) {
+    if (options.pp_rank > 0 || options.disable_bucketing) return std::nullopt;
+    return options.bucket_size;
+}
+
+std::int64_t default_bucket_size(std::int64_t dp) {
+    return std::max<std::int64_t>(40'000'000, 1'000'000 * dp);
+}
+
+std::optional<std::int64_t> resolve_bucket_size(std::optional<std::int64_t> bucket_size, std::optional<std::int64_t> num_buckets,
+                                                std::int64_t parameters, std::int64_t dp, bool overlap_grad_reduce) {
+    if (!overlap_grad_reduce) return std::nullopt;
+    if (num_buckets && *num_buckets > 0) return std::max<std::int64_t>(1, parameters / *num_buckets);
+    return bucket_size ? bucket_size : default_bucket_size(dp);
+}
+
+std::int64_t bucket_end_multiple(std::int64_t dp, bool for_high_nccl_busbw) {
+    const std::int64_t multiple = std::lcm(dp, kBucketMultiple);
+    return for_high_nccl_busbw ? std::lcm(multiple, kBusBandwidthMultiple) : multiple;
+}
+
+BufferLayouts lay_out_buffers(std::span<const BufferParameter> parameters, const BufferOptions& options) {
+    check(parameters, options);
+    BufferLayouts layouts;
+    for (const bool expert : {false, true}) {
+        for (const BufferParameter& parameter : parameters) {
+            if (parameter.expert != expert) continue;
+            const auto same = [&](const BufferLayout& buffer) { return buffer.expert == expert && buffer.param_dtype == parameter.dtype; };
+            if (std::any_of(layouts.buffers.begin(), layouts.buffers.end(), same)) continue;
+            BufferLayout buffer;
+            buffer.param_dtype = parameter.dtype;
+            buffer.grad_dtype = grad_dtype_of(parameter.dtype, options);
+            buffer.expert = expert;
+            buffer.sharded = options.distributed_optimizer;
+            buffer.dp = expert ? options.edp : options.dp;
+            layouts.buffers.push_back(std::move(buffer));
+        }
+    }
+
+    Problems problems;
+    for (BufferLayout& buffer : layouts.buffers) {
+        BufferFiller filler(buffer, options);
+        // Gradients become ready from the model's end to its beginning: in this order the first bucket is complete early.
+        for (std::size_t i = parameters.size(); i-- > 0;) {
+            if (parameters[i].expert == buffer.expert && parameters[i].dtype == buffer.param_dtype)
+                filler.add(static_cast<std::int32_t>(i), parameters[i]);
+        }
+        if (!filler.finish()) {
+            problems.add("the {}{} buffer would hold more than {} elements with its padding; use fewer or smaller parameters",
+                         to_string(buffer.param_dtype), buffer.expert ? " expert" : "", kMaxBufferNumel);
+        }
+    }
+    problems.throw_if_any();
+    layouts.bucket_groups = partition_buckets(layouts.buffers, false, options.disable_bucketing);
+    layouts.expert_bucket_groups = partition_buckets(layouts.buffers, true, options.disable_bucketing);
+    return layouts;
+}
+
+}  // namespace mgplan::model

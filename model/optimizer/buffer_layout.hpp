@@ -1,0 +1,117 @@
+#pragma once
+// Where each parameter lies in the flat parameter and gradient buffers of one model chunk, which buckets the buffers are
+// cut into, and which buckets are reduced together. Computed here for planner, simulator and runtime alike.
+//
+// The rules are those of Megatron-LM at d98e8a64 (core/distributed/param_and_grad_buffer.py,
+// core/optimizer/distrib_optimizer.py compute_full_param_layout); docs/buffers.md tells them in words. Positions and
+// sizes count elements, not bytes.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "plan/numeric_types.hpp"
+#include "plan/parameters.hpp"
+
+namespace mgplan::model {
+
+/// Most elements of one buffer, padding included. Larger ones are refused, so that no sum leaves 64 bits.
+inline constexpr std::int64_t kMaxBufferNumel = std::int64_t{1} << 60;
+/// Largest group that shares a buffer.
+inline constexpr std::int64_t kMaxBufferRanks = std::int64_t{1} << 24;
+
+/// What the layout needs to know of a parameter; its name stays with the caller, at the same index.
+struct BufferParameter {
+    std::int64_t numel = 1;
+    Dtype dtype = Dtype::bf16;      ///< storage type
+    bool shared_embedding = false;  ///< its gradient is also summed between first and last stage: a bucket of its own
+    bool expert = false;            ///< reduced over edp instead of dp·cp, so in a buffer apart
+    bool operator==(const BufferParameter&) const = default;
+};
+
+/// The parameters of one chunk as stage_parameters() lists them, all stored as `dtype`.
+[[nodiscard]] std::vector<BufferParameter> buffer_parameters(std::span<const Parameter> parameters, Dtype dtype);
+
+struct BufferOptions {
+    std::int64_t dp = 1;                           ///< ranks that share the dense buffers: dp·cp of one optimizer instance
+    std::int64_t edp = 1;                          ///< the same for expert buffers
+    std::optional<std::int64_t> bucket_size = {};  ///< elements from which on a bucket is closed; nothing: unlimited
+    bool distributed_optimizer = true;             ///< buckets are sharded: aligns parameters, pads buckets
+    bool pad_buckets_for_high_nccl_busbw = false;
+    std::optional<Dtype> grad_dtype = Dtype::fp32;  ///< of all gradients; nothing: the parameter's own (bf16 for fp8)
+    int pp_rank = 0;                                ///< stages behind the first do not cut by size
+    bool disable_bucketing = false;                 ///< nor do chunks behind a rank's first, whose buckets make one group
+};
+
+/// One parameter's place.
+struct BufferSpan {
+    std::int32_t parameter = 0;  ///< index into the list given
+    std::int32_t bucket = 0;
+    std::int64_t start = 0;
+    std::int64_t end = 0;
+    bool operator==(const BufferSpan&) const = default;
+};
+
+struct Bucket {
+    std::int64_t start = 0;
+    std::int64_t end = 0;             ///< padded
+    std::int64_t numel_unpadded = 0;  ///< up to the last parameter's end: holes between parameters count, end padding does not
+    std::int32_t first_span = 0;      ///< its parameters are spans[first_span] … spans[end_span - 1]
+    std::int32_t end_span = 0;
+    bool operator==(const Bucket&) const = default;
+};
+
+/// Parameters of one storage type and kind (dense or expert), one behind the other.
+struct BufferLayout {
+    Dtype param_dtype = Dtype::bf16;
+    Dtype grad_dtype = Dtype::fp32;
+    bool expert = false;
+    bool sharded = true;              ///< laid out for the distributed optimizer: every bucket divides into dp equal shards
+    std::int64_t dp = 1;              ///< ranks that share it
+    std::vector<BufferSpan> spans;    ///< by position: the last parameter of the model comes first
+    std::vector<Bucket> buckets;      ///< by position, without gaps
+    std::int64_t numel = 0;           ///< end of the last bucket
+    std::int64_t numel_unpadded = 0;  ///< sum over the buckets
+    bool operator==(const BufferLayout&) const = default;
+};
+
+/// A bucket of one of the buffers.
+struct BucketId {
+    std::int32_t buffer = 0;
+    std::int32_t bucket = 0;
+    bool operator==(const BucketId&) const = default;
+};
+/// Buckets whose gradients are reduced by one call, once all of them are ready.
+using BucketGroup = std::vector<BucketId>;
+
+struct BufferLayouts {
+    std::vector<BufferLayout> buffers;  ///< dense ones first, each kind in the order of first appearance
+    std::vector<BucketGroup> bucket_groups;
+    std::vector<BucketGroup> expert_bucket_groups;
+    bool operator==(const BufferLayouts&) const = default;
+};
+
+/// Lays out one model chunk; parameters in module order. O(parameters). Throws ConfigError with all problems: sizes out
+/// of range, a parameter without elements, a buffer beyond kMaxBufferNumel.
+[[nodiscard]] BufferLayouts lay_out_buffers(std::span<const BufferParameter> parameters, const BufferOptions& options);
+
+/// The size bound that applies: nothing where the stage, chunk or request does not cut by size.
+[[nodiscard]] std::optional<std::int64_t> effective_bucket_size(const BufferOptions& options);
+
+/// Megatron-LM's default with overlapped gradient reduction: max(40 M, 1 M elements for each of the dp ranks).
+[[nodiscard]] std::int64_t default_bucket_size(std::int64_t dp);
+
+/// What Megatron-LM's training loop makes of its flags (training.py resolve_ddp_bucket_size): nothing without overlapped
+/// gradient reduction; parameters / num_buckets where a number of buckets is given; else the size given or the default.
+[[nodiscard]] std::optional<std::int64_t> resolve_bucket_size(std::optional<std::int64_t> bucket_size,
+                                                              std::optional<std::int64_t> num_buckets, std::int64_t parameters,
+                                                              std::int64_t dp, bool overlap_grad_reduce);
+
+/// A bucket's end is a multiple of this with the distributed optimizer: of dp, so that shards are equal, of 128, so that
+/// they start at 128 elements of 2 bytes or more as vectorised kernels like, and on request of 2^16, which NCCL's fast
+/// algorithms need for full bandwidth at large dp.
+[[nodiscard]] std::int64_t bucket_end_multiple(std::int64_t dp, bool for_high_nccl_busbw);
+
+}  // namespace mgplan::model

@@ -1,0 +1,164 @@
+#include "model/optimizer/optimizer.hpp"
+
+#include <cmath>
+
+#include "model/ops/elementwise.hpp"
+#include "plan/errors.hpp"
+
+namespace mgplan::model {
+namespace {
+
+bool ends_with_any(const std::string& name, std::initializer_list<std::string_view> endings) {
+    for (const auto ending : endings) {
+        if (name.ends_with(ending)) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+bool replicated_over_tp(const Parameter& parameter) {
+    return !parameter.shard_axis.has_value();
+}
+
+bool partial_gradient_over_tp(const Parameter& parameter, bool sequence_parallel) {
+    if (!replicated_over_tp(parameter) || parameter.expert) return false;
+    if (ends_with_any(parameter.name, {"q_layernorm.weight", "q_layernorm.bias", "k_layernorm.weight", "k_layernorm.bias"})) return true;
+    // Learned positions see the gathered rows on every rank.
+    return sequence_parallel && !parameter.name.ends_with("position_embeddings.weight");
+}
+
+Optimizer::Optimizer(Device& device, std::vector<ChunkBuffers*> chunks, const OptimizerGroups& groups, const OptimizerOptions& options,
+                     bool sequence_parallel)
+    : device_(device), chunks_(std::move(chunks)), groups_(groups), options_(options), sequence_parallel_(sequence_parallel) {
+    for (ChunkBuffers* chunk : chunks_) {
+        for (FlatBuffer& buffer : chunk->buffers()) {
+            const std::int64_t ranks = options_.distributed ? shards_of(buffer).size() : 1;
+            const std::int64_t owned = buffer.layout.numel / ranks;
+            // Parameters as wide as the state are their own main copy: 8 bytes of state per fp32 parameter, not 12.
+            const bool copies = buffer.layout.param_dtype != options_.main_dtype;
+            FlatState state;
+            if (copies) state.main = device_.zeros({owned}, options_.main_dtype, MemoryCategory::optimizer, "main parameters");
+            state.exp_avg = device_.zeros({owned}, options_.main_dtype, MemoryCategory::optimizer, "first moments");
+            state.exp_avg_sq = device_.zeros({owned}, options_.main_dtype, MemoryCategory::optimizer, "second moments");
+            std::int64_t begin = 0;
+            for (std::size_t bucket = 0; bucket < buffer.layout.buckets.size(); ++bucket) {
+                own_bucket(buffer, *chunk, bucket, begin, state);
+                begin += (buffer.layout.buckets[bucket].end - buffer.layout.buckets[bucket].start) / ranks;
+            }
+            states_.push_back(std::move(state));
+        }
+    }
+}
+
+Communicator& Optimizer::shards_of(const FlatBuffer& buffer) const {
+    return buffer.layout.expert ? *groups_.expert_dp : *groups_.dp_cp;
+}
+
+void Optimizer::own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::size_t bucket, std::int64_t state_begin,
+                           const FlatState& state) {
+    const auto add_piece = [&](std::int32_t parameter, std::int64_t in_state, std::int64_t in_buffer, std::int64_t size) {
+        const Parameter& description = chunk.parameters()[static_cast<std::size_t>(parameter)];
+        Piece piece;
+        piece.gradient = buffer.gradients.slice(in_buffer, in_buffer + size);
+        piece.parameter = buffer.parameters.slice(in_buffer, in_buffer + size);
+        piece.main = state.main.defined() ? state.main.slice(in_state, in_state + size) : piece.parameter;
+        piece.exp_avg = state.exp_avg.slice(in_state, in_state + size);
+        piece.exp_avg_sq = state.exp_avg_sq.slice(in_state, in_state + size);
+        piece.decays = !description.no_weight_decay;
+        // Every parameter counts once: replicated ones on the first tp rank, a tied embedding's copy not at all.
+        const bool is_copy = description.shared_embedding && description.name == "output_layer.weight";
+        piece.counts = !is_copy && (!replicated_over_tp(description) || groups_.tp->rank() == 0);
+        if (state.main.defined()) copy(piece.parameter, piece.main);
+        pieces_.push_back(std::move(piece));
+    };
+    if (options_.distributed) {
+        for (const ShardRange& range : shard_ranges(buffer.layout, bucket, shards_of(buffer).rank())) {
+            add_piece(range.parameter, state_begin + range.local.start, range.world.start, range.world.size());
+        }
+        return;
+    }
+    const Bucket& whole = buffer.layout.buckets[bucket];
+    for (std::int32_t i = whole.first_span; i < whole.end_span; ++i) {
+        const BufferSpan& span = buffer.layout.spans[static_cast<std::size_t>(i)];
+        add_piece(span.parameter, state_begin + span.start - whole.start, span.start, span.end - span.start);
+    }
+}
+
+void Optimizer::reduce_gradients(double factor) {
+    for (ChunkBuffers* chunk : chunks_) {
+        for (FlatBuffer& buffer : chunk->buffers()) {
+            if (factor != 1) scale(buffer.gradients, factor);
+            Communicator& ranks = shards_of(buffer);
+            for (std::size_t b = 0; b < buffer.layout.buckets.size(); ++b) {
+                const Bucket& bucket = buffer.layout.buckets[b];
+                const Tensor whole = buffer.gradients.slice(bucket.start, bucket.end);
+                if (!options_.distributed) {
+                    ranks.all_reduce(whole, Reduction::sum);
+                } else if (ranks.size() > 1) {
+                    // In place: this rank's shard of the bucket receives the sum.
+                    const ElementRange mine = shard_of_bucket(buffer.layout, b, ranks.rank());
+                    ranks.reduce_scatter(whole, buffer.gradients.slice(mine.start, mine.end), Reduction::sum);
+                }
+            }
+        }
+        for (const Parameter& parameter : chunk->parameters()) {
+            if (groups_.tp->size() > 1 && partial_gradient_over_tp(parameter, sequence_parallel_)) {
+                groups_.tp->all_reduce(chunk->weights().at(parameter.name).gradient, Reduction::sum);
+            }
+            if (parameter.shared_embedding && groups_.embedding != nullptr) {
+                groups_.embedding->all_reduce(chunk->weights().at(parameter.name).gradient, Reduction::sum);
+            }
+        }
+    }
+}
+
+double Optimizer::gradient_norm(bool& finite) const {
+    double squares = 0;
+    for (const Piece& piece : pieces_) {
+        if (piece.counts) squares += sum_of_squares(piece.gradient);
+    }
+    const Tensor sum = device_.empty({1}, Dtype::fp64, MemoryCategory::optimizer, "sum of squared gradients");
+    device_.write(sum, &squares);
+    if (options_.distributed) groups_.dp_cp->all_reduce(sum, Reduction::sum);
+    groups_.model->all_reduce(sum, Reduction::sum);
+    device_.read(sum, &squares);
+    finite = std::isfinite(squares);
+    return std::sqrt(squares);
+}
+
+StepResult Optimizer::step(double learning_rate, std::int64_t step_number) {
+    StepResult result;
+    bool finite = true;
+    result.grad_norm = gradient_norm(finite);
+    if (!finite) {
+        result.updated = false;
+        return result;
+    }
+    AdamHyperparameters hyper = options_.adam;
+    hyper.learning_rate = learning_rate;
+    hyper.step = step_number;
+    if (options_.clip_norm > 0 && result.grad_norm > options_.clip_norm)
+        hyper.gradient_factor *= options_.clip_norm / (result.grad_norm + 1e-6);
+    for (Piece& piece : pieces_) {
+        AdamHyperparameters own = hyper;
+        if (!piece.decays) own.weight_decay = 0;
+        adam_step(piece.main, piece.exp_avg, piece.exp_avg_sq, piece.gradient, own);
+        if (piece.main.dtype() != piece.parameter.dtype()) copy(piece.main, piece.parameter);
+    }
+    if (!options_.distributed) return result;
+    for (ChunkBuffers* chunk : chunks_) {
+        for (FlatBuffer& buffer : chunk->buffers()) {
+            Communicator& ranks = shards_of(buffer);
+            if (ranks.size() == 1) continue;
+            for (std::size_t b = 0; b < buffer.layout.buckets.size(); ++b) {
+                const Bucket& bucket = buffer.layout.buckets[b];
+                const ElementRange mine = shard_of_bucket(buffer.layout, b, ranks.rank());
+                ranks.all_gather(buffer.parameters.slice(mine.start, mine.end), buffer.parameters.slice(bucket.start, bucket.end));
+            }
+        }
+    }
+    return result;
+}
+
+}  // namespace mgplan::model

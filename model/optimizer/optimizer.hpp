@@ -1,0 +1,82 @@
+#pragma once
+// Reduces gradients, clips them, and updates parameters with AdamW, with the state either sharded over data-parallel
+// ranks (ZeRO-1, as Megatron-LM's distributed optimizer) or whole on each.
+
+#include <memory>
+#include <vector>
+
+#include "model/communicator/communicator.hpp"
+#include "model/ops/adam.hpp"
+#include "model/optimizer/chunk_buffers.hpp"
+#include "model/optimizer/shard_ranges.hpp"
+
+namespace mgplan::model {
+
+struct OptimizerOptions {
+    AdamHyperparameters adam;  ///< learning rate and step are given anew for each step
+    double clip_norm = 1.0;    ///< 0: no clipping
+    bool distributed = true;
+    Dtype main_dtype = Dtype::fp32;  ///< of main parameters and moments; fp64 for fp64 training
+};
+
+/// Groups the optimizer speaks to. Groups of one rank are communicators of size 1.
+struct OptimizerGroups {
+    Communicator* dp_cp = nullptr;      ///< dense gradients
+    Communicator* expert_dp = nullptr;  ///< expert gradients
+    Communicator* model = nullptr;      ///< tp-pp: together with dp_cp every rank that holds a different part of the model
+    Communicator* tp = nullptr;
+    Communicator* embedding = nullptr;  ///< first and last stage; nullptr on other stages and where embeddings are not tied
+};
+
+struct StepResult {
+    bool updated = true;   ///< false: a gradient was NaN or infinite and nothing was changed
+    double grad_norm = 0;  ///< global, before clipping
+};
+
+/// Owns the optimizer state of all chunks of one rank.
+class Optimizer {
+public:
+    /// The chunks outlive the optimizer. Main parameters start as copies of the parameters: construct it after they are set.
+    Optimizer(Device& device, std::vector<ChunkBuffers*> chunks, const OptimizerGroups& groups, const OptimizerOptions& options,
+              bool sequence_parallel);
+
+    /// Adds up gradients over data-parallel ranks, and over tp for parameters whose gradient each tp rank holds a part of:
+    /// with sequence parallelism those outside the tp region, and always norms on heads. Gradients are multiplied by
+    /// `factor` first (1/(dp·cp) where each rank's loss is a mean of its own tokens).
+    void reduce_gradients(double factor);
+    /// Norm, clipping, AdamW, and gathering of the new parameters. After reduce_gradients().
+    StepResult step(double learning_rate, std::int64_t step_number);
+
+private:
+    /// One parameter's piece of the state that this rank owns.
+    struct Piece {
+        Tensor main, exp_avg, exp_avg_sq;  ///< views of the flat state
+        Tensor gradient, parameter;        ///< views of the chunk's buffers
+        bool decays = true;
+        bool counts = true;  ///< whether this rank's copy counts in the norm
+    };
+    struct FlatState {
+        Tensor main, exp_avg, exp_avg_sq;
+    };
+
+    void own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::size_t bucket, std::int64_t state_begin, const FlatState& state);
+    [[nodiscard]] Communicator& shards_of(const FlatBuffer& buffer) const;
+    [[nodiscard]] double gradient_norm(bool& finite) const;
+
+    Device& device_;
+    std::vector<ChunkBuffers*> chunks_;
+    OptimizerGroups groups_;
+    OptimizerOptions options_;
+    bool sequence_parallel_;
+    std::vector<FlatState> states_;
+    std::vector<Piece> pieces_;
+};
+
+/// Whether each tp rank holds the same values of this parameter.
+[[nodiscard]] bool replicated_over_tp(const Parameter& parameter);
+
+/// Whether each tp rank computes only a part of this parameter's gradient: replicated, and used on a part of the rows
+/// (sequence parallelism) or heads (q and k norms).
+[[nodiscard]] bool partial_gradient_over_tp(const Parameter& parameter, bool sequence_parallel);
+
+}  // namespace mgplan::model

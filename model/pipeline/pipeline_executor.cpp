@@ -1,0 +1,97 @@
+#include "model/pipeline/pipeline_executor.hpp"
+
+#include "plan/errors.hpp"
+
+namespace mgplan::model {
+namespace {
+
+/// Sum of a (rows) tensor of losses in row order.
+double sum_of(Device& device, const Tensor& losses) {
+    if (!device.computes()) return 0;
+    double sum = 0;
+    if (losses.dtype() == Dtype::fp64) {
+        std::vector<double> values(static_cast<std::size_t>(losses.elements()));
+        device.read(losses, values.data());
+        for (const double value : values) sum += value;
+    } else {
+        std::vector<float> values(static_cast<std::size_t>(losses.elements()));
+        device.read(losses, values.data());
+        for (const float value : values) sum += value;
+    }
+    return sum;
+}
+
+}  // namespace
+
+PipelineExecutor::PipelineExecutor(const ModelSpec& model, const RankContext& context, std::vector<ModelChunk*> chunks,
+                                   const PipelineChannels& channels)
+    : model_(model), context_(context), chunks_(std::move(chunks)), channels_(channels) {}
+
+Tensor PipelineExecutor::stream(const MicrobatchContext& microbatch, std::string_view name) const {
+    std::int64_t rows = microbatch.batch * microbatch.sequence / context_.cp->size();
+    if (context_.sequence_parallel) rows /= context_.tp->size();
+    return context_.device->empty({rows, model_.hidden}, context_.dtype, MemoryCategory::communication, name);
+}
+
+void PipelineExecutor::send(Communicator& channel, const Tensor& tensor, int peer, std::unique_ptr<Sent>& slot) {
+    // The earlier message has long arrived in a schedule that keeps its order; waiting now bounds what is held.
+    if (slot) slot->pending->wait();
+    slot = std::make_unique<Sent>(Sent{channel.start_send(tensor, peer), tensor});
+}
+
+void PipelineExecutor::forward(int chunk, std::int64_t index, const std::function<Microbatch(std::int64_t)>& source) {
+    ModelChunk& part = *chunks_[static_cast<std::size_t>(chunk)];
+    const auto [entry, fresh] = in_flight_.try_emplace({chunk, index});
+    MGPLAN_ASSERT(fresh, "a microbatch goes forward through a chunk once");
+    InFlight& flight = entry->second;
+    flight.microbatch = source(index);
+    const MicrobatchContext& microbatch = flight.microbatch.context;
+    const int pp = channels_.forward->size(), rank = channels_.forward->rank();
+    Tensor input = flight.microbatch.ids;
+    if (!part.contents().embedding) {
+        input = stream(microbatch, "received activations");
+        channels_.forward->receive(input, (rank + pp - 1) % pp);
+    }
+    const Tensor output = part.forward(context_, microbatch, input, flight.microbatch.targets, flight.saved);
+    if (part.contents().loss)
+        loss_sum_ += sum_of(*context_.device, output);
+    else
+        send(*channels_.forward, output, (rank + 1) % pp, sent_forward_);
+}
+
+void PipelineExecutor::backward(int chunk, std::int64_t index, double d_loss) {
+    ModelChunk& part = *chunks_[static_cast<std::size_t>(chunk)];
+    const auto entry = in_flight_.find({chunk, index});
+    MGPLAN_ASSERT(entry != in_flight_.end(), "a backward follows its forward");
+    InFlight& flight = entry->second;
+    const int pp = channels_.backward->size(), rank = channels_.backward->rank();
+    Tensor gradient;
+    if (!part.contents().loss) {
+        gradient = stream(flight.microbatch.context, "received gradients");
+        channels_.backward->receive(gradient, (rank + 1) % pp);
+    }
+    const Tensor d_input = part.backward(context_, flight.microbatch.context, gradient, d_loss, flight.microbatch.ids,
+                                         flight.microbatch.targets, flight.saved);
+    if (!part.contents().embedding) send(*channels_.backward, d_input, (rank + pp - 1) % pp, sent_backward_);
+    in_flight_.erase(entry);
+}
+
+double PipelineExecutor::run(const RankSchedule& schedule, const std::function<Microbatch(std::int64_t)>& source, double d_loss) {
+    loss_sum_ = 0;
+    for (std::size_t i = 0; i < schedule.order.size(); ++i) {
+        const int op = schedule.order[i];
+        const std::int64_t index = schedule.microbatch[i];
+        if (op > 0)
+            forward(op - 1, index, source);
+        else
+            backward(-op - 1, index, d_loss);
+    }
+    for (auto* slot : {&sent_forward_, &sent_backward_}) {
+        if (*slot) (*slot)->pending->wait();
+        slot->reset();
+    }
+    MGPLAN_ASSERT(in_flight_.empty(), "every forward was followed by its backward");
+    return loss_sum_;
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,62 @@
+#pragma once
+// Runs one training step's forwards and backwards on one pipeline rank: exactly the order list of the schedule.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "model/layers/model_chunk.hpp"
+#include "plan/schedule.hpp"
+
+namespace mgplan::model {
+
+/// One microbatch as this rank needs it: ids on the stage with the embedding, targets on the one with the loss.
+struct Microbatch {
+    MicrobatchContext context;
+    Tensor ids;      ///< (rows of the cp rank's slice) int32
+    Tensor targets;  ///< the same
+};
+
+/// The pp group twice: activations travel forward on one communicator and gradients backward on the other, so that with
+/// two ranks the two kinds of message cannot be taken for one another.
+struct PipelineChannels {
+    Communicator* forward = nullptr;
+    Communicator* backward = nullptr;
+};
+
+class PipelineExecutor {
+public:
+    /// `chunks`: this rank's, by virtual stage. Everything outlives the executor.
+    PipelineExecutor(const ModelSpec& model, const RankContext& context, std::vector<ModelChunk*> chunks, const PipelineChannels& channels);
+
+    /// Runs the rank's list. `source(m)` makes microbatch m, asked once per chunk and pass. Every row's loss has the
+    /// gradient `d_loss`. Returns the sum of all rows' losses on the last stage, 0 elsewhere and on the meta device.
+    double run(const RankSchedule& schedule, const std::function<Microbatch(std::int64_t)>& source, double d_loss);
+
+private:
+    struct InFlight {
+        Microbatch microbatch;
+        ChunkSaved saved;
+    };
+    /// A message on its way, and the tensor it is read from.
+    struct Sent {
+        std::unique_ptr<Pending> pending;
+        Tensor tensor;
+    };
+
+    void forward(int chunk, std::int64_t index, const std::function<Microbatch(std::int64_t)>& source);
+    void backward(int chunk, std::int64_t index, double d_loss);
+    [[nodiscard]] Tensor stream(const MicrobatchContext& microbatch, std::string_view name) const;
+    void send(Communicator& channel, const Tensor& tensor, int peer, std::unique_ptr<Sent>& slot);
+
+    const ModelSpec& model_;
+    RankContext context_;
+    std::vector<ModelChunk*> chunks_;
+    PipelineChannels channels_;
+    std::map<std::pair<int, std::int64_t>, InFlight> in_flight_;  ///< by (chunk, microbatch)
+    std::unique_ptr<Sent> sent_forward_, sent_backward_;
+    double loss_sum_ = 0;
+};
+
+}  // namespace mgplan::model

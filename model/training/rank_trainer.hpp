@@ -1,0 +1,80 @@
+#pragma once
+// Everything one rank needs to train: its groups, chunks, buffers, optimizer and pipeline, put together from a layout. The
+// same on shapes, CPU and CUDA: only the device and the world differ.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/communicator/world.hpp"
+#include "model/layers/initialization.hpp"
+#include "model/layers/model_chunk.hpp"
+#include "model/optimizer/optimizer.hpp"
+#include "model/pipeline/pipeline_executor.hpp"
+#include "plan/batch_spec.hpp"
+#include "plan/layout.hpp"
+#include "plan/model_spec.hpp"
+#include "plan/training_spec.hpp"
+
+namespace mgplan::model {
+
+/// What is trained; plain values that outlive the trainer.
+struct TrainingTask {
+    ModelSpec model;
+    BatchSpec batch;
+    TrainingSpec training;
+    Layout layout;
+    InitializationOptions initialization;
+    OptimizerOptions optimizer;  ///< distributed and main_dtype follow from `training`
+    std::uint64_t dropout_seed = 4321;
+};
+
+/// Writes sequence `index` of the whole run: batch.sequence + 1 token ids, of which the last is only a target.
+using SequenceSource = std::function<void(std::int64_t index, std::span<std::int32_t> tokens)>;
+
+struct StepReport {
+    double loss = 0;  ///< mean over all tokens of the global batch; the same on every rank
+    StepResult result;
+};
+
+/// Features of the task that the layers do not compute, in words; a task with any cannot be trained.
+[[nodiscard]] std::vector<std::string> features_not_executed(const TrainingTask& task);
+
+class RankTrainer {
+public:
+    /// Joins the rank's groups and allocates everything. Throws ConfigError for features_not_executed(). The device must
+    /// outlive the trainer; one thread.
+    RankTrainer(const TrainingTask& task, Device& device, const World& world);
+
+    /// One training step, counted from 1.
+    StepReport step(const SequenceSource& source, double learning_rate);
+
+    /// Reports what every communicator of this rank does from now on.
+    void set_listener(CollectiveListener* listener);
+
+private:
+    struct Groups {
+        std::unique_ptr<Communicator> tp, cp, ep, etp, dp_cp, expert_dp, tp_pp, pp_forward, pp_backward, embedding;
+    };
+
+    [[nodiscard]] Microbatch microbatch(std::int64_t index, const SequenceSource& source) const;
+    [[nodiscard]] double mean_loss(double sum) const;
+
+    const TrainingTask& task_;
+    Device& device_;
+    Groups groups_;
+    RankContext context_;
+    int pp_rank_ = 0;
+    std::int64_t dp_rank_ = 0;
+    std::vector<std::unique_ptr<ChunkBuffers>> buffers_;
+    std::vector<std::unique_ptr<ModelChunk>> chunks_;
+    std::unique_ptr<Optimizer> optimizer_;
+    std::unique_ptr<PipelineExecutor> executor_;
+    RankSchedule schedule_;
+    std::int64_t steps_ = 0;
+};
+
+}  // namespace mgplan::model

@@ -1,0 +1,61 @@
+#include <algorithm>
+
+#include "planner/candidates.hpp"
+
+namespace mgplan::planner {
+namespace {
+
+/// The message of the first value if all values of a pinned list break a rule up to `last` with everything else neutral.
+template <class Values, class Set>
+void add_hopeless(std::vector<std::string>& messages, const Workload& workload, const Values& pinned, Level last, Set set) {
+    std::vector<std::string> first;
+    for (const auto& value : pinned) {
+        Layout layout;
+        layout.sizes.world = workload.world;
+        layout.num_microbatches = workload.batch.global_batch;
+        set(layout, value);
+        bool broken = false;
+        for (int level = 0; level <= static_cast<int>(last) && !broken; ++level) {
+            const Rule* rule = first_broken(workload, layout, static_cast<Level>(level));
+            if (rule == nullptr) continue;
+            broken = true;
+            if (first.empty()) first.push_back(rule->message(workload, layout));
+        }
+        if (!broken) return;
+    }
+    messages.insert(messages.end(), first.begin(), first.end());
+}
+
+Level level_of(std::string_view reason) {
+    for (const Rule& rule : rules()) {
+        if (rule.reason == reason) return rule.level;
+    }
+    return Level::chunks;  // kLayoutDoesNotSuit
+}
+
+}  // namespace
+
+std::vector<std::string> why_nothing_is_legal(const Workload& workload, const SearchSpace& space, const CandidateCounts& counts) {
+    std::vector<std::string> messages;
+    const auto size = [](std::int64_t ParallelSizes::*member) {
+        return [member](Layout& layout, std::int64_t value) { layout.sizes.*member = value; };
+    };
+    add_hopeless(messages, workload, space.tp, Level::tensor, size(&ParallelSizes::tp));
+    add_hopeless(messages, workload, space.cp, Level::context, size(&ParallelSizes::cp));
+    add_hopeless(messages, workload, space.pp, Level::pipeline, size(&ParallelSizes::pp));
+    if (workload.model.moe) {
+        add_hopeless(messages, workload, space.ep, Level::expert, size(&ParallelSizes::ep));
+        add_hopeless(messages, workload, space.etp, Level::expert, size(&ParallelSizes::etp));
+    }
+    if (!messages.empty()) return messages;
+
+    Level farthest = Level::tensor;
+    for (const auto& [reason, found] : counts.rejected) farthest = std::max(farthest, level_of(reason));
+    for (const auto& [reason, found] : counts.rejected) {
+        if (level_of(reason) == farthest) messages.push_back(found.example);
+    }
+    if (messages.empty()) messages.emplace_back("no layout is left to try; widen the lists");
+    return messages;
+}
+
+}  // namespace mgplan::planner

@@ -1,0 +1,76 @@
+#include "runtime/cpu/blas.hpp"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+
+#include "plan/errors.hpp"
+
+// OpenBLAS built without threads looks for a free work buffer without a lock (driver/others/memory.c, blas_memory_alloc:
+// the search is locked only under SMP or USE_LOCKING, and Debian's serial build has neither), so two ranks that multiply
+// at the same moment can get the same buffer and both wrong products: 1 % of small products with four threads on two
+// cores. The linker routes OpenBLAS's calls of the two functions through these (runtime/CMakeLists.txt).
+extern "C" {
+// NOLINTBEGIN(bugprone-reserved-identifier): the names that ld's --wrap prescribes
+void* __real_blas_memory_alloc(int position);
+void __real_blas_memory_free(void* buffer);
+
+static std::mutex buffers_lock;
+
+void* __wrap_blas_memory_alloc(int position);
+void* __wrap_blas_memory_alloc(int position) {
+    const std::scoped_lock lock(buffers_lock);
+    return __real_blas_memory_alloc(position);
+}
+
+void __wrap_blas_memory_free(void* buffer);
+void __wrap_blas_memory_free(void* buffer) {
+    const std::scoped_lock lock(buffers_lock);
+    __real_blas_memory_free(buffer);
+}
+// NOLINTEND(bugprone-reserved-identifier)
+}
+
+namespace mgplan::runtime {
+namespace {
+
+blasint narrow(std::int64_t size) {
+    MGPLAN_ASSERT(size >= 0 && size <= std::numeric_limits<blasint>::max(), "sizes of a matrix product fit OpenBLAS's integers");
+    return static_cast<blasint>(size);
+}
+
+CBLAS_TRANSPOSE transposed(bool yes) {
+    return yes ? CblasTrans : CblasNoTrans;
+}
+
+template <class Element, class Function>
+void call(Function function, bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, Element alpha,
+          Matrix<const Element> a, Matrix<const Element> b, Element beta, Matrix<Element> c) {
+    if (m == 0 || n == 0) return;
+    if (k == 0) {
+        for (std::int64_t row = 0; row < m; ++row) {
+            Element* const values = c.data + row * c.pitch;
+            if (beta == 0) std::fill(values, values + n, Element{0});
+            if (beta != 0) std::for_each(values, values + n, [beta](Element& value) { value *= beta; });
+        }
+        return;
+    }
+    function(CblasRowMajor, transposed(transpose_a), transposed(transpose_b), narrow(m), narrow(n), narrow(k), alpha, a.data,
+             narrow(a.pitch), b.data, narrow(b.pitch), beta, c.data, narrow(c.pitch));
+}
+
+}  // namespace
+
+void gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha, Matrix<const float> a,
+          Matrix<const float> b, float beta, Matrix<float> c) {
+    call<float>(cblas_sgemm, transpose_a, transpose_b, m, n, k, alpha, a, b, beta, c);
+}
+
+void gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k, double alpha, Matrix<const double> a,
+          Matrix<const double> b, double beta, Matrix<double> c) {
+    call<double>(cblas_dgemm, transpose_a, transpose_b, m, n, k, alpha, a, b, beta, c);
+}
+
+}  // namespace mgplan::runtime

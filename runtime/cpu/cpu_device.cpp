@@ -1,0 +1,25 @@
+#include "runtime/cpu/cpu_device.hpp"
+
+#include <cstring>
+
+#include "runtime/cpu/ops/kernels.hpp"
+
+namespace mgplan::runtime {
+
+CpuDevice::CpuDevice()
+    : Device(model::DeviceKind::cpu, std::make_unique<PoolAllocator>(), &cpu::kernels()),
+      pool_(static_cast<PoolAllocator&>(Device::allocator())) {}
+
+void CpuDevice::do_write(void* to, const void* from, std::int64_t bytes) {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+void CpuDevice::do_read(void* to, const void* from, std::int64_t bytes) {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+void CpuDevice::do_zero(void* memory, std::int64_t bytes) {
+    std::memset(memory, 0, static_cast<std::size_t>(bytes));
+}
+
+}  // namespace mgplan::runtime

@@ -1,0 +1,44 @@
+#include <cmath>
+
+#include "runtime/cpu/ops/kernels.hpp"
+#include "runtime/cpu/ops/numeric.hpp"
+
+namespace mgplan::runtime::cpu {
+namespace {
+
+// m = β1 m + (1 - β1) g; v = β2 v + (1 - β2) g²; w -= rate · (m / (1 - β1^t) / (sqrt(v / (1 - β2^t)) + ε) + decay · w)
+template <class Main, class Gradient>
+void step(const model::AdamArguments& x) {
+    const auto& hyper = x.hyper;
+    const auto t = static_cast<double>(hyper.step);
+    const auto factor = static_cast<Main>(hyper.gradient_factor);
+    const auto beta1 = static_cast<Main>(hyper.beta1), beta2 = static_cast<Main>(hyper.beta2);
+    const auto rest1 = static_cast<Main>(1 - hyper.beta1), rest2 = static_cast<Main>(1 - hyper.beta2);
+    const auto correction1 = static_cast<Main>(1 / (1 - std::pow(hyper.beta1, t)));
+    const auto correction2 = static_cast<Main>(1 / (1 - std::pow(hyper.beta2, t)));
+    const auto epsilon = static_cast<Main>(hyper.epsilon), rate = static_cast<Main>(hyper.learning_rate);
+    const auto decay = static_cast<Main>(hyper.weight_decay);
+    Main* const main = values<Main>(x.main);
+    Main* const exp_avg = values<Main>(x.exp_avg);
+    Main* const exp_avg_sq = values<Main>(x.exp_avg_sq);
+    const Gradient* const gradient = values<Gradient>(x.gradient);
+    for (std::int64_t i = 0; i < x.elements; ++i) {
+        const Main g = static_cast<Main>(Compute<Gradient>(gradient[i])) * factor;
+        const Main m = beta1 * exp_avg[i] + rest1 * g;
+        const Main v = beta2 * exp_avg_sq[i] + rest2 * g * g;
+        exp_avg[i] = m;
+        exp_avg_sq[i] = v;
+        main[i] -= rate * (m * correction1 / (std::sqrt(v * correction2) + epsilon) + decay * main[i]);
+    }
+}
+
+}  // namespace
+
+void adam_step(model::Device& /*device*/, const model::AdamArguments& x) {
+    with_type(x.gradient.dtype, [&]<class Gradient>() {
+        if (x.main.dtype == Dtype::fp64) return step<double, Gradient>(x);
+        return step<float, Gradient>(x);
+    });
+}
+
+}  // namespace mgplan::runtime::cpu

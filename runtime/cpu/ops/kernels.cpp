@@ -1,0 +1,49 @@
+#include "runtime/cpu/ops/kernels.hpp"
+
+namespace mgplan::runtime::cpu {
+
+const model::KernelTable& kernels() {
+    static constexpr model::KernelTable kTable{
+        .matmul = matmul,
+        .norm = norm,
+        .norm_backward = norm_backward,
+        .activation = activation,
+        .activation_backward = activation_backward,
+        .add_bias = add_bias,
+        .bias_gradient = bias_gradient,
+        .copy = copy,
+        .add = add,
+        .scale = scale,
+        .fill = fill,
+        .sum_of_squares = sum_of_squares,
+        .has_non_finite = has_non_finite,
+        .copy_columns = copy_columns,
+        .swap_leading = swap_leading,
+        .embedding = embedding,
+        .embedding_backward = embedding_backward,
+        .row_maximum = row_maximum,
+        .softmax_sums = softmax_sums,
+        .token_losses = token_losses,
+        .cross_entropy_backward = cross_entropy_backward,
+        .attention = attention,
+        .attention_backward = attention_backward,
+        .merge_attention = merge_attention,
+        .rotary = rotary,
+        .dropout = dropout,
+        .adam_step = adam_step,
+        .route = route,
+        .route_backward = route_backward,
+        .auxiliary_loss = auxiliary_loss,
+        .auxiliary_loss_backward = auxiliary_loss_backward,
+        .count_by_expert = count_by_expert,
+        .sort_by_expert = sort_by_expert,
+        .permute_rows = permute_rows,
+        .unpermute_rows = unpermute_rows,
+        .permute_probabilities = permute_probabilities,
+        .unpermute_probabilities = unpermute_probabilities,
+        .reorder_blocks = reorder_blocks,
+    };
+    return kTable;
+}
+
+}  // namespace mgplan::runtime::cpu

@@ -1,0 +1,51 @@
+#pragma once
+// The kernels of the CPU: simple loops in a fixed order, for fp64, fp32 and bf16. They are the reference that other
+// devices are compared with. What they compute stands in model/ops, file by file.
+
+#include "model/device/device.hpp"
+#include "model/ops/kernel_table.hpp"
+
+namespace mgplan::runtime::cpu {
+
+[[nodiscard]] const model::KernelTable& kernels();
+
+void matmul(model::Device& device, const model::MatmulArguments& arguments);
+void norm(model::Device& device, const model::NormArguments& arguments);
+void norm_backward(model::Device& device, const model::NormBackwardArguments& arguments);
+void activation(model::Device& device, const model::ActivationArguments& arguments);
+void activation_backward(model::Device& device, const model::ActivationBackwardArguments& arguments);
+void add_bias(model::Device& device, const model::AddBiasArguments& arguments);
+void bias_gradient(model::Device& device, const model::BiasGradientArguments& arguments);
+void copy(model::Device& device, const model::ElementwiseArguments& arguments);
+void add(model::Device& device, const model::ElementwiseArguments& arguments);
+void scale(model::Device& device, const model::ScalarArguments& arguments);
+void fill(model::Device& device, const model::ScalarArguments& arguments);
+double sum_of_squares(model::Device& device, const model::Input& x, std::int64_t elements);
+bool has_non_finite(model::Device& device, const model::Input& x, std::int64_t elements);
+void copy_columns(model::Device& device, const model::ColumnsArguments& arguments);
+void swap_leading(model::Device& device, const model::SwapLeadingArguments& arguments);
+void embedding(model::Device& device, const model::EmbeddingArguments& arguments);
+void embedding_backward(model::Device& device, const model::EmbeddingBackwardArguments& arguments);
+void row_maximum(model::Device& device, const model::CrossEntropyArguments& arguments);
+void softmax_sums(model::Device& device, const model::CrossEntropyArguments& arguments);
+void token_losses(model::Device& device, const model::TokenLossesArguments& arguments);
+void cross_entropy_backward(model::Device& device, const model::CrossEntropyArguments& arguments);
+void attention(model::Device& device, const model::AttentionArguments& arguments);
+void attention_backward(model::Device& device, const model::AttentionBackwardArguments& arguments);
+void merge_attention(model::Device& device, const model::MergeAttentionArguments& arguments);
+void rotary(model::Device& device, const model::RotaryArguments& arguments);
+void dropout(model::Device& device, const model::DropoutArguments& arguments);
+void adam_step(model::Device& device, const model::AdamArguments& arguments);
+void route(model::Device& device, const model::RouteArguments& arguments);
+void route_backward(model::Device& device, const model::RouteBackwardArguments& arguments);
+double auxiliary_loss(model::Device& device, const model::AuxiliaryLossArguments& arguments);
+void auxiliary_loss_backward(model::Device& device, const model::AuxiliaryLossArguments& arguments);
+void count_by_expert(model::Device& device, const model::SortByExpertArguments& arguments);
+void sort_by_expert(model::Device& device, const model::SortByExpertArguments& arguments);
+void permute_rows(model::Device& device, const model::PermuteArguments& arguments);
+void unpermute_rows(model::Device& device, const model::PermuteArguments& arguments);
+void permute_probabilities(model::Device& device, const model::PermuteArguments& arguments);
+void unpermute_probabilities(model::Device& device, const model::PermuteArguments& arguments);
+void reorder_blocks(model::Device& device, const model::ReorderBlocksArguments& arguments);
+
+}  // namespace mgplan::runtime::cpu

@@ -1,0 +1,74 @@
+#include <algorithm>
+
+#include "runtime/cpu/blas.hpp"
+#include "runtime/cpu/ops/kernels.hpp"
+#include "runtime/cpu/ops/numeric.hpp"
+
+namespace mgplan::runtime::cpu {
+namespace {
+
+template <class Element>
+void multiply(const model::MatmulArguments& x) {
+    gemm(x.transpose_a, x.transpose_b, x.m, x.n, x.k, Element{1}, Matrix<const Element>{values<Element>(x.a), x.transpose_a ? x.m : x.k},
+         Matrix<const Element>{values<Element>(x.b), x.transpose_b ? x.k : x.n}, Element(x.accumulate ? 1 : 0),
+         Matrix<Element>{values<Element>(x.out), x.n});
+}
+
+/// Widens (rows, columns) of a bf16 matrix into a dense tile.
+void widen(const Bf16* from, std::int64_t pitch, std::int64_t rows, std::int64_t columns, float* tile) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+        for (std::int64_t column = 0; column < columns; ++column) tile[row * columns + column] = from[row * pitch + column];
+    }
+}
+
+/// Tile by tile in fp32; a product is complete before it is rounded.
+template <class Sum>
+void multiply_bf16(const model::MatmulArguments& x) {
+    using model::MatmulTile;
+    const Bf16* const a = values<Bf16>(x.a);
+    const Bf16* const b = values<Bf16>(x.b);
+    Sum* const out = values<Sum>(x.out);
+    auto* const tile_a = values<float>(x.tile_a);
+    auto* const tile_b = values<float>(x.tile_b);
+    auto* const tile_out = values<float>(x.tile_out);
+    const std::int64_t a_pitch = x.transpose_a ? x.m : x.k, b_pitch = x.transpose_b ? x.k : x.n;
+    for (std::int64_t column = 0; column < x.n; column += MatmulTile::columns) {
+        const std::int64_t columns = std::min(MatmulTile::columns, x.n - column);
+        for (std::int64_t row = 0; row < x.m; row += MatmulTile::rows) {
+            const std::int64_t rows = std::min(MatmulTile::rows, x.m - row);
+            std::fill(tile_out, tile_out + rows * columns, 0.0F);
+            for (std::int64_t inner = 0; inner < x.k; inner += MatmulTile::depth) {
+                const std::int64_t depth = std::min(MatmulTile::depth, x.k - inner);
+                if (x.transpose_a) {
+                    widen(a + inner * a_pitch + row, a_pitch, depth, rows, tile_a);
+                } else {
+                    widen(a + row * a_pitch + inner, a_pitch, rows, depth, tile_a);
+                }
+                if (x.transpose_b) {
+                    widen(b + column * b_pitch + inner, b_pitch, columns, depth, tile_b);
+                } else {
+                    widen(b + inner * b_pitch + column, b_pitch, depth, columns, tile_b);
+                }
+                gemm(x.transpose_a, x.transpose_b, rows, columns, depth, 1.0F, {tile_a, x.transpose_a ? rows : depth},
+                     {tile_b, x.transpose_b ? depth : columns}, 1.0F, {tile_out, columns});
+            }
+            for (std::int64_t i = 0; i < rows; ++i) {
+                Sum* const into = out + (row + i) * x.n + column;
+                const float* const products = tile_out + i * columns;
+                for (std::int64_t j = 0; j < columns; ++j) into[j] = Sum(x.accumulate ? products[j] + float(into[j]) : products[j]);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+void matmul(model::Device& /*device*/, const model::MatmulArguments& arguments) {
+    if (arguments.a.dtype == Dtype::fp64) return multiply<double>(arguments);
+    if (arguments.a.dtype == Dtype::fp32) return multiply<float>(arguments);
+    MGPLAN_ASSERT(arguments.a.dtype == Dtype::bf16, "the CPU computes in fp64, fp32 and bf16");
+    if (arguments.out.dtype == Dtype::bf16) return multiply_bf16<Bf16>(arguments);
+    return multiply_bf16<float>(arguments);
+}
+
+}  // namespace mgplan::runtime::cpu

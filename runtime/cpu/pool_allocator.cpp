@@ -1,0 +1,106 @@
+#include "runtime/cpu/pool_allocator.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace mgplan::runtime {
+namespace {
+
+constexpr std::int64_t kAlignment = 64;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
+
+// The address sanitizer sees a tensor that is used after its end only if its memory really goes away.
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kKeepBlocks = false;
+#else
+constexpr bool kKeepBlocks = true;
+#endif
+
+}  // namespace
+
+// Sizes run 64, 72, 80 … 120, 128, 144 …; all are rounded up to the alignment when they are allocated.
+int PoolAllocator::size_index(std::int64_t bytes) {
+    const auto wanted = static_cast<std::uint64_t>(std::max(bytes, kAlignment));
+    const int power = static_cast<int>(std::bit_width(wanted)) - 1;  // 2^power <= wanted
+    const std::uint64_t step = std::uint64_t{1} << (power - 3);
+    const std::uint64_t steps = (wanted - (std::uint64_t{1} << power) + step - 1) / step;  // 0 to 8
+    return (power - 6) * 8 + static_cast<int>(steps);
+}
+
+std::int64_t PoolAllocator::block_bytes(int index) {
+    const std::int64_t power = std::int64_t{1} << (index / 8 + 6);
+    const std::int64_t bytes = power + power / 8 * (index % 8);
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+PoolAllocator::~PoolAllocator() {
+    trim();
+}
+
+std::byte* PoolAllocator::take(std::int64_t bytes, model::MemoryCategory category, std::string_view /*name*/) {
+    if (bytes <= 0 || bytes > kMostBytes) throw std::bad_alloc();
+    const int index = size_index(bytes);
+    const auto slot = static_cast<std::size_t>(index);
+    const std::int64_t block = block_bytes(index);
+    void* memory = kept_[slot];
+    if (memory != nullptr) {
+        kept_[slot] = kept_[slot]->next;
+    } else {
+        const auto size = static_cast<std::size_t>(block);
+        memory = std::aligned_alloc(kAlignment, size);
+        if (memory == nullptr) {
+            trim();
+            memory = std::aligned_alloc(kAlignment, size);
+        }
+        if (memory == nullptr) throw std::bad_alloc();
+        reserved_ += block;
+    }
+#ifndef NDEBUG
+    std::memset(memory, 0xff, static_cast<std::size_t>(bytes));  // NaN in every float type: reading before writing shows
+#endif
+    const auto place = static_cast<std::size_t>(category);
+    use_.current[place] += bytes;
+    live_ += bytes;
+    use_.high_water[place] = std::max(use_.high_water[place], use_.current[place]);
+    if (live_ > use_.peak) {
+        use_.peak = live_;
+        use_.at_peak = use_.current;
+    }
+    return static_cast<std::byte*>(memory);
+}
+
+void PoolAllocator::give_back(std::byte* memory, std::int64_t bytes, model::MemoryCategory category) noexcept {
+    use_.current[static_cast<std::size_t>(category)] -= bytes;
+    live_ -= bytes;
+    const int index = size_index(bytes);
+    if (kKeepBlocks) {
+        auto& first = kept_[static_cast<std::size_t>(index)];
+        first = ::new (static_cast<void*>(memory)) Kept{first};
+    } else {
+        std::free(memory);
+        reserved_ -= block_bytes(index);
+    }
+}
+
+void PoolAllocator::restart_high_water() {
+    use_.high_water = use_.current;
+    use_.peak = live_;
+    use_.at_peak = use_.current;
+}
+
+void PoolAllocator::trim() noexcept {
+    for (int index = 0; index < kSizes; ++index) {
+        auto& first = kept_[static_cast<std::size_t>(index)];
+        while (first != nullptr) {
+            Kept* const block = first;
+            first = block->next;
+            std::free(block);
+            reserved_ -= block_bytes(index);
+        }
+    }
+}
+
+}  // namespace mgplan::runtime

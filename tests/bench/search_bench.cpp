@@ -1,0 +1,68 @@
+// How fast does the search price layouts, and does a whole default search stay within 5 s on two cores?
+// Asked for: at least 50,000 full evaluations (memory and time of one layout, unpruned, cold start) a second on one core.
+// Results: docs/measurements/.
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+
+#include "cli/cost_models.hpp"
+#include "importers/model_source.hpp"
+#include "plan/cluster_json.hpp"
+#include "planner/search.hpp"
+
+namespace {
+
+using namespace mgplan;
+
+/// A preset on dgx-h100 with 4 Mi to 16 Mi tokens a step, as `mgplan plan` assumes them.
+Workload workload_of(const char* model, std::int64_t world) {
+    Workload work;
+    work.model = importers::load_model(model).model;
+    work.cluster = load_cluster("dgx-h100");
+    work.world = world;
+    work.batch.sequence = work.model.default_sequence.value_or(4096);
+    work.batch.global_batch = std::clamp<std::int64_t>(world * 4096, std::int64_t{4} << 20, std::int64_t{16} << 20) / work.batch.sequence;
+    work.memory_limit = work.cluster.memory_bytes;
+    return work;
+}
+
+void search_whole_space(benchmark::State& state, const char* model, std::int64_t world, int threads, bool prune) {
+    const Workload work = workload_of(model, world);
+    planner::SearchOptions options;
+    options.threads = threads;
+    options.prune = prune;
+    std::int64_t evaluated = 0, legal = 0;
+    for (auto _ : state) {
+        // Every search makes its cost models anew: nothing is remembered from the one before.
+        const auto result = planner::search(work, planner::SearchSpace{}, cli::simulator_cost_model(), options);
+        benchmark::DoNotOptimize(result.best.size());
+        evaluated += result.evaluated;
+        legal = result.counts.legal;
+    }
+    state.SetItemsProcessed(evaluated);
+    state.counters["legal"] = static_cast<double>(legal);
+}
+
+// Items a second of processor time, on one thread: full evaluations of one core.
+BENCHMARK_CAPTURE(search_whole_space, evaluations_llama31_405b_on_1024, "llama3.1-405b", 1024, 1, false)
+    ->Unit(benchmark::kMillisecond)
+    ->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(search_whole_space, evaluations_deepseek_v3_on_256, "deepseek-v3", 256, 1, false)
+    ->Unit(benchmark::kMillisecond)
+    ->MeasureProcessCPUTime();
+// Time: the default search on two threads.
+BENCHMARK_CAPTURE(search_whole_space, default_llama31_405b_on_16384, "llama3.1-405b", 16384, 2, true)
+    ->Unit(benchmark::kMillisecond)
+    ->MeasureProcessCPUTime()
+    ->UseRealTime();
+BENCHMARK_CAPTURE(search_whole_space, default_deepseek_v3_on_2048, "deepseek-v3", 2048, 2, true)
+    ->Unit(benchmark::kMillisecond)
+    ->MeasureProcessCPUTime()
+    ->UseRealTime();
+BENCHMARK_CAPTURE(search_whole_space, default_llama3_8b_on_16, "llama3-8b", 16, 2, true)
+    ->Unit(benchmark::kMillisecond)
+    ->MeasureProcessCPUTime()
+    ->UseRealTime();
+
+}  // namespace

@@ -1,0 +1,59 @@
+// The help of plan and simulate, word for word. After an intended change: MGPLAN_UPDATE_SNAPSHOTS=1 ./plan_command_test.
+
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "say.hpp"
+
+namespace mgplan::cli::testing {
+namespace {
+
+void expect_snapshot(const std::string& command) {
+    const Said said = say(std::vector<std::string>{command, "--help"});
+    EXPECT_EQ(said.code, kDone);
+    EXPECT_EQ(said.err, "");
+    for (const auto& line : split(said.out, '\n')) EXPECT_LE(line.size(), 116U) << line;
+    const std::string path = fmt::format("{}/cli/data/{}_help.txt", MGPLAN_TEST_DATA, command);
+    if (std::getenv("MGPLAN_UPDATE_SNAPSHOTS") != nullptr) {
+        std::ofstream(path) << said.out;
+        return;
+    }
+    std::ifstream file(path);
+    ASSERT_TRUE(file) << path << " is missing; MGPLAN_UPDATE_SNAPSHOTS=1 writes it";
+    EXPECT_EQ(said.out, std::string(std::istreambuf_iterator<char>(file), {})) << "if intended: MGPLAN_UPDATE_SNAPSHOTS=1 writes it anew";
+}
+
+TEST(Help, OfPlan) {
+    expect_snapshot("plan");
+}
+
+TEST(Help, OfSimulate) {
+    expect_snapshot("simulate");
+}
+
+TEST(Help, SaysOfEveryOptionWhatHappensWithoutIt) {
+    for (const char* command : {"plan", "simulate"}) {
+        const auto lines = split(say(std::vector<std::string>{command, "--help"}).out, '\n');
+        std::string entry;
+        const auto finish = [&] {
+            // Flags, files to write and what must be given have no default.
+            const bool takes_value = entry.find("  --") == 0 && entry.size() > 6 && entry.find_first_of(" \n", 4) != std::string::npos &&
+                                     entry.substr(entry.find_first_of(" ", 4), 2) != "  ";
+            const bool excused = ::testing::Matches(::testing::ContainsRegex(
+                "--(world|model|megatron-args|output|save-plan|explain|kind|timeline|html|no-overlap|pipeline-layout) "))(entry);
+            if (takes_value && !excused) {
+                EXPECT_THAT(entry, ::testing::AnyOf(::testing::HasSubstr("(default:"), ::testing::HasSubstr("without it")));
+            }
+            entry.clear();
+        };
+        for (const auto& line : lines) {
+            if (line.starts_with("  --") || line.empty()) finish();
+            entry += line + "\n";
+        }
+        finish();
+    }
+}
+
+}  // namespace
+}  // namespace mgplan::cli::testing

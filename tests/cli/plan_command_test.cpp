@@ -1,0 +1,379 @@
+// `mgplan plan`: its options do what they say, its JSON holds together.
+
+#include <set>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "say.hpp"
+
+namespace mgplan::cli::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::IsSubsetOf;
+using ::testing::Not;
+using ::testing::SizeIs;
+using Json = nlohmann::ordered_json;
+
+/// Runs a plan and reads its JSON; expects success.
+Json plan(const std::string& words) {
+    const Said said = say(words + " --format json");
+    EXPECT_EQ(said.code, kDone) << words << "\n" << said.err;
+    return Json::parse(said.out);
+}
+
+/// A field of every plan's layout.
+template <class Value>
+std::vector<Value> each(const Json& report, const char* field) {
+    std::vector<Value> values;
+    for (const auto& entry : report["plans"]) values.push_back(entry["layout"][field].get<Value>());
+    return values;
+}
+
+std::set<std::int64_t> distinct(const Json& report, const char* field) {
+    const auto values = each<std::int64_t>(report, field);
+    return {values.begin(), values.end()};
+}
+
+std::int64_t rejected(const Json& report, const char* reason) {
+    const auto& all = report["search"]["rejected"];
+    return all.contains(reason) ? all[reason].get<std::int64_t>() : 0;
+}
+
+/// Seconds of the search differ from run to run, nothing else.
+Json without_seconds(Json report) {
+    report["search"].erase("seconds");
+    report["search"].erase("evaluate_seconds");
+    report["search"].erase("threads");
+    return report;
+}
+
+constexpr const char* kSmall = "--world 16 --model llama3-8b";
+
+TEST(PlanCommand, IsTheDefaultCommand) {
+    EXPECT_EQ(without_seconds(plan(kSmall)), without_seconds(plan(std::string("plan ") + kSmall)));
+}
+
+TEST(PlanCommand, CountsAddUp) {
+    for (const char* words : {kSmall, "--world 24 --model mixtral-8x7b", "--world 12 --model tiny-moe", "--world 100 --model llama2-13b"}) {
+        const Json report = plan(words);
+        const Json& search = report["search"];
+        std::int64_t turned_away = 0;
+        for (const auto& [reason, count] : search["rejected"].items()) turned_away += count.get<std::int64_t>();
+        EXPECT_EQ(search["candidates"].get<std::int64_t>(), search["feasible"].get<std::int64_t>() + turned_away) << words;
+        EXPECT_EQ(search["legal"].get<std::int64_t>(), search["feasible"].get<std::int64_t>() + rejected(report, "does not fit in memory"))
+            << words;
+        EXPECT_GE(search["evaluated"].get<std::int64_t>(), search["feasible"].get<std::int64_t>()) << words;
+        EXPECT_TRUE(search["candidates"].is_number_integer());
+    }
+}
+
+TEST(PlanCommand, SaysTheSameWhateverTheThreads) {
+    const auto once = without_seconds(plan("--world 24 --model mixtral-8x7b --threads 1"));
+    EXPECT_EQ(once, without_seconds(plan("--world 24 --model mixtral-8x7b --threads 1")));
+    EXPECT_EQ(once, without_seconds(plan("--world 24 --model mixtral-8x7b --threads 2")));
+    EXPECT_EQ(once, without_seconds(plan("--world 24 --model mixtral-8x7b --threads 5")));
+}
+
+TEST(PlanCommand, RanksByTheObjective) {
+    const Json fast = plan(std::string(kSmall) + " --top 50");
+    const Json small = plan(std::string(kSmall) + " --top 50 --objective memory");
+    const auto sorted = [](const Json& report, auto value) {
+        for (std::size_t i = 1; i < report["plans"].size(); ++i) {
+            if (value(report["plans"][i]) < value(report["plans"][i - 1])) return false;
+        }
+        return true;
+    };
+    const auto seconds = [](const Json& entry) { return entry["predicted"]["iteration_seconds"].get<double>(); };
+    const auto bytes = [](const Json& entry) { return entry["predicted"]["memory"]["peak_bytes"].get<std::int64_t>(); };
+    EXPECT_TRUE(sorted(fast, seconds));
+    EXPECT_TRUE(sorted(small, bytes));
+    EXPECT_LE(seconds(fast["plans"][0]), seconds(small["plans"][0]));
+    EXPECT_LE(bytes(small["plans"][0]), bytes(fast["plans"][0]));
+}
+
+TEST(PlanCommand, PrintsAsManyPlansAsAsked) {
+    for (const int top : {1, 3, 25}) {
+        const Json report = plan(fmt::format("{} --top {}", kSmall, top));
+        EXPECT_THAT(report["plans"], SizeIs(top));
+        EXPECT_EQ(report["plans"].back()["rank"], top);
+    }
+    EXPECT_THAT(plan(kSmall)["plans"], SizeIs(10));
+    TempFile file("picked.json");
+    EXPECT_THAT(plan(fmt::format("{} --top 2 --pick 9 --save-plan {}", kSmall, file.path()))["plans"], SizeIs(2));
+}
+
+TEST(PlanCommand, PinsAndRestrictsEverySize) {
+    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --tp 1,2 --top 200"), "tp"), IsSubsetOf({1, 2}));
+    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --pp 4 --top 200"), "pp"), ElementsAre(4));
+    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --cp 2 --top 200"), "cp"), ElementsAre(2));
+    const Json interleaved = plan(std::string(kSmall) + " --vpp 2 --top 200");
+    EXPECT_THAT(distinct(interleaved, "vpp"), ElementsAre(2));
+    EXPECT_THAT(distinct(interleaved, "pp"), Not(Contains(1)));
+    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --micro-batch 1,4 --top 500"), "micro_batch"), ElementsAre(1, 4));
+    const Json experts = plan("--world 16 --model mixtral-8x7b --ep 4 --etp 2 --top 200");
+    EXPECT_THAT(distinct(experts, "ep"), ElementsAre(4));
+    EXPECT_THAT(distinct(experts, "etp"), ElementsAre(2));
+    for (const auto& entry : experts["plans"]) {
+        const auto& layout = entry["layout"];
+        EXPECT_EQ(layout["edp"].get<std::int64_t>() * 4 * 2 * layout["pp"].get<std::int64_t>(), 16);
+    }
+}
+
+TEST(PlanCommand, RestrictsHowALayoutComputes) {
+    EXPECT_THAT(each<std::string>(plan(std::string(kSmall) + " --recompute full --top 50"), "recompute"), Each("full"));
+    const Json block = plan(std::string(kSmall) + " --recompute full --recompute-method block --recompute-num-layers 3 --top 5");
+    EXPECT_THAT(each<std::string>(block, "recompute_method"), Each("block"));
+    EXPECT_THAT(distinct(block, "recompute_num_layers"), ElementsAre(3));
+    const Json modules = plan(std::string(kSmall) + " --recompute selective --recompute-modules mlp,layernorm --top 5");
+    for (const auto& list : each<std::vector<std::string>>(modules, "recompute_modules"))
+        EXPECT_THAT(list, ElementsAre("mlp", "layernorm"));
+    EXPECT_THAT(each<bool>(plan(std::string(kSmall) + " --tp 2 --sequence-parallel off --top 50"), "sequence_parallel"), Each(false));
+    EXPECT_THAT(each<bool>(plan(std::string(kSmall) + " --tp 2 --sequence-parallel on --top 50"), "sequence_parallel"), Each(true));
+    EXPECT_THAT(each<std::string>(plan(std::string(kSmall) + " --cp 2 --cp-comm-type all_gather --top 50"), "cp_comm_type"),
+                Each("all_gather"));
+    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --pp 4 --vpp 2 --group-size 8 --top 5"), "group_size"), ElementsAre(8));
+    EXPECT_THAT(each<std::string>(plan(std::string(kSmall) + " --order tp-cp-ep-pp-dp --top 5"), "order"), Each("tp-cp-ep-pp-dp"));
+    EXPECT_THAT(each<std::string>(plan(std::string(kSmall) + " --engine megatron --top 5"), "engine"), Each("megatron"));
+}
+
+TEST(PlanCommand, TakesLayoutStrings) {
+    const auto splits = [](const std::string& text, const std::string& pp) {
+        const Said said =
+            say({"--world", "16", "--model", "llama3-8b", "--pipeline-layout", text, "--pp", pp, "--format", "json", "--top", "100"});
+        EXPECT_EQ(said.code, kDone) << said.err;
+        std::set<std::string> found;
+        const Json report = Json::parse(said.out);
+        for (const auto& entry : report["plans"]) found.insert(entry["layout"]["layers_per_chunk"].dump());
+        return found;
+    };
+    // One chunk on each of four ranks, or two on two.
+    EXPECT_THAT(splits("Et*7|t*8|t*8|t*9L", "4"), ElementsAre("[[7],[8],[8],[9]]"));
+    EXPECT_THAT(splits("Et*7|t*8|t*8|t*9L", "2"), ElementsAre("[[7,8],[8,9]]"));
+    EXPECT_THAT(splits("Ett|(tttt|)*6t*6L", "4"), ElementsAre("[[2,4],[4,4],[4,4],[4,6]]"));
+    EXPECT_THAT(splits("Et*7|t*8|t*8|t*9L", "2,4"), ::testing::SizeIs(::testing::Ge(1U)));
+}
+
+TEST(PlanCommand, CountsIllegalMembersBesideLegalOnes) {
+    const Json report = plan(std::string(kSmall) + " --tp 2,3 --micro-batch 1,3");
+    EXPECT_EQ(rejected(report, "tp does not divide the world"), 1);
+    EXPECT_GT(rejected(report, "dp·micro-batch does not divide the global batch"), 0);
+    EXPECT_THAT(distinct(report, "tp"), ElementsAre(2));
+}
+
+TEST(PlanCommand, RepeatedListMembersChangeNothing) {
+    const auto once = plan(std::string(kSmall) + " --recompute full --cp 2 --cp-comm-type p2p --tp 2 --top 1000");
+    const auto twice = plan(std::string(kSmall) + " --recompute full,full --cp 2,2 --cp-comm-type p2p,p2p --tp 2,2 --top 1000");
+    EXPECT_EQ(without_seconds(once), without_seconds(twice));
+}
+
+TEST(PlanCommand, InterleavesTwoRanksOnlyWithOverlappedP2p) {
+    EXPECT_THAT(distinct(plan(std::string(kSmall) + " --pp 2 --top 1000"), "vpp"), Contains(2));
+    const Json without = plan(std::string(kSmall) + " --pp 2 --no-overlap p2p --top 1000");
+    EXPECT_THAT(distinct(without, "vpp"), ElementsAre(1));
+    EXPECT_GT(rejected(without, "vpp on pp 2 needs overlapped p2p"), 0);
+}
+
+TEST(PlanCommand, AcceptsExpertSizesOfDenseModelsWithoutEffect) {
+    const Json free = plan(kSmall);
+    const Json pinned = plan(std::string(kSmall) + " --ep 4 --etp 3");
+    EXPECT_EQ(without_seconds(free)["plans"], without_seconds(pinned)["plans"]);
+    EXPECT_EQ(without_seconds(free)["search"], without_seconds(pinned)["search"]);
+}
+
+TEST(PlanCommand, KeepsTensorParallelInTheDomainUnlessAsked) {
+    EXPECT_EQ(rejected(plan(kSmall), "tp leaves the NVLink domain"), 1);
+    const Json asked = plan(std::string(kSmall) + " --tp 16");
+    EXPECT_THAT(distinct(asked, "tp"), ElementsAre(16));
+    const Json rack = plan("--world 64 --model llama3-8b --cluster gb200-nvl72 --top 1000");
+    EXPECT_EQ(rejected(rack, "tp leaves the NVLink domain"), 0);
+}
+
+TEST(PlanCommand, LimitsMemory) {
+    const Json all = plan(kSmall);
+    const Json tight = plan(std::string(kSmall) + " --max-memory 40GiB --top 100");
+    EXPECT_LT(tight["search"]["feasible"], all["search"]["feasible"]);
+    EXPECT_EQ(tight["search"]["legal"], all["search"]["legal"]);
+    for (const auto& entry : tight["plans"]) {
+        EXPECT_LE(entry["predicted"]["memory"]["peak_bytes"].get<std::int64_t>(), std::int64_t{40} << 30);
+        EXPECT_EQ(entry["predicted"]["memory"]["limit_bytes"].get<std::int64_t>(), std::int64_t{40} << 30);
+    }
+}
+
+double best_seconds(const std::string& words) {
+    return plan(words + " --top 1")["plans"][0]["predicted"]["iteration_seconds"].get<double>();
+}
+
+TEST(PlanCommand, AppliesClusterEditsAndPrecision) {
+    const std::string words = "--world 32 --model llama3-70b --tp 8 --pp 4 --recompute full --micro-batch 1";
+    const double base = best_seconds(words);
+    EXPECT_GT(best_seconds(words + " --cluster dgx-h100,node_network_gbps=400"), base);
+    EXPECT_GT(best_seconds(words + " --cluster dgx-h100,nvlink_gbps=100"), base);
+    EXPECT_GT(best_seconds(words + " --cluster dgx-h100,gpus_per_node=4,nvlink_domain=4"), base);
+    EXPECT_LT(best_seconds(words + " --precision fp8"), base);
+    EXPECT_GT(best_seconds("--world 32 --model llama3-8b --precision fp32"), best_seconds("--world 32 --model llama3-8b"));
+    const Json cluster = plan(words + " --cluster dgx-h100,memory_gib=141,gpus_per_node=4")["cluster"];
+    EXPECT_EQ(cluster["memory_bytes"], std::int64_t{141} << 30);
+    EXPECT_EQ(cluster["gpus_per_node"], 4);
+    const auto training = plan(words + " --precision fp8 --no-distributed-optimizer --grad-dtype bf16 --max-memory 500GiB")["training"];
+    EXPECT_EQ(training["precision"], "fp8");
+    EXPECT_EQ(training["distributed_optimizer"], false);
+    EXPECT_EQ(training["grad_dtype"], "bf16");
+}
+
+TEST(PlanCommand, SaysWhatItAssumed) {
+    const Json bare = plan(kSmall);
+    const auto assumed = bare["assumed"].get<std::vector<std::string>>();
+    EXPECT_THAT(assumed, Contains("cluster dgx-h100"));
+    EXPECT_THAT(assumed, Contains("global batch of 1,024 sequences (4,194,304 tokens)"));
+    const Json full = plan(std::string(kSmall) + " --cluster dgx-h100 --global-batch 512 --seq 4096");
+    for (const auto& sentence : full["assumed"].get<std::vector<std::string>>()) {
+        EXPECT_THAT(sentence, Not(HasSubstr("batch")));
+        EXPECT_THAT(sentence, Not(HasSubstr("dgx")));
+    }
+    EXPECT_EQ(full["batch"]["global_batch"], 512);
+    // 4 Mi tokens at 4,096, growing linearly from 1,024 GPUs to 16 Mi at 4,096; rounded up to the odd part of the world.
+    EXPECT_EQ(plan("--world 2048 --model llama3-8b --tp 1 --pp 1 --cp 1 --recompute none")["batch"]["global_batch"], 2048);
+    EXPECT_EQ(plan("--world 100 --model llama3-8b --pp 1 --cp 1")["batch"]["global_batch"], 1025);
+}
+
+TEST(PlanCommand, PlansWorldsThatAreNoPowersOfTwo) {
+    for (const int world : {1, 2, 3, 5, 6, 7, 12, 24, 72, 96, 100, 192}) {
+        const Said said = say(fmt::format("--world {} --model qwen2.5-0.5b --top 1 --format json", world));
+        EXPECT_EQ(said.code, kDone) << world << said.err;
+    }
+}
+
+TEST(PlanCommand, SavedPlansSimulateToTheSameNumbers) {
+    for (const char* words : {kSmall, "--world 24 --model mixtral-8x7b", "--world 96 --model deepseek-v2-lite --order cp-tp-ep-dp-pp",
+                              "--world 32 --model llama2-13b --engine megatron --precision fp16 --grad-dtype fp16"}) {
+        for (const int pick : {1, 4}) {
+            TempFile file("plan.json");
+            const Json report = plan(fmt::format("{} --pick {} --save-plan {}", words, pick, file.path()));
+            const Said said = say({"simulate", file.path(), "--format", "json"});
+            ASSERT_EQ(said.code, kDone) << said.err;
+            const Json simulated = Json::parse(said.out);
+            const Json& entry = report["plans"][static_cast<std::size_t>(pick - 1)];
+            EXPECT_EQ(simulated["layout"], entry["layout"]) << words;
+            EXPECT_EQ(simulated["predicted"], entry["predicted"]) << words;
+        }
+    }
+}
+
+TEST(PlanCommand, ListsNearestMissesWhereNothingFits) {
+    TempFile file("none.json");
+    const Said said = say({"--world", "16", "--model", "llama3.1-405b", "--format", "json", "--save-plan", file.path()});
+    EXPECT_EQ(said.code, kNothingFits);
+    EXPECT_THAT(said.err, HasSubstr("nothing fits, so --save-plan"));
+    EXPECT_EQ(file.text(), "");
+    const Json report = Json::parse(said.out);
+    EXPECT_THAT(report["plans"], IsEmpty());
+    ASSERT_THAT(report["nearest"], SizeIs(3));
+    for (const auto& miss : report["nearest"]) {
+        const auto limit = report["cluster"]["memory_bytes"].get<std::int64_t>();
+        EXPECT_EQ(miss["missing_bytes"].get<std::int64_t>(), miss["peak_bytes"].get<std::int64_t>() - limit);
+        EXPECT_GT(miss["missing_bytes"].get<std::int64_t>(), 0);
+        ASSERT_THAT(miss["would_fit_with"], Not(IsEmpty()));
+        // As a user would try it.
+        for (const auto& remedy : miss["would_fit_with"]) {
+            const Json& l = remedy["layout"];
+            const Said tried = say(
+                fmt::format("simulate --model llama3.1-405b --world {} --global-batch {} --tp {} --cp {} --pp {} --vpp {} --micro-batch {} "
+                            "--recompute {} --sequence-parallel {} --format json",
+                            remedy["world"].get<std::int64_t>(), remedy["global_batch"].get<std::int64_t>(), l["tp"].get<int>(),
+                            l["cp"].get<int>(), l["pp"].get<int>(), l["vpp"].get<int>(), l["micro_batch"].get<int>(),
+                            l["recompute"].get<std::string>(), l["sequence_parallel"].get<bool>() ? "on" : "off"));
+            EXPECT_EQ(tried.code, kDone) << tried.err;
+            EXPECT_EQ(Json::parse(tried.out)["predicted"]["memory"]["peak_bytes"], remedy["peak_bytes"]) << remedy["change"];
+        }
+    }
+    const Said table = say("--world 16 --model llama3.1-405b");
+    EXPECT_EQ(table.code, kNothingFits);
+    EXPECT_THAT(table.out, HasSubstr("No layout fits"));
+    EXPECT_THAT(table.out, HasSubstr("would fit with 128 GPUs instead of 16"));
+}
+
+TEST(PlanCommand, WritesEveryFormatToAFile) {
+    for (const char* format : {"table", "json", "csv"}) {
+        TempFile file("out");
+        const std::string words = fmt::format("{} --top 3 --threads 1 --format {}", kSmall, format);
+        const Said said = say(words + " --output " + file.path());
+        EXPECT_EQ(said.code, kDone);
+        EXPECT_EQ(said.out, "");
+        EXPECT_THAT(file.text(), HasSubstr("tp"));
+    }
+    const auto lines = split(say(std::string(kSmall) + " --top 3 --format csv").out, '\n');
+    EXPECT_THAT(lines, SizeIs(5));  // the header, three plans, and what follows the last line's end
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(split(lines[i], ',').size(), split(lines[0], ',').size());
+}
+
+TEST(PlanCommand, ExplainsAPlanBeyondTheList) {
+    const Said said = say(std::string(kSmall) + " --top 2 --explain 4");
+    EXPECT_EQ(said.code, kDone);
+    EXPECT_THAT(said.out, HasSubstr("plan 4 in detail"));
+    EXPECT_THAT(said.out, HasSubstr("microbatches of"));
+}
+
+TEST(PlanCommand, ReadsFiles) {
+    TempFile config("config.json",
+                    R"({"model_type":"llama","architectures":["LlamaForCausalLM"],"num_hidden_layers":16,"hidden_size":2048,)"
+                    R"("intermediate_size":8192,"num_attention_heads":32,"num_key_value_heads":8,"vocab_size":128256,)"
+                    R"("max_position_embeddings":131072,"hidden_act":"silu","tie_word_embeddings":true})");
+    const Json hugging_face = plan("--world 12 --top 3 --model " + config.path());
+    EXPECT_THAT(hugging_face["plans"], SizeIs(3));
+    EXPECT_EQ(hugging_face["model"]["layers"], 16);
+    EXPECT_EQ(hugging_face["batch"]["sequence"], 4096);
+
+    TempFile flags(
+        "flags.args",
+        "--num-layers 24 --hidden-size 2048 --num-attention-heads 16 --ffn-hidden-size 8192 --seq-length 2048\n"
+        "--max-position-embeddings 2048 --padded-vocab-size 51200 --vocab-size 51200 --micro-batch-size 2 --global-batch-size 96\n"
+        "--tensor-model-parallel-size 2 --bf16\n");
+    const Json megatron = plan("--world 12 --top 3 --model " + flags.path());
+    EXPECT_THAT(megatron["plans"], SizeIs(3));
+    EXPECT_EQ(megatron["model"]["layers"], 24);
+    EXPECT_EQ(megatron["batch"]["global_batch"], 96);
+    const Said simulated = say({"simulate", "--megatron-args", flags.path(), "--world", "12", "--format", "json"});
+    EXPECT_EQ(simulated.code, kDone) << simulated.err;
+    EXPECT_EQ(Json::parse(simulated.out)["layout"]["tp"], 2);
+    EXPECT_EQ(Json::parse(simulated.out)["layout"]["micro_batch"], 2);
+    EXPECT_EQ(Json::parse(simulated.out)["layout"]["engine"], "megatron");
+}
+
+class PlannedAtScale : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(PlannedAtScale, FindsLayoutsThatUseTheWholeWorld) {
+    const Json report = plan(std::string(GetParam()) + " --top 3");
+    ASSERT_THAT(report["plans"], SizeIs(3));
+    for (const auto& entry : report["plans"]) {
+        const auto& l = entry["layout"];
+        EXPECT_EQ(l["tp"].get<std::int64_t>() * l["cp"].get<std::int64_t>() * l["dp"].get<std::int64_t>() * l["pp"].get<std::int64_t>(),
+                  report["world"].get<std::int64_t>());
+        EXPECT_EQ(l["etp"].get<std::int64_t>() * l["ep"].get<std::int64_t>() * l["edp"].get<std::int64_t>() * l["pp"].get<std::int64_t>(),
+                  report["world"].get<std::int64_t>());
+        std::int64_t layers = 0;
+        for (const auto& rank : l["layers_per_chunk"]) {
+            for (const auto& chunk : rank) layers += chunk.get<std::int64_t>();
+        }
+        EXPECT_EQ(layers, report["model"]["layers"].get<std::int64_t>());
+        const auto& memory = entry["predicted"]["memory"];
+        std::int64_t sum = 0;
+        for (const auto& [name, bytes] : memory["breakdown"].items()) sum += bytes.get<std::int64_t>();
+        EXPECT_EQ(sum, memory["peak_bytes"].get<std::int64_t>());
+        EXPECT_LE(memory["peak_bytes"], memory["limit_bytes"]);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(PlanCommand, PlannedAtScale,
+                         ::testing::Values("--world 16 --model llama3-8b", "--world 1024 --model llama3.1-405b",
+                                           "--world 16384 --model llama3.1-405b", "--world 64 --model mixtral-8x7b",
+                                           "--world 1024 --model deepseek-v3 --recompute full,none",
+                                           "--world 256 --model qwen3-235b-a22b --recompute full"));
+
+}  // namespace
+}  // namespace mgplan::cli::testing

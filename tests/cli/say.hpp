@@ -1,0 +1,75 @@
+#pragma once
+// Runs mgplan inside the test and keeps what it said.
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "cli/command.hpp"
+#include "plan/text.hpp"
+
+namespace mgplan::cli::testing {
+
+struct Said {
+    int code;
+    std::string out;
+    std::string err;
+};
+
+inline Said say(const std::vector<std::string>& args) {
+    std::ostringstream out;
+    std::ostringstream err;
+    Console console{out, err};
+    const int code = run_mgplan(args, console);
+    return {code, out.str(), err.str()};
+}
+
+/// The same for words without blanks in them.
+inline Said say(const std::string& words) {
+    return say(split(words, ' '));
+}
+
+/// A path of this test run alone, for a file that is removed at the end.
+class TempFile {
+public:
+    explicit TempFile(const std::string& name, const std::string& text = "")
+        : path_(::testing::TempDir() + "mgplan_" + std::to_string(::getpid()) + "_" + name) {
+        if (!text.empty()) std::ofstream(path_) << text;
+    }
+    ~TempFile() { std::remove(path_.c_str()); }
+    TempFile(const TempFile&) = delete;
+    TempFile& operator=(const TempFile&) = delete;
+
+    [[nodiscard]] const std::string& path() const { return path_; }
+    [[nodiscard]] std::string text() const {
+        std::ifstream file(path_);
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+
+private:
+    std::string path_;
+};
+
+/// Exit code 2, nothing on stdout, and every part of the message; each line of it begins with "mgplan: " or continues one.
+inline void expect_refused(const std::vector<std::string>& args, const std::vector<std::string>& parts) {
+    const Said said = say(args);
+    std::string words;
+    for (const auto& arg : args) words += arg.substr(0, 60) + " ";
+    SCOPED_TRACE(words);
+    EXPECT_EQ(said.code, kBadInput) << said.err;
+    EXPECT_EQ(said.out, "");
+    for (const auto& part : parts) EXPECT_THAT(said.err, ::testing::HasSubstr(part));
+    EXPECT_THAT(said.err, ::testing::StartsWith("mgplan: "));
+    EXPECT_LT(said.err.size(), 4000U);
+}
+
+inline void expect_refused(const std::string& words, const std::vector<std::string>& parts) {
+    expect_refused(split(words, ' '), parts);
+}
+
+}  // namespace mgplan::cli::testing

@@ -1,0 +1,116 @@
+// `mgplan simulate`: one layout, its ranks, and what does not fit.
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "say.hpp"
+
+namespace mgplan::cli::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using Json = nlohmann::ordered_json;
+
+Json simulate(const std::string& words, int code = kDone) {
+    const Said said = say("simulate " + words + " --format json");
+    EXPECT_EQ(said.code, code) << words << "\n" << said.err;
+    return Json::parse(said.out);
+}
+
+TEST(SimulateCommand, PredictsTheLayoutAsked) {
+    const Json json = simulate(
+        "--world 32 --model llama3-70b --tp 8 --pp 4 --vpp 2 --micro-batch 2 --recompute selective --recompute-modules core_attn,mlp");
+    const Json& l = json["layout"];
+    EXPECT_EQ(l["tp"], 8);
+    EXPECT_EQ(l["dp"], 1);
+    EXPECT_EQ(l["pp"], 4);
+    EXPECT_EQ(l["vpp"], 2);
+    EXPECT_EQ(l["micro_batch"], 2);
+    EXPECT_EQ(l["sequence_parallel"], true);
+    EXPECT_EQ(l["recompute_modules"].dump(), R"(["core_attn","mlp"])");
+    EXPECT_GT(json["predicted"]["iteration_seconds"].get<double>(), 0);
+}
+
+TEST(SimulateCommand, TakesEveryFormOfSplit) {
+    const std::string words = "--world 16 --model llama3-8b --pp 4 ";
+    EXPECT_EQ(simulate(words + "--first-stage-layers 7 --last-stage-layers 7")["layout"]["layers_per_chunk"].dump(), "[[7],[9],[9],[7]]");
+    EXPECT_EQ(simulate("--world 16 --model llama3-8b --pp 2 --account-for-embedding --account-for-loss --vpp 1",
+                       kDone)["layout"]["layers_per_chunk"]
+                  .dump(),
+              "[[16],[16]]");
+    EXPECT_EQ(simulate(words + "--pipeline-layout Et*5|t*9|t*9|t*9L")["layout"]["layers_per_chunk"].dump(), "[[5],[9],[9],[9]]");
+    EXPECT_EQ(simulate("--world 24 --model llama3-8b --pp 6 --global-batch 96")["layout"]["layers_per_chunk"].size(), 6U);
+}
+
+TEST(SimulateCommand, ListsEveryRank) {
+    const std::string words = "--world 16 --model llama3-8b --tp 2 --pp 4";
+    const Json json = simulate(words + " --per-rank");
+    ASSERT_THAT(json["ranks"], SizeIs(16));
+    const auto peak = json["predicted"]["memory"]["peak_bytes"].get<std::int64_t>();
+    std::int64_t most = 0;
+    for (std::int64_t rank = 0; rank < 16; ++rank) {
+        const Json& entry = json["ranks"][static_cast<std::size_t>(rank)];
+        EXPECT_EQ(entry["rank"], rank);
+        EXPECT_EQ(entry["stage"], rank / 4);
+        EXPECT_EQ(entry["memory"]["worst_rank"], rank);
+        for (const auto& [field, value] : json["predicted"]["memory"].items()) EXPECT_TRUE(entry["memory"].contains(field)) << field;
+        std::int64_t sum = 0;
+        for (const auto& [name, bytes] : entry["memory"]["breakdown"].items()) sum += bytes.get<std::int64_t>();
+        EXPECT_EQ(sum, entry["memory"]["peak_bytes"].get<std::int64_t>());
+        most = std::max(most, sum);
+    }
+    EXPECT_EQ(most, peak);
+    const auto worst = json["predicted"]["memory"]["worst_rank"].get<std::size_t>();
+    EXPECT_EQ(json["ranks"][worst]["memory"]["peak_bytes"].get<std::int64_t>(), peak);
+    EXPECT_EQ(json["ranks"][worst]["memory"]["breakdown"], json["predicted"]["memory"]["breakdown"]);
+    // Nothing but the ranks is new.
+    Json without = json;
+    without.erase("ranks");
+    EXPECT_EQ(without, simulate(words));
+    EXPECT_THAT(say("simulate " + words + " --per-rank").out, HasSubstr("memory of each stage's ranks"));
+}
+
+TEST(SimulateCommand, StagesFollowTheOrder) {
+    const Json json = simulate("--world 8 --model tiny-llama --pp 2 --order tp-cp-ep-pp-dp --per-rank");
+    for (std::size_t rank = 0; rank < 8; ++rank) EXPECT_EQ(json["ranks"][rank]["stage"], rank % 2);
+}
+
+TEST(SimulateCommand, PrintsWhatDoesNotFitAndExitsThree) {
+    const Json json = simulate("--world 8 --model llama3-70b --tp 1", kNothingFits);
+    EXPECT_GT(json["predicted"]["memory"]["peak_bytes"], json["predicted"]["memory"]["limit_bytes"]);
+    const Said table = say("simulate --world 8 --model llama3-70b --tp 1");
+    EXPECT_EQ(table.code, kNothingFits);
+    EXPECT_THAT(table.out, HasSubstr("does not fit"));
+    EXPECT_EQ(simulate("--world 8 --model llama3-8b --tp 8 --max-memory 10GiB", kNothingFits)["predicted"]["memory"]["limit_bytes"],
+              std::int64_t{10} << 30);
+}
+
+TEST(SimulateCommand, AcceptsExpertSizesOfDenseModelsWithoutEffect) {
+    EXPECT_EQ(simulate("--world 16 --model llama3-8b --tp 2 --ep 8 --etp 3"), simulate("--world 16 --model llama3-8b --tp 2"));
+}
+
+TEST(SimulateCommand, JudgesAPlanOnAnotherCluster) {
+    TempFile file("plan.json");
+    ASSERT_EQ(say("--world 32 --model llama3-70b --top 1 --save-plan " + file.path()).code, kDone);
+    const Json here = simulate(file.path());
+    const Json there = simulate(file.path() + " --cluster dgx-h100,node_network_gbps=100,nvlink_gbps=50");
+    EXPECT_EQ(here["layout"], there["layout"]);
+    EXPECT_LT(here["predicted"]["iteration_seconds"], there["predicted"]["iteration_seconds"]);
+    EXPECT_EQ(say("simulate " + file.path() + " --max-memory 20GiB").code, kNothingFits);
+}
+
+TEST(SimulateCommand, RefusesAPlanThatBreaksARule) {
+    TempFile file("plan.json");
+    ASSERT_EQ(say("--world 16 --model llama3-8b --tp 2 --top 1 --save-plan " + file.path()).code, kDone);
+    Json plan = Json::parse(file.text());
+    plan["model"]["ffn"] = 14337;
+    TempFile changed("changed.json", plan.dump());
+    expect_refused({"simulate", changed.path()}, {"tp = 2 does not divide ffn width = 14337"});
+    plan["mgplan_plan"] = 99;
+    TempFile newer("newer.json", plan.dump());
+    expect_refused({"simulate", newer.path()}, {"plan version 99"});
+}
+
+}  // namespace
+}  // namespace mgplan::cli::testing

@@ -1,0 +1,131 @@
+#include "tests/model/ops/every_op.hpp"
+
+#include "model/ops/activation.hpp"
+#include "model/ops/adam.hpp"
+#include "model/ops/attention.hpp"
+#include "model/ops/bias.hpp"
+#include "model/ops/checks.hpp"
+#include "model/ops/cross_entropy.hpp"
+#include "model/ops/dropout.hpp"
+#include "model/ops/elementwise.hpp"
+#include "model/ops/embedding.hpp"
+#include "model/ops/matmul.hpp"
+#include "model/ops/norm.hpp"
+#include "model/ops/rotary.hpp"
+#include "model/ops/router.hpp"
+
+namespace mgplan::model {
+
+std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
+    std::vector<std::pair<std::string, Tensor>> results;
+    const auto keep = [&](std::string name, const Tensor& tensor) { results.emplace_back(std::move(name), tensor); };
+    const Dtype kept = statistics_dtype(maker.dtype());
+
+    const Tensor a = maker.random({13, 7}), b = maker.random({7, 11});
+    keep("matmul", matmul(a, b, {}, "product"));
+    const Tensor sums = maker.zeros({7, 7}, kept);
+    matmul_accumulate(a, a, {true, false}, sums);
+    keep("matmul_accumulate", sums);
+
+    for (const auto kind : {Normalization::layer_norm, Normalization::rms_norm}) {
+        const bool centred = kind == Normalization::layer_norm;
+        const Tensor weight = maker.random({7}), bias = centred ? maker.random({7}) : Tensor(), dy = maker.random({13, 7});
+        NormStatistics statistics;
+        keep("norm", norm(a, weight, bias, kind, 1e-5, statistics));
+        const Tensor weight_gradient = maker.zeros({7}, kept), bias_gradient = centred ? maker.zeros({7}) : Tensor();
+        keep("norm_backward", norm_backward(dy, a, weight, statistics, kind, weight_gradient, bias_gradient));
+        keep("norm weight gradient", weight_gradient);
+        if (centred) keep("norm bias gradient", bias_gradient);
+    }
+
+    for (const auto kind : {Activation::gelu, Activation::silu, Activation::relu, Activation::squared_relu}) {
+        const Tensor x = maker.random({5, 6}), dy = maker.random({5, 6}), half = maker.random({5, 3}), weights = maker.random({5}, kept);
+        keep("activation", activation(x, kind, false));
+        keep("activation_backward", activation_backward(dy, x, kind, false));
+        keep("weighted_activation", weighted_activation(x, weights, kind, true));
+        Tensor d_weights;
+        keep("weighted_activation_backward", weighted_activation_backward(half, x, weights, kind, true, d_weights));
+        keep("weighted_activation_backward, weights", d_weights);
+    }
+
+    const Tensor biased = maker.random({5, 3}), bias = maker.random({3}), bias_sums = maker.zeros({3});
+    add_bias(biased, bias);
+    keep("add_bias", biased);
+    bias_gradient(biased, bias_sums);
+    keep("bias_gradient", bias_sums);
+
+    const Tensor scaled = maker.random({9}), other = maker.random({9}), wide = maker.zeros({9}, kept);
+    add(other, scaled);
+    scale(scaled, 0.75);
+    copy(scaled, wide);
+    keep("add, scale, copy", wide);
+    const Tensor block = maker.random({4, 5});
+    keep("columns", columns(block, 1, 4));
+    set_columns(maker.random({4, 2}), block, 3);
+    keep("set_columns", block);
+    keep("swap_leading", swap_leading(maker.random({3, 2, 5})));
+
+    const Tensor ids = maker.ids({3, 9, 4, 3, 2}, {5}), table = maker.random({3, 4}), table_gradient = maker.zeros({3, 4}, kept);
+    keep("embedding", embedding(ids, table, 3));
+    embedding_backward(maker.random({5, 4}), ids, 3, table_gradient);
+    keep("embedding_backward", table_gradient);
+
+    const Tensor logits = maker.random({5, 9}), targets = maker.ids({4, 10, 9, 5, 6}, {5});
+    const VocabularyShard shard{4, 7};
+    const Tensor maximum = row_maximum(logits, shard);
+    const SoftmaxSums softmax = softmax_sums(logits, targets, maximum, shard);
+    keep("row_maximum", maximum);
+    keep("softmax_sums", softmax.exponentials);
+    keep("token_losses", token_losses(softmax));
+    cross_entropy_backward(logits, targets, maximum, softmax.exponentials, shard, 0.2);
+    keep("cross_entropy_backward", logits);
+
+    const Positions positions = zigzag_positions(140, 3, 2, 1);
+    const Tensor q = maker.random({210, 4, 5}), k = maker.random({210, 2, 5}), v = maker.random({210, 2, 3}),
+                 d_output = maker.random({210, 4, 3});
+    AttentionResult attended = attention(q, k, v, positions, positions, 0.5);
+    const AttentionGradients gradients = attention_backward(d_output, q, k, v, attended, positions, positions, 0.5);
+    keep("attention_backward, q", gradients.q);
+    keep("attention_backward, k", gradients.k);
+    keep("attention_backward, v", gradients.v);
+    merge_attention(attended, attention(q, k, v, positions, zigzag_positions(140, 3, 2, 0), 0.5));
+    keep("attention", attended.output);
+    keep("attention, log-sum-exp", attended.log_sum_exp);
+    keep("rotary", rotary(q, positions, 4, 10000, false));
+
+    DropoutPlace place{.probability = 0.25, .seed = 1, .stream = 2, .positions = positions, .first_row = 50, .first_sequence = 6};
+    const Tensor hidden = maker.random({100, 5}), residual = maker.random({100, 5});
+    keep("dropout_add", dropout_add(hidden, residual, place));
+    keep("dropout_backward", dropout_backward(hidden, place));
+
+    const Tensor main = maker.random({9}, kept), exp_avg = maker.zeros({9}, kept), exp_avg_sq = maker.zeros({9}, kept);
+    adam_step(main, exp_avg, exp_avg_sq, maker.random({9}), {.learning_rate = 0.01, .weight_decay = 0.1});
+    keep("adam_step", main);
+    keep("adam_step, second moments", exp_avg_sq);
+
+    for (const auto score : {RouterScore::softmax, RouterScore::sigmoid}) {
+        // Eight logits a row that differ by more than bf16 can blur.
+        std::vector<double> ramp;
+        for (int i = 0; i < 24; ++i) ramp.push_back((i * 5 % 8) * 0.5 - 2);
+        const Routing routing = route(make(maker.device(), {3, 8}, maker.dtype(), ramp), 3, score);
+        keep("route, probabilities", routing.probabilities);
+        keep("route, experts", routing.experts);
+        keep("route, scores", routing.scores);
+        keep("route_backward", route_backward(maker.random({3, 3}, kept), routing, score));
+    }
+    const Tensor router_logits = maker.random({4, 3}), d_router_logits = maker.zeros({4, 3}, kept);
+    auxiliary_loss_backward(router_logits, {5, 1, 2}, 4, 2, 2, 1, d_router_logits);
+    keep("auxiliary_loss_backward", d_router_logits);
+    const Permutation permutation = sort_by_expert(maker.ids({1, 0, 2, 1, 0, 2, 1, -1}, {4, 2}), 3, {2, 3, 2});
+    keep("sort_by_expert", permutation.source);
+    const Tensor copies = permute_rows(maker.random({4, 5}), permutation, 2);
+    keep("permute_rows", copies);
+    keep("unpermute_rows", unpermute_rows(copies, permutation, 4, 2));
+    const Tensor probabilities = permute_probabilities(maker.random({4, 2}, kept), permutation);
+    keep("permute_probabilities", probabilities);
+    keep("unpermute_probabilities", unpermute_probabilities(probabilities, permutation, 4, 2));
+    keep("reorder_blocks", reorder_blocks(maker.random({6, 3}), {1, 3, 2}, {2, 0, 1}));
+    return results;
+}
+
+}  // namespace mgplan::model

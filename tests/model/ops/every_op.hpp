@@ -1,0 +1,15 @@
+#pragma once
+// One walk through every op, for comparing number types and devices.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/model/ops/support.hpp"
+
+namespace mgplan::model {
+
+/// Runs every op at odd sizes on the maker's device and type. Returns the results by name; temporaries are gone.
+std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker);
+
+}  // namespace mgplan::model

@@ -1,0 +1,182 @@
+// Wrong shapes, types and devices are refused by the shape rules, on every device alike.
+
+#include <gtest/gtest.h>
+
+#include "model/meta/meta_device.hpp"
+#include "model/ops/activation.hpp"
+#include "model/ops/adam.hpp"
+#include "model/ops/attention.hpp"
+#include "model/ops/bias.hpp"
+#include "model/ops/cross_entropy.hpp"
+#include "model/ops/dropout.hpp"
+#include "model/ops/elementwise.hpp"
+#include "model/ops/embedding.hpp"
+#include "model/ops/matmul.hpp"
+#include "model/ops/norm.hpp"
+#include "model/ops/rotary.hpp"
+#include "model/ops/router.hpp"
+
+namespace mgplan::model {
+namespace {
+
+#define EXPECT_REFUSED(...) EXPECT_THROW((void)(__VA_ARGS__), std::logic_error)
+
+class ShapeRules : public ::testing::Test {
+protected:
+    MetaDevice device, elsewhere;
+
+    Tensor of(const Shape& shape, Dtype dtype = Dtype::fp32) { return device.empty(shape, dtype, MemoryCategory::activations, "test"); }
+    Tensor bf16(const Shape& shape) { return of(shape, Dtype::bf16); }
+    Tensor ids(const Shape& shape) { return of(shape, Dtype::int32); }
+    Tensor away(const Shape& shape) { return elsewhere.empty(shape, Dtype::fp32, MemoryCategory::activations, "test"); }
+};
+
+TEST_F(ShapeRules, OfMatmulWantMatchingInnerSizes) {
+    EXPECT_EQ(matmul(of({3, 4}), of({5, 4}), {false, true}, "y").shape(), (Shape{3, 5}));
+    EXPECT_REFUSED(matmul(of({3, 4}), of({5, 4}), {}, "y"));
+    EXPECT_REFUSED(matmul(of({3, 4}), bf16({4, 5}), {}, "y"));
+    EXPECT_REFUSED(matmul(ids({3, 4}), ids({4, 5}), {}, "y"));
+    EXPECT_REFUSED(matmul(of({2, 3, 4}), of({3, 5}), {true, false}, "y"));
+    EXPECT_REFUSED(matmul(of({4}), of({4, 5}), {}, "y"));
+    EXPECT_REFUSED(matmul(of({3, 4}), away({4, 5}), {}, "y"));
+    EXPECT_REFUSED(matmul(of({3, 4}), Tensor(), {}, "y"));
+    EXPECT_REFUSED(matmul_accumulate(of({3, 4}), of({4, 5}), {}, of({5, 3})));
+    EXPECT_REFUSED(matmul_accumulate(of({3, 4}), of({4, 5}), {}, bf16({3, 5})));
+    EXPECT_NO_THROW(matmul_accumulate(bf16({3, 4}), bf16({4, 5}), {}, of({3, 5})));
+}
+
+TEST_F(ShapeRules, OfNormsWantAWeightForEveryColumn) {
+    NormStatistics statistics;
+    EXPECT_REFUSED(norm(of({3, 4}), of({3}), {}, Normalization::rms_norm, 0, statistics));
+    EXPECT_REFUSED(norm(of({3, 4}), of({4}), of({4}), Normalization::rms_norm, 0, statistics));
+    EXPECT_REFUSED(norm(of({3, 4}), bf16({4}), {}, Normalization::rms_norm, 0, statistics));
+    EXPECT_REFUSED(norm(of({3, 0}), of({0}), {}, Normalization::rms_norm, 0, statistics));
+    (void)norm(of({3, 4}), of({4}), {}, Normalization::rms_norm, 0, statistics);
+    EXPECT_REFUSED(norm_backward(of({3, 4}), of({3, 4}), of({4}), statistics, Normalization::layer_norm, of({4}), of({4})));
+    EXPECT_REFUSED(norm_backward(of({3, 4}), of({2, 4}), of({4}), statistics, Normalization::rms_norm, of({4}), {}));
+    EXPECT_REFUSED(norm_backward(of({3, 4}), of({3, 4}), of({4}), statistics, Normalization::rms_norm, bf16({4}), {}));
+}
+
+TEST_F(ShapeRules, OfActivationsWantPairsWhereGated) {
+    EXPECT_EQ(activation(of({3, 4}), Activation::silu, true).shape(), (Shape{3, 2}));
+    EXPECT_REFUSED(activation(of({3, 5}), Activation::silu, true));
+    EXPECT_REFUSED(activation_backward(of({3, 4}), of({3, 4}), Activation::silu, true));
+    EXPECT_REFUSED(weighted_activation(of({3, 4}), of({4}), Activation::silu, true));
+    EXPECT_REFUSED(weighted_activation(bf16({3, 4}), bf16({3}), Activation::silu, true));
+}
+
+TEST_F(ShapeRules, OfRowsAndColumnsWantTheirSizes) {
+    EXPECT_REFUSED(add_bias(of({3, 4}), of({3})));
+    EXPECT_REFUSED(bias_gradient(of({3, 4}), of({3})));
+    EXPECT_REFUSED(bias_gradient(of({3, 4}), bf16({4})));
+    EXPECT_REFUSED(copy(of({3}), of({4})));
+    EXPECT_REFUSED(copy(ids({3}), of({3})));
+    EXPECT_REFUSED(add(of({3}), of({4})));
+    EXPECT_REFUSED(add(of({3}), bf16({3})));
+    EXPECT_REFUSED(add(of({3}), away({3})));
+    EXPECT_REFUSED(columns(of({3, 4}), 2, 5));
+    EXPECT_REFUSED(columns(of({3, 4}), 2, 1));
+    EXPECT_REFUSED(set_columns(of({3, 2}), of({3, 4}), 3));
+    EXPECT_REFUSED(set_columns(of({2, 2}), of({3, 4}), 0));
+    EXPECT_REFUSED(swap_leading(of({3, 4})));
+    EXPECT_REFUSED(embedding(of({3}), of({4, 5}), 0));
+    EXPECT_REFUSED(embedding(ids({3}), of({4}), 0));
+    EXPECT_REFUSED(embedding_backward(of({3, 5}), ids({2}), 0, of({4, 5})));
+    EXPECT_REFUSED(embedding_backward(of({3, 5}), ids({3}), 0, of({4, 6})));
+}
+
+TEST_F(ShapeRules, OfCrossEntropyWantRowValues) {
+    const Tensor logits = bf16({3, 4}), targets = ids({3}), row = of({3});
+    EXPECT_EQ(row_maximum(logits, {0, 4}).dtype(), Dtype::fp32);
+    EXPECT_REFUSED(row_maximum(logits, {0, 5}));
+    EXPECT_REFUSED(softmax_sums(logits, ids({2}), row, {0, 4}));
+    EXPECT_REFUSED(softmax_sums(logits, of({3}), row, {0, 4}));
+    EXPECT_REFUSED(softmax_sums(logits, targets, bf16({3}), {0, 4}));
+    EXPECT_REFUSED(cross_entropy_backward(logits, targets, row, of({4}), {0, 4}, 1));
+    EXPECT_REFUSED(token_losses({of({3}), of({4})}));
+}
+
+TEST_F(ShapeRules, OfAttentionWantRowsForThePositions) {
+    const Positions two = zigzag_positions(4, 2, 1, 0), one = zigzag_positions(8, 1, 1, 0);
+    const Tensor q = of({8, 4, 6}), k = of({8, 2, 6}), v = of({8, 2, 5});
+    const AttentionResult result = attention(q, k, v, two, two, 1);
+    EXPECT_EQ(result.output.shape(), (Shape{8, 4, 5}));
+    EXPECT_REFUSED(attention(q, k, v, two, one, 1));
+    EXPECT_REFUSED(attention(of({6, 4, 6}), k, v, two, two, 1));
+    EXPECT_REFUSED(attention(q, of({8, 3, 6}), of({8, 3, 5}), two, two, 1));
+    EXPECT_REFUSED(attention(q, of({8, 2, 7}), v, two, two, 1));
+    EXPECT_REFUSED(attention(q, k, of({8, 1, 5}), two, two, 1));
+    EXPECT_REFUSED(attention_backward(of({8, 4, 6}), q, k, v, result, two, two, 1));
+    EXPECT_REFUSED(rotary(q, zigzag_positions(10, 1, 1, 0), 6, 10000, false));
+    EXPECT_REFUSED(rotary(q, one, 5, 10000, false));
+    EXPECT_REFUSED(rotary(q, one, 8, 10000, false));
+}
+
+// Causal pairs of a sequence of s: s (s + 1) / 2 in each head; two products of 2 FLOPs a pair and value.
+TEST_F(ShapeRules, OfAttentionCountTheVisiblePairs) {
+    const auto flops_of = [&](const Positions& queries, const Positions& keys) {
+        device.forget_ops();
+        (void)attention(of({queries.rows(), 3, 2}), of({keys.rows(), 1, 2}), of({keys.rows(), 1, 5}), queries, keys, 1);
+        return device.ops().back().flops;
+    };
+    EXPECT_EQ(flops_of(zigzag_positions(10, 2, 1, 0), zigzag_positions(10, 2, 1, 0)), 2 * (2 + 5) * 3 * 2 * 55.0);
+    double all = 0;
+    for (int query = 0; query < 3; ++query) {
+        for (int key = 0; key < 3; ++key) {
+            const double part = flops_of(zigzag_positions(12, 1, 3, query), zigzag_positions(12, 1, 3, key));
+            const Positions queries = zigzag_positions(12, 1, 3, query), keys = zigzag_positions(12, 1, 3, key);
+            int pairs = 0;
+            for (int i = 0; i < 4; ++i) {
+                for (int j = 0; j < 4; ++j) pairs += keys.at(j) <= queries.at(i) ? 1 : 0;
+            }
+            EXPECT_EQ(part, 2 * (2 + 5) * 3 * pairs) << query << " " << key;
+            all += part;
+        }
+    }
+    EXPECT_EQ(all, 2 * (2 + 5) * 3 * 78.0) << "no pair twice, none forgotten";
+}
+
+TEST_F(ShapeRules, OfMatmulCountTheirFlopsAndBytes) {
+    (void)matmul(bf16({3, 4}), bf16({4, 5}), {}, "y");
+    EXPECT_EQ(device.ops().back().name, "matmul");
+    EXPECT_EQ(device.ops().back().flops, 2 * 3 * 4 * 5);
+    EXPECT_EQ(device.ops().back().bytes_read, 2 * (12 + 20));
+    EXPECT_EQ(device.ops().back().bytes_written, 2 * 15);
+}
+
+TEST_F(ShapeRules, OfDropoutWantRowsWithPositions) {
+    DropoutPlace place{.probability = 0.5, .positions = zigzag_positions(4, 1, 1, 0), .first_row = 2};
+    EXPECT_REFUSED(dropout_add(of({3, 5}), of({3, 5}), place));
+    EXPECT_REFUSED(dropout_add(of({2, 5}), of({3, 5}), place));
+    EXPECT_NO_THROW((void)dropout_add(of({2, 5}), of({2, 5}), place));
+    place.probability = 1;
+    EXPECT_REFUSED(dropout_backward(of({2, 5}), place));
+}
+
+TEST_F(ShapeRules, OfAdamWantMainValuesOfEqualLength) {
+    EXPECT_NO_THROW(adam_step(of({3}), of({3}), of({3}), bf16({3}), {}));
+    EXPECT_REFUSED(adam_step(of({3}), of({3}), of({4}), bf16({3}), {}));
+    EXPECT_REFUSED(adam_step(bf16({3}), bf16({3}), bf16({3}), bf16({3}), {}));
+    EXPECT_REFUSED(adam_step(of({3}), of({3}), of({3}), of({3}), {.step = 0}));
+}
+
+TEST_F(ShapeRules, OfRoutingWantCountsAndCopies) {
+    EXPECT_REFUSED(route(of({3, 4}), 5, RouterScore::softmax));
+    EXPECT_REFUSED(route(of({3, 4}), 0, RouterScore::softmax));
+    const Routing routing = route(bf16({3, 4}), 2, RouterScore::softmax);
+    EXPECT_REFUSED(route_backward(of({3, 4}), routing, RouterScore::softmax));
+    EXPECT_REFUSED(auxiliary_loss(of({3, 4}), {1, 2, 3}, 3, 2, 1));
+    EXPECT_REFUSED(sort_by_expert(routing.experts, 4, {})) << "shapes do not tell the counts";
+    EXPECT_REFUSED(sort_by_expert(routing.experts, 4, {3, 3, 3, 3}));
+    EXPECT_REFUSED(sort_by_expert(routing.experts, 4, {3, -1, 3, 1}));
+    const Permutation permutation = sort_by_expert(routing.experts, 4, {3, 0, 2, 1});
+    EXPECT_EQ(permute_rows(of({3, 7}), permutation, 2).shape(), (Shape{6, 7}));
+    EXPECT_REFUSED(permute_rows(of({2, 7}), permutation, 2));
+    EXPECT_REFUSED(unpermute_rows(of({5, 7}), permutation, 3, 2));
+    EXPECT_REFUSED(reorder_blocks(of({4, 2}), {1, 2}, {0, 1}));
+    EXPECT_REFUSED(reorder_blocks(of({4, 2}), {1, 3}, {0, 0}));
+    EXPECT_REFUSED(reorder_blocks(of({4, 2}), {1, 3}, {0}));
+}
+
+}  // namespace
+}  // namespace mgplan::model

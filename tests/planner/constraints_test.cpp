@@ -1,0 +1,351 @@
+// Each rule is broken alone by one layout, and says field, value, rule and way out.
+
+#include "planner/constraints.hpp"
+
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/errors.hpp"
+#include "planner/candidates.hpp"
+#include "support.hpp"
+
+namespace mgplan::planner::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+/// Names of the rules that a layout breaks at the first level that it breaks: what follows is of no meaning then.
+std::vector<std::string> broken_rules(const Workload& work, const Layout& layout) {
+    std::vector<std::string> names;
+    for (int level = 0; level < kLevels && names.empty(); ++level) {
+        for (const Rule& rule : rules()) {
+            if (rule.level == static_cast<Level>(level) && rule.broken(work, layout)) names.emplace_back(rule.name);
+        }
+    }
+    return names;
+}
+
+/// One change to a legal workload and layout that breaks exactly one rule.
+struct Case {
+    const char* rule;
+    const char* model;
+    std::int64_t world;
+    LayoutRequest legal;
+    std::function<void(Workload&, Layout&)> spoil;
+    std::vector<const char*> says;
+};
+
+std::vector<Case> cases() {
+    LayoutRequest plain, tp2, pp2, cp2, pp2_vpp2, tp2_sp;
+    tp2.tp = 2;
+    pp2.pp = 2;
+    cp2.cp = 2;
+    pp2_vpp2.pp = 2;
+    pp2_vpp2.vpp = 2;
+    tp2_sp.tp = 2;
+    tp2_sp.sequence_parallel = true;
+    LayoutRequest experts = plain;
+    experts.etp = 1;
+    return {
+        {"tp_divides_world",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             work.model.heads = work.model.kv_heads = 24;
+             work.model.ffn = 12288;
+             layout.sizes.tp = 3;
+             work.confine_tp = false;
+         },
+         {"tp = 3", "world = 8", "use 1, 2, 4 or 8"}},
+        {"tp_divides_heads",
+         "qwen2.5-0.5b",
+         8,
+         plain,
+         [](Workload&, Layout& layout) { layout.sizes.tp = 4; },
+         {"tp = 4", "attention heads = 14", "use 1 or 2"}},
+        {"tp_divides_kv_heads",
+         "llama3-8b",
+         12,
+         plain,
+         [](Workload& work, Layout& layout) {
+             work.model.heads = 24;
+             work.model.ffn = 12288;
+             work.cluster.gpus_per_node = work.cluster.nvlink_domain = 12;
+             layout.sizes.tp = 3;
+         },
+         {"tp = 3", "kv heads = 8", "use 1, 2 or 4"}},
+        {"tp_divides_ffn",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             work.model.ffn = 14338;
+             layout.sizes.tp = 4;
+         },
+         {"tp = 4", "ffn width = 14338", "use 1 or 2"}},
+        {"tp_divides_shared_ffn",
+         "qwen2-57b-a14b",
+         8,
+         experts,
+         [](Workload& work, Layout& layout) {
+             work.model.moe->shared_ffn = 20482;
+             layout.sizes.tp = 4;
+             layout.sequence_parallel = true;
+         },
+         {"tp = 4", "shared experts' width = 20482", "use 1 or 2"}},
+        {"tp_inside_nvlink_domain",
+         "llama3-8b",
+         16,
+         plain,
+         [](Workload&, Layout& layout) { layout.sizes.tp = 16; },
+         {"tp = 16", "NVLink domain of 8 GPUs of dgx-h100", "use 1, 2, 4 or 8", "--tp"}},
+        {"tp_cp_divide_world",
+         "llama3-8b",
+         8,
+         tp2,
+         [](Workload& work, Layout& layout) {
+             layout.sizes.cp = 8;
+             work.batch.sequence = 4096;
+         },
+         {"tp·cp = 2·8", "world = 8", "use a cp of 1, 2 or 4"}},
+        {"cp_divides_sequence",
+         "llama3-8b",
+         8,
+         cp2,
+         [](Workload& work, Layout&) { work.batch.sequence = 4098; },
+         {"cp = 2", "4098 tokens", "use a cp of 1 or another --seq"}},
+        {"cp_needs_flash_attention",
+         "llama3-8b",
+         8,
+         cp2,
+         [](Workload& work, Layout&) { work.training.attention = AttentionBackend::unfused; },
+         {"cp = 2", "unfused", "--attention flash"}},
+        {"tp_cp_pp_divide_world",
+         "llama3-8b",
+         8,
+         tp2,
+         [](Workload&, Layout& layout) { layout.sizes.pp = 8; },
+         {"tp·cp·pp = 2·1·8", "world = 8", "use a pp of 1, 2 or 4"}},
+        {"stages_have_layers",
+         "tiny-llama",
+         8,
+         plain,
+         [](Workload&, Layout& layout) { layout.sizes.pp = 8; },
+         {"pp = 8", "4 layers", "at most 4"}},
+        {"ep_divides_experts",
+         "tiny-moe",
+         12,
+         experts,
+         [](Workload&, Layout& layout) { layout.sizes.ep = 3; },
+         {"ep = 3", "experts = 8", "use 1, 2 or 4"}},
+        {"etp_divides_expert_ffn",
+         "tiny-moe",
+         12,
+         experts,
+         [](Workload&, Layout& layout) { layout.sizes.etp = 3; },
+         {"etp = 3", "experts' width = 256", "use 1, 2 or 4"}},
+        {"rank_grids_exist",
+         "tiny-moe",
+         4,
+         experts,
+         [](Workload&, Layout& layout) { layout.sizes.ep = 8; },
+         {"etp·ep·pp = 1·8·1 = 8", "world = 4", "use smaller sizes"}},
+        {"vpp_needs_pipeline",
+         "llama3-8b",
+         8,
+         pp2_vpp2,
+         [](Workload&, Layout& layout) { layout.sizes.pp = 1; },
+         {"vpp = 2", "pp > 1", "use vpp 1"}},
+        {"interleaving_two_ranks_needs_p2p_overlap",
+         "llama3-8b",
+         8,
+         pp2_vpp2,
+         [](Workload& work, Layout&) { work.training.overlap_p2p = false; },
+         {"vpp = 2", "pp = 2", "p2p overlap", "drop --no-overlap p2p"}},
+        {"chunks_have_layers",
+         "llama3-8b",
+         8,
+         pp2,
+         [](Workload&, Layout& layout) {
+             layout.vpp = 20;
+             layout.split = nullptr;
+         },
+         {"pp·vpp = 2·20", "40 chunks of 32 layers", "at most 32"}},
+        {"batch_divides",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload&, Layout& layout) { layout.micro_batch = 16; },
+         {"global batch = 64", "dp·micro-batch = 8·16", "use a micro-batch of 1, 2, 4 or 8"}},
+        {"interleaved_microbatches",
+         "llama3-8b",
+         8,
+         pp2_vpp2,
+         [](Workload&, Layout& layout) { layout.group_size = layout.num_microbatches + 1; },
+         {"vpp = 2", "group size = 17", "there are 16", "use vpp 1"}},
+        {"microbatch_is_countable",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             work.batch = {std::int64_t{1} << 30, std::int64_t{1} << 27};
+             layout.micro_batch = 65536;
+         },
+         {"micro-batch = 65536", "134217728 tokens", "64 bits", "smaller --micro-batch"}},
+        {"experts_need_sequence_parallel",
+         "tiny-moe",
+         4,
+         tp2_sp,
+         [](Workload&, Layout& layout) { layout.sequence_parallel = false; },
+         {"tp = 2", "experts", "use tp 1"}},
+        {"sequence_parallel_divides_sequence",
+         "llama3-8b",
+         8,
+         tp2_sp,
+         [](Workload& work, Layout&) { work.batch.sequence = 4097; },
+         {"4097 tokens", "cp·tp = 1·2", "turn it off or use another --seq"}},
+        {"a2a_divides_heads",
+         "qwen2.5-0.5b",
+         8,
+         cp2,
+         [](Workload&, Layout& layout) {
+             layout.sizes.cp = 4;
+             layout.cp_comm_type = CpCommType::a2a;
+         },
+         {"heads = 14", "kv heads = 2", "tp·cp = 1·4", "use p2p or all_gather"}},
+        {"recompute_modules_exist",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload&, Layout& layout) {
+             layout.recompute = Recompute::selective;
+             layout.recompute_modules = {RecomputeModule::moe_act};
+         },
+         {"moe_act", "needs multi-latent attention", "use core_attn, mlp or layernorm"}},
+    };
+}
+
+TEST(Constraints, EachRuleIsBrokenAloneAndSaysTheWayOut) {
+    std::set<std::string> tested;
+    for (const Case& one : cases()) {
+        SCOPED_TRACE(one.rule);
+        Workload work = workload_of(one.model, one.world);
+        Layout layout = make_layout(one.legal, work);
+        ASSERT_THAT(broken_rules(work, layout), IsEmpty());
+        one.spoil(work, layout);
+        // Fields that follow from others: as make_layout() computes them.
+        if (std::string(one.rule) != "interleaved_microbatches" && layout.dp() > 0)
+            layout.num_microbatches = work.batch.global_batch / (layout.dp() * layout.micro_batch);
+        EXPECT_THAT(broken_rules(work, layout), ElementsAre(one.rule));
+        const auto messages = broken_messages(work, layout);
+        if (messages.size() != 1) continue;
+        for (const char* part : one.says) EXPECT_THAT(messages.front(), HasSubstr(part));
+        const Rule* rule = nullptr;
+        for (const Rule& candidate : rules()) {
+            if (candidate.name == one.rule && candidate.broken(work, layout)) rule = &candidate;
+        }
+        ASSERT_NE(rule, nullptr);
+        EXPECT_EQ(first_broken(work, layout, rule->level), rule);
+        tested.insert(one.rule);
+    }
+    std::set<std::string> all;
+    for (const Rule& rule : rules()) all.emplace(rule.name);
+    EXPECT_EQ(tested, all);
+}
+
+TEST(Constraints, KeepTensorParallelRanksWithinADomainInEveryOrder) {
+    Workload work = workload_of("llama3-8b", 32);
+    LayoutRequest request;
+    request.tp = 4;
+    request.cp = 4;
+    // cp first: neighbours along tp are 4 ranks apart, and 4·4 ranks need two nodes.
+    request.order = AxisOrder::parse("cp-tp-ep-dp-pp");
+    EXPECT_THROW((void)make_layout(request, work), ConfigError);
+    request.cp = 2;
+    EXPECT_NO_THROW((void)make_layout(request, work));
+    request.cp = 4;
+    work.confine_tp = false;
+    EXPECT_NO_THROW((void)make_layout(request, work));
+}
+
+TEST(Constraints, AreReportedTogetherLevelByLevel) {
+    const Workload work = workload_of("qwen2.5-0.5b", 16);
+    LayoutRequest request;
+    request.tp = 16;
+    try {
+        (void)make_layout(request, work);
+        FAIL();
+    } catch (const ConfigError& error) {
+        // 14 heads, a domain of 8; 2 kv heads are replicated and the width 4864 divides.
+        EXPECT_THAT(error.problems(), SizeIs(2));
+    }
+}
+
+TEST(Constraints, RefuseSizesThatAreNotPositive) {
+    const Workload work = workload_of("llama3-8b", 16);
+    LayoutRequest request;
+    request.tp = 0;
+    request.pp = -4;
+    request.micro_batch = 0;
+    try {
+        (void)make_layout(request, work);
+        FAIL();
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.problems(), ElementsAre(HasSubstr("tp = 0"), HasSubstr("pp = -4"), HasSubstr("micro-batch = 0")));
+    }
+}
+
+TEST(Constraints, SizesAtTheEndOfSixtyFourBitsAreRefusedNotMultiplied) {
+    const Workload work = workload_of("mixtral-8x7b", 16);
+    constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+    for (const auto member : {&LayoutRequest::tp, &LayoutRequest::cp, &LayoutRequest::ep, &LayoutRequest::pp, &LayoutRequest::vpp}) {
+        LayoutRequest request;
+        request.*member = kHuge;
+        EXPECT_THROW((void)make_layout(request, work), ConfigError);
+    }
+    LayoutRequest request;
+    request.micro_batch = kHuge;
+    EXPECT_THROW((void)make_layout(request, work), ConfigError);
+    request.micro_batch = 1;
+    request.etp = kHuge;
+    EXPECT_THROW((void)make_layout(request, work), ConfigError);
+}
+
+TEST(Constraints, MakeALayoutAgainFromItsRequest) {
+    for (const char* model : {"llama3-8b", "tiny-moe", "deepseek-v2-lite", "llama3.1-405b"}) {
+        const Workload work = workload_of(model, 24);
+        CandidateCounts counts;
+        std::size_t i = 0;
+        for (const Layout& layout : candidates_of(work, SearchSpace{}, counts)) {
+            if (++i % 7 != 0) continue;
+            ASSERT_EQ(make_layout(request_of(layout), work), layout) << fingerprint(layout);
+        }
+        EXPECT_GT(i, 100U);
+    }
+}
+
+TEST(Constraints, MakeALayoutAgainFromItsRequestInOtherOrdersAndWithOtherRecompute) {
+    SearchSpace space;
+    space.order = AxisOrder::parse("cp-tp-ep-dp-pp");
+    space.recompute_modules = {RecomputeModule::layernorm, RecomputeModule::mlp};
+    space.recompute_method = RecomputeMethod::block;
+    space.recompute_num_layers = 2;
+    space.group_size = 6;
+    space.engine = Engine::megatron;
+    for (const char* model : {"tiny-llama", "tiny-moe"}) {
+        const Workload work = workload_of(model, 12);
+        CandidateCounts counts;
+        const auto layouts = candidates_of(work, space, counts);
+        EXPECT_GT(layouts.size(), 100U);
+        for (const Layout& layout : layouts) ASSERT_EQ(make_layout(request_of(layout), work), layout) << fingerprint(layout);
+    }
+}
+
+}  // namespace
+}  // namespace mgplan::planner::testing

@@ -1,0 +1,88 @@
+// The result of a search does not depend on how many threads work on it. Also run under the thread sanitizer.
+
+#include <atomic>
+
+#include <gtest/gtest.h>
+
+#include "cli/cost_models.hpp"
+#include "planner/search.hpp"
+#include "support.hpp"
+
+namespace mgplan::planner::testing {
+namespace {
+
+void expect_equal(const SearchResult& a, const SearchResult& b) {
+    const auto same_list = [](const std::vector<RankedLayout>& x, const std::vector<RankedLayout>& y) {
+        ASSERT_EQ(x.size(), y.size());
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            EXPECT_EQ(x[i].layout, y[i].layout);
+            EXPECT_EQ(x[i].peak_bytes, y[i].peak_bytes);
+            EXPECT_EQ(x[i].iteration_seconds, y[i].iteration_seconds);
+        }
+    };
+    same_list(a.best, b.best);
+    same_list(a.nearest, b.nearest);
+    EXPECT_EQ(a.counts.legal, b.counts.legal);
+    EXPECT_EQ(a.evaluated, b.evaluated);
+    EXPECT_EQ(a.feasible, b.feasible);
+    EXPECT_EQ(a.too_large, b.too_large);
+    ASSERT_EQ(a.counts.rejected.size(), b.counts.rejected.size());
+    for (const auto& [reason, found] : a.counts.rejected) {
+        const auto other = b.counts.rejected.find(reason);
+        ASSERT_NE(other, b.counts.rejected.end()) << reason;
+        EXPECT_EQ(found.count, other->second.count) << reason;
+        EXPECT_EQ(found.example, other->second.example) << reason;
+    }
+}
+
+TEST(SearchThreads, ManyFindWhatOneFinds) {
+    for (const auto& work :
+         {workload_of("llama3-8b", 24), workload_of("mixtral-8x7b", 16), workload_of("llama3-70b", 16, "dgx-a100-40g")}) {
+        SearchOptions options;
+        options.threads = 1;
+        const auto alone = search(work, SearchSpace{}, cli::simulator_cost_model(), options);
+        EXPECT_EQ(alone.threads, 1);
+        for (const int threads : {2, 3, 8}) {
+            options.threads = threads;
+            SCOPED_TRACE(threads);
+            expect_equal(search(work, SearchSpace{}, cli::simulator_cost_model(), options), alone);
+        }
+    }
+}
+
+TEST(SearchThreads, ReportProgressWhileTheyWork) {
+    const Workload work = workload_of("tiny-llama", 2);
+    std::atomic<bool> reported = false;
+    SearchOptions options;
+    options.threads = 2;
+    options.progress = [&](std::size_t done, std::size_t total) {
+        EXPECT_LE(done, total);
+        reported = true;
+    };
+    // Layouts cost nothing until somebody has heard about the progress.
+    const auto patient = [&](const Workload&) {
+        return LayoutCost{[&](const Layout&) {
+                              reported.wait(false);
+                              return std::int64_t{1};
+                          },
+                          [](const Layout&) { return 1.0; }};
+    };
+    options.progress = [&, inner = options.progress](std::size_t done, std::size_t total) {
+        inner(done, total);
+        reported.notify_all();
+    };
+    (void)search(work, SearchSpace{}, patient, options);
+    EXPECT_TRUE(reported);
+}
+
+TEST(SearchThreads, MayOutnumberTheWork) {
+    const Workload work = workload_of("tiny-llama", 1);
+    SearchOptions options;
+    options.threads = 64;
+    const auto result = search(work, SearchSpace{}, cli::simulator_cost_model(), options);
+    EXPECT_GT(result.feasible, 0);
+    EXPECT_EQ(result.threads, 1);
+}
+
+}  // namespace
+}  // namespace mgplan::planner::testing

@@ -1,0 +1,85 @@
+#include "runtime/cpu/pool_allocator.hpp"
+
+#include <cstring>
+#include <new>
+#include <random>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace mgplan::runtime {
+namespace {
+
+using model::MemoryCategory;
+
+TEST(PoolAllocator, CountsWhatIsAskedForByCategory) {
+    PoolAllocator pool;
+    std::byte* const a = pool.take(100, MemoryCategory::parameters, "a");
+    std::byte* const b = pool.take(50, MemoryCategory::activations, "b");
+    pool.give_back(b, 50, MemoryCategory::activations);
+    std::byte* const c = pool.take(30, MemoryCategory::activations, "c");
+    std::byte* const d = pool.take(30, MemoryCategory::workspace, "d");
+    EXPECT_THAT(pool.use().current, ::testing::ElementsAre(100, 0, 0, 30, 0, 30));
+    EXPECT_THAT(pool.use().high_water, ::testing::ElementsAre(100, 0, 0, 50, 0, 30));
+    EXPECT_EQ(pool.use().peak, 160);
+    EXPECT_THAT(pool.use().at_peak, ::testing::ElementsAre(100, 0, 0, 30, 0, 30));
+    pool.give_back(d, 30, MemoryCategory::workspace);
+    pool.restart_high_water();
+    EXPECT_EQ(pool.use().peak, 130);
+    EXPECT_THAT(pool.use().high_water, ::testing::ElementsAre(100, 0, 0, 30, 0, 0));
+    pool.give_back(a, 100, MemoryCategory::parameters);
+    pool.give_back(c, 30, MemoryCategory::activations);
+    EXPECT_THAT(pool.use().current, ::testing::Each(0));
+    pool.trim();
+    EXPECT_EQ(pool.reserved_bytes(), 0);
+}
+
+TEST(PoolAllocator, GivesAlignedMemoryThatDoesNotOverlap) {
+    PoolAllocator pool;
+    struct Live {
+        std::byte* memory;
+        std::int64_t bytes;
+        int mark;
+    };
+    std::vector<Live> live;
+    std::mt19937 random(5);
+    for (int round = 0; round < 3000; ++round) {
+        if (live.empty() || random() % 5 < 3) {
+            const auto bytes = static_cast<std::int64_t>(1 + random() % (1U << (random() % 14)));
+            std::byte* const memory = pool.take(bytes, MemoryCategory::activations, "test");
+            ASSERT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 64, 0U) << bytes;
+            std::memset(memory, round % 251, static_cast<std::size_t>(bytes));
+            live.push_back({memory, bytes, round % 251});
+        } else {
+            std::swap(live[random() % live.size()], live.back());
+            const Live gone = live.back();
+            live.pop_back();
+            for (std::int64_t i = 0; i < gone.bytes; ++i) ASSERT_EQ(gone.memory[i], static_cast<std::byte>(gone.mark));
+            pool.give_back(gone.memory, gone.bytes, MemoryCategory::activations);
+        }
+        ASSERT_GE(pool.reserved_bytes(), pool.use().current[static_cast<std::size_t>(MemoryCategory::activations)]);
+    }
+    for (const Live& rest : live) pool.give_back(rest.memory, rest.bytes, MemoryCategory::activations);
+}
+
+TEST(PoolAllocator, WastesAtMostAnEighth) {
+    for (const std::int64_t bytes : {513, 1000, 1025, 65537, 1000001}) {
+        PoolAllocator pool;
+        std::byte* const memory = pool.take(bytes, MemoryCategory::activations, "test");
+        EXPECT_LE(static_cast<double>(pool.reserved_bytes()), static_cast<double>(bytes) * 1.125 + 64) << bytes;
+        pool.give_back(memory, bytes, MemoryCategory::activations);
+    }
+}
+
+TEST(PoolAllocator, ThrowsWhenThereIsNoMemory) {
+    PoolAllocator pool;
+#ifndef __SANITIZE_ADDRESS__  // the sanitizer ends the program instead
+    EXPECT_THROW((void)pool.take(std::int64_t{1} << 59, MemoryCategory::activations, "too much"), std::bad_alloc);
+#endif
+    EXPECT_THROW((void)pool.take(std::int64_t{1} << 62, MemoryCategory::activations, "far too much"), std::bad_alloc);
+    EXPECT_EQ(pool.use().peak, 0) << "what was not given does not count";
+}
+
+}  // namespace
+}  // namespace mgplan::runtime

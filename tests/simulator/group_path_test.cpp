@@ -1,0 +1,74 @@
+#include <array>
+
+#include <gtest/gtest.h>
+
+#include "simulator/network/group_path.hpp"
+#include "tests/simulator/round_numbers.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+GroupPath path(std::initializer_list<GridAxis> axes, const ClusterSpec& cluster = round_cluster()) {
+    return group_path(std::span(axes.begin(), axes.size()), cluster, ideal_calibration());
+}
+
+TEST(GroupPath, OfNeighboursStaysInsideTheDomain) {
+    const GroupPath tp = path({{Axis::tp, 8, 1}});
+    EXPECT_EQ(tp.ranks, 8);
+    EXPECT_EQ(tp.ranks_per_domain, 8);
+    EXPECT_FALSE(tp.crosses_network());
+    EXPECT_DOUBLE_EQ(tp.inside, 100e9);
+}
+
+TEST(GroupPath, OfDistantRanksHasOneMemberPerDomain) {
+    const GroupPath pp = path({{Axis::pp, 4, 8}});
+    EXPECT_EQ(pp.ranks_per_domain, 1);
+    EXPECT_TRUE(pp.crosses_network());
+    EXPECT_DOUBLE_EQ(pp.network, 10e9);
+}
+
+TEST(GroupPath, CountsTheMembersThatShareADomain) {
+    EXPECT_EQ(path({{Axis::dp, 16, 2}}).ranks_per_domain, 4);
+    const GroupPath both = path({{Axis::cp, 2, 2}, {Axis::dp, 16, 4}});
+    EXPECT_EQ(both.ranks, 32);
+    EXPECT_EQ(both.ranks_per_domain, 4);
+}
+
+TEST(GroupPath, OfOneRankIsSingle) {
+    EXPECT_TRUE(path({}).single());
+    EXPECT_TRUE(path({{Axis::tp, 1, 1}}).single());
+}
+
+TEST(GroupPath, OfFewRanksReachesLessOfNvlink) {
+    EXPECT_LT(path({{Axis::tp, 2, 1}}).inside, path({{Axis::tp, 4, 1}}).inside);
+    EXPECT_LT(path({{Axis::tp, 4, 1}}).inside, path({{Axis::tp, 8, 1}}).inside);
+}
+
+TEST(GroupPath, SpansARackWhoseNvlinkDomainIsLargerThanANode) {
+    ClusterSpec rack = round_cluster();
+    rack.gpus_per_node = 4;
+    rack.nvlink_domain = 72;
+    EXPECT_FALSE(path({{Axis::ep, 64, 1}}, rack).crosses_network());
+    EXPECT_TRUE(path({{Axis::ep, 128, 1}}, rack).crosses_network());
+}
+
+TEST(GroupPath, WithoutNvlinkGoesThroughPcie) {
+    ClusterSpec pcie = round_cluster();
+    pcie.nvlink_domain = 1;
+    pcie.pcie = {20e9, 3e-6};
+    const GroupPath tp = path({{Axis::tp, 8, 1}}, pcie);
+    EXPECT_FALSE(tp.crosses_network());
+    EXPECT_DOUBLE_EQ(tp.inside, 20e9);
+    EXPECT_DOUBLE_EQ(tp.latency, 3e-6);
+}
+
+TEST(GroupPath, HasTheLatencyOfItsSlowestLink) {
+    ClusterSpec cluster = round_cluster();
+    cluster.nvlink.latency = 1e-6;
+    cluster.network.latency = 5e-6;
+    EXPECT_DOUBLE_EQ(path({{Axis::tp, 8, 1}}, cluster).latency, 1e-6);
+    EXPECT_DOUBLE_EQ(path({{Axis::dp, 4, 8}}, cluster).latency, 5e-6);
+}
+
+}  // namespace
+}  // namespace mgplan::simulator

@@ -1,0 +1,71 @@
+#include <gtest/gtest.h>
+
+#include "simulator/cost_model.hpp"
+#include "tests/simulator/round_numbers.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+TEST(ModelFlops, OfAGptAreTheFormulaOfNarayananWithTheCausalHalf) {
+    // arXiv 2104.04473, equation 3 without recompute: 72·b·s·l·h²·(1 + s/(6h) + V/(12·l·h)), s halved by the causal mask.
+    const double l = 24, h = 1024, sequence = 512, batch = 8, vocab = 1024;
+    const double expected = 72 * batch * sequence * l * h * h * (1 + sequence / 2 / (6 * h) + vocab / (12 * l * h));
+    EXPECT_DOUBLE_EQ(model_flops(gpt(24), {.global_batch = 8, .sequence = 512}), expected);
+}
+
+TEST(ModelFlops, CountTheExpertsThatATokenUsesAndNoRouter) {
+    const ModelSpec model = mixture(3);
+    ModelSpec denser = model;
+    denser.moe->top_k = 3;
+    const double per_expert = 6.0 * 3 * 1024 * 512;  // three matrices of hidden x expert width
+    EXPECT_DOUBLE_EQ(model_flops(denser, {.global_batch = 1, .sequence = 512}) - model_flops(model, {.global_batch = 1, .sequence = 512}),
+                     2 * 512 * per_expert);
+    denser = model;
+    denser.moe->experts = 64;
+    EXPECT_DOUBLE_EQ(model_flops(denser, {.global_batch = 1, .sequence = 512}), model_flops(model, {.global_batch = 1, .sequence = 512}));
+}
+
+TEST(ModelFlops, OfGroupedQueriesSaveTheSharedKeysAndValues) {
+    ModelSpec grouped = gpt(1);
+    grouped.kv_heads = 4;
+    EXPECT_DOUBLE_EQ(model_flops(gpt(1), {.global_batch = 1, .sequence = 512}) - model_flops(grouped, {.global_batch = 1, .sequence = 512}),
+                     6.0 * 512 * 1024 * 2 * 12 * 64);
+}
+
+TEST(ModelFlops, OfLatentAttentionFollowItsProjections) {
+    ModelSpec model = gpt(1);
+    model.mla = MlaSpec{.q_lora_rank = 256, .kv_lora_rank = 128, .qk_nope_head_dim = 64, .qk_rope_head_dim = 32, .v_head_dim = 64};
+    const double down = 1024 * (256 + 128 + 32), up = 256 * 16 * 96 + 128 * 16 * (64 + 64), out = 16 * 64 * 1024;
+    const double core = 16 * (96 + 64) * 512 / 2.0, mlp = 2 * 1024 * 4096, logits = 1024 * 1024;
+    EXPECT_DOUBLE_EQ(model_flops(model, {.global_batch = 1, .sequence = 512}), 6 * 512 * (down + up + out + core + mlp + logits));
+}
+
+TEST(ModelFlops, OfAPredictionLayerAreALayerAProjectionAndTheHeadAgain) {
+    ModelSpec model = gpt(2);
+    model.mtp_layers = 1;
+    const BatchSpec one{.global_batch = 1, .sequence = 512};
+    const double layer = model_flops(gpt(3), one) - model_flops(gpt(2), one);
+    EXPECT_DOUBLE_EQ(model_flops(model, one) - model_flops(gpt(2), one), layer + 6.0 * 512 * (2 * 1024 * 1024 + 1024 * 1024));
+}
+
+TEST(ModelFlops, MatchPublishedPairsOfTokensAndTflops) {
+    // Megatron-Bridge performance summary, NeMo 26.04.01, Llama 3 70B on GB200 at 8192 tokens, and Llama 3.1 405B on H100,
+    // NeMo 26.06: both printed per GPU.
+    ModelSpec llama = gpt(80);
+    llama.gated_mlp = true;
+    llama.hidden = 8192;
+    llama.ffn = 28672;
+    llama.heads = 64;
+    llama.kv_heads = 8;
+    llama.head_dim = 128;
+    llama.vocab = 128256;
+    EXPECT_NEAR(4224 * model_flops(llama, {.global_batch = 1, .sequence = 8192}) / 8192 / 1e12, 1892, 0.005 * 1892);
+    llama.layers = 126;
+    llama.hidden = 16384;
+    llama.ffn = 53248;
+    llama.heads = 128;
+    EXPECT_NEAR(326 * model_flops(llama, {.global_batch = 1, .sequence = 8192}) / 8192 / 1e12, 822, 0.005 * 822);
+}
+
+}  // namespace
+}  // namespace mgplan::simulator
