@@ -32,7 +32,7 @@ struct MemoryBreakdown {
 /// One rank's memory.
 struct RankMemory {
     MemoryBreakdown breakdown;         ///< at the peak instant
-    MemoryBreakdown high_water;  ///< each category's own maximum over the iteration
+    MemoryBreakdown high_water;        ///< each category's own maximum over the iteration
     std::int64_t framework_bytes = 0;  ///< what a framework's tensor allocator would report as its peak
     std::int64_t reserved_bytes = 0;   ///< what that allocator would have taken from the device
     [[nodiscard]] std::int64_t peak_bytes() const { return breakdown.total(); }
