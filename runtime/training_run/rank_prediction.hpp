@@ -1,0 +1,19 @@
+#pragma once
+// What a rank will hold and send: the trainer's own code on shapes.
+
+#include <span>
+
+#include "model/training/rank_trainer.hpp"
+#include "runtime/measurement/run_values.hpp"
+
+namespace mgplan::runtime {
+
+/// What a step of a run decided from values, which shapes do not have.
+struct StepFacts {
+    bool updated = true;  ///< the gradients were finite
+};
+
+/// Traces the steps of one rank of the task on the meta device, with the blocks that the CPU's pool would take for it.
+[[nodiscard]] RankUse predict_rank(const model::TrainingTask& task, int rank, std::span<const StepFacts> steps);
+
+}  // namespace mgplan::runtime
