@@ -1,4 +1,5 @@
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <limits>
@@ -267,8 +268,8 @@ int run_run(const std::vector<std::string>& args, Console& console) {
         return run_checked(options, values, console);
     } catch (const ConfigError&) {
         // Bad input is bad on every rank: the launcher stops the others when rank 0 has said so. What only this one sees
-        // (a file that is missing on its machine) is said a second later.
-        if (rank_by_environment() > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
+        // (a file that is missing on its machine) is said a little later.
+        if (rank_by_environment() > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
         throw;
     }
 }

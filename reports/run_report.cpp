@@ -1,6 +1,7 @@
 #include "reports/run_report.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 #include <vector>
@@ -45,7 +46,7 @@ Json use_json(const RankUse& use) {
 }
 
 std::string number(double value) {
-    return fmt::format("{:.6g}", value);
+    return std::isnan(value) ? "NaN" : fmt::format("{:.6g}", value);
 }
 
 std::string signed_bytes(std::int64_t bytes) {

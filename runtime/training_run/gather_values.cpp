@@ -37,7 +37,10 @@ std::string text_of(const RankValues& values) {
 
 RankValues values_of(const std::string& text) {
     const Json json = Json::parse(text);
-    RankValues values{json.at("rank"), use_from_json(json.at("measured")), use_from_json(json.at("predicted")), {}};
+    RankValues values;
+    values.rank = json.at("rank");
+    values.measured = use_from_json(json.at("measured"));
+    values.predicted = use_from_json(json.at("predicted"));
     for (const auto& each : json.at("ops")) values.ops.push_back({each.at(0), each.at(1), each.at(2)});
     return values;
 }

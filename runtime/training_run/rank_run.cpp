@@ -31,6 +31,11 @@ private:
     RankObserver* observer_;
 };
 
+/// "NaN" whatever its sign bit.
+std::string number(double value) {
+    return std::isnan(value) ? "NaN" : fmt::format("{:.6g}", value);
+}
+
 }  // namespace
 
 RankOutcome run_rank(const TrainingRunOptions& options, const model::World& world, const model::CollectiveCounter& traffic,
@@ -70,10 +75,9 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
             outcome.steps.push_back(values);
             if (values.skipped && !options.skip_non_finite) {
                 outcome.problem = fmt::format(
-                    "step {}: {} (loss {}, gradient norm {}); lower --lr, look at the data, or leave such steps out with "
-                    "--no-check-for-nan-in-loss-and-grad",
-                    step, std::isfinite(values.loss) ? "a gradient is NaN or infinite" : "the loss is NaN or infinite", values.loss,
-                    values.grad_norm);
+                    "step {}: {} is NaN or infinite (loss {}, gradient norm {}); lower --lr, look at the data, or leave such steps out "
+                    "with --no-check-for-nan-in-loss-and-grad",
+                    step, std::isfinite(values.loss) ? "a gradient" : "the loss", number(values.loss), number(values.grad_norm));
             } else if (world.rank == 0 && options.on_step) {
                 options.on_step(step, values);
             }
