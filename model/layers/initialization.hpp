@@ -21,7 +21,7 @@ struct ShardPlace {
     std::int64_t tp = 1;
 };
 
-/// Fills the weights: matrices normal, norm weights 1, biases 0, padded vocabulary rows 0. Nothing on the meta device.
+/// Fills the weights: matrices normal, norm weights 1, biases 0, padded vocabulary rows 0.
 void initialize_weights(const ModelSpec& model, std::span<const Parameter> parameters, const WeightTable& weights, const ShardPlace& place,
                         const InitializationOptions& options);
 

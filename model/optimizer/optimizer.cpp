@@ -129,10 +129,11 @@ double Optimizer::gradient_norm(bool& finite) const {
     return std::sqrt(squares);
 }
 
-StepResult Optimizer::step(double learning_rate, std::int64_t step_number) {
+StepResult Optimizer::step(double learning_rate, std::int64_t step_number, bool assume_finite) {
     StepResult result;
     bool finite = true;
     result.grad_norm = gradient_norm(finite);
+    if (!device_.computes()) finite = assume_finite;
     if (!finite) {
         result.updated = false;
         return result;

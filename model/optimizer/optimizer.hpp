@@ -44,8 +44,9 @@ public:
     /// with sequence parallelism those outside the tp region, and always norms on heads. Gradients are multiplied by
     /// `factor` first (1/(dp·cp) where each rank's loss is a mean of its own tokens).
     void reduce_gradients(double factor);
-    /// Norm, clipping, AdamW, and gathering of the new parameters. After reduce_gradients().
-    StepResult step(double learning_rate, std::int64_t step_number);
+    /// Norm, clipping, AdamW, and gathering of the new parameters. After reduce_gradients(). `assume_finite`: whether
+    /// gradients are, on a device that has no values.
+    StepResult step(double learning_rate, std::int64_t step_number, bool assume_finite = true);
 
 private:
     /// One parameter's piece of the state that this rank owns.

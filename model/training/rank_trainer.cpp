@@ -1,6 +1,7 @@
 #include "model/training/rank_trainer.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -187,7 +188,7 @@ double RankTrainer::mean_loss(double sum) const {
     return sum / static_cast<double>(task_.batch.global_batch * task_.batch.sequence);
 }
 
-StepReport RankTrainer::step(const SequenceSource& source, double learning_rate) {
+StepReport RankTrainer::step(const SequenceSource& source, double learning_rate, StepEnd assumed) {
     ++steps_;
     for (auto& buffers : buffers_) buffers->zero_gradients();
     const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp;
@@ -197,8 +198,11 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate)
     StepReport report;
     report.loss = mean_loss(sum);
     optimizer_->reduce_gradients(1 / static_cast<double>(task_.layout.dp() * task_.layout.sizes.cp));
-    report.result = optimizer_->step(learning_rate, updates_ + 1);
-    if (report.result.updated) ++updates_;
+    report.result = optimizer_->step(learning_rate, updates_ + 1, assumed == StepEnd::updated);
+    if (report.result.updated)
+        ++updates_;
+    else
+        report.end = std::isfinite(report.loss) ? StepEnd::gradient_not_finite : StepEnd::loss_not_finite;
     return report;
 }
 

@@ -35,9 +35,13 @@ struct TrainingTask {
 /// Writes sequence `index` of the whole run: batch.sequence + 1 token ids, of which the last is only a target.
 using SequenceSource = std::function<void(std::int64_t index, std::span<std::int32_t> tokens)>;
 
+/// How a step ended, which its values decide.
+enum class StepEnd : std::uint8_t { updated, loss_not_finite, gradient_not_finite };
+
 struct StepReport {
     double loss = 0;  ///< mean over all tokens of the global batch; the same on every rank
     StepResult result;
+    StepEnd end = StepEnd::updated;
 };
 
 /// Features of the task that the layers do not compute, in words; a task with any cannot be trained.
@@ -49,8 +53,8 @@ public:
     /// outlive the trainer; one thread.
     RankTrainer(const TrainingTask& task, Device& device, const World& world);
 
-    /// One training step, counted from 1.
-    StepReport step(const SequenceSource& source, double learning_rate);
+    /// One training step, counted from 1. `assumed`: its end on a device that has no values.
+    StepReport step(const SequenceSource& source, double learning_rate, StepEnd assumed = StepEnd::updated);
 
     /// Reports what every communicator of this rank does from now on.
     void set_listener(CollectiveListener* listener);

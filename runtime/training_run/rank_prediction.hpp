@@ -8,9 +8,10 @@
 
 namespace mgplan::runtime {
 
-/// What a step of a run decided from values, which shapes do not have.
+/// What a step of a run decided from values, which shapes do not have. What else layers decide from values (how many
+/// tokens each expert gets) belongs here too.
 struct StepFacts {
-    bool updated = true;  ///< the gradients were finite
+    model::StepEnd end = model::StepEnd::updated;
 };
 
 /// Traces the steps of one rank of the task on the meta device, with the blocks that the CPU's pool would take for it.

@@ -71,7 +71,7 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
             values.grad_norm = report.result.grad_norm;
             values.skipped = !report.result.updated;
             if (report.result.updated) ++updates;
-            facts.push_back({report.result.updated});
+            facts.push_back({report.end});
             outcome.steps.push_back(values);
             if (values.skipped && !options.skip_non_finite) {
                 outcome.problem = fmt::format(

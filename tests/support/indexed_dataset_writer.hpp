@@ -23,13 +23,13 @@ struct IndexedFiles {
     std::uint8_t code;
     std::vector<std::vector<Id>> sequences;
     std::vector<std::int64_t> documents;  ///< first sequence of each, and the number of sequences; empty: one document each
-    std::int64_t hole = 0;                ///< bytes between two sequences
+    std::int64_t hole = 0;                ///< bytes behind each sequence
 
     [[nodiscard]] std::string data() const {
         std::string bytes;
         for (const auto& sequence : sequences) {
-            if (!bytes.empty()) bytes.append(static_cast<std::size_t>(hole), '\x7f');
             for (const Id id : sequence) append(bytes, id);
+            bytes.append(static_cast<std::size_t>(hole), '\x7f');
         }
         return bytes;
     }

@@ -140,7 +140,7 @@ TEST_F(Data, CutAndFlippedFilesNeverDoWorseThanAMessage) {
     for (int i = 0; i < 12; ++i) files.sequences.emplace_back(random() % 20, std::uint16_t{7});
     const std::string data = files.data(), index = files.index();
     int accepted = 0, refused = 0;
-    for (int round = 0; round < 3000; ++round) {
+    for (int round = 0; round < 600; ++round) {
         std::string broken_index = index, broken_data = data;
         if (round % 3 == 0) broken_index.resize(random() % broken_index.size());
         if (round % 3 == 1) broken_data.resize(random() % broken_data.size());
@@ -160,7 +160,7 @@ TEST_F(Data, CutAndFlippedFilesNeverDoWorseThanAMessage) {
         }
     }
     EXPECT_GT(accepted, 0);
-    EXPECT_GT(refused, 1000);
+    EXPECT_GT(refused, 200);
 }
 
 TEST_F(Data, AFileThatIsShortenedMeanwhileIsAnErrorOfTheRun) {
