@@ -60,6 +60,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Overlap,
                                          Case{"tied_tp2_sp_pp2_dp2", true, {.tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true}},
                                          Case{"tied_one_stage_cp2_dp2", true, {.cp = 2, .dp = 2}},
                                          Case{"interleaved_dp2", false, {.pp = 2, .vpp = 2, .dp = 2}},
+                                         Case{"interleaved_groups_of_4", false, {.pp = 2, .vpp = 2, .dp = 2, .group = 4}},
                                          Case{"tied_interleaved_tp2_dp2_all_reduce", true, {.tp = 2, .pp = 2, .vpp = 2, .dp = 2}, false}),
                          [](const auto& test) { return test.param.name; });
 

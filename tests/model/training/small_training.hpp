@@ -55,6 +55,7 @@ inline ModelSpec llama() {
 struct Sizes {
     int tp = 1, cp = 1, pp = 1, vpp = 1, dp = 1;
     bool sequence_parallel = false;
+    int group = 0;  ///< microbatch group of the interleaved schedule; 0: pp
 };
 
 /// fp64, 8 sequences of 16 tokens, micro-batches of one; nothing overlaps.
@@ -67,7 +68,7 @@ inline TrainingTask task(const ModelSpec& model, const Sizes& sizes) {
     Layout& layout = task.layout;
     layout.sizes = {sizes.tp * sizes.cp * sizes.pp * sizes.dp, sizes.tp, sizes.cp, 1, sizes.tp, sizes.pp, AxisOrder{}, 1};
     layout.vpp = sizes.vpp;
-    layout.group_size = sizes.pp;
+    layout.group_size = sizes.group == 0 ? sizes.pp : sizes.group;
     layout.num_microbatches = task.batch.global_batch / sizes.dp;
     layout.sequence_parallel = sizes.sequence_parallel;
     layout.split = std::make_shared<const StageSplit>(automatic_stage_split(model.layers, 0, sizes.pp, sizes.vpp).value());
