@@ -1,6 +1,8 @@
 #include "model/layers/model_chunk.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -42,15 +44,17 @@ ModelChunk::ModelChunk(const ModelSpec& model, const StageChunk& contents, const
 }
 
 int ModelChunk::unit_of(const std::string& parameter) const {
-    if (parameter.starts_with("embedding.")) return 0;
-    for (std::int64_t i = 0; i < contents_.decoders; ++i) {
-        const std::string prefix = fmt::format("decoder.layers.{}.", contents_.first_decoder + i);
-        if (!parameter.starts_with(prefix)) continue;
-        const std::string_view rest = std::string_view(parameter).substr(prefix.size());
-        const bool attends = rest.starts_with("self_attention.") || rest.starts_with("input_layernorm.");
-        return events_of_layer(static_cast<std::size_t>(i)).first + (attends ? 0 : 1);
-    }
-    return units() - 1;
+    constexpr std::string_view kEmbedding = "embedding.", kLayers = "decoder.layers.";
+    if (parameter.starts_with(kEmbedding)) return 0;
+    if (!parameter.starts_with(kLayers)) return units() - 1;
+    std::int64_t layer = -1;
+    const char* const end = parameter.data() + parameter.size();
+    const auto [rest_begin, error] = std::from_chars(parameter.data() + kLayers.size(), end, layer);
+    layer -= contents_.first_decoder;
+    MGPLAN_ASSERT(error == std::errc{} && layer >= 0 && layer < contents_.decoders, "the parameter is of one of the chunk's layers");
+    const std::string_view rest(rest_begin, static_cast<std::size_t>(end - rest_begin));
+    const bool attends = rest.starts_with(".self_attention.") || rest.starts_with(".input_layernorm.");
+    return events_of_layer(static_cast<std::size_t>(layer)).first + (attends ? 0 : 1);
 }
 
 std::size_t ModelChunk::recomputed_block(std::size_t i) const {

@@ -21,6 +21,10 @@ struct Form {
     std::int64_t divided;  ///< bytes per parameter and data-parallel rank; without the distributed optimizer all are whole
 };
 
+void PrintTo(const Form& form, std::ostream* out) {
+    *out << form.name;
+}
+
 class StateBytes : public testing::TestWithParam<Form> {};
 
 /// Elements of a buffer of one bucket by the rules of docs/buffers.md, summed up by hand.

@@ -31,6 +31,9 @@ struct Case {
     Sizes sizes;
     bool distributed = true;
 };
+void PrintTo(const Case& c, std::ostream* out) {
+    *out << c.name;
+}
 
 class Overlap : public testing::TestWithParam<Case> {};
 
