@@ -80,6 +80,8 @@ std::vector<double> initial_values(const ModelSpec& model, const Parameter& para
 std::uint64_t rank_seed(std::uint64_t seed, const Parameter& parameter, const ShardPlace& place) {
     const std::int64_t stage = parameter.shared_embedding ? 0 : place.pp_rank;
     const std::uint64_t of_stage = seed + 100 * static_cast<std::uint64_t>(stage);
+    if (parameter.expert)
+        return of_stage + 1024 + 100 * static_cast<std::uint64_t>(place.ep_rank) + static_cast<std::uint64_t>(place.etp_rank);
     return parameter.shard_axis ? of_stage + 2718 + static_cast<std::uint64_t>(place.tp_rank) : of_stage;
 }
 

@@ -26,13 +26,15 @@ struct ShardPlace {
     std::int64_t tp_rank = 0;
     std::int64_t tp = 1;
     std::int64_t pp_rank = 0;
+    std::int64_t ep_rank = 0;   ///< of expert parameters
+    std::int64_t etp_rank = 0;  ///< of expert parameters
 };
 
-/// The seed that a parameter of this rank is drawn from with SeedKind::per_rank, as Megatron-LM at d98e8a64 has it: seed +
-/// 100·pp rank (training/initialize.py _set_random_seed), on top of that 2718 + tp rank for parameters divided over tp
-/// and nothing for replicated ones, which are equal on all tp ranks (core/tensor_parallel/random.py
-/// model_parallel_cuda_manual_seed). A tied table has the first stage's seed on both its stages. The seeds are
-/// Megatron-LM's, the generator is not: values are drawn by name and place in the shard.
+/// The seed that a parameter of this rank is drawn from with SeedKind::per_rank, as Megatron-LM has it: seed + 100·pp rank
+/// (training/initialize.py _set_random_seed), and on top of that 2718 + tp rank for parameters divided over tp, 1024 +
+/// 100·ep rank + etp rank for experts, nothing for replicated ones, which are equal on all tp ranks
+/// (core/tensor_parallel/random.py model_parallel_cuda_manual_seed). A tied table has the first stage's seed on both its
+/// stages. The seeds are Megatron-LM's, the generator is not: values are drawn by name and place in the shard.
 [[nodiscard]] std::uint64_t rank_seed(std::uint64_t seed, const Parameter& parameter, const ShardPlace& place);
 
 /// Fills the weights: matrices normal, norm weights 1, biases 0, padded vocabulary rows 0. Nothing on the meta device.

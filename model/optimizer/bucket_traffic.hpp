@@ -2,7 +2,7 @@
 // The data-parallel traffic of one model chunk's buckets: gradients to their sums, updated parameters back to everybody,
 // at the end of the step or overlapped with the passes.
 //
-// After Megatron-LM at d98e8a64: core/distributed/param_and_grad_buffer.py (start_grad_sync, finish_grad_sync,
+// After Megatron-LM: core/distributed/param_and_grad_buffer.py (start_grad_sync, finish_grad_sync,
 // start_param_sync, finish_param_sync) and distributed_data_parallel.py (the hooks, the scaling factors).
 
 #include <cstdint>

@@ -27,7 +27,7 @@ struct ParameterGroup {
 };
 
 /// Always four groups, empty ones too, so that all ranks agree on them: dense with and without decay, experts with and
-/// without. Megatron-LM at d98e8a64 does the same (core/optimizer/__init__.py _get_param_groups: groups without overrides
+/// without. Megatron-LM does the same (core/optimizer/__init__.py _get_param_groups: groups without overrides
 /// first, keys gathered from all ranks; one optimizer for dense parameters, one for experts).
 [[nodiscard]] std::vector<ParameterGroup> parameter_groups(std::span<const std::vector<Parameter>> chunks);
 

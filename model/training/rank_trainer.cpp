@@ -147,7 +147,8 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
         buffers_.push_back(std::make_unique<ChunkBuffers>(device, parameters[static_cast<std::size_t>(c)], context_.dtype,
                                                           buffer_options(task, pp_rank_, c)));
         initialize_weights(task.model, buffers_.back()->parameters(), buffers_.back()->weights(),
-                           {groups_.tp->rank(), groups_.tp->size(), pp_rank_}, task.initialization);
+                           {groups_.tp->rank(), groups_.tp->size(), pp_rank_, groups_.ep->rank(), groups_.etp->rank()},
+                           task.initialization);
         chunks_.push_back(std::make_unique<ModelChunk>(task.model, task.layout.split->chunk(pp_rank_, c), buffers_.back()->weights(),
                                                        recompute_of(task.layout)));
         std::vector<int> units;

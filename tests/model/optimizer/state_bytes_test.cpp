@@ -1,4 +1,4 @@
-// Bytes per parameter: the six forms of Megatron-LM's table for its distributed optimizer (docs/source/api-guide/dist_optimizer.md),
+// Bytes per parameter: the six forms of Megatron-LM's table for its distributed optimizer (docs/api-guide/dist_optimizer.md),
 // their fp64 counterpart, and the padding, as a training step on shapes allocates them.
 
 #include <numeric>

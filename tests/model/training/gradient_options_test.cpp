@@ -233,13 +233,15 @@ TEST(Seeds, PerRankAreEqualOverDpAndDifferentOverTpAndPp) {
 }
 
 TEST(Seeds, FollowMegatronLmsArithmetic) {
-    Parameter divided, replicated, tied;
+    Parameter divided, replicated, tied, expert;
+    expert.expert = true;
     divided.shard_axis = 0;
     tied.shard_axis = 0;
     tied.shared_embedding = true;
-    const ShardPlace place{.tp_rank = 3, .tp = 4, .pp_rank = 2};
+    const ShardPlace place{.tp_rank = 3, .tp = 4, .pp_rank = 2, .ep_rank = 5, .etp_rank = 1};
     EXPECT_EQ(rank_seed(1234, divided, place), 1234U + 200 + 2718 + 3);
     EXPECT_EQ(rank_seed(1234, replicated, place), 1234U + 200);
+    EXPECT_EQ(rank_seed(1234, expert, place), 1234U + 200 + 1024 + 500 + 1);
     EXPECT_EQ(rank_seed(1234, tied, place), 1234U + 2718 + 3);
 }
 
