@@ -17,6 +17,16 @@ struct AllocationRecord {
     std::int64_t returned = -1;
 };
 
+/// One Range of the code that ran. Times are the allocator's, as in AllocationRecord: it began before take or return number
+/// `begin` and ended before number `end`.
+struct RangeRecord {
+    std::string_view name;
+    std::int64_t number;
+    std::int64_t begin;
+    std::int64_t end = -1;
+    int depth = 0;  ///< of nesting
+};
+
 /// Hands out made-up addresses (never to be followed) and keeps account.
 class MetaAllocator final : public Allocator {
 public:
@@ -30,6 +40,8 @@ public:
     void restart_high_water();
     /// In order of taking; empty unless records are kept.
     [[nodiscard]] const std::vector<AllocationRecord>& records() const { return records_; }
+    /// Takes and returns so far.
+    [[nodiscard]] std::int64_t clock() const { return clock_; }
 
 private:
     bool keep_records_;
@@ -40,7 +52,7 @@ private:
 };
 
 struct MetaDeviceOptions {
-    bool keep_allocations = false;  ///< every allocation with name and lifetime, not sums alone
+    bool keep_allocations = false;  ///< every allocation with name and lifetime, and every range; not sums alone
     bool keep_ops = true;
 };
 
@@ -50,6 +62,7 @@ public:
 
     [[nodiscard]] const MemoryUse& memory() const { return meta_allocator_.use(); }
     [[nodiscard]] const std::vector<AllocationRecord>& allocations() const { return meta_allocator_.records(); }
+    [[nodiscard]] const std::vector<RangeRecord>& ranges() const { return ranges_; }
     void restart_high_water() { meta_allocator_.restart_high_water(); }
     /// The ops in order; kept unless switched off or another listener was set.
     [[nodiscard]] const std::vector<OpRecord>& ops() const { return ops_; }
@@ -57,13 +70,21 @@ public:
 
 private:
     explicit MetaDevice(const MetaDeviceOptions& options, std::unique_ptr<MetaAllocator> allocator);
-    void on_op(const OpRecord& record) override { ops_.push_back(record); }
+    void on_op(const OpRecord& record) override {
+        if (keep_ops_) ops_.push_back(record);
+    }
+    void on_range_begin(std::string_view name, std::int64_t number) override;
+    void on_range_end() override;
     void do_write(void* to, const void* from, std::int64_t bytes) override;
     void do_read(void* to, const void* from, std::int64_t bytes) override;
     void do_zero(void* memory, std::int64_t bytes) override;
 
     MetaAllocator& meta_allocator_;
+    bool keep_ops_;
+    bool keep_ranges_;
     std::vector<OpRecord> ops_;
+    std::vector<RangeRecord> ranges_;
+    std::vector<std::size_t> open_ranges_;
 };
 
 }  // namespace mgplan::model
