@@ -12,12 +12,21 @@ DecoderLayer::DecoderLayer(const ModelSpec& model, const WeightTable& weights, c
                            EnumSet<RecomputeModule> recompute)
     : attention_(model, weights, prefix + "self_attention.", layer, recompute), mlp_(model, weights, prefix + "mlp.", layer, recompute) {}
 
-Tensor DecoderLayer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
-    return mlp_.forward(context, microbatch, attention_.forward(context, microbatch, x, saved.attention), saved.mlp);
+Tensor DecoderLayer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,
+                             const UnitEvents& events) const {
+    events.before_use(0);
+    const Tensor attended = attention_.forward(context, microbatch, x, saved.attention);
+    events.before_use(1);
+    return mlp_.forward(context, microbatch, attended, saved.mlp);
 }
 
-Tensor DecoderLayer::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
-    return attention_.backward(context, microbatch, mlp_.backward(context, microbatch, dy, saved.mlp), saved.attention);
+Tensor DecoderLayer::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved,
+                              const UnitEvents& events) const {
+    const Tensor d_attended = mlp_.backward(context, microbatch, dy, saved.mlp);
+    events.after_backward(1);
+    Tensor dx = attention_.backward(context, microbatch, d_attended, saved.attention);
+    events.after_backward(0);
+    return dx;
 }
 
 ModelChunk::ModelChunk(const ModelSpec& model, const StageChunk& contents, const WeightTable& weights, const RecomputeChoice& recompute)
@@ -32,6 +41,18 @@ ModelChunk::ModelChunk(const ModelSpec& model, const StageChunk& contents, const
     if (contents.loss) head_.emplace(model, weights, shares ? "embedding.word_embeddings.weight" : "output_layer.weight");
 }
 
+int ModelChunk::unit_of(const std::string& parameter) const {
+    if (parameter.starts_with("embedding.")) return 0;
+    for (std::int64_t i = 0; i < contents_.decoders; ++i) {
+        const std::string prefix = fmt::format("decoder.layers.{}.", contents_.first_decoder + i);
+        if (!parameter.starts_with(prefix)) continue;
+        const std::string_view rest = std::string_view(parameter).substr(prefix.size());
+        const bool attends = rest.starts_with("self_attention.") || rest.starts_with("input_layernorm.");
+        return events_of_layer(static_cast<std::size_t>(i)).first + (attends ? 0 : 1);
+    }
+    return units() - 1;
+}
+
 std::size_t ModelChunk::recomputed_block(std::size_t i) const {
     if (!recompute_.full) return 0;
     const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(recompute_.layers, 0));
@@ -43,7 +64,7 @@ Tensor ModelChunk::run_layers(const RankContext& context, const MicrobatchContex
                               ChunkSaved& saved) {
     for (std::size_t i = begin; i < end; ++i) {
         const Range range(*context.device, "layer forward", contents_.first_decoder + static_cast<std::int64_t>(i));
-        x = layers_[i].forward(context, microbatch, x, saved.layers[i]);
+        x = layers_[i].forward(context, microbatch, x, saved.layers[i], events_of_layer(i));
     }
     return x;
 }
@@ -52,6 +73,8 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
                            ChunkSaved& saved) {
     saved.layers.resize(layers_.size());
     saved.checkpoints.resize(layers_.size());
+    const UnitEvents first{events_, 0}, last{events_, units() - 1};
+    if (embedding_) first.before_use(0);
     Tensor x = embedding_ ? embedding_->forward(context, microbatch, input) : input;
     for (std::size_t i = 0; i < layers_.size();) {
         const std::size_t block = recomputed_block(i);
@@ -64,16 +87,19 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
         for (std::size_t j = i; j < i + block; ++j) {
             const Range range(*context.device, "layer forward", contents_.first_decoder + static_cast<std::int64_t>(j));
             DecoderLayer::Saved dropped;
-            x = layers_[j].forward(context, microbatch, x, dropped);
+            x = layers_[j].forward(context, microbatch, x, dropped, events_of_layer(j));
         }
         i += block;
     }
-    return head_ ? head_->forward(context, x, targets, saved.head) : x;
+    if (!head_) return x;
+    last.before_use(0);
+    return head_->forward(context, x, targets, saved.head);
 }
 
 Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, double d_loss,
                             const Tensor& ids, const Tensor& targets, ChunkSaved& saved) {
     Tensor gradient = head_ ? head_->backward(context, targets, d_loss, saved.head) : dy;
+    if (head_) UnitEvents{events_, units() - 1}.after_backward(0);
     for (std::size_t i = layers_.size(); i-- > 0;) {
         if (!saved.layers[i].attention.x.defined()) {
             // The last layer of a recomputed block: run the block again from its input.
@@ -86,10 +112,11 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
             saved.checkpoints[begin] = Tensor();
         }
         const Range range(*context.device, "layer backward", contents_.first_decoder + static_cast<std::int64_t>(i));
-        gradient = layers_[i].backward(context, microbatch, gradient, saved.layers[i]);
+        gradient = layers_[i].backward(context, microbatch, gradient, saved.layers[i], events_of_layer(i));
     }
     if (!embedding_) return gradient;
     embedding_->backward(context, microbatch, gradient, ids);
+    UnitEvents{events_, 0}.after_backward(0);
     return {};
 }
 
