@@ -43,7 +43,7 @@ public:
     /// false on the meta device: tensors have shapes and no values.
     [[nodiscard]] bool computes() const { return kind_ != DeviceKind::meta; }
 
-    /// A tensor with undefined contents. Throws std::bad_alloc.
+    /// A tensor with undefined contents. `name`: a literal, so it may be kept. Throws std::bad_alloc.
     [[nodiscard]] Tensor empty(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name);
     /// A tensor of zeros.
     [[nodiscard]] Tensor zeros(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name);

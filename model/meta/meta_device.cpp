@@ -16,7 +16,7 @@ std::byte* MetaAllocator::take(std::int64_t bytes, MemoryCategory category, std:
     }
     const std::int64_t now = clock_++;
     if (!keep_records_) return nullptr;
-    records_.push_back({std::string(name), category, bytes, now});
+    records_.push_back({name, category, bytes, now});
     // The number of the record, from 1, stands for the address.
     return reinterpret_cast<std::byte*>(records_.size());  // NOLINT(performance-no-int-to-ptr)
 }

@@ -1,7 +1,7 @@
 #pragma once
 // The device that knows shapes and no values: what a rank would hold and compute, without its hardware.
 
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/device/device.hpp"
@@ -10,7 +10,7 @@ namespace mgplan::model {
 
 /// One allocation and its life. Times count takes and returns from 0; returned is -1 while it lives.
 struct AllocationRecord {
-    std::string name;
+    std::string_view name;  ///< a literal
     MemoryCategory category;
     std::int64_t bytes;
     std::int64_t taken;
@@ -62,6 +62,8 @@ public:
 
     [[nodiscard]] const MemoryUse& memory() const { return meta_allocator_.use(); }
     [[nodiscard]] const std::vector<AllocationRecord>& allocations() const { return meta_allocator_.records(); }
+    /// Takes and returns so far: the time in which allocations and ranges are told.
+    [[nodiscard]] std::int64_t clock() const { return meta_allocator_.clock(); }
     [[nodiscard]] const std::vector<RangeRecord>& ranges() const { return ranges_; }
     void restart_high_water() { meta_allocator_.restart_high_water(); }
     /// The ops in order; kept unless switched off or another listener was set.

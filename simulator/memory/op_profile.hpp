@@ -18,7 +18,7 @@ struct OpProfile {
     BytesByCategory at_peak{};     ///< when the sum over categories is first at its maximum
     BytesByCategory high_water{};  ///< each category's own maximum, at least 0
     std::int64_t peak = 0;         ///< the sum of at_peak, at least 0
-    std::string_view peak_tensor;  ///< what was taken at the peak; empty where the peak is the beginning. Points into the trace's names
+    std::string_view peak_tensor;  ///< what was taken at the peak; empty where the peak is the beginning
 
     [[nodiscard]] std::int64_t net_total() const;
 };
