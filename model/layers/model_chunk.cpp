@@ -66,7 +66,10 @@ std::size_t ModelChunk::recomputed_block(std::size_t i) const {
 
 Tensor ModelChunk::run_layers(const RankContext& context, const MicrobatchContext& microbatch, Tensor x, std::size_t begin, std::size_t end,
                               ChunkSaved& saved) {
-    for (std::size_t i = begin; i < end; ++i) x = layers_[i].forward(context, microbatch, x, saved.layers[i], events_of_layer(i));
+    for (std::size_t i = begin; i < end; ++i) {
+        const Range range(*context.device, "layer forward", contents_.first_decoder + static_cast<std::int64_t>(i));
+        x = layers_[i].forward(context, microbatch, x, saved.layers[i], events_of_layer(i));
+    }
     return x;
 }
 
@@ -86,6 +89,7 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
         }
         saved.checkpoints[i] = x;
         for (std::size_t j = i; j < i + block; ++j) {
+            const Range range(*context.device, "layer forward", contents_.first_decoder + static_cast<std::int64_t>(j));
             DecoderLayer::Saved dropped;
             x = layers_[j].forward(context, microbatch, x, dropped, events_of_layer(j));
         }
@@ -111,6 +115,7 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
             (void)run_layers(context, microbatch, saved.checkpoints[begin], begin, i + 1, saved);
             saved.checkpoints[begin] = Tensor();
         }
+        const Range range(*context.device, "layer backward", contents_.first_decoder + static_cast<std::int64_t>(i));
         gradient = layers_[i].backward(context, microbatch, gradient, saved.layers[i], events_of_layer(i));
     }
     if (!embedding_) return gradient;

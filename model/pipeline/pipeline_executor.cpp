@@ -42,6 +42,7 @@ void PipelineExecutor::send(Communicator& channel, const Tensor& tensor, int pee
 }
 
 void PipelineExecutor::forward(int chunk, std::int64_t index, const std::function<Microbatch(std::int64_t)>& source) {
+    const Range range(*context_.device, "chunk forward", chunk);
     ModelChunk& part = *chunks_[static_cast<std::size_t>(chunk)];
     const auto [entry, fresh] = in_flight_.try_emplace({chunk, index});
     MGPLAN_ASSERT(fresh, "a microbatch goes forward through a chunk once");
@@ -62,6 +63,7 @@ void PipelineExecutor::forward(int chunk, std::int64_t index, const std::functio
 }
 
 void PipelineExecutor::backward(int chunk, std::int64_t index, double d_loss) {
+    const Range range(*context_.device, "chunk backward", chunk);
     ModelChunk& part = *chunks_[static_cast<std::size_t>(chunk)];
     const auto entry = in_flight_.find({chunk, index});
     MGPLAN_ASSERT(entry != in_flight_.end(), "a backward follows its forward");

@@ -251,13 +251,17 @@ const std::vector<std::unique_ptr<ChunkBuffers>>& RankTrainer::parameters() {
 }
 
 StepReport RankTrainer::step(const SequenceSource& source, double learning_rate) {
+    return step(source, learning_rate, schedule_, task_.layout.num_microbatches);
+}
+
+StepReport RankTrainer::step(const SequenceSource& source, double learning_rate, const RankSchedule& schedule, std::int64_t microbatches) {
     ++steps_;
     for (auto& buffers : buffers_) buffers->zero_gradients();
-    for (auto& traffic : traffic_) traffic->begin_step(task_.layout.num_microbatches);
-    const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp * task_.layout.num_microbatches;
+    for (auto& traffic : traffic_) traffic->begin_step(microbatches);
+    const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp * microbatches;
     const double d_loss = task_.gradients.per_token_loss ? 1 : 1 / static_cast<double>(rows);
     const double sum = executor_->run(
-        schedule_, [&](std::int64_t index) { return microbatch(index, source); }, d_loss);
+        schedule, [&](std::int64_t index) { return microbatch(index, source); }, d_loss);
     for (auto& traffic : traffic_) traffic->finish_reductions();
     optimizer_->reduce_replicated_gradients();
     if (task_.gradients.per_token_loss) optimizer_->scale_gradients(1 / count_tokens(rows));

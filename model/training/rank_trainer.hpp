@@ -68,6 +68,11 @@ public:
 
     /// One training step, counted from 1. Throws RunError for a loss or gradient that is not finite, if asked to stop.
     StepReport step(const SequenceSource& source, double learning_rate);
+    /// The same with another list of forwards and backwards than the layout's: one in which every chunk sees `microbatches`
+    /// of them. What a probe of memory or time runs to see each op once; its loss means nothing.
+    StepReport step(const SequenceSource& source, double learning_rate, const RankSchedule& schedule, std::int64_t microbatches);
+    /// The list of forwards and backwards that a step runs.
+    [[nodiscard]] const RankSchedule& schedule() const { return schedule_; }
     /// Steps that changed the parameters: what a learning-rate schedule counts.
     [[nodiscard]] std::int64_t updates() const { return updates_; }
 
