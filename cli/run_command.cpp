@@ -34,6 +34,7 @@ struct RunOptions {
     std::optional<std::string> data;
     std::int64_t seed = 1234;
     bool deterministic = false;
+    bool per_rank_seeds = false;
     double lr = 1e-3, min_lr = 0;
     std::int64_t lr_warmup_steps = 0;
     std::optional<std::int64_t> lr_decay_steps;
@@ -57,6 +58,8 @@ void declare(Options& options, RunOptions& values) {
     options.integer("steps", values.steps, 1, kMostSteps, "training steps");
     options.text("data", values.data, "FILE", "a text, or Megatron-LM's FILE.bin with FILE.idx (default: a synthetic stream)");
     options.integer("seed", values.seed, 0, std::numeric_limits<std::int64_t>::max() / 2, "of weights, dropout and the order of the data");
+    options.flag("per-rank-seeds", values.per_rank_seeds,
+                 "weights from one seed for each tp and pp rank, as Megatron-LM; otherwise they do not depend on the layout");
     options.flag("deterministic", values.deterministic, "the same bits on every run; CPU ranks always do so");
     options.integer("log-interval", values.log_interval, 1, kMostSteps, "steps between two lines of progress on standard error");
     options.group("Optimizer");
@@ -113,6 +116,7 @@ model::TrainingTask task_of(const Plan& plan, const RunOptions& values) {
     task.training = plan.training;
     task.layout = plan.layout;
     task.initialization.seed = static_cast<std::uint64_t>(values.seed);
+    if (values.per_rank_seeds) task.initialization.seeds = model::SeedKind::per_rank;
     task.dropout_seed = static_cast<std::uint64_t>(values.seed) + 1;
     task.optimizer.adam.weight_decay = values.weight_decay;
     task.optimizer.adam.beta1 = values.adam_beta1;

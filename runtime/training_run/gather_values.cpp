@@ -45,10 +45,9 @@ RankValues values_of(const std::string& text) {
     return values;
 }
 
-}  // namespace
-
-std::vector<RankValues> gather_values(const model::World& world, const RankValues& mine) {
-    if (world.size == 1) return {mine};
+/// Every rank's text on rank 0, with blanks at their ends; none elsewhere.
+std::vector<std::string> gather_texts(const model::World& world, std::string text) {
+    if (world.size == 1) return {std::move(text)};
     CpuDevice device;  // not the one that was measured
     std::vector<std::int32_t> everyone(static_cast<std::size_t>(world.size));
     std::iota(everyone.begin(), everyone.end(), 0);
@@ -57,7 +56,6 @@ std::vector<RankValues> gather_values(const model::World& world, const RankValue
         return device.zeros({count}, Dtype::int32, model::MemoryCategory::communication, name);
     };
     // Text travels as whole words, with blanks at the end: JSON does not mind.
-    std::string text = text_of(mine);
     text.resize((text.size() + 3) / 4 * 4, ' ');
     const auto length = static_cast<std::int32_t>(text.size() / 4);
     const model::Tensor own = words(1, "length of the report"), all = words(world.size, "lengths of the reports");
@@ -65,20 +63,37 @@ std::vector<RankValues> gather_values(const model::World& world, const RankValue
     group->all_gather(own, all);
     std::vector<std::int32_t> lengths(everyone.size());
     device.read(all, lengths.data());
-    std::vector<RankValues> result;
+    std::vector<std::string> result;
     if (world.rank != 0) {
         const model::Tensor message = words(length, "report");
         device.write(message, text.data());
         group->send(message, 0);
         return result;
     }
-    result.push_back(mine);
+    result.push_back(std::move(text));
     for (int rank = 1; rank < world.size; ++rank) {
         const model::Tensor message = words(lengths[static_cast<std::size_t>(rank)], "report");
         group->receive(message, rank);
         std::string received(static_cast<std::size_t>(message.bytes()), ' ');
         device.read(message, received.data());
-        result.push_back(values_of(received));
+        result.push_back(std::move(received));
+    }
+    return result;
+}
+
+}  // namespace
+
+std::vector<RankValues> gather_values(const model::World& world, const RankValues& mine) {
+    std::vector<RankValues> result;
+    for (const auto& text : gather_texts(world, text_of(mine))) result.push_back(values_of(text));
+    return result;
+}
+
+std::vector<Problem> gather_problems(const model::World& world, const Problem& mine) {
+    std::vector<Problem> result;
+    for (const auto& text : gather_texts(world, Json{mine.text, mine.saw_it}.dump())) {
+        const Json json = Json::parse(text);
+        result.push_back({json.at(0), json.at(1)});
     }
     return result;
 }

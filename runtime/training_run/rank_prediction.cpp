@@ -56,11 +56,16 @@ private:
 
 }  // namespace
 
-RankUse predict_rank(const model::TrainingTask& task, int rank, std::span<const StepFacts> steps) {
+RankUse predict_rank(const model::TrainingTask& asked, int rank, std::span<const StepFacts> steps) {
+    model::TrainingTask task = asked;
+    task.gradients.on_non_finite = model::OnNonFinite::skip;
     ShapeDevice device;
     model::CollectiveCounter traffic;
     model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world), &traffic));
-    for (const StepFacts& facts : steps) static_cast<void>(trainer.step({}, 0, facts.end));
+    for (const StepFacts& facts : steps) {
+        trainer.assume_end(facts.end);
+        static_cast<void>(trainer.step({}, 0));
+    }
     return rank_use(device.shapes().use(), device.shapes().reserved_bytes(), traffic);
 }
 

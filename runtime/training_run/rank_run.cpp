@@ -1,6 +1,7 @@
 #include "runtime/training_run/rank_run.hpp"
 
-#include <cmath>
+#include <algorithm>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -31,18 +32,23 @@ private:
     RankObserver* observer_;
 };
 
-/// "NaN" whatever its sign bit.
-std::string number(double value) {
-    return std::isnan(value) ? "NaN" : fmt::format("{:.6g}", value);
-}
-
 }  // namespace
+
+std::string most_telling(std::span<const Problem> problems) {
+    MGPLAN_ASSERT(!problems.empty(), "a run that stopped has a problem");
+    const auto seen = std::find_if(problems.begin(), problems.end(), [](const Problem& problem) { return problem.saw_it; });
+    return (seen == problems.end() ? problems.front() : *seen).text +
+           "; lower --lr, look at the data, or leave such steps out with --no-check-for-nan-in-loss-and-grad";
+}
 
 RankOutcome run_rank(const TrainingRunOptions& options, const model::World& world, const model::CollectiveCounter& traffic,
                      LastStep& last_step) {
     using Clock = std::chrono::steady_clock;
     RankOutcome outcome;
     outcome.values.rank = world.rank;
+    // Ranks that throw would each speak; here they stop together and the caller chooses what is said.
+    model::TrainingTask task = options.task;
+    task.gradients.on_non_finite = model::OnNonFinite::skip;
     std::vector<StepFacts> facts;
     {
         CpuDevice device;
@@ -50,7 +56,7 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
         OpTimer timer;
         Ears ears(timer, observer.get());
         device.set_listener(&ears);
-        model::RankTrainer trainer(options.task, device, world);
+        model::RankTrainer trainer(task, device, world);
         trainer.set_listener(&ears);
         timer = {};  // of the steps alone
         if (observer) observer->on_ready(device, world);
@@ -59,25 +65,24 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
             options.data->read(index, tokens);
             timer.end();
         };
-        std::int64_t updates = 0;
-        for (std::int64_t step = 1; last_step.includes(world.rank, step) && outcome.problem.empty(); ++step) {
+        for (std::int64_t step = 1; last_step.includes(world.rank, step) && outcome.problem.text.empty(); ++step) {
             StepValues values;
-            values.learning_rate = learning_rate(options.learning_rate, updates);
+            values.learning_rate = learning_rate(options.learning_rate, trainer.updates());
             const auto begin = Clock::now();
             const model::StepReport report = trainer.step(source, values.learning_rate);
             timer.end();
             values.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
             values.loss = report.loss;
-            values.grad_norm = report.result.grad_norm;
+            // Without a loss nobody asks for the norm.
+            values.grad_norm =
+                report.end == model::StepEnd::loss_not_finite ? std::numeric_limits<double>::quiet_NaN() : report.result.grad_norm;
             values.skipped = !report.result.updated;
-            if (report.result.updated) ++updates;
             facts.push_back({report.end});
             outcome.steps.push_back(values);
             if (values.skipped && !options.skip_non_finite) {
-                outcome.problem = fmt::format(
-                    "step {}: {} is NaN or infinite (loss {}, gradient norm {}); lower --lr, look at the data, or leave such steps out "
-                    "with --no-check-for-nan-in-loss-and-grad",
-                    step, std::isfinite(values.loss) ? "a gradient" : "the loss", number(values.loss), number(values.grad_norm));
+                outcome.problem.text = fmt::format("step {}, rank {}: {}", step, world.rank, report.result.problem);
+                outcome.problem.saw_it =
+                    report.result.problem.find("own tokens") != std::string::npos || report.result.problem.starts_with("the gradient of ");
             } else if (world.rank == 0 && options.on_step) {
                 options.on_step(step, values);
             }
@@ -86,7 +91,7 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
         outcome.values.measured = rank_use(device.memory(), device.pool().reserved_bytes(), traffic);
         outcome.values.ops = timer.times();
     }
-    outcome.values.predicted = predict_rank(options.task, world.rank, facts);
+    outcome.values.predicted = predict_rank(task, world.rank, facts);
     return outcome;
 }
 

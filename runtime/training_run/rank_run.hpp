@@ -2,7 +2,7 @@
 // One rank of a training run, whatever carries its messages.
 
 #include <atomic>
-#include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,10 +29,19 @@ private:
     const std::atomic<bool>* interrupt_;
 };
 
+/// Why all ranks stopped behind a step, as one of them sees it.
+struct Problem {
+    std::string text;     ///< empty where they did not
+    bool saw_it = false;  ///< the loss of its own tokens or one of its own gradients was to blame
+};
+
+/// What to tell the user, out of what the ranks say.
+[[nodiscard]] std::string most_telling(std::span<const Problem> problems);
+
 struct RankOutcome {
     RankValues values;
     std::vector<StepValues> steps;
-    std::string problem;  ///< why all ranks stopped behind the last step; empty where they did not
+    Problem problem;
 };
 
 /// Trains, measures (`traffic`: what the transport counts for this rank) and predicts.

@@ -61,7 +61,11 @@ RunValues run_in_process(const TrainingRunOptions& options) {
         world,
         [&](int rank) { outcomes[static_cast<std::size_t>(rank)] = run_rank(options, world.view(rank), world.traffic(rank), last_step); },
         run_options);
-    if (!outcomes[0].problem.empty()) throw RunError(outcomes[0].problem);
+    if (!outcomes[0].problem.text.empty()) {
+        std::vector<Problem> problems;
+        for (const auto& outcome : outcomes) problems.push_back(outcome.problem);
+        throw RunError(most_telling(problems));
+    }
     RunValues values;
     values.transport = "threads of one process";
     values.steps = std::move(outcomes[0].steps);

@@ -24,8 +24,11 @@ std::optional<RunValues> run_over_mpi(const TrainingRunOptions& options, const L
             }
             LastStep last_step(options.steps, nullptr);
             RankOutcome outcome = run_rank(options, world.view(), world.traffic(), last_step);
-            if (world.rank() == 0) problem = outcome.problem;
-            if (!outcome.problem.empty()) return;  // on all ranks
+            if (!outcome.problem.text.empty()) {  // on all ranks
+                const std::vector<Problem> problems = gather_problems(world.view(), outcome.problem);
+                if (world.rank() == 0) problem = most_telling(problems);
+                return;
+            }
             std::vector<RankValues> ranks = gather_values(world.view(), outcome.values);
             if (world.rank() != 0) return;
             result = RunValues{};

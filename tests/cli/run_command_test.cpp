@@ -133,11 +133,26 @@ TEST(RunCommand, StopsAtALossThatIsNoNumber) {
     const Said stopped = say("run " + plan.path() + " --steps 4 --lr 1e30");
     EXPECT_EQ(stopped.code, kRunFailed);
     EXPECT_EQ(stopped.out, "");
-    EXPECT_THAT(stopped.err, AllOf(HasSubstr("mgplan: step 2: "), HasSubstr("is NaN or infinite")));
+    EXPECT_THAT(stopped.err, AllOf(HasSubstr("mgplan: step 2, rank "), HasSubstr("the gradient of "), HasSubstr(" is NaN; lower --lr")));
     const Said skipped = say("run " + plan.path() + " --steps 4 --lr 1e30 --no-check-for-nan-in-loss-and-grad --format json");
     EXPECT_EQ(skipped.code, kDone);
     EXPECT_THAT(skipped.err, HasSubstr("mgplan: step 2 of 4 left out: "));
-    EXPECT_TRUE(nlohmann::json::parse(skipped.out)["steps"][1]["skipped"]);
+    const auto json = nlohmann::json::parse(skipped.out);
+    EXPECT_TRUE(json["steps"][1]["skipped"]);
+    EXPECT_TRUE(json["as_predicted"]);
+}
+
+TEST(RunCommand, TheSeedAndItsKindDecideTheFirstLoss) {
+    const PlanFile plan("seeds.json", "--world 2 --tp 2 --global-batch 2 --precision fp32");
+    const auto first_loss = [&](const std::string& options) {
+        const Said said = say("run " + plan.path() + " --steps 1 --format json --data " + kText + options);
+        EXPECT_EQ(said.code, kDone) << said.err;
+        return nlohmann::json::parse(said.out)["steps"][0]["loss"].get<double>();
+    };
+    const double loss = first_loss("");
+    EXPECT_EQ(first_loss(" --seed 1234 --deterministic"), loss);
+    EXPECT_NE(first_loss(" --seed 5"), loss);
+    EXPECT_NE(first_loss(" --per-rank-seeds"), loss);
 }
 
 TEST(RunCommand, AnInterruptStopsBehindTheStepAndStillReports) {

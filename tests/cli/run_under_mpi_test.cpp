@@ -149,9 +149,9 @@ TEST_F(RunUnderMpi, ALossThatIsNoNumberIsSaidOnce) {
     make_plan("--world 2 --global-batch 4");
     Job job(2, {"run", plan.path(), "--steps", "5", "--lr", "1e30"});
     EXPECT_EQ(job.code(), kRunFailed);
-    const auto first = job.err().find("mgplan: step 2: ");
+    const auto first = job.err().find("mgplan: step 2, rank ");
     EXPECT_NE(first, std::string::npos) << job.err();
-    EXPECT_EQ(job.err().find("mgplan: step 2: ", first + 1), std::string::npos) << job.err();
+    EXPECT_EQ(job.err().find("mgplan: step 2, rank ", first + 1), std::string::npos) << job.err();
 }
 
 TEST_F(RunUnderMpi, ARankKilledAtAnyMomentStopsTheOthersWhichSayWhereTheyWere) {
