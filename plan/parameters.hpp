@@ -13,14 +13,23 @@
 
 namespace mgplan {
 
+/// When each tp rank computes only a part of a replicated parameter's gradient, so that the parts are summed over tp: never
+/// (it is divided over tp itself, or every rank sees all rows and heads), under sequence parallelism (it works on the
+/// rank's rows), always (it works on the rank's heads).
+enum class PartialGradient : std::uint8_t { never, sequence_parallel, always };
+
 /// One parameter tensor as one rank holds it.
 struct Parameter {
     std::string name;                 ///< Megatron-core module path, e.g. "decoder.layers.3.self_attention.linear_qkv.weight"
     std::vector<std::int64_t> shape;  ///< of the rank's shard, elements
     std::optional<int> shard_axis;    ///< dimension divided over tp (etp for experts); nothing: replicated
-    bool expert = false;              ///< reduced over edp instead of dp·cp
-    bool shared_embedding = false;    ///< the tied word embedding, held by first and last stage when pp > 1
-    bool no_weight_decay = false;     ///< biases and one-dimensional norms
+    /// Equal blocks of the divided dimension of which each rank holds a share: 2 for gate and value of a gated MLP, else 1
+    /// (Megatron-core's partition_stride).
+    int shard_stride = 1;
+    PartialGradient partial_gradient = PartialGradient::never;
+    bool expert = false;            ///< reduced over edp instead of dp·cp
+    bool shared_embedding = false;  ///< the tied word embedding, held by first and last stage when pp > 1
+    bool no_weight_decay = false;   ///< biases and one-dimensional norms
     [[nodiscard]] std::int64_t count() const;
 };
 
