@@ -126,8 +126,6 @@ std::vector<std::string> features_not_computed(const ModelSpec& model) {
     std::vector<std::string> features;
     if (model.sliding_window > 0) features.push_back(fmt::format("sliding window of {} tokens", with_thousands(model.sliding_window)));
     if (model.attention_sinks) features.emplace_back("attention sinks");
-    if (model.position == PositionEmbedding::rope && model.rotary_fraction < 1)
-        features.push_back(fmt::format("rotary embedding on {:g} % of each head", 100 * model.rotary_fraction));
     if (model.moe) {
         if (model.moe->expert_bias) features.emplace_back("expert bias (balancing without an auxiliary loss)");
         if (model.moe->router_bias) features.emplace_back("router bias");

@@ -10,9 +10,10 @@ std::int64_t norm_count(const ModelSpec& model, std::int64_t width) {
     return model.normalization == Normalization::layer_norm ? 2 * width : width;
 }
 
-/// kv heads on one rank; with tp > kv_heads every rank keeps a copy of one.
-std::int64_t local_kv_heads(const ModelSpec& model, std::int64_t tp) {
-    return (model.kv_heads + tp - 1) / tp;
+/// A rank's rows of the packed projection: with tp > kv_heads a part of one kv head's group, whose queries, key and value
+/// the layer puts together again (docs/decisions/0004).
+std::int64_t packed_rows(const ModelSpec& model, std::int64_t tp) {
+    return (model.heads + 2 * model.kv_heads) * model.head_dim / tp;
 }
 
 std::int64_t attention_count(const ModelSpec& model, std::int64_t tp) {
@@ -34,11 +35,11 @@ std::int64_t attention_count(const ModelSpec& model, std::int64_t tp) {
         if (model.qk_norm) count += norm_count(model, mla.kv_lora_rank);
         return count;
     }
-    const std::int64_t kv_heads = local_kv_heads(model, tp);
-    const std::int64_t qkv_width = (heads + 2 * kv_heads) * model.head_dim;
+    const std::int64_t qkv_width = packed_rows(model, tp);
     count += hidden * qkv_width;
     if (model.qkv_bias) count += qkv_width;
-    if (model.qk_norm) count += norm_count(model, (model.qk_norm_full_width ? heads + kv_heads : 2) * model.head_dim);
+    if (model.qk_norm)
+        count += norm_count(model, model.qk_norm_full_width ? (model.heads + model.kv_heads) * model.head_dim / tp : 2 * model.head_dim);
     return count;
 }
 
@@ -116,15 +117,15 @@ void add_attention(ParameterList& list, const ModelSpec& model, std::int64_t tp)
         list.add_sharded("self_attention.linear_kv_up_proj.weight", {heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank}, 0);
         return;
     }
-    const std::int64_t kv_heads = local_kv_heads(model, tp);
-    const std::int64_t qkv_width = (heads + 2 * kv_heads) * model.head_dim;
+    const std::int64_t qkv_width = packed_rows(model, tp);
     list.add_norm(model, "self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
     list.add_sharded("self_attention.linear_qkv.weight", {qkv_width, hidden}, 0);
     if (model.qkv_bias) list.add_sharded("self_attention.linear_qkv.bias", {qkv_width}, 0);
     if (!model.qk_norm) return;
     if (model.qk_norm_full_width) {
         list.add_sharded_norm(model, "self_attention.q_layernorm.weight", "self_attention.q_layernorm.bias", heads * model.head_dim);
-        list.add_sharded_norm(model, "self_attention.k_layernorm.weight", "self_attention.k_layernorm.bias", kv_heads * model.head_dim);
+        list.add_sharded_norm(model, "self_attention.k_layernorm.weight", "self_attention.k_layernorm.bias",
+                              model.kv_heads * model.head_dim / tp);
     } else {
         // One head's weights for all heads, of which the rank sees its own.
         list.add_norm(model, "self_attention.q_layernorm.weight", "self_attention.q_layernorm.bias", model.head_dim,
@@ -206,6 +207,11 @@ std::int64_t Parameter::count() const {
     std::int64_t product = 1;
     for (const auto extent : shape) product *= extent;
     return product;
+}
+
+bool packed_heads_divide(const ModelSpec& model, std::int64_t tp) {
+    if (model.mla || model.kv_heads % tp == 0) return true;
+    return tp % model.kv_heads == 0 && (model.heads + 2 * model.kv_heads) * model.head_dim % tp == 0;
 }
 
 std::vector<Parameter> layer_parameters(const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep, std::int64_t etp,

@@ -49,10 +49,14 @@ struct ParameterCount {
     bool operator==(const ParameterCount&) const = default;
 };
 
+/// Whether the packed q, k, v projection divides over tp: by whole kv heads, or with tp a multiple of them by equal parts of
+/// one head's group. Always true with MLA, which has no packed projection.
+[[nodiscard]] bool packed_heads_divide(const ModelSpec& model, std::int64_t tp);
+
 /// Parameters of one decoder layer (names under `prefix`) with tensor parallel size tp, ep and etp. Order of modules as
 /// Megatron-core registers them: input_layernorm / linear_proj / linear_qkv (with the layer norm weights fused into
 /// linear_qkv and linear_fc1 as Transformer Engine does), pre_mlp_layernorm, mlp (router, experts, shared_experts).
-/// kv heads are replicated when tp > kv_heads.
+/// The packed q, k, v projection is divided evenly over tp, also when tp > kv_heads (docs/decisions/0004).
 [[nodiscard]] std::vector<Parameter> layer_parameters(const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep,
                                                       std::int64_t etp, const std::string& prefix);
 [[nodiscard]] ParameterCount layer_parameter_count(const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep,

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "plan/errors.hpp"
+#include "plan/parameters.hpp"
 #include "plan/schedule.hpp"
 #include "plan/text.hpp"
 
@@ -102,9 +103,9 @@ constexpr auto kRules = std::to_array<Rule>({
      [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "world", l.sizes.world, w.world); }},
     {"tp_divides_heads", "tp does not divide the attention heads", Level::tensor, [](W w, L l) { return w.model.heads % l.sizes.tp != 0; },
      [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "attention heads", w.model.heads, w.world); }},
-    // Megatron-core transformer_config.py: query groups are a multiple or a divisor of tp (then replicated).
+    // Megatron-core transformer_config.py: query groups are a multiple or a divisor of tp (docs/decisions/0004).
     {"tp_divides_kv_heads", "tp neither divides nor is a multiple of the kv heads", Level::tensor,
-     [](W w, L l) { return !w.model.mla && w.model.kv_heads % l.sizes.tp != 0 && l.sizes.tp % w.model.kv_heads != 0; },
+     [](W w, L l) { return !packed_heads_divide(w.model, l.sizes.tp); },
      [](W w, L l) {
          return fmt::format("tp = {} neither divides kv heads = {} nor is a multiple of them; use {}", l.sizes.tp, w.model.kv_heads,
                             usable_divisors(w.model.kv_heads, w.world));
