@@ -32,6 +32,11 @@ void check_sizes(Problems& problems, const ModelSpec& model, const std::string& 
     // Written so that NaN fails too.
     if (!(model.rotary_fraction > 0 && model.rotary_fraction <= 1))
         problems.add("{}: rotary fraction = {} is out of range; give a number above 0 and at most 1", where, model.rotary_fraction);
+    if (!(model.rotary_base > 1 && model.rotary_base <= ModelLimits::rotary_base))
+        problems.add("{}: rotary base = {} is out of range; give a number above 1 and at most {:g}", where, model.rotary_base,
+                     ModelLimits::rotary_base);
+    if (!(model.norm_epsilon > 0 && model.norm_epsilon < 1))
+        problems.add("{}: norm epsilon = {} is out of range; give a number above 0 and below 1", where, model.norm_epsilon);
     for (const auto& [field, value] : {std::pair{"attention dropout", model.attention_dropout}, {"hidden dropout", model.hidden_dropout}}) {
         if (!(value >= 0 && value < 1)) problems.add("{}: {} = {} is out of range; give a number from 0 to below 1", where, field, value);
     }

@@ -19,7 +19,8 @@ struct LatentQkvSaved {
     Tensor k_rotary;             ///< (rows inside, qk_rope_head_dim), rotated; kept where the up projection is recomputed
 };
 
-/// Heads are (own part, rotated part) for queries and keys. The rotated part is turned in halves; Megatron-core takes every
+/// Heads are (own part, rotated part) for queries and keys, whatever else tells the model its positions. The rotated part is
+/// turned in halves; Megatron-core takes every
 /// second value first, which is the same model with the projections' rows in another order.
 class LatentQkv {
 public:
@@ -43,7 +44,7 @@ public:
 private:
     /// Turns the rotated part of every head of q (rows, heads, qk_head_dim) in place.
     void rotate_queries(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, bool inverse) const;
-    /// The shared key part (rows, qk_rope_head_dim), turned; a model without rotary embedding leaves it as it is.
+    /// The shared key part (rows, qk_rope_head_dim), turned.
     [[nodiscard]] Tensor rotated_keys(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& k, bool inverse) const;
 
     const ModelSpec& model_;

@@ -51,6 +51,8 @@ std::vector<std::string> features_not_executed(const TrainingTask& task) {
     const Layout& layout = task.layout;
     if (model.moe) features.emplace_back("mixture of experts");
     if (model.mtp_layers > 0) features.emplace_back("multi-token prediction");
+    if ((model.position == PositionEmbedding::rope || model.mla) && !model.rotary_scaling.empty())
+        features.push_back(fmt::format("rotary scaling '{}'", model.rotary_scaling));
     if (model.qk_norm_full_width && layout.sizes.tp > 1)
         features.push_back(fmt::format("QK-norm over the whole width with tp = {}", layout.sizes.tp));
     if (model.mla && model.mla->qk_rope_head_dim % 2 != 0)
@@ -110,6 +112,8 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     context_.sequence_parallel = task.layout.sequence_parallel && groups_.tp->size() > 1;
     context_.cp_comm_type = task.layout.cp_comm_type;
     context_.dtype = task.training.compute_dtype();
+    context_.norm_epsilon = task.model.norm_epsilon;
+    context_.rotary_base = task.model.rotary_base;
     pp_rank_ = groups_.pp_forward->rank();
     const auto dp_ranks = group_with(groups, "dp", world.rank);
     dp_rank_ = std::find(dp_ranks.begin(), dp_ranks.end(), world.rank) - dp_ranks.begin();

@@ -129,6 +129,9 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
     model.normalization = Normalization::layer_norm;
     model.position = PositionEmbedding::learned;
     model.rotary_fraction = 0.3;
+    model.rotary_base = 5e5;
+    model.rotary_scaling = "yarn";
+    model.norm_epsilon = 1e-6;
     model.tied_embeddings = model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
     model.qk_norm = model.qk_norm_full_width = model.attention_sinks = true;
     model.sliding_window = 7;

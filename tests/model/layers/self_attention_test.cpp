@@ -91,9 +91,6 @@ TEST(SelfAttention, GradientsHoldWithLatents) {
     ModelSpec unrotated = latent_model();
     unrotated.mla->qk_rope_head_dim = 0;
     expect_gradients_hold(unrotated);
-    ModelSpec learned = latent_model();
-    learned.position = PositionEmbedding::learned;
-    expect_gradients_hold(learned);
 }
 
 TEST(SelfAttention, GradientsHoldWhenPartsAreMadeAgain) {

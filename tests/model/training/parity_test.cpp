@@ -2,10 +2,12 @@
 // held and sent equals what the same code predicts on shapes alone.
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "model/communicator/collective_counter.hpp"
@@ -398,17 +400,53 @@ TEST(RankTrainer, RefusesAPlanForAnotherWorld) {
     EXPECT_THROW(RankTrainer(task, device, recording_world(0, 4)), ConfigError);
 }
 
-TEST(RankTrainer, NamesTheFeatureItCannotTrain) {
-    ModelSpec model = small_llama();
-    model.sliding_window = 8;
-    const TrainingTask task = task_for(model, {"one"}, Precision::fp32);
+/// What the trainer says of a task; empty where it accepts.
+std::string refusal(const ModelSpec& model, const Case& c, std::int64_t sequence = 16) {
+    const TrainingTask task = task_for(model, c, Precision::fp32, sequence);
     MetaDevice device;
     try {
-        RankTrainer trainer(task, device, recording_world(0, 1));
-        FAIL() << "accepted";
+        const RankTrainer trainer(task, device, recording_world(0, static_cast<int>(task.layout.sizes.world)));
+        return "";
     } catch (const ConfigError& error) {
-        EXPECT_NE(std::string(error.what()).find("sliding window of 8 tokens"), std::string::npos);
+        return error.what();
     }
+}
+
+TEST(RankTrainer, NamesTheFeatureItCannotTrain) {
+    using testing::HasSubstr;
+    const Case one{.name = "one"}, tp2{.name = "tp2", .tp = 2};
+    const auto changed = [](ModelSpec model, const std::function<void(ModelSpec&)>& change) {
+        change(model);
+        return model;
+    };
+    const ModelSpec llama = small_llama();
+    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.sliding_window = 8; }), one), HasSubstr("sliding window of 8 tokens"));
+    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.rotary_scaling = "llama3"; }), one), HasSubstr("rotary scaling 'llama3'"));
+    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.attention_dropout = 0.1; }), one), HasSubstr("dropout inside attention"));
+    EXPECT_THAT(refusal(changed(small_deepseek(), [](ModelSpec& m) { m.mla->qk_rope_head_dim = 3; }), one),
+                HasSubstr("3 values of a head"));
+    EXPECT_THAT(refusal(small_olmo(), tp2), HasSubstr("QK-norm over the whole width with tp = 2"));
+    EXPECT_EQ(refusal(small_olmo(), one), "");
+    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.heads = 6, m.kv_heads = 3; }), tp2),
+                HasSubstr("tp = 2 over 6 heads with 3 kv heads"));
+    EXPECT_THAT(refusal(llama, {.name = "cp2", .cp = 2}, 14), HasSubstr("a sequence of 14 tokens, which 2·cp = 4 does not divide"));
+    EXPECT_THAT(refusal(llama, {.name = "sp", .tp = 2, .sequence_parallel = true}, 15), HasSubstr("15 tokens a rank"));
+    EXPECT_THAT(refusal(small_gpt(), one, 17), HasSubstr("a sequence of 17 tokens with 16 learned positions"));
+    EXPECT_EQ(refusal(llama, tp2, 15), "");
+}
+
+TEST(RankTrainer, DropoutRotaryBaseAndEpsilonChangeTheLoss) {
+    const auto first_loss = [](const ModelSpec& model) {
+        return train(task_for(model, {.name = "one"}, Precision::fp64)).steps.front().loss;
+    };
+    ModelSpec changed = small_llama();
+    const double before = first_loss(changed);
+    changed.rotary_base = 100;
+    const double turned = first_loss(changed);
+    EXPECT_NE(turned, before);
+    changed.norm_epsilon = 1e-2;
+    EXPECT_NE(first_loss(changed), turned);
+    EXPECT_NE(first_loss(with_dropout(small_llama())), before);
 }
 
 }  // namespace
