@@ -174,15 +174,16 @@ void read_positions(ConfigReader& config, const Architecture& architecture, Mode
     if (const Json* rope = config.raw().member("rope_parameters"); rope != nullptr && rope->is_object()) {
         JsonReader nested(*rope, config.raw().where() + ": rope_parameters", config.raw().problems());
         fraction = nested.real_or("partial_rotary_factor", fraction, 0, 1);
-        model.rotary_base = nested.real_or("rope_theta", model.rotary_base, 0, ModelLimits::rotary_base);
     }
     model.rotary_fraction = config.real_or({"partial_rotary_factor", "rotary_pct", "rope_percent"}, fraction, 0, 1);
     model.rotary_base = config.real_or({"rope_theta", "rotary_emb_base"}, model.rotary_base, 0, ModelLimits::rotary_base);
-    // The scaling's name alone: nothing here computes it, and a run refuses it by name.
+    // Where both are given, rope_parameters is the newer. Of a scaling the name alone is kept: nothing here computes it, and a run
+    // refuses it by name.
     for (const std::string_view field : {"rope_parameters", "rope_scaling"}) {
         const Json* scaling = config.raw().member(field);
         if (scaling == nullptr || !scaling->is_object()) continue;
         JsonReader nested(*scaling, fmt::format("{}: {}", config.raw().where(), field), config.raw().problems());
+        model.rotary_base = nested.real_or("rope_theta", model.rotary_base, 0, ModelLimits::rotary_base);
         const std::string name = lower_case(nested.text_or("rope_type", nested.text_or("type", "default")));
         if (name != "default") model.rotary_scaling = name.substr(0, 40);
     }
