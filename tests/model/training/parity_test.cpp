@@ -360,8 +360,10 @@ std::vector<Run> runs() {
     }
     add({"Mla", small_deepseek()}, latent_cases());
     add({"Mla", small_deepseek()}, latent_cases(), Precision::fp32);
+    add({"Mla", small_deepseek()}, some_cases(), Precision::bf16);
     add({"MlaLite", small_deepseek_lite()}, latent_cases());
     add({"Mqa", small_mqa()}, some_cases());
+    add({"Mqa", small_mqa()}, some_cases(), Precision::bf16);
     add({"Nemotron", small_nemotron()}, some_cases());
     add({"Olmo", small_olmo()}, cases_without(some_cases(), divides_heads));
     add({"Odd", small_gpt(), 13}, cases_without(some_cases(), divides_sequence));
@@ -375,7 +377,9 @@ class Parity : public testing::TestWithParam<Run> {};
 
 TEST_P(Parity, LossesAndGradientNormsEqualThoseOfOneRank) {
     const auto& [family, c, precision] = GetParam();
-    const double tolerance = precision == Precision::fp64 ? 1e-10 : 1e-5;
+    // bf16 (8 bits) rounds every partial sum anew in each layout. Adam's first steps are the learning rate times a gradient's
+    // sign, near zero a sign of rounding alone; so there the norms of later steps part, and only the first is compared.
+    const double tolerance = precision == Precision::fp64 ? 1e-10 : precision == Precision::fp32 ? 1e-5 : 1e-2;
     const auto& expected = one_rank(family, precision);
     const TrainingTask task = task_for(family.model, c, precision, family.sequence);
     const Outcome outcome = train(task);
@@ -384,6 +388,7 @@ TEST_P(Parity, LossesAndGradientNormsEqualThoseOfOneRank) {
     EXPECT_GT(expected.front().result.grad_norm, 0);
     for (std::size_t i = 0; i < expected.size(); ++i) {
         EXPECT_NEAR(outcome.steps[i].loss / expected[i].loss, 1, tolerance) << "step " << i;
+        if (precision == Precision::bf16 && i > 0) continue;
         EXPECT_NEAR(outcome.steps[i].result.grad_norm / expected[i].result.grad_norm, 1, tolerance) << "step " << i;
     }
     for (int rank = 0; rank < static_cast<int>(task.layout.sizes.world); ++rank) expect_prediction_equals(task, outcome, rank);
@@ -391,7 +396,8 @@ TEST_P(Parity, LossesAndGradientNormsEqualThoseOfOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Parity, testing::ValuesIn(runs()), [](const auto& test) {
     const Run& run = test.param;
-    return run.family.name + (run.precision == Precision::fp32 ? "Fp32_" : "_") + run.layout.name;
+    const std::string_view type = run.precision == Precision::fp64 ? "_" : run.precision == Precision::fp32 ? "Fp32_" : "Bf16_";
+    return run.family.name + std::string(type) + run.layout.name;
 });
 
 TEST(RankTrainer, RefusesAPlanForAnotherWorld) {
