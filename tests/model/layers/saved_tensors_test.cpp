@@ -75,7 +75,7 @@ std::int64_t kept(const ModelSpec& model, bool sequence_parallel, EnumSet<Recomp
     Tensor y;
     {
         const Tensor x = device.empty({rows, model.hidden}, Dtype::bf16, MemoryCategory::activations, "x");
-        y = layer.forward(context, microbatch, x, saved);
+        y = layer.forward(context, microbatch, x, saved, {});
     }
     EXPECT_EQ(device.memory().current[static_cast<std::size_t>(MemoryCategory::communication)], 0);
     EXPECT_EQ(device.memory().current[static_cast<std::size_t>(MemoryCategory::workspace)], 0);
