@@ -52,6 +52,9 @@ public:
     /// One training step, counted from 1.
     StepReport step(const SequenceSource& source, double learning_rate);
 
+    /// Parameters and gradients of this rank's `chunk`-th model chunk.
+    [[nodiscard]] const ChunkBuffers& buffers(int chunk) const { return *buffers_.at(static_cast<std::size_t>(chunk)); }
+
     /// Reports what every communicator of this rank does from now on.
     void set_listener(CollectiveListener* listener);
 
