@@ -2,6 +2,7 @@
 
 #include "runtime/cpu/ops/kernels.hpp"
 #include "runtime/cpu/ops/numeric.hpp"
+#include "runtime/cpu/ops/vector_units.hpp"
 
 namespace mgplan::runtime::cpu {
 namespace {
@@ -35,9 +36,11 @@ void step(const model::AdamArguments& x) {
 }  // namespace
 
 void adam_step(model::Device& /*device*/, const model::AdamArguments& x) {
-    with_type(x.gradient.dtype, [&]<class Gradient>() {
-        if (x.main.dtype == Dtype::fp64) return step<double, Gradient>(x);
-        return step<float, Gradient>(x);
+    vectorised([&] {
+        with_type(x.gradient.dtype, [&]<class Gradient>() {
+            if (x.main.dtype == Dtype::fp64) return step<double, Gradient>(x);
+            return step<float, Gradient>(x);
+        });
     });
 }
 
