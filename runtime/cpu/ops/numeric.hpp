@@ -1,31 +1,17 @@
 #pragma once
 // Number types of the CPU kernels, and the way from a dtype to a template argument.
 
-#include <bit>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
 
 #include "model/ops/kernel_table.hpp"
 #include "plan/errors.hpp"
+#include "runtime/bf16.hpp"
 
 namespace mgplan::runtime::cpu {
 
-/// The upper half of an fp32. Kernels load it, work in fp32, and round to nearest even when they store.
-struct Bf16 {
-    std::uint16_t bits;
-
-    Bf16() = default;
-    explicit Bf16(float value) {
-        const auto word = std::bit_cast<std::uint32_t>(value);
-        const std::uint32_t rounded = (word + 0x7fffU + ((word >> 16) & 1U)) >> 16;
-        const std::uint32_t quiet_nan = (word >> 16) | 0x40U;  // rounding could carry a NaN to infinity
-        bits = static_cast<std::uint16_t>((word & 0x7fffffffU) > 0x7f800000U ? quiet_nan : rounded);
-    }
-    operator float() const {  // NOLINT(google-explicit-constructor): every bf16 is an fp32
-        return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-    }
-};
+using runtime::Bf16;
 
 /// What sums over values of a type are made in.
 template <class Element>
