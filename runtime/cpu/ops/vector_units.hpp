@@ -16,7 +16,8 @@ enum class VectorUnits : std::uint8_t { baseline, avx2, avx512 };
 /// Keeps kernels of all threads to these units or narrower ones: for tests and comparisons. Not while kernels run.
 void limit_vector_units(VectorUnits widest);
 
-#if defined(__x86_64__) && defined(__GNUC__)
+// Builds with sanitizers keep to the baseline: the same source, a third of the compile time.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define MGPLAN_HAVE_VECTOR_COPIES 1
 // flatten: everything that work calls is inlined, lambdas and templates included, and so compiled for these units, while
 // their copies elsewhere stay within the baseline. What is not inlined (the C library, BLAS) chooses for itself.
