@@ -33,15 +33,11 @@ double normal(std::uint64_t key, std::uint64_t counter) {
 }
 
 /// Row of the whole parameter that a shard's row stands for.
-std::int64_t global_row(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place, std::int64_t row) {
+std::int64_t global_row(const Parameter& parameter, const ShardPlace& place, std::int64_t row) {
     if (parameter.shard_axis != 0) return row;
-    const std::int64_t rows = parameter.shape[0];
-    const bool gated =
-        model.gated_mlp && (parameter.name.ends_with("mlp.linear_fc1.weight") || parameter.name.ends_with("mlp.linear_fc1.bias"));
-    if (!gated) return place.tp_rank * rows + row;
-    // Gate and value are halves of the whole and of each shard.
-    const std::int64_t half = rows / 2;
-    return row < half ? place.tp_rank * half + row : half * place.tp + place.tp_rank * half + row - half;
+    // The whole is `shard_stride` blocks, and so is each shard.
+    const std::int64_t block = parameter.shape[0] / parameter.shard_stride;
+    return row / block * block * place.tp + place.tp_rank * block + row % block;
 }
 
 std::vector<double> initial_values(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place,
@@ -64,7 +60,7 @@ std::vector<double> initial_values(const ModelSpec& model, const Parameter& para
     const std::int64_t first_column = parameter.shard_axis == 1 ? place.tp_rank * columns : 0;
     const std::int64_t all_columns = parameter.shard_axis == 1 ? columns * place.tp : columns;
     for (std::int64_t row = 0; row < rows; ++row) {
-        const std::int64_t global = global_row(model, parameter, place, row);
+        const std::int64_t global = global_row(parameter, place, row);
         if (vocabulary && global >= model.vocab) continue;
         const std::int64_t counter = per_rank ? row * columns : global * all_columns + first_column;
         for (std::int64_t column = 0; column < columns; ++column) {

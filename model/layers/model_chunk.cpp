@@ -12,7 +12,7 @@ namespace mgplan::model {
 
 DecoderLayer::DecoderLayer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
                            EnumSet<RecomputeModule> recompute)
-    : attention_(model, weights, prefix + "self_attention.", layer, recompute), mlp_(model, weights, prefix + "mlp.", layer, recompute) {}
+    : attention_(model, weights, prefix, layer, recompute), mlp_(model, weights, prefix + "mlp.", layer, recompute) {}
 
 Tensor DecoderLayer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,
                              const UnitEvents& events) const {

@@ -21,7 +21,7 @@ void rotary(model::Device& /*device*/, const model::RotaryArguments& x) {
                 frequencies[static_cast<std::size_t>(i)] = std::pow(x.base, -2.0 * static_cast<double>(i) / static_cast<double>(x.rotated));
             }
             std::vector<Sum> cosines(frequencies.size()), sines(frequencies.size());
-            for (std::int64_t place = 0; place < 2 * x.positions.chunk_length; ++place) {
+            for (std::int64_t place = 0; place < x.positions.places(); ++place) {
                 for (std::size_t i = 0; i < frequencies.size(); ++i) {
                     const double angle = static_cast<double>(x.positions.at(place)) * frequencies[i];
                     cosines[i] = static_cast<Sum>(std::cos(angle));
