@@ -100,9 +100,9 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
     return head_->forward(context, x, targets, saved.head);
 }
 
-Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, double d_loss,
-                            const Tensor& ids, const Tensor& targets, ChunkSaved& saved) {
-    Tensor gradient = head_ ? head_->backward(context, targets, d_loss, saved.head) : dy;
+Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, double d_loss, const Tensor& ids,
+                            const Tensor& targets, ChunkSaved& saved) {
+    Tensor gradient = head_ ? head_->backward(context, targets, d_loss, saved.head) : std::move(dy);
     if (head_) UnitEvents{events_, units() - 1}.after_backward(0);
     for (std::size_t i = layers_.size(); i-- > 0;) {
         if (!saved.layers[i].attention.x.defined()) {
