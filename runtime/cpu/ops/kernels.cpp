@@ -5,6 +5,8 @@ namespace mgplan::runtime::cpu {
 const model::KernelTable& kernels() {
     static constexpr model::KernelTable kTable{
         .matmul = matmul,
+        .grouped_matmul = grouped_matmul,
+        .grouped_matmul_accumulate = grouped_matmul_accumulate,
         .norm = norm,
         .norm_backward = norm_backward,
         .activation = activation,
@@ -33,6 +35,7 @@ const model::KernelTable& kernels() {
         .adam_step = adam_step,
         .route = route,
         .route_backward = route_backward,
+        .keep_within_capacity = keep_within_capacity,
         .auxiliary_loss = auxiliary_loss,
         .auxiliary_loss_backward = auxiliary_loss_backward,
         .count_by_expert = count_by_expert,
