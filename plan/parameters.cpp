@@ -134,8 +134,11 @@ void add_mixture(ParameterList& list, const ModelSpec& model, std::int64_t tp, s
     // Transformer Engine's grouped linear registers all weights of a projection, then all its biases.
     const auto add_each = [&](std::string_view projection, std::string_view what, const std::vector<std::int64_t>& shape,
                               std::optional<int> axis) {
-        for (std::int64_t expert = 0; expert < experts; ++expert)
-            list.add(fmt::format("mlp.experts.{}.{}{}", projection, what, expert), shape, axis).expert = true;
+        for (std::int64_t expert = 0; expert < experts; ++expert) {
+            Parameter& parameter = list.add(fmt::format("mlp.experts.{}.{}{}", projection, what, expert), shape, axis);
+            parameter.expert = true;
+            parameter.local_expert = expert;
+        }
     };
     add_each("linear_fc1", "weight", {first, hidden}, 0);
     if (model.mlp_bias) add_each("linear_fc1", "bias", {first}, 0);

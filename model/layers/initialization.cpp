@@ -32,16 +32,39 @@ double normal(std::uint64_t key, std::uint64_t counter) {
     return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
 }
 
+bool contains(const std::string& name, std::string_view part) {
+    return name.find(part) != std::string::npos;
+}
+
+/// Which shard of how many a parameter is.
+struct Shard {
+    std::int64_t index, count;
+};
+
+Shard shard_of(const Parameter& parameter, const ShardPlace& place) {
+    return parameter.expert ? Shard{place.etp_rank, place.etp} : Shard{place.tp_rank, place.tp};
+}
+
 /// Row of the whole parameter that a shard's row stands for.
 std::int64_t global_row(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place, std::int64_t row) {
     if (parameter.shard_axis != 0) return row;
     const std::int64_t rows = parameter.shape[0];
-    const bool gated =
-        model.gated_mlp && (parameter.name.ends_with("mlp.linear_fc1.weight") || parameter.name.ends_with("mlp.linear_fc1.bias"));
-    if (!gated) return place.tp_rank * rows + row;
+    const Shard shard = shard_of(parameter, place);
+    if (!model.gated_mlp || !contains(parameter.name, "linear_fc1.")) return shard.index * rows + row;
     // Gate and value are halves of the whole and of each shard.
     const std::int64_t half = rows / 2;
-    return row < half ? place.tp_rank * half + row : half * place.tp + place.tp_rank * half + row - half;
+    return row < half ? shard.index * half + row : half * shard.count + shard.index * half + row - half;
+}
+
+/// The name that a parameter has in every layout: a tied table has one wherever its copies live, an expert that of its
+/// number in the whole model.
+std::string layout_independent_name(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place) {
+    if (parameter.shared_embedding) return "embedding.word_embeddings.weight";
+    if (!parameter.expert) return parameter.name;
+    const std::string local = std::to_string(parameter.local_expert);
+    MGPLAN_ASSERT(parameter.name.ends_with(local), "an expert's name ends with its number");
+    return parameter.name.substr(0, parameter.name.size() - local.size()) +
+           std::to_string(place.ep_rank * (model.moe->experts / place.ep) + parameter.local_expert);
 }
 
 std::vector<double> initial_values(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place,
@@ -49,18 +72,18 @@ std::vector<double> initial_values(const ModelSpec& model, const Parameter& para
     std::vector<double> values(static_cast<std::size_t>(parameter.count()), 0.0);
     const std::string& name = parameter.name;
     if (name.ends_with("bias")) return values;
-    if (name.find("norm") != std::string::npos) {
+    if (contains(name, "norm")) {
         std::fill(values.begin(), values.end(), 1.0);
         return values;
     }
-    const bool projects_out = name.ends_with("linear_proj.weight") || name.ends_with("linear_fc2.weight");
+    const bool projects_out = contains(name, "linear_proj.weight") || contains(name, "linear_fc2.weight");
     const double deviation = options.deviation / (projects_out ? std::sqrt(2.0 * static_cast<double>(model.layers)) : 1.0);
-    // A tied table has one name wherever its copies live.
-    const std::uint64_t key = mixed(options.seed ^ hash_of(parameter.shared_embedding ? "embedding.word_embeddings.weight" : name));
+    const std::uint64_t key = mixed(options.seed ^ hash_of(layout_independent_name(model, parameter, place)));
     const bool vocabulary = name.ends_with("word_embeddings.weight") || name == "output_layer.weight";
     const std::int64_t rows = parameter.shape[0], columns = parameter.shape.size() > 1 ? parameter.shape[1] : 1;
-    const std::int64_t first_column = parameter.shard_axis == 1 ? place.tp_rank * columns : 0;
-    const std::int64_t all_columns = parameter.shard_axis == 1 ? columns * place.tp : columns;
+    const Shard shard = shard_of(parameter, place);
+    const std::int64_t first_column = parameter.shard_axis == 1 ? shard.index * columns : 0;
+    const std::int64_t all_columns = parameter.shard_axis == 1 ? columns * shard.count : columns;
     for (std::int64_t row = 0; row < rows; ++row) {
         const std::int64_t global = global_row(model, parameter, place, row);
         if (vocabulary && global >= model.vocab) continue;
@@ -77,7 +100,6 @@ std::vector<double> initial_values(const ModelSpec& model, const Parameter& para
 void initialize_weights(const ModelSpec& model, std::span<const Parameter> parameters, const WeightTable& weights, const ShardPlace& place,
                         const InitializationOptions& options) {
     for (const Parameter& parameter : parameters) {
-        MGPLAN_ASSERT(!parameter.expert, "experts are initialised by their own layer");
         const Tensor& value = weights.at(parameter.name).value;
         Device& device = value.device();
         if (!device.computes()) continue;

@@ -10,14 +10,21 @@ namespace mgplan::model {
 
 DecoderLayer::DecoderLayer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
                            EnumSet<RecomputeModule> recompute)
-    : attention_(model, weights, prefix + "self_attention.", layer, recompute), mlp_(model, weights, prefix + "mlp.", layer, recompute) {}
+    : attention_(model, weights, prefix + "self_attention.", layer, recompute) {
+    if (model.is_moe_layer(layer))
+        moe_.emplace(model, weights, prefix, layer, recompute);
+    else
+        mlp_.emplace(model, weights, prefix + "mlp.", layer, recompute);
+}
 
 Tensor DecoderLayer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
-    return mlp_.forward(context, microbatch, attention_.forward(context, microbatch, x, saved.attention), saved.mlp);
+    const Tensor middle = attention_.forward(context, microbatch, x, saved.attention);
+    return moe_ ? moe_->forward(context, microbatch, middle, saved.moe) : mlp_->forward(context, microbatch, middle, saved.mlp);
 }
 
 Tensor DecoderLayer::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
-    return attention_.backward(context, microbatch, mlp_.backward(context, microbatch, dy, saved.mlp), saved.attention);
+    const Tensor middle = moe_ ? moe_->backward(context, microbatch, dy, saved.moe) : mlp_->backward(context, microbatch, dy, saved.mlp);
+    return attention_.backward(context, microbatch, middle, saved.attention);
 }
 
 ModelChunk::ModelChunk(const ModelSpec& model, const StageChunk& contents, const WeightTable& weights, const RecomputeChoice& recompute)

@@ -66,6 +66,7 @@ void Optimizer::own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::s
         piece.exp_avg = state.exp_avg.slice(in_state, in_state + size);
         piece.exp_avg_sq = state.exp_avg_sq.slice(in_state, in_state + size);
         piece.decays = !description.no_weight_decay;
+        piece.expert = description.expert;
         // Every parameter counts once: replicated ones on the first tp rank, a tied embedding's copy not at all.
         const bool is_copy = description.shared_embedding && description.name == "output_layer.weight";
         piece.counts = !is_copy && (!replicated_over_tp(description) || groups_.tp->rank() == 0);
@@ -116,15 +117,24 @@ void Optimizer::reduce_gradients(double factor) {
 }
 
 double Optimizer::gradient_norm(bool& finite) const {
-    double squares = 0;
+    // Every rank of dp·cp and tp·pp, so all of them, holds a different shard. Without shards ranks of one dp·cp group are
+    // equal in what is dense, those of one edp group in their experts: two sums over different ranks.
+    const bool apart = !options_.distributed && groups_.expert_model != nullptr;
+    double squares = 0, expert_squares = 0;
     for (const Piece& piece : pieces_) {
-        if (piece.counts) squares += sum_of_squares(piece.gradient);
+        if (piece.counts) (apart && piece.expert ? expert_squares : squares) += sum_of_squares(piece.gradient);
     }
     const Tensor sum = device_.empty({1}, Dtype::fp64, MemoryCategory::optimizer, "sum of squared gradients");
+    if (apart) {
+        device_.write(sum, &expert_squares);
+        groups_.expert_model->all_reduce(sum, Reduction::sum);
+        device_.read(sum, &expert_squares);
+    }
     device_.write(sum, &squares);
     if (options_.distributed) groups_.dp_cp->all_reduce(sum, Reduction::sum);
     groups_.model->all_reduce(sum, Reduction::sum);
     device_.read(sum, &squares);
+    squares += expert_squares;
     finite = std::isfinite(squares);
     return std::sqrt(squares);
 }

@@ -21,9 +21,10 @@ struct OptimizerOptions {
 
 /// Groups the optimizer speaks to. Groups of one rank are communicators of size 1.
 struct OptimizerGroups {
-    Communicator* dp_cp = nullptr;      ///< dense gradients
-    Communicator* expert_dp = nullptr;  ///< expert gradients
-    Communicator* model = nullptr;      ///< tp-pp: together with dp_cp every rank that holds a different part of the model
+    Communicator* dp_cp = nullptr;         ///< dense gradients
+    Communicator* expert_dp = nullptr;     ///< expert gradients
+    Communicator* expert_model = nullptr;  ///< expert:tp-ep-pp, likewise for experts beside expert_dp; nullptr for models without
+    Communicator* model = nullptr;         ///< tp-pp: together with dp_cp every rank that holds a different part of the model
     Communicator* tp = nullptr;
     Communicator* embedding = nullptr;  ///< first and last stage; nullptr on other stages and where embeddings are not tied
 };
@@ -54,6 +55,7 @@ private:
         Tensor gradient, parameter;        ///< views of the chunk's buffers
         bool decays = true;
         bool counts = true;  ///< whether this rank's copy counts in the norm
+        bool expert = false;
     };
     struct FlatState {
         Tensor main, exp_avg, exp_avg_sq;

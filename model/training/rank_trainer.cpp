@@ -43,13 +43,33 @@ RecomputeChoice recompute_of(const Layout& layout) {
     return choice;
 }
 
+/// What of the model's mixtures, or of mixtures under this layout, is not computed.
+void add_mixture_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
+    const MoeSpec& moe = *model.moe;
+    const ParallelSizes& sizes = layout.sizes;
+    if (model.mlp_bias) features.emplace_back("biases of experts");
+    if (moe.dispatcher == TokenDispatcher::all_gather) features.emplace_back("the all-gather token dispatcher");
+    if (moe.dispatcher == TokenDispatcher::deep_ep) features.emplace_back("the DeepEP token dispatcher");
+    if (moe.dispatcher == TokenDispatcher::hybrid_ep) features.emplace_back("the HybridEP token dispatcher");
+    // Megatron-LM arguments.py has this rule too: the ranks of a tp group would all route the same rows.
+    if (sizes.tp > 1 && !layout.sequence_parallel)
+        features.push_back(fmt::format("experts with tp = {} and without sequence parallelism", sizes.tp));
+    if (moe.experts % sizes.ep != 0)
+        features.push_back(fmt::format("experts = {} divided over ep = {}, which does not divide them", moe.experts, sizes.ep));
+    if (moe.expert_ffn % sizes.etp != 0)
+        features.push_back(fmt::format("expert ffn size = {} divided over etp = {}, which does not divide it", moe.expert_ffn, sizes.etp));
+    if (moe.shared_ffn % sizes.tp != 0)
+        features.push_back(
+            fmt::format("shared expert ffn size = {} divided over tp = {}, which does not divide it", moe.shared_ffn, sizes.tp));
+}
+
 }  // namespace
 
 std::vector<std::string> features_not_executed(const TrainingTask& task) {
     std::vector<std::string> features = features_not_computed(task.model);
     const ModelSpec& model = task.model;
     const Layout& layout = task.layout;
-    if (model.moe) features.emplace_back("mixture of experts");
+    if (model.moe) add_mixture_features(features, model, layout);
     if (model.mla) features.emplace_back("multi-latent attention");
     if (model.mtp_layers > 0) features.emplace_back("multi-token prediction");
     if (model.qk_norm_full_width) features.emplace_back("QK-norm over the whole width");
@@ -69,7 +89,8 @@ std::vector<std::string> features_not_executed(const TrainingTask& task) {
     return features;
 }
 
-RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& world) : task_(task), device_(device) {
+RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& world, RoutingLog* routing_log)
+    : task_(task), device_(device) {
     if (const auto features = features_not_executed(task); !features.empty()) {
         throw ConfigError(fmt::format("{} cannot be trained by this version: {}; choose a model and layout without", task.model.name,
                                       fmt::join(features, ", ")));
@@ -93,6 +114,10 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     groups_.tp_pp = join("tp-pp", "tp-pp");
     groups_.pp_forward = join("pp", "pp");
     groups_.pp_backward = join("pp", "pp");
+    if (task.model.moe) {
+        groups_.tp_cp = join("tp-cp", "tp-cp");
+        groups_.expert_model = join("expert:tp-ep-pp", "expert:tp-ep-pp");
+    }
     const auto ends = group_with(groups, "embedding", world.rank);
     if (task.model.tied_embeddings && ends.size() > 1) groups_.embedding = world.join("embedding", ends);
 
@@ -101,6 +126,10 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     context_.cp = groups_.cp.get();
     context_.ep = groups_.ep.get();
     context_.etp = groups_.etp.get();
+    context_.tp_cp = groups_.tp_cp.get();
+    context_.balanced_routing = task.balanced_routing;
+    context_.routing_log = routing_log;
+    context_.auxiliary_loss = &auxiliary_loss_;
     context_.sequence_parallel = task.layout.sequence_parallel && groups_.tp->size() > 1;
     context_.cp_comm_type = task.layout.cp_comm_type;
     context_.dtype = task.training.compute_dtype();
@@ -114,8 +143,10 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     for (int c = 0; c < task.layout.vpp; ++c) {
         buffers_.push_back(std::make_unique<ChunkBuffers>(device, parameters[static_cast<std::size_t>(c)], context_.dtype,
                                                           buffer_options(task, pp_rank_, c)));
-        initialize_weights(task.model, buffers_.back()->parameters(), buffers_.back()->weights(), {groups_.tp->rank(), groups_.tp->size()},
-                           task.initialization);
+        initialize_weights(
+            task.model, buffers_.back()->parameters(), buffers_.back()->weights(),
+            {groups_.tp->rank(), groups_.tp->size(), groups_.etp->rank(), groups_.etp->size(), groups_.ep->rank(), groups_.ep->size()},
+            task.initialization);
         chunks_.push_back(std::make_unique<ModelChunk>(task.model, task.layout.split->chunk(pp_rank_, c), buffers_.back()->weights(),
                                                        recompute_of(task.layout)));
         buffers.push_back(buffers_.back().get());
@@ -124,10 +155,10 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     OptimizerOptions options = task.optimizer;
     options.distributed = task.training.distributed_optimizer;
     options.main_dtype = task.training.precision == Precision::fp64 ? Dtype::fp64 : Dtype::fp32;
-    optimizer_ = std::make_unique<Optimizer>(
-        device, buffers,
-        OptimizerGroups{groups_.dp_cp.get(), groups_.expert_dp.get(), groups_.tp_pp.get(), groups_.tp.get(), groups_.embedding.get()},
-        options, context_.sequence_parallel);
+    optimizer_ = std::make_unique<Optimizer>(device, buffers,
+                                             OptimizerGroups{groups_.dp_cp.get(), groups_.expert_dp.get(), groups_.expert_model.get(),
+                                                             groups_.tp_pp.get(), groups_.tp.get(), groups_.embedding.get()},
+                                             options, context_.sequence_parallel);
     executor_ = std::make_unique<PipelineExecutor>(task.model, context_, chunks,
                                                    PipelineChannels{groups_.pp_forward.get(), groups_.pp_backward.get()});
     ScheduleRequest request;
@@ -140,7 +171,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
 
 void RankTrainer::set_listener(CollectiveListener* listener) {
     for (auto* group : {&groups_.tp, &groups_.cp, &groups_.ep, &groups_.etp, &groups_.dp_cp, &groups_.expert_dp, &groups_.tp_pp,
-                        &groups_.pp_forward, &groups_.pp_backward, &groups_.embedding}) {
+                        &groups_.pp_forward, &groups_.pp_backward, &groups_.embedding, &groups_.tp_cp, &groups_.expert_model}) {
         if (*group) (*group)->set_listener(listener);
     }
 }
@@ -152,6 +183,9 @@ Microbatch RankTrainer::microbatch(std::int64_t index, const SequenceSource& sou
     result.context.sequence = sequence;
     result.context.first_sequence = (index * task_.layout.dp() + dp_rank_) * batch;
     result.context.dropout_seed = task_.dropout_seed + static_cast<std::uint64_t>(steps_);
+    result.context.step = steps_;
+    result.context.index = index;
+    result.context.d_auxiliary = static_cast<double>(task_.layout.sizes.cp) / static_cast<double>(task_.layout.num_microbatches);
     const Positions positions = zigzag_positions(sequence, batch, groups_.cp->size(), groups_.cp->rank());
     result.ids = device_.empty({positions.rows()}, Dtype::int32, MemoryCategory::activations, "token ids");
     result.targets = device_.empty({positions.rows()}, Dtype::int32, MemoryCategory::activations, "target ids");
@@ -187,8 +221,23 @@ double RankTrainer::mean_loss(double sum) const {
     return sum / static_cast<double>(task_.batch.global_batch * task_.batch.sequence);
 }
 
+double RankTrainer::mean_auxiliary_loss() const {
+    const ModelSpec& model = task_.model;
+    if (!model.moe || model.moe->auxiliary_loss == 0) return 0;
+    // Each rank of tp·cp has its rows' part, each stage its own mixtures, each rank of dp other microbatches.
+    const Tensor total = device_.empty({1}, Dtype::fp64, MemoryCategory::communication, "auxiliary loss");
+    double sum = auxiliary_loss_;
+    device_.write(total, &sum);
+    groups_.dp_cp->all_reduce(total, Reduction::sum);
+    groups_.tp_pp->all_reduce(total, Reduction::sum);
+    device_.read(total, &sum);
+    const auto mixtures = std::count(model.moe_layers.begin(), model.moe_layers.end(), true);
+    return sum / static_cast<double>(mixtures * task_.layout.num_microbatches * task_.layout.dp());
+}
+
 StepReport RankTrainer::step(const SequenceSource& source, double learning_rate) {
     ++steps_;
+    auxiliary_loss_ = 0;
     for (auto& buffers : buffers_) buffers->zero_gradients();
     const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp;
     const double d_loss = 1 / static_cast<double>(rows * task_.layout.num_microbatches);
@@ -196,6 +245,7 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate)
         schedule_, [&](std::int64_t index) { return microbatch(index, source); }, d_loss);
     StepReport report;
     report.loss = mean_loss(sum);
+    report.auxiliary_loss = mean_auxiliary_loss();
     optimizer_->reduce_gradients(1 / static_cast<double>(task_.layout.dp() * task_.layout.sizes.cp));
     report.result = optimizer_->step(learning_rate, updates_ + 1);
     if (report.result.updated) ++updates_;

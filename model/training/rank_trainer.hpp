@@ -12,6 +12,7 @@
 #include "model/communicator/world.hpp"
 #include "model/layers/initialization.hpp"
 #include "model/layers/model_chunk.hpp"
+#include "model/layers/routing_log.hpp"
 #include "model/optimizer/optimizer.hpp"
 #include "model/pipeline/pipeline_executor.hpp"
 #include "plan/batch_spec.hpp"
@@ -30,6 +31,7 @@ struct TrainingTask {
     InitializationOptions initialization;
     OptimizerOptions optimizer;  ///< distributed and main_dtype follow from `training`
     std::uint64_t dropout_seed = 4321;
+    bool balanced_routing = false;  ///< mixtures: experts chosen in turn, whatever the router says
 };
 
 /// Writes sequence `index` of the whole run: batch.sequence + 1 token ids, of which the last is only a target.
@@ -37,6 +39,9 @@ using SequenceSource = std::function<void(std::int64_t index, std::span<std::int
 
 struct StepReport {
     double loss = 0;  ///< mean over all tokens of the global batch; the same on every rank
+    /// Mean load-balancing loss over mixtures and microbatches without its coefficient: 1 when balanced (Megatron-LM's
+    /// load_balancing_loss); 0 where it is not trained. The same on every rank; not part of `loss`.
+    double auxiliary_loss = 0;
     StepResult result;
 };
 
@@ -46,8 +51,10 @@ struct StepReport {
 class RankTrainer {
 public:
     /// Joins the rank's groups and allocates everything. Throws ConfigError for features_not_executed(). The device must
-    /// outlive the trainer; one thread.
-    RankTrainer(const TrainingTask& task, Device& device, const World& world);
+    /// outlive the trainer; one thread. `routing_log`: this rank's, if any (model/layers/context.hpp); outlives the trainer.
+    RankTrainer(const TrainingTask& task, Device& device, const World& world, RoutingLog* routing_log = nullptr);
+    RankTrainer(const RankTrainer&) = delete;  // layers hold the address of a member
+    RankTrainer& operator=(const RankTrainer&) = delete;
 
     /// One training step, counted from 1.
     StepReport step(const SequenceSource& source, double learning_rate);
@@ -58,10 +65,12 @@ public:
 private:
     struct Groups {
         std::unique_ptr<Communicator> tp, cp, ep, etp, dp_cp, expert_dp, tp_pp, pp_forward, pp_backward, embedding;
+        std::unique_ptr<Communicator> tp_cp, expert_model;  ///< of models with mixtures
     };
 
     [[nodiscard]] Microbatch microbatch(std::int64_t index, const SequenceSource& source) const;
     [[nodiscard]] double mean_loss(double sum) const;
+    [[nodiscard]] double mean_auxiliary_loss() const;
 
     const TrainingTask& task_;
     Device& device_;
@@ -74,6 +83,7 @@ private:
     std::unique_ptr<Optimizer> optimizer_;
     std::unique_ptr<PipelineExecutor> executor_;
     RankSchedule schedule_;
+    double auxiliary_loss_ = 0;  ///< of this rank's rows in this step, what the layers add to
     std::int64_t steps_ = 0;
     std::int64_t updates_ = 0;  ///< steps that changed the parameters: what Adam's bias correction counts
 };
