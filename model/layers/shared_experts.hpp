@@ -1,16 +1,17 @@
 #pragma once
 // The experts of a mixture that every row goes to: a dense MLP without biases, divided over tp
-// (Megatron-LM transformer/moe/shared_experts.py).
+// (Megatron-LM transformer/moe/shared_experts.py), its output scaled by a learned gate where the model has one.
 
 #include "model/layers/context.hpp"
 #include "model/layers/tensor_parallel.hpp"
 
 namespace mgplan::model {
 
-/// What a forward keeps beside its input. Selective recompute of shared_experts drops both.
+/// What a forward keeps beside its input. Selective recompute of shared_experts drops all.
 struct SharedExpertsSaved {
-    Tensor before;  ///< output of the first product: (rows, 2·ffn/tp) when gated
-    Tensor after;   ///< output of the activation: (rows, ffn/tp)
+    Tensor before;        ///< output of the first product: (rows, 2·ffn/tp) when gated
+    Tensor after;         ///< output of the activation: (rows, ffn/tp)
+    Tensor output, gate;  ///< with a gate: what it scales (rows, hidden), and its logits (rows, 1)
 };
 
 class SharedExperts {
@@ -24,8 +25,11 @@ public:
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const Tensor& x, SharedExpertsSaved& saved) const;
 
 private:
+    [[nodiscard]] Tensor run(const RankContext& context, const Tensor& x, SharedExpertsSaved& saved) const;
+
     const ModelSpec& model_;
     bool recomputes_;
+    Weight gate_;
     ColumnParallelLinear first_;
     RowParallelLinear second_;
 };

@@ -26,23 +26,14 @@ Tensor rows_like(const RankContext& context, const Tensor& x, std::int64_t rows,
 
 }  // namespace
 
-std::vector<std::int64_t> AllToAllDispatcher::table_for_shapes(const RankContext& context, const MicrobatchContext& microbatch,
-                                                               std::int64_t rows) const {
-    const auto ranks = static_cast<std::size_t>(context.ep->size() * context.etp->size());
-    if (context.routing_log != nullptr && !context.routing_log->empty()) {
-        const RoutingTable& table = context.routing_log->at({microbatch.step, microbatch.index, layer_});
-        MGPLAN_ASSERT(table.size() == ranks * static_cast<std::size_t>(moe_.experts), "the log is of this layout");
-        return table;
-    }
+std::vector<std::int64_t> AllToAllDispatcher::balanced_copies(std::int64_t rows) const {
     const std::int64_t choices = rows * moe_.top_k, capacity = expert_capacity(moe_, rows);
-    std::vector<std::int64_t> table;
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-        for (std::int64_t expert = 0; expert < moe_.experts; ++expert) {
-            const std::int64_t chosen = choices / moe_.experts + (expert < choices % moe_.experts ? 1 : 0);
-            table.push_back(capacity > 0 ? std::min(chosen, capacity) : chosen);
-        }
+    std::vector<std::int64_t> copies;
+    for (std::int64_t expert = 0; expert < moe_.experts; ++expert) {
+        const std::int64_t chosen = choices / moe_.experts + (expert < choices % moe_.experts ? 1 : 0);
+        copies.push_back(capacity > 0 ? std::min(chosen, capacity) : chosen);
     }
-    return table;
+    return copies;
 }
 
 std::vector<std::int64_t> AllToAllDispatcher::gather_counts(const RankContext& context, const std::vector<std::int64_t>& counts) const {
@@ -57,6 +48,7 @@ std::vector<std::int64_t> AllToAllDispatcher::gather_counts(const RankContext& c
         ranks->all_gather(gathered, whole);
         gathered = whole;
     }
+    if (!device.computes()) return {};
     std::vector<std::int32_t> all(static_cast<std::size_t>(gathered.elements()));
     device.read(gathered, all.data());
     return {all.begin(), all.end()};
@@ -66,27 +58,30 @@ DispatchPlan AllToAllDispatcher::plan(const RankContext& context, const Microbat
     const std::int64_t ep = context.ep->size(), etp = context.etp->size(), local = moe_.experts / ep, rows = kept.shape()[0];
     const std::int64_t first_expert = context.ep->rank() * local;
     DispatchPlan plan;
-    std::vector<std::int64_t> table;  // [etp rank][ep rank][expert]
+    RoutingTable table;  // empty where every rank has as many copies of an expert as this one
     const auto copies = [&](std::int64_t etp_rank, std::int64_t ep_rank, std::int64_t expert) {
-        return table[static_cast<std::size_t>((etp_rank * ep + ep_rank) * moe_.experts + expert)];
+        const std::int64_t source = (etp_rank * ep + ep_rank) * moe_.experts;
+        return table.empty() ? plan.permutation.per_expert[static_cast<std::size_t>(expert)]
+                             : table[static_cast<std::size_t>(source + expert)];
     };
+    const RoutingPlace place{microbatch.step, microbatch.index, layer_};
     if (moe_.pad_to_capacity) {
-        const std::int64_t capacity = expert_capacity(moe_, rows);
-        plan.permutation = sort_and_pad(kept, moe_.experts, capacity);
-        table.assign(static_cast<std::size_t>(etp * ep * moe_.experts), capacity);
-    } else {
-        std::vector<std::int64_t> own;
-        if (!context.device->computes()) {
-            table = table_for_shapes(context, microbatch, rows);
-            for (std::int64_t e = 0; e < moe_.experts; ++e) own.push_back(copies(context.etp->rank(), context.ep->rank(), e));
-        }
-        plan.permutation = sort_by_expert(kept, moe_.experts, own);
+        plan.permutation = sort_and_pad(kept, moe_.experts, expert_capacity(moe_, rows));
+    } else if (context.device->computes()) {
+        plan.permutation = sort_by_expert(kept, moe_.experts, {});
         // The host waits here for the counts: they are sizes of what follows.
-        std::vector<std::int64_t> gathered = gather_counts(context, plan.permutation.per_expert);
-        if (context.device->computes()) {
-            table = std::move(gathered);
-            if (context.routing_log != nullptr) context.routing_log->record({microbatch.step, microbatch.index, layer_}, table);
+        table = gather_counts(context, plan.permutation.per_expert);
+        if (context.routing_log != nullptr) context.routing_log->record(place, table);
+    } else {
+        std::vector<std::int64_t> known = balanced_copies(rows);
+        if (context.routing_log != nullptr && !context.routing_log->empty()) {
+            table = context.routing_log->at(place);
+            MGPLAN_ASSERT(std::ssize(table) == etp * ep * moe_.experts, "the log is of this layout");
+            const auto begin = table.begin() + (context.etp->rank() * ep + context.ep->rank()) * moe_.experts;
+            known.assign(begin, begin + moe_.experts);
         }
+        plan.permutation = sort_by_expert(kept, moe_.experts, known);
+        (void)gather_counts(context, known);
     }
     const auto& own = plan.permutation.per_expert;
     for (std::int64_t rank = 0; rank < ep; ++rank) {

@@ -38,9 +38,9 @@ public:
     [[nodiscard]] Tensor from_experts(const RankContext& context, const DispatchPlan& plan, Tensor x) const;
 
 private:
-    /// What `rows` rows choose on shapes alone: every rank's copies of each expert.
-    [[nodiscard]] std::vector<std::int64_t> table_for_shapes(const RankContext& context, const MicrobatchContext& microbatch,
-                                                             std::int64_t rows) const;
+    /// Copies of each expert when `rows` rows choose in turn, as route() does when told to.
+    [[nodiscard]] std::vector<std::int64_t> balanced_copies(std::int64_t rows) const;
+    /// Every rank's counts, [etp rank][ep rank][expert]; empty on the meta device.
     [[nodiscard]] std::vector<std::int64_t> gather_counts(const RankContext& context, const std::vector<std::int64_t>& counts) const;
 
     const MoeSpec& moe_;

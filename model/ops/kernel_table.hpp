@@ -263,6 +263,18 @@ struct GroupedAccumulateArguments {
     Output tile_a, tile_b, tile_out;
 };
 
+struct GateRowsArguments {
+    Input x, logits;
+    Output y;
+    std::int64_t rows, width;
+};
+
+struct GateRowsBackwardArguments {
+    Input dy, x, logits;
+    Output dx, d_logits;
+    std::int64_t rows, width;
+};
+
 /// source: -1 where a copy only fills up; its row is zero. inverse: scratch (rows · top_k) int32, the copy that stands for
 /// each entry.
 struct PermuteArguments {
@@ -289,6 +301,8 @@ struct KernelTable {
     void (*norm_backward)(Device&, const NormBackwardArguments&);
     void (*activation)(Device&, const ActivationArguments&);
     void (*activation_backward)(Device&, const ActivationBackwardArguments&);
+    void (*gate_rows)(Device&, const GateRowsArguments&);
+    void (*gate_rows_backward)(Device&, const GateRowsBackwardArguments&);
     void (*add_bias)(Device&, const AddBiasArguments&);
     void (*bias_gradient)(Device&, const BiasGradientArguments&);
     void (*copy)(Device&, const ElementwiseArguments&);

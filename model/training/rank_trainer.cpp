@@ -66,7 +66,9 @@ void add_mixture_features(std::vector<std::string>& features, const ModelSpec& m
 }  // namespace
 
 std::vector<std::string> features_not_executed(const TrainingTask& task) {
-    std::vector<std::string> features = features_not_computed(task.model);
+    ModelSpec predicted = task.model;
+    if (predicted.moe) predicted.moe->shared_gate = false;  // left out of predictions, not here
+    std::vector<std::string> features = features_not_computed(predicted);
     const ModelSpec& model = task.model;
     const Layout& layout = task.layout;
     if (model.moe) add_mixture_features(features, model, layout);

@@ -11,6 +11,8 @@ const model::KernelTable& kernels() {
         .norm_backward = norm_backward,
         .activation = activation,
         .activation_backward = activation_backward,
+        .gate_rows = gate_rows,
+        .gate_rows_backward = gate_rows_backward,
         .add_bias = add_bias,
         .bias_gradient = bias_gradient,
         .copy = copy,

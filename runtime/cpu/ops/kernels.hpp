@@ -16,6 +16,8 @@ void norm(model::Device& device, const model::NormArguments& arguments);
 void norm_backward(model::Device& device, const model::NormBackwardArguments& arguments);
 void activation(model::Device& device, const model::ActivationArguments& arguments);
 void activation_backward(model::Device& device, const model::ActivationBackwardArguments& arguments);
+void gate_rows(model::Device& device, const model::GateRowsArguments& arguments);
+void gate_rows_backward(model::Device& device, const model::GateRowsBackwardArguments& arguments);
 void add_bias(model::Device& device, const model::AddBiasArguments& arguments);
 void bias_gradient(model::Device& device, const model::BiasGradientArguments& arguments);
 void copy(model::Device& device, const model::ElementwiseArguments& arguments);

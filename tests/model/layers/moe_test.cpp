@@ -38,7 +38,7 @@ struct OneLayer {
           layer(model, buffers.weights(), kPrefix, 0, recompute),
           alone(world.view(0).join("alone", std::vector<std::int32_t>{0})) {
         // Wide enough that rows differ in their choice and none is near a tie.
-        initialize_weights(model, parameters, buffers.weights(), {}, {.seed = 3, .deviation = 0.7});
+        initialize_weights(model, parameters, buffers.weights(), {}, {.seed = 5, .deviation = 0.7});
         context.device = &device;
         context.tp = context.cp = context.ep = context.etp = context.tp_cp = alone.get();
         context.dtype = Dtype::fp64;
@@ -99,6 +99,18 @@ TEST(MoeLayer, HasTheGradientOfItsOutputsAndOfTheAuxiliaryLoss) {
         OneLayer one(small_model(score));
         one.check_gradients();
     }
+}
+
+TEST(MoeLayer, HasTheGradientOfTheGateOnSharedExperts) {
+    ModelSpec model = small_model(RouterScore::softmax);
+    model.moe->shared_gate = true;
+    OneLayer one(model);
+    one.check_gradients();
+    const auto expected = read(one.backward());
+    OneLayer again(model, {RecomputeModule::shared_experts});
+    EXPECT_EQ(read(again.backward()), expected);
+    EXPECT_EQ(read(again.buffers.weights().at(kPrefix + "mlp.shared_experts.gate_weight").gradient),
+              read(one.buffers.weights().at(kPrefix + "mlp.shared_experts.gate_weight").gradient));
 }
 
 TEST(MoeLayer, HasTheGradientOfPlainActivationsWithoutSharedExperts) {

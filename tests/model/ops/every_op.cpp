@@ -9,6 +9,7 @@
 #include "model/ops/dropout.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
+#include "model/ops/gate.hpp"
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/ops/norm.hpp"
@@ -56,6 +57,12 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
         keep("weighted_activation_backward", weighted_activation_backward(half, x, weights, kind, true, d_weights));
         keep("weighted_activation_backward, weights", d_weights);
     }
+
+    const Tensor gate_logits = maker.random({5, 1}), ungated = maker.random({5, 6});
+    Tensor d_gate_logits;
+    keep("gate_rows", gate_rows(ungated, gate_logits));
+    keep("gate_rows_backward", gate_rows_backward(maker.random({5, 6}), ungated, gate_logits, d_gate_logits));
+    keep("gate_rows_backward, logits", d_gate_logits);
 
     const Tensor biased = maker.random({5, 3}), bias = maker.random({3}), bias_sums = maker.zeros({3});
     add_bias(biased, bias);

@@ -9,6 +9,7 @@
 #include "model/ops/dropout.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
+#include "model/ops/gate.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/ops/norm.hpp"
 #include "model/ops/rotary.hpp"
@@ -181,6 +182,14 @@ TEST_F(Gradients, OfDropoutUseTheSameMask) {
     expect_gradient("residual", residual, dy, loss);
     place.probability = 0;
     expect_gradient("x without dropout", x, dropout_backward(dy, place), loss);
+}
+
+TEST_F(Gradients, OfGatesGoToRowsAndLogits) {
+    const Tensor x = maker.random({4, 5}), logits = maker.random({4, 1}), dy = maker.random({4, 5});
+    Tensor d_logits;
+    const Tensor dx = gate_rows_backward(dy, x, logits, d_logits);
+    expect_gradient("x", x, dx, [&] { return weigh(gate_rows(x, logits), dy); });
+    expect_gradient("logits", logits, d_logits, [&] { return weigh(gate_rows(x, logits), dy); });
 }
 
 TEST_F(Gradients, OfRoutersGoToTheChosenLogits) {

@@ -11,6 +11,7 @@
 #include "model/ops/dropout.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
+#include "model/ops/gate.hpp"
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/ops/norm.hpp"
@@ -167,6 +168,9 @@ TEST_F(ShapeRules, OfRoutingWantCountsAndCopies) {
     const Routing routing = route(bf16({3, 4}), 2, RouterScore::softmax);
     EXPECT_REFUSED(route_backward(of({3, 4}), routing, RouterScore::softmax));
     EXPECT_REFUSED(auxiliary_loss(of({3, 4}), RouterScore::softmax, {1, 2, 3}, 3, 2, 1));
+    EXPECT_EQ(gate_rows(of({3, 4}), of({3, 1})).shape(), (Shape{3, 4}));
+    EXPECT_REFUSED(gate_rows(of({3, 4}), of({4, 1})));
+    EXPECT_REFUSED(gate_rows(of({3, 4}), bf16({3, 1})));
     EXPECT_REFUSED(keep_within_capacity(routing, 0));
     EXPECT_EQ(sort_and_pad(routing.experts, 4, 3).source.shape(), (Shape{12}));
     const std::vector<Tensor> two{of({5, 4}), of({5, 4})}, sums{of({4, 5}), of({4, 5})};

@@ -32,7 +32,7 @@ ModelSpec small_mixture() {
     return model;
 }
 
-/// Sigmoid scores, plain activation, layer norms, a tied table, dense and mixture layers in turn.
+/// Sigmoid scores, a gate on the shared expert, plain activation, layer norms, a tied table, dense and mixture layers in turn.
 ModelSpec small_sigmoid_mixture() {
     ModelSpec model = small_mixture();
     model.name = "small-sigmoid-mixture";
@@ -45,6 +45,7 @@ ModelSpec small_sigmoid_mixture() {
     model.moe->score = RouterScore::sigmoid;
     model.moe->top_k = 3;
     model.moe->shared_ffn = 32;
+    model.moe->shared_gate = true;
     model.moe_layers = {false, true, false, true};
     return model;
 }
