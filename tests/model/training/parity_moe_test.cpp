@@ -190,6 +190,23 @@ TEST(MixturePrediction, HoldsInBf16) {
     expect_predictions_equal(task, outcome);
 }
 
+// Per mixture and microbatch of n = b·s/(cp·tp) rows, balanced or not: each rank sends n·top_k copies of h elements to the
+// experts and back, forward and backward, and one probability with each copy (Megatron-LM token_dispatcher.py,
+// token_dispatch and token_combine); with etp the sum of all etp ranks' rows is gathered and scattered beside.
+TEST(MixturePrediction, SendsTopKCopiesOfEachRowFourTimes) {
+    const TrainingTask task = task_for(small_mixture(), {.name = "dp4_ep2_etp2", .dp = 4, .ep = 2, .etp = 2}, Precision::fp64);
+    const CollectiveCounter traffic = predict(task, 3, nullptr).traffic;
+    constexpr std::int64_t copies = 16 * 2, hidden = 32, element = 8, mixtures = 3, microbatches = 2;
+    constexpr std::int64_t passes = mixtures * microbatches * kSteps;
+    constexpr std::int64_t there_and_back = passes * copies * (4 * hidden + 2) * element;
+    EXPECT_EQ(traffic.of("expert:ep", CollectiveKind::all_to_all), (CollectiveTotal{6 * passes, there_and_back}));
+    // Rows and probabilities forward, output gradients backward; outputs forward, both gradients backward. Counts are int32.
+    constexpr std::int64_t gathered = passes * 2 * copies * (2 * hidden + 1) * element, counts = passes * 2 * 2 * 8 * 4;
+    EXPECT_EQ(traffic.of("expert:tp", CollectiveKind::all_gather), (CollectiveTotal{4 * passes, gathered + counts}));
+    EXPECT_EQ(traffic.of("expert:tp", CollectiveKind::reduce_scatter), (CollectiveTotal{3 * passes, gathered}));
+    EXPECT_EQ(traffic.of("expert:ep", CollectiveKind::all_gather), (CollectiveTotal{passes, counts / 2}));
+}
+
 TEST(MixturePrediction, DependsOnTheCounts) {
     const TrainingTask task = task_for(small_mixture(), {.name = "dp2_ep2", .dp = 2, .ep = 2}, Precision::fp64);
     const Outcome outcome = train(task);
