@@ -144,6 +144,35 @@ TEST(MixtureParity, NoChoiceOfExpertsIsNearATie) {
     }
 }
 
+// Two rows a rank, one expert a row: many a pass leaves an expert, and a whole rank, without rows.
+TEST(MixtureParity, HoldsWhereRanksGetNoRows) {
+    ModelSpec model = small_mixture();
+    model.name = "single-choice-mixture";
+    model.moe->top_k = 1;
+    model.moe->score = RouterScore::sigmoid;
+    for (const Case& c : {Case{.name = "ep8", .tp = 2, .cp = 4, .dp = 2, .ep = 8, .sequence_parallel = true},
+                          Case{.name = "ep4_etp2", .tp = 2, .cp = 4, .dp = 2, .ep = 4, .etp = 2, .sequence_parallel = true}}) {
+        const TrainingTask task = task_for(model, c, Precision::fp64);
+        Outcome outcome = train(task);
+        EXPECT_GT(one_rank(model, 1).routing[0].smallest_margin(), 1e-9);
+        expect_equal_steps(outcome.steps, one_rank(model, 1).steps, 1e-10);
+        expect_predictions_equal(task, outcome);
+        bool idle = false;
+        for (const std::int64_t layer : {1, 2, 3}) {
+            for (std::int64_t microbatch = 0; microbatch < task.layout.num_microbatches; ++microbatch) {
+                const RoutingTable& copies = outcome.routing[0].at({1, microbatch, layer});
+                for (std::int64_t e = 0; e < model.moe->experts; ++e) {
+                    std::int64_t sum = 0;
+                    for (std::int64_t at = e; at < std::ssize(copies); at += model.moe->experts)
+                        sum += copies[static_cast<std::size_t>(at)];
+                    idle = idle || sum == 0;
+                }
+            }
+        }
+        EXPECT_TRUE(idle) << "some expert had nothing to do";
+    }
+}
+
 class BalancedMixture : public testing::TestWithParam<Case> {};
 
 TEST_P(BalancedMixture, IsPredictedFromSizesAlone) {
