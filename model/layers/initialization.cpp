@@ -56,11 +56,14 @@ std::int64_t global_row(const ModelSpec& model, const Parameter& parameter, cons
     return row < half ? shard.index * half + row : half * shard.count + shard.index * half + row - half;
 }
 
-/// The name that a parameter has in every layout: a tied table has one wherever its copies live, an expert that of its
-/// number in the whole model.
+/// A tied table has one name wherever its copies live.
+std::string name_on_rank(const Parameter& parameter) {
+    return parameter.shared_embedding ? "embedding.word_embeddings.weight" : parameter.name;
+}
+
+/// The name that a parameter has in every layout: an expert's is of its number in the whole model.
 std::string layout_independent_name(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place) {
-    if (parameter.shared_embedding) return "embedding.word_embeddings.weight";
-    if (!parameter.expert) return parameter.name;
+    if (!parameter.expert) return name_on_rank(parameter);
     const std::string local = std::to_string(parameter.local_expert);
     MGPLAN_ASSERT(parameter.name.ends_with(local), "an expert's name ends with its number");
     return parameter.name.substr(0, parameter.name.size() - local.size()) +
@@ -78,7 +81,9 @@ std::vector<double> initial_values(const ModelSpec& model, const Parameter& para
     }
     const bool projects_out = contains(name, "linear_proj.weight") || contains(name, "linear_fc2.weight");
     const double deviation = options.deviation / (projects_out ? std::sqrt(2.0 * static_cast<double>(model.layers)) : 1.0);
-    const std::uint64_t key = mixed(options.seed ^ hash_of(layout_independent_name(model, parameter, place)));
+    const bool per_rank = options.seeds == SeedKind::per_rank;
+    const std::uint64_t seed = per_rank ? mixed(rank_seed(options.seed, parameter, place)) : options.seed;
+    const std::uint64_t key = mixed(seed ^ hash_of(per_rank ? name_on_rank(parameter) : layout_independent_name(model, parameter, place)));
     const bool vocabulary = name.ends_with("word_embeddings.weight") || name == "output_layer.weight";
     const std::int64_t rows = parameter.shape[0], columns = parameter.shape.size() > 1 ? parameter.shape[1] : 1;
     const Shard shard = shard_of(parameter, place);
@@ -87,15 +92,24 @@ std::vector<double> initial_values(const ModelSpec& model, const Parameter& para
     for (std::int64_t row = 0; row < rows; ++row) {
         const std::int64_t global = global_row(model, parameter, place, row);
         if (vocabulary && global >= model.vocab) continue;
+        const std::int64_t counter = per_rank ? row * columns : global * all_columns + first_column;
         for (std::int64_t column = 0; column < columns; ++column) {
             values[static_cast<std::size_t>(row * columns + column)] =
-                deviation * normal(key, static_cast<std::uint64_t>(global * all_columns + first_column + column));
+                deviation * normal(key, static_cast<std::uint64_t>(counter + column));
         }
     }
     return values;
 }
 
 }  // namespace
+
+std::uint64_t rank_seed(std::uint64_t seed, const Parameter& parameter, const ShardPlace& place) {
+    const std::int64_t stage = parameter.shared_embedding ? 0 : place.pp_rank;
+    const std::uint64_t of_stage = seed + 100 * static_cast<std::uint64_t>(stage);
+    if (parameter.expert)
+        return of_stage + 1024 + 100 * static_cast<std::uint64_t>(place.ep_rank) + static_cast<std::uint64_t>(place.etp_rank);
+    return parameter.shard_axis ? of_stage + 2718 + static_cast<std::uint64_t>(place.tp_rank) : of_stage;
+}
 
 void initialize_weights(const ModelSpec& model, std::span<const Parameter> parameters, const WeightTable& weights, const ShardPlace& place,
                         const InitializationOptions& options) {

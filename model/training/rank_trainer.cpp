@@ -1,6 +1,7 @@
 #include "model/training/rank_trainer.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -25,12 +26,36 @@ BufferOptions buffer_options(const TrainingTask& task, int pp_rank, int chunk) {
     const std::int64_t instances = std::max(1, task.training.distributed_optimizer_instances);
     options.dp = task.layout.dp() * task.layout.sizes.cp / instances;
     options.edp = task.layout.edp() / instances;
-    if (task.training.overlap_grad_reduce) options.bucket_size = default_bucket_size(options.dp);
+    if (task.training.overlap_grad_reduce) options.bucket_size = task.gradients.bucket_size.value_or(default_bucket_size(options.dp));
     options.distributed_optimizer = task.training.distributed_optimizer;
     options.grad_dtype = task.training.precision == Precision::fp64 ? Dtype::fp64 : task.training.grad_dtype;
     options.pp_rank = pp_rank;
     options.disable_bucketing = chunk > 0;
     return options;
+}
+
+BucketTrafficOptions traffic_options(const TrainingTask& task) {
+    BucketTrafficOptions options = gradient_weights(task.layout.dp() * task.layout.sizes.cp, task.layout.edp(),
+                                                    task.gradients.average_in_collective, task.gradients.per_token_loss);
+    options.distributed = task.training.distributed_optimizer;
+    options.overlap_reduce = task.training.overlap_grad_reduce;
+    options.overlap_gather = task.training.overlap_param_gather;
+    return options;
+}
+
+/// Types of gradients and optimizer state that are not computed with, each in words.
+void add_unsupported_types(const TrainingSpec& training, std::vector<std::string>& features) {
+    if (training.precision == Precision::fp64) return;  // all state is fp64
+    if (training.grad_dtype != Dtype::fp32 && training.grad_dtype != training.compute_dtype())
+        features.push_back(fmt::format("grad_dtype = {} (use fp32, or {} as the parameters)", to_string(training.grad_dtype),
+                                       to_string(training.compute_dtype())));
+    if (training.compute_dtype() != Dtype::fp32 && training.main_param_dtype != Dtype::fp32)
+        features.push_back(fmt::format("main_param_dtype = {} (use fp32)", to_string(training.main_param_dtype)));
+    for (const auto& [name, dtype] :
+         {std::pair("exp_avg_dtype", training.exp_avg_dtype), std::pair("exp_avg_sq_dtype", training.exp_avg_sq_dtype)}) {
+        if (dtype != Dtype::fp32 && dtype != Dtype::bf16)
+            features.push_back(fmt::format("{} = {} (use fp32 or bf16)", name, to_string(dtype)));
+    }
 }
 
 RecomputeChoice recompute_of(const Layout& layout) {
@@ -79,6 +104,7 @@ std::vector<std::string> features_not_executed(const TrainingTask& task) {
     if (model.attention_dropout > 0) features.emplace_back("dropout inside attention");
     if (task.training.precision == Precision::fp8) features.emplace_back("fp8");
     if (task.training.precision == Precision::fp16) features.emplace_back("fp16 with loss scaling");
+    add_unsupported_types(task.training, features);
     if (task.training.attention == AttentionBackend::unfused) features.emplace_back("unfused attention");
     if (task.training.distributed_optimizer_instances > 1) features.emplace_back("several distributed-optimizer instances");
     if (model.kv_heads % layout.sizes.tp != 0)
@@ -96,6 +122,11 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     if (const auto features = features_not_executed(task); !features.empty()) {
         throw ConfigError(fmt::format("{} cannot be trained by this version: {}; choose a model and layout without", task.model.name,
                                       fmt::join(features, ", ")));
+    }
+    if (task.gradients.average_in_collective && task.gradients.per_token_loss) {
+        throw ConfigError(
+            "average_in_collective = true and per_token_loss = true exclude each other: a mean over ranks is not one over tokens; switch "
+            "one off");
     }
     if (world.size != task.layout.sizes.world) {
         throw ConfigError(fmt::format("the plan is for {} ranks, but {} were started; start {} or make a plan for {}",
@@ -115,7 +146,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     groups_.expert_dp = join("expert:dp", "expert:dp");
     groups_.tp_pp = join("tp-pp", "tp-pp");
     groups_.pp_forward = join("pp", "pp");
-    groups_.pp_backward = join("pp", "pp");
+    groups_.pp_backward = join("pp", "pp-backward");
     if (task.model.moe) {
         groups_.tp_cp = join("tp-cp", "tp-cp");
         groups_.expert_model = join("expert:tp-ep-pp", "expert:tp-ep-pp");
@@ -135,6 +166,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     context_.sequence_parallel = task.layout.sequence_parallel && groups_.tp->size() > 1;
     context_.cp_comm_type = task.layout.cp_comm_type;
     context_.dtype = task.training.compute_dtype();
+    rank_ = world.rank;
     pp_rank_ = groups_.pp_forward->rank();
     const auto dp_ranks = group_with(groups, "dp", world.rank);
     dp_rank_ = std::find(dp_ranks.begin(), dp_ranks.end(), world.rank) - dp_ranks.begin();
@@ -145,24 +177,37 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     for (int c = 0; c < task.layout.vpp; ++c) {
         buffers_.push_back(std::make_unique<ChunkBuffers>(device, parameters[static_cast<std::size_t>(c)], context_.dtype,
                                                           buffer_options(task, pp_rank_, c)));
-        initialize_weights(
-            task.model, buffers_.back()->parameters(), buffers_.back()->weights(),
-            {groups_.tp->rank(), groups_.tp->size(), groups_.etp->rank(), groups_.etp->size(), groups_.ep->rank(), groups_.ep->size()},
-            task.initialization);
+        initialize_weights(task.model, buffers_.back()->parameters(), buffers_.back()->weights(),
+                           {groups_.tp->rank(), groups_.tp->size(), pp_rank_, groups_.ep->rank(), groups_.ep->size(), groups_.etp->rank(),
+                            groups_.etp->size()},
+                           task.initialization);
         chunks_.push_back(std::make_unique<ModelChunk>(task.model, task.layout.split->chunk(pp_rank_, c), buffers_.back()->weights(),
                                                        recompute_of(task.layout)));
+        std::vector<int> units;
+        for (const Parameter& parameter : buffers_.back()->parameters()) units.push_back(chunks_.back()->unit_of(parameter.name));
+        traffic_.push_back(std::make_unique<BucketTraffic>(*buffers_.back(), units, chunks_.back()->units(), *groups_.dp_cp,
+                                                           *groups_.expert_dp, traffic_options(task)));
+        chunks_.back()->set_events(traffic_.back().get());
         buffers.push_back(buffers_.back().get());
         chunks.push_back(chunks_.back().get());
     }
     OptimizerOptions options = task.optimizer;
     options.distributed = task.training.distributed_optimizer;
-    options.main_dtype = task.training.precision == Precision::fp64 ? Dtype::fp64 : Dtype::fp32;
+    const bool wide = task.training.precision == Precision::fp64;
+    options.main_dtype = wide ? Dtype::fp64 : Dtype::fp32;
+    options.exp_avg_dtype = wide ? Dtype::fp64 : task.training.exp_avg_dtype;
+    options.exp_avg_sq_dtype = wide ? Dtype::fp64 : task.training.exp_avg_sq_dtype;
     optimizer_ = std::make_unique<Optimizer>(device, buffers,
-                                             OptimizerGroups{groups_.dp_cp.get(), groups_.expert_dp.get(), groups_.expert_model.get(),
-                                                             groups_.tp_pp.get(), groups_.tp.get(), groups_.embedding.get()},
+                                             OptimizerGroups{.dp_cp = groups_.dp_cp.get(),
+                                                             .expert_dp = groups_.expert_dp.get(),
+                                                             .expert_model = groups_.expert_model.get(),
+                                                             .model = groups_.tp_pp.get(),
+                                                             .tp = groups_.tp.get(),
+                                                             .embedding = groups_.embedding.get()},
                                              options, context_.sequence_parallel);
-    executor_ = std::make_unique<PipelineExecutor>(task.model, context_, chunks,
-                                                   PipelineChannels{groups_.pp_forward.get(), groups_.pp_backward.get()});
+    executor_ = std::make_unique<PipelineExecutor>(
+        task.model, context_, chunks, PipelineChannels{groups_.pp_forward.get(), groups_.pp_backward.get()},
+        send_depth(static_cast<int>(task.layout.sizes.pp), task.layout.vpp, task.layout.group_size, pp_rank_));
     ScheduleRequest request;
     request.pp = static_cast<int>(task.layout.sizes.pp);
     request.vpp = task.layout.vpp;
@@ -187,7 +232,6 @@ Microbatch RankTrainer::microbatch(std::int64_t index, const SequenceSource& sou
     result.context.dropout_seed = task_.dropout_seed + static_cast<std::uint64_t>(steps_);
     result.context.step = steps_;
     result.context.index = index;
-    result.context.d_auxiliary = static_cast<double>(task_.layout.sizes.cp) / static_cast<double>(task_.layout.num_microbatches);
     const Positions positions = zigzag_positions(sequence, batch, groups_.cp->size(), groups_.cp->rank());
     result.ids = device_.empty({positions.rows()}, Dtype::int32, MemoryCategory::activations, "token ids");
     result.targets = device_.empty({positions.rows()}, Dtype::int32, MemoryCategory::activations, "target ids");
@@ -223,6 +267,13 @@ double RankTrainer::mean_loss(double sum) const {
     return sum / static_cast<double>(task_.batch.global_batch * task_.batch.sequence);
 }
 
+double RankTrainer::d_auxiliary(std::int64_t microbatches) const {
+    // Each mixture's loss counts 1 / (dp · microbatches) in the end. Gradients are divided by dp·cp, or by the tokens of the
+    // global batch (Megatron-LM schedules.py; router.py, attach_and_log_load_balancing_loss, for per-token loss).
+    if (task_.gradients.per_token_loss) return static_cast<double>(task_.layout.micro_batch * task_.batch.sequence);
+    return static_cast<double>(task_.layout.sizes.cp) / static_cast<double>(microbatches);
+}
+
 double RankTrainer::mean_auxiliary_loss() const {
     const ModelSpec& model = task_.model;
     if (!model.moe || model.moe->auxiliary_loss == 0) return 0;
@@ -237,20 +288,66 @@ double RankTrainer::mean_auxiliary_loss() const {
     return sum / static_cast<double>(mixtures * task_.layout.num_microbatches * task_.layout.dp());
 }
 
+double RankTrainer::count_tokens(std::int64_t rows) const {
+    auto tokens = static_cast<double>(rows);
+    const Tensor total = device_.empty({1}, Dtype::fp64, MemoryCategory::communication, "number of tokens");
+    device_.write(total, &tokens);
+    groups_.dp_cp->all_reduce(total, Reduction::sum);
+    device_.read(total, &tokens);
+    return tokens;
+}
+
+void RankTrainer::stop_or_note(StepResult& result) const {
+    result.updated = false;
+    if (task_.gradients.on_non_finite == OnNonFinite::skip) return;
+    throw RunError(
+        fmt::format("rank {}, step {}: {}; lower the learning rate, look at the data, or skip such steps", rank_, steps_, result.problem));
+}
+
+const std::vector<std::unique_ptr<ChunkBuffers>>& RankTrainer::parameters() {
+    for (auto& traffic : traffic_) traffic->finish_gathers();
+    return buffers_;
+}
+
 StepReport RankTrainer::step(const SequenceSource& source, double learning_rate) {
+    return step(source, learning_rate, schedule_, task_.layout.num_microbatches);
+}
+
+StepReport RankTrainer::step(const SequenceSource& source, double learning_rate, const RankSchedule& schedule, std::int64_t microbatches) {
     ++steps_;
     auxiliary_loss_ = 0;
     for (auto& buffers : buffers_) buffers->zero_gradients();
-    const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp;
-    const double d_loss = 1 / static_cast<double>(rows * task_.layout.num_microbatches);
+    for (auto& traffic : traffic_) traffic->begin_step(microbatches);
+    const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp * microbatches;
+    const double d_loss = task_.gradients.per_token_loss ? 1 : 1 / static_cast<double>(rows);
     const double sum = executor_->run(
-        schedule_, [&](std::int64_t index) { return microbatch(index, source); }, d_loss);
+        schedule,
+        [&](std::int64_t index) {
+            Microbatch next = microbatch(index, source);
+            next.context.d_auxiliary = d_auxiliary(microbatches);
+            return next;
+        },
+        d_loss);
+    for (auto& traffic : traffic_) traffic->finish_reductions();
+    optimizer_->reduce_replicated_gradients();
+    if (task_.gradients.per_token_loss) optimizer_->scale_gradients(1 / count_tokens(rows));
     StepReport report;
     report.loss = mean_loss(sum);
     report.auxiliary_loss = mean_auxiliary_loss();
-    optimizer_->reduce_gradients(1 / static_cast<double>(task_.layout.dp() * task_.layout.sizes.cp));
+    if (!std::isfinite(report.loss)) {
+        // A rank of the last stage knows whether its own tokens are to blame.
+        report.result.problem = fmt::format("the loss of {} is {}", std::isfinite(sum) ? "another rank's tokens" : "its own tokens",
+                                            std::isnan(report.loss) ? "NaN" : "infinite");
+        stop_or_note(report.result);
+        return report;
+    }
     report.result = optimizer_->step(learning_rate, updates_ + 1);
-    if (report.result.updated) ++updates_;
+    if (!report.result.updated) {
+        stop_or_note(report.result);
+        return report;
+    }
+    ++updates_;
+    for (auto& traffic : traffic_) traffic->start_gathers();
     return report;
 }
 

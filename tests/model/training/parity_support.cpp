@@ -20,6 +20,7 @@ TrainingTask task_for(const ModelSpec& model, const Case& c, Precision precision
     task.training.precision = precision;
     task.training.distributed_optimizer = c.distributed_optimizer;
     task.balanced_routing = c.balanced_routing;
+    task.gradients = c.gradients;
     Layout& layout = task.layout;
     layout.sizes = {c.tp * c.cp * c.pp * c.dp, c.tp, c.cp, c.ep, model.moe ? c.etp : c.tp, c.pp, AxisOrder{}, 1};
     layout.vpp = c.vpp;

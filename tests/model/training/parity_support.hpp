@@ -27,6 +27,7 @@ struct Case {
     int recompute_layers = 1;
     bool distributed_optimizer = true;
     bool balanced_routing = false;
+    GradientOptions gradients{};
 };
 
 /// Eight sequences of 16 tokens a step.
