@@ -7,6 +7,7 @@
 
 #include "model/communicator/communicator.hpp"
 #include "model/device/device.hpp"
+#include "model/ops/positions.hpp"
 #include "plan/layout.hpp"
 #include "plan/model_spec.hpp"
 
@@ -66,5 +67,8 @@ struct MicrobatchContext {
     std::int64_t index = 0;           ///< of this microbatch among the step's on this rank
     double d_auxiliary = 0;           ///< gradient of each mixture's auxiliary loss: cp / microbatches (Megatron-LM schedules.py)
 };
+
+/// Which places of the sequence this rank's rows hold, inside the tp region.
+[[nodiscard]] Positions positions_of(const RankContext& context, const MicrobatchContext& microbatch);
 
 }  // namespace mgplan::model

@@ -46,14 +46,12 @@ Shard shard_of(const Parameter& parameter, const ShardPlace& place) {
 }
 
 /// Row of the whole parameter that a shard's row stands for.
-std::int64_t global_row(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place, std::int64_t row) {
+std::int64_t global_row(const Parameter& parameter, const ShardPlace& place, std::int64_t row) {
     if (parameter.shard_axis != 0) return row;
-    const std::int64_t rows = parameter.shape[0];
+    // The whole is `shard_stride` blocks, and so is each shard.
     const Shard shard = shard_of(parameter, place);
-    if (!model.gated_mlp || !contains(parameter.name, "linear_fc1.")) return shard.index * rows + row;
-    // Gate and value are halves of the whole and of each shard.
-    const std::int64_t half = rows / 2;
-    return row < half ? shard.index * half + row : half * shard.count + shard.index * half + row - half;
+    const std::int64_t block = parameter.shape[0] / parameter.shard_stride;
+    return row / block * block * shard.count + shard.index * block + row % block;
 }
 
 /// A tied table has one name wherever its copies live.
@@ -90,7 +88,7 @@ std::vector<double> initial_values(const ModelSpec& model, const Parameter& para
     const std::int64_t first_column = parameter.shard_axis == 1 ? shard.index * columns : 0;
     const std::int64_t all_columns = parameter.shard_axis == 1 ? columns * shard.count : columns;
     for (std::int64_t row = 0; row < rows; ++row) {
-        const std::int64_t global = global_row(model, parameter, place, row);
+        const std::int64_t global = global_row(parameter, place, row);
         if (vocabulary && global >= model.vocab) continue;
         const std::int64_t counter = per_rank ? row * columns : global * all_columns + first_column;
         for (std::int64_t column = 0; column < columns; ++column) {

@@ -12,7 +12,7 @@ namespace mgplan::model {
 
 DecoderLayer::DecoderLayer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
                            EnumSet<RecomputeModule> recompute)
-    : attention_(model, weights, prefix + "self_attention.", layer, recompute) {
+    : attention_(model, weights, prefix, layer, recompute) {
     if (model.is_moe_layer(layer))
         moe_.emplace(model, weights, prefix, layer, recompute);
     else

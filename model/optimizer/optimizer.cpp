@@ -8,26 +8,13 @@
 #include "plan/errors.hpp"
 
 namespace mgplan::model {
-namespace {
-
-bool ends_with_any(const std::string& name, std::initializer_list<std::string_view> endings) {
-    for (const auto ending : endings) {
-        if (name.ends_with(ending)) return true;
-    }
-    return false;
-}
-
-}  // namespace
-
 bool replicated_over_tp(const Parameter& parameter) {
     return !parameter.shard_axis.has_value();
 }
 
 bool partial_gradient_over_tp(const Parameter& parameter, bool sequence_parallel) {
-    if (!replicated_over_tp(parameter) || parameter.expert) return false;
-    if (ends_with_any(parameter.name, {"q_layernorm.weight", "q_layernorm.bias", "k_layernorm.weight", "k_layernorm.bias"})) return true;
-    // Learned positions see the gathered rows on every rank.
-    return sequence_parallel && !parameter.name.ends_with("position_embeddings.weight");
+    return parameter.partial_gradient == PartialGradient::always ||
+           (parameter.partial_gradient == PartialGradient::sequence_parallel && sequence_parallel);
 }
 
 Optimizer::Optimizer(Device& device, std::vector<ChunkBuffers*> chunks, const OptimizerGroups& groups, const OptimizerOptions& options,

@@ -94,8 +94,7 @@ private:
 /// Whether each tp rank holds the same values of this parameter.
 [[nodiscard]] bool replicated_over_tp(const Parameter& parameter);
 
-/// Whether each tp rank computes only a part of this parameter's gradient: replicated, and used on a part of the rows
-/// (sequence parallelism) or heads (q and k norms).
+/// Whether the gradient of this parameter is to be summed over tp (Parameter::partial_gradient).
 [[nodiscard]] bool partial_gradient_over_tp(const Parameter& parameter, bool sequence_parallel);
 
 }  // namespace mgplan::model

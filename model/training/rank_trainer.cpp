@@ -97,23 +97,31 @@ std::vector<std::string> features_not_executed(const TrainingTask& task) {
     const ModelSpec& model = task.model;
     const Layout& layout = task.layout;
     if (model.moe) add_mixture_features(features, model, layout);
-    if (model.mla) features.emplace_back("multi-latent attention");
     if (model.mtp_layers > 0) features.emplace_back("multi-token prediction");
-    if (model.qk_norm_full_width) features.emplace_back("QK-norm over the whole width");
-    if (model.token_types > 0) features.emplace_back("token-type embeddings");
+    if ((model.position == PositionEmbedding::rope || model.mla) && !model.rotary_scaling.empty())
+        features.push_back(fmt::format("rotary scaling '{}'", model.rotary_scaling));
+    if (model.qk_norm_full_width && layout.sizes.tp > 1)
+        features.push_back(fmt::format("QK-norm over the whole width with tp = {}", layout.sizes.tp));
+    if (model.mla && model.mla->qk_rope_head_dim % 2 != 0)
+        features.push_back(fmt::format("rotary embedding of {} values of a head, an odd number", model.mla->qk_rope_head_dim));
     if (model.attention_dropout > 0) features.emplace_back("dropout inside attention");
     if (task.training.precision == Precision::fp8) features.emplace_back("fp8");
     if (task.training.precision == Precision::fp16) features.emplace_back("fp16 with loss scaling");
     add_unsupported_types(task.training, features);
     if (task.training.attention == AttentionBackend::unfused) features.emplace_back("unfused attention");
     if (task.training.distributed_optimizer_instances > 1) features.emplace_back("several distributed-optimizer instances");
-    if (model.kv_heads % layout.sizes.tp != 0)
-        features.push_back(fmt::format("tp = {} beyond kv heads = {}", layout.sizes.tp, model.kv_heads));
+    if (model.heads % layout.sizes.tp != 0 || !packed_heads_divide(model, layout.sizes.tp))
+        features.push_back(fmt::format("tp = {} over {} heads with {} kv heads", layout.sizes.tp, model.heads, model.kv_heads));
     if (layout.sizes.cp > 1 && layout.cp_comm_type == CpCommType::a2a_p2p) features.emplace_back("hierarchical context parallelism");
     if (!layout.cuda_graphs.empty()) features.emplace_back("CUDA graphs");
-    if (task.batch.sequence % (2 * layout.sizes.cp) != 0)
-        features.push_back(
-            fmt::format("a sequence of {} tokens, which 2·cp = {} does not divide", task.batch.sequence, 2 * layout.sizes.cp));
+    const std::int64_t sequence = task.batch.sequence;
+    if (layout.sizes.cp > 1 && sequence % (2 * layout.sizes.cp) != 0)
+        features.push_back(fmt::format("a sequence of {} tokens, which 2·cp = {} does not divide", sequence, 2 * layout.sizes.cp));
+    else if (layout.sequence_parallel && sequence / layout.sizes.cp % layout.sizes.tp != 0)
+        features.push_back(fmt::format("sequence parallelism over {} tokens a rank, which tp = {} does not divide",
+                                       sequence / layout.sizes.cp, layout.sizes.tp));
+    if (model.position == PositionEmbedding::learned && sequence > model.max_positions)
+        features.push_back(fmt::format("a sequence of {} tokens with {} learned positions", sequence, model.max_positions));
     return features;
 }
 
@@ -166,6 +174,8 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     context_.sequence_parallel = task.layout.sequence_parallel && groups_.tp->size() > 1;
     context_.cp_comm_type = task.layout.cp_comm_type;
     context_.dtype = task.training.compute_dtype();
+    context_.norm_epsilon = task.model.norm_epsilon;
+    context_.rotary_base = task.model.rotary_base;
     rank_ = world.rank;
     pp_rank_ = groups_.pp_forward->rank();
     const auto dp_ranks = group_with(groups, "dp", world.rank);

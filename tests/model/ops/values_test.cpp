@@ -229,7 +229,12 @@ TEST_F(Values, OfAttentionAreThoseOfTheDefinition) {
     struct Case {
         std::int64_t sequence, batch, heads, kv_heads, width, v_width;
     };
-    for (const auto& c : {Case{2, 1, 1, 1, 1, 1}, {6, 3, 4, 2, 3, 5}, {130, 2, 3, 1, 7, 4}, {128, 1, 2, 2, 8, 8}}) {
+    for (const auto& c : {Case{2, 1, 1, 1, 1, 1},
+                          {6, 3, 4, 2, 3, 5},
+                          {7, 2, 2, 1, 3, 2},
+                          {129, 1, 1, 1, 2, 2},
+                          {130, 2, 3, 1, 7, 4},
+                          {128, 1, 2, 2, 8, 8}}) {
         const Positions positions = zigzag_positions(c.sequence, c.batch, 1, 0);
         const Tensor q = maker.random({positions.rows(), c.heads, c.width}), k = maker.random({positions.rows(), c.kv_heads, c.width});
         const Tensor v = maker.random({positions.rows(), c.kv_heads, c.v_width});
@@ -486,6 +491,8 @@ TEST(Positions, OfTheZigzagCoverTheSequenceOnce) {
     }
     EXPECT_THAT(seen, ElementsAre(0, 1, 10, 11, 2, 3, 8, 9, 4, 5, 6, 7));
     EXPECT_THROW((void)zigzag_positions(14, 1, 3, 0), std::logic_error);
+    EXPECT_EQ(zigzag_positions(13, 2, 1, 0).rows(), 26) << "one rank takes any length";
+    EXPECT_EQ(zigzag_positions(13, 2, 1, 0).at(12), 12);
 }
 
 }  // namespace

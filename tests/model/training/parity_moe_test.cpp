@@ -182,6 +182,19 @@ TEST(MixtureParity, HoldsWhereRanksGetNoRows) {
     }
 }
 
+TEST(MixtureParity, HoldsBehindLatentAttentionAndOverUnevenStages) {
+    ModelSpec model = small_mixture();
+    model.name = "small-deepseek-mixture";
+    model.head_dim = 0;
+    model.mla = MlaSpec{.q_lora_rank = 12, .kv_lora_rank = 10, .qk_nope_head_dim = 6, .qk_rope_head_dim = 4, .v_head_dim = 5};
+    const Case c{.name = "mla", .tp = 2, .pp = 2, .dp = 2, .ep = 4, .sequence_parallel = true, .stages = "Et|tttL"};
+    const TrainingTask task = task_for(model, c, Precision::fp64);
+    Outcome outcome = train(task);
+    EXPECT_GT(one_rank(model, 1).routing[0].smallest_margin(), 1e-9);
+    expect_equal_steps(outcome.steps, one_rank(model, 1).steps, 1e-10);
+    expect_predictions_equal(task, outcome);
+}
+
 class BalancedMixture : public testing::TestWithParam<Case> {};
 
 TEST_P(BalancedMixture, IsPredictedFromSizesAlone) {

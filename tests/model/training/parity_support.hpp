@@ -28,10 +28,12 @@ struct Case {
     bool distributed_optimizer = true;
     bool balanced_routing = false;
     GradientOptions gradients{};
+    int group_size = 0;    ///< of the interleaved schedule; 0: pp
+    std::string stages{};  ///< a pipeline layout string; empty: the automatic split
 };
 
-/// Eight sequences of 16 tokens a step.
-[[nodiscard]] TrainingTask task_for(const ModelSpec& model, const Case& c, Precision precision);
+/// Eight sequences a step.
+[[nodiscard]] TrainingTask task_for(const ModelSpec& model, const Case& c, Precision precision, std::int64_t sequence = 16);
 
 /// Every step sees the same eight sequences, so that the loss must fall. Ids below 61.
 void tokens_of(std::int64_t sequence, std::span<std::int32_t> tokens);
@@ -57,11 +59,14 @@ struct Prediction {
 /// Bytes by category and traffic by group: no difference at all. The prediction gets the run's own routing counts.
 void expect_prediction_equals(const TrainingTask& task, Outcome& outcome, int rank);
 
-/// The run in fp64 that all layouts are compared with; made once per model name and micro-batch. A mixture's auxiliary loss
+/// The run that all layouts are compared with; made once for equal names and sizes. A mixture's auxiliary loss
 /// is of a microbatch, so the one rank takes the same microbatches one by one.
-[[nodiscard]] const Outcome& one_rank(const ModelSpec& model, int micro_batch);
+[[nodiscard]] const Outcome& one_rank(const ModelSpec& model, int micro_batch, Precision precision = Precision::fp64,
+                                      std::int64_t sequence = 16);
 
-/// Losses, gradient norms and auxiliary losses agree to `tolerance`, relative; and the loss falls.
-void expect_equal_steps(const std::vector<StepReport>& steps, const std::vector<StepReport>& expected, double tolerance);
+/// Losses and auxiliary losses agree to `tolerance`, relative, and so do the gradient norms of the first `norms` steps; and
+/// the loss falls.
+void expect_equal_steps(const std::vector<StepReport>& steps, const std::vector<StepReport>& expected, double tolerance,
+                        std::size_t norms = kSteps);
 
 }  // namespace mgplan::model
