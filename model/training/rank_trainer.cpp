@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -344,15 +345,18 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
     StepReport report;
     report.loss = mean_loss(sum);
     report.auxiliary_loss = mean_auxiliary_loss();
+    if (!device_.computes() && assumed_ == StepEnd::loss_not_finite) report.loss = std::numeric_limits<double>::quiet_NaN();
     if (!std::isfinite(report.loss)) {
+        report.end = StepEnd::loss_not_finite;
         // A rank of the last stage knows whether its own tokens are to blame.
         report.result.problem = fmt::format("the loss of {} is {}", std::isfinite(sum) ? "another rank's tokens" : "its own tokens",
                                             std::isnan(report.loss) ? "NaN" : "infinite");
         stop_or_note(report.result);
         return report;
     }
-    report.result = optimizer_->step(learning_rate, updates_ + 1);
+    report.result = optimizer_->step(learning_rate, updates_ + 1, assumed_ == StepEnd::updated);
     if (!report.result.updated) {
+        report.end = StepEnd::gradient_not_finite;
         stop_or_note(report.result);
         return report;
     }

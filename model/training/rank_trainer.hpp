@@ -54,12 +54,16 @@ struct TrainingTask {
 /// Writes sequence `index` of the whole run: batch.sequence + 1 token ids, of which the last is only a target.
 using SequenceSource = std::function<void(std::int64_t index, std::span<std::int32_t> tokens)>;
 
+/// How a step ended, which its values decide.
+enum class StepEnd : std::uint8_t { updated, loss_not_finite, gradient_not_finite };
+
 struct StepReport {
     double loss = 0;  ///< mean over all tokens of the global batch; the same on every rank
     /// Mean load-balancing loss over mixtures and microbatches without its coefficient: 1 when balanced (Megatron-LM's
     /// load_balancing_loss); 0 where it is not trained. The same on every rank; not part of `loss`.
     double auxiliary_loss = 0;
     StepResult result;  ///< not updated: skipped, result.problem says why
+    StepEnd end = StepEnd::updated;
 };
 
 /// Features of the task that the layers do not compute, in words; a task with any cannot be trained.
@@ -78,6 +82,8 @@ public:
     /// The same with another list of forwards and backwards than the layout's: one in which every chunk sees `microbatches`
     /// of them. What a probe of memory or time runs to see each op once; its loss means nothing.
     StepReport step(const SequenceSource& source, double learning_rate, const RankSchedule& schedule, std::int64_t microbatches);
+    /// How the steps from here on end on a device that has no values; elsewhere the values decide.
+    void assume_end(StepEnd end) { assumed_ = end; }
     /// The list of forwards and backwards that a step runs.
     [[nodiscard]] const RankSchedule& schedule() const { return schedule_; }
     /// Steps that changed the parameters: what a learning-rate schedule counts.
@@ -119,6 +125,7 @@ private:
     RankSchedule schedule_;
     double auxiliary_loss_ = 0;  ///< of this rank's rows in this step, what the layers add to
     std::int64_t steps_ = 0;
+    StepEnd assumed_ = StepEnd::updated;
     std::int64_t updates_ = 0;  ///< steps that changed the parameters: what Adam's bias correction counts
 };
 

@@ -29,6 +29,9 @@ public:
     /// Hands kept blocks back to the operating system.
     void trim() noexcept;
 
+    /// Size of the block that serves an allocation of so many bytes.
+    [[nodiscard]] static std::int64_t block_bytes_for(std::int64_t bytes) { return block_bytes(size_index(bytes)); }
+
 private:
     struct Kept {
         Kept* next;
