@@ -29,12 +29,13 @@ struct OptimizerOptions {
 
 /// Groups the optimizer speaks to. Groups of one rank are communicators of size 1.
 struct OptimizerGroups {
-    Communicator* dp_cp = nullptr;         ///< dense gradients
-    Communicator* expert_dp = nullptr;     ///< expert gradients
-    Communicator* expert_model = nullptr;  ///< expert:tp-ep-pp, likewise for experts beside expert_dp; nullptr for models without
-    Communicator* model = nullptr;         ///< tp-pp: together with dp_cp every rank that holds a different part of the model
+    Communicator* dp_cp = nullptr;      ///< dense gradients
+    Communicator* expert_dp = nullptr;  ///< expert gradients
+    Communicator* model = nullptr;      ///< tp-pp: together with dp_cp every rank that holds a different part of the model
     Communicator* tp = nullptr;
     Communicator* embedding = nullptr;  ///< first and last stage; nullptr on other stages and where embeddings are not tied
+    /// expert:tp-ep-pp: together with expert_dp every rank that holds other experts; nullptr for models without.
+    Communicator* expert_model = nullptr;
 };
 
 struct StepResult {

@@ -211,10 +211,10 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     optimizer_ = std::make_unique<Optimizer>(device, buffers,
                                              OptimizerGroups{.dp_cp = groups_.dp_cp.get(),
                                                              .expert_dp = groups_.expert_dp.get(),
-                                                             .expert_model = groups_.expert_model.get(),
                                                              .model = groups_.tp_pp.get(),
                                                              .tp = groups_.tp.get(),
-                                                             .embedding = groups_.embedding.get()},
+                                                             .embedding = groups_.embedding.get(),
+                                                             .expert_model = groups_.expert_model.get()},
                                              options, context_.sequence_parallel);
     executor_ = std::make_unique<PipelineExecutor>(
         task.model, context_, chunks, PipelineChannels{groups_.pp_forward.get(), groups_.pp_backward.get()},
