@@ -12,16 +12,6 @@
 namespace mgplan::model {
 namespace {
 
-/// The group of this name that holds the rank; empty where none does.
-std::vector<std::int32_t> group_with(const RankGroups& groups, std::string_view name, int rank) {
-    const NamedGroups& named = groups.at(name);
-    for (std::size_t i = 0; i < named.count(); ++i) {
-        const auto ranks = named[i];
-        if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) return {ranks.begin(), ranks.end()};
-    }
-    return {};
-}
-
 BufferOptions buffer_options(const TrainingTask& task, int pp_rank, int chunk) {
     BufferOptions options;
     const std::int64_t instances = std::max(1, task.training.distributed_optimizer_instances);
@@ -141,9 +131,9 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
         throw ConfigError(fmt::format("the plan is for {} ranks, but {} were started; start {} or make a plan for {}",
                                       task.layout.sizes.world, world.size, task.layout.sizes.world, world.size));
     }
-    const RankGroups groups(task.layout.sizes);
+    const auto group_with = [&](std::string_view list) { return group_of(task.layout.sizes, list, world.rank); };
     const auto join = [&](std::string_view list, const std::string& name) {
-        const auto ranks = group_with(groups, list, world.rank);
+        const auto ranks = group_with(list);
         MGPLAN_ASSERT(!ranks.empty(), "every rank is in a group of each kind");
         return world.join(name, ranks);
     };
@@ -160,7 +150,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
         groups_.tp_cp = join("tp-cp", "tp-cp");
         groups_.expert_model = join("expert:tp-ep-pp", "expert:tp-ep-pp");
     }
-    const auto ends = group_with(groups, "embedding", world.rank);
+    const auto ends = group_with("embedding");
     if (task.model.tied_embeddings && ends.size() > 1) groups_.embedding = world.join("embedding", ends);
 
     context_.device = &device;
@@ -179,7 +169,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     context_.rotary_base = task.model.rotary_base;
     rank_ = world.rank;
     pp_rank_ = groups_.pp_forward->rank();
-    const auto dp_ranks = group_with(groups, "dp", world.rank);
+    const auto dp_ranks = group_with("dp");
     dp_rank_ = std::find(dp_ranks.begin(), dp_ranks.end(), world.rank) - dp_ranks.begin();
 
     const auto parameters = stage_parameters(task.model, task.layout, pp_rank_);

@@ -92,6 +92,9 @@ public:
     /// This rank's chunks with their weights, gathers finished. For checkpoints and tests.
     [[nodiscard]] const std::vector<std::unique_ptr<ChunkBuffers>>& parameters();
 
+    /// Parameters and gradients of this rank's `chunk`-th model chunk.
+    [[nodiscard]] const ChunkBuffers& buffers(int chunk) const { return *buffers_.at(static_cast<std::size_t>(chunk)); }
+
     /// Reports what every communicator of this rank does from now on.
     void set_listener(CollectiveListener* listener);
 

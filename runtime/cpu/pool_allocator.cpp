@@ -6,6 +6,8 @@
 #include <cstring>
 #include <new>
 
+#include "runtime/cpu/huge_pages.hpp"
+
 namespace mgplan::runtime {
 namespace {
 
@@ -50,12 +52,14 @@ std::byte* PoolAllocator::take(std::int64_t bytes, model::MemoryCategory categor
         kept_[slot] = kept_[slot]->next;
     } else {
         const auto size = static_cast<std::size_t>(block);
-        memory = std::aligned_alloc(kAlignment, size);
+        const std::size_t alignment = size >= kHugePage ? kHugePage : std::size_t{kAlignment};
+        memory = std::aligned_alloc(alignment, size);
         if (memory == nullptr) {
             trim();
-            memory = std::aligned_alloc(kAlignment, size);
+            memory = std::aligned_alloc(alignment, size);
         }
         if (memory == nullptr) throw std::bad_alloc();
+        prefer_huge_pages(memory, size);
         reserved_ += block;
     }
 #ifndef NDEBUG
