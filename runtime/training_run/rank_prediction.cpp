@@ -56,12 +56,12 @@ private:
 
 }  // namespace
 
-RankUse predict_rank(const model::TrainingTask& asked, int rank, std::span<const StepFacts> steps) {
+RankUse predict_rank(const model::TrainingTask& asked, int rank, std::span<const StepFacts> steps, model::RoutingLog* routing) {
     model::TrainingTask task = asked;
     task.gradients.on_non_finite = model::OnNonFinite::skip;
     ShapeDevice device;
     model::CollectiveCounter traffic;
-    model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world), &traffic));
+    model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world), &traffic), routing);
     for (const StepFacts& facts : steps) {
         trainer.assume_end(facts.end);
         static_cast<void>(trainer.step({}, 0));

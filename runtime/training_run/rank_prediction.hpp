@@ -8,13 +8,14 @@
 
 namespace mgplan::runtime {
 
-/// What a step of a run decided from values, which shapes do not have. What else layers decide from values (how many
-/// tokens each expert gets) belongs here too.
+/// What a step of a run decided from values, which shapes do not have. What routers decided stands in a RoutingLog.
 struct StepFacts {
     model::StepEnd end = model::StepEnd::updated;
 };
 
 /// Traces the steps of one rank of the task on the meta device, with the blocks that the CPU's pool would take for it.
-[[nodiscard]] RankUse predict_rank(const model::TrainingTask& task, int rank, std::span<const StepFacts> steps);
+/// `routing`: the run's own counts; without them mixtures are taken to be balanced.
+[[nodiscard]] RankUse predict_rank(const model::TrainingTask& task, int rank, std::span<const StepFacts> steps,
+                                   model::RoutingLog* routing = nullptr);
 
 }  // namespace mgplan::runtime
