@@ -42,7 +42,7 @@ public:
 
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,
                                  const UnitEvents& events) const;
-    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved,
+    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
                                   const UnitEvents& events) const;
 
 private:
