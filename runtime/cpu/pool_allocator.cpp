@@ -6,6 +6,10 @@
 #include <cstring>
 #include <new>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 #include "runtime/cpu/huge_pages.hpp"
 
 namespace mgplan::runtime {
@@ -14,11 +18,18 @@ namespace {
 constexpr std::int64_t kAlignment = 64;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
 
-// The address sanitizer sees a tensor that is used after its end only if its memory really goes away.
+// A kept block is out of bounds for the address sanitizer until it is taken again, and so is what rounding added to one
+// in use: without this it would not see a tensor that is used after its end.
 #ifdef __SANITIZE_ADDRESS__
-constexpr bool kKeepBlocks = false;
+void poison(void* memory, std::size_t bytes) {
+    __asan_poison_memory_region(memory, bytes);
+}
+void unpoison(void* memory, std::size_t bytes) {
+    __asan_unpoison_memory_region(memory, bytes);
+}
 #else
-constexpr bool kKeepBlocks = true;
+void poison(void* /*memory*/, std::size_t /*bytes*/) {}
+void unpoison(void* /*memory*/, std::size_t /*bytes*/) {}
 #endif
 
 }  // namespace
@@ -49,19 +60,21 @@ std::byte* PoolAllocator::take(std::int64_t bytes, model::MemoryCategory categor
     const std::int64_t block = block_bytes(index);
     void* memory = kept_[slot];
     if (memory != nullptr) {
+        unpoison(memory, sizeof(Kept));
         kept_[slot] = kept_[slot]->next;
     } else {
         const auto size = static_cast<std::size_t>(block);
         const std::size_t alignment = size >= kHugePage ? kHugePage : std::size_t{kAlignment};
-        memory = std::aligned_alloc(alignment, size);
-        if (memory == nullptr) {
+        // Unlike aligned_alloc it takes sizes that are no multiple of the alignment.
+        if (posix_memalign(&memory, alignment, size) != 0) {
             trim();
-            memory = std::aligned_alloc(alignment, size);
+            if (posix_memalign(&memory, alignment, size) != 0) throw std::bad_alloc();
         }
-        if (memory == nullptr) throw std::bad_alloc();
         prefer_huge_pages(memory, size);
         reserved_ += block;
     }
+    poison(memory, static_cast<std::size_t>(block));
+    unpoison(memory, static_cast<std::size_t>(bytes));
 #ifndef NDEBUG
     std::memset(memory, 0xff, static_cast<std::size_t>(bytes));  // NaN in every float type: reading before writing shows
 #endif
@@ -80,13 +93,11 @@ void PoolAllocator::give_back(std::byte* memory, std::int64_t bytes, model::Memo
     use_.current[static_cast<std::size_t>(category)] -= bytes;
     live_ -= bytes;
     const int index = size_index(bytes);
-    if (kKeepBlocks) {
-        auto& first = kept_[static_cast<std::size_t>(index)];
-        first = ::new (static_cast<void*>(memory)) Kept{first};
-    } else {
-        std::free(memory);
-        reserved_ -= block_bytes(index);
-    }
+    const auto block = static_cast<std::size_t>(block_bytes(index));
+    unpoison(memory, block);  // a tensor may be smaller than the link
+    auto& first = kept_[static_cast<std::size_t>(index)];
+    first = ::new (static_cast<void*>(memory)) Kept{first};
+    poison(memory, block);
 }
 
 void PoolAllocator::restart_high_water() {
@@ -100,6 +111,7 @@ void PoolAllocator::trim() noexcept {
         auto& first = kept_[static_cast<std::size_t>(index)];
         while (first != nullptr) {
             Kept* const block = first;
+            unpoison(block, static_cast<std::size_t>(block_bytes(index)));
             first = block->next;
             std::free(block);
             reserved_ -= block_bytes(index);

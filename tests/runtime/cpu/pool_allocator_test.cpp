@@ -63,6 +63,21 @@ TEST(PoolAllocator, GivesAlignedMemoryThatDoesNotOverlap) {
     for (const Live& rest : live) pool.give_back(rest.memory, rest.bytes, MemoryCategory::activations);
 }
 
+#ifdef __SANITIZE_ADDRESS__
+TEST(PoolAllocatorDeathTest, ShowsTheSanitizerWhatIsUsedAfterItsEndOrPastIt) {
+    PoolAllocator pool;
+    std::byte* const memory = pool.take(100, MemoryCategory::activations, "test");
+    const volatile std::byte* const read = memory;
+    EXPECT_DEATH((void)read[100], "use-after-poison");
+    pool.give_back(memory, 100, MemoryCategory::activations);
+    EXPECT_DEATH((void)read[0], "use-after-poison");
+    ASSERT_EQ(pool.take(98, MemoryCategory::activations, "the same block again"), memory);
+    (void)read[97];
+    EXPECT_DEATH((void)read[98], "use-after-poison");
+    pool.give_back(memory, 98, MemoryCategory::activations);
+}
+#endif
+
 TEST(PoolAllocator, WastesAtMostAnEighth) {
     for (const std::int64_t bytes : {513, 1000, 1025, 65537, 1000001}) {
         PoolAllocator pool;
