@@ -11,7 +11,6 @@ namespace mgplan::runtime {
 
 std::optional<RunValues> run_over_mpi(const TrainingRunOptions& options, const LaunchedRank& launched) {
     std::optional<RunValues> result;
-    std::string problem;
     {
         MpiOptions mpi;
         mpi.deadline = options.deadline;
@@ -24,20 +23,17 @@ std::optional<RunValues> run_over_mpi(const TrainingRunOptions& options, const L
             }
             LastStep last_step(options.steps, nullptr);
             RankOutcome outcome = run_rank(options, world.view(), world.traffic(), last_step);
-            if (!outcome.problem.text.empty()) {  // on all ranks
-                const std::vector<Problem> problems = gather_problems(world.view(), outcome.problem);
-                if (world.rank() == 0) problem = most_telling(problems);
-                return;
-            }
+            std::vector<Problem> problems;  // where there is one, all ranks have it
+            if (!outcome.problem.text.empty()) problems = gather_problems(world.view(), outcome.problem);
             std::vector<RankValues> ranks = gather_values(world.view(), outcome.values);
             if (world.rank() != 0) return;
             result = RunValues{};
             result->transport = "MPI";
+            if (!problems.empty()) result->problem = most_telling(problems);
             result->steps = std::move(outcome.steps);
             result->ranks = std::move(ranks);
         });
     }
-    if (!problem.empty()) throw RunError(problem);
     if (result) compare(*result);
     return result;
 }
