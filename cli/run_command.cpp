@@ -222,6 +222,28 @@ void print_step(std::ostream& err, const RunOptions& values, std::int64_t step, 
     err.flush();
 }
 
+void report(const Options& options, const runtime::RunValues& result, Console& console) {
+    // Said before the report, which may not find its file writable any more.
+    if (!result.problem.empty()) console.err << fmt::format("mgplan: {}\n", result.problem);
+    if (result.interrupted)
+        console.err << fmt::format("mgplan: interrupted: stopped behind step {} of {}\n", result.steps.size(), result.steps_asked);
+    if (!result.as_predicted) {
+        console.err << "mgplan: what was held or sent differs from the prediction; the report says where, and the exit code does not "
+                       "depend on it\n";
+    }
+    switch (options.format()) {
+        case Format::json:
+            options.write(console, reports::run_report_json(result));
+            break;
+        case Format::csv:
+            options.write(console, reports::run_report_csv(result));
+            break;
+        case Format::table:
+            options.write(console, reports::run_report_text(result));
+            break;
+    }
+}
+
 int run_checked(const Options& options, const RunOptions& values, Console& console) {
     check(values);
     const std::string& path = values.plan.front();
@@ -262,25 +284,8 @@ int run_checked(const Options& options, const RunOptions& values, Console& conso
     result->data = data->text();
     result->steps_asked = values.steps;
     result->interrupted = result->problem.empty() && std::ssize(result->steps) < values.steps;
-    switch (options.format()) {
-        case Format::json:
-            options.write(console, reports::run_report_json(*result));
-            break;
-        case Format::csv:
-            options.write(console, reports::run_report_csv(*result));
-            break;
-        case Format::table:
-            options.write(console, reports::run_report_text(*result));
-            break;
-    }
-    if (!result->as_predicted) {
-        console.err << "mgplan: what was held or sent differs from the prediction; the report says where, and the exit code does not "
-                       "depend on it\n";
-    }
-    if (!result->problem.empty()) throw RunError(result->problem);
-    if (!result->interrupted) return kDone;
-    console.err << fmt::format("mgplan: interrupted: stopped behind step {} of {}\n", result->steps.size(), values.steps);
-    return kRunFailed;
+    report(options, *result, console);
+    return result->problem.empty() && !result->interrupted ? kDone : kRunFailed;
 }
 
 /// This process's rank as far as the environment tells, without a complaint.

@@ -162,6 +162,21 @@ TEST(RunCommand, NamesChoicesOfThePlanThatItDoesNotUse) {
     EXPECT_THAT(say("run " + plain.path() + " --steps 1").err, Not(HasSubstr("does not use")));
 }
 
+TEST(RunCommand, ReportsTheAuxiliaryLossOfMixturesThatTrainWithOne) {
+    auto config = nlohmann::json::parse(say("models show tiny-moe --format json").out);
+    config["moe"]["auxiliary_loss"] = 0.01;
+    const TempFile model("auxiliary.json", config.dump());
+    const TempFile plan("auxiliary_plan.json");
+    ASSERT_EQ(say("--world 2 --global-batch 2 --model " + model.path() + " --save-plan " + plan.path()).code, kDone);
+    const Said json = say("run " + plan.path() + " --steps 2 --format json");
+    ASSERT_EQ(json.code, kDone) << json.err;
+    for (const auto& step : nlohmann::json::parse(json.out)["steps"]) EXPECT_NEAR(step["auxiliary_loss"], 1, 0.5);
+    EXPECT_THAT(say("run " + plan.path() + " --steps 1").out, HasSubstr("auxiliary loss"));
+    EXPECT_THAT(say("run " + plan.path() + " --steps 1 --format csv").out, HasSubstr("step,1,auxiliary_loss,"));
+    const PlanFile without("no_auxiliary.json", "--world 1 --global-batch 2");
+    EXPECT_THAT(say("run " + without.path() + " --steps 1 --format json").out, Not(HasSubstr("auxiliary_loss")));
+}
+
 TEST(RunCommand, TheSeedAndItsKindDecideTheFirstLoss) {
     const PlanFile plan("seeds.json", "--world 2 --tp 2 --global-batch 2 --precision fp32");
     const auto first_loss = [&](const std::string& options) {
