@@ -1,10 +1,13 @@
 #include "cli/options.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <ostream>
 #include <sstream>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <boost/program_options.hpp>
@@ -17,6 +20,21 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr unsigned kHelpWidth = 100;
+
+/// Adds a problem if the file cannot be written. What it holds stays; a file that was not there is not left behind.
+void add_output_problem(Problems& problems, const std::string& path) {
+    std::error_code error;
+    const bool is_there = std::filesystem::exists(std::filesystem::symlink_status(path, error));
+    // Neither a pipe nor a device is opened: that could wait for a reader, or be noticed by one.
+    if (is_there && !std::filesystem::is_regular_file(path, error) && !std::filesystem::is_directory(path, error)) return;
+    errno = 0;
+    const bool is_writable = std::ofstream(path, std::ios::binary | std::ios::app).is_open();
+    const int reason = errno;
+    if (is_writable && !is_there) std::filesystem::remove(path, error);
+    if (!is_writable)
+        problems.add("--output = {} cannot be written ({}); name a file in a folder that exists and is writable", path,
+                     std::generic_category().message(reason));
+}
 
 }  // namespace
 
@@ -35,6 +53,7 @@ struct Options::State {
     std::string format = "table";
     std::optional<std::string> output;
     bool help_wanted = false;
+    bool output_is_checked_later = false;
 
     void declare(const char* name, const std::string& value_name, const std::string& default_text, const char* help,
                  std::function<void(const std::string&, Problems&)> store_value) {
@@ -189,7 +208,9 @@ bool Options::parse(const std::vector<std::string>& args, std::ostream& out) {
         const auto equals = word.find('=');
         const std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
         if (!state.is_flag.contains(name)) {
-            const std::string hint = did_you_mean(name, state.names);
+            std::vector<std::string> nearest = nearest_names(name, state.names);
+            for (auto& each : nearest) each.insert(0, "--");
+            const std::string hint = nearest.empty() ? "" : fmt::format("did you mean {}?", any_of_text(nearest));
             problems.add("unknown option --{}; {}", name.substr(0, 60), hint.empty() ? "--help lists the options" : hint);
             // Its value, if it has one, is no further problem.
             if (equals == std::string::npos && i + 1 < args.size() && !args[i + 1].starts_with("-")) ++i;
@@ -221,8 +242,19 @@ bool Options::parse(const std::vector<std::string>& args, std::ostream& out) {
         state.values.insert({name, po::variable_value(boost::any(value), false)});
         state.store.at(name)(value, problems);
     }
+    if (state.output && !state.output_is_checked_later) add_output_problem(problems, *state.output);
     problems.throw_if_any();
     return true;
+}
+
+void Options::check_output_later() {
+    state_->output_is_checked_later = true;
+}
+
+void Options::check_output() const {
+    Problems problems;
+    if (state_->output) add_output_problem(problems, *state_->output);
+    problems.throw_if_any();
 }
 
 Format Options::format() const {
@@ -269,9 +301,12 @@ void Options::write(Console& console, const std::function<void(std::ostream&)>& 
     std::ofstream file(*state_->output, std::ios::binary | std::ios::trunc);
     if (file) write_to(file);
     file.close();
-    if (!file)
-        throw RunError(
-            fmt::format("--output {}: the file cannot be written; check that its folder exists and is writable", *state_->output));
+    if (file) return;
+    // It could be written when the command began. What was computed since is not to be lost.
+    write_to(console.out);
+    console.out.flush();
+    throw RunError(fmt::format("--output {}: the file cannot be written any more, is the disk full? The result went to standard output",
+                               *state_->output));
 }
 
 }  // namespace mgplan::cli

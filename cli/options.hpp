@@ -51,8 +51,13 @@ public:
     void positional(const char* name, std::vector<std::string>& target, int most, const char* help);
 
     /// Adds --format, --output and --help, reads `args` and stores values. Returns false when --help was asked for and
-    /// printed to `out`. Throws ConfigError with every problem: unknown options (nearest names), missing or bad values.
+    /// printed to `out`. Throws ConfigError with every problem: unknown options (nearest names), missing or bad values, an
+    /// --output that cannot be written (what the file holds stays until write()).
     bool parse(const std::vector<std::string>& args, std::ostream& out);
+
+    /// For commands of which not every process writes: parse() does not try --output, check_output() does.
+    void check_output_later();
+    void check_output() const;
 
     [[nodiscard]] Format format() const;
     /// Whether the option stood on the command line.
@@ -61,9 +66,10 @@ public:
     [[nodiscard]] std::vector<std::string> given() const;
     [[nodiscard]] std::string help() const;
 
-    /// Writes a command's result to --output FILE, or to the console. Throws RunError when the file cannot be written.
+    /// Writes a command's result to --output FILE, or to the console. Throws RunError when it cannot be written; the result
+    /// of a file goes to the console then.
     void write(Console& console, const std::string& result) const;
-    /// The same for results too long to hold as one string: `write_to` gets the stream.
+    /// The same for results too long to hold as one string: `write_to` gets the stream, and in that case another one.
     void write(Console& console, const std::function<void(std::ostream&)>& write_to) const;
 
 private:

@@ -1,4 +1,7 @@
+#include <unistd.h>
+
 #include <atomic>
+#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -123,11 +126,20 @@ model::TrainingTask task_of(const Plan& plan, const RunOptions& values) {
     task.optimizer.adam.beta2 = values.adam_beta2;
     task.optimizer.adam.epsilon = values.adam_eps;
     task.optimizer.clip_norm = values.clip_grad;
-    if (const auto features = model::features_not_executed(task); !features.empty()) {
-        throw ConfigError(fmt::format("{} cannot be trained by this version: {}; choose a model and layout without", plan.model.name,
-                                      fmt::join(features, ", ")));
-    }
+    model::check_features(task);
     return task;
+}
+
+/// Choices of the plan that predictions read and training does not.
+std::vector<std::string> unused_choices(const Plan& plan) {
+    std::vector<std::string> unused;
+    const ParallelSizes& sizes = plan.layout.sizes;
+    if (plan.training.overlap_p2p && sizes.pp > 1) unused.emplace_back("overlap_p2p");
+    if (plan.training.overlap_tp && sizes.tp > 1) unused.emplace_back("overlap_tp");
+    if (plan.training.overlap_moe && sizes.ep > 1) unused.emplace_back("overlap_moe");
+    if (plan.training.fused_cross_entropy) unused.emplace_back("fused_cross_entropy");
+    if (plan.layout.engine == Engine::megatron) unused.emplace_back("engine = megatron");
+    return unused;
 }
 
 /// Which rank this process is, or all of them: nothing.
@@ -155,6 +167,11 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 extern "C" void note_interrupt(int /*signal*/) {
     interrupted = true;
+    constexpr std::string_view kHeard = "mgplan: interrupted; stops behind this step, Ctrl-C again ends at once\n";
+    // write() alone may be called here, and errno is not ours. Nobody can be told where it fails.
+    const int before = errno;
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kHeard.data(), kHeard.size());
+    errno = before;
 }
 
 /// While it lives, the first SIGINT asks the run to stop; the next one ends the program as ever.
@@ -187,17 +204,44 @@ runtime::LearningRateOptions learning_rate_of(const RunOptions& values) {
     return rate;
 }
 
+/// With so many digits; a NaN has no sign.
+std::string finite_text(double value) {
+    return std::isnan(value) ? "nan" : fmt::format("{:.6g}", value);
+}
+
 void print_step(std::ostream& err, const RunOptions& values, std::int64_t step, const runtime::StepValues& done) {
     if (done.skipped) {
         err << fmt::format(
             "mgplan: step {} of {} left out: the loss or a gradient is NaN or infinite (loss {}, gradient norm {}); parameters are as "
             "before\n",
-            step, values.steps, done.loss, done.grad_norm);
+            step, values.steps, finite_text(done.loss), finite_text(done.grad_norm));
     } else if (step % values.log_interval == 0 || step == values.steps) {
         err << fmt::format("mgplan: step {} of {}: loss {:.5f}, gradient norm {:.4g}, {:.3f} s\n", step, values.steps, done.loss,
                            done.grad_norm, done.seconds);
     }
     err.flush();
+}
+
+void report(const Options& options, const runtime::RunValues& result, Console& console) {
+    // Said before the report, which may not find its file writable any more.
+    if (!result.problem.empty()) console.err << fmt::format("mgplan: {}\n", result.problem);
+    if (result.interrupted)
+        console.err << fmt::format("mgplan: interrupted: stopped behind step {} of {}\n", result.steps.size(), result.steps_asked);
+    if (!result.as_predicted) {
+        console.err << "mgplan: what was held or sent differs from the prediction; the report says where, and the exit code does not "
+                       "depend on it\n";
+    }
+    switch (options.format()) {
+        case Format::json:
+            options.write(console, reports::run_report_json(result));
+            break;
+        case Format::csv:
+            options.write(console, reports::run_report_csv(result));
+            break;
+        case Format::table:
+            options.write(console, reports::run_report_text(result));
+            break;
+    }
 }
 
 int run_checked(const Options& options, const RunOptions& values, Console& console) {
@@ -207,6 +251,12 @@ int run_checked(const Options& options, const RunOptions& values, Console& conso
     runtime::TrainingRunOptions run;
     run.task = task_of(plan, values);
     const auto launched = launched_rank(values, plan.layout.sizes.world);
+    const bool reports = !launched || launched->rank == 0;
+    if (reports) options.check_output();
+    if (const auto unused = unused_choices(plan); reports && !unused.empty()) {
+        console.err << fmt::format("mgplan: run does not use {}: results do not depend on {}, time and memory may\n",
+                                   fmt::join(unused, ", "), unused.size() == 1 ? "it" : "them");
+    }
     const auto seed = static_cast<std::uint64_t>(values.seed);
     const std::shared_ptr<const runtime::TokenData> data = values.data
                                                                ? runtime::open_token_data(*values.data, plan.model.vocab)
@@ -233,21 +283,9 @@ int run_checked(const Options& options, const RunOptions& values, Console& conso
     }
     result->data = data->text();
     result->steps_asked = values.steps;
-    result->interrupted = std::ssize(result->steps) < values.steps;
-    switch (options.format()) {
-        case Format::json:
-            options.write(console, reports::run_report_json(*result));
-            break;
-        case Format::csv:
-            options.write(console, reports::run_report_csv(*result));
-            break;
-        case Format::table:
-            options.write(console, reports::run_report_text(*result));
-            break;
-    }
-    if (!result->interrupted) return kDone;
-    console.err << fmt::format("mgplan: interrupted: stopped behind step {} of {}\n", result->steps.size(), values.steps);
-    return kRunFailed;
+    result->interrupted = result->problem.empty() && std::ssize(result->steps) < values.steps;
+    report(options, *result, console);
+    return result->problem.empty() && !result->interrupted ? kDone : kRunFailed;
 }
 
 /// This process's rank as far as the environment tells, without a complaint.
@@ -268,6 +306,7 @@ int run_run(const std::vector<std::string>& args, Console& console) {
                         "the same code predicts on shapes. Under mpirun each process is one rank; otherwise ranks are threads.");
         RunOptions values;
         declare(options, values);
+        options.check_output_later();  // rank 0 alone writes
         if (!options.parse(args, console.out)) return kDone;
         return run_checked(options, values, console);
     } catch (const ConfigError&) {

@@ -148,7 +148,7 @@ std::vector<std::string> nearest_names(std::string_view name, std::span<const st
         std::size_t distance = edit_distance(wanted, known);
         // A name that begins with what was typed is near however long its rest is.
         if (!wanted.empty() && known.starts_with(wanted)) distance = std::min<std::size_t>(distance, 1);
-        if (distance <= wanted.size() / 2 + 2) ranked.emplace_back(distance, candidate);
+        if (distance <= (wanted.size() + 2) / 3) ranked.emplace_back(distance, candidate);
     }
     std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<std::string> nearest;

@@ -34,7 +34,7 @@ std::vector<std::int64_t> read_integer_list(Problems& problems, std::string_view
 
 [[nodiscard]] std::string lower_case(std::string_view text);
 
-/// The up to `count` names nearest to `name` by edit distance, nearest first, none farther than half the name's length + 2.
+/// The up to `count` names nearest to `name` by edit distance, nearest first, none farther than a third of its letters.
 [[nodiscard]] std::vector<std::string> nearest_names(std::string_view name, std::span<const std::string> names, std::size_t count = 3);
 
 /// "did you mean a, b or c?" for the nearest names, "" where none is near.

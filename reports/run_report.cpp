@@ -77,11 +77,20 @@ std::vector<std::size_t> shown_steps(std::size_t steps) {
 }
 
 std::string steps_text(const RunValues& values) {
-    Table table({{"step"}, {"loss"}, {"gradient norm"}, {"learning rate"}, {"seconds"}, {"", Align::left}});
+    const bool has_auxiliary_loss = !values.steps.empty() && values.steps.front().auxiliary_loss;
+    std::vector<Table::Column> columns{{"step"}, {"loss"}, {"gradient norm"}, {"learning rate"}, {"seconds"}, {"", Align::left}};
+    if (has_auxiliary_loss) columns.insert(columns.begin() + 2, {"auxiliary loss"});
+    Table table(std::move(columns));
     for (const auto i : shown_steps(values.steps.size())) {
         const StepValues& step = values.steps[i];
-        table.add_row({std::to_string(i + 1), number(step.loss), number(step.grad_norm), number(step.learning_rate),
-                       fmt::format("{:.4f}", step.seconds), step.skipped ? "left out: not finite" : ""});
+        std::vector<std::string> row{std::to_string(i + 1),
+                                     number(step.loss),
+                                     number(step.grad_norm),
+                                     number(step.learning_rate),
+                                     fmt::format("{:.4f}", step.seconds),
+                                     step.skipped ? "left out: not finite" : ""};
+        if (has_auxiliary_loss) row.insert(row.begin() + 2, number(step.auxiliary_loss.value_or(0)));
+        table.add_row(std::move(row));
     }
     return table.to_text();
 }
@@ -163,6 +172,7 @@ std::string run_report_json(const RunValues& values) {
                              {"seconds", step.seconds},
                              {"learning_rate", step.learning_rate},
                              {"skipped", step.skipped}});
+        if (step.auxiliary_loss) steps.back()["auxiliary_loss"] = *step.auxiliary_loss;
     }
     for (const auto& rank : values.ranks) {
         Json ops = Json::array();
@@ -185,6 +195,7 @@ std::string run_report_json(const RunValues& values) {
                     {"transport", values.transport},
                     {"steps_asked", values.steps_asked},
                     {"interrupted", values.interrupted},
+                    {"problem", values.problem.empty() ? Json() : Json(values.problem)},
                     {"as_predicted", values.as_predicted},
                     {"steps", steps},
                     {"ranks", ranks},
@@ -211,6 +222,7 @@ std::string run_report_csv(const RunValues& values) {
         const auto add = [&](const char* name, const std::string& value) { table.add_row({"step", std::to_string(i + 1), name, value}); };
         add("loss", fmt::format("{}", step.loss));
         add("grad_norm", fmt::format("{}", step.grad_norm));
+        if (step.auxiliary_loss) add("auxiliary_loss", fmt::format("{}", *step.auxiliary_loss));
         add("seconds", fmt::format("{}", step.seconds));
         add("learning_rate", fmt::format("{}", step.learning_rate));
         add("skipped", step.skipped ? "1" : "0");

@@ -30,6 +30,8 @@ public:
     /// A table that was recorded; it must exist (assertion).
     [[nodiscard]] const RoutingTable& at(const RoutingPlace& place) const;
     [[nodiscard]] bool empty() const { return tables_.empty(); }
+    /// Forgets all tables. For runs, which read each step's on shapes right behind it: a log of all steps grows with them.
+    void clear() { tables_.clear(); }
 
     /// From now on, look how near each row's choice came to another: what watch() saw is read back to the host.
     void watch_margins() { watches_ = true; }

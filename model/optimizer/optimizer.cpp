@@ -126,6 +126,7 @@ StepResult Optimizer::gradient_norm() const {
     result.grad_norm = std::sqrt(squares);
     if (result.updated) return result;
     // Ranks that own nothing suspicious know it from the sum alone.
+    result.saw_it = !result.problem.empty();
     result.problem = fmt::format("the {} is {}", result.problem.empty() ? "norm of all gradients" : result.problem,
                                  std::isnan(squares) ? "NaN" : "infinite");
     return result;

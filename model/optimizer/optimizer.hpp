@@ -42,6 +42,7 @@ struct StepResult {
     bool updated = true;   ///< false: a gradient was NaN or infinite and nothing was changed
     double grad_norm = 0;  ///< global, before clipping
     std::string problem;   ///< why nothing was changed, naming the parameter on the ranks that own it; empty otherwise
+    bool saw_it = false;   ///< this rank's own tokens or gradients are to blame, as far as it knows
 };
 
 /// Owns the optimizer state of all chunks of one rank.

@@ -116,12 +116,16 @@ std::vector<std::string> features_not_executed(const TrainingTask& task) {
     return features;
 }
 
-RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& world, RoutingLog* routing_log)
-    : task_(task), device_(device) {
+void check_features(const TrainingTask& task) {
     if (const auto features = features_not_executed(task); !features.empty()) {
         throw ConfigError(fmt::format("{} cannot be trained by this version: {}; choose a model and layout without", task.model.name,
                                       fmt::join(features, ", ")));
     }
+}
+
+RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& world, RoutingLog* routing_log)
+    : task_(task), device_(device) {
+    check_features(task);
     if (task.gradients.average_in_collective && task.gradients.per_token_loss) {
         throw ConfigError(
             "average_in_collective = true and per_token_loss = true exclude each other: a mean over ranks is not one over tokens; switch "
@@ -339,7 +343,8 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
     if (!std::isfinite(report.loss)) {
         report.end = StepEnd::loss_not_finite;
         // A rank of the last stage knows whether its own tokens are to blame.
-        report.result.problem = fmt::format("the loss of {} is {}", std::isfinite(sum) ? "another rank's tokens" : "its own tokens",
+        report.result.saw_it = !std::isfinite(sum);
+        report.result.problem = fmt::format("the loss of {} is {}", report.result.saw_it ? "its own tokens" : "another rank's tokens",
                                             std::isnan(report.loss) ? "NaN" : "infinite");
         stop_or_note(report.result);
         return report;

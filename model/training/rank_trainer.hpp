@@ -68,10 +68,12 @@ struct StepReport {
 
 /// Features of the task that the layers do not compute, in words; a task with any cannot be trained.
 [[nodiscard]] std::vector<std::string> features_not_executed(const TrainingTask& task);
+/// Throws ConfigError naming them, if there are any.
+void check_features(const TrainingTask& task);
 
 class RankTrainer {
 public:
-    /// Joins the rank's groups and allocates everything. Throws ConfigError for features_not_executed(). The device must
+    /// Joins the rank's groups and allocates everything. Throws ConfigError as check_features() does. The device must
     /// outlive the trainer; one thread. `routing_log`: this rank's, if any (model/layers/context.hpp); outlives the trainer.
     RankTrainer(const TrainingTask& task, Device& device, const World& world, RoutingLog* routing_log = nullptr);
     RankTrainer(const RankTrainer&) = delete;  // layers hold the address of a member

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,6 +60,8 @@ struct StepValues {
     double grad_norm = 0;
     double learning_rate = 0;
     double seconds = 0;
+    /// Of models that train with one: mean load-balancing loss of the mixtures without its coefficient, 1 when balanced.
+    std::optional<double> auxiliary_loss;
     bool skipped = false;  ///< parameters were left as they were: the loss or a gradient was not finite
 };
 
@@ -73,6 +76,7 @@ struct RunValues {
     std::vector<StepValues> steps;  ///< those that were done
     std::int64_t steps_asked = 0;
     bool interrupted = false;
+    std::string problem;    ///< why all ranks stopped behind the last of `steps`, naming step and rank; empty where nothing was wrong
     std::string data;       ///< in words
     std::string transport;  ///< "threads of one process" or "MPI"
     std::vector<RankValues> ranks;

@@ -56,17 +56,51 @@ private:
 
 }  // namespace
 
-RankUse predict_rank(const model::TrainingTask& asked, int rank, std::span<const StepFacts> steps, model::RoutingLog* routing) {
-    model::TrainingTask task = asked;
-    task.gradients.on_non_finite = model::OnNonFinite::skip;
+struct RankPrediction::State {
+    State(const model::TrainingTask& asked, int rank, model::RoutingLog* routing)
+        : task(skipping(asked)),
+          trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world), &traffic), routing) {}
+
+    /// Whoever traces decides what a step without an update means.
+    static model::TrainingTask skipping(model::TrainingTask task) {
+        task.gradients.on_non_finite = model::OnNonFinite::skip;
+        return task;
+    }
+
+    model::TrainingTask task;
     ShapeDevice device;
     model::CollectiveCounter traffic;
-    model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world), &traffic), routing);
-    for (const StepFacts& facts : steps) {
-        trainer.assume_end(facts.end);
-        static_cast<void>(trainer.step({}, 0));
-    }
-    return rank_use(device.shapes().use(), device.shapes().reserved_bytes(), traffic);
+    model::RankTrainer trainer;
+};
+
+RankPrediction::RankPrediction(const model::TrainingTask& task, int rank, model::RoutingLog* routing)
+    : state_(std::make_unique<State>(task, rank, routing)) {}
+
+RankPrediction::~RankPrediction() = default;
+
+void RankPrediction::step(model::StepEnd end) {
+    state_->trainer.assume_end(end);
+    static_cast<void>(state_->trainer.step({}, 0));
+}
+
+RankUse RankPrediction::use() const {
+    return rank_use(state_->device.shapes().use(), state_->device.shapes().reserved_bytes(), state_->traffic);
+}
+
+model::TrainingTask with_few_microbatches(const model::TrainingTask& task) {
+    model::TrainingTask few = task;
+    const std::int64_t group = std::max<std::int64_t>(task.layout.sizes.pp, task.layout.group_size);
+    const std::int64_t enough = 2 * group * task.layout.vpp + 2;
+    std::int64_t& microbatches = few.layout.num_microbatches;
+    // A last group of the same length, which the schedule accepts when it accepts the task's.
+    if (microbatches > enough) microbatches = enough + (microbatches - enough) % group;
+    return few;
+}
+
+std::int64_t bytes_needed(const model::TrainingTask& task, int rank) {
+    RankPrediction prediction(task, rank);
+    prediction.step();
+    return prediction.use().memory.reserved_bytes;
 }
 
 }  // namespace mgplan::runtime

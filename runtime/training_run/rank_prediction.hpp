@@ -1,21 +1,39 @@
 #pragma once
 // What a rank will hold and send: the trainer's own code on shapes.
 
-#include <span>
+#include <memory>
 
 #include "model/training/rank_trainer.hpp"
 #include "runtime/measurement/run_values.hpp"
 
 namespace mgplan::runtime {
 
-/// What a step of a run decided from values, which shapes do not have. What routers decided stands in a RoutingLog.
-struct StepFacts {
-    model::StepEnd end = model::StepEnd::updated;
+/// One rank of the task on the meta device, with the blocks that the CPU's pool would take for it. It goes beside the real
+/// trainer, one step behind each of its steps, so that neither memory nor the time at the end grow with their number.
+class RankPrediction {
+public:
+    /// `routing`: holds the real trainer's counts of the step that comes next; without any, mixtures are taken to be balanced.
+    RankPrediction(const model::TrainingTask& task, int rank, model::RoutingLog* routing = nullptr);
+    ~RankPrediction();
+    RankPrediction(const RankPrediction&) = delete;
+    RankPrediction& operator=(const RankPrediction&) = delete;
+
+    /// Traces the next step. How it ends is decided by values, which shapes do not have.
+    void step(model::StepEnd end = model::StepEnd::updated);
+    /// From the first allocation to the last step.
+    [[nodiscard]] RankUse use() const;
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
 };
 
-/// Traces the steps of one rank of the task on the meta device, with the blocks that the CPU's pool would take for it.
-/// `routing`: the run's own counts; without them mixtures are taken to be balanced.
-[[nodiscard]] RankUse predict_rank(const model::TrainingTask& task, int rank, std::span<const StepFacts> steps,
-                                   model::RoutingLog* routing = nullptr);
+/// The same task with so few microbatches that a step of it is traced quickly, and enough that every rank holds as much at
+/// its peak: in steady state each forward waits for the backward that frees its memory, so what comes behind the warm-up
+/// (at most 2·(pp - 1) + (vpp - 1)·group forwards, plan/schedule.hpp) repeats itself. Mixtures must be balanced.
+[[nodiscard]] model::TrainingTask with_few_microbatches(const model::TrainingTask& task);
+
+/// What the CPU's pool takes for this rank in a step of the task, mixtures balanced.
+[[nodiscard]] std::int64_t bytes_needed(const model::TrainingTask& task, int rank);
 
 }  // namespace mgplan::runtime

@@ -49,8 +49,9 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
     // Ranks that throw would each speak; here they stop together and the caller chooses what is said.
     model::TrainingTask task = options.task;
     task.gradients.on_non_finite = model::OnNonFinite::skip;
-    std::vector<StepFacts> facts;
-    model::RoutingLog routing;
+    const bool has_auxiliary_loss = task.model.moe && task.model.moe->auxiliary_loss != 0;
+    model::RoutingLog routing;  // of one step
+    RankPrediction prediction(task, world.rank, &routing);
     {
         CpuDevice device;
         const auto observer = options.observe ? options.observe(world.rank) : nullptr;
@@ -77,22 +78,23 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
             // Without a loss nobody asks for the norm.
             values.grad_norm =
                 report.end == model::StepEnd::loss_not_finite ? std::numeric_limits<double>::quiet_NaN() : report.result.grad_norm;
+            if (has_auxiliary_loss) values.auxiliary_loss = report.auxiliary_loss;
             values.skipped = !report.result.updated;
-            facts.push_back({report.end});
-            outcome.steps.push_back(values);
+            if (world.rank == 0) outcome.steps.push_back(values);
             if (values.skipped && !options.skip_non_finite) {
                 outcome.problem.text = fmt::format("step {}, rank {}: {}", step, world.rank, report.result.problem);
-                outcome.problem.saw_it =
-                    report.result.problem.find("own tokens") != std::string::npos || report.result.problem.starts_with("the gradient of ");
+                outcome.problem.saw_it = report.result.saw_it;
             } else if (world.rank == 0 && options.on_step) {
                 options.on_step(step, values);
             }
+            prediction.step(report.end);
+            routing.clear();
         }
         device.set_listener(nullptr);
         outcome.values.measured = rank_use(device.memory(), device.pool().reserved_bytes(), traffic);
         outcome.values.ops = timer.times();
     }
-    outcome.values.predicted = predict_rank(task, world.rank, facts, &routing);
+    outcome.values.predicted = prediction.use();
     return outcome;
 }
 

@@ -40,11 +40,11 @@ struct Problem {
 
 struct RankOutcome {
     RankValues values;
-    std::vector<StepValues> steps;
+    std::vector<StepValues> steps;  ///< on rank 0
     Problem problem;
 };
 
-/// Trains, measures (`traffic`: what the transport counts for this rank) and predicts.
+/// Trains, measures (`traffic`: what the transport counts for this rank) and predicts, each step behind the real one.
 [[nodiscard]] RankOutcome run_rank(const TrainingRunOptions& options, const model::World& world, const model::CollectiveCounter& traffic,
                                    LastStep& last_step);
 

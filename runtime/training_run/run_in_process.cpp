@@ -1,4 +1,4 @@
-#include <unistd.h>
+#include <algorithm>
 
 #include <fmt/format.h>
 
@@ -6,6 +6,7 @@
 #include "plan/text.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/measurement/rank_use.hpp"
+#include "runtime/training_run/machine_memory.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
 #include "runtime/training_run/rank_run.hpp"
 #include "runtime/training_run/training_run.hpp"
@@ -16,30 +17,28 @@ namespace {
 /// More threads than this are no sensible way to run on one machine.
 constexpr std::int64_t kMostThreads = 512;
 
-std::int64_t bytes_of_this_machine() {
-    return static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
-}
-
 /// Refuses what can only end in the kernel killing somebody.
-void check_size(const model::TrainingTask& task) {
-    const std::int64_t world = task.layout.sizes.world;
+void check_size(const TrainingRunOptions& options) {
+    const std::int64_t world = options.task.layout.sizes.world;
     if (world > kMostThreads) {
         throw ConfigError(fmt::format(
             "the plan is for {} ranks, and one process runs at most {} as threads; start them with mpirun -n {}, or make a smaller plan",
             world, kMostThreads, world));
     }
-    const std::int64_t machine = bytes_of_this_machine();
-    std::int64_t needed = 0;
+    const model::TrainingTask task = with_few_microbatches(options.task);
+    std::int64_t together = 0, most = 0;
     for (int rank = 0; rank < static_cast<int>(world); ++rank) {
-        const StepFacts one_step;
-        needed += predict_rank(task, rank, {&one_step, 1}).memory.reserved_bytes;
-        if (needed > machine) break;
+        if (options.interrupt != nullptr && options.interrupt->load()) throw RunError("interrupted before the first step");
+        const std::int64_t needed = bytes_needed(task, rank);
+        together += needed;
+        most = std::max(most, needed);
     }
-    if (needed > machine) {
+    const MachineMemory machine = machine_memory();
+    if (together > machine.bytes) {
         throw ConfigError(
-            fmt::format("the ranks of this plan together need more than the {} of memory that this machine has; run it on more machines "
-                        "with mpirun, or plan a smaller model or batch",
-                        human_bytes(machine)));
+            fmt::format("the {} rank{} of this plan need up to {} each, {} together, more than the {} of memory that {}; run it on more "
+                        "machines with mpirun, or plan a smaller model or batch",
+                        world, world == 1 ? "" : "s", human_bytes(most), human_bytes(together), human_bytes(machine.bytes), machine.text));
     }
 }
 
@@ -50,7 +49,7 @@ bool training_available() {
 }
 
 RunValues run_in_process(const TrainingRunOptions& options) {
-    check_size(options.task);
+    check_size(options);
     const int ranks = static_cast<int>(options.task.layout.sizes.world);
     InProcessWorld world(ranks, {.deadline = options.deadline});
     LastStep last_step(options.steps, options.interrupt);
@@ -61,12 +60,12 @@ RunValues run_in_process(const TrainingRunOptions& options) {
         world,
         [&](int rank) { outcomes[static_cast<std::size_t>(rank)] = run_rank(options, world.view(rank), world.traffic(rank), last_step); },
         run_options);
+    RunValues values;
     if (!outcomes[0].problem.text.empty()) {
         std::vector<Problem> problems;
         for (const auto& outcome : outcomes) problems.push_back(outcome.problem);
-        throw RunError(most_telling(problems));
+        values.problem = most_telling(problems);
     }
-    RunValues values;
     values.transport = "threads of one process";
     values.steps = std::move(outcomes[0].steps);
     for (auto& outcome : outcomes) values.ranks.push_back(std::move(outcome.values));

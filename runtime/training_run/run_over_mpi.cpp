@@ -1,22 +1,65 @@
 #include <fmt/format.h>
 
 #include "plan/errors.hpp"
+#include "plan/text.hpp"
 #include "runtime/comm/mpi/mpi_world.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/training_run/gather_values.hpp"
+#include "runtime/training_run/machine_memory.hpp"
+#include "runtime/training_run/rank_prediction.hpp"
 #include "runtime/training_run/rank_run.hpp"
 #include "runtime/training_run/training_run.hpp"
 
 namespace mgplan::runtime {
+namespace {
+
+/// What MPI must find, and what to tell the user if it does not.
+MpiOptions mpi_options(const TrainingRunOptions& options, const LaunchedRank& launched) {
+    MpiOptions mpi;
+    mpi.deadline = options.deadline;
+    mpi.expected_size = launched.size;
+    mpi.expected_by = to_string(launched.source);
+    // What the user or a shell says starts no processes, and torchrun starts them without MPI.
+    if (launched.source == RankSource::flags) {
+        mpi.expected_by = "--rank and the plan";
+        mpi.way_out = fmt::format(
+            "--rank is for launchers that MPI understands: start mpirun -n {}, which numbers the ranks itself, or leave --rank out to "
+            "have all ranks as threads of this process",
+            launched.size);
+    } else if (launched.source == RankSource::torchrun) {
+        mpi.expected_by = "the variables RANK and WORLD_SIZE";
+        mpi.way_out = fmt::format(
+            "unset both, then start mpirun -n {}, or this process alone with all ranks as its threads (--ranks-in-process)", launched.size);
+    }
+    return mpi;
+}
+
+/// Refuses what can only end in the kernel killing somebody: ranks of this machine, each as large as this one.
+void check_size(const TrainingRunOptions& options, const LaunchedRank& launched) {
+    std::int64_t here = 1;
+    for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
+        const auto text = process_environment()(name);
+        const auto number = text ? parse_integer(*text) : std::nullopt;
+        if (number && *number >= 1 && *number <= launched.size) here = *number;
+    }
+    const std::int64_t each = bytes_needed(with_few_microbatches(options.task), launched.rank);
+    const MachineMemory machine = machine_memory();
+    if (each > machine.bytes / here) {
+        throw ConfigError(fmt::format(
+            "rank {} needs {}, about {} together with the {} rank{} of this machine, more than the {} of memory that {}; start fewer ranks "
+            "on each machine, or plan a smaller model or batch",
+            launched.rank, human_bytes(each), human_bytes(each * here), here, here == 1 ? "" : "s", human_bytes(machine.bytes),
+            machine.text));
+    }
+}
+
+}  // namespace
 
 std::optional<RunValues> run_over_mpi(const TrainingRunOptions& options, const LaunchedRank& launched) {
     std::optional<RunValues> result;
-    std::string problem;
     {
-        MpiOptions mpi;
-        mpi.deadline = options.deadline;
-        mpi.expected_size = launched.size;
-        MpiWorld world(mpi);
+        check_size(options, launched);
+        MpiWorld world(mpi_options(options, launched));
         world.run([&] {
             if (world.rank() != launched.rank) {
                 throw RunError(fmt::format("it is rank {} by {} and rank {} by MPI; let mpirun number the ranks and leave --rank out",
@@ -24,20 +67,17 @@ std::optional<RunValues> run_over_mpi(const TrainingRunOptions& options, const L
             }
             LastStep last_step(options.steps, nullptr);
             RankOutcome outcome = run_rank(options, world.view(), world.traffic(), last_step);
-            if (!outcome.problem.text.empty()) {  // on all ranks
-                const std::vector<Problem> problems = gather_problems(world.view(), outcome.problem);
-                if (world.rank() == 0) problem = most_telling(problems);
-                return;
-            }
+            std::vector<Problem> problems;  // where there is one, all ranks have it
+            if (!outcome.problem.text.empty()) problems = gather_problems(world.view(), outcome.problem);
             std::vector<RankValues> ranks = gather_values(world.view(), outcome.values);
             if (world.rank() != 0) return;
             result = RunValues{};
             result->transport = "MPI";
+            if (!problems.empty()) result->problem = most_telling(problems);
             result->steps = std::move(outcome.steps);
             result->ranks = std::move(ranks);
         });
     }
-    if (!problem.empty()) throw RunError(problem);
     if (result) compare(*result);
     return result;
 }

@@ -46,7 +46,8 @@ struct TrainingRunOptions {
 [[nodiscard]] bool training_available();
 
 /// All ranks as threads of this process. Throws ConfigError for a plan that needs more memory than this machine has or
-/// whose data holds ids outside the vocabulary, RunError naming step or rank, operation and group for a run that failed.
+/// whose data holds ids outside the vocabulary, RunError naming rank, operation and group for a run that failed. A loss or
+/// gradient that is not finite ends the run early instead: the values say so (RunValues::problem).
 [[nodiscard]] RunValues run_in_process(const TrainingRunOptions& options);
 
 /// This process's rank over MPI; rank 0 gets the values of all. A failure ends all ranks, with a message on stderr and exit

@@ -90,7 +90,7 @@ TEST_F(BuffersCommand, RefusesBadOptions) {
     expect_refused("buffers --model llama3-8b --dp 16777216 --shards --format json", "--shards would list more than 16,777,216 ranges");
     expect_refused("buffers --params " + path_ + " --dp 2 --tp 2", "--tp belongs to --model");
     expect_refused("buffers --params /does/not/exist --dp 2", "is not there; check the path");
-    expect_refused("buffers --model llama3-8b --dp 2 --shard", "did you mean shards");
+    expect_refused("buffers --model llama3-8b --dp 2 --shard", "did you mean --shards");
 }
 
 TEST(ParameterFile, NamesEveryMistake) {

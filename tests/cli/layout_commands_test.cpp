@@ -1,5 +1,7 @@
 // The commands groups, schedule and split: formats, notes and bad input. Their numbers are held by tests/golden.
 
+#include <filesystem>
+
 #include "say.hpp"
 
 namespace mgplan::cli::testing {
@@ -121,8 +123,21 @@ TEST(SplitCommand, RefusesBadInput) {
 }
 
 TEST(LayoutCommands, WriteToAFileOrSayWhyNot) {
-    EXPECT_EQ(say("groups --world 4 --output /nonexistent/folder/file").code, kRunFailed);
+    EXPECT_EQ(say("groups --world 4 --output /nonexistent/folder/file").code, kBadInput);
     EXPECT_THAT(say("split --help").out, HasSubstr("--pipeline-layout"));
+    const TempFile kept("kept.txt", "what was there before");
+    EXPECT_EQ(say("groups --world 0 --output " + kept.path()).code, kBadInput);
+    EXPECT_EQ(kept.text(), "what was there before");
+    EXPECT_EQ(say("groups --world 4 --output " + kept.path()).code, kDone);
+    EXPECT_THAT(kept.text(), HasSubstr("tp"));
+}
+
+TEST(LayoutCommands, AResultThatNoFileTakesGoesToStandardOutput) {
+    if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
+    const Said lost = say("groups --world 4 --output /dev/full");
+    EXPECT_EQ(lost.code, kRunFailed);
+    EXPECT_EQ(lost.out, say("groups --world 4").out);
+    EXPECT_THAT(lost.err, HasSubstr("--output /dev/full: the file cannot be written any more"));
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ TEST(Options, ReportsEveryProblemAtOnce) {
         FAIL() << "accepted";
     } catch (const ConfigError& error) {
         const std::string text = error.what();
-        EXPECT_THAT(text, HasSubstr("unknown option --wrld; did you mean world?"));
+        EXPECT_THAT(text, HasSubstr("unknown option --wrld; did you mean --world?"));
         EXPECT_THAT(text, HasSubstr("--tp = 'x' is not a whole number"));
         EXPECT_THAT(text, HasSubstr("--mode = 'maybe' is not known; use auto, on or off"));
         EXPECT_THAT(text, HasSubstr("--world = 0 is out of range"));

@@ -24,7 +24,7 @@ TEST(BadInput, MissingOrUnknownNames) {
     expect_refused("plan", {"--world is missing", "--model is missing"});
     expect_refused("--world 16 --model llama3-9b", {"unknown model 'llama3-9b'", "did you mean llama3-8b"});
     expect_refused(small("--cluster dgx-h10"), {"unknown preset 'dgx-h10'", "dgx-h100"});
-    expect_refused(small("--tpp 2"), {"unknown option --tpp", "did you mean tp"});
+    expect_refused(small("--tpp 2"), {"unknown option --tpp", "did you mean --tp"});
     expect_refused(small("extra"), {"unexpected word 'extra'"});
     expect_refused("plam --world 16", {"unknown command 'plam'", "plan"});
 }
@@ -163,13 +163,17 @@ TEST(BadInput, PicksBeyondTheList) {
     EXPECT_EQ(file.text(), "");
 }
 
-TEST(BadInput, FilesThatCannotBeWrittenAreAFailedRun) {
-    for (const char* words : {"--output /no/such/folder/out", "--save-plan /no/such/folder/plan.json"}) {
-        const Said said = say(small(words));
-        EXPECT_EQ(said.code, kRunFailed) << words;
-        EXPECT_THAT(said.err, HasSubstr("cannot be written; check that its folder exists"));
-        EXPECT_EQ(said.out, "");
-    }
+TEST(BadInput, AnOutputThatCannotBeWrittenIsFoundBeforeTheSearch) {
+    expect_refused(small("--output /no/such/folder/out"),
+                   {"--output = /no/such/folder/out cannot be written (No such file or directory)", "name a file in a folder"});
+    expect_refused(small("--output /"), {"--output = / cannot be written (Is a directory)"});
+}
+
+TEST(BadInput, APlanThatCannotBeWrittenIsAFailedRun) {
+    const Said said = say(small("--save-plan /no/such/folder/plan.json"));
+    EXPECT_EQ(said.code, kRunFailed);
+    EXPECT_THAT(said.err, HasSubstr("cannot be written; check that its folder exists"));
+    EXPECT_EQ(said.out, "");
 }
 
 TEST(BadInput, HugeButLegalWorldsEnd) {

@@ -132,14 +132,49 @@ TEST(RunCommand, StopsAtALossThatIsNoNumber) {
     const PlanFile plan("nan.json", "--world 2 --global-batch 4");
     const Said stopped = say("run " + plan.path() + " --steps 4 --lr 1e30");
     EXPECT_EQ(stopped.code, kRunFailed);
-    EXPECT_EQ(stopped.out, "");
+    EXPECT_THAT(stopped.out, AllOf(HasSubstr("left out: not finite"), HasSubstr("Every byte held and sent is as predicted.")));
     EXPECT_THAT(stopped.err, AllOf(HasSubstr("mgplan: step 2, rank "), HasSubstr("the gradient of "), HasSubstr(" is NaN; lower --lr")));
     const Said skipped = say("run " + plan.path() + " --steps 4 --lr 1e30 --no-check-for-nan-in-loss-and-grad --format json");
     EXPECT_EQ(skipped.code, kDone);
     EXPECT_THAT(skipped.err, HasSubstr("mgplan: step 2 of 4 left out: "));
+    EXPECT_THAT(skipped.err, Not(HasSubstr("-nan")));
     const auto json = nlohmann::json::parse(skipped.out);
     EXPECT_TRUE(json["steps"][1]["skipped"]);
     EXPECT_TRUE(json["as_predicted"]);
+}
+
+TEST(RunCommand, AnOutputThatCannotBeWrittenIsFoundBeforeTheFirstStep) {
+    const PlanFile plan("output.json", "--world 2 --global-batch 4");
+    const Said said = say("run " + plan.path() + " --steps 2 --output /no/such/folder/out");
+    EXPECT_EQ(said.code, kBadInput);
+    EXPECT_THAT(said.err, AllOf(HasSubstr("--output = /no/such/folder/out cannot be written"), Not(HasSubstr("step 1"))));
+    const TempFile kept("kept.json", "an older report");
+    EXPECT_EQ(say("run " + plan.path() + " --data no-such-file --output " + kept.path()).code, kBadInput);
+    EXPECT_EQ(kept.text(), "an older report");
+}
+
+TEST(RunCommand, NamesChoicesOfThePlanThatItDoesNotUse) {
+    const PlanFile plan("unused.json", "--world 4 --tp 2 --pp 2 --cp 1 --overlap tp,p2p --engine megatron");
+    const Said said = say("run " + plan.path() + " --steps 1");
+    EXPECT_EQ(said.code, kDone) << said.err;
+    EXPECT_THAT(said.err, HasSubstr("mgplan: run does not use overlap_p2p, overlap_tp, engine = megatron: results do not depend on them"));
+    const PlanFile plain("plain.json", "--world 1 --global-batch 4");
+    EXPECT_THAT(say("run " + plain.path() + " --steps 1").err, Not(HasSubstr("does not use")));
+}
+
+TEST(RunCommand, ReportsTheAuxiliaryLossOfMixturesThatTrainWithOne) {
+    auto config = nlohmann::json::parse(say("models show tiny-moe --format json").out);
+    config["moe"]["auxiliary_loss"] = 0.01;
+    const TempFile model("auxiliary.json", config.dump());
+    const TempFile plan("auxiliary_plan.json");
+    ASSERT_EQ(say("--world 2 --global-batch 2 --model " + model.path() + " --save-plan " + plan.path()).code, kDone);
+    const Said json = say("run " + plan.path() + " --steps 2 --format json");
+    ASSERT_EQ(json.code, kDone) << json.err;
+    for (const auto& step : nlohmann::json::parse(json.out)["steps"]) EXPECT_NEAR(step["auxiliary_loss"], 1, 0.5);
+    EXPECT_THAT(say("run " + plan.path() + " --steps 1").out, HasSubstr("auxiliary loss"));
+    EXPECT_THAT(say("run " + plan.path() + " --steps 1 --format csv").out, HasSubstr("step,1,auxiliary_loss,"));
+    const PlanFile without("no_auxiliary.json", "--world 1 --global-batch 2");
+    EXPECT_THAT(say("run " + without.path() + " --steps 1 --format json").out, Not(HasSubstr("auxiliary_loss")));
 }
 
 TEST(RunCommand, TheSeedAndItsKindDecideTheFirstLoss) {
@@ -158,6 +193,7 @@ TEST(RunCommand, TheSeedAndItsKindDecideTheFirstLoss) {
 TEST(RunCommand, AnInterruptStopsBehindTheStepAndStillReports) {
     const PlanFile plan("interrupt.json", "--world 2 --global-batch 4");
     const std::string path = plan.path();
+    ::testing::internal::CaptureStderr();  // what the signal's handler writes passes all streams by
     std::thread user([] {
         std::this_thread::sleep_for(std::chrono::seconds(2));
         std::raise(SIGINT);
@@ -166,6 +202,8 @@ TEST(RunCommand, AnInterruptStopsBehindTheStepAndStillReports) {
     user.join();
     EXPECT_EQ(said.code, kRunFailed);
     EXPECT_THAT(said.err, HasSubstr("mgplan: interrupted: stopped behind step "));
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                HasSubstr("mgplan: interrupted; stops behind this step, Ctrl-C again ends at once\n"));
     const auto json = nlohmann::json::parse(said.out);
     EXPECT_TRUE(json["interrupted"]);
     EXPECT_FALSE(json["steps"].empty());

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <map>
 #include <random>
 #include <thread>
 
@@ -23,16 +24,20 @@ using Clock = std::chrono::steady_clock;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// One mpirun of the program, its output in files.
+/// One mpirun of the program, or with 0 ranks the program alone; its output in files.
 class Job {
 public:
-    Job(int ranks, std::vector<std::string> words) : out_("job.out"), err_("job.err") {
-        std::vector<std::string> all{MGPLAN_MPIRUN, "--oversubscribe", "-n", std::to_string(ranks), "--timeout", "120", MGPLAN_PROGRAM};
+    Job(int ranks, const std::vector<std::string>& words, const std::map<std::string, std::string>& variables = {})
+        : out_("job.out"), err_("job.err") {
+        std::vector<std::string> all{MGPLAN_MPIRUN, "--oversubscribe", "-n", std::to_string(ranks), "--timeout", "120"};
+        if (ranks == 0) all.clear();
+        all.emplace_back(MGPLAN_PROGRAM);
         all.insert(all.end(), words.begin(), words.end());
         process_ = ::fork();
         if (process_ != 0) return;
         ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
         ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+        for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
         ::dup2(::open(out_.path().c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600), 1);
         ::dup2(::open(err_.path().c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600), 2);
         std::vector<char*> arguments;
@@ -52,14 +57,14 @@ public:
 
     /// The process of a rank, once it is there: a child of this mpirun that knows its rank.
     [[nodiscard]] pid_t process_of(int rank) const {
-        const std::string wanted = fmt::format("OMPI_COMM_WORLD_RANK={}", rank);
+        const std::string wanted = '\0' + fmt::format("OMPI_COMM_WORLD_RANK={}", rank) + '\0';
         for (int turn = 0; turn < 2000; ++turn) {
             for (const auto& entry :
                  std::filesystem::directory_iterator("/proc", std::filesystem::directory_options::skip_permission_denied)) {
                 const auto number = parse_integer(entry.path().filename().string());
                 if (!number || parent(entry.path()) != process_) continue;
-                const std::string environment = text_of(entry.path() / "environ");
-                if (("\0" + environment).find(wanted + '\0') != std::string::npos) return static_cast<pid_t>(*number);
+                const std::string environment = '\0' + text_of(entry.path() / "environ");
+                if (environment.find(wanted) != std::string::npos) return static_cast<pid_t>(*number);
             }
             std::this_thread::sleep_for(5ms);
         }
@@ -145,13 +150,29 @@ TEST_F(RunUnderMpi, IdsOutsideTheVocabularyAreBadInput) {
     EXPECT_THAT(job.err(), HasSubstr("is 512, outside the vocabulary of 512"));
 }
 
-TEST_F(RunUnderMpi, ALossThatIsNoNumberIsSaidOnce) {
+TEST_F(RunUnderMpi, ALossThatIsNoNumberIsSaidOnceAndTheStepsBeforeAreReported) {
     make_plan("--world 2 --global-batch 4");
-    Job job(2, {"run", plan.path(), "--steps", "5", "--lr", "1e30"});
+    Job job(2, {"run", plan.path(), "--steps", "5", "--lr", "1e30", "--format", "json"});
     EXPECT_EQ(job.code(), kRunFailed);
     const auto first = job.err().find("mgplan: step 2, rank ");
     EXPECT_NE(first, std::string::npos) << job.err();
     EXPECT_EQ(job.err().find("mgplan: step 2, rank ", first + 1), std::string::npos) << job.err();
+    const auto json = nlohmann::json::parse(job.out());
+    EXPECT_EQ(json["steps"].size(), 2U);
+    EXPECT_EQ(json["ranks"].size(), 2U);
+    EXPECT_TRUE(json["as_predicted"]);
+}
+
+TEST_F(RunUnderMpi, RanksThatNoLauncherStartedAreBadInput) {
+    make_plan("--world 8");
+    Job by_flag(0, {"run", plan.path(), "--rank", "0"});
+    EXPECT_EQ(by_flag.code(), kBadInput);
+    EXPECT_THAT(by_flag.err(), AllOf(HasSubstr("mgplan: by --rank and the plan there are 8 ranks, and MPI connects 1; "),
+                                     HasSubstr("start mpirun -n 8, which numbers the ranks itself, or leave --rank out")));
+    Job by_shell(0, {"run", plan.path()}, {{"RANK", "0"}, {"WORLD_SIZE", "8"}});
+    EXPECT_EQ(by_shell.code(), kBadInput);
+    EXPECT_THAT(by_shell.err(), AllOf(HasSubstr("mgplan: by the variables RANK and WORLD_SIZE there are 8 ranks, and MPI connects 1; "),
+                                      HasSubstr("unset both, then start mpirun -n 8")));
 }
 
 TEST_F(RunUnderMpi, ARankKilledAtAnyMomentStopsTheOthersWhichSayWhereTheyWere) {

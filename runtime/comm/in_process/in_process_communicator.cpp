@@ -141,6 +141,7 @@ std::unique_ptr<Pending> InProcessCommunicator::issue(Contribution contribution,
     WaitBoard& board = shared_->board();
     const CollectiveKind kind = contribution.kind;
     board.check(global_rank(), kind, shared_->text());
+    board.note(global_rank(), kind, shared_->text());
     count(kind, payload_bytes);
     auto operation = shared_->operation(issued_++);
     // From arrive() on, others use this rank's memory: the pending object stands guard before.
@@ -206,6 +207,7 @@ void InProcessCommunicator::do_barrier() {
 
 std::unique_ptr<Pending> InProcessCommunicator::do_send(const Tensor& tensor, int peer) {
     shared_->board().check(global_rank(), CollectiveKind::send, shared_->text());
+    shared_->board().note(global_rank(), CollectiveKind::send, shared_->text());
     const std::byte* bytes = memory(tensor);
     count(CollectiveKind::send, tensor.bytes());
     shared_->channel(rank(), peer)
@@ -215,6 +217,7 @@ std::unique_ptr<Pending> InProcessCommunicator::do_send(const Tensor& tensor, in
 
 std::unique_ptr<Pending> InProcessCommunicator::do_receive(const Tensor& tensor, int peer) {
     shared_->board().check(global_rank(), CollectiveKind::receive, shared_->text());
+    shared_->board().note(global_rank(), CollectiveKind::receive, shared_->text());
     static_cast<void>(memory(tensor));  // checked now, not when the message comes
     count(CollectiveKind::receive, tensor.bytes());
     return std::make_unique<PendingReceive>(shared_, global_rank(), shared_->channel(peer, rank()), tensor);

@@ -59,6 +59,10 @@ void InProcessWorld::leave(int rank) {
     board_->leave(rank);
 }
 
+std::string InProcessWorld::whereabouts(int rank) const {
+    return board_->whereabouts(rank);
+}
+
 namespace {
 
 /// What the threads of run_ranks tell each other.
@@ -66,8 +70,8 @@ class Failures {
 public:
     explicit Failures(int ranks) : running_(static_cast<std::size_t>(ranks), true), left_(ranks) {}
 
-    /// Called inside a catch block. Returns what the others are to be told.
-    std::string add(int rank) {
+    /// Called inside a catch block; `where`: what the rank did last. Returns what the others are to be told.
+    std::string add(int rank, const std::string& where) {
         bool comes_from_others = false;
         std::string what;
         try {
@@ -76,9 +80,9 @@ public:
             comes_from_others = true;
             what = error.what();
         } catch (const std::exception& error) {
-            what = fmt::format("rank {} failed: {}", rank, error.what());
+            what = fmt::format("rank {} failed: {}; {}", rank, error.what(), where);
         } catch (...) {
-            what = fmt::format("rank {} failed with something that is no std::exception", rank);
+            what = fmt::format("rank {} failed with something that is no std::exception; {}", rank, where);
         }
         const std::scoped_lock lock(mutex_);
         if (first_ == nullptr || (first_comes_from_others_ && !comes_from_others)) {
@@ -149,7 +153,7 @@ void run_ranks(InProcessWorld& world, const std::function<void(int rank)>& body,
         try {
             body(rank);
         } catch (...) {
-            world.abort(failures.add(rank));
+            world.abort(failures.add(rank, world.whereabouts(rank)));
         }
         world.leave(rank);
         failures.ended(rank);

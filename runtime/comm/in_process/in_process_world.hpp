@@ -65,6 +65,9 @@ public:
     void enter(int rank);
     void leave(int rank);
 
+    /// The last operation that the rank began: "after all_reduce in group tp (ranks 0, 1)", or "before its first operation".
+    [[nodiscard]] std::string whereabouts(int rank) const;
+
 private:
     // name, ranks, how many times it was asked for before
     using Key = std::tuple<std::string, std::vector<std::int32_t>, int>;
@@ -97,8 +100,9 @@ struct RunRanksOptions {
 };
 
 /// Runs body(rank) on a thread for each rank and waits for all. When one throws, the world is aborted, and once all have
-/// ended the first failure is thrown: a ConfigError as it is, anything else as RankFailure "rank 3 failed: …". An error
-/// that ranks threw only because of the abort is not the first failure, whichever came first.
+/// ended the first failure is thrown: a ConfigError as it is, anything else as RankFailure "rank 3 failed: <what>; after
+/// all_reduce in group tp (ranks 2, 3)". An error that ranks threw only because of the abort is not the first failure,
+/// whichever came first.
 void run_ranks(InProcessWorld& world, const std::function<void(int rank)>& body, const RunRanksOptions& options = {});
 
 }  // namespace mgplan::runtime

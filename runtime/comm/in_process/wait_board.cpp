@@ -47,6 +47,20 @@ void WaitBoard::end(int rank) {
     ++slot.changes;
 }
 
+void WaitBoard::note(int rank, model::CollectiveKind kind, const std::string& group_text) {
+    Slot& slot = *slots_[static_cast<std::size_t>(rank)];
+    const std::scoped_lock lock(slot.mutex);
+    slot.last_kind = kind;
+    slot.last_group = group_text;
+}
+
+std::string WaitBoard::whereabouts(int rank) const {
+    const Slot& slot = *slots_[static_cast<std::size_t>(rank)];
+    const std::scoped_lock lock(slots_[static_cast<std::size_t>(rank)]->mutex);
+    if (slot.last_group.empty()) return "before its first operation";
+    return fmt::format("after {} in group {}", to_string(slot.last_kind), slot.last_group);
+}
+
 void WaitBoard::enter(int rank) {
     Slot& slot = *slots_[static_cast<std::size_t>(rank)];
     const std::scoped_lock lock(slot.mutex);

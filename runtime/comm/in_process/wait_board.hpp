@@ -80,6 +80,11 @@ public:
         if (aborted()) throw error(rank, kind, group_text);
     }
 
+    /// The operation that a rank begins: "after" it is where the rank was when it fails.
+    void note(int rank, model::CollectiveKind kind, const std::string& group_text);
+    /// "after all_reduce in group tp (ranks 0, 1)", or "before its first operation".
+    [[nodiscard]] std::string whereabouts(int rank) const;
+
     /// The rank takes part (again), or will never call anything more.
     void enter(int rank);
     void leave(int rank);
@@ -92,6 +97,8 @@ private:
         Clock::time_point since;
         bool left = false;
         std::uint64_t changes = 0;
+        model::CollectiveKind last_kind{};
+        std::string last_group;  // empty before the first operation; a copy, for the group may be gone
     };
     struct Seen {
         bool left = false;

@@ -8,8 +8,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <utility>
 
 #include <fmt/format.h>
+
+#include "plan/errors.hpp"
 
 namespace mgplan::runtime {
 namespace {
@@ -83,7 +86,7 @@ extern "C" void mpi_maximum(void* from, void* to, int* count, MPI_Datatype* type
 
 // --- Whereabouts ---------------------------------------------------------------------------------------------------
 
-Whereabouts::Whereabouts(int rank, MpiOptions options) : rank_(rank), options_(options) {
+Whereabouts::Whereabouts(int rank, const MpiOptions& options) : rank_(rank), options_(options) {
     std::snprintf(last_words.rank.data(), last_words.rank.size(), "%d", rank);
     if (options_.report_when_stopped) std::signal(SIGTERM, say_last_words);
     if (options_.deadline) watcher_ = std::thread([this] { watch(); });
@@ -139,7 +142,7 @@ void Whereabouts::watch() {
 
 // --- State ---------------------------------------------------------------------------------------------------------
 
-MpiWorld::State::State(MpiOptions wishes) : options(wishes), exceptions(std::uncaught_exceptions()) {
+MpiWorld::State::State(MpiOptions wishes) : options(std::move(wishes)), exceptions(std::uncaught_exceptions()) {
     int started = 0;
     MPI_Initialized(&started);
     if (started != 0) throw RunError("MPI was started before: there is one MpiWorld per process");
@@ -151,12 +154,11 @@ MpiWorld::State::State(MpiOptions wishes) : options(wishes), exceptions(std::unc
     MPI_Comm_size(world, &size);
     MPI_Op_create(mpi_maximum, 1, &maximum);
     if (options.expected_size && *options.expected_size != size) {
-        const std::string text = fmt::format(
-            "MPI connects {} rank{} and the launcher started {}: they do not understand each other; use mpirun of the same MPI, or srun "
-            "--mpi=pmix with an Open MPI that has PMIx",
-            size, size == 1 ? "" : "s", *options.expected_size);
+        const std::string text = fmt::format("by {} there {} {} rank{}, and MPI connects {}; {}", options.expected_by,
+                                             *options.expected_size == 1 ? "is" : "are", *options.expected_size,
+                                             *options.expected_size == 1 ? "" : "s", size, options.way_out);
         MPI_Finalize();
-        throw RunError(text);
+        throw ConfigError(text);
     }
     whereabouts.emplace(rank, options);
 }

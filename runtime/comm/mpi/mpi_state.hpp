@@ -21,7 +21,7 @@ namespace mgplan::runtime {
 /// The operation a rank is in: for its error messages, the deadline, and the last words when it is stopped.
 class Whereabouts {
 public:
-    Whereabouts(int rank, MpiOptions options);
+    Whereabouts(int rank, const MpiOptions& options);
     ~Whereabouts();
     Whereabouts(const Whereabouts&) = delete;
     Whereabouts& operator=(const Whereabouts&) = delete;

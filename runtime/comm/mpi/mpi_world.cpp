@@ -1,5 +1,7 @@
 #include "runtime/comm/mpi/mpi_world.hpp"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "runtime/comm/mpi/mpi_communicator.hpp"
@@ -23,7 +25,7 @@ bool mpi_available() {
     return true;
 }
 
-MpiWorld::MpiWorld(MpiOptions options) : state_(std::make_shared<State>(options)) {}
+MpiWorld::MpiWorld(MpiOptions options) : state_(std::make_shared<State>(std::move(options))) {}
 
 MpiWorld::~MpiWorld() = default;
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <thread>
 
+#include "plan/errors.hpp"
 #include "runtime/comm/mpi/mpi_world.hpp"
 #include "tests/support/host_device.hpp"
 
@@ -39,6 +40,9 @@ int main(int argc, char** argv) {
                 if (fault == "abort") group->abort("rank 1 was told to stop");
             }
         });
+    } catch (const ConfigError& error) {
+        std::fprintf(stderr, "mgplan: %s\n", error.what());
+        return 2;
     } catch (const RunError& error) {
         std::fprintf(stderr, "mgplan: %s\n", error.what());
         return 4;

@@ -96,6 +96,33 @@ TEST(TrainingRun, IsAsPredictedOnEveryRank) {
     EXPECT_EQ(run_in_process(run).steps.back().loss, values.steps.back().loss);  // the same bits
 }
 
+/// Four experts behind a dense layer, each token to two, on tp2 pp2 ep2.
+TrainingRunOptions small_mixture_run() {
+    TrainingRunOptions run = small_run();
+    MoeSpec moe;
+    moe.experts = 4;
+    moe.top_k = 2;
+    moe.expert_ffn = 24;
+    moe.auxiliary_loss = 0.01;
+    run.task.model.moe = moe;
+    run.task.model.moe_layers = {false, true};
+    run.task.layout.sizes.ep = 2;
+    return run;
+}
+
+TEST(TrainingRun, OfAMixtureIsAsPredictedHoweverManyStepsItTakes) {
+    for (const std::int64_t steps : {3, 30}) {
+        TrainingRunOptions run = small_mixture_run();
+        run.steps = steps;
+        const RunValues values = run_in_process(run);
+        ASSERT_EQ(std::ssize(values.steps), steps);
+        EXPECT_TRUE(values.as_predicted) << steps;
+        for (const auto& rank : values.ranks) EXPECT_EQ(rank.measured, rank.predicted) << rank.rank;
+        for (const auto& step : values.steps) EXPECT_GE(step.auxiliary_loss.value_or(0), 0.9);
+    }
+    EXPECT_FALSE(run_in_process(small_run()).steps[0].auxiliary_loss);
+}
+
 TEST(TrainingRun, IsAsPredictedForMixturesToo) {
     // Rows of an expert vary from microbatch to microbatch, and with them the sizes of blocks.
     TrainingRunOptions run = small_run();
@@ -181,7 +208,9 @@ TEST(TrainingRun, ARankThatThrowsAnywhereStopsAllOthersSoon) {
             (void)run_in_process(run);
             FAIL() << "finished";
         } catch (const RunError& error) {
-            EXPECT_EQ(std::string(error.what()), fmt::format("rank {} failed: the memory is on fire", victim));
+            EXPECT_THAT(error.what(), AllOf(testing::StartsWith(fmt::format("rank {} failed: the memory is on fire; after ", victim)),
+                                            HasSubstr(" in group "), testing::ContainsRegex("[(]ranks .*[)]$")))
+                << victim;
         }
         EXPECT_LT(Clock::now() - death.load(), 5s);
     }
@@ -213,14 +242,15 @@ TEST(TrainingRun, ALossThatIsNoNumberStopsTheRunOrLeavesTheStepOut) {
     TrainingRunOptions run = small_run();
     run.learning_rate.maximum = 1e25;  // the second step's products overflow
     run.task.optimizer.clip_norm = 0;
-    try {
-        (void)run_in_process(run);
-        FAIL() << "finished";
-    } catch (const RunError& error) {
-        EXPECT_THAT(error.what(), AllOf(HasSubstr("step 2, rank "), HasSubstr("the loss of its own tokens is NaN; lower --lr")));
-    }
+    const RunValues stopped = run_in_process(run);
+    EXPECT_THAT(stopped.problem, AllOf(HasSubstr("step 2, rank "), HasSubstr("the loss of its own tokens is NaN; lower --lr")));
+    ASSERT_EQ(stopped.steps.size(), 2U);
+    EXPECT_FALSE(stopped.steps[0].skipped);
+    EXPECT_TRUE(stopped.steps[1].skipped);
+    EXPECT_TRUE(stopped.as_predicted);
     run.skip_non_finite = true;
     const RunValues values = run_in_process(run);
+    EXPECT_EQ(values.problem, "");
     ASSERT_EQ(values.steps.size(), 4U);
     EXPECT_FALSE(values.steps[0].skipped);
     for (std::size_t i = 1; i < 4; ++i) EXPECT_TRUE(values.steps[i].skipped);
@@ -253,6 +283,13 @@ TEST(TrainingRun, AnInterruptStopsAllRanksBehindTheSameStep) {
     EXPECT_TRUE(values.as_predicted);
 }
 
+TEST(TrainingRun, AnInterruptBeforeTheFirstStepEndsIt) {
+    const std::atomic<bool> interrupt = true;
+    TrainingRunOptions run = small_run();
+    run.interrupt = &interrupt;
+    EXPECT_THROW((void)run_in_process(run), RunError);
+}
+
 TEST(TrainingRun, RefusesWhatThisMachineCannotHold) {
     TrainingRunOptions run = small_run();
     run.task.model.hidden = 65536;
@@ -262,7 +299,8 @@ TEST(TrainingRun, RefusesWhatThisMachineCannotHold) {
         (void)run_in_process(run);
         FAIL() << "started";
     } catch (const ConfigError& error) {
-        EXPECT_THAT(error.what(), HasSubstr("together need more than the"));
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("the 8 ranks of this plan need up to "), HasSubstr("iB each, "),
+                                        HasSubstr("iB together, more than the "), HasSubstr(" of memory that this ")));
     }
 }
 
