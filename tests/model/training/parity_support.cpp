@@ -24,6 +24,7 @@ TrainingTask task_for(const ModelSpec& model, const Case& c, Precision precision
     task.gradients = c.gradients;
     Layout& layout = task.layout;
     layout.sizes = {c.tp * c.cp * c.pp * c.dp, c.tp, c.cp, c.ep, model.moe ? c.etp : c.tp, c.pp, AxisOrder{}, 1};
+    if (!c.order.empty()) layout.sizes.order = AxisOrder::parse(c.order);
     layout.vpp = c.vpp;
     layout.group_size = c.group_size > 0 ? c.group_size : c.pp;
     layout.micro_batch = c.micro_batch;
@@ -97,6 +98,8 @@ void expect_prediction_equals(const TrainingTask& task, Outcome& outcome, int ra
         const auto index = static_cast<std::size_t>(i);
         EXPECT_EQ(predicted.memory.high_water[index], outcome.memory[at].high_water[index])
             << "rank " << rank << " " << to_string(category);
+        EXPECT_EQ(predicted.memory.at_peak[index], outcome.memory[at].at_peak[index])
+            << "rank " << rank << " at the peak " << to_string(category);
     }
     EXPECT_EQ(predicted.memory.peak, outcome.memory[at].peak) << "rank " << rank;
     EXPECT_EQ(predicted.traffic.totals(), outcome.traffic[at].totals()) << "rank " << rank;

@@ -30,6 +30,7 @@ struct Case {
     GradientOptions gradients{};
     int group_size = 0;    ///< of the interleaved schedule; 0: pp
     std::string stages{};  ///< a pipeline layout string; empty: the automatic split
+    std::string order{};   ///< of the axes; empty: Megatron-LM's default
 };
 
 /// Eight sequences a step.
@@ -56,7 +57,8 @@ struct Prediction {
 /// The same steps of one rank on shapes alone. `routing`: a run's log to take counts from, or nothing.
 [[nodiscard]] Prediction predict(const TrainingTask& task, int rank, RoutingLog* routing);
 
-/// Bytes by category and traffic by group: no difference at all. The prediction gets the run's own routing counts.
+/// Bytes by category, each at its most and all of them at the peak, and traffic by group: no difference at all. The prediction gets the
+/// run's own routing counts.
 void expect_prediction_equals(const TrainingTask& task, Outcome& outcome, int rank);
 
 /// The run that all layouts are compared with; made once for equal names and sizes. A mixture's auxiliary loss

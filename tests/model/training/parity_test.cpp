@@ -180,6 +180,19 @@ std::vector<Case> cases() {
         {.name = "cp2_pp2_vpp2_dp4", .cp = 2, .pp = 2, .vpp = 2, .dp = 4},
         {.name = "tp2_cp2_pp2_vpp2_dp2", .tp = 2, .cp = 2, .pp = 2, .vpp = 2, .dp = 2, .sequence_parallel = true},
         {.name = "tp2_dp8_plain", .tp = 2, .dp = 8, .distributed_optimizer = false},
+        // other orders of the axes
+        {.name = "pp_dp_cp_tp", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true, .order = "pp-dp-cp-tp"},
+        {.name = "dp_cp_tp", .tp = 2, .cp = 2, .dp = 2, .distributed_optimizer = false, .order = "dp-cp-tp"},
+        {.name = "cp_tp_dp_pp_vpp2",
+         .tp = 2,
+         .cp = 2,
+         .pp = 2,
+         .vpp = 2,
+         .dp = 2,
+         .sequence_parallel = true,
+         .cp_comm_type = CpCommType::all_gather,
+         .order = "cp-tp-dp-pp"},
+        {.name = "dp_pp_tp_uneven", .tp = 2, .pp = 2, .dp = 2, .stages = "Et|tttL", .order = "dp-pp-tp"},
     };
 }
 
