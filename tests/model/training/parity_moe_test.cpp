@@ -169,7 +169,8 @@ ModelSpec steady_mixture(bool sigmoid) {
     ModelSpec model = small_mixture();
     model.name = "steady-mixture";
     model.moe->experts = 4;
-    model.moe->expert_ffn = 16;
+    model.moe->expert_ffn = 32;
+    model.moe->top_k = 3;
     return model;
 }
 
