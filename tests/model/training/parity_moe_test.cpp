@@ -14,42 +14,6 @@
 namespace mgplan::model {
 namespace {
 
-/// One dense layer, then three mixtures with a shared expert; softmax scores.
-ModelSpec small_mixture() {
-    ModelSpec model;
-    model.name = "small-mixture";
-    model.layers = 4;
-    model.hidden = 32;
-    model.ffn = 48;
-    model.heads = 4;
-    model.kv_heads = 4;
-    model.head_dim = 8;
-    model.vocab = 61;
-    model.vocab_divisor = 8;
-    model.max_positions = 16;
-    model.moe = MoeSpec{.experts = 8, .top_k = 2, .expert_ffn = 24, .shared_ffn = 16, .auxiliary_loss = 0.02};
-    model.moe_layers = {false, true, true, true};
-    return model;
-}
-
-/// Sigmoid scores, a gate on the shared expert, plain activation, layer norms, a tied table, dense and mixture layers in turn.
-ModelSpec small_sigmoid_mixture() {
-    ModelSpec model = small_mixture();
-    model.name = "small-sigmoid-mixture";
-    model.activation = Activation::gelu;
-    model.gated_mlp = false;
-    model.normalization = Normalization::layer_norm;
-    model.position = PositionEmbedding::learned;
-    model.tied_embeddings = true;
-    model.hidden_dropout = 0.1;
-    model.moe->score = RouterScore::sigmoid;
-    model.moe->top_k = 3;
-    model.moe->shared_ffn = 32;
-    model.moe->shared_gate = true;
-    model.moe_layers = {false, true, false, true};
-    return model;
-}
-
 std::vector<Case> cases() {
     using enum RecomputeModule;
     constexpr auto selective = Recompute::selective;
