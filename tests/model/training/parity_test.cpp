@@ -10,6 +10,8 @@
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
 #include "plan/errors.hpp"
+#include "runtime/comm/in_process/in_process_world.hpp"
+#include "runtime/cpu/cpu_device.hpp"
 #include "tests/model/training/parity_support.hpp"
 
 namespace mgplan::model {
@@ -298,6 +300,32 @@ TEST(RankTrainer, RefusesAPlanForAnotherWorld) {
     const TrainingTask task = task_for(small_gpt(), {.name = "dp2", .dp = 2}, Precision::fp32);
     MetaDevice device;
     EXPECT_THROW(RankTrainer(task, device, recording_world(0, 4)), ConfigError);
+}
+
+TEST(RankTrainer, RefusesIdsOutsideTheVocabularyAsInputsAndAsTargets) {
+    const TrainingTask task = task_for(small_gpt(), {.name = "one"}, Precision::fp32);
+    const auto refusal_of = [&](std::size_t place, std::int32_t id) -> std::string {
+        runtime::InProcessWorld world(1);
+        runtime::CpuDevice device;
+        RankTrainer trainer(task, device, world.view(0));
+        try {
+            (void)trainer.step(
+                [&](std::int64_t sequence, std::span<std::int32_t> tokens) {
+                    tokens_of(sequence, tokens);
+                    if (sequence == 5) tokens[place] = id;
+                },
+                1e-2);
+        } catch (const ConfigError& error) {
+            return error.what();
+        }
+        return "";
+    };
+    using testing::HasSubstr;
+    EXPECT_THAT(refusal_of(0, 61), HasSubstr("token 0 of sequence 5, an input, has the id 61, outside the vocabulary of 61"));
+    EXPECT_THAT(refusal_of(16, 61), HasSubstr("token 16 of sequence 5, a target, has the id 61"));
+    EXPECT_THAT(refusal_of(16, -1), HasSubstr("has the id -1"));
+    EXPECT_THAT(refusal_of(7, 1000), HasSubstr("an input and a target, has the id 1000"));
+    EXPECT_EQ(refusal_of(16, 60), "");
 }
 
 /// What the trainer says of a task; empty where it accepts.
