@@ -194,9 +194,12 @@ LayerKind mtp_kind(const ModelSpec& model) {
     return kind_of_layer(model, model.layers - 1);
 }
 
-void add_embedding(std::vector<Parameter>& parameters, const ModelSpec& model, std::int64_t tp, bool shared) {
+/// `shared`: other stages hold the table too; `copy`: this is not the first stage's.
+void add_embedding(std::vector<Parameter>& parameters, const ModelSpec& model, std::int64_t tp, bool shared, bool copy) {
     ParameterList list(parameters, "embedding.");
-    list.add_sharded("word_embeddings.weight", {model.padded_vocab(tp) / tp, model.hidden}, 0).shared_embedding = shared;
+    Parameter& words = list.add_sharded("word_embeddings.weight", {model.padded_vocab(tp) / tp, model.hidden}, 0);
+    words.shared_embedding = shared;
+    words.embedding_copy = shared && copy;
     if (model.position == PositionEmbedding::learned)
         list.add("position_embeddings.weight", {model.max_positions, model.hidden}, PartialGradient::never);
     if (model.token_types > 0) list.add("tokentype_embeddings.weight", {model.token_types, model.hidden}, PartialGradient::never);
@@ -262,7 +265,7 @@ std::vector<std::vector<Parameter>> stage_parameters(const ModelSpec& model, con
     for (int chunk = 0; chunk < layout.vpp; ++chunk) {
         const StageChunk& stage = layout.split->chunk(pp_rank, chunk);
         std::vector<Parameter>& parameters = chunks[static_cast<std::size_t>(chunk)];
-        if (stage.embedding || stage.mtp > 0) add_embedding(parameters, model, sizes.tp, shared);
+        if (stage.embedding || stage.mtp > 0) add_embedding(parameters, model, sizes.tp, shared, !stage.embedding);
         for (std::int64_t i = 0; i < stage.decoders; ++i) {
             const std::int64_t layer = stage.first_decoder + i;
             add_layer(parameters, model, kind_of_layer(model, layer), sizes.tp, sizes.ep, sizes.etp,
@@ -281,7 +284,7 @@ std::vector<std::vector<Parameter>> stage_parameters(const ModelSpec& model, con
         }
         if (stage.loss && (!model.tied_embeddings || !stage.embedding)) {
             Parameter& output = list.add_sharded("output_layer.weight", {model.padded_vocab(sizes.tp) / sizes.tp, model.hidden}, 0);
-            output.shared_embedding = shared && model.tied_embeddings;
+            output.shared_embedding = output.embedding_copy = shared && model.tied_embeddings;
         }
     }
     return chunks;

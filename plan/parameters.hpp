@@ -30,6 +30,7 @@ struct Parameter {
     bool expert = false;            ///< reduced over edp instead of dp·cp
     std::int64_t local_expert = 0;  ///< of experts: its number on the rank, the one in the name
     bool shared_embedding = false;  ///< the tied word embedding, held by first and last stage when pp > 1
+    bool embedding_copy = false;    ///< of these the ones behind the first stage's, which gradient norms do not count again
     bool no_weight_decay = false;   ///< biases and one-dimensional norms
     [[nodiscard]] std::int64_t count() const;
 };

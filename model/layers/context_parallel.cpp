@@ -206,7 +206,12 @@ AttentionResult by_heads(const RankContext& context, const MicrobatchContext& mi
                          double scale) {
     const HeadExchange exchange(context, microbatch);
     const Positions all = whole_sequence(microbatch);
-    AttentionResult result = attention(exchange.to_heads(q), exchange.to_heads(k), exchange.to_heads(v), all, all, scale);
+    AttentionResult result;
+    {
+        // Named, for every rank has to exchange in one order, and C++ leaves that of arguments open.
+        const Tensor q_heads = exchange.to_heads(q), k_heads = exchange.to_heads(k), v_heads = exchange.to_heads(v);
+        result = attention(q_heads, k_heads, v_heads, all, all, scale);
+    }
     // The log-sum-exp stays with the heads that the backward will see again.
     return {exchange.to_sequence(result.output), result.log_sum_exp};
 }
@@ -216,8 +221,12 @@ AttentionGradients by_heads_backward(const RankContext& context, const Microbatc
     const HeadExchange exchange(context, microbatch);
     const Positions all = whole_sequence(microbatch);
     const AttentionResult here{exchange.to_heads(result.output), result.log_sum_exp};
-    const AttentionGradients gradients = attention_backward(exchange.to_heads(d_output), exchange.to_heads(q), exchange.to_heads(k),
-                                                            exchange.to_heads(v), here, all, all, scale);
+    AttentionGradients gradients;
+    {
+        const Tensor d_heads = exchange.to_heads(d_output);
+        const Tensor q_heads = exchange.to_heads(q), k_heads = exchange.to_heads(k), v_heads = exchange.to_heads(v);
+        gradients = attention_backward(d_heads, q_heads, k_heads, v_heads, here, all, all, scale);
+    }
     return {exchange.to_sequence(gradients.q), exchange.to_sequence(gradients.k), exchange.to_sequence(gradients.v)};
 }
 

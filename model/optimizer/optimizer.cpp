@@ -60,8 +60,7 @@ void Optimizer::own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::s
         piece.description = &description;
         piece.decays = !description.no_weight_decay;
         // Every parameter counts once: replicated ones on the first tp rank, a tied embedding's copy not at all.
-        const bool is_copy = description.shared_embedding && description.name == "output_layer.weight";
-        piece.counts = !is_copy && (!replicated_over_tp(description) || groups_.tp->rank() == 0);
+        piece.counts = !description.embedding_copy && (!replicated_over_tp(description) || groups_.tp->rank() == 0);
         if (state.main.defined()) copy(piece.parameter, piece.main);
         pieces_.push_back(std::move(piece));
     };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -77,6 +78,18 @@ void add_mixture_features(std::vector<std::string>& features, const ModelSpec& m
     if (moe.shared_ffn % sizes.tp != 0)
         features.push_back(
             fmt::format("shared expert ffn size = {} divided over tp = {}, which does not divide it", moe.shared_ffn, sizes.tp));
+}
+
+/// Every token is an input, a target, or both; all ranks that share a sequence see all of it and refuse it alike.
+void check_ids(std::span<const std::int32_t> tokens, std::int64_t vocab, std::int64_t sequence) {
+    const auto outside = std::find_if(tokens.begin(), tokens.end(), [&](std::int32_t id) { return id < 0 || id >= vocab; });
+    if (outside == tokens.end()) return;
+    const auto place = outside - tokens.begin();
+    const std::string_view use = place == 0 ? "an input" : place + 1 == std::ssize(tokens) ? "a target" : "an input and a target";
+    throw ConfigError(
+        fmt::format("token {} of sequence {}, {}, has the id {}, outside the vocabulary of {}; check that data and model "
+                    "belong together",
+                    place, sequence, use, *outside, vocab));
 }
 
 }  // namespace
@@ -244,18 +257,14 @@ Microbatch RankTrainer::microbatch(std::int64_t index, const SequenceSource& sou
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(sequence + 1));
     std::vector<std::int32_t> ids(static_cast<std::size_t>(positions.rows())), targets(ids.size());
     for (std::int64_t b = 0; b < batch; ++b) {
-        source((steps_ - 1) * task_.batch.global_batch + result.context.first_sequence + b, tokens);
+        const std::int64_t number = (steps_ - 1) * task_.batch.global_batch + result.context.first_sequence + b;
+        source(number, tokens);
+        check_ids(tokens, task_.model.vocab, number);
         for (std::int64_t place = 0; place * batch < positions.rows(); ++place) {
             const auto row = static_cast<std::size_t>(place * batch + b);
             const auto at = static_cast<std::size_t>(positions.at(place));
             ids[row] = tokens[at];
             targets[row] = tokens[at + 1];
-        }
-    }
-    for (const auto id : ids) {
-        if (id < 0 || id >= task_.model.vocab) {
-            throw ConfigError(fmt::format("token id {} lies outside the vocabulary of {}; check that data and model belong together", id,
-                                          task_.model.vocab));
         }
     }
     device_.write(result.ids, ids.data());

@@ -1,5 +1,7 @@
 // What a decoder layer keeps from forward to backward, byte by byte, as docs/layers.md lists it.
 
+#include <numeric>
+
 #include <gtest/gtest.h>
 
 #include "model/communicator/recording_communicator.hpp"
@@ -10,7 +12,8 @@
 namespace mgplan::model {
 namespace {
 
-constexpr std::int64_t kTp = 2, kSequence = 64, kBatch = 2, kElement = 2;
+constexpr int kTp = 2;
+constexpr std::int64_t kSequence = 64, kBatch = 2, kElement = 2;
 
 ModelSpec gpt() {
     ModelSpec model;
@@ -51,19 +54,40 @@ ModelSpec deepseek() {
     return model;
 }
 
+ModelSpec mixture() {
+    ModelSpec model = llama();
+    model.moe = MoeSpec{.experts = 8, .top_k = 2, .expert_ffn = 48, .shared_ffn = 32, .auxiliary_loss = 0.01};
+    model.moe_layers = {true};
+    return model;
+}
+
+/// Ranks that share experts; 1 without mixtures.
+struct ExpertSizes {
+    int ep = 1, etp = 1;
+};
+
 /// Bytes that a layer's forward leaves alive beside its output, its own input included.
-std::int64_t kept(const ModelSpec& model, bool sequence_parallel, EnumSet<RecomputeModule> recompute = {}) {
+std::int64_t kept(const ModelSpec& model, bool sequence_parallel, EnumSet<RecomputeModule> recompute = {}, ExpertSizes experts = {}) {
     MetaDevice device({.keep_allocations = false, .keep_ops = false});
-    const World world = recording_world(0, kTp);
-    const auto tp = world.join("tp", std::vector<std::int32_t>{0, 1}), alone = world.join("alone", std::vector<std::int32_t>{0});
+    const World world = recording_world(0, 8);
+    const auto first_ranks = [&](const std::string& name, std::int32_t count) {
+        std::vector<std::int32_t> ranks(static_cast<std::size_t>(count));
+        std::iota(ranks.begin(), ranks.end(), 0);
+        return world.join(name, ranks);
+    };
+    const auto tp = first_ranks("tp", kTp), ep = first_ranks("ep", experts.ep), etp = first_ranks("etp", experts.etp);
+    const auto alone = first_ranks("alone", 1);
     RankContext context;
     context.device = &device;
-    context.tp = tp.get();
-    context.cp = context.ep = context.etp = alone.get();
+    context.tp = context.tp_cp = tp.get();
+    context.cp = alone.get();
+    context.ep = ep.get();
+    context.etp = etp.get();
     context.sequence_parallel = sequence_parallel;
     context.dtype = Dtype::bf16;
     WeightTable weights;
-    for (const Parameter& parameter : layer_parameters(model, LayerKind::dense, kTp, 1, 1, "")) {
+    const LayerKind kind = model.moe ? LayerKind::moe : LayerKind::dense;
+    for (const Parameter& parameter : layer_parameters(model, kind, kTp, experts.ep, experts.etp, "")) {
         const Shape shape = parameter.shape.size() == 1 ? Shape{parameter.shape[0]} : Shape{parameter.shape[0], parameter.shape[1]};
         weights.add(parameter.name, {device.empty(shape, Dtype::bf16, MemoryCategory::parameters, "weight"),
                                      device.empty(shape, Dtype::fp32, MemoryCategory::gradients, "gradient")});
@@ -149,6 +173,88 @@ TEST(SavedTensors, AreFewerWhereModulesAreMadeAgain) {
     EXPECT_EQ(whole - kept(model, true, {core_attn}), 4 * e.n * 4);
     EXPECT_EQ(whole - kept(model, true, {layernorm}), 2 * e.m * model.hidden * kElement);
     EXPECT_EQ(whole - kept(model, true, {RecomputeModule::mlp}), e.mlp(model));
+}
+
+/// The rows of the table that mixtures alone have: m rows are routed, `copies` of them sent, `routed` arrive at this rank's
+/// experts.
+struct ExpectedMixture {
+    const ModelSpec& model;
+    Expected e{true};
+    std::int64_t etp = 1;
+    std::int64_t copies = e.m * model.moe->top_k;  ///< of dropless experts
+    std::int64_t routed = copies * etp;            ///< balanced
+
+    [[nodiscard]] std::int64_t router() const { return e.m * (8 * model.moe->top_k + 4 * model.moe->experts); }
+    [[nodiscard]] std::int64_t capacity() const { return 4 * e.m * model.moe->top_k; }
+    [[nodiscard]] std::int64_t dispatch() const { return 4 * copies; }
+    [[nodiscard]] std::int64_t activated() const { return routed * model.moe->expert_ffn / etp * kElement; }
+    [[nodiscard]] std::int64_t experts() const { return routed * (model.hidden * kElement + 4) + (model.gated_mlp ? 3 : 2) * activated(); }
+    [[nodiscard]] std::int64_t shared() const {
+        const std::int64_t gate = model.moe->shared_gate ? e.m * (model.hidden + 1) * kElement : 0;
+        return e.n * (model.gated_mlp ? 3 : 2) * model.moe->shared_ffn / kTp * kElement + gate;
+    }
+    [[nodiscard]] std::int64_t mixture() const {
+        return router() + (model.moe->capacity_factor > 0 ? capacity() : 0) + dispatch() + experts() + shared();
+    }
+    [[nodiscard]] std::int64_t layer() const { return e.norms(model) + e.core(32, 16, 16, 32, 4) + mixture(); }
+};
+
+TEST(SavedTensors, OfAMixtureAreThoseOfTheTable) {
+    ModelSpec model = mixture();
+    EXPECT_EQ(kept(model, true), ExpectedMixture{model}.layer());
+    EXPECT_EQ(kept(model, true, {}, {.ep = 4}), ExpectedMixture{model}.layer()) << "balanced ranks get what they send";
+    EXPECT_EQ(kept(model, true, {}, {.etp = 2}), (ExpectedMixture{.model = model, .etp = 2}.layer()));
+    EXPECT_EQ(kept(model, true, {}, {.ep = 2, .etp = 2}), (ExpectedMixture{.model = model, .etp = 2}.layer()));
+    ModelSpec wider = model;
+    wider.moe->top_k = 4;
+    EXPECT_EQ(kept(wider, true), ExpectedMixture{wider}.layer());
+    model.moe->shared_ffn = 0;
+    EXPECT_EQ(kept(model, true), ExpectedMixture{model}.layer());
+    model.moe->score = RouterScore::sigmoid;
+    model.moe->auxiliary_loss = 0;
+    EXPECT_EQ(kept(model, true), ExpectedMixture{model}.layer()) << "scores are kept for the gradient, with or without a loss of balance";
+}
+
+TEST(SavedTensors, OfAMixtureWithPlainActivationAndAGateAreThoseOfTheTable) {
+    ModelSpec model = mixture();
+    model.activation = Activation::gelu;
+    model.gated_mlp = false;
+    model.moe->shared_gate = true;
+    EXPECT_EQ(kept(model, true, {}, {.ep = 2}), ExpectedMixture{model}.layer());
+}
+
+TEST(SavedTensors, OfAMixtureWithCapacityAreOfTheCopiesKept) {
+    ModelSpec model = mixture();
+    model.moe->capacity_factor = 0.5;
+    const std::int64_t m = Expected(true).m, within = m * model.moe->top_k / 2;
+    for (const bool pads : {false, true}) {
+        model.moe->pad_to_capacity = pads;
+        const ExpectedMixture dropped{.model = model, .etp = 2, .copies = within};
+        EXPECT_EQ(kept(model, true, {}, {.ep = 2, .etp = 2}), dropped.layer());
+    }
+    // Filled up to more than the balanced share.
+    model.moe->capacity_factor = 2;
+    const ExpectedMixture filled{.model = model, .copies = 2 * m * model.moe->top_k};
+    EXPECT_EQ(kept(model, true, {}, {.ep = 2}), filled.layer());
+    model.moe->pad_to_capacity = false;
+    EXPECT_EQ(kept(model, true, {}, {.ep = 2}), ExpectedMixture{model}.layer());
+}
+
+TEST(SavedTensors, OfAMixtureAreFewerWhereModulesAreMadeAgain) {
+    using enum RecomputeModule;
+    for (const bool gate : {false, true}) {
+        ModelSpec model = mixture();
+        model.moe->shared_gate = gate;
+        const ExpertSizes sizes{.ep = 2, .etp = 2};
+        const ExpectedMixture expected{.model = model, .etp = 2};
+        const std::int64_t whole = kept(model, true, {}, sizes), normed = expected.e.m * model.hidden * kElement;
+        EXPECT_EQ(whole - kept(model, true, {moe_act}, sizes), expected.activated());
+        EXPECT_EQ(whole - kept(model, true, {shared_experts}, sizes), expected.shared());
+        EXPECT_EQ(whole - kept(model, true, {moe_act, shared_experts}, sizes), expected.activated() + expected.shared());
+        EXPECT_EQ(whole - kept(model, true, {moe}, sizes), expected.mixture());
+        EXPECT_EQ(whole - kept(model, true, {moe, moe_act, shared_experts}, sizes), expected.mixture()) << "moe drops them already";
+        EXPECT_EQ(whole - kept(model, true, {layernorm, moe}, sizes), expected.mixture() + 2 * normed);
+    }
 }
 
 }  // namespace

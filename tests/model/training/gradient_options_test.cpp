@@ -235,6 +235,23 @@ TEST(Seeds, PerRankAreEqualOverDpAndDifferentOverTpAndPp) {
     EXPECT_NE(initial_weights(task).at(1).at(divided), weights.at(1).at(divided));
 }
 
+TEST(TiedTable, IsACopyWhereItsFirstStageIsNot) {
+    const auto copies = [](const TrainingTask& task, int stage) {
+        std::vector<std::string> names;
+        for (const auto& chunk : stage_parameters(task.model, task.layout, stage)) {
+            for (const Parameter& parameter : chunk) {
+                if (parameter.embedding_copy) names.push_back(parameter.name);
+            }
+        }
+        return names;
+    };
+    const TrainingTask tied = small::task(small::gpt(), {.pp = 2, .vpp = 2});
+    EXPECT_TRUE(copies(tied, 0).empty());
+    EXPECT_EQ(copies(tied, 1), std::vector<std::string>{"output_layer.weight"});
+    EXPECT_TRUE(copies(small::task(small::gpt(), {}), 0).empty()) << "one stage has one table";
+    EXPECT_TRUE(copies(small::task(small::llama(), {.pp = 2}), 1).empty()) << "its output layer is its own";
+}
+
 TEST(Seeds, FollowMegatronLmsArithmetic) {
     Parameter divided, replicated, tied, expert;
     expert.expert = true;

@@ -14,6 +14,40 @@
 
 namespace mgplan::model {
 
+ModelSpec small_mixture() {
+    ModelSpec model;
+    model.name = "small-mixture";
+    model.layers = 4;
+    model.hidden = 32;
+    model.ffn = 48;
+    model.heads = 4;
+    model.kv_heads = 4;
+    model.head_dim = 8;
+    model.vocab = 61;
+    model.vocab_divisor = 8;
+    model.max_positions = 16;
+    model.moe = MoeSpec{.experts = 8, .top_k = 2, .expert_ffn = 24, .shared_ffn = 16, .auxiliary_loss = 0.02};
+    model.moe_layers = {false, true, true, true};
+    return model;
+}
+
+ModelSpec small_sigmoid_mixture() {
+    ModelSpec model = small_mixture();
+    model.name = "small-sigmoid-mixture";
+    model.activation = Activation::gelu;
+    model.gated_mlp = false;
+    model.normalization = Normalization::layer_norm;
+    model.position = PositionEmbedding::learned;
+    model.tied_embeddings = true;
+    model.hidden_dropout = 0.1;
+    model.moe->score = RouterScore::sigmoid;
+    model.moe->top_k = 3;
+    model.moe->shared_ffn = 32;
+    model.moe->shared_gate = true;
+    model.moe_layers = {false, true, false, true};
+    return model;
+}
+
 TrainingTask task_for(const ModelSpec& model, const Case& c, Precision precision, std::int64_t sequence) {
     TrainingTask task;
     task.model = model;
@@ -24,6 +58,7 @@ TrainingTask task_for(const ModelSpec& model, const Case& c, Precision precision
     task.gradients = c.gradients;
     Layout& layout = task.layout;
     layout.sizes = {c.tp * c.cp * c.pp * c.dp, c.tp, c.cp, c.ep, model.moe ? c.etp : c.tp, c.pp, AxisOrder{}, 1};
+    if (!c.order.empty()) layout.sizes.order = AxisOrder::parse(c.order);
     layout.vpp = c.vpp;
     layout.group_size = c.group_size > 0 ? c.group_size : c.pp;
     layout.micro_batch = c.micro_batch;
@@ -88,18 +123,23 @@ Prediction predict(const TrainingTask& task, int rank, RoutingLog* routing) {
     return prediction;
 }
 
-void expect_prediction_equals(const TrainingTask& task, Outcome& outcome, int rank) {
-    const auto at = static_cast<std::size_t>(rank);
+void expect_prediction_equals(const TrainingTask& task, int rank, RoutingLog& routing, const MemoryUse& memory,
+                              const CollectiveCounter& traffic) {
     // Balanced counts follow from the sizes alone.
-    const Prediction predicted = predict(task, rank, task.balanced_routing ? nullptr : &outcome.routing[at]);
+    const Prediction predicted = predict(task, rank, task.balanced_routing ? nullptr : &routing);
     for (int i = 0; i < kMemoryCategories; ++i) {
         const auto category = static_cast<MemoryCategory>(i);
         const auto index = static_cast<std::size_t>(i);
-        EXPECT_EQ(predicted.memory.high_water[index], outcome.memory[at].high_water[index])
-            << "rank " << rank << " " << to_string(category);
+        EXPECT_EQ(predicted.memory.high_water[index], memory.high_water[index]) << "rank " << rank << " " << to_string(category);
+        EXPECT_EQ(predicted.memory.at_peak[index], memory.at_peak[index]) << "rank " << rank << " at the peak " << to_string(category);
     }
-    EXPECT_EQ(predicted.memory.peak, outcome.memory[at].peak) << "rank " << rank;
-    EXPECT_EQ(predicted.traffic.totals(), outcome.traffic[at].totals()) << "rank " << rank;
+    EXPECT_EQ(predicted.memory.peak, memory.peak) << "rank " << rank;
+    EXPECT_EQ(predicted.traffic.totals(), traffic.totals()) << "rank " << rank;
+}
+
+void expect_prediction_equals(const TrainingTask& task, Outcome& outcome, int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    expect_prediction_equals(task, rank, outcome.routing[at], outcome.memory[at], outcome.traffic[at]);
 }
 
 const Outcome& one_rank(const ModelSpec& model, int micro_batch, Precision precision, std::int64_t sequence) {

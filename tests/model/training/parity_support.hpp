@@ -30,7 +30,13 @@ struct Case {
     GradientOptions gradients{};
     int group_size = 0;    ///< of the interleaved schedule; 0: pp
     std::string stages{};  ///< a pipeline layout string; empty: the automatic split
+    std::string order{};   ///< of the axes; empty: Megatron-LM's default
 };
+
+/// One dense layer, then three mixtures with a shared expert; softmax scores.
+[[nodiscard]] ModelSpec small_mixture();
+/// Sigmoid scores, a gate on the shared expert, plain activation, layer norms, a tied table, dense and mixture layers in turn.
+[[nodiscard]] ModelSpec small_sigmoid_mixture();
 
 /// Eight sequences a step.
 [[nodiscard]] TrainingTask task_for(const ModelSpec& model, const Case& c, Precision precision, std::int64_t sequence = 16);
@@ -56,7 +62,10 @@ struct Prediction {
 /// The same steps of one rank on shapes alone. `routing`: a run's log to take counts from, or nothing.
 [[nodiscard]] Prediction predict(const TrainingTask& task, int rank, RoutingLog* routing);
 
-/// Bytes by category and traffic by group: no difference at all. The prediction gets the run's own routing counts.
+/// Bytes by category, each at its most and all of them at the peak, and traffic by group: no difference at all. The
+/// prediction gets the run's own routing counts.
+void expect_prediction_equals(const TrainingTask& task, int rank, RoutingLog& routing, const MemoryUse& memory,
+                              const CollectiveCounter& traffic);
 void expect_prediction_equals(const TrainingTask& task, Outcome& outcome, int rank);
 
 /// The run that all layouts are compared with; made once for equal names and sizes. A mixture's auxiliary loss

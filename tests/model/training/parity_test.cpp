@@ -10,6 +10,8 @@
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
 #include "plan/errors.hpp"
+#include "runtime/comm/in_process/in_process_world.hpp"
+#include "runtime/cpu/cpu_device.hpp"
 #include "tests/model/training/parity_support.hpp"
 
 namespace mgplan::model {
@@ -180,6 +182,19 @@ std::vector<Case> cases() {
         {.name = "cp2_pp2_vpp2_dp4", .cp = 2, .pp = 2, .vpp = 2, .dp = 4},
         {.name = "tp2_cp2_pp2_vpp2_dp2", .tp = 2, .cp = 2, .pp = 2, .vpp = 2, .dp = 2, .sequence_parallel = true},
         {.name = "tp2_dp8_plain", .tp = 2, .dp = 8, .distributed_optimizer = false},
+        // other orders of the axes
+        {.name = "pp_dp_cp_tp", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true, .order = "pp-dp-cp-tp"},
+        {.name = "dp_cp_tp", .tp = 2, .cp = 2, .dp = 2, .distributed_optimizer = false, .order = "dp-cp-tp"},
+        {.name = "cp_tp_dp_pp_vpp2",
+         .tp = 2,
+         .cp = 2,
+         .pp = 2,
+         .vpp = 2,
+         .dp = 2,
+         .sequence_parallel = true,
+         .cp_comm_type = CpCommType::all_gather,
+         .order = "cp-tp-dp-pp"},
+        {.name = "dp_pp_tp_uneven", .tp = 2, .pp = 2, .dp = 2, .stages = "Et|tttL", .order = "dp-pp-tp"},
     };
 }
 
@@ -285,6 +300,32 @@ TEST(RankTrainer, RefusesAPlanForAnotherWorld) {
     const TrainingTask task = task_for(small_gpt(), {.name = "dp2", .dp = 2}, Precision::fp32);
     MetaDevice device;
     EXPECT_THROW(RankTrainer(task, device, recording_world(0, 4)), ConfigError);
+}
+
+TEST(RankTrainer, RefusesIdsOutsideTheVocabularyAsInputsAndAsTargets) {
+    const TrainingTask task = task_for(small_gpt(), {.name = "one"}, Precision::fp32);
+    const auto refusal_of = [&](std::size_t place, std::int32_t id) -> std::string {
+        runtime::InProcessWorld world(1);
+        runtime::CpuDevice device;
+        RankTrainer trainer(task, device, world.view(0));
+        try {
+            (void)trainer.step(
+                [&](std::int64_t sequence, std::span<std::int32_t> tokens) {
+                    tokens_of(sequence, tokens);
+                    if (sequence == 5) tokens[place] = id;
+                },
+                1e-2);
+        } catch (const ConfigError& error) {
+            return error.what();
+        }
+        return "";
+    };
+    using testing::HasSubstr;
+    EXPECT_THAT(refusal_of(0, 61), HasSubstr("token 0 of sequence 5, an input, has the id 61, outside the vocabulary of 61"));
+    EXPECT_THAT(refusal_of(16, 61), HasSubstr("token 16 of sequence 5, a target, has the id 61"));
+    EXPECT_THAT(refusal_of(16, -1), HasSubstr("has the id -1"));
+    EXPECT_THAT(refusal_of(7, 1000), HasSubstr("an input and a target, has the id 1000"));
+    EXPECT_EQ(refusal_of(16, 60), "");
 }
 
 /// What the trainer says of a task; empty where it accepts.
