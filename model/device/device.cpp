@@ -4,8 +4,8 @@
 
 namespace mgplan::model {
 
-Device::Device(DeviceKind kind, std::unique_ptr<Allocator> allocator, const KernelTable* kernels)
-    : kind_(kind), allocator_(std::move(allocator)), kernels_(kernels) {}
+Device::Device(DeviceKind kind, const KernelTraits& traits, std::unique_ptr<Allocator> allocator, const KernelTable* kernels)
+    : kind_(kind), traits_(traits), allocator_(std::move(allocator)), kernels_(kernels) {}
 
 Tensor Device::empty(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name) {
     const std::int64_t bytes = shape.elements() * bytes_of(dtype);

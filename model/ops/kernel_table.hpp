@@ -43,6 +43,7 @@ struct MatmulArguments {
     std::int64_t m, n, k;
     bool transpose_a, transpose_b, accumulate;
     Output tile_a, tile_b, tile_out;
+    Output workspace{};  ///< of a library, matmul_workspace_bytes()
 };
 
 struct NormArguments {
@@ -53,12 +54,13 @@ struct NormArguments {
     double epsilon;
 };
 
-/// column_sums: scratch (2, width) in the statistics' type.
+/// column_sums: scratch (parts, 2, width) in the statistics' type.
 struct NormBackwardArguments {
     Input dy, x, weight, mean, inverse_deviation;
     Output dx, weight_gradient, bias_gradient, column_sums;
     std::int64_t rows, width;
     Normalization kind;
+    std::int64_t parts = 1;
 };
 
 /// y (rows, width); x (rows, 2·width) where gated. row_weights is absent where rows are not weighted.
@@ -84,11 +86,12 @@ struct AddBiasArguments {
     std::int64_t rows, width;
 };
 
-/// column_sums: scratch (width) in the statistics' type.
+/// column_sums: scratch (parts, width) in the statistics' type.
 struct BiasGradientArguments {
     Input dy;
     Output gradient, column_sums;
     std::int64_t rows, width;
+    std::int64_t parts = 1;
 };
 
 struct ElementwiseArguments {
@@ -101,6 +104,12 @@ struct ScalarArguments {
     Output x;
     std::int64_t elements;
     double value;
+};
+
+struct ReductionArguments {
+    Input x;
+    std::int64_t elements;
+    Output scratch;  ///< reduction_scratch_bytes()
 };
 
 /// Copies `width` columns of every row; pitches are elements from row to row.
@@ -129,6 +138,7 @@ struct EmbeddingBackwardArguments {
     Input dy, ids;
     Output gradient;
     std::int64_t rows, width, first, table_rows;
+    Output scratch{};  ///< embedding_backward_scratch_bytes()
 };
 
 /// logits (rows, columns), of which the first `valid` stand for the vocabulary rows from `first`. Unused parts are absent.
@@ -161,6 +171,7 @@ struct AttentionArguments {
     Output output, log_sum_exp;
     AttentionSizes sizes;
     Output scratch_keys, scratch_values, scratch_queries, scratch_outputs, scratch_scores;
+    Output workspace{};  ///< on GPUs instead of the scratch: attention_workspace()
 };
 
 /// Scratch as above, with the gradients of the keys, values, queries and scores beside them.
@@ -170,6 +181,7 @@ struct AttentionBackwardArguments {
     AttentionSizes sizes;
     Output scratch_keys, scratch_values, scratch_queries, scratch_outputs, scratch_scores;
     Output scratch_d_keys, scratch_d_values, scratch_d_queries, scratch_d_scores;
+    Output workspace{};  ///< as above
 };
 
 /// rows = query rows · heads
@@ -224,6 +236,7 @@ struct AuxiliaryLossArguments {
     const std::int64_t* copies;
     std::int64_t rows, expert_count;
     double factor;
+    Output scratch{};  ///< auxiliary_loss_scratch_bytes()
 };
 
 /// experts holds `entries` ids, negative where a copy is dropped; counts: host memory, one per expert.
@@ -232,6 +245,7 @@ struct SortByExpertArguments {
     Output source;
     std::int64_t* counts;
     std::int64_t entries, expert_count;
+    Output scratch{};  ///< expert_scratch_bytes()
 };
 
 /// inverse: scratch (rows · top_k) int32, the copy that stands for each entry.
@@ -263,8 +277,8 @@ struct KernelTable {
     void (*add)(Device&, const ElementwiseArguments&);
     void (*scale)(Device&, const ScalarArguments&);
     void (*fill)(Device&, const ScalarArguments&);
-    double (*sum_of_squares)(Device&, const Input&, std::int64_t elements);
-    bool (*has_non_finite)(Device&, const Input&, std::int64_t elements);
+    double (*sum_of_squares)(Device&, const ReductionArguments&);
+    bool (*has_non_finite)(Device&, const ReductionArguments&);
     void (*copy_columns)(Device&, const ColumnsArguments&);
     void (*swap_leading)(Device&, const SwapLeadingArguments&);
     void (*embedding)(Device&, const EmbeddingArguments&);

@@ -14,9 +14,9 @@ struct Positions {
     std::array<std::int64_t, 2> first{0, 0};  ///< global position of each chunk's first token
     std::int64_t batch = 1;
 
-    [[nodiscard]] std::int64_t rows() const { return 2 * chunk_length * batch; }
+    [[nodiscard]] constexpr std::int64_t rows() const { return 2 * chunk_length * batch; }
     /// Global position of the slice's i-th place.
-    [[nodiscard]] std::int64_t at(std::int64_t place) const {
+    [[nodiscard]] constexpr std::int64_t at(std::int64_t place) const {
         return place < chunk_length ? first[0] + place : first[1] + place - chunk_length;
     }
 };

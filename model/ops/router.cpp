@@ -7,6 +7,7 @@
 
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
+#include "model/ops/scratch.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -19,6 +20,10 @@ double auxiliary_factor(const Tensor& logits, const std::vector<std::int64_t>& c
     MGPLAN_ASSERT(rows >= 1 && top_k >= 1, "there are tokens with experts");
     const auto all_rows = static_cast<double>(rows);
     return coefficient * static_cast<double>(copies.size()) / (all_rows * all_rows * static_cast<double>(top_k));
+}
+
+Tensor take_auxiliary_scratch(Device& device, const Tensor& logits) {
+    return take_scratch(device, auxiliary_loss_scratch_bytes(device.traits(), logits.shape()[0], logits.shape()[1]), "auxiliary loss");
 }
 
 std::int64_t expect_source(const Permutation& permutation) {
@@ -75,8 +80,10 @@ double auxiliary_loss(const Tensor& logits, const std::vector<std::int64_t>& cop
     const double factor = auxiliary_factor(logits, copies, rows, top_k, coefficient);
     Device& device = logits.device();
     device.report({"auxiliary_loss", 4.0 * static_cast<double>(logits.elements()), logits.bytes(), 0});
-    if (!device.computes() || logits.elements() == 0) return 0;
-    return device.kernels().auxiliary_loss(device, {logits, {}, copies.data(), logits.shape()[0], logits.shape()[1], factor});
+    if (logits.elements() == 0) return 0;
+    const Tensor scratch = take_auxiliary_scratch(device, logits);
+    if (!device.computes()) return 0;
+    return device.kernels().auxiliary_loss(device, {logits, {}, copies.data(), logits.shape()[0], logits.shape()[1], factor, scratch});
 }
 
 void auxiliary_loss_backward(const Tensor& logits, const std::vector<std::int64_t>& copies, std::int64_t rows, std::int64_t top_k,
@@ -87,8 +94,10 @@ void auxiliary_loss_backward(const Tensor& logits, const std::vector<std::int64_
     Device& device = logits.device();
     device.report(
         {"auxiliary_loss_backward", 7.0 * static_cast<double>(logits.elements()), total_bytes(logits, d_logits), d_logits.bytes()});
+    const Tensor scratch = take_auxiliary_scratch(device, logits);
     if (device.computes() && logits.elements() > 0) {
-        device.kernels().auxiliary_loss_backward(device, {logits, d_logits, copies.data(), logits.shape()[0], logits.shape()[1], factor});
+        device.kernels().auxiliary_loss_backward(device,
+                                                 {logits, d_logits, copies.data(), logits.shape()[0], logits.shape()[1], factor, scratch});
     }
 }
 
@@ -97,9 +106,10 @@ Permutation sort_by_expert(const Tensor& experts, std::int64_t expert_count, con
     MGPLAN_ASSERT(expert_count >= 1, "there are experts");
     Device& device = experts.device();
     Permutation permutation;
+    const Tensor scratch = take_scratch(device, expert_scratch_bytes(device.traits(), expert_count), "copies of each expert");
     if (device.computes()) {
         permutation.per_expert.assign(static_cast<std::size_t>(expert_count), 0);
-        device.kernels().count_by_expert(device, {experts, {}, permutation.per_expert.data(), experts.elements(), expert_count});
+        device.kernels().count_by_expert(device, {experts, {}, permutation.per_expert.data(), experts.elements(), expert_count, scratch});
     } else {
         MGPLAN_ASSERT(std::ssize(meta_counts) == expert_count, "shapes alone do not tell how many copies each expert gets");
         permutation.per_expert = meta_counts;
@@ -114,7 +124,7 @@ Permutation sort_by_expert(const Tensor& experts, std::int64_t expert_count, con
     device.report({"sort_by_expert", 0, 2 * experts.bytes(), permutation.source.bytes()});
     if (device.computes() && copies > 0) {
         std::vector<std::int64_t> counts = permutation.per_expert;
-        device.kernels().sort_by_expert(device, {experts, permutation.source, counts.data(), experts.elements(), expert_count});
+        device.kernels().sort_by_expert(device, {experts, permutation.source, counts.data(), experts.elements(), expert_count, scratch});
     }
     return permutation;
 }

@@ -2,7 +2,7 @@
 // The CPU as one rank uses it: one thread, kernels that run at once.
 
 #include "model/device/device.hpp"
-#include "runtime/cpu/pool_allocator.hpp"
+#include "runtime/memory/pool_allocator.hpp"
 
 namespace mgplan::runtime {
 

@@ -1,4 +1,4 @@
-#include "runtime/cpu/pool_allocator.hpp"
+#include "runtime/memory/pool_allocator.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -19,7 +19,19 @@ constexpr bool kKeepBlocks = false;
 constexpr bool kKeepBlocks = true;
 #endif
 
+class HostBlocks final : public BlockSource {
+public:
+    void* take(std::int64_t bytes) noexcept override { return std::aligned_alloc(kAlignment, static_cast<std::size_t>(bytes)); }
+    void give_back(void* block, std::int64_t /*bytes*/) noexcept override { std::free(block); }
+    void poison(void* block, std::int64_t bytes) noexcept override { std::memset(block, 0xff, static_cast<std::size_t>(bytes)); }
+};
+
 }  // namespace
+
+BlockSource& host_blocks() {
+    static HostBlocks blocks;
+    return blocks;
+}
 
 // Sizes run 64, 72, 80 … 120, 128, 144 …; all are rounded up to the alignment when they are allocated.
 int PoolAllocator::size_index(std::int64_t bytes) {
@@ -43,23 +55,25 @@ PoolAllocator::~PoolAllocator() {
 std::byte* PoolAllocator::take(std::int64_t bytes, model::MemoryCategory category, std::string_view /*name*/) {
     if (bytes <= 0 || bytes > kMostBytes) throw std::bad_alloc();
     const int index = size_index(bytes);
-    const auto slot = static_cast<std::size_t>(index);
+    SizeClass& size = sizes_[static_cast<std::size_t>(index)];
     const std::int64_t block = block_bytes(index);
-    void* memory = kept_[slot];
-    if (memory != nullptr) {
-        kept_[slot] = kept_[slot]->next;
+    void* memory = nullptr;
+    if (!size.kept.empty()) {
+        memory = size.kept.back();
+        size.kept.pop_back();
     } else {
-        const auto size = static_cast<std::size_t>(block);
-        memory = std::aligned_alloc(kAlignment, size);
+        if (size.kept.capacity() <= size.made) size.kept.reserve(2 * size.made + 1);
+        memory = source_.take(block);
         if (memory == nullptr) {
             trim();
-            memory = std::aligned_alloc(kAlignment, size);
+            memory = source_.take(block);
         }
         if (memory == nullptr) throw std::bad_alloc();
+        ++size.made;
         reserved_ += block;
     }
 #ifndef NDEBUG
-    std::memset(memory, 0xff, static_cast<std::size_t>(bytes));  // NaN in every float type: reading before writing shows
+    source_.poison(memory, bytes);  // reading before writing shows
 #endif
     const auto place = static_cast<std::size_t>(category);
     use_.current[place] += bytes;
@@ -76,11 +90,12 @@ void PoolAllocator::give_back(std::byte* memory, std::int64_t bytes, model::Memo
     use_.current[static_cast<std::size_t>(category)] -= bytes;
     live_ -= bytes;
     const int index = size_index(bytes);
+    SizeClass& size = sizes_[static_cast<std::size_t>(index)];
     if (kKeepBlocks) {
-        auto& first = kept_[static_cast<std::size_t>(index)];
-        first = ::new (static_cast<void*>(memory)) Kept{first};
+        size.kept.push_back(memory);
     } else {
-        std::free(memory);
+        source_.give_back(memory, block_bytes(index));
+        --size.made;
         reserved_ -= block_bytes(index);
     }
 }
@@ -93,13 +108,13 @@ void PoolAllocator::restart_high_water() {
 
 void PoolAllocator::trim() noexcept {
     for (int index = 0; index < kSizes; ++index) {
-        auto& first = kept_[static_cast<std::size_t>(index)];
-        while (first != nullptr) {
-            Kept* const block = first;
-            first = block->next;
-            std::free(block);
+        SizeClass& size = sizes_[static_cast<std::size_t>(index)];
+        for (void* block : size.kept) {
+            source_.give_back(block, block_bytes(index));
             reserved_ -= block_bytes(index);
         }
+        size.made -= size.kept.size();
+        size.kept.clear();
     }
 }
 

@@ -1,4 +1,4 @@
-#include "runtime/cpu/pool_allocator.hpp"
+#include "runtime/memory/pool_allocator.hpp"
 
 #include <cstring>
 #include <new>
