@@ -17,7 +17,6 @@ namespace mgplan::model {
 enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, receive, barrier };
 [[nodiscard]] std::string_view to_string(CollectiveKind kind);
 
-
 /// A collective that may still be running. Must be waited for; the destructor of an unfinished one waits.
 class Pending {
 public:

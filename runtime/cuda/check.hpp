@@ -16,18 +16,18 @@ void name_rank_of_this_thread(int rank);
 
 }  // namespace mgplan::runtime::cuda
 
-#define MGPLAN_CUDA(call)                                                                                          \
-    do {                                                                                                           \
-        const cudaError_t mgplan_cuda_error = (call);                                                              \
-        if (mgplan_cuda_error != cudaSuccess) {                                                                    \
-            ::mgplan::runtime::cuda::throw_cuda_error(mgplan_cuda_error, #call, __FILE__, __LINE__);               \
-        }                                                                                                          \
+#define MGPLAN_CUDA(call)                                                                            \
+    do {                                                                                             \
+        const cudaError_t mgplan_cuda_error = (call);                                                \
+        if (mgplan_cuda_error != cudaSuccess) {                                                      \
+            ::mgplan::runtime::cuda::throw_cuda_error(mgplan_cuda_error, #call, __FILE__, __LINE__); \
+        }                                                                                            \
     } while (false)
 
-#define MGPLAN_CUBLAS(call)                                                                                        \
-    do {                                                                                                           \
-        const cublasStatus_t mgplan_cublas_status = (call);                                                        \
-        if (mgplan_cublas_status != CUBLAS_STATUS_SUCCESS) {                                                       \
-            ::mgplan::runtime::cuda::throw_cublas_error(mgplan_cublas_status, #call, __FILE__, __LINE__);          \
-        }                                                                                                          \
+#define MGPLAN_CUBLAS(call)                                                                               \
+    do {                                                                                                  \
+        const cublasStatus_t mgplan_cublas_status = (call);                                               \
+        if (mgplan_cublas_status != CUBLAS_STATUS_SUCCESS) {                                              \
+            ::mgplan::runtime::cuda::throw_cublas_error(mgplan_cublas_status, #call, __FILE__, __LINE__); \
+        }                                                                                                 \
     } while (false)

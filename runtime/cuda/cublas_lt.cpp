@@ -60,9 +60,23 @@ std::uint32_t alignment(const void* memory) {
 }
 
 Key key_of(const Gemm& x) {
-    return {x.transpose_a, x.transpose_b, x.m,       x.n,       x.k,       x.beta != 0, static_cast<std::int64_t>(x.input),
-            static_cast<std::int64_t>(x.output),     x.a_pitch, x.a_stride, x.b_pitch,  x.b_stride,
-            x.c_pitch,     x.c_stride,    x.batch,   x.workspace_bytes, alignment(x.a) | (std::int64_t{alignment(x.b)} << 20),
+    return {x.transpose_a,
+            x.transpose_b,
+            x.m,
+            x.n,
+            x.k,
+            x.beta != 0,
+            static_cast<std::int64_t>(x.input),
+            static_cast<std::int64_t>(x.output),
+            x.a_pitch,
+            x.a_stride,
+            x.b_pitch,
+            x.b_stride,
+            x.c_pitch,
+            x.c_stride,
+            x.batch,
+            x.workspace_bytes,
+            alignment(x.a) | (std::int64_t{alignment(x.b)} << 20),
             alignment(x.c)};
 }
 
@@ -86,8 +100,8 @@ Layout layout(Dtype dtype, std::int64_t rows, std::int64_t columns, std::int64_t
 Prepared prepare(cublasLtHandle_t handle, const Gemm& x) {
     Prepared made;
     const bool wide = x.input == Dtype::fp64;
-    MGPLAN_CUBLAS(cublasLtMatmulDescCreate(made.operation.place(), wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                           wide ? CUDA_R_64F : CUDA_R_32F));
+    MGPLAN_CUBLAS(
+        cublasLtMatmulDescCreate(made.operation.place(), wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, wide ? CUDA_R_64F : CUDA_R_32F));
     // cᵀ = op(b)ᵀ · op(a)ᵀ: cuBLAS sees every row-major matrix transposed, so the operands change places and keep their ops.
     const cublasOperation_t first = x.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = x.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(made.operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first)));
