@@ -153,6 +153,11 @@ void read_normalization(ConfigReader& config, const Architecture& architecture, 
                                     norm.substr(0, 40));
 }
 
+void read_epsilon(ConfigReader& config, ModelSpec& model) {
+    model.norm_epsilon =
+        config.real_or({"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"}, model.norm_epsilon, 0, 1);
+}
+
 void read_positions(ConfigReader& config, const Architecture& architecture, ModelSpec& model) {
     const std::string position =
         lower_case(config.text_or({"position_embedding"}, architecture.learned_positions ? "learned_absolute" : "rope"));
@@ -171,6 +176,17 @@ void read_positions(ConfigReader& config, const Architecture& architecture, Mode
         fraction = nested.real_or("partial_rotary_factor", fraction, 0, 1);
     }
     model.rotary_fraction = config.real_or({"partial_rotary_factor", "rotary_pct", "rope_percent"}, fraction, 0, 1);
+    model.rotary_base = config.real_or({"rope_theta", "rotary_emb_base"}, model.rotary_base, 0, ModelLimits::rotary_base);
+    // Where both are given, rope_parameters is the newer. Of a scaling the name alone is kept: nothing here computes it, and a run
+    // refuses it by name.
+    for (const std::string_view field : {"rope_parameters", "rope_scaling"}) {
+        const Json* scaling = config.raw().member(field);
+        if (scaling == nullptr || !scaling->is_object()) continue;
+        JsonReader nested(*scaling, fmt::format("{}: {}", config.raw().where(), field), config.raw().problems());
+        model.rotary_base = nested.real_or("rope_theta", model.rotary_base, 0, ModelLimits::rotary_base);
+        const std::string name = lower_case(nested.text_or("rope_type", nested.text_or("type", "default")));
+        if (name != "default") model.rotary_scaling = name.substr(0, 40);
+    }
 }
 
 void read_window(ConfigReader& config, const Architecture& architecture, ModelSpec& model) {
@@ -364,6 +380,7 @@ Job read_hugging_face(const Json& json, const std::string& name, const std::stri
     model.activation = read_activation(config, architecture.activation);
     read_normalization(config, architecture, model);
     read_positions(config, architecture, model);
+    read_epsilon(config, model);
     read_window(config, architecture, model);
     read_biases(config, architecture, model);
     model.tied_embeddings = config.boolean_or({"tie_word_embeddings"}, architecture.tied);

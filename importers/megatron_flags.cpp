@@ -22,11 +22,12 @@ constexpr std::array kGroups{
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "num-layers encoder-num-layers hidden-size ffn-hidden-size num-attention-heads kv-channels num-query-groups "
               "max-position-embeddings vocab-size padded-vocab-size make-vocab-size-divisible-by normalization "
-              "position-embedding-type rotary-percent attention-dropout hidden-dropout window-size softmax-type "
+              "position-embedding-type rotary-percent rotary-base rope-type rotary-seq-len-interpolation-factor norm-epsilon "
+              "attention-dropout hidden-dropout window-size softmax-type "
               "seq-length encoder-seq-length micro-batch-size global-batch-size"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
               "group-query-attention swiglu squared-relu openai-gelu onnx-safe quick-geglu qk-layernorm disable-bias-linear "
-              "add-qkv-bias untie-embeddings-and-output-weights no-position-embedding use-rotary-position-embeddings"},
+              "add-qkv-bias untie-embeddings-and-output-weights no-position-embedding use-rotary-position-embeddings use-rope-scaling"},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "tensor-model-parallel-size pipeline-model-parallel-size context-parallel-size expert-model-parallel-size "
               "expert-tensor-parallel-size num-layers-per-virtual-pipeline-stage num-virtual-stages-per-pipeline-rank "
@@ -106,9 +107,9 @@ constexpr std::array kGroups{
               "adam-beta1 adam-beta2 adam-eps sgd-momentum clip-grad weight-decay start-weight-decay end-weight-decay "
               "weight-decay-incr-style lr min-lr lr-decay-style lr-wsd-decay-style lr-decay-iters lr-decay-samples lr-wsd-decay-iters "
               "lr-wsd-decay-samples lr-warmup-fraction lr-warmup-iters lr-warmup-samples lr-warmup-init warmup decoupled-lr "
-              "decoupled-min-lr lr-mult-router init-method-std embedding-init-method-std norm-epsilon loss-scale initial-loss-scale "
-              "min-loss-scale loss-scale-window hysteresis rotary-base rotary-seq-len-interpolation-factor rotary-scaling-factor "
-              "rope-scaling-factor rope-type mscale mscale-all-dim original-max-position-embeddings beta-fast beta-slow "
+              "decoupled-min-lr lr-mult-router init-method-std embedding-init-method-std loss-scale initial-loss-scale "
+              "min-loss-scale loss-scale-window hysteresis rotary-scaling-factor "
+              "rope-scaling-factor mscale mscale-all-dim original-max-position-embeddings beta-fast beta-slow "
               "mtp-loss-scaling-factor train-iters train-samples train-tokens exit-interval exit-duration-in-mins eval-interval "
               "eval-iters eval-global-batch-size eval-micro-batch-size start-eval-at-iter seed data-parallel-random-init-seed"},
     FlagGroup{FlagArity::one, FlagEffect::without, "",
@@ -152,7 +153,7 @@ constexpr std::array kGroups{
               "override-opt-param-scheduler replication verify-integrity mock-data legacy-tokenizer no-mmap-bin-files "
               "reset-position-ids reset-attention-mask eod-mask-loss s3-cache-path full-validation create-attention-mask-in-dataloader"},
     FlagGroup{FlagArity::none, FlagEffect::without, "",
-              "use-mcore-models use-legacy-models no-persist-layer-norm apply-layernorm-1p rotary-interleaved use-rope-scaling "
+              "use-mcore-models use-legacy-models no-persist-layer-norm apply-layernorm-1p rotary-interleaved "
               "apply-residual-connection-post-layernorm bert-no-binary-head calculate-per-token-loss ddp-average-in-collective "
               "init-method-xavier-uniform check-for-nan-in-loss-and-grad check-for-spiky-loss check-for-large-grads "
               "moe-router-pre-softmax moe-router-force-load-balancing moe-router-padding-for-fp8 moe-per-layer-logging "

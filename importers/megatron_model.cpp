@@ -43,6 +43,18 @@ void read_positions(FlagReader& flags, ModelSpec& model) {
     if (flags.has("--use-rotary-position-embeddings")) model.position = PositionEmbedding::rope;
     if (flags.has("--no-position-embedding") && model.position == PositionEmbedding::learned) model.position = PositionEmbedding::none;
     model.rotary_fraction = flags.real_or("--rotary-percent", 1.0, 0, 1);
+    model.rotary_base = flags.real_or("--rotary-base", 10000, 0, ModelLimits::rotary_base);
+    model.norm_epsilon = flags.real_or("--norm-epsilon", 1e-5, 0, 1);
+    // The scaling's name alone: nothing here computes it, and a run refuses it by name.
+    const std::string kind = flags.text("--position-embedding-type").value_or("");
+    if (kind == "yarn" || kind == "mrope") model.rotary_scaling = kind;
+    if (flags.has("--use-rope-scaling")) model.rotary_scaling = "llama3";
+    if (flags.has("--rotary-seq-len-interpolation-factor") && model.position == PositionEmbedding::rope) model.rotary_scaling = "linear";
+    if (model.mla) {
+        // MLATransformerConfig's rope_type is yarn unless it is named.
+        const std::string type = flags.text("--rope-type").value_or("yarn");
+        model.rotary_scaling = type == "rope" ? "" : type.substr(0, 40);
+    }
     // "128,0" or "(128, 0)": tokens to the left and to the right; -1 is no border.
     const auto window = flags.texts("--window-size");
     if (!window.empty()) {

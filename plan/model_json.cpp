@@ -139,6 +139,9 @@ Json model_to_json(const ModelSpec& model) {
                  {"normalization", name_of(kNormalizations, model.normalization)},
                  {"position", name_of(kPositions, model.position)},
                  {"rotary_fraction", model.rotary_fraction},
+                 {"rotary_base", model.rotary_base},
+                 {"rotary_scaling", model.rotary_scaling},
+                 {"norm_epsilon", model.norm_epsilon},
                  {"tied_embeddings", model.tied_embeddings},
                  {"qkv_bias", model.qkv_bias},
                  {"attention_output_bias", model.attention_output_bias},
@@ -184,6 +187,9 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
     model.normalization = read_name(reader, "normalization", kNormalizations, model.normalization);
     model.position = read_name(reader, "position", kPositions, model.position);
     model.rotary_fraction = reader.real_or("rotary_fraction", model.rotary_fraction, 0, 1);
+    model.rotary_base = reader.real_or("rotary_base", model.rotary_base, 0, ModelLimits::rotary_base);
+    model.rotary_scaling = reader.text_or("rotary_scaling", "");
+    model.norm_epsilon = reader.real_or("norm_epsilon", model.norm_epsilon, 0, 1);
     model.tied_embeddings = reader.boolean_or("tied_embeddings", model.tied_embeddings);
     model.qkv_bias = reader.boolean_or("qkv_bias", model.qkv_bias);
     model.attention_output_bias = reader.boolean_or("attention_output_bias", model.attention_output_bias);

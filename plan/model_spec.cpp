@@ -32,6 +32,11 @@ void check_sizes(Problems& problems, const ModelSpec& model, const std::string& 
     // Written so that NaN fails too.
     if (!(model.rotary_fraction > 0 && model.rotary_fraction <= 1))
         problems.add("{}: rotary fraction = {} is out of range; give a number above 0 and at most 1", where, model.rotary_fraction);
+    if (!(model.rotary_base > 1 && model.rotary_base <= ModelLimits::rotary_base))
+        problems.add("{}: rotary base = {} is out of range; give a number above 1 and at most {:g}", where, model.rotary_base,
+                     ModelLimits::rotary_base);
+    if (!(model.norm_epsilon > 0 && model.norm_epsilon < 1))
+        problems.add("{}: norm epsilon = {} is out of range; give a number above 0 and below 1", where, model.norm_epsilon);
     for (const auto& [field, value] : {std::pair{"attention dropout", model.attention_dropout}, {"hidden dropout", model.hidden_dropout}}) {
         if (!(value >= 0 && value < 1)) problems.add("{}: {} = {} is out of range; give a number from 0 to below 1", where, field, value);
     }
@@ -126,8 +131,6 @@ std::vector<std::string> features_not_computed(const ModelSpec& model) {
     std::vector<std::string> features;
     if (model.sliding_window > 0) features.push_back(fmt::format("sliding window of {} tokens", with_thousands(model.sliding_window)));
     if (model.attention_sinks) features.emplace_back("attention sinks");
-    if (model.position == PositionEmbedding::rope && model.rotary_fraction < 1)
-        features.push_back(fmt::format("rotary embedding on {:g} % of each head", 100 * model.rotary_fraction));
     if (model.moe) {
         if (model.moe->expert_bias) features.emplace_back("expert bias (balancing without an auxiliary loss)");
         if (model.moe->router_bias) features.emplace_back("router bias");

@@ -27,6 +27,7 @@ struct ModelLimits {
     static constexpr std::int64_t experts = 65'536;
     static constexpr std::int64_t positions = std::int64_t{1} << 27;  ///< also of sequences and batches
     static constexpr double parameters = 1e15;
+    static constexpr double rotary_base = 1e15;
 };
 
 /// Multi-latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1). Widths in elements.
@@ -75,6 +76,9 @@ struct ModelSpec {
     Normalization normalization = Normalization::rms_norm;
     PositionEmbedding position = PositionEmbedding::rope;
     double rotary_fraction = 1.0;
+    double rotary_base = 10000;  ///< of the angles ("rope theta")
+    std::string rotary_scaling;  ///< how the angles are changed for longer sequences, by name ("yarn", "llama3"); empty: not at all
+    double norm_epsilon = 1e-5;
     bool tied_embeddings = false;
     bool qkv_bias = false;
     bool attention_output_bias = false;

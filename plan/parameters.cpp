@@ -10,9 +10,10 @@ std::int64_t norm_count(const ModelSpec& model, std::int64_t width) {
     return model.normalization == Normalization::layer_norm ? 2 * width : width;
 }
 
-/// kv heads on one rank; with tp > kv_heads every rank keeps a copy of one.
-std::int64_t local_kv_heads(const ModelSpec& model, std::int64_t tp) {
-    return (model.kv_heads + tp - 1) / tp;
+/// A rank's rows of the packed projection: with tp > kv_heads a part of one kv head's group, whose queries, key and value
+/// the layer puts together again (docs/decisions/0004).
+std::int64_t packed_rows(const ModelSpec& model, std::int64_t tp) {
+    return (model.heads + 2 * model.kv_heads) * model.head_dim / tp;
 }
 
 std::int64_t attention_count(const ModelSpec& model, std::int64_t tp) {
@@ -34,11 +35,11 @@ std::int64_t attention_count(const ModelSpec& model, std::int64_t tp) {
         if (model.qk_norm) count += norm_count(model, mla.kv_lora_rank);
         return count;
     }
-    const std::int64_t kv_heads = local_kv_heads(model, tp);
-    const std::int64_t qkv_width = (heads + 2 * kv_heads) * model.head_dim;
+    const std::int64_t qkv_width = packed_rows(model, tp);
     count += hidden * qkv_width;
     if (model.qkv_bias) count += qkv_width;
-    if (model.qk_norm) count += norm_count(model, (model.qk_norm_full_width ? heads + kv_heads : 2) * model.head_dim);
+    if (model.qk_norm)
+        count += norm_count(model, model.qk_norm_full_width ? (model.heads + model.kv_heads) * model.head_dim / tp : 2 * model.head_dim);
     return count;
 }
 
@@ -53,21 +54,36 @@ class ParameterList {
 public:
     ParameterList(std::vector<Parameter>& list, std::string prefix) : list_(list), prefix_(std::move(prefix)) {}
 
-    Parameter& add(std::string_view name, std::vector<std::int64_t> shape, std::optional<int> shard_axis = std::nullopt) {
+    /// A parameter divided over tp along one dimension, in `stride` blocks.
+    Parameter& add_sharded(std::string_view name, std::vector<std::int64_t> shape, int shard_axis, int stride = 1) {
+        Parameter& parameter = add(name, std::move(shape), PartialGradient::never);
+        parameter.shard_axis = shard_axis;
+        parameter.shard_stride = stride;
+        return parameter;
+    }
+
+    /// A parameter that every tp rank holds whole.
+    Parameter& add(std::string_view name, std::vector<std::int64_t> shape, PartialGradient partial) {
         Parameter parameter;
         parameter.name = fmt::format("{}{}", prefix_, name);
         parameter.no_weight_decay = shape.size() == 1;
         parameter.shape = std::move(shape);
-        parameter.shard_axis = shard_axis;
+        parameter.partial_gradient = partial;
         list_.push_back(std::move(parameter));
         return list_.back();
     }
 
-    /// A norm: `scale` and, for LayerNorm, `shift`.
+    /// A norm of the residual stream or of a latent, outside the tp region: `scale` and, for LayerNorm, `shift`.
     void add_norm(const ModelSpec& model, std::string_view scale, std::string_view shift, std::int64_t width,
-                  std::optional<int> shard_axis = std::nullopt) {
-        add(scale, {width}, shard_axis);
-        if (model.normalization == Normalization::layer_norm) add(shift, {width}, shard_axis);
+                  PartialGradient partial = PartialGradient::sequence_parallel) {
+        add(scale, {width}, partial);
+        if (model.normalization == Normalization::layer_norm) add(shift, {width}, partial);
+    }
+
+    /// A norm whose width is divided over tp.
+    void add_sharded_norm(const ModelSpec& model, std::string_view scale, std::string_view shift, std::int64_t width) {
+        add_sharded(scale, {width}, 0);
+        if (model.normalization == Normalization::layer_norm) add_sharded(shift, {width}, 0);
     }
 
 private:
@@ -78,74 +94,83 @@ private:
 void add_attention(ParameterList& list, const ModelSpec& model, std::int64_t tp) {
     const std::int64_t hidden = model.hidden, heads = model.heads / tp;
     if (model.mla) list.add_norm(model, "input_layernorm.weight", "input_layernorm.bias", hidden);
-    if (model.attention_sinks) list.add("self_attention.core_attention.softmax_offset", {heads}, 0);
-    list.add("self_attention.linear_proj.weight", {hidden, heads * model.v_head_dim()}, 1);
-    if (model.attention_output_bias) list.add("self_attention.linear_proj.bias", {hidden});
+    if (model.attention_sinks) list.add_sharded("self_attention.core_attention.softmax_offset", {heads}, 0);
+    list.add_sharded("self_attention.linear_proj.weight", {hidden, heads * model.v_head_dim()}, 1);
+    if (model.attention_output_bias) list.add("self_attention.linear_proj.bias", {hidden}, PartialGradient::sequence_parallel);
     if (model.mla) {
         const MlaSpec& mla = *model.mla;
         const std::int64_t query_width = heads * model.qk_head_dim();
         if (mla.q_lora_rank > 0) {
-            list.add("self_attention.linear_q_down_proj.weight", {mla.q_lora_rank, hidden});
+            list.add("self_attention.linear_q_down_proj.weight", {mla.q_lora_rank, hidden}, PartialGradient::sequence_parallel);
             if (model.qk_norm)
                 list.add_norm(model, "self_attention.linear_q_up_proj.layer_norm_weight", "self_attention.linear_q_up_proj.layer_norm_bias",
                               mla.q_lora_rank);
-            list.add("self_attention.linear_q_up_proj.weight", {query_width, mla.q_lora_rank}, 0);
+            list.add_sharded("self_attention.linear_q_up_proj.weight", {query_width, mla.q_lora_rank}, 0);
         } else {
-            list.add("self_attention.linear_q_proj.weight", {query_width, hidden}, 0);
+            list.add_sharded("self_attention.linear_q_proj.weight", {query_width, hidden}, 0);
         }
-        list.add("self_attention.linear_kv_down_proj.weight", {mla.kv_lora_rank + mla.qk_rope_head_dim, hidden});
+        list.add("self_attention.linear_kv_down_proj.weight", {mla.kv_lora_rank + mla.qk_rope_head_dim, hidden},
+                 PartialGradient::sequence_parallel);
         if (model.qk_norm)
             list.add_norm(model, "self_attention.linear_kv_up_proj.layer_norm_weight", "self_attention.linear_kv_up_proj.layer_norm_bias",
                           mla.kv_lora_rank);
-        list.add("self_attention.linear_kv_up_proj.weight", {heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank}, 0);
+        list.add_sharded("self_attention.linear_kv_up_proj.weight", {heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank}, 0);
         return;
     }
-    const std::int64_t kv_heads = local_kv_heads(model, tp);
-    const std::int64_t qkv_width = (heads + 2 * kv_heads) * model.head_dim;
+    const std::int64_t qkv_width = packed_rows(model, tp);
     list.add_norm(model, "self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
-    list.add("self_attention.linear_qkv.weight", {qkv_width, hidden}, 0);
-    if (model.qkv_bias) list.add("self_attention.linear_qkv.bias", {qkv_width}, 0);
-    if (model.qk_norm) {
-        const bool full = model.qk_norm_full_width;
-        const std::optional<int> axis = full ? std::optional<int>(0) : std::nullopt;
-        list.add_norm(model, "self_attention.q_layernorm.weight", "self_attention.q_layernorm.bias", (full ? heads : 1) * model.head_dim,
-                      axis);
-        list.add_norm(model, "self_attention.k_layernorm.weight", "self_attention.k_layernorm.bias", (full ? kv_heads : 1) * model.head_dim,
-                      axis);
+    list.add_sharded("self_attention.linear_qkv.weight", {qkv_width, hidden}, 0);
+    if (model.qkv_bias) list.add_sharded("self_attention.linear_qkv.bias", {qkv_width}, 0);
+    if (!model.qk_norm) return;
+    if (model.qk_norm_full_width) {
+        list.add_sharded_norm(model, "self_attention.q_layernorm.weight", "self_attention.q_layernorm.bias", heads * model.head_dim);
+        list.add_sharded_norm(model, "self_attention.k_layernorm.weight", "self_attention.k_layernorm.bias",
+                              model.kv_heads * model.head_dim / tp);
+    } else {
+        // One head's weights for all heads, of which the rank sees its own.
+        list.add_norm(model, "self_attention.q_layernorm.weight", "self_attention.q_layernorm.bias", model.head_dim,
+                      PartialGradient::always);
+        list.add_norm(model, "self_attention.k_layernorm.weight", "self_attention.k_layernorm.bias", model.head_dim,
+                      PartialGradient::always);
     }
 }
 
 void add_dense_mlp(ParameterList& list, const ModelSpec& model, std::int64_t tp) {
     const std::int64_t width = model.ffn / tp, first = model.gated_mlp ? 2 * width : width;
+    const int stride = model.gated_mlp ? 2 : 1;
     list.add_norm(model, "mlp.linear_fc1.layer_norm_weight", "mlp.linear_fc1.layer_norm_bias", model.hidden);
-    list.add("mlp.linear_fc1.weight", {first, model.hidden}, 0);
-    if (model.mlp_bias) list.add("mlp.linear_fc1.bias", {first}, 0);
-    list.add("mlp.linear_fc2.weight", {model.hidden, width}, 1);
-    if (model.mlp_bias) list.add("mlp.linear_fc2.bias", {model.hidden});
+    list.add_sharded("mlp.linear_fc1.weight", {first, model.hidden}, 0, stride);
+    if (model.mlp_bias) list.add_sharded("mlp.linear_fc1.bias", {first}, 0, stride);
+    list.add_sharded("mlp.linear_fc2.weight", {model.hidden, width}, 1);
+    if (model.mlp_bias) list.add("mlp.linear_fc2.bias", {model.hidden}, PartialGradient::sequence_parallel);
 }
 
 void add_mixture(ParameterList& list, const ModelSpec& model, std::int64_t tp, std::int64_t ep, std::int64_t etp) {
     const MoeSpec& moe = *model.moe;
     const std::int64_t hidden = model.hidden, experts = moe.experts / ep;
     list.add_norm(model, "pre_mlp_layernorm.weight", "pre_mlp_layernorm.bias", hidden);
-    list.add("mlp.router.weight", {moe.experts, hidden});
-    if (moe.router_bias) list.add("mlp.router.bias", {moe.experts});
+    list.add("mlp.router.weight", {moe.experts, hidden}, PartialGradient::sequence_parallel);
+    if (moe.router_bias) list.add("mlp.router.bias", {moe.experts}, PartialGradient::sequence_parallel);
     const std::int64_t width = moe.expert_ffn / etp, first = model.gated_mlp ? 2 * width : width;
+    const int stride = model.gated_mlp ? 2 : 1;
     // Transformer Engine's grouped linear registers all weights of a projection, then all its biases.
     const auto add_each = [&](std::string_view projection, std::string_view what, const std::vector<std::int64_t>& shape,
-                              std::optional<int> axis) {
-        for (std::int64_t expert = 0; expert < experts; ++expert)
-            list.add(fmt::format("mlp.experts.{}.{}{}", projection, what, expert), shape, axis).expert = true;
+                              std::optional<int> axis, int blocks) {
+        for (std::int64_t expert = 0; expert < experts; ++expert) {
+            const std::string name = fmt::format("mlp.experts.{}.{}{}", projection, what, expert);
+            Parameter& parameter = axis ? list.add_sharded(name, shape, *axis, blocks) : list.add(name, shape, PartialGradient::never);
+            parameter.expert = true;
+        }
     };
-    add_each("linear_fc1", "weight", {first, hidden}, 0);
-    if (model.mlp_bias) add_each("linear_fc1", "bias", {first}, 0);
-    add_each("linear_fc2", "weight", {hidden, width}, 1);
-    if (model.mlp_bias) add_each("linear_fc2", "bias", {hidden}, std::nullopt);
+    add_each("linear_fc1", "weight", {first, hidden}, 0, stride);
+    if (model.mlp_bias) add_each("linear_fc1", "bias", {first}, 0, stride);
+    add_each("linear_fc2", "weight", {hidden, width}, 1, 1);
+    if (model.mlp_bias) add_each("linear_fc2", "bias", {hidden}, std::nullopt, 1);
     if (moe.shared_ffn > 0) {
         const std::int64_t shared = moe.shared_ffn / tp;
-        if (moe.shared_gate) list.add("mlp.shared_experts.gate_weight", {1, hidden});
-        list.add("mlp.shared_experts.linear_fc1.weight", {model.gated_mlp ? 2 * shared : shared, hidden}, 0);
-        list.add("mlp.shared_experts.linear_fc2.weight", {hidden, shared}, 1);
+        if (moe.shared_gate) list.add("mlp.shared_experts.gate_weight", {1, hidden}, PartialGradient::sequence_parallel);
+        list.add_sharded("mlp.shared_experts.linear_fc1.weight", {model.gated_mlp ? 2 * shared : shared, hidden}, 0, stride);
+        list.add_sharded("mlp.shared_experts.linear_fc2.weight", {hidden, shared}, 1);
     }
 }
 
@@ -170,9 +195,10 @@ LayerKind mtp_kind(const ModelSpec& model) {
 
 void add_embedding(std::vector<Parameter>& parameters, const ModelSpec& model, std::int64_t tp, bool shared) {
     ParameterList list(parameters, "embedding.");
-    list.add("word_embeddings.weight", {model.padded_vocab(tp) / tp, model.hidden}, 0).shared_embedding = shared;
-    if (model.position == PositionEmbedding::learned) list.add("position_embeddings.weight", {model.max_positions, model.hidden});
-    if (model.token_types > 0) list.add("tokentype_embeddings.weight", {model.token_types, model.hidden});
+    list.add_sharded("word_embeddings.weight", {model.padded_vocab(tp) / tp, model.hidden}, 0).shared_embedding = shared;
+    if (model.position == PositionEmbedding::learned)
+        list.add("position_embeddings.weight", {model.max_positions, model.hidden}, PartialGradient::never);
+    if (model.token_types > 0) list.add("tokentype_embeddings.weight", {model.token_types, model.hidden}, PartialGradient::never);
 }
 
 }  // namespace
@@ -181,6 +207,11 @@ std::int64_t Parameter::count() const {
     std::int64_t product = 1;
     for (const auto extent : shape) product *= extent;
     return product;
+}
+
+bool packed_heads_divide(const ModelSpec& model, std::int64_t tp) {
+    if (model.mla || model.kv_heads % tp == 0) return true;
+    return tp % model.kv_heads == 0 && (model.heads + 2 * model.kv_heads) * model.head_dim % tp == 0;
 }
 
 std::vector<Parameter> layer_parameters(const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep, std::int64_t etp,
@@ -243,12 +274,12 @@ std::vector<std::vector<Parameter>> stage_parameters(const ModelSpec& model, con
             ParameterList mtp(parameters, prefix);
             mtp.add_norm(model, "enorm.weight", "enorm.bias", model.hidden);
             mtp.add_norm(model, "hnorm.weight", "hnorm.bias", model.hidden);
-            mtp.add("eh_proj.weight", {model.hidden / sizes.tp, 2 * model.hidden}, 0);
+            mtp.add_sharded("eh_proj.weight", {model.hidden / sizes.tp, 2 * model.hidden}, 0);
             add_layer(parameters, model, mtp_kind(model), sizes.tp, sizes.ep, sizes.etp, prefix + "transformer_layer.");
             mtp.add_norm(model, "final_layernorm.weight", "final_layernorm.bias", model.hidden);
         }
         if (stage.loss && (!model.tied_embeddings || !stage.embedding)) {
-            Parameter& output = list.add("output_layer.weight", {model.padded_vocab(sizes.tp) / sizes.tp, model.hidden}, 0);
+            Parameter& output = list.add_sharded("output_layer.weight", {model.padded_vocab(sizes.tp) / sizes.tp, model.hidden}, 0);
             output.shared_embedding = shared && model.tied_embeddings;
         }
     }

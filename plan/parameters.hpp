@@ -13,14 +13,23 @@
 
 namespace mgplan {
 
+/// When each tp rank computes only a part of a replicated parameter's gradient, so that the parts are summed over tp: never
+/// (it is divided over tp itself, or every rank sees all rows and heads), under sequence parallelism (it works on the
+/// rank's rows), always (it works on the rank's heads).
+enum class PartialGradient : std::uint8_t { never, sequence_parallel, always };
+
 /// One parameter tensor as one rank holds it.
 struct Parameter {
     std::string name;                 ///< Megatron-core module path, e.g. "decoder.layers.3.self_attention.linear_qkv.weight"
     std::vector<std::int64_t> shape;  ///< of the rank's shard, elements
     std::optional<int> shard_axis;    ///< dimension divided over tp (etp for experts); nothing: replicated
-    bool expert = false;              ///< reduced over edp instead of dp·cp
-    bool shared_embedding = false;    ///< the tied word embedding, held by first and last stage when pp > 1
-    bool no_weight_decay = false;     ///< biases and one-dimensional norms
+    /// Equal blocks of the divided dimension of which each rank holds a share: 2 for gate and value of a gated MLP, else 1
+    /// (Megatron-core's partition_stride).
+    int shard_stride = 1;
+    PartialGradient partial_gradient = PartialGradient::never;
+    bool expert = false;            ///< reduced over edp instead of dp·cp
+    bool shared_embedding = false;  ///< the tied word embedding, held by first and last stage when pp > 1
+    bool no_weight_decay = false;   ///< biases and one-dimensional norms
     [[nodiscard]] std::int64_t count() const;
 };
 
@@ -40,10 +49,14 @@ struct ParameterCount {
     bool operator==(const ParameterCount&) const = default;
 };
 
+/// Whether the packed q, k, v projection divides over tp: by whole kv heads, or with tp a multiple of them by equal parts of
+/// one head's group. Always true with MLA, which has no packed projection.
+[[nodiscard]] bool packed_heads_divide(const ModelSpec& model, std::int64_t tp);
+
 /// Parameters of one decoder layer (names under `prefix`) with tensor parallel size tp, ep and etp. Order of modules as
 /// Megatron-core registers them: input_layernorm / linear_proj / linear_qkv (with the layer norm weights fused into
 /// linear_qkv and linear_fc1 as Transformer Engine does), pre_mlp_layernorm, mlp (router, experts, shared_experts).
-/// kv heads are replicated when tp > kv_heads.
+/// The packed q, k, v projection is divided evenly over tp, also when tp > kv_heads (docs/decisions/0004).
 [[nodiscard]] std::vector<Parameter> layer_parameters(const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep,
                                                       std::int64_t etp, const std::string& prefix);
 [[nodiscard]] ParameterCount layer_parameter_count(const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep,

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "plan/errors.hpp"
+#include "plan/parameters.hpp"
 #include "plan/schedule.hpp"
 #include "plan/text.hpp"
 
@@ -102,12 +103,14 @@ constexpr auto kRules = std::to_array<Rule>({
      [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "world", l.sizes.world, w.world); }},
     {"tp_divides_heads", "tp does not divide the attention heads", Level::tensor, [](W w, L l) { return w.model.heads % l.sizes.tp != 0; },
      [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "attention heads", w.model.heads, w.world); }},
-    // Megatron-core transformer_config.py: query groups are a multiple or a divisor of tp (then replicated).
-    {"tp_divides_kv_heads", "tp neither divides nor is a multiple of the kv heads", Level::tensor,
-     [](W w, L l) { return !w.model.mla && w.model.kv_heads % l.sizes.tp != 0 && l.sizes.tp % w.model.kv_heads != 0; },
+    // Megatron-core transformer_config.py: query groups are a multiple or a divisor of tp (docs/decisions/0004).
+    {"tp_divides_kv_heads", "tp does not divide the kv heads, or as a multiple of them their packed projection", Level::tensor,
+     [](W w, L l) { return !packed_heads_divide(w.model, l.sizes.tp); },
      [](W w, L l) {
-         return fmt::format("tp = {} neither divides kv heads = {} nor is a multiple of them; use {}", l.sizes.tp, w.model.kv_heads,
-                            usable_divisors(w.model.kv_heads, w.world));
+         return fmt::format(
+             "tp = {} does not divide kv heads = {}, nor, as a multiple of them, the {} rows of packed queries, keys and values; use {}",
+             l.sizes.tp, w.model.kv_heads, (w.model.heads + 2 * w.model.kv_heads) * w.model.head_dim,
+             usable_divisors(w.model.kv_heads, w.world));
      }},
     {"tp_divides_ffn", "tp does not divide the MLP width", Level::tensor,
      [](W w, L l) { return has_dense_mlp(w.model) && w.model.ffn % l.sizes.tp != 0; },

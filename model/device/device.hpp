@@ -26,6 +26,9 @@ class OpListener {
 public:
     virtual ~OpListener() = default;
     virtual void on_op(const OpRecord& record) = 0;
+    /// A stretch of work begins or ends (see Range); they nest.
+    virtual void on_range_begin(std::string_view /*name*/, std::int64_t /*number*/) {}
+    virtual void on_range_end() {}
 };
 
 /// One device as one rank uses it, from one thread. Ops are free functions in model/ops: they apply their shape rule,
@@ -42,7 +45,7 @@ public:
     /// Whose kernels run here; on the meta device, those of the device it stands for.
     [[nodiscard]] const KernelTraits& traits() const { return traits_; }
 
-    /// A tensor with undefined contents. Throws std::bad_alloc.
+    /// A tensor with undefined contents. `name`: a literal, so it may be kept. Throws std::bad_alloc.
     [[nodiscard]] Tensor empty(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name);
     /// A tensor of zeros.
     [[nodiscard]] Tensor zeros(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name);
@@ -64,6 +67,7 @@ public:
     void report(const OpRecord& record) {
         if (listener_ != nullptr) listener_->on_op(record);
     }
+    [[nodiscard]] OpListener* listener() const { return listener_; }
     [[nodiscard]] Allocator& allocator() { return *allocator_; }
 
 protected:
@@ -79,6 +83,23 @@ private:
     std::unique_ptr<Allocator> allocator_;
     const KernelTable* kernels_;
     OpListener* listener_ = nullptr;
+};
+
+/// Names a stretch of work for whoever listens to the device: a layer's forward, an op of the pipeline schedule.
+class Range {
+public:
+    /// `name`: a literal; `number`: which one (layer, chunk), -1 where there is only one.
+    Range(const Device& device, std::string_view name, std::int64_t number = -1) : listener_(device.listener()) {
+        if (listener_ != nullptr) listener_->on_range_begin(name, number);
+    }
+    ~Range() {
+        if (listener_ != nullptr) listener_->on_range_end();
+    }
+    Range(const Range&) = delete;
+    Range& operator=(const Range&) = delete;
+
+private:
+    OpListener* listener_;
 };
 
 /// A piece of a device's memory, shared by the tensors that view it.

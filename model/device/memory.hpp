@@ -32,7 +32,7 @@ class Allocator {
 public:
     virtual ~Allocator() = default;
 
-    /// Memory for `bytes` (> 0), aligned to 64 bytes, contents undefined. `name` says in words what it is for.
+    /// Memory for `bytes` (> 0), aligned to 64 bytes, contents undefined. `name`, a literal, says in words what it is for.
     /// Throws std::bad_alloc. The meta device's allocator returns an address that only tells its allocations apart.
     [[nodiscard]] virtual std::byte* take(std::int64_t bytes, MemoryCategory category, std::string_view name) = 0;
     /// Gives back what take() returned, with the same bytes and category.

@@ -20,4 +20,8 @@ Weight WeightTable::find(const std::string& name) const {
     return found == weights_.end() ? Weight{} : found->second;
 }
 
+Positions positions_of(const RankContext& context, const MicrobatchContext& microbatch) {
+    return zigzag_positions(microbatch.sequence, microbatch.batch, context.cp->size(), context.cp->rank());
+}
+
 }  // namespace mgplan::model

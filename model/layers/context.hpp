@@ -7,6 +7,7 @@
 
 #include "model/communicator/communicator.hpp"
 #include "model/device/device.hpp"
+#include "model/ops/positions.hpp"
 #include "plan/layout.hpp"
 #include "plan/model_spec.hpp"
 
@@ -53,5 +54,8 @@ struct MicrobatchContext {
     std::int64_t first_sequence = 0;  ///< global number of its first sequence in this step, for dropout
     std::uint64_t dropout_seed = 0;   ///< seed mixed with the step
 };
+
+/// Which places of the sequence this rank's rows hold, inside the tp region.
+[[nodiscard]] Positions positions_of(const RankContext& context, const MicrobatchContext& microbatch);
 
 }  // namespace mgplan::model

@@ -33,15 +33,11 @@ double normal(std::uint64_t key, std::uint64_t counter) {
 }
 
 /// Row of the whole parameter that a shard's row stands for.
-std::int64_t global_row(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place, std::int64_t row) {
+std::int64_t global_row(const Parameter& parameter, const ShardPlace& place, std::int64_t row) {
     if (parameter.shard_axis != 0) return row;
-    const std::int64_t rows = parameter.shape[0];
-    const bool gated =
-        model.gated_mlp && (parameter.name.ends_with("mlp.linear_fc1.weight") || parameter.name.ends_with("mlp.linear_fc1.bias"));
-    if (!gated) return place.tp_rank * rows + row;
-    // Gate and value are halves of the whole and of each shard.
-    const std::int64_t half = rows / 2;
-    return row < half ? place.tp_rank * half + row : half * place.tp + place.tp_rank * half + row - half;
+    // The whole is `shard_stride` blocks, and so is each shard.
+    const std::int64_t block = parameter.shape[0] / parameter.shard_stride;
+    return row / block * block * place.tp + place.tp_rank * block + row % block;
 }
 
 std::vector<double> initial_values(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place,
@@ -56,23 +52,34 @@ std::vector<double> initial_values(const ModelSpec& model, const Parameter& para
     const bool projects_out = name.ends_with("linear_proj.weight") || name.ends_with("linear_fc2.weight");
     const double deviation = options.deviation / (projects_out ? std::sqrt(2.0 * static_cast<double>(model.layers)) : 1.0);
     // A tied table has one name wherever its copies live.
-    const std::uint64_t key = mixed(options.seed ^ hash_of(parameter.shared_embedding ? "embedding.word_embeddings.weight" : name));
+    const bool per_rank = options.seeds == SeedKind::per_rank;
+    const std::uint64_t seed = per_rank ? mixed(rank_seed(options.seed, parameter, place)) : options.seed;
+    const std::uint64_t key = mixed(seed ^ hash_of(parameter.shared_embedding ? "embedding.word_embeddings.weight" : name));
     const bool vocabulary = name.ends_with("word_embeddings.weight") || name == "output_layer.weight";
     const std::int64_t rows = parameter.shape[0], columns = parameter.shape.size() > 1 ? parameter.shape[1] : 1;
     const std::int64_t first_column = parameter.shard_axis == 1 ? place.tp_rank * columns : 0;
     const std::int64_t all_columns = parameter.shard_axis == 1 ? columns * place.tp : columns;
     for (std::int64_t row = 0; row < rows; ++row) {
-        const std::int64_t global = global_row(model, parameter, place, row);
+        const std::int64_t global = global_row(parameter, place, row);
         if (vocabulary && global >= model.vocab) continue;
+        const std::int64_t counter = per_rank ? row * columns : global * all_columns + first_column;
         for (std::int64_t column = 0; column < columns; ++column) {
             values[static_cast<std::size_t>(row * columns + column)] =
-                deviation * normal(key, static_cast<std::uint64_t>(global * all_columns + first_column + column));
+                deviation * normal(key, static_cast<std::uint64_t>(counter + column));
         }
     }
     return values;
 }
 
 }  // namespace
+
+std::uint64_t rank_seed(std::uint64_t seed, const Parameter& parameter, const ShardPlace& place) {
+    const std::int64_t stage = parameter.shared_embedding ? 0 : place.pp_rank;
+    const std::uint64_t of_stage = seed + 100 * static_cast<std::uint64_t>(stage);
+    if (parameter.expert)
+        return of_stage + 1024 + 100 * static_cast<std::uint64_t>(place.ep_rank) + static_cast<std::uint64_t>(place.etp_rank);
+    return parameter.shard_axis ? of_stage + 2718 + static_cast<std::uint64_t>(place.tp_rank) : of_stage;
+}
 
 void initialize_weights(const ModelSpec& model, std::span<const Parameter> parameters, const WeightTable& weights, const ShardPlace& place,
                         const InitializationOptions& options) {

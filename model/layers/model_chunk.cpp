@@ -1,6 +1,8 @@
 #include "model/layers/model_chunk.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -10,14 +12,23 @@ namespace mgplan::model {
 
 DecoderLayer::DecoderLayer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
                            EnumSet<RecomputeModule> recompute)
-    : attention_(model, weights, prefix + "self_attention.", layer, recompute), mlp_(model, weights, prefix + "mlp.", layer, recompute) {}
+    : attention_(model, weights, prefix, layer, recompute), mlp_(model, weights, prefix + "mlp.", layer, recompute) {}
 
-Tensor DecoderLayer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
-    return mlp_.forward(context, microbatch, attention_.forward(context, microbatch, x, saved.attention), saved.mlp);
+Tensor DecoderLayer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,
+                             const UnitEvents& events) const {
+    events.before_use(0);
+    const Tensor attended = attention_.forward(context, microbatch, x, saved.attention);
+    events.before_use(1);
+    return mlp_.forward(context, microbatch, attended, saved.mlp);
 }
 
-Tensor DecoderLayer::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
-    return attention_.backward(context, microbatch, mlp_.backward(context, microbatch, dy, saved.mlp), saved.attention);
+Tensor DecoderLayer::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved,
+                              const UnitEvents& events) const {
+    const Tensor d_attended = mlp_.backward(context, microbatch, dy, saved.mlp);
+    events.after_backward(1);
+    Tensor dx = attention_.backward(context, microbatch, d_attended, saved.attention);
+    events.after_backward(0);
+    return dx;
 }
 
 ModelChunk::ModelChunk(const ModelSpec& model, const StageChunk& contents, const WeightTable& weights, const RecomputeChoice& recompute)
@@ -32,6 +43,20 @@ ModelChunk::ModelChunk(const ModelSpec& model, const StageChunk& contents, const
     if (contents.loss) head_.emplace(model, weights, shares ? "embedding.word_embeddings.weight" : "output_layer.weight");
 }
 
+int ModelChunk::unit_of(const std::string& parameter) const {
+    constexpr std::string_view kEmbedding = "embedding.", kLayers = "decoder.layers.";
+    if (parameter.starts_with(kEmbedding)) return 0;
+    if (!parameter.starts_with(kLayers)) return units() - 1;
+    std::int64_t layer = -1;
+    const char* const end = parameter.data() + parameter.size();
+    const auto [rest_begin, error] = std::from_chars(parameter.data() + kLayers.size(), end, layer);
+    layer -= contents_.first_decoder;
+    MGPLAN_ASSERT(error == std::errc{} && layer >= 0 && layer < contents_.decoders, "the parameter is of one of the chunk's layers");
+    const std::string_view rest(rest_begin, static_cast<std::size_t>(end - rest_begin));
+    const bool attends = rest.starts_with(".self_attention.") || rest.starts_with(".input_layernorm.");
+    return events_of_layer(static_cast<std::size_t>(layer)).first + (attends ? 0 : 1);
+}
+
 std::size_t ModelChunk::recomputed_block(std::size_t i) const {
     if (!recompute_.full) return 0;
     const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(recompute_.layers, 0));
@@ -41,7 +66,10 @@ std::size_t ModelChunk::recomputed_block(std::size_t i) const {
 
 Tensor ModelChunk::run_layers(const RankContext& context, const MicrobatchContext& microbatch, Tensor x, std::size_t begin, std::size_t end,
                               ChunkSaved& saved) {
-    for (std::size_t i = begin; i < end; ++i) x = layers_[i].forward(context, microbatch, x, saved.layers[i]);
+    for (std::size_t i = begin; i < end; ++i) {
+        const Range range(*context.device, "layer forward", contents_.first_decoder + static_cast<std::int64_t>(i));
+        x = layers_[i].forward(context, microbatch, x, saved.layers[i], events_of_layer(i));
+    }
     return x;
 }
 
@@ -49,6 +77,8 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
                            ChunkSaved& saved) {
     saved.layers.resize(layers_.size());
     saved.checkpoints.resize(layers_.size());
+    const UnitEvents first{events_, 0}, last{events_, units() - 1};
+    if (embedding_) first.before_use(0);
     Tensor x = embedding_ ? embedding_->forward(context, microbatch, input) : input;
     for (std::size_t i = 0; i < layers_.size();) {
         const std::size_t block = recomputed_block(i);
@@ -59,17 +89,21 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
         }
         saved.checkpoints[i] = x;
         for (std::size_t j = i; j < i + block; ++j) {
+            const Range range(*context.device, "layer forward", contents_.first_decoder + static_cast<std::int64_t>(j));
             DecoderLayer::Saved dropped;
-            x = layers_[j].forward(context, microbatch, x, dropped);
+            x = layers_[j].forward(context, microbatch, x, dropped, events_of_layer(j));
         }
         i += block;
     }
-    return head_ ? head_->forward(context, x, targets, saved.head) : x;
+    if (!head_) return x;
+    last.before_use(0);
+    return head_->forward(context, x, targets, saved.head);
 }
 
 Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, double d_loss,
                             const Tensor& ids, const Tensor& targets, ChunkSaved& saved) {
     Tensor gradient = head_ ? head_->backward(context, targets, d_loss, saved.head) : dy;
+    if (head_) UnitEvents{events_, units() - 1}.after_backward(0);
     for (std::size_t i = layers_.size(); i-- > 0;) {
         if (!saved.layers[i].attention.x.defined()) {
             // The last layer of a recomputed block: run the block again from its input.
@@ -81,10 +115,12 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
             (void)run_layers(context, microbatch, saved.checkpoints[begin], begin, i + 1, saved);
             saved.checkpoints[begin] = Tensor();
         }
-        gradient = layers_[i].backward(context, microbatch, gradient, saved.layers[i]);
+        const Range range(*context.device, "layer backward", contents_.first_decoder + static_cast<std::int64_t>(i));
+        gradient = layers_[i].backward(context, microbatch, gradient, saved.layers[i], events_of_layer(i));
     }
     if (!embedding_) return gradient;
     embedding_->backward(context, microbatch, gradient, ids);
+    UnitEvents{events_, 0}.after_backward(0);
     return {};
 }
 

@@ -3,12 +3,14 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "model/layers/context.hpp"
 #include "model/layers/mlp.hpp"
 #include "model/layers/self_attention.hpp"
 #include "model/layers/vocabulary.hpp"
+#include "model/layers/weight_events.hpp"
 #include "plan/stage_split.hpp"
 
 namespace mgplan::model {
@@ -33,8 +35,13 @@ public:
     DecoderLayer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
                  EnumSet<RecomputeModule> recompute);
 
-    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
-    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
+    /// Units that a layer reports: its attention half, its MLP half.
+    static constexpr int kUnits = 2;
+
+    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,
+                                 const UnitEvents& events) const;
+    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved,
+                                  const UnitEvents& events) const;
 
 private:
     SelfAttention attention_;
@@ -65,7 +72,14 @@ public:
 
     [[nodiscard]] const StageChunk& contents() const { return contents_; }
 
+    /// Who hears of the chunk's weights; nullptr: nobody. The listener outlives the chunk's passes.
+    void set_events(WeightEvents* events) { events_ = events; }
+    [[nodiscard]] int units() const { return 2 + DecoderLayer::kUnits * static_cast<int>(contents_.decoders); }
+    /// The unit that is the first to read a parameter in a forward and the last to add to its gradient in a backward.
+    [[nodiscard]] int unit_of(const std::string& parameter) const;
+
 private:
+    [[nodiscard]] UnitEvents events_of_layer(std::size_t i) const { return {events_, 1 + DecoderLayer::kUnits * static_cast<int>(i)}; }
     /// Layers [begin, end) forward, keeping everything.
     Tensor run_layers(const RankContext& context, const MicrobatchContext& microbatch, Tensor x, std::size_t begin, std::size_t end,
                       ChunkSaved& saved);
@@ -74,6 +88,7 @@ private:
 
     StageChunk contents_;
     RecomputeChoice recompute_;
+    WeightEvents* events_ = nullptr;
     std::optional<VocabularyEmbedding> embedding_;
     std::vector<DecoderLayer> layers_;
     std::optional<LossHead> head_;

@@ -11,7 +11,7 @@ DropoutPlace place_of(const RankContext& context, const MicrobatchContext& micro
     where.probability = model.hidden_dropout;
     where.seed = microbatch.dropout_seed;
     where.stream = static_cast<std::uint64_t>(layer) * 4 + static_cast<std::uint64_t>(place);
-    where.positions = zigzag_positions(microbatch.sequence, microbatch.batch, context.cp->size(), context.cp->rank());
+    where.positions = positions_of(context, microbatch);
     where.first_row = context.sequence_parallel ? where.positions.rows() / context.tp->size() * context.tp->rank() : 0;
     where.first_sequence = microbatch.first_sequence;
     return where;

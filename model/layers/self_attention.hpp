@@ -1,30 +1,34 @@
 #pragma once
-// The attention half of a decoder layer: norm, projection to q, k and v, rotary embedding, core attention, output
-// projection, residual addition.
+// The attention half of a decoder layer: norm, projection to q, k and v, core attention, output projection, residual
+// addition.
+
+#include <optional>
 
 #include "model/layers/context.hpp"
+#include "model/layers/latent_qkv.hpp"
+#include "model/layers/packed_qkv.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/attention.hpp"
 #include "model/ops/norm.hpp"
 
 namespace mgplan::model {
 
-/// What a forward keeps for its backward. Selective recompute of core_attn drops `core`, of layernorm `normed`.
+/// What a forward keeps for its backward. Selective recompute of core_attn drops the core's log-sum-exp, of layernorm
+/// `normed`, of mla_up_proj q, k and v and the normalised latents.
 struct SelfAttentionSaved {
     Tensor x;  ///< the residual stream: input of the norm
     NormStatistics statistics;
-    Tensor normed;                        ///< input of the q, k, v projection
-    Tensor q, k, v;                       ///< inputs of the core attention, rotated: (rows, heads, head_dim)
-    Tensor q_before_norm, k_before_norm;  ///< with qk_norm
-    NormStatistics q_statistics, k_statistics;
+    Tensor normed;  ///< input of the projection to q, k and v
+    PackedQkvSaved packed;
+    LatentQkvSaved latent;
+    Tensor q, k, v;        ///< inputs of the core attention, rotated: (rows, heads, width)
     AttentionResult core;  ///< output and log-sum-exp; the output is also the output projection's input
 };
 
-/// Multi-head and grouped-query attention; heads and kv heads divided over tp (kv heads are a multiple of tp). The packed
-/// projection holds, per kv head, its query heads, its key, its value, as Megatron-core's linear_qkv.
+/// Multi-head, grouped-query and multi-latent attention; heads divided over tp.
 class SelfAttention {
 public:
-    /// `prefix`: "decoder.layers.0.self_attention."; `layer`: global layer number from 0, for dropout.
+    /// `prefix`: "decoder.layers.0."; `layer`: global layer number from 0, for dropout.
     SelfAttention(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
                   EnumSet<RecomputeModule> recompute);
 
@@ -35,11 +39,14 @@ public:
                                   SelfAttentionSaved& saved) const;
 
 private:
+    [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
+
     const ModelSpec& model_;
     std::int64_t layer_;
     EnumSet<RecomputeModule> recompute_;
-    Weight norm_weight_, norm_bias_, q_norm_weight_, q_norm_bias_, k_norm_weight_, k_norm_bias_;
-    ColumnParallelLinear qkv_;
+    Weight norm_weight_, norm_bias_;
+    std::optional<PackedQkv> packed_;  ///< this one or the other
+    std::optional<LatentQkv> latent_;
     RowParallelLinear projection_;
 };
 

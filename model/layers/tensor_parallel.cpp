@@ -1,7 +1,9 @@
 #include "model/layers/tensor_parallel.hpp"
 
 #include "model/ops/bias.hpp"
+#include "model/ops/elementwise.hpp"
 #include "model/ops/matmul.hpp"
+#include "plan/errors.hpp"
 
 namespace mgplan::model {
 
@@ -25,35 +27,62 @@ Tensor leave_region(const RankContext& context, const Tensor& partial) {
     return part;
 }
 
-Tensor ColumnParallelLinear::forward(const RankContext& context, const Tensor& x) const {
-    const Tensor whole = enter_region(context, x);
-    Tensor y = matmul(whole, weight_.value, {.b = true}, "column-parallel output");  // (rows, out / tp)
-    if (bias_.defined()) add_bias(y, bias_.value);
-    return y;
+Tensor gather_columns(const RankContext& context, const Tensor& part) {
+    if (context.tp->size() == 1) return part;
+    const std::int64_t ranks = context.tp->size(), rows = part.shape()[0], width = part.shape()[1];
+    const Tensor by_rank = context.device->empty({ranks, rows, width}, part.dtype(), MemoryCategory::communication, "gathered columns");
+    context.tp->all_gather(part, by_rank);
+    return swap_leading(by_rank).view({rows, ranks * width});
 }
 
-Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& dy, const Tensor& x) const {
+Tensor own_columns(const RankContext& context, const Tensor& whole) {
+    if (context.tp->size() == 1) return whole;
+    const std::int64_t width = whole.shape()[1] / context.tp->size();
+    return columns(whole, width * context.tp->rank(), width * (context.tp->rank() + 1));
+}
+
+Tensor ColumnParallelLinear::forward(const RankContext& context, const Tensor& x) const {
+    MGPLAN_ASSERT(!options_.gather_output || !context.sequence_parallel, "with sequence parallelism outputs stay divided");
+    const Tensor whole = enter_region(context, x);
+    Tensor y = matmul(whole, weight_.value, {.b = true}, "column-parallel output");  // (rows, out / tp)
+    if (bias_.defined() && !options_.skip_bias_add) add_bias(y, bias_.value);
+    return options_.gather_output ? gather_columns(context, y) : y;
+}
+
+Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& d_output, const Tensor& x) const {
+    const Tensor dy = options_.gather_output ? own_columns(context, d_output) : d_output;
     const Tensor dx = matmul(dy, weight_.value, {}, "input gradient");  // (rows, in), a partial sum over tp
     {
         const Tensor whole = enter_region(context, x);
         matmul_accumulate(dy, whole, {.a = true}, weight_.gradient);  // (out / tp, in)
     }
-    if (bias_.defined()) bias_gradient(dy, bias_.gradient);
+    if (bias_.defined() && !options_.skip_bias_add) bias_gradient(dy, bias_.gradient);
     return leave_region(context, dx);
 }
 
 Tensor RowParallelLinear::forward(const RankContext& context, const Tensor& x) const {
-    Tensor y = leave_region(context, matmul(x, weight_.value, {.b = true}, "row-parallel output"));  // (rows outside, out)
-    if (bias_.defined()) add_bias(y, bias_.value);
+    MGPLAN_ASSERT(options_.input_is_parallel || !context.sequence_parallel, "with sequence parallelism inputs are divided");
+    const Tensor part = options_.input_is_parallel ? x : own_columns(context, x);
+    Tensor y = leave_region(context, matmul(part, weight_.value, {.b = true}, "row-parallel output"));  // (rows outside, out)
+    if (bias_.defined() && !options_.skip_bias_add) add_bias(y, bias_.value);
     return y;
 }
 
 Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy, const Tensor& x) const {
-    if (bias_.defined()) bias_gradient(dy, bias_.gradient);
+    if (bias_.defined() && !options_.skip_bias_add) bias_gradient(dy, bias_.gradient);
     const Tensor whole = enter_region(context, dy);
-    Tensor dx = matmul(whole, weight_.value, {}, "input gradient");  // (rows, in / tp)
-    matmul_accumulate(whole, x, {.a = true}, weight_.gradient);      // (out, in / tp)
-    return dx;
+    Tensor dx = matmul(whole, weight_.value, {}, "input gradient");                                                     // (rows, in / tp)
+    matmul_accumulate(whole, options_.input_is_parallel ? x : own_columns(context, x), {.a = true}, weight_.gradient);  // (out, in / tp)
+    return options_.input_is_parallel ? dx : gather_columns(context, dx);
+}
+
+Tensor DuplicatedLinear::forward(const Tensor& x) const {
+    return matmul(x, weight_.value, {.b = true}, "duplicated output");  // (rows outside, out)
+}
+
+Tensor DuplicatedLinear::backward(const Tensor& dy, const Tensor& x) const {
+    matmul_accumulate(dy, x, {.a = true}, weight_.gradient);  // (out, in)
+    return matmul(dy, weight_.value, {}, "input gradient");   // (rows outside, in)
 }
 
 }  // namespace mgplan::model

@@ -1,6 +1,7 @@
 #pragma once
 // The conjugate operators around a tensor-parallel region (Shoeybi et al., arXiv 1909.08053; with sequence parallelism
-// Korthikanti et al., arXiv 2205.05198), and the two linear layers between them.
+// Korthikanti et al., arXiv 2205.05198), and the linear layers at its borders, as Megatron-core's
+// tensor_parallel/{mappings,layers}.py have them.
 
 #include "model/layers/context.hpp"
 
@@ -11,19 +12,39 @@ namespace mgplan::model {
 /// Out of the region: partial sums reduce-scattered by rows with sequence parallelism, else all-reduced in place.
 [[nodiscard]] Tensor leave_region(const RankContext& context, const Tensor& partial);
 
-/// y = x Wᵀ + b with the rows of W (out / tp, in) divided over tp. Inputs and outputs: x outside the region (rows / tp
-/// with sequence parallelism), y inside.
+/// (rows, n) of every tp rank side by side, rank by rank: (rows, tp·n).
+[[nodiscard]] Tensor gather_columns(const RankContext& context, const Tensor& part);
+/// The rank's columns of (rows, tp·n): (rows, n).
+[[nodiscard]] Tensor own_columns(const RankContext& context, const Tensor& whole);
+
+struct ColumnParallelOptions {
+    bool gather_output = false;  ///< y whole on every rank; not with sequence parallelism
+    bool skip_bias_add = false;  ///< adding bias() and its gradient are the caller's, who fuses them with something else
+};
+
+/// y = x Wᵀ + b with the rows of W (out / tp, in) divided over tp, in Parameter::shard_stride blocks. Inputs and outputs:
+/// x outside the region (rows / tp with sequence parallelism), y inside: (rows, out / tp), or (rows, out) gathered rank by
+/// rank.
 class ColumnParallelLinear {
 public:
     ColumnParallelLinear() = default;
-    ColumnParallelLinear(Weight weight, Weight bias) : weight_(std::move(weight)), bias_(std::move(bias)) {}
+    ColumnParallelLinear(Weight weight, Weight bias, ColumnParallelOptions options = {})
+        : weight_(std::move(weight)), bias_(std::move(bias)), options_(options) {}
 
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x) const;
     /// `x` as forward saw it; gathered again with sequence parallelism rather than kept. Adds to the main gradients.
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const Tensor& x) const;
+    /// The rank's share (out / tp); undefined without a bias.
+    [[nodiscard]] const Weight& bias() const { return bias_; }
 
 private:
     Weight weight_, bias_;
+    ColumnParallelOptions options_;
+};
+
+struct RowParallelOptions {
+    bool input_is_parallel = true;  ///< false: x is whole on every rank, which takes its columns; not with sequence parallelism
+    bool skip_bias_add = false;     ///< as above
 };
 
 /// y = x Wᵀ + b with the columns of W (out, in / tp) divided over tp: x inside the region, y outside. The bias is added
@@ -31,13 +52,32 @@ private:
 class RowParallelLinear {
 public:
     RowParallelLinear() = default;
-    RowParallelLinear(Weight weight, Weight bias) : weight_(std::move(weight)), bias_(std::move(bias)) {}
+    RowParallelLinear(Weight weight, Weight bias, RowParallelOptions options = {})
+        : weight_(std::move(weight)), bias_(std::move(bias)), options_(options) {}
 
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x) const;
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const Tensor& x) const;
+    /// Whole on every rank; undefined without a bias.
+    [[nodiscard]] const Weight& bias() const { return bias_; }
 
 private:
     Weight weight_, bias_;
+    RowParallelOptions options_;
+};
+
+/// y = x Wᵀ with W whole on every tp rank (Transformer Engine's "duplicated"): x and y both outside the region, so that
+/// with sequence parallelism each rank computes its rows, and without it every rank all of them.
+class DuplicatedLinear {
+public:
+    DuplicatedLinear() = default;
+    explicit DuplicatedLinear(Weight weight) : weight_(std::move(weight)) {}
+
+    [[nodiscard]] Tensor forward(const Tensor& x) const;
+    /// dy must be the whole gradient, not one tp rank's part of it.
+    [[nodiscard]] Tensor backward(const Tensor& dy, const Tensor& x) const;
+
+private:
+    Weight weight_;
 };
 
 }  // namespace mgplan::model

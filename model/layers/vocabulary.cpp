@@ -18,7 +18,7 @@ std::int64_t shard_rows(const RankContext& context, const ModelSpec& model) {
 
 /// Position of every row of the slice, as ids into the table of learned positions.
 Tensor position_ids(const RankContext& context, const MicrobatchContext& microbatch) {
-    const Positions positions = zigzag_positions(microbatch.sequence, microbatch.batch, context.cp->size(), context.cp->rank());
+    const Positions positions = positions_of(context, microbatch);
     Tensor ids = context.device->empty({positions.rows()}, Dtype::int32, MemoryCategory::activations, "position ids");
     if (context.device->computes()) {
         std::vector<std::int32_t> values;
@@ -34,20 +34,27 @@ Tensor position_ids(const RankContext& context, const MicrobatchContext& microba
 VocabularyEmbedding::VocabularyEmbedding(const ModelSpec& model, const WeightTable& weights, const std::string& prefix)
     : model_(model),
       words_(weights.at(prefix + "word_embeddings.weight")),
-      positions_(weights.find(prefix + "position_embeddings.weight")) {}
+      positions_(weights.find(prefix + "position_embeddings.weight")),
+      token_types_(weights.find(prefix + "tokentype_embeddings.weight")) {}
+
+std::vector<VocabularyEmbedding::Added> VocabularyEmbedding::added_tables(const RankContext& context,
+                                                                          const MicrobatchContext& microbatch) const {
+    std::vector<Added> tables;
+    if (positions_.defined()) tables.push_back({&positions_, position_ids(context, microbatch)});
+    if (token_types_.defined()) {
+        tables.push_back({&token_types_, context.device->zeros({positions_of(context, microbatch).rows()}, Dtype::int32,
+                                                               MemoryCategory::activations, "token type ids")});
+    }
+    return tables;
+}
 
 Tensor VocabularyEmbedding::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& ids) const {
     const std::int64_t rows = shard_rows(context, model_);
     Tensor x = leave_region(context, embedding(ids, words_.value, rows * context.tp->rank()));
-    if (positions_.defined()) {
-        const Tensor places = position_ids(context, microbatch);
-        const Tensor added = embedding(places, positions_.value, 0);
-        // The table of positions is whole on every rank: with sequence parallelism each takes its rows.
-        const std::int64_t mine = x.shape()[0];
-        add(added.slice(added.shape()[0] == mine ? 0 : mine * context.tp->rank(),
-                        added.shape()[0] == mine ? mine : mine * (context.tp->rank() + 1)),
-            x);
-    }
+    // These tables are whole on every rank: with sequence parallelism each takes its rows.
+    const std::int64_t mine = x.shape()[0], first = context.sequence_parallel ? mine * context.tp->rank() : 0;
+    for (const Added& added : added_tables(context, microbatch))
+        add(embedding(added.ids.slice(first, first + mine), added.table->value, 0), x);
     if (model_.hidden_dropout == 0) return x;
     const Tensor nothing = context.device->zeros(x.shape(), x.dtype(), MemoryCategory::activations, "empty residual");
     return add_residual(context, microbatch, model_, 0, ResidualPlace::embedding, x, nothing);
@@ -58,7 +65,7 @@ void VocabularyEmbedding::backward(const RankContext& context, const MicrobatchC
     const Tensor d_dropped = residual_backward(context, microbatch, model_, 0, ResidualPlace::embedding, dy);
     const Tensor whole = enter_region(context, d_dropped);
     embedding_backward(whole, ids, shard_rows(context, model_) * context.tp->rank(), words_.gradient);
-    if (positions_.defined()) embedding_backward(whole, position_ids(context, microbatch), 0, positions_.gradient);
+    for (const Added& added : added_tables(context, microbatch)) embedding_backward(whole, added.ids, 0, added.table->gradient);
 }
 
 LossHead::LossHead(const ModelSpec& model, const WeightTable& weights, const std::string& output)

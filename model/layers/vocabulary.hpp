@@ -1,6 +1,8 @@
 #pragma once
 // The two ends of the model: looking tokens up, and the loss over the vocabulary, both divided over tp by vocabulary rows.
 
+#include <vector>
+
 #include "model/layers/context.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/cross_entropy.hpp"
@@ -8,8 +10,9 @@
 
 namespace mgplan::model {
 
-/// Word embedding (and learned positions) of one microbatch's slice: ids outside the rank's rows give zeros, and the sum
-/// over tp gives the rest. With sequence parallelism the result is scattered by rows.
+/// Word embedding (and learned positions, and token types) of one microbatch's slice: ids outside the rank's rows give zeros,
+/// and the sum over tp gives the rest. With sequence parallelism the result is scattered by rows. Every token is of type 0:
+/// a language model's data has no types.
 class VocabularyEmbedding {
 public:
     VocabularyEmbedding(const ModelSpec& model, const WeightTable& weights, const std::string& prefix);
@@ -20,7 +23,14 @@ public:
 
 private:
     const ModelSpec& model_;
-    Weight words_, positions_;
+    /// The whole tables, the same on every tp rank, with the id of every row in each.
+    struct Added {
+        const Weight* table;
+        Tensor ids;
+    };
+    [[nodiscard]] std::vector<Added> added_tables(const RankContext& context, const MicrobatchContext& microbatch) const;
+
+    Weight words_, positions_, token_types_;
 };
 
 struct LossHeadSaved {

@@ -16,7 +16,7 @@ std::byte* MetaAllocator::take(std::int64_t bytes, MemoryCategory category, std:
     }
     const std::int64_t now = clock_++;
     if (!keep_records_) return nullptr;
-    records_.push_back({std::string(name), category, bytes, now});
+    records_.push_back({name, category, bytes, now});
     // The number of the record, from 1, stands for the address.
     return reinterpret_cast<std::byte*>(records_.size());  // NOLINT(performance-no-int-to-ptr)
 }
@@ -38,8 +38,22 @@ MetaDevice::MetaDevice(const MetaDeviceOptions& options) : MetaDevice(options, s
 
 MetaDevice::MetaDevice(const MetaDeviceOptions& options, std::unique_ptr<MetaAllocator> allocator)
     : Device(DeviceKind::meta, options.stands_for, std::move(allocator), nullptr),
-      meta_allocator_(static_cast<MetaAllocator&>(Device::allocator())) {
-    if (options.keep_ops) set_listener(this);
+      meta_allocator_(static_cast<MetaAllocator&>(Device::allocator())),
+      keep_ops_(options.keep_ops),
+      keep_ranges_(options.keep_allocations) {
+    if (keep_ops_ || keep_ranges_) set_listener(this);
+}
+
+void MetaDevice::on_range_begin(std::string_view name, std::int64_t number) {
+    if (!keep_ranges_) return;
+    ranges_.push_back({name, number, meta_allocator_.clock(), -1, static_cast<int>(open_ranges_.size())});
+    open_ranges_.push_back(ranges_.size() - 1);
+}
+
+void MetaDevice::on_range_end() {
+    if (!keep_ranges_) return;
+    ranges_[open_ranges_.back()].end = meta_allocator_.clock();
+    open_ranges_.pop_back();
 }
 
 // Device asks computes() first: none of these is ever called.

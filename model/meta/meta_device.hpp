@@ -1,7 +1,7 @@
 #pragma once
 // The device that knows shapes and no values: what a rank would hold and compute, without its hardware.
 
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/device/device.hpp"
@@ -10,11 +10,21 @@ namespace mgplan::model {
 
 /// One allocation and its life. Times count takes and returns from 0; returned is -1 while it lives.
 struct AllocationRecord {
-    std::string name;
+    std::string_view name;  ///< a literal
     MemoryCategory category;
     std::int64_t bytes;
     std::int64_t taken;
     std::int64_t returned = -1;
+};
+
+/// One Range of the code that ran. Times are the allocator's, as in AllocationRecord: it began before take or return number
+/// `begin` and ended before number `end`.
+struct RangeRecord {
+    std::string_view name;
+    std::int64_t number;
+    std::int64_t begin;
+    std::int64_t end = -1;
+    int depth = 0;  ///< of nesting
 };
 
 /// Hands out made-up addresses (never to be followed) and keeps account.
@@ -30,6 +40,8 @@ public:
     void restart_high_water();
     /// In order of taking; empty unless records are kept.
     [[nodiscard]] const std::vector<AllocationRecord>& records() const { return records_; }
+    /// Takes and returns so far.
+    [[nodiscard]] std::int64_t clock() const { return clock_; }
 
 private:
     bool keep_records_;
@@ -40,7 +52,7 @@ private:
 };
 
 struct MetaDeviceOptions {
-    bool keep_allocations = false;  ///< every allocation with name and lifetime, not sums alone
+    bool keep_allocations = false;  ///< every allocation with name and lifetime, and every range; not sums alone
     bool keep_ops = true;
     KernelTraits stands_for{};  ///< whose scratch is counted
 };
@@ -51,6 +63,9 @@ public:
 
     [[nodiscard]] const MemoryUse& memory() const { return meta_allocator_.use(); }
     [[nodiscard]] const std::vector<AllocationRecord>& allocations() const { return meta_allocator_.records(); }
+    /// Takes and returns so far: the time in which allocations and ranges are told.
+    [[nodiscard]] std::int64_t clock() const { return meta_allocator_.clock(); }
+    [[nodiscard]] const std::vector<RangeRecord>& ranges() const { return ranges_; }
     void restart_high_water() { meta_allocator_.restart_high_water(); }
     /// The ops in order; kept unless switched off or another listener was set.
     [[nodiscard]] const std::vector<OpRecord>& ops() const { return ops_; }
@@ -58,13 +73,21 @@ public:
 
 private:
     explicit MetaDevice(const MetaDeviceOptions& options, std::unique_ptr<MetaAllocator> allocator);
-    void on_op(const OpRecord& record) override { ops_.push_back(record); }
+    void on_op(const OpRecord& record) override {
+        if (keep_ops_) ops_.push_back(record);
+    }
+    void on_range_begin(std::string_view name, std::int64_t number) override;
+    void on_range_end() override;
     void do_write(void* to, const void* from, std::int64_t bytes) override;
     void do_read(void* to, const void* from, std::int64_t bytes) override;
     void do_zero(void* memory, std::int64_t bytes) override;
 
     MetaAllocator& meta_allocator_;
+    bool keep_ops_;
+    bool keep_ranges_;
     std::vector<OpRecord> ops_;
+    std::vector<RangeRecord> ranges_;
+    std::vector<std::size_t> open_ranges_;
 };
 
 }  // namespace mgplan::model

@@ -9,8 +9,8 @@ void adam_step(const Tensor& main, const Tensor& exp_avg, const Tensor& exp_avg_
                const AdamHyperparameters& hyper) {
     expect_float(main, "main parameters");
     MGPLAN_ASSERT(main.dtype() == statistics_dtype(main.dtype()), "main parameters are fp32 or fp64");
-    expect_dtype(exp_avg, main.dtype(), "first moments");
-    expect_dtype(exp_avg_sq, main.dtype(), "second moments");
+    expect_accumulator(main, exp_avg, "the update of first moments");
+    expect_accumulator(main, exp_avg_sq, "the update of second moments");
     expect_float(gradient, "gradient of adam_step");
     for (const Tensor* other : {&exp_avg, &exp_avg_sq, &gradient}) expect_elements(*other, main.elements(), "an argument of adam_step");
     expect_same_device(main, exp_avg, exp_avg_sq, gradient);

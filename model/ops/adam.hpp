@@ -15,7 +15,8 @@ struct AdamHyperparameters {
     double gradient_factor = 1;  ///< clipping and unscaling in one
 };
 
-/// All (n): main parameters and moments fp32 (fp64 in fp64), the gradient of any float type.
+/// All (n): main parameters fp32 (fp64 in fp64), each kind of moments of that type or, beside fp32, 16-bit: computed in fp32
+/// and rounded when stored. The gradient is of any float type.
 void adam_step(const Tensor& main, const Tensor& exp_avg, const Tensor& exp_avg_sq, const Tensor& gradient,
                const AdamHyperparameters& hyper);
 

@@ -26,7 +26,7 @@ AttentionSizes sizes_of(const Tensor& q, const Tensor& k, const Tensor& v, const
     MGPLAN_ASSERT(v.shape()[1] == k.shape()[1], "k and v have as many heads");
     MGPLAN_ASSERT(k.shape()[1] > 0 && q.shape()[1] % k.shape()[1] == 0, "the heads are a multiple of the key and value heads");
     return {query_positions, key_positions, q.shape()[1], k.shape()[1],
-            q.shape()[2],    v.shape()[2],  scale,        std::min(kQueryBlock, 2 * query_positions.chunk_length)};
+            q.shape()[2],    v.shape()[2],  scale,        std::min(kQueryBlock, query_positions.places())};
 }
 
 /// Σ over the t in [first, first + count) of clamp(t, 0, most).
@@ -42,9 +42,10 @@ double clamped_sum(std::int64_t first, std::int64_t count, std::int64_t most) {
 /// (query, key) pairs of all sequences and heads of which the query sees the key.
 double visible_pairs(const AttentionSizes& sizes) {
     double pairs = 0;
-    for (const auto query_first : sizes.query_positions.first) {
-        for (const auto key_first : sizes.key_positions.first) {
-            pairs += clamped_sum(query_first - key_first + 1, sizes.query_positions.chunk_length, sizes.key_positions.chunk_length);
+    const Positions &queries = sizes.query_positions, &keys = sizes.key_positions;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(queries.chunks); ++i) {
+        for (std::size_t j = 0; j < static_cast<std::size_t>(keys.chunks); ++j) {
+            pairs += clamped_sum(queries.first[i] - keys.first[j] + 1, queries.chunk_length, keys.chunk_length);
         }
     }
     return pairs * static_cast<double>(sizes.query_positions.batch * sizes.heads);
@@ -72,7 +73,7 @@ AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, con
                           const Positions& key_positions, double scale) {
     const AttentionSizes sizes = sizes_of(q, k, v, query_positions, key_positions, scale);
     Device& device = q.device();
-    const std::int64_t rows = q.shape()[0], places = 2 * key_positions.chunk_length;
+    const std::int64_t rows = q.shape()[0], places = key_positions.places();
     AttentionResult result{
         device.empty({rows, sizes.heads, sizes.v_dim}, q.dtype(), MemoryCategory::activations, "attention output"),
         device.empty({rows, sizes.heads}, statistics_dtype(q.dtype()), MemoryCategory::activations, "attention log-sum-exp")};
@@ -101,7 +102,7 @@ AttentionGradients attention_backward(const Tensor& d_output, const Tensor& q, c
                                       const AttentionResult& result, const Positions& query_positions, const Positions& key_positions,
                                       double scale) {
     const AttentionSizes sizes = sizes_of(q, k, v, query_positions, key_positions, scale);
-    const std::int64_t rows = q.shape()[0], places = 2 * key_positions.chunk_length;
+    const std::int64_t rows = q.shape()[0], places = key_positions.places();
     expect_shape(d_output, {rows, sizes.heads, sizes.v_dim}, "output gradient of attention");
     expect_dtype(d_output, q.dtype(), "output gradient of attention");
     expect_shape(result.output, d_output.shape(), "output of attention");

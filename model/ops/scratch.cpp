@@ -68,17 +68,17 @@ bool attention_is_fused(const KernelTraits& traits, Dtype dtype, const Attention
     if (!on_gpu(traits) || !traits.fused_attention || traits.architecture < 80 || dtype != Dtype::bf16) return false;
     const Positions& queries = sizes.query_positions;
     const Positions& keys = sizes.key_positions;
-    const bool whole = queries.first[1] == queries.first[0] + queries.chunk_length;
+    const bool whole = queries.chunks == 1 || queries.first[1] == queries.first[0] + queries.chunk_length;
     const std::int64_t widest = traits.architecture >= 90 ? 192 : 128;
-    return whole && queries.chunk_length == keys.chunk_length && queries.first == keys.first && sizes.qk_dim % 8 == 0 &&
-           sizes.v_dim % 8 == 0 && sizes.qk_dim <= widest && sizes.v_dim <= 128;
+    return whole && queries.chunks == keys.chunks && queries.chunk_length == keys.chunk_length && queries.first == keys.first &&
+           sizes.qk_dim % 8 == 0 && sizes.v_dim % 8 == 0 && sizes.qk_dim <= widest && sizes.v_dim <= 128;
 }
 
 AttentionWorkspace attention_workspace(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes, bool backward, bool fused) {
     AttentionWorkspace space;
     Parts parts;
     const std::int64_t batch = sizes.query_positions.batch, heads = sizes.heads;
-    const std::int64_t places = 2 * sizes.query_positions.chunk_length, key_places = 2 * sizes.key_positions.chunk_length;
+    const std::int64_t places = sizes.query_positions.places(), key_places = sizes.key_positions.places();
     if (fused) {
         space.log_sum_exp = parts.add(batch * heads * places * 4);
         space.library_bytes = 256;

@@ -2,30 +2,19 @@
 
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "model/ops/elementwise.hpp"
 #include "plan/errors.hpp"
 
 namespace mgplan::model {
-namespace {
-
-bool ends_with_any(const std::string& name, std::initializer_list<std::string_view> endings) {
-    for (const auto ending : endings) {
-        if (name.ends_with(ending)) return true;
-    }
-    return false;
-}
-
-}  // namespace
-
 bool replicated_over_tp(const Parameter& parameter) {
     return !parameter.shard_axis.has_value();
 }
 
 bool partial_gradient_over_tp(const Parameter& parameter, bool sequence_parallel) {
-    if (!replicated_over_tp(parameter) || parameter.expert) return false;
-    if (ends_with_any(parameter.name, {"q_layernorm.weight", "q_layernorm.bias", "k_layernorm.weight", "k_layernorm.bias"})) return true;
-    // Learned positions see the gathered rows on every rank.
-    return sequence_parallel && !parameter.name.ends_with("position_embeddings.weight");
+    return parameter.partial_gradient == PartialGradient::always ||
+           (parameter.partial_gradient == PartialGradient::sequence_parallel && sequence_parallel);
 }
 
 Optimizer::Optimizer(Device& device, std::vector<ChunkBuffers*> chunks, const OptimizerGroups& groups, const OptimizerOptions& options,
@@ -39,8 +28,9 @@ Optimizer::Optimizer(Device& device, std::vector<ChunkBuffers*> chunks, const Op
             const bool copies = buffer.layout.param_dtype != options_.main_dtype;
             FlatState state;
             if (copies) state.main = device_.zeros({owned}, options_.main_dtype, MemoryCategory::optimizer, "main parameters");
-            state.exp_avg = device_.zeros({owned}, options_.main_dtype, MemoryCategory::optimizer, "first moments");
-            state.exp_avg_sq = device_.zeros({owned}, options_.main_dtype, MemoryCategory::optimizer, "second moments");
+            state.exp_avg = device_.zeros({owned}, options_.exp_avg_dtype, MemoryCategory::optimizer, "first moments");
+            state.exp_avg_sq = device_.zeros({owned}, options_.exp_avg_sq_dtype, MemoryCategory::optimizer, "second moments");
+            state.widens_gradients = bytes_of(buffer.layout.grad_dtype) < bytes_of(options_.main_dtype);
             std::int64_t begin = 0;
             for (std::size_t bucket = 0; bucket < buffer.layout.buckets.size(); ++bucket) {
                 own_bucket(buffer, *chunk, bucket, begin, state);
@@ -65,6 +55,9 @@ void Optimizer::own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::s
         piece.main = state.main.defined() ? state.main.slice(in_state, in_state + size) : piece.parameter;
         piece.exp_avg = state.exp_avg.slice(in_state, in_state + size);
         piece.exp_avg_sq = state.exp_avg_sq.slice(in_state, in_state + size);
+        piece.state = states_.size();
+        piece.in_state = in_state;
+        piece.description = &description;
         piece.decays = !description.no_weight_decay;
         // Every parameter counts once: replicated ones on the first tp rank, a tied embedding's copy not at all.
         const bool is_copy = description.shared_embedding && description.name == "output_layer.weight";
@@ -85,23 +78,8 @@ void Optimizer::own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::s
     }
 }
 
-void Optimizer::reduce_gradients(double factor) {
+void Optimizer::reduce_replicated_gradients() {
     for (ChunkBuffers* chunk : chunks_) {
-        for (FlatBuffer& buffer : chunk->buffers()) {
-            if (factor != 1) scale(buffer.gradients, factor);
-            Communicator& ranks = shards_of(buffer);
-            for (std::size_t b = 0; b < buffer.layout.buckets.size(); ++b) {
-                const Bucket& bucket = buffer.layout.buckets[b];
-                const Tensor whole = buffer.gradients.slice(bucket.start, bucket.end);
-                if (!options_.distributed) {
-                    ranks.all_reduce(whole, Reduction::sum);
-                } else if (ranks.size() > 1) {
-                    // In place: this rank's shard of the bucket receives the sum.
-                    const ElementRange mine = shard_of_bucket(buffer.layout, b, ranks.rank());
-                    ranks.reduce_scatter(whole, buffer.gradients.slice(mine.start, mine.end), Reduction::sum);
-                }
-            }
-        }
         for (const Parameter& parameter : chunk->parameters()) {
             if (groups_.tp->size() > 1 && partial_gradient_over_tp(parameter, sequence_parallel_)) {
                 groups_.tp->all_reduce(chunk->weights().at(parameter.name).gradient, Reduction::sum);
@@ -115,28 +93,52 @@ void Optimizer::reduce_gradients(double factor) {
     }
 }
 
-double Optimizer::gradient_norm(bool& finite) const {
+void Optimizer::scale_gradients(double factor) {
+    for (ChunkBuffers* chunk : chunks_) {
+        for (FlatBuffer& buffer : chunk->buffers()) scale(buffer.gradients, factor);
+    }
+}
+
+StepResult Optimizer::gradient_norm() const {
+    StepResult result;
     double squares = 0;
     for (const Piece& piece : pieces_) {
-        if (piece.counts) squares += sum_of_squares(piece.gradient);
+        if (!piece.counts) continue;
+        const double own = sum_of_squares(piece.gradient);
+        if (!std::isfinite(own) && result.problem.empty()) result.problem = "gradient of " + piece.description->name;
+        squares += own;
     }
-    const Tensor sum = device_.empty({1}, Dtype::fp64, MemoryCategory::optimizer, "sum of squared gradients");
+    const Tensor sum = device_.empty({1}, Dtype::fp64, MemoryCategory::communication, "sum of squared gradients");
     device_.write(sum, &squares);
     if (options_.distributed) groups_.dp_cp->all_reduce(sum, Reduction::sum);
     groups_.model->all_reduce(sum, Reduction::sum);
     device_.read(sum, &squares);
-    finite = std::isfinite(squares);
-    return std::sqrt(squares);
+    result.updated = std::isfinite(squares);
+    result.grad_norm = std::sqrt(squares);
+    if (result.updated) return result;
+    // Ranks that own nothing suspicious know it from the sum alone.
+    result.problem = fmt::format("the {} is {}", result.problem.empty() ? "norm of all gradients" : result.problem,
+                                 std::isnan(squares) ? "NaN" : "infinite");
+    return result;
+}
+
+std::vector<Tensor> Optimizer::main_gradients() const {
+    std::vector<Tensor> wide(states_.size());
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+        if (states_[i].widens_gradients)
+            wide[i] = device_.empty(states_[i].exp_avg.shape(), options_.main_dtype, MemoryCategory::optimizer, "main gradients");
+    }
+    for (const Piece& piece : pieces_) {
+        if (const Tensor& flat = wide[piece.state]; flat.defined())
+            copy(piece.gradient, flat.slice(piece.in_state, piece.in_state + piece.gradient.elements()));
+    }
+    return wide;
 }
 
 StepResult Optimizer::step(double learning_rate, std::int64_t step_number) {
-    StepResult result;
-    bool finite = true;
-    result.grad_norm = gradient_norm(finite);
-    if (!finite) {
-        result.updated = false;
-        return result;
-    }
+    const std::vector<Tensor> wide = main_gradients();
+    const StepResult result = gradient_norm();
+    if (!result.updated) return result;
     AdamHyperparameters hyper = options_.adam;
     hyper.learning_rate = learning_rate;
     hyper.step = step_number;
@@ -145,20 +147,10 @@ StepResult Optimizer::step(double learning_rate, std::int64_t step_number) {
     for (Piece& piece : pieces_) {
         AdamHyperparameters own = hyper;
         if (!piece.decays) own.weight_decay = 0;
-        adam_step(piece.main, piece.exp_avg, piece.exp_avg_sq, piece.gradient, own);
+        const Tensor& flat = wide[piece.state];
+        const Tensor gradient = flat.defined() ? flat.slice(piece.in_state, piece.in_state + piece.gradient.elements()) : piece.gradient;
+        adam_step(piece.main, piece.exp_avg, piece.exp_avg_sq, gradient, own);
         if (piece.main.dtype() != piece.parameter.dtype()) copy(piece.main, piece.parameter);
-    }
-    if (!options_.distributed) return result;
-    for (ChunkBuffers* chunk : chunks_) {
-        for (FlatBuffer& buffer : chunk->buffers()) {
-            Communicator& ranks = shards_of(buffer);
-            if (ranks.size() == 1) continue;
-            for (std::size_t b = 0; b < buffer.layout.buckets.size(); ++b) {
-                const Bucket& bucket = buffer.layout.buckets[b];
-                const ElementRange mine = shard_of_bucket(buffer.layout, b, ranks.rank());
-                ranks.all_gather(buffer.parameters.slice(mine.start, mine.end), buffer.parameters.slice(bucket.start, bucket.end));
-            }
-        }
     }
     return result;
 }

@@ -1,8 +1,14 @@
 #pragma once
-// Reduces gradients, clips them, and updates parameters with AdamW, with the state either sharded over data-parallel
-// ranks (ZeRO-1, as Megatron-LM's distributed optimizer) or whole on each.
+// Clips gradients and updates parameters with AdamW, with the state either sharded over data-parallel ranks (ZeRO-1, as
+// Megatron-LM's distributed optimizer) or whole on each.
+//
+// Bytes per parameter, parameters and gradients included, without and with sharding over d ranks: 18 and 6 + 12/d for
+// 16-bit parameters with fp32 gradients; 20 and 4 + 16/d for 16-bit gradients, which are copied to fp32 for the update
+// alone (Megatron-LM core/optimizer/optimizer.py _copy_model_grads_to_main_grads); 16 and 8 + 8/d in fp32, whose
+// parameters are their own main copy. Padding of the buffers counts like parameters.
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "model/communicator/communicator.hpp"
@@ -16,7 +22,9 @@ struct OptimizerOptions {
     AdamHyperparameters adam;  ///< learning rate and step are given anew for each step
     double clip_norm = 1.0;    ///< 0: no clipping
     bool distributed = true;
-    Dtype main_dtype = Dtype::fp32;  ///< of main parameters and moments; fp64 for fp64 training
+    Dtype main_dtype = Dtype::fp32;        ///< of main parameters; fp64 for fp64 training
+    Dtype exp_avg_dtype = Dtype::fp32;     ///< of first moments: main_dtype or bf16
+    Dtype exp_avg_sq_dtype = Dtype::fp32;  ///< of second moments
 };
 
 /// Groups the optimizer speaks to. Groups of one rank are communicators of size 1.
@@ -31,6 +39,7 @@ struct OptimizerGroups {
 struct StepResult {
     bool updated = true;   ///< false: a gradient was NaN or infinite and nothing was changed
     double grad_norm = 0;  ///< global, before clipping
+    std::string problem;   ///< why nothing was changed, naming the parameter on the ranks that own it; empty otherwise
 };
 
 /// Owns the optimizer state of all chunks of one rank.
@@ -40,11 +49,14 @@ public:
     Optimizer(Device& device, std::vector<ChunkBuffers*> chunks, const OptimizerGroups& groups, const OptimizerOptions& options,
               bool sequence_parallel);
 
-    /// Adds up gradients over data-parallel ranks, and over tp for parameters whose gradient each tp rank holds a part of:
-    /// with sequence parallelism those outside the tp region, and always norms on heads. Gradients are multiplied by
-    /// `factor` first (1/(dp·cp) where each rank's loss is a mean of its own tokens).
-    void reduce_gradients(double factor);
-    /// Norm, clipping, AdamW, and gathering of the new parameters. After reduce_gradients().
+    /// Adds up gradients over tp for parameters whose gradient each tp rank holds a part of (with sequence parallelism those
+    /// outside the tp region, and always norms on heads), and of the tied embedding between its two stages. Behind the
+    /// data-parallel reductions, in Megatron-LM's order (core/distributed/finalize_model_grads.py): what lies outside a
+    /// rank's shard is added up too and never used.
+    void reduce_replicated_gradients();
+    /// Multiplies all gradients (per-token loss: 1 / number of tokens of the global batch).
+    void scale_gradients(double factor);
+    /// Norm, clipping, AdamW on what this rank owns. When updated, the new parameters are still to be gathered.
     StepResult step(double learning_rate, std::int64_t step_number);
 
 private:
@@ -52,16 +64,22 @@ private:
     struct Piece {
         Tensor main, exp_avg, exp_avg_sq;  ///< views of the flat state
         Tensor gradient, parameter;        ///< views of the chunk's buffers
+        std::size_t state = 0;             ///< index of its flat state
+        std::int64_t in_state = 0;         ///< first element there
+        const Parameter* description = nullptr;
         bool decays = true;
         bool counts = true;  ///< whether this rank's copy counts in the norm
     };
     struct FlatState {
         Tensor main, exp_avg, exp_avg_sq;
+        bool widens_gradients = false;  ///< gradients are narrower than the state: copied for each update
     };
 
     void own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::size_t bucket, std::int64_t state_begin, const FlatState& state);
     [[nodiscard]] Communicator& shards_of(const FlatBuffer& buffer) const;
-    [[nodiscard]] double gradient_norm(bool& finite) const;
+    [[nodiscard]] StepResult gradient_norm() const;
+    /// Copies narrow gradients to tensors of the state's size; undefined where the buffer's own serve.
+    [[nodiscard]] std::vector<Tensor> main_gradients() const;
 
     Device& device_;
     std::vector<ChunkBuffers*> chunks_;
@@ -75,8 +93,7 @@ private:
 /// Whether each tp rank holds the same values of this parameter.
 [[nodiscard]] bool replicated_over_tp(const Parameter& parameter);
 
-/// Whether each tp rank computes only a part of this parameter's gradient: replicated, and used on a part of the rows
-/// (sequence parallelism) or heads (q and k norms).
+/// Whether the gradient of this parameter is to be summed over tp (Parameter::partial_gradient).
 [[nodiscard]] bool partial_gradient_over_tp(const Parameter& parameter, bool sequence_parallel);
 
 }  // namespace mgplan::model

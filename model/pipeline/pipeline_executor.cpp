@@ -24,8 +24,8 @@ double sum_of(Device& device, const Tensor& losses) {
 }  // namespace
 
 PipelineExecutor::PipelineExecutor(const ModelSpec& model, const RankContext& context, std::vector<ModelChunk*> chunks,
-                                   const PipelineChannels& channels)
-    : model_(model), context_(context), chunks_(std::move(chunks)), channels_(channels) {}
+                                   const PipelineChannels& channels, const SendDepth& depth)
+    : model_(model), context_(context), chunks_(std::move(chunks)), channels_(channels), depth_(depth) {}
 
 Tensor PipelineExecutor::stream(const MicrobatchContext& microbatch, std::string_view name) const {
     std::int64_t rows = microbatch.batch * microbatch.sequence / context_.cp->size();
@@ -33,13 +33,16 @@ Tensor PipelineExecutor::stream(const MicrobatchContext& microbatch, std::string
     return context_.device->empty({rows, model_.hidden}, context_.dtype, MemoryCategory::communication, name);
 }
 
-void PipelineExecutor::send(Communicator& channel, const Tensor& tensor, int peer, std::unique_ptr<Sent>& slot) {
-    // The earlier message has long arrived in a schedule that keeps its order; waiting now bounds what is held.
-    if (slot) slot->pending->wait();
-    slot = std::make_unique<Sent>(Sent{channel.start_send(tensor, peer), tensor});
+void PipelineExecutor::send(Communicator& channel, const Tensor& tensor, int peer, std::deque<Sent>& open, std::int64_t depth) {
+    if (std::ssize(open) == depth) {
+        open.front().pending->wait();
+        open.pop_front();
+    }
+    open.push_back({channel.start_send(tensor, peer), tensor});
 }
 
 void PipelineExecutor::forward(int chunk, std::int64_t index, const std::function<Microbatch(std::int64_t)>& source) {
+    const Range range(*context_.device, "chunk forward", chunk);
     ModelChunk& part = *chunks_[static_cast<std::size_t>(chunk)];
     const auto [entry, fresh] = in_flight_.try_emplace({chunk, index});
     MGPLAN_ASSERT(fresh, "a microbatch goes forward through a chunk once");
@@ -56,10 +59,11 @@ void PipelineExecutor::forward(int chunk, std::int64_t index, const std::functio
     if (part.contents().loss)
         loss_sum_ += sum_of(*context_.device, output);
     else
-        send(*channels_.forward, output, (rank + 1) % pp, sent_forward_);
+        send(*channels_.forward, output, (rank + 1) % pp, sent_forward_, depth_.forward);
 }
 
 void PipelineExecutor::backward(int chunk, std::int64_t index, double d_loss) {
+    const Range range(*context_.device, "chunk backward", chunk);
     ModelChunk& part = *chunks_[static_cast<std::size_t>(chunk)];
     const auto entry = in_flight_.find({chunk, index});
     MGPLAN_ASSERT(entry != in_flight_.end(), "a backward follows its forward");
@@ -72,7 +76,7 @@ void PipelineExecutor::backward(int chunk, std::int64_t index, double d_loss) {
     }
     const Tensor d_input = part.backward(context_, flight.microbatch.context, gradient, d_loss, flight.microbatch.ids,
                                          flight.microbatch.targets, flight.saved);
-    if (!part.contents().embedding) send(*channels_.backward, d_input, (rank + pp - 1) % pp, sent_backward_);
+    if (!part.contents().embedding) send(*channels_.backward, d_input, (rank + pp - 1) % pp, sent_backward_, depth_.backward);
     in_flight_.erase(entry);
 }
 
@@ -86,9 +90,9 @@ double PipelineExecutor::run(const RankSchedule& schedule, const std::function<M
         else
             backward(-op - 1, index, d_loss);
     }
-    for (auto* slot : {&sent_forward_, &sent_backward_}) {
-        if (*slot) (*slot)->pending->wait();
-        slot->reset();
+    for (auto* open : {&sent_forward_, &sent_backward_}) {
+        for (Sent& sent : *open) sent.pending->wait();
+        open->clear();
     }
     MGPLAN_ASSERT(in_flight_.empty(), "every forward was followed by its backward");
     return loss_sum_;

@@ -1,12 +1,14 @@
 #pragma once
 // Runs one training step's forwards and backwards on one pipeline rank: exactly the order list of the schedule.
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "model/layers/model_chunk.hpp"
+#include "model/pipeline/send_depth.hpp"
 #include "plan/schedule.hpp"
 
 namespace mgplan::model {
@@ -18,17 +20,20 @@ struct Microbatch {
     Tensor targets;  ///< the same
 };
 
-/// The pp group twice: activations travel forward on one communicator and gradients backward on the other, so that with
-/// two ranks the two kinds of message cannot be taken for one another.
+/// The pp group twice: activations travel forward on one communicator ("pp") and gradients backward on the other
+/// ("pp-backward"), so that with two ranks the two kinds of message cannot be taken for one another.
 struct PipelineChannels {
     Communicator* forward = nullptr;
     Communicator* backward = nullptr;
 };
 
+/// Receives block; sends are started and waited for when more than the depth of their channel are open, the oldest first,
+/// and at the end. That keeps what is held bounded and cannot deadlock (send_depth.hpp).
 class PipelineExecutor {
 public:
     /// `chunks`: this rank's, by virtual stage. Everything outlives the executor.
-    PipelineExecutor(const ModelSpec& model, const RankContext& context, std::vector<ModelChunk*> chunks, const PipelineChannels& channels);
+    PipelineExecutor(const ModelSpec& model, const RankContext& context, std::vector<ModelChunk*> chunks, const PipelineChannels& channels,
+                     const SendDepth& depth);
 
     /// Runs the rank's list. `source(m)` makes microbatch m, asked once per chunk and pass. Every row's loss has the
     /// gradient `d_loss`. Returns the sum of all rows' losses on the last stage, 0 elsewhere and on the meta device.
@@ -48,14 +53,15 @@ private:
     void forward(int chunk, std::int64_t index, const std::function<Microbatch(std::int64_t)>& source);
     void backward(int chunk, std::int64_t index, double d_loss);
     [[nodiscard]] Tensor stream(const MicrobatchContext& microbatch, std::string_view name) const;
-    void send(Communicator& channel, const Tensor& tensor, int peer, std::unique_ptr<Sent>& slot);
+    static void send(Communicator& channel, const Tensor& tensor, int peer, std::deque<Sent>& open, std::int64_t depth);
 
     const ModelSpec& model_;
     RankContext context_;
     std::vector<ModelChunk*> chunks_;
     PipelineChannels channels_;
     std::map<std::pair<int, std::int64_t>, InFlight> in_flight_;  ///< by (chunk, microbatch)
-    std::unique_ptr<Sent> sent_forward_, sent_backward_;
+    SendDepth depth_;
+    std::deque<Sent> sent_forward_, sent_backward_;  ///< oldest first
     double loss_sum_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "model/training/rank_trainer.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -25,12 +26,36 @@ BufferOptions buffer_options(const TrainingTask& task, int pp_rank, int chunk) {
     const std::int64_t instances = std::max(1, task.training.distributed_optimizer_instances);
     options.dp = task.layout.dp() * task.layout.sizes.cp / instances;
     options.edp = task.layout.edp() / instances;
-    if (task.training.overlap_grad_reduce) options.bucket_size = default_bucket_size(options.dp);
+    if (task.training.overlap_grad_reduce) options.bucket_size = task.gradients.bucket_size.value_or(default_bucket_size(options.dp));
     options.distributed_optimizer = task.training.distributed_optimizer;
     options.grad_dtype = task.training.precision == Precision::fp64 ? Dtype::fp64 : task.training.grad_dtype;
     options.pp_rank = pp_rank;
     options.disable_bucketing = chunk > 0;
     return options;
+}
+
+BucketTrafficOptions traffic_options(const TrainingTask& task) {
+    BucketTrafficOptions options = gradient_weights(task.layout.dp() * task.layout.sizes.cp, task.layout.edp(),
+                                                    task.gradients.average_in_collective, task.gradients.per_token_loss);
+    options.distributed = task.training.distributed_optimizer;
+    options.overlap_reduce = task.training.overlap_grad_reduce;
+    options.overlap_gather = task.training.overlap_param_gather;
+    return options;
+}
+
+/// Types of gradients and optimizer state that are not computed with, each in words.
+void add_unsupported_types(const TrainingSpec& training, std::vector<std::string>& features) {
+    if (training.precision == Precision::fp64) return;  // all state is fp64
+    if (training.grad_dtype != Dtype::fp32 && training.grad_dtype != training.compute_dtype())
+        features.push_back(fmt::format("grad_dtype = {} (use fp32, or {} as the parameters)", to_string(training.grad_dtype),
+                                       to_string(training.compute_dtype())));
+    if (training.compute_dtype() != Dtype::fp32 && training.main_param_dtype != Dtype::fp32)
+        features.push_back(fmt::format("main_param_dtype = {} (use fp32)", to_string(training.main_param_dtype)));
+    for (const auto& [name, dtype] :
+         {std::pair("exp_avg_dtype", training.exp_avg_dtype), std::pair("exp_avg_sq_dtype", training.exp_avg_sq_dtype)}) {
+        if (dtype != Dtype::fp32 && dtype != Dtype::bf16)
+            features.push_back(fmt::format("{} = {} (use fp32 or bf16)", name, to_string(dtype)));
+    }
 }
 
 RecomputeChoice recompute_of(const Layout& layout) {
@@ -50,22 +75,31 @@ std::vector<std::string> features_not_executed(const TrainingTask& task) {
     const ModelSpec& model = task.model;
     const Layout& layout = task.layout;
     if (model.moe) features.emplace_back("mixture of experts");
-    if (model.mla) features.emplace_back("multi-latent attention");
     if (model.mtp_layers > 0) features.emplace_back("multi-token prediction");
-    if (model.qk_norm_full_width) features.emplace_back("QK-norm over the whole width");
-    if (model.token_types > 0) features.emplace_back("token-type embeddings");
+    if ((model.position == PositionEmbedding::rope || model.mla) && !model.rotary_scaling.empty())
+        features.push_back(fmt::format("rotary scaling '{}'", model.rotary_scaling));
+    if (model.qk_norm_full_width && layout.sizes.tp > 1)
+        features.push_back(fmt::format("QK-norm over the whole width with tp = {}", layout.sizes.tp));
+    if (model.mla && model.mla->qk_rope_head_dim % 2 != 0)
+        features.push_back(fmt::format("rotary embedding of {} values of a head, an odd number", model.mla->qk_rope_head_dim));
     if (model.attention_dropout > 0) features.emplace_back("dropout inside attention");
     if (task.training.precision == Precision::fp8) features.emplace_back("fp8");
     if (task.training.precision == Precision::fp16) features.emplace_back("fp16 with loss scaling");
+    add_unsupported_types(task.training, features);
     if (task.training.attention == AttentionBackend::unfused) features.emplace_back("unfused attention");
     if (task.training.distributed_optimizer_instances > 1) features.emplace_back("several distributed-optimizer instances");
-    if (model.kv_heads % layout.sizes.tp != 0)
-        features.push_back(fmt::format("tp = {} beyond kv heads = {}", layout.sizes.tp, model.kv_heads));
+    if (model.heads % layout.sizes.tp != 0 || !packed_heads_divide(model, layout.sizes.tp))
+        features.push_back(fmt::format("tp = {} over {} heads with {} kv heads", layout.sizes.tp, model.heads, model.kv_heads));
     if (layout.sizes.cp > 1 && layout.cp_comm_type == CpCommType::a2a_p2p) features.emplace_back("hierarchical context parallelism");
     if (!layout.cuda_graphs.empty()) features.emplace_back("CUDA graphs");
-    if (task.batch.sequence % (2 * layout.sizes.cp) != 0)
-        features.push_back(
-            fmt::format("a sequence of {} tokens, which 2·cp = {} does not divide", task.batch.sequence, 2 * layout.sizes.cp));
+    const std::int64_t sequence = task.batch.sequence;
+    if (layout.sizes.cp > 1 && sequence % (2 * layout.sizes.cp) != 0)
+        features.push_back(fmt::format("a sequence of {} tokens, which 2·cp = {} does not divide", sequence, 2 * layout.sizes.cp));
+    else if (layout.sequence_parallel && sequence / layout.sizes.cp % layout.sizes.tp != 0)
+        features.push_back(fmt::format("sequence parallelism over {} tokens a rank, which tp = {} does not divide",
+                                       sequence / layout.sizes.cp, layout.sizes.tp));
+    if (model.position == PositionEmbedding::learned && sequence > model.max_positions)
+        features.push_back(fmt::format("a sequence of {} tokens with {} learned positions", sequence, model.max_positions));
     return features;
 }
 
@@ -73,6 +107,11 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     if (const auto features = features_not_executed(task); !features.empty()) {
         throw ConfigError(fmt::format("{} cannot be trained by this version: {}; choose a model and layout without", task.model.name,
                                       fmt::join(features, ", ")));
+    }
+    if (task.gradients.average_in_collective && task.gradients.per_token_loss) {
+        throw ConfigError(
+            "average_in_collective = true and per_token_loss = true exclude each other: a mean over ranks is not one over tokens; switch "
+            "one off");
     }
     if (world.size != task.layout.sizes.world) {
         throw ConfigError(fmt::format("the plan is for {} ranks, but {} were started; start {} or make a plan for {}",
@@ -92,7 +131,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     groups_.expert_dp = join("expert:dp", "expert:dp");
     groups_.tp_pp = join("tp-pp", "tp-pp");
     groups_.pp_forward = join("pp", "pp");
-    groups_.pp_backward = join("pp", "pp");
+    groups_.pp_backward = join("pp", "pp-backward");
     const auto ends = group_with(groups, "embedding", world.rank);
     // Every rank takes part in every join; those between the ends have a group of their own, in which nothing happens.
     const std::vector<std::int32_t> alone{world.rank};
@@ -106,6 +145,9 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     context_.sequence_parallel = task.layout.sequence_parallel && groups_.tp->size() > 1;
     context_.cp_comm_type = task.layout.cp_comm_type;
     context_.dtype = task.training.compute_dtype();
+    context_.norm_epsilon = task.model.norm_epsilon;
+    context_.rotary_base = task.model.rotary_base;
+    rank_ = world.rank;
     pp_rank_ = groups_.pp_forward->rank();
     const auto dp_ranks = group_with(groups, "dp", world.rank);
     dp_rank_ = std::find(dp_ranks.begin(), dp_ranks.end(), world.rank) - dp_ranks.begin();
@@ -116,22 +158,32 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     for (int c = 0; c < task.layout.vpp; ++c) {
         buffers_.push_back(std::make_unique<ChunkBuffers>(device, parameters[static_cast<std::size_t>(c)], context_.dtype,
                                                           buffer_options(task, pp_rank_, c)));
-        initialize_weights(task.model, buffers_.back()->parameters(), buffers_.back()->weights(), {groups_.tp->rank(), groups_.tp->size()},
+        initialize_weights(task.model, buffers_.back()->parameters(), buffers_.back()->weights(),
+                           {groups_.tp->rank(), groups_.tp->size(), pp_rank_, groups_.ep->rank(), groups_.etp->rank()},
                            task.initialization);
         chunks_.push_back(std::make_unique<ModelChunk>(task.model, task.layout.split->chunk(pp_rank_, c), buffers_.back()->weights(),
                                                        recompute_of(task.layout)));
+        std::vector<int> units;
+        for (const Parameter& parameter : buffers_.back()->parameters()) units.push_back(chunks_.back()->unit_of(parameter.name));
+        traffic_.push_back(std::make_unique<BucketTraffic>(*buffers_.back(), units, chunks_.back()->units(), *groups_.dp_cp,
+                                                           *groups_.expert_dp, traffic_options(task)));
+        chunks_.back()->set_events(traffic_.back().get());
         buffers.push_back(buffers_.back().get());
         chunks.push_back(chunks_.back().get());
     }
     OptimizerOptions options = task.optimizer;
     options.distributed = task.training.distributed_optimizer;
-    options.main_dtype = task.training.precision == Precision::fp64 ? Dtype::fp64 : Dtype::fp32;
+    const bool wide = task.training.precision == Precision::fp64;
+    options.main_dtype = wide ? Dtype::fp64 : Dtype::fp32;
+    options.exp_avg_dtype = wide ? Dtype::fp64 : task.training.exp_avg_dtype;
+    options.exp_avg_sq_dtype = wide ? Dtype::fp64 : task.training.exp_avg_sq_dtype;
     optimizer_ = std::make_unique<Optimizer>(
         device, buffers,
         OptimizerGroups{groups_.dp_cp.get(), groups_.expert_dp.get(), groups_.tp_pp.get(), groups_.tp.get(), groups_.embedding.get()},
         options, context_.sequence_parallel);
-    executor_ = std::make_unique<PipelineExecutor>(task.model, context_, chunks,
-                                                   PipelineChannels{groups_.pp_forward.get(), groups_.pp_backward.get()});
+    executor_ = std::make_unique<PipelineExecutor>(
+        task.model, context_, chunks, PipelineChannels{groups_.pp_forward.get(), groups_.pp_backward.get()},
+        send_depth(static_cast<int>(task.layout.sizes.pp), task.layout.vpp, task.layout.group_size, pp_rank_));
     ScheduleRequest request;
     request.pp = static_cast<int>(task.layout.sizes.pp);
     request.vpp = task.layout.vpp;
@@ -189,18 +241,58 @@ double RankTrainer::mean_loss(double sum) const {
     return sum / static_cast<double>(task_.batch.global_batch * task_.batch.sequence);
 }
 
+double RankTrainer::count_tokens(std::int64_t rows) const {
+    auto tokens = static_cast<double>(rows);
+    const Tensor total = device_.empty({1}, Dtype::fp64, MemoryCategory::communication, "number of tokens");
+    device_.write(total, &tokens);
+    groups_.dp_cp->all_reduce(total, Reduction::sum);
+    device_.read(total, &tokens);
+    return tokens;
+}
+
+void RankTrainer::stop_or_note(StepResult& result) const {
+    result.updated = false;
+    if (task_.gradients.on_non_finite == OnNonFinite::skip) return;
+    throw RunError(
+        fmt::format("rank {}, step {}: {}; lower the learning rate, look at the data, or skip such steps", rank_, steps_, result.problem));
+}
+
+const std::vector<std::unique_ptr<ChunkBuffers>>& RankTrainer::parameters() {
+    for (auto& traffic : traffic_) traffic->finish_gathers();
+    return buffers_;
+}
+
 StepReport RankTrainer::step(const SequenceSource& source, double learning_rate) {
+    return step(source, learning_rate, schedule_, task_.layout.num_microbatches);
+}
+
+StepReport RankTrainer::step(const SequenceSource& source, double learning_rate, const RankSchedule& schedule, std::int64_t microbatches) {
     ++steps_;
     for (auto& buffers : buffers_) buffers->zero_gradients();
-    const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp;
-    const double d_loss = 1 / static_cast<double>(rows * task_.layout.num_microbatches);
+    for (auto& traffic : traffic_) traffic->begin_step(microbatches);
+    const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp * microbatches;
+    const double d_loss = task_.gradients.per_token_loss ? 1 : 1 / static_cast<double>(rows);
     const double sum = executor_->run(
-        schedule_, [&](std::int64_t index) { return microbatch(index, source); }, d_loss);
+        schedule, [&](std::int64_t index) { return microbatch(index, source); }, d_loss);
+    for (auto& traffic : traffic_) traffic->finish_reductions();
+    optimizer_->reduce_replicated_gradients();
+    if (task_.gradients.per_token_loss) optimizer_->scale_gradients(1 / count_tokens(rows));
     StepReport report;
     report.loss = mean_loss(sum);
-    optimizer_->reduce_gradients(1 / static_cast<double>(task_.layout.dp() * task_.layout.sizes.cp));
+    if (!std::isfinite(report.loss)) {
+        // A rank of the last stage knows whether its own tokens are to blame.
+        report.result.problem = fmt::format("the loss of {} is {}", std::isfinite(sum) ? "another rank's tokens" : "its own tokens",
+                                            std::isnan(report.loss) ? "NaN" : "infinite");
+        stop_or_note(report.result);
+        return report;
+    }
     report.result = optimizer_->step(learning_rate, updates_ + 1);
-    if (report.result.updated) ++updates_;
+    if (!report.result.updated) {
+        stop_or_note(report.result);
+        return report;
+    }
+    ++updates_;
+    for (auto& traffic : traffic_) traffic->start_gathers();
     return report;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "model/communicator/world.hpp"
 #include "model/layers/initialization.hpp"
 #include "model/layers/model_chunk.hpp"
+#include "model/optimizer/bucket_traffic.hpp"
 #include "model/optimizer/optimizer.hpp"
 #include "model/pipeline/pipeline_executor.hpp"
 #include "plan/batch_spec.hpp"
@@ -21,6 +23,20 @@
 
 namespace mgplan::model {
 
+/// What happens when the loss or a gradient is NaN or infinite.
+enum class OnNonFinite : std::uint8_t {
+    stop,  ///< every rank throws RunError naming itself, the step and what it saw
+    skip,  ///< parameters, optimizer state and the count of updates stay as they are; the report says why
+};
+
+/// How gradients become those of the mean loss, and what guards the step (Megatron-LM's DistributedDataParallelConfig).
+struct GradientOptions {
+    std::optional<std::int64_t> bucket_size;  ///< elements, with overlapped reduction; nothing: Megatron-LM's default
+    bool average_in_collective = false;       ///< collectives average instead of gradients being scaled before
+    bool per_token_loss = false;              ///< gradients of the sum of losses, divided by the number of tokens at the end
+    OnNonFinite on_non_finite = OnNonFinite::stop;
+};
+
 /// What is trained; plain values that outlive the trainer.
 struct TrainingTask {
     ModelSpec model;
@@ -28,7 +44,8 @@ struct TrainingTask {
     TrainingSpec training;
     Layout layout;
     InitializationOptions initialization;
-    OptimizerOptions optimizer;  ///< distributed and main_dtype follow from `training`
+    OptimizerOptions optimizer;  ///< distributed and the dtypes follow from `training`
+    GradientOptions gradients;
     std::uint64_t dropout_seed = 4321;
 };
 
@@ -36,8 +53,8 @@ struct TrainingTask {
 using SequenceSource = std::function<void(std::int64_t index, std::span<std::int32_t> tokens)>;
 
 struct StepReport {
-    double loss = 0;  ///< mean over all tokens of the global batch; the same on every rank
-    StepResult result;
+    double loss = 0;    ///< mean over all tokens of the global batch; the same on every rank
+    StepResult result;  ///< not updated: skipped, result.problem says why
 };
 
 /// Features of the task that the layers do not compute, in words; a task with any cannot be trained.
@@ -49,8 +66,18 @@ public:
     /// outlive the trainer; one thread.
     RankTrainer(const TrainingTask& task, Device& device, const World& world);
 
-    /// One training step, counted from 1.
+    /// One training step, counted from 1. Throws RunError for a loss or gradient that is not finite, if asked to stop.
     StepReport step(const SequenceSource& source, double learning_rate);
+    /// The same with another list of forwards and backwards than the layout's: one in which every chunk sees `microbatches`
+    /// of them. What a probe of memory or time runs to see each op once; its loss means nothing.
+    StepReport step(const SequenceSource& source, double learning_rate, const RankSchedule& schedule, std::int64_t microbatches);
+    /// The list of forwards and backwards that a step runs.
+    [[nodiscard]] const RankSchedule& schedule() const { return schedule_; }
+    /// Steps that changed the parameters: what a learning-rate schedule counts.
+    [[nodiscard]] std::int64_t updates() const { return updates_; }
+
+    /// This rank's chunks with their weights, gathers finished. For checkpoints and tests.
+    [[nodiscard]] const std::vector<std::unique_ptr<ChunkBuffers>>& parameters();
 
     /// Reports what every communicator of this rank does from now on.
     void set_listener(CollectiveListener* listener);
@@ -62,15 +89,20 @@ private:
 
     [[nodiscard]] Microbatch microbatch(std::int64_t index, const SequenceSource& source) const;
     [[nodiscard]] double mean_loss(double sum) const;
+    /// Tokens of the global batch, counted over all data-parallel ranks; on the meta device this rank's.
+    [[nodiscard]] double count_tokens(std::int64_t rows) const;
+    void stop_or_note(StepResult& result) const;
 
     const TrainingTask& task_;
     Device& device_;
     Groups groups_;
     RankContext context_;
+    int rank_ = 0;
     int pp_rank_ = 0;
     std::int64_t dp_rank_ = 0;
     std::vector<std::unique_ptr<ChunkBuffers>> buffers_;
     std::vector<std::unique_ptr<ModelChunk>> chunks_;
+    std::vector<std::unique_ptr<BucketTraffic>> traffic_;  ///< by chunk
     std::unique_ptr<Optimizer> optimizer_;
     std::unique_ptr<PipelineExecutor> executor_;
     RankSchedule schedule_;

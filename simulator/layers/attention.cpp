@@ -124,7 +124,9 @@ void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes) {
 CoreSizes add_qkv(PieceCost& cost, const Shard& s) {
     const ModelSpec& model = s.model();
     const CoreSizes sizes{model.heads / s.tp, std::max<std::int64_t>(1, model.kv_heads / s.tp), model.head_dim, model.head_dim};
-    const Projection qkv(s, model.hidden, sizes.q() + sizes.k() + sizes.v());
+    // With tp beyond the kv heads the projection is divided evenly all the same, and its parts are gathered (docs/decisions/0004).
+    const std::int64_t projected = (model.heads + 2 * model.kv_heads) * model.head_dim;
+    const Projection qkv(s, model.hidden, projected / s.tp);
     cost.forward += qkv.forward;
     cost.backward += qkv.backward();
     cost.forward_flops += qkv.flops;
@@ -150,6 +152,13 @@ CoreSizes add_qkv(PieceCost& cost, const Shard& s) {
     }
     // The input gradient's reduction runs beside the weight gradient, the second gather beside the input gradient
     // (Megatron-core tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
+    if (s.tp > model.kv_heads) {
+        const double exchange = all_gather_seconds(static_cast<double>(s.tokens * projected * s.element), s.paths->tp, *s.calibration);
+        cost.exposed_forward.tp += exchange;
+        cost.exposed_backward.tp += exchange;  // the gradients' reduce-scatter moves as much
+        cost.kernels_forward += 2;
+        cost.kernels_backward += 2;
+    }
     const double gather = tp_gather_seconds(s, model.hidden);
     cost.exposed_forward.tp += tp_exposed(s, gather, qkv.forward);
     cost.exposed_backward.tp += beside(s, gather, qkv.input_gradient) + beside(s, tp_reduce_seconds(s, model.hidden), qkv.weight_gradient);

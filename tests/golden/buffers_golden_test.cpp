@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "model/optimizer/parameter_groups.hpp"
 #include "model/optimizer/shard_ranges.hpp"
 
 namespace mgplan::model {
@@ -145,6 +146,57 @@ TEST(Golden, ShardsAreThoseOfMegatron) {
         ++agreed;
     }
     EXPECT_EQ(agreed, 135);
+}
+
+// Megatron-LM fills an optimizer's groups by walking these very ranges (_build_optimizer_group_ranges), so each group's
+// pieces are the golden ranges of its parameters, in the golden order.
+TEST(Golden, OptimizerGroupsKeepTheOrderOfMegatronsShards) {
+    const Json buffers = load("param_and_grad_buffer");
+    std::map<std::string, const Json*> cases;
+    for (const Json& test : buffers.at("cases")) cases[test.at("id")] = &test;
+    const Json data = load("shard_ranges");
+    int agreed = 0;
+    for (const Json& test : data.at("cases")) {
+        SCOPED_TRACE(test.at("id").get<std::string>());
+        const Json& source = *cases.at(test.at("buffer_case"));
+        const BufferLayouts layouts = layouts_of(source, buffers.at("param_lists"));
+        std::vector<Parameter> chunk;
+        for (const Json& row : buffers.at("param_lists").at(source.at("params").get<std::string>())) {
+            Parameter parameter;
+            parameter.shape = row[1].get<std::vector<std::int64_t>>();
+            parameter.expert = (row[3].get<int>() & 2) != 0;
+            parameter.no_weight_decay = parameter.shape.size() == 1;
+            chunk.push_back(parameter);
+        }
+        for (std::int64_t rank = 0; rank < 2; ++rank) {
+            std::vector<std::vector<Json>> wanted(4);
+            bool exists = true;
+            for (std::size_t b = 0; b < layouts.buffers.size(); ++b) {
+                const Json& ranks = test.at("shards")[b].at("ranks");
+                exists = exists && rank < static_cast<std::int64_t>(ranks.size());
+                if (!exists) break;
+                for (const Json& bucket : ranks[static_cast<std::size_t>(rank)]) {
+                    for (const Json& range : bucket) {
+                        const Parameter& parameter = chunk[range[0].get<std::size_t>()];
+                        wanted[(parameter.expert ? 2U : 0U) + (parameter.no_weight_decay ? 1U : 0U)].push_back(range);
+                    }
+                }
+            }
+            if (!exists) continue;
+            const auto got = owned_pieces({&chunk, 1}, {&layouts, 1}, rank, rank);
+            for (std::size_t group = 0; group < 4; ++group) {
+                ASSERT_EQ(got[group].size(), wanted[group].size()) << "group " << group;
+                for (std::size_t i = 0; i < got[group].size(); ++i) {
+                    const ShardRange& r = got[group][i].range;
+                    EXPECT_EQ(Json({r.parameter, r.world.start, r.world.end, r.world_in_bucket.start, r.world_in_bucket.end, r.local.start,
+                                    r.local.end, r.in_param.start, r.in_param.end}),
+                              wanted[group][i]);
+                }
+            }
+            ++agreed;
+        }
+    }
+    EXPECT_GE(agreed, 135);
 }
 
 }  // namespace

@@ -77,6 +77,22 @@ TEST(HuggingFace, FillsAbsentAndNullFieldsAsTheArchitectureDoes) {
     EXPECT_DOUBLE_EQ(read(llama({{"model_type", "nemotron"}, {"hidden_act", "relu2"}})).rotary_fraction, 0.5);
 }
 
+TEST(HuggingFace, KeepsTheRotaryBaseTheScalingsNameAndEpsilon) {
+    const ModelSpec plain = read(llama({{"rope_scaling", nullptr}}));
+    EXPECT_EQ(plain.rotary_base, 10000);
+    EXPECT_EQ(plain.rotary_scaling, "");
+    EXPECT_EQ(plain.norm_epsilon, 1e-5);
+    const Json llama3 = {{"rope_type", "llama3"}, {"factor", 8.0}};
+    const ModelSpec scaled = read(llama({{"rope_theta", 5e5}, {"rope_scaling", llama3}, {"rms_norm_eps", 1e-6}}));
+    EXPECT_EQ(scaled.rotary_base, 5e5);
+    EXPECT_EQ(scaled.rotary_scaling, "llama3");
+    EXPECT_EQ(scaled.norm_epsilon, 1e-6);
+    EXPECT_EQ(read(llama({{"rope_scaling", {{"type", "yarn"}, {"factor", 40}}}})).rotary_scaling, "yarn");
+    const ModelSpec nested = read(llama({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}}}}));
+    EXPECT_EQ(nested.rotary_base, 1e6);
+    EXPECT_EQ(nested.rotary_scaling, "");
+}
+
 TEST(HuggingFace, FindsTheMixtureLayersOfEachConvention) {
     const Json experts = {{"num_experts", 8}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 32}};
     const auto with = [&](Json more) {

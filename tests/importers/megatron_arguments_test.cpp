@@ -156,6 +156,20 @@ TEST(MegatronArguments, TakesMegatronsDefaults) {
     EXPECT_EQ(read(kSmall + "--num-query-groups 2").model.kv_heads, 8) << "counts only with --group-query-attention";
 }
 
+TEST(MegatronArguments, KeepsTheRotaryBaseTheScalingsNameAndEpsilon) {
+    const ModelSpec plain = read(kSmall + "--position-embedding-type rope").model;
+    EXPECT_EQ(plain.rotary_base, 10000);
+    EXPECT_EQ(plain.rotary_scaling, "");
+    EXPECT_EQ(plain.norm_epsilon, 1e-5);
+    const ModelSpec scaled =
+        read(kSmall + "--position-embedding-type rope --rotary-base 500000 --use-rope-scaling --norm-epsilon 1e-6").model;
+    EXPECT_EQ(scaled.rotary_base, 5e5);
+    EXPECT_EQ(scaled.rotary_scaling, "llama3");
+    EXPECT_EQ(scaled.norm_epsilon, 1e-6);
+    EXPECT_EQ(read(kSmall + "--multi-latent-attention").model.rotary_scaling, "yarn") << "MLATransformerConfig's default";
+    EXPECT_EQ(read(kSmall + "--multi-latent-attention --rope-type rope").model.rotary_scaling, "");
+}
+
 TEST(MegatronArguments, KnowsPrecisionsAndAttentionBackends) {
     const auto training = [](const std::string& more) { return *read(kSmall + more).training; };
     EXPECT_EQ(training("--bf16").grad_dtype, Dtype::fp32);

@@ -69,8 +69,7 @@ TEST(ModelSpec, NamesWhatIsCarriedButNotComputed) {
     model.sliding_window = 4096;
     model.attention_sinks = true;
     model.rotary_fraction = 0.5;
-    EXPECT_THAT(features_not_computed(model),
-                testing::ElementsAre("sliding window of 4,096 tokens", "attention sinks", "rotary embedding on 50 % of each head"));
+    EXPECT_THAT(features_not_computed(model), testing::ElementsAre("sliding window of 4,096 tokens", "attention sinks"));
 }
 
 TEST(ModelSpec, CountsASmallModelAsByHand) {
@@ -78,14 +77,49 @@ TEST(ModelSpec, CountsASmallModelAsByHand) {
     ModelSpec model = small();
     EXPECT_EQ(layer_parameter_count(model, LayerKind::dense, 1, 1, 1).total(), 128 + 64 + 384 + 16);
     EXPECT_EQ(total_parameters(model), 3 * 592 + 1608);
-    // Divided over tp = 4, kv heads are kept once more than there are: (1 + 2·1)·2·8 = 48, 16, 96, norms whole.
-    EXPECT_EQ(layer_parameter_count(model, LayerKind::dense, 4, 1, 1).dense, 48 + 16 + 96 + 16);
+    // Divided over tp = 4, twice the kv heads, all but the norms is a quarter: no key or value is kept twice.
+    EXPECT_EQ(layer_parameter_count(model, LayerKind::dense, 4, 1, 1).dense, 32 + 16 + 96 + 16);
 
     model.moe = MoeSpec{.experts = 4, .top_k = 1, .expert_ffn = 16};
     model.moe_layers = {false, true, true};
     EXPECT_EQ(layer_parameter_count(model, LayerKind::moe, 1, 2, 2), (ParameterCount{.dense = 128 + 64 + 16 + 32, .expert = 2 * 192}));
     EXPECT_EQ(total_parameters(model), 592 + 2 * (240 + 4 * 384) + 1608);
     EXPECT_EQ(active_parameters(model), total_parameters(model) - 2 * 3 * 384);
+}
+
+TEST(ModelSpec, PackedProjectionsDivideByKvHeadsOrByEqualParts) {
+    ModelSpec model = small();  // 4 heads of 2, 2 kv heads: 16 rows
+    for (const std::int64_t tp : {1, 2, 4, 8, 16}) EXPECT_TRUE(packed_heads_divide(model, tp)) << tp;
+    EXPECT_FALSE(packed_heads_divide(model, 3)) << "parts of two groups";
+    EXPECT_FALSE(packed_heads_divide(model, 32)) << "less than a row";
+    model.kv_heads = 4;
+    EXPECT_FALSE(packed_heads_divide(model, 6));
+    model.mla = MlaSpec{.q_lora_rank = 3, .kv_lora_rank = 4, .qk_nope_head_dim = 5, .qk_rope_head_dim = 6, .v_head_dim = 7};
+    EXPECT_TRUE(packed_heads_divide(model, 6)) << "there is no packed projection";
+}
+
+TEST(ModelSpec, SaysWhichGradientsAreParts) {
+    ModelSpec model = small();
+    model.qk_norm = true;
+    model.attention_output_bias = true;
+    const auto partial = [&](std::string_view end) {
+        for (const Parameter& parameter : layer_parameters(model, LayerKind::dense, 2, 1, 1, "")) {
+            if (parameter.name.ends_with(end)) return parameter.partial_gradient;
+        }
+        ADD_FAILURE() << end;
+        return PartialGradient::never;
+    };
+    EXPECT_EQ(partial("linear_qkv.weight"), PartialGradient::never);
+    EXPECT_EQ(partial("linear_qkv.layer_norm_weight"), PartialGradient::sequence_parallel);
+    EXPECT_EQ(partial("linear_proj.bias"), PartialGradient::sequence_parallel);
+    EXPECT_EQ(partial("q_layernorm.weight"), PartialGradient::always);
+    model.qk_norm_full_width = true;
+    EXPECT_EQ(partial("q_layernorm.weight"), PartialGradient::never);
+    model.kv_heads = 4;
+    model.mla = MlaSpec{.q_lora_rank = 3, .kv_lora_rank = 4, .qk_nope_head_dim = 5, .qk_rope_head_dim = 6, .v_head_dim = 7};
+    EXPECT_EQ(partial("linear_kv_down_proj.weight"), PartialGradient::sequence_parallel);
+    EXPECT_EQ(partial("linear_kv_up_proj.layer_norm_weight"), PartialGradient::sequence_parallel);
+    EXPECT_EQ(partial("linear_kv_up_proj.weight"), PartialGradient::never);
 }
 
 TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
@@ -95,6 +129,9 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
     model.normalization = Normalization::layer_norm;
     model.position = PositionEmbedding::learned;
     model.rotary_fraction = 0.3;
+    model.rotary_base = 5e5;
+    model.rotary_scaling = "yarn";
+    model.norm_epsilon = 1e-6;
     model.tied_embeddings = model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
     model.qk_norm = model.qk_norm_full_width = model.attention_sinks = true;
     model.sliding_window = 7;

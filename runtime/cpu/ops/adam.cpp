@@ -7,7 +7,7 @@ namespace mgplan::runtime::cpu {
 namespace {
 
 // m = β1 m + (1 - β1) g; v = β2 v + (1 - β2) g²; w -= rate · (m / (1 - β1^t) / (sqrt(v / (1 - β2^t)) + ε) + decay · w)
-template <class Main, class Gradient>
+template <class Main, class First, class Second, class Gradient>
 void step(const model::AdamArguments& x) {
     const auto& hyper = x.hyper;
     const auto t = static_cast<double>(hyper.step);
@@ -19,15 +19,15 @@ void step(const model::AdamArguments& x) {
     const auto epsilon = static_cast<Main>(hyper.epsilon), rate = static_cast<Main>(hyper.learning_rate);
     const auto decay = static_cast<Main>(hyper.weight_decay);
     Main* const main = values<Main>(x.main);
-    Main* const exp_avg = values<Main>(x.exp_avg);
-    Main* const exp_avg_sq = values<Main>(x.exp_avg_sq);
+    First* const exp_avg = values<First>(x.exp_avg);
+    Second* const exp_avg_sq = values<Second>(x.exp_avg_sq);
     const Gradient* const gradient = values<Gradient>(x.gradient);
     for (std::int64_t i = 0; i < x.elements; ++i) {
         const Main g = static_cast<Main>(Compute<Gradient>(gradient[i])) * factor;
-        const Main m = beta1 * exp_avg[i] + rest1 * g;
-        const Main v = beta2 * exp_avg_sq[i] + rest2 * g * g;
-        exp_avg[i] = m;
-        exp_avg_sq[i] = v;
+        const Main m = beta1 * Main(exp_avg[i]) + rest1 * g;
+        const Main v = beta2 * Main(exp_avg_sq[i]) + rest2 * g * g;
+        exp_avg[i] = First(m);
+        exp_avg_sq[i] = Second(v);
         main[i] -= rate * (m * correction1 / (std::sqrt(v * correction2) + epsilon) + decay * main[i]);
     }
 }
@@ -36,8 +36,12 @@ void step(const model::AdamArguments& x) {
 
 void adam_step(model::Device& /*device*/, const model::AdamArguments& x) {
     with_type(x.gradient.dtype, [&]<class Gradient>() {
-        if (x.main.dtype == Dtype::fp64) return step<double, Gradient>(x);
-        return step<float, Gradient>(x);
+        if (x.main.dtype == Dtype::fp64) return step<double, double, double, Gradient>(x);
+        const bool narrow_first = x.exp_avg.dtype == Dtype::bf16, narrow_second = x.exp_avg_sq.dtype == Dtype::bf16;
+        if (narrow_first && narrow_second) return step<float, Bf16, Bf16, Gradient>(x);
+        if (narrow_first) return step<float, Bf16, float, Gradient>(x);
+        if (narrow_second) return step<float, float, Bf16, Gradient>(x);
+        return step<float, float, float, Gradient>(x);
     });
 }
 

@@ -18,10 +18,10 @@ struct KeyRange {
     [[nodiscard]] std::int64_t visible(std::int64_t position) const { return std::clamp<std::int64_t>(position - first + 1, 0, length); }
 };
 
-/// The two chunks of a slice; where the second follows the first in position too, one range and an empty one.
+/// The chunks of a slice; where there is one, or the second follows the first in position too, one range and an empty one.
 std::array<KeyRange, 2> key_ranges(const model::Positions& keys) {
     const std::int64_t length = keys.chunk_length;
-    if (keys.first[1] == keys.first[0] + length) return {KeyRange{0, keys.first[0], 2 * length}, KeyRange{}};
+    if (keys.chunks == 1 || keys.first[1] == keys.first[0] + length) return {KeyRange{0, keys.first[0], keys.places()}, KeyRange{}};
     return {KeyRange{0, keys.first[0], length}, KeyRange{length, keys.first[1], length}};
 }
 
@@ -53,7 +53,7 @@ struct QueryBlock {
 
 template <class Work>
 void for_each_query_block(const model::AttentionSizes& sizes, const std::array<KeyRange, 2>& ranges, Work work) {
-    const std::int64_t places = 2 * sizes.query_positions.chunk_length;
+    const std::int64_t places = sizes.query_positions.places();
     for (std::int64_t place = 0; place < places; place += sizes.block) {
         QueryBlock block{place, std::min(sizes.block, places - place), {0, 0}};
         for (std::int64_t i = place; i < place + block.places; ++i) {
@@ -123,7 +123,7 @@ template <class Element>
 void forward(const model::AttentionArguments& x) {
     using Sum = Compute<Element>;
     const auto& s = x.sizes;
-    const std::int64_t batch = s.query_positions.batch, key_places = 2 * s.key_positions.chunk_length, group = s.heads / s.kv_heads;
+    const std::int64_t batch = s.query_positions.batch, key_places = s.key_positions.places(), group = s.heads / s.kv_heads;
     const auto ranges = key_ranges(s.key_positions);
     Sum* const keys = values<Sum>(x.scratch_keys);
     Sum* const rows = values<Sum>(x.scratch_values);
@@ -157,7 +157,7 @@ template <class Element>
 void backward(const model::AttentionBackwardArguments& x) {
     using Sum = Compute<Element>;
     const auto& s = x.sizes;
-    const std::int64_t batch = s.query_positions.batch, key_places = 2 * s.key_positions.chunk_length, group = s.heads / s.kv_heads;
+    const std::int64_t batch = s.query_positions.batch, key_places = s.key_positions.places(), group = s.heads / s.kv_heads;
     const auto ranges = key_ranges(s.key_positions);
     const Sum scale = static_cast<Sum>(s.scale);
     Sum* const keys = values<Sum>(x.scratch_keys);

@@ -18,7 +18,7 @@ void rotary(model::Device& /*device*/, const model::RotaryArguments& x) {
         for (std::int64_t i = 0; i < half; ++i) {
             frequencies[static_cast<std::size_t>(i)] = std::pow(x.base, -2.0 * static_cast<double>(i) / static_cast<double>(x.rotated));
         }
-        for (std::int64_t place = 0; place < 2 * x.positions.chunk_length; ++place) {
+        for (std::int64_t place = 0; place < x.positions.places(); ++place) {
             const Element* const from = in + place * vectors * x.head_dim;
             Element* const to = out + place * vectors * x.head_dim;
             for (std::int64_t i = 0; i < half; ++i) {

@@ -97,7 +97,7 @@ struct BlockProducts {
     std::int64_t first_place, places;
 
     [[nodiscard]] std::int64_t batch() const { return sizes.query_positions.batch; }
-    [[nodiscard]] std::int64_t key_places() const { return 2 * sizes.key_positions.chunk_length; }
+    [[nodiscard]] std::int64_t key_places() const { return sizes.key_positions.places(); }
     [[nodiscard]] std::int64_t group() const { return sizes.heads / sizes.kv_heads; }
 
     template <class Memory>
@@ -196,7 +196,7 @@ template <class Launcher, class Element>
 void unfused_attention(Launcher& launcher, const model::AttentionArguments& x, const model::AttentionWorkspace& space,
                        std::byte* workspace) {
     using Sum = Compute<Element>;
-    const std::int64_t all = 2 * x.sizes.query_positions.chunk_length;
+    const std::int64_t all = x.sizes.query_positions.places();
     std::byte* const scores = workspace + space.scores;
     std::byte* const weights = space.weights >= 0 ? workspace + space.weights : scores;
     for (std::int64_t place = 0; place < all; place += space.block) {
@@ -215,7 +215,7 @@ template <class Launcher, class Element>
 void unfused_attention_backward(Launcher& launcher, const model::AttentionBackwardArguments& x, const model::AttentionWorkspace& space,
                                 std::byte* workspace) {
     using Sum = Compute<Element>;
-    const std::int64_t all = 2 * x.sizes.query_positions.chunk_length;
+    const std::int64_t all = x.sizes.query_positions.places();
     std::byte* const scores = workspace + space.scores;
     std::byte* const d_scores = workspace + space.d_scores;
     const bool rounded = space.weights >= 0;
@@ -239,7 +239,7 @@ void unfused_attention_backward(Launcher& launcher, const model::AttentionBackwa
         block.weigh(d_weights, bytes(x.k), x.sizes.qk_dim, bytes(x.dq));
     }
     if (!rounded) return;
-    const std::int64_t rows = 2 * x.sizes.key_positions.chunk_length * x.sizes.query_positions.batch * x.sizes.kv_heads;
+    const std::int64_t rows = x.sizes.key_positions.places() * x.sizes.query_positions.batch * x.sizes.kv_heads;
     launcher.each(rows * x.sizes.qk_dim, RoundTo<Sum, Element>{reinterpret_cast<const Sum*>(key_sums), values<Element>(x.dk)});
     launcher.each(rows * x.sizes.v_dim, RoundTo<Sum, Element>{reinterpret_cast<const Sum*>(value_sums), values<Element>(x.dv)});
 }
@@ -268,7 +268,7 @@ struct TransposeStatistics {
 
 inline FusedShape fused_shape(const model::AttentionSizes& sizes, bool backward) {
     const auto& places = sizes.query_positions;
-    return {places.batch, sizes.heads, sizes.kv_heads, 2 * places.chunk_length, sizes.qk_dim, sizes.v_dim, backward};
+    return {places.batch, sizes.heads, sizes.kv_heads, places.places(), sizes.qk_dim, sizes.v_dim, backward};
 }
 
 /// false where the library is absent or refuses; nothing has happened then.

@@ -45,7 +45,7 @@ template <class Launcher>
 void rotary(model::Device& device, const model::RotaryArguments& x) {
     const std::int64_t lanes = x.rotated > 0 ? x.rotated / 2 : x.head_dim;
     with_type(x.x.dtype, [&]<class Element>() {
-        Launcher::of(device).each(2 * x.positions.chunk_length * lanes,
+        Launcher::of(device).each(x.positions.places() * lanes,
                                   Rotate<Element>{values<Element>(x.x), values<Element>(x.y), x.positions, x.positions.batch * x.heads,
                                                   x.head_dim, x.rotated, lanes, x.base, x.inverse});
     });

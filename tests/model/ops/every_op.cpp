@@ -9,6 +9,7 @@
 #include "model/ops/dropout.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
+#include "model/ops/latent_keys.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/ops/norm.hpp"
 #include "model/ops/rotary.hpp"
@@ -92,6 +93,12 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     keep("attention", attended.output);
     keep("attention, log-sum-exp", attended.log_sum_exp);
     keep("rotary", rotary(q, positions, 4, 10000, false));
+    const LatentKeys latent = join_latent_keys(maker.random({6, 3, 5}), maker.random({6, 4}), 2);
+    keep("join_latent_keys, k", latent.k);
+    keep("join_latent_keys, v", latent.v);
+    const LatentKeyGradients latent_gradients = split_latent_keys(maker.random({6, 3, 6}), maker.random({6, 3, 3}), 2);
+    keep("split_latent_keys, projected", latent_gradients.projected);
+    keep("split_latent_keys, shared", latent_gradients.shared);
 
     DropoutPlace place{.probability = 0.25, .seed = 1, .stream = 2, .positions = positions, .first_row = 50, .first_sequence = 6};
     const Tensor hidden = maker.random({100, 5}), residual = maker.random({100, 5});

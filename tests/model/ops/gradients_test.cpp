@@ -9,6 +9,7 @@
 #include "model/ops/dropout.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
+#include "model/ops/latent_keys.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/ops/norm.hpp"
 #include "model/ops/rotary.hpp"
@@ -70,6 +71,19 @@ TEST_F(Gradients, OfActivationsHoldPlainGatedAndWeighted) {
             expect_gradient(what + " weights", weights, d_weights, loss);
         }
     }
+}
+
+TEST_F(Gradients, OfLatentKeysAreSummedOverHeadsWhereShared) {
+    const Tensor projected = maker.random({4, 3, 5}), shared = maker.random({4, 2}), dk = maker.random({4, 3, 4}),
+                 dv = maker.random({4, 3, 3});
+    const auto loss = [&] {
+        const LatentKeys keys = join_latent_keys(projected, shared, 2);
+        return weigh(keys.k, dk) + weigh(keys.v, dv);
+    };
+    const LatentKeyGradients gradients = split_latent_keys(dk, dv, 2);
+    expect_gradient("projected", projected, gradients.projected, loss);
+    expect_gradient("shared", shared, gradients.shared, loss);
+    EXPECT_FALSE(split_latent_keys(maker.random({4, 3, 2}), dv, 2).shared.defined()) << "no part is shared";
 }
 
 TEST_F(Gradients, OfBiasesAreColumnSums) {

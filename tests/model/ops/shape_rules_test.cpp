@@ -11,6 +11,7 @@
 #include "model/ops/dropout.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
+#include "model/ops/latent_keys.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/ops/norm.hpp"
 #include "model/ops/rotary.hpp"
@@ -112,6 +113,18 @@ TEST_F(ShapeRules, OfAttentionWantRowsForThePositions) {
     EXPECT_REFUSED(rotary(q, one, 8, 10000, false));
 }
 
+TEST_F(ShapeRules, OfLatentKeysWantAPartOfTheirOwn) {
+    EXPECT_EQ(join_latent_keys(of({3, 2, 7}), of({3, 5}), 4).k.shape(), (Shape{3, 2, 9}));
+    EXPECT_EQ(join_latent_keys(of({3, 2, 7}), of({3, 5}), 4).v.shape(), (Shape{3, 2, 3}));
+    EXPECT_EQ(join_latent_keys(of({3, 2, 7}), {}, 4).k.shape(), (Shape{3, 2, 4}));
+    EXPECT_REFUSED(join_latent_keys(of({3, 2, 7}), of({3, 5}), 7)) << "no value";
+    EXPECT_REFUSED(join_latent_keys(of({3, 2, 7}), of({4, 5}), 4));
+    EXPECT_EQ(split_latent_keys(of({3, 2, 9}), of({3, 2, 3}), 4).projected.shape(), (Shape{3, 2, 7}));
+    EXPECT_EQ(split_latent_keys(of({3, 2, 9}), of({3, 2, 3}), 4).shared.shape(), (Shape{3, 5}));
+    EXPECT_REFUSED(split_latent_keys(of({3, 2, 9}), of({3, 1, 3}), 4));
+    EXPECT_REFUSED(split_latent_keys(of({3, 2, 9}), of({3, 2, 3}), 10));
+}
+
 // Causal pairs of a sequence of s: s (s + 1) / 2 in each head; two products of 2 FLOPs a pair and value.
 TEST_F(ShapeRules, OfAttentionCountTheVisiblePairs) {
     const auto flops_of = [&](const Positions& queries, const Positions& keys) {
@@ -120,6 +133,7 @@ TEST_F(ShapeRules, OfAttentionCountTheVisiblePairs) {
         return device.ops().back().flops;
     };
     EXPECT_EQ(flops_of(zigzag_positions(10, 2, 1, 0), zigzag_positions(10, 2, 1, 0)), 2 * (2 + 5) * 3 * 2 * 55.0);
+    EXPECT_EQ(flops_of(zigzag_positions(7, 1, 1, 0), zigzag_positions(7, 1, 1, 0)), 2 * (2 + 5) * 3 * 28.0) << "odd lengths too";
     double all = 0;
     for (int query = 0; query < 3; ++query) {
         for (int key = 0; key < 3; ++key) {

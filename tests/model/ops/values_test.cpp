@@ -228,7 +228,12 @@ TEST_F(Values, OfAttentionAreThoseOfTheDefinition) {
     struct Case {
         std::int64_t sequence, batch, heads, kv_heads, width, v_width;
     };
-    for (const auto& c : {Case{2, 1, 1, 1, 1, 1}, {6, 3, 4, 2, 3, 5}, {130, 2, 3, 1, 7, 4}, {128, 1, 2, 2, 8, 8}}) {
+    for (const auto& c : {Case{2, 1, 1, 1, 1, 1},
+                          {6, 3, 4, 2, 3, 5},
+                          {7, 2, 2, 1, 3, 2},
+                          {129, 1, 1, 1, 2, 2},
+                          {130, 2, 3, 1, 7, 4},
+                          {128, 1, 2, 2, 8, 8}}) {
         const Positions positions = zigzag_positions(c.sequence, c.batch, 1, 0);
         const Tensor q = maker.random({positions.rows(), c.heads, c.width}), k = maker.random({positions.rows(), c.kv_heads, c.width});
         const Tensor v = maker.random({positions.rows(), c.kv_heads, c.v_width});
@@ -362,6 +367,19 @@ TEST_F(Values, OfAdamMoveByTheRateAndDecay) {
     expect_close(read(main), {-0.5, 0.5, 0}, 1e-6, "fp32 from bf16");
 }
 
+// 16-bit moments are rounded to 8 bits when they are stored; the step itself is made from the unrounded ones.
+TEST_F(Values, OfAdamWithNarrowMomentsAreRoundedWhenStored) {
+    for (const auto& [first, second] : {std::pair{Dtype::bf16, Dtype::bf16}, {Dtype::bf16, Dtype::fp32}, {Dtype::fp32, Dtype::bf16}}) {
+        const Tensor w = maker.zeros({1}, Dtype::fp32), m = maker.zeros({1}, first), v = maker.zeros({1}, second);
+        const AdamHyperparameters hyper{.learning_rate = 0.5, .beta1 = 0.5, .beta2 = 0.5, .epsilon = 0};
+        adam_step(w, m, v, make(device, {1}, Dtype::fp32, {1.01}), hyper);
+        expect_close(read(w), {-0.5}, 1e-6, "weights");
+        // 0.505 and 0.51005; multiples of 2^-8 between 0.5 and 1.
+        expect_close(read(m), {first == Dtype::bf16 ? 129.0 / 256 : 0.505}, 1e-6, "first moments");
+        expect_close(read(v), {second == Dtype::bf16 ? 131.0 / 256 : 0.51005}, 1e-6, "second moments");
+    }
+}
+
 TEST_F(Values, OfRoutersChooseTheLargestAndTheLowerOfEqual) {
     const Tensor logits = fp64({2, 4}, {1, 3, 2, 3, 0, 0, 0, 0});
     const Routing soft = route(logits, 2, RouterScore::softmax);
@@ -414,6 +432,8 @@ TEST(Positions, OfTheZigzagCoverTheSequenceOnce) {
     }
     EXPECT_THAT(seen, ElementsAre(0, 1, 10, 11, 2, 3, 8, 9, 4, 5, 6, 7));
     EXPECT_THROW((void)zigzag_positions(14, 1, 3, 0), std::logic_error);
+    EXPECT_EQ(zigzag_positions(13, 2, 1, 0).rows(), 26) << "one rank takes any length";
+    EXPECT_EQ(zigzag_positions(13, 2, 1, 0).at(12), 12);
 }
 
 }  // namespace

@@ -2,10 +2,12 @@
 // held and sent equals what the same code predicts on shapes alone.
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "model/communicator/collective_counter.hpp"
@@ -19,7 +21,7 @@
 namespace mgplan::model {
 namespace {
 
-constexpr int kSteps = 3;
+constexpr int kSteps = 5;
 
 ModelSpec small_gpt() {
     ModelSpec model;
@@ -56,6 +58,71 @@ ModelSpec small_llama() {
     return model;
 }
 
+/// Multi-query attention, whose one kv head tp = 2 and 4 share, with biases and QK-norm.
+ModelSpec small_mqa() {
+    ModelSpec model = small_llama();
+    model.name = "small-mqa";
+    model.kv_heads = 1;
+    model.qkv_bias = true;
+    return model;
+}
+
+/// A dense model with the attention of DeepSeek-V2.
+ModelSpec small_deepseek() {
+    ModelSpec model = small_llama();
+    model.name = "small-deepseek";
+    model.kv_heads = 4;
+    model.head_dim = 0;
+    model.mla = MlaSpec{.q_lora_rank = 12, .kv_lora_rank = 10, .qk_nope_head_dim = 6, .qk_rope_head_dim = 4, .v_head_dim = 5};
+    return model;
+}
+
+/// The same with queries projected directly, as DeepSeek-V2-Lite, and with no norm on the latent.
+ModelSpec small_deepseek_lite() {
+    ModelSpec model = small_deepseek();
+    model.name = "small-deepseek-lite";
+    model.mla->q_lora_rank = 0;
+    model.qk_norm = false;
+    model.normalization = Normalization::layer_norm;
+    model.attention_output_bias = true;
+    return model;
+}
+
+/// Rotary embedding on half of each head, squared ReLU, token types, LayerNorm on q and k.
+ModelSpec small_nemotron() {
+    ModelSpec model = small_gpt();
+    model.name = "small-nemotron";
+    model.kv_heads = 2;
+    model.activation = Activation::squared_relu;
+    model.position = PositionEmbedding::rope;
+    model.rotary_fraction = 0.5;
+    model.tied_embeddings = false;
+    model.token_types = 2;
+    model.qk_norm = true;
+    return model;
+}
+
+/// QK-norm over all heads at once, as OLMo 2.
+ModelSpec small_olmo() {
+    ModelSpec model = small_llama();
+    model.name = "small-olmo";
+    model.qk_norm_full_width = true;
+    return model;
+}
+
+ModelSpec with_dropout(ModelSpec model) {
+    model.name += "-dropout";
+    model.hidden_dropout = 0.1;
+    return model;
+}
+
+/// A model and the length of its sequences.
+struct Family {
+    std::string name;
+    ModelSpec model;
+    std::int64_t sequence = 16;
+};
+
 /// A layout's sizes; what is left out is 1 or off.
 struct Case {
     std::string name;
@@ -68,18 +135,20 @@ struct Case {
     RecomputeMethod method = RecomputeMethod::uniform;
     int recompute_layers = 1;
     bool distributed_optimizer = true;
+    int group_size = 0;    ///< of the interleaved schedule; 0: pp
+    std::string stages{};  ///< a pipeline layout string; empty: the automatic split
 };
 
-TrainingTask task_for(const ModelSpec& model, const Case& c, Precision precision) {
+TrainingTask task_for(const ModelSpec& model, const Case& c, Precision precision, std::int64_t sequence = 16) {
     TrainingTask task;
     task.model = model;
-    task.batch = {8, 16};
+    task.batch = {8, sequence};
     task.training.precision = precision;
     task.training.distributed_optimizer = c.distributed_optimizer;
     Layout& layout = task.layout;
     layout.sizes = {c.tp * c.cp * c.pp * c.dp, c.tp, c.cp, 1, c.tp, c.pp, AxisOrder{}, 1};
     layout.vpp = c.vpp;
-    layout.group_size = c.pp;
+    layout.group_size = c.group_size > 0 ? c.group_size : c.pp;
     layout.micro_batch = c.micro_batch;
     layout.num_microbatches = task.batch.global_batch / (c.dp * c.micro_batch);
     layout.sequence_parallel = c.sequence_parallel;
@@ -90,7 +159,13 @@ TrainingTask task_for(const ModelSpec& model, const Case& c, Precision precision
         layout.recompute_method = c.method;
         layout.recompute_num_layers = c.recompute_layers;
     }
-    layout.split = std::make_shared<const StageSplit>(automatic_stage_split(model.layers, 0, c.pp, c.vpp).value());
+    StageSplitRequest request;
+    request.layers = model.layers;
+    request.pp = c.pp;
+    request.vpp = c.vpp;
+    request.pipeline_layout = c.stages;
+    layout.split = std::make_shared<const StageSplit>(c.stages.empty() ? automatic_stage_split(model.layers, 0, c.pp, c.vpp).value()
+                                                                       : make_stage_split(request));
     return task;
 }
 
@@ -145,10 +220,10 @@ void expect_prediction_equals(const TrainingTask& task, const Outcome& outcome, 
     EXPECT_EQ(traffic.totals(), outcome.traffic[static_cast<std::size_t>(rank)].totals()) << "rank " << rank;
 }
 
-const std::vector<StepReport>& one_rank(const ModelSpec& model) {
-    static std::map<std::string, std::vector<StepReport>> known;
-    auto& steps = known[model.name];
-    if (steps.empty()) steps = train(task_for(model, {"one"}, Precision::fp64)).steps;
+const std::vector<StepReport>& one_rank(const Family& family, Precision precision) {
+    static std::map<std::pair<std::string, Precision>, std::vector<StepReport>> known;
+    auto& steps = known[{family.name, precision}];
+    if (steps.empty()) steps = train(task_for(family.model, {"one"}, precision, family.sequence)).steps;
     return steps;
 }
 
@@ -177,49 +252,207 @@ std::vector<Case> cases() {
         {.name = "tp2_cp2_pp2", .tp = 2, .cp = 2, .pp = 2, .sequence_parallel = true},
         {.name = "tp2_cp2_pp2_dp2", .tp = 2, .cp = 2, .pp = 2, .dp = 2, .sequence_parallel = true},
         {.name = "tp2_pp2_vpp2_dp2", .tp = 2, .pp = 2, .vpp = 2, .dp = 2, .micro_batch = 2},
-        {.name = "pp4_dp2_mbs2", .pp = 4, .dp = 2},
+        {.name = "pp4_dp2_mbs2", .pp = 4, .dp = 2, .micro_batch = 2},
+        // stages of unequal size, ends on their own
+        {.name = "pp2_uneven", .pp = 2, .stages = "Et|tttL"},
+        {.name = "pp4_ends_apart", .pp = 4, .stages = "E|tt|tt|L"},
+        {.name = "tp2_pp3_loss_apart", .tp = 2, .pp = 3, .sequence_parallel = true, .stages = "Ett|tt|L"},
+        {.name = "pp2_vpp3_dp2_uneven", .pp = 2, .vpp = 3, .dp = 2, .stages = "E|t|t|t|t|L"},
+        // groups of microbatches
+        {.name = "pp2_vpp2_group4", .pp = 2, .vpp = 2, .group_size = 4},
+        {.name = "pp2_vpp2_group3_tp2", .tp = 2, .pp = 2, .vpp = 2, .group_size = 3},
+        // context parallelism beside the others
+        {.name = "tp2_cp2_gather_pp2", .tp = 2, .cp = 2, .pp = 2, .sequence_parallel = true, .cp_comm_type = CpCommType::all_gather},
+        {.name = "cp4_gather_dp2", .cp = 4, .dp = 2, .cp_comm_type = CpCommType::all_gather},
+        {.name = "cp2_heads_pp2_dp2", .cp = 2, .pp = 2, .dp = 2, .cp_comm_type = CpCommType::a2a},
+        {.name = "tp2_cp4_sp", .tp = 2, .cp = 4, .sequence_parallel = true},
+        // recompute
+        {.name = "core_mlp_norm_tp2_pp2",
+         .tp = 2,
+         .pp = 2,
+         .sequence_parallel = true,
+         .recompute = Recompute::selective,
+         .modules = {core_attn, mlp, layernorm}},
+        {.name = "core_cp2", .cp = 2, .recompute = Recompute::selective, .modules = {core_attn}},
+        {.name = "core_cp2_heads", .cp = 2, .cp_comm_type = CpCommType::a2a, .recompute = Recompute::selective, .modules = {core_attn}},
+        {.name = "full_pp2_vpp2", .pp = 2, .vpp = 2, .recompute = Recompute::full},
+        {.name = "full3_dp2", .dp = 2, .recompute = Recompute::full, .recompute_layers = 3},
+        {.name = "block1_tp2_cp2_pp2",
+         .tp = 2,
+         .cp = 2,
+         .pp = 2,
+         .sequence_parallel = true,
+         .recompute = Recompute::full,
+         .method = RecomputeMethod::block,
+         .recompute_layers = 1},
+        // sixteen ranks
+        {.name = "tp4_pp2_dp2", .tp = 4, .pp = 2, .dp = 2, .sequence_parallel = true},
+        {.name = "tp4_cp2_pp2", .tp = 4, .cp = 2, .pp = 2, .sequence_parallel = true},
+        {.name = "tp2_pp4_dp2", .tp = 2, .pp = 4, .dp = 2, .sequence_parallel = true},
+        {.name = "cp2_pp2_vpp2_dp4", .cp = 2, .pp = 2, .vpp = 2, .dp = 4},
+        {.name = "tp2_cp2_pp2_vpp2_dp2", .tp = 2, .cp = 2, .pp = 2, .vpp = 2, .dp = 2, .sequence_parallel = true},
+        {.name = "tp2_dp8_plain", .tp = 2, .dp = 8, .distributed_optimizer = false},
     };
 }
 
-class Parity : public testing::TestWithParam<std::tuple<bool, Case>> {};
+/// Layouts for a variant of the model that touches attention and embedding alone.
+std::vector<Case> some_cases() {
+    using enum RecomputeModule;
+    return {
+        {.name = "tp2", .tp = 2},
+        {.name = "tp4_sp", .tp = 4, .sequence_parallel = true},
+        {.name = "pp2_dp2", .pp = 2, .dp = 2},
+        {.name = "cp2_ring", .cp = 2},
+        {.name = "tp2_cp2_gather", .tp = 2, .cp = 2, .cp_comm_type = CpCommType::all_gather},
+        {.name = "tp2_cp2_pp2_dp2", .tp = 2, .cp = 2, .pp = 2, .dp = 2, .sequence_parallel = true},
+        {.name = "tp4_pp2_vpp2_dp2", .tp = 4, .pp = 2, .vpp = 2, .dp = 2, .micro_batch = 2, .sequence_parallel = true},
+        {.name = "tp4_pp2_full", .tp = 4, .pp = 2, .recompute = Recompute::full},
+        {.name = "tp2_selective",
+         .tp = 2,
+         .sequence_parallel = true,
+         .recompute = Recompute::selective,
+         .modules = {core_attn, layernorm, mlp}},
+    };
+}
+
+std::vector<Case> latent_cases() {
+    using enum RecomputeModule;
+    std::vector<Case> list = some_cases();
+    list.push_back({.name = "cp2_heads", .cp = 2, .cp_comm_type = CpCommType::a2a});
+    list.push_back({.name = "tp2_cp2_heads", .tp = 2, .cp = 2, .sequence_parallel = true, .cp_comm_type = CpCommType::a2a});
+    list.push_back({.name = "up", .recompute = Recompute::selective, .modules = {mla_up_proj}});
+    list.push_back({.name = "up_core_tp2", .tp = 2, .recompute = Recompute::selective, .modules = {mla_up_proj, core_attn}});
+    list.push_back({.name = "up_norm_tp2_sp_cp2_pp2",
+                    .tp = 2,
+                    .cp = 2,
+                    .pp = 2,
+                    .sequence_parallel = true,
+                    .recompute = Recompute::selective,
+                    .modules = {mla_up_proj, layernorm, core_attn, mlp}});
+    return list;
+}
+
+std::vector<Case> cases_without(std::vector<Case> list, bool (*unwanted)(const Case&)) {
+    std::erase_if(list, unwanted);
+    return list;
+}
+bool divides_heads(const Case& c) {
+    return c.tp > 1;
+}
+bool divides_sequence(const Case& c) {
+    return c.cp > 1 || c.sequence_parallel;
+}
+
+struct Run {
+    Family family;
+    Case layout;
+    Precision precision = Precision::fp64;
+};
+
+std::vector<Run> runs() {
+    std::vector<Run> list;
+    const auto add = [&](const Family& family, const std::vector<Case>& layouts, Precision precision = Precision::fp64) {
+        for (const Case& c : layouts) list.push_back({family, c, precision});
+    };
+    for (const Precision precision : {Precision::fp64, Precision::fp32}) {
+        add({"Gpt", small_gpt()}, cases(), precision);
+        add({"Llama", small_llama()}, cases(), precision);
+    }
+    add({"Mla", small_deepseek()}, latent_cases());
+    add({"Mla", small_deepseek()}, latent_cases(), Precision::fp32);
+    add({"Mla", small_deepseek()}, some_cases(), Precision::bf16);
+    add({"MlaLite", small_deepseek_lite()}, latent_cases());
+    add({"Mqa", small_mqa()}, some_cases());
+    add({"Mqa", small_mqa()}, some_cases(), Precision::bf16);
+    add({"Nemotron", small_nemotron()}, some_cases());
+    add({"Olmo", small_olmo()}, cases_without(some_cases(), divides_heads));
+    add({"Odd", small_gpt(), 13}, cases_without(some_cases(), divides_sequence));
+    add({"OddRotary", small_deepseek(), 7}, cases_without(some_cases(), divides_sequence));
+    add({"GptDropout", with_dropout(small_gpt())}, some_cases());
+    add({"MlaDropout", with_dropout(small_deepseek())}, some_cases());
+    return list;
+}
+
+class Parity : public testing::TestWithParam<Run> {};
 
 TEST_P(Parity, LossesAndGradientNormsEqualThoseOfOneRank) {
-    const auto& [llama, c] = GetParam();
-    const ModelSpec model = llama ? small_llama() : small_gpt();
-    const auto& expected = one_rank(model);
-    const TrainingTask task = task_for(model, c, Precision::fp64);
+    const auto& [family, c, precision] = GetParam();
+    // bf16 (8 bits) rounds every partial sum anew in each layout. Adam's first steps are the learning rate times a gradient's
+    // sign, near zero a sign of rounding alone; so there the norms of later steps part, and only the first is compared.
+    const double tolerance = precision == Precision::fp64 ? 1e-10 : precision == Precision::fp32 ? 1e-5 : 1e-2;
+    const auto& expected = one_rank(family, precision);
+    const TrainingTask task = task_for(family.model, c, precision, family.sequence);
     const Outcome outcome = train(task);
     ASSERT_EQ(outcome.steps.size(), expected.size());
     EXPECT_LT(expected.back().loss, expected.front().loss);
     EXPECT_GT(expected.front().result.grad_norm, 0);
     for (std::size_t i = 0; i < expected.size(); ++i) {
-        EXPECT_NEAR(outcome.steps[i].loss / expected[i].loss, 1, 1e-10) << "step " << i;
-        EXPECT_NEAR(outcome.steps[i].result.grad_norm / expected[i].result.grad_norm, 1, 1e-10) << "step " << i;
+        EXPECT_NEAR(outcome.steps[i].loss / expected[i].loss, 1, tolerance) << "step " << i;
+        if (precision == Precision::bf16 && i > 0) continue;
+        EXPECT_NEAR(outcome.steps[i].result.grad_norm / expected[i].result.grad_norm, 1, tolerance) << "step " << i;
     }
     for (int rank = 0; rank < static_cast<int>(task.layout.sizes.world); ++rank) expect_prediction_equals(task, outcome, rank);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Parity, testing::Combine(testing::Bool(), testing::ValuesIn(cases())), [](const auto& test) {
-    return std::string(std::get<0>(test.param) ? "Llama_" : "Gpt_") + std::get<1>(test.param).name;
+INSTANTIATE_TEST_SUITE_P(Layouts, Parity, testing::ValuesIn(runs()), [](const auto& test) {
+    const Run& run = test.param;
+    const std::string_view type = run.precision == Precision::fp64 ? "_" : run.precision == Precision::fp32 ? "Fp32_" : "Bf16_";
+    return run.family.name + std::string(type) + run.layout.name;
 });
 
 TEST(RankTrainer, RefusesAPlanForAnotherWorld) {
-    const TrainingTask task = task_for(small_gpt(), {"dp2", 1, 1, 1, 1, 2}, Precision::fp32);
+    const TrainingTask task = task_for(small_gpt(), {.name = "dp2", .dp = 2}, Precision::fp32);
     MetaDevice device;
     EXPECT_THROW(RankTrainer(task, device, recording_world(0, 4)), ConfigError);
 }
 
-TEST(RankTrainer, NamesTheFeatureItCannotTrain) {
-    ModelSpec model = small_llama();
-    model.sliding_window = 8;
-    const TrainingTask task = task_for(model, {"one"}, Precision::fp32);
+/// What the trainer says of a task; empty where it accepts.
+std::string refusal(const ModelSpec& model, const Case& c, std::int64_t sequence = 16) {
+    const TrainingTask task = task_for(model, c, Precision::fp32, sequence);
     MetaDevice device;
     try {
-        RankTrainer trainer(task, device, recording_world(0, 1));
-        FAIL() << "accepted";
+        const RankTrainer trainer(task, device, recording_world(0, static_cast<int>(task.layout.sizes.world)));
+        return "";
     } catch (const ConfigError& error) {
-        EXPECT_NE(std::string(error.what()).find("sliding window of 8 tokens"), std::string::npos);
+        return error.what();
     }
+}
+
+TEST(RankTrainer, NamesTheFeatureItCannotTrain) {
+    using testing::HasSubstr;
+    const Case one{.name = "one"}, tp2{.name = "tp2", .tp = 2};
+    const auto changed = [](ModelSpec model, const std::function<void(ModelSpec&)>& change) {
+        change(model);
+        return model;
+    };
+    const ModelSpec llama = small_llama();
+    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.sliding_window = 8; }), one), HasSubstr("sliding window of 8 tokens"));
+    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.rotary_scaling = "llama3"; }), one), HasSubstr("rotary scaling 'llama3'"));
+    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.attention_dropout = 0.1; }), one), HasSubstr("dropout inside attention"));
+    EXPECT_THAT(refusal(changed(small_deepseek(), [](ModelSpec& m) { m.mla->qk_rope_head_dim = 3; }), one),
+                HasSubstr("3 values of a head"));
+    EXPECT_THAT(refusal(small_olmo(), tp2), HasSubstr("QK-norm over the whole width with tp = 2"));
+    EXPECT_EQ(refusal(small_olmo(), one), "");
+    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.heads = 6, m.kv_heads = 3; }), tp2),
+                HasSubstr("tp = 2 over 6 heads with 3 kv heads"));
+    EXPECT_THAT(refusal(llama, {.name = "cp2", .cp = 2}, 14), HasSubstr("a sequence of 14 tokens, which 2·cp = 4 does not divide"));
+    EXPECT_THAT(refusal(llama, {.name = "sp", .tp = 2, .sequence_parallel = true}, 15), HasSubstr("15 tokens a rank"));
+    EXPECT_THAT(refusal(small_gpt(), one, 17), HasSubstr("a sequence of 17 tokens with 16 learned positions"));
+    EXPECT_EQ(refusal(llama, tp2, 15), "");
+}
+
+TEST(RankTrainer, DropoutRotaryBaseAndEpsilonChangeTheLoss) {
+    const auto first_loss = [](const ModelSpec& model) {
+        return train(task_for(model, {.name = "one"}, Precision::fp64)).steps.front().loss;
+    };
+    ModelSpec changed = small_llama();
+    const double before = first_loss(changed);
+    changed.rotary_base = 100;
+    const double turned = first_loss(changed);
+    EXPECT_NE(turned, before);
+    changed.norm_epsilon = 1e-2;
+    EXPECT_NE(first_loss(changed), turned);
+    EXPECT_NE(first_loss(with_dropout(small_llama())), before);
 }
 
 }  // namespace

@@ -1,0 +1,35 @@
+#pragma once
+// Offsets for tensors whose lives are known: what an arena needs instead of an allocator.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace mgplan::model {
+
+/// One tensor's bytes and the instants between which it lives: taken at `begin`, given back at `end` (> begin). Lives that
+/// only touch (one's end is the other's begin) may share memory.
+struct ArenaItem {
+    std::int64_t bytes = 0;
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+};
+
+struct ArenaPlan {
+    std::vector<std::int64_t> offsets;  ///< of each item, in the order given; multiples of the alignment
+    std::int64_t total = 0;             ///< bytes of the arena
+    std::int64_t lower_bound = 0;       ///< the most bytes alive at once, each item rounded up to the alignment: no plan needs less
+    /// What the plan takes over the bound, as a share of it.
+    [[nodiscard]] double waste() const {
+        return lower_bound == 0 ? 0 : static_cast<double>(total - lower_bound) / static_cast<double>(lower_bound);
+    }
+};
+
+/// Places items so that no two that live at the same time overlap. Tries several orders (by size; by lifetime times size; by
+/// begin), puts each item into the smallest gap that takes it, and returns the best of the plans: dynamic storage allocation
+/// is NP-hard (Garey & Johnson, problem SR2), and placing large items first is what arena planners of inference engines do
+/// (Pisarchyk & Lee, arXiv 2001.03288). Deterministic. Items of no bytes get offset 0. O(n²) for n items.
+/// `alignment`: a power of two, in bytes.
+[[nodiscard]] ArenaPlan plan_arena(std::span<const ArenaItem> items, std::int64_t alignment = 256);
+
+}  // namespace mgplan::model

@@ -1,0 +1,111 @@
+#include "model/layers/latent_qkv.hpp"
+
+#include "model/ops/elementwise.hpp"
+#include "model/ops/latent_keys.hpp"
+#include "model/ops/rotary.hpp"
+
+namespace mgplan::model {
+
+LatentQkv::LatentQkv(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, bool recompute_up)
+    : model_(model),
+      mla_(*model.mla),
+      recompute_up_(recompute_up),
+      q_norm_weight_(weights.find(prefix + "linear_q_up_proj.layer_norm_weight")),
+      q_norm_bias_(weights.find(prefix + "linear_q_up_proj.layer_norm_bias")),
+      kv_norm_weight_(weights.find(prefix + "linear_kv_up_proj.layer_norm_weight")),
+      kv_norm_bias_(weights.find(prefix + "linear_kv_up_proj.layer_norm_bias")),
+      q_down_(weights.find(prefix + "linear_q_down_proj.weight")),
+      kv_down_(weights.at(prefix + "linear_kv_down_proj.weight")),
+      q_up_(weights.at(prefix + (mla_.q_lora_rank > 0 ? "linear_q_up_proj.weight" : "linear_q_proj.weight")), Weight{}),
+      kv_up_(weights.at(prefix + "linear_kv_up_proj.weight"), Weight{}) {}
+
+void LatentQkv::rotate_queries(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, bool inverse) const {
+    const std::int64_t width = mla_.qk_rope_head_dim, own = mla_.qk_nope_head_dim;
+    if (width == 0) return;
+    const std::int64_t rows = q.shape()[0], heads = q.shape()[1];
+    const Tensor by_head = q.view({rows * heads, own + width});
+    const Tensor part = columns(by_head, own, own + width).view({rows, heads, width});
+    const Tensor turned = rotary(part, positions_of(context, microbatch), width, context.rotary_base, inverse);
+    set_columns(turned.view({rows * heads, width}), by_head, own);
+}
+
+Tensor LatentQkv::rotated_keys(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& k, bool inverse) const {
+    const std::int64_t rows = k.shape()[0], width = k.shape()[1];
+    return rotary(k.view({rows, 1, width}), positions_of(context, microbatch), width, context.rotary_base, inverse).view({rows, width});
+}
+
+QkvParts LatentQkv::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+                            LatentQkvSaved& saved) const {
+    const std::int64_t rank = mla_.kv_lora_rank, width = mla_.qk_rope_head_dim;
+    if (mla_.q_lora_rank > 0) saved.q_latent = q_down_.forward(normed);
+    {
+        const Tensor both = kv_down_.forward(normed);  // (rows outside, kv_lora_rank + qk_rope_head_dim)
+        saved.kv_latent = columns(both, 0, rank);
+        if (width > 0) saved.k_rotary = rotated_keys(context, microbatch, enter_region(context, columns(both, rank, rank + width)), false);
+    }
+    QkvParts parts = forward_up(context, microbatch, normed, saved);
+    if (!recompute_up_) saved.k_rotary = Tensor();
+    return parts;
+}
+
+void LatentQkv::discard_up(LatentQkvSaved& saved) const {
+    saved.q_normed = Tensor();
+    saved.kv_normed = Tensor();
+}
+
+QkvParts LatentQkv::forward_up(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+                               LatentQkvSaved& saved) const {
+    const std::int64_t heads = model_.heads / context.tp->size();
+    const auto normalised = [&](const Tensor& latent, const Weight& weight, const Weight& bias, NormStatistics& statistics) {
+        if (!weight.defined()) return latent;
+        return norm(latent, weight.value, bias.value, model_.normalization, context.norm_epsilon, statistics);
+    };
+    if (mla_.q_lora_rank > 0) saved.q_normed = normalised(saved.q_latent, q_norm_weight_, q_norm_bias_, saved.q_statistics);
+    saved.kv_normed = normalised(saved.kv_latent, kv_norm_weight_, kv_norm_bias_, saved.kv_statistics);
+    QkvParts parts;
+    const Tensor q = q_up_.forward(context, mla_.q_lora_rank > 0 ? saved.q_normed : normed);
+    const std::int64_t rows = q.shape()[0];
+    parts.q = q.view({rows, heads, model_.qk_head_dim()});
+    rotate_queries(context, microbatch, parts.q, false);
+    const Tensor projected = kv_up_.forward(context, saved.kv_normed).view({rows, heads, mla_.qk_nope_head_dim + mla_.v_head_dim});
+    LatentKeys keys = join_latent_keys(projected, saved.k_rotary, mla_.qk_nope_head_dim);
+    parts.k = std::move(keys.k);
+    parts.v = std::move(keys.v);
+    return parts;
+}
+
+Tensor LatentQkv::backward(const RankContext& context, const MicrobatchContext& microbatch, AttentionGradients gradients,
+                           const Tensor& normed, const LatentQkvSaved& saved) const {
+    const auto through_norm = [&](Tensor dy, const Tensor& latent, const Weight& weight, const Weight& bias,
+                                  const NormStatistics& statistics) {
+        if (!weight.defined()) return dy;
+        return norm_backward(dy, latent, weight.value, statistics, model_.normalization, weight.gradient, bias.gradient);
+    };
+    const std::int64_t rows = gradients.q.shape()[0], heads = gradients.q.shape()[1], rank = mla_.kv_lora_rank;
+    rotate_queries(context, microbatch, gradients.q, true);
+    const Tensor dq = gradients.q.view({rows, heads * model_.qk_head_dim()});
+    gradients.q = Tensor();
+    Tensor d_normed;
+    if (mla_.q_lora_rank > 0) {
+        const Tensor d_latent =
+            through_norm(q_up_.backward(context, dq, saved.q_normed), saved.q_latent, q_norm_weight_, q_norm_bias_, saved.q_statistics);
+        d_normed = q_down_.backward(d_latent, normed);
+    } else {
+        d_normed = q_up_.backward(context, dq, normed);
+    }
+
+    LatentKeyGradients keys = split_latent_keys(gradients.k, gradients.v, mla_.qk_nope_head_dim);
+    gradients = {};
+    const Tensor d_projected = keys.projected.view({rows, heads * (mla_.qk_nope_head_dim + mla_.v_head_dim)});
+    const Tensor d_latent = through_norm(kv_up_.backward(context, d_projected, saved.kv_normed), saved.kv_latent, kv_norm_weight_,
+                                         kv_norm_bias_, saved.kv_statistics);
+    const Tensor d_both = context.device->empty({d_latent.shape()[0], rank + mla_.qk_rope_head_dim}, d_latent.dtype(),
+                                                MemoryCategory::activations, "gradient of latent and shared keys");
+    set_columns(d_latent, d_both, 0);
+    // Each tp rank has the shared part's gradient of its own heads.
+    if (keys.shared.defined()) set_columns(leave_region(context, rotated_keys(context, microbatch, keys.shared, true)), d_both, rank);
+    add(kv_down_.backward(d_both, normed), d_normed);
+    return d_normed;
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,59 @@
+#pragma once
+// Queries, keys and values of multi-latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1; Megatron-core
+// transformer/multi_latent_attention.py): low-rank down projections that every tp rank holds whole, norms on the latents, up
+// projections divided over tp by heads, and a rotated key part that all heads share.
+
+#include "model/layers/context.hpp"
+#include "model/layers/tensor_parallel.hpp"
+#include "model/ops/attention.hpp"
+#include "model/ops/norm.hpp"
+#include "model/ops/qkv.hpp"
+
+namespace mgplan::model {
+
+/// What a forward keeps. Rows outside the tp region, except of k_rotary.
+struct LatentQkvSaved {
+    Tensor q_latent, kv_latent;  ///< (rows, q_lora_rank) where queries have a latent, (rows, kv_lora_rank)
+    NormStatistics q_statistics, kv_statistics;
+    Tensor q_normed, kv_normed;  ///< inputs of the up projections; without norms the latents themselves
+    Tensor k_rotary;             ///< (rows inside, qk_rope_head_dim), rotated; kept where the up projection is recomputed
+};
+
+/// Heads are (own part, rotated part) for queries and keys, whatever else tells the model its positions. The rotated part is
+/// turned in halves; Megatron-core takes every
+/// second value first, which is the same model with the projections' rows in another order.
+class LatentQkv {
+public:
+    /// `prefix`: "decoder.layers.0.self_attention.". recompute_up: what the up projections make is made again by the backward
+    /// (recompute module mla_up_proj).
+    LatentQkv(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, bool recompute_up);
+
+    /// normed (rows outside the tp region, hidden) -> q, k (rows, heads / tp, qk_head_dim) and v (rows, heads / tp, v_head_dim).
+    [[nodiscard]] QkvParts forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+                                   LatentQkvSaved& saved) const;
+    [[nodiscard]] bool recomputes_up() const { return recompute_up_; }
+    /// After the core attention's forward: lets go of what forward_up() makes again.
+    void discard_up(LatentQkvSaved& saved) const;
+    /// From the latents on.
+    [[nodiscard]] QkvParts forward_up(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+                                      LatentQkvSaved& saved) const;
+    /// Returns the gradient of `normed`; adds to the main gradients. With recompute_up forward_up() comes before it.
+    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, AttentionGradients gradients,
+                                  const Tensor& normed, const LatentQkvSaved& saved) const;
+
+private:
+    /// Turns the rotated part of every head of q (rows, heads, qk_head_dim) in place.
+    void rotate_queries(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, bool inverse) const;
+    /// The shared key part (rows, qk_rope_head_dim), turned.
+    [[nodiscard]] Tensor rotated_keys(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& k, bool inverse) const;
+
+    const ModelSpec& model_;
+    const MlaSpec& mla_;
+    bool recompute_up_;
+    Weight q_norm_weight_, q_norm_bias_, kv_norm_weight_, kv_norm_bias_;
+    DuplicatedLinear q_down_, kv_down_;
+    ColumnParallelLinear q_up_;  ///< from the latent, or without one from `normed`
+    ColumnParallelLinear kv_up_;
+};
+
+}  // namespace mgplan::model

@@ -1,0 +1,131 @@
+#include "model/layers/packed_qkv.hpp"
+
+#include "model/ops/elementwise.hpp"
+#include "model/ops/rotary.hpp"
+
+namespace mgplan::model {
+namespace {
+
+/// Width of the rotated part of each head; an even number.
+std::int64_t rotated_width(const ModelSpec& model) {
+    if (model.position != PositionEmbedding::rope) return 0;
+    return static_cast<std::int64_t>(static_cast<double>(model.head_dim) * model.rotary_fraction) / 2 * 2;
+}
+
+/// What one norm sees at once: a head, or with full width all heads of a row.
+Tensor norm_rows(const ModelSpec& model, const Tensor& x) {
+    const std::int64_t rows = x.shape()[0], heads = x.shape()[1], width = x.shape()[2];
+    return model.qk_norm_full_width ? x.view({rows, heads * width}) : x.view({rows * heads, width});
+}
+
+/// How one kv head's group lies on several tp ranks.
+struct SharedGroup {
+    std::int64_t ranks;  ///< that share it
+    std::int64_t first;  ///< of these, in tp
+    std::int64_t place;  ///< of this rank among them
+
+    SharedGroup(const ModelSpec& model, const Communicator& tp)
+        : ranks(tp.size() / model.kv_heads), first(tp.rank() / ranks * ranks), place(tp.rank() % ranks) {}
+};
+
+bool shares_groups(const ModelSpec& model, const RankContext& context) {
+    return context.tp->size() > model.kv_heads;
+}
+
+/// The rank's part of the packed projection -> the whole group of its kv head. Every rank gathers all groups, as in
+/// Megatron-core, though it needs one.
+Tensor gather_group(const RankContext& context, const SharedGroup& group, const Tensor& part) {
+    const std::int64_t rows = part.shape()[0], width = part.shape()[1];
+    const Tensor by_rank =
+        context.device->empty({context.tp->size(), rows, width}, part.dtype(), MemoryCategory::communication, "gathered projections");
+    context.tp->all_gather(part, by_rank);
+    return swap_leading(by_rank.slice(group.first, group.first + group.ranks)).view({rows, group.ranks * width});
+}
+
+/// The way back: each rank's gradient of the group, summed, and of the sum the rank's part.
+Tensor scatter_group(const RankContext& context, const SharedGroup& group, const Tensor& gradient) {
+    const std::int64_t rows = gradient.shape()[0], width = gradient.shape()[1] / group.ranks;
+    const Tensor by_rank =
+        context.device->zeros({context.tp->size(), rows, width}, gradient.dtype(), MemoryCategory::communication, "projection gradients");
+    copy(swap_leading(gradient.view({rows, group.ranks, width})), by_rank.slice(group.first, group.first + group.ranks));
+    Tensor part = context.device->empty({rows, width}, gradient.dtype(), MemoryCategory::activations, "projection gradient");
+    context.tp->reduce_scatter(by_rank, part, Reduction::sum);
+    return part;
+}
+
+}  // namespace
+
+PackedQkv::PackedQkv(const ModelSpec& model, const WeightTable& weights, const std::string& prefix)
+    : model_(model),
+      q_norm_weight_(weights.find(prefix + "q_layernorm.weight")),
+      q_norm_bias_(weights.find(prefix + "q_layernorm.bias")),
+      k_norm_weight_(weights.find(prefix + "k_layernorm.weight")),
+      k_norm_bias_(weights.find(prefix + "k_layernorm.bias")),
+      projection_(weights.at(prefix + "linear_qkv.weight"), weights.find(prefix + "linear_qkv.bias")) {}
+
+QkvParts PackedQkv::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+                            PackedQkvSaved& saved) const {
+    const std::int64_t tp = context.tp->size(), heads = model_.heads / tp, head_dim = model_.head_dim;
+    const Tensor packed = projection_.forward(context, normed);
+    QkvParts parts;
+    if (shares_groups(model_, context)) {
+        const SharedGroup group(model_, *context.tp);
+        const std::int64_t group_heads = heads * group.ranks, rows = packed.shape()[0];
+        parts = split_qkv(gather_group(context, group, packed), group_heads, 1, head_dim);
+        parts.q =
+            columns(parts.q.view({rows, group_heads * head_dim}), group.place * heads * head_dim, (group.place + 1) * heads * head_dim)
+                .view({rows, heads, head_dim});
+    } else {
+        parts = split_qkv(packed, heads, model_.kv_heads / tp, head_dim);
+    }
+    if (q_norm_weight_.defined()) {
+        saved.q_before_norm = parts.q;
+        saved.k_before_norm = parts.k;
+        parts.q = norm(norm_rows(model_, parts.q), q_norm_weight_.value, q_norm_bias_.value, model_.normalization, context.norm_epsilon,
+                       saved.q_statistics)
+                      .view(parts.q.shape());
+        parts.k = norm(norm_rows(model_, parts.k), k_norm_weight_.value, k_norm_bias_.value, model_.normalization, context.norm_epsilon,
+                       saved.k_statistics)
+                      .view(parts.k.shape());
+    }
+    if (const auto width = rotated_width(model_); width > 0) {
+        const Positions positions = positions_of(context, microbatch);
+        parts.q = rotary(parts.q, positions, width, context.rotary_base, false);
+        parts.k = rotary(parts.k, positions, width, context.rotary_base, false);
+    }
+    return parts;
+}
+
+Tensor PackedQkv::backward(const RankContext& context, const MicrobatchContext& microbatch, AttentionGradients gradients,
+                           const Tensor& normed, const PackedQkvSaved& saved) const {
+    if (const auto width = rotated_width(model_); width > 0) {
+        const Positions positions = positions_of(context, microbatch);
+        gradients.q = rotary(gradients.q, positions, width, context.rotary_base, true);
+        gradients.k = rotary(gradients.k, positions, width, context.rotary_base, true);
+    }
+    if (q_norm_weight_.defined()) {
+        gradients.q = norm_backward(norm_rows(model_, gradients.q), norm_rows(model_, saved.q_before_norm), q_norm_weight_.value,
+                                    saved.q_statistics, model_.normalization, q_norm_weight_.gradient, q_norm_bias_.gradient)
+                          .view(gradients.q.shape());
+        gradients.k = norm_backward(norm_rows(model_, gradients.k), norm_rows(model_, saved.k_before_norm), k_norm_weight_.value,
+                                    saved.k_statistics, model_.normalization, k_norm_weight_.gradient, k_norm_bias_.gradient)
+                          .view(gradients.k.shape());
+    }
+    if (!shares_groups(model_, context)) {
+        const Tensor d_packed = join_qkv({gradients.q, gradients.k, gradients.v});
+        gradients = {};
+        return projection_.backward(context, d_packed, normed);
+    }
+    // The other ranks' queries of the group have no gradient here; theirs come with the sum.
+    const SharedGroup group(model_, *context.tp);
+    const std::int64_t rows = gradients.q.shape()[0], heads = gradients.q.shape()[1], head_dim = model_.head_dim;
+    const Tensor dq = context.device->zeros({rows, heads * group.ranks, head_dim}, gradients.q.dtype(), MemoryCategory::activations,
+                                            "gradient of the group's queries");
+    set_columns(gradients.q.view({rows, heads * head_dim}), dq.view({rows, heads * group.ranks * head_dim}),
+                group.place * heads * head_dim);
+    const Tensor d_packed = scatter_group(context, group, join_qkv({dq, gradients.k, gradients.v}));
+    gradients = {};
+    return projection_.backward(context, d_packed, normed);
+}
+
+}  // namespace mgplan::model

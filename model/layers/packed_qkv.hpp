@@ -1,0 +1,40 @@
+#pragma once
+// Queries, keys and values from one packed projection: multi-head and grouped-query attention.
+
+#include "model/layers/context.hpp"
+#include "model/layers/tensor_parallel.hpp"
+#include "model/ops/attention.hpp"
+#include "model/ops/norm.hpp"
+#include "model/ops/qkv.hpp"
+
+namespace mgplan::model {
+
+/// What a forward keeps, all of it with QK-norm alone.
+struct PackedQkvSaved {
+    Tensor q_before_norm, k_before_norm;  ///< (rows, heads, head_dim)
+    NormStatistics q_statistics, k_statistics;
+};
+
+/// The projection holds, per kv head, its query heads, its key, its value, as Megatron-core's linear_qkv, and is divided
+/// evenly over tp. With tp > kv_heads a rank's share is a part of one kv head's group: the shares are gathered, every rank
+/// of the group takes the key and the value and its own queries (Megatron-core transformer/attention.py,
+/// get_query_key_value_tensors; docs/decisions/0004).
+class PackedQkv {
+public:
+    /// `prefix`: "decoder.layers.0.self_attention.".
+    PackedQkv(const ModelSpec& model, const WeightTable& weights, const std::string& prefix);
+
+    /// normed (rows outside the tp region, hidden) -> the rank's heads, normalised and rotated where the model does.
+    [[nodiscard]] QkvParts forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+                                   PackedQkvSaved& saved) const;
+    /// Returns the gradient of `normed`; adds to the main gradients.
+    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, AttentionGradients gradients,
+                                  const Tensor& normed, const PackedQkvSaved& saved) const;
+
+private:
+    const ModelSpec& model_;
+    Weight q_norm_weight_, q_norm_bias_, k_norm_weight_, k_norm_bias_;
+    ColumnParallelLinear projection_;
+};
+
+}  // namespace mgplan::model

@@ -1,0 +1,30 @@
+#pragma once
+// When a chunk's weights are read and when their gradients are complete: what overlapped communication hangs on.
+
+namespace mgplan::model {
+
+/// Told by a ModelChunk. A unit is a part of the chunk that uses its weights together: the embedding, the attention half
+/// and the MLP half of each layer, the loss head; numbered in this order (ModelChunk::unit_of). Megatron-LM hangs the same
+/// on module hooks (core/distributed/distributed_data_parallel.py). Called by the rank's thread, between ops.
+class WeightEvents {
+public:
+    virtual ~WeightEvents() = default;
+    /// A forward, a recomputed one too, is about to read the unit's weights.
+    virtual void before_use(int unit) = 0;
+    /// One microbatch's backward has added all it has to the gradients of the unit's weights.
+    virtual void after_backward(int unit) = 0;
+};
+
+/// A layer's line to whoever listens, if anybody does; `first` is its first unit.
+struct UnitEvents {
+    WeightEvents* listener = nullptr;
+    int first = 0;
+    void before_use(int unit) const {
+        if (listener != nullptr) listener->before_use(first + unit);
+    }
+    void after_backward(int unit) const {
+        if (listener != nullptr) listener->after_backward(first + unit);
+    }
+};
+
+}  // namespace mgplan::model

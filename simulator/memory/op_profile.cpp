@@ -1,0 +1,85 @@
+#include "simulator/memory/op_profile.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "plan/errors.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+std::int64_t sum(const BytesByCategory& bytes) {
+    return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+}
+
+}  // namespace
+
+std::int64_t OpProfile::net_total() const {
+    return sum(net);
+}
+
+OpProfile profile_of(std::span<const model::AllocationRecord> trace, std::int64_t begin, std::int64_t end) {
+    // Each instant is one take or one return.
+    struct Change {
+        const model::AllocationRecord* tensor = nullptr;
+        bool taken = false;
+    };
+    std::vector<Change> changes(static_cast<std::size_t>(end - begin));
+    const auto inside = [&](std::int64_t when) { return when >= begin && when < end; };
+    for (const auto& tensor : trace) {
+        if (inside(tensor.taken)) changes[static_cast<std::size_t>(tensor.taken - begin)] = {&tensor, true};
+        if (tensor.returned >= 0 && inside(tensor.returned)) changes[static_cast<std::size_t>(tensor.returned - begin)] = {&tensor, false};
+    }
+    OpProfile profile;
+    std::int64_t live = 0;
+    for (const Change& change : changes) {
+        if (change.tensor == nullptr) continue;  // an instant that a policy took out of the trace
+        const auto category = static_cast<std::size_t>(change.tensor->category);
+        const std::int64_t bytes = change.taken ? change.tensor->bytes : -change.tensor->bytes;
+        live += bytes;
+        profile.net[category] += bytes;
+        profile.high_water[category] = std::max(profile.high_water[category], profile.net[category]);
+        if (live > profile.peak) {
+            profile.peak = live;
+            profile.at_peak = profile.net;
+            profile.peak_tensor = change.tensor->name;
+        }
+    }
+    return profile;
+}
+
+OpProfile then(const OpProfile& a, const OpProfile& b) {
+    OpProfile both = a;
+    const std::int64_t between = a.net_total();
+    if (between + b.peak > a.peak) {
+        both.peak = between + b.peak;
+        both.peak_tensor = b.peak_tensor;
+        for (std::size_t i = 0; i < both.at_peak.size(); ++i) both.at_peak[i] = a.net[i] + b.at_peak[i];
+    }
+    for (std::size_t i = 0; i < both.net.size(); ++i) {
+        both.high_water[i] = std::max(a.high_water[i], a.net[i] + b.high_water[i]);
+        both.net[i] = a.net[i] + b.net[i];
+    }
+    return both;
+}
+
+OpProfile repeat(const OpProfile& a, std::int64_t times) {
+    MGPLAN_ASSERT(times >= 1, "work is done at least once");
+    // Where each turn adds, the last is the fullest; otherwise the first.
+    OpProfile before;  // all turns but one
+    for (std::size_t i = 0; i < a.net.size(); ++i) {
+        before.net[i] = (times - 1) * a.net[i];
+        before.high_water[i] = std::max<std::int64_t>(0, a.high_water[i] + std::max<std::int64_t>(0, (times - 2) * a.net[i]));
+        if (times == 1) before.high_water[i] = 0;
+    }
+    if (times > 1) {
+        const std::int64_t ahead = std::max<std::int64_t>(0, (times - 2) * a.net_total());
+        before.peak = a.peak + ahead;
+        before.peak_tensor = a.peak_tensor;
+        for (std::size_t i = 0; i < a.net.size(); ++i) before.at_peak[i] = a.at_peak[i] + (ahead > 0 ? (times - 2) * a.net[i] : 0);
+    }
+    return then(before, a);
+}
+
+}  // namespace mgplan::simulator

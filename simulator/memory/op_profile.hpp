@@ -1,0 +1,35 @@
+#pragma once
+// What a stretch of work does to live memory, taken from a trace of allocations, and how such stretches follow each other.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "model/device/memory.hpp"
+#include "model/meta/meta_device.hpp"
+
+namespace mgplan::simulator {
+
+using model::BytesByCategory;
+
+/// Changes of live bytes over a stretch of work, all relative to what was alive when it began.
+struct OpProfile {
+    BytesByCategory net{};         ///< at its end; negative where more was given back than taken
+    BytesByCategory at_peak{};     ///< when the sum over categories is first at its maximum
+    BytesByCategory high_water{};  ///< each category's own maximum, at least 0
+    std::int64_t peak = 0;         ///< the sum of at_peak, at least 0
+    std::string_view peak_tensor;  ///< what was taken at the peak; empty where the peak is the beginning
+
+    [[nodiscard]] std::int64_t net_total() const;
+};
+
+/// The profile of takes and returns number [begin, end) of a trace. O(tensors of the trace).
+[[nodiscard]] OpProfile profile_of(std::span<const model::AllocationRecord> trace, std::int64_t begin, std::int64_t end);
+
+/// First `a`, then `b`.
+[[nodiscard]] OpProfile then(const OpProfile& a, const OpProfile& b);
+
+/// `a`, `times` times (at least once) in a row. O(1).
+[[nodiscard]] OpProfile repeat(const OpProfile& a, std::int64_t times);
+
+}  // namespace mgplan::simulator

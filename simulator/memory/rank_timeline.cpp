@@ -1,0 +1,166 @@
+#include "simulator/memory/rank_timeline.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "model/communicator/recording_communicator.hpp"
+#include "model/meta/meta_device.hpp"
+#include "plan/errors.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+std::int64_t sum(const BytesByCategory& bytes) {
+    return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+}
+
+/// Streams between stages are outputs of layers.
+constexpr auto kMessage = static_cast<std::size_t>(model::MemoryCategory::activations);
+
+/// Every chunk forward once, then every chunk backward in reverse.
+RankSchedule once_through(int vpp) {
+    RankSchedule schedule;
+    for (int c = 1; c <= vpp; ++c) schedule.order.push_back(static_cast<std::int16_t>(c));
+    for (int c = vpp; c >= 1; --c) schedule.order.push_back(static_cast<std::int16_t>(-c));
+    schedule.microbatch.assign(schedule.order.size(), 0);
+    return schedule;
+}
+
+/// The first rank of a pipeline stage in any rank order.
+int first_rank_of(const ParallelSizes& sizes, int pp_rank) {
+    for (const GridAxis& axis : dense_grid(sizes)) {
+        if (axis.axis == Axis::pp) return static_cast<int>(axis.stride * pp_rank);
+    }
+    return 0;
+}
+
+/// Tensors on their way to the next stage: how many are open on one channel.
+class Outbox {
+public:
+    explicit Outbox(std::int64_t depth) : depth_(depth) {}
+    /// Messages more than before, once this one is sent: the oldest is done when there are `depth` already.
+    std::int64_t push() {
+        if (open_ == depth_) return 0;
+        ++open_;
+        return 1;
+    }
+    [[nodiscard]] std::int64_t open() const { return open_; }
+
+private:
+    std::int64_t depth_, open_ = 0;
+};
+
+/// Adds up a step.
+class Player {
+public:
+    Player(const BytesByCategory& held, RankTimeline& timeline) : timeline_(timeline) {
+        model::MemoryUse& use = timeline_.use;
+        use.current = use.high_water = use.at_peak = held;
+        use.peak = live_ = sum(held);
+    }
+
+    [[nodiscard]] std::int64_t live() const { return live_; }
+
+    void run(const OpProfile& profile, std::int64_t op) {
+        model::MemoryUse& use = timeline_.use;
+        for (std::size_t i = 0; i < use.high_water.size(); ++i)
+            use.high_water[i] = std::max(use.high_water[i], use.current[i] + profile.high_water[i]);
+        if (live_ + profile.peak > use.peak) {
+            use.peak = live_ + profile.peak;
+            for (std::size_t i = 0; i < use.at_peak.size(); ++i) use.at_peak[i] = use.current[i] + profile.at_peak[i];
+            timeline_.peak_op = op;
+            timeline_.peak_tensor = profile.peak_tensor;
+        }
+        for (std::size_t i = 0; i < use.current.size(); ++i) use.current[i] += profile.net[i];
+        live_ += profile.net_total();
+    }
+
+    /// Messages that stay alive, or are done.
+    void keep(std::int64_t bytes) {
+        timeline_.use.current[kMessage] += bytes;
+        live_ += bytes;
+    }
+
+private:
+    RankTimeline& timeline_;
+    std::int64_t live_ = 0;
+};
+
+}  // namespace
+
+RankProbe probe_rank(const model::TrainingTask& task, int pp_rank) {
+    const Layout& layout = task.layout;
+    model::MetaDevice device({.keep_allocations = true, .keep_ops = false});
+    const int rank = first_rank_of(layout.sizes, pp_rank);
+    model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(layout.sizes.world)));
+    RankProbe probe;
+    probe.held = device.memory().current;
+    const std::int64_t begin = device.clock();
+    (void)trainer.step([](std::int64_t, std::span<std::int32_t>) {}, 0, once_through(layout.vpp), 1);
+    const std::int64_t end = device.clock();
+
+    const auto vpp = static_cast<std::size_t>(layout.vpp);
+    probe.forward.resize(vpp);
+    probe.backward.resize(vpp);
+    for (int c = 0; c < layout.vpp; ++c) {
+        const StageChunk& contents = layout.split->chunk(pp_rank, c);
+        probe.sends_forward.push_back(!contents.loss);
+        probe.sends_backward.push_back(!contents.embedding);
+    }
+    const std::int64_t rows = layout.micro_batch * task.batch.sequence / layout.sizes.cp / (layout.sequence_parallel ? layout.sizes.tp : 1);
+    probe.message = rows * task.model.hidden * bytes_of(task.training.compute_dtype());
+
+    std::int64_t passes_begin = end, passes_end = begin;
+    const model::SendDepth depth = model::send_depth(static_cast<int>(layout.sizes.pp), layout.vpp, layout.group_size, pp_rank);
+    Outbox forward_box(depth.forward), backward_box(depth.backward);
+    for (const model::RangeRecord& range : device.ranges()) {
+        if (range.depth != 0 || range.begin < begin) continue;
+        const bool forward = range.name == "chunk forward";
+        if (!forward && range.name != "chunk backward") continue;
+        const auto chunk = static_cast<std::size_t>(range.number);
+        OpProfile profile = profile_of(device.allocations(), range.begin, range.end);
+        if (forward ? probe.sends_forward[chunk] : probe.sends_backward[chunk])
+            profile.net[kMessage] -= (forward ? forward_box : backward_box).push() * probe.message;
+        (forward ? probe.forward : probe.backward)[chunk] = profile;
+        passes_begin = std::min(passes_begin, range.begin);
+        passes_end = std::max(passes_end, range.end);
+    }
+    probe.before = profile_of(device.allocations(), begin, passes_begin);
+    // Behind the passes the probe's own open messages are given back, one after the other.
+    const std::int64_t open = forward_box.open() + backward_box.open();
+    probe.after = profile_of(device.allocations(), passes_end + open, end);
+    return probe;
+}
+
+RankTimeline play(const RankProbe& probe, const RankSchedule& schedule, const model::SendDepth& depth, bool keep_ops) {
+    RankTimeline timeline;
+    if (keep_ops) timeline.ops.reserve(schedule.order.size());
+    Player player(probe.held, timeline);
+    player.run(probe.before, -1);
+    Outbox forward_box(depth.forward), backward_box(depth.backward);
+    for (std::size_t i = 0; i < schedule.order.size(); ++i) {
+        const int op = schedule.order[i];
+        const auto chunk = static_cast<std::size_t>(std::abs(op) - 1);
+        const OpProfile& profile = op > 0 ? probe.forward[chunk] : probe.backward[chunk];
+        if (keep_ops) timeline.ops.push_back({schedule.order[i], schedule.microbatch[i], player.live(), player.live() + profile.peak});
+        player.run(profile, static_cast<std::int64_t>(i));
+        if (op > 0 ? probe.sends_forward[chunk] : probe.sends_backward[chunk])
+            player.keep((op > 0 ? forward_box : backward_box).push() * probe.message);
+    }
+    player.keep(-(forward_box.open() + backward_box.open()) * probe.message);
+    player.run(probe.after, -1);
+    return timeline;
+}
+
+std::string RankTimeline::peak_reason(const RankSchedule& schedule) const {
+    if (peak_op < 0)
+        return fmt::format("outside the passes: {}", peak_tensor.empty() ? std::string_view("buffers and optimizer state") : peak_tensor);
+    const auto i = static_cast<std::size_t>(peak_op);
+    const int op = schedule.order[i];
+    return fmt::format("{} of chunk {}, microbatch {}: {}", op > 0 ? "forward" : "backward", std::abs(op) - 1, schedule.microbatch[i],
+                       peak_tensor);
+}
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,129 @@
+#include "model/layers/self_attention.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/model/layers/support.hpp"
+
+namespace mgplan::model {
+namespace {
+
+/// The attention half's parameters: those of a layer but its MLP.
+std::vector<Parameter> attention_parameters(const ModelSpec& model) {
+    auto parameters = layer_parameters(model, LayerKind::dense, 1, 1, 1, "");
+    std::erase_if(parameters, [](const Parameter& parameter) { return parameter.name.find("mlp.") != std::string::npos; });
+    return parameters;
+}
+
+void expect_gradients_hold(const ModelSpec& model, EnumSet<RecomputeModule> recompute = {}) {
+    OneRank rank;
+    const auto parameters = attention_parameters(model);
+    const WeightTable weights = rank.weights_for(parameters);
+    const SelfAttention layer(model, weights, "", 0, recompute);
+    const Tensor x = rank.maker.random({10, model.hidden}), dy = rank.maker.random({10, model.hidden});
+    const auto loss = [&] {
+        SelfAttentionSaved saved;
+        return weigh(layer.forward(rank.context, rank.microbatch, x, saved), dy);
+    };
+    const auto backward = [&] {
+        SelfAttentionSaved saved;
+        (void)layer.forward(rank.context, rank.microbatch, x, saved);
+        return layer.backward(rank.context, rank.microbatch, dy, saved);
+    };
+    expect_layer_gradients({loss, backward, x}, parameters, weights);
+}
+
+ModelSpec rotary_model() {
+    ModelSpec model = layer_model();
+    model.position = PositionEmbedding::rope;
+    model.normalization = Normalization::rms_norm;
+    return model;
+}
+
+ModelSpec latent_model() {
+    ModelSpec model = rotary_model();
+    model.qkv_bias = false;
+    model.head_dim = 0;
+    model.qk_norm = true;
+    model.mla = MlaSpec{.q_lora_rank = 5, .kv_lora_rank = 6, .qk_nope_head_dim = 3, .qk_rope_head_dim = 4, .v_head_dim = 2};
+    return model;
+}
+
+TEST(SelfAttention, GradientsHoldWithManyHeads) {
+    expect_gradients_hold(layer_model());
+}
+
+TEST(SelfAttention, GradientsHoldWithGroupedQueriesAndRotation) {
+    ModelSpec model = rotary_model();
+    for (const std::int64_t kv_heads : {1, 2}) {
+        model.kv_heads = kv_heads;
+        expect_gradients_hold(model);
+    }
+}
+
+TEST(SelfAttention, GradientsHoldWithRotationOfAPartOfEachHead) {
+    ModelSpec model = rotary_model();
+    model.rotary_fraction = 0.5;
+    expect_gradients_hold(model);
+}
+
+TEST(SelfAttention, GradientsHoldWithNormsOnQueriesAndKeys) {
+    for (const auto normalization : {Normalization::rms_norm, Normalization::layer_norm}) {
+        for (const bool full_width : {false, true}) {
+            ModelSpec model = rotary_model();
+            model.kv_heads = 2;
+            model.normalization = normalization;
+            model.qk_norm = true;
+            model.qk_norm_full_width = full_width;
+            expect_gradients_hold(model);
+        }
+    }
+}
+
+TEST(SelfAttention, GradientsHoldWithLatents) {
+    for (const std::int64_t q_lora_rank : {0, 5}) {
+        for (const bool norms : {false, true}) {
+            ModelSpec model = latent_model();
+            model.mla->q_lora_rank = q_lora_rank;
+            model.qk_norm = norms;
+            expect_gradients_hold(model);
+        }
+    }
+    ModelSpec unrotated = latent_model();
+    unrotated.mla->qk_rope_head_dim = 0;
+    expect_gradients_hold(unrotated);
+}
+
+TEST(SelfAttention, GradientsHoldWhenPartsAreMadeAgain) {
+    using enum RecomputeModule;
+    ModelSpec dropping = latent_model();
+    dropping.hidden_dropout = 0.3;
+    for (const EnumSet<RecomputeModule> modules :
+         {EnumSet<RecomputeModule>{core_attn}, {layernorm}, {mla_up_proj}, {core_attn, layernorm, mla_up_proj}})
+        expect_gradients_hold(dropping, modules);
+}
+
+// Queries of zero give every key the same score.
+TEST(SelfAttention, WithoutQueriesTheValuesSeenSoFarAreAveraged) {
+    ModelSpec model = layer_model();
+    model.qkv_bias = model.attention_output_bias = false;
+    OneRank rank;
+    rank.microbatch.batch = 1;
+    const auto parameters = attention_parameters(model);
+    const WeightTable weights = rank.weights_for(parameters);
+    // The packed rows of head h: 4 queries, 4 keys, 4 values.
+    const Tensor& packed = weights.at("self_attention.linear_qkv.weight").value;
+    auto values = read(packed);
+    for (std::int64_t head = 0; head < 4; ++head) std::fill_n(values.begin() + head * 12 * 8, 4 * 8, 0.0);
+    rank.device.write(packed, values.data());
+    const SelfAttention layer(model, weights, "", 0, {});
+    SelfAttentionSaved saved;
+    (void)layer.forward(rank.context, rank.microbatch, rank.maker.random({5, 8}), saved);
+    const auto v = read(saved.v), output = read(saved.core.output);
+    for (std::size_t i = 0; i < 16; ++i) {
+        EXPECT_NEAR(output[i], v[i], 1e-12);
+        EXPECT_NEAR(output[2 * 16 + i], (v[i] + v[16 + i] + v[32 + i]) / 3, 1e-12);
+    }
+}
+
+}  // namespace
+}  // namespace mgplan::model

@@ -1,0 +1,87 @@
+#pragma once
+// What the tests of the layers share: a small model, weights under their names, one rank to run on, and the check of every
+// gradient by finite differences.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/layers/context.hpp"
+#include "plan/parameters.hpp"
+#include "runtime/comm/in_process/in_process_world.hpp"
+#include "runtime/cpu/cpu_device.hpp"
+#include "tests/model/ops/support.hpp"
+
+namespace mgplan::model {
+
+/// Two layers small enough for finite differences, with every bias, LayerNorm, and nothing special about attention.
+inline ModelSpec layer_model() {
+    ModelSpec model;
+    model.name = "layer";
+    model.layers = 2;
+    model.hidden = 8;
+    model.ffn = 6;
+    model.heads = 4;
+    model.kv_heads = 4;
+    model.head_dim = 4;
+    model.vocab = 11;
+    model.vocab_divisor = 8;
+    model.max_positions = 9;
+    model.activation = Activation::gelu;
+    model.gated_mlp = false;
+    model.normalization = Normalization::layer_norm;
+    model.position = PositionEmbedding::learned;
+    model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
+    return model;
+}
+
+/// One rank alone, on the CPU in fp64.
+class OneRank {
+public:
+    OneRank() : alone_(world_.view(0).join("alone", std::vector<std::int32_t>{0})) {
+        context.device = &device;
+        context.tp = context.cp = context.ep = context.etp = alone_.get();
+        context.dtype = Dtype::fp64;
+    }
+
+    /// Weights for these parameters with values from the maker.
+    WeightTable weights_for(const std::vector<Parameter>& parameters) {
+        WeightTable table;
+        for (const Parameter& parameter : parameters) {
+            const Shape shape = parameter.shape.size() == 1 ? Shape{parameter.shape[0]} : Shape{parameter.shape[0], parameter.shape[1]};
+            table.add(parameter.name, {maker.random(shape), maker.zeros(shape)});
+        }
+        return table;
+    }
+
+    runtime::CpuDevice device;
+    Maker maker{device, Dtype::fp64};
+    RankContext context;
+    MicrobatchContext microbatch{.batch = 2, .sequence = 5, .first_sequence = 3, .dropout_seed = 7};
+
+private:
+    runtime::InProcessWorld world_{1};
+    std::unique_ptr<Communicator> alone_;
+};
+
+/// What a layer test checks: a loss, its gradient by the layer's backward (which also fills the weights' gradients), and the
+/// weights that the loss depends on.
+struct LayerCheck {
+    std::function<double()> loss;
+    std::function<Tensor()> backward;  ///< returns the gradient of x; undefined where there is none
+    Tensor x;
+};
+
+inline void expect_layer_gradients(const LayerCheck& check, const std::vector<Parameter>& parameters, const WeightTable& weights) {
+    (void)check.loss();
+    const Tensor dx = check.backward();
+    if (dx.defined()) expect_gradient("x", check.x, dx, check.loss);
+    for (const Parameter& parameter : parameters) {
+        const Weight& weight = weights.at(parameter.name);
+        expect_gradient(parameter.name, weight.value, weight.gradient, check.loss);
+    }
+}
+
+}  // namespace mgplan::model

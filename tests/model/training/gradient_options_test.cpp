@@ -1,0 +1,256 @@
+// Options of gradients and initial weights: what must not change the result, what must be refused, and what happens when
+// a number is not finite.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "plan/errors.hpp"
+#include "tests/model/training/small_training.hpp"
+
+namespace mgplan::model {
+namespace {
+
+constexpr int kSteps = 3;
+
+void expect_same_steps(const TrainingTask& task, const TrainingTask& reference) {
+    const small::Outcome expected = small::train(reference, kSteps), got = small::train(task, kSteps);
+    for (std::size_t i = 0; i < expected.steps.size(); ++i) {
+        EXPECT_NEAR(got.steps[i].loss / expected.steps[i].loss, 1, 1e-12) << "step " << i;
+        EXPECT_NEAR(got.steps[i].result.grad_norm / expected.steps[i].result.grad_norm, 1, 1e-12) << "step " << i;
+    }
+    for (int rank = 0; rank < static_cast<int>(task.layout.sizes.world); ++rank) {
+        const small::Prediction prediction = small::predict(task, rank, kSteps);
+        EXPECT_EQ(prediction.high_water, got.memory[static_cast<std::size_t>(rank)].high_water) << "rank " << rank;
+        EXPECT_EQ(prediction.traffic.totals(), got.traffic[static_cast<std::size_t>(rank)].totals()) << "rank " << rank;
+    }
+}
+
+TEST(GradientOptions, PerTokenLossTrainsTheSameModelAndCountsTokensOnce) {
+    const TrainingTask reference = small::task(small::gpt(), {.cp = 2, .pp = 2, .dp = 2});
+    TrainingTask task = reference;
+    task.gradients.per_token_loss = true;
+    expect_same_steps(task, reference);
+    const auto extra = small::predict(task, 0, 1).traffic.of("dp-cp", CollectiveKind::all_reduce);
+    const auto before = small::predict(reference, 0, 1).traffic.of("dp-cp", CollectiveKind::all_reduce);
+    EXPECT_EQ(extra.operations, before.operations + 1);
+}
+
+TEST(GradientOptions, AveragingInTheCollectiveTrainsTheSameModel) {
+    for (const bool distributed : {true, false}) {
+        TrainingTask reference = small::task(small::llama(), {.tp = 2, .dp = 2});
+        reference.training.distributed_optimizer = distributed;
+        TrainingTask task = reference;
+        task.gradients.average_in_collective = true;
+        expect_same_steps(task, reference);
+    }
+}
+
+TEST(GradientOptions, WeightsAreMegatronLmsForDenseParametersAndExperts) {
+    const auto plain = gradient_weights(16, 4, false, false);
+    EXPECT_EQ(plain.reduction, Reduction::sum);
+    EXPECT_EQ(plain.dense_factor, 1.0 / 16);
+    EXPECT_EQ(plain.expert_factor, 1.0 / 16);
+    const auto average = gradient_weights(16, 4, true, false);
+    EXPECT_EQ(average.reduction, Reduction::average);
+    EXPECT_EQ(average.dense_factor, 1);
+    EXPECT_EQ(average.expert_factor, 0.25);
+    const auto per_token = gradient_weights(16, 4, false, true);
+    EXPECT_EQ(per_token.reduction, Reduction::sum);
+    EXPECT_EQ(per_token.dense_factor, 1);
+    EXPECT_EQ(per_token.expert_factor, 1);
+}
+
+TEST(GradientOptions, AveragingAndPerTokenLossExcludeEachOther) {
+    TrainingTask task = small::task(small::llama(), {});
+    task.gradients.per_token_loss = task.gradients.average_in_collective = true;
+    MetaDevice device;
+    EXPECT_THROW(RankTrainer(task, device, recording_world(0, 1)), ConfigError);
+}
+
+std::string refusal(const TrainingTask& task) {
+    MetaDevice device;
+    try {
+        RankTrainer trainer(task, device, recording_world(0, static_cast<int>(task.layout.sizes.world)));
+    } catch (const ConfigError& error) {
+        return error.what();
+    }
+    return "";
+}
+
+TEST(GradientOptions, TypesThatAreNotComputedWithAreRefusedByName) {
+    TrainingTask task = small::task(small::llama(), {});
+    task.training.precision = Precision::bf16;
+    EXPECT_EQ(refusal(task), "");
+    task.training.grad_dtype = Dtype::fp16;
+    task.training.main_param_dtype = Dtype::fp16;
+    task.training.exp_avg_dtype = Dtype::fp8;
+    const std::string text = refusal(task);
+    EXPECT_NE(text.find("grad_dtype = fp16 (use fp32, or bf16 as the parameters)"), std::string::npos) << text;
+    EXPECT_NE(text.find("main_param_dtype = fp16 (use fp32)"), std::string::npos) << text;
+    EXPECT_NE(text.find("exp_avg_dtype = fp8 (use fp32 or bf16)"), std::string::npos) << text;
+    // Narrower gradients than parameters: nothing adds them up.
+    task = small::task(small::llama(), {});
+    task.training.precision = Precision::fp32;
+    task.training.grad_dtype = Dtype::bf16;
+    EXPECT_NE(refusal(task).find("grad_dtype = bf16"), std::string::npos);
+}
+
+TEST(GradientOptions, NarrowGradientsAndMomentsTrainAndHoldWhatIsPredicted) {
+    TrainingTask task = small::task(small::llama(), {.tp = 2, .dp = 2, .sequence_parallel = true});
+    task.training.precision = Precision::bf16;
+    const double wide = small::train(task, 8).steps.back().loss;
+    task.training.grad_dtype = Dtype::bf16;
+    task.training.exp_avg_dtype = task.training.exp_avg_sq_dtype = Dtype::bf16;
+    const small::Outcome got = small::train(task, 8);
+    EXPECT_LT(got.steps.back().loss, got.steps.front().loss);
+    EXPECT_NE(got.steps.back().loss, wide);
+    EXPECT_NEAR(got.steps.back().loss / wide, 1, 0.02);
+    for (int rank = 0; rank < 4; ++rank) {
+        const small::Prediction prediction = small::predict(task, rank, 8);
+        EXPECT_EQ(prediction.high_water, got.memory[static_cast<std::size_t>(rank)].high_water) << "rank " << rank;
+    }
+}
+
+// A learning rate without bounds makes the weights useless, and the next loss NaN.
+constexpr double kRuinous = std::numeric_limits<double>::infinity();
+
+TEST(NonFinite, ALossStopsTheRunNamingRankAndStep) {
+    const TrainingTask task = small::task(small::llama(), {.pp = 2, .dp = 2});
+    runtime::InProcessWorld world(4);
+    std::map<int, std::string> messages;
+    std::mutex mutex;
+    small::on_all_ranks(task, world, [&](int rank, RankTrainer& trainer, runtime::CpuDevice&) {
+        EXPECT_TRUE(trainer.step(small::tokens_of, kRuinous).result.updated);
+        try {
+            (void)trainer.step(small::tokens_of, 1e-3);
+        } catch (const RunError& error) {
+            const std::scoped_lock lock(mutex);
+            messages[rank] = error.what();
+        }
+    });
+    ASSERT_EQ(messages.size(), 4U);  // every rank by itself, none left waiting
+    for (const auto& [rank, text] : messages) {
+        EXPECT_EQ(text.find("rank " + std::to_string(rank) + ", step 2: the loss of "), 0U) << text;
+        EXPECT_NE(text.find("is NaN"), std::string::npos) << text;
+    }
+    EXPECT_NE(messages.at(3).find("its own tokens"), std::string::npos) << messages.at(3);
+    EXPECT_NE(messages.at(0).find("another rank's tokens"), std::string::npos) << messages.at(0);
+}
+
+TEST(NonFinite, ALossMaySkipTheStepAndNothingChanges) {
+    TrainingTask task = small::task(small::llama(), {.dp = 2});
+    task.gradients.on_non_finite = OnNonFinite::skip;
+    task.training.overlap_grad_reduce = task.training.overlap_param_gather = true;
+    runtime::InProcessWorld world(2);
+    small::on_all_ranks(task, world, [&](int, RankTrainer& trainer, runtime::CpuDevice&) {
+        (void)trainer.step(small::tokens_of, kRuinous);
+        EXPECT_EQ(trainer.updates(), 1);
+        const auto before = small::parameter_bytes(trainer);
+        const StepReport report = trainer.step(small::tokens_of, 1e-3);
+        EXPECT_FALSE(report.result.updated);
+        EXPECT_TRUE(std::isnan(report.loss));
+        EXPECT_NE(report.result.problem.find("loss"), std::string::npos);
+        EXPECT_EQ(trainer.updates(), 1);
+        EXPECT_EQ(small::parameter_bytes(trainer), before);
+    });
+}
+
+TEST(NonFinite, AGradientIsNamedByTheRankThatOwnsItAndNothingIsUpdated) {
+    const TrainingTask task = small::task(small::llama(), {.dp = 2});
+    runtime::InProcessWorld world(2);
+    std::map<int, StepResult> results;
+    std::mutex mutex;
+    runtime::run_ranks(world, [&](int rank) {
+        runtime::CpuDevice device;
+        const auto parameters = stage_parameters(task.model, task.layout, 0);
+        BufferOptions layout;
+        layout.dp = 2;
+        layout.grad_dtype = Dtype::fp64;
+        ChunkBuffers chunk(device, parameters[0], Dtype::fp64, layout);
+        initialize_weights(task.model, chunk.parameters(), chunk.weights(), {}, {});
+        const auto view = world.view(rank);
+        const std::int32_t both[] = {0, 1}, own[] = {rank};
+        const auto dp = view.join("dp-cp", both), alone = view.join("alone", own);
+        OptimizerOptions options;
+        options.main_dtype = options.exp_avg_dtype = options.exp_avg_sq_dtype = Dtype::fp64;
+        Optimizer optimizer(device, {&chunk}, {dp.get(), alone.get(), alone.get(), alone.get(), nullptr}, options, false);
+        // The first of the model's parameters: at the buffer's end, in the last rank's shard.
+        const Tensor& gradient = chunk.weights().at("embedding.word_embeddings.weight").gradient;
+        std::vector<double> values(static_cast<std::size_t>(gradient.elements()), 0.5);
+        values.back() = std::numeric_limits<double>::infinity();
+        device.write(gradient, values.data());
+        std::vector<double> before(static_cast<std::size_t>(chunk.buffers()[0].parameters.elements())), after(before.size());
+        device.read(chunk.buffers()[0].parameters, before.data());
+        const StepResult result = optimizer.step(1e-3, 1);
+        device.read(chunk.buffers()[0].parameters, after.data());
+        EXPECT_EQ(before, after);
+        const std::scoped_lock lock(mutex);
+        results[rank] = result;
+    });
+    EXPECT_FALSE(results.at(0).updated);
+    EXPECT_FALSE(results.at(1).updated);
+    EXPECT_EQ(results.at(0).problem, "the norm of all gradients is infinite");
+    EXPECT_EQ(results.at(1).problem, "the gradient of embedding.word_embeddings.weight is infinite");
+}
+
+std::map<int, std::map<std::string, std::vector<double>>> initial_weights(const TrainingTask& task) {
+    runtime::InProcessWorld world(static_cast<int>(task.layout.sizes.world));
+    std::map<int, std::map<std::string, std::vector<double>>> weights;
+    std::mutex mutex;
+    small::on_all_ranks(task, world, [&](int rank, RankTrainer& trainer, runtime::CpuDevice& device) {
+        const std::scoped_lock lock(mutex);
+        for (const auto& chunk : trainer.parameters()) {
+            for (const Parameter& parameter : chunk->parameters()) {
+                const Tensor& value = chunk->weights().at(parameter.name).value;
+                std::vector<double> values(static_cast<std::size_t>(value.elements()));
+                device.read(value, values.data());
+                weights[rank][parameter.name] = values;
+            }
+        }
+    });
+    return weights;
+}
+
+TEST(Seeds, PerRankAreEqualOverDpAndDifferentOverTpAndPp) {
+    TrainingTask task = small::task(small::gpt(), {.tp = 2, .pp = 2, .dp = 2});
+    task.initialization.seeds = SeedKind::per_rank;
+    const auto weights = initial_weights(task);  // ranks: tp fastest, then dp, then pp
+    EXPECT_EQ(weights.at(0), weights.at(2));
+    EXPECT_EQ(weights.at(5), weights.at(7));
+    const std::string divided = "decoder.layers.0.mlp.linear_fc1.weight";
+    EXPECT_NE(weights.at(0).at(divided), weights.at(1).at(divided));
+    // Replicated parameters and both copies of the tied table must agree all the same.
+    const std::string positions = "embedding.position_embeddings.weight";
+    EXPECT_EQ(weights.at(0).at(positions), weights.at(1).at(positions));
+    EXPECT_EQ(weights.at(0).at("embedding.word_embeddings.weight"), weights.at(4).at("output_layer.weight"));
+    // By position, the second tp rank's shard continues the first one's whole.
+    task.initialization.seeds = SeedKind::by_position;
+    EXPECT_NE(initial_weights(task).at(1).at(divided), weights.at(1).at(divided));
+}
+
+TEST(Seeds, FollowMegatronLmsArithmetic) {
+    Parameter divided, replicated, tied, expert;
+    expert.expert = true;
+    divided.shard_axis = 0;
+    tied.shard_axis = 0;
+    tied.shared_embedding = true;
+    const ShardPlace place{.tp_rank = 3, .tp = 4, .pp_rank = 2, .ep_rank = 5, .etp_rank = 1};
+    EXPECT_EQ(rank_seed(1234, divided, place), 1234U + 200 + 2718 + 3);
+    EXPECT_EQ(rank_seed(1234, replicated, place), 1234U + 200);
+    EXPECT_EQ(rank_seed(1234, expert, place), 1234U + 200 + 1024 + 500 + 1);
+    EXPECT_EQ(rank_seed(1234, tied, place), 1234U + 2718 + 3);
+}
+
+TEST(Seeds, PerRankStillTrainsTheSameOnBothDataParallelRanks) {
+    TrainingTask task = small::task(small::gpt(), {.tp = 2, .pp = 2, .dp = 2});
+    task.initialization.seeds = SeedKind::per_rank;
+    const auto steps = small::train(task, 5).steps;
+    EXPECT_LT(steps.back().loss, steps.front().loss);
+}
+
+}  // namespace
+}  // namespace mgplan::model
