@@ -55,6 +55,11 @@ void NcclState::settle(ncclComm_t communicator, ncclResult_t result, const std::
     const auto until = steady_clock::now() + options_.deadline;
     while (result == ncclInProgress) {
         if (communicator == nullptr) break;
+        // The watchdog has taken the communicator away: it must not be asked any more.
+        if (aborted_.load(std::memory_order_acquire)) {
+            const std::scoped_lock lock(mutex_);
+            throw CommunicationError(fmt::format("rank {}: {} was aborted: {}", rank_, what, reason_));
+        }
         if (const auto error = ncclCommGetAsyncError(communicator, &result); error != ncclSuccess) result = error;
         if (result != ncclInProgress) break;
         if (steady_clock::now() > until) {
