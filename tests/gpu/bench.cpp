@@ -1,5 +1,5 @@
 // Measures products and Llama-shaped layers on a GPU, and prints one JSON object: what tests/gpu/torch_reference.py prints
-// for PyTorch on the same card.
+// for PyTorch on the same card. With --card it only says what there is.
 
 #include <algorithm>
 #include <array>
@@ -81,6 +81,20 @@ nlohmann::json measure_product(model::Device& device, std::int64_t m, std::int64
     }
     const double time = median(times), flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
     return {{"m", m}, {"n", n}, {"k", k}, {"accumulate_fp32", accumulate}, {"microseconds", time * 1e6}, {"tflops", flops / time / 1e12}};
+}
+
+nlohmann::json measure_products(runtime::CudaModule& module) {
+    const auto device = module.make_device(0, 0);
+    nlohmann::json list;
+    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{8192, 8192, 8192},
+                                  {8192, 6144, 4096},
+                                  {8192, 28672, 4096},
+                                  {8192, 4096, 14336},
+                                  {8192, 32000, 4096}}) {
+        list.push_back(measure_product(*device, m, n, k, false));
+        list.push_back(measure_product(*device, n, k, m, true));
+    }
+    return list;
 }
 
 /// Llama-3-8B's layers, 4 of them, with a smaller vocabulary.
@@ -174,7 +188,7 @@ nlohmann::json measure_layers(runtime::CudaModule& module) {
             {"reserved", device->reserved_bytes()}};
 }
 
-int run() {
+int run(bool card_alone) {
     runtime::CudaModule& module = runtime::cuda_module();
     const auto card = module.cards().at(0);
     const auto versions = module.versions();
@@ -187,18 +201,10 @@ int run() {
                           {"cublas_lt", versions.cublas_lt},
                           {"cudnn", versions.cudnn},
                           {"nccl", versions.nccl}};
-    {
-        const auto device = module.make_device(0, 0);
-        for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{8192, 8192, 8192},
-                                      {8192, 6144, 4096},
-                                      {8192, 28672, 4096},
-                                      {8192, 4096, 14336},
-                                      {8192, 32000, 4096}}) {
-            result["products"].push_back(measure_product(*device, m, n, k, false));
-            result["products"].push_back(measure_product(*device, n, k, m, true));
-        }
+    if (!card_alone) {
+        result["products"] = measure_products(module);
+        result["layers"] = measure_layers(module);
     }
-    result["layers"] = measure_layers(module);
     fmt::print("{}\n", result.dump(2));
     return 0;
 }
@@ -206,9 +212,9 @@ int run() {
 }  // namespace
 }  // namespace mgplan
 
-int main() {
+int main(int argc, char** argv) {
     try {
-        return mgplan::run();
+        return mgplan::run(argc > 1 && std::string(argv[1]) == "--card");
     } catch (const mgplan::runtime::CudaUnavailable& error) {
         fmt::print(stderr, "gpu_bench: {}\n", error.what());
         return 77;  // nothing to measure on
