@@ -92,6 +92,17 @@ void Options::integers(const char* name, std::vector<std::int64_t>& target, std:
     });
 }
 
+void Options::real(const char* name, double& target, double low, double high, const char* help) {
+    state_->declare(name, "X", fmt::format("{}", target), help, [&target, name, low, high](const std::string& given, Problems& problems) {
+        const auto value = parse_real(given);
+        if (!value || *value < low || *value > high) {
+            problems.add("--{} = '{}' is no number from {} to {}; write one, such as {}", name, given.substr(0, 60), low, high, target);
+        } else {
+            target = *value;
+        }
+    });
+}
+
 void Options::bytes(const char* name, std::optional<std::int64_t>& target, const char* help) {
     state_->declare(name, "SIZE", "", help, [&target, name](const std::string& given, Problems& problems) {
         target = parse_size(given);

@@ -35,6 +35,8 @@ public:
     void integer(const char* name, std::int64_t& target, std::int64_t low, std::int64_t high, const char* help);
     void integer(const char* name, std::optional<std::int64_t>& target, std::int64_t low, std::int64_t high, const char* help);
     void integers(const char* name, std::vector<std::int64_t>& target, std::int64_t low, std::int64_t high, const char* help);
+    /// A finite real number in [low, high].
+    void real(const char* name, double& target, double low, double high, const char* help);
     /// A byte count: 128M, 2GiB.
     void bytes(const char* name, std::optional<std::int64_t>& target, const char* help);
     /// A word out of `allowed`.

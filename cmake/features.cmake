@@ -179,6 +179,16 @@ else()
   mgplan_conclude(OPENBLAS FALSE "switched off by MGPLAN_WITH_OPENBLAS")
 endif()
 
+# For ./mgplan, which builds anew when a command needs more: the names of what was found, in one line.
+set(found "")
+foreach(feature IN LISTS MGPLAN_FEATURES)
+  if(MGPLAN_HAVE_${feature})
+    list(APPEND found ${feature})
+  endif()
+endforeach()
+list(JOIN found " " found)
+file(WRITE ${PROJECT_BINARY_DIR}/mgplan_features "${found}\n")
+
 # Prints the lines; called at the very end of the configuration.
 function(mgplan_print_features)
   message(STATUS "mgplan ${PROJECT_VERSION}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, build type ${CMAKE_BUILD_TYPE}")

@@ -6,6 +6,14 @@
 # (Read by ./test too.)
 build_packages=(cmake:cmake ninja-build:ninja g++:g++ libfmt-dev nlohmann-json3-dev libyaml-cpp-dev libboost-program-options-dev)
 
+# The package behind a feature of the build that only some commands need.
+feature_package() {
+    case $1 in
+        OPENBLAS) echo libopenblas-serial-dev ;;
+        MPI) echo libopenmpi-dev ;;
+    esac
+}
+
 # Words before ninja, such as setarch -R.
 launch=()
 
@@ -156,20 +164,27 @@ take_build_lock() {
 
 release_build_lock() { exec 9>&-; }
 
-# build_mgplan ROOT PROGRAM STAMP, the slow path of ./mgplan: packages, configure, build. Calls up_to_date of ./mgplan.
+# build_mgplan ROOT PROGRAM STAMP, the slow path of ./mgplan: packages, configure, build. Calls up_to_date and
+# has_needs of ./mgplan.
 build_mgplan() {
-    local root=$1 program=$2 stamp=$3 options=() log=$1/build/release/mgplan_build.log status=0 started=$SECONDS
+    local root=$1 program=$2 stamp=$3 options=() packages=("${build_packages[@]}") need
+    local log=$1/build/release/mgplan_build.log status=0 started=$SECONDS
     take_build_lock "$root" || return $?
     if up_to_date; then # built by the one we waited for
         release_build_lock
         return 0
     fi
+    if ! has_needs; then # shellcheck disable=SC2154  # ./mgplan's
+        for need in "${needs[@]}"; do packages+=("$(feature_package "$need")"); done
+    fi
     {
-        require_packages "$root/build/release/packages.log" "${build_packages[@]}" || status=$?
+        require_packages "$root/build/release/packages.log" "${packages[@]}" || status=$?
         if ((status == 0)); then
             if [[ ! -e $program ]]; then say "first build; this takes a minute or a few (later starts take none)"; fi
             # A folder that ./test configured keeps its tests: only the command's target is built here anyway.
             if [[ ! -e $root/build/release/build.ninja ]]; then options=(-DMGPLAN_BUILD_TESTS=OFF); fi
+            # What is there now must be looked for again.
+            if ! has_needs; then options+=(-U 'MPI_*' -U 'MGPLAN_OPENBLAS_*'); fi
             touch -- "$stamp.next" # the build's start: what changes from here on is newer
             run_build "$root" release "$log" building "${options[@]}" -- mgplan || status=$?
         fi

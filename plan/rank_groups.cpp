@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <functional>
 #include <initializer_list>
+#include <iterator>
+#include <limits>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -174,27 +176,68 @@ void check(const ParallelSizes& s, Report report) {
     }
 }
 
-/// All groups along the axes in `along` of one grid. Groups follow each other as the remaining axes count up, fastest
-/// axis first; ranks inside a group likewise along the masked axes (parallel_state.py
-/// generate_masked_orthogonal_rank_groups, here by strides).
-NamedGroups groups_along(std::string name, const std::vector<GridAxis>& grid, std::initializer_list<Axis> along, std::int64_t world) {
+/// A kind of group that runs along some axes of one grid.
+struct GroupKind {
+    std::string_view name;
+    bool expert;
+    std::initializer_list<Axis> along;
+
+    [[nodiscard]] bool runs_along(Axis axis) const { return std::find(along.begin(), along.end(), axis) != along.end(); }
+};
+
+/// In Megatron-LM's creation order; what the embedding groups are made from comes first.
+std::span<const GroupKind> group_kinds() {
+    using enum Axis;
+    static const std::array<GroupKind, 14> kKinds{{{"tp", false, {tp}},
+                                                   {"cp", false, {cp}},
+                                                   {"dp", false, {dp}},
+                                                   {"pp", false, {pp}},
+                                                   {"tp-pp", false, {tp, pp}},
+                                                   {"dp-cp", false, {dp, cp}},
+                                                   {"tp-dp", false, {tp, dp}},
+                                                   {"tp-dp-cp", false, {tp, dp, cp}},
+                                                   {"tp-cp", false, {tp, cp}},
+                                                   {"expert:ep", true, {ep}},
+                                                   {"expert:tp", true, {tp}},
+                                                   {"expert:dp", true, {dp}},
+                                                   {"expert:tp-ep", true, {tp, ep}},
+                                                   {"expert:tp-ep-pp", true, {tp, ep, pp}}}};
+    return kKinds;
+}
+
+/// Appends to `ranks`, of which every one spawns its neighbours along the axis.
+void extend_along(const GridAxis& axis, std::vector<std::int64_t>& ranks) {
+    const std::size_t before = ranks.size();
+    ranks.reserve(before * static_cast<std::size_t>(axis.size));
+    for (std::int64_t i = 1; i < axis.size; ++i) {
+        for (std::size_t k = 0; k < before; ++k) ranks.push_back(ranks[k] + i * axis.stride);
+    }
+}
+
+/// All groups of a kind. Groups follow each other as the remaining axes count up, fastest axis first; ranks inside a
+/// group likewise along the kind's axes (parallel_state.py generate_masked_orthogonal_rank_groups, here by strides).
+NamedGroups groups_along(const GroupKind& kind, const std::vector<GridAxis>& grid, std::int64_t world) {
     std::vector<std::int64_t> offsets{0};
     std::vector<std::int64_t> bases{0};
-    for (const auto& axis : grid) {
-        const bool inside = std::find(along.begin(), along.end(), axis.axis) != along.end();
-        auto& ranks = inside ? offsets : bases;
-        const std::size_t before = ranks.size();
-        ranks.reserve(before * static_cast<std::size_t>(axis.size));
-        for (std::int64_t i = 1; i < axis.size; ++i) {
-            for (std::size_t k = 0; k < before; ++k) ranks.push_back(ranks[k] + i * axis.stride);
-        }
-    }
-    NamedGroups groups{std::move(name), offsets.size(), {}};
+    for (const auto& axis : grid) extend_along(axis, kind.runs_along(axis.axis) ? offsets : bases);
+    NamedGroups groups{std::string(kind.name), offsets.size(), {}};
     groups.ranks.reserve(static_cast<std::size_t>(world));
     for (const auto base : bases) {
         for (const auto offset : offsets) groups.ranks.push_back(static_cast<std::int32_t>(base + offset));
     }
     return groups;
+}
+
+/// The one group of a kind that holds the rank: the rank with its places along the kind's axes set to 0, and from there.
+std::vector<std::int32_t> group_along(const GroupKind& kind, const std::vector<GridAxis>& grid, std::int64_t rank) {
+    std::vector<std::int64_t> ranks{rank};
+    for (const auto& axis : grid) {
+        if (kind.runs_along(axis.axis)) ranks[0] -= rank / axis.stride % axis.size * axis.stride;
+    }
+    for (const auto& axis : grid) {
+        if (kind.runs_along(axis.axis)) extend_along(axis, ranks);
+    }
+    return {ranks.begin(), ranks.end()};
 }
 
 /// One group for each group of `from`: the members at the given places.
@@ -306,26 +349,15 @@ RankGroups::RankGroups(const ParallelSizes& sizes) : sizes_(sizes) {
     const std::int64_t world = sizes.world;
     const auto dense = dense_grid(sizes);
     const auto expert = expert_grid(sizes);
-    using enum Axis;
     all_.reserve(19);
-    all_.push_back(groups_along("tp", dense, {tp}, world));
-    all_.push_back(groups_along("cp", dense, {cp}, world));
-    all_.push_back(groups_along("dp", dense, {dp}, world));
-    all_.push_back(groups_along("pp", dense, {pp}, world));
-    all_.push_back(groups_along("tp-pp", dense, {tp, pp}, world));
-    all_.push_back(groups_along("dp-cp", dense, {dp, cp}, world));
-    all_.push_back(groups_along("tp-dp", dense, {tp, dp}, world));
-    all_.push_back(groups_along("tp-dp-cp", dense, {tp, dp, cp}, world));
-    all_.push_back(groups_along("tp-cp", dense, {tp, cp}, world));
-    // The first and the last stage of each pipeline share the (tied) embedding; position embeddings live on the first.
-    const std::size_t last = static_cast<std::size_t>(sizes.pp) - 1;
-    all_.push_back(members_of("embedding", at("pp"), last == 0 ? std::vector<std::size_t>{0} : std::vector<std::size_t>{0, last}));
-    all_.push_back(members_of("position_embedding", at("pp"), {0}));
-    all_.push_back(groups_along("expert:ep", expert, {ep}, world));
-    all_.push_back(groups_along("expert:tp", expert, {tp}, world));
-    all_.push_back(groups_along("expert:dp", expert, {dp}, world));
-    all_.push_back(groups_along("expert:tp-ep", expert, {tp, ep}, world));
-    all_.push_back(groups_along("expert:tp-ep-pp", expert, {tp, ep, pp}, world));
+    for (const GroupKind& kind : group_kinds()) {
+        all_.push_back(groups_along(kind, kind.expert ? expert : dense, world));
+        if (kind.name != "tp-cp") continue;
+        // The first and the last stage of each pipeline share the (tied) embedding; position embeddings live on the first.
+        const std::size_t last = static_cast<std::size_t>(sizes.pp) - 1;
+        all_.push_back(members_of("embedding", at("pp"), last == 0 ? std::vector<std::size_t>{0} : std::vector<std::size_t>{0, last}));
+        all_.push_back(members_of("position_embedding", at("pp"), {0}));
+    }
     if (sizes.optimizer_instances > 1) {
         const auto parts = static_cast<std::size_t>(sizes.optimizer_instances);
         all_.push_back(slices_of("intra_partial:dp-cp", at("dp-cp"), parts));
@@ -338,6 +370,35 @@ const NamedGroups& RankGroups::at(std::string_view name) const {
     const auto found = std::find_if(all_.begin(), all_.end(), [&](const NamedGroups& groups) { return groups.name == name; });
     if (found == all_.end()) throw std::out_of_range(fmt::format("there are no rank groups named '{}'", name));
     return *found;
+}
+
+std::vector<std::int32_t> group_of(const ParallelSizes& sizes, std::string_view name, std::int64_t rank) {
+    if (first_grid_problem(sizes)) throw ConfigError(problems(sizes));
+    MGPLAN_ASSERT(sizes.world <= std::numeric_limits<std::int32_t>::max(), "ranks are 32-bit numbers");
+    MGPLAN_ASSERT(rank >= 0 && rank < sizes.world, "the rank is inside the world");
+    for (const GroupKind& kind : group_kinds()) {
+        if (kind.name == name) return group_along(kind, kind.expert ? expert_grid(sizes) : dense_grid(sizes), rank);
+    }
+    const auto holds = [rank](const std::vector<std::int32_t>& group) {
+        return std::find(group.begin(), group.end(), rank) != group.end();
+    };
+    if (name == "embedding" || name == "position_embedding") {
+        const auto pipeline = group_of(sizes, "pp", rank);
+        std::vector<std::int32_t> ends{pipeline.front()};
+        if (name == "embedding" && pipeline.size() > 1) ends.push_back(pipeline.back());
+        return holds(ends) ? ends : std::vector<std::int32_t>{};
+    }
+    const bool instances = sizes.optimizer_instances > 1;
+    const auto parts = static_cast<std::ptrdiff_t>(sizes.optimizer_instances);
+    if (instances && (name == "intra_partial:dp-cp" || name == "intra_partial:expert:dp" || name == "inter_partial:expert:dp")) {
+        const auto whole = group_of(sizes, name.substr(name.find(':') + 1), rank);
+        const std::ptrdiff_t slice = std::ssize(whole) / parts, place = std::find(whole.begin(), whole.end(), rank) - whole.begin();
+        if (name.starts_with("intra")) return {whole.begin() + place / slice * slice, whole.begin() + (place / slice + 1) * slice};
+        std::vector<std::int32_t> across;
+        for (std::ptrdiff_t part = 0; part < parts; ++part) across.push_back(whole[static_cast<std::size_t>(part * slice + place % slice)]);
+        return across;
+    }
+    throw std::out_of_range(fmt::format("there are no rank groups named '{}'", name));
 }
 
 }  // namespace mgplan

@@ -103,4 +103,10 @@ private:
     std::vector<NamedGroups> all_;
 };
 
+/// The group of this name that holds the rank, as RankGroups lists it, found by strides: the work is that of the group
+/// alone, so that one rank of any world is asked about in microseconds. Empty where no group of the name holds the rank
+/// (embedding groups). Throws ConfigError with problems(sizes), and std::out_of_range for a name that RankGroups would not
+/// list; a rank outside the world is a bug (assertion).
+[[nodiscard]] std::vector<std::int32_t> group_of(const ParallelSizes& sizes, std::string_view name, std::int64_t rank);
+
 }  // namespace mgplan

@@ -87,10 +87,8 @@ void initialize_weights(const ModelSpec& model, std::span<const Parameter> param
         MGPLAN_ASSERT(!parameter.expert, "experts are initialised by their own layer");
         const Tensor& value = weights.at(parameter.name).value;
         Device& device = value.device();
-        if (!device.computes()) continue;
-        const std::vector<double> values = initial_values(model, parameter, place, options);
         const Tensor wide = device.empty(value.shape(), Dtype::fp64, MemoryCategory::workspace, "initial values");
-        device.write(wide, values.data());
+        if (device.computes()) device.write(wide, initial_values(model, parameter, place, options).data());
         copy(wide, value);
     }
 }

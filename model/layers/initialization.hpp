@@ -37,7 +37,7 @@ struct ShardPlace {
 /// stages. The seeds are Megatron-LM's, the generator is not: values are drawn by name and place in the shard.
 [[nodiscard]] std::uint64_t rank_seed(std::uint64_t seed, const Parameter& parameter, const ShardPlace& place);
 
-/// Fills the weights: matrices normal, norm weights 1, biases 0, padded vocabulary rows 0. Nothing on the meta device.
+/// Fills the weights: matrices normal, norm weights 1, biases 0, padded vocabulary rows 0.
 void initialize_weights(const ModelSpec& model, std::span<const Parameter> parameters, const WeightTable& weights, const ShardPlace& place,
                         const InitializationOptions& options);
 

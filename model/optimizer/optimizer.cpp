@@ -135,9 +135,10 @@ std::vector<Tensor> Optimizer::main_gradients() const {
     return wide;
 }
 
-StepResult Optimizer::step(double learning_rate, std::int64_t step_number) {
+StepResult Optimizer::step(double learning_rate, std::int64_t step_number, bool assume_finite) {
     const std::vector<Tensor> wide = main_gradients();
-    const StepResult result = gradient_norm();
+    StepResult result = gradient_norm();
+    if (!device_.computes()) result.updated = assume_finite;
     if (!result.updated) return result;
     AdamHyperparameters hyper = options_.adam;
     hyper.learning_rate = learning_rate;

@@ -57,7 +57,8 @@ public:
     /// Multiplies all gradients (per-token loss: 1 / number of tokens of the global batch).
     void scale_gradients(double factor);
     /// Norm, clipping, AdamW on what this rank owns. When updated, the new parameters are still to be gathered.
-    StepResult step(double learning_rate, std::int64_t step_number);
+    /// `assume_finite`: whether gradients are, on a device that has no values.
+    StepResult step(double learning_rate, std::int64_t step_number, bool assume_finite = true);
 
 private:
     /// One parameter's piece of the state that this rank owns.

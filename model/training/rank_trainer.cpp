@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -10,16 +11,6 @@
 
 namespace mgplan::model {
 namespace {
-
-/// The group of this name that holds the rank; empty where none does.
-std::vector<std::int32_t> group_with(const RankGroups& groups, std::string_view name, int rank) {
-    const NamedGroups& named = groups.at(name);
-    for (std::size_t i = 0; i < named.count(); ++i) {
-        const auto ranks = named[i];
-        if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) return {ranks.begin(), ranks.end()};
-    }
-    return {};
-}
 
 BufferOptions buffer_options(const TrainingTask& task, int pp_rank, int chunk) {
     BufferOptions options;
@@ -117,9 +108,9 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
         throw ConfigError(fmt::format("the plan is for {} ranks, but {} were started; start {} or make a plan for {}",
                                       task.layout.sizes.world, world.size, task.layout.sizes.world, world.size));
     }
-    const RankGroups groups(task.layout.sizes);
+    const auto group_with = [&](std::string_view list) { return group_of(task.layout.sizes, list, world.rank); };
     const auto join = [&](std::string_view list, const std::string& name) {
-        const auto ranks = group_with(groups, list, world.rank);
+        const auto ranks = group_with(list);
         MGPLAN_ASSERT(!ranks.empty(), "every rank is in a group of each kind");
         return world.join(name, ranks);
     };
@@ -132,7 +123,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     groups_.tp_pp = join("tp-pp", "tp-pp");
     groups_.pp_forward = join("pp", "pp");
     groups_.pp_backward = join("pp", "pp-backward");
-    const auto ends = group_with(groups, "embedding", world.rank);
+    const auto ends = group_with("embedding");
     // Every rank takes part in every join; those between the ends have a group of their own, in which nothing happens.
     const std::vector<std::int32_t> alone{world.rank};
     if (task.model.tied_embeddings && task.layout.sizes.pp > 1) groups_.embedding = world.join("embedding", ends.empty() ? alone : ends);
@@ -149,7 +140,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     context_.rotary_base = task.model.rotary_base;
     rank_ = world.rank;
     pp_rank_ = groups_.pp_forward->rank();
-    const auto dp_ranks = group_with(groups, "dp", world.rank);
+    const auto dp_ranks = group_with("dp");
     dp_rank_ = std::find(dp_ranks.begin(), dp_ranks.end(), world.rank) - dp_ranks.begin();
 
     const auto parameters = stage_parameters(task.model, task.layout, pp_rank_);
@@ -279,15 +270,18 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
     if (task_.gradients.per_token_loss) optimizer_->scale_gradients(1 / count_tokens(rows));
     StepReport report;
     report.loss = mean_loss(sum);
+    if (!device_.computes() && assumed_ == StepEnd::loss_not_finite) report.loss = std::numeric_limits<double>::quiet_NaN();
     if (!std::isfinite(report.loss)) {
+        report.end = StepEnd::loss_not_finite;
         // A rank of the last stage knows whether its own tokens are to blame.
         report.result.problem = fmt::format("the loss of {} is {}", std::isfinite(sum) ? "another rank's tokens" : "its own tokens",
                                             std::isnan(report.loss) ? "NaN" : "infinite");
         stop_or_note(report.result);
         return report;
     }
-    report.result = optimizer_->step(learning_rate, updates_ + 1);
+    report.result = optimizer_->step(learning_rate, updates_ + 1, assumed_ == StepEnd::updated);
     if (!report.result.updated) {
+        report.end = StepEnd::gradient_not_finite;
         stop_or_note(report.result);
         return report;
     }

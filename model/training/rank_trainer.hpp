@@ -52,9 +52,13 @@ struct TrainingTask {
 /// Writes sequence `index` of the whole run: batch.sequence + 1 token ids, of which the last is only a target.
 using SequenceSource = std::function<void(std::int64_t index, std::span<std::int32_t> tokens)>;
 
+/// How a step ended, which its values decide.
+enum class StepEnd : std::uint8_t { updated, loss_not_finite, gradient_not_finite };
+
 struct StepReport {
     double loss = 0;    ///< mean over all tokens of the global batch; the same on every rank
     StepResult result;  ///< not updated: skipped, result.problem says why
+    StepEnd end = StepEnd::updated;
 };
 
 /// Features of the task that the layers do not compute, in words; a task with any cannot be trained.
@@ -71,6 +75,8 @@ public:
     /// The same with another list of forwards and backwards than the layout's: one in which every chunk sees `microbatches`
     /// of them. What a probe of memory or time runs to see each op once; its loss means nothing.
     StepReport step(const SequenceSource& source, double learning_rate, const RankSchedule& schedule, std::int64_t microbatches);
+    /// How the steps from here on end on a device that has no values; elsewhere the values decide.
+    void assume_end(StepEnd end) { assumed_ = end; }
     /// The list of forwards and backwards that a step runs.
     [[nodiscard]] const RankSchedule& schedule() const { return schedule_; }
     /// Steps that changed the parameters: what a learning-rate schedule counts.
@@ -78,6 +84,9 @@ public:
 
     /// This rank's chunks with their weights, gathers finished. For checkpoints and tests.
     [[nodiscard]] const std::vector<std::unique_ptr<ChunkBuffers>>& parameters();
+
+    /// Parameters and gradients of this rank's `chunk`-th model chunk.
+    [[nodiscard]] const ChunkBuffers& buffers(int chunk) const { return *buffers_.at(static_cast<std::size_t>(chunk)); }
 
     /// Reports what every communicator of this rank does from now on.
     void set_listener(CollectiveListener* listener);
@@ -107,6 +116,7 @@ private:
     std::unique_ptr<PipelineExecutor> executor_;
     RankSchedule schedule_;
     std::int64_t steps_ = 0;
+    StepEnd assumed_ = StepEnd::updated;
     std::int64_t updates_ = 0;  ///< steps that changed the parameters: what Adam's bias correction counts
 };
 

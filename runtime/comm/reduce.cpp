@@ -7,27 +7,12 @@
 #include <type_traits>
 
 #include "plan/errors.hpp"
+#include "runtime/bf16.hpp"
 
 namespace mgplan::runtime {
 namespace {
 
 using model::Reduction;
-
-struct Bf16 {
-    std::uint16_t bits;
-};
-
-float widen(Bf16 value) {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16U);
-}
-
-Bf16 narrow(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    const std::uint32_t rounded = bits + 0x7fffU + ((bits >> 16U) & 1U);
-    // Rounding could turn a NaN into an infinity: keep its top and set the quiet bit.
-    const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
-    return {static_cast<std::uint16_t>((nan ? bits | 0x00400000U : rounded) >> 16U)};
-}
 
 // What numbers of a type are added in.
 template <class Element>
@@ -39,8 +24,8 @@ struct Accumulator {
 template <>
 struct Accumulator<Bf16> {
     using Type = float;
-    static Type from(Bf16 value) { return widen(value); }
-    static Bf16 to(Type value) { return narrow(value); }
+    static Type from(Bf16 value) { return value; }
+    static Bf16 to(Type value) { return Bf16(value); }
 };
 template <>
 struct Accumulator<std::int32_t> {
@@ -128,11 +113,11 @@ void reduce_in_order(Dtype dtype, Reduction reduction, std::span<const std::byte
 }
 
 void widen_bf16(const std::uint16_t* from, float* to, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) to[i] = widen(Bf16{from[i]});
+    for (std::int64_t i = 0; i < count; ++i) to[i] = std::bit_cast<Bf16>(from[i]);
 }
 
 void narrow_to_bf16(const float* from, std::uint16_t* to, std::int64_t count) {
-    for (std::int64_t i = 0; i < count; ++i) to[i] = narrow(from[i]).bits;
+    for (std::int64_t i = 0; i < count; ++i) to[i] = Bf16(from[i]).bits;
 }
 
 }  // namespace mgplan::runtime

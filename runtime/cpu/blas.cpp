@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <limits>
 #include <mutex>
+#include <set>
 
 #include "plan/errors.hpp"
+#include "runtime/cpu/huge_pages.hpp"
 
 // OpenBLAS built without threads looks for a free work buffer without a lock (driver/others/memory.c, blas_memory_alloc:
 // the search is locked only under SMP or USE_LOCKING, and Debian's serial build has neither), so two ranks that multiply
@@ -22,7 +24,11 @@ static std::mutex buffers_lock;
 void* __wrap_blas_memory_alloc(int position);
 void* __wrap_blas_memory_alloc(int position) {
     const std::scoped_lock lock(buffers_lock);
-    return __real_blas_memory_alloc(position);
+    void* const buffer = __real_blas_memory_alloc(position);
+    // Buffers are kept for good and reused; new ones are rare. A buffer is 32 MiB or more (BUFFER_SIZE for x86-64).
+    static std::set<void*> known;
+    if (known.insert(buffer).second) mgplan::runtime::prefer_huge_pages(buffer, std::size_t{32} << 20U);
+    return buffer;
 }
 
 void __wrap_blas_memory_free(void* buffer);

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <new>
 
+#include "runtime/cpu/huge_pages.hpp"
+
 namespace mgplan::runtime {
 namespace {
 
@@ -21,7 +23,12 @@ constexpr bool kKeepBlocks = true;
 
 class HostBlocks final : public BlockSource {
 public:
-    void* take(std::int64_t bytes) noexcept override { return std::aligned_alloc(kAlignment, static_cast<std::size_t>(bytes)); }
+    void* take(std::int64_t bytes) noexcept override {
+        const auto size = static_cast<std::size_t>(bytes);
+        void* const block = std::aligned_alloc(size >= kHugePage ? kHugePage : std::size_t{kAlignment}, size);
+        if (block != nullptr) prefer_huge_pages(block, size);
+        return block;
+    }
     void give_back(void* block, std::int64_t /*bytes*/) noexcept override { std::free(block); }
     void poison(void* block, std::int64_t bytes) noexcept override { std::memset(block, 0xff, static_cast<std::size_t>(bytes)); }
 };

@@ -46,6 +46,9 @@ public:
     /// Hands kept blocks back to the source.
     void trim() noexcept;
 
+    /// Size of the block that serves an allocation of so many bytes.
+    [[nodiscard]] static std::int64_t block_bytes_for(std::int64_t bytes) { return block_bytes(size_index(bytes)); }
+
 private:
     /// Blocks of one size. Room for all of them is reserved when a block is made, so that keeping one cannot fail.
     struct SizeClass {

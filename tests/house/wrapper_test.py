@@ -224,6 +224,24 @@ class Wrapper(unittest.TestCase):
         self.assertFalse((self.folder / "apt_calls").exists())
         self.assertEqual(self.builds(), 0)
 
+    def test_only_a_command_that_trains_asks_for_what_training_needs(self):
+        # The stand-in's configuration finds OpenBLAS where its package is installed.
+        found = f'file(STRINGS "{self.installed}" installed)\nif(installed MATCHES "all")\n  set(features OPENBLAS)\nendif()\n'
+        self.write("CMakeLists.txt", CMAKE_LISTS + found + 'file(WRITE ${PROJECT_BINARY_DIR}/mgplan_features "${features}\\n")\n')
+        self.installed.write_text("libfmt-dev\nnlohmann-json3-dev\nlibyaml-cpp-dev\nlibboost-program-options-dev\n")
+        self.fake("id", "#!/bin/sh\necho 1000\n")
+        self.fake("sudo", "#!/bin/sh\nexit 1\n")
+        self.assert_runs(self.call())
+        refused = self.call("run", "plan.json")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("missing packages: libopenblas-serial-dev\n", refused.stderr)
+        self.assertEqual(self.builds(), 1)
+        self.installed.write_text("all\n")
+        self.assertIn("arg run", self.call("run").stdout)
+        self.assertEqual(self.builds(), 2)
+        self.assertIn("arg run", self.call("run").stdout)
+        self.assertEqual(self.builds(), 2)
+
     def test_missing_packages_are_installed_as_root(self):
         self.installed.write_text("libfmt-dev\nlibboost-program-options-dev\nlibyaml-cpp-dev\n")
         self.fake("id", "#!/bin/sh\necho 0\n")

@@ -174,6 +174,46 @@ TEST(RankGroups, CheapAndWordedRulesAgreeAndFollowTheGroupsThemselves) {
     }
 }
 
+/// Whether group_of() answers for every rank of the world as the list does, in the same order of members.
+void expect_lookups_equal_the_list(const RankGroups& groups) {
+    const std::int64_t world = groups.sizes().world;
+    for (const auto& named : groups.all()) {
+        std::vector<std::vector<std::int32_t>> listed(static_cast<std::size_t>(world));
+        for (std::size_t i = 0; i < named.count(); ++i) {
+            for (const auto rank : named[i]) listed[static_cast<std::size_t>(rank)].assign(named[i].begin(), named[i].end());
+        }
+        for (std::int64_t rank = 0; rank < world; ++rank) {
+            ASSERT_EQ(group_of(groups.sizes(), named.name, rank), listed[static_cast<std::size_t>(rank)])
+                << named.name << " " << rank << " " << groups.sizes().order.text();
+        }
+    }
+}
+
+TEST(GroupOf, FindsEveryRanksGroupWithoutListingTheWorld) {
+    int worlds = 0;
+    for (const char* order : {"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "pp-dp-tp-cp-ep", "dp-tp-cp-ep-pp"}) {
+        for (int code = 0; code < 3 * 3 * 3 * 3 * 3; ++code) {
+            const auto size = [&](int place) { return std::int64_t{1} + code / place % 3; };
+            ParallelSizes sizes = sizes_of(72, size(1), size(3), size(9), size(27), size(81), order);
+            sizes.optimizer_instances = code % 4 == 0 ? 2 : 1;
+            if (first_grid_problem(sizes)) continue;
+            expect_lookups_equal_the_list(RankGroups(sizes));
+            ++worlds;
+        }
+    }
+    EXPECT_GT(worlds, 300);
+}
+
+TEST(GroupOf, AnswersForARankOfAMillion) {
+    const ParallelSizes sizes = sizes_of(std::int64_t{1} << 20, 8, 2, 8, 1, 16);
+    EXPECT_THAT(group_of(sizes, "cp", 777'777), ElementsAre(777'777, 777'785));
+    EXPECT_THAT(group_of(sizes, "pp", 777'777), SizeIs(16));
+    EXPECT_EQ(group_of(sizes, "pp", 777'777).back(), 777'777 % 65'536 + 15 * 65'536);
+    EXPECT_THROW((void)group_of(sizes, "zp", 0), std::out_of_range);
+    EXPECT_THROW((void)group_of(sizes, "intra_partial:dp-cp", 0), std::out_of_range);
+    EXPECT_THROW((void)group_of(sizes, "tp", sizes.world), std::logic_error);
+}
+
 TEST(RankGroups, GridsStrideInTheOrderGiven) {
     const auto dense = dense_grid(sizes_of(48, 2, 3, 1, 2, 2, "dp-tp-cp-pp"));
     ASSERT_THAT(dense, SizeIs(4));

@@ -36,7 +36,7 @@ std::unique_ptr<model::Communicator> MpiWorld::join(const std::string& /*group*/
 model::World MpiWorld::view() {
     absent();
 }
-void MpiWorld::abort(const std::string& /*reason*/) noexcept {}
+void MpiWorld::abort(const std::string& /*reason*/, int /*code*/) noexcept {}
 model::CollectiveCounter& MpiWorld::traffic() {
     absent();
 }

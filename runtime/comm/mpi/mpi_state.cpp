@@ -224,12 +224,12 @@ void MpiWorld::State::send_copy(const void* bytes, std::int64_t count, int peer,
           group_text);
 }
 
-void MpiWorld::State::abort(const std::string& reason) const noexcept {
+void MpiWorld::State::abort(const std::string& reason, int code) const noexcept {
     std::signal(SIGTERM, SIG_DFL);  // its last words are said here
     static_cast<void>(std::fprintf(stderr, "mgplan: %s\n", reason.c_str()));
     static_cast<void>(std::fflush(stderr));
-    MPI_Abort(MPI_COMM_WORLD, kRunFailed);
-    std::_Exit(kRunFailed);  // MPI_Abort is allowed to return
+    MPI_Abort(MPI_COMM_WORLD, code);
+    std::_Exit(code);  // MPI_Abort is allowed to return
 }
 
 }  // namespace mgplan::runtime

@@ -73,7 +73,8 @@ struct MpiWorld::State {
     void wait(MPI_Request& request, const char* what, const std::string& group_text, MPI_Status* status = MPI_STATUS_IGNORE);
     /// Sends a copy of the bytes.
     void send_copy(const void* bytes, std::int64_t count, int peer, MPI_Comm communicator, const std::string& group_text);
-    [[noreturn]] void abort(const std::string& reason) const noexcept;
+    /// Ends all ranks; 4 is the exit code of a run that failed (docs/errors.md).
+    [[noreturn]] void abort(const std::string& reason, int code = 4) const noexcept;
 
     /// A copy that lives as long as this object.
     [[nodiscard]] const std::string& intern(std::string text) { return *texts_.insert(std::move(text)).first; }

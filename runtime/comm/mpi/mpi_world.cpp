@@ -71,18 +71,22 @@ model::World MpiWorld::view() {
 
 void MpiWorld::run(const std::function<void()>& body) {
     std::string what;
+    int code = 4;
     try {
         return body();
+    } catch (const ConfigError& error) {
+        what = error.what();
+        code = 2;
     } catch (const std::exception& error) {
         what = error.what();
     } catch (...) {
         what = "something that is no std::exception was thrown";
     }
-    abort(fmt::format("rank {} failed: {}; {}", rank(), what, state_->whereabouts->text()));
+    abort(fmt::format("rank {} failed: {}; {}", rank(), what, state_->whereabouts->text()), code);
 }
 
-void MpiWorld::abort(const std::string& reason) noexcept {
-    state_->abort(reason);
+void MpiWorld::abort(const std::string& reason, int code) noexcept {
+    state_->abort(reason, code);
 }
 
 model::CollectiveCounter& MpiWorld::traffic() {

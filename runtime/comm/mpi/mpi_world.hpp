@@ -54,10 +54,11 @@ public:
     /// The same for those who know no transport; must not outlive this object.
     [[nodiscard]] model::World view();
 
-    /// Runs the body; when it throws, aborts with "rank 3 failed: <what>; after all_reduce in group tp (ranks 2, 3)".
+    /// Runs the body; when it throws, aborts with "rank 3 failed: <what>; after all_reduce in group tp (ranks 2, 3)", with
+    /// code 2 for a ConfigError.
     void run(const std::function<void()>& body);
-    /// Prints "mgplan: <reason>" and ends all ranks.
-    void abort(const std::string& reason) noexcept;
+    /// Prints "mgplan: <reason>" and ends all ranks, with code 4 unless another is given.
+    void abort(const std::string& reason, int code = 4) noexcept;
 
     /// What this rank's communicators moved, counted where it is moved.
     [[nodiscard]] model::CollectiveCounter& traffic();

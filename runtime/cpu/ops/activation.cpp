@@ -1,6 +1,7 @@
 #include "runtime/cpu/ops/exponential.hpp"
 #include "runtime/cpu/ops/kernels.hpp"
 #include "runtime/cpu/ops/numeric.hpp"
+#include "runtime/cpu/ops/vector_units.hpp"
 
 namespace mgplan::runtime::cpu {
 namespace {
@@ -97,11 +98,13 @@ void backward(const model::ActivationBackwardArguments& x) {
 }  // namespace
 
 void activation(model::Device& /*device*/, const model::ActivationArguments& x) {
-    with_type(x.x.dtype, [&]<class Element>() { with_kind(x.kind, [&]<Activation kind>() { forward<Element, kind>(x); }); });
+    vectorised(
+        [&] { with_type(x.x.dtype, [&]<class Element>() { with_kind(x.kind, [&]<Activation kind>() { forward<Element, kind>(x); }); }); });
 }
 
 void activation_backward(model::Device& /*device*/, const model::ActivationBackwardArguments& x) {
-    with_type(x.x.dtype, [&]<class Element>() { with_kind(x.kind, [&]<Activation kind>() { backward<Element, kind>(x); }); });
+    vectorised(
+        [&] { with_type(x.x.dtype, [&]<class Element>() { with_kind(x.kind, [&]<Activation kind>() { backward<Element, kind>(x); }); }); });
 }
 
 }  // namespace mgplan::runtime::cpu

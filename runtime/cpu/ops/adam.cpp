@@ -2,6 +2,7 @@
 
 #include "runtime/cpu/ops/kernels.hpp"
 #include "runtime/cpu/ops/numeric.hpp"
+#include "runtime/cpu/ops/vector_units.hpp"
 
 namespace mgplan::runtime::cpu {
 namespace {
@@ -35,13 +36,15 @@ void step(const model::AdamArguments& x) {
 }  // namespace
 
 void adam_step(model::Device& /*device*/, const model::AdamArguments& x) {
-    with_type(x.gradient.dtype, [&]<class Gradient>() {
-        if (x.main.dtype == Dtype::fp64) return step<double, double, double, Gradient>(x);
-        const bool narrow_first = x.exp_avg.dtype == Dtype::bf16, narrow_second = x.exp_avg_sq.dtype == Dtype::bf16;
-        if (narrow_first && narrow_second) return step<float, Bf16, Bf16, Gradient>(x);
-        if (narrow_first) return step<float, Bf16, float, Gradient>(x);
-        if (narrow_second) return step<float, float, Bf16, Gradient>(x);
-        return step<float, float, float, Gradient>(x);
+    vectorised([&] {
+        with_type(x.gradient.dtype, [&]<class Gradient>() {
+            if (x.main.dtype == Dtype::fp64) return step<double, double, double, Gradient>(x);
+            const bool narrow_first = x.exp_avg.dtype == Dtype::bf16, narrow_second = x.exp_avg_sq.dtype == Dtype::bf16;
+            if (narrow_first && narrow_second) return step<float, Bf16, Bf16, Gradient>(x);
+            if (narrow_first) return step<float, Bf16, float, Gradient>(x);
+            if (narrow_second) return step<float, float, Bf16, Gradient>(x);
+            return step<float, float, float, Gradient>(x);
+        });
     });
 }
 

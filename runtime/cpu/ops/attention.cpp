@@ -7,6 +7,7 @@
 #include "runtime/cpu/ops/exponential.hpp"
 #include "runtime/cpu/ops/kernels.hpp"
 #include "runtime/cpu/ops/numeric.hpp"
+#include "runtime/cpu/ops/vector_units.hpp"
 
 namespace mgplan::runtime::cpu {
 namespace {
@@ -102,7 +103,7 @@ Sum softmax_row(Sum* scores, const std::array<KeyRange, 2>& ranges, const QueryB
     Sum maximum = kNothing, sum = 0;
     for (const auto& range : ranges) {
         const std::int64_t visible = range.visible(position);
-        for (std::int64_t j = 0; j < visible; ++j) maximum = std::max(maximum, scores[range.begin + j]);
+        maximum = std::max(maximum, maximum_over<Sum>(visible, [&](std::int64_t j) { return scores[range.begin + j]; }));
     }
     for (std::size_t r = 0; r < 2; ++r) {
         Sum* const row = scores + ranges[r].begin;
@@ -216,29 +217,31 @@ void backward(const model::AttentionBackwardArguments& x) {
 }  // namespace
 
 void attention(model::Device& /*device*/, const model::AttentionArguments& x) {
-    with_type(x.q.dtype, [&]<class Element>() { forward<Element>(x); });
+    vectorised([&] { with_type(x.q.dtype, [&]<class Element>() { forward<Element>(x); }); });
 }
 
 void attention_backward(model::Device& /*device*/, const model::AttentionBackwardArguments& x) {
-    with_type(x.q.dtype, [&]<class Element>() { backward<Element>(x); });
+    vectorised([&] { with_type(x.q.dtype, [&]<class Element>() { backward<Element>(x); }); });
 }
 
 void merge_attention(model::Device& /*device*/, const model::MergeAttentionArguments& x) {
-    with_type(x.into.dtype, [&]<class Element>() {
-        using Sum = Compute<Element>;
-        constexpr Sum kNothing = -std::numeric_limits<Sum>::infinity();
-        for (std::int64_t row = 0; row < x.rows; ++row) {
-            Sum& kept = values<Sum>(x.into_log_sum_exp)[row];
-            const Sum other = values<Sum>(x.other_log_sum_exp)[row];
-            if (other == kNothing) continue;
-            const Sum larger = std::max(kept, other);
-            const Sum total = larger + std::log(std::exp(kept - larger) + std::exp(other - larger));
-            const Sum kept_weight = std::exp(kept - total), other_weight = std::exp(other - total);
-            Element* const into = values<Element>(x.into) + row * x.width;
-            const Element* const from = values<Element>(x.other) + row * x.width;
-            for (std::int64_t i = 0; i < x.width; ++i) into[i] = Element(Sum(into[i]) * kept_weight + Sum(from[i]) * other_weight);
-            kept = total;
-        }
+    vectorised([&] {
+        with_type(x.into.dtype, [&]<class Element>() {
+            using Sum = Compute<Element>;
+            constexpr Sum kNothing = -std::numeric_limits<Sum>::infinity();
+            for (std::int64_t row = 0; row < x.rows; ++row) {
+                Sum& kept = values<Sum>(x.into_log_sum_exp)[row];
+                const Sum other = values<Sum>(x.other_log_sum_exp)[row];
+                if (other == kNothing) continue;
+                const Sum larger = std::max(kept, other);
+                const Sum total = larger + std::log(std::exp(kept - larger) + std::exp(other - larger));
+                const Sum kept_weight = std::exp(kept - total), other_weight = std::exp(other - total);
+                Element* const into = values<Element>(x.into) + row * x.width;
+                const Element* const from = values<Element>(x.other) + row * x.width;
+                for (std::int64_t i = 0; i < x.width; ++i) into[i] = Element(Sum(into[i]) * kept_weight + Sum(from[i]) * other_weight);
+                kept = total;
+            }
+        });
     });
 }
 

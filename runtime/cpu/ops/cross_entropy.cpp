@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "runtime/cpu/ops/exponential.hpp"
 #include "runtime/cpu/ops/kernels.hpp"
 #include "runtime/cpu/ops/numeric.hpp"
+#include "runtime/cpu/ops/vector_units.hpp"
 
 namespace mgplan::runtime::cpu {
 namespace {
@@ -18,32 +18,32 @@ std::int64_t target_column(const model::CrossEntropyArguments& x, std::int64_t r
 }  // namespace
 
 void row_maximum(model::Device& /*device*/, const model::CrossEntropyArguments& x) {
-    with_type(x.logits.dtype, [&]<class Element>() {
-        using Sum = Compute<Element>;
-        for (std::int64_t row = 0; row < x.rows; ++row) {
-            const Element* const logits = values<Element>(x.logits) + row * x.columns;
-            Sum maximum = -std::numeric_limits<Sum>::infinity();
-            // A NaN must come out, not be passed over: once in, no comparison moves it.
-            for (std::int64_t i = 0; i < x.valid; ++i) {
-                const Sum logit = logits[i];
-                maximum = logit > maximum || logit != logit ? logit : maximum;
+    vectorised([&] {
+        with_type(x.logits.dtype, [&]<class Element>() {
+            using Sum = Compute<Element>;
+            for (std::int64_t row = 0; row < x.rows; ++row) {
+                const Element* const logits = values<Element>(x.logits) + row * x.columns;
+                // A NaN must come out, not be passed over.
+                const Sum maximum = maximum_over<Sum>(x.valid, [&](std::int64_t i) { return Sum(logits[i]); });
+                values<Sum>(x.maximum_out)[row] = maximum;
             }
-            values<Sum>(x.maximum_out)[row] = maximum;
-        }
+        });
     });
 }
 
 void softmax_sums(model::Device& /*device*/, const model::CrossEntropyArguments& x) {
-    with_type(x.logits.dtype, [&]<class Element>() {
-        using Sum = Compute<Element>;
-        for (std::int64_t row = 0; row < x.rows; ++row) {
-            const Element* const logits = values<Element>(x.logits) + row * x.columns;
-            const Sum maximum = values<Sum>(x.maximum)[row];
-            values<Sum>(x.exponentials_out)[row] =
-                sum_over<Sum>(x.valid, [&](std::int64_t i) { return exponential(Sum(logits[i]) - maximum); });
-            const std::int64_t target = target_column(x, row);
-            values<Sum>(x.target_out)[row] = target >= 0 ? Sum(logits[target]) - maximum : Sum{0};
-        }
+    vectorised([&] {
+        with_type(x.logits.dtype, [&]<class Element>() {
+            using Sum = Compute<Element>;
+            for (std::int64_t row = 0; row < x.rows; ++row) {
+                const Element* const logits = values<Element>(x.logits) + row * x.columns;
+                const Sum maximum = values<Sum>(x.maximum)[row];
+                values<Sum>(x.exponentials_out)[row] =
+                    sum_over<Sum>(x.valid, [&](std::int64_t i) { return exponential(Sum(logits[i]) - maximum); });
+                const std::int64_t target = target_column(x, row);
+                values<Sum>(x.target_out)[row] = target >= 0 ? Sum(logits[target]) - maximum : Sum{0};
+            }
+        });
     });
 }
 
@@ -58,19 +58,21 @@ void token_losses(model::Device& /*device*/, const model::TokenLossesArguments& 
 }
 
 void cross_entropy_backward(model::Device& /*device*/, const model::CrossEntropyArguments& x) {
-    with_type(x.logits.dtype, [&]<class Element>() {
-        using Sum = Compute<Element>;
-        const auto d_loss = static_cast<Sum>(x.d_loss);
-        for (std::int64_t row = 0; row < x.rows; ++row) {
-            Element* const logits = values<Element>(x.logits) + row * x.columns;
-            const Sum maximum = values<Sum>(x.maximum)[row];
-            const Sum factor = d_loss / values<Sum>(x.exponentials_in)[row];
-            const std::int64_t target = target_column(x, row);
-            const Sum at_target = target >= 0 ? exponential(Sum(logits[target]) - maximum) * factor - d_loss : Sum{0};
-            for (std::int64_t i = 0; i < x.valid; ++i) logits[i] = Element(exponential(Sum(logits[i]) - maximum) * factor);
-            std::fill(logits + x.valid, logits + x.columns, Element(0.0F));
-            if (target >= 0) logits[target] = Element(at_target);
-        }
+    vectorised([&] {
+        with_type(x.logits.dtype, [&]<class Element>() {
+            using Sum = Compute<Element>;
+            const auto d_loss = static_cast<Sum>(x.d_loss);
+            for (std::int64_t row = 0; row < x.rows; ++row) {
+                Element* const logits = values<Element>(x.logits) + row * x.columns;
+                const Sum maximum = values<Sum>(x.maximum)[row];
+                const Sum factor = d_loss / values<Sum>(x.exponentials_in)[row];
+                const std::int64_t target = target_column(x, row);
+                const Sum at_target = target >= 0 ? exponential(Sum(logits[target]) - maximum) * factor - d_loss : Sum{0};
+                for (std::int64_t i = 0; i < x.valid; ++i) logits[i] = Element(exponential(Sum(logits[i]) - maximum) * factor);
+                std::fill(logits + x.valid, logits + x.columns, Element(0.0F));
+                if (target >= 0) logits[target] = Element(at_target);
+            }
+        });
     });
 }
 

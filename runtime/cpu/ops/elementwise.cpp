@@ -4,6 +4,7 @@
 
 #include "runtime/cpu/ops/kernels.hpp"
 #include "runtime/cpu/ops/numeric.hpp"
+#include "runtime/cpu/ops/vector_units.hpp"
 
 namespace mgplan::runtime::cpu {
 namespace {
@@ -26,33 +27,39 @@ void with_size(Dtype dtype, Work&& work) {
 }  // namespace
 
 void copy(model::Device& /*device*/, const model::ElementwiseArguments& x) {
-    if (x.from.dtype == x.to.dtype) {
-        std::memmove(x.to.data, x.from.data, static_cast<std::size_t>(x.elements * bytes_of(x.from.dtype)));
-        return;
-    }
-    with_type(x.from.dtype, [&]<class From>() {
-        with_type(x.to.dtype, [&]<class To>() {
-            const From* const from = values<From>(x.from);
-            To* const to = values<To>(x.to);
-            // fp64 to bf16 goes through fp32.
-            for (std::int64_t i = 0; i < x.elements; ++i) to[i] = To(static_cast<Compute<To>>(Compute<From>(from[i])));
+    vectorised([&] {
+        if (x.from.dtype == x.to.dtype) {
+            std::memmove(x.to.data, x.from.data, static_cast<std::size_t>(x.elements * bytes_of(x.from.dtype)));
+            return;
+        }
+        with_type(x.from.dtype, [&]<class From>() {
+            with_type(x.to.dtype, [&]<class To>() {
+                const From* const from = values<From>(x.from);
+                To* const to = values<To>(x.to);
+                // fp64 to bf16 goes through fp32.
+                for (std::int64_t i = 0; i < x.elements; ++i) to[i] = To(static_cast<Compute<To>>(Compute<From>(from[i])));
+            });
         });
     });
 }
 
 void add(model::Device& /*device*/, const model::ElementwiseArguments& x) {
-    with_types(x.from.dtype, x.to.dtype, [&]<class From, class To>() {
-        const From* const from = values<From>(x.from);
-        To* const to = values<To>(x.to);
-        for (std::int64_t i = 0; i < x.elements; ++i) to[i] = To(Compute<To>(to[i]) + Compute<From>(from[i]));
+    vectorised([&] {
+        with_types(x.from.dtype, x.to.dtype, [&]<class From, class To>() {
+            const From* const from = values<From>(x.from);
+            To* const to = values<To>(x.to);
+            for (std::int64_t i = 0; i < x.elements; ++i) to[i] = To(Compute<To>(to[i]) + Compute<From>(from[i]));
+        });
     });
 }
 
 void scale(model::Device& /*device*/, const model::ScalarArguments& x) {
-    with_type(x.x.dtype, [&]<class Element>() {
-        const auto factor = static_cast<Compute<Element>>(x.value);
-        Element* const to = values<Element>(x.x);
-        for (std::int64_t i = 0; i < x.elements; ++i) to[i] = Element(Compute<Element>(to[i]) * factor);
+    vectorised([&] {
+        with_type(x.x.dtype, [&]<class Element>() {
+            const auto factor = static_cast<Compute<Element>>(x.value);
+            Element* const to = values<Element>(x.x);
+            for (std::int64_t i = 0; i < x.elements; ++i) to[i] = Element(Compute<Element>(to[i]) * factor);
+        });
     });
 }
 
@@ -64,19 +71,23 @@ void fill(model::Device& /*device*/, const model::ScalarArguments& x) {
 }
 
 double sum_of_squares(model::Device& /*device*/, const model::ReductionArguments& x) {
-    return with_type(x.x.dtype, [&]<class Element>() {
-        const Element* const from = values<Element>(x.x);
-        return sum_over<double>(x.elements, [&](std::int64_t i) {
-            const auto value = static_cast<double>(Compute<Element>(from[i]));
-            return value * value;
+    return vectorised([&] {
+        return with_type(x.x.dtype, [&]<class Element>() {
+            const Element* const from = values<Element>(x.x);
+            return sum_over<double>(x.elements, [&](std::int64_t i) {
+                const auto value = static_cast<double>(Compute<Element>(from[i]));
+                return value * value;
+            });
         });
     });
 }
 
 bool has_non_finite(model::Device& /*device*/, const model::ReductionArguments& x) {
-    return with_type(x.x.dtype, [&]<class Element>() {
-        const Element* const from = values<Element>(x.x);
-        return std::any_of(from, from + x.elements, [](Element value) { return !std::isfinite(Compute<Element>(value)); });
+    return vectorised([&] {
+        return with_type(x.x.dtype, [&]<class Element>() {
+            const Element* const from = values<Element>(x.x);
+            return std::any_of(from, from + x.elements, [](Element value) { return !std::isfinite(Compute<Element>(value)); });
+        });
     });
 }
 

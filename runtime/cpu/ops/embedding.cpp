@@ -2,6 +2,7 @@
 
 #include "runtime/cpu/ops/kernels.hpp"
 #include "runtime/cpu/ops/numeric.hpp"
+#include "runtime/cpu/ops/vector_units.hpp"
 
 namespace mgplan::runtime::cpu {
 
@@ -20,15 +21,17 @@ void embedding(model::Device& /*device*/, const model::EmbeddingArguments& x) {
 }
 
 void embedding_backward(model::Device& /*device*/, const model::EmbeddingBackwardArguments& x) {
-    with_types(x.dy.dtype, x.gradient.dtype, [&]<class Element, class Gradient>() {
-        using Sum = Compute<Element>;
-        for (std::int64_t row = 0; row < x.rows; ++row) {
-            const std::int64_t place = values<std::int32_t>(x.ids)[row] - x.first;
-            if (place < 0 || place >= x.table_rows) continue;
-            const Element* const dy = values<Element>(x.dy) + row * x.width;
-            Gradient* const into = values<Gradient>(x.gradient) + place * x.width;
-            for (std::int64_t i = 0; i < x.width; ++i) into[i] = Gradient(Sum(into[i]) + Sum(dy[i]));
-        }
+    vectorised([&] {
+        with_types(x.dy.dtype, x.gradient.dtype, [&]<class Element, class Gradient>() {
+            using Sum = Compute<Element>;
+            for (std::int64_t row = 0; row < x.rows; ++row) {
+                const std::int64_t place = values<std::int32_t>(x.ids)[row] - x.first;
+                if (place < 0 || place >= x.table_rows) continue;
+                const Element* const dy = values<Element>(x.dy) + row * x.width;
+                Gradient* const into = values<Gradient>(x.gradient) + place * x.width;
+                for (std::int64_t i = 0; i < x.width; ++i) into[i] = Gradient(Sum(into[i]) + Sum(dy[i]));
+            }
+        });
     });
 }
 

@@ -3,6 +3,7 @@
 #include "runtime/cpu/blas.hpp"
 #include "runtime/cpu/ops/kernels.hpp"
 #include "runtime/cpu/ops/numeric.hpp"
+#include "runtime/cpu/ops/vector_units.hpp"
 
 namespace mgplan::runtime::cpu {
 namespace {
@@ -67,8 +68,10 @@ void matmul(model::Device& /*device*/, const model::MatmulArguments& arguments) 
     if (arguments.a.dtype == Dtype::fp64) return multiply<double>(arguments);
     if (arguments.a.dtype == Dtype::fp32) return multiply<float>(arguments);
     MGPLAN_ASSERT(arguments.a.dtype == Dtype::bf16, "the CPU computes in fp64, fp32 and bf16");
-    if (arguments.out.dtype == Dtype::bf16) return multiply_bf16<Bf16>(arguments);
-    return multiply_bf16<float>(arguments);
+    vectorised([&] {
+        if (arguments.out.dtype == Dtype::bf16) return multiply_bf16<Bf16>(arguments);
+        return multiply_bf16<float>(arguments);
+    });
 }
 
 }  // namespace mgplan::runtime::cpu

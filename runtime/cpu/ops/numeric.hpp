@@ -1,30 +1,17 @@
 #pragma once
 // Number types of the CPU kernels, and the way from a dtype to a template argument.
 
-#include <bit>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "model/ops/kernel_table.hpp"
 #include "plan/errors.hpp"
+#include "runtime/bf16.hpp"
 
 namespace mgplan::runtime::cpu {
 
-/// The upper half of an fp32. Kernels load it, work in fp32, and round to nearest even when they store.
-struct Bf16 {
-    std::uint16_t bits;
-
-    Bf16() = default;
-    explicit Bf16(float value) {
-        const auto word = std::bit_cast<std::uint32_t>(value);
-        const std::uint32_t rounded = (word + 0x7fffU + ((word >> 16) & 1U)) >> 16;
-        const std::uint32_t quiet_nan = (word >> 16) | 0x40U;  // rounding could carry a NaN to infinity
-        bits = static_cast<std::uint16_t>((word & 0x7fffffffU) > 0x7f800000U ? quiet_nan : rounded);
-    }
-    operator float() const {  // NOLINT(google-explicit-constructor): every bf16 is an fp32
-        return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-    }
-};
+using runtime::Bf16;
 
 /// What sums over values of a type are made in.
 template <class Element>
@@ -67,17 +54,35 @@ void with_types(Dtype from, Dtype into, Work&& work) {
     }
 }
 
-/// Σ term(i) over i < count, in eight interleaved sums: the order depends on count alone and the loop fits vector units.
-template <class Sum, class Term>
-Sum sum_over(std::int64_t count, Term term) {
-    constexpr std::int64_t kLanes = 8;
-    Sum sums[kLanes] = {};
+/// combine() over the term(i) of i < count, from `start`, in interleaved partial results that are combined at the end: the
+/// order depends on count alone and the loop fits vector units. `start` must change nothing.
+template <class Result, class Term, class Combine>
+Result reduce_over(std::int64_t count, Result start, Term term, Combine combine) {
+    constexpr std::int64_t kLanes = 16;
+    Result lanes[kLanes];
+    for (auto& lane : lanes) lane = start;
     std::int64_t i = 0;
     for (; i + kLanes <= count; i += kLanes) {
-        for (std::int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += term(i + lane);
+        for (std::int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] = combine(lanes[lane], term(i + lane));
     }
-    for (std::int64_t lane = 0; i < count; ++i, ++lane) sums[lane] += term(i);
-    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+    for (std::int64_t lane = 0; i < count; ++i, ++lane) lanes[lane] = combine(lanes[lane], term(i));
+    for (std::int64_t half = kLanes / 2; half > 0; half /= 2) {
+        for (std::int64_t lane = 0; lane < half; ++lane) lanes[lane] = combine(lanes[lane], lanes[lane + half]);
+    }
+    return lanes[0];
+}
+
+/// Σ term(i) over i < count.
+template <class Sum, class Term>
+Sum sum_over(std::int64_t count, Term term) {
+    return reduce_over(count, Sum{0}, term, [](Sum a, Sum b) { return a + b; });
+}
+
+/// The largest term(i) over i < count; NaN where any is, -infinity where there are none.
+template <class Value, class Term>
+Value maximum_over(std::int64_t count, Term term) {
+    // Nothing is larger than a NaN, so one that got in stays.
+    return reduce_over(count, -std::numeric_limits<Value>::infinity(), term, [](Value a, Value b) { return b > a || b != b ? b : a; });
 }
 
 }  // namespace mgplan::runtime::cpu

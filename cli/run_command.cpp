@@ -1,0 +1,281 @@
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <limits>
+#include <ostream>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "cli/command.hpp"
+#include "cli/options.hpp"
+#include "importers/model_source.hpp"
+#include "plan/json_reader.hpp"
+#include "plan/plan.hpp"
+#include "planner/constraints.hpp"
+#include "reports/run_report.hpp"
+#include "runtime/data/synthetic_stream.hpp"
+#include "runtime/data/token_data.hpp"
+#include "runtime/launch/rank_from_environment.hpp"
+#include "runtime/training_run/training_run.hpp"
+
+namespace mgplan::cli {
+namespace {
+
+constexpr std::int64_t kMostSteps = 1'000'000'000;
+
+struct RunOptions {
+    std::vector<std::string> plan;
+    std::string device = "cpu";
+    bool ranks_in_process = false;
+    std::optional<std::int64_t> rank;
+    std::int64_t steps = 20;
+    std::optional<std::string> data;
+    std::int64_t seed = 1234;
+    bool deterministic = false;
+    bool per_rank_seeds = false;
+    double lr = 1e-3, min_lr = 0;
+    std::int64_t lr_warmup_steps = 0;
+    std::optional<std::int64_t> lr_decay_steps;
+    std::string lr_decay_style = "constant";
+    double weight_decay = 0.01, clip_grad = 1, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_eps = 1e-8;
+    bool check_for_nan = false, no_check_for_nan = false;
+    double timeout_minutes = 10;
+    std::int64_t log_interval = 1;
+    std::optional<std::string> checkpoint;
+    std::optional<std::int64_t> checkpoint_every;
+    bool resume = false;
+};
+
+void declare(Options& options, RunOptions& values) {
+    options.positional("PLAN", values.plan, 1, "a plan written by --save-plan");
+    options.choice("device", values.device, {"cpu", "cuda"}, "what computes");
+    options.flag("ranks-in-process", values.ranks_in_process,
+                 "all ranks as threads of this process; the default where no launcher started one process for each rank");
+    options.integer("rank", values.rank, 0, std::numeric_limits<int>::max() - 1,
+                    "this process's rank, where the launcher's environment does not tell");
+    options.integer("steps", values.steps, 1, kMostSteps, "training steps");
+    options.text("data", values.data, "FILE", "a text, or Megatron-LM's FILE.bin with FILE.idx (default: a synthetic stream)");
+    options.integer("seed", values.seed, 0, std::numeric_limits<std::int64_t>::max() / 2, "of weights, dropout and the order of the data");
+    options.flag("per-rank-seeds", values.per_rank_seeds,
+                 "weights from one seed for each tp and pp rank, as Megatron-LM; otherwise they do not depend on the layout");
+    options.flag("deterministic", values.deterministic, "the same bits on every run; CPU ranks always do so");
+    options.integer("log-interval", values.log_interval, 1, kMostSteps, "steps between two lines of progress on standard error");
+    options.group("Optimizer");
+    options.real("lr", values.lr, 0, 1e30, "learning rate, the largest of its schedule");
+    options.real("min-lr", values.min_lr, 0, 1e30, "learning rate at the end of the decay");
+    options.integer("lr-warmup-steps", values.lr_warmup_steps, 0, kMostSteps, "updates in which the rate rises from 0");
+    options.integer("lr-decay-steps", values.lr_decay_steps, 1, kMostSteps, "update at which the decay ends (default: --steps)");
+    options.choice("lr-decay-style", values.lr_decay_style, {"constant", "linear", "cosine"}, "how the rate falls");
+    options.real("weight-decay", values.weight_decay, 0, 1e6, "AdamW's; biases and norms have none");
+    options.real("clip-grad", values.clip_grad, 0, 1e30, "global gradient norm above which gradients are scaled down; 0: never");
+    options.real("adam-beta1", values.adam_beta1, 0, 1, "decay of the first moment");
+    options.real("adam-beta2", values.adam_beta2, 0, 1, "decay of the second moment");
+    options.real("adam-eps", values.adam_eps, 0, 1, "added to the root of the second moment");
+    options.group("Faults");
+    options.flag("check-for-nan-in-loss-and-grad", values.check_for_nan,
+                 "stop when the loss or a gradient is NaN or infinite (the default)");
+    options.flag("no-check-for-nan-in-loss-and-grad", values.no_check_for_nan, "leave such a step out, and say so");
+    options.real("distributed-timeout-minutes", values.timeout_minutes, 0.001, 1e6, "how long a rank waits for the others");
+    options.group("Checkpoints (a later version)");
+    options.text("checkpoint", values.checkpoint, "DIR", "write checkpoints");
+    options.integer("checkpoint-every", values.checkpoint_every, 1, kMostSteps, "steps between two checkpoints");
+    options.flag("resume", values.resume, "go on from the last checkpoint");
+}
+
+/// What contradicts itself or is not there yet.
+void check(const RunOptions& values) {
+    Problems problems;
+    if (values.plan.empty()) problems.add("mgplan run needs a PLAN; mgplan --world 8 --model tiny-llama --save-plan FILE writes one");
+    if (values.device == "cuda") problems.add("--device cuda: this build has no CUDA runtime, a later version brings it; use --device cpu");
+    if (values.checkpoint || values.checkpoint_every || values.resume)
+        problems.add("--checkpoint, --checkpoint-every, --resume: a later version brings checkpoints; leave them out");
+    if (values.ranks_in_process && values.rank)
+        problems.add("--ranks-in-process and --rank exclude each other: all ranks are in this process; drop one");
+    if (values.check_for_nan && values.no_check_for_nan)
+        problems.add("--check-for-nan-in-loss-and-grad and --no-check-for-nan-in-loss-and-grad exclude each other; drop one");
+    if (values.lr <= 0) problems.add("--lr = {} trains nothing; use a rate above 0, such as 0.001", values.lr);
+    if (values.min_lr > values.lr) problems.add("--min-lr = {} is above --lr = {}; use a smaller one", values.min_lr, values.lr);
+    if (values.adam_beta1 >= 1 || values.adam_beta2 >= 1)
+        problems.add("--adam-beta1 = {} and --adam-beta2 = {} must be below 1; use 0.9 and 0.999", values.adam_beta1, values.adam_beta2);
+    const std::int64_t decay_steps = values.lr_decay_steps.value_or(values.steps);
+    if (values.lr_decay_style != "constant" && values.lr_warmup_steps >= decay_steps)
+        problems.add("--lr-warmup-steps = {} leaves nothing of the {} steps until the decay ends (--lr-decay-steps); use fewer",
+                     values.lr_warmup_steps, decay_steps);
+    problems.throw_if_any();
+}
+
+/// The plan as a task, once every rule of planner and runtime holds.
+model::TrainingTask task_of(const Plan& plan, const RunOptions& values) {
+    const Workload work{plan.model, plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes};
+    if (auto broken = planner::broken_messages(work, plan.layout); !broken.empty()) throw ConfigError(std::move(broken));
+    model::TrainingTask task;
+    task.model = plan.model;
+    task.batch = plan.batch;
+    task.training = plan.training;
+    task.layout = plan.layout;
+    task.initialization.seed = static_cast<std::uint64_t>(values.seed);
+    if (values.per_rank_seeds) task.initialization.seeds = model::SeedKind::per_rank;
+    task.dropout_seed = static_cast<std::uint64_t>(values.seed) + 1;
+    task.optimizer.adam.weight_decay = values.weight_decay;
+    task.optimizer.adam.beta1 = values.adam_beta1;
+    task.optimizer.adam.beta2 = values.adam_beta2;
+    task.optimizer.adam.epsilon = values.adam_eps;
+    task.optimizer.clip_norm = values.clip_grad;
+    if (const auto features = model::features_not_executed(task); !features.empty()) {
+        throw ConfigError(fmt::format("{} cannot be trained by this version: {}; choose a model and layout without", plan.model.name,
+                                      fmt::join(features, ", ")));
+    }
+    return task;
+}
+
+/// Which rank this process is, or all of them: nothing.
+std::optional<runtime::LaunchedRank> launched_rank(const RunOptions& values, std::int64_t world) {
+    runtime::RankFlags flags;
+    flags.rank = values.rank;
+    if (values.rank) flags.size = world;
+    const runtime::LaunchedRank launched = runtime::rank_from_environment(flags, runtime::process_environment());
+    if (launched.source == runtime::RankSource::none) return std::nullopt;
+    if (values.ranks_in_process) {
+        if (launched.size == 1) return std::nullopt;
+        throw ConfigError(fmt::format("--ranks-in-process runs all ranks in one process, and {} started {}; drop it, or start one process",
+                                      to_string(launched.source), launched.size));
+    }
+    if (launched.size != world) {
+        throw ConfigError(fmt::format(
+            "the plan is for {} rank{}, and {} started {}; start {} (mpirun -n {} …), or make a plan for {} (mgplan --world {} …)", world,
+            world == 1 ? "" : "s", to_string(launched.source), launched.size, world, world, launched.size, launched.size));
+    }
+    return launched;
+}
+
+std::atomic<bool> interrupted = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+extern "C" void note_interrupt(int /*signal*/) {
+    interrupted = true;
+}
+
+/// While it lives, the first SIGINT asks the run to stop; the next one ends the program as ever.
+class InterruptWatch {
+public:
+    InterruptWatch() {
+        interrupted = false;
+        struct sigaction action {};
+        action.sa_handler = note_interrupt;
+        action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+        ::sigaction(SIGINT, &action, &before_);
+    }
+    ~InterruptWatch() { ::sigaction(SIGINT, &before_, nullptr); }
+    InterruptWatch(const InterruptWatch&) = delete;
+    InterruptWatch& operator=(const InterruptWatch&) = delete;
+
+private:
+    struct sigaction before_ {};
+};
+
+runtime::LearningRateOptions learning_rate_of(const RunOptions& values) {
+    runtime::LearningRateOptions rate;
+    rate.maximum = values.lr;
+    rate.minimum = values.min_lr;
+    rate.warmup_steps = values.lr_warmup_steps;
+    rate.decay_steps = values.lr_decay_steps.value_or(values.steps);
+    rate.decay = values.lr_decay_style == "linear"   ? runtime::LearningRateDecay::linear
+                 : values.lr_decay_style == "cosine" ? runtime::LearningRateDecay::cosine
+                                                     : runtime::LearningRateDecay::constant;
+    return rate;
+}
+
+void print_step(std::ostream& err, const RunOptions& values, std::int64_t step, const runtime::StepValues& done) {
+    if (done.skipped) {
+        err << fmt::format(
+            "mgplan: step {} of {} left out: the loss or a gradient is NaN or infinite (loss {}, gradient norm {}); parameters are as "
+            "before\n",
+            step, values.steps, done.loss, done.grad_norm);
+    } else if (step % values.log_interval == 0 || step == values.steps) {
+        err << fmt::format("mgplan: step {} of {}: loss {:.5f}, gradient norm {:.4g}, {:.3f} s\n", step, values.steps, done.loss,
+                           done.grad_norm, done.seconds);
+    }
+    err.flush();
+}
+
+int run_checked(const Options& options, const RunOptions& values, Console& console) {
+    check(values);
+    const std::string& path = values.plan.front();
+    const Plan plan = plan_from_json(parse_json(importers::read_text_file(path, "plan"), path), path);
+    runtime::TrainingRunOptions run;
+    run.task = task_of(plan, values);
+    const auto launched = launched_rank(values, plan.layout.sizes.world);
+    const auto seed = static_cast<std::uint64_t>(values.seed);
+    const std::shared_ptr<const runtime::TokenData> data = values.data
+                                                               ? runtime::open_token_data(*values.data, plan.model.vocab)
+                                                               : std::make_unique<runtime::SyntheticStream>(seed + 2, plan.model.vocab);
+    run.data = std::make_shared<const runtime::Sequences>(data, plan.batch.sequence, plan.batch.global_batch, seed + 3);
+    run.steps = values.steps;
+    run.learning_rate = learning_rate_of(values);
+    run.skip_non_finite = values.no_check_for_nan;
+    run.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(values.timeout_minutes * 60'000));
+    run.on_step = [&](std::int64_t step, const runtime::StepValues& done) { print_step(console.err, values, step, done); };
+    run.on_stuck = [&](const std::string& text) {
+        console.err << "mgplan: " << text << "\n" << std::flush;
+        std::_Exit(kRunFailed);
+    };
+
+    std::optional<runtime::RunValues> result;
+    if (launched) {
+        result = runtime::run_over_mpi(run, *launched);
+        if (!result) return kDone;  // rank 0 reports
+    } else {
+        const InterruptWatch watch;
+        run.interrupt = &interrupted;
+        result = runtime::run_in_process(run);
+    }
+    result->data = data->text();
+    result->steps_asked = values.steps;
+    result->interrupted = std::ssize(result->steps) < values.steps;
+    switch (options.format()) {
+        case Format::json:
+            options.write(console, reports::run_report_json(*result));
+            break;
+        case Format::csv:
+            options.write(console, reports::run_report_csv(*result));
+            break;
+        case Format::table:
+            options.write(console, reports::run_report_text(*result));
+            break;
+    }
+    if (!result->interrupted) return kDone;
+    console.err << fmt::format("mgplan: interrupted: stopped behind step {} of {}\n", result->steps.size(), values.steps);
+    return kRunFailed;
+}
+
+/// This process's rank as far as the environment tells, without a complaint.
+int rank_by_environment() {
+    try {
+        return runtime::rank_from_environment({}, runtime::process_environment()).rank;
+    } catch (const ConfigError&) {
+        return 0;
+    }
+}
+
+}  // namespace
+
+int run_run(const std::vector<std::string>& args, Console& console) {
+    try {
+        Options options("run PLAN [--steps N] [--data FILE] [options]",
+                        "Trains the plan's model for some steps, prints losses, and compares memory and traffic of every rank with what "
+                        "the same code predicts on shapes. Under mpirun each process is one rank; otherwise ranks are threads.");
+        RunOptions values;
+        declare(options, values);
+        if (!options.parse(args, console.out)) return kDone;
+        return run_checked(options, values, console);
+    } catch (const ConfigError&) {
+        // Bad input is bad on every rank: the launcher stops the others when rank 0 has said so. What only this one sees
+        // (a file that is missing on its machine) is said a little later.
+        if (rank_by_environment() > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
+        throw;
+    }
+}
+
+}  // namespace mgplan::cli

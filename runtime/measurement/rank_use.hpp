@@ -1,0 +1,23 @@
+#pragma once
+// The counters of an allocator and of a transport, as values.
+
+#include <cstdint>
+
+#include "model/communicator/collective_counter.hpp"
+#include "model/device/memory.hpp"
+#include "runtime/measurement/run_values.hpp"
+
+namespace mgplan::runtime {
+
+[[nodiscard]] RankUse rank_use(const model::MemoryUse& memory, std::int64_t reserved_bytes, const model::CollectiveCounter& traffic);
+
+/// measured - predicted, field by field; a collective that only one side knows stands against zeros.
+[[nodiscard]] RankUse difference(const RankUse& measured, const RankUse& predicted);
+
+/// Whether every field is 0.
+[[nodiscard]] bool is_zero(const RankUse& use);
+
+/// Fills in what follows from the ranks' measurements and predictions: their differences, and the sums over all ranks.
+void compare(RunValues& values);
+
+}  // namespace mgplan::runtime

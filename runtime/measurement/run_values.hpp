@@ -1,0 +1,83 @@
+#pragma once
+// What a training run was and what it was predicted to be: values alone, for reports. Bytes are integers, times seconds.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mgplan::runtime {
+
+/// Names of the byte categories, in the order of ByteCounts.
+inline constexpr std::array<std::string_view, 6> kByteCategories{"parameters",  "gradients",     "optimizer",
+                                                                 "activations", "communication", "workspace"};
+using ByteCounts = std::array<std::int64_t, kByteCategories.size()>;
+
+/// One rank's memory from the first allocation to the last step.
+struct MemoryValues {
+    std::int64_t peak_bytes = 0;      ///< the most that lived at one time; what was asked for
+    std::int64_t reserved_bytes = 0;  ///< what the pool took from the system for it
+    ByteCounts breakdown{};           ///< at that time
+    ByteCounts high_water{};          ///< each category's own maximum
+    bool operator==(const MemoryValues&) const = default;
+};
+
+/// Operations of one kind in the groups of one name.
+struct CollectiveValues {
+    std::string group;
+    std::string op;
+    std::int64_t count = 0;
+    std::int64_t payload_bytes = 0;  ///< in nccl-tests' sense: of all-gather and reduce-scatter the whole array
+    bool operator==(const CollectiveValues&) const = default;
+};
+
+/// What a rank holds and sends: measured or predicted. Collectives by group and op in alphabetical order.
+struct RankUse {
+    MemoryValues memory;
+    std::vector<CollectiveValues> collectives;
+    bool operator==(const RankUse&) const = default;
+};
+
+/// Time of one kind of op, from its start to the start of the next one.
+struct OpSeconds {
+    std::string op;
+    std::int64_t count = 0;
+    double seconds = 0;
+};
+
+struct RankValues {
+    int rank = 0;
+    RankUse measured;
+    RankUse predicted;
+    RankUse difference;          ///< measured - predicted, field by field; a collective of one side alone stands against zeros
+    std::vector<OpSeconds> ops;  ///< most seconds first
+};
+
+struct StepValues {
+    double loss = 0;
+    double grad_norm = 0;
+    double learning_rate = 0;
+    double seconds = 0;
+    bool skipped = false;  ///< parameters were left as they were: the loss or a gradient was not finite
+};
+
+/// Operations of one kind in the groups of one name, added up over all ranks.
+struct CollectiveComparison {
+    CollectiveValues measured;
+    std::int64_t predicted_count = 0;
+    std::int64_t predicted_payload_bytes = 0;
+};
+
+struct RunValues {
+    std::vector<StepValues> steps;  ///< those that were done
+    std::int64_t steps_asked = 0;
+    bool interrupted = false;
+    std::string data;       ///< in words
+    std::string transport;  ///< "threads of one process" or "MPI"
+    std::vector<RankValues> ranks;
+    std::vector<CollectiveComparison> collectives;
+    bool as_predicted = false;  ///< every difference of every rank is 0
+};
+
+}  // namespace mgplan::runtime

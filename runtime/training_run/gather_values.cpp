@@ -1,0 +1,101 @@
+#include "runtime/training_run/gather_values.hpp"
+
+#include <numeric>
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/cpu/cpu_device.hpp"
+
+namespace mgplan::runtime {
+namespace {
+
+using Json = nlohmann::json;
+
+Json to_json(const RankUse& use) {
+    Json collectives = Json::array();
+    for (const auto& each : use.collectives) collectives.push_back({each.group, each.op, each.count, each.payload_bytes});
+    return {{"peak", use.memory.peak_bytes},
+            {"reserved", use.memory.reserved_bytes},
+            {"breakdown", use.memory.breakdown},
+            {"high_water", use.memory.high_water},
+            {"collectives", collectives}};
+}
+
+RankUse use_from_json(const Json& json) {
+    RankUse use;
+    use.memory = {json.at("peak"), json.at("reserved"), json.at("breakdown").get<ByteCounts>(), json.at("high_water").get<ByteCounts>()};
+    for (const auto& each : json.at("collectives")) use.collectives.push_back({each.at(0), each.at(1), each.at(2), each.at(3)});
+    return use;
+}
+
+std::string text_of(const RankValues& values) {
+    Json ops = Json::array();
+    for (const auto& each : values.ops) ops.push_back({each.op, each.count, each.seconds});
+    return Json{{"rank", values.rank}, {"measured", to_json(values.measured)}, {"predicted", to_json(values.predicted)}, {"ops", ops}}
+        .dump();
+}
+
+RankValues values_of(const std::string& text) {
+    const Json json = Json::parse(text);
+    RankValues values;
+    values.rank = json.at("rank");
+    values.measured = use_from_json(json.at("measured"));
+    values.predicted = use_from_json(json.at("predicted"));
+    for (const auto& each : json.at("ops")) values.ops.push_back({each.at(0), each.at(1), each.at(2)});
+    return values;
+}
+
+/// Every rank's text on rank 0, with blanks at their ends; none elsewhere.
+std::vector<std::string> gather_texts(const model::World& world, std::string text) {
+    if (world.size == 1) return {std::move(text)};
+    CpuDevice device;  // not the one that was measured
+    std::vector<std::int32_t> everyone(static_cast<std::size_t>(world.size));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    const auto group = world.join("report", everyone);
+    const auto words = [&](std::int64_t count, std::string_view name) {
+        return device.zeros({count}, Dtype::int32, model::MemoryCategory::communication, name);
+    };
+    // Text travels as whole words, with blanks at the end: JSON does not mind.
+    text.resize((text.size() + 3) / 4 * 4, ' ');
+    const auto length = static_cast<std::int32_t>(text.size() / 4);
+    const model::Tensor own = words(1, "length of the report"), all = words(world.size, "lengths of the reports");
+    device.write(own, &length);
+    group->all_gather(own, all);
+    std::vector<std::int32_t> lengths(everyone.size());
+    device.read(all, lengths.data());
+    std::vector<std::string> result;
+    if (world.rank != 0) {
+        const model::Tensor message = words(length, "report");
+        device.write(message, text.data());
+        group->send(message, 0);
+        return result;
+    }
+    result.push_back(std::move(text));
+    for (int rank = 1; rank < world.size; ++rank) {
+        const model::Tensor message = words(lengths[static_cast<std::size_t>(rank)], "report");
+        group->receive(message, rank);
+        std::string received(static_cast<std::size_t>(message.bytes()), ' ');
+        device.read(message, received.data());
+        result.push_back(std::move(received));
+    }
+    return result;
+}
+
+}  // namespace
+
+std::vector<RankValues> gather_values(const model::World& world, const RankValues& mine) {
+    std::vector<RankValues> result;
+    for (const auto& text : gather_texts(world, text_of(mine))) result.push_back(values_of(text));
+    return result;
+}
+
+std::vector<Problem> gather_problems(const model::World& world, const Problem& mine) {
+    std::vector<Problem> result;
+    for (const auto& text : gather_texts(world, Json{mine.text, mine.saw_it}.dump())) {
+        const Json json = Json::parse(text);
+        result.push_back({json.at(0), json.at(1)});
+    }
+    return result;
+}
+
+}  // namespace mgplan::runtime

@@ -1,0 +1,72 @@
+#include "runtime/training_run/rank_prediction.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "model/communicator/collective_counter.hpp"
+#include "model/communicator/recording_communicator.hpp"
+#include "model/meta/meta_device.hpp"
+#include "runtime/measurement/rank_use.hpp"
+#include "runtime/memory/pool_allocator.hpp"
+
+namespace mgplan::runtime {
+namespace {
+
+/// Counts allocations as the meta device does, and the pool's blocks behind them: a block that was given back serves the
+/// next taker of its size, so the pool holds the most blocks of each size that lived at one time.
+class ShapeAllocator final : public model::Allocator {
+public:
+    [[nodiscard]] std::byte* take(std::int64_t bytes, model::MemoryCategory category, std::string_view name) override {
+        auto& [live, most] = blocks_[PoolAllocator::block_bytes_for(bytes)];
+        most = std::max(most, ++live);
+        return use_.take(bytes, category, name);
+    }
+    void give_back(std::byte* memory, std::int64_t bytes, model::MemoryCategory category) noexcept override {
+        --blocks_.find(PoolAllocator::block_bytes_for(bytes))->second.first;
+        use_.give_back(memory, bytes, category);
+    }
+
+    [[nodiscard]] const model::MemoryUse& use() const { return use_.use(); }
+    [[nodiscard]] std::int64_t reserved_bytes() const {
+        std::int64_t sum = 0;
+        for (const auto& [bytes, blocks] : blocks_) sum += bytes * blocks.second;
+        return sum;
+    }
+
+private:
+    model::MetaAllocator use_{false};
+    std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> blocks_;  // by size: alive now, most at one time
+};
+
+class ShapeDevice final : public model::Device {
+public:
+    ShapeDevice() : ShapeDevice(std::make_unique<ShapeAllocator>()) {}
+    [[nodiscard]] const ShapeAllocator& shapes() const { return shapes_; }
+
+private:
+    explicit ShapeDevice(std::unique_ptr<ShapeAllocator> allocator)
+        : Device(model::DeviceKind::meta, std::move(allocator), nullptr), shapes_(static_cast<ShapeAllocator&>(Device::allocator())) {}
+    void do_write(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) override {}
+    void do_read(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) override {}
+    void do_zero(void* /*memory*/, std::int64_t /*bytes*/) override {}
+
+    ShapeAllocator& shapes_;
+};
+
+}  // namespace
+
+RankUse predict_rank(const model::TrainingTask& asked, int rank, std::span<const StepFacts> steps) {
+    model::TrainingTask task = asked;
+    task.gradients.on_non_finite = model::OnNonFinite::skip;
+    ShapeDevice device;
+    model::CollectiveCounter traffic;
+    model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world), &traffic));
+    for (const StepFacts& facts : steps) {
+        trainer.assume_end(facts.end);
+        static_cast<void>(trainer.step({}, 0));
+    }
+    return rank_use(device.shapes().use(), device.shapes().reserved_bytes(), traffic);
+}
+
+}  // namespace mgplan::runtime

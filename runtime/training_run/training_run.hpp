@@ -1,0 +1,56 @@
+#pragma once
+// A training run: every rank trains for some steps, is measured, and is predicted anew for the device and transport in use.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "model/training/rank_trainer.hpp"
+#include "runtime/data/sequences.hpp"
+#include "runtime/launch/rank_from_environment.hpp"
+#include "runtime/measurement/run_values.hpp"
+#include "runtime/training_run/learning_rate.hpp"
+
+namespace mgplan::runtime {
+
+/// Hears what one rank does, beside the measurement. For tests, which make ranks fail, leak or talk too much.
+class RankObserver : public model::OpListener, public model::CollectiveListener {
+public:
+    /// Called by the rank's thread before its first step.
+    virtual void on_ready(model::Device& device, const model::World& world) = 0;
+};
+
+struct TrainingRunOptions {
+    model::TrainingTask task;
+    std::int64_t steps = 1;
+    LearningRateOptions learning_rate;
+    std::shared_ptr<const Sequences> data;
+    /// A step whose loss or gradients are NaN or infinite is left out instead of ending the run.
+    bool skip_non_finite = false;
+    /// A rank that waits longer for the others ends the run. Longer than the slowest computation between two collectives.
+    std::chrono::milliseconds deadline{600'000};
+    /// Called on rank 0 behind each step, counted from 1.
+    std::function<void(std::int64_t step, const StepValues& values)> on_step;
+    /// When set to true, by a signal handler say, the run stops behind the step under way (ranks in one process alone).
+    const std::atomic<bool>* interrupt = nullptr;
+    /// In one process: called with a message when ranks do not stop within two seconds after a failure. Threads cannot be
+    /// ended from outside, so it should end the program.
+    std::function<void(const std::string&)> on_stuck;
+    std::function<std::unique_ptr<RankObserver>(int rank)> observe;
+};
+
+/// Whether this build can train at all (it has OpenBLAS); what follows throws RunError where it cannot.
+[[nodiscard]] bool training_available();
+
+/// All ranks as threads of this process. Throws ConfigError for a plan that needs more memory than this machine has or
+/// whose data holds ids outside the vocabulary, RunError naming step or rank, operation and group for a run that failed.
+[[nodiscard]] RunValues run_in_process(const TrainingRunOptions& options);
+
+/// This process's rank over MPI; rank 0 gets the values of all. A failure ends all ranks, with a message on stderr and exit
+/// code 2 for bad data, 4 for all else; what is wrong before MPI connects is thrown.
+[[nodiscard]] std::optional<RunValues> run_over_mpi(const TrainingRunOptions& options, const LaunchedRank& launched);
+
+}  // namespace mgplan::runtime

@@ -1,0 +1,26 @@
+// Built where OpenBLAS was not found, instead of the others of this folder.
+#include "plan/errors.hpp"
+#include "runtime/training_run/training_run.hpp"
+
+namespace mgplan::runtime {
+namespace {
+
+[[noreturn]] void absent() {
+    throw RunError(
+        "this build of mgplan makes plans and cannot run them: it has no OpenBLAS; install it (on Debian: apt-get install "
+        "libopenblas-serial-dev) and build again");
+}
+
+}  // namespace
+
+bool training_available() {
+    return false;
+}
+RunValues run_in_process(const TrainingRunOptions& /*options*/) {
+    absent();
+}
+std::optional<RunValues> run_over_mpi(const TrainingRunOptions& /*options*/, const LaunchedRank& /*launched*/) {
+    absent();
+}
+
+}  // namespace mgplan::runtime

@@ -1,0 +1,186 @@
+// `mgplan run` with ranks as threads: what it prints, and what it refuses.
+#include <csignal>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/say.hpp"
+#include "tests/support/indexed_dataset_writer.hpp"
+
+namespace mgplan::cli::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// A plan file of tiny-llama with these options.
+class PlanFile {
+public:
+    PlanFile(const std::string& name, const std::string& options) : file_(name) {
+        const Said said = say("--model tiny-llama " + options + " --save-plan " + file_.path());
+        EXPECT_EQ(said.code, kDone) << said.err;
+    }
+    [[nodiscard]] const std::string& path() const { return file_.path(); }
+
+private:
+    TempFile file_;
+};
+
+const std::string kText = std::string(MGPLAN_TEST_DATA) + "/../LICENSE";
+
+TEST(RunCommand, TrainsOnARealTextAndPrintsPredictedBesideMeasured) {
+    const PlanFile plan("best.json", "--world 8");
+    const Said said = say("run " + plan.path() + " --device cpu --steps 6 --format json --data " + kText);
+    ASSERT_EQ(said.code, kDone) << said.err;
+    const auto json = nlohmann::json::parse(said.out);
+    ASSERT_EQ(json["steps"].size(), 6U);
+    EXPECT_LT(json["steps"][5]["loss"], json["steps"][0]["loss"].get<double>() - 0.5);
+    for (const auto& step : json["steps"]) {
+        EXPECT_GT(step["grad_norm"], 0);
+        EXPECT_GT(step["seconds"], 0);
+    }
+    ASSERT_EQ(json["ranks"].size(), 8U);
+    for (int rank = 0; rank < 8; ++rank) {
+        const auto& values = json["ranks"][static_cast<std::size_t>(rank)];
+        EXPECT_EQ(values["rank"], rank);
+        EXPECT_GT(values["measured"]["peak_bytes"], 0);
+        EXPECT_EQ(values["measured"], values["predicted"]);
+        std::int64_t sum = 0;
+        for (const auto& [name, bytes] : values["measured"]["breakdown"].items()) sum += bytes.get<std::int64_t>();
+        EXPECT_EQ(sum, values["measured"]["peak_bytes"]);
+        for (const char* field : {"peak_bytes", "framework_bytes", "reserved_bytes"}) EXPECT_EQ(values["difference"][field], 0);
+        for (const char* field : {"breakdown", "high_water"}) {
+            for (const auto& [name, bytes] : values["difference"][field].items()) EXPECT_EQ(bytes, 0) << name;
+        }
+        EXPECT_GT(values["ops"].size(), 3U);
+    }
+    ASSERT_FALSE(json["collectives"].empty());
+    for (const auto& each : json["collectives"]) {
+        EXPECT_GT(each["count"], 0);
+        EXPECT_EQ(each["count"], each["predicted_count"]);
+        EXPECT_EQ(each["payload_bytes"], each["predicted_payload_bytes"]);
+    }
+    EXPECT_THAT(said.err, HasSubstr("mgplan: step 6 of 6: loss "));
+}
+
+TEST(RunCommand, PrintsTablesAndCsv) {
+    const PlanFile plan("two.json", "--world 2 --tp 2 --global-batch 2");
+    const Said table = say("run " + plan.path() + " --steps 2");
+    ASSERT_EQ(table.code, kDone) << table.err;
+    EXPECT_THAT(table.out, AllOf(HasSubstr("measured"), HasSubstr("predicted"), HasSubstr("all_reduce"), HasSubstr("matmul"),
+                                 HasSubstr("Every byte held and sent is as predicted.")));
+    for (const auto& line : split(table.out, '\n')) EXPECT_LE(line.size(), 100U) << line;
+    const Said csv = say("run " + plan.path() + " --steps 2 --format csv");
+    ASSERT_EQ(csv.code, kDone) << csv.err;
+    EXPECT_THAT(csv.out, AllOf(HasSubstr("kind,index,name,measured,predicted,difference\r\n"), HasSubstr("step,2,loss,"),
+                               HasSubstr("memory,1,high_water.activations,"), HasSubstr("collective,0,tp all_reduce count,")));
+}
+
+TEST(RunCommand, ReadsAnIndexedDatasetTheSameUnderEveryLayout) {
+    TempFile data("indexed", "x"), bin("indexed.bin", "x"), idx("indexed.idx", "x");
+    tests::IndexedFiles<std::uint16_t> files{8, {}, {}};
+    for (std::uint16_t i = 0; i < 60; ++i) {
+        auto& sequence = files.sequences.emplace_back();
+        for (std::uint16_t k = 0; k < 40; ++k) sequence.push_back(static_cast<std::uint16_t>((7 * i + 3 * k * k) % 500));
+    }
+    const std::string prefix = bin.path().substr(0, bin.path().size() - 4);
+    files.write(prefix);
+    std::vector<double> losses;
+    for (const char* layout : {"--world 1", "--world 4 --tp 2 --pp 2", "--world 4 --tp 1 --pp 1 --cp 2"}) {
+        const PlanFile plan("indexed.json", std::string(layout) + " --precision fp32 --global-batch 4");
+        const Said said = say("run " + plan.path() + " --steps 3 --format json --data " + prefix + ".bin");
+        ASSERT_EQ(said.code, kDone) << said.err;
+        const auto json = nlohmann::json::parse(said.out);
+        EXPECT_TRUE(json["as_predicted"]) << layout;
+        EXPECT_THAT(json["data"].get<std::string>(), HasSubstr("2,400 tokens of uint16 in 60 sequences"));
+        losses.push_back(json["steps"][2]["loss"]);
+    }
+    EXPECT_NEAR(losses[1] / losses[0], 1, 1e-5);
+    EXPECT_NEAR(losses[2] / losses[0], 1, 1e-5);
+}
+
+TEST(RunCommand, RefusesBadInputWithEveryProblem) {
+    const PlanFile plan("refused.json", "--world 2 --global-batch 4");
+    const auto run = [&](const std::string& options) { return split("run " + plan.path() + " " + options, ' '); };
+    expect_refused("run", {"mgplan run needs a PLAN"});
+    expect_refused("run no-such-plan.json", {"no-such-plan.json"});
+    expect_refused(run("--device cuda"), {"this build has no CUDA runtime"});
+    expect_refused(run("--checkpoint x --resume"), {"a later version brings checkpoints"});
+    expect_refused(run("--steps 0"), {"--steps"});
+    expect_refused(run("--lr nan --clip-grad -1"), {"--lr = 'nan'", "--clip-grad = '-1'"});
+    expect_refused(run("--lr 0 --min-lr 1"), {"--lr = 0 trains nothing", "--min-lr = 1 is above"});
+    expect_refused(run("--steps 5 --lr-warmup-steps 5 --lr-decay-style cosine"), {"--lr-warmup-steps = 5"});
+    expect_refused(run("--rank 2"), {"rank = 2 is outside the world of size 2"});
+    expect_refused(run("--rank 1 --ranks-in-process"), {"exclude each other"});
+    expect_refused(run("--check-for-nan-in-loss-and-grad --no-check-for-nan-in-loss-and-grad"), {"exclude each other"});
+    expect_refused(run("--data no-such-file"), {"data file no-such-file cannot be opened"});
+    const TempFile short_text("short.txt", "too short");
+    expect_refused(run("--data " + short_text.path()), {"9 tokens are fewer than one step needs, 4 sequences of 64 tokens"});
+    TempFile bin("ids.bin", "x"), idx("ids.idx", "x");
+    tests::IndexedFiles<std::int32_t>{4, {std::vector<std::int32_t>(1000, 512)}, {}}.write(bin.path().substr(0, bin.path().size() - 4));
+    expect_refused(run("--data " + bin.path()), {"is 512, outside the vocabulary of 512"});
+}
+
+TEST(RunCommand, RefusesWhatItCannotTrain) {
+    const TempFile plan("window.json");
+    ASSERT_EQ(say("--world 1 --model gpt-oss-20b --max-memory 4TiB --save-plan " + plan.path()).code, kDone);
+    expect_refused("run " + plan.path(), {"cannot be trained by this version", "sliding window"});
+}
+
+TEST(RunCommand, StopsAtALossThatIsNoNumber) {
+    const PlanFile plan("nan.json", "--world 2 --global-batch 4");
+    const Said stopped = say("run " + plan.path() + " --steps 4 --lr 1e30");
+    EXPECT_EQ(stopped.code, kRunFailed);
+    EXPECT_EQ(stopped.out, "");
+    EXPECT_THAT(stopped.err, AllOf(HasSubstr("mgplan: step 2, rank "), HasSubstr("the gradient of "), HasSubstr(" is NaN; lower --lr")));
+    const Said skipped = say("run " + plan.path() + " --steps 4 --lr 1e30 --no-check-for-nan-in-loss-and-grad --format json");
+    EXPECT_EQ(skipped.code, kDone);
+    EXPECT_THAT(skipped.err, HasSubstr("mgplan: step 2 of 4 left out: "));
+    const auto json = nlohmann::json::parse(skipped.out);
+    EXPECT_TRUE(json["steps"][1]["skipped"]);
+    EXPECT_TRUE(json["as_predicted"]);
+}
+
+TEST(RunCommand, TheSeedAndItsKindDecideTheFirstLoss) {
+    const PlanFile plan("seeds.json", "--world 2 --tp 2 --global-batch 2 --precision fp32");
+    const auto first_loss = [&](const std::string& options) {
+        const Said said = say("run " + plan.path() + " --steps 1 --format json --data " + kText + options);
+        EXPECT_EQ(said.code, kDone) << said.err;
+        return nlohmann::json::parse(said.out)["steps"][0]["loss"].get<double>();
+    };
+    const double loss = first_loss("");
+    EXPECT_EQ(first_loss(" --seed 1234 --deterministic"), loss);
+    EXPECT_NE(first_loss(" --seed 5"), loss);
+    EXPECT_NE(first_loss(" --per-rank-seeds"), loss);
+}
+
+TEST(RunCommand, AnInterruptStopsBehindTheStepAndStillReports) {
+    const PlanFile plan("interrupt.json", "--world 2 --global-batch 4");
+    const std::string path = plan.path();
+    std::thread user([] {
+        std::this_thread::sleep_for(std::chrono::seconds(2));
+        std::raise(SIGINT);
+    });
+    const Said said = say("run " + path + " --steps 1000000 --format json --log-interval 1000000");
+    user.join();
+    EXPECT_EQ(said.code, kRunFailed);
+    EXPECT_THAT(said.err, HasSubstr("mgplan: interrupted: stopped behind step "));
+    const auto json = nlohmann::json::parse(said.out);
+    EXPECT_TRUE(json["interrupted"]);
+    EXPECT_FALSE(json["steps"].empty());
+}
+
+TEST(RunCommand, RefusesAWorldThatTheLauncherDidNotStart) {
+    const PlanFile plan("world.json", "--world 2 --global-batch 4");
+    ::setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+    ::setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+    expect_refused("run " + plan.path(), {"the plan is for 2 ranks, and Open MPI started 4; start 2 (mpirun -n 2"});
+    expect_refused("run " + plan.path() + " --ranks-in-process",
+                   {"--ranks-in-process runs all ranks in one process, and Open MPI started 4"});
+    ::unsetenv("OMPI_COMM_WORLD_RANK");
+    ::unsetenv("OMPI_COMM_WORLD_SIZE");
+}
+
+}  // namespace
+}  // namespace mgplan::cli::testing
