@@ -46,7 +46,7 @@ public:
 
 private:
     explicit ShapeDevice(std::unique_ptr<ShapeAllocator> allocator)
-        : Device(model::DeviceKind::meta, std::move(allocator), nullptr), shapes_(static_cast<ShapeAllocator&>(Device::allocator())) {}
+        : Device(model::DeviceKind::meta, {}, std::move(allocator), nullptr), shapes_(static_cast<ShapeAllocator&>(Device::allocator())) {}
     void do_write(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) override {}
     void do_read(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) override {}
     void do_zero(void* /*memory*/, std::int64_t /*bytes*/) override {}
