@@ -55,7 +55,7 @@ constexpr std::array kGroups{
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "num-experts moe-router-topk moe-ffn-hidden-size moe-shared-expert-intermediate-size moe-layer-freq "
               "moe-token-dispatcher-type moe-flex-dispatcher-backend moe-expert-capacity-factor moe-router-num-groups "
-              "moe-router-group-topk moe-router-score-function moe-router-dtype"},
+              "moe-router-group-topk moe-router-score-function moe-router-dtype moe-router-load-balancing-type moe-aux-loss-coeff"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
               "moe-grouped-gemm moe-pad-expert-input-to-capacity moe-router-enable-expert-bias moe-enable-deepep "
               "moe-shared-expert-gate"},
@@ -130,7 +130,7 @@ constexpr std::array kGroups{
               "inference-batch-times-seqlen-threshold "
               "cuda-graph-warmup-steps wgrad-deferral-limit"},
     FlagGroup{FlagArity::one, FlagEffect::without, "",
-              "moe-router-load-balancing-type moe-aux-loss-coeff moe-z-loss-coeff moe-input-jitter-eps moe-router-bias-update-rate "
+              "moe-z-loss-coeff moe-input-jitter-eps moe-router-bias-update-rate "
               "moe-router-topk-scaling-factor moe-token-drop-policy moe-per-layer-logging-interval moe-deepep-num-sms "
               "moe-hybridep-num-sms moe-router-topk-limited-devices glu-linear-offset activation-func-clamp-value "
               "fp8-margin fp8-interval fp8-amax-history-len fp8-amax-compute-algo tp-comm-overlap-cfg tp-comm-bootstrap-backend "

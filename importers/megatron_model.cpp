@@ -130,6 +130,9 @@ void read_moe(FlagReader& flags, ModelSpec& model, MegatronSwitches& switches) {
         {{"softmax", RouterScore::softmax}, {"sigmoid", RouterScore::sigmoid}, {"sqrtsoftplus", RouterScore::sigmoid}});
     moe.dispatcher = read_dispatcher(flags);
     moe.grouped_gemm = flags.has("--moe-grouped-gemm");
+    // Of the kinds of balancing this one is trained; its weight changes no prediction.
+    if (flags.text("--moe-router-load-balancing-type").value_or("aux_loss") == "aux_loss")
+        moe.auxiliary_loss = flags.real_or("--moe-aux-loss-coeff", 0, 0, ModelLimits::auxiliary_loss);
     // Negative: Megatron-LM's own way to say none.
     moe.capacity_factor = std::max(0.0, flags.real_or("--moe-expert-capacity-factor", 0, -1, static_cast<double>(ModelLimits::experts)));
     moe.pad_to_capacity = flags.has("--moe-pad-expert-input-to-capacity");

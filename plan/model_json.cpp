@@ -83,6 +83,7 @@ Json moe_to_json(const MoeSpec& moe, const std::vector<bool>& layers) {
             {"score", name_of(kScores, moe.score)},
             {"dispatcher", name_of(kDispatchers, moe.dispatcher)},
             {"grouped_gemm", moe.grouped_gemm},
+            {"auxiliary_loss", moe.auxiliary_loss},
             {"capacity_factor", moe.capacity_factor},
             {"pad_to_capacity", moe.pad_to_capacity},
             {"groups", moe.groups},
@@ -113,6 +114,7 @@ MoeSpec moe_from_json(const Json& json, const std::string& where, std::int64_t m
     moe.score = read_name(reader, "score", kScores, moe.score);
     moe.dispatcher = read_name(reader, "dispatcher", kDispatchers, moe.dispatcher);
     moe.grouped_gemm = reader.boolean_or("grouped_gemm", moe.grouped_gemm);
+    moe.auxiliary_loss = reader.real_or("auxiliary_loss", 0, 0, ModelLimits::auxiliary_loss);
     moe.capacity_factor = reader.real_or("capacity_factor", 0, 0, static_cast<double>(ModelLimits::experts));
     moe.pad_to_capacity = reader.boolean_or("pad_to_capacity", moe.pad_to_capacity);
     moe.groups = reader.integer_or("groups", 0, 0, ModelLimits::experts);

@@ -50,6 +50,9 @@ void check_moe(Problems& problems, const ModelSpec& model, const std::string& wh
     check_range(problems, where, "shared expert ffn size", moe.shared_ffn, 0, ModelLimits::ffn);
     check_range(problems, where, "expert groups", moe.groups, 0, ModelLimits::experts);
     check_range(problems, where, "expert groups per token", moe.group_top_k, 0, ModelLimits::experts);
+    if (!(moe.auxiliary_loss >= 0 && moe.auxiliary_loss <= ModelLimits::auxiliary_loss))
+        problems.add("{}: coefficient of the auxiliary loss = {} is out of range; give a number from 0 (none) to {}", where,
+                     moe.auxiliary_loss, ModelLimits::auxiliary_loss);
     if (!(moe.capacity_factor >= 0 && moe.capacity_factor <= ModelLimits::experts))
         problems.add("{}: capacity factor = {} is out of range; give 0 (dropless) or a positive number", where, moe.capacity_factor);
     if (moe.top_k > moe.experts && moe.experts > 0)

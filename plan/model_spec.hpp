@@ -27,6 +27,7 @@ struct ModelLimits {
     static constexpr std::int64_t experts = 65'536;
     static constexpr std::int64_t positions = std::int64_t{1} << 27;  ///< also of sequences and batches
     static constexpr double parameters = 1e15;
+    static constexpr double auxiliary_loss = 1e6;
     static constexpr double rotary_base = 1e15;
 };
 
@@ -52,6 +53,7 @@ struct MoeSpec {
     RouterScore score = RouterScore::softmax;
     TokenDispatcher dispatcher = TokenDispatcher::all_to_all;
     bool grouped_gemm = true;
+    double auxiliary_loss = 0;   ///< coefficient of the load-balancing loss (Megatron-LM's --moe-aux-loss-coeff); 0: none
     double capacity_factor = 0;  ///< 0: dropless
     bool pad_to_capacity = false;
     std::int64_t groups = 0;  ///< device-limited routing; 0: none

@@ -160,6 +160,7 @@ void add_mixture(ParameterList& list, const ModelSpec& model, std::int64_t tp, s
             const std::string name = fmt::format("mlp.experts.{}.{}{}", projection, what, expert);
             Parameter& parameter = axis ? list.add_sharded(name, shape, *axis, blocks) : list.add(name, shape, PartialGradient::never);
             parameter.expert = true;
+            parameter.local_expert = expert;
         }
     };
     add_each("linear_fc1", "weight", {first, hidden}, 0, stride);

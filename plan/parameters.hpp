@@ -28,6 +28,7 @@ struct Parameter {
     int shard_stride = 1;
     PartialGradient partial_gradient = PartialGradient::never;
     bool expert = false;            ///< reduced over edp instead of dp·cp
+    std::int64_t local_expert = 0;  ///< of experts: its number on the rank, the one in the name
     bool shared_embedding = false;  ///< the tied word embedding, held by first and last stage when pp > 1
     bool no_weight_decay = false;   ///< biases and one-dimensional norms
     [[nodiscard]] std::int64_t count() const;

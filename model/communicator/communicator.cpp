@@ -1,5 +1,6 @@
 #include "model/communicator/communicator.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -18,6 +19,25 @@ std::unique_ptr<Pending> done() {
 
 void wait(std::unique_ptr<Pending> pending) {
     pending->wait();
+}
+
+std::int64_t sum(std::span<const std::int64_t> counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+/// Bytes behind one index of the first dimension.
+std::int64_t row_bytes(const Tensor& tensor) {
+    std::int64_t bytes = bytes_of(tensor.dtype());
+    for (int i = 1; i < tensor.shape().rank(); ++i) bytes *= tensor.shape()[i];
+    return bytes;
+}
+
+void expect_rows(const Tensor& part, const Tensor& whole, std::span<const std::int64_t> rows, int size, int rank) {
+    MGPLAN_ASSERT(part.dtype() == whole.dtype() && part.shape().rank() >= 1 && whole.shape().rank() >= 1, "rows of one type travel");
+    MGPLAN_ASSERT(row_bytes(part) == row_bytes(whole), "rows of one width travel");
+    MGPLAN_ASSERT(std::ssize(rows) == size && std::ranges::all_of(rows, [](auto each) { return each >= 0; }), "one count for every rank");
+    MGPLAN_ASSERT(part.shape()[0] == rows[static_cast<std::size_t>(rank)] && whole.shape()[0] == sum(rows),
+                  "the rows are all of the tensors");
 }
 
 }  // namespace
@@ -96,18 +116,26 @@ void Communicator::reduce_scatter(const Tensor& whole, const Tensor& part, Reduc
     wait(start_reduce_scatter(whole, part, reduction));
 }
 
+void Communicator::all_gather_rows(const Tensor& part, const Tensor& whole, std::span<const std::int64_t> rows) {
+    expect_rows(part, whole, rows, size_, rank_);
+    if (whole.elements() == 0) return;
+    if (size_ > 1) report(CollectiveKind::all_gather, whole.bytes());
+    wait(do_all_gather_rows(part, whole, rows));
+}
+
+void Communicator::reduce_scatter_rows(const Tensor& whole, const Tensor& part, std::span<const std::int64_t> rows, Reduction reduction) {
+    expect_rows(part, whole, rows, size_, rank_);
+    if (whole.elements() == 0) return;
+    if (size_ > 1) report(CollectiveKind::reduce_scatter, whole.bytes());
+    wait(do_reduce_scatter_rows(whole, part, rows, reduction));
+}
+
 void Communicator::all_to_all(const Tensor& from, const Tensor& to, std::span<const std::int64_t> send_rows,
                               std::span<const std::int64_t> receive_rows) {
     MGPLAN_ASSERT(from.dtype() == to.dtype() && from.shape().rank() >= 1 && to.shape().rank() >= 1, "rows of one type travel");
     MGPLAN_ASSERT(std::ssize(send_rows) == size_ && std::ssize(receive_rows) == size_, "one count for every rank");
-    MGPLAN_ASSERT(std::accumulate(send_rows.begin(), send_rows.end(), std::int64_t{0}) <= from.shape()[0] &&
-                      std::accumulate(receive_rows.begin(), receive_rows.end(), std::int64_t{0}) <= to.shape()[0],
-                  "the rows fit the tensors");
-    if (size_ > 1) {
-        const std::int64_t rows = std::accumulate(send_rows.begin(), send_rows.end(), std::int64_t{0});
-        const std::int64_t row_bytes = from.shape()[0] == 0 ? 0 : from.bytes() / from.shape()[0];
-        report(CollectiveKind::all_to_all, rows * row_bytes);
-    }
+    MGPLAN_ASSERT(sum(send_rows) <= from.shape()[0] && sum(receive_rows) <= to.shape()[0], "the rows fit the tensors");
+    if (size_ > 1) report(CollectiveKind::all_to_all, sum(send_rows) * row_bytes(from));
     wait(do_all_to_all(from, to, send_rows, receive_rows));
 }
 

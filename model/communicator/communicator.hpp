@@ -67,6 +67,9 @@ public:
     /// `whole` has size() times the elements of `part`; rank r's part is its r-th piece.
     void all_gather(const Tensor& part, const Tensor& whole);
     void reduce_scatter(const Tensor& whole, const Tensor& part, Reduction reduction);
+    /// The same with parts of different sizes: `rows` counts each rank's rows of the first dimension, alike on all ranks.
+    void all_gather_rows(const Tensor& part, const Tensor& whole, std::span<const std::int64_t> rows);
+    void reduce_scatter_rows(const Tensor& whole, const Tensor& part, std::span<const std::int64_t> rows, Reduction reduction);
     /// Sends rows [sum of earlier counts, …) of `from` to each rank; counts are rows of the first dimension.
     void all_to_all(const Tensor& from, const Tensor& to, std::span<const std::int64_t> send_rows,
                     std::span<const std::int64_t> receive_rows);
@@ -91,10 +94,13 @@ protected:
     Communicator(std::string group, int size, int rank);
 
 private:
-    // Called with checked arguments; do_all_gather, do_reduce_scatter and do_all_to_all also for groups of one (a copy).
+    // Called with checked arguments; the gathers, the scatters and do_all_to_all also for groups of one (a copy).
     virtual std::unique_ptr<Pending> do_all_reduce(const Tensor& tensor, Reduction reduction) = 0;
     virtual std::unique_ptr<Pending> do_all_gather(const Tensor& part, const Tensor& whole) = 0;
     virtual std::unique_ptr<Pending> do_reduce_scatter(const Tensor& whole, const Tensor& part, Reduction reduction) = 0;
+    virtual std::unique_ptr<Pending> do_all_gather_rows(const Tensor& part, const Tensor& whole, std::span<const std::int64_t> rows) = 0;
+    virtual std::unique_ptr<Pending> do_reduce_scatter_rows(const Tensor& whole, const Tensor& part, std::span<const std::int64_t> rows,
+                                                            Reduction reduction) = 0;
     virtual std::unique_ptr<Pending> do_all_to_all(const Tensor& from, const Tensor& to, std::span<const std::int64_t> send_rows,
                                                    std::span<const std::int64_t> receive_rows) = 0;
     virtual std::unique_ptr<Pending> do_broadcast(const Tensor& tensor, int root) = 0;

@@ -48,6 +48,16 @@ std::unique_ptr<Pending> RecordingCommunicator::do_reduce_scatter(const Tensor& 
     return done(CollectiveKind::reduce_scatter);
 }
 
+std::unique_ptr<Pending> RecordingCommunicator::do_all_gather_rows(const Tensor& /*part*/, const Tensor& /*whole*/,
+                                                                   std::span<const std::int64_t> /*rows*/) {
+    return done(CollectiveKind::all_gather);
+}
+
+std::unique_ptr<Pending> RecordingCommunicator::do_reduce_scatter_rows(const Tensor& /*whole*/, const Tensor& /*part*/,
+                                                                       std::span<const std::int64_t> /*rows*/, Reduction /*reduction*/) {
+    return done(CollectiveKind::reduce_scatter);
+}
+
 std::unique_ptr<Pending> RecordingCommunicator::do_all_to_all(const Tensor& /*from*/, const Tensor& /*to*/,
                                                               std::span<const std::int64_t> /*send_rows*/,
                                                               std::span<const std::int64_t> /*receive_rows*/) {

@@ -33,6 +33,8 @@ private:
     std::map<std::string, Weight, std::less<>> weights_;
 };
 
+class RoutingLog;
+
 /// The rank's device, groups and choices. All pointers outlive the layers; groups of one rank are communicators of size 1.
 struct RankContext {
     Device* device = nullptr;
@@ -40,11 +42,19 @@ struct RankContext {
     Communicator* cp = nullptr;
     Communicator* ep = nullptr;
     Communicator* etp = nullptr;
+    Communicator* tp_cp = nullptr;  ///< every rank that holds rows of the same microbatch; of models with mixtures
     bool sequence_parallel = false;
     CpCommType cp_comm_type = CpCommType::p2p;
     Dtype dtype = Dtype::fp32;
     double norm_epsilon = 1e-5;
     double rotary_base = 10000;
+    /// Mixtures: experts are chosen in turn, whatever the router says.
+    bool balanced_routing = false;
+    /// Where a device that computes writes its routing down, and where the meta device looks it up; without one the meta
+    /// device takes balanced counts. May be null.
+    RoutingLog* routing_log = nullptr;
+    /// Takes up the auxiliary losses of this rank's rows, without their coefficient. May be null.
+    double* auxiliary_loss = nullptr;
 };
 
 /// One microbatch on one rank.
@@ -53,6 +63,9 @@ struct MicrobatchContext {
     std::int64_t sequence = 0;        ///< tokens of a whole sequence
     std::int64_t first_sequence = 0;  ///< global number of its first sequence in this step, for dropout
     std::uint64_t dropout_seed = 0;   ///< seed mixed with the step
+    std::int64_t step = 0;            ///< of the trainer, from 1
+    std::int64_t index = 0;           ///< of this microbatch among the step's on this rank
+    double d_auxiliary = 0;           ///< gradient of each mixture's auxiliary loss: cp / microbatches (Megatron-LM schedules.py)
 };
 
 /// Which places of the sequence this rank's rows hold, inside the tp region.

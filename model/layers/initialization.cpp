@@ -32,12 +32,40 @@ double normal(std::uint64_t key, std::uint64_t counter) {
     return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
 }
 
+bool contains(const std::string& name, std::string_view part) {
+    return name.find(part) != std::string::npos;
+}
+
+/// Which shard of how many a parameter is.
+struct Shard {
+    std::int64_t index, count;
+};
+
+Shard shard_of(const Parameter& parameter, const ShardPlace& place) {
+    return parameter.expert ? Shard{place.etp_rank, place.etp} : Shard{place.tp_rank, place.tp};
+}
+
 /// Row of the whole parameter that a shard's row stands for.
 std::int64_t global_row(const Parameter& parameter, const ShardPlace& place, std::int64_t row) {
     if (parameter.shard_axis != 0) return row;
     // The whole is `shard_stride` blocks, and so is each shard.
+    const Shard shard = shard_of(parameter, place);
     const std::int64_t block = parameter.shape[0] / parameter.shard_stride;
-    return row / block * block * place.tp + place.tp_rank * block + row % block;
+    return row / block * block * shard.count + shard.index * block + row % block;
+}
+
+/// A tied table has one name wherever its copies live.
+std::string name_on_rank(const Parameter& parameter) {
+    return parameter.shared_embedding ? "embedding.word_embeddings.weight" : parameter.name;
+}
+
+/// The name that a parameter has in every layout: an expert's is of its number in the whole model.
+std::string layout_independent_name(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place) {
+    if (!parameter.expert) return name_on_rank(parameter);
+    const std::string local = std::to_string(parameter.local_expert);
+    MGPLAN_ASSERT(parameter.name.ends_with(local), "an expert's name ends with its number");
+    return parameter.name.substr(0, parameter.name.size() - local.size()) +
+           std::to_string(place.ep_rank * (model.moe->experts / place.ep) + parameter.local_expert);
 }
 
 std::vector<double> initial_values(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place,
@@ -45,20 +73,20 @@ std::vector<double> initial_values(const ModelSpec& model, const Parameter& para
     std::vector<double> values(static_cast<std::size_t>(parameter.count()), 0.0);
     const std::string& name = parameter.name;
     if (name.ends_with("bias")) return values;
-    if (name.find("norm") != std::string::npos) {
+    if (contains(name, "norm")) {
         std::fill(values.begin(), values.end(), 1.0);
         return values;
     }
-    const bool projects_out = name.ends_with("linear_proj.weight") || name.ends_with("linear_fc2.weight");
+    const bool projects_out = contains(name, "linear_proj.weight") || contains(name, "linear_fc2.weight");
     const double deviation = options.deviation / (projects_out ? std::sqrt(2.0 * static_cast<double>(model.layers)) : 1.0);
-    // A tied table has one name wherever its copies live.
     const bool per_rank = options.seeds == SeedKind::per_rank;
     const std::uint64_t seed = per_rank ? mixed(rank_seed(options.seed, parameter, place)) : options.seed;
-    const std::uint64_t key = mixed(seed ^ hash_of(parameter.shared_embedding ? "embedding.word_embeddings.weight" : name));
+    const std::uint64_t key = mixed(seed ^ hash_of(per_rank ? name_on_rank(parameter) : layout_independent_name(model, parameter, place)));
     const bool vocabulary = name.ends_with("word_embeddings.weight") || name == "output_layer.weight";
     const std::int64_t rows = parameter.shape[0], columns = parameter.shape.size() > 1 ? parameter.shape[1] : 1;
-    const std::int64_t first_column = parameter.shard_axis == 1 ? place.tp_rank * columns : 0;
-    const std::int64_t all_columns = parameter.shard_axis == 1 ? columns * place.tp : columns;
+    const Shard shard = shard_of(parameter, place);
+    const std::int64_t first_column = parameter.shard_axis == 1 ? shard.index * columns : 0;
+    const std::int64_t all_columns = parameter.shard_axis == 1 ? columns * shard.count : columns;
     for (std::int64_t row = 0; row < rows; ++row) {
         const std::int64_t global = global_row(parameter, place, row);
         if (vocabulary && global >= model.vocab) continue;
@@ -84,7 +112,6 @@ std::uint64_t rank_seed(std::uint64_t seed, const Parameter& parameter, const Sh
 void initialize_weights(const ModelSpec& model, std::span<const Parameter> parameters, const WeightTable& weights, const ShardPlace& place,
                         const InitializationOptions& options) {
     for (const Parameter& parameter : parameters) {
-        MGPLAN_ASSERT(!parameter.expert, "experts are initialised by their own layer");
         const Tensor& value = weights.at(parameter.name).value;
         Device& device = value.device();
         const Tensor wide = device.empty(value.shape(), Dtype::fp64, MemoryCategory::workspace, "initial values");

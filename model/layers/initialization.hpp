@@ -21,13 +21,15 @@ struct InitializationOptions {
     double deviation = 0.02;  ///< of matrices; output projections of each half layer are divided by sqrt(2·layers) (GPT-2)
 };
 
-/// Where a rank's shard lies.
+/// Where a rank's shard lies. Experts are divided over etp, and numbered through over ep.
 struct ShardPlace {
     std::int64_t tp_rank = 0;
     std::int64_t tp = 1;
     std::int64_t pp_rank = 0;
-    std::int64_t ep_rank = 0;   ///< of expert parameters
-    std::int64_t etp_rank = 0;  ///< of expert parameters
+    std::int64_t ep_rank = 0;
+    std::int64_t ep = 1;
+    std::int64_t etp_rank = 0;
+    std::int64_t etp = 1;
 };
 
 /// The seed that a parameter of this rank is drawn from with SeedKind::per_rank, as Megatron-LM has it: seed + 100·pp rank

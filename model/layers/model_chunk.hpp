@@ -8,6 +8,7 @@
 
 #include "model/layers/context.hpp"
 #include "model/layers/mlp.hpp"
+#include "model/layers/moe.hpp"
 #include "model/layers/self_attention.hpp"
 #include "model/layers/vocabulary.hpp"
 #include "model/layers/weight_events.hpp"
@@ -24,12 +25,13 @@ struct RecomputeChoice {
     std::int64_t layers = 0;
 };
 
-/// One decoder layer.
+/// One decoder layer; its second half is a dense MLP or a mixture, by the model's list of layers.
 class DecoderLayer {
 public:
     struct Saved {
         SelfAttentionSaved attention;
         MlpSaved mlp;
+        MoeSaved moe;
     };
 
     DecoderLayer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
@@ -45,7 +47,8 @@ public:
 
 private:
     SelfAttention attention_;
-    Mlp mlp_;
+    std::optional<Mlp> mlp_;
+    std::optional<Moe> moe_;
 };
 
 /// What one microbatch leaves in a chunk between its forward and its backward.

@@ -4,6 +4,7 @@
 // only callers; sizes are those of the shape rules there.
 
 #include <cstdint>
+#include <string_view>
 
 #include "model/ops/adam.hpp"
 #include "model/ops/dropout.hpp"
@@ -220,6 +221,7 @@ struct RouteArguments {
     Output experts, probabilities, scores;
     std::int64_t rows, expert_count, top_k;
     RouterScore score;
+    bool balanced;
 };
 
 struct RouteBackwardArguments {
@@ -229,26 +231,69 @@ struct RouteBackwardArguments {
     RouterScore score;
 };
 
-/// copies: host memory, one count per expert. factor stands before Σ_e copies_e · Σ_rows softmax(logits)_e.
+struct CapacityArguments {
+    Input experts, probabilities;
+    Output kept;
+    std::int64_t entries, expert_count, capacity;
+};
+
+/// copies: host memory, one count per expert. factor stands before Σ_e copies_e · Σ_rows p_e.
 struct AuxiliaryLossArguments {
-    Input logits;
+    Input scores;
     Output d_logits;
     const std::int64_t* copies;
     std::int64_t rows, expert_count;
+    RouterScore score;
     double factor;
     Output scratch{};  ///< auxiliary_loss_scratch_bytes()
 };
 
-/// experts holds `entries` ids, negative where a copy is dropped; counts: host memory, one per expert.
+/// experts holds `entries` ids, negative where a copy is dropped; counts: host memory, one per expert. capacity > 0: room
+/// for so many copies of each expert, the rest filled up with -1.
 struct SortByExpertArguments {
     Input experts;
     Output source;
     std::int64_t* counts;
-    std::int64_t entries, expert_count;
+    std::int64_t entries, expert_count, capacity;
     Output scratch{};  ///< expert_scratch_bytes()
 };
 
-/// inverse: scratch (rows · top_k) int32, the copy that stands for each entry.
+/// a: groups of rows one behind the other, `rows` counts each (host memory); b: one matrix for each group (host list).
+struct GroupedMatmulArguments {
+    Input a;
+    const Input* b;
+    Output out;
+    const std::int64_t* rows;
+    std::int64_t groups, n, k;
+    bool transpose_b;
+    Output tile_a, tile_b, tile_out;
+    Output workspace{};  ///< matmul_workspace_bytes()
+};
+
+/// out[g] (m, n) += a_gᵀ · b_g, with the groups' rows in a (…, m) and b (…, n).
+struct GroupedAccumulateArguments {
+    Input a, b;
+    const Output* out;
+    const std::int64_t* rows;
+    std::int64_t groups, m, n;
+    Output tile_a, tile_b, tile_out;
+    Output workspace{};  ///< matmul_workspace_bytes()
+};
+
+struct GateRowsArguments {
+    Input x, logits;
+    Output y;
+    std::int64_t rows, width;
+};
+
+struct GateRowsBackwardArguments {
+    Input dy, x, logits;
+    Output dx, d_logits;
+    std::int64_t rows, width;
+};
+
+/// source: -1 where a copy only fills up; its row is zero. inverse: scratch (rows · top_k) int32, the copy that stands for
+/// each entry.
 struct PermuteArguments {
     Input x, source;
     Output y, inverse;
@@ -267,10 +312,14 @@ struct ReorderBlocksArguments {
 /// Every kernel of a device. Kernels run in call order; those that return a value wait for it.
 struct KernelTable {
     void (*matmul)(Device&, const MatmulArguments&);
+    void (*grouped_matmul)(Device&, const GroupedMatmulArguments&);
+    void (*grouped_matmul_accumulate)(Device&, const GroupedAccumulateArguments&);
     void (*norm)(Device&, const NormArguments&);
     void (*norm_backward)(Device&, const NormBackwardArguments&);
     void (*activation)(Device&, const ActivationArguments&);
     void (*activation_backward)(Device&, const ActivationBackwardArguments&);
+    void (*gate_rows)(Device&, const GateRowsArguments&);
+    void (*gate_rows_backward)(Device&, const GateRowsBackwardArguments&);
     void (*add_bias)(Device&, const AddBiasArguments&);
     void (*bias_gradient)(Device&, const BiasGradientArguments&);
     void (*copy)(Device&, const ElementwiseArguments&);
@@ -295,6 +344,7 @@ struct KernelTable {
     void (*adam_step)(Device&, const AdamArguments&);
     void (*route)(Device&, const RouteArguments&);
     void (*route_backward)(Device&, const RouteBackwardArguments&);
+    void (*keep_within_capacity)(Device&, const CapacityArguments&);
     double (*auxiliary_loss)(Device&, const AuxiliaryLossArguments&);
     void (*auxiliary_loss_backward)(Device&, const AuxiliaryLossArguments&);
     void (*count_by_expert)(Device&, const SortByExpertArguments&);
@@ -305,5 +355,8 @@ struct KernelTable {
     void (*unpermute_probabilities)(Device&, const PermuteArguments&);
     void (*reorder_blocks)(Device&, const ReorderBlocksArguments&);
 };
+
+/// The first kernel that a table lacks; empty where it has all.
+[[nodiscard]] std::string_view missing_kernel(const KernelTable& table);
 
 }  // namespace mgplan::model

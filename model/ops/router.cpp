@@ -12,18 +12,22 @@
 namespace mgplan::model {
 namespace {
 
-/// factor before Σ_e copies_e · Σ_rows softmax(logits)_e, with d_loss in it.
-double auxiliary_factor(const Tensor& logits, const std::vector<std::int64_t>& copies, std::int64_t rows, std::int64_t top_k,
+/// factor before Σ_e copies_e · Σ_rows p_e.
+double auxiliary_factor(const Tensor& scores, const std::vector<std::int64_t>& copies, std::int64_t rows, std::int64_t top_k,
                         double coefficient) {
-    expect_float(logits, "router logits");
-    MGPLAN_ASSERT(logits.shape().rank() == 2 && std::ssize(copies) == logits.shape()[1], "there is a count of copies for each expert");
+    expect_float(scores, "router scores");
+    MGPLAN_ASSERT(scores.shape().rank() == 2 && std::ssize(copies) == scores.shape()[1], "there is a count of copies for each expert");
     MGPLAN_ASSERT(rows >= 1 && top_k >= 1, "there are tokens with experts");
     const auto all_rows = static_cast<double>(rows);
     return coefficient * static_cast<double>(copies.size()) / (all_rows * all_rows * static_cast<double>(top_k));
 }
 
-Tensor take_auxiliary_scratch(Device& device, const Tensor& logits) {
-    return take_scratch(device, auxiliary_loss_scratch_bytes(device.traits(), logits.shape()[0], logits.shape()[1]), "auxiliary loss");
+Tensor take_auxiliary_scratch(Device& device, const Tensor& scores) {
+    return take_scratch(device, auxiliary_loss_scratch_bytes(device.traits(), scores.shape()[0], scores.shape()[1]), "auxiliary loss");
+}
+
+Tensor take_expert_scratch(Device& device, std::int64_t expert_count) {
+    return take_scratch(device, expert_scratch_bytes(device.traits(), expert_count), "copies of each expert");
 }
 
 std::int64_t expect_source(const Permutation& permutation) {
@@ -34,7 +38,7 @@ std::int64_t expect_source(const Permutation& permutation) {
 
 }  // namespace
 
-Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score) {
+Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score, bool balanced) {
     expect_float(logits, "router logits");
     MGPLAN_ASSERT(logits.shape().rank() == 2, "router logits have rows and experts");
     const std::int64_t rows = logits.shape()[0], experts = logits.shape()[1];
@@ -47,7 +51,8 @@ Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score) {
     device.report({"route", 5.0 * static_cast<double>(logits.elements()), logits.bytes(),
                    total_bytes(routing.experts, routing.probabilities, routing.scores)});
     if (device.computes() && rows > 0) {
-        device.kernels().route(device, {logits, routing.experts, routing.probabilities, routing.scores, rows, experts, top_k, score});
+        device.kernels().route(device,
+                               {logits, routing.experts, routing.probabilities, routing.scores, rows, experts, top_k, score, balanced});
     }
     return routing;
 }
@@ -75,29 +80,60 @@ Tensor route_backward(const Tensor& d_probabilities, const Routing& routing, Rou
     return d_logits;
 }
 
-double auxiliary_loss(const Tensor& logits, const std::vector<std::int64_t>& copies, std::int64_t rows, std::int64_t top_k,
-                      double coefficient) {
-    const double factor = auxiliary_factor(logits, copies, rows, top_k, coefficient);
-    Device& device = logits.device();
-    device.report({"auxiliary_loss", 4.0 * static_cast<double>(logits.elements()), logits.bytes(), 0});
-    if (logits.elements() == 0) return 0;
-    const Tensor scratch = take_auxiliary_scratch(device, logits);
-    if (!device.computes()) return 0;
-    return device.kernels().auxiliary_loss(device, {logits, {}, copies.data(), logits.shape()[0], logits.shape()[1], factor, scratch});
+Tensor keep_within_capacity(const Routing& routing, std::int64_t capacity) {
+    expect_dtype(routing.experts, Dtype::int32, "chosen experts");
+    expect_float(routing.probabilities, "router probabilities");
+    expect_elements(routing.probabilities, routing.experts.elements(), "router probabilities");
+    MGPLAN_ASSERT(capacity >= 1 && routing.scores.shape().rank() == 2, "experts have room for a row");
+    Device& device = routing.experts.device();
+    Tensor kept = device.empty(routing.experts.shape(), Dtype::int32, MemoryCategory::activations, "experts within capacity");
+    device.report({"keep_within_capacity", 0, total_bytes(routing.experts, routing.probabilities), kept.bytes()});
+    if (device.computes() && kept.elements() > 0) {
+        device.kernels().keep_within_capacity(
+            device, {routing.experts, routing.probabilities, kept, kept.elements(), routing.scores.shape()[1], capacity});
+    }
+    return kept;
 }
 
-void auxiliary_loss_backward(const Tensor& logits, const std::vector<std::int64_t>& copies, std::int64_t rows, std::int64_t top_k,
-                             double coefficient, double d_loss, const Tensor& d_logits) {
-    const double factor = auxiliary_factor(logits, copies, rows, top_k, coefficient) * d_loss;
-    expect_accumulator(d_logits, logits, "gradient of the router logits");
-    expect_shape(d_logits, logits.shape(), "gradient of the router logits");
-    Device& device = logits.device();
+std::vector<std::int64_t> count_by_expert(const Tensor& experts, std::int64_t expert_count) {
+    expect_dtype(experts, Dtype::int32, "chosen experts");
+    MGPLAN_ASSERT(expert_count >= 1, "there are experts");
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(expert_count));
+    Device& device = experts.device();
+    device.report({"count_by_expert", 0, experts.bytes(), 0});
+    const Tensor scratch = take_expert_scratch(device, expert_count);
+    if (device.computes()) {
+        device.kernels().count_by_expert(device, {experts, {}, counts.data(), experts.elements(), expert_count, 0, scratch});
+    }
+    return counts;
+}
+
+double auxiliary_loss(const Tensor& scores, RouterScore score, const std::vector<std::int64_t>& copies, std::int64_t rows,
+                      std::int64_t top_k, double coefficient) {
+    const double factor = auxiliary_factor(scores, copies, rows, top_k, coefficient);
+    Device& device = scores.device();
+    device.report({"auxiliary_loss", 3.0 * static_cast<double>(scores.elements()), scores.bytes(), 0});
+    if (scores.elements() == 0) return 0;
+    const Tensor scratch = take_auxiliary_scratch(device, scores);
+    if (!device.computes()) return 0;
+    return device.kernels().auxiliary_loss(device,
+                                           {scores, {}, copies.data(), scores.shape()[0], scores.shape()[1], score, factor, scratch});
+}
+
+void auxiliary_loss_backward(const Tensor& scores, RouterScore score, const std::vector<std::int64_t>& copies, std::int64_t rows,
+                             std::int64_t top_k, double coefficient, double d_loss, const Tensor& d_logits) {
+    const double factor = auxiliary_factor(scores, copies, rows, top_k, coefficient) * d_loss;
+    expect_dtype(d_logits, scores.dtype(), "gradient of the router logits");
+    expect_shape(d_logits, scores.shape(), "gradient of the router logits");
+    expect_same_device(scores, d_logits);
+    Device& device = scores.device();
     device.report(
-        {"auxiliary_loss_backward", 7.0 * static_cast<double>(logits.elements()), total_bytes(logits, d_logits), d_logits.bytes()});
-    const Tensor scratch = take_auxiliary_scratch(device, logits);
-    if (device.computes() && logits.elements() > 0) {
-        device.kernels().auxiliary_loss_backward(device,
-                                                 {logits, d_logits, copies.data(), logits.shape()[0], logits.shape()[1], factor, scratch});
+        {"auxiliary_loss_backward", 6.0 * static_cast<double>(scores.elements()), total_bytes(scores, d_logits), d_logits.bytes()});
+    if (scores.elements() == 0) return;
+    const Tensor scratch = take_auxiliary_scratch(device, scores);
+    if (device.computes()) {
+        device.kernels().auxiliary_loss_backward(
+            device, {scores, d_logits, copies.data(), scores.shape()[0], scores.shape()[1], score, factor, scratch});
     }
 }
 
@@ -106,10 +142,11 @@ Permutation sort_by_expert(const Tensor& experts, std::int64_t expert_count, con
     MGPLAN_ASSERT(expert_count >= 1, "there are experts");
     Device& device = experts.device();
     Permutation permutation;
-    const Tensor scratch = take_scratch(device, expert_scratch_bytes(device.traits(), expert_count), "copies of each expert");
+    const Tensor scratch = take_expert_scratch(device, expert_count);
     if (device.computes()) {
         permutation.per_expert.assign(static_cast<std::size_t>(expert_count), 0);
-        device.kernels().count_by_expert(device, {experts, {}, permutation.per_expert.data(), experts.elements(), expert_count, scratch});
+        device.kernels().count_by_expert(device,
+                                         {experts, {}, permutation.per_expert.data(), experts.elements(), expert_count, 0, scratch});
     } else {
         MGPLAN_ASSERT(std::ssize(meta_counts) == expert_count, "shapes alone do not tell how many copies each expert gets");
         permutation.per_expert = meta_counts;
@@ -124,7 +161,24 @@ Permutation sort_by_expert(const Tensor& experts, std::int64_t expert_count, con
     device.report({"sort_by_expert", 0, 2 * experts.bytes(), permutation.source.bytes()});
     if (device.computes() && copies > 0) {
         std::vector<std::int64_t> counts = permutation.per_expert;
-        device.kernels().sort_by_expert(device, {experts, permutation.source, counts.data(), experts.elements(), expert_count, scratch});
+        device.kernels().sort_by_expert(device, {experts, permutation.source, counts.data(), experts.elements(), expert_count, 0, scratch});
+    }
+    return permutation;
+}
+
+Permutation sort_and_pad(const Tensor& experts, std::int64_t expert_count, std::int64_t capacity) {
+    expect_dtype(experts, Dtype::int32, "chosen experts");
+    MGPLAN_ASSERT(expert_count >= 1 && capacity >= 0, "there are experts with room");
+    Device& device = experts.device();
+    Permutation permutation;
+    const Tensor scratch = take_expert_scratch(device, expert_count);
+    permutation.per_expert.assign(static_cast<std::size_t>(expert_count), capacity);
+    permutation.source = device.empty({expert_count * capacity}, Dtype::int32, MemoryCategory::activations, "token permutation");
+    device.report({"sort_by_expert", 0, experts.bytes(), permutation.source.bytes()});
+    if (device.computes() && permutation.source.elements() > 0) {
+        std::vector<std::int64_t> counts = permutation.per_expert;
+        device.kernels().sort_by_expert(device,
+                                        {experts, permutation.source, counts.data(), experts.elements(), expert_count, capacity, scratch});
     }
     return permutation;
 }
@@ -132,7 +186,7 @@ Permutation sort_by_expert(const Tensor& experts, std::int64_t expert_count, con
 Tensor permute_rows(const Tensor& x, const Permutation& permutation, std::int64_t top_k) {
     const std::int64_t copies = expect_source(permutation);
     MGPLAN_ASSERT(x.defined() && is_float(x.dtype()) && x.shape().rank() == 2, "x of permute_rows has rows of floats");
-    MGPLAN_ASSERT(top_k >= 1 && copies <= x.shape()[0] * top_k, "each row has at most top_k copies");
+    MGPLAN_ASSERT(top_k >= 1, "rows have copies");
     expect_same_device(x, permutation.source);
     Device& device = x.device();
     const std::int64_t width = x.shape()[1];
@@ -148,7 +202,7 @@ Tensor unpermute_rows(const Tensor& copies, const Permutation& permutation, std:
     const std::int64_t count = expect_source(permutation);
     MGPLAN_ASSERT(copies.defined() && is_float(copies.dtype()) && copies.shape().rank() == 2, "the copies are rows of floats");
     MGPLAN_ASSERT(copies.shape()[0] == count, "the permutation has an entry for each copy");
-    MGPLAN_ASSERT(rows >= 0 && top_k >= 1 && count <= rows * top_k, "each row has at most top_k copies");
+    MGPLAN_ASSERT(rows >= 0 && top_k >= 1, "rows have copies");
     expect_same_device(copies, permutation.source);
     Device& device = copies.device();
     const std::int64_t width = copies.shape()[1];
@@ -164,7 +218,6 @@ Tensor unpermute_rows(const Tensor& copies, const Permutation& permutation, std:
 Tensor permute_probabilities(const Tensor& probabilities, const Permutation& permutation) {
     const std::int64_t copies = expect_source(permutation);
     expect_float(probabilities, "probabilities");
-    MGPLAN_ASSERT(copies <= probabilities.elements(), "each copy has a probability");
     expect_same_device(probabilities, permutation.source);
     Device& device = probabilities.device();
     Tensor y = device.empty({copies}, probabilities.dtype(), MemoryCategory::activations, "permuted probabilities");
@@ -179,7 +232,7 @@ Tensor unpermute_probabilities(const Tensor& permuted, const Permutation& permut
     const std::int64_t copies = expect_source(permutation);
     expect_float(permuted, "permuted probabilities");
     expect_elements(permuted, copies, "permuted probabilities");
-    MGPLAN_ASSERT(rows >= 0 && top_k >= 1 && copies <= rows * top_k, "each row has at most top_k copies");
+    MGPLAN_ASSERT(rows >= 0 && top_k >= 1, "rows have copies");
     expect_same_device(permuted, permutation.source);
     Device& device = permuted.device();
     Tensor y = device.empty({rows, top_k}, permuted.dtype(), MemoryCategory::activations, "unpermuted probabilities");

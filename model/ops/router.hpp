@@ -11,31 +11,44 @@ namespace mgplan::model {
 struct Routing {
     Tensor experts;        ///< (rows, top_k) int32, by falling score; ties go to the lower expert
     Tensor probabilities;  ///< (rows, top_k) fp32 (fp64 for fp64): softmax over the chosen (softmax scores) or normalised sigmoid scores
-    Tensor scores;         ///< (rows, experts), as probabilities: softmax or sigmoid of all logits; the backward needs them
+    Tensor scores;         ///< (rows, experts), as probabilities: softmax or sigmoid of all logits; the backwards need them
 };
 
 /// logits (rows, experts). softmax: top-k of the logits, softmax over the chosen ones (Mixtral, Megatron-LM's default);
-/// sigmoid: top-k of sigmoid(logit), normalised to sum 1 (DeepSeek-V3).
-[[nodiscard]] Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score);
+/// sigmoid: top-k of sigmoid(logit), normalised to sum 1 unless top_k is 1 (DeepSeek-V3; Megatron-LM moe_utils.py,
+/// topk_routing_with_score_function). balanced: whatever the logits, slot s of row r takes expert (r · top_k + s) mod
+/// experts, so that all get equally many; the probabilities still come from the logits.
+[[nodiscard]] Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score, bool balanced = false);
 /// Gradient of the logits, in the type of the scores, from that of the probabilities (rows, top_k).
 [[nodiscard]] Tensor route_backward(const Tensor& d_probabilities, const Routing& routing, RouterScore score);
 
-/// Auxiliary load-balancing loss (Switch Transformer, arXiv 2101.03961, equation 4, with top_k): coefficient · experts /
-/// (rows² · top_k) · Σ_e copies_e · Σ_rows softmax(logits)_e; `copies` and rows may span ranks. Returns the loss and
-/// adds its gradient, times d_loss, to d_logits.
-[[nodiscard]] double auxiliary_loss(const Tensor& logits, const std::vector<std::int64_t>& copies, std::int64_t rows, std::int64_t top_k,
-                                    double coefficient);
-void auxiliary_loss_backward(const Tensor& logits, const std::vector<std::int64_t>& copies, std::int64_t rows, std::int64_t top_k,
-                             double coefficient, double d_loss, const Tensor& d_logits);
+/// A copy of routing.experts in which every expert keeps the `capacity` rows of highest probability (of equal ones the
+/// upper); the other choices are -1 (Megatron-LM moe_utils.py, apply_router_token_dropping with policy "probs").
+[[nodiscard]] Tensor keep_within_capacity(const Routing& routing, std::int64_t capacity);
+
+/// Choices of each expert in a list of ids, on the host; zeros on the meta device.
+[[nodiscard]] std::vector<std::int64_t> count_by_expert(const Tensor& experts, std::int64_t expert_count);
+
+/// Auxiliary load-balancing loss (Switch Transformer, arXiv 2101.03961, equation 4, with top_k; Megatron-LM moe_utils.py,
+/// switch_load_balancing_loss_func): coefficient · experts / (rows² · top_k) · Σ_e copies_e · Σ_rows p_e, where p are the
+/// scores of route(), sigmoid ones divided by their sum. `copies` and `rows` may span ranks, of which each sums its own
+/// rows. Returns the loss; the backward adds its gradient, times d_loss, to d_logits.
+[[nodiscard]] double auxiliary_loss(const Tensor& scores, RouterScore score, const std::vector<std::int64_t>& copies, std::int64_t rows,
+                                    std::int64_t top_k, double coefficient);
+void auxiliary_loss_backward(const Tensor& scores, RouterScore score, const std::vector<std::int64_t>& copies, std::int64_t rows,
+                             std::int64_t top_k, double coefficient, double d_loss, const Tensor& d_logits);
 
 /// Token copies ordered by expert, then row: what dispatch sends.
 struct Permutation {
-    Tensor source;                         ///< (copies) int32: row · top_k + slot of each copy
+    Tensor source;                         ///< (copies) int32: row · top_k + slot of each copy; -1: a row of zeros, to fill up
     std::vector<std::int64_t> per_expert;  ///< copies of each expert
 };
 /// Negative ids are choices that were dropped: they get no copy. On the meta device the caller says how many copies each
 /// expert gets (balanced, or a run's own counts).
 [[nodiscard]] Permutation sort_by_expert(const Tensor& experts, std::int64_t expert_count, const std::vector<std::int64_t>& meta_counts);
+/// The same with exactly `capacity` copies for each expert, the missing ones filled up; no expert has more choices. Needs no
+/// counts on any device.
+[[nodiscard]] Permutation sort_and_pad(const Tensor& experts, std::int64_t expert_count, std::int64_t capacity);
 
 /// (copies, width): rows of x by permutation.source / top_k.
 [[nodiscard]] Tensor permute_rows(const Tensor& x, const Permutation& permutation, std::int64_t top_k);

@@ -100,19 +100,28 @@ void Optimizer::scale_gradients(double factor) {
 }
 
 StepResult Optimizer::gradient_norm() const {
+    // Every rank of dp·cp and tp·pp, so all of them, holds a different shard. Without shards ranks of one dp·cp group are
+    // equal in what is dense, those of one edp group in their experts: two sums over different ranks.
+    const bool apart = !options_.distributed && groups_.expert_model != nullptr;
     StepResult result;
-    double squares = 0;
+    double squares = 0, expert_squares = 0;
     for (const Piece& piece : pieces_) {
         if (!piece.counts) continue;
         const double own = sum_of_squares(piece.gradient);
         if (!std::isfinite(own) && result.problem.empty()) result.problem = "gradient of " + piece.description->name;
-        squares += own;
+        (apart && piece.description->expert ? expert_squares : squares) += own;
     }
     const Tensor sum = device_.empty({1}, Dtype::fp64, MemoryCategory::communication, "sum of squared gradients");
+    if (apart) {
+        device_.write(sum, &expert_squares);
+        groups_.expert_model->all_reduce(sum, Reduction::sum);
+        device_.read(sum, &expert_squares);
+    }
     device_.write(sum, &squares);
     if (options_.distributed) groups_.dp_cp->all_reduce(sum, Reduction::sum);
     groups_.model->all_reduce(sum, Reduction::sum);
     device_.read(sum, &squares);
+    squares += expert_squares;
     result.updated = std::isfinite(squares);
     result.grad_norm = std::sqrt(squares);
     if (result.updated) return result;

@@ -34,6 +34,8 @@ struct OptimizerGroups {
     Communicator* model = nullptr;      ///< tp-pp: together with dp_cp every rank that holds a different part of the model
     Communicator* tp = nullptr;
     Communicator* embedding = nullptr;  ///< first and last stage; nullptr on other stages and where embeddings are not tied
+    /// expert:tp-ep-pp: together with expert_dp every rank that holds other experts; nullptr for models without.
+    Communicator* expert_model = nullptr;
 };
 
 struct StepResult {

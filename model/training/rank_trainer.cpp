@@ -59,13 +59,35 @@ RecomputeChoice recompute_of(const Layout& layout) {
     return choice;
 }
 
+/// What of the model's mixtures, or of mixtures under this layout, is not computed.
+void add_mixture_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
+    const MoeSpec& moe = *model.moe;
+    const ParallelSizes& sizes = layout.sizes;
+    if (model.mlp_bias) features.emplace_back("biases of experts");
+    if (moe.dispatcher == TokenDispatcher::all_gather) features.emplace_back("the all-gather token dispatcher");
+    if (moe.dispatcher == TokenDispatcher::deep_ep) features.emplace_back("the DeepEP token dispatcher");
+    if (moe.dispatcher == TokenDispatcher::hybrid_ep) features.emplace_back("the HybridEP token dispatcher");
+    // Megatron-LM arguments.py has this rule too: the ranks of a tp group would all route the same rows.
+    if (sizes.tp > 1 && !layout.sequence_parallel)
+        features.push_back(fmt::format("experts with tp = {} and without sequence parallelism", sizes.tp));
+    if (moe.experts % sizes.ep != 0)
+        features.push_back(fmt::format("experts = {} divided over ep = {}, which does not divide them", moe.experts, sizes.ep));
+    if (moe.expert_ffn % sizes.etp != 0)
+        features.push_back(fmt::format("expert ffn size = {} divided over etp = {}, which does not divide it", moe.expert_ffn, sizes.etp));
+    if (moe.shared_ffn % sizes.tp != 0)
+        features.push_back(
+            fmt::format("shared expert ffn size = {} divided over tp = {}, which does not divide it", moe.shared_ffn, sizes.tp));
+}
+
 }  // namespace
 
 std::vector<std::string> features_not_executed(const TrainingTask& task) {
-    std::vector<std::string> features = features_not_computed(task.model);
+    ModelSpec predicted = task.model;
+    if (predicted.moe) predicted.moe->shared_gate = false;  // left out of predictions, not here
+    std::vector<std::string> features = features_not_computed(predicted);
     const ModelSpec& model = task.model;
     const Layout& layout = task.layout;
-    if (model.moe) features.emplace_back("mixture of experts");
+    if (model.moe) add_mixture_features(features, model, layout);
     if (model.mtp_layers > 0) features.emplace_back("multi-token prediction");
     if ((model.position == PositionEmbedding::rope || model.mla) && !model.rotary_scaling.empty())
         features.push_back(fmt::format("rotary scaling '{}'", model.rotary_scaling));
@@ -94,7 +116,8 @@ std::vector<std::string> features_not_executed(const TrainingTask& task) {
     return features;
 }
 
-RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& world) : task_(task), device_(device) {
+RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& world, RoutingLog* routing_log)
+    : task_(task), device_(device) {
     if (const auto features = features_not_executed(task); !features.empty()) {
         throw ConfigError(fmt::format("{} cannot be trained by this version: {}; choose a model and layout without", task.model.name,
                                       fmt::join(features, ", ")));
@@ -123,6 +146,10 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     groups_.tp_pp = join("tp-pp", "tp-pp");
     groups_.pp_forward = join("pp", "pp");
     groups_.pp_backward = join("pp", "pp-backward");
+    if (task.model.moe) {
+        groups_.tp_cp = join("tp-cp", "tp-cp");
+        groups_.expert_model = join("expert:tp-ep-pp", "expert:tp-ep-pp");
+    }
     const auto ends = group_with("embedding");
     // Every rank takes part in every join; those between the ends have a group of their own, in which nothing happens.
     const std::vector<std::int32_t> alone{world.rank};
@@ -133,6 +160,10 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     context_.cp = groups_.cp.get();
     context_.ep = groups_.ep.get();
     context_.etp = groups_.etp.get();
+    context_.tp_cp = groups_.tp_cp.get();
+    context_.balanced_routing = task.balanced_routing;
+    context_.routing_log = routing_log;
+    context_.auxiliary_loss = &auxiliary_loss_;
     context_.sequence_parallel = task.layout.sequence_parallel && groups_.tp->size() > 1;
     context_.cp_comm_type = task.layout.cp_comm_type;
     context_.dtype = task.training.compute_dtype();
@@ -150,7 +181,8 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
         buffers_.push_back(std::make_unique<ChunkBuffers>(device, parameters[static_cast<std::size_t>(c)], context_.dtype,
                                                           buffer_options(task, pp_rank_, c)));
         initialize_weights(task.model, buffers_.back()->parameters(), buffers_.back()->weights(),
-                           {groups_.tp->rank(), groups_.tp->size(), pp_rank_, groups_.ep->rank(), groups_.etp->rank()},
+                           {groups_.tp->rank(), groups_.tp->size(), pp_rank_, groups_.ep->rank(), groups_.ep->size(), groups_.etp->rank(),
+                            groups_.etp->size()},
                            task.initialization);
         chunks_.push_back(std::make_unique<ModelChunk>(task.model, task.layout.split->chunk(pp_rank_, c), buffers_.back()->weights(),
                                                        recompute_of(task.layout)));
@@ -168,10 +200,14 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     options.main_dtype = wide ? Dtype::fp64 : Dtype::fp32;
     options.exp_avg_dtype = wide ? Dtype::fp64 : task.training.exp_avg_dtype;
     options.exp_avg_sq_dtype = wide ? Dtype::fp64 : task.training.exp_avg_sq_dtype;
-    optimizer_ = std::make_unique<Optimizer>(
-        device, buffers,
-        OptimizerGroups{groups_.dp_cp.get(), groups_.expert_dp.get(), groups_.tp_pp.get(), groups_.tp.get(), groups_.embedding.get()},
-        options, context_.sequence_parallel);
+    optimizer_ = std::make_unique<Optimizer>(device, buffers,
+                                             OptimizerGroups{.dp_cp = groups_.dp_cp.get(),
+                                                             .expert_dp = groups_.expert_dp.get(),
+                                                             .model = groups_.tp_pp.get(),
+                                                             .tp = groups_.tp.get(),
+                                                             .embedding = groups_.embedding.get(),
+                                                             .expert_model = groups_.expert_model.get()},
+                                             options, context_.sequence_parallel);
     executor_ = std::make_unique<PipelineExecutor>(
         task.model, context_, chunks, PipelineChannels{groups_.pp_forward.get(), groups_.pp_backward.get()},
         send_depth(static_cast<int>(task.layout.sizes.pp), task.layout.vpp, task.layout.group_size, pp_rank_));
@@ -185,7 +221,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
 
 void RankTrainer::set_listener(CollectiveListener* listener) {
     for (auto* group : {&groups_.tp, &groups_.cp, &groups_.ep, &groups_.etp, &groups_.dp_cp, &groups_.expert_dp, &groups_.tp_pp,
-                        &groups_.pp_forward, &groups_.pp_backward, &groups_.embedding}) {
+                        &groups_.pp_forward, &groups_.pp_backward, &groups_.embedding, &groups_.tp_cp, &groups_.expert_model}) {
         if (*group) (*group)->set_listener(listener);
     }
 }
@@ -197,6 +233,8 @@ Microbatch RankTrainer::microbatch(std::int64_t index, const SequenceSource& sou
     result.context.sequence = sequence;
     result.context.first_sequence = (index * task_.layout.dp() + dp_rank_) * batch;
     result.context.dropout_seed = task_.dropout_seed + static_cast<std::uint64_t>(steps_);
+    result.context.step = steps_;
+    result.context.index = index;
     const Positions positions = zigzag_positions(sequence, batch, groups_.cp->size(), groups_.cp->rank());
     result.ids = device_.empty({positions.rows()}, Dtype::int32, MemoryCategory::activations, "token ids");
     result.targets = device_.empty({positions.rows()}, Dtype::int32, MemoryCategory::activations, "target ids");
@@ -232,6 +270,27 @@ double RankTrainer::mean_loss(double sum) const {
     return sum / static_cast<double>(task_.batch.global_batch * task_.batch.sequence);
 }
 
+double RankTrainer::d_auxiliary(std::int64_t microbatches) const {
+    // Each mixture's loss counts 1 / (dp · microbatches) in the end. Gradients are divided by dp·cp, or by the tokens of the
+    // global batch (Megatron-LM schedules.py; router.py, attach_and_log_load_balancing_loss, for per-token loss).
+    if (task_.gradients.per_token_loss) return static_cast<double>(task_.layout.micro_batch * task_.batch.sequence);
+    return static_cast<double>(task_.layout.sizes.cp) / static_cast<double>(microbatches);
+}
+
+double RankTrainer::mean_auxiliary_loss() const {
+    const ModelSpec& model = task_.model;
+    if (!model.moe || model.moe->auxiliary_loss == 0) return 0;
+    // Each rank of tp·cp has its rows' part, each stage its own mixtures, each rank of dp other microbatches.
+    const Tensor total = device_.empty({1}, Dtype::fp64, MemoryCategory::communication, "auxiliary loss");
+    double sum = auxiliary_loss_;
+    device_.write(total, &sum);
+    groups_.dp_cp->all_reduce(total, Reduction::sum);
+    groups_.tp_pp->all_reduce(total, Reduction::sum);
+    device_.read(total, &sum);
+    const auto mixtures = std::count(model.moe_layers.begin(), model.moe_layers.end(), true);
+    return sum / static_cast<double>(mixtures * task_.layout.num_microbatches * task_.layout.dp());
+}
+
 double RankTrainer::count_tokens(std::int64_t rows) const {
     auto tokens = static_cast<double>(rows);
     const Tensor total = device_.empty({1}, Dtype::fp64, MemoryCategory::communication, "number of tokens");
@@ -259,17 +318,25 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate)
 
 StepReport RankTrainer::step(const SequenceSource& source, double learning_rate, const RankSchedule& schedule, std::int64_t microbatches) {
     ++steps_;
+    auxiliary_loss_ = 0;
     for (auto& buffers : buffers_) buffers->zero_gradients();
     for (auto& traffic : traffic_) traffic->begin_step(microbatches);
     const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp * microbatches;
     const double d_loss = task_.gradients.per_token_loss ? 1 : 1 / static_cast<double>(rows);
     const double sum = executor_->run(
-        schedule, [&](std::int64_t index) { return microbatch(index, source); }, d_loss);
+        schedule,
+        [&](std::int64_t index) {
+            Microbatch next = microbatch(index, source);
+            next.context.d_auxiliary = d_auxiliary(microbatches);
+            return next;
+        },
+        d_loss);
     for (auto& traffic : traffic_) traffic->finish_reductions();
     optimizer_->reduce_replicated_gradients();
     if (task_.gradients.per_token_loss) optimizer_->scale_gradients(1 / count_tokens(rows));
     StepReport report;
     report.loss = mean_loss(sum);
+    report.auxiliary_loss = mean_auxiliary_loss();
     if (!device_.computes() && assumed_ == StepEnd::loss_not_finite) report.loss = std::numeric_limits<double>::quiet_NaN();
     if (!std::isfinite(report.loss)) {
         report.end = StepEnd::loss_not_finite;

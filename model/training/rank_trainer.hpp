@@ -13,6 +13,7 @@
 #include "model/communicator/world.hpp"
 #include "model/layers/initialization.hpp"
 #include "model/layers/model_chunk.hpp"
+#include "model/layers/routing_log.hpp"
 #include "model/optimizer/bucket_traffic.hpp"
 #include "model/optimizer/optimizer.hpp"
 #include "model/pipeline/pipeline_executor.hpp"
@@ -47,6 +48,7 @@ struct TrainingTask {
     OptimizerOptions optimizer;  ///< distributed and the dtypes follow from `training`
     GradientOptions gradients;
     std::uint64_t dropout_seed = 4321;
+    bool balanced_routing = false;  ///< mixtures: experts chosen in turn, whatever the router says
 };
 
 /// Writes sequence `index` of the whole run: batch.sequence + 1 token ids, of which the last is only a target.
@@ -56,7 +58,10 @@ using SequenceSource = std::function<void(std::int64_t index, std::span<std::int
 enum class StepEnd : std::uint8_t { updated, loss_not_finite, gradient_not_finite };
 
 struct StepReport {
-    double loss = 0;    ///< mean over all tokens of the global batch; the same on every rank
+    double loss = 0;  ///< mean over all tokens of the global batch; the same on every rank
+    /// Mean load-balancing loss over mixtures and microbatches without its coefficient: 1 when balanced (Megatron-LM's
+    /// load_balancing_loss); 0 where it is not trained. The same on every rank; not part of `loss`.
+    double auxiliary_loss = 0;
     StepResult result;  ///< not updated: skipped, result.problem says why
     StepEnd end = StepEnd::updated;
 };
@@ -67,8 +72,10 @@ struct StepReport {
 class RankTrainer {
 public:
     /// Joins the rank's groups and allocates everything. Throws ConfigError for features_not_executed(). The device must
-    /// outlive the trainer; one thread.
-    RankTrainer(const TrainingTask& task, Device& device, const World& world);
+    /// outlive the trainer; one thread. `routing_log`: this rank's, if any (model/layers/context.hpp); outlives the trainer.
+    RankTrainer(const TrainingTask& task, Device& device, const World& world, RoutingLog* routing_log = nullptr);
+    RankTrainer(const RankTrainer&) = delete;  // layers hold the address of a member
+    RankTrainer& operator=(const RankTrainer&) = delete;
 
     /// One training step, counted from 1. Throws RunError for a loss or gradient that is not finite, if asked to stop.
     StepReport step(const SequenceSource& source, double learning_rate);
@@ -94,10 +101,14 @@ public:
 private:
     struct Groups {
         std::unique_ptr<Communicator> tp, cp, ep, etp, dp_cp, expert_dp, tp_pp, pp_forward, pp_backward, embedding;
+        std::unique_ptr<Communicator> tp_cp, expert_model;  ///< of models with mixtures
     };
 
     [[nodiscard]] Microbatch microbatch(std::int64_t index, const SequenceSource& source) const;
     [[nodiscard]] double mean_loss(double sum) const;
+    /// Gradient of each mixture's auxiliary loss in a step of so many microbatches.
+    [[nodiscard]] double d_auxiliary(std::int64_t microbatches) const;
+    [[nodiscard]] double mean_auxiliary_loss() const;
     /// Tokens of the global batch, counted over all data-parallel ranks; on the meta device this rank's.
     [[nodiscard]] double count_tokens(std::int64_t rows) const;
     void stop_or_note(StepResult& result) const;
@@ -115,6 +126,7 @@ private:
     std::unique_ptr<Optimizer> optimizer_;
     std::unique_ptr<PipelineExecutor> executor_;
     RankSchedule schedule_;
+    double auxiliary_loss_ = 0;  ///< of this rank's rows in this step, what the layers add to
     std::int64_t steps_ = 0;
     StepEnd assumed_ = StepEnd::updated;
     std::int64_t updates_ = 0;  ///< steps that changed the parameters: what Adam's bias correction counts

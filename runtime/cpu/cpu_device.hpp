@@ -9,6 +9,7 @@ namespace mgplan::runtime {
 class CpuDevice final : public model::Device {
 public:
     CpuDevice();
+    [[nodiscard]] static model::KernelTraits kernel_traits() { return {}; }
 
     [[nodiscard]] const model::MemoryUse& memory() const { return pool_.use(); }
     [[nodiscard]] PoolAllocator& pool() { return pool_; }

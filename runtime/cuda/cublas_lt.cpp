@@ -50,6 +50,9 @@ cudaDataType_t data_type(Dtype dtype) {
     return CUDA_R_32F;
 }
 
+/// Mixtures of experts ask for products of ever new sizes: all are forgotten when there are so many.
+constexpr std::size_t kMostKnown = 8192;
+
 /// What an algorithm depends on, as far as it varies.
 using Key = std::array<std::int64_t, 18>;
 
@@ -156,6 +159,7 @@ CublasLt::~CublasLt() {
 void CublasLt::multiply(const Gemm& x) {
     if (x.m == 0 || x.n == 0 || x.batch == 0) return;
     MGPLAN_ASSERT(x.k > 0, "a product adds something up");
+    if (state_->known.size() >= kMostKnown) state_->known.clear();
     auto [entry, fresh] = state_->known.try_emplace(key_of(x));
     if (fresh) {
         try {

@@ -41,12 +41,13 @@ private:
 
 class ShapeDevice final : public model::Device {
 public:
-    ShapeDevice() : ShapeDevice(std::make_unique<ShapeAllocator>()) {}
+    explicit ShapeDevice(const model::KernelTraits& stands_for) : ShapeDevice(stands_for, std::make_unique<ShapeAllocator>()) {}
     [[nodiscard]] const ShapeAllocator& shapes() const { return shapes_; }
 
 private:
-    explicit ShapeDevice(std::unique_ptr<ShapeAllocator> allocator)
-        : Device(model::DeviceKind::meta, {}, std::move(allocator), nullptr), shapes_(static_cast<ShapeAllocator&>(Device::allocator())) {}
+    ShapeDevice(const model::KernelTraits& stands_for, std::unique_ptr<ShapeAllocator> allocator)
+        : Device(model::DeviceKind::meta, stands_for, std::move(allocator), nullptr),
+          shapes_(static_cast<ShapeAllocator&>(Device::allocator())) {}
     void do_write(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) override {}
     void do_read(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) override {}
     void do_zero(void* /*memory*/, std::int64_t /*bytes*/) override {}
@@ -56,12 +57,13 @@ private:
 
 }  // namespace
 
-RankUse predict_rank(const model::TrainingTask& asked, int rank, std::span<const StepFacts> steps) {
+RankUse predict_rank(const model::TrainingTask& asked, int rank, const model::KernelTraits& stands_for, std::span<const StepFacts> steps,
+                     model::RoutingLog* routing) {
     model::TrainingTask task = asked;
     task.gradients.on_non_finite = model::OnNonFinite::skip;
-    ShapeDevice device;
+    ShapeDevice device(stands_for);
     model::CollectiveCounter traffic;
-    model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world), &traffic));
+    model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world), &traffic), routing);
     for (const StepFacts& facts : steps) {
         trainer.assume_end(facts.end);
         static_cast<void>(trainer.step({}, 0));

@@ -50,13 +50,16 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
     model::TrainingTask task = options.task;
     task.gradients.on_non_finite = model::OnNonFinite::skip;
     std::vector<StepFacts> facts;
+    model::RoutingLog routing;
+    model::KernelTraits traits;
     {
         CpuDevice device;
+        traits = device.traits();
         const auto observer = options.observe ? options.observe(world.rank) : nullptr;
         OpTimer timer;
         Ears ears(timer, observer.get());
         device.set_listener(&ears);
-        model::RankTrainer trainer(task, device, world);
+        model::RankTrainer trainer(task, device, world, &routing);
         trainer.set_listener(&ears);
         timer = {};  // of the steps alone
         if (observer) observer->on_ready(device, world);
@@ -91,7 +94,7 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
         outcome.values.measured = rank_use(device.memory(), device.pool().reserved_bytes(), traffic);
         outcome.values.ops = timer.times();
     }
-    outcome.values.predicted = predict_rank(task, world.rank, facts);
+    outcome.values.predicted = predict_rank(task, world.rank, traits, facts, &routing);
     return outcome;
 }
 

@@ -5,6 +5,7 @@
 #include "plan/errors.hpp"
 #include "plan/text.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
+#include "runtime/cpu/cpu_device.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
 #include "runtime/training_run/rank_run.hpp"
@@ -32,7 +33,7 @@ void check_size(const model::TrainingTask& task) {
     std::int64_t needed = 0;
     for (int rank = 0; rank < static_cast<int>(world); ++rank) {
         const StepFacts one_step;
-        needed += predict_rank(task, rank, {&one_step, 1}).memory.reserved_bytes;
+        needed += predict_rank(task, rank, CpuDevice::kernel_traits(), {&one_step, 1}).memory.reserved_bytes;
         if (needed > machine) break;
     }
     if (needed > machine) {

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "model/communicator/recording_communicator.hpp"
+#include "model/layers/routing_log.hpp"
 #include "model/meta/meta_device.hpp"
 #include "model/training/rank_trainer.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
@@ -52,10 +53,24 @@ inline ModelSpec small_llama() {
     return model;
 }
 
+/// One dense layer, then three mixtures with a shared expert. capacity: room for an expert's copies, as a factor of an even
+/// share; 0: all of them.
+inline ModelSpec small_mixture(RouterScore score, double capacity = 0, bool padded = false) {
+    ModelSpec model = small_llama();
+    model.name = "small-mixture";
+    model.moe = MoeSpec{.experts = 8, .top_k = 2, .expert_ffn = 40, .shared_ffn = 16, .auxiliary_loss = 0.02};
+    model.moe->score = score;
+    model.moe->shared_gate = score == RouterScore::sigmoid;
+    model.moe->capacity_factor = capacity;
+    model.moe->pad_to_capacity = padded;
+    model.moe_layers = {false, true, true, true};
+    return model;
+}
+
 /// A layout's sizes; what is left out is 1 or off.
 struct Case {
     std::string name;
-    int tp = 1, cp = 1, pp = 1, vpp = 1, dp = 1;
+    int tp = 1, cp = 1, pp = 1, vpp = 1, dp = 1, ep = 1, etp = 1;  ///< etp: of mixtures alone
     int micro_batch = 1;
     bool sequence_parallel = false;
     CpCommType cp_comm_type = CpCommType::p2p;
@@ -86,7 +101,7 @@ inline model::TrainingTask task_for(const ModelSpec& model, const Case& c, Preci
     task.training.precision = precision;
     task.training.distributed_optimizer = true;
     Layout& layout = task.layout;
-    layout.sizes = {c.tp * c.cp * c.pp * c.dp, c.tp, c.cp, 1, c.tp, c.pp, AxisOrder{}, 1};
+    layout.sizes = {c.tp * c.cp * c.pp * c.dp, c.tp, c.cp, c.ep, model.moe ? c.etp : c.tp, c.pp, AxisOrder{}, 1};
     layout.vpp = c.vpp;
     layout.group_size = c.pp;
     layout.micro_batch = c.micro_batch;
@@ -115,6 +130,7 @@ struct Outcome {
     std::vector<model::StepReport> steps;
     std::vector<model::MemoryUse> memory;           ///< by rank
     std::vector<model::CollectiveCounter> traffic;  ///< by rank, as the transport counted it
+    std::vector<model::RoutingLog> routing;         ///< by rank
 };
 
 /// make(rank) makes a rank's device on its thread; restart(device) forgets its maxima, and use(device) tells what it held.
@@ -123,29 +139,33 @@ Outcome train(const model::TrainingTask& task, Make make, Restart restart, Use u
     const int ranks = static_cast<int>(task.layout.sizes.world);
     Outcome outcome;
     outcome.memory.resize(static_cast<std::size_t>(ranks));
+    outcome.routing.resize(static_cast<std::size_t>(ranks));
     runtime::InProcessWorld world(ranks);
     std::mutex mutex;
     runtime::run_ranks(world, [&](int rank) {
         auto device = make(rank);
-        model::RankTrainer trainer(task, *device, world.view(rank));
+        model::RoutingLog routing;
+        model::RankTrainer trainer(task, *device, world.view(rank), &routing);
         restart(*device);
         std::vector<model::StepReport> steps;
         for (int step = 0; step < kSteps; ++step) steps.push_back(trainer.step(tokens_of, 1e-2));
         const std::scoped_lock lock(mutex);
         outcome.memory[static_cast<std::size_t>(rank)] = use(*device);
+        outcome.routing[static_cast<std::size_t>(rank)] = std::move(routing);
         if (rank == 0) outcome.steps = steps;
     });
     for (int rank = 0; rank < ranks; ++rank) outcome.traffic.push_back(world.traffic(rank));
     return outcome;
 }
 
-/// The bytes and the traffic of every rank are those of the same rank on shapes that stand for `traits`.
+/// The bytes and the traffic of every rank are those of the same rank on shapes that stand for `traits`, with its routing.
 inline void expect_as_predicted(const model::TrainingTask& task, const model::KernelTraits& traits, const Outcome& outcome) {
     for (std::size_t rank = 0; rank < outcome.memory.size(); ++rank) {
         model::MetaDevice device({.keep_allocations = false, .keep_ops = false, .stands_for = traits});
         model::CollectiveCounter traffic;
-        model::RankTrainer trainer(task, device,
-                                   model::recording_world(static_cast<int>(rank), static_cast<int>(task.layout.sizes.world), &traffic));
+        model::RoutingLog routing = outcome.routing[rank];
+        model::RankTrainer trainer(
+            task, device, model::recording_world(static_cast<int>(rank), static_cast<int>(task.layout.sizes.world), &traffic), &routing);
         device.restart_high_water();
         for (int step = 0; step < kSteps; ++step) (void)trainer.step(tokens_of, 1e-2);
         for (int i = 0; i < model::kMemoryCategories; ++i) {
@@ -163,6 +183,8 @@ inline void expect_losses_near(const Outcome& actual, const Outcome& expected, d
     for (std::size_t i = 0; i < expected.steps.size(); ++i) {
         EXPECT_NEAR(actual.steps[i].loss / expected.steps[i].loss, 1, tolerance) << "step " << i;
         EXPECT_NEAR(actual.steps[i].result.grad_norm / expected.steps[i].result.grad_norm, 1, 10 * tolerance) << "step " << i;
+        EXPECT_NEAR(actual.steps[i].auxiliary_loss, expected.steps[i].auxiliary_loss, 10 * tolerance * expected.steps[i].auxiliary_loss)
+            << "step " << i;
     }
 }
 

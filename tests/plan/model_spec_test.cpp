@@ -153,6 +153,7 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
                         .score = RouterScore::sigmoid,
                         .dispatcher = TokenDispatcher::hybrid_ep,
                         .grouped_gemm = false,
+                        .auxiliary_loss = 0.001,
                         .capacity_factor = 1.25,
                         .pad_to_capacity = true,
                         .groups = 4,

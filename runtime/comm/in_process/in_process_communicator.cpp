@@ -181,6 +181,23 @@ std::unique_ptr<Pending> InProcessCommunicator::do_reduce_scatter(const Tensor& 
         whole.bytes());
 }
 
+std::unique_ptr<Pending> InProcessCommunicator::do_all_gather_rows(const Tensor& part, const Tensor& whole,
+                                                                   std::span<const std::int64_t> rows) {
+    Contribution contribution{
+        CollectiveKind::all_gather, part.dtype(), {}, 0, memory(part), memory(whole), part.bytes(), {}, {}, use(part)};
+    for (const auto each : rows) contribution.receive_bytes.push_back(each * row_bytes(whole));
+    return issue(std::move(contribution), whole.bytes());
+}
+
+std::unique_ptr<Pending> InProcessCommunicator::do_reduce_scatter_rows(const Tensor& whole, const Tensor& part,
+                                                                       std::span<const std::int64_t> rows, model::Reduction reduction) {
+    MGPLAN_ASSERT(reducible(whole.dtype(), reduction), "numbers of this type can be reduced");
+    Contribution contribution{
+        CollectiveKind::reduce_scatter, whole.dtype(), reduction, 0, memory(whole), memory(part), whole.bytes(), {}, {}, use(whole)};
+    for (const auto each : rows) contribution.send_bytes.push_back(each * row_bytes(whole));
+    return issue(std::move(contribution), whole.bytes());
+}
+
 std::unique_ptr<Pending> InProcessCommunicator::do_all_to_all(const Tensor& from, const Tensor& to, std::span<const std::int64_t> send_rows,
                                                               std::span<const std::int64_t> receive_rows) {
     Contribution contribution{CollectiveKind::all_to_all, from.dtype(), {}, 0, memory(from), memory(to), 0, {}, {}, use(from)};

@@ -50,7 +50,8 @@ std::string text(const Contribution& contribution) {
 
 bool alike(const Contribution& a, const Contribution& b) {
     return a.kind == b.kind && a.dtype == b.dtype && a.reduction == b.reduction && a.root == b.root &&
-           (a.bytes == b.bytes || a.kind == CollectiveKind::all_to_all);
+           (a.bytes == b.bytes || a.kind == CollectiveKind::all_to_all || !a.receive_bytes.empty()) &&
+           (a.kind == CollectiveKind::all_to_all || (a.send_bytes == b.send_bytes && a.receive_bytes == b.receive_bytes));
 }
 
 }  // namespace
@@ -184,17 +185,21 @@ void Operation::do_part(int part, model::MemoryOperations* operations) {
         }
         case CollectiveKind::reduce_scatter: {
             // The piece of member `part`.
-            const std::int64_t piece = first.bytes / static_cast<std::int64_t>(contributions_.size());
+            const bool even = first.send_bytes.empty();
+            const std::int64_t piece = even ? first.bytes / static_cast<std::int64_t>(contributions_.size()) : first.send_bytes[index];
+            const std::int64_t begin = even ? piece * part : sum_before(first.send_bytes, index);
             std::vector<const std::byte*> inputs;
-            for (const auto& each : contributions_) inputs.push_back(each.from + piece * part);
+            for (const auto& each : contributions_) inputs.push_back(each.from + begin);
             std::byte* const output = own.to;
             reduce(first.dtype, first.reduction, inputs, std::span(&output, 1), 0, piece / bytes_of(first.dtype));
             return;
         }
-        case CollectiveKind::all_gather:
+        case CollectiveKind::all_gather: {
             // The piece of member `part`, to everybody: read once while it is in the cache.
-            for (auto& each : contributions_) copy(each.to + own.bytes * part, own.from, own.bytes);
+            const std::int64_t begin = first.receive_bytes.empty() ? own.bytes * part : sum_before(first.receive_bytes, index);
+            for (auto& each : contributions_) copy(each.to + begin, own.from, own.bytes);
             return;
+        }
         case CollectiveKind::all_to_all: {
             std::byte* to = own.to;
             for (std::size_t sender = 0; sender < contributions_.size(); ++sender) {

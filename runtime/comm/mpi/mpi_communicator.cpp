@@ -201,6 +201,48 @@ std::unique_ptr<Pending> MpiCommunicator::do_all_gather(const Tensor& part, cons
     return pending;
 }
 
+std::unique_ptr<Pending> MpiCommunicator::do_all_gather_rows(const Tensor& part, const Tensor& whole, std::span<const std::int64_t> rows) {
+    auto pending = std::make_unique<PendingRequest>(state_, CollectiveKind::all_gather, text_);
+    for (const auto each : rows) pending->numbers.push_back(call_count(each * row_bytes(whole), CollectiveKind::all_gather));
+    std::int64_t at = 0;
+    for (const auto each : rows) {
+        pending->numbers.push_back(call_count(at, CollectiveKind::all_gather));
+        at += each * row_bytes(whole);
+    }
+    count(CollectiveKind::all_gather, whole.bytes());
+    const int* const numbers = pending->numbers.data();
+    pending->check(MPI_Iallgatherv(memory(part), static_cast<int>(part.bytes()), MPI_BYTE, memory(whole), numbers, numbers + size(),
+                                   MPI_BYTE, communicator_, &pending->request),
+                   "MPI_Iallgatherv");
+    return pending;
+}
+
+std::unique_ptr<Pending> MpiCommunicator::do_reduce_scatter_rows(const Tensor& whole, const Tensor& part,
+                                                                 std::span<const std::int64_t> rows, Reduction reduction) {
+    const Arithmetic arithmetic = arithmetic_of(whole.dtype(), reduction);
+    const std::int64_t elements = part.elements();
+    auto pending = std::make_unique<PendingRequest>(state_, CollectiveKind::reduce_scatter, text_);
+    for (const auto each : rows) {
+        pending->numbers.push_back(call_count(each * row_bytes(whole) / bytes_of(whole.dtype()), CollectiveKind::reduce_scatter));
+    }
+    count(CollectiveKind::reduce_scatter, whole.bytes());
+    const std::byte* from = memory(whole);
+    std::byte* const to = memory(part);
+    std::byte* reduced = to;
+    if (arithmetic.widened) {
+        pending->staged_in.resize(static_cast<std::size_t>(whole.elements() * arithmetic.element_bytes));
+        widen_bf16(whole.as<std::uint16_t>(), reinterpret_cast<float*>(pending->staged_in.data()), whole.elements());
+        from = pending->staged_in.data();
+        pending->staged_out.resize(static_cast<std::size_t>(elements * arithmetic.element_bytes));
+        reduced = pending->staged_out.data();
+    }
+    const MPI_Op op = reduction != Reduction::maximum ? MPI_SUM : whole.dtype() == Dtype::int32 ? MPI_MAX : state_->maximum;
+    pending->check(MPI_Ireduce_scatter(from, reduced, pending->numbers.data(), arithmetic.type, op, communicator_, &pending->request),
+                   "MPI_Ireduce_scatter");
+    pending->after = [=, ranks = size()](const MPI_Status&) { finish_reduction(arithmetic, reduction, ranks, reduced, to, elements); };
+    return pending;
+}
+
 std::unique_ptr<Pending> MpiCommunicator::do_all_to_all(const Tensor& from, const Tensor& to, std::span<const std::int64_t> send_rows,
                                                         std::span<const std::int64_t> receive_rows) {
     auto pending = std::make_unique<PendingRequest>(state_, CollectiveKind::all_to_all, text_);

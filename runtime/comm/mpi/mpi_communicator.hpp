@@ -28,6 +28,9 @@ private:
     std::unique_ptr<Pending> do_all_reduce(const Tensor& tensor, model::Reduction reduction) override;
     std::unique_ptr<Pending> do_all_gather(const Tensor& part, const Tensor& whole) override;
     std::unique_ptr<Pending> do_reduce_scatter(const Tensor& whole, const Tensor& part, model::Reduction reduction) override;
+    std::unique_ptr<Pending> do_all_gather_rows(const Tensor& part, const Tensor& whole, std::span<const std::int64_t> rows) override;
+    std::unique_ptr<Pending> do_reduce_scatter_rows(const Tensor& whole, const Tensor& part, std::span<const std::int64_t> rows,
+                                                    model::Reduction reduction) override;
     std::unique_ptr<Pending> do_all_to_all(const Tensor& from, const Tensor& to, std::span<const std::int64_t> send_rows,
                                            std::span<const std::int64_t> receive_rows) override;
     std::unique_ptr<Pending> do_broadcast(const Tensor& tensor, int root) override;

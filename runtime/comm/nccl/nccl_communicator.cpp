@@ -42,6 +42,13 @@ ncclRedOp_t operation(Dtype dtype, Reduction reduction) {
     return ncclSum;
 }
 
+/// Elements behind one index of the first dimension.
+std::int64_t row_elements(const Tensor& tensor) {
+    std::int64_t elements = 1;
+    for (int i = 1; i < tensor.shape().rank(); ++i) elements *= tensor.shape()[i];
+    return elements;
+}
+
 std::size_t count(const Tensor& tensor) {
     return static_cast<std::size_t>(tensor.elements());
 }
@@ -114,15 +121,40 @@ private:
                                      communicator(), stream());
         });
     }
+    /// Calls call(member, its rows of `whole`, how many elements they are) for every member that has rows, as one operation
+    /// of NCCL: it has no collective of uneven parts.
+    template <class Call>
+    std::unique_ptr<Pending> issue_pieces(CollectiveKind kind, const Tensor& whole, std::span<const std::int64_t> rows, Call call) {
+        return issue(kind, [&] {
+            auto* piece = static_cast<std::byte*>(whole.data());
+            ncclResult_t result = ncclGroupStart();
+            for (int member = 0; member < size() && result == ncclSuccess; ++member) {
+                const std::int64_t elements = rows[static_cast<std::size_t>(member)] * row_elements(whole);
+                if (elements > 0) result = call(member, piece, static_cast<std::size_t>(elements));
+                piece += elements * bytes_of(whole.dtype());
+            }
+            const ncclResult_t ended = ncclGroupEnd();
+            return result == ncclSuccess ? ended : result;
+        });
+    }
+    std::unique_ptr<Pending> do_all_gather_rows(const Tensor& part, const Tensor& whole, std::span<const std::int64_t> rows) override {
+        if (size() == 1) return copied(part, whole);
+        return issue_pieces(CollectiveKind::all_gather, whole, rows, [&](int member, void* piece, std::size_t elements) {
+            return ncclBroadcast(part.data(), piece, elements, data_type(part.dtype()), member, communicator(), stream());
+        });
+    }
+    std::unique_ptr<Pending> do_reduce_scatter_rows(const Tensor& whole, const Tensor& part, std::span<const std::int64_t> rows,
+                                                    Reduction reduction) override {
+        if (size() == 1) return copied(whole, part);
+        return issue_pieces(CollectiveKind::reduce_scatter, whole, rows, [&](int member, void* piece, std::size_t elements) {
+            return ncclReduce(piece, part.data(), elements, data_type(part.dtype()), operation(part.dtype(), reduction), member,
+                              communicator(), stream());
+        });
+    }
     std::unique_ptr<Pending> do_all_to_all(const Tensor& from, const Tensor& to, std::span<const std::int64_t> send_rows,
                                            std::span<const std::int64_t> receive_rows) override {
         if (size() == 1) return copied(from, to);
-        const auto row_of = [](const Tensor& tensor) {
-            std::int64_t elements = 1;
-            for (int i = 1; i < tensor.shape().rank(); ++i) elements *= tensor.shape()[i];
-            return elements;
-        };
-        const std::int64_t send_row = row_of(from), receive_row = row_of(to), bytes = bytes_of(from.dtype());
+        const std::int64_t send_row = row_elements(from), receive_row = row_elements(to), bytes = bytes_of(from.dtype());
         return issue(CollectiveKind::all_to_all, [&] {
             const auto* source = static_cast<const std::byte*>(from.data());
             auto* target = static_cast<std::byte*>(to.data());

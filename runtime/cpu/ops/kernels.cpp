@@ -5,10 +5,14 @@ namespace mgplan::runtime::cpu {
 const model::KernelTable& kernels() {
     static constexpr model::KernelTable kTable{
         .matmul = matmul,
+        .grouped_matmul = grouped_matmul,
+        .grouped_matmul_accumulate = grouped_matmul_accumulate,
         .norm = norm,
         .norm_backward = norm_backward,
         .activation = activation,
         .activation_backward = activation_backward,
+        .gate_rows = gate_rows,
+        .gate_rows_backward = gate_rows_backward,
         .add_bias = add_bias,
         .bias_gradient = bias_gradient,
         .copy = copy,
@@ -33,6 +37,7 @@ const model::KernelTable& kernels() {
         .adam_step = adam_step,
         .route = route,
         .route_backward = route_backward,
+        .keep_within_capacity = keep_within_capacity,
         .auxiliary_loss = auxiliary_loss,
         .auxiliary_loss_backward = auxiliary_loss_backward,
         .count_by_expert = count_by_expert,

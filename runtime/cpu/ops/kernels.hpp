@@ -10,10 +10,14 @@ namespace mgplan::runtime::cpu {
 [[nodiscard]] const model::KernelTable& kernels();
 
 void matmul(model::Device& device, const model::MatmulArguments& arguments);
+void grouped_matmul(model::Device& device, const model::GroupedMatmulArguments& arguments);
+void grouped_matmul_accumulate(model::Device& device, const model::GroupedAccumulateArguments& arguments);
 void norm(model::Device& device, const model::NormArguments& arguments);
 void norm_backward(model::Device& device, const model::NormBackwardArguments& arguments);
 void activation(model::Device& device, const model::ActivationArguments& arguments);
 void activation_backward(model::Device& device, const model::ActivationBackwardArguments& arguments);
+void gate_rows(model::Device& device, const model::GateRowsArguments& arguments);
+void gate_rows_backward(model::Device& device, const model::GateRowsBackwardArguments& arguments);
 void add_bias(model::Device& device, const model::AddBiasArguments& arguments);
 void bias_gradient(model::Device& device, const model::BiasGradientArguments& arguments);
 void copy(model::Device& device, const model::ElementwiseArguments& arguments);
@@ -38,6 +42,7 @@ void dropout(model::Device& device, const model::DropoutArguments& arguments);
 void adam_step(model::Device& device, const model::AdamArguments& arguments);
 void route(model::Device& device, const model::RouteArguments& arguments);
 void route_backward(model::Device& device, const model::RouteBackwardArguments& arguments);
+void keep_within_capacity(model::Device& device, const model::CapacityArguments& arguments);
 double auxiliary_loss(model::Device& device, const model::AuxiliaryLossArguments& arguments);
 void auxiliary_loss_backward(model::Device& device, const model::AuxiliaryLossArguments& arguments);
 void count_by_expert(model::Device& device, const model::SortByExpertArguments& arguments);

@@ -50,14 +50,24 @@ void route(model::Device& /*device*/, const model::RouteArguments& x) {
             if (x.score == RouterScore::softmax) {
                 const auto softmax = softmax_of(logits, x.expert_count);
                 for (std::int64_t i = 0; i < x.expert_count; ++i) scores[i] = exponential(Sum(logits[i]) - softmax.maximum) / softmax.sum;
-                choose(logits, x.expert_count, x.top_k, chosen);
-                for (std::int64_t slot = 0; slot < x.top_k; ++slot) {
-                    probabilities[slot] = exponential(Sum(logits[chosen[slot]]) - Sum(logits[chosen[0]]));
-                }
             } else {
                 for (std::int64_t i = 0; i < x.expert_count; ++i) scores[i] = 1 / (1 + exponential(-Sum(logits[i])));
+            }
+            if (x.balanced) {
+                for (std::int64_t slot = 0; slot < x.top_k; ++slot)
+                    chosen[slot] = static_cast<std::int32_t>((row * x.top_k + slot) % x.expert_count);
+            } else if (x.score == RouterScore::softmax) {
+                choose(logits, x.expert_count, x.top_k, chosen);  // scores round away differences that logits still have
+            } else {
                 choose(scores, x.expert_count, x.top_k, chosen);
+            }
+            if (x.score == RouterScore::softmax) {
+                Sum most = Sum(logits[chosen[0]]);
+                for (std::int64_t slot = 1; slot < x.top_k; ++slot) most = std::max(most, Sum(logits[chosen[slot]]));
+                for (std::int64_t slot = 0; slot < x.top_k; ++slot) probabilities[slot] = exponential(Sum(logits[chosen[slot]]) - most);
+            } else {
                 for (std::int64_t slot = 0; slot < x.top_k; ++slot) probabilities[slot] = scores[chosen[slot]];
+                if (x.top_k == 1) continue;  // not normalised: always 1, it would teach the router nothing
             }
             const Sum sum = sum_over<Sum>(x.top_k, [&](std::int64_t slot) { return probabilities[slot]; });
             for (std::int64_t slot = 0; slot < x.top_k; ++slot) probabilities[slot] /= sum;
@@ -66,7 +76,8 @@ void route(model::Device& /*device*/, const model::RouteArguments& x) {
 }
 
 // p_i = s_i / S over the chosen. softmax: s_i = exp(logit_i), so d logit_i = p_i (dp_i - Σ p dp);
-// sigmoid: d s_i = (dp_i - Σ p dp) / S and d logit_i = d s_i · s_i (1 - s_i) = p_i (1 - s_i) (dp_i - Σ p dp).
+// sigmoid: d s_i = (dp_i - Σ p dp) / S and d logit_i = d s_i · s_i (1 - s_i) = p_i (1 - s_i) (dp_i - Σ p dp);
+// a single sigmoid is its own probability, without the sum.
 void route_backward(model::Device& /*device*/, const model::RouteBackwardArguments& x) {
     with_type(x.scores.dtype, [&]<class Sum>() {
         if constexpr (!std::is_same_v<Sum, Bf16>) {
@@ -77,7 +88,8 @@ void route_backward(model::Device& /*device*/, const model::RouteBackwardArgumen
                 const Sum* const scores = values<Sum>(x.scores) + row * x.expert_count;
                 Sum* const d_logits = values<Sum>(x.d_logits) + row * x.expert_count;
                 std::fill(d_logits, d_logits + x.expert_count, Sum{0});
-                const Sum mean = sum_over<Sum>(x.top_k, [&](std::int64_t slot) { return p[slot] * dp[slot]; });
+                const bool normalised = x.score == RouterScore::softmax || x.top_k > 1;
+                const Sum mean = normalised ? sum_over<Sum>(x.top_k, [&](std::int64_t slot) { return p[slot] * dp[slot]; }) : Sum{0};
                 for (std::int64_t slot = 0; slot < x.top_k; ++slot) {
                     const Sum slope = x.score == RouterScore::softmax ? Sum{1} : 1 - scores[chosen[slot]];
                     d_logits[chosen[slot]] = p[slot] * slope * (dp[slot] - mean);
@@ -87,34 +99,53 @@ void route_backward(model::Device& /*device*/, const model::RouteBackwardArgumen
     });
 }
 
+void keep_within_capacity(model::Device& /*device*/, const model::CapacityArguments& x) {
+    const std::int32_t* const experts = values<std::int32_t>(x.experts);
+    std::int32_t* const kept = values<std::int32_t>(x.kept);
+    std::copy(experts, experts + x.entries, kept);
+    with_type(x.probabilities.dtype, [&]<class Element>() {
+        std::vector<std::vector<std::int64_t>> choices(static_cast<std::size_t>(x.expert_count));
+        for (std::int64_t i = 0; i < x.entries; ++i) choices[static_cast<std::size_t>(experts[i])].push_back(i);
+        const auto weight = [&](std::int64_t i) {
+            const auto p = static_cast<double>(values<Element>(x.probabilities)[i]);
+            return std::isnan(p) ? -1 : p;  // sorting wants an order
+        };
+        for (auto& of_expert : choices) {
+            if (std::ssize(of_expert) <= x.capacity) continue;
+            std::ranges::stable_sort(of_expert, [&](std::int64_t a, std::int64_t b) { return weight(a) > weight(b); });
+            for (auto i = static_cast<std::size_t>(x.capacity); i < of_expert.size(); ++i) kept[of_expert[i]] = -1;
+        }
+    });
+}
+
 double auxiliary_loss(model::Device& /*device*/, const model::AuxiliaryLossArguments& x) {
-    return with_type(x.logits.dtype, [&]<class Element>() {
-        using Sum = Compute<Element>;
+    return with_type(x.scores.dtype, [&]<class Element>() {
         double total = 0;
         for (std::int64_t row = 0; row < x.rows; ++row) {
-            const Element* const logits = values<Element>(x.logits) + row * x.expert_count;
-            const auto softmax = softmax_of(logits, x.expert_count);
-            total += sum_over<double>(x.expert_count, [&](std::int64_t e) {
-                return static_cast<double>(x.copies[e]) * static_cast<double>(exponential(Sum(logits[e]) - softmax.maximum) / softmax.sum);
-            });
+            const Element* const scores = values<Element>(x.scores) + row * x.expert_count;
+            const auto score = [&](std::int64_t e) { return static_cast<double>(scores[e]); };
+            const double sum = x.score == RouterScore::softmax ? 1 : sum_over<double>(x.expert_count, score);
+            total += sum_over<double>(x.expert_count, [&](std::int64_t e) { return static_cast<double>(x.copies[e]) * score(e); }) / sum;
         }
         return x.factor * total;
     });
 }
 
-// With p = softmax(logits) of a row: d logit_e = factor · p_e (copies_e - Σ p copies).
+// softmax: d logit_e = factor · p_e (copies_e - Σ p copies). sigmoid, p = s / Σ s: the same times 1 - s_e, the slope of s_e
+// over s_e.
 void auxiliary_loss_backward(model::Device& /*device*/, const model::AuxiliaryLossArguments& x) {
-    with_types(x.logits.dtype, x.d_logits.dtype, [&]<class Element, class Gradient>() {
+    with_type(x.scores.dtype, [&]<class Element>() {
         using Sum = Compute<Element>;
         for (std::int64_t row = 0; row < x.rows; ++row) {
-            const Element* const logits = values<Element>(x.logits) + row * x.expert_count;
-            Gradient* const into = values<Gradient>(x.d_logits) + row * x.expert_count;
-            const auto softmax = softmax_of(logits, x.expert_count);
-            const auto probability = [&](std::int64_t e) { return exponential(Sum(logits[e]) - softmax.maximum) / softmax.sum; };
+            const Element* const scores = values<Element>(x.scores) + row * x.expert_count;
+            Element* const into = values<Element>(x.d_logits) + row * x.expert_count;
+            const bool softmax = x.score == RouterScore::softmax;
+            const Sum sum = softmax ? Sum{1} : sum_over<Sum>(x.expert_count, [&](std::int64_t e) { return Sum(scores[e]); });
+            const auto probability = [&](std::int64_t e) { return Sum(scores[e]) / sum; };
             const Sum mean = sum_over<Sum>(x.expert_count, [&](std::int64_t e) { return probability(e) * static_cast<Sum>(x.copies[e]); });
             for (std::int64_t e = 0; e < x.expert_count; ++e) {
-                const Sum slope = probability(e) * (static_cast<Sum>(x.copies[e]) - mean);
-                into[e] = Gradient(Sum(into[e]) + static_cast<Sum>(x.factor) * slope);
+                const Sum slope = probability(e) * (static_cast<Sum>(x.copies[e]) - mean) * (softmax ? Sum{1} : 1 - Sum(scores[e]));
+                into[e] = Element(Sum(into[e]) + static_cast<Sum>(x.factor) * slope);
             }
         }
     });
@@ -132,6 +163,7 @@ void count_by_expert(model::Device& /*device*/, const model::SortByExpertArgumen
 void sort_by_expert(model::Device& /*device*/, const model::SortByExpertArguments& x) {
     std::vector<std::int64_t> next(static_cast<std::size_t>(x.expert_count));  // where the next copy of each expert goes
     for (std::size_t expert = 1; expert < next.size(); ++expert) next[expert] = next[expert - 1] + x.counts[expert - 1];
+    if (x.capacity > 0) std::fill_n(values<std::int32_t>(x.source), x.capacity * x.expert_count, -1);
     for (std::int64_t i = 0; i < x.entries; ++i) {
         const std::int32_t expert = values<std::int32_t>(x.experts)[i];
         if (expert >= 0) values<std::int32_t>(x.source)[next[static_cast<std::size_t>(expert)]++] = static_cast<std::int32_t>(i);
@@ -141,9 +173,13 @@ void sort_by_expert(model::Device& /*device*/, const model::SortByExpertArgument
 void permute_rows(model::Device& /*device*/, const model::PermuteArguments& x) {
     const std::int64_t row_bytes = x.width * bytes_of(x.x.dtype);
     for (std::int64_t copy = 0; copy < x.copies; ++copy) {
-        const std::int64_t row = values<std::int32_t>(x.source)[copy] / x.top_k;
-        std::memcpy(static_cast<std::byte*>(x.y.data) + copy * row_bytes, static_cast<const std::byte*>(x.x.data) + row * row_bytes,
-                    static_cast<std::size_t>(row_bytes));
+        const std::int32_t entry = values<std::int32_t>(x.source)[copy];
+        std::byte* const to = static_cast<std::byte*>(x.y.data) + copy * row_bytes;
+        if (entry < 0) {
+            std::memset(to, 0, static_cast<std::size_t>(row_bytes));
+        } else {
+            std::memcpy(to, static_cast<const std::byte*>(x.x.data) + entry / x.top_k * row_bytes, static_cast<std::size_t>(row_bytes));
+        }
     }
 }
 
@@ -151,7 +187,8 @@ void unpermute_rows(model::Device& /*device*/, const model::PermuteArguments& x)
     std::int32_t* const inverse = values<std::int32_t>(x.inverse);
     std::fill(inverse, inverse + x.rows * x.top_k, -1);
     for (std::int64_t copy = 0; copy < x.copies; ++copy) {
-        inverse[values<std::int32_t>(x.source)[copy]] = static_cast<std::int32_t>(copy);
+        const std::int32_t entry = values<std::int32_t>(x.source)[copy];
+        if (entry >= 0) inverse[entry] = static_cast<std::int32_t>(copy);
     }
     with_type(x.x.dtype, [&]<class Element>() {
         using Sum = Compute<Element>;
@@ -172,7 +209,8 @@ void unpermute_rows(model::Device& /*device*/, const model::PermuteArguments& x)
 void permute_probabilities(model::Device& /*device*/, const model::PermuteArguments& x) {
     with_type(x.x.dtype, [&]<class Element>() {
         for (std::int64_t copy = 0; copy < x.copies; ++copy) {
-            values<Element>(x.y)[copy] = values<Element>(x.x)[values<std::int32_t>(x.source)[copy]];
+            const std::int32_t entry = values<std::int32_t>(x.source)[copy];
+            values<Element>(x.y)[copy] = entry < 0 ? Element(0.0F) : values<Element>(x.x)[entry];
         }
     });
 }
@@ -181,7 +219,10 @@ void unpermute_probabilities(model::Device& /*device*/, const model::PermuteArgu
     with_type(x.x.dtype, [&]<class Element>() {
         Element* const out = values<Element>(x.y);
         std::fill(out, out + x.rows * x.top_k, Element(0.0F));
-        for (std::int64_t copy = 0; copy < x.copies; ++copy) out[values<std::int32_t>(x.source)[copy]] = values<Element>(x.x)[copy];
+        for (std::int64_t copy = 0; copy < x.copies; ++copy) {
+            const std::int32_t entry = values<std::int32_t>(x.source)[copy];
+            if (entry >= 0) out[entry] = values<Element>(x.x)[copy];
+        }
     });
 }
 

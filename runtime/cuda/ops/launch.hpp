@@ -2,6 +2,7 @@
 // What the kernels of a GPU are written against: how bodies are started and memory is moved. The GPU's launcher puts work
 // on a stream; the host's, in tests, does it at once. From arguments to kernels, everything between is the same code.
 
+#include <cstddef>
 #include <cstdint>
 
 #include "model/device/device.hpp"
@@ -70,6 +71,16 @@ const Element* values(const model::Input& input) {
 template <class Element>
 Element* values(const model::Output& output) {
     return static_cast<Element*>(output.data);
+}
+
+/// The same values from so many elements on.
+inline model::Input behind(model::Input input, std::int64_t elements) {
+    input.data = static_cast<const std::byte*>(input.data) + elements * bytes_of(input.dtype);
+    return input;
+}
+inline model::Output behind(model::Output output, std::int64_t elements) {
+    output.data = static_cast<std::byte*>(output.data) + elements * bytes_of(output.dtype);
+    return output;
 }
 
 /// Calls work.operator()<Element>() with the type of a dtype.

@@ -28,7 +28,7 @@ struct RouteRow {
     std::int32_t* experts;
     Sum *probabilities, *scores;
     std::int64_t expert_count, top_k;
-    bool softmax;
+    bool softmax, balanced;
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
@@ -42,25 +42,39 @@ struct RouteRow {
             team.each(expert_count, [&](std::int64_t i) { score[i] = 1 / (1 + exponential(-Sum(in[i]))); });
         }
         team.barrier();
-        const auto key = [&](std::int64_t i) { return softmax ? Sum(in[i]) : score[i]; };
-        // One after another: the first of those that come behind the last one chosen.
+        std::int32_t* const ids = experts + row * top_k;
+        if (balanced) {
+            team.each(top_k, [&](std::int64_t slot) { ids[slot] = static_cast<std::int32_t>((row * top_k + slot) % expert_count); });
+        } else {
+            choose(
+                team, [&](std::int64_t i) { return softmax ? Sum(in[i]) : score[i]; }, ids);
+        }
+        team.barrier();
+        if (!softmax) {
+            team.each(top_k, [&](std::int64_t slot) { chosen[slot] = score[ids[slot]]; });
+            if (top_k == 1) return;  // not normalised, as on the CPU
+        } else {
+            const Sum most = team.reduce(top_k, -infinity<Sum>(), Larger{}, [&](std::int64_t slot) { return Sum(in[ids[slot]]); });
+            team.each(top_k, [&](std::int64_t slot) { chosen[slot] = exponential(Sum(in[ids[slot]]) - most); });
+        }
+        team.barrier();
+        const Sum sum = team.reduce(top_k, Sum{0}, Add{}, [&](std::int64_t slot) { return chosen[slot]; });
+        team.each(top_k, [&](std::int64_t slot) { chosen[slot] /= sum; });
+    }
+
+private:
+    /// One after another: the first of those that come behind the last one chosen.
+    template <class Team, class Key>
+    MGPLAN_BOTH void choose(const Team& team, Key key, std::int32_t* ids) const {
         Candidate<Sum> last{Sum{0}, -1};
-        Sum largest = 0;
         for (std::int64_t slot = 0; slot < top_k; ++slot) {
             const Candidate<Sum> best = team.reduce(expert_count, Candidate<Sum>{Sum{0}, -1}, First{}, [&](std::int64_t i) {
                 const Candidate<Sum> here{key(i), i};
                 return slot == 0 || precedes(last, here) ? here : Candidate<Sum>{Sum{0}, -1};
             });
-            if (slot == 0) largest = best.value;
-            team.once([&] {
-                experts[row * top_k + slot] = static_cast<std::int32_t>(best.place);
-                chosen[slot] = softmax ? exponential(best.value - largest) : best.value;
-            });
+            team.once([&] { ids[slot] = static_cast<std::int32_t>(best.place); });
             last = best;
         }
-        team.barrier();
-        const Sum sum = team.reduce(top_k, Sum{0}, Add{}, [&](std::int64_t slot) { return chosen[slot]; });
-        team.each(top_k, [&](std::int64_t slot) { chosen[slot] /= sum; });
     }
 };
 
@@ -74,10 +88,11 @@ struct RouteGradient {
 
     MGPLAN_BOTH void operator()(std::int64_t i) const {
         const auto [row, expert] = row_column(i, expert_count);
+        const bool normalised = softmax || top_k > 1;
         Sum mean = 0;
         std::int64_t mine = -1;
         for (std::int64_t slot = row * top_k; slot < (row + 1) * top_k; ++slot) {
-            mean += probabilities[slot] * d_probabilities[slot];
+            if (normalised) mean += probabilities[slot] * d_probabilities[slot];
             if (experts[slot] == expert) mine = slot;
         }
         const Sum slope = softmax ? Sum{1} : 1 - scores[i];
@@ -85,44 +100,89 @@ struct RouteGradient {
     }
 };
 
+/// An unsigned number that orders as the probability does; NaN as -1.
+template <class Number>
+MGPLAN_BOTH std::uint64_t order_key(Number value) {
+    using Word = std::conditional_t<sizeof(Number) == 8, std::uint64_t, std::uint32_t>;
+    constexpr Word kSign = Word{1} << (8 * sizeof(Word) - 1);
+    const Word word = bits_as<Word>(not_a_number(value) ? Number{-1} : value + Number{0});  // -0 becomes 0
+    return (word & kSign) != 0 ? static_cast<Word>(~word) : static_cast<Word>(word | kSign);
+}
+
+/// One team for each expert: of its entries, those behind the first `capacity` by falling probability become -1, the upper
+/// of equal ones first. The smallest probability that is kept is found bit by bit, so nothing is sorted.
 template <class Element>
-struct AuxiliaryLossRow {
-    using Sum = Compute<Element>;
-    const Element* logits;
-    const std::int64_t* copies;
-    double* losses;
-    std::int64_t expert_count;
+struct DropBeyondCapacity {
+    using Number = Compute<Element>;
+    const std::int32_t* experts;
+    const Element* probabilities;
+    std::int32_t* kept;
+    std::int64_t entries, capacity;
 
     template <class Team>
-    MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
-        const Element* const in = logits + row * expert_count;
-        const auto whole = softmax_of(team, in, expert_count);
-        const double loss = team.reduce(expert_count, 0.0, Add{}, [&](std::int64_t e) {
-            return static_cast<double>(copies[e]) * static_cast<double>(exponential(Sum(in[e]) - whole.maximum) / whole.sum);
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t expert) const {
+        const auto key = [&](std::int64_t i) { return order_key(Number(probabilities[i])); };
+        const auto count_from = [&](std::uint64_t least) {
+            return team.reduce(entries, std::int64_t{0}, Add{},
+                               [&](std::int64_t i) { return std::int64_t{experts[i] == expert && key(i) >= least ? 1 : 0}; });
+        };
+        if (count_from(0) <= capacity) return;
+        std::uint64_t least = 0;  // the largest that `capacity` entries reach
+        for (int bit = 8 * static_cast<int>(sizeof(Number)); bit-- > 0;) {
+            const std::uint64_t higher = least | (std::uint64_t{1} << bit);
+            if (count_from(higher) >= capacity) least = higher;
+        }
+        const std::int64_t room = capacity - count_from(least + 1);  // for entries that are equal to it
+        team.select(
+            entries, [&](std::int64_t i) { return experts[i] == expert && key(i) == least; },
+            [&](std::int64_t i, std::int64_t n) {
+                if (n >= room) kept[i] = -1;
+            });
+        team.each(entries, [&](std::int64_t i) {
+            if (experts[i] == expert && key(i) < least) kept[i] = -1;
         });
-        team.once([&] { losses[row] = loss; });
     }
 };
 
-template <class Element, class Gradient>
-struct AuxiliaryLossGradient {
-    using Sum = Compute<Element>;
-    const Element* logits;
+template <class Element>
+struct AuxiliaryLossRow {
+    const Element* scores;
     const std::int64_t* copies;
-    Gradient* d_logits;
+    double* losses;
     std::int64_t expert_count;
-    Sum factor;
+    bool softmax;
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
-        const Element* const in = logits + row * expert_count;
-        Gradient* const into = d_logits + row * expert_count;
-        const auto whole = softmax_of(team, in, expert_count);
-        const auto probability = [&](std::int64_t e) { return exponential(Sum(in[e]) - whole.maximum) / whole.sum; };
+        const auto score = [&](std::int64_t e) { return static_cast<double>(Compute<Element>(scores[row * expert_count + e])); };
+        const double sum = softmax ? 1.0 : team.reduce(expert_count, 0.0, Add{}, score);
+        const double loss =
+            team.reduce(expert_count, 0.0, Add{}, [&](std::int64_t e) { return static_cast<double>(copies[e]) * score(e); });
+        team.once([&] { losses[row] = loss / sum; });
+    }
+};
+
+template <class Element>
+struct AuxiliaryLossGradient {
+    using Sum = Compute<Element>;
+    const Element* scores;
+    const std::int64_t* copies;
+    Element* d_logits;
+    std::int64_t expert_count;
+    Sum factor;
+    bool softmax;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
+        const Element* const in = scores + row * expert_count;
+        Element* const into = d_logits + row * expert_count;
+        const Sum sum = softmax ? Sum{1} : team.reduce(expert_count, Sum{0}, Add{}, [&](std::int64_t e) { return Sum(in[e]); });
+        const auto probability = [&](std::int64_t e) { return Sum(in[e]) / sum; };
         const Sum mean =
             team.reduce(expert_count, Sum{0}, Add{}, [&](std::int64_t e) { return probability(e) * static_cast<Sum>(copies[e]); });
         team.each(expert_count, [&](std::int64_t e) {
-            into[e] = Gradient(Sum(into[e]) + factor * (probability(e) * (static_cast<Sum>(copies[e]) - mean)));
+            const Sum slope = probability(e) * (static_cast<Sum>(copies[e]) - mean) * (softmax ? Sum{1} : 1 - Sum(in[e]));
+            into[e] = Element(Sum(into[e]) + factor * slope);
         });
     }
 };
@@ -141,6 +201,12 @@ struct CountEntries {
         });
         team.once([&] { counts[expert] = count; });
     }
+};
+
+struct FillIds {
+    std::int32_t* ids;
+    std::int32_t value;
+    MGPLAN_BOTH void operator()(std::int64_t i) const { ids[i] = value; }
 };
 
 struct ListEntries {
@@ -166,20 +232,17 @@ struct GatherCopies {
     std::int64_t top_k, width;
     MGPLAN_BOTH void operator()(std::int64_t i) const {
         const auto [copy, column] = row_column(i, width);
-        y[i] = x[source[copy] / top_k * width + column];
+        const std::int64_t entry = source[copy];
+        y[i] = entry < 0 ? Word{} : x[entry / top_k * width + column];
     }
-};
-
-struct FillIds {
-    std::int32_t* ids;
-    std::int32_t value;
-    MGPLAN_BOTH void operator()(std::int64_t i) const { ids[i] = value; }
 };
 
 struct InvertSource {
     const std::int32_t* source;
     std::int32_t* inverse;
-    MGPLAN_BOTH void operator()(std::int64_t copy) const { inverse[source[copy]] = static_cast<std::int32_t>(copy); }
+    MGPLAN_BOTH void operator()(std::int64_t copy) const {
+        if (source[copy] >= 0) inverse[source[copy]] = static_cast<std::int32_t>(copy);
+    }
 };
 
 template <class Element>
@@ -205,7 +268,7 @@ struct GatherValues {
     const Element* x;
     const std::int32_t* source;
     Element* y;
-    MGPLAN_BOTH void operator()(std::int64_t copy) const { y[copy] = x[source[copy]]; }
+    MGPLAN_BOTH void operator()(std::int64_t copy) const { y[copy] = source[copy] < 0 ? Element(0.0F) : x[source[copy]]; }
 };
 
 template <class Element>
@@ -213,7 +276,9 @@ struct ScatterValues {
     const Element* x;
     const std::int32_t* source;
     Element* y;
-    MGPLAN_BOTH void operator()(std::int64_t copy) const { y[source[copy]] = x[copy]; }
+    MGPLAN_BOTH void operator()(std::int64_t copy) const {
+        if (source[copy] >= 0) y[source[copy]] = x[copy];
+    }
 };
 
 template <class Launcher>
@@ -223,7 +288,7 @@ void route(model::Device& device, const model::RouteArguments& x) {
         Launcher::of(device).teams(
             x.rows, 32,
             RouteRow<Element>{values<Element>(x.logits), values<std::int32_t>(x.experts), values<Sum>(x.probabilities),
-                              values<Sum>(x.scores), x.expert_count, x.top_k, x.score == RouterScore::softmax});
+                              values<Sum>(x.scores), x.expert_count, x.top_k, x.score == RouterScore::softmax, x.balanced});
     });
 }
 
@@ -243,13 +308,26 @@ void route_backward(model::Device& device, const model::RouteBackwardArguments& 
 }
 
 template <class Launcher>
+void keep_within_capacity(model::Device& device, const model::CapacityArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    launcher.copy(x.kept.data, x.experts.data, x.entries * bytes_of(Dtype::int32));
+    with_type(x.probabilities.dtype, [&]<class Element>() {
+        launcher.teams(x.expert_count, 256,
+                       DropBeyondCapacity<Element>{values<std::int32_t>(x.experts), values<Element>(x.probabilities),
+                                                   values<std::int32_t>(x.kept), x.entries, x.capacity});
+    });
+}
+
+template <class Launcher>
 double auxiliary_loss(model::Device& device, const model::AuxiliaryLossArguments& x) {
     auto&& launcher = Launcher::of(device);
     auto* const copies = values<std::int64_t>(x.scratch);
     auto* const losses = reinterpret_cast<double*>(copies + x.expert_count);
     launcher.upload(copies, x.copies, x.expert_count * 8);
-    with_type(x.logits.dtype, [&]<class Element>() {
-        launcher.teams(x.rows, 32, AuxiliaryLossRow<Element>{values<Element>(x.logits), copies, losses, x.expert_count});
+    with_type(x.scores.dtype, [&]<class Element>() {
+        launcher.teams(
+            x.rows, 32,
+            AuxiliaryLossRow<Element>{values<Element>(x.scores), copies, losses, x.expert_count, x.score == RouterScore::softmax});
     });
     return x.factor * total_of(launcher, losses, x.rows);
 }
@@ -259,10 +337,10 @@ void auxiliary_loss_backward(model::Device& device, const model::AuxiliaryLossAr
     auto&& launcher = Launcher::of(device);
     auto* const copies = values<std::int64_t>(x.scratch);
     launcher.upload(copies, x.copies, x.expert_count * 8);
-    with_types(x.logits.dtype, x.d_logits.dtype, [&]<class Element, class Gradient>() {
+    with_type(x.scores.dtype, [&]<class Element>() {
         launcher.teams(x.rows, 32,
-                       AuxiliaryLossGradient<Element, Gradient>{values<Element>(x.logits), copies, values<Gradient>(x.d_logits),
-                                                                x.expert_count, static_cast<Compute<Element>>(x.factor)});
+                       AuxiliaryLossGradient<Element>{values<Element>(x.scores), copies, values<Element>(x.d_logits), x.expert_count,
+                                                      static_cast<Compute<Element>>(x.factor), x.score == RouterScore::softmax});
     });
 }
 
@@ -284,6 +362,7 @@ void sort_by_expert(model::Device& device, const model::SortByExpertArguments& x
     std::vector<std::int64_t> first(static_cast<std::size_t>(x.expert_count));
     for (std::size_t expert = 1; expert < first.size(); ++expert) first[expert] = first[expert - 1] + x.counts[expert - 1];
     launcher.upload(starts, first.data(), x.expert_count * 8);
+    if (x.capacity > 0) launcher.each(x.capacity * x.expert_count, FillIds{values<std::int32_t>(x.source), -1});
     launcher.teams(x.expert_count, 256, ListEntries{values<std::int32_t>(x.experts), starts, values<std::int32_t>(x.source), x.entries});
 }
 

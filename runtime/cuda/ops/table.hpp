@@ -9,6 +9,8 @@
 #include "runtime/cuda/ops/dropout.hpp"
 #include "runtime/cuda/ops/elementwise.hpp"
 #include "runtime/cuda/ops/embedding.hpp"
+#include "runtime/cuda/ops/gate.hpp"
+#include "runtime/cuda/ops/grouped_matmul.hpp"
 #include "runtime/cuda/ops/matmul.hpp"
 #include "runtime/cuda/ops/norm.hpp"
 #include "runtime/cuda/ops/rotary.hpp"
@@ -20,10 +22,14 @@ namespace mgplan::runtime::cuda {
 template <class Launcher>
 constexpr void fill_dense(model::KernelTable& table) {
     table.matmul = matmul<Launcher>;
+    table.grouped_matmul = grouped_matmul<Launcher>;
+    table.grouped_matmul_accumulate = grouped_matmul_accumulate<Launcher>;
     table.norm = norm<Launcher>;
     table.norm_backward = norm_backward<Launcher>;
     table.activation = activation<Launcher>;
     table.activation_backward = activation_backward<Launcher>;
+    table.gate_rows = gate_rows<Launcher>;
+    table.gate_rows_backward = gate_rows_backward<Launcher>;
     table.add_bias = add_bias<Launcher>;
     table.bias_gradient = bias_gradient<Launcher>;
     table.attention = attention<Launcher>;
@@ -56,6 +62,7 @@ template <class Launcher>
 constexpr void fill_router(model::KernelTable& table) {
     table.route = route<Launcher>;
     table.route_backward = route_backward<Launcher>;
+    table.keep_within_capacity = keep_within_capacity<Launcher>;
     table.auxiliary_loss = auxiliary_loss<Launcher>;
     table.auxiliary_loss_backward = auxiliary_loss_backward<Launcher>;
     table.count_by_expert = count_by_expert<Launcher>;

@@ -9,6 +9,8 @@
 #include "model/ops/dropout.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
+#include "model/ops/gate.hpp"
+#include "model/ops/grouped_matmul.hpp"
 #include "model/ops/latent_keys.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/ops/norm.hpp"
@@ -27,6 +29,14 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     const Tensor sums = maker.zeros({7, 7}, kept);
     matmul_accumulate(a, a, {true, false}, sums);
     keep("matmul_accumulate", sums);
+    const std::vector<std::int64_t> groups{4, 0, 9};
+    const std::vector<Tensor> per_group{maker.random({7, 11}), maker.random({7, 11}), maker.random({7, 11})};
+    keep("grouped_matmul", grouped_matmul(a, per_group, groups, false, "products"));
+    const std::vector<Tensor> turned{maker.random({11, 7}), maker.random({11, 7}), maker.random({11, 7})};
+    keep("grouped_matmul, transposed", grouped_matmul(a, turned, groups, true, "products"));
+    const std::vector<Tensor> group_sums{maker.zeros({7, 7}, kept), maker.zeros({7, 7}, kept), maker.zeros({7, 7}, kept)};
+    grouped_matmul_accumulate(a, a, groups, group_sums);
+    for (const Tensor& sum : group_sums) keep("grouped_matmul_accumulate", sum);
 
     for (const auto kind : {Normalization::layer_norm, Normalization::rms_norm}) {
         const bool centred = kind == Normalization::layer_norm;
@@ -48,6 +58,12 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
         keep("weighted_activation_backward", weighted_activation_backward(half, x, weights, kind, true, d_weights));
         keep("weighted_activation_backward, weights", d_weights);
     }
+
+    const Tensor gate_logits = maker.random({5, 1}), ungated = maker.random({5, 6});
+    Tensor d_gate_logits;
+    keep("gate_rows", gate_rows(ungated, gate_logits));
+    keep("gate_rows_backward", gate_rows_backward(maker.random({5, 6}), ungated, gate_logits, d_gate_logits));
+    keep("gate_rows_backward, logits", d_gate_logits);
 
     const Tensor biased = maker.random({5, 3}), bias = maker.random({3}), bias_sums = maker.zeros({3});
     add_bias(biased, bias);
@@ -120,9 +136,17 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
         keep("route, scores", routing.scores);
         keep("route_backward", route_backward(maker.random({3, 3}, kept), routing, score));
     }
-    const Tensor router_logits = maker.random({4, 3}), d_router_logits = maker.zeros({4, 3}, kept);
-    auxiliary_loss_backward(router_logits, {5, 1, 2}, 4, 2, 2, 1, d_router_logits);
-    keep("auxiliary_loss_backward", d_router_logits);
+    for (const auto score : {RouterScore::softmax, RouterScore::sigmoid}) {
+        const Routing routing = route(maker.random({4, 3}), 2, score, true), single = route(maker.random({4, 3}), 1, score, true);
+        const Tensor d_router_logits = maker.zeros({4, 3}, kept);
+        auxiliary_loss_backward(routing.scores, score, {5, 1, 2}, 4, 2, 2, 1, d_router_logits);
+        keep("auxiliary_loss_backward", d_router_logits);
+        keep("route, balanced", routing.probabilities);
+        keep("route, one of three", single.probabilities);
+        const Tensor within = keep_within_capacity(routing, 2);
+        keep("keep_within_capacity", within);
+        keep("sort_and_pad", sort_and_pad(within, 3, 2).source);
+    }
     const Permutation permutation = sort_by_expert(maker.ids({1, 0, 2, 1, 0, 2, 1, -1}, {4, 2}), 3, {2, 3, 2});
     keep("sort_by_expert", permutation.source);
     const Tensor copies = permute_rows(maker.random({4, 5}), permutation, 2);

@@ -9,6 +9,7 @@
 #include "model/ops/dropout.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
+#include "model/ops/gate.hpp"
 #include "model/ops/latent_keys.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/ops/norm.hpp"
@@ -197,6 +198,14 @@ TEST_F(Gradients, OfDropoutUseTheSameMask) {
     expect_gradient("x without dropout", x, dropout_backward(dy, place), loss);
 }
 
+TEST_F(Gradients, OfGatesGoToRowsAndLogits) {
+    const Tensor x = maker.random({4, 5}), logits = maker.random({4, 1}), dy = maker.random({4, 5});
+    Tensor d_logits;
+    const Tensor dx = gate_rows_backward(dy, x, logits, d_logits);
+    expect_gradient("x", x, dx, [&] { return weigh(gate_rows(x, logits), dy); });
+    expect_gradient("logits", logits, d_logits, [&] { return weigh(gate_rows(x, logits), dy); });
+}
+
 TEST_F(Gradients, OfRoutersGoToTheChosenLogits) {
     for (const auto score : {RouterScore::softmax, RouterScore::sigmoid}) {
         // No two logits of a row are near a tie, where the choice would jump.
@@ -205,17 +214,27 @@ TEST_F(Gradients, OfRoutersGoToTheChosenLogits) {
         const Tensor logits = make(device, {4, 5}, Dtype::fp64, ramp), d_probabilities = maker.random({4, 2});
         const Tensor d_logits = route_backward(d_probabilities, route(logits, 2, score), score);
         expect_gradient("logits", logits, d_logits, [&] { return weigh(route(logits, 2, score).probabilities, d_probabilities); });
+        const Tensor d_balanced = route_backward(d_probabilities, route(logits, 2, score, true), score);
+        expect_gradient("logits, balanced", logits, d_balanced,
+                        [&] { return weigh(route(logits, 2, score, true).probabilities, d_probabilities); });
     }
+    const Tensor logits = maker.random({4, 5}), d_probabilities = maker.random({4, 1});
+    expect_gradient("logits of a single sigmoid", logits,
+                    route_backward(d_probabilities, route(logits, 1, RouterScore::sigmoid, true), RouterScore::sigmoid),
+                    [&] { return weigh(route(logits, 1, RouterScore::sigmoid, true).probabilities, d_probabilities); });
 }
 
 TEST_F(Gradients, OfTheAuxiliaryLossAreAdded) {
-    const Tensor logits = maker.random({4, 3}), d_logits = maker.zeros({4, 3});
-    const std::vector<std::int64_t> copies{5, 1, 2};
-    auxiliary_loss_backward(logits, copies, 4, 2, 0.5, 3, d_logits);
-    expect_gradient("logits", logits, d_logits, [&] { return 3 * auxiliary_loss(logits, copies, 4, 2, 0.5); });
-    auxiliary_loss_backward(logits, copies, 4, 2, 0.5, 3, d_logits);
-    scale(d_logits, 0.5);
-    expect_gradient("logits, twice", logits, d_logits, [&] { return 3 * auxiliary_loss(logits, copies, 4, 2, 0.5); });
+    for (const auto score : {RouterScore::softmax, RouterScore::sigmoid}) {
+        const Tensor logits = maker.random({4, 3}), d_logits = maker.zeros({4, 3});
+        const std::vector<std::int64_t> copies{5, 1, 2};
+        const auto loss = [&] { return 3 * auxiliary_loss(route(logits, 2, score).scores, score, copies, 4, 2, 0.5); };
+        auxiliary_loss_backward(route(logits, 2, score).scores, score, copies, 4, 2, 0.5, 3, d_logits);
+        expect_gradient("logits", logits, d_logits, loss);
+        auxiliary_loss_backward(route(logits, 2, score).scores, score, copies, 4, 2, 0.5, 3, d_logits);
+        scale(d_logits, 0.5);
+        expect_gradient("logits, twice", logits, d_logits, loss);
+    }
 }
 
 TEST_F(Gradients, OfPermutationsAreTheWayBack) {

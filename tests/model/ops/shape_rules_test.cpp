@@ -11,6 +11,8 @@
 #include "model/ops/dropout.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
+#include "model/ops/gate.hpp"
+#include "model/ops/grouped_matmul.hpp"
 #include "model/ops/latent_keys.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/ops/norm.hpp"
@@ -179,13 +181,26 @@ TEST_F(ShapeRules, OfRoutingWantCountsAndCopies) {
     EXPECT_REFUSED(route(of({3, 4}), 0, RouterScore::softmax));
     const Routing routing = route(bf16({3, 4}), 2, RouterScore::softmax);
     EXPECT_REFUSED(route_backward(of({3, 4}), routing, RouterScore::softmax));
-    EXPECT_REFUSED(auxiliary_loss(of({3, 4}), {1, 2, 3}, 3, 2, 1));
+    EXPECT_REFUSED(auxiliary_loss(of({3, 4}), RouterScore::softmax, {1, 2, 3}, 3, 2, 1));
+    EXPECT_EQ(gate_rows(of({3, 4}), of({3, 1})).shape(), (Shape{3, 4}));
+    EXPECT_REFUSED(gate_rows(of({3, 4}), of({4, 1})));
+    EXPECT_REFUSED(gate_rows(of({3, 4}), bf16({3, 1})));
+    EXPECT_REFUSED(keep_within_capacity(routing, 0));
+    EXPECT_EQ(sort_and_pad(routing.experts, 4, 3).source.shape(), (Shape{12}));
+    const std::vector<Tensor> two{of({5, 4}), of({5, 4})}, sums{of({4, 5}), of({4, 5})};
+    EXPECT_EQ(grouped_matmul(of({3, 4}), two, std::vector<std::int64_t>{1, 2}, true, "y").shape(), (Shape{3, 5}));
+    EXPECT_REFUSED(grouped_matmul(of({3, 4}), two, std::vector<std::int64_t>{1, 1}, true, "y")) << "a row without a group";
+    EXPECT_REFUSED(grouped_matmul(of({3, 4}), two, std::vector<std::int64_t>{4, -1}, true, "y"));
+    EXPECT_REFUSED(grouped_matmul(of({3, 4}), two, std::vector<std::int64_t>{1, 2}, false, "y"));
+    EXPECT_REFUSED(grouped_matmul(of({3, 4}), two, std::vector<std::int64_t>{3}, true, "y"));
+    EXPECT_NO_THROW(grouped_matmul_accumulate(of({3, 4}), of({3, 5}), std::vector<std::int64_t>{1, 2}, sums));
+    EXPECT_REFUSED(grouped_matmul_accumulate(of({3, 4}), of({2, 5}), std::vector<std::int64_t>{1, 2}, sums));
+    EXPECT_REFUSED(grouped_matmul_accumulate(of({3, 5}), of({3, 4}), std::vector<std::int64_t>{1, 2}, sums));
     EXPECT_REFUSED(sort_by_expert(routing.experts, 4, {})) << "shapes do not tell the counts";
     EXPECT_REFUSED(sort_by_expert(routing.experts, 4, {3, 3, 3, 3}));
     EXPECT_REFUSED(sort_by_expert(routing.experts, 4, {3, -1, 3, 1}));
     const Permutation permutation = sort_by_expert(routing.experts, 4, {3, 0, 2, 1});
     EXPECT_EQ(permute_rows(of({3, 7}), permutation, 2).shape(), (Shape{6, 7}));
-    EXPECT_REFUSED(permute_rows(of({2, 7}), permutation, 2));
     EXPECT_REFUSED(unpermute_rows(of({5, 7}), permutation, 3, 2));
     EXPECT_REFUSED(reorder_blocks(of({4, 2}), {1, 2}, {0, 1}));
     EXPECT_REFUSED(reorder_blocks(of({4, 2}), {1, 3}, {0, 0}));

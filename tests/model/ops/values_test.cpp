@@ -15,6 +15,7 @@
 #include "model/ops/dropout.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
+#include "model/ops/grouped_matmul.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/ops/norm.hpp"
 #include "model/ops/philox.hpp"
@@ -397,9 +398,67 @@ TEST_F(Values, OfRoutersChooseTheLargestAndTheLowerOfEqual) {
 
 // Perfectly balanced: copies = rows · top_k / experts each and even probabilities give the coefficient itself.
 TEST_F(Values, OfTheAuxiliaryLossAreTheCoefficientWhenBalanced) {
-    const Tensor logits = maker.zeros({6, 3});
-    EXPECT_NEAR(auxiliary_loss(logits, {4, 4, 4}, 6, 2, 0.01), 0.01, 1e-17);
-    EXPECT_NEAR(auxiliary_loss(fp64({1, 2}, {0, std::log(3.0)}), {1, 0}, 1, 1, 1), 2 * 0.25, 1e-15);
+    for (const auto score : {RouterScore::softmax, RouterScore::sigmoid}) {
+        const Tensor even = route(maker.zeros({6, 3}), 2, score).scores;
+        EXPECT_NEAR(auxiliary_loss(even, score, {4, 4, 4}, 6, 2, 0.01), 0.01, 1e-17);
+    }
+    EXPECT_NEAR(auxiliary_loss(fp64({1, 2}, {0.25, 0.75}), RouterScore::softmax, {1, 0}, 1, 1, 1), 2 * 0.25, 1e-15);
+    EXPECT_NEAR(auxiliary_loss(fp64({1, 2}, {0.1, 0.3}), RouterScore::sigmoid, {1, 0}, 1, 1, 1), 2 * 0.25, 1e-15);
+}
+
+TEST_F(Values, OfGroupedProductsAreThoseOfEachGroup) {
+    const std::vector<std::int64_t> rows{2, 0, 3};
+    const Tensor a = maker.random({5, 4}), b = maker.random({5, 6});
+    const std::vector<Tensor> matrices{maker.random({6, 4}), maker.random({6, 4}), maker.random({6, 4})};
+    const std::vector<Tensor> sums{maker.random({4, 6}), maker.random({4, 6}), maker.random({4, 6})};
+    const auto untouched = read(sums[1]);
+    const Tensor y = grouped_matmul(a, matrices, rows, true, "products");
+    std::vector<Tensor> expected;
+    for (const Tensor& sum : sums) expected.push_back(make(device, {4, 6}, Dtype::fp64, read(sum)));
+    std::int64_t begin = 0;
+    for (std::size_t group = 0; group < rows.size(); ++group) {
+        const std::int64_t end = begin + rows[group];
+        if (end > begin) {
+            expect_close(read(y.slice(begin, end)), read(matmul(a.slice(begin, end), matrices[group], {.b = true}, "product")), 1e-15, "y");
+            matmul_accumulate(a.slice(begin, end), b.slice(begin, end), {.a = true}, expected[group]);
+        }
+        begin = end;
+    }
+    grouped_matmul_accumulate(a, b, rows, sums);
+    for (std::size_t group = 0; group < rows.size(); ++group) expect_close(read(sums[group]), read(expected[group]), 1e-15, "sums");
+    EXPECT_EQ(read(sums[1]), untouched) << "an empty group";
+}
+
+TEST_F(Values, OfASingleSigmoidAreNotNormalised) {
+    const Routing routing = route(fp64({1, 2}, {0, std::log(3.0)}), 1, RouterScore::sigmoid);
+    EXPECT_NEAR(read(routing.probabilities)[0], 0.75, 1e-15);
+}
+
+TEST_F(Values, OfBalancedRoutingsGoRound) {
+    const Routing routing = route(fp64({3, 3}, {9, 0, 0, 9, 0, 0, 9, 0, 0}), 2, RouterScore::softmax, true);
+    EXPECT_THAT(read(routing.experts), ElementsAre(0, 1, 2, 0, 1, 2));
+    EXPECT_NEAR(read(routing.probabilities)[4], 0.5, 1e-15);
+    EXPECT_NEAR(read(routing.probabilities)[0], 1 / (1 + std::exp(-9.0)), 1e-15);
+    EXPECT_THAT(count_by_expert(routing.experts, 4), ElementsAre(2, 2, 2, 0));
+}
+
+TEST_F(Values, OfCapacitiesKeepTheMostProbable) {
+    Routing routing{maker.ids({0, 1, 0, 1, 1, 0}, {3, 2}), fp64({3, 2}, {0.7, 0.3, 0.6, 0.4, 0.7, 0.3}), maker.zeros({3, 2})};
+    EXPECT_THAT(read(keep_within_capacity(routing, 2)), ElementsAre(0, -1, 0, 1, 1, -1));
+    EXPECT_THAT(read(keep_within_capacity(routing, 1)), ElementsAre(0, -1, -1, -1, 1, -1));
+    EXPECT_THAT(read(keep_within_capacity(routing, 3)), ElementsAre(0, 1, 0, 1, 1, 0));
+    routing.probabilities = fp64({3, 2}, {0.5, 0.5, 0.5, 0.5, 0.5, 0.5});
+    EXPECT_THAT(read(keep_within_capacity(routing, 1)), ElementsAre(0, 1, -1, -1, -1, -1)) << "the upper of equal rows";
+}
+
+TEST_F(Values, OfPaddedPermutationsAreFilledWithZeros) {
+    const Permutation padded = sort_and_pad(maker.ids({0, -1, 1, 0}, {2, 2}), 3, 2);
+    EXPECT_THAT(padded.per_expert, ElementsAre(2, 2, 2));
+    EXPECT_THAT(read(padded.source), ElementsAre(0, 3, 2, -1, -1, -1));
+    EXPECT_THAT(read(permute_rows(fp64({2, 1}, {10, 20}), padded, 2)), ElementsAre(10, 20, 20, 0, 0, 0));
+    EXPECT_THAT(read(unpermute_rows(fp64({6, 1}, {1, 2, 3, 9, 9, 9}), padded, 2, 2)), ElementsAre(1, 5));
+    EXPECT_THAT(read(permute_probabilities(fp64({2, 2}, {1, 2, 3, 4}), padded)), ElementsAre(1, 4, 3, 0, 0, 0));
+    EXPECT_THAT(read(unpermute_probabilities(fp64({6}, {1, 2, 3, 9, 9, 9}), padded, 2, 2)), ElementsAre(1, 0, 3, 2));
 }
 
 TEST_F(Values, OfPermutationsRunByExpertThenRow) {

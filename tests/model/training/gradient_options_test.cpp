@@ -177,7 +177,7 @@ TEST(NonFinite, AGradientIsNamedByTheRankThatOwnsItAndNothingIsUpdated) {
         const auto dp = view.join("dp-cp", both), alone = view.join("alone", own);
         OptimizerOptions options;
         options.main_dtype = options.exp_avg_dtype = options.exp_avg_sq_dtype = Dtype::fp64;
-        Optimizer optimizer(device, {&chunk}, {dp.get(), alone.get(), alone.get(), alone.get(), nullptr}, options, false);
+        Optimizer optimizer(device, {&chunk}, {dp.get(), alone.get(), alone.get(), alone.get(), nullptr, nullptr}, options, false);
         // The first of the model's parameters: at the buffer's end, in the last rank's shard.
         const Tensor& gradient = chunk.weights().at("embedding.word_embeddings.weight").gradient;
         std::vector<double> values(static_cast<std::size_t>(gradient.elements()), 0.5);

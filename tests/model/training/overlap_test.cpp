@@ -172,6 +172,10 @@ private:
         return std::make_unique<Noted>(&log_, "wait for gather of " + std::to_string(whole.bytes()));
     }
     std::unique_ptr<Pending> do_reduce_scatter(const Tensor&, const Tensor&, Reduction) override { return silent(); }
+    std::unique_ptr<Pending> do_all_gather_rows(const Tensor&, const Tensor&, std::span<const std::int64_t>) override { return silent(); }
+    std::unique_ptr<Pending> do_reduce_scatter_rows(const Tensor&, const Tensor&, std::span<const std::int64_t>, Reduction) override {
+        return silent();
+    }
     std::unique_ptr<Pending> do_all_to_all(const Tensor&, const Tensor&, std::span<const std::int64_t>,
                                            std::span<const std::int64_t>) override {
         return silent();

@@ -1,27 +1,19 @@
 // Every layout trains the same model: losses and gradient norms of a few steps equal those of one rank, and every byte
 // held and sent equals what the same code predicts on shapes alone.
 
-#include <cmath>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "model/communicator/collective_counter.hpp"
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
-#include "model/training/rank_trainer.hpp"
 #include "plan/errors.hpp"
-#include "runtime/comm/in_process/in_process_world.hpp"
-#include "runtime/cpu/cpu_device.hpp"
+#include "tests/model/training/parity_support.hpp"
 
 namespace mgplan::model {
 namespace {
-
-constexpr int kSteps = 5;
 
 ModelSpec small_gpt() {
     ModelSpec model;
@@ -122,110 +114,6 @@ struct Family {
     ModelSpec model;
     std::int64_t sequence = 16;
 };
-
-/// A layout's sizes; what is left out is 1 or off.
-struct Case {
-    std::string name;
-    int tp = 1, cp = 1, pp = 1, vpp = 1, dp = 1;
-    int micro_batch = 1;
-    bool sequence_parallel = false;
-    CpCommType cp_comm_type = CpCommType::p2p;
-    Recompute recompute = Recompute::none;
-    EnumSet<RecomputeModule> modules{};
-    RecomputeMethod method = RecomputeMethod::uniform;
-    int recompute_layers = 1;
-    bool distributed_optimizer = true;
-    int group_size = 0;    ///< of the interleaved schedule; 0: pp
-    std::string stages{};  ///< a pipeline layout string; empty: the automatic split
-};
-
-TrainingTask task_for(const ModelSpec& model, const Case& c, Precision precision, std::int64_t sequence = 16) {
-    TrainingTask task;
-    task.model = model;
-    task.batch = {8, sequence};
-    task.training.precision = precision;
-    task.training.distributed_optimizer = c.distributed_optimizer;
-    Layout& layout = task.layout;
-    layout.sizes = {c.tp * c.cp * c.pp * c.dp, c.tp, c.cp, 1, c.tp, c.pp, AxisOrder{}, 1};
-    layout.vpp = c.vpp;
-    layout.group_size = c.group_size > 0 ? c.group_size : c.pp;
-    layout.micro_batch = c.micro_batch;
-    layout.num_microbatches = task.batch.global_batch / (c.dp * c.micro_batch);
-    layout.sequence_parallel = c.sequence_parallel;
-    layout.cp_comm_type = c.cp_comm_type;
-    layout.recompute = c.recompute;
-    layout.recompute_modules = c.modules;
-    if (c.recompute == Recompute::full) {
-        layout.recompute_method = c.method;
-        layout.recompute_num_layers = c.recompute_layers;
-    }
-    StageSplitRequest request;
-    request.layers = model.layers;
-    request.pp = c.pp;
-    request.vpp = c.vpp;
-    request.pipeline_layout = c.stages;
-    layout.split = std::make_shared<const StageSplit>(c.stages.empty() ? automatic_stage_split(model.layers, 0, c.pp, c.vpp).value()
-                                                                       : make_stage_split(request));
-    return task;
-}
-
-void tokens_of(std::int64_t sequence, std::span<std::int32_t> tokens) {
-    // Every step sees the same eight sequences, so that the loss must fall.
-    std::uint64_t state = static_cast<std::uint64_t>(sequence % 8) * 7919 + 17;
-    for (auto& token : tokens) {
-        state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-        token = static_cast<std::int32_t>((state >> 33U) % 61);
-    }
-}
-
-struct Outcome {
-    std::vector<StepReport> steps;
-    std::vector<MemoryUse> memory;           ///< by rank
-    std::vector<CollectiveCounter> traffic;  ///< by rank, as the transport counted it
-};
-
-Outcome train(const TrainingTask& task) {
-    const int ranks = static_cast<int>(task.layout.sizes.world);
-    Outcome outcome;
-    outcome.memory.resize(static_cast<std::size_t>(ranks));
-    runtime::InProcessWorld world(ranks);
-    std::mutex mutex;
-    runtime::run_ranks(world, [&](int rank) {
-        runtime::CpuDevice device;
-        RankTrainer trainer(task, device, world.view(rank));
-        device.pool().restart_high_water();
-        std::vector<StepReport> steps;
-        for (int step = 0; step < kSteps; ++step) steps.push_back(trainer.step(tokens_of, 1e-2));
-        const std::scoped_lock lock(mutex);
-        outcome.memory[static_cast<std::size_t>(rank)] = device.memory();
-        if (rank == 0) outcome.steps = steps;
-    });
-    for (int rank = 0; rank < ranks; ++rank) outcome.traffic.push_back(world.traffic(rank));
-    return outcome;
-}
-
-/// The same rank on shapes alone.
-void expect_prediction_equals(const TrainingTask& task, const Outcome& outcome, int rank) {
-    MetaDevice device({.keep_allocations = false, .keep_ops = false});
-    CollectiveCounter traffic;
-    RankTrainer trainer(task, device, recording_world(rank, static_cast<int>(task.layout.sizes.world), &traffic));
-    device.restart_high_water();
-    for (int step = 0; step < kSteps; ++step) (void)trainer.step(tokens_of, 1e-2);
-    const MemoryUse& measured = outcome.memory[static_cast<std::size_t>(rank)];
-    for (int i = 0; i < kMemoryCategories; ++i) {
-        const auto category = static_cast<MemoryCategory>(i);
-        const auto index = static_cast<std::size_t>(i);
-        EXPECT_EQ(device.memory().high_water[index], measured.high_water[index]) << "rank " << rank << " " << to_string(category);
-    }
-    EXPECT_EQ(traffic.totals(), outcome.traffic[static_cast<std::size_t>(rank)].totals()) << "rank " << rank;
-}
-
-const std::vector<StepReport>& one_rank(const Family& family, Precision precision) {
-    static std::map<std::pair<std::string, Precision>, std::vector<StepReport>> known;
-    auto& steps = known[{family.name, precision}];
-    if (steps.empty()) steps = train(task_for(family.model, {"one"}, precision, family.sequence)).steps;
-    return steps;
-}
 
 std::vector<Case> cases() {
     using enum RecomputeModule;
@@ -380,17 +268,10 @@ TEST_P(Parity, LossesAndGradientNormsEqualThoseOfOneRank) {
     // bf16 (8 bits) rounds every partial sum anew in each layout. Adam's first steps are the learning rate times a gradient's
     // sign, near zero a sign of rounding alone; so there the norms of later steps part, and only the first is compared.
     const double tolerance = precision == Precision::fp64 ? 1e-10 : precision == Precision::fp32 ? 1e-5 : 1e-2;
-    const auto& expected = one_rank(family, precision);
     const TrainingTask task = task_for(family.model, c, precision, family.sequence);
-    const Outcome outcome = train(task);
-    ASSERT_EQ(outcome.steps.size(), expected.size());
-    EXPECT_LT(expected.back().loss, expected.front().loss);
-    EXPECT_GT(expected.front().result.grad_norm, 0);
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-        EXPECT_NEAR(outcome.steps[i].loss / expected[i].loss, 1, tolerance) << "step " << i;
-        if (precision == Precision::bf16 && i > 0) continue;
-        EXPECT_NEAR(outcome.steps[i].result.grad_norm / expected[i].result.grad_norm, 1, tolerance) << "step " << i;
-    }
+    Outcome outcome = train(task);
+    expect_equal_steps(outcome.steps, one_rank(family.model, 1, precision, family.sequence).steps, tolerance,
+                       precision == Precision::bf16 ? 1 : kSteps);
     for (int rank = 0; rank < static_cast<int>(task.layout.sizes.world); ++rank) expect_prediction_equals(task, outcome, rank);
 }
 

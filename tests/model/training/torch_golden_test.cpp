@@ -46,6 +46,16 @@ ModelSpec spec_of(const std::string& name, const Json& shape) {
     model.position = gpt ? PositionEmbedding::learned : PositionEmbedding::rope;
     model.tied_embeddings = gpt;
     model.qkv_bias = model.attention_output_bias = model.mlp_bias = gpt;
+    if (shape.contains("experts")) {
+        MoeSpec moe;
+        moe.experts = shape["experts"];
+        moe.top_k = shape["top_k"];
+        moe.expert_ffn = shape["expert_ffn"];
+        moe.shared_ffn = shape["shared_ffn"];
+        moe.score = shape["score"] == "softmax" ? RouterScore::softmax : RouterScore::sigmoid;
+        model.moe = moe;
+        model.moe_layers = shape["moe_layers"].get<std::vector<bool>>();
+    }
     return model;
 }
 
@@ -137,6 +147,19 @@ TEST(TorchGolden, AGptTrainsAsInPyTorch) {
 TEST(TorchGolden, ALlamaTrainsAsInPyTorch) {
     expect_same_training("llama", Precision::fp64, 1e-11);
     expect_same_training("llama", Precision::fp32, 1e-5);
+}
+
+// The mixtures are dropless and without auxiliary loss; no routing of theirs is near a tie, so that fp32 chooses alike.
+TEST(TorchGolden, AMixtureWithSoftmaxScoresTrainsAsInPyTorch) {
+    EXPECT_GT(golden("moe_softmax")["fp64"]["smallest_routing_margin"], 5e-5);
+    expect_same_training("moe_softmax", Precision::fp64, 1e-11);
+    expect_same_training("moe_softmax", Precision::fp32, 1e-5);
+}
+
+TEST(TorchGolden, AMixtureWithSigmoidScoresAndASharedExpertTrainsAsInPyTorch) {
+    EXPECT_GT(golden("moe_sigmoid")["fp64"]["smallest_routing_margin"], 5e-5);
+    expect_same_training("moe_sigmoid", Precision::fp64, 1e-11);
+    expect_same_training("moe_sigmoid", Precision::fp32, 1e-5);
 }
 
 }  // namespace

@@ -296,6 +296,47 @@ TEST_P(EveryTransport, GathersPiecesAndScattersSums) {
     });
 }
 
+// Member m's rows in a round; some have none, in round 2 nobody has.
+std::int64_t uneven_rows(int member, int round) {
+    return round == 2 ? 0 : (3 * member + round) % 4 * (round == 1 ? 40 : 1);
+}
+
+template <class Type>
+void check_uneven_parts(HostDevice& device, Joined& joined, int rank) {
+    constexpr std::int64_t kColumns = 3;
+    const int size = joined.communicator->size();
+    const auto me = static_cast<std::size_t>(joined.communicator->rank());
+    for (int round = 0; round < 3; ++round) {
+        std::vector<std::int64_t> rows;
+        std::vector<double> gathered;
+        std::int64_t before = 0;
+        for (int member = 0; member < size; ++member) {
+            if (static_cast<std::size_t>(member) == me) before = std::ssize(gathered);
+            rows.push_back(uneven_rows(member, round));
+            for (std::int64_t i = 0; i < rows.back() * kColumns; ++i)
+                gathered.push_back(payload(joined.ranks[static_cast<std::size_t>(member)], i));
+        }
+        const Shape whole_shape{std::ssize(gathered) / kColumns, kColumns};
+        const Tensor part = make<Type>(device, {rows[me], kColumns}, [&](std::int64_t i) { return payload(rank, i); });
+        const Tensor whole = make<Type>(device, whole_shape, [](std::int64_t) { return -7; });
+        joined.communicator->all_gather_rows(part, whole, rows);
+        expect<Type>(device, whole, joined.what + " all_gather_rows",
+                     [&](std::int64_t i) { return gathered[static_cast<std::size_t>(i)]; });
+
+        const Tensor source = make<Type>(device, whole_shape, [&](std::int64_t i) { return payload(rank, i); });
+        joined.communicator->reduce_scatter_rows(source, part, rows, Reduction::sum);
+        expect<Type>(device, part, joined.what + " reduce_scatter_rows", [&](std::int64_t i) { return joined.reduced.sum(before + i); });
+    }
+}
+
+TEST_P(EveryTransport, GathersAndScattersUnevenParts) {
+    in_groups([](HostDevice& device, Joined& joined, int rank) {
+        check_uneven_parts<float>(device, joined, rank);
+        check_uneven_parts<double>(device, joined, rank);
+        check_uneven_parts<Bf16>(device, joined, rank);
+    });
+}
+
 // --- All-to-all ----------------------------------------------------------------------------------------------------
 
 // Rows from one member to another; many are zero, and in round 2 member 0 sends nothing, in round 3 nobody does.

@@ -101,7 +101,9 @@ public:
         const HostTeam team(lanes);
         for (std::int64_t i = count; i-- > 0;) body(team, i);
     }
-    void copy(void* to, const void* from, std::int64_t bytes) { std::memmove(to, from, static_cast<std::size_t>(bytes)); }
+    void copy(void* to, const void* from, std::int64_t bytes) {
+        if (bytes > 0) std::memmove(to, from, static_cast<std::size_t>(bytes));
+    }
     void zero(void* memory, std::int64_t bytes) { std::memset(memory, 0, static_cast<std::size_t>(bytes)); }
     void upload(void* to, const void* from, std::int64_t bytes) { copy(to, from, bytes); }
     void download(void* to, const void* from, std::int64_t bytes) { copy(to, from, bytes); }

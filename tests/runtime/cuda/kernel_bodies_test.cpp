@@ -1,5 +1,8 @@
 // The kernels of the GPU, run on the host, against those of the CPU: every op in every type, and the bytes it takes.
 
+#include <memory>
+#include <stdexcept>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -119,10 +122,116 @@ TEST(KernelBodiesAtSize, TheRouterChoosesAsTheCpuAlsoAmongTiesAndNaN) {
         const Routing actual = route(make(gpu, {5, 70}, Dtype::fp64, logits), 6, score);
         EXPECT_EQ(read(actual.experts), read(expected.experts));
     }
+}
+
+TEST(KernelBodiesAtSize, AuxiliaryLossesAreThoseOfTheCpu) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
     Maker on_cpu(cpu, Dtype::fp64), on_gpu(gpu, Dtype::fp64);
-    const Tensor a = on_cpu.random({40, 12}), b = on_gpu.random({40, 12});
     const std::vector<std::int64_t> copies{3, 9, 0, 7, 5, 1, 2, 8, 4, 6, 11, 10};
-    EXPECT_NEAR(auxiliary_loss(b, copies, 40, 2, 0.1), auxiliary_loss(a, copies, 40, 2, 0.1), 1e-14);
+    for (const auto score : {RouterScore::softmax, RouterScore::sigmoid}) {
+        const Tensor a = route(on_cpu.random({40, 12}), 2, score).scores, b = route(on_gpu.random({40, 12}), 2, score).scores;
+        EXPECT_NEAR(auxiliary_loss(b, score, copies, 40, 2, 0.1), auxiliary_loss(a, score, copies, 40, 2, 0.1), 1e-14);
+        const Tensor da = on_cpu.zeros({40, 12}), db = on_gpu.zeros({40, 12});
+        auxiliary_loss_backward(a, score, copies, 40, 2, 0.1, 3, da);
+        auxiliary_loss_backward(b, score, copies, 40, 2, 0.1, 3, db);
+        expect_close(read(db), read(da), 1e-12, "gradient");
+    }
+}
+
+TEST(KernelBodiesAtSize, ASingleSigmoidChoiceIsNotNormalised) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    const auto run = [](Device& device) {
+        Maker maker(device, Dtype::fp64);
+        const Routing routing = route(maker.random({9, 5}), 1, RouterScore::sigmoid);
+        return std::pair(read(routing.probabilities), read(route_backward(maker.random({9, 1}), routing, RouterScore::sigmoid)));
+    };
+    const auto expected = run(cpu), actual = run(gpu);
+    expect_close(actual.first, expected.first, 1e-12, "probabilities");
+    expect_close(actual.second, expected.second, 1e-12, "gradient");
+    EXPECT_THAT(actual.first, ::testing::Each(::testing::Lt(1)));
+    EXPECT_THAT(actual.second, ::testing::Contains(::testing::Ne(0)));
+}
+
+// Many equal probabilities, NaN, both zeros: the order is that of the CPU's stable sort.
+TEST(KernelBodiesAtSize, ExpertsKeepTheSameChoicesWithinTheirCapacity) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    for (const auto dtype : {Dtype::fp32, Dtype::fp64}) {
+        const auto kept = [&](Device& device, std::int64_t capacity) {
+            Maker maker(device, dtype);
+            Routing routing = route(maker.random({300, 7}), 2, RouterScore::softmax);
+            std::vector<double> probabilities;
+            for (int i = 0; i < 600; ++i) {
+                const double several[] = {0.25, 0.5, i / 600.0, 0.0, -0.0, std::nan(""), 1.0, 1e-30};
+                probabilities.push_back(several[i * 5 % 11 % 8]);
+            }
+            routing.probabilities = make(device, {300, 2}, dtype, probabilities);
+            return read(keep_within_capacity(routing, capacity));
+        };
+        for (const std::int64_t capacity : {1, 2, 37, 60, 80, 100, 300}) {
+            const auto expected = kept(cpu, capacity);
+            EXPECT_EQ(kept(gpu, capacity), expected) << capacity;
+            if (capacity < 80) {
+                EXPECT_THAT(expected, ::testing::Contains(-1)) << capacity;
+            }
+        }
+    }
+}
+
+TEST(KernelBodiesAtSize, RowsThatOnlyFillUpAreZeroAndGoNowhere) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    for (const std::int64_t width : {3, 64}) {
+        const auto run = [width](Device& device) {
+            Maker maker(device, Dtype::fp32);
+            const Tensor experts = maker.ids({1, 2, 2, 1, -1, 2, 1, 0, -1, -1}, {5, 2});
+            const Permutation padded = sort_and_pad(experts, 4, 4);
+            const Tensor rows = permute_rows(maker.random({5, width}), padded, 2);
+            const Tensor probabilities = permute_probabilities(maker.random({5, 2}), padded);
+            return std::vector<std::vector<double>>{read(padded.source), read(rows),
+                                                    read(unpermute_rows(maker.random({16, width}), padded, 5, 2)), read(probabilities),
+                                                    read(unpermute_probabilities(maker.random({16}), padded, 5, 2))};
+        };
+        const auto actual = run(gpu);
+        EXPECT_EQ(actual, run(cpu));
+        EXPECT_THAT(actual[0], ::testing::ElementsAre(7, -1, -1, -1, 0, 3, 6, -1, 1, 2, 5, -1, -1, -1, -1, -1));
+        EXPECT_EQ(actual[1][static_cast<std::size_t>(width)], 0);
+    }
+}
+
+TEST(KernelTable, NamesTheFirstKernelThatIsMissing) {
+    KernelTable table{};
+    EXPECT_EQ(missing_kernel(table), "matmul");
+    fill_dense<HostLauncher>(table);
+    fill_flat<HostLauncher>(table);
+    EXPECT_EQ(missing_kernel(table), "route");
+    fill_router<HostLauncher>(table);
+    EXPECT_EQ(missing_kernel(table), "");
+    table.keep_within_capacity = nullptr;
+    EXPECT_EQ(missing_kernel(table), "keep_within_capacity");
+}
+
+TEST(KernelTable, WithAGapMakesNoDevice) {
+    class Gappy final : public Device {
+    public:
+        explicit Gappy(const KernelTable& table)
+            : Device(DeviceKind::cuda, emulated_traits(false), std::make_unique<PoolAllocator>(), &table) {}
+
+    private:
+        void do_write(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) override {}
+        void do_read(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) override {}
+        void do_zero(void* /*memory*/, std::int64_t /*bytes*/) override {}
+    };
+    KernelTable table{};
+    fill_dense<HostLauncher>(table);
+    fill_flat<HostLauncher>(table);
+    fill_router<HostLauncher>(table);
+    EXPECT_NO_THROW(Gappy{table});
+    table.gate_rows = nullptr;
+    EXPECT_THAT([&] { Gappy{table}; }, ::testing::ThrowsMessage<std::logic_error>(::testing::AllOf(
+                                           ::testing::HasSubstr("a CUDA device"), ::testing::HasSubstr("gate_rows is missing"))));
 }
 
 TEST(KernelBodiesAtSize, AMaximumOfLogitsPassesNaNOn) {

@@ -1,0 +1,73 @@
+#include "model/layers/router.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/layers/routing_log.hpp"
+#include "model/ops/elementwise.hpp"
+#include "model/ops/matmul.hpp"
+#include "plan/errors.hpp"
+
+namespace mgplan::model {
+namespace {
+
+/// Adds counts up over a group; they travel as int32.
+void add_up(const RankContext& context, Communicator& ranks, std::vector<std::int64_t>& counts) {
+    if (ranks.size() == 1) return;
+    std::vector<std::int32_t> narrow(counts.begin(), counts.end());
+    const Tensor sum = context.device->empty({std::ssize(counts)}, Dtype::int32, MemoryCategory::communication, "choices of each expert");
+    context.device->write(sum, narrow.data());
+    ranks.all_reduce(sum, Reduction::sum);
+    context.device->read(sum, narrow.data());
+    counts.assign(narrow.begin(), narrow.end());
+}
+
+}  // namespace
+
+std::int64_t expert_capacity(const MoeSpec& moe, std::int64_t rows) {
+    if (moe.capacity_factor == 0) return 0;
+    const double wanted = std::ceil(static_cast<double>(rows * moe.top_k) / static_cast<double>(moe.experts) * moe.capacity_factor);
+    return wanted < static_cast<double>(rows) ? static_cast<std::int64_t>(wanted) : rows;
+}
+
+Router::Router(const ModelSpec& model, const WeightTable& weights, const std::string& prefix)
+    : moe_(*model.moe), weight_(weights.at(prefix + "weight")) {}
+
+std::int64_t Router::all_rows(const RankContext& context, const Tensor& x) const {
+    return x.shape()[0] * context.tp_cp->size();
+}
+
+void Router::forward(const RankContext& context, const MicrobatchContext& /*microbatch*/, const Tensor& x, RouterSaved& saved) const {
+    {
+        const Tensor logits = matmul(x, weight_.value, {.b = true}, "router logits");  // (rows, experts)
+        saved.routing = route(logits, moe_.top_k, moe_.score, context.balanced_routing);
+    }
+    if (context.routing_log != nullptr && !context.balanced_routing) context.routing_log->watch(saved.routing);
+    if (moe_.auxiliary_loss > 0) {
+        // router.py, _apply_aux_loss: choices of the whole microbatch, scores of this rank's rows.
+        saved.copies = count_by_expert(saved.routing.experts, moe_.experts);
+        add_up(context, *context.tp_cp, saved.copies);
+        saved.auxiliary_loss = auxiliary_loss(saved.routing.scores, moe_.score, saved.copies, all_rows(context, x), moe_.top_k, 1);
+    }
+    const std::int64_t capacity = expert_capacity(moe_, x.shape()[0]);
+    saved.kept = capacity > 0 ? keep_within_capacity(saved.routing, capacity) : saved.routing.experts;
+}
+
+Tensor Router::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_probabilities, const Tensor& x,
+                        const RouterSaved& saved) const {
+    Tensor d_logits = route_backward(d_probabilities, saved.routing, moe_.score);
+    if (moe_.auxiliary_loss > 0) {
+        auxiliary_loss_backward(saved.routing.scores, moe_.score, saved.copies, all_rows(context, x), moe_.top_k, moe_.auxiliary_loss,
+                                microbatch.d_auxiliary, d_logits);
+        if (context.auxiliary_loss != nullptr) *context.auxiliary_loss += saved.auxiliary_loss;
+    }
+    if (d_logits.dtype() != x.dtype()) {
+        const Tensor narrow = context.device->empty(d_logits.shape(), x.dtype(), MemoryCategory::activations, "router logit gradient");
+        copy(d_logits, narrow);
+        d_logits = narrow;
+    }
+    matmul_accumulate(d_logits, x, {.a = true}, weight_.gradient);  // (experts, hidden)
+    return matmul(d_logits, weight_.value, {}, "input gradient");
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,46 @@
+#pragma once
+// The router of a mixture: which experts each row goes to, with what probability, and the loss that keeps them balanced.
+
+#include <cstdint>
+#include <vector>
+
+#include "model/layers/context.hpp"
+#include "model/ops/router.hpp"
+
+namespace mgplan::model {
+
+/// Copies that an expert takes from one rank's `rows`: ceil(rows · top_k / experts · capacity factor) (Megatron-LM
+/// moe_utils.py, get_capacity), and no more than there are rows. 0: dropless.
+[[nodiscard]] std::int64_t expert_capacity(const MoeSpec& moe, std::int64_t rows);
+
+/// What a forward keeps.
+struct RouterSaved {
+    Routing routing;
+    Tensor kept;                       ///< routing.experts with dropped choices negative; the same tensor when dropless
+    std::vector<std::int64_t> copies;  ///< choices of each expert over tp·cp before dropping; with an auxiliary loss
+    double auxiliary_loss = 0;         ///< this rank's part, without the coefficient
+};
+
+/// The projection to experts, in the compute type; scores and probabilities in fp32 (fp64). Its weight is whole on every
+/// rank, each of which routes its own rows (transformer/moe/router.py, TopKRouter).
+class Router {
+public:
+    Router(const ModelSpec& model, const WeightTable& weights, const std::string& prefix);
+
+    /// x (rows, hidden), outside the tp region.
+    void forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, RouterSaved& saved) const;
+    /// Gradient of x from that of the probabilities (rows, top_k) and of the auxiliary loss, whose own gradient is
+    /// microbatch.d_auxiliary (moe_utils.py, MoEAuxLossAutoScaler). Here the loss's value is reported: a recomputed
+    /// layer runs forward twice and backward once.
+    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_probabilities,
+                                  const Tensor& x, const RouterSaved& saved) const;
+
+private:
+    /// Rows of a whole microbatch: those that the auxiliary loss counts.
+    [[nodiscard]] std::int64_t all_rows(const RankContext& context, const Tensor& x) const;
+
+    const MoeSpec& moe_;
+    Weight weight_;
+};
+
+}  // namespace mgplan::model

@@ -1,0 +1,33 @@
+#include "model/layers/routing_log.hpp"
+
+#include <algorithm>
+#include <functional>
+
+#include "model/device/device.hpp"
+#include "model/ops/elementwise.hpp"
+#include "plan/errors.hpp"
+
+namespace mgplan::model {
+
+const RoutingTable& RoutingLog::at(const RoutingPlace& place) const {
+    const auto found = tables_.find(place);
+    MGPLAN_ASSERT(found != tables_.end(), "the run recorded this pass through the mixture");
+    return found->second;
+}
+
+void RoutingLog::watch(const Routing& routing) {
+    Device& device = routing.scores.device();
+    if (!watches_ || !device.computes()) return;
+    const Tensor wide = device.empty(routing.scores.shape(), Dtype::fp64, MemoryCategory::workspace, "watched scores");
+    copy(routing.scores, wide);
+    std::vector<double> scores(static_cast<std::size_t>(wide.elements()));
+    device.read(wide, scores.data());
+    const std::int64_t experts = wide.shape()[1], top_k = routing.experts.shape()[1];
+    if (top_k == experts) return;
+    for (auto row = scores.begin(); row != scores.end(); row += experts) {
+        std::partial_sort(row, row + top_k + 1, row + experts, std::greater<>());
+        smallest_margin_ = std::min(smallest_margin_, row[top_k - 1] - row[top_k]);
+    }
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,46 @@
+#pragma once
+// How many token copies travelled where: written by a run that computes, read by the same rank on shapes alone, which
+// cannot know what a router chose.
+
+#include <compare>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "model/ops/router.hpp"
+
+namespace mgplan::model {
+
+/// One pass of one microbatch through one mixture. A recomputed forward has the place of the first.
+struct RoutingPlace {
+    std::int64_t step = 0;        ///< of the trainer, from 1
+    std::int64_t microbatch = 0;  ///< of the step, on this rank
+    std::int64_t layer = 0;       ///< global, from 0
+    auto operator<=>(const RoutingPlace&) const = default;
+};
+
+/// Copies for each expert from each rank of the ep and etp groups, behind dropping: [etp rank][ep rank][expert].
+using RoutingTable = std::vector<std::int64_t>;
+
+/// One rank's tables. Used by one thread.
+class RoutingLog {
+public:
+    void record(const RoutingPlace& place, RoutingTable table) { tables_[place] = std::move(table); }
+    /// A table that was recorded; it must exist (assertion).
+    [[nodiscard]] const RoutingTable& at(const RoutingPlace& place) const;
+    [[nodiscard]] bool empty() const { return tables_.empty(); }
+
+    /// From now on, look how near each row's choice came to another: what watch() saw is read back to the host.
+    void watch_margins() { watches_ = true; }
+    void watch(const Routing& routing);
+    /// The smallest distance between the scores of the last expert chosen and the first one not; infinite where there was none.
+    [[nodiscard]] double smallest_margin() const { return smallest_margin_; }
+
+private:
+    std::map<RoutingPlace, RoutingTable> tables_;
+    bool watches_ = false;
+    double smallest_margin_ = std::numeric_limits<double>::infinity();
+};
+
+}  // namespace mgplan::model

@@ -1,0 +1,52 @@
+#include "model/layers/shared_experts.hpp"
+
+#include "model/ops/activation.hpp"
+#include "model/ops/elementwise.hpp"
+#include "model/ops/gate.hpp"
+#include "model/ops/matmul.hpp"
+
+namespace mgplan::model {
+
+SharedExperts::SharedExperts(const ModelSpec& model, const WeightTable& weights, const std::string& prefix,
+                             EnumSet<RecomputeModule> recompute)
+    : model_(model),
+      recomputes_(recompute.contains(RecomputeModule::shared_experts)),
+      gate_(weights.find(prefix + "gate_weight")),
+      first_(weights.at(prefix + "linear_fc1.weight"), {}),
+      second_(weights.at(prefix + "linear_fc2.weight"), {}) {}
+
+Tensor SharedExperts::run(const RankContext& context, const Tensor& x, SharedExpertsSaved& saved) const {
+    saved.before = first_.forward(context, x);
+    saved.after = activation(saved.before, model_.activation, model_.gated_mlp);
+    Tensor y = second_.forward(context, saved.after);
+    if (!gate_.defined()) return y;
+    saved.output = y;
+    saved.gate = matmul(x, gate_.value, {.b = true}, "gate of the shared experts");
+    return gate_rows(y, saved.gate);
+}
+
+Tensor SharedExperts::forward(const RankContext& context, const Tensor& x, SharedExpertsSaved& saved) const {
+    Tensor y = run(context, x, saved);
+    if (recomputes_) saved = {};
+    return y;
+}
+
+Tensor SharedExperts::backward(const RankContext& context, const Tensor& dy, const Tensor& x, SharedExpertsSaved& saved) const {
+    if (!saved.before.defined()) (void)run(context, x, saved);
+    Tensor d_output = dy, d_gate;
+    if (gate_.defined()) {
+        d_output = gate_rows_backward(dy, saved.output, saved.gate, d_gate);
+        saved.output = Tensor();
+        matmul_accumulate(d_gate, x, {.a = true}, gate_.gradient);  // (1, hidden)
+    }
+    Tensor d_after = second_.backward(context, d_output, saved.after);
+    saved.after = Tensor();
+    const Tensor d_before = activation_backward(d_after, saved.before, model_.activation, model_.gated_mlp);
+    d_after = Tensor();
+    saved.before = Tensor();
+    Tensor dx = first_.backward(context, d_before, x);
+    if (gate_.defined()) add(matmul(d_gate, gate_.value, {}, "input gradient of the gate"), dx);
+    return dx;
+}
+
+}  // namespace mgplan::model

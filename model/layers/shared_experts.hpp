@@ -1,0 +1,37 @@
+#pragma once
+// The experts of a mixture that every row goes to: a dense MLP without biases, divided over tp
+// (Megatron-LM transformer/moe/shared_experts.py), its output scaled by a learned gate where the model has one.
+
+#include "model/layers/context.hpp"
+#include "model/layers/tensor_parallel.hpp"
+
+namespace mgplan::model {
+
+/// What a forward keeps beside its input. Selective recompute of shared_experts drops all.
+struct SharedExpertsSaved {
+    Tensor before;        ///< output of the first product: (rows, 2·ffn/tp) when gated
+    Tensor after;         ///< output of the activation: (rows, ffn/tp)
+    Tensor output, gate;  ///< with a gate: what it scales (rows, hidden), and its logits (rows, 1)
+};
+
+class SharedExperts {
+public:
+    /// `prefix`: "decoder.layers.3.mlp.shared_experts."
+    SharedExperts(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, EnumSet<RecomputeModule> recompute);
+
+    /// x and y (rows, hidden), outside the tp region.
+    [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, SharedExpertsSaved& saved) const;
+    /// `x` as forward saw it. Adds to the main gradients; consumes what was saved.
+    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const Tensor& x, SharedExpertsSaved& saved) const;
+
+private:
+    [[nodiscard]] Tensor run(const RankContext& context, const Tensor& x, SharedExpertsSaved& saved) const;
+
+    const ModelSpec& model_;
+    bool recomputes_;
+    Weight gate_;
+    ColumnParallelLinear first_;
+    RowParallelLinear second_;
+};
+
+}  // namespace mgplan::model

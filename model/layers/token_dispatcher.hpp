@@ -1,0 +1,50 @@
+#pragma once
+// The way of token copies to the ranks that hold their experts, and back (Megatron-LM transformer/moe/token_dispatcher.py,
+// MoEAlltoAllTokenDispatcher).
+
+#include <cstdint>
+#include <vector>
+
+#include "model/layers/context.hpp"
+#include "model/ops/router.hpp"
+
+namespace mgplan::model {
+
+/// Where the copies of one pass go; host values, but for the permutation.
+struct DispatchPlan {
+    Permutation permutation;                             ///< of this rank's own copies
+    std::vector<std::int64_t> send_rows;                 ///< to each ep rank
+    std::vector<std::int64_t> receive_rows;              ///< from each ep rank
+    std::vector<std::int64_t> etp_rows;                  ///< that each etp rank brings
+    std::vector<std::int64_t> arriving, arriving_order;  ///< blocks (etp rank, ep rank, local expert), and which comes i-th by expert
+    std::vector<std::int64_t> sorted, sorted_order;      ///< the same blocks by (local expert, etp rank, ep rank), and the way back
+    std::vector<std::int64_t> per_expert;                ///< rows of each local expert
+};
+
+/// An all-to-all over ep, then with etp > 1 a gathering of all etp ranks' rows, then sorting by local expert: each expert's
+/// rows are contiguous. The way back is the reverse, with partial sums scattered over etp. Each of the two ways is the
+/// other's backward.
+class AllToAllDispatcher {
+public:
+    AllToAllDispatcher(const ModelSpec& model, std::int64_t layer) : moe_(*model.moe), layer_(layer) {}
+
+    /// `kept`: (rows, top_k) experts, negative where dropped. Exchanges the counts over ep and etp, unless every expert's
+    /// copies are padded to capacity. The meta device takes them from the context's routing log, or balanced ones.
+    [[nodiscard]] DispatchPlan plan(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& kept) const;
+
+    /// Rows (copies, width) in the order of the plan's permutation -> rows of the local experts.
+    [[nodiscard]] Tensor to_experts(const RankContext& context, const DispatchPlan& plan, Tensor x) const;
+    /// The way back, summed over etp.
+    [[nodiscard]] Tensor from_experts(const RankContext& context, const DispatchPlan& plan, Tensor x) const;
+
+private:
+    /// Copies of each expert when `rows` rows choose in turn, as route() does when told to.
+    [[nodiscard]] std::vector<std::int64_t> balanced_copies(std::int64_t rows) const;
+    /// Every rank's counts, [etp rank][ep rank][expert]; empty on the meta device.
+    [[nodiscard]] std::vector<std::int64_t> gather_counts(const RankContext& context, const std::vector<std::int64_t>& counts) const;
+
+    const MoeSpec& moe_;
+    std::int64_t layer_;
+};
+
+}  // namespace mgplan::model

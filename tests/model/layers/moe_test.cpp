@@ -1,0 +1,221 @@
+// One mixture layer on one rank: gradients by finite differences, capacity, shared experts.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model/layers/initialization.hpp"
+#include "model/layers/moe.hpp"
+#include "model/layers/routing_log.hpp"
+#include "model/optimizer/chunk_buffers.hpp"
+#include "runtime/comm/in_process/in_process_world.hpp"
+#include "tests/model/ops/support.hpp"
+
+namespace mgplan::model {
+namespace {
+
+constexpr std::int64_t kRows = 10;
+const std::string kPrefix = "decoder.layers.0.";
+
+ModelSpec small_model(RouterScore score) {
+    ModelSpec model;
+    model.layers = 1;
+    model.hidden = 6;
+    model.ffn = 4;
+    model.heads = model.kv_heads = 1;
+    model.head_dim = 6;
+    model.vocab = 8;
+    model.moe = MoeSpec{.experts = 4, .top_k = 2, .expert_ffn = 3, .shared_ffn = 4, .score = score, .auxiliary_loss = 0.5};
+    model.moe_layers = {true};
+    return model;
+}
+
+/// A layer with its buffers on a world of one.
+struct OneLayer {
+    explicit OneLayer(const ModelSpec& spec, EnumSet<RecomputeModule> recompute = {})
+        : model(spec),
+          parameters(layer_parameters(model, LayerKind::moe, 1, 1, 1, kPrefix)),
+          buffers(device, parameters, Dtype::fp64, {.grad_dtype = Dtype::fp64}),
+          layer(model, buffers.weights(), kPrefix, 0, recompute),
+          alone(world.view(0).join("alone", std::vector<std::int32_t>{0})) {
+        // Wide enough that rows differ in their choice and none is near a tie.
+        initialize_weights(model, parameters, buffers.weights(), {}, {.seed = 5, .deviation = 0.7});
+        context.device = &device;
+        context.tp = context.cp = context.ep = context.etp = context.tp_cp = alone.get();
+        context.dtype = Dtype::fp64;
+        context.routing_log = &log;
+        context.auxiliary_loss = &reported;
+        log.watch_margins();
+        microbatch.batch = 1;
+        microbatch.sequence = kRows;
+        microbatch.d_auxiliary = 1.5;
+        Maker maker(device, Dtype::fp64);
+        x = maker.random({kRows, model.hidden});
+        dy = maker.random({kRows, model.hidden});
+    }
+
+    /// Σ y·dy and the auxiliary loss as it counts.
+    double loss() {
+        MoeSaved saved;
+        const Tensor y = layer.forward(context, microbatch, x, saved);
+        return weigh(y, dy) +
+               microbatch.d_auxiliary * model.moe->auxiliary_loss * (saved.mixture ? saved.mixture->router.auxiliary_loss : 0);
+    }
+
+    Tensor backward() {
+        buffers.zero_gradients();
+        reported = 0;
+        MoeSaved saved;
+        (void)layer.forward(context, microbatch, x, saved);
+        return layer.backward(context, microbatch, dy, saved);
+    }
+
+    void check_gradients() {
+        const Tensor dx = backward();
+        expect_gradient("x", x, dx, [&] { return loss(); });
+        for (const Parameter& parameter : parameters) {
+            if (parameter.name.find("self_attention") != std::string::npos) continue;
+            const Weight& weight = buffers.weights().at(parameter.name);
+            expect_gradient(parameter.name, weight.value, weight.gradient, [&] { return loss(); });
+        }
+        EXPECT_GT(log.smallest_margin(), 1e-3) << "a step of the difference quotient must not change a choice";
+    }
+
+    runtime::CpuDevice device;
+    ModelSpec model;
+    std::vector<Parameter> parameters;
+    ChunkBuffers buffers;
+    Moe layer;
+    runtime::InProcessWorld world{1};
+    std::unique_ptr<Communicator> alone;
+    RankContext context;
+    MicrobatchContext microbatch;
+    RoutingLog log;
+    double reported = 0;
+    Tensor x, dy;
+};
+
+TEST(MoeLayer, HasTheGradientOfItsOutputsAndOfTheAuxiliaryLoss) {
+    for (const auto score : {RouterScore::softmax, RouterScore::sigmoid}) {
+        OneLayer one(small_model(score));
+        one.check_gradients();
+    }
+}
+
+TEST(MoeLayer, HasTheGradientOfTheGateOnSharedExperts) {
+    ModelSpec model = small_model(RouterScore::softmax);
+    model.moe->shared_gate = true;
+    OneLayer one(model);
+    one.check_gradients();
+    const auto expected = read(one.backward());
+    OneLayer again(model, {RecomputeModule::shared_experts});
+    EXPECT_EQ(read(again.backward()), expected);
+    EXPECT_EQ(read(again.buffers.weights().at(kPrefix + "mlp.shared_experts.gate_weight").gradient),
+              read(one.buffers.weights().at(kPrefix + "mlp.shared_experts.gate_weight").gradient));
+}
+
+TEST(MoeLayer, HasTheGradientOfPlainActivationsWithoutSharedExperts) {
+    ModelSpec model = small_model(RouterScore::softmax);
+    model.gated_mlp = false;
+    model.activation = Activation::gelu;
+    model.normalization = Normalization::layer_norm;
+    model.moe->shared_ffn = 0;
+    model.moe->auxiliary_loss = 0;
+    OneLayer one(model);
+    one.check_gradients();
+}
+
+TEST(MoeLayer, HasTheGradientOfWhatCapacityLeaves) {
+    for (const bool pads : {false, true}) {
+        ModelSpec model = small_model(RouterScore::softmax);
+        model.moe->capacity_factor = 0.6;
+        model.moe->pad_to_capacity = pads;
+        OneLayer one(model);
+        MoeSaved saved;
+        (void)one.layer.forward(one.context, one.microbatch, one.x, saved);
+        const std::int64_t capacity = expert_capacity(*model.moe, kRows);
+        EXPECT_EQ(capacity, 3);  // ceil(10 · 2 / 4 · 0.6)
+        const auto kept = read(saved.mixture->router.kept);
+        EXPECT_GT(std::count(kept.begin(), kept.end(), -1), 0) << "something is dropped";
+        for (const auto rows : saved.mixture->plan.per_expert) {
+            EXPECT_LE(rows, capacity);
+            if (pads) {
+                EXPECT_EQ(rows, capacity);
+            }
+        }
+        one.check_gradients();
+    }
+}
+
+TEST(MoeLayer, PaddingChangesNoValue) {
+    ModelSpec model = small_model(RouterScore::sigmoid);
+    model.moe->capacity_factor = 0.8;
+    OneLayer dropping(model);
+    model.moe->pad_to_capacity = true;
+    OneLayer padding(model);
+    expect_close(read(padding.backward()), read(dropping.backward()), 1e-14, "dx");
+    for (const Parameter& parameter : dropping.parameters) {
+        expect_close(read(padding.buffers.weights().at(parameter.name).gradient),
+                     read(dropping.buffers.weights().at(parameter.name).gradient), 1e-13, parameter.name);
+    }
+}
+
+TEST(MoeLayer, WithWideCapacityIsDropless) {
+    ModelSpec model = small_model(RouterScore::softmax);
+    OneLayer dropless(model);
+    model.moe->capacity_factor = 1000;
+    OneLayer roomy(model);
+    EXPECT_EQ(expert_capacity(*model.moe, kRows), kRows);
+    EXPECT_EQ(read(roomy.backward()), read(dropless.backward()));
+}
+
+TEST(MoeLayer, GivesTheSameGradientsUnderEachRecompute) {
+    using enum RecomputeModule;
+    const ModelSpec model = small_model(RouterScore::softmax);
+    OneLayer plain(model);
+    const auto expected = read(plain.backward());
+    EXPECT_GT(plain.reported, 0);
+    for (const EnumSet<RecomputeModule> modules : {EnumSet{moe}, EnumSet{moe_act}, EnumSet{shared_experts}, EnumSet{layernorm},
+                                                   EnumSet{moe, layernorm}, EnumSet{moe_act, shared_experts}}) {
+        OneLayer again(model, modules);
+        EXPECT_EQ(read(again.backward()), expected);
+        EXPECT_EQ(again.reported, plain.reported) << "the auxiliary loss is reported once";
+        for (const Parameter& parameter : plain.parameters)
+            EXPECT_EQ(read(again.buffers.weights().at(parameter.name).gradient), read(plain.buffers.weights().at(parameter.name).gradient));
+    }
+}
+
+TEST(MoeLayer, KeepsLessUnderRecompute) {
+    using enum RecomputeModule;
+    const auto kept = [](EnumSet<RecomputeModule> modules) {
+        OneLayer one(small_model(RouterScore::softmax), modules);
+        MoeSaved saved;
+        const Tensor y = one.layer.forward(one.context, one.microbatch, one.x, saved);
+        return one.device.memory().current[static_cast<std::size_t>(MemoryCategory::activations)];
+    };
+    const std::int64_t all = kept({});
+    // Rows · values: 20 copies of 3 after the activation; 10 rows of 8 + 4 in the shared expert; the norm's 10 rows of 6.
+    EXPECT_EQ(all - kept({moe_act}), 20 * 3 * 8);
+    EXPECT_EQ(all - kept({shared_experts}), 10 * 12 * 8);
+    EXPECT_EQ(all - kept({layernorm}), 10 * 6 * 8);
+    EXPECT_LT(kept({moe}), kept({moe_act, shared_experts}));
+}
+
+TEST(MoeLayer, SharedExpertsServeEveryRow) {
+    ModelSpec model = small_model(RouterScore::softmax);
+    OneLayer with(model);
+    model.moe->shared_ffn = 0;
+    OneLayer without(model);
+    MoeSaved saved, other;
+    const auto y = read(with.layer.forward(with.context, with.microbatch, with.x, saved));
+    const auto plain = read(without.layer.forward(without.context, without.microbatch, without.x, other));
+    for (std::int64_t row = 0; row < kRows; ++row) {
+        double difference = 0;
+        for (std::int64_t i = 0; i < model.hidden; ++i)
+            difference +=
+                std::abs(y[static_cast<std::size_t>(row * model.hidden + i)] - plain[static_cast<std::size_t>(row * model.hidden + i)]);
+        EXPECT_GT(difference, 1e-6) << "row " << row;
+    }
+}
+
+}  // namespace
+}  // namespace mgplan::model
