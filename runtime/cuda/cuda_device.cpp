@@ -17,7 +17,7 @@ public:
         return nullptr;
     }
     void give_back(void* block, std::int64_t /*bytes*/) noexcept override { static_cast<void>(cudaFree(block)); }
-    void poison(void* block, std::int64_t bytes) noexcept override {
+    void spoil(void* block, std::int64_t bytes) noexcept override {
         // On the legacy stream, behind and before the work of no other: debug builds alone, so the wait does not matter.
         static_cast<void>(cudaDeviceSynchronize());
         static_cast<void>(cudaMemset(block, 0xff, static_cast<std::size_t>(bytes)));

@@ -6,6 +6,10 @@
 #include <cstring>
 #include <new>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 #include "runtime/cpu/huge_pages.hpp"
 
 namespace mgplan::runtime {
@@ -14,23 +18,32 @@ namespace {
 constexpr std::int64_t kAlignment = 64;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
 
-// The address sanitizer sees a tensor that is used after its end only if its memory really goes away.
-#ifdef __SANITIZE_ADDRESS__
-constexpr bool kKeepBlocks = false;
-#else
-constexpr bool kKeepBlocks = true;
-#endif
-
 class HostBlocks final : public BlockSource {
 public:
     void* take(std::int64_t bytes) noexcept override {
         const auto size = static_cast<std::size_t>(bytes);
-        void* const block = std::aligned_alloc(size >= kHugePage ? kHugePage : std::size_t{kAlignment}, size);
-        if (block != nullptr) prefer_huge_pages(block, size);
+        void* block = nullptr;
+        // Unlike aligned_alloc it takes sizes that are no multiple of the alignment.
+        if (posix_memalign(&block, size >= kHugePage ? kHugePage : std::size_t{kAlignment}, size) != 0) return nullptr;
+        prefer_huge_pages(block, size);
         return block;
     }
-    void give_back(void* block, std::int64_t /*bytes*/) noexcept override { std::free(block); }
-    void poison(void* block, std::int64_t bytes) noexcept override { std::memset(block, 0xff, static_cast<std::size_t>(bytes)); }
+    void give_back(void* block, std::int64_t bytes) noexcept override {
+        allow(block, bytes);
+        std::free(block);
+    }
+    void spoil(void* block, std::int64_t bytes) noexcept override { std::memset(block, 0xff, static_cast<std::size_t>(bytes)); }
+
+    // A kept block is out of bounds for the address sanitizer until it is taken again, and so is what rounding added to one
+    // in use: without this it would not see a tensor that is used after its end.
+#ifdef __SANITIZE_ADDRESS__
+    void allow(void* memory, std::int64_t bytes) noexcept override {
+        __asan_unpoison_memory_region(memory, static_cast<std::size_t>(bytes));
+    }
+    void forbid(void* memory, std::int64_t bytes) noexcept override {
+        __asan_poison_memory_region(memory, static_cast<std::size_t>(bytes));
+    }
+#endif
 };
 
 }  // namespace
@@ -79,8 +92,10 @@ std::byte* PoolAllocator::take(std::int64_t bytes, model::MemoryCategory categor
         ++size.made;
         reserved_ += block;
     }
+    source_.forbid(memory, block);
+    source_.allow(memory, bytes);
 #ifndef NDEBUG
-    source_.poison(memory, bytes);  // reading before writing shows
+    source_.spoil(memory, bytes);  // reading before writing shows
 #endif
     const auto place = static_cast<std::size_t>(category);
     use_.current[place] += bytes;
@@ -97,14 +112,8 @@ void PoolAllocator::give_back(std::byte* memory, std::int64_t bytes, model::Memo
     use_.current[static_cast<std::size_t>(category)] -= bytes;
     live_ -= bytes;
     const int index = size_index(bytes);
-    SizeClass& size = sizes_[static_cast<std::size_t>(index)];
-    if (kKeepBlocks) {
-        size.kept.push_back(memory);
-    } else {
-        source_.give_back(memory, block_bytes(index));
-        --size.made;
-        reserved_ -= block_bytes(index);
-    }
+    source_.forbid(memory, block_bytes(index));
+    sizes_[static_cast<std::size_t>(index)].kept.push_back(memory);
 }
 
 void PoolAllocator::restart_high_water() {

@@ -18,7 +18,10 @@ public:
     [[nodiscard]] virtual void* take(std::int64_t bytes) noexcept = 0;
     virtual void give_back(void* block, std::int64_t bytes) noexcept = 0;
     /// Fills memory that is handed out with bytes that are NaN in every float type.
-    virtual void poison(void* block, std::int64_t bytes) noexcept = 0;
+    virtual void spoil(void* block, std::int64_t bytes) noexcept = 0;
+    /// What of its blocks may be touched from now on, and what not, for a source whose memory a sanitizer watches.
+    virtual void allow(void* /*memory*/, std::int64_t /*bytes*/) noexcept {}
+    virtual void forbid(void* /*memory*/, std::int64_t /*bytes*/) noexcept {}
 };
 
 /// The host's memory.

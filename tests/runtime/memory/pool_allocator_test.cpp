@@ -3,6 +3,7 @@
 #include <cstring>
 #include <new>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -63,6 +64,21 @@ TEST(PoolAllocator, GivesAlignedMemoryThatDoesNotOverlap) {
     for (const Live& rest : live) pool.give_back(rest.memory, rest.bytes, MemoryCategory::activations);
 }
 
+#ifdef __SANITIZE_ADDRESS__
+TEST(PoolAllocatorDeathTest, ShowsTheSanitizerWhatIsUsedAfterItsEndOrPastIt) {
+    PoolAllocator pool;
+    std::byte* const memory = pool.take(100, MemoryCategory::activations, "test");
+    const volatile std::byte* const read = memory;
+    EXPECT_DEATH((void)read[100], "use-after-poison");
+    pool.give_back(memory, 100, MemoryCategory::activations);
+    EXPECT_DEATH((void)read[0], "use-after-poison");
+    ASSERT_EQ(pool.take(98, MemoryCategory::activations, "the same block again"), memory);
+    (void)read[97];
+    EXPECT_DEATH((void)read[98], "use-after-poison");
+    pool.give_back(memory, 98, MemoryCategory::activations);
+}
+#endif
+
 TEST(PoolAllocator, WastesAtMostAnEighth) {
     for (const std::int64_t bytes : {513, 1000, 1025, 65537, 1000001}) {
         PoolAllocator pool;
@@ -70,6 +86,24 @@ TEST(PoolAllocator, WastesAtMostAnEighth) {
         EXPECT_LE(static_cast<double>(pool.reserved_bytes()), static_cast<double>(bytes) * 1.125 + 64) << bytes;
         pool.give_back(memory, bytes, MemoryCategory::activations);
     }
+}
+
+TEST(PoolAllocator, TellsItsSourceWhatMayBeTouched) {
+    class Watched final : public BlockSource {
+    public:
+        std::vector<std::pair<char, std::int64_t>> calls;
+        void* take(std::int64_t bytes) noexcept override { return host_blocks().take(bytes); }
+        void give_back(void* block, std::int64_t bytes) noexcept override { host_blocks().give_back(block, bytes); }
+        void spoil(void* /*block*/, std::int64_t /*bytes*/) noexcept override {}
+        void allow(void* /*memory*/, std::int64_t bytes) noexcept override { calls.emplace_back('+', bytes); }
+        void forbid(void* /*memory*/, std::int64_t bytes) noexcept override { calls.emplace_back('-', bytes); }
+    } source;
+    PoolAllocator pool(source);
+    pool.give_back(pool.take(100, MemoryCategory::activations, "test"), 100, MemoryCategory::activations);
+    const std::int64_t block = PoolAllocator::block_bytes_for(100);
+    EXPECT_GT(block, 100);
+    EXPECT_EQ(pool.reserved_bytes(), block) << "it is kept";
+    EXPECT_THAT(source.calls, ::testing::ElementsAre(std::pair('-', block), std::pair('+', 100), std::pair('-', block)));
 }
 
 TEST(PoolAllocator, ThrowsWhenThereIsNoMemory) {
