@@ -39,14 +39,18 @@ Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microb
         saved.before = first_.forward(context, saved.normed);
         saved.after = activation(saved.before, model_.activation, model_.gated_mlp);
     }
-    const Tensor d_after =
-        second_.backward(context, residual_backward(context, microbatch, model_, layer_, ResidualPlace::mlp, dy), saved.after);
-    saved.after = Tensor();
-    const Tensor d_before = activation_backward(d_after, saved.before, model_.activation, model_.gated_mlp);
-    saved.before = Tensor();
-    const Tensor d_normed = first_.backward(context, d_before, saved.normed);
+    // Each tensor goes as soon as it was read for the last time, as autograd frees it.
+    Tensor d_after = second_.backward(context, residual_backward(context, microbatch, model_, layer_, ResidualPlace::mlp, dy), saved.after);
+    saved.after = {};
+    Tensor d_before = activation_backward(d_after, saved.before, model_.activation, model_.gated_mlp);
+    d_after = {};
+    saved.before = {};
+    Tensor d_normed = first_.backward(context, d_before, saved.normed);
+    d_before = {};
+    saved.normed = {};
     Tensor dx = norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
                               norm_bias_.gradient);
+    d_normed = {};
     add(dy, dx);  // the residual path
     saved = {};
     return dx;

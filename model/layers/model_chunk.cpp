@@ -27,10 +27,11 @@ Tensor DecoderLayer::forward(const RankContext& context, const MicrobatchContext
     return moe_ ? moe_->forward(context, microbatch, attended, saved.moe) : mlp_->forward(context, microbatch, attended, saved.mlp);
 }
 
-Tensor DecoderLayer::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved,
+Tensor DecoderLayer::backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
                               const UnitEvents& events) const {
     const Tensor d_attended =
         moe_ ? moe_->backward(context, microbatch, dy, saved.moe) : mlp_->backward(context, microbatch, dy, saved.mlp);
+    dy = {};
     events.after_backward(1);
     Tensor dx = attention_.backward(context, microbatch, d_attended, saved.attention);
     events.after_backward(0);
@@ -106,9 +107,9 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
     return head_->forward(context, x, targets, saved.head);
 }
 
-Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, double d_loss,
-                            const Tensor& ids, const Tensor& targets, ChunkSaved& saved) {
-    Tensor gradient = head_ ? head_->backward(context, targets, d_loss, saved.head) : dy;
+Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, double d_loss, const Tensor& ids,
+                            const Tensor& targets, ChunkSaved& saved) {
+    Tensor gradient = head_ ? head_->backward(context, targets, d_loss, saved.head) : std::move(dy);
     if (head_) UnitEvents{events_, units() - 1}.after_backward(0);
     for (std::size_t i = layers_.size(); i-- > 0;) {
         if (!saved.layers[i].attention.x.defined()) {
@@ -122,7 +123,7 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
             saved.checkpoints[begin] = Tensor();
         }
         const Range range(*context.device, "layer backward", contents_.first_decoder + static_cast<std::int64_t>(i));
-        gradient = layers_[i].backward(context, microbatch, gradient, saved.layers[i], events_of_layer(i));
+        gradient = layers_[i].backward(context, microbatch, std::move(gradient), saved.layers[i], events_of_layer(i));
     }
     if (!embedding_) return gradient;
     embedding_->backward(context, microbatch, gradient, ids);

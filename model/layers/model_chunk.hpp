@@ -42,7 +42,7 @@ public:
 
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,
                                  const UnitEvents& events) const;
-    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved,
+    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
                                   const UnitEvents& events) const;
 
 private:
@@ -70,7 +70,7 @@ public:
                                  const Tensor& targets, ChunkSaved& saved);
     /// `dy`: gradient of the stream; unused in the last chunk, where `d_loss` is the gradient of every row's loss. Returns
     /// the gradient of the input stream, undefined in the first chunk.
-    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, double d_loss,
+    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, double d_loss,
                                   const Tensor& ids, const Tensor& targets, ChunkSaved& saved);
 
     [[nodiscard]] const StageChunk& contents() const { return contents_; }

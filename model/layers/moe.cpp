@@ -81,11 +81,13 @@ Tensor Moe::backward(const RankContext& context, const MicrobatchContext& microb
     }
     // All of it again, its output and traffic included, as a checkpoint around the layer does (moe_layer.py, forward).
     if (!saved.mixture) (void)mix(context, microbatch, saved.normed, saved.mixture.emplace());
-    const Tensor d_normed = mix_backward(
-        context, microbatch, residual_backward(context, microbatch, model_, layer_, ResidualPlace::mlp, dy), saved.normed, *saved.mixture);
+    Tensor d_normed = mix_backward(context, microbatch, residual_backward(context, microbatch, model_, layer_, ResidualPlace::mlp, dy),
+                                   saved.normed, *saved.mixture);
     saved.mixture.reset();
+    saved.normed = {};
     Tensor dx = norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
                               norm_bias_.gradient);
+    d_normed = {};
     add(dy, dx);  // the residual path
     saved = {};
     return dx;

@@ -81,15 +81,22 @@ Tensor SelfAttention::backward(const RankContext& context, const MicrobatchConte
     }
     if (!saved.core.log_sum_exp.defined())
         saved.core = sharded_attention(context, microbatch, saved.q, saved.k, saved.v, softmax_scale(model_));
-    const Tensor d_output = projection_.backward(
-        context, residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), joined_heads(saved.core.output));
+    // Each tensor goes as soon as it was read for the last time, as autograd frees it.
+    Tensor d_output = projection_.backward(context, residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy),
+                                           joined_heads(saved.core.output));
     AttentionGradients gradients = sharded_attention_backward(context, microbatch, d_output.view(saved.core.output.shape()), saved.q,
                                                               saved.k, saved.v, saved.core, softmax_scale(model_));
+    d_output = {};
     saved.core = {};
-    const Tensor d_normed = latent_ ? latent_->backward(context, microbatch, std::move(gradients), saved.normed, saved.latent)
-                                    : packed_->backward(context, microbatch, std::move(gradients), saved.normed, saved.packed);
+    saved.q = saved.k = saved.v = {};
+    Tensor d_normed = latent_ ? latent_->backward(context, microbatch, std::move(gradients), saved.normed, saved.latent)
+                              : packed_->backward(context, microbatch, std::move(gradients), saved.normed, saved.packed);
+    saved.normed = {};
+    saved.packed = {};
+    saved.latent = {};
     Tensor dx = norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
                               norm_bias_.gradient);
+    d_normed = {};
     add(dy, dx);  // the residual path
     saved = {};
     return dx;

@@ -94,6 +94,7 @@ Tensor LossHead::forward(const RankContext& context, const Tensor& x, const Tens
 Tensor LossHead::backward(const RankContext& context, const Tensor& targets, double d_loss, LossHeadSaved& saved) const {
     cross_entropy_backward(saved.logits, targets, saved.maximum, saved.sums.exponentials, shard(context), d_loss);
     const Tensor d_normed = output_.backward(context, saved.logits, saved.normed);
+    saved.logits = saved.normed = {};
     Tensor dx = norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
                               norm_bias_.gradient);
     saved = {};

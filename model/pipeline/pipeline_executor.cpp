@@ -74,7 +74,7 @@ void PipelineExecutor::backward(int chunk, std::int64_t index, double d_loss) {
         gradient = stream(flight.microbatch.context, "received gradients");
         channels_.backward->receive(gradient, (rank + 1) % pp);
     }
-    const Tensor d_input = part.backward(context_, flight.microbatch.context, gradient, d_loss, flight.microbatch.ids,
+    const Tensor d_input = part.backward(context_, flight.microbatch.context, std::move(gradient), d_loss, flight.microbatch.ids,
                                          flight.microbatch.targets, flight.saved);
     if (!part.contents().embedding) send(*channels_.backward, d_input, (rank + pp - 1) % pp, sent_backward_, depth_.backward);
     in_flight_.erase(entry);
