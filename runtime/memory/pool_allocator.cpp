@@ -18,6 +18,10 @@ namespace {
 constexpr std::int64_t kAlignment = 64;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
 
+std::int64_t aligned(std::int64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 class HostBlocks final : public BlockSource {
 public:
     void* take(std::int64_t bytes) noexcept override {
@@ -53,9 +57,10 @@ BlockSource& host_blocks() {
     return blocks;
 }
 
-// Sizes run 64, 72, 80 … 120, 128, 144 …; all are rounded up to the alignment when they are allocated.
+// Sizes run 64, 128, 192 … 1024, 1152 …; aligning first leaves one index for each, so that blocks of one size serve all
+// who need it.
 int PoolAllocator::size_index(std::int64_t bytes) {
-    const auto wanted = static_cast<std::uint64_t>(std::max(bytes, kAlignment));
+    const auto wanted = static_cast<std::uint64_t>(aligned(std::max(bytes, std::int64_t{1})));
     const int power = static_cast<int>(std::bit_width(wanted)) - 1;  // 2^power <= wanted
     const std::uint64_t step = std::uint64_t{1} << (power - 3);
     const std::uint64_t steps = (wanted - (std::uint64_t{1} << power) + step - 1) / step;  // 0 to 8
@@ -64,8 +69,7 @@ int PoolAllocator::size_index(std::int64_t bytes) {
 
 std::int64_t PoolAllocator::block_bytes(int index) {
     const std::int64_t power = std::int64_t{1} << (index / 8 + 6);
-    const std::int64_t bytes = power + power / 8 * (index % 8);
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return aligned(power + power / 8 * (index % 8));
 }
 
 PoolAllocator::~PoolAllocator() {

@@ -1,6 +1,8 @@
 // Whole training runs with the GPU's kernels on the host: losses, bytes and traffic.
 
 #include "runtime/cpu/cpu_device.hpp"
+#include "runtime/measurement/rank_use.hpp"
+#include "runtime/training_run/rank_prediction.hpp"
 #include "tests/gpu/small_models.hpp"
 #include "tests/runtime/cuda/emulated_device.hpp"
 
@@ -88,6 +90,38 @@ TEST(EmulatedTrainingInBf16, TakesThePredictedBytesForMixturesToo) {
     const auto task = task_for(small_mixture(RouterScore::softmax), {.name = "", .dp = 2, .ep = 2}, Precision::bf16);
     expect_as_predicted(task, emulated_traits(true), on_emulated_gpus(task, true));
 }
+
+class PredictionOfARun : public testing::TestWithParam<Mixture> {};
+
+// As a run is measured: from the first allocation on, with the pool's blocks.
+TEST_P(PredictionOfARun, IsItsMeasurementByTheTraitsOfItsDeviceAlone) {
+    auto task = task_for(GetParam().model, GetParam().layout, Precision::bf16);
+    task.gradients.on_non_finite = model::OnNonFinite::skip;
+    const auto ranks = static_cast<std::size_t>(task.layout.sizes.world);
+    runtime::InProcessWorld world(static_cast<int>(ranks));
+    std::vector<runtime::RankUse> measured(ranks);
+    std::vector<std::vector<runtime::StepFacts>> facts(ranks);
+    std::vector<model::RoutingLog> routing(ranks);
+    runtime::run_ranks(world, [&](int rank) {
+        const auto index = static_cast<std::size_t>(rank);
+        EmulatedDevice device(emulated_traits(true));
+        model::RankTrainer trainer(task, device, world.view(rank), &routing[index]);
+        for (int step = 0; step < kSteps; ++step) facts[index].push_back({trainer.step(tokens_of, 1e-2).end});
+        measured[index] = runtime::rank_use(device.memory(), device.pool().reserved_bytes(), world.traffic(rank));
+    });
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+        const auto predicted = [&](const model::KernelTraits& traits) {
+            return runtime::predict_rank(task, static_cast<int>(rank), traits, facts[rank], &routing[rank]);
+        };
+        EXPECT_TRUE(measured[rank] == predicted(emulated_traits(true))) << "rank " << rank;
+        EXPECT_FALSE(measured[rank] == predicted(CpuDevice::kernel_traits())) << "rank " << rank;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, PredictionOfARun,
+                         testing::Values(Mixture{"dense_tp2_pp2", small_llama(), {.name = "", .tp = 2, .pp = 2, .sequence_parallel = true}},
+                                         Mixture{"mixture_ep2_etp2", small_mixture(kSoftmax), {.name = "", .dp = 4, .ep = 2, .etp = 2}}),
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace mgplan::tests

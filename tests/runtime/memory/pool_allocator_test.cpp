@@ -88,6 +88,19 @@ TEST(PoolAllocator, WastesAtMostAnEighth) {
     }
 }
 
+TEST(PoolAllocator, UsesABlockAgainForEverySizeThatNeedsOneLikeIt) {
+    PoolAllocator pool;
+    std::int64_t reserved = 0;
+    for (std::int64_t bytes = 1, before = 0; bytes < 5000; ++bytes) {
+        const std::int64_t block = PoolAllocator::block_bytes_for(bytes);
+        ASSERT_GE(block, bytes);
+        if (block != before) reserved += block;
+        before = block;
+        pool.give_back(pool.take(bytes, MemoryCategory::activations, "test"), bytes, MemoryCategory::activations);
+        ASSERT_EQ(pool.reserved_bytes(), reserved) << bytes;
+    }
+}
+
 TEST(PoolAllocator, TellsItsSourceWhatMayBeTouched) {
     class Watched final : public BlockSource {
     public:
