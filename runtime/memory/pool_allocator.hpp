@@ -58,7 +58,7 @@ private:
         std::vector<void*> kept;
         std::size_t made = 0;
     };
-    /// Eight block sizes for each power of two from 2^6.
+    /// Up to eight block sizes for each power of two from 2^6.
     static constexpr int kSizes = 8 * 58;
     static int size_index(std::int64_t bytes);
     static std::int64_t block_bytes(int index);
