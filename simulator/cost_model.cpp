@@ -1,6 +1,7 @@
 #include "simulator/cost_model.hpp"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 
 #include "plan/schedule.hpp"
@@ -63,6 +64,7 @@ struct CostModel::State {
     double flops;
     std::unordered_map<Key, LayerCosts, KeyHash> layers;
     std::unordered_map<Key, PieceParameters, KeyHash> parameters;
+    std::unordered_map<Key, std::int64_t, KeyHash> dummies;
     std::unordered_map<Key, std::vector<std::vector<std::int64_t>>, KeyHash> live;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
 
@@ -163,6 +165,26 @@ struct CostModel::State {
         return 2 * each + (megatron.transformer_engine ? (grouped ? 5 : 1) * calibration.engine_workspace_bytes : 0);
     }
 
+    /// With gradient accumulation fusion the GEMM adds to the main gradient, and autograd gets an empty tensor instead.
+    /// Transformer Engine keeps one of each weight's shape for good (get_dummy_wgrad in transformer_engine/pytorch/module).
+    std::int64_t dummy_weight_gradients(const Layout& layout, const ChunkCensus& stage) {
+        const MegatronSwitches& megatron = workload.training.megatron;
+        if (layout.engine != Engine::megatron || !megatron.transformer_engine || !megatron.gradient_accumulation_fusion) return 0;
+        const ParallelSizes& sizes = layout.sizes;
+        auto [entry, fresh] = dummies.try_emplace(Key{{sizes.tp, sizes.ep, sizes.etp, stage.dense > 0, stage.mixture > 0}});
+        if (fresh) {
+            std::set<std::vector<std::int64_t>> shapes;
+            for (const auto& [kind, held] : {std::pair{LayerKind::dense, stage.dense}, std::pair{LayerKind::moe, stage.mixture}}) {
+                if (held == 0) continue;
+                for (const Parameter& p : layer_parameters(workload.model, kind, sizes.tp, sizes.ep, sizes.etp, "")) {
+                    if (p.shape.size() == 2 && p.name.find("linear") != std::string::npos) shapes.insert(p.shape);
+                }
+            }
+            for (const auto& shape : shapes) entry->second += shape[0] * shape[1] * bytes_of(workload.training.compute_dtype());
+        }
+        return entry->second;
+    }
+
     RankMemory rank_memory(const Layout& layout, const SplitCensus& split, const LayerCosts& layer, int rank) {
         const TrainingSpec& training = workload.training;
         const ParameterCount count = stage_count(layout, split, rank);
@@ -214,6 +236,8 @@ struct CostModel::State {
         // are gone.
         if (stage.loss) peak_extra = std::max(peak_extra, layer.head.transient);
         if (stage.embedding) peak_extra = std::max(peak_extra, layer.embedding.transient - first_chunk);
+
+        peak_extra += dummy_weight_gradients(layout, stage);
 
         RankMemory memory;
         MemoryBreakdown& b = memory.breakdown;

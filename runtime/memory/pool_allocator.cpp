@@ -18,10 +18,6 @@ namespace {
 constexpr std::int64_t kAlignment = 64;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
 
-std::int64_t aligned(std::int64_t bytes) {
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 class HostBlocks final : public BlockSource {
 public:
     void* take(std::int64_t bytes) noexcept override {
@@ -57,19 +53,22 @@ BlockSource& host_blocks() {
     return blocks;
 }
 
-// Sizes run 64, 128, 192 … 1024, 1152 …; aligning first leaves one index for each, so that blocks of one size serve all
-// who need it.
+// Sizes run 64, 128 … 512 by the alignment, from there on eight to a power of two: 576, 640 … 1024, 1152 … No two indices
+// share a size, so that what is reserved follows from how many blocks of each size live at one time.
 int PoolAllocator::size_index(std::int64_t bytes) {
-    const auto wanted = static_cast<std::uint64_t>(aligned(std::max(bytes, std::int64_t{1})));
+    constexpr int kFirstPower = 9;  // from here on an eighth of a power of two is a multiple of the alignment
+    if (bytes <= std::int64_t{1} << kFirstPower) return static_cast<int>((std::max<std::int64_t>(bytes, 1) - 1) / kAlignment);
+    const auto wanted = static_cast<std::uint64_t>(bytes);
     const int power = static_cast<int>(std::bit_width(wanted)) - 1;  // 2^power <= wanted
     const std::uint64_t step = std::uint64_t{1} << (power - 3);
     const std::uint64_t steps = (wanted - (std::uint64_t{1} << power) + step - 1) / step;  // 0 to 8
-    return (power - 6) * 8 + static_cast<int>(steps);
+    return 7 + (power - kFirstPower) * 8 + static_cast<int>(steps);
 }
 
 std::int64_t PoolAllocator::block_bytes(int index) {
-    const std::int64_t power = std::int64_t{1} << (index / 8 + 6);
-    return aligned(power + power / 8 * (index % 8));
+    if (index < 8) return (index + 1) * kAlignment;
+    const std::int64_t power = std::int64_t{1} << ((index - 7) / 8 + 9);
+    return power + power / 8 * ((index - 7) % 8);
 }
 
 PoolAllocator::~PoolAllocator() {

@@ -40,7 +40,7 @@ public:
     [[nodiscard]] std::byte* take(std::int64_t bytes, model::MemoryCategory category, std::string_view name) override;
     void give_back(std::byte* memory, std::int64_t bytes, model::MemoryCategory category) noexcept override;
 
-    /// Bytes asked for; blocks themselves are up to an eighth larger.
+    /// Bytes asked for; blocks themselves are rounded up to 64 bytes, those beyond 512 bytes by up to an eighth.
     [[nodiscard]] const model::MemoryUse& use() const { return use_; }
     /// Forgets maxima: from now on they are those of what is live.
     void restart_high_water();
@@ -58,8 +58,8 @@ private:
         std::vector<void*> kept;
         std::size_t made = 0;
     };
-    /// Up to eight block sizes for each power of two from 2^6.
-    static constexpr int kSizes = 8 * 58;
+    /// Eight block sizes up to 2^9 and eight for each power of two from there on.
+    static constexpr int kSizes = 8 * 56;
     static int size_index(std::int64_t bytes);
     static std::int64_t block_bytes(int index);
 

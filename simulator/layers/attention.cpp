@@ -118,6 +118,9 @@ void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes) {
     }
     cost.transient = std::max(cost.transient, scratch);
     cost.saved += s.tokens * sizes.o() * s.element;  // the core's output, input of the output projection
+    // Between two all-to-alls Transformer Engine keeps the core's output by heads beside the one by tokens that leaves it
+    // (dot_product_attention/context_parallel.py, AttnFuncWithCPAndQKVOA2A).
+    if (s.megatron() != nullptr && s.cp > 1 && s.cp_comm_type == CpCommType::a2a) cost.saved += s.tokens * sizes.o() * s.element;
 }
 
 /// Multi-head and grouped-query attention: one fused projection to q, k and v.
@@ -140,8 +143,10 @@ CoreSizes add_qkv(PieceCost& cost, const Shard& s) {
         cost.backward += s.kernels->memory_bound(static_cast<double>(2 * packed * s.element));
         cost.kernels_forward += 2;
         cost.kernels_backward += 3;
-        // Transformer Engine keeps the rotated q and k; v stays a view of the packed projection, which lives on with it.
-        cost.saved += rotated * s.element;
+        // Rotated q and k take the place of the packed projection beside a copy of v: mgplan's layers take them apart, and
+        // Transformer Engine makes q, k and v contiguous where they are no views of one tensor (dot_product_attention/
+        // utils.py, get_qkv_layout). Megatron-core's own attention keeps v as a view, and with it the packed projection.
+        if (s.megatron() != nullptr && !s.megatron()->transformer_engine) cost.saved += rotated * s.element;
     }
     if (model.qk_norm) {
         cost.forward += s.kernels->memory_bound(static_cast<double>(2 * rotated * s.element));

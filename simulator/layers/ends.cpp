@@ -46,13 +46,22 @@ PieceCost head_cost(const Shard& s) {
     cost.exposed_forward.tp = tp_exposed(s, gather, project) + loss_reduce;
     cost.exposed_backward.tp = beside(s, gather, project_input) + beside(s, tp_reduce_seconds(s, model.hidden), project_weight);
     cost.saved = 2 * stream;
-    // Logits in the storage type beside their fp32 copy, which the unfused loss turns into the softmax and then the gradient
-    // in place. Megatron-LM's own fused loss is compiled and works out of place: the copy and the
-    // exponentials (fused_cross_entropy.py; 10 bytes a logit agree with its functional tests). Other fused losses overwrite
-    // the logits with their gradient, which takes one more buffer of the storage type.
-    const bool out_of_place = fused && s.megatron() != nullptr && !s.megatron()->te_cross_entropy;
-    const std::int64_t per_logit = !fused ? s.element + 4 : out_of_place ? s.element + 8 : 2 * s.element;
+    // mgplan's loss turns the logits into their gradient in place, and so does Transformer Engine's
+    // (transformer_engine/pytorch/triton/cross_entropy.py). Megatron-LM's unfused loss has a fp32 copy beside the logits,
+    // which becomes the softmax and then the gradient in place. Its own fused loss is compiled and works out of place: the
+    // copy and the exponentials (fused_cross_entropy.py; 10 bytes a logit agree with its functional tests).
+    const bool in_place = s.megatron() == nullptr || (fused && s.megatron()->te_cross_entropy);
+    const std::int64_t per_logit = in_place ? s.element : fused ? s.element + 8 : s.element + 4;
     cost.transient = static_cast<std::int64_t>(logits) * per_logit;
+    if (s.megatron() != nullptr) {
+        // Behind the loss the output layer holds the gradient of the logits, that of its gathered input and of its own part of
+        // it, and a weight gradient in the storage type: with gradient accumulation fusion an empty one, made for autograd
+        // alone (Megatron-core tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication). The input
+        // gathered again lies in the gather buffer.
+        const std::int64_t whole = s.tokens * model.hidden * s.element;
+        cost.transient = std::max(cost.transient, static_cast<std::int64_t>(logits) * s.element + vocab * model.hidden * s.element + whole +
+                                                      (s.sequence_parallel ? stream : 0));
+    }
     return cost;
 }
 

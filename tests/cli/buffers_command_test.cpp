@@ -1,44 +1,18 @@
 // The command buffers: formats and bad input. Its numbers are held by tests/golden and tests/model.
 
-#include <cstdio>
-#include <fstream>
-#include <sstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/command.hpp"
 #include "cli/parameter_file.hpp"
 #include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "say.hpp"
 
-namespace mgplan::cli {
+namespace mgplan::cli::testing {
 namespace {
 
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::StartsWith;
-
-struct Said {
-    int code;
-    std::string out;
-    std::string err;
-};
-
-Said say(const std::string& words) {
-    std::ostringstream out;
-    std::ostringstream err;
-    Console console{out, err};
-    const int code = run_mgplan(split(words, ' '), console);
-    return {code, out.str(), err.str()};
-}
-
-void expect_refused(const std::string& words, const std::string& message) {
-    const Said said = say(words);
-    EXPECT_EQ(said.code, kBadInput) << words;
-    EXPECT_THAT(said.out, IsEmpty()) << words;
-    EXPECT_THAT(said.err, HasSubstr(message)) << words;
-}
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 std::string list_refusal(const std::string& text) {
     try {
@@ -49,15 +23,12 @@ std::string list_refusal(const std::string& text) {
     return "accepted";
 }
 
-class BuffersCommand : public testing::Test {
+class BuffersCommand : public ::testing::Test {
 protected:
-    BuffersCommand() {
-        std::ofstream file(path_);
-        file << R"([{"name":"a,b","shape":[10],"dtype":"bf16"},{"name":"w","shape":[10,10],"dtype":"bf16","expert":false},)"
-             << R"({"name":"e","shape":[],"dtype":"fp32","expert":true}])";
-    }
-    ~BuffersCommand() override { std::remove(path_.c_str()); }
-    std::string path_ = testing::TempDir() + "mgplan_buffers_command_test.json";
+    TempFile file_{"buffers.json",
+                   R"([{"name":"a,b","shape":[10],"dtype":"bf16"},{"name":"w","shape":[10,10],"dtype":"bf16","expert":false},)"
+                   R"({"name":"e","shape":[],"dtype":"fp32","expert":true}])"};
+    const std::string& path_ = file_.path();
 };
 
 TEST_F(BuffersCommand, PrintsJsonAsDocumented) {
@@ -144,4 +115,4 @@ TEST(ParameterFile, NamesEveryMistake) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli
+}  // namespace mgplan::cli::testing

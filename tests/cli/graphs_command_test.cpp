@@ -1,42 +1,13 @@
 // The command graphs: formats and bad input. Its counts are held by tests/golden and tests/plan.
 
-#include <cstdio>
-#include <fstream>
-#include <sstream>
+#include "say.hpp"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include "cli/command.hpp"
-#include "plan/text.hpp"
-
-namespace mgplan::cli {
+namespace mgplan::cli::testing {
 namespace {
 
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::StartsWith;
-
-struct Said {
-    int code;
-    std::string out;
-    std::string err;
-};
-
-Said say(const std::string& words) {
-    std::ostringstream out;
-    std::ostringstream err;
-    Console console{out, err};
-    const int code = run_mgplan(split(words, ' '), console);
-    return {code, out.str(), err.str()};
-}
-
-void expect_refused(const std::string& words, const std::string& message) {
-    const Said said = say(words);
-    EXPECT_EQ(said.code, kBadInput) << words;
-    EXPECT_THAT(said.out, IsEmpty()) << words;
-    EXPECT_THAT(said.err, HasSubstr(message)) << words;
-}
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 TEST(GraphsCommand, PrintsJsonAsDocumented) {
     const Said said = say("graphs --pp 2 --microbatches 4 --layers-per-chunk 3 --format json");
@@ -74,7 +45,8 @@ TEST(GraphsCommand, TakesTheLayersOfAModel) {
 }
 
 TEST(GraphsCommand, TakesAPlan) {
-    const std::string path = testing::TempDir() + "mgplan_graphs_command_test.json";
+    const TempFile file("graphs_plan.json");
+    const std::string& path = file.path();
     ASSERT_EQ(
         say("plan --world 8 --model llama3-8b --tp 1 --pp 4 --vpp 2 --micro-batch 1 --global-batch 32 --max-memory 10TB --save-plan " +
             path)
@@ -84,7 +56,6 @@ TEST(GraphsCommand, TakesAPlan) {
     EXPECT_EQ(said.code, kDone) << said.err;
     EXPECT_EQ(said.out, say("graphs --pp 4 --vpp 2 --microbatches 16 --model llama3-8b --format csv").out);
     expect_refused("graphs " + path + " --pp 2", "a PLAN holds what --pp says");
-    std::remove(path.c_str());
 }
 
 TEST(GraphsCommand, RefusesBadInput) {
@@ -106,4 +77,4 @@ TEST(GraphsCommand, RefusesBadInput) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli
+}  // namespace mgplan::cli::testing

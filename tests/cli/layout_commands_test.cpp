@@ -1,40 +1,13 @@
 // The commands groups, schedule and split: formats, notes and bad input. Their numbers are held by tests/golden.
 
-#include <sstream>
+#include "say.hpp"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include "cli/command.hpp"
-#include "plan/text.hpp"
-
-namespace mgplan::cli {
+namespace mgplan::cli::testing {
 namespace {
 
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::StartsWith;
-
-struct Said {
-    int code;
-    std::string out;
-    std::string err;
-};
-
-Said say(const std::string& words) {
-    std::ostringstream out;
-    std::ostringstream err;
-    Console console{out, err};
-    const int code = run_mgplan(split(words, ' '), console);
-    return {code, out.str(), err.str()};
-}
-
-void expect_refused(const std::string& words, const std::string& message) {
-    const Said said = say(words);
-    EXPECT_EQ(said.code, kBadInput) << words;
-    EXPECT_THAT(said.out, IsEmpty()) << words;
-    EXPECT_THAT(said.err, HasSubstr(message)) << words;
-}
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 /// No line of a table is wider than 100 columns.
 void expect_narrow(const std::string& table) {
@@ -153,4 +126,4 @@ TEST(LayoutCommands, WriteToAFileOrSayWhyNot) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli
+}  // namespace mgplan::cli::testing

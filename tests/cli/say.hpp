@@ -71,5 +71,8 @@ inline void expect_refused(const std::vector<std::string>& args, const std::vect
 inline void expect_refused(const std::string& words, const std::vector<std::string>& parts) {
     expect_refused(split(words, ' '), parts);
 }
+inline void expect_refused(const std::string& words, const char* part) {
+    expect_refused(words, std::vector<std::string>{part});
+}
 
 }  // namespace mgplan::cli::testing

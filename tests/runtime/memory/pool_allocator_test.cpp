@@ -1,6 +1,8 @@
 #include "runtime/memory/pool_allocator.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <new>
 #include <random>
 #include <utility>
@@ -79,25 +81,44 @@ TEST(PoolAllocatorDeathTest, ShowsTheSanitizerWhatIsUsedAfterItsEndOrPastIt) {
 }
 #endif
 
+TEST(PoolAllocator, ReservesAsManyBlocksOfASizeAsLiveAtOneTime) {
+    PoolAllocator pool;
+    std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> blocks;  // by size: alive now, most at one time
+    std::vector<std::pair<std::byte*, std::int64_t>> live;
+    std::mt19937 random(7);
+    for (int round = 0; round < 5000; ++round) {
+        if (live.empty() || random() % 9 < 5 - static_cast<unsigned>(round) / 2000) {
+            const auto bytes = static_cast<std::int64_t>(1 + random() % (1U << (random() % 13)));
+            live.emplace_back(pool.take(bytes, MemoryCategory::activations, "test"), bytes);
+            auto& [now, most] = blocks[PoolAllocator::block_bytes_for(bytes)];
+            most = std::max(most, ++now);
+        } else {
+            std::swap(live[random() % live.size()], live.back());
+            const auto [memory, bytes] = live.back();
+            live.pop_back();
+            pool.give_back(memory, bytes, MemoryCategory::activations);
+            --blocks[PoolAllocator::block_bytes_for(bytes)].first;
+        }
+    }
+    std::int64_t expected = 0;
+    for (const auto& [bytes, count] : blocks) expected += bytes * count.second;
+    EXPECT_EQ(pool.reserved_bytes(), expected);
+    for (const auto& [memory, bytes] : live) pool.give_back(memory, bytes, MemoryCategory::activations);
+}
+
 TEST(PoolAllocator, WastesAtMostAnEighth) {
+    for (std::int64_t bytes = 1; bytes < 5000; ++bytes) {
+        const std::int64_t block = PoolAllocator::block_bytes_for(bytes);
+        EXPECT_GE(block, bytes);
+        EXPECT_EQ(block % 64, 0) << bytes;
+        EXPECT_LT(static_cast<double>(block), static_cast<double>(bytes) * 1.125 + 64) << bytes;
+        EXPECT_EQ(PoolAllocator::block_bytes_for(block), block) << bytes;
+    }
     for (const std::int64_t bytes : {513, 1000, 1025, 65537, 1000001}) {
         PoolAllocator pool;
         std::byte* const memory = pool.take(bytes, MemoryCategory::activations, "test");
         EXPECT_LE(static_cast<double>(pool.reserved_bytes()), static_cast<double>(bytes) * 1.125 + 64) << bytes;
         pool.give_back(memory, bytes, MemoryCategory::activations);
-    }
-}
-
-TEST(PoolAllocator, UsesABlockAgainForEverySizeThatNeedsOneLikeIt) {
-    PoolAllocator pool;
-    std::int64_t reserved = 0;
-    for (std::int64_t bytes = 1, before = 0; bytes < 5000; ++bytes) {
-        const std::int64_t block = PoolAllocator::block_bytes_for(bytes);
-        ASSERT_GE(block, bytes);
-        if (block != before) reserved += block;
-        before = block;
-        pool.give_back(pool.take(bytes, MemoryCategory::activations, "test"), bytes, MemoryCategory::activations);
-        ASSERT_EQ(pool.reserved_bytes(), reserved) << bytes;
     }
 }
 

@@ -96,6 +96,26 @@ TEST(TrainingRun, IsAsPredictedOnEveryRank) {
     EXPECT_EQ(run_in_process(run).steps.back().loss, values.steps.back().loss);  // the same bits
 }
 
+TEST(TrainingRun, IsAsPredictedForMixturesToo) {
+    // Rows of an expert vary from microbatch to microbatch, and with them the sizes of blocks.
+    TrainingRunOptions run = small_run();
+    MoeSpec& moe = run.task.model.moe.emplace();
+    moe.experts = 4;
+    moe.top_k = 2;
+    moe.expert_ffn = 24;
+    run.task.model.moe_layers = {true, true};
+    run.task.layout.sizes = {8, 1, 1, 2, 2, 2, AxisOrder{}, 1};
+    run.task.layout.sequence_parallel = false;
+    run.task.layout.num_microbatches = 2;
+    const RunValues values = run_in_process(run);
+    EXPECT_TRUE(values.as_predicted);
+    ASSERT_EQ(values.ranks.size(), 8U);
+    for (const auto& rank : values.ranks) {
+        EXPECT_EQ(rank.measured.memory.reserved_bytes, rank.predicted.memory.reserved_bytes) << rank.rank;
+        EXPECT_EQ(rank.measured, rank.predicted) << rank.rank;
+    }
+}
+
 TEST(TrainingRun, ALeakedTensorShowsAsADifference) {
     model::Tensor leaked;
     TrainingRunOptions run = small_run();
