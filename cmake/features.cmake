@@ -2,7 +2,7 @@
 # where it is found), on (fail where it is not) or off. Afterwards MGPLAN_HAVE_<NAME> tells, and the configuration ends
 # with a line for each: what was found, or why it is left out.
 #
-# Sets for later use: MGPLAN_CUDA_ROOT, MGPLAN_CUDA_NVCC, MGPLAN_<NAME>_INCLUDE_DIR, MGPLAN_<NAME>_LIBRARY,
+# Sets for later use: MGPLAN_CUDA_ROOT, MGPLAN_CUDA_NVCC, MGPLAN_CUBLASLT_LIBRARY, MGPLAN_<NAME>_INCLUDE_DIR, MGPLAN_<NAME>_LIBRARY,
 # MGPLAN_<NAME>_VERSION for CUDA, NCCL, CUDNN and OPENBLAS; the targets of FindMPI for MPI.
 
 set(MGPLAN_FEATURES CUDA NCCL CUDNN MPI OPENBLAS)
@@ -66,6 +66,9 @@ foreach(python_root IN ITEMS "$ENV{VIRTUAL_ENV}" "$ENV{CONDA_PREFIX}" "$ENV{HOME
 endforeach()
 list(REMOVE_DUPLICATES MGPLAN_CUDA_PLACES)
 
+# What the module's kernels are compiled for; the newest also as code that later cards can translate.
+set(MGPLAN_CUDA_ARCHITECTURES "80-real;90-real;100" CACHE STRING "GPU architectures, as CMAKE_CUDA_ARCHITECTURES")
+
 # --- CUDA: the compiler, its headers and the runtime library -------------------------------------------------------
 mgplan_wanted(wanted CUDA)
 if(wanted)
@@ -88,11 +91,24 @@ if(wanted)
     mgplan_conclude(CUDA FALSE "libcudart was not found beside ${MGPLAN_CUDA_NVCC}")
   else()
     set(MGPLAN_CUDA_ROOT ${root})
+    find_library(MGPLAN_CUBLASLT_LIBRARY NAMES cublasLt libcublasLt.so.13 libcublasLt.so.12 HINTS ${places}
+      PATH_SUFFIXES lib64 lib targets/x86_64-linux/lib)
+    find_library(MGPLAN_CUDART_STATIC_LIBRARY libcudart_static.a HINTS ${places} PATH_SUFFIXES lib64 lib targets/x86_64-linux/lib)
     mgplan_version_of(coded ${MGPLAN_CUDA_INCLUDE_DIR}/cuda_runtime_api.h CUDART_VERSION) # 13000 is 13.0, 12040 is 12.4
     math(EXPR major "${coded} / 1000")
     math(EXPR minor "${coded} % 1000 / 10")
     set(MGPLAN_CUDA_VERSION ${major}.${minor})
-    mgplan_conclude(CUDA TRUE "found version ${MGPLAN_CUDA_VERSION} at ${MGPLAN_CUDA_ROOT}")
+    if(NOT MGPLAN_CUBLASLT_LIBRARY)
+      mgplan_conclude(CUDA FALSE "libcublasLt was not found beside ${MGPLAN_CUDA_NVCC}")
+    elseif(NOT MGPLAN_CUDART_STATIC_LIBRARY)
+      mgplan_conclude(CUDA FALSE "libcudart_static.a was not found beside ${MGPLAN_CUDA_NVCC}")
+    elseif(MGPLAN_CUDA_VERSION VERSION_LESS 12.0)
+      mgplan_conclude(CUDA FALSE "version ${MGPLAN_CUDA_VERSION} at ${MGPLAN_CUDA_ROOT} is older than 12.0")
+    elseif(MGPLAN_SANITIZE)
+      mgplan_conclude(CUDA FALSE "a module loaded at run time does not go with sanitizers")
+    else()
+      mgplan_conclude(CUDA TRUE "found version ${MGPLAN_CUDA_VERSION} at ${MGPLAN_CUDA_ROOT}, for ${MGPLAN_CUDA_ARCHITECTURES}")
+    endif()
   endif()
 else()
   mgplan_conclude(CUDA FALSE "switched off by MGPLAN_WITH_CUDA")

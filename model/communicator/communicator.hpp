@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/device/memory_operations.hpp"
 #include "model/tensor/tensor.hpp"
 #include "plan/errors.hpp"
 
@@ -15,8 +16,6 @@ namespace mgplan::model {
 
 enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, receive, barrier };
 [[nodiscard]] std::string_view to_string(CollectiveKind kind);
-
-enum class Reduction : std::uint8_t { sum, average, maximum };
 
 /// A collective that may still be running. Must be waited for; the destructor of an unfinished one waits.
 class Pending {

@@ -13,8 +13,8 @@ namespace mgplan::model {
 
 /// Makes this rank's communicator of a group: `ranks` are global, all different, this rank among them; a rank's place in
 /// the list is its rank in the group. Every member asks with the same name and list. Asking again makes another group,
-/// whose messages never meet those of the first. All ranks ask for their groups in one global order (a transport may
-/// have to meet the members).
+/// whose messages never meet those of the first. All ranks of the world ask together and in one order, each for the group
+/// it is in, which share no rank; one that is in none asks for a group of itself (a transport may have to meet them all).
 using JoinGroup = std::function<std::unique_ptr<Communicator>(const std::string& group, std::span<const std::int32_t> ranks)>;
 
 /// A rank's view of its world; a plain value, used by that rank's thread.

@@ -1,11 +1,19 @@
 #include "model/device/device.hpp"
 
+#include <fmt/format.h>
+
+#include "model/ops/kernel_table.hpp"
 #include "plan/errors.hpp"
 
 namespace mgplan::model {
 
-Device::Device(DeviceKind kind, std::unique_ptr<Allocator> allocator, const KernelTable* kernels)
-    : kind_(kind), allocator_(std::move(allocator)), kernels_(kernels) {}
+Device::Device(DeviceKind kind, const KernelTraits& traits, std::unique_ptr<Allocator> allocator, const KernelTable* kernels)
+    : kind_(kind), traits_(traits), allocator_(std::move(allocator)), kernels_(kernels) {
+    if (kernels_ == nullptr) return;
+    const std::string_view missing = missing_kernel(*kernels_);
+    MGPLAN_ASSERT(missing.empty(), fmt::format("the kernel table of a {} device has every kernel; {} is missing",
+                                               kind_ == DeviceKind::cuda ? "CUDA" : "CPU", missing));
+}
 
 Tensor Device::empty(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name) {
     const std::int64_t bytes = shape.elements() * bytes_of(dtype);

@@ -5,14 +5,14 @@
 #include <memory>
 #include <string_view>
 
+#include "model/device/kernel_traits.hpp"
 #include "model/device/memory.hpp"
 #include "model/tensor/tensor.hpp"
 
 namespace mgplan::model {
 
 struct KernelTable;
-
-enum class DeviceKind : std::uint8_t { meta, cpu, cuda };
+class MemoryOperations;
 
 /// One executed op, for whoever listens: the meta device's trace, a profiler.
 struct OpRecord {
@@ -42,6 +42,8 @@ public:
     [[nodiscard]] DeviceKind kind() const { return kind_; }
     /// false on the meta device: tensors have shapes and no values.
     [[nodiscard]] bool computes() const { return kind_ != DeviceKind::meta; }
+    /// Whose kernels run here; on the meta device, those of the device it stands for.
+    [[nodiscard]] const KernelTraits& traits() const { return traits_; }
 
     /// A tensor with undefined contents. `name`: a literal, so it may be kept. Throws std::bad_alloc.
     [[nodiscard]] Tensor empty(const Shape& shape, Dtype dtype, MemoryCategory category, std::string_view name);
@@ -58,6 +60,9 @@ public:
     /// Waits until everything issued so far is done.
     virtual void synchronize() {}
 
+    /// For communicators inside one process; nullptr where this device's memory is host memory.
+    [[nodiscard]] virtual MemoryOperations* memory_operations() { return nullptr; }
+
     void set_listener(OpListener* listener) { listener_ = listener; }
     void report(const OpRecord& record) {
         if (listener_ != nullptr) listener_->on_op(record);
@@ -66,7 +71,7 @@ public:
     [[nodiscard]] Allocator& allocator() { return *allocator_; }
 
 protected:
-    Device(DeviceKind kind, std::unique_ptr<Allocator> allocator, const KernelTable* kernels);
+    Device(DeviceKind kind, const KernelTraits& traits, std::unique_ptr<Allocator> allocator, const KernelTable* kernels);
 
     virtual void do_write(void* to, const void* from, std::int64_t bytes) = 0;
     virtual void do_read(void* to, const void* from, std::int64_t bytes) = 0;
@@ -74,6 +79,7 @@ protected:
 
 private:
     DeviceKind kind_;
+    KernelTraits traits_;
     std::unique_ptr<Allocator> allocator_;
     const KernelTable* kernels_;
     OpListener* listener_ = nullptr;

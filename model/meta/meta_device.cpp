@@ -37,7 +37,7 @@ void MetaAllocator::restart_high_water() {
 MetaDevice::MetaDevice(const MetaDeviceOptions& options) : MetaDevice(options, std::make_unique<MetaAllocator>(options.keep_allocations)) {}
 
 MetaDevice::MetaDevice(const MetaDeviceOptions& options, std::unique_ptr<MetaAllocator> allocator)
-    : Device(DeviceKind::meta, std::move(allocator), nullptr),
+    : Device(DeviceKind::meta, options.stands_for, std::move(allocator), nullptr),
       meta_allocator_(static_cast<MetaAllocator&>(Device::allocator())),
       keep_ops_(options.keep_ops),
       keep_ranges_(options.keep_allocations) {

@@ -54,6 +54,7 @@ private:
 struct MetaDeviceOptions {
     bool keep_allocations = false;  ///< every allocation with name and lifetime, and every range; not sums alone
     bool keep_ops = true;
+    KernelTraits stands_for{};  ///< whose scratch is counted
 };
 
 class MetaDevice final : public Device, private OpListener {

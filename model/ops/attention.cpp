@@ -4,6 +4,7 @@
 
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
+#include "model/ops/scratch.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -50,6 +51,14 @@ double visible_pairs(const AttentionSizes& sizes) {
     return pairs * static_cast<double>(sizes.query_positions.batch * sizes.heads);
 }
 
+/// Undefined where the kernels are the CPU's.
+Tensor gpu_workspace(Device& device, Dtype dtype, const AttentionSizes& sizes, bool backward) {
+    const KernelTraits& traits = device.traits();
+    if (traits.kind != DeviceKind::cuda) return {};
+    const auto space = attention_workspace(traits, dtype, sizes, backward, attention_is_fused(traits, dtype, sizes));
+    return take_scratch(device, space.total, "attention workspace");
+}
+
 struct Scratch {
     Device& device;
     Dtype dtype;
@@ -71,6 +80,12 @@ AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, con
     // Two products, 2 FLOPs for each pair and value.
     device.report({"attention", visible_pairs(sizes) * 2.0 * static_cast<double>(sizes.qk_dim + sizes.v_dim), total_bytes(q, k, v),
                    total_bytes(result.output, result.log_sum_exp)});
+    if (const Tensor workspace = gpu_workspace(device, q.dtype(), sizes, false); workspace.defined()) {
+        if (device.computes() && rows > 0) {
+            device.kernels().attention(device, {q, k, v, result.output, result.log_sum_exp, sizes, {}, {}, {}, {}, {}, workspace});
+        }
+        return result;
+    }
     const Scratch scratch{device, statistics_dtype(q.dtype())};
     const Tensor keys = scratch.take(places, sizes.qk_dim, "attention keys of a head");
     const Tensor values = scratch.take(places, sizes.v_dim, "attention values of a head");
@@ -102,6 +117,15 @@ AttentionGradients attention_backward(const Tensor& d_output, const Tensor& q, c
     // Scores again, dP, dV, dQ, dK: five products.
     device.report({"attention_backward", visible_pairs(sizes) * 2.0 * static_cast<double>(3 * sizes.qk_dim + 2 * sizes.v_dim),
                    total_bytes(d_output, q, k, v, result.output, result.log_sum_exp), total_bytes(gradients.q, gradients.k, gradients.v)});
+    if (const Tensor workspace = gpu_workspace(device, q.dtype(), sizes, true); workspace.defined()) {
+        if (device.computes()) {
+            AttentionBackwardArguments arguments{
+                d_output, q,  k,  v,  result.output, result.log_sum_exp, gradients.q, gradients.k, gradients.v, sizes, {}, {}, {}, {}, {},
+                {},       {}, {}, {}, workspace};
+            device.kernels().attention_backward(device, arguments);
+        }
+        return gradients;
+    }
     const Scratch scratch{device, statistics_dtype(q.dtype())};
     const Tensor keys = scratch.take(places, sizes.qk_dim, "attention keys of a head");
     const Tensor values = scratch.take(places, sizes.v_dim, "attention values of a head");

@@ -2,6 +2,7 @@
 
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
+#include "model/ops/scratch.hpp"
 
 namespace mgplan::model {
 
@@ -22,10 +23,11 @@ void bias_gradient(const Tensor& dy, const Tensor& gradient) {
     expect_shape(gradient, {dy.shape()[-1]}, "bias gradient");
     expect_accumulator(gradient, dy, "bias gradient");
     Device& device = dy.device();
-    const Tensor column_sums = device.empty(gradient.shape(), statistics_dtype(dy.dtype()), MemoryCategory::workspace, "bias column sums");
+    const std::int64_t width = dy.shape()[-1], parts = column_sum_parts(device.traits(), dy.shape().rows());
+    const Tensor column_sums = device.empty({parts, width}, statistics_dtype(dy.dtype()), MemoryCategory::workspace, "bias column sums");
     device.report({"bias_gradient", static_cast<double>(dy.elements()), total_bytes(dy, gradient), gradient.bytes()});
     if (device.computes() && dy.elements() > 0) {
-        device.kernels().bias_gradient(device, {dy, gradient, column_sums, dy.shape().rows(), dy.shape()[-1]});
+        device.kernels().bias_gradient(device, {dy, gradient, column_sums, dy.shape().rows(), width, parts});
     }
 }
 

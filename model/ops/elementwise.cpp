@@ -2,6 +2,7 @@
 
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
+#include "model/ops/scratch.hpp"
 
 namespace mgplan::model {
 
@@ -41,16 +42,20 @@ double sum_of_squares(const Tensor& x) {
     expect_float(x, "x of sum_of_squares");
     Device& device = x.device();
     device.report({"sum_of_squares", 2.0 * static_cast<double>(x.elements()), x.bytes(), 0});
-    if (!device.computes() || x.elements() == 0) return 0;
-    return device.kernels().sum_of_squares(device, x, x.elements());
+    if (x.elements() == 0) return 0;
+    const Tensor scratch = take_scratch(device, reduction_scratch_bytes(device.traits(), x.elements()), "partial sums");
+    if (!device.computes()) return 0;
+    return device.kernels().sum_of_squares(device, {x, x.elements(), scratch});
 }
 
 bool has_non_finite(const Tensor& x) {
     expect_float(x, "x of has_non_finite");
     Device& device = x.device();
     device.report({"has_non_finite", static_cast<double>(x.elements()), x.bytes(), 0});
-    if (!device.computes() || x.elements() == 0) return false;
-    return device.kernels().has_non_finite(device, x, x.elements());
+    if (x.elements() == 0) return false;
+    const Tensor scratch = take_scratch(device, reduction_scratch_bytes(device.traits(), x.elements()), "partial counts");
+    if (!device.computes()) return false;
+    return device.kernels().has_non_finite(device, {x, x.elements(), scratch});
 }
 
 Tensor columns(const Tensor& x, std::int64_t begin, std::int64_t end) {

@@ -6,6 +6,7 @@
 
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
+#include "model/ops/scratch.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -18,18 +19,20 @@ void expect_groups(const Tensor& a, std::span<const std::int64_t> rows, std::siz
     MGPLAN_ASSERT(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) == a.shape()[0], "the groups are all rows");
 }
 
-struct Tiles {
-    Tensor a, b, out;
+struct Scratch {
+    Tensor a, b, out, workspace;
 };
 
-/// Scratch for the largest product (m, n, k) among the groups; absent where nothing needs it.
-Tiles tiles_for(Device& device, Dtype dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
-    if (bytes_of(dtype) >= 4 || m == 0 || n == 0 || k == 0) return {};
+/// For the largest product (m, n, k) among the groups; absent where nothing needs it.
+Scratch scratch_for(Device& device, Dtype dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
+    if (m == 0 || n == 0 || k == 0) return {};
+    Tensor workspace = take_scratch(device, matmul_workspace_bytes(device.traits()), "matmul workspace");
+    if (bytes_of(dtype) >= 4 || device.traits().kind != DeviceKind::cpu) return {{}, {}, {}, std::move(workspace)};
     const std::int64_t rows = std::min(m, MatmulTile::rows), columns = std::min(n, MatmulTile::columns);
     const std::int64_t depth = std::min(k, MatmulTile::depth);
     return {device.empty({rows, depth}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of a"),
             device.empty({depth, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of b"),
-            device.empty({rows, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of the product")};
+            device.empty({rows, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of the product"), std::move(workspace)};
 }
 
 double operations(std::int64_t m, std::int64_t n, std::int64_t k) {
@@ -52,11 +55,11 @@ Tensor grouped_matmul(const Tensor& a, std::span<const Tensor> b, std::span<cons
     // Matrices of empty groups are not read.
     const auto busy = static_cast<std::int64_t>(std::ranges::count_if(rows, [](std::int64_t each) { return each > 0; }));
     device.report({"grouped_matmul", operations(a.shape()[0], n, k), a.bytes() + busy * b.front().bytes(), out.bytes()});
-    const Tiles tiles = tiles_for(device, a.dtype(), *std::ranges::max_element(rows), n, k);
+    const Scratch scratch = scratch_for(device, a.dtype(), *std::ranges::max_element(rows), n, k);
     if (!device.computes() || out.elements() == 0) return out;
     const std::vector<Input> matrices(b.begin(), b.end());
-    device.kernels().grouped_matmul(
-        device, {a, matrices.data(), out, rows.data(), std::ssize(rows), n, k, transpose_b, tiles.a, tiles.b, tiles.out});
+    device.kernels().grouped_matmul(device, {a, matrices.data(), out, rows.data(), std::ssize(rows), n, k, transpose_b, scratch.a,
+                                             scratch.b, scratch.out, scratch.workspace});
     return out;
 }
 
@@ -74,11 +77,11 @@ void grouped_matmul_accumulate(const Tensor& a, const Tensor& b, std::span<const
     const auto busy = static_cast<std::int64_t>(std::ranges::count_if(rows, [](std::int64_t each) { return each > 0; }));
     device.report(
         {"grouped_matmul", operations(m, n, a.shape()[0]), total_bytes(a, b) + busy * out.front().bytes(), busy * out.front().bytes()});
-    const Tiles tiles = tiles_for(device, a.dtype(), m, n, *std::ranges::max_element(rows));
+    const Scratch scratch = scratch_for(device, a.dtype(), m, n, *std::ranges::max_element(rows));
     if (!device.computes() || a.shape()[0] == 0) return;
     const std::vector<Output> sums(out.begin(), out.end());
-    device.kernels().grouped_matmul_accumulate(device,
-                                               {a, b, sums.data(), rows.data(), std::ssize(rows), m, n, tiles.a, tiles.b, tiles.out});
+    device.kernels().grouped_matmul_accumulate(
+        device, {a, b, sums.data(), rows.data(), std::ssize(rows), m, n, scratch.a, scratch.b, scratch.out, scratch.workspace});
 }
 
 }  // namespace mgplan::model

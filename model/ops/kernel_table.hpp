@@ -4,6 +4,7 @@
 // only callers; sizes are those of the shape rules there.
 
 #include <cstdint>
+#include <string_view>
 
 #include "model/ops/adam.hpp"
 #include "model/ops/dropout.hpp"
@@ -43,6 +44,7 @@ struct MatmulArguments {
     std::int64_t m, n, k;
     bool transpose_a, transpose_b, accumulate;
     Output tile_a, tile_b, tile_out;
+    Output workspace{};  ///< of a library, matmul_workspace_bytes()
 };
 
 struct NormArguments {
@@ -53,12 +55,13 @@ struct NormArguments {
     double epsilon;
 };
 
-/// column_sums: scratch (2, width) in the statistics' type.
+/// column_sums: scratch (parts, 2, width) in the statistics' type.
 struct NormBackwardArguments {
     Input dy, x, weight, mean, inverse_deviation;
     Output dx, weight_gradient, bias_gradient, column_sums;
     std::int64_t rows, width;
     Normalization kind;
+    std::int64_t parts = 1;
 };
 
 /// y (rows, width); x (rows, 2·width) where gated. row_weights is absent where rows are not weighted.
@@ -84,11 +87,12 @@ struct AddBiasArguments {
     std::int64_t rows, width;
 };
 
-/// column_sums: scratch (width) in the statistics' type.
+/// column_sums: scratch (parts, width) in the statistics' type.
 struct BiasGradientArguments {
     Input dy;
     Output gradient, column_sums;
     std::int64_t rows, width;
+    std::int64_t parts = 1;
 };
 
 struct ElementwiseArguments {
@@ -101,6 +105,12 @@ struct ScalarArguments {
     Output x;
     std::int64_t elements;
     double value;
+};
+
+struct ReductionArguments {
+    Input x;
+    std::int64_t elements;
+    Output scratch;  ///< reduction_scratch_bytes()
 };
 
 /// Copies `width` columns of every row; pitches are elements from row to row.
@@ -129,6 +139,7 @@ struct EmbeddingBackwardArguments {
     Input dy, ids;
     Output gradient;
     std::int64_t rows, width, first, table_rows;
+    Output scratch{};  ///< embedding_backward_scratch_bytes()
 };
 
 /// logits (rows, columns), of which the first `valid` stand for the vocabulary rows from `first`. Unused parts are absent.
@@ -161,6 +172,7 @@ struct AttentionArguments {
     Output output, log_sum_exp;
     AttentionSizes sizes;
     Output scratch_keys, scratch_values, scratch_queries, scratch_outputs, scratch_scores;
+    Output workspace{};  ///< on GPUs instead of the scratch: attention_workspace()
 };
 
 /// Scratch as above, with the gradients of the keys, values, queries and scores beside them.
@@ -170,6 +182,7 @@ struct AttentionBackwardArguments {
     AttentionSizes sizes;
     Output scratch_keys, scratch_values, scratch_queries, scratch_outputs, scratch_scores;
     Output scratch_d_keys, scratch_d_values, scratch_d_queries, scratch_d_scores;
+    Output workspace{};  ///< as above
 };
 
 /// rows = query rows · heads
@@ -232,6 +245,7 @@ struct AuxiliaryLossArguments {
     std::int64_t rows, expert_count;
     RouterScore score;
     double factor;
+    Output scratch{};  ///< auxiliary_loss_scratch_bytes()
 };
 
 /// experts holds `entries` ids, negative where a copy is dropped; counts: host memory, one per expert. capacity > 0: room
@@ -241,6 +255,7 @@ struct SortByExpertArguments {
     Output source;
     std::int64_t* counts;
     std::int64_t entries, expert_count, capacity;
+    Output scratch{};  ///< expert_scratch_bytes()
 };
 
 /// a: groups of rows one behind the other, `rows` counts each (host memory); b: one matrix for each group (host list).
@@ -252,6 +267,7 @@ struct GroupedMatmulArguments {
     std::int64_t groups, n, k;
     bool transpose_b;
     Output tile_a, tile_b, tile_out;
+    Output workspace{};  ///< matmul_workspace_bytes()
 };
 
 /// out[g] (m, n) += a_gᵀ · b_g, with the groups' rows in a (…, m) and b (…, n).
@@ -261,6 +277,7 @@ struct GroupedAccumulateArguments {
     const std::int64_t* rows;
     std::int64_t groups, m, n;
     Output tile_a, tile_b, tile_out;
+    Output workspace{};  ///< matmul_workspace_bytes()
 };
 
 struct GateRowsArguments {
@@ -309,8 +326,8 @@ struct KernelTable {
     void (*add)(Device&, const ElementwiseArguments&);
     void (*scale)(Device&, const ScalarArguments&);
     void (*fill)(Device&, const ScalarArguments&);
-    double (*sum_of_squares)(Device&, const Input&, std::int64_t elements);
-    bool (*has_non_finite)(Device&, const Input&, std::int64_t elements);
+    double (*sum_of_squares)(Device&, const ReductionArguments&);
+    bool (*has_non_finite)(Device&, const ReductionArguments&);
     void (*copy_columns)(Device&, const ColumnsArguments&);
     void (*swap_leading)(Device&, const SwapLeadingArguments&);
     void (*embedding)(Device&, const EmbeddingArguments&);
@@ -338,5 +355,8 @@ struct KernelTable {
     void (*unpermute_probabilities)(Device&, const PermuteArguments&);
     void (*reorder_blocks)(Device&, const ReorderBlocksArguments&);
 };
+
+/// The first kernel that a table lacks; empty where it has all.
+[[nodiscard]] std::string_view missing_kernel(const KernelTable& table);
 
 }  // namespace mgplan::model

@@ -6,6 +6,7 @@
 
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
+#include "model/ops/scratch.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -33,16 +34,17 @@ void multiply(const Tensor& a, const Tensor& b, Transposes transposes, const Ten
     device.report({"matmul", flops, total_bytes(a, b) + (accumulate ? out.bytes() : 0), out.bytes()});
     if (out.elements() == 0) return;
     Tensor tile_a, tile_b, tile_out;
-    if (bytes_of(a.dtype()) < 4) {
+    if (bytes_of(a.dtype()) < 4 && device.traits().kind == DeviceKind::cpu) {
         const std::int64_t rows = std::min(sizes.m, MatmulTile::rows), columns = std::min(sizes.n, MatmulTile::columns);
         const std::int64_t depth = std::min(sizes.k, MatmulTile::depth);
         tile_a = device.empty({rows, depth}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of a");
         tile_b = device.empty({depth, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of b");
         tile_out = device.empty({rows, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of the product");
     }
+    const Tensor workspace = take_scratch(device, matmul_workspace_bytes(device.traits()), "matmul workspace");
     if (!device.computes()) return;
-    device.kernels().matmul(device,
-                            {a, b, out, sizes.m, sizes.n, sizes.k, transposes.a, transposes.b, accumulate, tile_a, tile_b, tile_out});
+    device.kernels().matmul(
+        device, {a, b, out, sizes.m, sizes.n, sizes.k, transposes.a, transposes.b, accumulate, tile_a, tile_b, tile_out, workspace});
 }
 
 }  // namespace

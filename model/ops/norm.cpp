@@ -2,6 +2,7 @@
 
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
+#include "model/ops/scratch.hpp"
 
 namespace mgplan::model {
 
@@ -60,13 +61,14 @@ Tensor norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, co
 
     Device& device = x.device();
     Tensor dx = device.empty(x.shape(), x.dtype(), MemoryCategory::activations, "norm input gradient");
-    const Tensor column_sums = device.empty({2, width}, kept, MemoryCategory::workspace, "norm column sums");
+    const std::int64_t parts = column_sum_parts(device.traits(), rows);
+    const Tensor column_sums = device.empty({parts, 2, width}, kept, MemoryCategory::workspace, "norm column sums");
     device.report({centred ? "layer_norm_backward" : "rms_norm_backward", (centred ? 14.0 : 11.0) * static_cast<double>(x.elements()),
                    total_bytes(dy, x, weight, statistics.mean, statistics.inverse_deviation, weight_gradient, bias_gradient),
                    total_bytes(dx, weight_gradient, bias_gradient)});
     if (!device.computes()) return dx;
     device.kernels().norm_backward(device, {dy, x, weight, statistics.mean, statistics.inverse_deviation, dx, weight_gradient,
-                                            bias_gradient, column_sums, rows, width, kind});
+                                            bias_gradient, column_sums, rows, width, kind, parts});
     return dx;
 }
 

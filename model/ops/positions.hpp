@@ -16,10 +16,10 @@ struct Positions {
     int chunks = 2;  ///< 1: `first` counts for its first entry alone
 
     /// Places of the slice.
-    [[nodiscard]] std::int64_t places() const { return chunks * chunk_length; }
-    [[nodiscard]] std::int64_t rows() const { return places() * batch; }
+    [[nodiscard]] constexpr std::int64_t places() const { return chunks * chunk_length; }
+    [[nodiscard]] constexpr std::int64_t rows() const { return places() * batch; }
     /// Global position of the slice's i-th place.
-    [[nodiscard]] std::int64_t at(std::int64_t place) const {
+    [[nodiscard]] constexpr std::int64_t at(std::int64_t place) const {
         return place < chunk_length ? first[0] + place : first[1] + place - chunk_length;
     }
 };

@@ -7,6 +7,7 @@
 
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
+#include "model/ops/scratch.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -19,6 +20,14 @@ double auxiliary_factor(const Tensor& scores, const std::vector<std::int64_t>& c
     MGPLAN_ASSERT(rows >= 1 && top_k >= 1, "there are tokens with experts");
     const auto all_rows = static_cast<double>(rows);
     return coefficient * static_cast<double>(copies.size()) / (all_rows * all_rows * static_cast<double>(top_k));
+}
+
+Tensor take_auxiliary_scratch(Device& device, const Tensor& scores) {
+    return take_scratch(device, auxiliary_loss_scratch_bytes(device.traits(), scores.shape()[0], scores.shape()[1]), "auxiliary loss");
+}
+
+Tensor take_expert_scratch(Device& device, std::int64_t expert_count) {
+    return take_scratch(device, expert_scratch_bytes(device.traits(), expert_count), "copies of each expert");
 }
 
 std::int64_t expect_source(const Permutation& permutation) {
@@ -92,7 +101,10 @@ std::vector<std::int64_t> count_by_expert(const Tensor& experts, std::int64_t ex
     std::vector<std::int64_t> counts(static_cast<std::size_t>(expert_count));
     Device& device = experts.device();
     device.report({"count_by_expert", 0, experts.bytes(), 0});
-    if (device.computes()) device.kernels().count_by_expert(device, {experts, {}, counts.data(), experts.elements(), expert_count, 0});
+    const Tensor scratch = take_expert_scratch(device, expert_count);
+    if (device.computes()) {
+        device.kernels().count_by_expert(device, {experts, {}, counts.data(), experts.elements(), expert_count, 0, scratch});
+    }
     return counts;
 }
 
@@ -101,8 +113,11 @@ double auxiliary_loss(const Tensor& scores, RouterScore score, const std::vector
     const double factor = auxiliary_factor(scores, copies, rows, top_k, coefficient);
     Device& device = scores.device();
     device.report({"auxiliary_loss", 3.0 * static_cast<double>(scores.elements()), scores.bytes(), 0});
-    if (!device.computes() || scores.elements() == 0) return 0;
-    return device.kernels().auxiliary_loss(device, {scores, {}, copies.data(), scores.shape()[0], scores.shape()[1], score, factor});
+    if (scores.elements() == 0) return 0;
+    const Tensor scratch = take_auxiliary_scratch(device, scores);
+    if (!device.computes()) return 0;
+    return device.kernels().auxiliary_loss(device,
+                                           {scores, {}, copies.data(), scores.shape()[0], scores.shape()[1], score, factor, scratch});
 }
 
 void auxiliary_loss_backward(const Tensor& scores, RouterScore score, const std::vector<std::int64_t>& copies, std::int64_t rows,
@@ -114,9 +129,11 @@ void auxiliary_loss_backward(const Tensor& scores, RouterScore score, const std:
     Device& device = scores.device();
     device.report(
         {"auxiliary_loss_backward", 6.0 * static_cast<double>(scores.elements()), total_bytes(scores, d_logits), d_logits.bytes()});
-    if (device.computes() && scores.elements() > 0) {
-        device.kernels().auxiliary_loss_backward(device,
-                                                 {scores, d_logits, copies.data(), scores.shape()[0], scores.shape()[1], score, factor});
+    if (scores.elements() == 0) return;
+    const Tensor scratch = take_auxiliary_scratch(device, scores);
+    if (device.computes()) {
+        device.kernels().auxiliary_loss_backward(
+            device, {scores, d_logits, copies.data(), scores.shape()[0], scores.shape()[1], score, factor, scratch});
     }
 }
 
@@ -125,9 +142,11 @@ Permutation sort_by_expert(const Tensor& experts, std::int64_t expert_count, con
     MGPLAN_ASSERT(expert_count >= 1, "there are experts");
     Device& device = experts.device();
     Permutation permutation;
+    const Tensor scratch = take_expert_scratch(device, expert_count);
     if (device.computes()) {
         permutation.per_expert.assign(static_cast<std::size_t>(expert_count), 0);
-        device.kernels().count_by_expert(device, {experts, {}, permutation.per_expert.data(), experts.elements(), expert_count, 0});
+        device.kernels().count_by_expert(device,
+                                         {experts, {}, permutation.per_expert.data(), experts.elements(), expert_count, 0, scratch});
     } else {
         MGPLAN_ASSERT(std::ssize(meta_counts) == expert_count, "shapes alone do not tell how many copies each expert gets");
         permutation.per_expert = meta_counts;
@@ -142,7 +161,7 @@ Permutation sort_by_expert(const Tensor& experts, std::int64_t expert_count, con
     device.report({"sort_by_expert", 0, 2 * experts.bytes(), permutation.source.bytes()});
     if (device.computes() && copies > 0) {
         std::vector<std::int64_t> counts = permutation.per_expert;
-        device.kernels().sort_by_expert(device, {experts, permutation.source, counts.data(), experts.elements(), expert_count, 0});
+        device.kernels().sort_by_expert(device, {experts, permutation.source, counts.data(), experts.elements(), expert_count, 0, scratch});
     }
     return permutation;
 }
@@ -152,12 +171,14 @@ Permutation sort_and_pad(const Tensor& experts, std::int64_t expert_count, std::
     MGPLAN_ASSERT(expert_count >= 1 && capacity >= 0, "there are experts with room");
     Device& device = experts.device();
     Permutation permutation;
+    const Tensor scratch = take_expert_scratch(device, expert_count);
     permutation.per_expert.assign(static_cast<std::size_t>(expert_count), capacity);
     permutation.source = device.empty({expert_count * capacity}, Dtype::int32, MemoryCategory::activations, "token permutation");
     device.report({"sort_by_expert", 0, experts.bytes(), permutation.source.bytes()});
     if (device.computes() && permutation.source.elements() > 0) {
         std::vector<std::int64_t> counts = permutation.per_expert;
-        device.kernels().sort_by_expert(device, {experts, permutation.source, counts.data(), experts.elements(), expert_count, capacity});
+        device.kernels().sort_by_expert(device,
+                                        {experts, permutation.source, counts.data(), experts.elements(), expert_count, capacity, scratch});
     }
     return permutation;
 }

@@ -168,7 +168,9 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
         groups_.expert_model = join("expert:tp-ep-pp", "expert:tp-ep-pp");
     }
     const auto ends = group_with("embedding");
-    if (task.model.tied_embeddings && ends.size() > 1) groups_.embedding = world.join("embedding", ends);
+    // Every rank takes part in every join; those between the ends have a group of their own, in which nothing happens.
+    const std::vector<std::int32_t> alone{world.rank};
+    if (task.model.tied_embeddings && task.layout.sizes.pp > 1) groups_.embedding = world.join("embedding", ends.empty() ? alone : ends);
 
     context_.device = &device;
     context_.tp = groups_.tp.get();

@@ -7,7 +7,7 @@
 namespace mgplan::runtime {
 
 CpuDevice::CpuDevice()
-    : Device(model::DeviceKind::cpu, std::make_unique<PoolAllocator>(), &cpu::kernels()),
+    : Device(model::DeviceKind::cpu, kernel_traits(), std::make_unique<PoolAllocator>(host_blocks()), &cpu::kernels()),
       pool_(static_cast<PoolAllocator&>(Device::allocator())) {}
 
 void CpuDevice::do_write(void* to, const void* from, std::int64_t bytes) {

@@ -2,13 +2,14 @@
 // The CPU as one rank uses it: one thread, kernels that run at once.
 
 #include "model/device/device.hpp"
-#include "runtime/cpu/pool_allocator.hpp"
+#include "runtime/memory/pool_allocator.hpp"
 
 namespace mgplan::runtime {
 
 class CpuDevice final : public model::Device {
 public:
     CpuDevice();
+    [[nodiscard]] static model::KernelTraits kernel_traits() { return {}; }
 
     [[nodiscard]] const model::MemoryUse& memory() const { return pool_.use(); }
     [[nodiscard]] PoolAllocator& pool() { return pool_; }

@@ -7,8 +7,8 @@
 #include "model/communicator/collective_counter.hpp"
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
-#include "runtime/cpu/pool_allocator.hpp"
 #include "runtime/measurement/rank_use.hpp"
+#include "runtime/memory/pool_allocator.hpp"
 
 namespace mgplan::runtime {
 namespace {
@@ -41,12 +41,13 @@ private:
 
 class ShapeDevice final : public model::Device {
 public:
-    ShapeDevice() : ShapeDevice(std::make_unique<ShapeAllocator>()) {}
+    explicit ShapeDevice(const model::KernelTraits& stands_for) : ShapeDevice(stands_for, std::make_unique<ShapeAllocator>()) {}
     [[nodiscard]] const ShapeAllocator& shapes() const { return shapes_; }
 
 private:
-    explicit ShapeDevice(std::unique_ptr<ShapeAllocator> allocator)
-        : Device(model::DeviceKind::meta, std::move(allocator), nullptr), shapes_(static_cast<ShapeAllocator&>(Device::allocator())) {}
+    ShapeDevice(const model::KernelTraits& stands_for, std::unique_ptr<ShapeAllocator> allocator)
+        : Device(model::DeviceKind::meta, stands_for, std::move(allocator), nullptr),
+          shapes_(static_cast<ShapeAllocator&>(Device::allocator())) {}
     void do_write(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) override {}
     void do_read(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) override {}
     void do_zero(void* /*memory*/, std::int64_t /*bytes*/) override {}
@@ -57,8 +58,9 @@ private:
 }  // namespace
 
 struct RankPrediction::State {
-    State(const model::TrainingTask& asked, int rank, model::RoutingLog* routing)
+    State(const model::TrainingTask& asked, int rank, const model::KernelTraits& stands_for, model::RoutingLog* routing)
         : task(skipping(asked)),
+          device(stands_for),
           trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world), &traffic), routing) {}
 
     /// Whoever traces decides what a step without an update means.
@@ -73,8 +75,8 @@ struct RankPrediction::State {
     model::RankTrainer trainer;
 };
 
-RankPrediction::RankPrediction(const model::TrainingTask& task, int rank, model::RoutingLog* routing)
-    : state_(std::make_unique<State>(task, rank, routing)) {}
+RankPrediction::RankPrediction(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for, model::RoutingLog* routing)
+    : state_(std::make_unique<State>(task, rank, stands_for, routing)) {}
 
 RankPrediction::~RankPrediction() = default;
 
@@ -97,8 +99,8 @@ model::TrainingTask with_few_microbatches(const model::TrainingTask& task) {
     return few;
 }
 
-std::int64_t bytes_needed(const model::TrainingTask& task, int rank) {
-    RankPrediction prediction(task, rank);
+std::int64_t bytes_needed(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for) {
+    RankPrediction prediction(task, rank, stands_for);
     prediction.step();
     return prediction.use().memory.reserved_bytes;
 }

@@ -51,7 +51,7 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
     task.gradients.on_non_finite = model::OnNonFinite::skip;
     const bool has_auxiliary_loss = task.model.moe && task.model.moe->auxiliary_loss != 0;
     model::RoutingLog routing;  // of one step
-    RankPrediction prediction(task, world.rank, &routing);
+    RankPrediction prediction(task, world.rank, CpuDevice::kernel_traits(), &routing);
     {
         CpuDevice device;
         const auto observer = options.observe ? options.observe(world.rank) : nullptr;

@@ -5,6 +5,7 @@
 #include "plan/errors.hpp"
 #include "plan/text.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
+#include "runtime/cpu/cpu_device.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/training_run/machine_memory.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
@@ -29,7 +30,7 @@ void check_size(const TrainingRunOptions& options) {
     std::int64_t together = 0, most = 0;
     for (int rank = 0; rank < static_cast<int>(world); ++rank) {
         if (options.interrupt != nullptr && options.interrupt->load()) throw RunError("interrupted before the first step");
-        const std::int64_t needed = bytes_needed(task, rank);
+        const std::int64_t needed = bytes_needed(task, rank, CpuDevice::kernel_traits());
         together += needed;
         most = std::max(most, needed);
     }

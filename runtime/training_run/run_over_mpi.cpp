@@ -3,6 +3,7 @@
 #include "plan/errors.hpp"
 #include "plan/text.hpp"
 #include "runtime/comm/mpi/mpi_world.hpp"
+#include "runtime/cpu/cpu_device.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/training_run/gather_values.hpp"
 #include "runtime/training_run/machine_memory.hpp"
@@ -42,7 +43,7 @@ void check_size(const TrainingRunOptions& options, const LaunchedRank& launched)
         const auto number = text ? parse_integer(*text) : std::nullopt;
         if (number && *number >= 1 && *number <= launched.size) here = *number;
     }
-    const std::int64_t each = bytes_needed(with_few_microbatches(options.task), launched.rank);
+    const std::int64_t each = bytes_needed(with_few_microbatches(options.task), launched.rank, CpuDevice::kernel_traits());
     const MachineMemory machine = machine_memory();
     if (each > machine.bytes / here) {
         throw ConfigError(fmt::format(

@@ -26,7 +26,7 @@ public:
 
 class HostDevice final : public model::Device {
 public:
-    HostDevice() : Device(model::DeviceKind::cpu, std::make_unique<HostAllocator>(), nullptr) {}
+    HostDevice() : Device(model::DeviceKind::cpu, {}, std::make_unique<HostAllocator>(), nullptr) {}
 
     /// A tensor with these values: float for fp32, double for fp64, std::int32_t for int32, std::uint16_t for bf16 bits.
     template <class Element>

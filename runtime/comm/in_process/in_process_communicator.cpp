@@ -1,6 +1,5 @@
 #include "runtime/comm/in_process/in_process_communicator.hpp"
 
-#include <cstring>
 #include <exception>
 
 #include <fmt/format.h>
@@ -17,8 +16,18 @@ using model::Tensor;
 
 std::byte* memory(const Tensor& tensor) {
     if (tensor.elements() == 0) return nullptr;
-    MGPLAN_ASSERT(tensor.device().kind() == model::DeviceKind::cpu, "ranks as threads exchange host memory");
+    MGPLAN_ASSERT(tensor.device().kind() == model::DeviceKind::cpu || tensor.device().memory_operations() != nullptr,
+                  "ranks as threads exchange host memory, or that of a device that moves it for them");
     return static_cast<std::byte*>(tensor.data());
+}
+
+/// What moves the tensor's memory; nullptr on the host. Others will look at that memory, so its stream is waited for: what
+/// was issued before must be in it.
+model::MemoryOperations* use(const Tensor& tensor) {
+    model::Device& device = tensor.device();
+    model::MemoryOperations* const operations = device.memory_operations();
+    if (operations != nullptr) device.synchronize();
+    return operations;
 }
 
 /// Bytes behind one index of the first dimension.
@@ -75,15 +84,15 @@ private:
 
 class PendingOperation final : public InProcessPending {
 public:
-    PendingOperation(std::shared_ptr<Group> group, int rank, CollectiveKind kind, std::shared_ptr<Operation> operation)
-        : InProcessPending(std::move(group), rank, kind), operation_(std::move(operation)) {}
+    PendingOperation(std::shared_ptr<Group> group, int rank, int member, CollectiveKind kind, std::shared_ptr<Operation> operation)
+        : InProcessPending(std::move(group), rank, kind), member_(member), operation_(std::move(operation)) {}
     ~PendingOperation() override { finish_quietly(); }
 
 private:
     void finish() override {
         bool done = !board().aborted() && board().wait(rank(), *operation_, kind(), [this] { return operation_->ready(); });
         if (done) {
-            operation_->work();
+            operation_->work(member_);
             done = board().wait(rank(), *operation_, kind(), [this] { return operation_->done(); });
         }
         if (!done) {
@@ -92,6 +101,7 @@ private:
         }
     }
 
+    int member_;
     std::shared_ptr<Operation> operation_;
 };
 
@@ -114,7 +124,7 @@ private:
                                       to_string(tensor_.dtype()), message.bytes.size(), to_string(message.dtype), group().text()));
             throw error();
         }
-        if (!message.bytes.empty()) std::memcpy(memory(tensor_), message.bytes.data(), message.bytes.size());
+        if (!message.bytes.empty()) tensor_.device().write(tensor_, message.bytes.data());
     }
 
     std::shared_ptr<Channel> channel_;
@@ -145,7 +155,7 @@ std::unique_ptr<Pending> InProcessCommunicator::issue(Contribution contribution,
     count(kind, payload_bytes);
     auto operation = shared_->operation(issued_++);
     // From arrive() on, others use this rank's memory: the pending object stands guard before.
-    auto pending = std::make_unique<PendingOperation>(shared_, global_rank(), kind, operation);
+    auto pending = std::make_unique<PendingOperation>(shared_, global_rank(), rank(), kind, operation);
     if (const auto complaint = operation->arrive(rank(), std::move(contribution))) {
         board.abort(*complaint);
         pending->wait();  // throws
@@ -155,24 +165,27 @@ std::unique_ptr<Pending> InProcessCommunicator::issue(Contribution contribution,
 
 std::unique_ptr<Pending> InProcessCommunicator::do_all_reduce(const Tensor& tensor, model::Reduction reduction) {
     MGPLAN_ASSERT(reducible(tensor.dtype(), reduction), "numbers of this type can be reduced");
-    return issue({CollectiveKind::all_reduce, tensor.dtype(), reduction, 0, memory(tensor), memory(tensor), tensor.bytes(), {}, {}},
-                 tensor.bytes());
+    return issue(
+        {CollectiveKind::all_reduce, tensor.dtype(), reduction, 0, memory(tensor), memory(tensor), tensor.bytes(), {}, {}, use(tensor)},
+        tensor.bytes());
 }
 
 std::unique_ptr<Pending> InProcessCommunicator::do_all_gather(const Tensor& part, const Tensor& whole) {
-    return issue({CollectiveKind::all_gather, part.dtype(), {}, 0, memory(part), memory(whole), part.bytes(), {}, {}},
+    return issue({CollectiveKind::all_gather, part.dtype(), {}, 0, memory(part), memory(whole), part.bytes(), {}, {}, use(part)},
                  part.bytes() * size());
 }
 
 std::unique_ptr<Pending> InProcessCommunicator::do_reduce_scatter(const Tensor& whole, const Tensor& part, model::Reduction reduction) {
     MGPLAN_ASSERT(reducible(whole.dtype(), reduction), "numbers of this type can be reduced");
-    return issue({CollectiveKind::reduce_scatter, whole.dtype(), reduction, 0, memory(whole), memory(part), whole.bytes(), {}, {}},
-                 whole.bytes());
+    return issue(
+        {CollectiveKind::reduce_scatter, whole.dtype(), reduction, 0, memory(whole), memory(part), whole.bytes(), {}, {}, use(whole)},
+        whole.bytes());
 }
 
 std::unique_ptr<Pending> InProcessCommunicator::do_all_gather_rows(const Tensor& part, const Tensor& whole,
                                                                    std::span<const std::int64_t> rows) {
-    Contribution contribution{CollectiveKind::all_gather, part.dtype(), {}, 0, memory(part), memory(whole), part.bytes(), {}, {}};
+    Contribution contribution{
+        CollectiveKind::all_gather, part.dtype(), {}, 0, memory(part), memory(whole), part.bytes(), {}, {}, use(part)};
     for (const auto each : rows) contribution.receive_bytes.push_back(each * row_bytes(whole));
     return issue(std::move(contribution), whole.bytes());
 }
@@ -181,14 +194,14 @@ std::unique_ptr<Pending> InProcessCommunicator::do_reduce_scatter_rows(const Ten
                                                                        std::span<const std::int64_t> rows, model::Reduction reduction) {
     MGPLAN_ASSERT(reducible(whole.dtype(), reduction), "numbers of this type can be reduced");
     Contribution contribution{
-        CollectiveKind::reduce_scatter, whole.dtype(), reduction, 0, memory(whole), memory(part), whole.bytes(), {}, {}};
+        CollectiveKind::reduce_scatter, whole.dtype(), reduction, 0, memory(whole), memory(part), whole.bytes(), {}, {}, use(whole)};
     for (const auto each : rows) contribution.send_bytes.push_back(each * row_bytes(whole));
     return issue(std::move(contribution), whole.bytes());
 }
 
 std::unique_ptr<Pending> InProcessCommunicator::do_all_to_all(const Tensor& from, const Tensor& to, std::span<const std::int64_t> send_rows,
                                                               std::span<const std::int64_t> receive_rows) {
-    Contribution contribution{CollectiveKind::all_to_all, from.dtype(), {}, 0, memory(from), memory(to), 0, {}, {}};
+    Contribution contribution{CollectiveKind::all_to_all, from.dtype(), {}, 0, memory(from), memory(to), 0, {}, {}, use(from)};
     for (const auto rows : send_rows) contribution.send_bytes.push_back(rows * row_bytes(from));
     for (const auto rows : receive_rows) contribution.receive_bytes.push_back(rows * row_bytes(to));
     for (const auto bytes : contribution.send_bytes) contribution.bytes += bytes;
@@ -197,21 +210,22 @@ std::unique_ptr<Pending> InProcessCommunicator::do_all_to_all(const Tensor& from
 }
 
 std::unique_ptr<Pending> InProcessCommunicator::do_broadcast(const Tensor& tensor, int root) {
-    return issue({CollectiveKind::broadcast, tensor.dtype(), {}, root, memory(tensor), memory(tensor), tensor.bytes(), {}, {}},
+    return issue({CollectiveKind::broadcast, tensor.dtype(), {}, root, memory(tensor), memory(tensor), tensor.bytes(), {}, {}, use(tensor)},
                  tensor.bytes());
 }
 
 void InProcessCommunicator::do_barrier() {
-    issue({CollectiveKind::barrier, {}, {}, 0, nullptr, nullptr, 0, {}, {}}, 0)->wait();
+    issue({CollectiveKind::barrier, {}, {}, 0, nullptr, nullptr, 0, {}, {}, nullptr}, 0)->wait();
 }
 
 std::unique_ptr<Pending> InProcessCommunicator::do_send(const Tensor& tensor, int peer) {
     shared_->board().check(global_rank(), CollectiveKind::send, shared_->text());
     shared_->board().note(global_rank(), CollectiveKind::send, shared_->text());
-    const std::byte* bytes = memory(tensor);
+    static_cast<void>(memory(tensor));
+    std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.bytes()));
+    tensor.device().read(tensor, bytes.data());
     count(CollectiveKind::send, tensor.bytes());
-    shared_->channel(rank(), peer)
-        ->put({tensor.dtype(), bytes == nullptr ? std::vector<std::byte>{} : std::vector<std::byte>(bytes, bytes + tensor.bytes())});
+    shared_->channel(rank(), peer)->put({tensor.dtype(), std::move(bytes)});
     return std::make_unique<Done>();
 }
 

@@ -19,7 +19,7 @@ constexpr int kClosed = 1 << 30;
 constexpr std::int64_t kDoneByTheLast = 64 * 1024;
 constexpr std::int64_t kSmallestPart = 16 * 1024;
 
-void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
+void copy_on_host(std::byte* to, const std::byte* from, std::int64_t bytes) {
     if (to != from && bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
@@ -69,7 +69,7 @@ std::optional<std::string> Operation::arrive(int member, Contribution contributi
     ready_.store(true, std::memory_order_release);
     std::int64_t bytes = 0;
     for (const auto& each : contributions_) bytes += each.bytes;
-    if (bytes <= kDoneByTheLast) work();
+    if (bytes <= kDoneByTheLast) work(member);
     ring();
     return std::nullopt;
 }
@@ -117,11 +117,21 @@ int Operation::count_parts() const {
     }
 }
 
-void Operation::work() {
+void Operation::work(int member) {
+    model::MemoryOperations* const operations = contributions_[static_cast<std::size_t>(member)].operations;
     for (;;) {
         const int part = next_.fetch_add(1, std::memory_order_acq_rel);
         if (part >= parts_) return;
-        do_part(part);
+        try {
+            do_part(part, operations);
+            // Others look at the results as soon as the part counts as done. A stream of its own for each group could do without
+            // the wait; here ranks share one card, and their times say nothing.
+            if (operations != nullptr) operations->finish();
+        } catch (...) {  // a GPU's error: whoever waits for the part waits on until the world is aborted
+            failed_.store(true, std::memory_order_release);
+            done_.fetch_add(1, std::memory_order_acq_rel);
+            throw;
+        }
         if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == parts_) ring();
     }
 }
@@ -140,7 +150,21 @@ void Operation::close() {
     while (done_.load(std::memory_order_acquire) < taken) std::this_thread::yield();
 }
 
-void Operation::do_part(int part) {
+void Operation::do_part(int part, model::MemoryOperations* operations) {
+    const auto copy = [operations](std::byte* to, const std::byte* from, std::int64_t bytes) {
+        if (operations != nullptr) {
+            operations->copy(to, from, bytes);
+        } else {
+            copy_on_host(to, from, bytes);
+        }
+    };
+    const auto reduce = [operations](auto&&... arguments) {
+        if (operations != nullptr) {
+            operations->reduce(arguments...);
+        } else {
+            reduce_in_order(arguments...);
+        }
+    };
     const auto index = static_cast<std::size_t>(part);
     const Contribution& first = contributions_.front();
     Contribution& own = contributions_[index];
@@ -156,7 +180,7 @@ void Operation::do_part(int part) {
             const std::int64_t elements = first.bytes / bytes_of(first.dtype);
             const std::int64_t share = elements / parts_;
             const std::int64_t begin = share * part;
-            reduce_in_order(first.dtype, first.reduction, inputs, outputs, begin, part + 1 == parts_ ? elements : begin + share);
+            reduce(first.dtype, first.reduction, inputs, outputs, begin, part + 1 == parts_ ? elements : begin + share);
             return;
         }
         case CollectiveKind::reduce_scatter: {
@@ -167,7 +191,7 @@ void Operation::do_part(int part) {
             std::vector<const std::byte*> inputs;
             for (const auto& each : contributions_) inputs.push_back(each.from + begin);
             std::byte* const output = own.to;
-            reduce_in_order(first.dtype, first.reduction, inputs, std::span(&output, 1), 0, piece / bytes_of(first.dtype));
+            reduce(first.dtype, first.reduction, inputs, std::span(&output, 1), 0, piece / bytes_of(first.dtype));
             return;
         }
         case CollectiveKind::all_gather: {

@@ -27,6 +27,8 @@ struct Contribution {
     std::int64_t bytes = 0;                   ///< behind `from`
     std::vector<std::int64_t> send_bytes;     ///< of an all-to-all, or a reduce-scatter of uneven parts: to each member
     std::vector<std::int64_t> receive_bytes;  ///< of an all-to-all, or an all-gather of uneven parts: from each member
+    /// Of this member's device, where the memory is not the host's: used by its thread for parts it takes.
+    model::MemoryOperations* operations = nullptr;
 };
 
 /// Nothing is copied when it is issued. Once all members have come, the work is cut into parts, and whoever waits takes
@@ -42,8 +44,11 @@ public:
     [[nodiscard]] std::optional<std::string> arrive(int member, Contribution contribution);
     /// All have come; then work() and, once done(), the results may be used.
     [[nodiscard]] bool ready() const { return ready_.load(std::memory_order_acquire); }
-    void work();
-    [[nodiscard]] bool done() const { return ready() && done_.load(std::memory_order_acquire) == parts_; }
+    /// `member` is the caller's place in the group.
+    void work(int member);
+    [[nodiscard]] bool done() const {
+        return ready() && !failed_.load(std::memory_order_acquire) && done_.load(std::memory_order_acquire) == parts_;
+    }
     /// No part starts any more; returns when none runs (they never block). For those who leave before it is done.
     void close();
 
@@ -52,7 +57,7 @@ public:
 private:
     [[nodiscard]] std::optional<std::string> disagreement() const;
     [[nodiscard]] int count_parts() const;
-    void do_part(int part);
+    void do_part(int part, model::MemoryOperations* operations);
 
     std::span<const std::int32_t> ranks_;
     std::vector<Contribution> contributions_;
@@ -63,6 +68,7 @@ private:
     int parts_ = 0;  // written before ready_
     std::atomic<int> next_ = 0;
     std::atomic<int> done_ = 0;
+    std::atomic<bool> failed_ = false;  // set before the part counts as done
 
     std::mutex close_mutex_;
     std::optional<int> taken_before_close_;

@@ -70,11 +70,11 @@ void fill(model::Device& /*device*/, const model::ScalarArguments& x) {
     });
 }
 
-double sum_of_squares(model::Device& /*device*/, const model::Input& x, std::int64_t elements) {
+double sum_of_squares(model::Device& /*device*/, const model::ReductionArguments& x) {
     return vectorised([&] {
-        return with_type(x.dtype, [&]<class Element>() {
-            const Element* const from = values<Element>(x);
-            return sum_over<double>(elements, [&](std::int64_t i) {
+        return with_type(x.x.dtype, [&]<class Element>() {
+            const Element* const from = values<Element>(x.x);
+            return sum_over<double>(x.elements, [&](std::int64_t i) {
                 const auto value = static_cast<double>(Compute<Element>(from[i]));
                 return value * value;
             });
@@ -82,11 +82,11 @@ double sum_of_squares(model::Device& /*device*/, const model::Input& x, std::int
     });
 }
 
-bool has_non_finite(model::Device& /*device*/, const model::Input& x, std::int64_t elements) {
+bool has_non_finite(model::Device& /*device*/, const model::ReductionArguments& x) {
     return vectorised([&] {
-        return with_type(x.dtype, [&]<class Element>() {
-            const Element* const from = values<Element>(x);
-            return std::any_of(from, from + elements, [](Element value) { return !std::isfinite(Compute<Element>(value)); });
+        return with_type(x.x.dtype, [&]<class Element>() {
+            const Element* const from = values<Element>(x.x);
+            return std::any_of(from, from + x.elements, [](Element value) { return !std::isfinite(Compute<Element>(value)); });
         });
     });
 }

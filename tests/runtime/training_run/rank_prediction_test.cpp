@@ -1,10 +1,13 @@
 // Predictions of a rank on shapes: what a step with fewer microbatches tells of one with many.
 #include <gtest/gtest.h>
 
+#include "runtime/cpu/cpu_device.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
 
 namespace mgplan::runtime {
 namespace {
+
+const model::KernelTraits kCpu = CpuDevice::kernel_traits();
 
 struct Case {
     int pp, vpp;
@@ -53,7 +56,7 @@ TEST(RankPrediction, FewMicrobatchesNeedAsMuchMemoryAsMany) {
         const model::TrainingTask few = with_few_microbatches(many);
         ASSERT_LT(few.layout.num_microbatches, which.microbatches);
         for (int rank = 0; rank < static_cast<int>(many.layout.sizes.world); ++rank)
-            EXPECT_EQ(bytes_needed(few, rank), bytes_needed(many, rank)) << rank;
+            EXPECT_EQ(bytes_needed(few, rank, kCpu), bytes_needed(many, rank, kCpu)) << rank;
     }
 }
 

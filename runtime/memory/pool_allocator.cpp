@@ -1,4 +1,4 @@
-#include "runtime/cpu/pool_allocator.hpp"
+#include "runtime/memory/pool_allocator.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -18,21 +18,40 @@ namespace {
 constexpr std::int64_t kAlignment = 64;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
 
-// A kept block is out of bounds for the address sanitizer until it is taken again, and so is what rounding added to one
-// in use: without this it would not see a tensor that is used after its end.
+class HostBlocks final : public BlockSource {
+public:
+    void* take(std::int64_t bytes) noexcept override {
+        const auto size = static_cast<std::size_t>(bytes);
+        void* block = nullptr;
+        // Unlike aligned_alloc it takes sizes that are no multiple of the alignment.
+        if (posix_memalign(&block, size >= kHugePage ? kHugePage : std::size_t{kAlignment}, size) != 0) return nullptr;
+        prefer_huge_pages(block, size);
+        return block;
+    }
+    void give_back(void* block, std::int64_t bytes) noexcept override {
+        allow(block, bytes);
+        std::free(block);
+    }
+    void spoil(void* block, std::int64_t bytes) noexcept override { std::memset(block, 0xff, static_cast<std::size_t>(bytes)); }
+
+    // A kept block is out of bounds for the address sanitizer until it is taken again, and so is what rounding added to one
+    // in use: without this it would not see a tensor that is used after its end.
 #ifdef __SANITIZE_ADDRESS__
-void poison(void* memory, std::size_t bytes) {
-    __asan_poison_memory_region(memory, bytes);
-}
-void unpoison(void* memory, std::size_t bytes) {
-    __asan_unpoison_memory_region(memory, bytes);
-}
-#else
-void poison(void* /*memory*/, std::size_t /*bytes*/) {}
-void unpoison(void* /*memory*/, std::size_t /*bytes*/) {}
+    void allow(void* memory, std::int64_t bytes) noexcept override {
+        __asan_unpoison_memory_region(memory, static_cast<std::size_t>(bytes));
+    }
+    void forbid(void* memory, std::int64_t bytes) noexcept override {
+        __asan_poison_memory_region(memory, static_cast<std::size_t>(bytes));
+    }
 #endif
+};
 
 }  // namespace
+
+BlockSource& host_blocks() {
+    static HostBlocks blocks;
+    return blocks;
+}
 
 // Sizes run 64, 128 … 512 by the alignment, from there on eight to a power of two: 576, 640 … 1024, 1152 … No two indices
 // share a size, so that what is reserved follows from how many blocks of each size live at one time.
@@ -59,27 +78,27 @@ PoolAllocator::~PoolAllocator() {
 std::byte* PoolAllocator::take(std::int64_t bytes, model::MemoryCategory category, std::string_view /*name*/) {
     if (bytes <= 0 || bytes > kMostBytes) throw std::bad_alloc();
     const int index = size_index(bytes);
-    const auto slot = static_cast<std::size_t>(index);
+    SizeClass& size = sizes_[static_cast<std::size_t>(index)];
     const std::int64_t block = block_bytes(index);
-    void* memory = kept_[slot];
-    if (memory != nullptr) {
-        unpoison(memory, sizeof(Kept));
-        kept_[slot] = kept_[slot]->next;
+    void* memory = nullptr;
+    if (!size.kept.empty()) {
+        memory = size.kept.back();
+        size.kept.pop_back();
     } else {
-        const auto size = static_cast<std::size_t>(block);
-        const std::size_t alignment = size >= kHugePage ? kHugePage : std::size_t{kAlignment};
-        // Unlike aligned_alloc it takes sizes that are no multiple of the alignment.
-        if (posix_memalign(&memory, alignment, size) != 0) {
+        if (size.kept.capacity() <= size.made) size.kept.reserve(2 * size.made + 1);
+        memory = source_.take(block);
+        if (memory == nullptr) {
             trim();
-            if (posix_memalign(&memory, alignment, size) != 0) throw std::bad_alloc();
+            memory = source_.take(block);
         }
-        prefer_huge_pages(memory, size);
+        if (memory == nullptr) throw std::bad_alloc();
+        ++size.made;
         reserved_ += block;
     }
-    poison(memory, static_cast<std::size_t>(block));
-    unpoison(memory, static_cast<std::size_t>(bytes));
+    source_.forbid(memory, block);
+    source_.allow(memory, bytes);
 #ifndef NDEBUG
-    std::memset(memory, 0xff, static_cast<std::size_t>(bytes));  // NaN in every float type: reading before writing shows
+    source_.spoil(memory, bytes);  // reading before writing shows
 #endif
     const auto place = static_cast<std::size_t>(category);
     use_.current[place] += bytes;
@@ -96,11 +115,8 @@ void PoolAllocator::give_back(std::byte* memory, std::int64_t bytes, model::Memo
     use_.current[static_cast<std::size_t>(category)] -= bytes;
     live_ -= bytes;
     const int index = size_index(bytes);
-    const auto block = static_cast<std::size_t>(block_bytes(index));
-    unpoison(memory, block);  // a tensor may be smaller than the link
-    auto& first = kept_[static_cast<std::size_t>(index)];
-    first = ::new (static_cast<void*>(memory)) Kept{first};
-    poison(memory, block);
+    source_.forbid(memory, block_bytes(index));
+    sizes_[static_cast<std::size_t>(index)].kept.push_back(memory);
 }
 
 void PoolAllocator::restart_high_water() {
@@ -111,14 +127,13 @@ void PoolAllocator::restart_high_water() {
 
 void PoolAllocator::trim() noexcept {
     for (int index = 0; index < kSizes; ++index) {
-        auto& first = kept_[static_cast<std::size_t>(index)];
-        while (first != nullptr) {
-            Kept* const block = first;
-            unpoison(block, static_cast<std::size_t>(block_bytes(index)));
-            first = block->next;
-            std::free(block);
+        SizeClass& size = sizes_[static_cast<std::size_t>(index)];
+        for (void* block : size.kept) {
+            source_.give_back(block, block_bytes(index));
             reserved_ -= block_bytes(index);
         }
+        size.made -= size.kept.size();
+        size.kept.clear();
     }
 }
 

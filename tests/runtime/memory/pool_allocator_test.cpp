@@ -1,4 +1,4 @@
-#include "runtime/cpu/pool_allocator.hpp"
+#include "runtime/memory/pool_allocator.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -120,6 +120,24 @@ TEST(PoolAllocator, WastesAtMostAnEighth) {
         EXPECT_LE(static_cast<double>(pool.reserved_bytes()), static_cast<double>(bytes) * 1.125 + 64) << bytes;
         pool.give_back(memory, bytes, MemoryCategory::activations);
     }
+}
+
+TEST(PoolAllocator, TellsItsSourceWhatMayBeTouched) {
+    class Watched final : public BlockSource {
+    public:
+        std::vector<std::pair<char, std::int64_t>> calls;
+        void* take(std::int64_t bytes) noexcept override { return host_blocks().take(bytes); }
+        void give_back(void* block, std::int64_t bytes) noexcept override { host_blocks().give_back(block, bytes); }
+        void spoil(void* /*block*/, std::int64_t /*bytes*/) noexcept override {}
+        void allow(void* /*memory*/, std::int64_t bytes) noexcept override { calls.emplace_back('+', bytes); }
+        void forbid(void* /*memory*/, std::int64_t bytes) noexcept override { calls.emplace_back('-', bytes); }
+    } source;
+    PoolAllocator pool(source);
+    pool.give_back(pool.take(100, MemoryCategory::activations, "test"), 100, MemoryCategory::activations);
+    const std::int64_t block = PoolAllocator::block_bytes_for(100);
+    EXPECT_GT(block, 100);
+    EXPECT_EQ(pool.reserved_bytes(), block) << "it is kept";
+    EXPECT_THAT(source.calls, ::testing::ElementsAre(std::pair('-', block), std::pair('+', 100), std::pair('-', block)));
 }
 
 TEST(PoolAllocator, ThrowsWhenThereIsNoMemory) {

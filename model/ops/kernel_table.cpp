@@ -1,0 +1,61 @@
+#include "model/ops/kernel_table.hpp"
+
+#include <iterator>
+#include <utility>
+
+namespace mgplan::model {
+
+std::string_view missing_kernel(const KernelTable& table) {
+    const std::pair<std::string_view, bool> kernels[] = {
+        {"matmul", table.matmul != nullptr},
+        {"grouped_matmul", table.grouped_matmul != nullptr},
+        {"grouped_matmul_accumulate", table.grouped_matmul_accumulate != nullptr},
+        {"norm", table.norm != nullptr},
+        {"norm_backward", table.norm_backward != nullptr},
+        {"activation", table.activation != nullptr},
+        {"activation_backward", table.activation_backward != nullptr},
+        {"gate_rows", table.gate_rows != nullptr},
+        {"gate_rows_backward", table.gate_rows_backward != nullptr},
+        {"add_bias", table.add_bias != nullptr},
+        {"bias_gradient", table.bias_gradient != nullptr},
+        {"copy", table.copy != nullptr},
+        {"add", table.add != nullptr},
+        {"scale", table.scale != nullptr},
+        {"fill", table.fill != nullptr},
+        {"sum_of_squares", table.sum_of_squares != nullptr},
+        {"has_non_finite", table.has_non_finite != nullptr},
+        {"copy_columns", table.copy_columns != nullptr},
+        {"swap_leading", table.swap_leading != nullptr},
+        {"embedding", table.embedding != nullptr},
+        {"embedding_backward", table.embedding_backward != nullptr},
+        {"row_maximum", table.row_maximum != nullptr},
+        {"softmax_sums", table.softmax_sums != nullptr},
+        {"token_losses", table.token_losses != nullptr},
+        {"cross_entropy_backward", table.cross_entropy_backward != nullptr},
+        {"attention", table.attention != nullptr},
+        {"attention_backward", table.attention_backward != nullptr},
+        {"merge_attention", table.merge_attention != nullptr},
+        {"rotary", table.rotary != nullptr},
+        {"dropout", table.dropout != nullptr},
+        {"adam_step", table.adam_step != nullptr},
+        {"route", table.route != nullptr},
+        {"route_backward", table.route_backward != nullptr},
+        {"keep_within_capacity", table.keep_within_capacity != nullptr},
+        {"auxiliary_loss", table.auxiliary_loss != nullptr},
+        {"auxiliary_loss_backward", table.auxiliary_loss_backward != nullptr},
+        {"count_by_expert", table.count_by_expert != nullptr},
+        {"sort_by_expert", table.sort_by_expert != nullptr},
+        {"permute_rows", table.permute_rows != nullptr},
+        {"unpermute_rows", table.unpermute_rows != nullptr},
+        {"permute_probabilities", table.permute_probabilities != nullptr},
+        {"unpermute_probabilities", table.unpermute_probabilities != nullptr},
+        {"reorder_blocks", table.reorder_blocks != nullptr},
+    };
+    static_assert(std::size(kernels) * sizeof(void (*)()) == sizeof(KernelTable), "every kernel is in the list");
+    for (const auto& [name, present] : kernels) {
+        if (!present) return name;
+    }
+    return {};
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,117 @@
+#include "model/ops/scratch.hpp"
+
+#include <algorithm>
+
+#include "model/ops/checks.hpp"
+
+namespace mgplan::model {
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+constexpr std::int64_t kScoreBytes = 256 * kMiB;
+
+bool on_gpu(const KernelTraits& traits) {
+    return traits.kind == DeviceKind::cuda;
+}
+
+/// Hands out parts of a workspace one after another.
+class Parts {
+public:
+    std::int64_t add(std::int64_t bytes) {
+        const std::int64_t begin = total_;
+        total_ += (bytes + 255) / 256 * 256;
+        return begin;
+    }
+    [[nodiscard]] std::int64_t total() const { return total_; }
+
+private:
+    std::int64_t total_ = 0;
+};
+
+}  // namespace
+
+Tensor take_scratch(Device& device, std::int64_t bytes, std::string_view name) {
+    if (bytes == 0) return {};
+    return device.empty({(bytes + 3) / 4}, Dtype::fp32, MemoryCategory::workspace, name);
+}
+
+std::int64_t matmul_workspace_bytes(const KernelTraits& traits) {
+    if (!on_gpu(traits)) return 0;
+    return (traits.architecture >= 90 ? 32 : 4) * kMiB;
+}
+
+std::int64_t column_sum_parts(const KernelTraits& traits, std::int64_t rows) {
+    return on_gpu(traits) ? std::clamp<std::int64_t>((rows + 63) / 64, 1, 128) : 1;
+}
+
+std::int64_t reduction_parts(std::int64_t elements) {
+    return std::clamp<std::int64_t>((elements + 8191) / 8192, 1, 1024);
+}
+
+std::int64_t reduction_scratch_bytes(const KernelTraits& traits, std::int64_t elements) {
+    return on_gpu(traits) ? (reduction_parts(elements) + 1) * 8 : 0;
+}
+
+std::int64_t embedding_backward_scratch_bytes(const KernelTraits& traits, std::int64_t rows) {
+    return on_gpu(traits) ? 2 * rows * 4 : 0;
+}
+
+std::int64_t auxiliary_loss_scratch_bytes(const KernelTraits& traits, std::int64_t rows, std::int64_t experts) {
+    return on_gpu(traits) ? (experts + rows + 1) * 8 : 0;
+}
+
+std::int64_t expert_scratch_bytes(const KernelTraits& traits, std::int64_t experts) {
+    return on_gpu(traits) ? (experts + 1) * 8 : 0;
+}
+
+bool attention_is_fused(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes) {
+    if (!on_gpu(traits) || !traits.fused_attention || traits.architecture < 80 || dtype != Dtype::bf16) return false;
+    const Positions& queries = sizes.query_positions;
+    const Positions& keys = sizes.key_positions;
+    const bool whole = queries.chunks == 1 || queries.first[1] == queries.first[0] + queries.chunk_length;
+    const std::int64_t widest = traits.architecture >= 90 ? 192 : 128;
+    return whole && queries.chunks == keys.chunks && queries.chunk_length == keys.chunk_length && queries.first == keys.first &&
+           sizes.qk_dim % 8 == 0 && sizes.v_dim % 8 == 0 && sizes.qk_dim <= widest && sizes.v_dim <= 128;
+}
+
+AttentionWorkspace attention_workspace(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes, bool backward, bool fused) {
+    AttentionWorkspace space;
+    Parts parts;
+    const std::int64_t batch = sizes.query_positions.batch, heads = sizes.heads;
+    const std::int64_t places = sizes.query_positions.places(), key_places = sizes.key_positions.places();
+    if (fused) {
+        space.log_sum_exp = parts.add(batch * heads * places * 4);
+        space.library_bytes = 256;
+        if (backward) {
+            space.delta = parts.add(batch * heads * places * 4);
+            space.query_sums = parts.add(batch * heads * places * sizes.qk_dim * 4);
+            if (heads != sizes.kv_heads) space.library_bytes += batch * heads * key_places * (sizes.qk_dim + sizes.v_dim) * 2;
+            if (traits.architecture < 90) space.library_bytes += batch * heads * places * sizes.qk_dim * 4;
+        }
+        space.library = parts.add(space.library_bytes);
+        space.total = parts.total();
+        return space;
+    }
+    const std::int64_t wide = bytes_of(statistics_dtype(dtype));
+    const bool rounded = bytes_of(dtype) < wide;
+    const std::int64_t row = batch * heads * key_places;  // scores of one query place
+    const std::int64_t copies = backward ? 2 : 1;
+    const std::int64_t bytes = row * (wide + (rounded ? bytes_of(dtype) : 0)) * copies;
+    space.block = std::clamp<std::int64_t>(kScoreBytes / std::max<std::int64_t>(bytes, 1), 1, std::max<std::int64_t>(places, 1));
+    space.scores = parts.add(space.block * row * wide);
+    if (rounded) space.weights = parts.add(space.block * row * bytes_of(dtype));
+    if (backward) {
+        space.d_scores = parts.add(space.block * row * wide);
+        if (rounded) {
+            space.d_weights = parts.add(space.block * row * bytes_of(dtype));
+            space.key_sums = parts.add(batch * sizes.kv_heads * key_places * sizes.qk_dim * wide);
+            space.value_sums = parts.add(batch * sizes.kv_heads * key_places * sizes.v_dim * wide);
+        }
+    }
+    space.library_bytes = matmul_workspace_bytes(traits);
+    space.library = parts.add(space.library_bytes);
+    space.total = parts.total();
+    return space;
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,60 @@
+#pragma once
+// Scratch that kernels want beside their arguments, by kind of device. An op takes it before it calls its kernel, so that
+// it is predicted exactly. Tiles and column sums of the CPU stand in the ops themselves; here is what GPUs want.
+
+#include <cstdint>
+#include <string_view>
+
+#include "model/device/device.hpp"
+#include "model/ops/kernel_table.hpp"
+
+namespace mgplan::model {
+
+/// Scratch of the category workspace; undefined where there are no bytes.
+[[nodiscard]] Tensor take_scratch(Device& device, std::int64_t bytes, std::string_view name);
+
+/// What a matrix product may use: cuBLAS's own default, 32 MiB from Hopper on, 4 MiB before (cuBLAS documentation,
+/// "cublasSetWorkspace"). 0 on the CPU, whose tiles are tensors of their own.
+[[nodiscard]] std::int64_t matmul_workspace_bytes(const KernelTraits& traits);
+
+/// How many groups of rows add up their columns side by side: the column sums have one row for each. 1 on the CPU.
+[[nodiscard]] std::int64_t column_sum_parts(const KernelTraits& traits, std::int64_t rows);
+
+/// How many pieces of a flat array are reduced side by side, in an order that depends on the number of elements alone.
+[[nodiscard]] std::int64_t reduction_parts(std::int64_t elements);
+/// fp64 partial results and the sum of them. 0 on the CPU, as all below.
+[[nodiscard]] std::int64_t reduction_scratch_bytes(const KernelTraits& traits, std::int64_t elements);
+/// For each row the next one with the same id, and whether it is the first with its id.
+[[nodiscard]] std::int64_t embedding_backward_scratch_bytes(const KernelTraits& traits, std::int64_t rows);
+/// Counts of copies, and a loss for each row with their sum.
+[[nodiscard]] std::int64_t auxiliary_loss_scratch_bytes(const KernelTraits& traits, std::int64_t rows, std::int64_t experts);
+/// A count or first place for each expert, and the number of ids that are no expert's.
+[[nodiscard]] std::int64_t expert_scratch_bytes(const KernelTraits& traits, std::int64_t experts);
+
+/// Whether attention runs as one fused kernel of cuDNN: bf16, a whole sequence (queries and keys at the same consecutive
+/// places), head sizes that are multiples of 8 up to 128 (192 from Hopper on: A100 has no backward beyond 128).
+[[nodiscard]] bool attention_is_fused(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes);
+
+/// Byte offsets into attention's workspace, each a multiple of 256; -1 where a part is absent.
+struct AttentionWorkspace {
+    std::int64_t block = 0;         ///< unfused: query places worked on at once
+    std::int64_t log_sum_exp = -1;  ///< fused: (sequence, head, place) fp32, cuDNN's order
+    std::int64_t delta = -1;        ///< fused backward: the same shape, row sums of output times its gradient
+    std::int64_t query_sums = -1;   ///< fused backward: the query gradient in fp32
+    std::int64_t library = -1;      ///< cuDNN's or cuBLASLt's own
+    std::int64_t library_bytes = 0;
+    std::int64_t scores = -1;      ///< unfused: (sequence · head, block, key places) in the statistics' type
+    std::int64_t d_scores = -1;    ///< unfused backward: the same
+    std::int64_t weights = -1;     ///< unfused bf16: the probabilities rounded, as factors of a product
+    std::int64_t d_weights = -1;   ///< unfused bf16 backward
+    std::int64_t key_sums = -1;    ///< unfused bf16 backward: the key gradient in fp32
+    std::int64_t value_sums = -1;  ///< unfused bf16 backward
+    std::int64_t total = 0;
+};
+/// The fused sizes were read from plans of cuDNN 9.19 built for sm_80 and sm_90: the backward wants 256 bytes, with
+/// grouped queries the key and value gradients of every query head in bf16, before Hopper another fp32 query gradient.
+/// The unfused ones bound the scores of a block to 256 MiB (or one query place).
+[[nodiscard]] AttentionWorkspace attention_workspace(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes, bool backward,
+                                                     bool fused);
+
+}  // namespace mgplan::model

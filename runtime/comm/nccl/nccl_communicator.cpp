@@ -1,0 +1,218 @@
+#include "runtime/comm/nccl/nccl_communicator.hpp"
+
+#include "model/device/device.hpp"
+#include "runtime/comm/nccl/nccl_state.hpp"
+
+namespace mgplan::runtime::cuda {
+namespace {
+
+using model::CollectiveKind;
+using model::Pending;
+using model::Reduction;
+using model::Tensor;
+
+ncclDataType_t data_type(Dtype dtype) {
+    switch (dtype) {
+        case Dtype::fp64:
+            return ncclFloat64;
+        case Dtype::fp32:
+            return ncclFloat32;
+        case Dtype::bf16:
+            return ncclBfloat16;
+        case Dtype::fp16:
+            return ncclFloat16;
+        case Dtype::int32:
+            return ncclInt32;
+        case Dtype::fp8:
+            return ncclUint8;  // moved, never added
+    }
+    return ncclUint8;
+}
+
+ncclRedOp_t operation(Dtype dtype, Reduction reduction) {
+    MGPLAN_ASSERT(dtype != Dtype::fp8 && (dtype != Dtype::int32 || reduction != Reduction::average), "numbers of this type can be reduced");
+    switch (reduction) {
+        case Reduction::sum:
+            return ncclSum;
+        case Reduction::average:
+            return ncclAvg;
+        case Reduction::maximum:
+            return ncclMax;
+    }
+    return ncclSum;
+}
+
+/// Elements behind one index of the first dimension.
+std::int64_t row_elements(const Tensor& tensor) {
+    std::int64_t elements = 1;
+    for (int i = 1; i < tensor.shape().rank(); ++i) elements *= tensor.shape()[i];
+    return elements;
+}
+
+std::size_t count(const Tensor& tensor) {
+    return static_cast<std::size_t>(tensor.elements());
+}
+
+class Done final : public Pending {
+public:
+    void wait() override {}
+};
+
+/// The tensors must live until wait(), so nothing is kept alive here.
+class PendingNccl final : public Pending {
+public:
+    PendingNccl(std::shared_ptr<NcclState> state, std::shared_ptr<NcclTicket> ticket)
+        : state_(std::move(state)), ticket_(std::move(ticket)) {}
+    ~PendingNccl() override {
+        try {
+            wait();
+        } catch (...) {  // whoever calls next hears of it
+        }
+    }
+    void wait() override {
+        if (waited_) return;
+        waited_ = true;
+        state_->wait(*ticket_);
+    }
+
+private:
+    std::shared_ptr<NcclState> state_;
+    std::shared_ptr<NcclTicket> ticket_;
+    bool waited_ = false;
+};
+
+class NcclCommunicator final : public model::Communicator {
+public:
+    NcclCommunicator(std::shared_ptr<NcclState> state, std::shared_ptr<NcclGroup> shared, const std::string& name, int size, int rank)
+        : Communicator(name, size, rank), state_(std::move(state)), shared_(std::move(shared)) {}
+
+    void abort(const std::string& reason) noexcept override { state_->abort(reason); }
+
+private:
+    template <class Call>
+    std::unique_ptr<Pending> issue(CollectiveKind kind, Call call) {
+        return std::make_unique<PendingNccl>(state_, state_->issue(*shared_, kind, call));
+    }
+    [[nodiscard]] ncclComm_t communicator() const { return shared_->communicator; }
+    [[nodiscard]] cudaStream_t stream() const { return shared_->stream; }
+
+    std::unique_ptr<Pending> copied(const Tensor& from, const Tensor& to) {
+        state_->device().copy_on_device(to.data(), from.data(), from.bytes());
+        return std::make_unique<Done>();
+    }
+
+    std::unique_ptr<Pending> do_all_reduce(const Tensor& tensor, Reduction reduction) override {
+        if (size() == 1) return std::make_unique<Done>();
+        return issue(CollectiveKind::all_reduce, [&] {
+            return ncclAllReduce(tensor.data(), tensor.data(), count(tensor), data_type(tensor.dtype()),
+                                 operation(tensor.dtype(), reduction), communicator(), stream());
+        });
+    }
+    std::unique_ptr<Pending> do_all_gather(const Tensor& part, const Tensor& whole) override {
+        if (size() == 1) return copied(part, whole);
+        return issue(CollectiveKind::all_gather, [&] {
+            return ncclAllGather(part.data(), whole.data(), count(part), data_type(part.dtype()), communicator(), stream());
+        });
+    }
+    std::unique_ptr<Pending> do_reduce_scatter(const Tensor& whole, const Tensor& part, Reduction reduction) override {
+        if (size() == 1) return copied(whole, part);
+        return issue(CollectiveKind::reduce_scatter, [&] {
+            return ncclReduceScatter(whole.data(), part.data(), count(part), data_type(part.dtype()), operation(part.dtype(), reduction),
+                                     communicator(), stream());
+        });
+    }
+    /// Calls call(member, its rows of `whole`, how many elements they are) for every member that has rows, as one operation
+    /// of NCCL: it has no collective of uneven parts.
+    template <class Call>
+    std::unique_ptr<Pending> issue_pieces(CollectiveKind kind, const Tensor& whole, std::span<const std::int64_t> rows, Call call) {
+        return issue(kind, [&] {
+            auto* piece = static_cast<std::byte*>(whole.data());
+            ncclResult_t result = ncclGroupStart();
+            for (int member = 0; member < size() && result == ncclSuccess; ++member) {
+                const std::int64_t elements = rows[static_cast<std::size_t>(member)] * row_elements(whole);
+                if (elements > 0) result = call(member, piece, static_cast<std::size_t>(elements));
+                piece += elements * bytes_of(whole.dtype());
+            }
+            const ncclResult_t ended = ncclGroupEnd();
+            return result == ncclSuccess ? ended : result;
+        });
+    }
+    std::unique_ptr<Pending> do_all_gather_rows(const Tensor& part, const Tensor& whole, std::span<const std::int64_t> rows) override {
+        if (size() == 1) return copied(part, whole);
+        return issue_pieces(CollectiveKind::all_gather, whole, rows, [&](int member, void* piece, std::size_t elements) {
+            return ncclBroadcast(part.data(), piece, elements, data_type(part.dtype()), member, communicator(), stream());
+        });
+    }
+    std::unique_ptr<Pending> do_reduce_scatter_rows(const Tensor& whole, const Tensor& part, std::span<const std::int64_t> rows,
+                                                    Reduction reduction) override {
+        if (size() == 1) return copied(whole, part);
+        return issue_pieces(CollectiveKind::reduce_scatter, whole, rows, [&](int member, void* piece, std::size_t elements) {
+            return ncclReduce(piece, part.data(), elements, data_type(part.dtype()), operation(part.dtype(), reduction), member,
+                              communicator(), stream());
+        });
+    }
+    std::unique_ptr<Pending> do_all_to_all(const Tensor& from, const Tensor& to, std::span<const std::int64_t> send_rows,
+                                           std::span<const std::int64_t> receive_rows) override {
+        if (size() == 1) return copied(from, to);
+        const std::int64_t send_row = row_elements(from), receive_row = row_elements(to), bytes = bytes_of(from.dtype());
+        return issue(CollectiveKind::all_to_all, [&] {
+            const auto* source = static_cast<const std::byte*>(from.data());
+            auto* target = static_cast<std::byte*>(to.data());
+            ncclResult_t result = ncclGroupStart();
+            for (int peer = 0; peer < size() && result == ncclSuccess; ++peer) {
+                const std::int64_t sent = send_rows[static_cast<std::size_t>(peer)] * send_row;
+                const std::int64_t received = receive_rows[static_cast<std::size_t>(peer)] * receive_row;
+                if (sent > 0) {
+                    result = ncclSend(source, static_cast<std::size_t>(sent), data_type(from.dtype()), peer, communicator(), stream());
+                }
+                if (received > 0 && result == ncclSuccess) {
+                    result = ncclRecv(target, static_cast<std::size_t>(received), data_type(to.dtype()), peer, communicator(), stream());
+                }
+                source += sent * bytes;
+                target += received * bytes;
+            }
+            const ncclResult_t ended = ncclGroupEnd();
+            return result == ncclSuccess ? ended : result;
+        });
+    }
+    std::unique_ptr<Pending> do_broadcast(const Tensor& tensor, int root) override {
+        if (size() == 1) return std::make_unique<Done>();
+        return issue(CollectiveKind::broadcast, [&] {
+            return ncclBroadcast(tensor.data(), tensor.data(), count(tensor), data_type(tensor.dtype()), root, communicator(), stream());
+        });
+    }
+    std::unique_ptr<Pending> do_send(const Tensor& tensor, int peer) override {
+        return std::make_unique<PendingNccl>(
+            state_, state_->hold(shared_, CollectiveKind::send,
+                                 [memory = tensor.data(), elements = count(tensor), type = data_type(tensor.dtype()), peer,
+                                  group = shared_] { return ncclSend(memory, elements, type, peer, group->communicator, group->stream); }));
+    }
+    std::unique_ptr<Pending> do_receive(const Tensor& tensor, int peer) override {
+        return std::make_unique<PendingNccl>(
+            state_, state_->hold(shared_, CollectiveKind::receive,
+                                 [memory = tensor.data(), elements = count(tensor), type = data_type(tensor.dtype()), peer,
+                                  group = shared_] { return ncclRecv(memory, elements, type, peer, group->communicator, group->stream); }));
+    }
+    void do_barrier() override {
+        if (size() == 1) return;
+        state_->flush();
+        // NCCL has none: everybody's sum needs everybody. On a value of its own, which is not the model's memory.
+        if (flag_ == nullptr)
+            flag_ = std::make_unique<Tensor>(state_->device().zeros({1}, Dtype::fp32, model::MemoryCategory::communication, "barrier"));
+        do_all_reduce(*flag_, Reduction::sum)->wait();
+        state_->device().synchronize();
+    }
+
+    std::shared_ptr<NcclState> state_;
+    std::shared_ptr<NcclGroup> shared_;
+    std::unique_ptr<Tensor> flag_;
+};
+
+}  // namespace
+
+std::unique_ptr<model::Communicator> make_nccl_communicator(std::shared_ptr<NcclState> state, std::shared_ptr<NcclGroup> group,
+                                                            const std::string& name, int size, int rank) {
+    return std::make_unique<NcclCommunicator>(std::move(state), std::move(group), name, size, rank);
+}
+
+}  // namespace mgplan::runtime::cuda

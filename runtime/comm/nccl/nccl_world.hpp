@@ -1,0 +1,28 @@
+#pragma once
+// Ranks as processes with a GPU each, over NCCL.
+
+#include <memory>
+#include <string>
+
+#include "runtime/cuda_loader/cuda_module.hpp"
+
+namespace mgplan::runtime::cuda {
+
+class CudaDevice;
+
+/// The world by ncclCommInitRankConfig with an id that rank 0 makes and `bootstrap` spreads, its groups by ncclCommSplit
+/// (none for groups of one). Non-blocking: a watchdog looks at every communicator and at the age of every operation; an
+/// error or a passed deadline aborts the communicators of this rank, which ends the kernels that wait, and whatever is
+/// called next throws CommunicationError. Partners notice by their own deadline, or sooner by the bootstrap's connection.
+///
+/// Collectives run on a stream for each group, behind what was issued on the device's stream before; wait() makes the
+/// device's stream wait, not the host. Sends and receives of one rank are held back until as many receives as sends are
+/// held, or until one is waited for, and issued together: NCCL's sends wait for their receivers, so that one behind the
+/// other they could wait in a circle.
+[[nodiscard]] std::unique_ptr<NcclWorldInterface> make_nccl_world(CudaDevice& device, int rank, int size, const Bootstrap& bootstrap,
+                                                                  const NcclOptions& options);
+
+/// "2.28.9"; empty in a build without.
+[[nodiscard]] std::string nccl_version();
+
+}  // namespace mgplan::runtime::cuda

@@ -1,0 +1,182 @@
+#include "runtime/cuda/cublas_lt.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "runtime/cuda/check.hpp"
+
+namespace mgplan::runtime::cuda {
+namespace {
+
+template <class Handle, cublasStatus_t (*destroy)(Handle)>
+class Owned {
+public:
+    Owned() = default;
+    Owned(Owned&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+    Owned& operator=(Owned&& other) noexcept {
+        std::swap(handle_, other.handle_);
+        return *this;
+    }
+    ~Owned() {
+        if (handle_ != nullptr) destroy(handle_);
+    }
+    [[nodiscard]] Handle* place() { return &handle_; }
+    operator Handle() const { return handle_; }  // NOLINT(google-explicit-constructor)
+
+private:
+    Handle handle_ = nullptr;
+};
+using Operation = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+cudaDataType_t data_type(Dtype dtype) {
+    switch (dtype) {
+        case Dtype::fp64:
+            return CUDA_R_64F;
+        case Dtype::fp32:
+            return CUDA_R_32F;
+        case Dtype::bf16:
+            return CUDA_R_16BF;
+        default:
+            break;
+    }
+    MGPLAN_ASSERT(false, "a GPU multiplies fp64, fp32 and bf16");
+    return CUDA_R_32F;
+}
+
+/// Mixtures of experts ask for products of ever new sizes: all are forgotten when there are so many.
+constexpr std::size_t kMostKnown = 8192;
+
+/// What an algorithm depends on, as far as it varies.
+using Key = std::array<std::int64_t, 18>;
+
+/// The largest power of two up to 256 that divides the address.
+std::uint32_t alignment(const void* memory) {
+    const std::uint64_t bits = address(memory) | 256U;
+    return static_cast<std::uint32_t>(bits & (~bits + 1));
+}
+
+Key key_of(const Gemm& x) {
+    return {x.transpose_a,
+            x.transpose_b,
+            x.m,
+            x.n,
+            x.k,
+            x.beta != 0,
+            static_cast<std::int64_t>(x.input),
+            static_cast<std::int64_t>(x.output),
+            x.a_pitch,
+            x.a_stride,
+            x.b_pitch,
+            x.b_stride,
+            x.c_pitch,
+            x.c_stride,
+            x.batch,
+            x.workspace_bytes,
+            alignment(x.a) | (std::int64_t{alignment(x.b)} << 20),
+            alignment(x.c)};
+}
+
+struct Prepared {
+    Operation operation;
+    Layout a, b, c;  ///< in cuBLAS's terms: columns first, so a and b change places
+    cublasLtMatmulAlgo_t algorithm{};
+};
+
+/// A row-major (rows, columns) matrix is a column-major (columns, rows) one.
+Layout layout(Dtype dtype, std::int64_t rows, std::int64_t columns, std::int64_t pitch, std::int64_t batch, std::int64_t stride) {
+    Layout made;
+    MGPLAN_CUBLAS(cublasLtMatrixLayoutCreate(made.place(), data_type(dtype), static_cast<std::uint64_t>(columns),
+                                             static_cast<std::uint64_t>(rows), pitch));
+    const auto count = static_cast<std::int32_t>(batch);
+    MGPLAN_CUBLAS(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)));
+    MGPLAN_CUBLAS(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)));
+    return made;
+}
+
+Prepared prepare(cublasLtHandle_t handle, const Gemm& x) {
+    Prepared made;
+    const bool wide = x.input == Dtype::fp64;
+    MGPLAN_CUBLAS(
+        cublasLtMatmulDescCreate(made.operation.place(), wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, wide ? CUDA_R_64F : CUDA_R_32F));
+    // cᵀ = op(b)ᵀ · op(a)ᵀ: cuBLAS sees every row-major matrix transposed, so the operands change places and keep their ops.
+    const cublasOperation_t first = x.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = x.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(made.operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first)));
+    MGPLAN_CUBLAS(cublasLtMatmulDescSetAttribute(made.operation, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second)));
+    made.a = layout(x.input, x.transpose_b ? x.n : x.k, x.transpose_b ? x.k : x.n, x.b_pitch, x.batch, x.b_stride);
+    made.b = layout(x.input, x.transpose_a ? x.k : x.m, x.transpose_a ? x.m : x.k, x.a_pitch, x.batch, x.a_stride);
+    made.c = layout(x.output, x.m, x.n, x.c_pitch, x.batch, x.c_stride);
+
+    Preference preference;
+    MGPLAN_CUBLAS(cublasLtMatmulPreferenceCreate(preference.place()));
+    const auto most = static_cast<std::uint64_t>(x.workspace_bytes);
+    MGPLAN_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof(most)));
+    for (const auto& [attribute, memory] : {std::pair{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, x.b},
+                                            {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, x.a},
+                                            {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<const void*>(x.c)},
+                                            {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<const void*>(x.c)}}) {
+        const std::uint32_t bytes = alignment(memory);
+        MGPLAN_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &bytes, sizeof(bytes)));
+    }
+    cublasLtMatmulHeuristicResult_t result{};
+    int found = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle, made.operation, made.a, made.b, made.c, made.c, preference, 1, &result, &found);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) MGPLAN_CUBLAS(status);
+    if (found == 0) {
+        throw RunError(fmt::format("rank {}: cuBLASLt has no algorithm for {} products ({}{}, {}) x ({}{}, {}) of {} into {}",
+                                   rank_of_this_thread(), x.batch, x.transpose_a ? "transposed " : "", x.m, x.k,
+                                   x.transpose_b ? "transposed " : "", x.k, x.n, to_string(x.input), to_string(x.output)));
+    }
+    made.algorithm = result.algo;
+    return made;
+}
+
+}  // namespace
+
+struct CublasLt::State {
+    cudaStream_t stream = nullptr;
+    cublasLtHandle_t handle = nullptr;
+    std::map<Key, Prepared> known;
+};
+
+CublasLt::CublasLt(cudaStream_t stream) : state_(std::make_unique<State>()) {
+    state_->stream = stream;
+    MGPLAN_CUBLAS(cublasLtCreate(&state_->handle));
+}
+
+CublasLt::~CublasLt() {
+    state_->known.clear();
+    if (state_->handle != nullptr) cublasLtDestroy(state_->handle);
+}
+
+void CublasLt::multiply(const Gemm& x) {
+    if (x.m == 0 || x.n == 0 || x.batch == 0) return;
+    MGPLAN_ASSERT(x.k > 0, "a product adds something up");
+    if (state_->known.size() >= kMostKnown) state_->known.clear();
+    auto [entry, fresh] = state_->known.try_emplace(key_of(x));
+    if (fresh) {
+        try {
+            entry->second = prepare(state_->handle, x);
+        } catch (...) {
+            state_->known.erase(entry);
+            throw;
+        }
+    }
+    const Prepared& made = entry->second;
+    const float alpha = static_cast<float>(x.alpha), beta = static_cast<float>(x.beta);
+    const bool wide = x.input == Dtype::fp64;
+    const void* const factor = wide ? static_cast<const void*>(&x.alpha) : &alpha;
+    const void* const before = wide ? static_cast<const void*>(&x.beta) : &beta;
+    // In place: the same layout object for what is added to and what is written.
+    MGPLAN_CUBLAS(cublasLtMatmul(state_->handle, made.operation, factor, x.b, made.a, x.a, made.b, before, x.c, made.c, x.c, made.c,
+                                 &made.algorithm, x.workspace, static_cast<std::size_t>(x.workspace_bytes), state_->stream));
+}
+
+}  // namespace mgplan::runtime::cuda

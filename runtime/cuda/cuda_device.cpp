@@ -1,0 +1,106 @@
+#include "runtime/cuda/cuda_device.hpp"
+
+#include "runtime/cuda/check.hpp"
+#include "runtime/cuda/cudnn_attention.hpp"
+#include "runtime/cuda/kernels.hpp"
+
+namespace mgplan::runtime::cuda {
+namespace {
+
+/// cudaMalloc. Blocks are only given back when a pool is trimmed; cudaFree waits for the whole card then.
+class CardBlocks final : public BlockSource {
+public:
+    void* take(std::int64_t bytes) noexcept override {
+        void* block = nullptr;
+        if (cudaMalloc(&block, static_cast<std::size_t>(bytes)) == cudaSuccess) return block;
+        static_cast<void>(cudaGetLastError());  // an allocation that failed is no error of later calls
+        return nullptr;
+    }
+    void give_back(void* block, std::int64_t /*bytes*/) noexcept override { static_cast<void>(cudaFree(block)); }
+    void spoil(void* block, std::int64_t bytes) noexcept override {
+        // On the legacy stream, behind and before the work of no other: debug builds alone, so the wait does not matter.
+        static_cast<void>(cudaDeviceSynchronize());
+        static_cast<void>(cudaMemset(block, 0xff, static_cast<std::size_t>(bytes)));
+        static_cast<void>(cudaDeviceSynchronize());
+    }
+};
+
+BlockSource& card_blocks() {
+    static CardBlocks blocks;
+    return blocks;
+}
+
+const model::KernelTable& kernel_table() {
+    static const model::KernelTable filled = [] {
+        model::KernelTable table{};
+        fill_dense_kernels(table);
+        fill_flat_kernels(table);
+        fill_router_kernels(table);
+        return table;
+    }();
+    return filled;
+}
+
+int selected(int ordinal) {
+    MGPLAN_CUDA(cudaSetDevice(ordinal));
+    return ordinal;
+}
+
+}  // namespace
+
+CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits)
+    : CudaDeviceInterface(traits, std::make_unique<PoolAllocator>(card_blocks()), &kernel_table()),
+      ordinal_(selected(ordinal)),
+      rank_(rank),
+      pool_(static_cast<PoolAllocator&>(Device::allocator())) {
+    name_rank_of_this_thread(rank);
+    MGPLAN_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    products_ = std::make_unique<CublasLt>(stream_);
+    attention_ = make_cudnn_attention(stream_);
+}
+
+CudaDevice::~CudaDevice() {
+    // Errors have been reported by the call that met them; here there is nobody to tell.
+    static_cast<void>(cudaSetDevice(ordinal_));
+    if (stream_ != nullptr) static_cast<void>(cudaStreamSynchronize(stream_));
+    attention_.reset();
+    products_.reset();
+    if (stream_ != nullptr) static_cast<void>(cudaStreamDestroy(stream_));
+}
+
+void CudaDevice::synchronize() {
+    MGPLAN_CUDA(cudaStreamSynchronize(stream_));
+}
+
+void CudaDevice::copy_on_device(void* to, const void* from, std::int64_t bytes) {
+    if (bytes == 0 || to == from) return;
+    MGPLAN_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, stream_));
+}
+
+void CudaDevice::zero_memory(void* memory, std::int64_t bytes) {
+    if (bytes == 0) return;
+    MGPLAN_CUDA(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(bytes), stream_));
+}
+
+void CudaDevice::upload(void* to, const void* from, std::int64_t bytes) {
+    if (bytes == 0) return;
+    // From pageable memory the call returns once the values were taken to a staging buffer; from pinned memory it may return
+    // earlier, so wait.
+    MGPLAN_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream_));
+    cudaPointerAttributes attributes{};
+    MGPLAN_CUDA(cudaPointerGetAttributes(&attributes, from));
+    if (attributes.type == cudaMemoryTypeHost) synchronize();
+}
+
+void CudaDevice::download(void* to, const void* from, std::int64_t bytes) {
+    if (bytes == 0) return;
+    MGPLAN_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, stream_));
+    synchronize();
+}
+
+void CudaDevice::reduce(Dtype dtype, model::Reduction reduction, std::span<const std::byte* const> inputs,
+                        std::span<std::byte* const> outputs, std::int64_t begin, std::int64_t end) {
+    reduce_on(*this, dtype, reduction, inputs, outputs, begin, end);
+}
+
+}  // namespace mgplan::runtime::cuda

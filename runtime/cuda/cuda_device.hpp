@@ -1,0 +1,63 @@
+#pragma once
+// A GPU as one rank uses it: one stream, on which kernels, copies and products run in the order of the calls. Nothing on
+// the way waits for the GPU but read(), write() and kernels that return a value.
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+#include "model/device/memory_operations.hpp"
+#include "runtime/cuda/cublas_lt.hpp"
+#include "runtime/cuda/ops/launch.hpp"
+#include "runtime/cuda_loader/cuda_module.hpp"
+#include "runtime/memory/pool_allocator.hpp"
+
+namespace mgplan::runtime::cuda {
+
+/// Several may share a card, in one process, one for each rank and thread. Memory that a device gave back is used again
+/// for later calls of the same device alone, which its stream keeps apart.
+class CudaDevice final : public CudaDeviceInterface, private model::MemoryOperations {
+public:
+    /// `ordinal` as CUDA counts the cards. The rank is for messages.
+    CudaDevice(int ordinal, int rank, const model::KernelTraits& traits);
+    ~CudaDevice() override;
+
+    [[nodiscard]] const model::MemoryUse& memory() const override { return pool_.use(); }
+    void restart_high_water() override { pool_.restart_high_water(); }
+    [[nodiscard]] std::int64_t reserved_bytes() const override { return pool_.reserved_bytes(); }
+    void trim() noexcept override { pool_.trim(); }
+    void synchronize() override;
+    [[nodiscard]] model::MemoryOperations* memory_operations() override { return this; }
+
+    [[nodiscard]] int ordinal() const { return ordinal_; }
+    [[nodiscard]] int rank() const { return rank_; }
+    [[nodiscard]] cudaStream_t stream() const { return stream_; }
+    [[nodiscard]] CublasLt& products() { return *products_; }
+    /// nullptr in a build without cuDNN.
+    [[nodiscard]] FusedLibrary* attention_library() { return attention_.get(); }
+
+    // For kernels. Host memory may be changed as soon as upload() returns; download() waits for what came before it.
+    void copy_on_device(void* to, const void* from, std::int64_t bytes);
+    void zero_memory(void* memory, std::int64_t bytes);
+    void upload(void* to, const void* from, std::int64_t bytes);
+    void download(void* to, const void* from, std::int64_t bytes);
+
+private:
+    void do_write(void* to, const void* from, std::int64_t bytes) override { upload(to, from, bytes); }
+    void do_read(void* to, const void* from, std::int64_t bytes) override { download(to, from, bytes); }
+    void do_zero(void* memory, std::int64_t bytes) override { zero_memory(memory, bytes); }
+
+    void copy(std::byte* to, const std::byte* from, std::int64_t bytes) override { copy_on_device(to, from, bytes); }
+    void reduce(Dtype dtype, model::Reduction reduction, std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+                std::int64_t begin, std::int64_t end) override;
+    void finish() override { synchronize(); }
+
+    int ordinal_;
+    int rank_;
+    PoolAllocator& pool_;
+    cudaStream_t stream_ = nullptr;
+    std::unique_ptr<CublasLt> products_;
+    std::unique_ptr<FusedLibrary> attention_;
+};
+
+}  // namespace mgplan::runtime::cuda

@@ -1,0 +1,199 @@
+#include "runtime/cuda/cudnn_attention.hpp"
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "runtime/cuda/cudnn_graph.hpp"
+
+namespace mgplan::runtime::cuda {
+namespace {
+
+/// cuDNN's order of sizes is (batch, heads, places, width); ours in memory is (places, batch, heads, width).
+Dimensions strides_of(const FusedShape& shape, std::int64_t heads, std::int64_t width) {
+    return {heads * width, width, shape.batch * heads * width, 1};
+}
+
+Dimensions transposed(Dimensions values) {
+    std::swap(values[2], values[3]);
+    return values;
+}
+
+struct Plan {
+    explicit Plan(cudnnHandle_t handle) : graph(handle) {}
+    CudnnGraph graph;
+    std::vector<std::int64_t> ids;  ///< of the stored tensors and scalars, in the order in which run() lists their memory
+    bool works = false;
+    std::string refusal;
+};
+
+/// The graph that cuDNN's engines know as flash attention (cuDNN developer guide, "Fused attention fprop").
+void describe_forward(Plan& plan, const FusedShape& s) {
+    CudnnGraph& g = plan.graph;
+    const Dimensions scores{s.batch, s.heads, s.places, s.places}, rows{s.batch, s.heads, s.places, 1};
+    const GraphTensor q = g.stored({s.batch, s.heads, s.places, s.qk_dim}, strides_of(s, s.heads, s.qk_dim), CUDNN_DATA_BFLOAT16);
+    const GraphTensor k = g.stored(transposed({s.batch, s.kv_heads, s.places, s.qk_dim}), transposed(strides_of(s, s.kv_heads, s.qk_dim)),
+                                   CUDNN_DATA_BFLOAT16);
+    const GraphTensor v = g.stored({s.batch, s.kv_heads, s.places, s.v_dim}, strides_of(s, s.kv_heads, s.v_dim), CUDNN_DATA_BFLOAT16);
+    const GraphTensor scale = g.scalar(), hidden = g.scalar();
+    const GraphTensor output = g.stored({s.batch, s.heads, s.places, s.v_dim}, strides_of(s, s.heads, s.v_dim), CUDNN_DATA_BFLOAT16);
+    const GraphTensor log_sum_exp = g.stored(rows, dense(rows), CUDNN_DATA_FLOAT);
+
+    const GraphTensor product = g.inner(scores), scaled = g.inner(scores);
+    g.matmul(q, k, product);
+    g.pointwise(CUDNN_POINTWISE_MUL, product, scale, scaled);
+    const GraphTensor masked = g.causal(scaled, hidden);
+    const GraphTensor maximum = g.inner(rows), below = g.inner(scores), exponentials = g.inner(scores), sum = g.inner(rows),
+                      logarithm = g.inner(rows), weights = g.inner(scores, CUDNN_DATA_BFLOAT16);
+    g.reduce(CUDNN_REDUCE_TENSOR_MAX, masked, maximum);
+    g.pointwise(CUDNN_POINTWISE_SUB, masked, maximum, below);
+    g.pointwise(CUDNN_POINTWISE_EXP, below, exponentials);
+    g.reduce(CUDNN_REDUCE_TENSOR_ADD, exponentials, sum);
+    g.pointwise(CUDNN_POINTWISE_LOG, sum, logarithm);
+    g.pointwise(CUDNN_POINTWISE_ADD, maximum, logarithm, log_sum_exp);
+    g.pointwise(CUDNN_POINTWISE_DIV, exponentials, sum, weights);
+    g.matmul(weights, v, output);
+    plan.ids = {q.id, k.id, v.id, output.id, log_sum_exp.id, scale.id, hidden.id};
+}
+
+/// "Fused attention bprop" of the same guide, with the query gradient added up in fp32.
+void describe_backward(Plan& plan, const FusedShape& s) {
+    CudnnGraph& g = plan.graph;
+    const auto half = CUDNN_DATA_BFLOAT16;
+    const Dimensions scores{s.batch, s.heads, s.places, s.places}, rows{s.batch, s.heads, s.places, 1};
+    const Dimensions queries{s.batch, s.heads, s.places, s.qk_dim}, outputs{s.batch, s.heads, s.places, s.v_dim};
+    const Dimensions keys{s.batch, s.kv_heads, s.places, s.qk_dim}, values{s.batch, s.kv_heads, s.places, s.v_dim};
+    const Dimensions key_strides = strides_of(s, s.kv_heads, s.qk_dim), value_strides = strides_of(s, s.kv_heads, s.v_dim);
+    const GraphTensor q = g.stored(queries, strides_of(s, s.heads, s.qk_dim), half);
+    const GraphTensor k = g.stored(transposed(keys), transposed(key_strides), half);
+    const GraphTensor v = g.stored(transposed(values), transposed(value_strides), half);
+    const GraphTensor output = g.stored(outputs, strides_of(s, s.heads, s.v_dim), half);
+    const GraphTensor d_output = g.stored(outputs, strides_of(s, s.heads, s.v_dim), half);
+    const GraphTensor log_sum_exp = g.stored(rows, dense(rows), CUDNN_DATA_FLOAT);
+    const GraphTensor scale = g.scalar(), one = g.scalar(), hidden = g.scalar();
+    const GraphTensor dq = g.stored(queries, strides_of(s, s.heads, s.qk_dim), half);
+    const GraphTensor dk = g.stored(keys, key_strides, half);
+    const GraphTensor dv = g.stored(values, value_strides, half);
+    const GraphTensor delta = g.stored(rows, dense(rows), CUDNN_DATA_FLOAT);
+    const GraphTensor query_sums = g.stored(queries, dense(queries), CUDNN_DATA_FLOAT);
+
+    const GraphTensor products = g.inner(outputs), sums = g.inner(rows);
+    g.pointwise(CUDNN_POINTWISE_MUL, d_output, output, products);
+    g.reduce(CUDNN_REDUCE_TENSOR_ADD, products, sums);
+    g.pointwise(CUDNN_POINTWISE_MUL, sums, one, delta);
+
+    const GraphTensor product = g.inner(scores), scaled = g.inner(scores), below = g.inner(scores), weights = g.inner(scores);
+    g.matmul(q, k, product);
+    g.pointwise(CUDNN_POINTWISE_MUL, product, scale, scaled);
+    g.pointwise(CUDNN_POINTWISE_SUB, scaled, log_sum_exp, below);
+    g.pointwise(CUDNN_POINTWISE_EXP, g.causal(below, hidden), weights);
+
+    // Gradients of grouped keys and values are made for every query head and then added up.
+    const Dimensions flipped{s.batch, s.heads, s.places, s.places}, flipped_strides = transposed(dense(scores));
+    const auto collect = [&](const GraphTensor& left, const GraphTensor& right, const GraphTensor& into, std::int64_t width) {
+        if (s.heads == s.kv_heads) return g.matmul(left, right, into);
+        const GraphTensor by_head = g.inner({s.batch, s.heads, s.places, width}, half);
+        g.matmul(left, right, by_head);
+        g.reduce(CUDNN_REDUCE_TENSOR_ADD, by_head, into);
+    };
+    const GraphTensor weights_flipped = g.inner(flipped, flipped_strides, half);
+    g.reshape(weights, weights_flipped);
+    collect(weights_flipped, d_output, dv, s.v_dim);
+
+    const GraphTensor d_weights = g.inner(scores), centred = g.inner(scores), weighted = g.inner(scores), d_scores = g.inner(scores, half);
+    g.matmul(d_output, v, d_weights);
+    g.pointwise(CUDNN_POINTWISE_SUB, d_weights, delta, centred);
+    g.pointwise(CUDNN_POINTWISE_MUL, centred, weights, weighted);
+    g.pointwise(CUDNN_POINTWISE_MUL, weighted, scale, d_scores);
+    const GraphTensor d_scores_flipped = g.inner(flipped, flipped_strides, half);
+    g.reshape(d_scores, d_scores_flipped);
+    collect(d_scores_flipped, q, dk, s.qk_dim);
+
+    const GraphTensor k_upright = g.inner(keys, key_strides, half);
+    g.reshape(k, k_upright);
+    g.matmul(d_scores, k_upright, query_sums);
+    g.pointwise(CUDNN_POINTWISE_IDENTITY, query_sums, dq);
+    plan.ids = {q.id,        k.id,   v.id,  output.id, log_sum_exp.id, scale.id, hidden.id,
+                d_output.id, one.id, dq.id, dk.id,     dv.id,          delta.id, query_sums.id};
+}
+
+class CudnnAttention final : public FusedLibrary {
+public:
+    explicit CudnnAttention(cudaStream_t stream) {
+        MGPLAN_CUDNN(cudnnCreate(&handle_));
+        const cudnnStatus_t status = cudnnSetStream(handle_, stream);
+        if (status != CUDNN_STATUS_SUCCESS) {
+            cudnnDestroy(handle_);
+            MGPLAN_CUDNN(status);
+        }
+    }
+    ~CudnnAttention() override {
+        plans_.clear();
+        cudnnDestroy(handle_);
+    }
+    CudnnAttention(const CudnnAttention&) = delete;
+    CudnnAttention& operator=(const CudnnAttention&) = delete;
+
+    bool accepts(const FusedShape& shape, const FusedMemory& memory) override {
+        std::uint64_t addresses = 0;
+        for (const void* each :
+             {memory.q, memory.k, memory.v, memory.d_output, static_cast<const void*>(memory.output), static_cast<const void*>(memory.dq),
+              static_cast<const void*>(memory.dk), static_cast<const void*>(memory.dv)}) {
+            addresses |= address(each);
+        }
+        if (addresses % 16 != 0) return false;
+        const Plan& plan = plan_for(shape);
+        return plan.works && plan.graph.workspace_bytes() <= memory.workspace_bytes;
+    }
+
+    void run(const FusedShape& shape, const FusedMemory& memory, double scale) override {
+        float factor = static_cast<float>(scale), one = 1, hidden = -1e30F;
+        Plan& plan = plan_for(shape);
+        std::vector<void*> addresses{const_cast<void*>(memory.q),
+                                     const_cast<void*>(memory.k),
+                                     const_cast<void*>(memory.v),
+                                     memory.output,
+                                     memory.log_sum_exp,
+                                     &factor,
+                                     &hidden};
+        if (shape.backward) {
+            addresses.insert(addresses.end(),
+                             {const_cast<void*>(memory.d_output), &one, memory.dq, memory.dk, memory.dv, memory.delta, memory.query_sums});
+        }
+        plan.graph.run(plan.ids, addresses, memory.workspace);
+    }
+
+private:
+    Plan& plan_for(const FusedShape& shape) {
+        auto& plan = plans_[shape];
+        if (plan == nullptr) {
+            auto made = std::make_unique<Plan>(handle_);
+            if (shape.backward) {
+                describe_backward(*made, shape);
+            } else {
+                describe_forward(*made, shape);
+            }
+            made->works = made->graph.build(made->refusal);
+            plan = std::move(made);
+        }
+        return *plan;
+    }
+
+    cudnnHandle_t handle_ = nullptr;
+    std::map<FusedShape, std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace
+
+std::unique_ptr<FusedLibrary> make_cudnn_attention(cudaStream_t stream) {
+    return std::make_unique<CudnnAttention>(stream);
+}
+
+std::string cudnn_version() {
+    const std::size_t version = cudnnGetVersion();  // 91900 is 9.19.0
+    return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+}  // namespace mgplan::runtime::cuda

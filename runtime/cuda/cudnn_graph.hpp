@@ -1,0 +1,78 @@
+#pragma once
+// A little of cuDNN's graph API (backend descriptors): tensors, pointwise operations, products, reductions, and a plan for
+// all of them as one kernel. https://docs.nvidia.com/deeplearning/cudnn/backend/latest/api/cudnn-graph-library.html
+
+#include <cudnn.h>
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace mgplan::runtime::cuda {
+
+[[noreturn]] void throw_cudnn_error(cudnnStatus_t status, const char* call, const char* file, int line);
+
+#define MGPLAN_CUDNN(call)                                                                              \
+    do {                                                                                                \
+        const cudnnStatus_t mgplan_cudnn_status = (call);                                               \
+        if (mgplan_cudnn_status != CUDNN_STATUS_SUCCESS) {                                              \
+            ::mgplan::runtime::cuda::throw_cudnn_error(mgplan_cudnn_status, #call, __FILE__, __LINE__); \
+        }                                                                                               \
+    } while (false)
+
+using Dimensions = std::array<std::int64_t, 4>;
+
+/// A tensor of a graph. Virtual ones live inside the kernel.
+struct GraphTensor {
+    cudnnBackendDescriptor_t descriptor = nullptr;
+    std::int64_t id = 0;
+    Dimensions sizes{}, strides{};
+};
+
+/// Owns its descriptors. Built once, run many times.
+class CudnnGraph {
+public:
+    explicit CudnnGraph(cudnnHandle_t handle) : handle_(handle) {}
+    ~CudnnGraph();
+    CudnnGraph(const CudnnGraph&) = delete;
+    CudnnGraph& operator=(const CudnnGraph&) = delete;
+
+    /// In memory, at an address given to run(), a multiple of 16.
+    GraphTensor stored(const Dimensions& sizes, const Dimensions& strides, cudnnDataType_t type);
+    /// A value given to run() by its address in host memory.
+    GraphTensor scalar();
+    GraphTensor inner(const Dimensions& sizes, cudnnDataType_t type = CUDNN_DATA_FLOAT);
+    GraphTensor inner(const Dimensions& sizes, const Dimensions& strides, cudnnDataType_t type);
+
+    void pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, const GraphTensor& y);
+    void pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, const GraphTensor& b, const GraphTensor& y);
+    void matmul(const GraphTensor& a, const GraphTensor& b, const GraphTensor& c);
+    void reduce(cudnnReduceTensorOp_t operation, const GraphTensor& x, const GraphTensor& y);
+    void reshape(const GraphTensor& x, const GraphTensor& y);
+    /// scores (batch, heads, rows, columns) where row >= column, else `hidden`.
+    GraphTensor causal(const GraphTensor& scores, const GraphTensor& hidden);
+
+    /// Takes the heuristics' first engine that can be compiled; false, and why in `refusal`, where there is none.
+    [[nodiscard]] bool build(std::string& refusal);
+    [[nodiscard]] std::int64_t workspace_bytes() const { return workspace_bytes_; }
+    void run(std::span<const std::int64_t> ids, std::span<void* const> memory, void* workspace);
+
+private:
+    cudnnBackendDescriptor_t make(cudnnBackendDescriptorType_t type);
+    GraphTensor tensor(const Dimensions& sizes, const Dimensions& strides, cudnnDataType_t type, bool is_virtual, bool by_value);
+    void pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t precision, std::int64_t axis, const GraphTensor& x, const GraphTensor* b,
+                   const GraphTensor* choice, const GraphTensor& y);
+
+    cudnnHandle_t handle_;
+    std::vector<cudnnBackendDescriptor_t> all_, operations_;
+    cudnnBackendDescriptor_t plan_ = nullptr;
+    std::int64_t workspace_bytes_ = 0;
+    std::int64_t ids_ = 0;
+};
+
+/// Strides of a dense tensor, the last dimension fastest.
+[[nodiscard]] Dimensions dense(const Dimensions& sizes);
+
+}  // namespace mgplan::runtime::cuda

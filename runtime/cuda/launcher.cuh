@@ -1,0 +1,129 @@
+#pragma once
+// How the bodies of runtime/cuda/ops run on a GPU: see launch.hpp for what a launcher offers.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+
+#include "runtime/cuda/check.hpp"
+#include "runtime/cuda/cuda_device.hpp"
+#include "runtime/cuda/ops/launch.hpp"
+
+namespace mgplan::runtime::cuda {
+
+/// The lanes of one block; see portable.hpp for the contract. Sums have the order of a HostTeam of as many lanes.
+class BlockTeam {
+public:
+    static constexpr int kMostLanes = 256;
+
+    template <class Work>
+    __device__ void each(std::int64_t count, Work work) const {
+        for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) work(i);
+    }
+
+    template <class Value, class Join, class Term>
+    __device__ Value reduce(std::int64_t count, Value start, Join join, Term term) const {
+        __shared__ Value values[kMostLanes];
+        const unsigned lane = threadIdx.x;
+        Value value = start;
+        for (std::int64_t i = lane; i < count; i += blockDim.x) value = join(value, term(i));
+        __syncthreads();  // everybody has read the result of the reduction before
+        values[lane] = value;
+        __syncthreads();
+        unsigned half = blockDim.x / 2;
+        if constexpr (std::is_arithmetic_v<Value>) {
+            for (; half >= 32; half /= 2) {
+                if (lane < half) values[lane] = join(values[lane], values[lane + half]);
+                __syncthreads();
+            }
+            if (lane < 32) {
+                value = values[lane];
+                for (unsigned step = 16; step > 0; step /= 2) value = join(value, __shfl_down_sync(0xffffffffU, value, step));
+                if (lane == 0) values[0] = value;
+            }
+            __syncthreads();
+        } else {
+            for (; half > 0; half /= 2) {
+                if (lane < half) values[lane] = join(values[lane], values[lane + half]);
+                __syncthreads();
+            }
+        }
+        return values[0];
+    }
+
+    template <class Wanted, class Work>
+    __device__ void select(std::int64_t count, Wanted wanted, Work work) const {
+        __shared__ int totals[kMostLanes / 32];
+        const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+        std::int64_t found = 0;
+        for (std::int64_t begin = 0; begin < count; begin += blockDim.x) {
+            const std::int64_t i = begin + threadIdx.x;
+            const bool mine = i < count && wanted(i);
+            const unsigned votes = __ballot_sync(0xffffffffU, mine);
+            __syncthreads();  // everybody has read the totals of the stretch before
+            if (lane == 0) totals[warp] = __popc(votes);
+            __syncthreads();
+            std::int64_t before = found;
+            for (unsigned w = 0; w < warps; ++w) {
+                if (w < warp) before += totals[w];
+                found += totals[w];
+            }
+            if (mine) work(i, before + __popc(votes & ((1U << lane) - 1U)));
+        }
+    }
+
+    template <class Work>
+    __device__ void once(Work work) const {
+        if (threadIdx.x == 0) work();
+    }
+    __device__ void barrier() const { __syncthreads(); }
+};
+
+template <class Body>
+__global__ void run_each(Body body, std::int64_t count) {
+    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+    for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) body(i);
+}
+
+template <class Body>
+__global__ void __launch_bounds__(BlockTeam::kMostLanes) run_teams(Body body, std::int64_t count) {
+    for (std::int64_t i = blockIdx.x; i < count; i += gridDim.x) {
+        body(BlockTeam{}, i);
+        __syncthreads();  // a row's last reads and writes lie before the next row's first
+    }
+}
+
+class CudaLauncher {
+public:
+    explicit CudaLauncher(CudaDevice& device) : device_(device) {}
+    static CudaLauncher of(model::Device& device) { return CudaLauncher(static_cast<CudaDevice&>(device)); }
+
+    template <class Body>
+    void each(std::int64_t count, const Body& body) const {
+        if (count == 0) return;
+        constexpr int kLanes = 256;
+        constexpr std::int64_t kMostBlocks = std::int64_t{1} << 20;
+        const auto blocks = static_cast<unsigned>(std::min((count + kLanes - 1) / kLanes, kMostBlocks));
+        run_each<<<blocks, kLanes, 0, device_.stream()>>>(body, count);
+        MGPLAN_CUDA(cudaGetLastError());
+    }
+    template <class Body>
+    void teams(std::int64_t count, int lanes, const Body& body) const {
+        if (count == 0) return;
+        MGPLAN_ASSERT(lanes >= 32 && lanes <= BlockTeam::kMostLanes, "a team fits its shared memory");
+        constexpr std::int64_t kMostBlocks = std::int64_t{1} << 20;
+        run_teams<<<static_cast<unsigned>(std::min(count, kMostBlocks)), lanes, 0, device_.stream()>>>(body, count);
+        MGPLAN_CUDA(cudaGetLastError());
+    }
+    void copy(void* to, const void* from, std::int64_t bytes) const { device_.copy_on_device(to, from, bytes); }
+    void zero(void* memory, std::int64_t bytes) const { device_.zero_memory(memory, bytes); }
+    void upload(void* to, const void* from, std::int64_t bytes) const { device_.upload(to, from, bytes); }
+    void download(void* to, const void* from, std::int64_t bytes) const { device_.download(to, from, bytes); }
+    void gemm(const Gemm& gemm) const { device_.products().multiply(gemm); }
+    [[nodiscard]] FusedLibrary* library() const { return device_.attention_library(); }
+
+private:
+    CudaDevice& device_;
+};
+
+}  // namespace mgplan::runtime::cuda

@@ -1,0 +1,101 @@
+// The one object that the module gives away.
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "runtime/comm/nccl/nccl_world.hpp"
+#include "runtime/cuda/check.hpp"
+#include "runtime/cuda/cuda_device.hpp"
+#include "runtime/cuda/cudnn_attention.hpp"
+
+namespace mgplan::runtime::cuda {
+namespace {
+
+/// 13000 is "13.0".
+std::string version_text(int coded) {
+    return fmt::format("{}.{}", coded / 1000, coded % 1000 / 10);
+}
+
+class Module final : public CudaModule {
+public:
+    std::string unavailable() override {
+        int driver = 0, runtime = 0, count = 0;
+        static_cast<void>(cudaDriverGetVersion(&driver));
+        static_cast<void>(cudaRuntimeGetVersion(&runtime));
+        if (driver == 0) return "there is no NVIDIA driver (libcuda.so.1) on this machine; install one, or use the CPU";
+        const cudaError_t error = cudaGetDeviceCount(&count);
+        static_cast<void>(cudaGetLastError());
+        if (error == cudaErrorInsufficientDriver) {
+            return fmt::format("the NVIDIA driver is for CUDA {} and the CUDA module needs {}; install a newer driver, or use the CPU",
+                               version_text(driver), version_text(runtime));
+        }
+        if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
+            return "the NVIDIA driver finds no GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES, or use the CPU";
+        }
+        if (error != cudaSuccess) {
+            return fmt::format("CUDA does not start: {} ({}); check nvidia-smi, or use the CPU", cudaGetErrorName(error),
+                               cudaGetErrorString(error));
+        }
+        return {};
+    }
+
+    std::vector<CudaCard> cards() override {
+        int count = 0;
+        MGPLAN_CUDA(cudaGetDeviceCount(&count));
+        std::vector<CudaCard> list;
+        int before = 0;
+        MGPLAN_CUDA(cudaGetDevice(&before));
+        for (int ordinal = 0; ordinal < count; ++ordinal) {
+            cudaDeviceProp properties{};
+            MGPLAN_CUDA(cudaGetDeviceProperties(&properties, ordinal));
+            MGPLAN_CUDA(cudaSetDevice(ordinal));
+            std::size_t free = 0, total = 0;
+            MGPLAN_CUDA(cudaMemGetInfo(&free, &total));
+            list.push_back({ordinal, properties.name, traits_of(properties), static_cast<std::int64_t>(total),
+                            static_cast<std::int64_t>(free), properties.multiProcessorCount});
+        }
+        MGPLAN_CUDA(cudaSetDevice(before));
+        return list;
+    }
+
+    CudaVersions versions() override {
+        int driver = 0, runtime = 0;
+        static_cast<void>(cudaDriverGetVersion(&driver));
+        static_cast<void>(cudaRuntimeGetVersion(&runtime));
+        const auto cublas = static_cast<unsigned>(cublasLtGetVersion());  // 130100 is 13.1.0
+        return {version_text(runtime), driver == 0 ? std::string{} : version_text(driver),
+                fmt::format("{}.{}.{}", cublas / 10000, cublas / 100 % 100, cublas % 100), cudnn_version(), nccl_version()};
+    }
+
+    std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank) override {
+        if (const std::string why = unavailable(); !why.empty()) throw RunError(why);
+        cudaDeviceProp properties{};
+        MGPLAN_CUDA(cudaGetDeviceProperties(&properties, ordinal));
+        return std::make_unique<CudaDevice>(ordinal, rank, traits_of(properties));
+    }
+
+    std::unique_ptr<NcclWorldInterface> make_nccl_world(CudaDeviceInterface& device, int rank, int size, const Bootstrap& bootstrap,
+                                                        const NcclOptions& options) override {
+        return cuda::make_nccl_world(static_cast<CudaDevice&>(device), rank, size, bootstrap, options);
+    }
+
+private:
+    static model::KernelTraits traits_of(const cudaDeviceProp& properties) {
+        return {model::DeviceKind::cuda, 10 * properties.major + properties.minor, !cudnn_version().empty()};
+    }
+};
+
+}  // namespace
+}  // namespace mgplan::runtime::cuda
+
+extern "C" {
+__attribute__((visibility("default"))) mgplan::runtime::CudaModule* mgplan_cuda_module(const char* interface);
+mgplan::runtime::CudaModule* mgplan_cuda_module(const char* interface) {
+    static mgplan::runtime::cuda::Module module;
+    return interface != nullptr && mgplan::runtime::cuda_interface() == interface ? &module : nullptr;
+}
+}

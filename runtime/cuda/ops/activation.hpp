@@ -1,0 +1,122 @@
+#pragma once
+// See model/ops/activation.hpp; the formulas are those of runtime/cpu/ops/activation.cpp.
+
+#include "runtime/cuda/ops/launch.hpp"
+
+namespace mgplan::runtime::cuda {
+
+template <class Sum>
+struct ValueAndSlope {
+    Sum value, slope;
+};
+
+template <class Sum>
+MGPLAN_BOTH ValueAndSlope<Sum> evaluate(Activation kind, Sum x) {
+    switch (kind) {
+        case Activation::gelu: {  // the tanh form as x · sigmoid
+            const Sum twice = static_cast<Sum>(1.5957691216057308), cubic = static_cast<Sum>(0.044715);
+            const Sum s = 1 / (1 + exponential(-twice * (x + cubic * x * x * x)));
+            return {x * s, s + x * s * (1 - s) * twice * (1 + 3 * cubic * x * x)};
+        }
+        case Activation::silu: {
+            const Sum s = 1 / (1 + exponential(-x));
+            return {x * s, s * (1 + x * (1 - s))};
+        }
+        case Activation::relu:
+            return {x > 0 ? x : Sum{0}, x > 0 ? Sum{1} : Sum{0}};
+        case Activation::squared_relu:
+            break;
+    }
+    const Sum positive = x > 0 ? x : Sum{0};
+    return {positive * positive, 2 * positive};
+}
+
+template <class Element>
+struct ActivationForward {
+    using Sum = Compute<Element>;
+    const Element* x;
+    const Sum* row_weights;
+    Element* y;
+    std::int64_t width;
+    Activation kind;
+    bool gated;
+
+    MGPLAN_BOTH void operator()(std::int64_t index) const {
+        const auto [row, column] = row_column(index, width);
+        const Element* const in = x + row * width * (gated ? 2 : 1) + column;
+        Sum value = evaluate(kind, Sum(in[0])).value;
+        if (gated) value *= Sum(in[width]);
+        y[index] = Element(row_weights != nullptr ? value * row_weights[row] : value);
+    }
+};
+
+template <class Element>
+struct ActivationInputGradient {
+    using Sum = Compute<Element>;
+    const Element *dy, *x;
+    const Sum* row_weights;
+    Element* dx;
+    std::int64_t width;
+    Activation kind;
+    bool gated;
+
+    MGPLAN_BOTH void operator()(std::int64_t index) const {
+        const auto [row, column] = row_column(index, width);
+        const std::int64_t start = row * width * (gated ? 2 : 1) + column;
+        const auto f = evaluate(kind, Sum(x[start]));
+        const Sum gradient = Sum(dy[index]) * (row_weights != nullptr ? row_weights[row] : Sum{1});
+        if (gated) {
+            dx[start] = Element(gradient * Sum(x[start + width]) * f.slope);
+            dx[start + width] = Element(gradient * f.value);
+        } else {
+            dx[start] = Element(gradient * f.slope);
+        }
+    }
+};
+
+template <class Element>
+struct RowWeightGradient {
+    using Sum = Compute<Element>;
+    const Element *dy, *x;
+    Sum* d_row_weights;
+    std::int64_t width;
+    Activation kind;
+    bool gated;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
+        const Element* const in = x + row * width * (gated ? 2 : 1);
+        const Sum sum = team.reduce(width, Sum{0}, Add{}, [&](std::int64_t i) {
+            const Sum unweighted = evaluate(kind, Sum(in[i])).value * (gated ? Sum(in[i + width]) : Sum{1});
+            return Sum(dy[row * width + i]) * unweighted;
+        });
+        team.once([&] { d_row_weights[row] = sum; });
+    }
+};
+
+template <class Launcher>
+void activation(model::Device& device, const model::ActivationArguments& x) {
+    with_type(x.x.dtype, [&]<class Element>() {
+        Launcher::of(device).each(x.rows * x.width,
+                                  ActivationForward<Element>{values<Element>(x.x), values<Compute<Element>>(x.row_weights),
+                                                             values<Element>(x.y), x.width, x.kind, x.gated});
+    });
+}
+
+template <class Launcher>
+void activation_backward(model::Device& device, const model::ActivationBackwardArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    with_type(x.x.dtype, [&]<class Element>() {
+        using Sum = Compute<Element>;
+        const Element* const dy = values<Element>(x.dy);
+        const Element* const in = values<Element>(x.x);
+        if (x.d_row_weights.data != nullptr) {
+            launcher.teams(x.rows, lanes_for(x.width),
+                           RowWeightGradient<Element>{dy, in, values<Sum>(x.d_row_weights), x.width, x.kind, x.gated});
+        }
+        launcher.each(x.rows * x.width, ActivationInputGradient<Element>{dy, in, values<Sum>(x.row_weights), values<Element>(x.dx), x.width,
+                                                                         x.kind, x.gated});
+    });
+}
+
+}  // namespace mgplan::runtime::cuda

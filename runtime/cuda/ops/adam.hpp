@@ -1,0 +1,50 @@
+#pragma once
+// See model/ops/adam.hpp; the formula is that of runtime/cpu/ops/adam.cpp.
+
+#include "runtime/cuda/ops/launch.hpp"
+
+namespace mgplan::runtime::cuda {
+
+template <class Main, class First, class Second, class Gradient>
+struct AdamStep {
+    Main* main;
+    First* exp_avg;
+    Second* exp_avg_sq;
+    const Gradient* gradient;
+    Main factor, beta1, beta2, rest1, rest2, correction1, correction2, epsilon, rate, decay;
+
+    MGPLAN_BOTH void operator()(std::int64_t i) const {
+        const Main g = static_cast<Main>(Compute<Gradient>(gradient[i])) * factor;
+        const Main m = beta1 * Main(exp_avg[i]) + rest1 * g;
+        const Main v = beta2 * Main(exp_avg_sq[i]) + rest2 * g * g;
+        exp_avg[i] = First(m);
+        exp_avg_sq[i] = Second(v);
+        main[i] -= rate * (m * correction1 / (square_root(v * correction2) + epsilon) + decay * main[i]);
+    }
+};
+
+template <class Launcher>
+void adam_step(model::Device& device, const model::AdamArguments& x) {
+    const auto& hyper = x.hyper;
+    const auto t = static_cast<double>(hyper.step);
+    const auto step = [&]<class Main, class First, class Second, class Gradient>() {
+        Launcher::of(device).each(
+            x.elements,
+            AdamStep<Main, First, Second, Gradient>{
+                values<Main>(x.main), values<First>(x.exp_avg), values<Second>(x.exp_avg_sq), values<Gradient>(x.gradient),
+                static_cast<Main>(hyper.gradient_factor), static_cast<Main>(hyper.beta1), static_cast<Main>(hyper.beta2),
+                static_cast<Main>(1 - hyper.beta1), static_cast<Main>(1 - hyper.beta2),
+                static_cast<Main>(1 / (1 - std::pow(hyper.beta1, t))), static_cast<Main>(1 / (1 - std::pow(hyper.beta2, t))),
+                static_cast<Main>(hyper.epsilon), static_cast<Main>(hyper.learning_rate), static_cast<Main>(hyper.weight_decay)});
+    };
+    with_type(x.gradient.dtype, [&]<class Gradient>() {
+        const bool narrow_first = x.exp_avg.dtype == Dtype::bf16, narrow_second = x.exp_avg_sq.dtype == Dtype::bf16;
+        if (x.main.dtype == Dtype::fp64) return step.template operator()<double, double, double, Gradient>();
+        if (narrow_first && narrow_second) return step.template operator()<float, Bf16, Bf16, Gradient>();
+        if (narrow_first) return step.template operator()<float, Bf16, float, Gradient>();
+        if (narrow_second) return step.template operator()<float, float, Bf16, Gradient>();
+        return step.template operator()<float, float, float, Gradient>();
+    });
+}
+
+}  // namespace mgplan::runtime::cuda

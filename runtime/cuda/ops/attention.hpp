@@ -1,0 +1,387 @@
+#pragma once
+// See model/ops/attention.hpp. One fused kernel of a library where it can; otherwise separate products around a softmax,
+// for blocks of query places and all sequences and heads at once, with whatever positions the rows have.
+
+#include <algorithm>
+
+#include "model/ops/checks.hpp"
+#include "model/ops/scratch.hpp"
+#include "runtime/cuda/ops/launch.hpp"
+
+namespace mgplan::runtime::cuda {
+
+/// Which keys a query of a block sees. A row of scores belongs to (sequence · head, place in the block).
+struct ScoreRows {
+    model::Positions queries, keys;
+    std::int64_t heads, first_place, block;
+
+    /// Row of (query rows, heads) that a row of scores belongs to.
+    MGPLAN_BOTH std::int64_t query_row(std::int64_t row) const { return (first_place + row % block) * queries.batch * heads + row / block; }
+    MGPLAN_BOTH bool sees(std::int64_t row, std::int64_t key) const { return keys.at(key) <= queries.at(first_place + row % block); }
+};
+
+/// Turns scores (times scale) into probabilities and keeps the log-sum-exp; -inf and zeros where a row sees no key.
+template <class Sum, class Weight>
+struct SoftmaxScores {
+    Sum* scores;
+    Weight* weights;  ///< may be the scores themselves
+    Sum* log_sum_exp;
+    ScoreRows rows;
+    std::int64_t key_places;
+    Sum scale;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
+        Sum* const score = scores + row * key_places;
+        Weight* const weight = weights + row * key_places;
+        const Sum nothing = -infinity<Sum>();
+        const Sum most =
+            team.reduce(key_places, nothing, Larger{}, [&](std::int64_t i) { return rows.sees(row, i) ? score[i] * scale : nothing; });
+        const Sum base = most == nothing ? Sum{0} : most;
+        const Sum sum = team.reduce(key_places, Sum{0}, Add{},
+                                    [&](std::int64_t i) { return rows.sees(row, i) ? exponential(score[i] * scale - base) : Sum{0}; });
+        team.each(key_places, [&](std::int64_t i) {
+            weight[i] = Weight(sum == 0 || !rows.sees(row, i) ? Sum{0} : exponential(score[i] * scale - base) / sum);
+        });
+        team.once([&] { log_sum_exp[rows.query_row(row)] = sum == 0 ? nothing : base + logarithm(sum); });
+    }
+};
+
+/// P = exp(scale · score - log-sum-exp) and dS = scale · P · (dP - D) with D = the row sum of output times its gradient.
+template <class Element, class Weight>
+struct SoftmaxScoresBackward {
+    using Sum = Compute<Element>;
+    Sum *scores, *d_scores;
+    Weight *weights, *d_weights;  ///< may be the two themselves
+    const Sum* log_sum_exp;
+    const Element *output, *d_output;
+    ScoreRows rows;
+    std::int64_t key_places, v_dim;
+    Sum scale;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
+        const std::int64_t query = rows.query_row(row);
+        const Element* const out = output + query * v_dim;
+        const Element* const d_out = d_output + query * v_dim;
+        const Sum share = team.reduce(v_dim, Sum{0}, Add{}, [&](std::int64_t i) { return Sum(out[i]) * Sum(d_out[i]); });
+        const Sum kept = log_sum_exp[query];
+        team.each(key_places, [&](std::int64_t i) {
+            const std::int64_t at = row * key_places + i;
+            const bool seen = rows.sees(row, i);
+            const Sum p = seen ? exponential(scores[at] * scale - kept) : Sum{0};
+            const Sum ds = seen ? p * (d_scores[at] - share) * scale : Sum{0};
+            weights[at] = Weight(p);
+            d_weights[at] = Weight(ds);
+        });
+    }
+};
+
+template <class Sum, class Element>
+struct RoundTo {
+    const Sum* from;
+    Element* to;
+    MGPLAN_BOTH void operator()(std::int64_t i) const { to[i] = Element(from[i]); }
+};
+
+/// What products of one query block have in common. q-like arrays are (places, sequences · heads, width), k-like ones
+/// (places, sequences · kv heads, width); a query head's member of its group is done in a call of its own, so that the
+/// matrices of a call lie at equal distances.
+template <class Launcher>
+struct BlockProducts {
+    Launcher& launcher;
+    const model::AttentionSizes& sizes;
+    Dtype dtype;
+    std::byte* workspace;
+    const model::AttentionWorkspace& space;
+    std::int64_t first_place, places;
+
+    [[nodiscard]] std::int64_t batch() const { return sizes.query_positions.batch; }
+    [[nodiscard]] std::int64_t key_places() const { return sizes.key_positions.places(); }
+    [[nodiscard]] std::int64_t group() const { return sizes.heads / sizes.kv_heads; }
+
+    template <class Memory>
+    Memory* query_like(Memory* array, std::int64_t width, std::int64_t member) const {
+        return array + (first_place * batch() * sizes.heads + member) * width * bytes_of(dtype);
+    }
+    [[nodiscard]] Gemm start() const {
+        Gemm gemm;
+        gemm.input = dtype;
+        gemm.batch = batch() * sizes.kv_heads;
+        gemm.workspace = workspace + space.library;
+        gemm.workspace_bytes = space.library_bytes;
+        return gemm;
+    }
+
+    /// scores (places, keys) = queries (places, width) · keysᵀ
+    void score(const std::byte* queries, const std::byte* keys, std::int64_t width, std::byte* scores) const {
+        const Dtype wide = model::statistics_dtype(dtype);
+        for (std::int64_t member = 0; member < group(); ++member) {
+            Gemm gemm = start();
+            gemm.transpose_b = true;
+            gemm.m = places;
+            gemm.n = key_places();
+            gemm.k = width;
+            gemm.output = wide;
+            gemm.a = query_like(queries, width, member);
+            gemm.a_pitch = batch() * sizes.heads * width;
+            gemm.a_stride = group() * width;
+            gemm.b = keys;
+            gemm.b_pitch = batch() * sizes.kv_heads * width;
+            gemm.b_stride = width;
+            gemm.c = scores + member * places * key_places() * bytes_of(wide);
+            gemm.c_pitch = key_places();
+            gemm.c_stride = group() * places * key_places();
+            launcher.gemm(gemm);
+        }
+    }
+
+    /// out (places, width) = weights (places, keys) · rows (keys, width)
+    void weigh(const std::byte* weights, const std::byte* rows, std::int64_t width, std::byte* out) const {
+        for (std::int64_t member = 0; member < group(); ++member) {
+            Gemm gemm = start();
+            gemm.m = places;
+            gemm.n = width;
+            gemm.k = key_places();
+            gemm.output = dtype;
+            gemm.a = weights + member * places * key_places() * bytes_of(dtype);
+            gemm.a_pitch = key_places();
+            gemm.a_stride = group() * places * key_places();
+            gemm.b = rows;
+            gemm.b_pitch = batch() * sizes.kv_heads * width;
+            gemm.b_stride = width;
+            gemm.c = query_like(out, width, member);
+            gemm.c_pitch = batch() * sizes.heads * width;
+            gemm.c_stride = group() * width;
+            launcher.gemm(gemm);
+        }
+    }
+
+    /// sums (keys, width) += weightsᵀ (keys, places) · rows (places, width), in the statistics' type
+    void collect(const std::byte* weights, const std::byte* rows, std::int64_t width, std::byte* sums, bool first_block) const {
+        for (std::int64_t member = 0; member < group(); ++member) {
+            Gemm gemm = start();
+            gemm.transpose_a = true;
+            gemm.m = key_places();
+            gemm.n = width;
+            gemm.k = places;
+            gemm.beta = first_block && member == 0 ? 0 : 1;
+            gemm.output = model::statistics_dtype(dtype);
+            gemm.a = weights + member * places * key_places() * bytes_of(dtype);
+            gemm.a_pitch = key_places();
+            gemm.a_stride = group() * places * key_places();
+            gemm.b = query_like(rows, width, member);
+            gemm.b_pitch = batch() * sizes.heads * width;
+            gemm.b_stride = group() * width;
+            gemm.c = sums;
+            gemm.c_pitch = batch() * sizes.kv_heads * width;
+            gemm.c_stride = width;
+            launcher.gemm(gemm);
+        }
+    }
+};
+
+inline const std::byte* bytes(const model::Input& input) {
+    return static_cast<const std::byte*>(input.data);
+}
+inline std::byte* bytes(const model::Output& output) {
+    return static_cast<std::byte*>(output.data);
+}
+
+/// What the probabilities are multiplied as.
+template <class Element>
+using Weight = std::conditional_t<std::is_same_v<Element, Bf16>, Bf16, Compute<Element>>;
+
+template <class Launcher, class Element>
+void unfused_attention(Launcher& launcher, const model::AttentionArguments& x, const model::AttentionWorkspace& space,
+                       std::byte* workspace) {
+    using Sum = Compute<Element>;
+    const std::int64_t all = x.sizes.query_positions.places();
+    std::byte* const scores = workspace + space.scores;
+    std::byte* const weights = space.weights >= 0 ? workspace + space.weights : scores;
+    for (std::int64_t place = 0; place < all; place += space.block) {
+        const BlockProducts<Launcher> block{launcher, x.sizes, x.q.dtype, workspace, space, place, std::min(space.block, all - place)};
+        block.score(bytes(x.q), bytes(x.k), x.sizes.qk_dim, scores);
+        launcher.teams(block.places * block.batch() * x.sizes.heads, lanes_for(block.key_places()),
+                       SoftmaxScores<Sum, Weight<Element>>{
+                           reinterpret_cast<Sum*>(scores), reinterpret_cast<Weight<Element>*>(weights), values<Sum>(x.log_sum_exp),
+                           ScoreRows{x.sizes.query_positions, x.sizes.key_positions, x.sizes.heads, place, block.places},
+                           block.key_places(), static_cast<Sum>(x.sizes.scale)});
+        block.weigh(weights, bytes(x.v), x.sizes.v_dim, bytes(x.output));
+    }
+}
+
+template <class Launcher, class Element>
+void unfused_attention_backward(Launcher& launcher, const model::AttentionBackwardArguments& x, const model::AttentionWorkspace& space,
+                                std::byte* workspace) {
+    using Sum = Compute<Element>;
+    const std::int64_t all = x.sizes.query_positions.places();
+    std::byte* const scores = workspace + space.scores;
+    std::byte* const d_scores = workspace + space.d_scores;
+    const bool rounded = space.weights >= 0;
+    std::byte* const weights = rounded ? workspace + space.weights : scores;
+    std::byte* const d_weights = rounded ? workspace + space.d_weights : d_scores;
+    std::byte* const key_sums = rounded ? workspace + space.key_sums : bytes(x.dk);
+    std::byte* const value_sums = rounded ? workspace + space.value_sums : bytes(x.dv);
+    for (std::int64_t place = 0; place < all; place += space.block) {
+        const BlockProducts<Launcher> block{launcher, x.sizes, x.q.dtype, workspace, space, place, std::min(space.block, all - place)};
+        block.score(bytes(x.q), bytes(x.k), x.sizes.qk_dim, scores);
+        block.score(bytes(x.d_output), bytes(x.v), x.sizes.v_dim, d_scores);
+        launcher.teams(
+            block.places * block.batch() * x.sizes.heads, lanes_for(block.key_places()),
+            SoftmaxScoresBackward<Element, Weight<Element>>{
+                reinterpret_cast<Sum*>(scores), reinterpret_cast<Sum*>(d_scores), reinterpret_cast<Weight<Element>*>(weights),
+                reinterpret_cast<Weight<Element>*>(d_weights), values<Sum>(x.log_sum_exp), values<Element>(x.output),
+                values<Element>(x.d_output), ScoreRows{x.sizes.query_positions, x.sizes.key_positions, x.sizes.heads, place, block.places},
+                block.key_places(), x.sizes.v_dim, static_cast<Sum>(x.sizes.scale)});
+        block.collect(weights, bytes(x.d_output), x.sizes.v_dim, value_sums, place == 0);
+        block.collect(d_weights, bytes(x.q), x.sizes.qk_dim, key_sums, place == 0);
+        block.weigh(d_weights, bytes(x.k), x.sizes.qk_dim, bytes(x.dq));
+    }
+    if (!rounded) return;
+    const std::int64_t rows = x.sizes.key_positions.places() * x.sizes.query_positions.batch * x.sizes.kv_heads;
+    launcher.each(rows * x.sizes.qk_dim, RoundTo<Sum, Element>{reinterpret_cast<const Sum*>(key_sums), values<Element>(x.dk)});
+    launcher.each(rows * x.sizes.v_dim, RoundTo<Sum, Element>{reinterpret_cast<const Sum*>(value_sums), values<Element>(x.dv)});
+}
+
+/// Calls work(space, memory) with the workspace of the separate products: the op's own, or, where the op brought one for a
+/// fused kernel that then refused the shape, one more. That one is no prediction's, and the measurement shows it.
+template <class Work>
+void with_unfused_workspace(model::Device& device, Dtype dtype, const model::AttentionSizes& sizes, bool backward, bool predicted,
+                            const model::Output& workspace, Work work) {
+    const auto space = model::attention_workspace(device.traits(), dtype, sizes, backward, false);
+    model::Tensor extra;
+    if (!predicted) extra = model::take_scratch(device, space.total, "attention workspace after a refusal");
+    work(space, static_cast<std::byte*>(predicted ? workspace.data : extra.data()));
+}
+
+/// (sequences · heads, places) to (places, sequences · heads), or back.
+struct TransposeStatistics {
+    const float* from;
+    float* to;
+    std::int64_t rows, columns;  ///< of the result
+    MGPLAN_BOTH void operator()(std::int64_t i) const {
+        const auto [row, column] = row_column(i, columns);
+        to[i] = from[column * rows + row];
+    }
+};
+
+inline FusedShape fused_shape(const model::AttentionSizes& sizes, bool backward) {
+    const auto& places = sizes.query_positions;
+    return {places.batch, sizes.heads, sizes.kv_heads, places.places(), sizes.qk_dim, sizes.v_dim, backward};
+}
+
+/// false where the library is absent or refuses; nothing has happened then.
+template <class Launcher>
+bool fused_attention(Launcher& launcher, const model::KernelTraits& traits, const model::AttentionArguments& x) {
+    FusedLibrary* const library = launcher.library();
+    if (library == nullptr) return false;
+    const auto space = model::attention_workspace(traits, x.q.dtype, x.sizes, false, true);
+    const FusedShape shape = fused_shape(x.sizes, false);
+    auto* const workspace = values<std::byte>(x.workspace);
+    FusedMemory memory;
+    memory.q = x.q.data;
+    memory.k = x.k.data;
+    memory.v = x.v.data;
+    memory.output = x.output.data;
+    memory.log_sum_exp = workspace + space.log_sum_exp;
+    memory.workspace = workspace + space.library;
+    memory.workspace_bytes = space.library_bytes;
+    if (!library->accepts(shape, memory)) return false;
+    library->run(shape, memory, x.sizes.scale);
+    launcher.each(shape.places * shape.batch * shape.heads,
+                  TransposeStatistics{static_cast<const float*>(memory.log_sum_exp), values<float>(x.log_sum_exp), shape.places,
+                                      shape.batch * shape.heads});
+    return true;
+}
+
+template <class Launcher>
+bool fused_attention_backward(Launcher& launcher, const model::KernelTraits& traits, const model::AttentionBackwardArguments& x) {
+    FusedLibrary* const library = launcher.library();
+    if (library == nullptr) return false;
+    const auto space = model::attention_workspace(traits, x.q.dtype, x.sizes, true, true);
+    const FusedShape shape = fused_shape(x.sizes, true);
+    auto* const workspace = values<std::byte>(x.workspace);
+    FusedMemory memory;
+    memory.q = x.q.data;
+    memory.k = x.k.data;
+    memory.v = x.v.data;
+    memory.output = const_cast<void*>(x.output.data);
+    memory.log_sum_exp = workspace + space.log_sum_exp;
+    memory.d_output = x.d_output.data;
+    memory.dq = x.dq.data;
+    memory.dk = x.dk.data;
+    memory.dv = x.dv.data;
+    memory.delta = workspace + space.delta;
+    memory.query_sums = workspace + space.query_sums;
+    memory.workspace = workspace + space.library;
+    memory.workspace_bytes = space.library_bytes;
+    if (!library->accepts(shape, memory)) return false;
+    launcher.each(shape.places * shape.batch * shape.heads,
+                  TransposeStatistics{values<float>(x.log_sum_exp), static_cast<float*>(memory.log_sum_exp), shape.batch * shape.heads,
+                                      shape.places});
+    launcher.zero(memory.query_sums, shape.batch * shape.heads * shape.places * shape.qk_dim * 4);
+    library->run(shape, memory, x.sizes.scale);
+    return true;
+}
+
+template <class Launcher>
+void attention(model::Device& device, const model::AttentionArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    const bool fused = model::attention_is_fused(device.traits(), x.q.dtype, x.sizes);
+    if (fused && fused_attention(launcher, device.traits(), x)) return;
+    with_unfused_workspace(
+        device, x.q.dtype, x.sizes, false, !fused, x.workspace, [&](const model::AttentionWorkspace& space, std::byte* workspace) {
+            with_type(x.q.dtype, [&]<class Element>() { unfused_attention<Launcher, Element>(launcher, x, space, workspace); });
+        });
+}
+
+template <class Launcher>
+void attention_backward(model::Device& device, const model::AttentionBackwardArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    if (x.sizes.query_positions.chunk_length == 0) return;
+    const bool fused = model::attention_is_fused(device.traits(), x.q.dtype, x.sizes);
+    if (fused && fused_attention_backward(launcher, device.traits(), x)) return;
+    with_unfused_workspace(
+        device, x.q.dtype, x.sizes, true, !fused, x.workspace, [&](const model::AttentionWorkspace& space, std::byte* workspace) {
+            with_type(x.q.dtype, [&]<class Element>() { unfused_attention_backward<Launcher, Element>(launcher, x, space, workspace); });
+        });
+}
+
+/// One row of a head: both outputs weighted by their share of the sum of exponentials.
+template <class Element>
+struct MergeRow {
+    using Sum = Compute<Element>;
+    Element* into;
+    Sum* into_log_sum_exp;
+    const Element* other;
+    const Sum* other_log_sum_exp;
+    std::int64_t width;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
+        const Sum kept = into_log_sum_exp[row], added = other_log_sum_exp[row];
+        team.barrier();
+        if (added == -infinity<Sum>()) return;
+        const Sum most = larger(kept, added);
+        const Sum total = most + logarithm(exponential(kept - most) + exponential(added - most));
+        const Sum kept_weight = exponential(kept - total), added_weight = exponential(added - total);
+        team.each(width, [&](std::int64_t i) {
+            const std::int64_t at = row * width + i;
+            into[at] = Element(Sum(into[at]) * kept_weight + Sum(other[at]) * added_weight);
+        });
+        team.once([&] { into_log_sum_exp[row] = total; });
+    }
+};
+
+template <class Launcher>
+void merge_attention(model::Device& device, const model::MergeAttentionArguments& x) {
+    with_type(x.into.dtype, [&]<class Element>() {
+        using Sum = Compute<Element>;
+        Launcher::of(device).teams(x.rows, lanes_for(x.width),
+                                   MergeRow<Element>{values<Element>(x.into), values<Sum>(x.into_log_sum_exp), values<Element>(x.other),
+                                                     values<Sum>(x.other_log_sum_exp), x.width});
+    });
+}
+
+}  // namespace mgplan::runtime::cuda

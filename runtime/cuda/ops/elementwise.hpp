@@ -1,0 +1,205 @@
+#pragma once
+// See model/ops/elementwise.hpp.
+
+#include "model/ops/scratch.hpp"
+#include "runtime/cuda/ops/launch.hpp"
+
+namespace mgplan::runtime::cuda {
+
+template <class From, class To>
+struct Convert {
+    const From* from;
+    To* to;
+    MGPLAN_BOTH void operator()(std::int64_t i) const { to[i] = To(static_cast<Compute<To>>(Compute<From>(from[i]))); }
+};
+
+template <class From, class To>
+struct AddInto {
+    const From* from;
+    To* to;
+    MGPLAN_BOTH void operator()(std::int64_t i) const { to[i] = To(Compute<To>(to[i]) + static_cast<Compute<To>>(Compute<From>(from[i]))); }
+};
+
+template <class Element>
+struct Scale {
+    Element* x;
+    Compute<Element> factor;
+    MGPLAN_BOTH void operator()(std::int64_t i) const { x[i] = Element(Compute<Element>(x[i]) * factor); }
+};
+
+template <class Element>
+struct Fill {
+    Element* x;
+    Element value;
+    MGPLAN_BOTH void operator()(std::int64_t i) const { x[i] = value; }
+};
+
+/// The piece of a flat array that one team reduces.
+struct Piece {
+    std::int64_t begin, count;
+};
+MGPLAN_BOTH inline Piece piece_of(std::int64_t elements, std::int64_t parts, std::int64_t part) {
+    const std::int64_t share = (elements + parts - 1) / parts, begin = part * share;
+    const std::int64_t left = elements - begin;
+    return {begin, left < 0 ? 0 : (left < share ? left : share)};
+}
+
+template <class Element>
+struct SquaresOfPiece {
+    const Element* x;
+    double* partial;
+    std::int64_t elements, parts;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t part) const {
+        const Piece piece = piece_of(elements, parts, part);
+        const double sum = team.reduce(piece.count, 0.0, Add{}, [&](std::int64_t i) {
+            const auto value = static_cast<double>(Compute<Element>(x[piece.begin + i]));
+            return value * value;
+        });
+        team.once([&] { partial[part] = sum; });
+    }
+};
+
+template <class Element>
+struct NonFiniteOfPiece {
+    const Element* x;
+    double* partial;
+    std::int64_t elements, parts;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t part) const {
+        const Piece piece = piece_of(elements, parts, part);
+        const double count = team.reduce(piece.count, 0.0, Add{}, [&](std::int64_t i) {
+            const auto value = Compute<Element>(x[piece.begin + i]);
+            return value - value == 0 ? 0.0 : 1.0;
+        });
+        team.once([&] { partial[part] = count; });
+    }
+};
+
+/// total = partial[0] + …, for one team.
+struct SumOfPartials {
+    const double* partial;
+    double* total;
+    std::int64_t parts;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t /*index*/) const {
+        const double sum = team.reduce(parts, 0.0, Add{}, [&](std::int64_t i) { return partial[i]; });
+        team.once([&] { *total = sum; });
+    }
+};
+
+template <class Word>
+struct CopyColumns {
+    const Word* from;
+    Word* to;
+    std::int64_t width, from_pitch, to_pitch;
+    MGPLAN_BOTH void operator()(std::int64_t i) const {
+        const auto [row, column] = row_column(i, width);
+        to[row * to_pitch + column] = from[row * from_pitch + column];
+    }
+};
+
+template <class Word>
+struct SwapLeading {
+    const Word* from;
+    Word* to;
+    std::int64_t a, b, c;
+    MGPLAN_BOTH void operator()(std::int64_t i) const {
+        const auto [row, column] = row_column(i, c);  // of the result: (b, a, c)
+        const auto [outer, inner] = row_column(row, a);
+        to[i] = from[(inner * b + outer) * c + column];
+    }
+};
+
+template <class Launcher>
+void copy(model::Device& device, const model::ElementwiseArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    if (x.from.dtype == x.to.dtype) {
+        launcher.copy(x.to.data, x.from.data, x.elements * bytes_of(x.from.dtype));
+        return;
+    }
+    with_type(x.from.dtype, [&]<class From>() {
+        with_type(x.to.dtype, [&]<class To>() { launcher.each(x.elements, Convert<From, To>{values<From>(x.from), values<To>(x.to)}); });
+    });
+}
+
+template <class Launcher>
+void add(model::Device& device, const model::ElementwiseArguments& x) {
+    with_types(x.from.dtype, x.to.dtype, [&]<class From, class To>() {
+        Launcher::of(device).each(x.elements, AddInto<From, To>{values<From>(x.from), values<To>(x.to)});
+    });
+}
+
+template <class Launcher>
+void scale(model::Device& device, const model::ScalarArguments& x) {
+    with_type(x.x.dtype, [&]<class Element>() {
+        Launcher::of(device).each(x.elements, Scale<Element>{values<Element>(x.x), static_cast<Compute<Element>>(x.value)});
+    });
+}
+
+template <class Launcher>
+void fill(model::Device& device, const model::ScalarArguments& x) {
+    with_type(x.x.dtype, [&]<class Element>() {
+        Launcher::of(device).each(x.elements, Fill<Element>{values<Element>(x.x), Element(static_cast<Compute<Element>>(x.value))});
+    });
+}
+
+/// Sums `partial` (parts) into the place behind it and reads the result.
+template <class Launcher>
+double total_of(Launcher& launcher, double* partial, std::int64_t parts) {
+    launcher.teams(1, 256, SumOfPartials{partial, partial + parts, parts});
+    double total = 0;
+    launcher.download(&total, partial + parts, sizeof(total));
+    return total;
+}
+
+template <class Launcher>
+double sum_of_squares(model::Device& device, const model::ReductionArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    const std::int64_t parts = model::reduction_parts(x.elements);
+    double* const partial = values<double>(x.scratch);
+    with_type(x.x.dtype, [&]<class Element>() {
+        launcher.teams(parts, 256, SquaresOfPiece<Element>{values<Element>(x.x), partial, x.elements, parts});
+    });
+    return total_of(launcher, partial, parts);
+}
+
+template <class Launcher>
+bool has_non_finite(model::Device& device, const model::ReductionArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    const std::int64_t parts = model::reduction_parts(x.elements);
+    double* const partial = values<double>(x.scratch);
+    with_type(x.x.dtype, [&]<class Element>() {
+        launcher.teams(parts, 256, NonFiniteOfPiece<Element>{values<Element>(x.x), partial, x.elements, parts});
+    });
+    return total_of(launcher, partial, parts) > 0;
+}
+
+template <class Launcher>
+void copy_columns(model::Device& device, const model::ColumnsArguments& x) {
+    const std::int64_t size = bytes_of(x.from.dtype);
+    const auto* const from = static_cast<const std::byte*>(x.from.data) + x.from_begin * size;
+    auto* const to = static_cast<std::byte*>(x.to.data) + x.to_begin * size;
+    const auto bytes = static_cast<std::uint64_t>(x.width * size) | static_cast<std::uint64_t>(x.from_pitch * size) |
+                       static_cast<std::uint64_t>(x.to_pitch * size) | address(from) | address(to);
+    with_word(bytes, [&]<class Word>() {
+        constexpr auto kWord = static_cast<std::int64_t>(sizeof(Word));
+        const std::int64_t width = x.width * size / kWord;
+        Launcher::of(device).each(x.rows * width, CopyColumns<Word>{reinterpret_cast<const Word*>(from), reinterpret_cast<Word*>(to), width,
+                                                                    x.from_pitch * size / kWord, x.to_pitch * size / kWord});
+    });
+}
+
+template <class Launcher>
+void swap_leading(model::Device& device, const model::SwapLeadingArguments& x) {
+    const std::int64_t row = x.c * bytes_of(x.x.dtype);
+    with_word(static_cast<std::uint64_t>(row) | address(x.x.data) | address(x.y.data), [&]<class Word>() {
+        const std::int64_t words = row / static_cast<std::int64_t>(sizeof(Word));
+        Launcher::of(device).each(x.a * x.b * words, SwapLeading<Word>{values<Word>(x.x), values<Word>(x.y), x.a, x.b, words});
+    });
+}
+
+}  // namespace mgplan::runtime::cuda

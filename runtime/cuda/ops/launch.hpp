@@ -1,0 +1,140 @@
+#pragma once
+// What the kernels of a GPU are written against: how bodies are started and memory is moved. The GPU's launcher puts work
+// on a stream; the host's, in tests, does it at once. From arguments to kernels, everything between is the same code.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "model/device/device.hpp"
+#include "model/ops/kernel_table.hpp"
+#include "plan/errors.hpp"
+#include "runtime/cuda/ops/portable.hpp"
+
+namespace mgplan::runtime::cuda {
+
+/// `batch` products c = alpha · op(a) (m, k) · op(b) (k, n) + beta · c of row-major matrices: pitches are elements from row
+/// to row, strides from matrix to matrix. a and b hold `input`, c holds `output`; sums are made in statistics_dtype(input).
+struct Gemm {
+    bool transpose_a = false, transpose_b = false;
+    std::int64_t m = 0, n = 0, k = 0;
+    double alpha = 1, beta = 0;
+    Dtype input = Dtype::fp32, output = Dtype::fp32;
+    const void* a = nullptr;
+    std::int64_t a_pitch = 0, a_stride = 0;
+    const void* b = nullptr;
+    std::int64_t b_pitch = 0, b_stride = 0;
+    void* c = nullptr;
+    std::int64_t c_pitch = 0, c_stride = 0;
+    std::int64_t batch = 1;
+    void* workspace = nullptr;
+    std::int64_t workspace_bytes = 0;
+};
+
+/// Causal attention of whole sequences as one kernel of a library: bf16, arrays (places, sequences, heads, width) as
+/// everywhere, statistics (sequences, heads, places) fp32. `query_sums` holds zeros.
+struct FusedShape {
+    std::int64_t batch = 0, heads = 0, kv_heads = 0, places = 0, qk_dim = 0, v_dim = 0;
+    bool backward = false;
+    auto operator<=>(const FusedShape&) const = default;
+};
+struct FusedMemory {
+    const void *q = nullptr, *k = nullptr, *v = nullptr;
+    void *output = nullptr, *log_sum_exp = nullptr;  ///< read in the backward
+    const void* d_output = nullptr;
+    void *dq = nullptr, *dk = nullptr, *dv = nullptr, *delta = nullptr, *query_sums = nullptr;
+    void* workspace = nullptr;
+    std::int64_t workspace_bytes = 0;
+};
+class FusedLibrary {
+public:
+    virtual ~FusedLibrary() = default;
+    /// Whether it can do this shape within this workspace, with arrays at these addresses.
+    virtual bool accepts(const FusedShape& shape, const FusedMemory& memory) = 0;
+    /// accepts() was true.
+    virtual void run(const FusedShape& shape, const FusedMemory& memory, double scale) = 0;
+};
+
+// A Launcher offers:
+//   static Launcher& of(model::Device&)
+//   each(count, body)            body(i) for every i < count
+//   teams(count, lanes, body)    body(team, i) for every i < count, with a team of `lanes` (a power of two up to 1024)
+//   copy(to, from, bytes), zero(memory, bytes)
+//   upload(to, from, bytes)      from host memory, which may change as soon as it returns
+//   download(to, from, bytes)    to host memory; waits
+//   gemm(Gemm)
+//   library()                    FusedLibrary*, nullptr where there is none
+
+template <class Element>
+const Element* values(const model::Input& input) {
+    return static_cast<const Element*>(input.data);
+}
+template <class Element>
+Element* values(const model::Output& output) {
+    return static_cast<Element*>(output.data);
+}
+
+/// The same values from so many elements on.
+inline model::Input behind(model::Input input, std::int64_t elements) {
+    input.data = static_cast<const std::byte*>(input.data) + elements * bytes_of(input.dtype);
+    return input;
+}
+inline model::Output behind(model::Output output, std::int64_t elements) {
+    output.data = static_cast<std::byte*>(output.data) + elements * bytes_of(output.dtype);
+    return output;
+}
+
+/// Calls work.operator()<Element>() with the type of a dtype.
+template <class Work>
+decltype(auto) with_type(Dtype dtype, Work&& work) {
+    switch (dtype) {
+        case Dtype::fp64:
+            return work.template operator()<double>();
+        case Dtype::fp32:
+            return work.template operator()<float>();
+        case Dtype::bf16:
+            return work.template operator()<Bf16>();
+        default:
+            break;
+    }
+    MGPLAN_ASSERT(false, "a GPU computes in fp64, fp32 and bf16");
+    return work.template operator()<float>();
+}
+
+/// The same for a type and what its sums go into: itself, or fp32.
+template <class Work>
+void with_types(Dtype from, Dtype into, Work&& work) {
+    if (from == into) {
+        with_type(from, [&]<class Element>() { work.template operator()<Element, Element>(); });
+    } else {
+        MGPLAN_ASSERT(from == Dtype::bf16 && into == Dtype::fp32, "sums of bf16 go into bf16 or fp32");
+        work.template operator()<Bf16, float>();
+    }
+}
+
+struct alignas(16) Word16 {
+    std::uint64_t low, high;
+};
+
+/// Calls work.operator()<Word>() with the widest type whose size divides all of `bytes` (sizes, offsets and addresses or-ed
+/// together): for moving values without looking at them.
+template <class Work>
+void with_word(std::uint64_t bytes, Work&& work) {
+    if (bytes % 16 == 0) return work.template operator()<Word16>();
+    if (bytes % 8 == 0) return work.template operator()<std::uint64_t>();
+    if (bytes % 4 == 0) return work.template operator()<std::uint32_t>();
+    if (bytes % 2 == 0) return work.template operator()<std::uint16_t>();
+    return work.template operator()<std::uint8_t>();
+}
+
+inline std::uint64_t address(const void* memory) {
+    return reinterpret_cast<std::uintptr_t>(memory);
+}
+
+/// Lanes for a row of so many values: few enough that most have work.
+inline int lanes_for(std::int64_t width) {
+    int lanes = 32;
+    while (lanes < 256 && lanes * 4 < width) lanes *= 2;
+    return lanes;
+}
+
+}  // namespace mgplan::runtime::cuda

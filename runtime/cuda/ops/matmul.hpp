@@ -1,0 +1,37 @@
+#pragma once
+// See model/ops/matmul.hpp.
+
+#include "model/ops/checks.hpp"
+#include "model/ops/scratch.hpp"
+#include "runtime/cuda/ops/launch.hpp"
+
+namespace mgplan::runtime::cuda {
+
+template <class Launcher>
+void matmul(model::Device& device, const model::MatmulArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    if (x.k == 0) {
+        if (!x.accumulate) launcher.zero(x.out.data, x.m * x.n * bytes_of(x.out.dtype));
+        return;
+    }
+    Gemm gemm;
+    gemm.transpose_a = x.transpose_a;
+    gemm.transpose_b = x.transpose_b;
+    gemm.m = x.m;
+    gemm.n = x.n;
+    gemm.k = x.k;
+    gemm.beta = x.accumulate ? 1 : 0;
+    gemm.input = x.a.dtype;
+    gemm.output = x.out.dtype;
+    gemm.a = x.a.data;
+    gemm.a_pitch = x.transpose_a ? x.m : x.k;
+    gemm.b = x.b.data;
+    gemm.b_pitch = x.transpose_b ? x.k : x.n;
+    gemm.c = x.out.data;
+    gemm.c_pitch = x.n;
+    gemm.workspace = x.workspace.data;
+    gemm.workspace_bytes = model::matmul_workspace_bytes(device.traits());
+    launcher.gemm(gemm);
+}
+
+}  // namespace mgplan::runtime::cuda

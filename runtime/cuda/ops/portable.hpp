@@ -1,0 +1,187 @@
+#pragma once
+// What lets one kernel body be compiled for the GPU and, in tests, for the host: number types, and teams of lanes that
+// work on one row together. A body never asks where it runs.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#define MGPLAN_BOTH __host__ __device__
+#else
+#define MGPLAN_BOTH
+#endif
+
+namespace mgplan::runtime::cuda {
+
+template <class To, class From>
+MGPLAN_BOTH To bits_as(From from) {
+    static_assert(sizeof(To) == sizeof(From));
+    To to;
+    memcpy(&to, &from, sizeof(To));
+    return to;
+}
+
+/// The upper half of an fp32; rounds to nearest even.
+struct Bf16 {
+    std::uint16_t bits;
+
+    Bf16() = default;
+    MGPLAN_BOTH explicit Bf16(float value) {
+#ifdef __CUDA_ARCH__
+        bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));
+#else
+        const auto word = bits_as<std::uint32_t>(value);
+        const std::uint32_t rounded = (word + 0x7fffU + ((word >> 16) & 1U)) >> 16;
+        const std::uint32_t quiet_nan = (word >> 16) | 0x40U;
+        bits = static_cast<std::uint16_t>((word & 0x7fffffffU) > 0x7f800000U ? quiet_nan : rounded);
+#endif
+    }
+    MGPLAN_BOTH operator float() const {  // NOLINT(google-explicit-constructor): every bf16 is an fp32
+        return bits_as<float>(static_cast<std::uint32_t>(bits) << 16);
+    }
+};
+
+/// What sums over values of a type are made in.
+template <class Element>
+using Compute = std::conditional_t<std::is_same_v<Element, double>, double, float>;
+
+MGPLAN_BOTH inline float exponential(float x) {
+    return expf(x);
+}
+MGPLAN_BOTH inline double exponential(double x) {
+    return exp(x);
+}
+MGPLAN_BOTH inline float logarithm(float x) {
+    return logf(x);
+}
+MGPLAN_BOTH inline double logarithm(double x) {
+    return log(x);
+}
+MGPLAN_BOTH inline float square_root(float x) {
+    return sqrtf(x);
+}
+MGPLAN_BOTH inline double square_root(double x) {
+    return sqrt(x);
+}
+template <class Number>
+MGPLAN_BOTH Number infinity() {
+    return bits_as<float>(std::uint32_t{0x7f800000U});
+}
+template <class Number>
+MGPLAN_BOTH bool not_a_number(Number x) {
+    return x != x;
+}
+
+/// Row and column of a flat index. 64-bit division is slow on a GPU, so small numbers are divided as 32-bit ones.
+struct RowColumn {
+    std::int64_t row, column;
+};
+MGPLAN_BOTH inline RowColumn row_column(std::int64_t index, std::int64_t width) {
+    if (((index | width) >> 32) == 0) {
+        const auto small = static_cast<std::uint32_t>(index), by = static_cast<std::uint32_t>(width);
+        const std::uint32_t row = small / by;
+        return {row, small - row * by};
+    }
+    const std::int64_t row = index / width;
+    return {row, index - row * width};
+}
+
+/// The larger of two; NaN where either is.
+template <class Number>
+MGPLAN_BOTH Number larger(Number a, Number b) {
+    return b > a || b != b ? b : a;
+}
+
+/// A value and its place in a row, for choosing the largest.
+template <class Number>
+struct Candidate {
+    Number value;
+    std::int64_t place;  ///< negative: none
+};
+
+/// Whether a comes before b: larger values first, ties by place, NaN behind all numbers, none last.
+template <class Number>
+MGPLAN_BOTH bool precedes(const Candidate<Number>& a, const Candidate<Number>& b) {
+    if (a.place < 0) return false;
+    if (b.place < 0) return true;
+    const bool a_nan = not_a_number(a.value), b_nan = not_a_number(b.value);
+    if (a_nan != b_nan) return b_nan;
+    if (!a_nan && a.value != b.value) return a.value > b.value;
+    return a.place < b.place;
+}
+
+struct Add {
+    template <class Number>
+    MGPLAN_BOTH Number operator()(Number a, Number b) const {
+        return a + b;
+    }
+};
+struct Larger {
+    template <class Number>
+    MGPLAN_BOTH Number operator()(Number a, Number b) const {
+        return larger(a, b);
+    }
+};
+struct Smaller {
+    MGPLAN_BOTH std::int64_t operator()(std::int64_t a, std::int64_t b) const { return b < a ? b : a; }
+};
+struct First {
+    template <class Number>
+    MGPLAN_BOTH Candidate<Number> operator()(const Candidate<Number>& a, const Candidate<Number>& b) const {
+        return precedes(b, a) ? b : a;
+    }
+};
+
+// A Team offers to a body, which all its lanes run together:
+//   each(count, f)                   f(i) for every i, spread over the lanes
+//   reduce(count, start, op, term)   op over start and all term(i); every lane gets the result. Lane l takes l, l + lanes,
+//                                    …; lanes are then joined in halves: the order depends on count and lanes alone
+//   select(count, wanted, f)         f(i, n) for every i with wanted(i), n counting them in the order of i
+//   once(f)                          f() on one lane
+//   barrier()                        what lanes wrote before it, all see behind it
+// each, select and once have no barrier of their own. reduce ends with one.
+
+/// Lanes one after another: the host's team. Gives the sums of a GPU's team of as many lanes.
+class HostTeam {
+public:
+    static constexpr int kMostLanes = 1024;
+    explicit HostTeam(int lanes) : lanes_(lanes) {}
+
+    template <class Work>
+    void each(std::int64_t count, Work work) const {
+        // Backwards, so that a body that relies on the order of the lanes shows.
+        for (std::int64_t i = count; i-- > 0;) work(i);
+    }
+    template <class Value, class Join, class Term>
+    Value reduce(std::int64_t count, Value start, Join join, Term term) const {
+        Value values[kMostLanes];
+        for (int lane = 0; lane < lanes_; ++lane) {
+            values[lane] = start;
+            for (std::int64_t i = lane; i < count; i += lanes_) values[lane] = join(values[lane], term(i));
+        }
+        for (int half = lanes_ / 2; half > 0; half /= 2) {
+            for (int lane = 0; lane < half; ++lane) values[lane] = join(values[lane], values[lane + half]);
+        }
+        return values[0];
+    }
+    template <class Wanted, class Work>
+    void select(std::int64_t count, Wanted wanted, Work work) const {
+        std::int64_t found = 0;
+        for (std::int64_t i = 0; i < count; ++i) {
+            if (wanted(i)) work(i, found++);
+        }
+    }
+    template <class Work>
+    void once(Work work) const {
+        work();
+    }
+    void barrier() const {}
+
+private:
+    int lanes_;  // a power of two
+};
+
+}  // namespace mgplan::runtime::cuda

@@ -1,0 +1,421 @@
+#pragma once
+// See model/ops/router.hpp; the formulas are those of runtime/cpu/ops/router.cpp.
+
+#include <vector>
+
+#include "runtime/cuda/ops/elementwise.hpp"
+#include "runtime/cuda/ops/launch.hpp"
+
+namespace mgplan::runtime::cuda {
+
+template <class Sum>
+struct SoftmaxOf {
+    Sum maximum, sum;
+};
+
+template <class Element, class Team>
+MGPLAN_BOTH SoftmaxOf<Compute<Element>> softmax_of(const Team& team, const Element* logits, std::int64_t count) {
+    using Sum = Compute<Element>;
+    const Sum most = team.reduce(count, -infinity<Sum>(), Larger{}, [&](std::int64_t i) { return Sum(logits[i]); });
+    const Sum sum = team.reduce(count, Sum{0}, Add{}, [&](std::int64_t i) { return exponential(Sum(logits[i]) - most); });
+    return {most, sum};
+}
+
+template <class Element>
+struct RouteRow {
+    using Sum = Compute<Element>;
+    const Element* logits;
+    std::int32_t* experts;
+    Sum *probabilities, *scores;
+    std::int64_t expert_count, top_k;
+    bool softmax, balanced;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
+        const Element* const in = logits + row * expert_count;
+        Sum* const score = scores + row * expert_count;
+        Sum* const chosen = probabilities + row * top_k;
+        if (softmax) {
+            const auto whole = softmax_of(team, in, expert_count);
+            team.each(expert_count, [&](std::int64_t i) { score[i] = exponential(Sum(in[i]) - whole.maximum) / whole.sum; });
+        } else {
+            team.each(expert_count, [&](std::int64_t i) { score[i] = 1 / (1 + exponential(-Sum(in[i]))); });
+        }
+        team.barrier();
+        std::int32_t* const ids = experts + row * top_k;
+        if (balanced) {
+            team.each(top_k, [&](std::int64_t slot) { ids[slot] = static_cast<std::int32_t>((row * top_k + slot) % expert_count); });
+        } else {
+            choose(
+                team, [&](std::int64_t i) { return softmax ? Sum(in[i]) : score[i]; }, ids);
+        }
+        team.barrier();
+        if (!softmax) {
+            team.each(top_k, [&](std::int64_t slot) { chosen[slot] = score[ids[slot]]; });
+            if (top_k == 1) return;  // not normalised, as on the CPU
+        } else {
+            const Sum most = team.reduce(top_k, -infinity<Sum>(), Larger{}, [&](std::int64_t slot) { return Sum(in[ids[slot]]); });
+            team.each(top_k, [&](std::int64_t slot) { chosen[slot] = exponential(Sum(in[ids[slot]]) - most); });
+        }
+        team.barrier();
+        const Sum sum = team.reduce(top_k, Sum{0}, Add{}, [&](std::int64_t slot) { return chosen[slot]; });
+        team.each(top_k, [&](std::int64_t slot) { chosen[slot] /= sum; });
+    }
+
+private:
+    /// One after another: the first of those that come behind the last one chosen.
+    template <class Team, class Key>
+    MGPLAN_BOTH void choose(const Team& team, Key key, std::int32_t* ids) const {
+        Candidate<Sum> last{Sum{0}, -1};
+        for (std::int64_t slot = 0; slot < top_k; ++slot) {
+            const Candidate<Sum> best = team.reduce(expert_count, Candidate<Sum>{Sum{0}, -1}, First{}, [&](std::int64_t i) {
+                const Candidate<Sum> here{key(i), i};
+                return slot == 0 || precedes(last, here) ? here : Candidate<Sum>{Sum{0}, -1};
+            });
+            team.once([&] { ids[slot] = static_cast<std::int32_t>(best.place); });
+            last = best;
+        }
+    }
+};
+
+template <class Sum>
+struct RouteGradient {
+    const Sum *d_probabilities, *probabilities, *scores;
+    const std::int32_t* experts;
+    Sum* d_logits;
+    std::int64_t expert_count, top_k;
+    bool softmax;
+
+    MGPLAN_BOTH void operator()(std::int64_t i) const {
+        const auto [row, expert] = row_column(i, expert_count);
+        const bool normalised = softmax || top_k > 1;
+        Sum mean = 0;
+        std::int64_t mine = -1;
+        for (std::int64_t slot = row * top_k; slot < (row + 1) * top_k; ++slot) {
+            if (normalised) mean += probabilities[slot] * d_probabilities[slot];
+            if (experts[slot] == expert) mine = slot;
+        }
+        const Sum slope = softmax ? Sum{1} : 1 - scores[i];
+        d_logits[i] = mine < 0 ? Sum{0} : probabilities[mine] * slope * (d_probabilities[mine] - mean);
+    }
+};
+
+/// An unsigned number that orders as the probability does; NaN as -1.
+template <class Number>
+MGPLAN_BOTH std::uint64_t order_key(Number value) {
+    using Word = std::conditional_t<sizeof(Number) == 8, std::uint64_t, std::uint32_t>;
+    constexpr Word kSign = Word{1} << (8 * sizeof(Word) - 1);
+    const Word word = bits_as<Word>(not_a_number(value) ? Number{-1} : value + Number{0});  // -0 becomes 0
+    return (word & kSign) != 0 ? static_cast<Word>(~word) : static_cast<Word>(word | kSign);
+}
+
+/// One team for each expert: of its entries, those behind the first `capacity` by falling probability become -1, the upper
+/// of equal ones first. The smallest probability that is kept is found bit by bit, so nothing is sorted.
+template <class Element>
+struct DropBeyondCapacity {
+    using Number = Compute<Element>;
+    const std::int32_t* experts;
+    const Element* probabilities;
+    std::int32_t* kept;
+    std::int64_t entries, capacity;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t expert) const {
+        const auto key = [&](std::int64_t i) { return order_key(Number(probabilities[i])); };
+        const auto count_from = [&](std::uint64_t least) {
+            return team.reduce(entries, std::int64_t{0}, Add{},
+                               [&](std::int64_t i) { return std::int64_t{experts[i] == expert && key(i) >= least ? 1 : 0}; });
+        };
+        if (count_from(0) <= capacity) return;
+        std::uint64_t least = 0;  // the largest that `capacity` entries reach
+        for (int bit = 8 * static_cast<int>(sizeof(Number)); bit-- > 0;) {
+            const std::uint64_t higher = least | (std::uint64_t{1} << bit);
+            if (count_from(higher) >= capacity) least = higher;
+        }
+        const std::int64_t room = capacity - count_from(least + 1);  // for entries that are equal to it
+        team.select(
+            entries, [&](std::int64_t i) { return experts[i] == expert && key(i) == least; },
+            [&](std::int64_t i, std::int64_t n) {
+                if (n >= room) kept[i] = -1;
+            });
+        team.each(entries, [&](std::int64_t i) {
+            if (experts[i] == expert && key(i) < least) kept[i] = -1;
+        });
+    }
+};
+
+template <class Element>
+struct AuxiliaryLossRow {
+    const Element* scores;
+    const std::int64_t* copies;
+    double* losses;
+    std::int64_t expert_count;
+    bool softmax;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
+        const auto score = [&](std::int64_t e) { return static_cast<double>(Compute<Element>(scores[row * expert_count + e])); };
+        const double sum = softmax ? 1.0 : team.reduce(expert_count, 0.0, Add{}, score);
+        const double loss =
+            team.reduce(expert_count, 0.0, Add{}, [&](std::int64_t e) { return static_cast<double>(copies[e]) * score(e); });
+        team.once([&] { losses[row] = loss / sum; });
+    }
+};
+
+template <class Element>
+struct AuxiliaryLossGradient {
+    using Sum = Compute<Element>;
+    const Element* scores;
+    const std::int64_t* copies;
+    Element* d_logits;
+    std::int64_t expert_count;
+    Sum factor;
+    bool softmax;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
+        const Element* const in = scores + row * expert_count;
+        Element* const into = d_logits + row * expert_count;
+        const Sum sum = softmax ? Sum{1} : team.reduce(expert_count, Sum{0}, Add{}, [&](std::int64_t e) { return Sum(in[e]); });
+        const auto probability = [&](std::int64_t e) { return Sum(in[e]) / sum; };
+        const Sum mean =
+            team.reduce(expert_count, Sum{0}, Add{}, [&](std::int64_t e) { return probability(e) * static_cast<Sum>(copies[e]); });
+        team.each(expert_count, [&](std::int64_t e) {
+            const Sum slope = probability(e) * (static_cast<Sum>(copies[e]) - mean) * (softmax ? Sum{1} : 1 - Sum(in[e]));
+            into[e] = Element(Sum(into[e]) + factor * slope);
+        });
+    }
+};
+
+/// counts[e] = entries of expert e, for one team each; the last team counts ids that are no expert's.
+struct CountEntries {
+    const std::int32_t* experts;
+    std::int64_t* counts;
+    std::int64_t entries, expert_count;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t expert) const {
+        const std::int64_t count = team.reduce(entries, std::int64_t{0}, Add{}, [&](std::int64_t i) {
+            const std::int64_t id = experts[i];
+            return std::int64_t{(expert == expert_count ? id >= expert_count : id == expert) ? 1 : 0};
+        });
+        team.once([&] { counts[expert] = count; });
+    }
+};
+
+struct FillIds {
+    std::int32_t* ids;
+    std::int32_t value;
+    MGPLAN_BOTH void operator()(std::int64_t i) const { ids[i] = value; }
+};
+
+struct ListEntries {
+    const std::int32_t* experts;
+    const std::int64_t* starts;
+    std::int32_t* source;
+    std::int64_t entries;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t expert) const {
+        std::int32_t* const list = source + starts[expert];
+        team.select(
+            entries, [&](std::int64_t i) { return experts[i] == expert; },
+            [&](std::int64_t i, std::int64_t n) { list[n] = static_cast<std::int32_t>(i); });
+    }
+};
+
+template <class Word>
+struct GatherCopies {
+    const Word* x;
+    const std::int32_t* source;
+    Word* y;
+    std::int64_t top_k, width;
+    MGPLAN_BOTH void operator()(std::int64_t i) const {
+        const auto [copy, column] = row_column(i, width);
+        const std::int64_t entry = source[copy];
+        y[i] = entry < 0 ? Word{} : x[entry / top_k * width + column];
+    }
+};
+
+struct InvertSource {
+    const std::int32_t* source;
+    std::int32_t* inverse;
+    MGPLAN_BOTH void operator()(std::int64_t copy) const {
+        if (source[copy] >= 0) inverse[source[copy]] = static_cast<std::int32_t>(copy);
+    }
+};
+
+template <class Element>
+struct SumCopies {
+    const Element* x;
+    const std::int32_t* inverse;
+    Element* y;
+    std::int64_t top_k, width;
+    MGPLAN_BOTH void operator()(std::int64_t i) const {
+        using Sum = Compute<Element>;
+        const auto [row, column] = row_column(i, width);
+        Sum sum = 0;
+        for (std::int64_t slot = 0; slot < top_k; ++slot) {
+            const std::int64_t copy = inverse[row * top_k + slot];
+            if (copy >= 0) sum += Sum(x[copy * width + column]);
+        }
+        y[i] = Element(sum);
+    }
+};
+
+template <class Element>
+struct GatherValues {
+    const Element* x;
+    const std::int32_t* source;
+    Element* y;
+    MGPLAN_BOTH void operator()(std::int64_t copy) const { y[copy] = source[copy] < 0 ? Element(0.0F) : x[source[copy]]; }
+};
+
+template <class Element>
+struct ScatterValues {
+    const Element* x;
+    const std::int32_t* source;
+    Element* y;
+    MGPLAN_BOTH void operator()(std::int64_t copy) const {
+        if (source[copy] >= 0) y[source[copy]] = x[copy];
+    }
+};
+
+template <class Launcher>
+void route(model::Device& device, const model::RouteArguments& x) {
+    with_type(x.logits.dtype, [&]<class Element>() {
+        using Sum = Compute<Element>;
+        Launcher::of(device).teams(
+            x.rows, 32,
+            RouteRow<Element>{values<Element>(x.logits), values<std::int32_t>(x.experts), values<Sum>(x.probabilities),
+                              values<Sum>(x.scores), x.expert_count, x.top_k, x.score == RouterScore::softmax, x.balanced});
+    });
+}
+
+template <class Launcher>
+void route_backward(model::Device& device, const model::RouteBackwardArguments& x) {
+    const auto run = [&]<class Sum>() {
+        Launcher::of(device).each(x.rows * x.expert_count,
+                                  RouteGradient<Sum>{values<Sum>(x.d_probabilities), values<Sum>(x.probabilities), values<Sum>(x.scores),
+                                                     values<std::int32_t>(x.experts), values<Sum>(x.d_logits), x.expert_count, x.top_k,
+                                                     x.score == RouterScore::softmax});
+    };
+    if (x.scores.dtype == Dtype::fp64) {
+        run.template operator()<double>();
+    } else {
+        run.template operator()<float>();
+    }
+}
+
+template <class Launcher>
+void keep_within_capacity(model::Device& device, const model::CapacityArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    launcher.copy(x.kept.data, x.experts.data, x.entries * bytes_of(Dtype::int32));
+    with_type(x.probabilities.dtype, [&]<class Element>() {
+        launcher.teams(x.expert_count, 256,
+                       DropBeyondCapacity<Element>{values<std::int32_t>(x.experts), values<Element>(x.probabilities),
+                                                   values<std::int32_t>(x.kept), x.entries, x.capacity});
+    });
+}
+
+template <class Launcher>
+double auxiliary_loss(model::Device& device, const model::AuxiliaryLossArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    auto* const copies = values<std::int64_t>(x.scratch);
+    auto* const losses = reinterpret_cast<double*>(copies + x.expert_count);
+    launcher.upload(copies, x.copies, x.expert_count * 8);
+    with_type(x.scores.dtype, [&]<class Element>() {
+        launcher.teams(
+            x.rows, 32,
+            AuxiliaryLossRow<Element>{values<Element>(x.scores), copies, losses, x.expert_count, x.score == RouterScore::softmax});
+    });
+    return x.factor * total_of(launcher, losses, x.rows);
+}
+
+template <class Launcher>
+void auxiliary_loss_backward(model::Device& device, const model::AuxiliaryLossArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    auto* const copies = values<std::int64_t>(x.scratch);
+    launcher.upload(copies, x.copies, x.expert_count * 8);
+    with_type(x.scores.dtype, [&]<class Element>() {
+        launcher.teams(x.rows, 32,
+                       AuxiliaryLossGradient<Element>{values<Element>(x.scores), copies, values<Element>(x.d_logits), x.expert_count,
+                                                      static_cast<Compute<Element>>(x.factor), x.score == RouterScore::softmax});
+    });
+}
+
+template <class Launcher>
+void count_by_expert(model::Device& device, const model::SortByExpertArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    auto* const counts = values<std::int64_t>(x.scratch);
+    launcher.teams(x.expert_count + 1, 256, CountEntries{values<std::int32_t>(x.experts), counts, x.entries, x.expert_count});
+    std::int64_t strangers = 0;
+    launcher.download(x.counts, counts, x.expert_count * 8);
+    launcher.download(&strangers, counts + x.expert_count, 8);
+    MGPLAN_ASSERT(strangers == 0, "the chosen expert exists");
+}
+
+template <class Launcher>
+void sort_by_expert(model::Device& device, const model::SortByExpertArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    auto* const starts = values<std::int64_t>(x.scratch);
+    std::vector<std::int64_t> first(static_cast<std::size_t>(x.expert_count));
+    for (std::size_t expert = 1; expert < first.size(); ++expert) first[expert] = first[expert - 1] + x.counts[expert - 1];
+    launcher.upload(starts, first.data(), x.expert_count * 8);
+    if (x.capacity > 0) launcher.each(x.capacity * x.expert_count, FillIds{values<std::int32_t>(x.source), -1});
+    launcher.teams(x.expert_count, 256, ListEntries{values<std::int32_t>(x.experts), starts, values<std::int32_t>(x.source), x.entries});
+}
+
+template <class Launcher>
+void permute_rows(model::Device& device, const model::PermuteArguments& x) {
+    const std::int64_t row = x.width * bytes_of(x.x.dtype);
+    with_word(static_cast<std::uint64_t>(row) | address(x.x.data) | address(x.y.data), [&]<class Word>() {
+        const std::int64_t words = row / static_cast<std::int64_t>(sizeof(Word));
+        Launcher::of(device).each(x.copies * words,
+                                  GatherCopies<Word>{values<Word>(x.x), values<std::int32_t>(x.source), values<Word>(x.y), x.top_k, words});
+    });
+}
+
+template <class Launcher>
+void unpermute_rows(model::Device& device, const model::PermuteArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    auto* const inverse = values<std::int32_t>(x.inverse);
+    launcher.each(x.rows * x.top_k, FillIds{inverse, -1});
+    launcher.each(x.copies, InvertSource{values<std::int32_t>(x.source), inverse});
+    with_type(x.x.dtype, [&]<class Element>() {
+        launcher.each(x.rows * x.width, SumCopies<Element>{values<Element>(x.x), inverse, values<Element>(x.y), x.top_k, x.width});
+    });
+}
+
+template <class Launcher>
+void permute_probabilities(model::Device& device, const model::PermuteArguments& x) {
+    with_type(x.x.dtype, [&]<class Element>() {
+        Launcher::of(device).each(x.copies,
+                                  GatherValues<Element>{values<Element>(x.x), values<std::int32_t>(x.source), values<Element>(x.y)});
+    });
+}
+
+template <class Launcher>
+void unpermute_probabilities(model::Device& device, const model::PermuteArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    launcher.zero(x.y.data, x.rows * x.top_k * bytes_of(x.y.dtype));
+    with_type(x.x.dtype, [&]<class Element>() {
+        launcher.each(x.copies, ScatterValues<Element>{values<Element>(x.x), values<std::int32_t>(x.source), values<Element>(x.y)});
+    });
+}
+
+template <class Launcher>
+void reorder_blocks(model::Device& device, const model::ReorderBlocksArguments& x) {
+    auto&& launcher = Launcher::of(device);
+    std::vector<std::int64_t> starts(static_cast<std::size_t>(x.blocks));
+    for (std::size_t block = 1; block < starts.size(); ++block) starts[block] = starts[block - 1] + x.block_rows[block - 1];
+    auto* to = static_cast<std::byte*>(x.y.data);
+    for (std::int64_t i = 0; i < x.blocks; ++i) {
+        const std::int64_t block = x.order[i], bytes = x.block_rows[block] * x.row_bytes;
+        if (bytes == 0) continue;
+        launcher.copy(to, static_cast<const std::byte*>(x.x.data) + starts[static_cast<std::size_t>(block)] * x.row_bytes, bytes);
+        to += bytes;
+    }
+}
+
+}  // namespace mgplan::runtime::cuda

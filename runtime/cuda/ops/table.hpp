@@ -1,0 +1,77 @@
+#pragma once
+// Every kernel of a GPU, for one launcher.
+
+#include "runtime/cuda/ops/activation.hpp"
+#include "runtime/cuda/ops/adam.hpp"
+#include "runtime/cuda/ops/attention.hpp"
+#include "runtime/cuda/ops/bias.hpp"
+#include "runtime/cuda/ops/cross_entropy.hpp"
+#include "runtime/cuda/ops/dropout.hpp"
+#include "runtime/cuda/ops/elementwise.hpp"
+#include "runtime/cuda/ops/embedding.hpp"
+#include "runtime/cuda/ops/gate.hpp"
+#include "runtime/cuda/ops/grouped_matmul.hpp"
+#include "runtime/cuda/ops/matmul.hpp"
+#include "runtime/cuda/ops/norm.hpp"
+#include "runtime/cuda/ops/rotary.hpp"
+#include "runtime/cuda/ops/router.hpp"
+
+namespace mgplan::runtime::cuda {
+
+/// Fills in the kernels of the model layers; the rest is left as it is.
+template <class Launcher>
+constexpr void fill_dense(model::KernelTable& table) {
+    table.matmul = matmul<Launcher>;
+    table.grouped_matmul = grouped_matmul<Launcher>;
+    table.grouped_matmul_accumulate = grouped_matmul_accumulate<Launcher>;
+    table.norm = norm<Launcher>;
+    table.norm_backward = norm_backward<Launcher>;
+    table.activation = activation<Launcher>;
+    table.activation_backward = activation_backward<Launcher>;
+    table.gate_rows = gate_rows<Launcher>;
+    table.gate_rows_backward = gate_rows_backward<Launcher>;
+    table.add_bias = add_bias<Launcher>;
+    table.bias_gradient = bias_gradient<Launcher>;
+    table.attention = attention<Launcher>;
+    table.attention_backward = attention_backward<Launcher>;
+    table.merge_attention = merge_attention<Launcher>;
+    table.rotary = rotary<Launcher>;
+    table.dropout = dropout<Launcher>;
+}
+
+template <class Launcher>
+constexpr void fill_flat(model::KernelTable& table) {
+    table.copy = copy<Launcher>;
+    table.add = add<Launcher>;
+    table.scale = scale<Launcher>;
+    table.fill = fill<Launcher>;
+    table.sum_of_squares = sum_of_squares<Launcher>;
+    table.has_non_finite = has_non_finite<Launcher>;
+    table.copy_columns = copy_columns<Launcher>;
+    table.swap_leading = swap_leading<Launcher>;
+    table.embedding = embedding<Launcher>;
+    table.embedding_backward = embedding_backward<Launcher>;
+    table.row_maximum = row_maximum<Launcher>;
+    table.softmax_sums = softmax_sums<Launcher>;
+    table.token_losses = token_losses<Launcher>;
+    table.cross_entropy_backward = cross_entropy_backward<Launcher>;
+    table.adam_step = adam_step<Launcher>;
+}
+
+template <class Launcher>
+constexpr void fill_router(model::KernelTable& table) {
+    table.route = route<Launcher>;
+    table.route_backward = route_backward<Launcher>;
+    table.keep_within_capacity = keep_within_capacity<Launcher>;
+    table.auxiliary_loss = auxiliary_loss<Launcher>;
+    table.auxiliary_loss_backward = auxiliary_loss_backward<Launcher>;
+    table.count_by_expert = count_by_expert<Launcher>;
+    table.sort_by_expert = sort_by_expert<Launcher>;
+    table.permute_rows = permute_rows<Launcher>;
+    table.unpermute_rows = unpermute_rows<Launcher>;
+    table.permute_probabilities = permute_probabilities<Launcher>;
+    table.unpermute_probabilities = unpermute_probabilities<Launcher>;
+    table.reorder_blocks = reorder_blocks<Launcher>;
+}
+
+}  // namespace mgplan::runtime::cuda

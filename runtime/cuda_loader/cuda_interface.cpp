@@ -1,0 +1,13 @@
+#include <fmt/format.h>
+
+#include "runtime/cuda_loader/cuda_module.hpp"
+
+namespace mgplan::runtime {
+
+std::string cuda_interface() {
+    return fmt::format("mgplan {}, device {}, tensor {}, kernels {}, attention {}, compiler {}", MGPLAN_VERSION,
+                       sizeof(CudaDeviceInterface), sizeof(model::Tensor), sizeof(model::KernelTable),
+                       sizeof(model::AttentionBackwardArguments), __VERSION__);
+}
+
+}  // namespace mgplan::runtime

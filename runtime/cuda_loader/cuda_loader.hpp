@@ -1,0 +1,25 @@
+#pragma once
+// The way to a GPU for programs that must start where there is none.
+
+#include <string>
+
+#include "plan/errors.hpp"
+#include "runtime/cuda_loader/cuda_module.hpp"
+
+namespace mgplan::runtime {
+
+/// No GPU can be used here; the message is one sentence that says why and what would help.
+class CudaUnavailable : public RunError {
+public:
+    using RunError::RunError;
+};
+
+/// Loads libmgplan_cuda.so once and keeps it. It is looked for where the environment variable MGPLAN_CUDA_MODULE says, or
+/// else beside the program and in ../lib from there. Throws CudaUnavailable, also where it loads and finds no driver or
+/// card. Any thread may call it.
+[[nodiscard]] CudaModule& cuda_module();
+
+/// The same from a given file, without the check for driver and card, anew on each call.
+[[nodiscard]] CudaModule& load_cuda_module(const std::string& file);
+
+}  // namespace mgplan::runtime

@@ -1,0 +1,90 @@
+#pragma once
+// What libmgplan_cuda.so offers. The module has its own copy of model/ and plan/, so only what is virtual here, and plain
+// values of both, pass between it and the program; docs/decisions/0005-cuda-module.md says why.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/communicator/world.hpp"
+#include "model/device/device.hpp"
+#include "model/ops/kernel_table.hpp"
+
+namespace mgplan::runtime {
+
+/// A GPU as one rank uses it, from one thread.
+class CudaDeviceInterface : public model::Device {
+public:
+    [[nodiscard]] virtual const model::MemoryUse& memory() const = 0;
+    /// Forgets maxima: from now on they are those of what is live.
+    virtual void restart_high_water() = 0;
+    /// Bytes held from the driver, in use or kept.
+    [[nodiscard]] virtual std::int64_t reserved_bytes() const = 0;
+    /// Hands kept blocks back to the driver.
+    virtual void trim() noexcept = 0;
+
+protected:
+    CudaDeviceInterface(const model::KernelTraits& traits, std::unique_ptr<model::Allocator> allocator, const model::KernelTable* kernels)
+        : Device(model::DeviceKind::cuda, traits, std::move(allocator), kernels) {}
+};
+
+struct CudaCard {
+    int ordinal = 0;
+    std::string name;
+    model::KernelTraits traits;
+    std::int64_t memory_bytes = 0;
+    std::int64_t free_bytes = 0;
+    int multiprocessors = 0;
+};
+
+/// "13.0" and the like; empty where a library is left out.
+struct CudaVersions {
+    std::string runtime, driver, cublas_lt, cudnn, nccl;
+};
+
+/// How NCCL's ranks get to know each other: rank 0 gives bytes, every rank gets rank 0's. Called by all ranks in turn, as
+/// often and in the same order on each; what it was given on other ranks is ignored.
+using Bootstrap = std::function<std::vector<std::byte>(const std::vector<std::byte>& from_rank_0)>;
+
+struct NcclOptions {
+    /// An operation that takes longer ends the world: a partner is dead or hangs.
+    std::chrono::milliseconds deadline{std::chrono::minutes{10}};
+};
+
+/// One rank of a world of processes with a GPU each.
+class NcclWorldInterface {
+public:
+    virtual ~NcclWorldInterface() = default;
+    /// As model::World says; must not outlive this object. ALL ranks of the world join in the same order, each with the
+    /// list it is in (lists of one join are disjoint), because communicators are split off the world's.
+    [[nodiscard]] virtual model::World view() = 0;
+    virtual void abort(const std::string& reason) noexcept = 0;
+};
+
+/// The module's one object. Any thread may call it.
+class CudaModule {
+public:
+    virtual ~CudaModule() = default;
+    /// Why no GPU can be used, in one sentence: no driver, too old a driver, no card; empty where one can.
+    [[nodiscard]] virtual std::string unavailable() = 0;
+    [[nodiscard]] virtual std::vector<CudaCard> cards() = 0;
+    [[nodiscard]] virtual CudaVersions versions() = 0;
+    /// Several devices may share a card. Call it on the rank's thread. Throws RunError.
+    [[nodiscard]] virtual std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank) = 0;
+    /// `device` is this module's and outlives the world. Throws RunError where the module has no NCCL.
+    [[nodiscard]] virtual std::unique_ptr<NcclWorldInterface> make_nccl_world(CudaDeviceInterface& device, int rank, int size,
+                                                                              const Bootstrap& bootstrap, const NcclOptions& options) = 0;
+};
+
+/// What program and module must have in common: the version and the sizes of what both look into.
+[[nodiscard]] std::string cuda_interface();
+
+/// The module's only exported symbol; nullptr where the interface is another. The object lives forever.
+using CudaModuleEntry = CudaModule* (*)(const char* interface);
+inline constexpr const char* kCudaModuleEntry = "mgplan_cuda_module";
+inline constexpr const char* kCudaModuleFile = "libmgplan_cuda.so";
+
+}  // namespace mgplan::runtime

@@ -1,0 +1,73 @@
+#pragma once
+// Memory of a rank: blocks that were given back are kept for the next taker, and every byte is counted. These counters
+// are the measurement that predictions are held against, so this file knows allocations and nothing else.
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "model/device/memory.hpp"
+
+namespace mgplan::runtime {
+
+/// Where a pool gets its blocks from. It outlives the pool.
+class BlockSource {
+public:
+    virtual ~BlockSource() = default;
+    /// `bytes` is a multiple of 64, and so is the address. nullptr where there is no more.
+    [[nodiscard]] virtual void* take(std::int64_t bytes) noexcept = 0;
+    virtual void give_back(void* block, std::int64_t bytes) noexcept = 0;
+    /// Fills memory that is handed out with bytes that are NaN in every float type.
+    virtual void spoil(void* block, std::int64_t bytes) noexcept = 0;
+    /// What of its blocks may be touched from now on, and what not, for a source whose memory a sanitizer watches.
+    virtual void allow(void* /*memory*/, std::int64_t /*bytes*/) noexcept {}
+    virtual void forbid(void* /*memory*/, std::int64_t /*bytes*/) noexcept {}
+};
+
+/// The host's memory.
+[[nodiscard]] BlockSource& host_blocks();
+
+/// Blocks are used again as soon as they are given back: right for one thread on the CPU, and for one stream on a GPU,
+/// whose work is done in the order of the calls.
+class PoolAllocator final : public model::Allocator {
+public:
+    explicit PoolAllocator(BlockSource& source = host_blocks()) : source_(source) {}
+    PoolAllocator(const PoolAllocator&) = delete;
+    PoolAllocator& operator=(const PoolAllocator&) = delete;
+    /// All memory must have been given back.
+    ~PoolAllocator() override;
+
+    [[nodiscard]] std::byte* take(std::int64_t bytes, model::MemoryCategory category, std::string_view name) override;
+    void give_back(std::byte* memory, std::int64_t bytes, model::MemoryCategory category) noexcept override;
+
+    /// Bytes asked for; blocks themselves are rounded up to 64 bytes, those beyond 512 bytes by up to an eighth.
+    [[nodiscard]] const model::MemoryUse& use() const { return use_; }
+    /// Forgets maxima: from now on they are those of what is live.
+    void restart_high_water();
+    /// Bytes held from the source, in use or kept.
+    [[nodiscard]] std::int64_t reserved_bytes() const { return reserved_; }
+    /// Hands kept blocks back to the source.
+    void trim() noexcept;
+
+    /// Size of the block that serves an allocation of so many bytes.
+    [[nodiscard]] static std::int64_t block_bytes_for(std::int64_t bytes) { return block_bytes(size_index(bytes)); }
+
+private:
+    /// Blocks of one size. Room for all of them is reserved when a block is made, so that keeping one cannot fail.
+    struct SizeClass {
+        std::vector<void*> kept;
+        std::size_t made = 0;
+    };
+    /// Eight block sizes up to 2^9 and eight for each power of two from there on.
+    static constexpr int kSizes = 8 * 56;
+    static int size_index(std::int64_t bytes);
+    static std::int64_t block_bytes(int index);
+
+    BlockSource& source_;
+    std::array<SizeClass, kSizes> sizes_{};
+    model::MemoryUse use_;
+    std::int64_t live_ = 0;
+    std::int64_t reserved_ = 0;
+};
+
+}  // namespace mgplan::runtime

@@ -1,0 +1,225 @@
+// Measures products and Llama-shaped layers on a GPU, and prints one JSON object: what tests/gpu/torch_reference.py prints
+// for PyTorch on the same card. With --card it only says what there is.
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "model/communicator/recording_communicator.hpp"
+#include "model/meta/meta_device.hpp"
+#include "model/ops/matmul.hpp"
+#include "model/training/rank_trainer.hpp"
+#include "runtime/comm/in_process/in_process_world.hpp"
+#include "runtime/cuda_loader/cuda_loader.hpp"
+
+namespace mgplan {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using model::MemoryCategory;
+using model::Tensor;
+
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+}
+
+/// Random bf16 values in about [-1, 1): products of zeros run faster than those of numbers.
+Tensor random(model::Device& device, const model::Shape& shape) {
+    Tensor tensor = device.empty(shape, Dtype::bf16, MemoryCategory::parameters, "values");
+    std::vector<std::uint16_t> words(static_cast<std::size_t>(shape.elements()));
+    std::uint64_t state = 88172645463325252U;
+    for (auto& word : words) {
+        state = state * 6364136223846793005U + 1442695040888963407U;
+        const float value = static_cast<float>(state >> 40) / static_cast<float>(1 << 23) - 1;
+        std::uint32_t bits = 0;
+        std::memcpy(&bits, &value, sizeof(bits));
+        word = static_cast<std::uint16_t>(bits >> 16);
+    }
+    device.write(tensor, words.data());
+    return tensor;
+}
+
+nlohmann::json measure_product(model::Device& device, std::int64_t m, std::int64_t n, std::int64_t k, bool accumulate) {
+    // Several sets of operands, so that the second-level cache does not hold them.
+    constexpr std::size_t kSets = 3;
+    std::vector<Tensor> a, b, out;
+    for (std::size_t i = 0; i < kSets; ++i) {
+        a.push_back(random(device, accumulate ? model::Shape{k, m} : model::Shape{m, k}));
+        b.push_back(random(device, accumulate ? model::Shape{k, n} : model::Shape{n, k}));
+        out.push_back(device.zeros({m, n}, Dtype::fp32, MemoryCategory::gradients, "sum"));
+    }
+    const auto once = [&](std::size_t i) {
+        if (accumulate) {
+            model::matmul_accumulate(a[i % kSets], b[i % kSets], {true, false}, out[i % kSets]);
+        } else {
+            (void)model::matmul(a[i % kSets], b[i % kSets], {false, true}, "product");
+        }
+    };
+    for (std::size_t i = 0; i < 10; ++i) once(i);
+    device.synchronize();
+    constexpr std::size_t kTogether = 10;
+    std::vector<double> times;
+    for (int round = 0; round < 9; ++round) {
+        const auto start = Clock::now();
+        for (std::size_t i = 0; i < kTogether; ++i) once(i);
+        device.synchronize();
+        times.push_back(seconds_since(start) / kTogether);
+    }
+    const double time = median(times), flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+    return {{"m", m}, {"n", n}, {"k", k}, {"accumulate_fp32", accumulate}, {"microseconds", time * 1e6}, {"tflops", flops / time / 1e12}};
+}
+
+nlohmann::json measure_products(runtime::CudaModule& module) {
+    const auto device = module.make_device(0, 0);
+    nlohmann::json list;
+    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{8192, 8192, 8192},
+                                  {8192, 6144, 4096},
+                                  {8192, 28672, 4096},
+                                  {8192, 4096, 14336},
+                                  {8192, 32000, 4096}}) {
+        list.push_back(measure_product(*device, m, n, k, false));
+        list.push_back(measure_product(*device, n, k, m, true));
+    }
+    return list;
+}
+
+/// Llama-3-8B's layers, 4 of them, with a smaller vocabulary.
+ModelSpec llama_shape() {
+    ModelSpec model;
+    model.name = "llama-3-8b-shaped, 4 layers";
+    model.layers = 4;
+    model.hidden = 4096;
+    model.ffn = 14336;
+    model.heads = 32;
+    model.kv_heads = 8;
+    model.head_dim = 128;
+    model.vocab = 32000;
+    model.vocab_divisor = 128;
+    model.max_positions = 4096;
+    model.activation = Activation::silu;
+    model.gated_mlp = true;
+    model.normalization = Normalization::rms_norm;
+    model.position = PositionEmbedding::rope;
+    model.tied_embeddings = false;
+    model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
+    return model;
+}
+
+/// Forward and backward, 3 times the forward's; attention's causal half alone.
+double model_flops_per_token(const ModelSpec& m, double sequence) {
+    const auto hidden = static_cast<double>(m.hidden), width = static_cast<double>(m.heads * m.head_dim),
+               kv_width = static_cast<double>(m.kv_heads * m.head_dim);
+    const double weights = hidden * (width + 2 * kv_width) + width * hidden + 3 * hidden * static_cast<double>(m.ffn);
+    const double attention = 2 * 2 * width * sequence / 2;
+    return 3 * (static_cast<double>(m.layers) * (2 * weights + attention) + 2 * hidden * static_cast<double>(m.vocab));
+}
+
+nlohmann::json measure_layers(runtime::CudaModule& module) {
+    constexpr std::int64_t kSequence = 4096, kSequences = 2;
+    model::TrainingTask task;
+    task.model = llama_shape();
+    task.batch = {kSequences, kSequence};
+    task.training.precision = Precision::bf16;
+    task.training.distributed_optimizer = true;
+    task.layout.sizes = {1, 1, 1, 1, 1, 1, AxisOrder{}, 1};
+    task.layout.vpp = 1;
+    task.layout.group_size = 1;
+    task.layout.micro_batch = kSequences;
+    task.layout.num_microbatches = 1;
+    task.layout.split = std::make_shared<const StageSplit>(automatic_stage_split(task.model.layers, 0, 1, 1).value());
+    const auto tokens = [](std::int64_t sequence, std::span<std::int32_t> into) {
+        auto state = static_cast<std::uint64_t>(sequence) * 7919 + 17;
+        for (auto& token : into) {
+            state = state * 6364136223846793005U + 1442695040888963407U;
+            token = static_cast<std::int32_t>((state >> 33U) % 32000);
+        }
+    };
+    runtime::InProcessWorld world(1);
+    const auto device = module.make_device(0, 0);
+    model::RankTrainer trainer(task, *device, world.view(0));
+    device->restart_high_water();
+    std::vector<double> times;
+    std::vector<double> losses;
+    for (int step = 0; step < 13; ++step) {
+        const auto start = Clock::now();
+        losses.push_back(trainer.step(tokens, 1e-4).loss);
+        device->synchronize();
+        if (step >= 3) times.push_back(seconds_since(start));
+    }
+    const double time = median(times), all = kSequence * kSequences;
+    const model::MemoryUse measured = device->memory();
+
+    model::MetaDevice meta({.keep_allocations = false, .keep_ops = false, .stands_for = device->traits()});
+    model::RankTrainer shapes(task, meta, model::recording_world(0, 1));
+    meta.restart_high_water();
+    (void)shapes.step(tokens, 1e-4);
+    (void)shapes.step(tokens, 1e-4);
+    nlohmann::json bytes;
+    for (int i = 0; i < model::kMemoryCategories; ++i) {
+        const auto index = static_cast<std::size_t>(i);
+        bytes[std::string(to_string(static_cast<MemoryCategory>(i)))] = {{"predicted", meta.memory().high_water[index]},
+                                                                         {"measured", measured.high_water[index]}};
+    }
+    return {{"model", task.model.name},
+            {"sequence", kSequence},
+            {"micro_batch", kSequences},
+            {"milliseconds", time * 1e3},
+            {"tokens_per_second", all / time},
+            {"model_tflops", model_flops_per_token(task.model, kSequence) * all / time / 1e12},
+            {"first_loss", losses.front()},
+            {"last_loss", losses.back()},
+            {"bytes", bytes},
+            {"peak_predicted", meta.memory().peak},
+            {"peak_measured", measured.peak},
+            {"reserved", device->reserved_bytes()}};
+}
+
+int run(bool card_alone) {
+    runtime::CudaModule& module = runtime::cuda_module();
+    const auto card = module.cards().at(0);
+    const auto versions = module.versions();
+    nlohmann::json result{{"card", card.name},
+                          {"architecture", card.traits.architecture},
+                          {"memory_bytes", card.memory_bytes},
+                          {"multiprocessors", card.multiprocessors},
+                          {"cuda", versions.runtime},
+                          {"driver", versions.driver},
+                          {"cublas_lt", versions.cublas_lt},
+                          {"cudnn", versions.cudnn},
+                          {"nccl", versions.nccl}};
+    if (!card_alone) {
+        result["products"] = measure_products(module);
+        result["layers"] = measure_layers(module);
+    }
+    fmt::print("{}\n", result.dump(2));
+    return 0;
+}
+
+}  // namespace
+}  // namespace mgplan
+
+int main(int argc, char** argv) {
+    try {
+        return mgplan::run(argc > 1 && std::string(argv[1]) == "--card");
+    } catch (const mgplan::runtime::CudaUnavailable& error) {
+        fmt::print(stderr, "gpu_bench: {}\n", error.what());
+        return 77;  // nothing to measure on
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "gpu_bench: {}\n", error.what());
+        return 4;
+    }
+}

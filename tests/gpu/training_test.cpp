@@ -1,0 +1,54 @@
+// Whole training runs, 1 to 8 ranks on one card, against the CPU.
+
+#include "runtime/cpu/cpu_device.hpp"
+#include "tests/gpu/gpu.hpp"
+#include "tests/gpu/small_models.hpp"
+
+namespace mgplan::tests {
+namespace {
+
+using runtime::CpuDevice;
+using runtime::CudaDeviceInterface;
+
+class GpuTraining : public GpuTest, public testing::WithParamInterface<std::tuple<bool, Precision, Case>> {};
+
+TEST_P(GpuTraining, AgreesWithTheCpuAndTakesThePredictedBytes) {
+    const auto& [llama, precision, c] = GetParam();
+    const auto task = task_for(llama ? small_llama() : small_gpt(), c, precision);
+    const Outcome expected = train(
+        task, [](int) { return std::make_unique<CpuDevice>(); }, [](CpuDevice& each) { each.pool().restart_high_water(); },
+        [](CpuDevice& each) { return each.memory(); });
+    const Outcome actual = train(
+        task, [this](int rank) { return device(rank); }, [](CudaDeviceInterface& each) { each.restart_high_water(); },
+        [](CudaDeviceInterface& each) { return each.memory(); });
+    expect_losses_near(actual, expected, precision == Precision::bf16 ? 5e-3 : 1e-4);
+    expect_as_predicted(task, traits(), actual);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuTraining,
+                         testing::Combine(testing::Bool(), testing::Values(Precision::fp32, Precision::bf16), testing::ValuesIn(cases())),
+                         [](const auto& test) {
+                             return std::string(std::get<0>(test.param) ? "Llama_" : "Gpt_") +
+                                    (std::get<1>(test.param) == Precision::bf16 ? "bf16_" : "fp32_") + std::get<2>(test.param).name;
+                         });
+
+class GpuMixture : public GpuTest, public testing::WithParamInterface<double> {};
+
+// In fp32, where no choice of experts hangs on rounding.
+TEST_P(GpuMixture, AgreesWithTheCpuAndTakesThePredictedBytes) {
+    const auto model = small_mixture(RouterScore::softmax, GetParam(), GetParam() > 1);
+    const auto task = task_for(model, {.name = "", .dp = 4, .ep = 2, .etp = 2}, Precision::fp32);
+    const Outcome expected = train(
+        task, [](int) { return std::make_unique<CpuDevice>(); }, [](CpuDevice& each) { each.pool().restart_high_water(); },
+        [](CpuDevice& each) { return each.memory(); });
+    const Outcome actual = train(
+        task, [this](int rank) { return device(rank); }, [](CudaDeviceInterface& each) { each.restart_high_water(); },
+        [](CudaDeviceInterface& each) { return each.memory(); });
+    expect_losses_near(actual, expected, 1e-4);
+    expect_as_predicted(task, traits(), actual);
+}
+
+INSTANTIATE_TEST_SUITE_P(DroplessThenCapacityThenPadded, GpuMixture, testing::Values(0.0, 1.0, 1.25));
+
+}  // namespace
+}  // namespace mgplan::tests

@@ -1,0 +1,191 @@
+#pragma once
+// A GPU on the host: the kernel bodies of runtime/cuda and everything from a kernel's arguments to its launches, compiled
+// for the CPU and run at once. Only products, copies and the fused attention of libraries are stood in for.
+
+#include <cstring>
+#include <vector>
+
+#include "model/device/device.hpp"
+#include "model/device/memory_operations.hpp"
+#include "runtime/cuda/ops/reduce.hpp"
+#include "runtime/cuda/ops/table.hpp"
+#include "runtime/memory/pool_allocator.hpp"
+
+namespace mgplan::runtime::cuda {
+
+/// Fused attention as a library does it, by the definition, in its own order of the statistics.
+class FusedEmulation final : public FusedLibrary {
+public:
+    bool refuses = false;
+    int asked = 0;
+
+    bool accepts(const FusedShape& /*shape*/, const FusedMemory& /*memory*/) override {
+        ++asked;
+        return !refuses;
+    }
+    void run(const FusedShape& s, const FusedMemory& x, double scale) override {
+        std::memset(x.workspace, 0xff, static_cast<std::size_t>(x.workspace_bytes));
+        const auto at = [&](std::int64_t place, std::int64_t sequence, std::int64_t head, std::int64_t heads, std::int64_t width) {
+            return ((place * s.batch + sequence) * heads + head) * width;
+        };
+        const auto of = [](const void* array, std::int64_t i) { return float(static_cast<const Bf16*>(array)[i]); };
+        std::vector<float> dk(static_cast<std::size_t>(s.places * s.batch * s.kv_heads * s.qk_dim)),
+            dv(static_cast<std::size_t>(s.places * s.batch * s.kv_heads * s.v_dim));
+        auto* const statistics = static_cast<float*>(x.log_sum_exp);
+        auto* const sums = static_cast<float*>(x.query_sums);
+        for (std::int64_t b = 0; b < s.batch; ++b) {
+            for (std::int64_t h = 0; h < s.heads; ++h) {
+                const std::int64_t kv = h / (s.heads / s.kv_heads);
+                for (std::int64_t i = 0; i < s.places; ++i) {
+                    std::vector<float> p;
+                    float sum = 0;
+                    for (std::int64_t j = 0; j <= i; ++j) {
+                        float score = 0;
+                        for (std::int64_t d = 0; d < s.qk_dim; ++d) {
+                            score += of(x.q, at(i, b, h, s.heads, s.qk_dim) + d) * of(x.k, at(j, b, kv, s.kv_heads, s.qk_dim) + d);
+                        }
+                        p.push_back(std::exp(score * static_cast<float>(scale)));
+                        sum += p.back();
+                    }
+                    float& kept = statistics[(b * s.heads + h) * s.places + i];
+                    if (!s.backward) kept = std::log(sum);
+                    float share = 0;
+                    for (std::int64_t d = 0; d < s.v_dim; ++d) {
+                        const std::int64_t place = at(i, b, h, s.heads, s.v_dim) + d;
+                        float out = 0;
+                        for (std::int64_t j = 0; j <= i; ++j) {
+                            out += p[static_cast<std::size_t>(j)] / sum * of(x.v, at(j, b, kv, s.kv_heads, s.v_dim) + d);
+                        }
+                        if (!s.backward) static_cast<Bf16*>(x.output)[place] = Bf16(out);
+                        if (s.backward) share += of(x.output, place) * of(x.d_output, place);
+                    }
+                    if (!s.backward) continue;
+                    for (std::int64_t j = 0; j <= i; ++j) {
+                        const float weight = p[static_cast<std::size_t>(j)] / std::exp(kept);
+                        float slope = 0;
+                        for (std::int64_t d = 0; d < s.v_dim; ++d) {
+                            const float gradient = of(x.d_output, at(i, b, h, s.heads, s.v_dim) + d);
+                            const std::int64_t value = at(j, b, kv, s.kv_heads, s.v_dim) + d;
+                            slope += gradient * of(x.v, value);
+                            dv[static_cast<std::size_t>(value)] += weight * gradient;
+                        }
+                        const float ds = weight * (slope - share) * static_cast<float>(scale);
+                        for (std::int64_t d = 0; d < s.qk_dim; ++d) {
+                            const std::int64_t query = at(i, b, h, s.heads, s.qk_dim) + d, key = at(j, b, kv, s.kv_heads, s.qk_dim) + d;
+                            sums[query] += ds * of(x.k, key);
+                            dk[static_cast<std::size_t>(key)] += ds * of(x.q, query);
+                        }
+                    }
+                }
+            }
+        }
+        if (!s.backward) return;
+        for (std::int64_t i = 0; i < s.places * s.batch * s.heads * s.qk_dim; ++i) static_cast<Bf16*>(x.dq)[i] = Bf16(sums[i]);
+        for (std::size_t i = 0; i < dk.size(); ++i) static_cast<Bf16*>(x.dk)[i] = Bf16(dk[i]);
+        for (std::size_t i = 0; i < dv.size(); ++i) static_cast<Bf16*>(x.dv)[i] = Bf16(dv[i]);
+    }
+};
+
+/// Bodies run from the last index to the first, so that one that relies on order shows.
+class HostLauncher {
+public:
+    static HostLauncher& of(model::Device& device);
+
+    template <class Body>
+    void each(std::int64_t count, const Body& body) {
+        for (std::int64_t i = count; i-- > 0;) body(i);
+    }
+    template <class Body>
+    void teams(std::int64_t count, int lanes, const Body& body) {
+        EXPECT_TRUE(lanes >= 32 && lanes <= 1024 && (lanes & (lanes - 1)) == 0) << "lanes are a power of two";
+        const HostTeam team(lanes);
+        for (std::int64_t i = count; i-- > 0;) body(team, i);
+    }
+    void copy(void* to, const void* from, std::int64_t bytes) {
+        if (bytes > 0) std::memmove(to, from, static_cast<std::size_t>(bytes));
+    }
+    void zero(void* memory, std::int64_t bytes) { std::memset(memory, 0, static_cast<std::size_t>(bytes)); }
+    void upload(void* to, const void* from, std::int64_t bytes) { copy(to, from, bytes); }
+    void download(void* to, const void* from, std::int64_t bytes) { copy(to, from, bytes); }
+    [[nodiscard]] FusedLibrary* library() { return &library_; }
+    [[nodiscard]] FusedEmulation& emulation() { return library_; }
+
+    void gemm(const Gemm& x) {
+        EXPECT_NE(x.workspace, nullptr);
+        // A library may write all of it; both ends are enough to show who else does, and quick.
+        const auto end = static_cast<std::size_t>(std::min<std::int64_t>(x.workspace_bytes, 4096));
+        std::memset(x.workspace, 0xff, end);
+        std::memset(static_cast<std::byte*>(x.workspace) + x.workspace_bytes - end, 0xff, end);
+        with_types(x.input, x.output, [&]<class In, class Out>() {
+            using Sum = Compute<In>;
+            for (std::int64_t i = 0; i < x.batch; ++i) {
+                const In* const a = static_cast<const In*>(x.a) + i * x.a_stride;
+                const In* const b = static_cast<const In*>(x.b) + i * x.b_stride;
+                Out* const c = static_cast<Out*>(x.c) + i * x.c_stride;
+                for (std::int64_t row = 0; row < x.m; ++row) {
+                    for (std::int64_t column = 0; column < x.n; ++column) {
+                        Sum sum = 0;
+                        for (std::int64_t k = 0; k < x.k; ++k) {
+                            sum += Sum(a[x.transpose_a ? k * x.a_pitch + row : row * x.a_pitch + k]) *
+                                   Sum(b[x.transpose_b ? column * x.b_pitch + k : k * x.b_pitch + column]);
+                        }
+                        Out& out = c[row * x.c_pitch + column];
+                        const Sum before = x.beta == 0 ? Sum{0} : static_cast<Sum>(x.beta) * Sum(out);
+                        out = Out(static_cast<Sum>(x.alpha) * sum + before);
+                    }
+                }
+            }
+        });
+    }
+
+private:
+    FusedEmulation library_;
+};
+
+class EmulatedDevice final : public model::Device, private model::MemoryOperations {
+public:
+    explicit EmulatedDevice(const model::KernelTraits& traits)
+        : Device(model::DeviceKind::cuda, traits, std::make_unique<PoolAllocator>(), &table()),
+          pool_(static_cast<PoolAllocator&>(Device::allocator())) {}
+
+    [[nodiscard]] const model::MemoryUse& memory() const { return pool_.use(); }
+    [[nodiscard]] PoolAllocator& pool() { return pool_; }
+    [[nodiscard]] HostLauncher& launcher() { return launcher_; }
+    [[nodiscard]] model::MemoryOperations* memory_operations() override { return this; }
+
+private:
+    static const model::KernelTable& table() {
+        static const model::KernelTable filled = [] {
+            model::KernelTable all{};
+            fill_dense<HostLauncher>(all);
+            fill_flat<HostLauncher>(all);
+            fill_router<HostLauncher>(all);
+            return all;
+        }();
+        return filled;
+    }
+    void do_write(void* to, const void* from, std::int64_t bytes) override { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }
+    void do_read(void* to, const void* from, std::int64_t bytes) override { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }
+    void do_zero(void* memory, std::int64_t bytes) override { std::memset(memory, 0, static_cast<std::size_t>(bytes)); }
+
+    void copy(std::byte* to, const std::byte* from, std::int64_t bytes) override { launcher_.copy(to, from, bytes); }
+    void reduce(Dtype dtype, model::Reduction reduction, std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+                std::int64_t begin, std::int64_t end) override {
+        reduce_ranks(launcher_, dtype, reduction, inputs, outputs, begin, end);
+    }
+    void finish() override {}
+
+    PoolAllocator& pool_;
+    HostLauncher launcher_;
+};
+
+inline HostLauncher& HostLauncher::of(model::Device& device) {
+    return static_cast<EmulatedDevice&>(device).launcher();
+}
+
+/// What the tests emulate: a Hopper card with or without cuDNN.
+inline model::KernelTraits emulated_traits(bool fused) {
+    return {model::DeviceKind::cuda, 90, fused};
+}
+
+}  // namespace mgplan::runtime::cuda

@@ -1,0 +1,136 @@
+// Whole training runs with the GPU's kernels on the host: losses, bytes and traffic.
+
+#include <array>
+
+#include "runtime/cpu/cpu_device.hpp"
+#include "runtime/measurement/rank_use.hpp"
+#include "runtime/training_run/rank_prediction.hpp"
+#include "tests/gpu/small_models.hpp"
+#include "tests/runtime/cuda/emulated_device.hpp"
+
+namespace mgplan::tests {
+namespace {
+
+using runtime::CpuDevice;
+using runtime::cuda::emulated_traits;
+using runtime::cuda::EmulatedDevice;
+
+Outcome on_cpu(const model::TrainingTask& task) {
+    return train(
+        task, [](int) { return std::make_unique<CpuDevice>(); }, [](CpuDevice& device) { device.pool().restart_high_water(); },
+        [](CpuDevice& device) { return device.memory(); });
+}
+
+Outcome on_emulated_gpus(const model::TrainingTask& task, bool fused) {
+    return train(
+        task, [fused](int) { return std::make_unique<EmulatedDevice>(emulated_traits(fused)); },
+        [](EmulatedDevice& device) { device.pool().restart_high_water(); }, [](EmulatedDevice& device) { return device.memory(); });
+}
+
+class EmulatedTraining : public testing::TestWithParam<std::tuple<bool, Case>> {};
+
+TEST_P(EmulatedTraining, AgreesWithTheCpuAndTakesThePredictedBytes) {
+    const auto& [llama, c] = GetParam();
+    const auto task = task_for(llama ? small_llama() : small_gpt(), c, Precision::fp64);
+    const Outcome actual = on_emulated_gpus(task, true);
+    expect_losses_near(actual, on_cpu(task), 1e-11);
+    expect_as_predicted(task, emulated_traits(true), actual);
+}
+
+/// Under a sanitizer only those with the most different code: the whole list would take minutes.
+std::vector<Case> cases_in_time() {
+#ifdef __SANITIZE_ADDRESS__
+    return {{.name = "full_recompute", .recompute = Recompute::full},
+            {.name = "cp2_heads", .cp = 2, .cp_comm_type = CpCommType::a2a},
+            {.name = "tp2_pp2", .tp = 2, .pp = 2, .sequence_parallel = true}};
+#else
+    return cases();
+#endif
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, EmulatedTraining, testing::Combine(testing::Bool(), testing::ValuesIn(cases_in_time())),
+                         [](const auto& test) {
+                             return std::string(std::get<0>(test.param) ? "Llama_" : "Gpt_") + std::get<1>(test.param).name;
+                         });
+
+struct Mixture {
+    std::string name;
+    ModelSpec model;
+    Case layout;
+};
+
+class EmulatedMixture : public testing::TestWithParam<Mixture> {};
+
+TEST_P(EmulatedMixture, AgreesWithTheCpuAndTakesThePredictedBytes) {
+    const auto task = task_for(GetParam().model, GetParam().layout, Precision::fp64);
+    const Outcome actual = on_emulated_gpus(task, true);
+    EXPECT_GT(actual.steps.front().auxiliary_loss, 1) << "nothing is quite balanced";
+    expect_losses_near(actual, on_cpu(task), 1e-11);
+    expect_as_predicted(task, emulated_traits(true), actual);
+}
+
+constexpr auto kSoftmax = RouterScore::softmax, kSigmoid = RouterScore::sigmoid;
+INSTANTIATE_TEST_SUITE_P(Layouts, EmulatedMixture,
+                         testing::Values(Mixture{"dropless_ep2", small_mixture(kSoftmax), {.name = "", .dp = 2, .ep = 2}},
+                                         Mixture{"sigmoid_ep2_etp2", small_mixture(kSigmoid), {.name = "", .dp = 4, .ep = 2, .etp = 2}},
+                                         Mixture{"capacity_ep2", small_mixture(kSoftmax, 1), {.name = "", .dp = 2, .ep = 2}},
+                                         Mixture{"padded_ep2_tp2",
+                                                 small_mixture(kSigmoid, 1.25, true),
+                                                 {.name = "", .tp = 2, .ep = 2, .sequence_parallel = true}}),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(EmulatedTrainingInBf16, UsesFusedAttentionWhereItIsPredicted) {
+    for (const bool fused : {false, true}) {
+        const auto task = task_for(small_llama(), {.name = "tp2", .tp = 2}, Precision::bf16);
+        const Outcome actual = on_emulated_gpus(task, fused);
+        expect_losses_near(actual, on_cpu(task), 5e-3);
+        expect_as_predicted(task, emulated_traits(fused), actual);
+    }
+}
+
+TEST(EmulatedTrainingInBf16, TakesThePredictedBytesForMixturesToo) {
+    const auto task = task_for(small_mixture(RouterScore::softmax), {.name = "", .dp = 2, .ep = 2}, Precision::bf16);
+    expect_as_predicted(task, emulated_traits(true), on_emulated_gpus(task, true));
+}
+
+class PredictionOfARun : public testing::TestWithParam<Mixture> {};
+
+// As a run is measured: from the first allocation on, with the pool's blocks.
+TEST_P(PredictionOfARun, IsItsMeasurementByTheTraitsOfItsDeviceAlone) {
+    auto task = task_for(GetParam().model, GetParam().layout, Precision::bf16);
+    task.gradients.on_non_finite = model::OnNonFinite::skip;
+    const auto ranks = static_cast<std::size_t>(task.layout.sizes.world);
+    runtime::InProcessWorld world(static_cast<int>(ranks));
+    std::vector<runtime::RankUse> measured(ranks);
+    std::vector<runtime::RankUse> predicted(ranks), of_the_cpu(ranks);
+    runtime::run_ranks(world, [&](int rank) {
+        const auto index = static_cast<std::size_t>(rank);
+        EmulatedDevice device(emulated_traits(true));
+        std::array<model::RoutingLog, 2> routing;
+        runtime::RankPrediction prediction(task, rank, emulated_traits(true), &routing[0]);
+        runtime::RankPrediction cpu_prediction(task, rank, CpuDevice::kernel_traits(), &routing[1]);
+        model::RankTrainer trainer(task, device, world.view(rank), &routing[0]);
+        for (int step = 0; step < kSteps; ++step) {
+            routing[0] = {};
+            const model::StepEnd end = trainer.step(tokens_of, 1e-2).end;
+            routing[1] = routing[0];
+            prediction.step(end);
+            cpu_prediction.step(end);
+        }
+        measured[index] = runtime::rank_use(device.memory(), device.pool().reserved_bytes(), world.traffic(rank));
+        predicted[index] = prediction.use();
+        of_the_cpu[index] = cpu_prediction.use();
+    });
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+        EXPECT_TRUE(measured[rank] == predicted[rank]) << "rank " << rank;
+        EXPECT_FALSE(measured[rank] == of_the_cpu[rank]) << "rank " << rank;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, PredictionOfARun,
+                         testing::Values(Mixture{"dense_tp2_pp2", small_llama(), {.name = "", .tp = 2, .pp = 2, .sequence_parallel = true}},
+                                         Mixture{"mixture_ep2_etp2", small_mixture(kSoftmax), {.name = "", .dp = 4, .ep = 2, .etp = 2}}),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace mgplan::tests

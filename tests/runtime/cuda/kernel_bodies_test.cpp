@@ -1,0 +1,406 @@
+// The kernels of the GPU, run on the host, against those of the CPU: every op in every type, and the bytes it takes.
+
+#include <memory>
+#include <stdexcept>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model/meta/meta_device.hpp"
+#include "model/ops/attention.hpp"
+#include "model/ops/bias.hpp"
+#include "model/ops/checks.hpp"
+#include "model/ops/cross_entropy.hpp"
+#include "model/ops/elementwise.hpp"
+#include "model/ops/embedding.hpp"
+#include "model/ops/norm.hpp"
+#include "model/ops/router.hpp"
+#include "model/ops/scratch.hpp"
+#include "runtime/comm/reduce.hpp"
+#include "runtime/cpu/cpu_device.hpp"
+#include "tests/model/ops/every_op.hpp"
+#include "tests/runtime/cuda/emulated_device.hpp"
+
+namespace mgplan::runtime::cuda {
+namespace {
+
+using namespace model;
+
+class KernelBodies : public ::testing::TestWithParam<Dtype> {};
+
+TEST_P(KernelBodies, AgreeWithTheCpuInEveryOp) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    Maker on_cpu(cpu, GetParam()), on_gpu(gpu, GetParam());
+    const auto expected = run_every_op(on_cpu), actual = run_every_op(on_gpu);
+    // In bf16 the probabilities of attention are rounded before their product, as in every flash attention.
+    const double tolerance = GetParam() == Dtype::bf16 ? 0.012 : GetParam() == Dtype::fp32 ? 2e-6 : 1e-12;
+    ASSERT_EQ(actual.size(), expected.size());
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+        expect_close(read(actual[i].second), read(expected[i].second), tolerance, actual[i].first);
+    }
+}
+
+TEST_P(KernelBodies, TakeTheBytesThatShapesPredict) {
+    EmulatedDevice gpu(emulated_traits(false));
+    MetaDevice meta({.stands_for = emulated_traits(false)}), other;
+    {
+        Maker on_gpu(gpu, GetParam()), on_meta(meta, GetParam()), on_other(other, GetParam());
+        const auto results = run_every_op(on_gpu), shapes = run_every_op(on_meta), others = run_every_op(on_other);
+        EXPECT_EQ(gpu.memory(), meta.memory());
+    }
+    EXPECT_THAT(gpu.memory().current, ::testing::Each(0));
+    const auto workspace = static_cast<std::size_t>(MemoryCategory::workspace);
+    EXPECT_NE(meta.memory().high_water[workspace], other.memory().high_water[workspace]) << "a GPU wants other scratch than the CPU";
+}
+
+INSTANTIATE_TEST_SUITE_P(InEachType, KernelBodies, ::testing::Values(Dtype::fp64, Dtype::fp32, Dtype::bf16),
+                         [](const auto& type) { return std::string(to_string(type.param)); });
+
+// Rows beyond one part and widths beyond a team.
+TEST(KernelBodiesAtSize, NormsAndBiasesSumTheirColumnsInParts) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    ASSERT_GT(column_sum_parts(gpu.traits(), 300), 2);
+    const auto run = [](Device& device) {
+        Maker maker(device, Dtype::fp64);
+        const Tensor x = maker.random({300, 515}), dy = maker.random({300, 515}), weight = maker.random({515}), bias = maker.random({515});
+        const Tensor weight_gradient = maker.random({515}), bias_gradient = maker.random({515}), sums = maker.random({515});
+        NormStatistics statistics;
+        std::vector<Tensor> results{norm(x, weight, bias, Normalization::layer_norm, 1e-5, statistics)};
+        results.push_back(norm_backward(dy, x, weight, statistics, Normalization::layer_norm, weight_gradient, bias_gradient));
+        model::bias_gradient(dy, sums);
+        results.insert(results.end(), {weight_gradient, bias_gradient, sums});
+        return results;
+    };
+    const auto expected = run(cpu), actual = run(gpu);
+    for (std::size_t i = 0; i < actual.size(); ++i) expect_close(read(actual[i]), read(expected[i]), 1e-12, std::to_string(i));
+}
+
+TEST(KernelBodiesAtSize, EmbeddingGradientsAddRowsOfOneIdInOrder) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    const auto run = [](Device& device) {
+        Maker maker(device, Dtype::fp32);
+        std::vector<double> ids;
+        for (int i = 0; i < 9000; ++i) ids.push_back(i % 4500 < 4300 ? i * 7 % 23 : i % 300);
+        const Tensor gradient = maker.random({20, 3});
+        embedding_backward(maker.random({9000, 3}), maker.ids(ids, {9000}), 3, gradient);
+        return read(gradient);
+    };
+    EXPECT_EQ(run(cpu), run(gpu)) << "the same order gives the same bits";
+}
+
+TEST(KernelBodiesAtSize, ReductionsSpanSeveralPieces) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    for (const std::int64_t elements : {1, 8192, 8193, 100001}) {
+        Maker on_cpu(cpu, Dtype::fp32), on_gpu(gpu, Dtype::fp32);
+        const Tensor a = on_cpu.random({elements}), b = on_gpu.random({elements});
+        EXPECT_NEAR(sum_of_squares(a) / sum_of_squares(b), 1, 1e-12) << elements;
+        EXPECT_FALSE(has_non_finite(b));
+        auto values = read(b);
+        values.back() = std::nan("");
+        EXPECT_TRUE(has_non_finite(make(gpu, {elements}, Dtype::fp32, values))) << elements;
+        values.back() = -INFINITY;
+        EXPECT_TRUE(has_non_finite(make(gpu, {elements}, Dtype::fp32, values))) << elements;
+    }
+}
+
+TEST(KernelBodiesAtSize, TheRouterChoosesAsTheCpuAlsoAmongTiesAndNaN) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    const double nan = std::nan("");
+    std::vector<double> logits;
+    for (int row = 0; row < 5; ++row) {
+        for (int i = 0; i < 70; ++i) logits.push_back((i * 13 + row) % 9);
+    }
+    logits[3] = nan;
+    for (int i = 0; i < 70; ++i) logits[static_cast<std::size_t>(140 + i)] = nan;
+    for (const auto score : {RouterScore::softmax, RouterScore::sigmoid}) {
+        const Routing expected = route(make(cpu, {5, 70}, Dtype::fp64, logits), 6, score);
+        const Routing actual = route(make(gpu, {5, 70}, Dtype::fp64, logits), 6, score);
+        EXPECT_EQ(read(actual.experts), read(expected.experts));
+    }
+}
+
+TEST(KernelBodiesAtSize, AuxiliaryLossesAreThoseOfTheCpu) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    Maker on_cpu(cpu, Dtype::fp64), on_gpu(gpu, Dtype::fp64);
+    const std::vector<std::int64_t> copies{3, 9, 0, 7, 5, 1, 2, 8, 4, 6, 11, 10};
+    for (const auto score : {RouterScore::softmax, RouterScore::sigmoid}) {
+        const Tensor a = route(on_cpu.random({40, 12}), 2, score).scores, b = route(on_gpu.random({40, 12}), 2, score).scores;
+        EXPECT_NEAR(auxiliary_loss(b, score, copies, 40, 2, 0.1), auxiliary_loss(a, score, copies, 40, 2, 0.1), 1e-14);
+        const Tensor da = on_cpu.zeros({40, 12}), db = on_gpu.zeros({40, 12});
+        auxiliary_loss_backward(a, score, copies, 40, 2, 0.1, 3, da);
+        auxiliary_loss_backward(b, score, copies, 40, 2, 0.1, 3, db);
+        expect_close(read(db), read(da), 1e-12, "gradient");
+    }
+}
+
+TEST(KernelBodiesAtSize, ASingleSigmoidChoiceIsNotNormalised) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    const auto run = [](Device& device) {
+        Maker maker(device, Dtype::fp64);
+        const Routing routing = route(maker.random({9, 5}), 1, RouterScore::sigmoid);
+        return std::pair(read(routing.probabilities), read(route_backward(maker.random({9, 1}), routing, RouterScore::sigmoid)));
+    };
+    const auto expected = run(cpu), actual = run(gpu);
+    expect_close(actual.first, expected.first, 1e-12, "probabilities");
+    expect_close(actual.second, expected.second, 1e-12, "gradient");
+    EXPECT_THAT(actual.first, ::testing::Each(::testing::Lt(1)));
+    EXPECT_THAT(actual.second, ::testing::Contains(::testing::Ne(0)));
+}
+
+// Many equal probabilities, NaN, both zeros: the order is that of the CPU's stable sort.
+TEST(KernelBodiesAtSize, ExpertsKeepTheSameChoicesWithinTheirCapacity) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    for (const auto dtype : {Dtype::fp32, Dtype::fp64}) {
+        const auto kept = [&](Device& device, std::int64_t capacity) {
+            Maker maker(device, dtype);
+            Routing routing = route(maker.random({300, 7}), 2, RouterScore::softmax);
+            std::vector<double> probabilities;
+            for (int i = 0; i < 600; ++i) {
+                const double several[] = {0.25, 0.5, i / 600.0, 0.0, -0.0, std::nan(""), 1.0, 1e-30};
+                probabilities.push_back(several[i * 5 % 11 % 8]);
+            }
+            routing.probabilities = make(device, {300, 2}, dtype, probabilities);
+            return read(keep_within_capacity(routing, capacity));
+        };
+        for (const std::int64_t capacity : {1, 2, 37, 60, 80, 100, 300}) {
+            const auto expected = kept(cpu, capacity);
+            EXPECT_EQ(kept(gpu, capacity), expected) << capacity;
+            if (capacity < 80) {
+                EXPECT_THAT(expected, ::testing::Contains(-1)) << capacity;
+            }
+        }
+    }
+}
+
+TEST(KernelBodiesAtSize, RowsThatOnlyFillUpAreZeroAndGoNowhere) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    for (const std::int64_t width : {3, 64}) {
+        const auto run = [width](Device& device) {
+            Maker maker(device, Dtype::fp32);
+            const Tensor experts = maker.ids({1, 2, 2, 1, -1, 2, 1, 0, -1, -1}, {5, 2});
+            const Permutation padded = sort_and_pad(experts, 4, 4);
+            const Tensor rows = permute_rows(maker.random({5, width}), padded, 2);
+            const Tensor probabilities = permute_probabilities(maker.random({5, 2}), padded);
+            return std::vector<std::vector<double>>{read(padded.source), read(rows),
+                                                    read(unpermute_rows(maker.random({16, width}), padded, 5, 2)), read(probabilities),
+                                                    read(unpermute_probabilities(maker.random({16}), padded, 5, 2))};
+        };
+        const auto actual = run(gpu);
+        EXPECT_EQ(actual, run(cpu));
+        EXPECT_THAT(actual[0], ::testing::ElementsAre(7, -1, -1, -1, 0, 3, 6, -1, 1, 2, 5, -1, -1, -1, -1, -1));
+        EXPECT_EQ(actual[1][static_cast<std::size_t>(width)], 0);
+    }
+}
+
+TEST(KernelTable, NamesTheFirstKernelThatIsMissing) {
+    KernelTable table{};
+    EXPECT_EQ(missing_kernel(table), "matmul");
+    fill_dense<HostLauncher>(table);
+    fill_flat<HostLauncher>(table);
+    EXPECT_EQ(missing_kernel(table), "route");
+    fill_router<HostLauncher>(table);
+    EXPECT_EQ(missing_kernel(table), "");
+    table.keep_within_capacity = nullptr;
+    EXPECT_EQ(missing_kernel(table), "keep_within_capacity");
+}
+
+TEST(KernelTable, WithAGapMakesNoDevice) {
+    class Gappy final : public Device {
+    public:
+        explicit Gappy(const KernelTable& table)
+            : Device(DeviceKind::cuda, emulated_traits(false), std::make_unique<PoolAllocator>(), &table) {}
+
+    private:
+        void do_write(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) override {}
+        void do_read(void* /*to*/, const void* /*from*/, std::int64_t /*bytes*/) override {}
+        void do_zero(void* /*memory*/, std::int64_t /*bytes*/) override {}
+    };
+    KernelTable table{};
+    fill_dense<HostLauncher>(table);
+    fill_flat<HostLauncher>(table);
+    fill_router<HostLauncher>(table);
+    EXPECT_NO_THROW(Gappy{table});
+    table.gate_rows = nullptr;
+    EXPECT_THAT([&] { Gappy{table}; }, ::testing::ThrowsMessage<std::logic_error>(::testing::AllOf(
+                                           ::testing::HasSubstr("a CUDA device"), ::testing::HasSubstr("gate_rows is missing"))));
+}
+
+TEST(KernelBodiesAtSize, AMaximumOfLogitsPassesNaNOn) {
+    EmulatedDevice gpu(emulated_traits(false));
+    const auto most = read(row_maximum(make(gpu, {2, 3}, Dtype::fp32, {1, std::nan(""), 2, 4, 5, 3}), {0, 3}));
+    EXPECT_TRUE(std::isnan(most[0]));
+    EXPECT_EQ(most[1], 5);
+    EXPECT_EQ(read(row_maximum(make(gpu, {1, 2}, Dtype::fp32, {1, 2}), {0, 0}))[0], -INFINITY);
+}
+
+struct Sides {
+    std::vector<std::vector<double>> expected, actual;
+    int offered = 0;
+    bool as_predicted = true;
+};
+
+/// Attention forward and backward on the CPU and on the emulated GPU.
+Sides attend(Dtype dtype, bool fused, const Positions& queries, const Positions& keys, std::int64_t heads, std::int64_t kv_heads,
+             std::int64_t head_dim, bool refuses = false) {
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(fused));
+    gpu.launcher().emulation().refuses = refuses;
+    MetaDevice meta({.stands_for = emulated_traits(fused)});
+    const auto run = [&](Device& device) {
+        Maker maker(device, dtype);
+        const Tensor q = maker.random({queries.rows(), heads, head_dim}), k = maker.random({keys.rows(), kv_heads, head_dim}),
+                     v = maker.random({keys.rows(), kv_heads, head_dim}), d_output = maker.random({queries.rows(), heads, head_dim});
+        const AttentionResult result = attention(q, k, v, queries, keys, 0.3);
+        const AttentionGradients gradients = attention_backward(d_output, q, k, v, result, queries, keys, 0.3);
+        std::vector<std::vector<double>> values;
+        if (device.computes()) {
+            for (const Tensor& each : {result.output, result.log_sum_exp, gradients.q, gradients.k, gradients.v})
+                values.push_back(read(each));
+        }
+        return values;
+    };
+    Sides sides{run(cpu), run(gpu), gpu.launcher().emulation().asked, true};
+    (void)run(meta);
+    sides.as_predicted = gpu.memory() == meta.memory();
+    return sides;
+}
+
+TEST(UnfusedAttention, AgreesWithTheCpuForWholeAndZigzagSlices) {
+    const Positions whole = zigzag_positions(24, 2, 1, 0), first = zigzag_positions(48, 2, 2, 0), second = zigzag_positions(48, 2, 2, 1);
+    for (const auto& [queries, keys] : {std::pair{whole, whole}, {first, first}, {first, second}, {second, first}}) {
+        for (const std::int64_t kv_heads : {1, 2, 4}) {
+            const Sides sides = attend(Dtype::fp64, true, queries, keys, 4, kv_heads, 6);
+            EXPECT_EQ(sides.offered, 0) << "fp64 is not for the fused kernel";
+            EXPECT_TRUE(sides.as_predicted);
+            for (std::size_t i = 0; i < sides.actual.size(); ++i) {
+                expect_close(sides.actual[i], sides.expected[i], 1e-12, std::to_string(i));
+            }
+        }
+    }
+}
+
+TEST(UnfusedAttention, StepsInWhereTheFusedKernelRefuses) {
+    const Positions whole = zigzag_positions(32, 2, 1, 0), half = zigzag_positions(64, 2, 2, 0);
+    const Sides refused = attend(Dtype::bf16, true, whole, whole, 4, 2, 8, true);
+    EXPECT_EQ(refused.offered, 2) << "forward and backward were offered";
+    EXPECT_FALSE(refused.as_predicted) << "the measurement shows the refusal";
+    for (std::size_t i = 0; i < refused.actual.size(); ++i) {
+        expect_close(refused.actual[i], refused.expected[i], 0.012, std::to_string(i));
+    }
+    const Sides other = attend(Dtype::bf16, true, half, half, 4, 2, 8);
+    EXPECT_EQ(other.offered, 0) << "a zigzag slice is not offered";
+    EXPECT_TRUE(other.as_predicted);
+}
+
+TEST(FusedAttention, GetsItsArraysAndWorkspaceAsTheLibraryWantsThem) {
+    const Positions whole = zigzag_positions(24, 3, 1, 0);
+    for (const std::int64_t kv_heads : {2, 4}) {
+        const Sides sides = attend(Dtype::bf16, true, whole, whole, 4, kv_heads, 8);
+        EXPECT_EQ(sides.offered, 2);
+        EXPECT_TRUE(sides.as_predicted);
+        for (std::size_t i = 0; i < sides.actual.size(); ++i) expect_close(sides.actual[i], sides.expected[i], 0.012, std::to_string(i));
+    }
+}
+
+TEST(UnfusedAttention, WorksThroughTheQueriesInBlocks) {
+    // 16 heads and 4096 key places: 256 KiB of scores a place in fp32, so 1024 places at once, and half of that backward.
+    AttentionSizes sizes{zigzag_positions(4096, 1, 1, 0), zigzag_positions(4096, 1, 1, 0), 16, 16, 8, 8, 1, 64};
+    const auto forward = attention_workspace(emulated_traits(false), Dtype::fp32, sizes, false, false);
+    const auto backward = attention_workspace(emulated_traits(false), Dtype::fp32, sizes, true, false);
+    EXPECT_EQ(forward.block, 1024);
+    EXPECT_EQ(backward.block, 512);
+    EXPECT_EQ(forward.total, (std::int64_t{256} << 20) + (32 << 20));
+    // The same code with blocks of 5 places, which do not divide the 24.
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(false));
+    const Positions places = zigzag_positions(48, 2, 2, 1);
+    Maker on_cpu(cpu, Dtype::fp64), on_gpu(gpu, Dtype::fp64);
+    const auto inputs = [&](Maker& maker) {
+        return std::vector<Tensor>{maker.random({48, 4, 3}), maker.random({48, 2, 3}), maker.random({48, 2, 3}), maker.random({48, 4, 3})};
+    };
+    const auto a = inputs(on_cpu), b = inputs(on_gpu);
+    const AttentionResult expected = model::attention(a[0], a[1], a[2], places, places, 0.5);
+    const AttentionGradients gradients = model::attention_backward(a[3], a[0], a[1], a[2], expected, places, places, 0.5);
+    sizes = {places, places, 4, 2, 3, 3, 0.5, 64};
+    const auto by_five = [&](bool back) {
+        auto space = attention_workspace(gpu.traits(), Dtype::fp64, sizes, back, false);
+        space.block = 5;
+        return space;
+    };
+    const Tensor memory = take_scratch(gpu, by_five(true).total, "workspace");
+    const Tensor output = on_gpu.zeros({48, 4, 3}), log_sum_exp = on_gpu.zeros({48, 4});
+    unfused_attention<HostLauncher, double>(gpu.launcher(), {b[0], b[1], b[2], output, log_sum_exp, sizes, {}, {}, {}, {}, {}, {}},
+                                            by_five(false), static_cast<std::byte*>(memory.data()));
+    const Tensor dq = on_gpu.zeros({48, 4, 3}), dk = on_gpu.zeros({48, 2, 3}), dv = on_gpu.zeros({48, 2, 3});
+    AttentionBackwardArguments arguments{b[3], b[0], b[1], b[2], output, log_sum_exp, dq, dk, dv, sizes,
+                                         {},   {},   {},   {},   {},     {},          {}, {}, {}, {}};
+    unfused_attention_backward<HostLauncher, double>(gpu.launcher(), arguments, by_five(true), static_cast<std::byte*>(memory.data()));
+    expect_close(read(output), read(expected.output), 1e-12, "output");
+    expect_close(read(log_sum_exp), read(expected.log_sum_exp), 1e-12, "log-sum-exp");
+    expect_close(read(dq), read(gradients.q), 1e-12, "dq");
+    expect_close(read(dk), read(gradients.k), 1e-12, "dk");
+    expect_close(read(dv), read(gradients.v), 1e-12, "dv");
+}
+
+TEST(AttentionWorkspace, IsThatOfCudnnForTheLlamaShape) {
+    // 32 heads of 128 over 8 key heads, 4096 places: 134,742,272 bytes in the plan built for sm_90, of which delta and the
+    // fp32 query gradient are given to it; the packed log-sum-exp comes on top.
+    const Positions places = zigzag_positions(4096, 1, 1, 0);
+    const AttentionSizes sizes{places, places, 32, 8, 128, 128, 1, 64};
+    ASSERT_TRUE(attention_is_fused(emulated_traits(true), Dtype::bf16, sizes));
+    const auto backward = attention_workspace(emulated_traits(true), Dtype::bf16, sizes, true, true);
+    EXPECT_EQ(backward.total, 134742272 + 32 * 4096 * 4);
+    EXPECT_FALSE(attention_is_fused(emulated_traits(false), Dtype::bf16, sizes));
+    EXPECT_FALSE(attention_is_fused({DeviceKind::cuda, 75, true}, Dtype::bf16, sizes));
+    EXPECT_FALSE(attention_is_fused(emulated_traits(true), Dtype::fp32, sizes));
+    EXPECT_FALSE(attention_is_fused({}, Dtype::bf16, sizes));
+}
+
+TEST(ReduceRanks, GivesTheBitsOfTheHostsReduction) {
+    EmulatedDevice gpu(emulated_traits(false));
+    MemoryOperations& operations = *gpu.memory_operations();
+    for (const auto dtype : {Dtype::fp64, Dtype::fp32, Dtype::bf16, Dtype::int32}) {
+        for (const auto reduction : {Reduction::sum, Reduction::average, Reduction::maximum}) {
+            if (!reducible(dtype, reduction)) continue;
+            Maker maker(gpu, dtype);
+            std::vector<Tensor> inputs;
+            std::vector<const std::byte*> from;
+            for (int rank = 0; rank < 5; ++rank) {
+                auto numbers = maker.numbers(37);
+                for (auto& number : numbers) number *= dtype == Dtype::int32 ? 1e9 : 1.0 / 3;
+                inputs.push_back(make(gpu, {37}, dtype, numbers));
+                from.push_back(static_cast<const std::byte*>(inputs.back().data()));
+            }
+            const Tensor expected = maker.zeros({37}), first = maker.zeros({37}), second = maker.zeros({37});
+            auto* host = static_cast<std::byte*>(expected.data());
+            reduce_in_order(dtype, reduction, from, std::span(&host, 1), 3, 35);
+            std::vector<std::byte*> to{static_cast<std::byte*>(first.data()), static_cast<std::byte*>(second.data())};
+            operations.reduce(dtype, reduction, from, to, 3, 35);
+            operations.finish();
+            EXPECT_EQ(read(first), read(expected)) << to_string(dtype);
+            EXPECT_EQ(read(second), read(expected)) << to_string(dtype);
+        }
+    }
+}
+
+TEST(Teams, JoinTheirLanesAlikeForEveryCount) {
+    for (const int lanes : {32, 256}) {
+        const HostTeam team(lanes);
+        for (const std::int64_t count : {0, 1, 31, 32, 33, 1000}) {
+            const auto sum = team.reduce(count, std::int64_t{0}, Add{}, [](std::int64_t i) { return i; });
+            EXPECT_EQ(sum, count * (count - 1) / 2);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace mgplan::runtime::cuda

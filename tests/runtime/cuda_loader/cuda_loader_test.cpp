@@ -1,0 +1,73 @@
+// Programs start without a GPU and say in one sentence why they cannot use one.
+
+#include <cstdlib>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/cuda_loader/cuda_loader.hpp"
+
+namespace mgplan::runtime {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string complaint(const std::function<void()>& work) {
+    try {
+        work();
+    } catch (const CudaUnavailable& error) {
+        return error.what();
+    }
+    return {};
+}
+
+TEST(CudaLoader, NamesTheModuleThatIsMissing) {
+    ASSERT_EQ(setenv("MGPLAN_CUDA_MODULE", "/nowhere/libmgplan_cuda.so", 1), 0);
+    EXPECT_THAT(complaint([] { (void)cuda_module(); }), AllOf(HasSubstr("no CUDA module (/nowhere/libmgplan_cuda.so is not there)"),
+                                                              HasSubstr("use the CPU"), Not(HasSubstr("\n"))));
+    ASSERT_EQ(unsetenv("MGPLAN_CUDA_MODULE"), 0);
+}
+
+TEST(CudaLoader, PassesOnWhyAFileCannotBeLoaded) {
+    EXPECT_THAT(complaint([] { (void)load_cuda_module("/proc/self/exe/none.so"); }),
+                AllOf(HasSubstr("/proc/self/exe/none.so cannot be loaded ("), HasSubstr("LD_LIBRARY_PATH")));
+}
+
+TEST(CudaLoader, RefusesALibraryThatIsNoModule) {
+    EXPECT_THAT(complaint([] { (void)load_cuda_module("libm.so.6"); }), HasSubstr("is of another build than this program"));
+}
+
+#ifdef MGPLAN_CUDA_MODULE_FILE
+TEST(CudaLoader, LoadsTheModuleWhereThereIsNoGpuAndHearsWhy) {
+    CudaModule& module = load_cuda_module(MGPLAN_CUDA_MODULE_FILE);
+    EXPECT_THAT(module.versions().runtime, HasSubstr("."));
+    EXPECT_THAT(module.versions().cublas_lt, HasSubstr("."));
+    const std::string why = module.unavailable();
+    if (why.empty()) {
+        EXPECT_FALSE(module.cards().empty());
+        return;
+    }
+    EXPECT_THAT(why, AllOf(HasSubstr("use the CPU"), Not(HasSubstr("\n"))));
+    // Thrown in the module, caught by its type here.
+    EXPECT_THROW((void)module.make_device(0, 3), RunError);
+    ASSERT_EQ(setenv("MGPLAN_CUDA_MODULE", MGPLAN_CUDA_MODULE_FILE, 1), 0);
+    EXPECT_EQ(complaint([] { (void)cuda_module(); }), why);
+    ASSERT_EQ(unsetenv("MGPLAN_CUDA_MODULE"), 0);
+}
+
+TEST(CudaLoader, FindsTheModulesErrorsByTheirType) {
+    CudaModule& module = load_cuda_module(MGPLAN_CUDA_MODULE_FILE);
+    if (module.unavailable().empty()) GTEST_SKIP() << "there is a GPU, so nothing fails";
+    try {
+        (void)module.cards();
+        FAIL() << "counted cards";
+    } catch (const RunError& error) {
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("cudaGetDeviceCount"), HasSubstr("runtime/cuda/module.cpp:")));
+    }
+}
+#endif
+
+}  // namespace
+}  // namespace mgplan::runtime
