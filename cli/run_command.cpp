@@ -91,7 +91,7 @@ void declare(Options& options, RunOptions& values) {
 void check(const RunOptions& values) {
     Problems problems;
     if (values.plan.empty()) problems.add("mgplan run needs a PLAN; mgplan --world 8 --model tiny-llama --save-plan FILE writes one");
-    if (values.device == "cuda") problems.add("--device cuda: this build has no CUDA runtime, a later version brings it; use --device cpu");
+    if (values.device == "cuda") problems.add("--device cuda: run does not train on GPUs yet, a later version does; use --device cpu");
     if (values.checkpoint || values.checkpoint_every || values.resume)
         problems.add("--checkpoint, --checkpoint-every, --resume: a later version brings checkpoints; leave them out");
     if (values.ranks_in_process && values.rank)

@@ -102,14 +102,13 @@ std::vector<WaitBoard::Seen> WaitBoard::look() const {
     for (std::size_t rank = 0; rank < slots_.size(); ++rank) {
         const Slot& slot = *slots_[rank];
         const std::scoped_lock lock(slots_[rank]->mutex);
-        Seen seen{slot.left, slot.changes, false, {}, {}};
+        Seen seen{slot.left, slot.changes, {}, {}, {}};
         if (slot.awaited != nullptr) {
-            const auto missing = slot.awaited->missing();
-            seen.stuck = !missing.empty();
+            seen.missing = slot.awaited->missing();
             seen.waited = now - slot.since;
-            if (seen.stuck) {
+            if (seen.stuck()) {
                 seen.text = fmt::format("rank {} in {} of group {} waits for {}", rank, to_string(slot.kind), slot.awaited->group_text(),
-                                        ranks_text(missing));
+                                        ranks_text(seen.missing));
             }
         }
         all.push_back(std::move(seen));
@@ -117,19 +116,42 @@ std::vector<WaitBoard::Seen> WaitBoard::look() const {
     return all;
 }
 
+// Who waits longest often waits for a rank that itself waits; the one to blame stands at the end.
+std::string WaitBoard::chain_from(const std::vector<Seen>& seen, std::int32_t first) const {
+    std::vector<std::int32_t> reached{first};
+    std::string text;
+    for (std::size_t i = 0; i < reached.size(); ++i) {
+        const std::int32_t rank = reached[i];
+        const Seen& at = seen[static_cast<std::size_t>(rank)];
+        text += i == 0 ? "" : "; ";
+        if (at.stuck()) {
+            text += at.text;
+        } else if (at.left) {
+            text += fmt::format("rank {} has finished", rank);
+        } else {
+            text += fmt::format("rank {} is {}", rank, whereabouts(rank));
+        }
+        for (const std::int32_t next : at.missing) {
+            if (std::find(reached.begin(), reached.end(), next) == reached.end()) reached.push_back(next);
+        }
+    }
+    return text;
+}
+
 std::optional<std::string> WaitBoard::verdict(const std::vector<Seen>& before, const std::vector<Seen>& now) const {
     if (deadline_) {
         const auto late = std::max_element(now.begin(), now.end(), [](const Seen& a, const Seen& b) {
-            return (a.stuck ? a.waited : Clock::duration{}) < (b.stuck ? b.waited : Clock::duration{});
+            return (a.stuck() ? a.waited : Clock::duration{}) < (b.stuck() ? b.waited : Clock::duration{});
         });
-        if (late->stuck && late->waited >= *deadline_) {
-            return fmt::format("no progress within the deadline of {} ms: {}", deadline_->count(), late->text);
+        if (late->stuck() && late->waited >= *deadline_) {
+            return fmt::format("no progress within the deadline of {} ms: {}", deadline_->count(),
+                               chain_from(now, static_cast<std::int32_t>(late - now.begin())));
         }
     }
     // Slots are read one after the other; but if none changed since the last look, all stood so at once in between.
     std::string waiting;
     for (std::size_t rank = 0; rank < now.size(); ++rank) {
-        if (before.empty() || before[rank].changes != now[rank].changes || (!now[rank].left && !now[rank].stuck)) return std::nullopt;
+        if (before.empty() || before[rank].changes != now[rank].changes || (!now[rank].left && !now[rank].stuck())) return std::nullopt;
         if (!now[rank].left) waiting += (waiting.empty() ? "" : "; ") + now[rank].text;
     }
     if (waiting.empty()) return std::nullopt;

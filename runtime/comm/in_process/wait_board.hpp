@@ -103,15 +103,17 @@ private:
     struct Seen {
         bool left = false;
         std::uint64_t changes = 0;
-        bool stuck = false;  // waits for ranks that have not come
+        std::vector<std::int32_t> missing;  // whom it waits for
         std::string text;
         Clock::duration waited{};
+        [[nodiscard]] bool stuck() const { return !missing.empty(); }
     };
 
     void begin(int rank, Awaited& awaited, model::CollectiveKind kind);
     void end(int rank);
     void watch();
     [[nodiscard]] std::vector<Seen> look() const;
+    [[nodiscard]] std::string chain_from(const std::vector<Seen>& seen, std::int32_t first) const;
     [[nodiscard]] std::optional<std::string> verdict(const std::vector<Seen>& before, const std::vector<Seen>& now) const;
 
     std::vector<std::unique_ptr<Slot>> slots_;

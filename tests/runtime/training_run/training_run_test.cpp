@@ -232,9 +232,9 @@ TEST(TrainingRun, ARankThatGoesSilentIsNoticedAtTheDeadlineWithOpAndGroup) {
         (void)run_in_process(run);
         FAIL() << "finished";
     } catch (const RunError& error) {
-        EXPECT_THAT(error.what(), AllOf(HasSubstr("waits for rank 6"), HasSubstr("in group")));
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("waits for rank 6"), HasSubstr("rank 6 is after "), HasSubstr("in group")));
     }
-    EXPECT_LT(Clock::now() - begin, 8s);
+    EXPECT_LT(Clock::now() - begin, 20s);
     EXPECT_THAT(stuck, HasSubstr("rank 6 did not stop within"));
 }
 
