@@ -14,6 +14,7 @@ namespace {
 
 using testing::AnyOf;
 using testing::HasSubstr;
+using testing::Not;
 
 struct Ended {
     int code = -1;
@@ -48,7 +49,7 @@ constexpr double kSoon = 20;
 TEST(MpiFaults, NothingIsSaidWhenNothingIsWrong) {
     const Ended run = run_with("none");
     EXPECT_EQ(run.code, 0) << run.said;
-    EXPECT_EQ(run.said, "");
+    EXPECT_THAT(run.said, Not(HasSubstr("mgplan"))) << "MPI's own remarks on the machine are its own";
 }
 
 TEST(MpiFaults, ARankThatThrowsStopsAllAndIsNamedOnce) {
