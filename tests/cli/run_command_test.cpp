@@ -194,7 +194,7 @@ TEST(RunCommand, TheSeedAndItsKindDecideTheFirstLoss) {
 
 TEST(RunCommand, AnInterruptStopsBehindTheStepAndStillReports) {
     const PlanFile plan("interrupt.json", "--world 2 --global-batch 4");
-    const std::string path = plan.path();
+    const std::string& path = plan.path();
     ::testing::internal::CaptureStderr();  // what the signal's handler writes passes all streams by
     std::thread user([] {
         std::this_thread::sleep_for(std::chrono::seconds(2));

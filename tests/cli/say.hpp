@@ -71,7 +71,9 @@ inline void expect_refused(const std::vector<std::string>& args, const std::vect
 inline void expect_refused(const std::string& words, const std::vector<std::string>& parts) {
     expect_refused(split(words, ' '), parts);
 }
-inline void expect_refused(const std::string& words, const char* part) {
+/// An array, so that {"one part"} is a list.
+template <std::size_t kLength>
+void expect_refused(const std::string& words, const char (&part)[kLength]) {
     expect_refused(words, std::vector<std::string>{part});
 }
 
