@@ -6,6 +6,7 @@
 
 #include "plan/schedule.hpp"
 #include "simulator/layers/layer_costs.hpp"
+#include "simulator/memory/activation_memory.hpp"
 #include "simulator/memory/model_state.hpp"
 #include "simulator/stage_census.hpp"
 #include "simulator/step_time.hpp"
@@ -67,13 +68,15 @@ struct CostModel::State {
     std::unordered_map<Key, std::int64_t, KeyHash> dummies;
     std::unordered_map<Key, std::vector<std::vector<std::int64_t>>, KeyHash> live;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
+    ActivationMemory activations;
 
     State(const Workload& work, const Calibration& rates)
         : workload(work),
           calibration(rates),
           kernels(work.cluster, calibration, work.training.precision),
           storage_kernels(work.cluster, calibration, work.training.precision == Precision::fp8 ? Precision::bf16 : work.training.precision),
-          flops(model_flops(work.model, work.batch)) {}
+          flops(model_flops(work.model, work.batch)),
+          activations(work) {}
 
     const SplitCensus& census(const Layout& layout) {
         auto [entry, fresh] = splits.try_emplace(layout.split.get());
@@ -157,7 +160,7 @@ struct CostModel::State {
     /// and the autograd thread have one each (ATen/cuda/CublasHandlePool.cpp). Transformer Engine has its own beside them,
     /// and four more for grouped products, which run on four streams (transformer_engine/pytorch/module/base.py).
     [[nodiscard]] std::int64_t gemm_workspaces(const Layout& layout) const {
-        if (layout.engine != Engine::megatron) return calibration.gemm_workspace_bytes;
+        if (layout.engine != Engine::megatron) return 0;  // in the trace
         const MegatronSwitches& megatron = workload.training.megatron;
         // Reproducible products need CUBLAS_WORKSPACE_CONFIG, which Megatron-LM's tests set to :4096:8, 32 MiB.
         const std::int64_t each = megatron.deterministic ? std::int64_t{32} << 20 : calibration.gemm_workspace_bytes;
@@ -185,70 +188,32 @@ struct CostModel::State {
         return entry->second;
     }
 
-    RankMemory rank_memory(const Layout& layout, const SplitCensus& split, const LayerCosts& layer, int rank) {
+    /// Megatron-core's own output layer gathers its input into a buffer that it keeps (megatron/core/utils.py,
+    /// GlobalMemoryBuffer).
+    [[nodiscard]] std::int64_t gather_buffer(const Layout& layout, const ChunkCensus& stage) const {
+        if (layout.engine != Engine::megatron || !stage.loss || !layout.sequence_parallel || layout.sizes.tp == 1) return 0;
+        return layout.micro_batch * workload.batch.sequence / layout.sizes.cp * workload.model.hidden *
+               bytes_of(workload.training.compute_dtype());
+    }
+
+    RankMemory rank_memory(const Layout& layout, const SplitCensus& split, const LayerCosts& /*layer*/, int rank) {
         const TrainingSpec& training = workload.training;
         const ParameterCount count = stage_count(layout, split, rank);
         const ModelStateBytes states = model_state_bytes(count, layout, training);
-        const auto& alive = live_counts(layout)[static_cast<std::size_t>(rank)];
-
-        std::int64_t activations = 0, transient = 0, workspace = 0, first_chunk = 0;
-        for (int c = 0; c < layout.vpp; ++c) {
-            const ChunkCensus& chunk =
-                split.chunks[static_cast<std::size_t>(rank) * static_cast<std::size_t>(layout.vpp) + static_cast<std::size_t>(c)];
-            std::int64_t saved = 0;
-            const std::int64_t whole = chunk.dense * layer.dense.saved + chunk.mixture * layer.mixture.saved;
-            const std::int64_t one = std::max(chunk.dense > 0 ? layer.dense.saved : 0, chunk.mixture > 0 ? layer.mixture.saved : 0);
-            if (layout.recompute == Recompute::full) {
-                const std::int64_t n = std::max<std::int64_t>(1, layout.recompute_num_layers);
-                if (layout.recompute_method == RecomputeMethod::block) {
-                    const std::int64_t recomputed = std::min(layout.recompute_num_layers, chunk.layers());
-                    saved = chunk.layers() > 0 ? whole * (chunk.layers() - recomputed) / chunk.layers() + recomputed * layer.boundary : 0;
-                    transient = std::max(transient, recomputed > 0 ? one : 0);
-                } else {
-                    // One input is kept for every n layers; n layers are alive again while their backward runs.
-                    saved = (chunk.layers() + n - 1) / n * layer.boundary;
-                    transient = std::max(transient, one * std::min(n, chunk.layers()));
-                }
-            } else {
-                saved = whole;
-            }
-            if (layout.recompute == Recompute::full) {
-                saved += chunk.mtp * 2 * layer.boundary;  // the hidden state and the embedded tokens
-                if (chunk.mtp > 0) transient = std::max(transient, layer.mtp.saved);
-            } else {
-                saved += chunk.mtp * layer.mtp.saved;
-            }
-            saved += (chunk.mtp + (chunk.embedding ? 1 : 0)) * layer.embedding.saved;
-            if (chunk.loss) saved += (1 + workload.model.mtp_layers) * layer.head.saved;
-            if (chunk.embedding) first_chunk = saved;
-            activations += saved * alive[static_cast<std::size_t>(c)];
-        }
         const ChunkCensus& stage = split.stages[static_cast<std::size_t>(rank)];
-        std::int64_t backward = 0;
-        for (const auto& [piece, held] :
-             {std::pair{&layer.dense, stage.dense}, std::pair{&layer.mixture, stage.mixture}, std::pair{&layer.mtp, stage.mtp}}) {
-            if (held == 0) continue;
-            backward = std::max(backward, piece->transient);
-            workspace = std::max(workspace, piece->workspace);
-        }
-        std::int64_t peak_extra = transient + backward;
-        // While the loss runs no layer is in its backward. The embedding's gradient comes last, when its microbatch's layers
-        // are gone.
-        if (stage.loss) peak_extra = std::max(peak_extra, layer.head.transient);
-        if (stage.embedding) peak_extra = std::max(peak_extra, layer.embedding.transient - first_chunk);
+        const PassesPeak passes = activations.peak(layout, rank);
+        const auto at_peak = [&](model::MemoryCategory category) { return passes.at_peak[static_cast<std::size_t>(category)]; };
 
-        peak_extra += dummy_weight_gradients(layout, stage);
-
+        if (getenv("MG_DEBUG")) fprintf(stderr, "DBG rank %d op %d tensor %.*s passes %.1f MiB act %.1f com %.1f ws %.1f | params %.1f grads %.1f opt %.1f dummy %.1f gemmws %.1f\n", rank, passes.op, (int)passes.tensor.size(), passes.tensor.data(), passes.bytes/1048576., at_peak(model::MemoryCategory::activations)/1048576., at_peak(model::MemoryCategory::communication)/1048576., at_peak(model::MemoryCategory::workspace)/1048576., states.parameters/1048576., states.gradients/1048576., states.optimizer/1048576., dummy_weight_gradients(layout, stage)/1048576., gemm_workspaces(layout)/1048576.);
         RankMemory memory;
         MemoryBreakdown& b = memory.breakdown;
         b.parameters = states.parameters;
         b.gradients = states.gradients;
         b.optimizer = states.optimizer;
-        b.activations = activations + peak_extra;
+        b.activations = at_peak(model::MemoryCategory::activations) + dummy_weight_gradients(layout, stage);
+        b.communication = at_peak(model::MemoryCategory::communication) + gather_buffer(layout, stage);
+        const std::int64_t workspace = at_peak(model::MemoryCategory::workspace);
         b.workspace = workspace + gemm_workspaces(layout);
-        // Receive buffers of both directions between stages, and the sequence-parallel gather buffer.
-        if (layout.sizes.pp > 1) b.communication += 2 * layer.boundary;
-        if (layout.sequence_parallel) b.communication += layer.boundary * layout.sizes.tp;
         memory.high_water = b;
         memory.high_water.optimizer += states.update;
         // The update needs fp32 copies of narrower gradients, but no activations; the larger of the two instants counts.

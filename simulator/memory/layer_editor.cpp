@@ -1,0 +1,41 @@
+#include "simulator/memory/layer_editor.hpp"
+
+namespace mgplan::simulator {
+
+void LayerEditor::spread(PieceTrace& trace) {
+    for (Tensor& tensor : trace.tensors) {
+        tensor.taken *= kRoom;
+        if (tensor.returned >= 0) tensor.returned *= kRoom;
+    }
+    // A stretch begins before the room in front of its first instant.
+    for (PieceRange& range : trace.pieces) {
+        range.begin = range.begin * kRoom - kRoom / 2;
+        range.end = range.end * kRoom - kRoom / 2;
+    }
+    for (model::RangeRecord& range : trace.modules) {
+        range.begin = range.begin * kRoom - kRoom / 2;
+        range.end = range.end * kRoom - kRoom / 2;
+    }
+}
+
+std::optional<Stretch> LayerEditor::module(std::string_view name) const {
+    for (const model::RangeRecord& range : trace_.modules) {
+        if (range.name == name && (forward_.contains(range.begin) || backward_.contains(range.begin)))
+            return Stretch{range.begin, range.end};
+    }
+    return std::nullopt;
+}
+
+LayerEditor::Tensor* LayerEditor::find(Stretch where, std::string_view name, int which) {
+    for (Tensor& tensor : trace_.tensors) {
+        if (tensor.name == name && tensor.bytes > 0 && where.contains(tensor.taken) && which-- == 0) return &tensor;
+    }
+    return nullptr;
+}
+
+void LayerEditor::add(std::string_view name, model::MemoryCategory category, std::int64_t bytes, std::int64_t taken,
+                      std::int64_t returned) {
+    if (bytes > 0) trace_.tensors.push_back({name, category, bytes, taken, returned});
+}
+
+}  // namespace mgplan::simulator
