@@ -65,7 +65,6 @@ struct CostModel::State {
     double flops;
     std::unordered_map<Key, LayerCosts, KeyHash> layers;
     std::unordered_map<Key, PieceParameters, KeyHash> parameters;
-    std::unordered_map<Key, std::int64_t, KeyHash> dummies;
     std::unordered_map<Key, std::vector<std::vector<std::int64_t>>, KeyHash> live;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
     ActivationMemory activations;
@@ -168,50 +167,28 @@ struct CostModel::State {
         return 2 * each + (megatron.transformer_engine ? (grouped ? 5 : 1) * calibration.engine_workspace_bytes : 0);
     }
 
-    /// With gradient accumulation fusion the GEMM adds to the main gradient, and autograd gets an empty tensor instead.
-    /// Transformer Engine keeps one of each weight's shape for good (get_dummy_wgrad in transformer_engine/pytorch/module).
-    std::int64_t dummy_weight_gradients(const Layout& layout, const ChunkCensus& stage) {
-        const MegatronSwitches& megatron = workload.training.megatron;
-        if (layout.engine != Engine::megatron || !megatron.transformer_engine || !megatron.gradient_accumulation_fusion) return 0;
-        const ParallelSizes& sizes = layout.sizes;
-        auto [entry, fresh] = dummies.try_emplace(Key{{sizes.tp, sizes.ep, sizes.etp, stage.dense > 0, stage.mixture > 0}});
-        if (fresh) {
-            std::set<std::vector<std::int64_t>> shapes;
-            for (const auto& [kind, held] : {std::pair{LayerKind::dense, stage.dense}, std::pair{LayerKind::moe, stage.mixture}}) {
-                if (held == 0) continue;
-                for (const Parameter& p : layer_parameters(workload.model, kind, sizes.tp, sizes.ep, sizes.etp, "")) {
-                    if (p.shape.size() == 2 && p.name.find("linear") != std::string::npos) shapes.insert(p.shape);
-                }
-            }
-            for (const auto& shape : shapes) entry->second += shape[0] * shape[1] * bytes_of(workload.training.compute_dtype());
-        }
-        return entry->second;
-    }
-
-    /// Megatron-core's own output layer gathers its input into a buffer that it keeps (megatron/core/utils.py,
-    /// GlobalMemoryBuffer).
-    [[nodiscard]] std::int64_t gather_buffer(const Layout& layout, const ChunkCensus& stage) const {
-        if (layout.engine != Engine::megatron || !stage.loss || !layout.sequence_parallel || layout.sizes.tp == 1) return 0;
-        return layout.micro_batch * workload.batch.sequence / layout.sizes.cp * workload.model.hidden *
-               bytes_of(workload.training.compute_dtype());
-    }
-
     RankMemory rank_memory(const Layout& layout, const SplitCensus& split, const LayerCosts& /*layer*/, int rank) {
         const TrainingSpec& training = workload.training;
         const ParameterCount count = stage_count(layout, split, rank);
         const ModelStateBytes states = model_state_bytes(count, layout, training);
-        const ChunkCensus& stage = split.stages[static_cast<std::size_t>(rank)];
         const PassesPeak passes = activations.peak(layout, rank);
         const auto at_peak = [&](model::MemoryCategory category) { return passes.at_peak[static_cast<std::size_t>(category)]; };
 
-        if (getenv("MG_DEBUG")) fprintf(stderr, "DBG rank %d op %d tensor %.*s passes %.1f MiB act %.1f com %.1f ws %.1f | params %.1f grads %.1f opt %.1f dummy %.1f gemmws %.1f\n", rank, passes.op, (int)passes.tensor.size(), passes.tensor.data(), passes.bytes/1048576., at_peak(model::MemoryCategory::activations)/1048576., at_peak(model::MemoryCategory::communication)/1048576., at_peak(model::MemoryCategory::workspace)/1048576., states.parameters/1048576., states.gradients/1048576., states.optimizer/1048576., dummy_weight_gradients(layout, stage)/1048576., gemm_workspaces(layout)/1048576.);
+        if (getenv("MG_DEBUG"))
+            fprintf(
+                stderr,
+                "DBG rank %d op %d tensor %.*s passes %.1f MiB act %.1f com %.1f ws %.1f | params %.1f grads %.1f opt %.1f gemmws %.1f\n",
+                rank, passes.op, (int)passes.tensor.size(), passes.tensor.data(), passes.bytes / 1048576.,
+                at_peak(model::MemoryCategory::activations) / 1048576., at_peak(model::MemoryCategory::communication) / 1048576.,
+                at_peak(model::MemoryCategory::workspace) / 1048576., states.parameters / 1048576., states.gradients / 1048576.,
+                states.optimizer / 1048576., gemm_workspaces(layout) / 1048576.);
         RankMemory memory;
         MemoryBreakdown& b = memory.breakdown;
         b.parameters = states.parameters;
         b.gradients = states.gradients;
         b.optimizer = states.optimizer;
-        b.activations = at_peak(model::MemoryCategory::activations) + dummy_weight_gradients(layout, stage);
-        b.communication = at_peak(model::MemoryCategory::communication) + gather_buffer(layout, stage);
+        b.activations = at_peak(model::MemoryCategory::activations);
+        b.communication = at_peak(model::MemoryCategory::communication);
         const std::int64_t workspace = at_peak(model::MemoryCategory::workspace);
         b.workspace = workspace + gemm_workspaces(layout);
         memory.high_water = b;

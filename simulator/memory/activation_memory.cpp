@@ -43,6 +43,11 @@ struct WeighedChunk {
     std::int64_t forward_peak = 0, backward_peak = 0;
 };
 
+struct Held {
+    BytesByCategory by_category{};
+    std::int64_t total = 0;
+};
+
 /// Which of a split's distinct chunks stands where.
 struct SplitChunks {
     std::shared_ptr<const StageSplit> split;  ///< keeps the memo's key alive
@@ -78,6 +83,7 @@ struct ActivationMemory::State {
     std::unordered_map<Key<9>, ShardProfiles, KeyHash> shards;
     std::unordered_map<const StageSplit*, SplitChunks> splits;
     std::unordered_map<Key<13>, std::vector<WeighedChunk>, KeyHash> weighed;
+    std::unordered_map<Key<13>, Held, KeyHash> helds;
     std::unordered_map<Key<4>, std::vector<std::vector<LiveState>>, KeyHash> states;
 
     explicit State(const Workload& work) : workload(work) {
@@ -96,9 +102,7 @@ struct ActivationMemory::State {
                  modules, static_cast<std::int64_t>(layout.engine)}};
     }
 
-    const ShardProfiles& shard(const Layout& layout, const Key<9>& key) {
-        auto [entry, fresh] = shards.try_emplace(key);
-        if (!fresh) return entry->second;
+    [[nodiscard]] PieceSizes sizes_of(const Layout& layout) const {
         PieceSizes sizes;
         sizes.tp = layout.sizes.tp;
         sizes.cp = layout.sizes.cp;
@@ -107,11 +111,19 @@ struct ActivationMemory::State {
         sizes.micro_batch = layout.micro_batch;
         sizes.sequence = workload.batch.sequence;
         sizes.sequence_parallel = layout.sequence_parallel;
-        sizes.cp_comm_type = layout.cp_comm_type;
+        // Hierarchical exchange: rings of all-to-alls. The rings' tensors are counted.
+        sizes.cp_comm_type = layout.cp_comm_type == CpCommType::a2a_p2p ? CpCommType::p2p : layout.cp_comm_type;
         if (layout.recompute == Recompute::selective) sizes.modules = layout.recompute_modules;
         sizes.dtype = workload.training.compute_dtype();
         sizes.grad_dtype = workload.training.grad_dtype;
         sizes.traits = traits;
+        return sizes;
+    }
+
+    const ShardProfiles& shard(const Layout& layout, const Key<9>& key) {
+        auto [entry, fresh] = shards.try_emplace(key);
+        if (!fresh) return entry->second;
+        const PieceSizes sizes = sizes_of(layout);
         const auto trace = [&](bool full) {
             PieceTrace result = trace_pieces(workload.model, sizes, full);
             if (layout.engine == Engine::megatron && !full) apply_megatron_policies(result, {workload.model, workload.training, sizes});
@@ -153,6 +165,32 @@ struct ActivationMemory::State {
         return entry->second;
     }
 
+    /// What a rank of the stage holds beside its layers' traces.
+    const Held& held(const Layout& layout, const SplitChunks& split, int pp_rank) {
+        const Key<9> shard_fields = shard_key(layout);
+        Key<13> key;
+        std::copy(shard_fields.fields.begin(), shard_fields.fields.end(), key.fields.begin());
+        key.fields[9] = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(layout.split.get()));
+        key.fields[10] = pp_rank;
+        key.fields[11] = layout.num_microbatches;
+        auto [entry, fresh] = helds.try_emplace(key);
+        if (!fresh || layout.engine != Engine::megatron) return entry->second;
+        const PieceSizes sizes = sizes_of(layout);
+        RankContext rank{{workload.model, workload.training, sizes}, layout, pp_rank};
+        rank.stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
+        for (int c = 0; c < layout.vpp; ++c) {
+            const ChunkContents& contents =
+                split.kinds[static_cast<std::size_t>(split.kind[static_cast<std::size_t>(pp_rank * layout.vpp + c)])];
+            rank.embedding |= contents.embedding;
+            rank.loss |= contents.loss;
+            for (const bool mixture : contents.mixtures) (mixture ? rank.mixture : rank.dense) = true;
+        }
+        for (const RankPolicy& policy : megatron_rank_policies())
+            entry->second.by_category[static_cast<std::size_t>(policy.category)] += policy.bytes(rank);
+        for (const std::int64_t bytes : entry->second.by_category) entry->second.total += bytes;
+        return entry->second;
+    }
+
     const std::vector<LiveState>& live(const Layout& layout, int pp_rank) {
         const int pp = static_cast<int>(layout.sizes.pp);
         auto [entry, fresh] = states.try_emplace(Key<4>{{pp, layout.vpp, layout.num_microbatches, layout.group_size}});
@@ -191,7 +229,7 @@ std::int64_t ActivationMemory::peak_bytes(const Layout& layout, int pp_rank) {
     const auto kinds = kinds_of(split, layout, pp_rank);
     std::int64_t most = 0;
     for (const LiveState& state : state_->live(layout, pp_rank)) most = std::max(most, bytes_in(state, kinds, chunks));
-    return most;
+    return most + state_->held(layout, split, pp_rank).total;
 }
 
 PassesPeak ActivationMemory::peak(const Layout& layout, int pp_rank) {
@@ -215,6 +253,12 @@ PassesPeak ActivationMemory::peak(const Layout& layout, int pp_rank) {
         peak.op = state.op;
         peak.tensor = op.peak_tensor;
         for (std::size_t i = 0; i < held.size(); ++i) peak.at_peak[i] = held[i] + op.at_peak[i];
+    }
+    const Held& always = state_->held(layout, split, pp_rank);
+    peak.bytes += always.total;
+    for (std::size_t i = 0; i < always.by_category.size(); ++i) {
+        peak.at_peak[i] += always.by_category[i];
+        peak.high_water[i] += always.by_category[i];
     }
     return peak;
 }

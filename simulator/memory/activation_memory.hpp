@@ -11,7 +11,7 @@
 
 namespace mgplan::simulator {
 
-/// The fullest instant of the passes.
+/// The fullest instant of the passes, with what the rank holds all the while beside parameters, gradients and optimizer.
 struct PassesPeak {
     std::int64_t bytes = 0;        ///< of all categories together
     BytesByCategory at_peak{};     ///< sums to `bytes`

@@ -1,8 +1,12 @@
 #include "simulator/memory/engine_policies.hpp"
 
 #include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "plan/errors.hpp"
+#include "plan/parameters.hpp"
 #include "simulator/memory/layer_editor.hpp"
 
 namespace mgplan::simulator {
@@ -85,6 +89,32 @@ void keep_output_by_heads(LayerEditor& layer, const PolicyContext& context) {
     const Tensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
     if (sums.returned < backward.begin) return;
     layer.add("attention output by heads", MemoryCategory::activations, output_bytes(context), sums.taken + 1, sums.returned);
+}
+
+/// The flash-attn package runs where it is asked for, and where Transformer Engine chooses and cuDNN does not stand above it
+/// (dot_product_attention/utils.py, get_attention_backend): cuDNN is preferred from Hopper on, but outside Hopper it is not
+/// reproducible.
+bool flash_package(const PolicyContext& context) {
+    if (context.training.attention != AttentionBackend::flash || context.sizes.cp > 1 || context.sizes.micro_batch == 1) return false;
+    if (!context.megatron().transformer_engine) return true;
+    const int architecture = context.sizes.traits.architecture;
+    switch (context.megatron().fused_attention) {
+        case FusedAttention::flash_attention:
+            return true;
+        case FusedAttention::cudnn:
+            return false;
+        case FusedAttention::automatic:
+            break;
+    }
+    return architecture < 90 || (context.megatron().deterministic && architecture >= 100);
+}
+
+void keep_output_by_batch(LayerEditor& layer, const PolicyContext& context) {
+    const auto attention = layer.module("attention forward").value();
+    const auto backward = layer.module("attention backward").value();
+    const Tensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
+    if (sums.returned < backward.begin) return;  // recomputed
+    layer.add("attention output by batch", MemoryCategory::activations, output_bytes(context), sums.taken + 1, sums.returned);
 }
 
 bool unfused(const PolicyContext& context) {
@@ -230,6 +260,9 @@ constexpr EnginePolicy kPolicies[] = {
      "core attention output", "storage type",
      "transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndQKVOA2A", exchanges_heads,
      keep_output_by_heads},
+    {"the output by batch stays beside the output by sequence", Piece::dense, "attention by the flash-attn package",
+     "core attention output", "storage type",
+     "transformer_engine/pytorch/attention/dot_product_attention/backends.py, FlashAttention.forward", flash_package, keep_output_by_batch},
     {"the score matrix is kept", Piece::dense, "unfused core attention", "scores; with dropout mask and dropped scores",
      "storage type, mask 1 byte", "arXiv 2205.05198, section 4.1; megatron/core/transformer/dot_product_attention.py", unfused,
      keep_scores},
@@ -256,6 +289,82 @@ bool concerns(const EnginePolicy& policy, Piece piece) {
 }
 
 }  // namespace
+
+namespace {
+
+std::int64_t element(const RankContext& rank) {
+    return bytes_of(rank.layer.sizes.dtype);
+}
+
+/// With gradient accumulation fusion the GEMM adds to the main gradient, and autograd gets an empty tensor instead: one of each
+/// weight's shape, kept for good.
+std::int64_t dummy_weight_gradients(const RankContext& rank) {
+    const MegatronSwitches& megatron = rank.layer.megatron();
+    if (!megatron.transformer_engine || !megatron.gradient_accumulation_fusion) return 0;
+    const PieceSizes& sizes = rank.layer.sizes;
+    std::set<std::vector<std::int64_t>> shapes;
+    for (const auto& [kind, held] : {std::pair{LayerKind::dense, rank.dense}, std::pair{LayerKind::moe, rank.mixture}}) {
+        if (!held) continue;
+        for (const Parameter& p : layer_parameters(rank.layer.model, kind, sizes.tp, sizes.ep, sizes.etp, "")) {
+            if (p.shape.size() == 2 && p.name.find("linear_") != std::string::npos) shapes.insert(p.shape);
+        }
+    }
+    std::int64_t elements = 0;
+    for (const auto& shape : shapes) elements += shape[0] * shape[1];
+    return elements * element(rank);
+}
+
+std::int64_t gather_buffer(const RankContext& rank) {
+    if (!rank.loss || !gathers_rows(rank.layer)) return 0;
+    return rank.stream * rank.layer.sizes.tp;
+}
+
+std::int64_t deferred_logits(const RankContext& rank) {
+    const MegatronSwitches& megatron = rank.layer.megatron();
+    if (!rank.loss || !megatron.defer_embedding_wgrad) return 0;
+    const std::int64_t limit = megatron.wgrad_deferral_limit > 0 ? megatron.wgrad_deferral_limit : rank.layout.num_microbatches;
+    const std::int64_t tp = rank.layer.sizes.tp, logits = rank.layer.sizes.rows() * rank.layer.model.padded_vocab(tp) / tp * element(rank);
+    return std::min(limit, rank.layout.num_microbatches - 1) * (logits + rank.stream);
+}
+
+std::int64_t attention_mask(const RankContext& rank) {
+    const PieceSizes& sizes = rank.layer.sizes;
+    if (!rank.layer.megatron().attention_mask_in_dataloader || !(rank.embedding || rank.loss)) return 0;
+    return sizes.micro_batch * sizes.sequence * sizes.sequence;
+}
+
+std::int64_t last_input_gradient(const RankContext& rank) {
+    const bool interleaved = rank.layout.vpp > 1;
+    return rank.pp_rank > 0 && !interleaved && rank.layout.num_microbatches > 1 ? rank.stream : 0;
+}
+
+std::int64_t posted_receives(const RankContext& rank) {
+    return rank.layout.vpp > 1 && rank.layer.training.overlap_p2p ? 2 * rank.stream : 0;
+}
+
+constexpr RankPolicy kRankPolicies[] = {
+    {"an empty weight gradient of each shape", "linear layers of Transformer Engine", "weight gradient", "storage type",
+     "transformer_engine/pytorch/module/base.py, get_dummy_wgrad", MemoryCategory::activations, dummy_weight_gradients},
+    {"the gather buffer is made once", "output layer", "gathered rows", "storage type", "megatron/core/utils.py, GlobalMemoryBuffer",
+     MemoryCategory::communication, gather_buffer},
+    {"weight gradients of the output layer are deferred", "output layer", "logit gradients and inputs of earlier microbatches",
+     "storage type", "megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication",
+     MemoryCategory::activations, deferred_logits},
+    {"the attention mask comes with the batch", "data loader", "mask of micro-batch x sequence x sequence", "1 byte",
+     "megatron/core/datasets/gpt_dataset.py, _get_ltor_masks_and_position_ids", MemoryCategory::activations, attention_mask},
+    {"the last input gradient stays referenced", "1F1B schedule", "gradient sent to the stage before", "storage type",
+     "megatron/core/pipeline_parallel/schedules.py, forward_backward_pipelining_without_interleaving", MemoryCategory::communication,
+     last_input_gradient},
+    {"receives are posted ahead", "interleaved schedule with overlapped communication", "next input and next output gradient",
+     "storage type", "megatron/core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving",
+     MemoryCategory::communication, posted_receives},
+};
+
+}  // namespace
+
+std::span<const RankPolicy> megatron_rank_policies() {
+    return kRankPolicies;
+}
 
 std::span<const EnginePolicy> megatron_policies() {
     return kPolicies;

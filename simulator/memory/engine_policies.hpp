@@ -5,8 +5,9 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
+#include "model/device/memory.hpp"
+#include "plan/layout.hpp"
 #include "plan/training_spec.hpp"
 #include "simulator/memory/piece_trace.hpp"
 
@@ -36,6 +37,29 @@ struct EnginePolicy {
 
 /// The whole table, in the order in which policies are applied.
 [[nodiscard]] std::span<const EnginePolicy> megatron_policies();
+
+/// What a policy about a whole rank may depend on.
+struct RankContext {
+    PolicyContext layer;
+    const Layout& layout;
+    int pp_rank = 0;
+    bool embedding = false, loss = false;  ///< what the rank holds, over all its chunks
+    bool dense = false, mixture = false;   ///< kinds of its decoder layers
+    std::int64_t stream = 0;               ///< bytes of the residual stream between stages
+};
+
+/// One tensor, or one kind of tensor, that a rank holds at its peak beside what its layers' traces say.
+struct RankPolicy {
+    std::string_view name;
+    std::string_view module;
+    std::string_view tensor;
+    std::string_view dtype;
+    std::string_view source;
+    model::MemoryCategory category;
+    std::int64_t (*bytes)(const RankContext&);  ///< 0 where it does not hold
+};
+
+[[nodiscard]] std::span<const RankPolicy> megatron_rank_policies();
 
 /// Changes a trace of mgplan's layers into that of Megatron-LM's. Afterwards times are no longer dense.
 void apply_megatron_policies(PieceTrace& trace, const PolicyContext& context);
