@@ -65,9 +65,9 @@ struct CostModel::State {
     double flops;
     std::unordered_map<Key, LayerCosts, KeyHash> layers;
     std::unordered_map<Key, PieceParameters, KeyHash> parameters;
-    std::unordered_map<Key, std::vector<std::vector<std::int64_t>>, KeyHash> live;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
     ActivationMemory activations;
+    std::vector<std::int64_t> passes;  // by stage, of the layout at hand
 
     State(const Workload& work, const Calibration& rates)
         : workload(work),
@@ -87,19 +87,6 @@ struct CostModel::State {
         const Key key{{layout.sizes.tp, layout.sizes.ep, layout.sizes.etp}};
         auto [entry, fresh] = parameters.try_emplace(key);
         if (fresh) entry->second = piece_parameters(workload.model, layout.sizes.tp, layout.sizes.ep, layout.sizes.etp);
-        return entry->second;
-    }
-
-    /// Live (microbatch, chunk) pairs per rank and chunk at the rank's peak.
-    const std::vector<std::vector<std::int64_t>>& live_counts(const Layout& layout) {
-        const int pp = static_cast<int>(layout.sizes.pp);
-        const Key key{{pp, layout.vpp, layout.num_microbatches, layout.group_size}};
-        auto [entry, fresh] = live.try_emplace(key);
-        if (fresh) {
-            for (int rank = 0; rank < pp; ++rank) {
-                entry->second.push_back(live_at_peak(pp, layout.vpp, layout.num_microbatches, layout.group_size, rank));
-            }
-        }
         return entry->second;
     }
 
@@ -167,21 +154,13 @@ struct CostModel::State {
         return 2 * each + (megatron.transformer_engine ? (grouped ? 5 : 1) * calibration.engine_workspace_bytes : 0);
     }
 
-    RankMemory rank_memory(const Layout& layout, const SplitCensus& split, const LayerCosts& /*layer*/, int rank) {
+    RankMemory rank_memory(const Layout& layout, const SplitCensus& split, int rank) {
         const TrainingSpec& training = workload.training;
         const ParameterCount count = stage_count(layout, split, rank);
         const ModelStateBytes states = model_state_bytes(count, layout, training);
-        const PassesPeak passes = activations.peak(layout, rank);
-        const auto at_peak = [&](model::MemoryCategory category) { return passes.at_peak[static_cast<std::size_t>(category)]; };
+        const PassesPeak fullest_pass = activations.peak(layout, rank);
+        const auto at_peak = [&](model::MemoryCategory category) { return fullest_pass.at_peak[static_cast<std::size_t>(category)]; };
 
-        if (getenv("MG_DEBUG"))
-            fprintf(
-                stderr,
-                "DBG rank %d op %d tensor %.*s passes %.1f MiB act %.1f com %.1f ws %.1f | params %.1f grads %.1f opt %.1f gemmws %.1f\n",
-                rank, passes.op, (int)passes.tensor.size(), passes.tensor.data(), passes.bytes / 1048576.,
-                at_peak(model::MemoryCategory::activations) / 1048576., at_peak(model::MemoryCategory::communication) / 1048576.,
-                at_peak(model::MemoryCategory::workspace) / 1048576., states.parameters / 1048576., states.gradients / 1048576.,
-                states.optimizer / 1048576., gemm_workspaces(layout) / 1048576.);
         RankMemory memory;
         MemoryBreakdown& b = memory.breakdown;
         b.parameters = states.parameters;
@@ -200,34 +179,50 @@ struct CostModel::State {
             b.workspace -= workspace;
         }
         memory.framework_bytes = b.total();
-        const ParallelSizes& s = layout.sizes;
-        const bool moe = workload.model.moe.has_value();
-        // NCCL, one communicator for the world and one per kind of group with more than one rank; not the framework's own.
-        const std::int64_t communicators = (s.world > 1) + (s.tp > 1) + (s.cp > 1) + (s.pp > 1) + (layout.dp() * s.cp > 1) +
-                                           (moe && s.ep > 1) + (moe && s.etp > 1) + (moe && layout.edp() > 1);
-        b.context = calibration.context_bytes + communicators * calibration.communicator_bytes;
-        // A caching allocator holds segments that no tensor fills; a thirty-second of the peak is an assumption, to be replaced
-        // by a replay of the allocator. mgplan's own runtime plans offsets.
-        if (layout.engine == Engine::megatron) b.fragmentation = memory.framework_bytes / 32;
+        b.context = context_bytes(layout);
+        b.fragmentation = fragmentation_bytes(layout, memory.framework_bytes);
         memory.high_water.context = b.context;
         memory.high_water.fragmentation = b.fragmentation;
         memory.reserved_bytes = memory.framework_bytes + b.fragmentation;
         return memory;
     }
 
-    MemoryPrediction memory(const Layout& layout) {
+    /// Driver, modules and network of a rank: not the framework's own.
+    [[nodiscard]] std::int64_t context_bytes(const Layout& layout) const {
+        const ParallelSizes& s = layout.sizes;
+        const bool moe = workload.model.moe.has_value();
+        // NCCL, one communicator for the world and one per kind of group with more than one rank.
+        const std::int64_t communicators = (s.world > 1) + (s.tp > 1) + (s.cp > 1) + (s.pp > 1) + (layout.dp() * s.cp > 1) +
+                                           (moe && s.ep > 1) + (moe && s.etp > 1) + (moe && layout.edp() > 1);
+        return calibration.context_bytes + communicators * calibration.communicator_bytes;
+    }
+
+    /// A caching allocator holds segments that no tensor fills; a thirty-second of the peak is an assumption, to be replaced
+    /// by a replay of the allocator. mgplan's own runtime plans offsets.
+    [[nodiscard]] static std::int64_t fragmentation_bytes(const Layout& layout, std::int64_t framework) {
+        return layout.engine == Engine::megatron ? framework / 32 : 0;
+    }
+
+    /// The fullest stage and its peak_bytes(): what memory() says, without the terms.
+    std::pair<int, std::int64_t> fullest(const Layout& layout) {
         const SplitCensus& split = census(layout);
-        const LayerCosts& layer = costs(layout);
-        MemoryPrediction prediction;
-        std::int64_t peak = -1;
+        activations.peak_bytes(layout, passes);
+        const std::int64_t workspaces = gemm_workspaces(layout), context = context_bytes(layout);
+        std::pair<int, std::int64_t> fullest{0, -1};
         for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
-            const RankMemory candidate = rank_memory(layout, split, layer, rank);
-            if (candidate.peak_bytes() > peak) {
-                peak = candidate.peak_bytes();
-                prediction.worst = candidate;
-                prediction.worst_stage = rank;
-            }
+            const ModelStateBytes states = model_state_bytes(stage_count(layout, split, rank), layout, workload.training);
+            const std::int64_t beside = std::max(passes[static_cast<std::size_t>(rank)], states.update);
+            const std::int64_t framework = states.parameters + states.gradients + states.optimizer + beside + workspaces;
+            const std::int64_t peak = framework + fragmentation_bytes(layout, framework) + context;
+            if (peak > fullest.second) fullest = {rank, peak};
         }
+        return fullest;
+    }
+
+    MemoryPrediction memory(const Layout& layout) {
+        MemoryPrediction prediction;
+        prediction.worst_stage = fullest(layout).first;
+        prediction.worst = rank_memory(layout, census(layout), prediction.worst_stage);
         std::int64_t stride = 1;
         for (const auto& axis : dense_grid(layout.sizes)) {
             if (axis.axis == Axis::pp) stride = axis.stride;
@@ -252,7 +247,7 @@ CostModel::CostModel(const Workload& workload, const Calibration& calibration) :
 CostModel::~CostModel() = default;
 
 std::int64_t CostModel::peak_bytes(const Layout& layout) {
-    return state_->memory(layout).worst.peak_bytes();
+    return state_->fullest(layout).second;
 }
 
 double CostModel::iteration_seconds(const Layout& layout) {
@@ -264,7 +259,7 @@ Prediction CostModel::predict(const Layout& layout) {
 }
 
 RankMemory CostModel::stage_memory(const Layout& layout, int pp_rank) {
-    return state_->rank_memory(layout, state_->census(layout), state_->costs(layout), pp_rank);
+    return state_->rank_memory(layout, state_->census(layout), pp_rank);
 }
 
 const Calibration& CostModel::calibration() const {

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
+#include <vector>
 
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
@@ -28,8 +30,8 @@ public:
     ActivationMemory(const ActivationMemory&) = delete;
     ActivationMemory& operator=(const ActivationMemory&) = delete;
 
-    /// Bytes at the peak of pipeline stage `pp_rank`'s passes: peak().bytes alone, quickly.
-    [[nodiscard]] std::int64_t peak_bytes(const Layout& layout, int pp_rank);
+    /// peak().bytes of every pipeline stage, quickly: the list is overwritten.
+    void peak_bytes(const Layout& layout, std::vector<std::int64_t>& by_stage);
     [[nodiscard]] PassesPeak peak(const Layout& layout, int pp_rank);
 
 private:

@@ -12,25 +12,27 @@
 
 namespace mgplan::simulator {
 
-/// One piece's forward and backward.
-struct PieceProfile {
+/// A stretch of work forward, and its backward.
+struct PassProfile {
     OpProfile forward, backward;
-    /// Layers under full recompute: a forward that keeps nothing, as the first of a block, whose input is kept, and as another.
-    OpProfile first_dropped, next_dropped;
 };
 
-/// Profiles of all pieces of one shard of a model.
+/// Profiles of the pieces that a trace holds, by Piece; the others are empty.
+using PieceProfiles = std::array<PassProfile, kPieces>;
+[[nodiscard]] PieceProfiles piece_profiles(const PieceTrace& trace);
+
+/// What chunks of one shard of a model are made of.
 struct ShardProfiles {
-    std::array<PieceProfile, kPieces> pieces{};
-    std::int64_t stream = 0;  ///< bytes of the residual stream between layers and stages
-    std::int64_t ids = 0;     ///< bytes of a microbatch's token and target ids
+    PassProfile embedding, head;
+    PassProfile dense, mixture;  ///< whole decoder layers
+    std::int64_t stream = 0;     ///< bytes of the residual stream between layers and stages
+    std::int64_t ids = 0;        ///< bytes of a microbatch's token and target ids
 
-    [[nodiscard]] const PieceProfile& of(Piece piece) const { return pieces[static_cast<std::size_t>(piece)]; }
-    [[nodiscard]] PieceProfile& of(Piece piece) { return pieces[static_cast<std::size_t>(piece)]; }
+    [[nodiscard]] const PassProfile& layer(bool is_mixture) const { return is_mixture ? mixture : dense; }
 };
 
-/// `dropped`: the trace with full recompute; null where nothing is fully recomputed.
-[[nodiscard]] ShardProfiles shard_profiles(const PieceTrace& trace, const PieceTrace* dropped, const PieceSizes& sizes,
+/// `mixture`: of trace_mixture(), null for a model without mixtures. `hidden`: of the residual stream.
+[[nodiscard]] ShardProfiles shard_profiles(const PieceProfiles& dense, const PieceProfiles* mixture, const PieceSizes& sizes,
                                            std::int64_t hidden);
 
 /// What a chunk holds, layer by layer.
@@ -48,12 +50,8 @@ struct FullRecompute {
 };
 
 /// A microbatch's forward through a chunk, and its backward. What is sent to another stage is given back at the end.
-struct ChunkProfile {
-    OpProfile forward, backward;
-};
-
 /// `full`: null without full recompute. The same order of pieces as model/pipeline/pipeline_executor.cpp and
 /// model/layers/model_chunk.cpp run them in. O(layers).
-[[nodiscard]] ChunkProfile chunk_profile(const ShardProfiles& shard, const ChunkContents& contents, const FullRecompute* full);
+[[nodiscard]] PassProfile chunk_profile(const ShardProfiles& shard, const ChunkContents& contents, const FullRecompute* full);
 
 }  // namespace mgplan::simulator

@@ -42,7 +42,7 @@ bool without_engine(const PolicyContext& context) {
 }
 
 void keep_packed_projection(LayerEditor& layer, const PolicyContext& /*context*/) {
-    const Stretch attention = layer.module("attention forward").value();
+    const Stretch attention = layer.forward();
     Tensor& packed = must(layer.find(attention, "column-parallel output"), "the packed projection");
     Tensor& values = must(layer.find(attention, "columns", 2), "the values beside rotated queries and keys");
     packed.returned = values.returned;
@@ -55,7 +55,7 @@ bool latent(const PolicyContext& context) {
 
 void keep_key_value_projection(LayerEditor& layer, const PolicyContext& context) {
     if (context.sizes.modules.contains(RecomputeModule::mla_up_proj)) return;
-    const Stretch attention = layer.module("attention forward").value();
+    const Stretch attention = layer.forward();
     const int which = context.model.mla->q_lora_rank > 0 ? 1 : 1;  // behind the queries' own projection
     Tensor& projected = must(layer.find(attention, "column-parallel output", which), "the projection to keys and values");
     Tensor& values = must(layer.find(attention, "values"), "the values");
@@ -77,14 +77,13 @@ struct CoreLife {
 };
 
 CoreLife core_life(LayerEditor& layer) {
-    const Stretch attention = layer.module("attention forward").value();
+    const Stretch attention = layer.forward();
     const Tensor& output = must(layer.find(attention, "attention output"), "the core's output");
     return {output.taken + 1, output.returned};
 }
 
 void keep_output_by_heads(LayerEditor& layer, const PolicyContext& context) {
-    const auto attention = layer.module("attention forward").value();
-    const auto backward = layer.module("attention backward").value();
+    const Stretch attention = layer.forward(), backward = layer.backward();
     // What the core itself saves lives until its backward; recomputed cores save nothing (the trace says so of the sums).
     const Tensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
     if (sums.returned < backward.begin) return;
@@ -110,8 +109,7 @@ bool flash_package(const PolicyContext& context) {
 }
 
 void keep_output_by_batch(LayerEditor& layer, const PolicyContext& context) {
-    const auto attention = layer.module("attention forward").value();
-    const auto backward = layer.module("attention backward").value();
+    const Stretch attention = layer.forward(), backward = layer.backward();
     const Tensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
     if (sums.returned < backward.begin) return;  // recomputed
     layer.add("attention output by batch", MemoryCategory::activations, output_bytes(context), sums.taken + 1, sums.returned);
@@ -122,8 +120,7 @@ bool unfused(const PolicyContext& context) {
 }
 
 void keep_scores(LayerEditor& layer, const PolicyContext& context) {
-    const auto attention = layer.module("attention forward").value();
-    const auto backward = layer.module("attention backward").value();
+    const Stretch attention = layer.forward(), backward = layer.backward();
     const PieceSizes& sizes = context.sizes;
     const std::int64_t scores = sizes.rows() * sizes.sequence * (context.model.heads / sizes.tp);
     const std::int64_t element = bytes_of(sizes.dtype);
@@ -159,12 +156,8 @@ bool drops(const PolicyContext& context) {
 
 void keep_dropout_masks(LayerEditor& layer, const PolicyContext& context) {
     const std::int64_t mask = context.sizes.rows_outside() * context.model.hidden;
-    for (const auto& [forward, backward] :
-         {std::pair("attention forward", "attention backward"), std::pair("mlp forward", "mlp backward")}) {
-        const Stretch before = layer.module(forward).value(), behind = layer.module(backward).value();
-        const Tensor& stream = must(layer.find(before, "residual stream"), "the residual stream");
-        layer.add("dropout mask", MemoryCategory::activations, mask, stream.taken, behind.begin + LayerEditor::kRoom);
-    }
+    const Tensor& stream = must(layer.find(layer.forward(), "residual stream"), "the residual stream");
+    layer.add("dropout mask", MemoryCategory::activations, mask, stream.taken, layer.backward().begin + LayerEditor::kRoom);
 }
 
 void keep_embedding_mask(LayerEditor& layer, const PolicyContext& context) {
@@ -180,12 +173,10 @@ bool weights_activations(const PolicyContext& context) {
 }
 
 void keep_unweighted_activation(LayerEditor& layer, const PolicyContext& context) {
-    Tensor* product = layer.find(layer.forward(), "expert first product");
-    if (product == nullptr) return;  // a dense layer
-    const Stretch backward = layer.backward();
-    if (product->returned < backward.begin) return;  // the mixture is recomputed
-    const std::int64_t width = context.model.gated_mlp ? product->bytes / 2 : product->bytes;
-    const std::int64_t taken = product->taken + 1, returned = product->returned;
+    const Tensor& product = must(layer.find(layer.forward(), "expert first product"), "the experts' first product");
+    if (product.returned < layer.backward().begin) return;  // the mixture is recomputed
+    const std::int64_t width = context.model.gated_mlp ? product.bytes / 2 : product.bytes;
+    const std::int64_t taken = product.taken + 1, returned = product.returned;
     layer.add("unweighted activation", MemoryCategory::activations, context.model.gated_mlp ? 2 * width : width, taken, returned);
 }
 
@@ -247,46 +238,47 @@ void drop_gathered_rows(LayerEditor& head, const PolicyContext& /*context*/) {
     }
 }
 
+constexpr unsigned in(Piece piece) {
+    return 1U << static_cast<unsigned>(piece);
+}
+
+constexpr unsigned kHalves = in(Piece::attention) | in(Piece::dense) | in(Piece::mixture);
+
 constexpr EnginePolicy kPolicies[] = {
-    {"products keep their workspaces", Piece::dense, "linear layers", "workspace", "bytes",
+    {"products keep their workspaces", kHalves, "linear layers", "workspace", "bytes",
      "ATen/cuda/CublasHandlePool.cpp; transformer_engine/pytorch/module/base.py, get_workspace", always, drop_product_workspaces},
-    {"products keep their workspaces", Piece::head, "output layer", "workspace", "bytes", "ATen/cuda/CublasHandlePool.cpp", always,
+    {"products keep their workspaces", in(Piece::head), "output layer", "workspace", "bytes", "ATen/cuda/CublasHandlePool.cpp", always,
      drop_product_workspaces},
-    {"values are a view of the packed projection", Piece::dense, "attention without Transformer Engine", "packed q, k, v", "storage type",
-     "megatron/core/transformer/attention.py, get_query_key_value_tensors", without_engine, keep_packed_projection},
-    {"values are a view of the key and value projection", Piece::dense, "latent attention", "projected k and v", "storage type",
+    {"values are a view of the packed projection", in(Piece::attention), "attention without Transformer Engine", "packed q, k, v",
+     "storage type", "megatron/core/transformer/attention.py, get_query_key_value_tensors", without_engine, keep_packed_projection},
+    {"values are a view of the key and value projection", in(Piece::attention), "latent attention", "projected k and v", "storage type",
      "megatron/core/transformer/multi_latent_attention.py, get_query_key_value_tensors", latent, keep_key_value_projection},
-    {"the output by heads stays beside the output by tokens", Piece::dense, "attention with all-to-all context parallelism",
+    {"the output by heads stays beside the output by tokens", in(Piece::attention), "attention with all-to-all context parallelism",
      "core attention output", "storage type",
      "transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndQKVOA2A", exchanges_heads,
      keep_output_by_heads},
-    {"the output by batch stays beside the output by sequence", Piece::dense, "attention by the flash-attn package",
+    {"the output by batch stays beside the output by sequence", in(Piece::attention), "attention by the flash-attn package",
      "core attention output", "storage type",
      "transformer_engine/pytorch/attention/dot_product_attention/backends.py, FlashAttention.forward", flash_package, keep_output_by_batch},
-    {"the score matrix is kept", Piece::dense, "unfused core attention", "scores; with dropout mask and dropped scores",
+    {"the score matrix is kept", in(Piece::attention), "unfused core attention", "scores; with dropout mask and dropped scores",
      "storage type, mask 1 byte", "arXiv 2205.05198, section 4.1; megatron/core/transformer/dot_product_attention.py", unfused,
      keep_scores},
-    {"dropout keeps its mask", Piece::dense, "residual additions", "mask", "1 byte",
+    {"dropout keeps its mask", kHalves, "residual additions", "mask", "1 byte",
      "megatron/core/fusions/fused_bias_dropout.py; ATen/native/cuda/Dropout.cu", drops, keep_dropout_masks},
-    {"dropout keeps its mask", Piece::embedding, "embedding", "mask", "1 byte", "ATen/native/cuda/Dropout.cu", drops, keep_embedding_mask},
-    {"the unweighted activation is kept", Piece::mixture, "experts", "activation before its probability; of gated ones the gate's too",
+    {"dropout keeps its mask", in(Piece::embedding), "embedding", "mask", "1 byte", "ATen/native/cuda/Dropout.cu", drops,
+     keep_embedding_mask},
+    {"the unweighted activation is kept", in(Piece::mixture), "experts", "activation before its probability; of gated ones the gate's too",
      "storage type", "megatron/core/transformer/moe/experts.py, forward", weights_activations, keep_unweighted_activation},
-    {"the table's gradient is made whole", Piece::embedding, "embedding", "weight gradient", "storage type",
+    {"the table's gradient is made whole", in(Piece::embedding), "embedding", "weight gradient", "storage type",
      "ATen/native/cuda/Embedding.cu, embedding_dense_backward_cuda", always, take_embedding_gradient},
-    {"the loss works on an fp32 copy of the logits", Piece::head, "cross-entropy", "logits", "fp32",
+    {"the loss works on an fp32 copy of the logits", in(Piece::head), "cross-entropy", "logits", "fp32",
      "megatron/core/tensor_parallel/cross_entropy.py; megatron/core/fusions/fused_cross_entropy.py", copies_logits, copy_logits},
-    {"autograd gets a weight gradient", Piece::head, "output layer", "weight gradient, empty with gradient accumulation fusion",
+    {"autograd gets a weight gradient", in(Piece::head), "output layer", "weight gradient, empty with gradient accumulation fusion",
      "storage type", "megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication.backward", always,
      take_output_weight_gradient},
-    {"the gather buffer is made once", Piece::head, "output layer", "gathered rows", "storage type",
+    {"the gather buffer is made once", in(Piece::head), "output layer", "gathered rows", "storage type",
      "megatron/core/utils.py, GlobalMemoryBuffer", gathers_rows, drop_gathered_rows},
 };
-
-bool concerns(const EnginePolicy& policy, Piece piece) {
-    // Attention, residuals and products are alike in both kinds of decoder layer.
-    if (policy.piece == Piece::dense) return piece == Piece::dense || piece == Piece::mixture;
-    return policy.piece == piece;
-}
 
 }  // namespace
 
@@ -372,11 +364,12 @@ std::span<const EnginePolicy> megatron_policies() {
 
 void apply_megatron_policies(PieceTrace& trace, const PolicyContext& context) {
     LayerEditor::spread(trace);
-    for (const Piece piece : {Piece::embedding, Piece::dense, Piece::mixture, Piece::head}) {
-        if (!trace.has(piece)) continue;
+    for (const Piece piece : {Piece::embedding, Piece::attention, Piece::dense, Piece::mixture, Piece::head}) {
+        const auto traced = [&](const PieceRange& range) { return range.piece == piece; };
+        if (std::none_of(trace.pieces.begin(), trace.pieces.end(), traced)) continue;
         LayerEditor editor(trace, trace.range(piece, false), trace.range(piece, true));
         for (const EnginePolicy& policy : kPolicies) {
-            if (concerns(policy, piece) && policy.holds(context)) policy.apply(editor, context);
+            if ((policy.pieces & in(piece)) != 0 && policy.holds(context)) policy.apply(editor, context);
         }
     }
 }

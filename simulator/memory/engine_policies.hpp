@@ -26,7 +26,7 @@ class LayerEditor;
 /// One difference. `module`, `tensor`, `dtype` and `source` are for people (docs/memory.md lists the table).
 struct EnginePolicy {
     std::string_view name;
-    Piece piece;  ///< dense stands for both kinds of decoder layer
+    unsigned pieces;  ///< the bit of each piece that it concerns
     std::string_view module;
     std::string_view tensor;
     std::string_view dtype;

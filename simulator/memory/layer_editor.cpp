@@ -12,18 +12,6 @@ void LayerEditor::spread(PieceTrace& trace) {
         range.begin = range.begin * kRoom - kRoom / 2;
         range.end = range.end * kRoom - kRoom / 2;
     }
-    for (model::RangeRecord& range : trace.modules) {
-        range.begin = range.begin * kRoom - kRoom / 2;
-        range.end = range.end * kRoom - kRoom / 2;
-    }
-}
-
-std::optional<Stretch> LayerEditor::module(std::string_view name) const {
-    for (const model::RangeRecord& range : trace_.modules) {
-        if (range.name == name && (forward_.contains(range.begin) || backward_.contains(range.begin)))
-            return Stretch{range.begin, range.end};
-    }
-    return std::nullopt;
 }
 
 LayerEditor::Tensor* LayerEditor::find(Stretch where, std::string_view name, int which) {

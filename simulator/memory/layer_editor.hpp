@@ -2,14 +2,13 @@
 // Edits the recorded tensors of one piece: what engine policies are written with.
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 #include "simulator/memory/piece_trace.hpp"
 
 namespace mgplan::simulator {
 
-/// One of the stretches in which a piece, or half of a decoder layer, ran. Times are spread: between two recorded instants
+/// One of the stretches in which a piece ran. Times are spread: between two recorded instants
 /// there is room (see LayerEditor::spread).
 struct Stretch {
     std::int64_t begin = 0, end = 0;
@@ -31,9 +30,6 @@ public:
 
     [[nodiscard]] Stretch forward() const { return forward_; }
     [[nodiscard]] Stretch backward() const { return backward_; }
-    /// A sub-module's stretch inside this piece, by the name of its range; nothing where it did not run.
-    [[nodiscard]] std::optional<Stretch> module(std::string_view name) const;
-
     /// The `which`-th tensor of that name taken in a stretch, from 0; nullptr where there are fewer.
     [[nodiscard]] Tensor* find(Stretch where, std::string_view name, int which = 0);
     /// A further tensor, alive in [taken, returned).

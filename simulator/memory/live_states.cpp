@@ -1,6 +1,7 @@
 #include "simulator/memory/live_states.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace mgplan::simulator {
 namespace {
@@ -9,20 +10,19 @@ bool at_least(const std::vector<std::int32_t>& a, const std::vector<std::int32_t
     return std::equal(a.begin(), a.end(), b.begin(), [](std::int32_t x, std::int32_t y) { return x >= y; });
 }
 
-/// As many microbatches as fill the pipeline, run it through whole groups and drain it, with a last group as long as asked for.
-std::int64_t enough_microbatches(int pp, std::int64_t microbatches, std::int64_t group_size) {
-    const std::int64_t group = std::max<std::int64_t>(pp, group_size);
+}  // namespace
+
+std::int64_t enough_microbatches(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size) {
+    const std::int64_t group = vpp > 1 ? std::max<std::int64_t>(pp, group_size) : pp;
     const std::int64_t enough = 4 * group;
     return microbatches <= enough ? microbatches : enough + (microbatches - enough) % group;
 }
 
-}  // namespace
-
-std::vector<LiveState> live_states(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank) {
+LiveStates live_states(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank) {
     ScheduleRequest request;
     request.pp = pp;
     request.vpp = vpp;
-    request.microbatches = enough_microbatches(pp, microbatches, vpp > 1 ? group_size : pp);
+    request.microbatches = enough_microbatches(pp, vpp, microbatches, group_size);
     if (vpp > 1) request.group_size = std::min(group_size, request.microbatches);
     const RankSchedule schedule = Schedule(request).rank(pp_rank);
     const auto chunks = static_cast<std::size_t>(vpp);
@@ -38,10 +38,15 @@ std::vector<LiveState> live_states(int pp, int vpp, std::int64_t microbatches, s
         }
         live[chunk] += op > 0 ? 1 : -1;
     }
-    std::vector<LiveState> result;
+    LiveStates result;
     for (std::size_t i = 0; i < fullest.size(); ++i) {
-        const auto op = static_cast<std::int16_t>(i < chunks ? i + 1 : -static_cast<int>(i - chunks + 1));
-        for (auto& state : fullest[i]) result.push_back({op, std::move(state)});
+        const bool forward = i < chunks;
+        const int op = forward ? static_cast<int>(i) + 1 : -static_cast<int>(i - chunks + 1);
+        std::int64_t& most = forward ? result.most_before_forward : result.most_before_backward;
+        for (auto& state : fullest[i]) {
+            most = std::max(most, std::accumulate(state.begin(), state.end(), std::int64_t{0}));
+            result.states.push_back({op, std::move(state)});
+        }
     }
     return result;
 }

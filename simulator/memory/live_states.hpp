@@ -11,13 +11,24 @@ namespace mgplan::simulator {
 
 /// The state in front of one op. As in RankSchedule::order, +k is a forward and -k a backward of chunk k-1.
 struct LiveState {
-    std::int16_t op = 0;
+    int op = 0;
     std::vector<std::int32_t> live;  ///< by chunk, of forwards done whose backward is not done
 };
 
-/// The states of a rank's schedule that no other state of the same op exceeds in every chunk: since a forward never leaves
-/// less behind than it found, the fullest instant is in one of them. `microbatches` beyond a few groups repeat what came
-/// before, so the list and its cost do not grow with them.
-[[nodiscard]] std::vector<LiveState> live_states(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank);
+struct LiveStates {
+    /// The states that no other state of the same op exceeds in every chunk: since a forward never leaves less behind than it
+    /// found, the fullest instant is in one of them.
+    std::vector<LiveState> states;
+    /// Most microbatches of all chunks together in front of a forward, and of a backward.
+    std::int64_t most_before_forward = 0, most_before_backward = 0;
+};
+
+/// As many microbatches as fill the pipeline, run it through whole groups and drain it, with a last group as long as asked for:
+/// more of them bring no other states.
+[[nodiscard]] std::int64_t enough_microbatches(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size);
+
+/// Of a rank's schedule. `microbatches` beyond a few groups repeat what came before, so that the list and its cost do not grow
+/// with them.
+[[nodiscard]] LiveStates live_states(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank);
 
 }  // namespace mgplan::simulator

@@ -1,9 +1,9 @@
 #include "simulator/memory/piece_trace.hpp"
 
-#include <algorithm>
 #include <memory>
 
 #include "model/communicator/recording_communicator.hpp"
+#include "model/layers/context_parallel.hpp"
 #include "model/layers/model_chunk.hpp"
 #include "plan/errors.hpp"
 #include "plan/parameters.hpp"
@@ -14,20 +14,17 @@ namespace {
 using model::MemoryCategory;
 using model::Tensor;
 
-/// Two layers of each kind, dense ones first, and nothing else of the model's depth.
-ModelSpec shortened(const ModelSpec& model) {
+/// One layer of one kind, and nothing else of the model's depth.
+ModelSpec shortened(const ModelSpec& model, bool mixtures) {
     ModelSpec few = model;
-    few.moe_layers.clear();
+    few.layers = 1;
     few.mtp_layers = 0;
-    if (model.moe) {
-        const bool dense = std::find(model.moe_layers.begin(), model.moe_layers.end(), false) != model.moe_layers.end();
-        const bool mixture = std::find(model.moe_layers.begin(), model.moe_layers.end(), true) != model.moe_layers.end();
-        for (const auto& [kind, held] : {std::pair{false, dense}, std::pair{true, mixture}}) {
-            if (held) few.moe_layers.insert(few.moe_layers.end(), 2, kind);
-        }
-        few.layers = std::ssize(few.moe_layers);
+    few.moe_layers.clear();
+    if (mixtures) {
+        few.moe_layers.assign(1, true);
     } else {
-        few.layers = 2;
+        few.moe.reset();
+        if (few.ffn == 0) few.ffn = few.hidden;  // a model of mixtures alone, whose dense half nobody asks for
     }
     return few;
 }
@@ -63,25 +60,30 @@ model::WeightTable weights_of(model::Device& device, const ModelSpec& model, con
     return table;
 }
 
-}  // namespace
+/// Context parallelism takes one step for each rank, and beyond the first few they are alike: fewer ranks with as many rows each
+/// take and return the same tensors in the same order at their fullest …
+constexpr std::int64_t kSteps = 4;
 
-const PieceRange& PieceTrace::range(Piece piece, bool backward) const {
-    // Layers come in pairs. Forwards run upwards, backwards downwards: the second of a pair forward is the first one backward.
-    const PieceRange* found = nullptr;
-    for (const PieceRange& range : pieces) {
-        if (range.piece != piece || range.backward != backward) continue;
-        if (found == nullptr || range.layer > found->layer) found = &range;
+bool takes_steps(const PieceSizes& sizes) {
+    const bool by_steps = sizes.cp_comm_type == CpCommType::p2p || sizes.cp_comm_type == CpCommType::all_gather;
+    return by_steps && sizes.cp > kSteps && sizes.cp % kSteps == 0;
+}
+
+PieceSizes with_few_steps(PieceSizes sizes) {
+    if (!takes_steps(sizes)) return sizes;
+    sizes.sequence = sizes.sequence / sizes.cp * kSteps;
+    sizes.cp = kSteps;
+    return sizes;
+}
+
+/// … but for what holds the rows of all ranks.
+void widen_gathered(PieceTrace& trace, std::int64_t times) {
+    for (model::AllocationRecord& tensor : trace.tensors) {
+        if (tensor.name == model::kGatheredOverCp || tensor.name == model::kGradientsOverCp) tensor.bytes *= times;
     }
-    MGPLAN_ASSERT(found != nullptr, "the model has this piece");
-    return *found;
 }
 
-bool PieceTrace::has(Piece piece) const {
-    return std::any_of(pieces.begin(), pieces.end(), [&](const PieceRange& range) { return range.piece == piece; });
-}
-
-PieceTrace trace_pieces(const ModelSpec& asked, const PieceSizes& sizes, bool full) {
-    const ModelSpec model = shortened(asked);
+PieceTrace trace_layers(const ModelSpec& model, const PieceSizes& sizes) {
     StageSplitRequest request;
     request.layers = model.layers;
     const auto split = std::make_shared<const StageSplit>(make_stage_split(request));
@@ -101,10 +103,6 @@ PieceTrace trace_pieces(const ModelSpec& asked, const PieceSizes& sizes, bool fu
     context.rotary_base = model.rotary_base;
     model::RecomputeChoice recompute;
     recompute.modules = sizes.modules;
-    if (full) {
-        recompute.full = RecomputeMethod::uniform;
-        recompute.layers = 2;
-    }
     const model::WeightTable weights = weights_of(device, model, sizes, split);
     model::ModelChunk chunk(model, split->chunk(0, 0), weights, recompute);
     model::MicrobatchContext microbatch;
@@ -118,19 +116,58 @@ PieceTrace trace_pieces(const ModelSpec& asked, const PieceSizes& sizes, bool fu
 
     PieceTrace trace;
     trace.tensors = device.allocations();
+    std::int64_t layer = 0;
     for (const model::RangeRecord& range : device.ranges()) {
         const bool backward = range.name.ends_with("backward");
-        if (range.name.starts_with("embedding"))
-            trace.pieces.push_back({Piece::embedding, backward, 0, range.begin, range.end});
+        const auto add = [&](Piece piece) { trace.pieces.push_back({piece, backward, layer, range.begin, range.end}); };
+        if (range.name.starts_with("layer"))
+            layer = range.number;
+        else if (range.name.starts_with("embedding"))
+            add(Piece::embedding);
         else if (range.name.starts_with("head"))
-            trace.pieces.push_back({Piece::head, backward, 0, range.begin, range.end});
-        else if (range.name.starts_with("layer"))
-            trace.pieces.push_back(
-                {model.is_moe_layer(range.number) ? Piece::mixture : Piece::dense, backward, range.number, range.begin, range.end});
-        else
-            trace.modules.push_back(range);
+            add(Piece::head);
+        else if (range.name.starts_with("attention"))
+            add(Piece::attention);
+        else if (range.name.starts_with("mlp"))
+            add(model.is_moe_layer(layer) ? Piece::mixture : Piece::dense);
     }
     return trace;
+}
+
+}  // namespace
+
+const PieceRange& PieceTrace::range(Piece piece, bool backward) const {
+    const PieceRange* found = nullptr;
+    for (const PieceRange& range : pieces) {
+        if (range.piece != piece || range.backward != backward) continue;
+        if (found == nullptr || range.layer > found->layer) found = &range;
+    }
+    MGPLAN_ASSERT(found != nullptr, "the trace holds this piece");
+    return *found;
+}
+
+PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes) {
+    PieceTrace trace = trace_layers(shortened(model, false), with_few_steps(sizes));
+    if (takes_steps(sizes)) widen_gathered(trace, sizes.cp / kSteps);
+    return trace;
+}
+
+std::optional<PieceTrace> with_micro_batch(const PieceTrace& one, const PieceTrace& two, std::int64_t micro_batch) {
+    if (one.tensors.size() != two.tensors.size()) return std::nullopt;
+    PieceTrace result = one;
+    for (std::size_t i = 0; i < one.tensors.size(); ++i) {
+        const model::AllocationRecord &a = one.tensors[i], &b = two.tensors[i];
+        if (a.taken != b.taken || a.returned != b.returned) return std::nullopt;
+        result.tensors[i].bytes += (micro_batch - 1) * (b.bytes - a.bytes);
+    }
+    return result;
+}
+
+PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes) {
+    PieceSizes rows = sizes;
+    rows.sequence = sizes.rows();
+    rows.micro_batch = rows.cp = 1;
+    return trace_layers(shortened(model, true), rows);
 }
 
 }  // namespace mgplan::simulator

@@ -2,6 +2,7 @@
 // What the layers of a model allocate for one microbatch on one rank: recorded by running them on shapes.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "model/device/kernel_traits.hpp"
@@ -11,7 +12,7 @@
 
 namespace mgplan::simulator {
 
-/// All that the allocations of a layer depend on. Layouts that agree in these have equal traces.
+/// All that the allocations of a layer depend on.
 struct PieceSizes {
     std::int64_t tp = 1, cp = 1, ep = 1, etp = 1;
     std::int64_t micro_batch = 1;  ///< sequences
@@ -28,32 +29,34 @@ struct PieceSizes {
     [[nodiscard]] std::int64_t rows_outside() const { return sequence_parallel ? rows() / tp : rows(); }
 };
 
-/// The parts a model chunk is made of.
-enum class Piece : std::uint8_t { embedding, dense, mixture, head };
-inline constexpr int kPieces = 4;
+/// The parts a model chunk is made of. A decoder layer is an attention half and an MLP half, dense or a mixture.
+enum class Piece : std::uint8_t { embedding, attention, dense, mixture, head };
+inline constexpr int kPieces = 5;
 
 /// A stretch of the trace in which one piece ran; times as in AllocationRecord.
 struct PieceRange {
     Piece piece = Piece::embedding;
     bool backward = false;
-    std::int64_t layer = 0;  ///< of the traced model: of each kind the second is one in the middle
+    std::int64_t layer = 0;  ///< of the traced model
     std::int64_t begin = 0, end = 0;
 };
 
-/// One microbatch forward and backward through embedding, two layers of each kind that the model has, and head.
+/// One microbatch forward and backward through a layer between embedding and head.
 struct PieceTrace {
     std::vector<model::AllocationRecord> tensors;
     std::vector<PieceRange> pieces;
-    /// Sub-modules inside the pieces, as the layers name them.
-    std::vector<model::RangeRecord> modules;
 
-    /// The stretch of a piece whose input another one of its kind made (of layers: the second); it must exist (assertion).
+    /// A piece's stretch; it must exist (assertion).
     [[nodiscard]] const PieceRange& range(Piece piece, bool backward) const;
-    [[nodiscard]] bool has(Piece piece) const;
 };
 
-/// Traces the model's layers. The model may have features that no device computes yet, as long as they do not change a size.
-/// `full`: every layer is recomputed, two to a block, so that the trace holds layers that drop what they save.
-[[nodiscard]] PieceTrace trace_pieces(const ModelSpec& model, const PieceSizes& sizes, bool full = false);
+/// Traces embedding, attention, dense MLP and head: everything but mixtures. The model may have features that no device
+/// computes yet, as long as they do not change a size.
+[[nodiscard]] PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes);
+/// The trace of `micro_batch` sequences from those of one and of two: rows, and with them all tensors, grow by as much with each.
+/// Scratch that is cut to a largest size may come out too large. Nothing if the traces differ in more than sizes.
+[[nodiscard]] std::optional<PieceTrace> with_micro_batch(const PieceTrace& one, const PieceTrace& two, std::int64_t micro_batch);
+/// Traces mixtures; the model must have some. Of the sizes only the rows matter, not how sequences and cp make them.
+[[nodiscard]] PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes);
 
 }  // namespace mgplan::simulator

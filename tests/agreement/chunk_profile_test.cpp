@@ -56,9 +56,11 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
             task.layout.recompute_num_layers = c.recompute_layers;
         }
         const PieceSizes sizes = sizes_of(task);
-        const PieceTrace kept = trace_pieces(model, sizes, false), dropped = trace_pieces(model, sizes, true);
         const bool full = c.recompute == Recompute::full;
-        const ShardProfiles shard = shard_profiles(kept, full ? &dropped : nullptr, sizes, model.hidden);
+        const PieceProfiles dense = piece_profiles(trace_dense_pieces(model, sizes));
+        PieceProfiles mixtures{};
+        if (model.moe) mixtures = piece_profiles(trace_mixture(model, sizes));
+        const ShardProfiles shard = shard_profiles(dense, model.moe ? &mixtures : nullptr, sizes, model.hidden);
         const FullRecompute recompute{c.method, c.recompute_layers};
         for (int stage = 0; stage < static_cast<int>(task.layout.sizes.pp); ++stage) {
             const RankProbe probe = probe_rank(task, stage);
@@ -66,7 +68,7 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
                 const StageChunk& held = task.layout.split->chunk(stage, chunk);
                 ChunkContents contents{held.embedding, held.loss, {}, 0};
                 for (std::int64_t i = 0; i < held.decoders; ++i) contents.mixtures.push_back(model.is_moe_layer(held.first_decoder + i));
-                const ChunkProfile profile = chunk_profile(shard, contents, full ? &recompute : nullptr);
+                const PassProfile profile = chunk_profile(shard, contents, full ? &recompute : nullptr);
                 const auto index = static_cast<std::size_t>(chunk);
                 SCOPED_TRACE(testing::Message() << model.name << " stage " << stage << " chunk " << chunk);
                 EXPECT_EQ(profile.forward.peak, probe.forward[index].peak);

@@ -24,9 +24,9 @@ std::int64_t most_in(const RankSchedule& schedule, const Weights& weights) {
     return most;
 }
 
-std::int64_t most_in(const std::vector<LiveState>& states, const Weights& weights) {
+std::int64_t most_in(const LiveStates& states, const Weights& weights) {
     std::int64_t most = 0;
-    for (const LiveState& state : states) {
+    for (const LiveState& state : states.states) {
         const auto chunk = static_cast<std::size_t>(std::abs(state.op) - 1);
         std::int64_t bytes = state.op > 0 ? weights.forward[chunk] : weights.backward[chunk];
         for (std::size_t c = 0; c < state.live.size(); ++c) bytes += state.live[c] * weights.kept[c];
@@ -37,8 +37,11 @@ std::int64_t most_in(const std::vector<LiveState>& states, const Weights& weight
 
 TEST(LiveStates, HoldTheFullestInstantWhateverTheChunksWeigh) {
     std::mt19937_64 random(7);
-    const auto draw = [&](std::int64_t least, std::int64_t most) { return std::uniform_int_distribution<std::int64_t>(least, most)(random); };
-    for (const auto& [pp, vpp, group] : {std::tuple{1, 1, 1}, {2, 1, 2}, {4, 1, 4}, {8, 1, 8}, {2, 2, 2}, {4, 2, 4}, {4, 3, 6}, {2, 4, 5}, {8, 2, 8}}) {
+    const auto draw = [&](std::int64_t least, std::int64_t most) {
+        return std::uniform_int_distribution<std::int64_t>(least, most)(random);
+    };
+    for (const auto& [pp, vpp, group] :
+         {std::tuple{1, 1, 1}, {2, 1, 2}, {4, 1, 4}, {8, 1, 8}, {2, 2, 2}, {4, 2, 4}, {4, 3, 6}, {2, 4, 5}, {8, 2, 8}}) {
         for (const std::int64_t groups : {1, 2, 3, 5, 9, 40}) {
             for (const std::int64_t rest : {0, pp}) {
                 ScheduleRequest request;
@@ -58,7 +61,8 @@ TEST(LiveStates, HoldTheFullestInstantWhateverTheChunksWeigh) {
                             weights.backward.push_back(draw(0, 160));
                         }
                         ASSERT_EQ(most_in(states, weights), most_in(list, weights))
-                            << "pp " << pp << " vpp " << vpp << " group " << group << " microbatches " << request.microbatches << " rank " << rank;
+                            << "pp " << pp << " vpp " << vpp << " group " << group << " microbatches " << request.microbatches << " rank "
+                            << rank;
                     }
                 }
             }
@@ -67,8 +71,8 @@ TEST(LiveStates, HoldTheFullestInstantWhateverTheChunksWeigh) {
 }
 
 TEST(LiveStates, DoNotGrowWithTheMicrobatches) {
-    EXPECT_EQ(live_states(4, 2, 4000, 4, 1).size(), live_states(4, 2, 40, 4, 1).size());
-    EXPECT_EQ(live_states(4, 1, 1 << 20, 4, 0).size(), 2U) << "a forward and a backward";
+    EXPECT_EQ(live_states(4, 2, 4000, 4, 1).states.size(), live_states(4, 2, 40, 4, 1).states.size());
+    EXPECT_EQ(live_states(4, 1, 1 << 20, 4, 0).states.size(), 2U) << "a forward and a backward";
 }
 
 }  // namespace
