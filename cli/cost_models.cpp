@@ -9,8 +9,10 @@ namespace mgplan::cli {
 planner::CostModelFactory simulator_cost_model() {
     return [](const Workload& workload) {
         auto model = std::make_shared<simulator::CostModel>(workload);
-        return planner::LayoutCost{[model](const Layout& layout) { return model->peak_bytes(layout); },
-                                   [model](const Layout& layout) { return model->iteration_seconds(layout); }};
+        planner::LayoutCost cost{[model](const Layout& layout) { return model->deciding_bytes(layout); },
+                                 [model](const Layout& layout) { return model->iteration_seconds(layout); }};
+        if (workload.model.moe) cost.even_peak_bytes = [model](const Layout& layout) { return model->peak_bytes(layout); };
+        return cost;
     };
 }
 

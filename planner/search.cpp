@@ -32,10 +32,10 @@ class BestList {
 public:
     BestList(std::size_t capacity, Before before) : capacity_(capacity), before_(before) {}
 
-    void offer(const Layout& layout, double seconds, std::int64_t peak) {
+    void offer(const Layout& layout, double seconds, std::int64_t peak, std::int64_t even_peak = 0) {
         if (capacity_ == 0) return;
         // A cheap look at the numbers before the layout is copied.
-        RankedLayout candidate{{}, seconds, peak};
+        RankedLayout candidate{{}, seconds, peak, even_peak};
         if (list_.size() == capacity_ && before_.surely_behind(candidate, list_.back())) return;
         candidate.layout = layout;
         const auto place = std::upper_bound(list_.begin(), list_.end(), candidate, before_);
@@ -73,7 +73,7 @@ struct Share {
     BestList<BeforeByObjective> best;
     BestList<SmallerPeak> nearest;
     CandidateCounts counts;
-    std::int64_t evaluated = 0, feasible = 0, too_large = 0;
+    std::int64_t evaluated = 0, feasible = 0, too_large = 0, too_large_uneven = 0;
 
     explicit Share(const SearchOptions& options)
         : best(options.keep, BeforeByObjective{options.objective}), nearest(options.keep_nearest, SmallerPeak{}) {}
@@ -81,20 +81,18 @@ struct Share {
     void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, bool prune) {
         const std::int64_t peak = cost.peak_bytes(layout);
         const bool fits = peak <= limit;
-        if (!fits && prune) {
+        if (!fits) {
             ++too_large;
-            nearest.offer(layout, 0, peak);
-            return;
+            const std::int64_t even_peak = cost.even_peak_bytes ? cost.even_peak_bytes(layout) : 0;
+            if (cost.even_peak_bytes && even_peak <= limit) ++too_large_uneven;
+            nearest.offer(layout, 0, peak, even_peak);
+            if (prune) return;
         }
         const double seconds = cost.iteration_seconds(layout);
         ++evaluated;
-        if (fits) {
-            ++feasible;
-            best.offer(layout, seconds, peak);
-        } else {
-            ++too_large;
-            nearest.offer(layout, 0, peak);
-        }
+        if (!fits) return;
+        ++feasible;
+        best.offer(layout, seconds, peak);
     }
 };
 
@@ -180,11 +178,13 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
     BestList nearest(options.keep_nearest, SmallerPeak{});
     for (auto& share : shares) {
         for (const auto& ranked : share.best.take()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
-        for (const auto& ranked : share.nearest.take()) nearest.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
+        for (const auto& ranked : share.nearest.take())
+            nearest.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes, ranked.even_peak_bytes);
         result.counts.merge(share.counts);
         result.evaluated += share.evaluated;
         result.feasible += share.feasible;
         result.too_large += share.too_large;
+        result.too_large_uneven += share.too_large_uneven;
     }
     result.best = best.take();
     result.nearest = nearest.take();

@@ -14,8 +14,10 @@ namespace mgplan::planner {
 
 /// Prices layouts of one workload on one thread. Memory is asked first; time only where the layout fits.
 struct LayoutCost {
-    std::function<std::int64_t(const Layout&)> peak_bytes;
+    std::function<std::int64_t(const Layout&)> peak_bytes;  ///< that have to fit: of mixtures of experts at p99 of the routing skew
     std::function<double(const Layout&)> iteration_seconds;
+    /// The same where tokens are spread evenly over experts; nothing where that makes no difference.
+    std::function<std::int64_t(const Layout&)> even_peak_bytes = nullptr;
 };
 /// Makes one pricer per thread for a workload, which outlives it.
 using CostModelFactory = std::function<LayoutCost(const Workload&)>;

@@ -1,12 +1,14 @@
 #include "simulator/cost_model.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
 #include "plan/schedule.hpp"
 #include "simulator/layers/layer_costs.hpp"
 #include "simulator/memory/model_state.hpp"
+#include "simulator/memory/routing_load.hpp"
 #include "simulator/stage_census.hpp"
 #include "simulator/step_time.hpp"
 
@@ -67,13 +69,17 @@ struct CostModel::State {
     std::unordered_map<Key, std::int64_t, KeyHash> dummies;
     std::unordered_map<Key, std::vector<std::vector<std::int64_t>>, KeyHash> live;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
+    std::optional<RoutingLoad> routing;  ///< of models with experts
+    std::vector<LiveMixtures> live_mixtures;
 
     State(const Workload& work, const Calibration& rates)
         : workload(work),
           calibration(rates),
           kernels(work.cluster, calibration, work.training.precision),
           storage_kernels(work.cluster, calibration, work.training.precision == Precision::fp8 ? Precision::bf16 : work.training.precision),
-          flops(model_flops(work.model, work.batch)) {}
+          flops(model_flops(work.model, work.batch)) {
+        if (work.model.moe) routing.emplace(work.model, work.routing);
+    }
 
     const SplitCensus& census(const Layout& layout) {
         auto [entry, fresh] = splits.try_emplace(layout.split.get());
@@ -185,7 +191,51 @@ struct CostModel::State {
         return entry->second;
     }
 
-    RankMemory rank_memory(const Layout& layout, const SplitCensus& split, const LayerCosts& layer, int rank) {
+    /// Of the rows that experts of pipeline stage `rank` receive at a quantile.
+    RowFactors row_factors(const Layout& layout, const SplitCensus& split, const RoutingLoad::Level& level, int rank) {
+        const auto& alive = live_counts(layout)[static_cast<std::size_t>(rank)];
+        live_mixtures.clear();
+        for (std::size_t c = 0; c < alive.size(); ++c) {
+            const ChunkCensus& chunk = split.chunks[static_cast<std::size_t>(rank) * alive.size() + c];
+            const std::int64_t mtp = workload.model.moe_layers.back() ? chunk.mtp : 0;
+            if (chunk.mixture + mtp > 0) live_mixtures.push_back({chunk.first_mixture, chunk.mixture + mtp, alive[c]});
+        }
+        return routing->rows(level, live_mixtures);
+    }
+
+    RoutingLoad::Level routing_level(const Layout& layout, RoutingQuantile quantile) {
+        const ParallelSizes& sizes = layout.sizes;
+        const std::int64_t tokens = layout.micro_batch * workload.batch.sequence / sizes.cp;
+        return routing->level({.ep = sizes.ep,
+                               .etp = sizes.etp,
+                               .pp = sizes.pp,
+                               .world = sizes.world,
+                               .tokens = layout.sequence_parallel ? tokens / sizes.tp : tokens,
+                               .microbatches = layout.num_microbatches},
+                              quantile);
+    }
+
+    /// Peak bytes of the fullest rank of stages [first, end) at a quantile.
+    std::int64_t routed_peak(const Layout& layout, RoutingQuantile quantile, int first, int end) {
+        const SplitCensus& split = census(layout);
+        const LayerCosts& layer = costs(layout);
+        const RoutingLoad::Level level = routing_level(layout, quantile);
+        std::int64_t peak = 0;
+        for (int rank = first; rank < end; ++rank)
+            peak = std::max(peak, rank_memory(layout, split, layer, rank, row_factors(layout, split, level, rank)).peak_bytes());
+        return peak;
+    }
+
+    RoutedPeaks routed_peaks(const Layout& layout, int first, int end) {
+        return {.skew = to_text(workload.routing),
+                .p50 = routed_peak(layout, RoutingQuantile::p50, first, end),
+                .p99 = routed_peak(layout, RoutingQuantile::p99, first, end),
+                .worst = routed_peak(layout, RoutingQuantile::worst, first, end)};
+    }
+
+    /// `rows`: of the mixtures, against the even split.
+    RankMemory rank_memory(const Layout& layout, const SplitCensus& split, const LayerCosts& layer, int rank, const RowFactors& rows = {}) {
+        const std::int64_t mixture_saved = layer.mixture.saved_at(rows.saved), mtp_saved = layer.mtp.saved_at(rows.saved);
         const TrainingSpec& training = workload.training;
         const ParameterCount count = stage_count(layout, split, rank);
         const ModelStateBytes states = model_state_bytes(count, layout, training);
@@ -196,8 +246,9 @@ struct CostModel::State {
             const ChunkCensus& chunk =
                 split.chunks[static_cast<std::size_t>(rank) * static_cast<std::size_t>(layout.vpp) + static_cast<std::size_t>(c)];
             std::int64_t saved = 0;
-            const std::int64_t whole = chunk.dense * layer.dense.saved + chunk.mixture * layer.mixture.saved;
-            const std::int64_t one = std::max(chunk.dense > 0 ? layer.dense.saved : 0, chunk.mixture > 0 ? layer.mixture.saved : 0);
+            const std::int64_t whole = chunk.dense * layer.dense.saved + chunk.mixture * mixture_saved;
+            const std::int64_t one =
+                std::max(chunk.dense > 0 ? layer.dense.saved : 0, chunk.mixture > 0 ? layer.mixture.saved_at(rows.peak) : 0);
             if (layout.recompute == Recompute::full) {
                 const std::int64_t n = std::max<std::int64_t>(1, layout.recompute_num_layers);
                 if (layout.recompute_method == RecomputeMethod::block) {
@@ -214,9 +265,9 @@ struct CostModel::State {
             }
             if (layout.recompute == Recompute::full) {
                 saved += chunk.mtp * 2 * layer.boundary;  // the hidden state and the embedded tokens
-                if (chunk.mtp > 0) transient = std::max(transient, layer.mtp.saved);
+                if (chunk.mtp > 0) transient = std::max(transient, layer.mtp.saved_at(rows.peak));
             } else {
-                saved += chunk.mtp * layer.mtp.saved;
+                saved += chunk.mtp * mtp_saved;
             }
             saved += (chunk.mtp + (chunk.embedding ? 1 : 0)) * layer.embedding.saved;
             if (chunk.loss) saved += (1 + workload.model.mtp_layers) * layer.head.saved;
@@ -228,7 +279,7 @@ struct CostModel::State {
         for (const auto& [piece, held] :
              {std::pair{&layer.dense, stage.dense}, std::pair{&layer.mixture, stage.mixture}, std::pair{&layer.mtp, stage.mtp}}) {
             if (held == 0) continue;
-            backward = std::max(backward, piece->transient);
+            backward = std::max(backward, piece->transient_at(rows.peak));
             workspace = std::max(workspace, piece->workspace);
         }
         std::int64_t peak_extra = transient + backward;
@@ -273,7 +324,8 @@ struct CostModel::State {
         return memory;
     }
 
-    MemoryPrediction memory(const Layout& layout) {
+    /// Where tokens are spread evenly.
+    MemoryPrediction even_memory(const Layout& layout) {
         const SplitCensus& split = census(layout);
         const LayerCosts& layer = costs(layout);
         MemoryPrediction prediction;
@@ -295,6 +347,17 @@ struct CostModel::State {
         return prediction;
     }
 
+    MemoryPrediction memory(const Layout& layout) {
+        MemoryPrediction prediction = even_memory(layout);
+        if (routing) prediction.worst.routing = routed_peaks(layout, 0, static_cast<int>(layout.sizes.pp));
+        return prediction;
+    }
+
+    std::int64_t deciding_bytes(const Layout& layout) {
+        if (!routing) return even_memory(layout).worst.peak_bytes();
+        return routed_peak(layout, RoutingQuantile::p99, 0, static_cast<int>(layout.sizes.pp));
+    }
+
     TimePrediction time(const Layout& layout) {
         const SplitCensus& split = census(layout);
         StepInputs inputs{
@@ -310,7 +373,11 @@ CostModel::CostModel(const Workload& workload, const Calibration& calibration) :
 CostModel::~CostModel() = default;
 
 std::int64_t CostModel::peak_bytes(const Layout& layout) {
-    return state_->memory(layout).worst.peak_bytes();
+    return state_->even_memory(layout).worst.peak_bytes();
+}
+
+std::int64_t CostModel::deciding_bytes(const Layout& layout) {
+    return state_->deciding_bytes(layout);
 }
 
 double CostModel::iteration_seconds(const Layout& layout) {
@@ -322,7 +389,9 @@ Prediction CostModel::predict(const Layout& layout) {
 }
 
 RankMemory CostModel::stage_memory(const Layout& layout, int pp_rank) {
-    return state_->rank_memory(layout, state_->census(layout), state_->costs(layout), pp_rank);
+    RankMemory memory = state_->rank_memory(layout, state_->census(layout), state_->costs(layout), pp_rank);
+    if (state_->routing) memory.routing = state_->routed_peaks(layout, pp_rank, pp_rank + 1);
+    return memory;
 }
 
 const Calibration& CostModel::calibration() const {

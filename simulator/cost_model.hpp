@@ -23,10 +23,12 @@ public:
 
     /// Peak bytes of the fullest rank: predict().memory.worst.peak_bytes(), without the time.
     [[nodiscard]] std::int64_t peak_bytes(const Layout& layout);
+    /// What has to fit: predict().memory.deciding_bytes(), without the time.
+    [[nodiscard]] std::int64_t deciding_bytes(const Layout& layout);
     /// Seconds of one iteration: predict().time.iteration_seconds, without the memory.
     [[nodiscard]] double iteration_seconds(const Layout& layout);
     [[nodiscard]] Prediction predict(const Layout& layout);
-    /// Memory of every rank of pipeline stage `pp_rank` in [0, pp) (they are equal under balanced routing).
+    /// Memory of every rank of pipeline stage `pp_rank` in [0, pp) (they are equal where tokens spread evenly over experts).
     [[nodiscard]] RankMemory stage_memory(const Layout& layout, int pp_rank);
     [[nodiscard]] const Calibration& calibration() const;
 
