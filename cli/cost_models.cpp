@@ -9,9 +9,14 @@ namespace mgplan::cli {
 planner::CostModelFactory simulator_cost_model() {
     return [](const Workload& workload) {
         auto model = std::make_shared<simulator::CostModel>(workload);
-        planner::LayoutCost cost{[model](const Layout& layout) { return model->deciding_bytes(layout); },
+        planner::LayoutCost cost{[model](const Layout& layout) { return model->peaks(layout).deciding; },
                                  [model](const Layout& layout) { return model->iteration_seconds(layout); }};
-        if (workload.model.moe) cost.even_peak_bytes = [model](const Layout& layout) { return model->peak_bytes(layout); };
+        if (workload.model.moe) {
+            cost.peaks = [model](const Layout& layout, std::int64_t most) {
+                const auto peaks = model->peaks(layout, most);
+                return planner::Peaks{peaks.deciding, peaks.even};
+            };
+        }
         return cost;
     };
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -44,6 +45,12 @@ public:
         if (list_.size() > capacity_) list_.pop_back();
     }
 
+    /// The largest peak with which a layout may still come in, where the list is sorted by peaks.
+    [[nodiscard]] std::int64_t largest_peak() const {
+        if (capacity_ == 0) return 0;
+        return list_.size() == capacity_ ? list_.back().peak_bytes : std::numeric_limits<std::int64_t>::max();
+    }
+
     std::vector<RankedLayout> take() { return std::move(list_); }
 
 private:
@@ -79,20 +86,20 @@ struct Share {
         : best(options.keep, BeforeByObjective{options.objective}), nearest(options.keep_nearest, SmallerPeak{}) {}
 
     void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, bool prune) {
-        const std::int64_t peak = cost.peak_bytes(layout);
-        const bool fits = peak <= limit;
+        // Where the even peak alone is too much, the other one is of interest to the list only.
+        const Peaks peaks = cost.peaks ? cost.peaks(layout, std::max(limit, nearest.largest_peak())) : Peaks{cost.peak_bytes(layout)};
+        const bool fits = peaks.deciding <= limit;
         if (!fits) {
             ++too_large;
-            const std::int64_t even_peak = cost.even_peak_bytes ? cost.even_peak_bytes(layout) : 0;
-            if (cost.even_peak_bytes && even_peak <= limit) ++too_large_uneven;
-            nearest.offer(layout, 0, peak, even_peak);
+            if (cost.peaks && peaks.even <= limit) ++too_large_uneven;
+            nearest.offer(layout, 0, peaks.deciding, peaks.even);
             if (prune) return;
         }
         const double seconds = cost.iteration_seconds(layout);
         ++evaluated;
         if (!fits) return;
         ++feasible;
-        best.offer(layout, seconds, peak);
+        best.offer(layout, seconds, peaks.deciding);
     }
 };
 

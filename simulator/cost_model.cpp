@@ -60,6 +60,12 @@ LayoutPaths paths_of(const ParallelSizes& sizes, const ClusterSpec& cluster, con
 }  // namespace
 
 struct CostModel::State {
+    /// What a stage holds whatever the router does.
+    struct StageState {
+        ModelStateBytes bytes;
+        const std::vector<std::int64_t>* alive = nullptr;  ///< microbatches of each chunk at the peak
+    };
+
     const Workload& workload;
     Calibration calibration;
     KernelTimes kernels, storage_kernels;
@@ -70,7 +76,9 @@ struct CostModel::State {
     std::unordered_map<Key, std::vector<std::vector<std::int64_t>>, KeyHash> live;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
     std::optional<RoutingLoad> routing;  ///< of models with experts
+    // Of the layout at hand; members, so that they need no memory for each.
     std::vector<LiveMixtures> live_mixtures;
+    std::vector<StageState> stage_states;
 
     State(const Workload& work, const Calibration& rates)
         : workload(work),
@@ -192,8 +200,7 @@ struct CostModel::State {
     }
 
     /// Of the rows that experts of pipeline stage `rank` receive at a quantile.
-    RowFactors row_factors(const Layout& layout, const SplitCensus& split, const RoutingLoad::Level& level, int rank) {
-        const auto& alive = live_counts(layout)[static_cast<std::size_t>(rank)];
+    RowFactors row_factors(const SplitCensus& split, const RoutingLoad::Level& level, int rank, const std::vector<std::int64_t>& alive) {
         live_mixtures.clear();
         for (std::size_t c = 0; c < alive.size(); ++c) {
             const ChunkCensus& chunk = split.chunks[static_cast<std::size_t>(rank) * alive.size() + c];
@@ -221,8 +228,11 @@ struct CostModel::State {
         const LayerCosts& layer = costs(layout);
         const RoutingLoad::Level level = routing_level(layout, quantile);
         std::int64_t peak = 0;
-        for (int rank = first; rank < end; ++rank)
-            peak = std::max(peak, rank_memory(layout, split, layer, rank, row_factors(layout, split, level, rank)).peak_bytes());
+        for (int rank = first; rank < end; ++rank) {
+            const StageState state = stage_state(layout, split, rank);
+            peak =
+                std::max(peak, rank_memory(layout, split, layer, rank, state, row_factors(split, level, rank, *state.alive)).peak_bytes());
+        }
         return peak;
     }
 
@@ -233,13 +243,21 @@ struct CostModel::State {
                 .worst = routed_peak(layout, RoutingQuantile::worst, first, end)};
     }
 
+    StageState stage_state(const Layout& layout, const SplitCensus& split, int rank) {
+        return {model_state_bytes(stage_count(layout, split, rank), layout, workload.training),
+                &live_counts(layout)[static_cast<std::size_t>(rank)]};
+    }
+
+    RankMemory rank_memory(const Layout& layout, const SplitCensus& split, const LayerCosts& layer, int rank) {
+        return rank_memory(layout, split, layer, rank, stage_state(layout, split, rank), {});
+    }
+
     /// `rows`: of the mixtures, against the even split.
-    RankMemory rank_memory(const Layout& layout, const SplitCensus& split, const LayerCosts& layer, int rank, const RowFactors& rows = {}) {
+    RankMemory rank_memory(const Layout& layout, const SplitCensus& split, const LayerCosts& layer, int rank, const StageState& state,
+                           const RowFactors& rows) {
         const std::int64_t mixture_saved = layer.mixture.saved_at(rows.saved), mtp_saved = layer.mtp.saved_at(rows.saved);
-        const TrainingSpec& training = workload.training;
-        const ParameterCount count = stage_count(layout, split, rank);
-        const ModelStateBytes states = model_state_bytes(count, layout, training);
-        const auto& alive = live_counts(layout)[static_cast<std::size_t>(rank)];
+        const ModelStateBytes& states = state.bytes;
+        const auto& alive = *state.alive;
 
         std::int64_t activations = 0, transient = 0, workspace = 0, first_chunk = 0;
         for (int c = 0; c < layout.vpp; ++c) {
@@ -353,9 +371,29 @@ struct CostModel::State {
         return prediction;
     }
 
-    std::int64_t deciding_bytes(const Layout& layout) {
-        if (!routing) return even_memory(layout).worst.peak_bytes();
-        return routed_peak(layout, RoutingQuantile::p99, 0, static_cast<int>(layout.sizes.pp));
+    LayoutPeaks peaks(const Layout& layout, std::int64_t most) {
+        LayoutPeaks peaks;
+        if (!routing) {
+            peaks.even = peaks.deciding = even_memory(layout).worst.peak_bytes();
+            return peaks;
+        }
+        const SplitCensus& split = census(layout);
+        const LayerCosts& layer = costs(layout);
+        stage_states.clear();
+        for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
+            stage_states.push_back(stage_state(layout, split, rank));
+            peaks.even = std::max(peaks.even, rank_memory(layout, split, layer, rank, stage_states.back(), {}).peak_bytes());
+        }
+        peaks.deciding = peaks.even;
+        if (peaks.even > most) return peaks;
+        const RoutingLoad::Level level = routing_level(layout, RoutingQuantile::p99);
+        for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
+            const StageState& state = stage_states[static_cast<std::size_t>(rank)];
+            const RowFactors rows = row_factors(split, level, rank, *state.alive);
+            if (rows.peak == 1) continue;
+            peaks.deciding = std::max(peaks.deciding, rank_memory(layout, split, layer, rank, state, rows).peak_bytes());
+        }
+        return peaks;
     }
 
     TimePrediction time(const Layout& layout) {
@@ -376,8 +414,8 @@ std::int64_t CostModel::peak_bytes(const Layout& layout) {
     return state_->even_memory(layout).worst.peak_bytes();
 }
 
-std::int64_t CostModel::deciding_bytes(const Layout& layout) {
-    return state_->deciding_bytes(layout);
+LayoutPeaks CostModel::peaks(const Layout& layout, std::int64_t most) {
+    return state_->peaks(layout, most);
 }
 
 double CostModel::iteration_seconds(const Layout& layout) {

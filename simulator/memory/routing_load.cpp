@@ -1,6 +1,7 @@
 #include "simulator/memory/routing_load.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -9,8 +10,6 @@
 
 namespace mgplan::simulator {
 namespace {
-
-constexpr double kHalfPi = 1.57079632679489661923;
 
 /// Shares, in any unit, to the probabilities that an expert is among a token's choices.
 std::vector<double> inclusion_probabilities(const std::vector<double>& shares, std::int64_t top_k) {
@@ -99,17 +98,35 @@ std::vector<double> tail_of_sum(std::vector<double> values, std::int64_t local, 
 
 double normal_upper_quantile(double p) {
     MGPLAN_ASSERT(p > 0 && p <= 0.5, "an upper tail");
-    // Newton's method on the logarithm of the tail, which is concave: from the bound Q(z) <= exp(-z²/2)/2 (Chernoff) the
-    // steps come down to the root without passing it.
-    double z = std::sqrt(-2 * std::log(2 * p));
-    for (int i = 0; i < 8; ++i) {
-        const double tail = 0.5 * std::erfc(z / std::sqrt(2.0));
-        const double density = std::exp(-z * z / 2) / std::sqrt(4 * kHalfPi);
-        const double change = std::log(tail / p) * tail / density;
-        z = std::max(0.0, z + change);
-        if (std::abs(change) < 1e-9) break;
+    const auto ratio = [](double x, const std::array<double, 8>& over, const std::array<double, 8>& under) {
+        double above = 0, below = 0;
+        for (std::size_t i = over.size(); i-- > 0;) {
+            above = above * x + over[i];
+            below = below * x + under[i];
+        }
+        return above / below;
+    };
+    // Wichura, Algorithm AS 241, Applied Statistics 37, 1988: 16 digits.
+    if (const double middle = 0.5 - p; middle <= 0.425) {
+        return middle * ratio(0.180625 - middle * middle,
+                              {3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3, 1.3731693765509461125e4,
+                               4.5921953931549871457e4, 6.7265770927008700853e4, 3.3430575583588128105e4, 2.5090809287301226727e3},
+                              {1.0, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3, 2.1213794301586595867e4,
+                               3.9307895800092710610e4, 2.8729085735721942674e4, 5.2264952788528545610e3});
     }
-    return z;
+    const double root = std::sqrt(-std::log(p));
+    if (root <= 5) {
+        return ratio(root - 1.6,
+                     {1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0, 3.64784832476320460504e0,
+                      1.27045825245236838258e0, 2.41780725177450611770e-1, 2.27238449892691845833e-2, 7.74545014278341407640e-4},
+                     {1.0, 2.05319162663775882187e0, 1.67638483018380384940e0, 6.89767334985100004550e-1, 1.48103976427480074590e-1,
+                      1.51986665636164571966e-2, 5.47593808499534494600e-4, 1.05075007164441684324e-9});
+    }
+    return ratio(root - 5,
+                 {6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0, 2.96560571828504891230e-1,
+                  2.65321895265761230930e-2, 1.24266094738807843860e-3, 2.71155556874348757815e-5, 2.01033439929228813265e-7},
+                 {1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2, 7.86869131145613259100e-4,
+                  1.84631831751005468180e-5, 1.42151175831644588870e-7, 2.04426310338993978564e-15});
 }
 
 RoutingLoad::RoutingLoad(const ModelSpec& model, RoutingSkew skew) : moe_(*model.moe), skew_(std::move(skew)) {
