@@ -261,7 +261,7 @@ double RoutingLoad::choice_variance(double choices, std::int64_t local) const {
             const double inside = pool > 1 ? top_k * (pool - top_k) / (pool - 1) * (mean / chosen - square / (chosen * chosen)) : 0;
             limited = inside + top_k * top_k / (chosen * chosen) * spread;
         }
-        if (free_variance > 0) variance *= limited / free_variance;
+        if (free_variance > 0) variance *= std::max(0.0, limited) / free_variance;
     }
     return variance;
 }
@@ -283,7 +283,7 @@ RowFactors RoutingLoad::rows(const Level& level, std::span<const LiveMixtures> l
         squares += layers * microbatches * microbatches;
         cubes += layers * microbatches * microbatches * microbatches;
     }
-    if (held == 0) return {};
+    if (held == 0 || level.even_rows <= 0) return {};
     if (level.quantile == RoutingQuantile::worst) return {level.worst_rows / level.even_rows, level.worst_rows / level.even_rows};
     if (level.placement == nullptr) return {};
     const Placement& place = *level.placement;
