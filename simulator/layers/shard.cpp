@@ -1,7 +1,6 @@
 #include "simulator/layers/shard.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_reduce.hpp"
@@ -26,14 +25,6 @@ PieceCost& PieceCost::operator+=(const PieceCost& other) {
     routed_transient += other.routed_transient;
     routed_base += other.routed_base;
     return *this;
-}
-
-std::int64_t PieceCost::saved_at(double rows) const {
-    return saved + static_cast<std::int64_t>(std::llround((rows - 1) * static_cast<double>(routed_saved)));
-}
-
-std::int64_t PieceCost::transient_at(double rows) const {
-    return std::max(transient, routed_base + static_cast<std::int64_t>(std::llround(rows * static_cast<double>(routed_transient))));
 }
 
 double tp_gather_seconds(const Shard& shard, std::int64_t width) {

@@ -1,6 +1,7 @@
 #pragma once
 // One rank's share of one microbatch: the sizes every layer cost starts from.
 
+#include <algorithm>
 #include <cstdint>
 
 #include "plan/layout.hpp"
@@ -69,9 +70,13 @@ struct PieceCost {
     std::int64_t routed_saved = 0;
     std::int64_t routed_transient = 0, routed_base = 0;
 
-    /// The same with so many times the rows of the even split (memory/routing_load.hpp).
-    [[nodiscard]] std::int64_t saved_at(double rows) const;
-    [[nodiscard]] std::int64_t transient_at(double rows) const;
+    /// The same with so many times, at least 1, the rows of the even split (memory/routing_load.hpp).
+    [[nodiscard]] std::int64_t saved_at(double rows) const {
+        return saved + static_cast<std::int64_t>((rows - 1) * static_cast<double>(routed_saved) + 0.5);
+    }
+    [[nodiscard]] std::int64_t transient_at(double rows) const {
+        return std::max(transient, routed_base + static_cast<std::int64_t>(rows * static_cast<double>(routed_transient) + 0.5));
+    }
 
     /// Another piece behind this one on the same rank. Their backwards run one after the other: of transient and
     /// workspace the larger counts.

@@ -228,27 +228,29 @@ RoutingLoad::Level RoutingLoad::level(const RoutedJob& job, RoutingQuantile quan
     const double passes = static_cast<double>(layers_);
     level.saved_z = normal_upper_quantile(miss / (stage_ranks * stages * microbatches));
     level.peak_z = normal_upper_quantile(miss / (stage_ranks * passes * microbatches));
-    level.fullest = level.placement->mean;
+    level.local = local;
+    level.spread = choice_spread(local);
+    double fullest = level.placement->mean;
     if (random) {
         level.placement_z = normal_upper_quantile(miss / (holders * stages));
         const auto& tail = level.placement->tail;
         const auto at = std::partition_point(tail.begin(), tail.end(), [&](double above) { return above > miss / (holders * passes); });
-        level.fullest = std::min(level.placement->most, static_cast<double>(at - tail.begin()) * level.placement->step);
+        fullest = std::min(level.placement->most, static_cast<double>(at - tail.begin()) * level.placement->step);
     }
+    level.peak = rows_of(level, fullest, level.peak_z, 1) / level.even_rows;
     return level;
 }
 
-double RoutingLoad::choice_variance(double choices, std::int64_t local) const {
-    const double experts = static_cast<double>(moe_.experts), held = static_cast<double>(local), top_k = static_cast<double>(moe_.top_k);
+double RoutingLoad::choice_spread(double held) const {
+    const double experts = static_cast<double>(moe_.experts), top_k = static_cast<double>(moe_.top_k);
     if (experts < 2) return 0;
-    double variance = std::max(0.0, choices * (1 - choices / held)) * (1 - held / experts) * experts / (experts - 1);
+    double spread = (1 - held / experts) * experts / (experts - 1);
     if (moe_.groups > 1 && moe_.group_top_k < moe_.groups) {
         // A token's choices lie in `chosen` of the groups. With j of those on this rank it draws from j·size experts of its
         // own out of chosen·size; a rank inside one group has it chosen or not.
         const double groups = static_cast<double>(moe_.groups), chosen = static_cast<double>(moe_.group_top_k), size = experts / groups;
         const double pool = chosen * size;
         const double even = top_k * held / experts;
-        const double free_variance = even * (1 - even / held) * (1 - held / experts) * experts / (experts - 1);
         double limited = 0;
         if (held <= size) {
             const double hit = chosen / groups, mean = top_k * held / pool;
@@ -256,21 +258,20 @@ double RoutingLoad::choice_variance(double choices, std::int64_t local) const {
             limited = hit * inside + mean * mean * hit * (1 - hit);
         } else {
             const double own = held / size, mean = chosen * own / groups;
-            const double spread = groups > 1 ? mean * (1 - own / groups) * (groups - chosen) / (groups - 1) : 0;
-            const double square = spread + mean * mean;
+            const double hits = mean * (1 - own / groups) * (groups - chosen) / (groups - 1);
+            const double square = hits + mean * mean;
             const double inside = pool > 1 ? top_k * (pool - top_k) / (pool - 1) * (mean / chosen - square / (chosen * chosen)) : 0;
-            limited = inside + top_k * top_k / (chosen * chosen) * spread;
+            limited = inside + top_k * top_k / (chosen * chosen) * hits;
         }
-        if (free_variance > 0) variance *= std::max(0.0, limited) / free_variance;
+        if (even < held) spread = std::max(0.0, limited) / (even * (1 - even / held));
     }
-    return variance;
+    return spread;
 }
 
-double RoutingLoad::rows_of(const Level& level, double choices, double z, double draws) const {
-    const std::int64_t local = moe_.experts / level.job.ep;
+double RoutingLoad::rows_of(const Level& level, double choices, double z, double draws) {
     const double tokens = static_cast<double>(level.job.tokens * level.job.ep * level.job.etp);
-    const double rows = tokens * choices + z * std::sqrt(tokens * choice_variance(choices, local) / draws);
-    return std::clamp(rows, level.even_rows, level.worst_rows);
+    const double variance = std::max(0.0, choices * (1 - choices / level.local)) * level.spread;
+    return std::clamp(tokens * choices + z * std::sqrt(tokens * variance / draws), level.even_rows, level.worst_rows);
 }
 
 RowFactors RoutingLoad::rows(const Level& level, std::span<const LiveMixtures> live) const {
@@ -287,11 +288,13 @@ RowFactors RoutingLoad::rows(const Level& level, std::span<const LiveMixtures> l
     if (level.quantile == RoutingQuantile::worst) return {level.worst_rows / level.even_rows, level.worst_rows / level.even_rows};
     if (level.placement == nullptr) return {};
     const Placement& place = *level.placement;
-    double mean = place.mean, fullest = level.fullest;
+    double mean = place.mean;
+    RowFactors factors{.peak = level.peak};
     if (!place.by_layer.empty()) {
         const std::int64_t ep = level.job.ep;
         const std::int64_t known = std::ssize(place.by_layer) / ep;
-        mean = fullest = 0;
+        double fullest = 0;
+        mean = 0;
         for (std::int64_t rank = 0; rank < ep; ++rank) {
             double sum = 0;
             for (const auto& part : live) {
@@ -307,13 +310,12 @@ RowFactors RoutingLoad::rows(const Level& level, std::span<const LiveMixtures> l
             }
             if (passes > 0) mean = std::max(mean, sum / passes);
         }
+        factors.peak = rows_of(level, fullest, level.peak_z, 1) / level.even_rows;
     } else if (place.deviation > 0 && passes > 0) {
         const double root = std::sqrt(squares);
         const double z = skewed_quantile(level.placement_z, place.skewness * cubes / (squares * root));
         mean = std::min(place.most, place.mean + z * place.deviation * root / passes);
     }
-    RowFactors factors;
-    factors.peak = rows_of(level, fullest, level.peak_z, 1) / level.even_rows;
     factors.saved = passes > 0 ? std::min(factors.peak, rows_of(level, mean, level.saved_z, passes) / level.even_rows) : 1;
     return factors;
 }

@@ -85,8 +85,10 @@ public:
         RoutedJob job;
         double even_rows = 0;   ///< of one rank in one layer and microbatch
         double worst_rows = 0;  ///< of the same
-        double fullest = 0;     ///< copies a token gives to the fullest rank in its fullest layer
+        double local = 1;       ///< experts of a rank
+        double spread = 0;      ///< variance of a token's μ copies for a rank, over μ·(1 - μ/L)
         double placement_z = 0, saved_z = 0, peak_z = 0;
+        double peak = 1;  ///< RowFactors::peak, but with a histogram for each layer
     };
 
     [[nodiscard]] Level level(const RoutedJob& job, RoutingQuantile quantile);
@@ -100,8 +102,8 @@ private:
     [[nodiscard]] Placement place_at_random(std::int64_t ep) const;
     [[nodiscard]] Placement place_as_counted(std::int64_t ep) const;
     /// Rows of one rank, mean over `draws` layers and microbatches, of experts that a token gives `choices` copies.
-    [[nodiscard]] double rows_of(const Level& level, double choices, double z, double draws) const;
-    [[nodiscard]] double choice_variance(double choices, std::int64_t local) const;
+    [[nodiscard]] static double rows_of(const Level& level, double choices, double z, double draws);
+    [[nodiscard]] double choice_spread(double held) const;
 
     MoeSpec moe_;
     RoutingSkew skew_;
