@@ -108,7 +108,7 @@ void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
 
 void save_plan(const std::string& path, const Workload& work, const Layout& layout) {
     std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    file << plan_to_json(Plan{work.model, work.cluster, work.batch, work.training, layout}).dump(1) << "\n";
+    file << plan_to_json(Plan{work.model, work.cluster, work.batch, work.training, layout, work.routing}).dump(1) << "\n";
     file.close();
     if (!file)
         throw RunError(fmt::format("--save-plan {}: the file cannot be written; check that its folder exists and is writable", path));
@@ -174,8 +174,8 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     for (std::size_t i = 0; i < std::min(shown, best.size()); ++i) report.plans.push_back({best[i].layout, model.predict(best[i].layout)});
     if (report.plans.empty()) {
         for (const auto& miss : report.search.nearest) {
-            report.nearest.push_back(
-                {miss.layout, miss.peak_bytes, planner::remedies(resolved.workload, miss.layout, simulator_cost_model())});
+            report.nearest.push_back({miss.layout, miss.peak_bytes,
+                                      planner::remedies(resolved.workload, miss.layout, simulator_cost_model()), miss.even_peak_bytes});
         }
     }
     if (values.save_plan) {

@@ -111,7 +111,8 @@ void check(const RunOptions& values) {
 
 /// The plan as a task, once every rule of planner and runtime holds.
 model::TrainingTask task_of(const Plan& plan, const RunOptions& values) {
-    const Workload work{plan.model, plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes};
+    const Workload work{plan.model,  plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes,
+                        plan.routing};
     if (auto broken = planner::broken_messages(work, plan.layout); !broken.empty()) throw ConfigError(std::move(broken));
     model::TrainingTask task;
     task.model = plan.model;

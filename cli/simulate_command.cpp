@@ -112,7 +112,9 @@ LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& 
 void refuse_what_a_plan_holds(const Options& options) {
     Problems problems;
     for (const auto& name : options.given()) {
-        if (name == "cluster" || name == "max-memory" || name == "per-rank" || name == "format" || name == "output") continue;
+        if (name == "cluster" || name == "max-memory" || name == "routing-skew" || name == "per-rank" || name == "format" ||
+            name == "output")
+            continue;
         problems.add(
             "--{} has no place beside a PLAN, which holds model, batch and layout; drop --{}, or give --model … in place of the plan", name,
             name);
@@ -209,12 +211,14 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     if (!plan_files.empty()) {
         refuse_what_a_plan_holds(options);
         Plan plan = read_plan(plan_files.front());
-        work = {plan.model, plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes};
+        work = {plan.model,  plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes,
+                plan.routing};
         if (options.given("cluster")) {
             work.cluster = load_cluster(workload_options.cluster);
             work.memory_limit = work.cluster.memory_bytes;
         }
         if (workload_options.max_memory) work.memory_limit = *workload_options.max_memory;
+        if (workload_options.routing_skew) work.routing = load_routing_skew(*workload_options.routing_skew, work.model);
         layout = plan.layout;
         auto broken = planner::broken_messages(work, layout);
         if (!broken.empty()) throw ConfigError(std::move(broken));

@@ -24,13 +24,17 @@ Json breakdown_to_json(const simulator::MemoryBreakdown& b) {
 }  // namespace
 
 Json rank_memory_to_json(const simulator::RankMemory& memory, std::int64_t rank, std::int64_t limit_bytes) {
-    return Json{{"peak_bytes", memory.peak_bytes()},
-                {"framework_bytes", memory.framework_bytes},
-                {"reserved_bytes", memory.reserved_bytes},
-                {"limit_bytes", limit_bytes},
-                {"worst_rank", rank},
-                {"breakdown", breakdown_to_json(memory.breakdown)},
-                {"high_water", breakdown_to_json(memory.high_water)}};
+    Json json{{"peak_bytes", memory.peak_bytes()},
+              {"framework_bytes", memory.framework_bytes},
+              {"reserved_bytes", memory.reserved_bytes},
+              {"limit_bytes", limit_bytes},
+              {"worst_rank", rank},
+              {"breakdown", breakdown_to_json(memory.breakdown)},
+              {"high_water", breakdown_to_json(memory.high_water)}};
+    if (const auto& routing = memory.routing)
+        json["routing"] =
+            Json{{"skew", routing->skew}, {"p50_bytes", routing->p50}, {"p99_bytes", routing->p99}, {"worst_bytes", routing->worst}};
+    return json;
 }
 
 Json prediction_to_json(const simulator::Prediction& p) {

@@ -2,6 +2,7 @@
 // Memory and time of any layout of one workload, with everything that layouts share computed once.
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 
 #include "plan/layout.hpp"
@@ -10,6 +11,12 @@
 #include "simulator/prediction.hpp"
 
 namespace mgplan::simulator {
+
+/// Peak bytes of the fullest rank.
+struct LayoutPeaks {
+    std::int64_t even = 0;      ///< where tokens are spread evenly over experts: predict().memory.worst.peak_bytes()
+    std::int64_t deciding = 0;  ///< what has to fit: predict().memory.deciding_bytes(); never less
+};
 
 /// Predicts layouts of one workload. Not thread-safe: each thread owns one. The workload must outlive it.
 /// Layouts must be valid (planner/constraints.hpp).
@@ -23,10 +30,13 @@ public:
 
     /// Peak bytes of the fullest rank: predict().memory.worst.peak_bytes(), without the time.
     [[nodiscard]] std::int64_t peak_bytes(const Layout& layout);
+    /// Both peaks without the time. Where the even one exceeds `most`, the deciding one is not looked for, and the even one
+    /// stands in for it.
+    [[nodiscard]] LayoutPeaks peaks(const Layout& layout, std::int64_t most = std::numeric_limits<std::int64_t>::max());
     /// Seconds of one iteration: predict().time.iteration_seconds, without the memory.
     [[nodiscard]] double iteration_seconds(const Layout& layout);
     [[nodiscard]] Prediction predict(const Layout& layout);
-    /// Memory of every rank of pipeline stage `pp_rank` in [0, pp) (they are equal under balanced routing).
+    /// Memory of every rank of pipeline stage `pp_rank` in [0, pp) (they are equal where tokens spread evenly over experts).
     [[nodiscard]] RankMemory stage_memory(const Layout& layout, int pp_rank);
     [[nodiscard]] const Calibration& calibration() const;
 

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -29,12 +31,24 @@ struct MemoryBreakdown {
     bool operator==(const MemoryBreakdown&) const = default;
 };
 
-/// One rank's memory.
+/// Peak bytes of a rank with mixtures of experts at quantiles of the rows that they receive, context and all. What the
+/// quantiles are over: memory/routing_load.hpp.
+struct RoutedPeaks {
+    std::string skew;  ///< in words, as in "uniform"
+    std::int64_t p50 = 0;
+    std::int64_t p99 = 0;
+    std::int64_t worst = 0;
+    bool operator==(const RoutedPeaks&) const = default;
+};
+
+/// One rank's memory, where tokens are spread evenly over experts.
 struct RankMemory {
     MemoryBreakdown breakdown;         ///< at the peak instant
     MemoryBreakdown high_water;        ///< each category's own maximum over the iteration
     std::int64_t framework_bytes = 0;  ///< what a framework's tensor allocator would report as its peak
     std::int64_t reserved_bytes = 0;   ///< what that allocator would have taken from the device
+    /// Of models with experts. MemoryPrediction::worst has at each quantile that of the fullest rank there.
+    std::optional<RoutedPeaks> routing;
     [[nodiscard]] std::int64_t peak_bytes() const { return breakdown.total(); }
 };
 
@@ -44,7 +58,9 @@ struct MemoryPrediction {
     std::int64_t worst_rank = 0;
     int worst_stage = 0;
     std::int64_t limit_bytes = 0;
-    [[nodiscard]] bool fits() const { return worst.peak_bytes() <= limit_bytes; }
+    /// What has to fit: the peak, of a mixture of experts at p99 of its routing skew.
+    [[nodiscard]] std::int64_t deciding_bytes() const { return worst.routing ? worst.routing->p99 : worst.peak_bytes(); }
+    [[nodiscard]] bool fits() const { return deciding_bytes() <= limit_bytes; }
 };
 
 /// Seconds of communication that no computation hides, by the group that causes it: tp, cp and ep on the slowest stage,
