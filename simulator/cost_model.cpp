@@ -6,6 +6,7 @@
 
 #include "plan/schedule.hpp"
 #include "simulator/layers/layer_costs.hpp"
+#include "simulator/memory/cuda_graphs.hpp"
 #include "simulator/memory/model_state.hpp"
 #include "simulator/stage_census.hpp"
 #include "simulator/step_time.hpp"
@@ -67,6 +68,7 @@ struct CostModel::State {
     std::unordered_map<Key, std::int64_t, KeyHash> dummies;
     std::unordered_map<Key, std::vector<std::vector<std::int64_t>>, KeyHash> live;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
+    std::unordered_map<Key, GraphResidency, KeyHash> residencies;
 
     State(const Workload& work, const Calibration& rates)
         : workload(work),
@@ -99,6 +101,23 @@ struct CostModel::State {
             }
         }
         return entry->second;
+    }
+
+    /// What CUDA graphs add to one pipeline rank.
+    GraphTerms graphs(const Layout& layout, const SplitCensus& split, int rank) {
+        if (layout.cuda_graphs.empty()) return {};
+        const int pp = static_cast<int>(layout.sizes.pp);
+        const GraphPolicy policy = policy_of(layout);
+        const Key key{{pp, layout.vpp, layout.num_microbatches, layout.group_size, rank, static_cast<std::int64_t>(policy)}};
+        auto entry = residencies.find(key);
+        if (entry == residencies.end()) {
+            ScheduleRequest request{pp, layout.vpp, layout.num_microbatches, {}, {}, false};
+            if (layout.vpp > 1) request.group_size = layout.group_size;
+            entry = residencies.emplace(key, GraphResidency(request, rank, policy)).first;
+        }
+        const auto vpp = static_cast<std::size_t>(layout.vpp);
+        return graph_terms({workload, layout, costs(layout), std::span(split.chunks).subspan(static_cast<std::size_t>(rank) * vpp, vpp),
+                            live_counts(layout)[static_cast<std::size_t>(rank)], entry->second});
     }
 
     const LayerCosts& costs(const Layout& layout) {
@@ -244,7 +263,10 @@ struct CostModel::State {
         b.parameters = states.parameters;
         b.gradients = states.gradients;
         b.optimizer = states.optimizer;
-        b.activations = activations + peak_extra;
+        const GraphTerms graph = graphs(layout, split, rank);
+        b.activations = activations + peak_extra + graph.activations;
+        b.graph_static_inputs = graph.static_inputs;
+        b.graph_boundary = graph.boundary_bytes;
         b.workspace = workspace + gemm_workspaces(layout);
         // Receive buffers of both directions between stages, and the sequence-parallel gather buffer.
         if (layout.sizes.pp > 1) b.communication += 2 * layer.boundary;
@@ -252,9 +274,12 @@ struct CostModel::State {
         memory.high_water = b;
         memory.high_water.optimizer += states.update;
         // The update needs fp32 copies of narrower gradients, but no activations; the larger of the two instants counts.
-        if (states.update > b.activations + workspace + b.communication) {
+        if (graph.pool_is_private) {
             b.optimizer += states.update;
-            b.activations = b.communication = 0;
+        } else if (states.update > b.activations - graph.resident + workspace + b.communication) {
+            b.optimizer += states.update;
+            b.activations = graph.resident;
+            b.communication = 0;
             b.workspace -= workspace;
         }
         memory.framework_bytes = b.total();
@@ -267,6 +292,8 @@ struct CostModel::State {
         // A caching allocator holds segments that no tensor fills; a thirty-second of the peak is an assumption, to be replaced
         // by a replay of the allocator. mgplan's own runtime plans offsets.
         if (layout.engine == Engine::megatron) b.fragmentation = memory.framework_bytes / 32;
+        b.graph_objects = graph.objects;  // the driver's
+        memory.high_water.graph_objects = b.graph_objects;
         memory.high_water.context = b.context;
         memory.high_water.fragmentation = b.fragmentation;
         memory.reserved_bytes = memory.framework_bytes + b.fragmentation;
@@ -323,6 +350,14 @@ Prediction CostModel::predict(const Layout& layout) {
 
 RankMemory CostModel::stage_memory(const Layout& layout, int pp_rank) {
     return state_->rank_memory(layout, state_->census(layout), state_->costs(layout), pp_rank);
+}
+
+GraphTerms CostModel::graphs(const Layout& layout, int pp_rank) {
+    return state_->graphs(layout, state_->census(layout), pp_rank);
+}
+
+const LayerCosts& CostModel::costs(const Layout& layout) {
+    return state_->costs(layout);
 }
 
 const Calibration& CostModel::calibration() const {
