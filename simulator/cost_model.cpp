@@ -282,7 +282,8 @@ struct CostModel::State {
             b.communication = 0;
             b.workspace -= workspace;
         }
-        memory.framework_bytes = b.total();
+        const std::int64_t allocated = b.total();
+        memory.framework_bytes = allocated - hidden_by_graphs(graph, b);
         const ParallelSizes& s = layout.sizes;
         const bool moe = workload.model.moe.has_value();
         // NCCL, one communicator for the world and one per kind of group with more than one rank; not the framework's own.
@@ -291,12 +292,12 @@ struct CostModel::State {
         b.context = calibration.context_bytes + communicators * calibration.communicator_bytes;
         // A caching allocator holds segments that no tensor fills; a thirty-second of the peak is an assumption, to be replaced
         // by a replay of the allocator. mgplan's own runtime plans offsets.
-        if (layout.engine == Engine::megatron) b.fragmentation = memory.framework_bytes / 32;
+        if (layout.engine == Engine::megatron) b.fragmentation = allocated / 32;
         b.graph_objects = graph.objects;  // the driver's
         memory.high_water.graph_objects = b.graph_objects;
         memory.high_water.context = b.context;
         memory.high_water.fragmentation = b.fragmentation;
-        memory.reserved_bytes = memory.framework_bytes + b.fragmentation;
+        memory.reserved_bytes = allocated + b.fragmentation;
         return memory;
     }
 

@@ -323,8 +323,14 @@ GraphTerms graph_terms(const GraphInputs& in) {
         const std::int64_t eager = std::max(outside, loss ? in.layers.head.transient : 0);
         terms.activations += inside + eager - std::max(inside, eager);
         terms.resident += inside;
+        terms.pool = terms.resident + terms.boundary_bytes;
     }
     return terms;
+}
+
+std::int64_t hidden_by_graphs(const GraphTerms& terms, const MemoryBreakdown& at_peak) {
+    const std::int64_t eager = at_peak.activations - terms.resident + at_peak.communication;
+    return std::max<std::int64_t>(0, std::min(terms.pool, eager));
 }
 
 PaddingCost padding_cost(const Workload& workload, const Layout& layout, double capacity_factor) {

@@ -18,6 +18,7 @@
 #include "plan/parameters.hpp"
 #include "plan/workload.hpp"
 #include "simulator/layers/layer_costs.hpp"
+#include "simulator/prediction.hpp"
 #include "simulator/stage_census.hpp"
 
 namespace mgplan::simulator {
@@ -70,6 +71,7 @@ struct GraphTerms {
     std::int64_t nodes = 0;           ///< kernel nodes of all graphs
     std::int64_t objects = 0;         ///< nodes · kGraphNodeBytes
     std::int64_t activations = 0;     ///< what the graphs change in the activations at the peak; often negative, for tensors move
+    std::int64_t pool = 0;            ///< of megatron's private pool: activations, temporaries and outputs of all graphs
     std::int64_t resident = 0;        ///< activations that stay when no microbatch is alive, as during the optimizer's update
     bool pool_is_private = false;     ///< nothing that the passes used is free during the update (megatron, full_iteration)
 };
@@ -87,6 +89,12 @@ struct GraphInputs {
 
 /// All zero without scopes.
 [[nodiscard]] GraphTerms graph_terms(const GraphInputs& in);
+
+/// Of the bytes at a rank's peak those that a framework's allocator does not report as allocated. Megatron-LM's graphs work
+/// in a private pool whose blocks are free in PyTorch's books once captured (Transformer Engine drops its references to
+/// outputs and gradients, and autograd those to activations), although replays use them and nobody else may: only the
+/// static inputs stay allocated. At the capture itself everything in the pool is, but no eager activation is alive.
+[[nodiscard]] std::int64_t hidden_by_graphs(const GraphTerms& terms, const MemoryBreakdown& at_peak);
 
 /// Whole-layer capture of a mixture pads each expert to the same number of rows. What that costs one rank over dropless
 /// balanced routing, for one layer and microbatch (bytes: kept for the backward) and in FLOPs and traffic forward and
