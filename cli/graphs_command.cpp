@@ -11,6 +11,7 @@
 #include "plan/graph_scopes.hpp"
 #include "plan/graph_slots.hpp"
 #include "plan/text.hpp"
+#include "reports/plan_report.hpp"
 #include "reports/table.hpp"
 #include "simulator/cost_model.hpp"
 
@@ -283,8 +284,7 @@ void write_table(std::ostream& out, const GraphsRequest& request, const GraphsRe
     out << fmt::format("policy {}, scope {}, pp {} x vpp {}, {} microbatches\n", policy_name(request.policy),
                        scopes.empty() ? "none" : fmt::format("{}", fmt::join(scopes, " ")), request.schedule.pp, request.schedule.vpp,
                        with_thousands(request.schedule.microbatches));
-    if (!request.assumed.empty()) out << fmt::format("assumed: {}\n", fmt::join(request.assumed, ", "));
-    out << "\n";
+    out << reports::assumed_text(request.assumed) << "\n";
     reports::Table table({{"pp rank"}, {"forward graphs"}, {"backward graphs"}, {"static buffers"}, {"slots"}, {"peak live chunks"}});
     write_ranks(out, table, report.ranks, [](const RankLine& line) {
         const GraphCounts& counts = line.counts;
@@ -304,7 +304,8 @@ int run_graphs(const std::vector<std::string>& args, Console& console) {
                     "their bytes.");
     declare_graphs_options(options, given);
     if (!options.parse(args, console.out)) return kDone;
-    const GraphsRequest request = read_graphs_request(given);
+    GraphsRequest request = read_graphs_request(given);
+    if (request.workload && !request.scopes.empty()) request.assumed.emplace_back(simulator::kGraphNodeAssumption);
     const GraphsReport report = make_report(request);
     options.write(console, [&](std::ostream& out) {
         switch (options.format()) {

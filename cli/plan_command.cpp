@@ -147,6 +147,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     if (!values.space.cuda_graphs.empty()) {
         check_graph_scopes(values.space.cuda_graphs, resolved.workload.model, problems);
         problems.throw_if_any();
+        resolved.assumed.emplace_back(simulator::kGraphNodeAssumption);
     }
     if (values.space.pipeline_layout) check_pipeline_layout(*values.space.pipeline_layout, resolved.workload.model);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";

@@ -232,6 +232,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
         for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
     }
 
+    if (!layout.cuda_graphs.empty()) assumed.emplace_back(simulator::kGraphNodeAssumption);
     simulator::CostModel model(work);
     const simulator::Prediction prediction = model.predict(layout);
     if (options.format() == Format::json) {

@@ -28,6 +28,9 @@ namespace mgplan::simulator {
 /// memory footprint with large task graphs", thread 244901). An assumption for other drivers.
 inline constexpr std::int64_t kGraphNodeBytes = std::int64_t{64} << 10;
 
+/// The sentence that lists of assumptions carry where graphs are captured.
+inline constexpr const char* kGraphNodeAssumption = "64 KiB of device memory for each kernel of a CUDA graph";
+
 /// One tensor at a fixed address, of one layer and microbatch on one rank. What the layout has no use for (splits without
 /// ranks to send to, a gate that the model has not) has 0 bytes.
 struct StaticTensor {

@@ -148,8 +148,7 @@ TEST(CudaGraphMemory, OfTheRouterIsWhatTheExpertsNeed) {
     request.cuda_graphs = {attn, moe_router};
     const Layout layout = planner::make_layout(request, workload);
     EXPECT_EQ(boundary_of(workload, layout, LayerKind::moe),
-              (std::map<std::string, std::int64_t>{
-                  {"hidden_states", kStream}, {"probabilities", 512 * 8 * 4}, {"routing_map", 512 * 8}}));
+              (std::map<std::string, std::int64_t>{{"hidden_states", kStream}, {"probabilities", 512 * 8 * 4}, {"routing_map", 512 * 8}}));
     EXPECT_EQ(boundary_of(workload, layout, LayerKind::dense), (std::map<std::string, std::int64_t>{{"hidden_states", kStream}}));
     // All of it is kept for the backward anyway.
     request.cuda_graphs = {};
