@@ -8,7 +8,7 @@
 namespace mgplan {
 namespace {
 
-constexpr std::int64_t kMostEntries = std::int64_t{1} << 26;
+constexpr std::int64_t kMostEntries = std::int64_t{1} << 22;
 
 /// As many microbatches, or fewer with the same remainder, but no fewer than fill and drain the pipeline.
 ScheduleRequest shortened(ScheduleRequest request, GraphPolicy policy) {

@@ -18,7 +18,7 @@ namespace mgplan {
 class GraphResidency {
 public:
     /// The request must be legal (Schedule refuses others). What is alive repeats with every group of microbatches, so a
-    /// shorter schedule with the same remainder stands for the whole; for slots only beyond 2^26 entries over all ranks.
+    /// shorter schedule with the same remainder stands for the whole; for slots only beyond 2^22 entries over all ranks.
     GraphResidency(const ScheduleRequest& request, int pp_rank, GraphPolicy policy);
 
     /// Of a quantity (buffers, bytes) that chunk c has per_chunk[c] of for each microbatch: how much is held.

@@ -69,6 +69,12 @@ struct CostModel::State {
     std::unordered_map<Key, std::vector<std::vector<std::int64_t>>, KeyHash> live;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
     std::unordered_map<Key, GraphResidency, KeyHash> residencies;
+    /// By the costs they are made from, whose memo has one entry for each set of sizes.
+    struct GraphedLayers {
+        EnumSet<CudaGraphScope> scopes;
+        GraphedLayer dense, mixture;
+    };
+    std::unordered_map<const LayerCosts*, GraphedLayers> graphed;
 
     State(const Workload& work, const Calibration& rates)
         : workload(work),
@@ -115,8 +121,16 @@ struct CostModel::State {
             if (layout.vpp > 1) request.group_size = layout.group_size;
             entry = residencies.emplace(key, GraphResidency(request, rank, policy)).first;
         }
+        const LayerCosts& layer = costs(layout);
+        GraphedLayers& kinds = graphed[&layer];
+        if (kinds.scopes != layout.cuda_graphs) {
+            kinds.scopes = layout.cuda_graphs;
+            kinds.dense = graphed_layer(workload, layout, layer, LayerKind::dense, policy);
+            if (workload.model.moe) kinds.mixture = graphed_layer(workload, layout, layer, LayerKind::moe, policy);
+        }
         const auto vpp = static_cast<std::size_t>(layout.vpp);
-        return graph_terms({workload, layout, costs(layout), std::span(split.chunks).subspan(static_cast<std::size_t>(rank) * vpp, vpp),
+        return graph_terms({workload, layout, layer, kinds.dense, kinds.mixture,
+                            std::span(split.chunks).subspan(static_cast<std::size_t>(rank) * vpp, vpp),
                             live_counts(layout)[static_cast<std::size_t>(rank)], entry->second});
     }
 

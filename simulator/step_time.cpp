@@ -80,7 +80,7 @@ double recomputed_share(const StepInputs& in, int rank) {
 /// What graphs of this kind of layer replay.
 Replayed replayed_kernels(const StepInputs& in, LayerKind kind) {
     if (in.layout.cuda_graphs.empty()) return {};
-    const GraphedLayer layer = graphed_layer(in.workload, in.layout, in.layers, kind, policy_of(in.layout));
+    const GraphedLayer layer = captured_part(in.layout.cuda_graphs, in.layers, kind);
     return {layer.kernels_forward, layer.kernels_backward};
 }
 

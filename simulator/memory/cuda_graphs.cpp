@@ -225,9 +225,7 @@ GraphPolicy policy_of(const Layout& layout) {
     return layout.engine == Engine::megatron ? GraphPolicy::megatron : GraphPolicy::slots;
 }
 
-GraphedLayer graphed_layer(const Workload& workload, const Layout& layout, const LayerCosts& costs, LayerKind kind, GraphPolicy policy) {
-    const EnumSet<Scope> scopes = layout.cuda_graphs;
-    const Sizes s(workload, layout, policy);
+GraphedLayer captured_part(EnumSet<Scope> scopes, const LayerCosts& costs, LayerKind kind) {
     const bool all = scopes.contains(Scope::layer);
     const bool attention = all || scopes.contains(Scope::attn);
     const bool mlp = all || scopes.contains(kind == LayerKind::dense ? Scope::mlp : Scope::moe);
@@ -237,10 +235,18 @@ GraphedLayer graphed_layer(const Workload& workload, const Layout& layout, const
     if (!layer.captured) return layer;
     layer.whole = attention && mlp;
     layer.from_norm = attention;
+    layer.to_router = router;
     take_costs(layer, costs, kind, attention, mlp, router);
-    layer.inputs = layer_inputs(s, attention);
-    if (router) {
-        add_router_outputs(layer.boundary, s, scopes.contains(Scope::moe_preprocess), attention);
+    return layer;
+}
+
+GraphedLayer graphed_layer(const Workload& workload, const Layout& layout, const LayerCosts& costs, LayerKind kind, GraphPolicy policy) {
+    const Sizes s(workload, layout, policy);
+    GraphedLayer layer = captured_part(layout.cuda_graphs, costs, kind);
+    if (!layer.captured) return layer;
+    layer.inputs = layer_inputs(s, layer.from_norm);
+    if (layer.to_router) {
+        add_router_outputs(layer.boundary, s, layout.cuda_graphs.contains(Scope::moe_preprocess), layer.from_norm);
     } else {
         // Behind a graph that ends inside a layer, or in front of an eager attention, a norm keeps its input.
         layer.boundary.push_back(tensor("hidden_states", s.stream(), s.element, kLayerFile, !layer.whole));
@@ -272,7 +278,7 @@ GraphTerms graph_terms(const GraphInputs& in) {
         const auto held = std::accumulate(in.chunks.begin(), in.chunks.end(), std::int64_t{0},
                                           [&](std::int64_t sum, const ChunkCensus& chunk) { return sum + layers_of(chunk); });
         if (held == 0) continue;
-        const GraphedLayer layer = graphed_layer(in.workload, in.layout, in.layers, kind, policy);
+        const GraphedLayer& layer = kind == LayerKind::dense ? in.dense : in.mixture;
         const PieceCost& whole = kind == LayerKind::dense ? in.layers.dense : in.layers.mixture;
         if (!layer.captured) {
             outside = std::max(outside, whole.transient);

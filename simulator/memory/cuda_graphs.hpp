@@ -48,6 +48,7 @@ struct GraphedLayer {
     bool captured = false;
     std::vector<StaticTensor> inputs, boundary;
     bool whole = false;                ///< captured from its first norm to its last addition: its output is the next one's input
+    bool to_router = false;            ///< ends behind the router, or the dispatcher's first half
     bool from_norm = false;            ///< begins at the attention's norm
     std::int64_t saved = 0;            ///< activations inside the scope kept for the backward, input and kept outputs included
     std::int64_t outside = 0;          ///< kept boundary tensors that eager work behind the graph would keep
@@ -55,6 +56,9 @@ struct GraphedLayer {
     std::int64_t eager_transient = 0;  ///< the same of the part that stays outside
     int kernels_forward = 0, kernels_backward = 0;
 };
+
+/// The captured part of a kind of layer without its tensors at fixed addresses: quick to make.
+[[nodiscard]] GraphedLayer captured_part(EnumSet<CudaGraphScope> scopes, const LayerCosts& costs, LayerKind kind);
 
 /// How scopes meet a kind of layer. `policy` megatron: with the inputs that Megatron-LM gives its graphs.
 [[nodiscard]] GraphedLayer graphed_layer(const Workload& workload, const Layout& layout, const LayerCosts& costs, LayerKind kind,
@@ -83,6 +87,7 @@ struct GraphInputs {
     const Workload& workload;
     const Layout& layout;  ///< engine megatron: policy megatron; else slots
     const LayerCosts& layers;
+    const GraphedLayer &dense, &mixture;  ///< graphed_layer() of both kinds
     std::span<const ChunkCensus> chunks;  ///< the rank's
     std::span<const std::int64_t> alive;  ///< microbatches of each chunk at the rank's peak (live_at_peak)
     const GraphResidency& residency;
