@@ -96,6 +96,9 @@ void take_model(const GraphsOptions& given, GraphsRequest& request, Problems& pr
         work.batch.sequence = work.model.default_sequence.value_or(std::min<std::int64_t>(longest, 4096));
         request.assumed.push_back(fmt::format("sequence of {} tokens", with_thousands(work.batch.sequence)));
     }
+    if (work.model.position == PositionEmbedding::learned && work.model.max_positions > 0 && work.batch.sequence > work.model.max_positions)
+        problems.add("--seq = {} is longer than the {} learned positions of {}; use at most that", work.batch.sequence,
+                     work.model.max_positions, work.model.name);
     if (!given.precision && !job.training) request.assumed.emplace_back("bf16");
 
     LayoutRequest layout;
@@ -165,13 +168,16 @@ void take_sizes(const GraphsOptions& given, GraphsRequest& request, Problems& pr
 void take_capacity(const GraphsOptions& given, GraphsRequest& request, Problems& problems) {
     const ModelSpec& model = request.workload->model;
     if (given.capacity_factor) {
-        constexpr double kMostFactor = 65'536;
         const auto factor = parse_real(*given.capacity_factor);
-        if (!model.moe)
+        if (!model.moe) {
             problems.add("--capacity-factor pads experts, but {} has none; drop it", model.name);
-        else if (!factor || *factor <= 0 || *factor > kMostFactor)
-            problems.add("--capacity-factor = '{}' is no number above 0 and up to {}; write one, such as 1.25",
-                         given.capacity_factor->substr(0, 60), kMostFactor);
+            return;
+        }
+        // With room for all tokens in one expert nothing is dropped; more is of no use.
+        const double most = static_cast<double>(model.moe->experts) / static_cast<double>(model.moe->top_k);
+        if (!factor || *factor <= 0 || *factor > most)
+            problems.add("--capacity-factor = '{}' is no number above 0 and up to experts/top_k = {}; write one, such as 1",
+                         given.capacity_factor->substr(0, 60), most);
         else
             request.capacity_factors.push_back(*factor);
         return;
@@ -231,7 +237,18 @@ GraphsRequest read_graphs_request(const GraphsOptions& given) {
         take_plan(given, request, problems);
     if (!scopes_given && request.scopes.empty()) {
         request.scopes = request.workload ? usual_graph_scopes(request.workload->model) : EnumSet{CudaGraphScope::layer};
-        if (request.workload) request.assumed.push_back(fmt::format("cuda graphs {}", fmt::join(names_in(request.scopes), ",")));
+        if (request.workload) {
+            request.assumed.push_back(fmt::format("cuda graphs {}", fmt::join(names_in(request.scopes), ",")));
+            Layout& layout = request.layout;
+            if (graph_recompute_problem(request.scopes, layout.recompute, layout.recompute_modules, request.workload->model)) {
+                // Nobody asked for these scopes: the plan's recompute gives way, not the answer.
+                request.assumed.emplace_back("no recompute, which such graphs cannot hold");
+                layout.recompute = Recompute::none;
+                layout.recompute_modules = {};
+                layout.recompute_method.reset();
+                layout.recompute_num_layers = 0;
+            }
+        }
     }
     if (!request.workload) {
         check_graph_scopes(request.scopes, problems);

@@ -105,6 +105,14 @@ TEST(GraphsCommand, TakesAPlan) {
     const Said said = say("graphs " + path + " --format csv");
     EXPECT_EQ(said.code, kDone) << said.err;
     EXPECT_EQ(said.out, say("graphs --pp 4 --vpp 2 --microbatches 16 --model llama3-8b --format csv").out);
+    // Recompute that no graph of a layer can hold gives way to graphs that nobody asked for.
+    const TempFile full("graphs_plan_full.json");
+    ASSERT_EQ(
+        say("plan --world 8 --model llama3-8b --tp 1 --pp 4 --micro-batch 1 --recompute full --max-memory 10TB --save-plan " + full.path())
+            .code,
+        kDone);
+    EXPECT_THAT(say("graphs " + full.path()).out, HasSubstr("no recompute, which such graphs cannot hold"));
+    expect_refused("graphs " + full.path() + " --cuda-graphs attn", "full recompute");
     expect_refused("graphs " + path + " --pp 2", "a PLAN holds what --pp says");
     expect_refused("graphs " + path + " --tp 2", "a PLAN holds what --tp says");
     expect_refused("graphs " + path + " --cuda-graphs moe_router", "moe_router needs experts");
@@ -130,6 +138,8 @@ TEST(GraphsCommand, RefusesBadInput) {
     expect_refused("graphs --microbatches 4 --layers-per-chunk 1 --tp 2", "only a model has any; add --model or drop --tp");
     expect_refused("graphs --microbatches 4 --model llama3-8b --capacity-factor 2", "--capacity-factor pads experts");
     expect_refused("graphs --microbatches 4 --model mixtral-8x7b --capacity-factor nan", "--capacity-factor = 'nan'");
+    expect_refused("graphs --microbatches 4 --model mixtral-8x7b --capacity-factor 5", "up to experts/top_k = 4");
+    expect_refused("graphs --microbatches 4 --model gpt3-175b --seq 4096", "--seq = 4096 is longer than the 2048 learned positions");
     expect_refused("graphs --microbatches 4 --model mixtral-8x7b --tp 8 --ep 16777216 --etp 16777216", "make more than 16,777,216 ranks");
     expect_refused("graphs --microbatches 33554432 --micro-batch 65536 --model mixtral-8x7b --ep 8", "use");
     expect_refused("graphs /does/not/exist.json", "is not there; check the path");
