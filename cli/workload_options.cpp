@@ -204,7 +204,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
         if (!values.no_distributed_optimizer) resolved.assumed.push_back("distributed optimizer");
         if (!options.given("overlap") && !options.given("no-overlap")) resolved.assumed.push_back("gradient, parameter and p2p overlap");
         if (!values.attention) resolved.assumed.push_back("flash attention");
-        resolved.assumed.push_back("no CUDA graphs");
+        if (!options.given("cuda-graphs")) resolved.assumed.push_back("no CUDA graphs");
     }
     resolved.engine = values.megatron_args ? Engine::megatron : Engine::mgplan;
     if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(Engine::mgplan);

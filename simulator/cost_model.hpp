@@ -8,6 +8,7 @@
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/calibration.hpp"
+#include "simulator/memory/cuda_graphs.hpp"
 #include "simulator/prediction.hpp"
 
 namespace mgplan::simulator {
@@ -38,6 +39,10 @@ public:
     [[nodiscard]] Prediction predict(const Layout& layout);
     /// Memory of every rank of pipeline stage `pp_rank` in [0, pp) (they are equal where tokens spread evenly over experts).
     [[nodiscard]] RankMemory stage_memory(const Layout& layout, int pp_rank);
+    /// What CUDA graphs add to the ranks of a pipeline stage: with engine megatron as Megatron-LM captures them.
+    [[nodiscard]] GraphTerms graphs(const Layout& layout, int pp_rank);
+    /// Valid until the model is gone.
+    [[nodiscard]] const LayerCosts& costs(const Layout& layout);
     [[nodiscard]] const Calibration& calibration() const;
 
 private:

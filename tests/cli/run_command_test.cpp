@@ -29,6 +29,19 @@ private:
 
 const std::string kText = std::string(MGPLAN_TEST_DATA) + "/../LICENSE";
 
+TEST(RunCommand, CapturesNoCudaGraphsOnTheCpu) {
+    const PlanFile plan("graphed.json", "--world 1 --cuda-graphs layer");
+    expect_refused("run " + plan.path() + " --steps 1",
+                   {"cuda graphs = layer of the plan: --device cpu captures no CUDA graphs", "add --cuda-graphs none"});
+    expect_refused("run " + plan.path() + " --steps 1 --cuda-graphs attn", "--cuda-graphs = attn: --device cpu captures no CUDA graphs");
+    expect_refused("run " + plan.path() + " --steps 1 --cuda-graphs attention", "'attention' is not known");
+    const Said said = say("run " + plan.path() + " --steps 1 --cuda-graphs none --format json");
+    ASSERT_EQ(said.code, kDone) << said.err;
+    const auto json = nlohmann::json::parse(said.out);
+    EXPECT_EQ(json["ranks"][0]["difference"]["peak_bytes"], 0);
+    EXPECT_EQ(json["ranks"][0]["predicted"]["breakdown"]["graph_static_inputs"], 0);
+}
+
 TEST(RunCommand, TrainsOnARealTextAndPrintsPredictedBesideMeasured) {
     const PlanFile plan("best.json", "--world 8");
     const Said said = say("run " + plan.path() + " --device cpu --steps 6 --format json --data " + kText);
