@@ -67,13 +67,15 @@ struct CostModel::State {
     std::unordered_map<Key, std::int64_t, KeyHash> dummies;
     std::unordered_map<Key, std::vector<std::vector<std::int64_t>>, KeyHash> live;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
+    ModelStates model_states;
 
     State(const Workload& work, const Calibration& rates)
         : workload(work),
           calibration(rates),
           kernels(work.cluster, calibration, work.training.precision),
           storage_kernels(work.cluster, calibration, work.training.precision == Precision::fp8 ? Precision::bf16 : work.training.precision),
-          flops(model_flops(work.model, work.batch)) {}
+          flops(model_flops(work.model, work.batch)),
+          model_states(work) {}
 
     const SplitCensus& census(const Layout& layout) {
         auto [entry, fresh] = splits.try_emplace(layout.split.get());
@@ -186,9 +188,7 @@ struct CostModel::State {
     }
 
     RankMemory rank_memory(const Layout& layout, const SplitCensus& split, const LayerCosts& layer, int rank) {
-        const TrainingSpec& training = workload.training;
-        const ParameterCount count = stage_count(layout, split, rank);
-        const ModelStateBytes states = model_state_bytes(count, layout, training);
+        const ModelStateBytes& states = model_states.of(layout, rank);
         const auto& alive = live_counts(layout)[static_cast<std::size_t>(rank)];
 
         std::int64_t activations = 0, transient = 0, workspace = 0, first_chunk = 0;
