@@ -6,6 +6,7 @@
 
 #include "plan/schedule.hpp"
 #include "simulator/layers/layer_costs.hpp"
+#include "simulator/memory/device_overhead.hpp"
 #include "simulator/memory/model_state.hpp"
 #include "simulator/stage_census.hpp"
 #include "simulator/step_time.hpp"
@@ -68,6 +69,7 @@ struct CostModel::State {
     std::unordered_map<Key, std::vector<std::vector<std::int64_t>>, KeyHash> live;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
     ModelStates model_states;
+    DeviceOverhead overhead;
 
     State(const Workload& work, const Calibration& rates)
         : workload(work),
@@ -75,7 +77,8 @@ struct CostModel::State {
           kernels(work.cluster, calibration, work.training.precision),
           storage_kernels(work.cluster, calibration, work.training.precision == Precision::fp8 ? Precision::bf16 : work.training.precision),
           flops(model_flops(work.model, work.batch)),
-          model_states(work) {}
+          model_states(work),
+          overhead(work, calibration) {}
 
     const SplitCensus& census(const Layout& layout) {
         auto [entry, fresh] = splits.try_emplace(layout.split.get());
@@ -153,18 +156,6 @@ struct CostModel::State {
         // MTP looks tokens up again: without the first stage's table at hand its rank holds a copy.
         if (stage.mtp > 0 && !stage.embedding) count += pieces.embedding;
         return count;
-    }
-
-    /// Scratch that matrix products hold on to. PyTorch keeps one cuBLAS workspace for each handle and stream: the forward
-    /// and the autograd thread have one each (ATen/cuda/CublasHandlePool.cpp). Transformer Engine has its own beside them,
-    /// and four more for grouped products, which run on four streams (transformer_engine/pytorch/module/base.py).
-    [[nodiscard]] std::int64_t gemm_workspaces(const Layout& layout) const {
-        if (layout.engine != Engine::megatron) return calibration.gemm_workspace_bytes;
-        const MegatronSwitches& megatron = workload.training.megatron;
-        // Reproducible products need CUBLAS_WORKSPACE_CONFIG, which Megatron-LM's tests set to :4096:8, 32 MiB.
-        const std::int64_t each = megatron.deterministic ? std::int64_t{32} << 20 : calibration.gemm_workspace_bytes;
-        const bool grouped = workload.model.moe && workload.model.moe->grouped_gemm;
-        return 2 * each + (megatron.transformer_engine ? (grouped ? 5 : 1) * calibration.engine_workspace_bytes : 0);
     }
 
     /// With gradient accumulation fusion the GEMM adds to the main gradient, and autograd gets an empty tensor instead.
@@ -245,7 +236,7 @@ struct CostModel::State {
         b.gradients = states.gradients;
         b.optimizer = states.optimizer;
         b.activations = activations + peak_extra;
-        b.workspace = workspace + gemm_workspaces(layout);
+        b.workspace = workspace + library_workspace_bytes(workload, layout.engine, calibration);
         // Receive buffers of both directions between stages, and the sequence-parallel gather buffer.
         if (layout.sizes.pp > 1) b.communication += 2 * layer.boundary;
         if (layout.sequence_parallel) b.communication += layer.boundary * layout.sizes.tp;
@@ -258,12 +249,7 @@ struct CostModel::State {
             b.workspace -= workspace;
         }
         memory.framework_bytes = b.total();
-        const ParallelSizes& s = layout.sizes;
-        const bool moe = workload.model.moe.has_value();
-        // NCCL, one communicator for the world and one per kind of group with more than one rank; not the framework's own.
-        const std::int64_t communicators = (s.world > 1) + (s.tp > 1) + (s.cp > 1) + (s.pp > 1) + (layout.dp() * s.cp > 1) +
-                                           (moe && s.ep > 1) + (moe && s.etp > 1) + (moe && layout.edp() > 1);
-        b.context = calibration.context_bytes + communicators * calibration.communicator_bytes;
+        b.context = overhead.bytes(layout, rank);
         // A caching allocator holds segments that no tensor fills; a thirty-second of the peak is an assumption, to be replaced
         // by a replay of the allocator. mgplan's own runtime plans offsets.
         if (layout.engine == Engine::megatron) b.fragmentation = memory.framework_bytes / 32;
@@ -318,7 +304,9 @@ double CostModel::iteration_seconds(const Layout& layout) {
 }
 
 Prediction CostModel::predict(const Layout& layout) {
-    return {state_->time(layout), state_->memory(layout)};
+    Prediction prediction{state_->time(layout), state_->memory(layout)};
+    prediction.memory.worst.context_terms = state_->overhead.terms(layout, prediction.memory.worst_stage);
+    return prediction;
 }
 
 RankMemory CostModel::stage_memory(const Layout& layout, int pp_rank) {

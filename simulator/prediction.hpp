@@ -29,12 +29,31 @@ struct MemoryBreakdown {
     bool operator==(const MemoryBreakdown&) const = default;
 };
 
+/// NCCL's memory for one kind of group.
+struct CommunicatorTerm {
+    std::string_view group;
+    std::int64_t bytes = 0;
+};
+
+/// What `context` is made of (simulator/memory/device_overhead.hpp).
+struct ContextTerms {
+    std::int64_t driver = 0;   ///< the context itself
+    std::int64_t modules = 0;  ///< kernels loaded into it
+    std::vector<CommunicatorTerm> nccl;
+    [[nodiscard]] std::int64_t total() const {
+        std::int64_t sum = driver + modules;
+        for (const CommunicatorTerm& term : nccl) sum += term.bytes;
+        return sum;
+    }
+};
+
 /// One rank's memory.
 struct RankMemory {
     MemoryBreakdown breakdown;         ///< at the peak instant
     MemoryBreakdown high_water;        ///< each category's own maximum over the iteration
     std::int64_t framework_bytes = 0;  ///< what a framework's tensor allocator would report as its peak
     std::int64_t reserved_bytes = 0;   ///< what that allocator would have taken from the device
+    ContextTerms context_terms;        ///< parts of breakdown.context; left empty where only sums are asked for
     [[nodiscard]] std::int64_t peak_bytes() const { return breakdown.total(); }
 };
 
