@@ -15,6 +15,7 @@ constexpr std::int64_t kLowLatency128 = std::int64_t{120} * 640 * 8 * 8;
 constexpr std::int64_t kSimple = 4 * kMiB;
 constexpr std::int64_t kIpcMinimum = 2 * kMiB;
 constexpr std::int64_t kSharedSteps = 16;
+constexpr std::int64_t kMostChannels = 64;
 
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
     return (value + unit - 1) / unit * unit;
@@ -24,23 +25,26 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
 constexpr std::int64_t kPairInside = round_up(kLowLatency + kLowLatency128 + kSimple + 1, kIpcMinimum) + kIpcMinimum;
 constexpr std::int64_t kPairNetwork = 2 * (kLowLatency128 + kSimple);
 
-/// Channels that NCCL makes of a machine's links.
-struct Channels {
-    std::int64_t inside = 2;    ///< of collectives, group inside one domain
-    std::int64_t network = 16;  ///< of collectives, group over several
-    std::int64_t reduce_in_switch = 0;
-};
-
-Channels channels_of(const ClusterSpec& cluster, bool crosses_network) {
-    Channels channels;
-    if (cluster.nvlink_domain > 1) {
-        // Logs of 8 A100 ("Channel 19/24", nccl-tests issue 100) and 8 H100 (channels 0 to 23, nccl issue 1259). On Blackwell
-        // sends use 64 (nccl issue 2363), the next power of two of the collectives'; 48 is assumed.
-        channels.inside = cluster.compute_capability >= 100 ? 48 : 24;
-        // nvls.cc: NVLS_NCHANNELS_SM90, _SM100 and _SM100_NVL.
-        if (cluster.nvls) channels.reduce_in_switch = cluster.compute_capability >= 100 ? (crosses_network ? 32 : 24) : 16;
+/// Channels of the collectives of a group with `inside` members in each domain.
+std::int64_t collective_channels(const ClusterSpec& cluster, std::int64_t inside, bool crosses_network) {
+    if (crosses_network) {
+        // graph/connect.cc, ncclTopoPostset: the search finds a path for each network card near a member; each makes two
+        // channels, four from Hopper on where that is less than 16 and the path is faster than 45 GB/s.
+        const std::int64_t cards = std::max<std::int64_t>(1, inside * cluster.nics_per_node / std::max(1, cluster.gpus_per_node));
+        const std::int64_t channels = 2 * cards;
+        const bool doubled = cluster.compute_capability >= 90 && cluster.network.bandwidth > 45e9 && channels < 16;
+        return std::min(kMostChannels, doubled ? 2 * channels : channels);
     }
-    return channels;
+    if (cluster.nvlink_domain <= 1) return 2;  // one path over PCIe
+    // Logs of 8 A100 ("Channel 19/24", nccl-tests issue 100) and 8 H100 (channels 0 to 23, nccl issue 1259). On Blackwell
+    // sends use 64 (nccl issue 2363), the next power of two of the collectives'; 48 is assumed.
+    return cluster.compute_capability >= 100 ? 48 : 24;
+}
+
+/// nvls.cc: NVLS_NCHANNELS_SM90, _SM100 and _SM100_NVL.
+std::int64_t switch_channels(const ClusterSpec& cluster, bool crosses_network) {
+    if (!cluster.nvls) return 0;
+    return cluster.compute_capability >= 100 ? (crosses_network ? 32 : 24) : 16;
 }
 
 /// graph/paths.cc, ncclTopoComputeP2pChannels: the next power of two.
@@ -103,10 +107,9 @@ std::vector<Group> groups_of(const Layout& layout, const Workload& work) {
 std::int64_t communicator_bytes(const GroupPath& path, const CommunicatorUse& use, const ClusterSpec& cluster) {
     if (path.single()) return 0;
     const bool crosses = path.crosses_network();
-    const Channels channels = channels_of(cluster, crosses);
-    const std::int64_t collective = crosses ? channels.network : channels.inside;
-    const std::int64_t sends = send_channels(collective);
     const std::int64_t inside = path.ranks_per_domain;
+    const std::int64_t collective = collective_channels(cluster, inside, crosses);
+    const std::int64_t sends = send_channels(collective);
     const std::int64_t domains = (path.ranks + inside - 1) / inside;
 
     // Each channel enters and leaves a domain at one member: that much of a member's connections cross the network.
@@ -118,7 +121,7 @@ std::int64_t communicator_bytes(const GroupPath& path, const CommunicatorUse& us
         pairs_network = domains == 2 ? ((rings || reduces) ? 1 : 0) : tree + (rings ? 1 : 0);
     }
     std::int64_t bytes = collective * (pairs_inside * kPairInside + pairs_network * kPairNetwork / inside);
-    if (use.large_reduces && inside > 2) bytes += channels.reduce_in_switch * 2 * 8 * 128 * kKiB * inside;
+    if (use.large_reduces && inside > 2) bytes += switch_channels(cluster, crosses) * 2 * 8 * 128 * kKiB * inside;
 
     const bool sends_anything = use.exchanges || use.streams > 0;
     bytes += sends * kSharedSteps * (crosses ? 128 * kKiB : 512 * kKiB) * (crosses && sends_anything ? 2 : 1);

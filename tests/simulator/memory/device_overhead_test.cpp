@@ -48,10 +48,11 @@ TEST(Communicator, OfOneRankIsNone) {
 
 TEST(Communicator, AcrossNodesHoldsNetworkBuffers) {
     const ClusterSpec cluster = load_cluster("dgx-h100");
-    // One rank a node: 16 channels with LL128 and SIMPLE of either side; 16 · 16 chunks of 128 KiB for sends.
-    EXPECT_EQ(communicator_bytes(group(2, 1), {.gathers = true}, cluster), 16 * 2 * (4'915'200 + 4 * kMiB) + 32 * kMiB);
+    // One rank and card a node: two channels, doubled on Hopper; LL128 and SIMPLE on either side; 4 · 16 chunks of 128 KiB.
+    EXPECT_EQ(communicator_bytes(group(2, 1), {.gathers = true}, cluster), 4 * 2 * (4'915'200 + 4 * kMiB) + 8 * kMiB);
     // Beyond two nodes a tree has three neighbours.
-    EXPECT_EQ(communicator_bytes(group(8, 1), {.small_reduces = true}, cluster), 16 * 3 * 2 * (4'915'200 + 4 * kMiB) + 32 * kMiB);
+    EXPECT_EQ(communicator_bytes(group(8, 1), {.small_reduces = true}, cluster), 4 * 3 * 2 * (4'915'200 + 4 * kMiB) + 8 * kMiB);
+    // All of two nodes: 16 channels, and sends on two to each peer inside.
     EXPECT_EQ(communicator_bytes(group(16, 8), {.exchanges = true}, cluster), 7 * 2 * 12 * kMiB + 64 * kMiB);
 }
 
