@@ -42,6 +42,10 @@ Json rank_memory_to_json(const simulator::RankMemory& memory, std::int64_t rank,
                 {"high_water", breakdown_to_json(memory.high_water)}};
 }
 
+Json reserved_memory_to_json(const simulator::ReservedMemory& memory) {
+    return Json{{"first_iteration_bytes", memory.first}, {"reserved_bytes", memory.steady}, {"allocated_bytes", memory.allocated}};
+}
+
 Json prediction_to_json(const simulator::Prediction& p) {
     const auto& t = p.time;
     Json memory = rank_memory_to_json(p.memory.worst, p.memory.worst_rank, p.memory.limit_bytes);

@@ -8,6 +8,7 @@
 #include "simulator/layers/layer_costs.hpp"
 #include "simulator/memory/device_overhead.hpp"
 #include "simulator/memory/model_state.hpp"
+#include "simulator/memory/rank_recording.hpp"
 #include "simulator/stage_census.hpp"
 #include "simulator/step_time.hpp"
 
@@ -311,6 +312,11 @@ Prediction CostModel::predict(const Layout& layout) {
 
 RankMemory CostModel::stage_memory(const Layout& layout, int pp_rank) {
     return state_->rank_memory(layout, state_->census(layout), state_->costs(layout), pp_rank);
+}
+
+std::optional<ReservedMemory> CostModel::replay_allocator(const Layout& layout, int pp_rank) const {
+    if (layout.engine != Engine::megatron) return std::nullopt;
+    return replay_megatron(state_->workload, layout, pp_rank);
 }
 
 const Calibration& CostModel::calibration() const {

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/calibration.hpp"
+#include "simulator/memory/allocator_replay.hpp"
 #include "simulator/prediction.hpp"
 
 namespace mgplan::simulator {
@@ -28,6 +30,9 @@ public:
     [[nodiscard]] Prediction predict(const Layout& layout);
     /// Memory of every rank of pipeline stage `pp_rank` in [0, pp) (they are equal under balanced routing).
     [[nodiscard]] RankMemory stage_memory(const Layout& layout, int pp_rank);
+    /// PyTorch's allocator played over iterations of engine megatron on a stage's rank (memory/rank_recording.hpp); nothing
+    /// for engine mgplan and for what the layers do not compute.
+    [[nodiscard]] std::optional<ReservedMemory> replay_allocator(const Layout& layout, int pp_rank) const;
     [[nodiscard]] const Calibration& calibration() const;
 
 private:

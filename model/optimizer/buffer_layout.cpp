@@ -143,6 +143,7 @@ BufferOptions buffer_options(const Layout& layout, const TrainingSpec& training,
 }
 
 void ParameterSums::add(std::int64_t parameter_numel) {
+    ++count;
     numel += parameter_numel;
     aligned += round_up(parameter_numel, kParameterMultiple);
 }

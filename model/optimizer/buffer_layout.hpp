@@ -104,15 +104,17 @@ struct BufferLayouts {
 
 /// Sums over parameters from which the size of a buffer follows that no bucket size cuts: their order is irrelevant.
 struct ParameterSums {
+    std::int64_t count = 0;  ///< parameters
     std::int64_t numel = 0;
     std::int64_t aligned = 0;  ///< each rounded up to the multiple at which parameters start with the distributed optimizer
     void add(std::int64_t parameter_numel);
     ParameterSums& operator+=(const ParameterSums& other) {
+        count += other.count;
         numel += other.numel;
         aligned += other.aligned;
         return *this;
     }
-    [[nodiscard]] ParameterSums times(std::int64_t count) const { return {numel * count, aligned * count}; }
+    [[nodiscard]] ParameterSums times(std::int64_t factor) const { return {count * factor, numel * factor, aligned * factor}; }
     bool operator==(const ParameterSums&) const = default;
 };
 

@@ -29,10 +29,10 @@ constexpr std::int64_t kPairNetwork = 2 * (kLowLatency128 + kSimple);
 std::int64_t collective_channels(const ClusterSpec& cluster, std::int64_t inside, bool crosses_network) {
     if (crosses_network) {
         // graph/connect.cc, ncclTopoPostset: the search finds a path for each network card near a member; each makes two
-        // channels, four from Hopper on where that is less than 16 and the path is faster than 45 GB/s.
+        // channels, four from Hopper on where that is less than 16 and the path inside the node is fast (45 GB/s: NVLink).
         const std::int64_t cards = std::max<std::int64_t>(1, inside * cluster.nics_per_node / std::max(1, cluster.gpus_per_node));
         const std::int64_t channels = 2 * cards;
-        const bool doubled = cluster.compute_capability >= 90 && cluster.network.bandwidth > 45e9 && channels < 16;
+        const bool doubled = cluster.compute_capability >= 90 && cluster.nvlink_domain > 1 && channels < 16;
         return std::min(kMostChannels, doubled ? 2 * channels : channels);
     }
     if (cluster.nvlink_domain <= 1) return 2;  // one path over PCIe

@@ -1,6 +1,7 @@
 #include "simulator/memory/model_state.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 
 #include "plan/errors.hpp"
@@ -19,6 +20,23 @@ bool is_linear_weight(const Parameter& parameter) {
            (parameter.name.find("linear_") != std::string::npos || parameter.name.find("eh_proj") != std::string::npos);
 }
 
+/// PyTorch's allocator rounds a scale's four bytes up to this.
+constexpr std::int64_t kSmallestBlock = 512;
+
+/// core/optimizer/optimizer_config.py, use_precision_aware_optimizer_no_fp8_or_ds_fp8: Transformer Engine's FusedAdam holds the
+/// main parameters and reads gradients in their own type, but for fp32 ones under fp8 recipes other than delayed scaling.
+bool fused_adam_holds_main_parameters(const TrainingSpec& training) {
+    return training.main_param_dtype != Dtype::fp32 || training.precision != Precision::fp8 ||
+           training.megatron.fp8_recipe == Fp8Recipe::delayed;
+}
+
+/// fused_adam.py, store_param_remainders (Megatron-LM's default): an fp32 main parameter is the bf16 parameter and 16 bits more.
+/// fp8 parameters have no such half.
+bool keeps_remainders(const BufferElements& elements, const TrainingSpec& training) {
+    return fused_adam_holds_main_parameters(training) && training.main_param_dtype == Dtype::fp32 &&
+           training.compute_dtype() == Dtype::bf16 && !elements.fp8;
+}
+
 /// Buckets as engine megatron's flags say: core's training.py resolve_ddp_bucket_size divides the rank's parameters.
 void apply_megatron_switches(model::BufferOptions& options, const TrainingSpec& training, std::int64_t parameters) {
     const MegatronSwitches& megatron = training.megatron;
@@ -31,22 +49,33 @@ void apply_megatron_switches(model::BufferOptions& options, const TrainingSpec& 
 
 }  // namespace
 
-ModelStateBytes model_state_bytes(const BufferElements& elements, Engine, const TrainingSpec& training) {
+ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine, const TrainingSpec& training) {
     ModelStateBytes bytes;
     if (elements.buffer == 0) return bytes;
     const Dtype compute = training.compute_dtype();
     const bool widest = compute == Dtype::fp64;
     const bool mixed = compute == Dtype::bf16 || compute == Dtype::fp16;
+    const bool aware = engine == Engine::megatron && mixed && training.megatron.precision_aware_optimizer;
     const Dtype main = widest ? Dtype::fp64 : mixed ? training.main_param_dtype : Dtype::fp32;
     const Dtype gradient = widest ? Dtype::fp64 : training.grad_dtype;
     const std::int64_t owned = elements.buffer / elements.shards;
     bytes.parameters = elements.buffer * (elements.fp8 ? 1 : bytes_of(compute));
     bytes.gradients = elements.buffer * bytes_of(gradient);
-    if (mixed) bytes.optimizer += owned * bytes_of(main);
+    if (mixed) bytes.optimizer += owned * (aware && keeps_remainders(elements, training) ? 2 : bytes_of(main));
     bytes.optimizer += owned * (widest ? 16 : bytes_of(training.exp_avg_dtype) + bytes_of(training.exp_avg_sq_dtype));
+    if (aware) {
+        const bool by_fused_adam = fused_adam_holds_main_parameters(training);
+        const std::int64_t tensors = std::min(elements.tensors, elements.tensors / elements.shards + 1);
+        for (const Dtype state : {training.exp_avg_dtype, training.exp_avg_sq_dtype, by_fused_adam ? main : Dtype::fp32}) {
+            if (state == Dtype::fp32) continue;
+            bytes.update += owned * 4;
+            bytes.optimizer += tensors * kSmallestBlock * (state == Dtype::fp8 ? 4 : 1);
+        }
+        if (by_fused_adam) return bytes;
+    }
     // A gradient narrower than the main parameters is copied for the update and freed behind it (Megatron-core
     // distrib_optimizer.py and optimizer.py, _copy_model_grads_to_main_grads and zero_grad).
-    if (bytes_of(gradient) < bytes_of(main)) bytes.update = owned * bytes_of(main);
+    if (bytes_of(gradient) < bytes_of(main)) bytes.update += owned * bytes_of(main);
     return bytes;
 }
 
@@ -57,6 +86,17 @@ std::size_t ModelStates::KeyHash::operator()(const Key& key) const {
         hash ^= hash >> 29U;
     }
     return static_cast<std::size_t>(hash);
+}
+
+Fp8WeightBytes ModelStates::fp8_of(const std::vector<Parameter>& parameters) const {
+    Fp8WeightBytes sum;
+    if (workload_.training.precision != Precision::fp8) return sum;
+    for (const Parameter& parameter : parameters) {
+        if (is_linear_weight(parameter))
+            sum += fp8_weight_bytes(parameter.shape[0], parameter.shape[1], workload_.training.megatron.fp8_recipe,
+                                    workload_.cluster.compute_capability);
+    }
+    return sum;
 }
 
 model::BufferParameter ModelStates::in_buffer(const Parameter& parameter) const {
@@ -87,6 +127,7 @@ ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
         const auto parameters = layer_parameters(workload_.model, kind, sizes.tp, sizes.ep, sizes.etp, "");
         const auto index = static_cast<std::size_t>(kind);
         pieces.layer[index] = sums_of(parameters, nullptr);
+        pieces.layer_fp8[index] = fp8_of(parameters);
         for (const Parameter& parameter : parameters) pieces.list[index].push_back(in_buffer(parameter));
     }
     return pieces;
@@ -101,6 +142,7 @@ const ModelStates::Ends& ModelStates::ends_of(Pieces& pieces, const Layout& layo
     ends.contents = contents;
     const auto parameters = chunk_parameters(workload_.model, layout.sizes, contents);
     ends.sums = sums_of(parameters, &ends.alone);
+    ends.fp8 = fp8_of(parameters);
     for (const Parameter& parameter : parameters)
         (parameter.name.starts_with("embedding.") ? ends.before : ends.behind).push_back(in_buffer(parameter));
     pieces.ends.push_back(std::move(ends));
@@ -144,9 +186,18 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
         }
     }
     ModelStateBytes bytes;
-    for (std::size_t b = 0; b < kBuffers; ++b)
-        bytes += model_state_bytes({sums[b].numel, numel[b], b % 2 == 1, options.distributed_optimizer ? groups[b] : 1}, layout.engine,
-                                   training);
+    for (std::size_t b = 0; b < kBuffers; ++b) {
+        const std::int64_t shards = options.distributed_optimizer ? groups[b] : 1;
+        const std::int64_t tensors = sums[b].count + (b == 0 ? std::ssize(ends.alone) : 0);
+        bytes += model_state_bytes({sums[b].numel, numel[b], b % 2 == 1, shards, tensors}, layout.engine, training);
+    }
+    Fp8WeightBytes fp8 = ends.fp8;
+    for (std::size_t kind = 0; kind < layers.size(); ++kind) fp8 += pieces.layer_fp8[kind].times(layers[kind]);
+    bytes.parameters += fp8.total();
+    // Stored in fp8 the buffer is the first copy. With mxfp8 the weights lie beside it and the buffer is the gradients' own
+    // memory (core/distributed/param_and_grad_buffer.py, shared_buffer).
+    if (training.fp8_parameters && fp8.rowwise > 0)
+        bytes.parameters -= training.megatron.fp8_recipe == Fp8Recipe::mxfp8 ? numel[1] + numel[3] : fp8.rowwise;
     return bytes;
 }
 

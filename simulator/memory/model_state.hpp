@@ -11,6 +11,7 @@
 #include "model/optimizer/buffer_layout.hpp"
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
+#include "simulator/memory/fp8_weights.hpp"
 
 namespace mgplan::simulator {
 
@@ -34,7 +35,8 @@ struct BufferElements {
     std::int64_t parameters = 0;
     std::int64_t buffer = 0;
     bool fp8 = false;
-    std::int64_t shards = 1;  ///< ranks that the optimizer state of the buffer is divided over
+    std::int64_t shards = 1;   ///< ranks that the optimizer state of the buffer is divided over
+    std::int64_t tensors = 0;  ///< parameters in it
 };
 
 /// Bytes of one buffer and of the optimizer state of this rank's shard of it.
@@ -45,7 +47,7 @@ struct BufferElements {
 /// gradients, 16 and 8 + 8/d in fp32.
 ///
 /// Engine megatron: the same (core/optimizer/distrib_optimizer.py), and the precision-aware optimizer as docs/memory.md,
-/// "Precision-aware optimizer", tells it.
+/// "Precision-aware optimizer", tells it. Copies of fp8 weights are not in here.
 [[nodiscard]] ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine, const TrainingSpec& training);
 
 /// The model state of any rank of any layout of one workload; every sum that layouts share is computed once. Not
@@ -75,12 +77,14 @@ private:
     struct Ends {
         StageChunk contents;  ///< without decoders
         Sums sums{};
+        Fp8WeightBytes fp8;
         std::vector<std::int64_t> alone;                     ///< shared embeddings, which are dense and never fp8
         std::vector<model::BufferParameter> before, behind;  ///< in module order, around the decoder layers
     };
     /// Pieces of the model for one way to divide it.
     struct Pieces {
         std::array<Sums, 2> layer{};  ///< by LayerKind
+        std::array<Fp8WeightBytes, 2> layer_fp8{};
         std::array<std::vector<model::BufferParameter>, 2> list;
         std::vector<Ends> ends;
     };
@@ -93,6 +97,8 @@ private:
     [[nodiscard]] const Ends& ends_of(Pieces& pieces, const Layout& layout, const StageChunk& chunk) const;
     [[nodiscard]] ModelStateBytes chunk_bytes(Pieces& pieces, const Layout& layout, int pp_rank, int chunk) const;
     [[nodiscard]] std::vector<ModelStateBytes> all_stages(const Layout& layout);
+    /// Copies in fp8 of the linear layers' weights among these; nothing where products are not in fp8.
+    [[nodiscard]] Fp8WeightBytes fp8_of(const std::vector<Parameter>& parameters) const;
     [[nodiscard]] model::BufferParameter in_buffer(const Parameter& parameter) const;
     [[nodiscard]] Sums sums_of(const std::vector<Parameter>& parameters, std::vector<std::int64_t>* alone) const;
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <utility>
+
 #include "importers/model_source.hpp"
 #include "plan/parameters.hpp"
 #include "planner/constraints.hpp"
@@ -31,7 +34,7 @@ TEST_P(BytesPerParameter, FollowThePublishedForm) {
     training.precision = form.precision;
     training.grad_dtype = form.gradients;
     for (const std::int64_t shards : {1, 2, 8, 40}) {
-        const BufferElements elements{kElements, kElements, false, shards};
+        const BufferElements elements{kElements, kElements, false, shards, 1};
         EXPECT_EQ(bytes(elements, training), form.kept * kElements + form.divided * kElements / shards);
     }
 }
@@ -47,7 +50,8 @@ INSTANTIATE_TEST_SUITE_P(Forms, BytesPerParameter,
                          [](const auto& instance) { return instance.param.name; });
 
 TEST(ModelState, CountsPaddingLikeParameters) {
-    const ModelStateBytes state = model_state_bytes({.parameters = 1, .buffer = 384, .fp8 = false, .shards = 3}, Engine::mgplan, {});
+    const ModelStateBytes state =
+        model_state_bytes({.parameters = 1, .buffer = 384, .fp8 = false, .shards = 3, .tensors = 1}, Engine::mgplan, {});
     EXPECT_EQ(state.parameters, 2 * 384);
     EXPECT_EQ(state.gradients, 4 * 384);
     EXPECT_EQ(state.optimizer, 12 * 128);
@@ -67,7 +71,8 @@ ModelStateBytes laid_out(const Workload& work, const Layout& layout, int stage) 
         const model::BufferOptions options = model::buffer_options(layout, work.training, stage, c);
         for (const model::BufferLayout& buffer : model::lay_out_buffers(list, options).buffers) {
             const std::int64_t shards = buffer.sharded ? buffer.dp : 1;
-            sum += model_state_bytes({buffer.numel_unpadded, buffer.numel, false, shards}, layout.engine, work.training);
+            const std::int64_t tensors = std::ssize(buffer.spans);
+            sum += model_state_bytes({buffer.numel_unpadded, buffer.numel, false, shards, tensors}, layout.engine, work.training);
         }
     }
     return sum;
@@ -175,6 +180,107 @@ TEST(ModelStates, OfEngineMegatronCutAndPadBucketsAsItsFlagsSay) {
     EXPECT_GT(parameters(Engine::megatron, {.pad_buckets = true}), usual);
     // A bucket for each parameter, each padded to 65536 elements.
     EXPECT_GT(parameters(Engine::megatron, {.bucket_size = 1, .pad_buckets = true}), parameters(Engine::megatron, {.pad_buckets = true}));
+}
+
+/// Bytes an element that the optimizer keeps, and further ones during the step, with one big parameter on one rank.
+std::pair<std::int64_t, std::int64_t> aware(Dtype main, Dtype exp_avg, Dtype exp_avg_sq, Precision precision = Precision::bf16,
+                                            Fp8Recipe recipe = Fp8Recipe::delayed) {
+    TrainingSpec training;
+    training.precision = precision;
+    training.main_param_dtype = main;
+    training.exp_avg_dtype = exp_avg;
+    training.exp_avg_sq_dtype = exp_avg_sq;
+    training.megatron.precision_aware_optimizer = true;
+    training.megatron.fp8_recipe = recipe;
+    const ModelStateBytes bytes = model_state_bytes({kElements, kElements, false, 1, 1}, Engine::megatron, training);
+    return {bytes.optimizer / kElements, bytes.update / kElements};
+}
+
+TEST(PrecisionAwareOptimizer, KeepsTheLowHalvesOfMainParametersAlone) {
+    EXPECT_EQ(aware(Dtype::fp32, Dtype::fp32, Dtype::fp32), std::pair(std::int64_t{2 + 4 + 4}, std::int64_t{0}));
+}
+
+TEST(PrecisionAwareOptimizer, WidensNarrowStateForTheStep) {
+    EXPECT_EQ(aware(Dtype::fp32, Dtype::bf16, Dtype::bf16), std::pair(std::int64_t{2 + 2 + 2}, std::int64_t{8}));
+    EXPECT_EQ(aware(Dtype::fp32, Dtype::fp8, Dtype::fp8), std::pair(std::int64_t{2 + 1 + 1}, std::int64_t{8}));
+    EXPECT_EQ(aware(Dtype::fp16, Dtype::fp16, Dtype::fp8), std::pair(std::int64_t{2 + 2 + 1}, std::int64_t{12}));
+}
+
+TEST(PrecisionAwareOptimizer, LeavesMainParametersToMegatronUnderRecipesWithoutFusedCasts) {
+    EXPECT_EQ(aware(Dtype::fp32, Dtype::bf16, Dtype::bf16, Precision::fp8, Fp8Recipe::mxfp8),
+              std::pair(std::int64_t{4 + 2 + 2}, std::int64_t{8}));
+    EXPECT_EQ(aware(Dtype::fp32, Dtype::bf16, Dtype::bf16, Precision::fp8), std::pair(std::int64_t{2 + 2 + 2}, std::int64_t{8}));
+}
+
+TEST(PrecisionAwareOptimizer, CopiesNoNarrowGradients) {
+    TrainingSpec training;
+    training.grad_dtype = Dtype::bf16;
+    const BufferElements elements{kElements, kElements, false, 4, 1};
+    EXPECT_EQ(model_state_bytes(elements, Engine::megatron, training).update, kElements);
+    training.megatron.precision_aware_optimizer = true;
+    EXPECT_EQ(model_state_bytes(elements, Engine::megatron, training).update, 0);
+    EXPECT_EQ(model_state_bytes(elements, Engine::mgplan, training).update, kElements);  // no such optimizer there
+}
+
+TEST(PrecisionAwareOptimizer, HoldsScalesOfNarrowStateForEachParameter) {
+    TrainingSpec training;
+    training.megatron.precision_aware_optimizer = true;
+    training.exp_avg_dtype = Dtype::fp8;
+    training.exp_avg_sq_dtype = Dtype::fp16;
+    const std::int64_t few = model_state_bytes({kElements, kElements, false, 1, 10}, Engine::megatron, training).optimizer;
+    const std::int64_t many = model_state_bytes({kElements, kElements, false, 1, 110}, Engine::megatron, training).optimizer;
+    EXPECT_EQ(many - few, 100 * 512 * (4 + 1));  // fp8: scale, maximum and inverse of the quantizer, and the optimizer's own
+}
+
+Workload fp8_workload(Fp8Recipe recipe, int compute_capability, bool parameters) {
+    Workload work;
+    work.model = importers::load_model("llama3-8b").model;
+    work.world = 8;
+    work.batch = {8, 4096};
+    work.cluster.compute_capability = compute_capability;
+    work.training.precision = Precision::fp8;
+    work.training.fp8_parameters = parameters;
+    work.training.megatron.fp8_recipe = recipe;
+    return work;
+}
+
+std::int64_t parameter_bytes(const Workload& work) {
+    ModelStates states(work);
+    return states.of(planner::make_layout({}, work), 0).parameters;
+}
+
+/// Elements of Llama 3 8B's linear layers: q, k, v and output projections, gate, value and down projections.
+constexpr std::int64_t kLinear = std::int64_t{32} * (4096 * (4096 + 2 * 1024) + 4096 * 4096 + 3 * 4096 * 14336);
+
+TEST(Fp8Weights, AreKeptBeside16BitOnesAsCaches) {
+    Workload bf16 = fp8_workload(Fp8Recipe::delayed, 90, false);
+    bf16.training.precision = Precision::bf16;
+    const std::int64_t without = parameter_bytes(bf16);
+    const std::int64_t weights = 32 * 4;
+    // Hopper keeps a transpose, Blackwell needs none; an fp32 scale each.
+    EXPECT_EQ(parameter_bytes(fp8_workload(Fp8Recipe::delayed, 90, false)) - without, 2 * kLinear + 4 * weights);
+    EXPECT_EQ(parameter_bytes(fp8_workload(Fp8Recipe::tensorwise, 100, false)) - without, kLinear + 4 * weights);
+    EXPECT_EQ(parameter_bytes(fp8_workload(Fp8Recipe::mxfp8, 100, false)) - without, 2 * kLinear + 2 * kLinear / 32);
+    EXPECT_EQ(parameter_bytes(fp8_workload(Fp8Recipe::blockwise, 90, false)) - without, 2 * kLinear + 2 * kLinear / (128 * 128) * 4);
+    EXPECT_EQ(parameter_bytes(fp8_workload(Fp8Recipe::delayed, 80, false)), without);
+}
+
+TEST(Fp8Weights, StoredInTheBufferAreItsFirstCopy) {
+    Workload bf16 = fp8_workload(Fp8Recipe::delayed, 90, false);
+    bf16.training.precision = Precision::bf16;
+    const std::int64_t without = parameter_bytes(bf16), weights = 32 * 4;
+    const auto saved = [&](Fp8Recipe recipe, int capability) { return without - parameter_bytes(fp8_workload(recipe, capability, true)); };
+    // Of two bytes one remains, and its transpose. Two buffers in the place of one may pad their buckets a little more.
+    EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::delayed, 90)), static_cast<double>(-4 * weights), 1e6);
+    EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::delayed, 100)), static_cast<double>(kLinear), 1e6);
+    EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::mxfp8, 100)), static_cast<double>(-2 * kLinear / 32), 1e6);
+}
+
+TEST(Fp8Weights, PadScalesAsTransformerEngineDoes) {
+    // 200 x 300: 2 x 3 blocks, padded to 2 x 4 and 3 x 4; micro-scaled 256 x 12 and 8 x 384.
+    EXPECT_EQ(fp8_weight_bytes(200, 300, Fp8Recipe::blockwise, 90).scales, 4 * (2 * 4 + 3 * 4));
+    EXPECT_EQ(fp8_weight_bytes(200, 300, Fp8Recipe::mxfp8, 100).scales, 256 * 12 + 8 * 384);
+    EXPECT_EQ(fp8_weight_bytes(200, 300, Fp8Recipe::delayed, 90), (Fp8WeightBytes{60'000, 60'000, 4}));
 }
 
 }  // namespace
