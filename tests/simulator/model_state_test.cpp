@@ -283,5 +283,18 @@ TEST(Fp8Weights, PadScalesAsTransformerEngineDoes) {
     EXPECT_EQ(fp8_weight_bytes(200, 300, Fp8Recipe::delayed, 90), (Fp8WeightBytes{60'000, 60'000, 4}));
 }
 
+// Megatron-LM's functional test gpt3_weekly_mcore_tp4_cp2_current_scaling_native_fp8_tp_sp_cp_tp_overlap (commit d98e8a64):
+// memory allocated behind the optimizer step is 300,733,952 bytes on H100 and 291,296,768 on GB200, with equal arguments.
+TEST(Fp8Weights, DifferBetweenHopperAndBlackwellByWhatWasMeasured) {
+    const auto weights = [](int capability) {
+        // A layer of hidden size 512 on one of four tensor-parallel ranks: q, k and v, output projection, the MLP's two.
+        Fp8WeightBytes layer = fp8_weight_bytes(384, 512, Fp8Recipe::tensorwise, capability);
+        layer += fp8_weight_bytes(512, 128, Fp8Recipe::tensorwise, capability);
+        layer += fp8_weight_bytes(512, 512, Fp8Recipe::tensorwise, capability).times(2);
+        return layer.times(12).total();
+    };
+    EXPECT_EQ(weights(90) - weights(100), 300'733'952 - 291'296'768);
+}
+
 }  // namespace
 }  // namespace mgplan::simulator
