@@ -241,6 +241,8 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     const simulator::Prediction prediction = model.predict(layout);
     if (options.format() == Format::json) {
         Json json{{"layout", layout_to_json(layout)}, {"predicted", reports::prediction_to_json(prediction)}, {"assumed", assumed}};
+        if (const auto replay = model.replay_allocator(layout, prediction.memory.worst_stage))
+            json["predicted"]["memory"]["allocator_replay"] = reports::reserved_memory_to_json(*replay);
         if (per_rank)
             options.write(console, [&](std::ostream& out) { write_with_ranks(out, json, model, work, layout); });
         else

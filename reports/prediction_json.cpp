@@ -1,5 +1,8 @@
 #include "reports/prediction_json.hpp"
 
+#include <string>
+#include <utility>
+
 #include <nlohmann/json.hpp>
 
 namespace mgplan::reports {
@@ -21,6 +24,12 @@ Json breakdown_to_json(const simulator::MemoryBreakdown& b) {
                 {"fragmentation", b.fragmentation}};
 }
 
+Json context_terms_to_json(const simulator::ContextTerms& terms) {
+    Json nccl = Json::object();
+    for (const simulator::CommunicatorTerm& term : terms.nccl) nccl[std::string(term.group)] = term.bytes;
+    return Json{{"driver", terms.driver}, {"modules", terms.modules}, {"nccl", nccl}};
+}
+
 }  // namespace
 
 Json rank_memory_to_json(const simulator::RankMemory& memory, std::int64_t rank, std::int64_t limit_bytes) {
@@ -37,8 +46,14 @@ Json rank_memory_to_json(const simulator::RankMemory& memory, std::int64_t rank,
     return json;
 }
 
+Json reserved_memory_to_json(const simulator::ReservedMemory& memory) {
+    return Json{{"first_iteration_bytes", memory.first}, {"reserved_bytes", memory.steady}, {"allocated_bytes", memory.allocated}};
+}
+
 Json prediction_to_json(const simulator::Prediction& p) {
     const auto& t = p.time;
+    Json memory = rank_memory_to_json(p.memory.worst, p.memory.worst_rank, p.memory.limit_bytes);
+    memory["context_terms"] = context_terms_to_json(p.memory.worst.context_terms);
     return Json{{"iteration_seconds", t.iteration_seconds},
                 {"interval_seconds", Json::array({t.interval_low, t.interval_high})},
                 {"tokens_per_second_per_gpu", t.tokens_per_second_per_gpu},
@@ -53,7 +68,7 @@ Json prediction_to_json(const simulator::Prediction& p) {
                 {"bubble_seconds", t.bubble_seconds},
                 {"optimizer_seconds", t.optimizer_seconds},
                 {"slowest_stage", t.slowest_stage},
-                {"memory", rank_memory_to_json(p.memory.worst, p.memory.worst_rank, p.memory.limit_bytes)}};
+                {"memory", std::move(memory)}};
 }
 
 }  // namespace mgplan::reports

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/calibration.hpp"
 #include "simulator/memory/cuda_graphs.hpp"
+#include "simulator/memory/allocator_replay.hpp"
 #include "simulator/prediction.hpp"
 
 namespace mgplan::simulator {
@@ -43,6 +45,9 @@ public:
     [[nodiscard]] GraphTerms graphs(const Layout& layout, int pp_rank);
     /// Valid until the model is gone.
     [[nodiscard]] const LayerCosts& costs(const Layout& layout);
+    /// PyTorch's allocator played over iterations of engine megatron on a stage's rank (memory/rank_recording.hpp); nothing
+    /// for engine mgplan and for what the layers do not compute.
+    [[nodiscard]] std::optional<ReservedMemory> replay_allocator(const Layout& layout, int pp_rank) const;
     [[nodiscard]] const Calibration& calibration() const;
 
 private:

@@ -41,6 +41,24 @@ struct RoutedPeaks {
     bool operator==(const RoutedPeaks&) const = default;
 };
 
+/// NCCL's memory for one kind of group.
+struct CommunicatorTerm {
+    std::string_view group;
+    std::int64_t bytes = 0;
+};
+
+/// What `context` is made of (simulator/memory/device_overhead.hpp).
+struct ContextTerms {
+    std::int64_t driver = 0;   ///< the context itself
+    std::int64_t modules = 0;  ///< kernels loaded into it
+    std::vector<CommunicatorTerm> nccl;
+    [[nodiscard]] std::int64_t total() const {
+        std::int64_t sum = driver + modules;
+        for (const CommunicatorTerm& term : nccl) sum += term.bytes;
+        return sum;
+    }
+};
+
 /// One rank's memory, where tokens are spread evenly over experts.
 struct RankMemory {
     MemoryBreakdown breakdown;         ///< at the peak instant
@@ -49,6 +67,7 @@ struct RankMemory {
     std::int64_t reserved_bytes = 0;   ///< what that allocator would have taken from the device
     /// Of models with experts. MemoryPrediction::worst has at each quantile that of the fullest rank there.
     std::optional<RoutedPeaks> routing;
+    ContextTerms context_terms;        ///< parts of breakdown.context; left empty where only sums are asked for
     [[nodiscard]] std::int64_t peak_bytes() const { return breakdown.total(); }
 };
 
