@@ -52,9 +52,9 @@ private:
     }
 
     std::vector<ArenaItem> items_;
-    std::vector<std::size_t> order_;     ///< by begin
-    std::vector<std::size_t> place_;     ///< of each item in that order
-    std::vector<std::int64_t> begins_;   ///< in that order
+    std::vector<std::size_t> order_;    ///< by begin
+    std::vector<std::size_t> place_;    ///< of each item in that order
+    std::vector<std::int64_t> begins_;  ///< in that order
     std::size_t leaves_ = 1;
     std::vector<std::int64_t> latest_end_;  ///< of those taken up below each node
 };
@@ -71,7 +71,7 @@ struct Things {
 };
 
 /// Places the items in this order, each in the tightest gap between those it meets; among equal gaps in the lowest.
-std::int64_t place(Things& things, LivesInTree& tree, const std::vector<std::size_t>& order, std::int64_t wall) {
+std::int64_t place(Things& things, LivesInTree& tree, const std::vector<std::size_t>& order, std::span<const std::int64_t> walls) {
     tree.clear();
     std::int64_t total = 0;
     const auto settle = [&](std::size_t index) {
@@ -94,26 +94,25 @@ std::int64_t place(Things& things, LivesInTree& tree, const std::vector<std::siz
             return things.offsets[a] != things.offsets[b] ? things.offsets[a] < things.offsets[b] : a < b;
         });
         std::int64_t best = -1, best_gap = std::numeric_limits<std::int64_t>::max(), behind = 0;
-        bool below_wall = wall > 0;
         const auto look_at_gap = [&](std::int64_t end) {
             if (end - behind >= item.bytes && end - behind < best_gap) {
                 best = behind;
                 best_gap = end - behind;
             }
         };
-        for (const std::size_t other : met) {
-            if (below_wall && things.offsets[other] >= wall) {
-                look_at_gap(wall);
-                behind = std::max(behind, wall);
-                below_wall = false;
+        auto wall = walls.begin();
+        const auto pass_walls = [&](std::int64_t until) {
+            for (; wall != walls.end() && *wall <= until; ++wall) {
+                look_at_gap(*wall);
+                behind = std::max(behind, *wall);
             }
+        };
+        for (const std::size_t other : met) {
+            pass_walls(things.offsets[other]);
             look_at_gap(things.offsets[other]);
             behind = std::max(behind, things.offsets[other] + things.lives[other].bytes);
         }
-        if (below_wall) {
-            look_at_gap(wall);
-            behind = std::max(behind, wall);
-        }
+        pass_walls(std::numeric_limits<std::int64_t>::max());
         things.offsets[index] = best >= 0 ? best : behind;
         settle(index);
     }
@@ -143,7 +142,9 @@ std::int64_t most_alive(std::span<const ArenaItem> items) {
 ArenaPlan plan_arena(std::span<const ArenaItem> items, const ArenaRules& rules) {
     const std::int64_t alignment = rules.alignment;
     MGPLAN_ASSERT(alignment > 0 && (alignment & (alignment - 1)) == 0, "an alignment is a power of two");
-    MGPLAN_ASSERT(rules.wall % alignment == 0, "a wall is aligned");
+    MGPLAN_ASSERT(std::is_sorted(rules.walls.begin(), rules.walls.end()) &&
+                      std::all_of(rules.walls.begin(), rules.walls.end(), [&](std::int64_t wall) { return wall % alignment == 0; }),
+                  "walls are in order and aligned");
     Things things;
     things.obstacles = rules.obstacles.size();
     for (const ArenaObstacle& obstacle : rules.obstacles) {
@@ -178,7 +179,7 @@ ArenaPlan plan_arena(std::span<const ArenaItem> items, const ArenaRules& rules) 
     for (const Before& before : orders) {
         std::vector<std::size_t> order = by_begin;
         std::stable_sort(order.begin(), order.end(), before);
-        const std::int64_t total = place(things, tree, order, rules.wall);
+        const std::int64_t total = place(things, tree, order, rules.walls);
         if (total < best.total) {
             best.total = total;
             best.offsets.assign(things.offsets.begin() + static_cast<std::ptrdiff_t>(things.obstacles), things.offsets.end());

@@ -35,7 +35,7 @@ struct ArenaPlan {
 struct ArenaRules {
     std::int64_t alignment = 256;              ///< of every item, in bytes: a power of two
     std::span<const ArenaObstacle> obstacles;  ///< settled tensors; count for total and lower bound like items
-    std::int64_t wall = 0;                     ///< no item lies on both sides of this offset; a multiple of the alignment
+    std::span<const std::int64_t> walls;       ///< no item lies on both sides of one; ascending multiples of the alignment
 };
 
 /// Places items so that no two that live at the same time overlap. Tries several orders (by size; by lifetime times size; by

@@ -1,7 +1,7 @@
 #include "model/meta/step_arena.hpp"
 
 #include <algorithm>
-#include <limits>
+#include <deque>
 #include <map>
 #include <utility>
 
@@ -11,25 +11,30 @@
 namespace mgplan::model {
 namespace {
 
-/// A stretch of the trace: a pass, or what lies between two.
-struct Stretch {
-    std::int64_t begin = 0, end = 0;    ///< takes and returns number [begin, end)
-    int chunk = -1;                     ///< -1: no pass
-    bool forward = false;
-    std::int64_t partner = -1;          ///< the stretch of the other pass of this microbatch
-    std::vector<std::size_t> local;     ///< records that live within it, by taking
-    std::vector<std::size_t> left;      ///< of a forward: records for its backward, by taking
-    std::int64_t slot = 0;              ///< offset of its slot among the slots; of a forward and its backward
-    std::int64_t room = 0;              ///< bytes of the slot that are its own
-    std::int64_t alive = 0;             ///< microbatches of chunks in a slot while it runs
+/// What one layer of a forward, or the work before or behind its layers, leaves for the backward: tensors one behind the
+/// other in the order of taking.
+struct Piece {
+    std::int64_t bytes = 0;
+    std::int64_t offset = 0;  ///< among the slots
+    std::vector<std::size_t> records{};
 };
 
-/// Where the local tensors of equal passes lie: below the wall in the slot, from there on in the scratch.
-struct PassPlan {
-    std::vector<std::int64_t> offsets;
-    std::int64_t wall = 0;
-    std::int64_t scratch = 0;
+/// A stretch of the trace: a pass, or what lies between two.
+struct Stretch {
+    std::int64_t begin = 0, end = 0;  ///< takes and returns number [begin, end)
+    int chunk = -1;                   ///< -1: no pass
+    bool forward = false;
+    std::int64_t partner = -1;         ///< the stretch of the other pass of this microbatch
+    bool joint = false;                ///< of a forward: its backward follows at once
+    std::vector<std::int64_t> cuts{};  ///< of a forward: where its layers begin and end
+    std::vector<std::size_t> local{};  ///< records that live within it, by taking
+    std::vector<Piece> pieces{};       ///< of a forward
+    std::int64_t alive = 0;            ///< microbatches of chunks in a slot while it runs
 };
+
+/// Room that equal slots may waste, as a share of the lower bound, before pieces get places of their own: equal slots have the
+/// fewest addresses.
+constexpr double kSlotWaste = 0.01;
 
 class StepPlanner {
 public:
@@ -38,7 +43,7 @@ public:
         : records_(records), left_out_(left_out), alignment_(alignment) {
         MGPLAN_ASSERT(left_out.empty() || left_out.size() == records.size(), "every record is left out or not");
         arena_.offsets.assign(records.size(), -1);
-        in_slot_.assign(records.size(), -1);
+        in_piece_.assign(records.size(), -1);
         for (const auto& record : records) clock_ = std::max({clock_, record.taken + 1, record.returned + 1});
         cut(ranges);
     }
@@ -52,7 +57,7 @@ public:
             if (stretch.chunk >= 0 || stretch.alive > 0) place_pass(stretch);
         }
         for (Stretch& stretch : stretches_) {
-            if (stretch.chunk < 0 && stretch.alive == 0) place_outside(stretch);
+            if (stretch.chunk < 0 && stretch.alive == 0 && !stretch.local.empty()) place_outside(stretch);
         }
         settle();
         return std::move(arena_);
@@ -78,6 +83,10 @@ private:
         std::map<int, std::size_t> backwards;               // by chunk: how many there were
         for (const RangeRecord& range : ranges) {
             const bool forward = range.name == "chunk forward";
+            if (range.name == "layer forward" && range.depth == 1 && !stretches_.empty()) {
+                stretches_.back().cuts.push_back(range.begin);
+                stretches_.back().cuts.push_back(range.end);
+            }
             if (range.depth != 0 || (!forward && range.name != "chunk backward")) continue;
             stretches_.push_back({.begin = now, .end = range.begin});
             stretches_.push_back({.begin = range.begin, .end = range.end, .chunk = static_cast<int>(range.number), .forward = forward});
@@ -97,6 +106,9 @@ private:
         for (Stretch& stretch : stretches_) {
             if (stretch.forward && stretch.partner >= 0) ++alive;
             stretch.alive = alive;
+            const auto self = &stretch - stretches_.data();
+            stretch.joint = stretch.forward && stretch.partner == self + 2 &&
+                            stretches_[static_cast<std::size_t>(self) + 1].begin == stretches_[static_cast<std::size_t>(self) + 1].end;
             arena_.slot_count = std::max(arena_.slot_count, alive);
             if (stretch.chunk >= 0 && !stretch.forward && stretch.partner >= 0) --alive;
         }
@@ -116,6 +128,7 @@ private:
             const AllocationRecord& record = records_[i];
             if (record.returned < 0) {
                 arena_.offsets[i] = arena_.persistent;
+                persistent_.push_back(i);
                 arena_.persistent += rounded(record.bytes);
                 continue;
             }
@@ -123,10 +136,19 @@ private:
             Stretch& stretch = stretches_[at];
             if (record.returned < stretch.end) {
                 stretch.local.push_back(i);
-            } else if (stretch.forward && stretch.partner >= 0 && static_cast<std::int64_t>(stretch_at(record.returned)) == stretch.partner) {
-                in_slot_[i] = stretch.room;
-                stretch.room += rounded(record.bytes);
-                stretch.left.push_back(i);
+            } else if (stretch.forward && stretch.partner >= 0 &&
+                       static_cast<std::int64_t>(stretch_at(record.returned)) == stretch.partner) {
+                // The piece that the last cut began. What a loss leaves is no slot's where it can be the scratch's.
+                const auto cut = std::upper_bound(stretch.cuts.begin(), stretch.cuts.end(), record.taken) - stretch.cuts.begin();
+                if (stretch.joint && cut == std::ssize(stretch.cuts)) {
+                    stretch.local.push_back(i);
+                    continue;
+                }
+                if (stretch.pieces.empty()) stretch.pieces.resize(stretch.cuts.size() + 1);
+                Piece& piece = stretch.pieces[static_cast<std::size_t>(cut)];
+                in_piece_[i] = piece.bytes;
+                piece.bytes += rounded(record.bytes);
+                piece.records.push_back(i);
             } else {
                 carried_.push_back(i);
             }
@@ -141,107 +163,167 @@ private:
         return plan.total;
     }
 
-    /// Slots as large as the largest are used first-in-first-out; where chunks differ so much that this wastes room, each
-    /// microbatch of a chunk gets a piece of its own size.
+    /// Slots as large as the largest, used first-in-first-out; where chunks differ so much that this would waste room, each
+    /// piece gets a place of its own instead.
     void place_slots() {
-        std::vector<ArenaItem> pieces;
-        std::vector<std::size_t> forwards;
+        std::vector<ArenaItem> items;
         std::int64_t largest = 0;
         for (std::size_t i = 0; i < stretches_.size(); ++i) {
-            const Stretch& stretch = stretches_[i];
-            if (!stretch.forward || stretch.partner < 0) continue;
-            forwards.push_back(i);
-            pieces.push_back({stretch.room, static_cast<std::int64_t>(i), stretch.partner + 1});
-            largest = std::max(largest, stretch.room);
+            std::int64_t bytes = 0;
+            for (const Piece& piece : stretches_[i].pieces) {
+                items.push_back({piece.bytes, static_cast<std::int64_t>(i), stretches_[i].partner + 1});
+                bytes += piece.bytes;
+            }
+            largest = std::max(largest, bytes);
         }
-        const ArenaPlan own = plan_arena(pieces, alignment_);
-        const std::int64_t equal = largest * arena_.slot_count;
-        arena_.slots = std::min(own.total, equal);
-        std::vector<std::int64_t> free;  // the one that has been free for longest first
-        std::size_t oldest = 0;
+        arena_.slots = largest * arena_.slot_count;
+        if (static_cast<double>(arena_.slots - most_alive(items)) <= kSlotWaste * static_cast<double>(arena_.lower_bound)) {
+            place_equal_slots(largest);
+        } else {
+            const ArenaPlan own = plan_arena(items, alignment_);
+            if (own.total < arena_.slots) {
+                arena_.slots = own.total;
+                std::size_t next = 0;
+                for (Stretch& stretch : stretches_) {
+                    for (Piece& piece : stretch.pieces) piece.offset = own.offsets[next++];
+                }
+            } else {
+                place_equal_slots(largest);
+            }
+        }
+        const std::int64_t base = arena_.persistent + arena_.carried;
+        for (const Stretch& stretch : stretches_) {
+            for (const Piece& piece : stretch.pieces) {
+                for (const std::size_t i : piece.records) arena_.offsets[i] = base + piece.offset + in_piece_[i];
+            }
+        }
+    }
+
+    void place_equal_slots(std::int64_t largest) {
+        std::deque<std::int64_t> free;  // the one that has been free for longest first
         for (std::int64_t slot = 0; slot < arena_.slot_count; ++slot) free.push_back(slot * largest);
-        std::size_t next = 0;
-        for (Stretch& stretch : stretches_) {
+        std::map<std::int64_t, std::int64_t> taken;  // by stretch of the backward
+        for (std::size_t i = 0; i < stretches_.size(); ++i) {
+            Stretch& stretch = stretches_[i];
             if (stretch.chunk < 0 || stretch.partner < 0) continue;
             if (stretch.forward) {
-                stretch.slot = equal <= own.total ? free[oldest] : own.offsets[next];
-                if (equal <= own.total) stretch.room = largest;
-                ++oldest;
-                ++next;
+                std::int64_t offset = free.front();
+                taken[stretch.partner] = offset;
+                free.pop_front();
+                // What is left of the slot behind the last piece is room too.
+                const std::int64_t end = offset + largest;
+                for (Piece& piece : stretch.pieces) {
+                    piece.offset = offset;
+                    offset += piece.bytes;
+                }
+                if (offset < end) stretch.pieces.push_back({end - offset, offset});
             } else {
-                const Stretch& forward = stretches_[static_cast<std::size_t>(stretch.partner)];
-                stretch.slot = forward.slot;
-                stretch.room = forward.room;
-                free.push_back(stretch.slot);
+                free.push_back(taken.extract(static_cast<std::int64_t>(i)).mapped());
             }
         }
-        for (const std::size_t f : forwards) {
-            for (const std::size_t i : stretches_[f].left) arena_.offsets[i] = arena_.persistent + arena_.carried + stretches_[f].slot + in_slot_[i];
+    }
+
+    /// The room that a pass may fill beside the scratch: pieces of its own slot that lie one behind the other are one.
+    struct Room {
+        std::int64_t offset = 0, bytes = 0;
+    };
+
+    /// Plans a pass, a forward together with the backward that follows at once.
+    void place_pass(const Stretch& stretch) {
+        const Stretch* const partner = stretch.partner < 0 ? nullptr : &stretches_[static_cast<std::size_t>(stretch.partner)];
+        if (!stretch.forward && partner != nullptr && partner->joint) return;  // done
+        const Stretch* const forward = stretch.forward ? &stretch : partner;
+        std::vector<std::size_t> local = stretch.local;
+        std::int64_t length = stretch.end - stretch.begin;
+        if (stretch.joint) {
+            local.insert(local.end(), partner->local.begin(), partner->local.end());
+            length = partner->end - stretch.begin;
         }
-    }
-
-    /// What a plan of a pass depends on, in numbers.
-    [[nodiscard]] std::vector<std::int64_t> signature(const Stretch& stretch, const std::vector<ArenaItem>& items,
-                                                      const std::vector<ArenaObstacle>& obstacles, std::int64_t wall) const {
-        std::vector<std::int64_t> numbers{wall, stretch.end - stretch.begin, std::ssize(items)};
-        for (const ArenaItem& item : items) numbers.insert(numbers.end(), {item.bytes, item.begin, item.end});
-        for (const ArenaObstacle& each : obstacles)
-            numbers.insert(numbers.end(), {each.item.bytes, each.item.begin, each.item.end, each.offset});
-        return numbers;
-    }
-
-    void place_pass(Stretch& stretch) {
+        const auto life_in_pass = [&](std::size_t i) {
+            return ArenaItem{records_[i].bytes, std::max<std::int64_t>(records_[i].taken - stretch.begin, 0),
+                             std::min(records_[i].returned - stretch.begin, length)};
+        };
         std::vector<ArenaItem> items;
-        for (const std::size_t i : stretch.local) {
-            const AllocationRecord& record = records_[i];
-            items.push_back({record.bytes, record.taken - stretch.begin, record.returned - stretch.begin});
-        }
+        for (const std::size_t i : local) items.push_back(life_in_pass(i));
+        // Rooms one behind the other, then the scratch, as the plan sees them.
         std::vector<ArenaObstacle> obstacles;
-        const std::int64_t length = stretch.end - stretch.begin;
-        const Stretch* const forward = stretch.partner < 0 ? nullptr
-                                       : stretch.forward   ? &stretch
-                                                           : &stretches_[static_cast<std::size_t>(stretch.partner)];
+        std::vector<Room> rooms;
+        std::vector<std::int64_t> walls;
+        std::int64_t end = 0;
         if (forward != nullptr) {
-            for (const std::size_t i : forward->left) {
-                ArenaItem life{records_[i].bytes, 0, length};
-                if (stretch.forward)
-                    life.begin = records_[i].taken - stretch.begin;
-                else
-                    life.end = records_[i].returned - stretch.begin;
-                if (life.end > life.begin) obstacles.push_back({life, in_slot_[i]});
+            for (const Piece& piece : forward->pieces) {
+                if (piece.bytes == 0) continue;
+                if (!rooms.empty() && rooms.back().offset + rooms.back().bytes == piece.offset) {
+                    rooms.back().bytes += piece.bytes;
+                    walls.back() += piece.bytes;
+                } else {
+                    rooms.push_back({piece.offset, piece.bytes});
+                    walls.push_back(end + piece.bytes);
+                }
+                for (const std::size_t i : piece.records) {
+                    const ArenaItem life = life_in_pass(i);
+                    if (life.end > life.begin) obstacles.push_back({life, end + in_piece_[i]});
+                }
+                end += piece.bytes;
             }
         }
-        // A single slot lies right below the scratch.
-        const bool joined = arena_.slot_count == 1 && forward != nullptr;
-        const std::int64_t room = joined ? arena_.slots : forward != nullptr ? stretch.room : 0;
-        const auto [entry, fresh] = passes_.try_emplace(signature(stretch, items, obstacles, room));
-        PassPlan& plan = entry->second;
+        // A room right below the scratch is one with it.
+        const bool joined = !rooms.empty() && rooms.back().offset + rooms.back().bytes == arena_.slots;
+        if (joined) walls.pop_back();
+        std::vector<std::int64_t> signature{joined ? 1 : 0, std::ssize(walls), std::ssize(items)};
+        signature.insert(signature.end(), walls.begin(), walls.end());
+        for (const ArenaItem& item : items) signature.insert(signature.end(), {item.bytes, item.begin, item.end});
+        for (const ArenaObstacle& each : obstacles)
+            signature.insert(signature.end(), {each.item.bytes, each.item.begin, each.item.end, each.offset});
+        const auto [entry, fresh] = passes_.try_emplace(std::move(signature));
         if (fresh) {
             ArenaRules rules;
             rules.alignment = alignment_;
             rules.obstacles = obstacles;
-            rules.wall = joined ? 0 : room;
+            rules.walls = walls;
             ArenaPlan placed = plan_arena(items, rules);
-            plan.offsets = std::move(placed.offsets);
-            plan.wall = room;
-            plan.scratch = std::max<std::int64_t>(0, placed.total - room);
-            arena_.scratch = std::max(arena_.scratch, plan.scratch);
+            entry->second = std::move(placed.offsets);
+            arena_.scratch = std::max(arena_.scratch, placed.total - end);
         }
+        const std::vector<std::int64_t>& offsets = entry->second;
         const std::int64_t base = arena_.persistent + arena_.carried;
-        for (std::size_t k = 0; k < stretch.local.size(); ++k) {
-            const std::int64_t offset = plan.offsets[k];
-            arena_.offsets[stretch.local[k]] =
-                base + (joined ? offset : offset < plan.wall ? stretch.slot + offset : arena_.slots + offset - plan.wall);
+        for (std::size_t k = 0; k < local.size(); ++k) {
+            std::int64_t at = offsets[k], room_begin = 0, found = arena_.slots - end;  // scratch, and a room joined to it
+            for (const Room& room : rooms) {
+                if (at < room_begin + room.bytes) {
+                    found = room.offset - room_begin;
+                    break;
+                }
+                room_begin += room.bytes;
+            }
+            arena_.offsets[local[k]] = base + found + at;
         }
     }
 
-    void place_outside(Stretch& stretch) {
+    /// Slots and scratch are free, and while buffers are being made so are those that are not there yet.
+    void place_outside(const Stretch& stretch) {
         std::vector<ArenaItem> items;
         for (const std::size_t i : stretch.local) items.push_back({records_[i].bytes, records_[i].taken, records_[i].returned});
-        const ArenaPlan plan = plan_arena(items, alignment_);
-        arena_.outside = std::max(arena_.outside, plan.total);
-        for (std::size_t k = 0; k < stretch.local.size(); ++k)
-            arena_.offsets[stretch.local[k]] = arena_.persistent + arena_.carried + plan.offsets[k];
+        std::vector<ArenaObstacle> obstacles;
+        std::int64_t there = 0;  // persistent bytes from the stretch's begin on
+        for (const std::size_t i : persistent_) {
+            if (records_[i].taken < stretch.begin)
+                there = arena_.offsets[i] + rounded(records_[i].bytes);
+            else if (records_[i].taken < stretch.end)
+                obstacles.push_back({{records_[i].bytes, records_[i].taken, stretch.end}, arena_.offsets[i]});
+        }
+        if (there > 0) obstacles.push_back({{there, stretch.begin, stretch.end}, 0});
+        for (const std::size_t i : carried_) {
+            const ArenaItem life{records_[i].bytes, std::max(records_[i].taken, stretch.begin),
+                                 std::min(records_[i].returned, stretch.end)};
+            if (life.end > life.begin) obstacles.push_back({life, arena_.offsets[i]});
+        }
+        ArenaRules rules;
+        rules.alignment = alignment_;
+        rules.obstacles = obstacles;
+        const ArenaPlan plan = plan_arena(items, rules);
+        arena_.outside = std::max(arena_.outside, plan.total - arena_.persistent - arena_.carried);
+        for (std::size_t k = 0; k < stretch.local.size(); ++k) arena_.offsets[stretch.local[k]] = plan.offsets[k];
     }
 
     void settle() { arena_.total = arena_.persistent + arena_.carried + std::max(arena_.slots + arena_.scratch, arena_.outside); }
@@ -251,9 +333,9 @@ private:
     std::int64_t alignment_;
     std::int64_t clock_ = 0;  ///< one behind the last instant
     std::vector<Stretch> stretches_;
-    std::vector<std::int64_t> in_slot_;  ///< of each record left for a backward: its offset in the slot
-    std::vector<std::size_t> carried_;
-    std::map<std::vector<std::int64_t>, PassPlan> passes_;
+    std::vector<std::int64_t> in_piece_;  ///< of each record left for a backward: its offset in the piece
+    std::vector<std::size_t> persistent_, carried_;
+    std::map<std::vector<std::int64_t>, std::vector<std::int64_t>> passes_;  ///< offsets of local tensors by what they follow from
     StepArena arena_;
 };
 

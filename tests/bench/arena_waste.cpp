@@ -38,6 +38,10 @@ model::TrainingTask task_of(const Plan& plan) {
     return runtime::with_few_microbatches(task);
 }
 
+double gigabytes(std::int64_t bytes) {
+    return static_cast<double>(bytes) / 1e9;
+}
+
 void report(const std::string& path) {
     std::ifstream file(path);
     std::stringstream text;
@@ -63,9 +67,9 @@ void report(const std::string& path) {
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         fmt::print("{},tp{} cp{} ep{} dp{} pp{} vpp{} b{} {},{},{},{:.3f},{:.3f},{:.3f},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.2f},{:.2f}\n",
                    path, sizes.tp, sizes.cp, sizes.ep, task.layout.dp(), sizes.pp, task.layout.vpp, task.layout.micro_batch,
-                   to_string(task.layout.recompute), stage, device.allocations().size(), arena.persistent / 1e9, arena.carried / 1e9,
-                   arena.slots / 1e9, arena.slot_count, arena.scratch / 1e9, arena.outside / 1e9, arena.total / 1e9,
-                   arena.lower_bound / 1e9, 100 * arena.waste(), seconds);
+                   to_string(task.layout.recompute), stage, device.allocations().size(), gigabytes(arena.persistent),
+                   gigabytes(arena.carried), gigabytes(arena.slots), arena.slot_count, gigabytes(arena.scratch), gigabytes(arena.outside),
+                   gigabytes(arena.total), gigabytes(arena.lower_bound), 100 * arena.waste(), seconds);
         std::fflush(stdout);
     }
 }
