@@ -32,15 +32,21 @@ struct Stretch {
     std::int64_t alive = 0;            ///< microbatches of chunks in a slot while it runs
 };
 
-/// Room that equal slots may waste, as a share of the lower bound, before pieces get places of their own: equal slots have the
-/// fewest addresses.
-constexpr double kSlotWaste = 0.01;
+/// How hard to try.
+struct Effort {
+    double slot_waste = 0;         ///< room that equal slots may waste, as a share of the lower bound
+    bool between_carried = false;  ///< local tensors may lie where no carried tensor does during their pass
+};
+
+/// First the plan with the fewest addresses; when it wastes more than this, the tightest one.
+constexpr Effort kFewAddresses{0.01, false}, kTightest{0, true};
+constexpr double kEnough = 0.02;
 
 class StepPlanner {
 public:
     StepPlanner(std::span<const AllocationRecord> records, std::span<const RangeRecord> ranges, const std::vector<bool>& left_out,
-                std::int64_t alignment)
-        : records_(records), left_out_(left_out), alignment_(alignment) {
+                std::int64_t alignment, const Effort& effort)
+        : records_(records), left_out_(left_out), alignment_(alignment), effort_(effort) {
         MGPLAN_ASSERT(left_out.empty() || left_out.size() == records.size(), "every record is left out or not");
         arena_.offsets.assign(records.size(), -1);
         in_piece_.assign(records.size(), -1);
@@ -50,6 +56,7 @@ public:
 
     StepArena plan() {
         sort_records();
+        trim_joint_pieces();
         arena_.lower_bound = most_alive(lives());
         arena_.carried = place_carried();
         place_slots();
@@ -155,6 +162,33 @@ private:
         }
     }
 
+    /// A forward that its backward follows at once may leave more behind than others: the loss's input, say. What no slot of
+    /// the others has room for is as good as local.
+    void trim_joint_pieces() {
+        std::int64_t largest = 0;
+        for (const Stretch& stretch : stretches_) {
+            if (stretch.joint) continue;
+            for (const Piece& piece : stretch.pieces) largest = std::max(largest, piece.bytes);
+        }
+        if (largest == 0) return;
+        for (Stretch& stretch : stretches_) {
+            if (!stretch.joint) continue;
+            for (Piece& piece : stretch.pieces) {
+                const auto records = std::exchange(piece.records, {});
+                piece.bytes = 0;
+                for (const std::size_t i : records) {
+                    if (piece.bytes + rounded(records_[i].bytes) > largest) {
+                        stretch.local.push_back(i);
+                        continue;
+                    }
+                    in_piece_[i] = piece.bytes;
+                    piece.bytes += rounded(records_[i].bytes);
+                    piece.records.push_back(i);
+                }
+            }
+        }
+    }
+
     std::int64_t place_carried() {
         std::vector<ArenaItem> items;
         for (const std::size_t i : carried_) items.push_back({records_[i].bytes, records_[i].taken, records_[i].returned});
@@ -177,7 +211,7 @@ private:
             largest = std::max(largest, bytes);
         }
         arena_.slots = largest * arena_.slot_count;
-        if (static_cast<double>(arena_.slots - most_alive(items)) <= kSlotWaste * static_cast<double>(arena_.lower_bound)) {
+        if (static_cast<double>(arena_.slots - most_alive(items)) <= effort_.slot_waste * static_cast<double>(arena_.lower_bound)) {
             place_equal_slots(largest);
         } else {
             const ArenaPlan own = plan_arena(items, alignment_);
@@ -228,6 +262,14 @@ private:
         std::int64_t offset = 0, bytes = 0;
     };
 
+    /// Carried tensors alive in some part of a pass; asked in the order of time.
+    const std::vector<std::size_t>& carried_during(std::int64_t begin, std::int64_t length) {
+        std::erase_if(carried_now_, [&](std::size_t i) { return records_[i].returned <= begin; });
+        for (; next_carried_ < carried_.size() && records_[carried_[next_carried_]].taken < begin + length; ++next_carried_)
+            carried_now_.push_back(carried_[next_carried_]);
+        return carried_now_;
+    }
+
     /// Plans a pass, a forward together with the backward that follows at once.
     void place_pass(const Stretch& stretch) {
         const Stretch* const partner = stretch.partner < 0 ? nullptr : &stretches_[static_cast<std::size_t>(stretch.partner)];
@@ -250,6 +292,15 @@ private:
         std::vector<Room> rooms;
         std::vector<std::int64_t> walls;
         std::int64_t end = 0;
+        if (effort_.between_carried && arena_.carried > 0) {
+            rooms.push_back({-arena_.carried, arena_.carried});
+            walls.push_back(arena_.carried);
+            end = arena_.carried;
+            for (const std::size_t i : carried_during(stretch.begin, length)) {
+                const ArenaItem life = life_in_pass(i);
+                if (life.end > life.begin) obstacles.push_back({life, arena_.offsets[i] - arena_.persistent});
+            }
+        }
         if (forward != nullptr) {
             for (const Piece& piece : forward->pieces) {
                 if (piece.bytes == 0) continue;
@@ -331,10 +382,13 @@ private:
     std::span<const AllocationRecord> records_;
     const std::vector<bool>& left_out_;
     std::int64_t alignment_;
+    Effort effort_;
     std::int64_t clock_ = 0;  ///< one behind the last instant
     std::vector<Stretch> stretches_;
     std::vector<std::int64_t> in_piece_;  ///< of each record left for a backward: its offset in the piece
     std::vector<std::size_t> persistent_, carried_;
+    std::vector<std::size_t> carried_now_;
+    std::size_t next_carried_ = 0;                                           ///< the first of carried_ that has not been in carried_now_
     std::map<std::vector<std::int64_t>, std::vector<std::int64_t>> passes_;  ///< offsets of local tensors by what they follow from
     StepArena arena_;
 };
@@ -343,7 +397,10 @@ private:
 
 StepArena plan_step(std::span<const AllocationRecord> records, std::span<const RangeRecord> ranges, const std::vector<bool>& left_out,
                     std::int64_t alignment) {
-    return StepPlanner(records, ranges, left_out, alignment).plan();
+    StepArena plan = StepPlanner(records, ranges, left_out, alignment, kFewAddresses).plan();
+    if (plan.waste() <= kEnough) return plan;
+    StepArena tight = StepPlanner(records, ranges, left_out, alignment, kTightest).plan();
+    return tight.total < plan.total ? tight : plan;
 }
 
 }  // namespace mgplan::model
