@@ -41,6 +41,9 @@ struct Effort {
 /// First the plan with the fewest addresses; when it wastes more than this, the tightest one.
 constexpr Effort kFewAddresses{0.01, false}, kTightest{0, true};
 constexpr double kEnough = 0.02;
+/// Where that one wastes more than this too, and there are few records, each tensor is placed alone.
+constexpr double kTooMuch = 0.03;
+constexpr std::int64_t kMostAlone = 20'000;
 
 class StepPlanner {
 public:
@@ -393,6 +396,30 @@ private:
     StepArena arena_;
 };
 
+/// Every tensor that is given back on its own, without slots.
+StepArena each_alone(std::span<const AllocationRecord> records, const std::vector<bool>& left_out, std::int64_t alignment) {
+    StepArena arena;
+    arena.offsets.assign(records.size(), -1);
+    std::vector<ArenaItem> items;
+    std::vector<std::size_t> placed;
+    for (std::size_t i = 0; i < records.size(); ++i) {
+        if (!left_out.empty() && left_out[i]) continue;
+        const AllocationRecord& record = records[i];
+        if (record.returned < 0) {
+            arena.offsets[i] = arena.persistent;
+            arena.persistent += (record.bytes + alignment - 1) / alignment * alignment;
+        } else {
+            items.push_back({record.bytes, record.taken, record.returned});
+            placed.push_back(i);
+        }
+    }
+    const ArenaPlan plan = plan_arena(items, alignment);
+    for (std::size_t k = 0; k < placed.size(); ++k) arena.offsets[placed[k]] = arena.persistent + plan.offsets[k];
+    arena.scratch = plan.total;
+    arena.total = arena.persistent + plan.total;
+    return arena;
+}
+
 }  // namespace
 
 StepArena plan_step(std::span<const AllocationRecord> records, std::span<const RangeRecord> ranges, const std::vector<bool>& left_out,
@@ -400,7 +427,13 @@ StepArena plan_step(std::span<const AllocationRecord> records, std::span<const R
     StepArena plan = StepPlanner(records, ranges, left_out, alignment, kFewAddresses).plan();
     if (plan.waste() <= kEnough) return plan;
     StepArena tight = StepPlanner(records, ranges, left_out, alignment, kTightest).plan();
-    return tight.total < plan.total ? tight : plan;
+    if (tight.total < plan.total) plan = std::move(tight);
+    if (plan.waste() <= kTooMuch || std::ssize(records) > kMostAlone) return plan;
+    StepArena alone = each_alone(records, left_out, alignment);
+    if (alone.total >= plan.total) return plan;
+    alone.lower_bound = plan.lower_bound;
+    alone.slot_count = plan.slot_count;
+    return alone;
 }
 
 }  // namespace mgplan::model
