@@ -1,6 +1,7 @@
 #include "runtime/memory/arena_allocator.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 
 #include <fmt/format.h>

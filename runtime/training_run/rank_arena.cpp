@@ -1,7 +1,9 @@
 #include "runtime/training_run/rank_arena.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>

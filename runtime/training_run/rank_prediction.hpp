@@ -10,8 +10,8 @@
 
 namespace mgplan::runtime {
 
-/// One rank of the task on the meta device, with the scratch of a device of given traits and the blocks that its pool, or the
-/// range of its arena that it would take. It goes beside the real trainer, one step behind each of its steps, so that neither memory nor
+/// One rank of the task on the meta device, with the scratch of a device of given traits and what its memory would take: a
+/// pool's blocks, or an arena's range. It goes beside the real trainer, one step behind each of its steps, so that neither memory nor
 /// the time at the end grow with their number.
 class RankPrediction {
 public:

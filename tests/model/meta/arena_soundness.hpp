@@ -1,6 +1,7 @@
 #pragma once
 // Whether a planned arena can be lived in: replays the trace and looks at every range that is handed out.
 
+#include <algorithm>
 #include <iterator>
 #include <map>
 #include <string>

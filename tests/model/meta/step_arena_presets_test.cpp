@@ -1,5 +1,8 @@
 // The arena's promise: at most 3 % over the most bytes alive at once, on plans of the presets.
 
+#include <memory>
+#include <set>
+
 #include <gtest/gtest.h>
 
 #include "importers/model_source.hpp"

@@ -1,6 +1,5 @@
 #include "model/meta/step_arena.hpp"
 
-#include <map>
 #include <set>
 
 #include <gtest/gtest.h>

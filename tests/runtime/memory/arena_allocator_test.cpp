@@ -1,6 +1,8 @@
 #include "runtime/memory/arena_allocator.hpp"
 
+#include <functional>
 #include <new>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

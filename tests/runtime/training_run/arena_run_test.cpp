@@ -1,6 +1,7 @@
 // Training at planned offsets: the same losses as with a pool, and as much memory as was predicted.
 
-#include <limits>
+#include <memory>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
