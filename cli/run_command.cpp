@@ -32,6 +32,7 @@ constexpr std::int64_t kMostSteps = 1'000'000'000;
 struct RunOptions {
     std::vector<std::string> plan;
     std::string device = "cpu";
+    std::string memory = "pool";
     bool ranks_in_process = false;
     std::optional<std::int64_t> rank;
     std::int64_t steps = 20;
@@ -56,6 +57,8 @@ struct RunOptions {
 void declare(Options& options, RunOptions& values) {
     options.positional("PLAN", values.plan, 1, "a plan written by --save-plan");
     options.choice("device", values.device, {"cpu", "cuda"}, "what computes");
+    options.choice("memory", values.memory, {"pool", "arena"},
+                   "where tensors lie: in blocks that are used again, or at planned offsets of one block");
     options.flag("ranks-in-process", values.ranks_in_process,
                  "all ranks as threads of this process; the default where no launcher started one process for each rank");
     options.integer("rank", values.rank, 0, std::numeric_limits<int>::max() - 1,
@@ -275,6 +278,7 @@ int run_checked(const Options& options, const RunOptions& values, Console& conso
                                                                : std::make_unique<runtime::SyntheticStream>(seed + 2, plan.model.vocab);
     run.data = std::make_shared<const runtime::Sequences>(data, plan.batch.sequence, plan.batch.global_batch, seed + 3);
     run.steps = values.steps;
+    run.memory = values.memory == "arena" ? runtime::MemoryMode::arena : runtime::MemoryMode::pool;
     run.learning_rate = learning_rate_of(values);
     run.skip_non_finite = values.no_check_for_nan;
     run.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(values.timeout_minutes * 60'000));

@@ -77,6 +77,31 @@ TEST(RunCommand, TrainsOnARealTextAndPrintsPredictedBesideMeasured) {
     EXPECT_THAT(said.err, HasSubstr("mgplan: step 6 of 6: loss "));
 }
 
+TEST(RunCommand, TrainsTheSameAtPlannedOffsets) {
+    const PlanFile plan("arena.json", "--world 4 --tp 2 --pp 2 --global-batch 8");
+    const Said pool = say("run " + plan.path() + " --steps 2 --format json --memory pool");
+    const Said arena = say("run " + plan.path() + " --steps 2 --format json --memory arena");
+    ASSERT_EQ(pool.code, kDone) << pool.err;
+    ASSERT_EQ(arena.code, kDone) << arena.err;
+    const auto a = nlohmann::json::parse(arena.out), p = nlohmann::json::parse(pool.out);
+    EXPECT_EQ(a["memory_mode"], "arena");
+    EXPECT_EQ(p["memory_mode"], "pool");
+    EXPECT_TRUE(a["as_predicted"]);
+    for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(a["steps"][i]["loss"], p["steps"][i]["loss"]);
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+        const auto& planned = a["ranks"][rank]["arena"];
+        EXPECT_EQ(a["ranks"][rank]["measured"]["arena_bytes"], planned["planned_bytes"]);
+        EXPECT_EQ(a["ranks"][rank]["measured"]["reserved_bytes"], planned["planned_bytes"]);
+        EXPECT_EQ(a["ranks"][rank]["measured"]["peak_bytes"], planned["lower_bound_bytes"]);
+        EXPECT_LE(planned["waste"], 0.03);
+        EXPECT_TRUE(p["ranks"][rank]["arena"].is_null());
+        EXPECT_EQ(p["ranks"][rank]["measured"]["arena_bytes"], 0);
+    }
+    const Said table = say("run " + plan.path() + " --steps 1 --memory arena");
+    EXPECT_THAT(table.out, AllOf(HasSubstr("beside it"), HasSubstr("Every byte held and sent is as predicted.")));
+    EXPECT_EQ(say("run " + plan.path() + " --memory heap").code, kBadInput);
+}
+
 TEST(RunCommand, PrintsTablesAndCsv) {
     const PlanFile plan("two.json", "--world 2 --tp 2 --global-batch 2");
     const Said table = say("run " + plan.path() + " --steps 2");
