@@ -311,7 +311,9 @@ Prediction CostModel::predict(const Layout& layout) {
 }
 
 RankMemory CostModel::stage_memory(const Layout& layout, int pp_rank) {
-    return state_->rank_memory(layout, state_->census(layout), state_->costs(layout), pp_rank);
+    RankMemory memory = state_->rank_memory(layout, state_->census(layout), state_->costs(layout), pp_rank);
+    memory.context_terms = state_->overhead.terms(layout, pp_rank);
+    return memory;
 }
 
 std::optional<ReservedMemory> CostModel::replay_allocator(const Layout& layout, int pp_rank) const {
