@@ -1,7 +1,6 @@
 #include "reports/prediction_json.hpp"
 
 #include <string>
-#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -39,7 +38,8 @@ Json rank_memory_to_json(const simulator::RankMemory& memory, std::int64_t rank,
               {"limit_bytes", limit_bytes},
               {"worst_rank", rank},
               {"breakdown", breakdown_to_json(memory.breakdown)},
-              {"high_water", breakdown_to_json(memory.high_water)}};
+              {"high_water", breakdown_to_json(memory.high_water)},
+              {"context_terms", context_terms_to_json(memory.context_terms)}};
     if (const auto& routing = memory.routing)
         json["routing"] =
             Json{{"skew", routing->skew}, {"p50_bytes", routing->p50}, {"p99_bytes", routing->p99}, {"worst_bytes", routing->worst}};
@@ -52,8 +52,6 @@ Json reserved_memory_to_json(const simulator::ReservedMemory& memory) {
 
 Json prediction_to_json(const simulator::Prediction& p) {
     const auto& t = p.time;
-    Json memory = rank_memory_to_json(p.memory.worst, p.memory.worst_rank, p.memory.limit_bytes);
-    memory["context_terms"] = context_terms_to_json(p.memory.worst.context_terms);
     return Json{{"iteration_seconds", t.iteration_seconds},
                 {"interval_seconds", Json::array({t.interval_low, t.interval_high})},
                 {"tokens_per_second_per_gpu", t.tokens_per_second_per_gpu},
@@ -68,7 +66,7 @@ Json prediction_to_json(const simulator::Prediction& p) {
                 {"bubble_seconds", t.bubble_seconds},
                 {"optimizer_seconds", t.optimizer_seconds},
                 {"slowest_stage", t.slowest_stage},
-                {"memory", std::move(memory)}};
+                {"memory", rank_memory_to_json(p.memory.worst, p.memory.worst_rank, p.memory.limit_bytes)}};
 }
 
 }  // namespace mgplan::reports
