@@ -72,6 +72,7 @@ struct ActivationMemory::State {
     explicit State(const Workload& work) : workload(work) {
         traits.kind = model::DeviceKind::cuda;
         traits.architecture = work.cluster.compute_capability;
+        traits.fused_attention = work.training.attention == AttentionBackend::flash;
     }
 
     static Key<9> shard_key(const Layout& layout) {
@@ -96,7 +97,9 @@ struct ActivationMemory::State {
         // Hierarchical exchange: rings of all-to-alls. The rings' tensors are counted.
         sizes.cp_comm_type = layout.cp_comm_type == CpCommType::a2a_p2p ? CpCommType::p2p : layout.cp_comm_type;
         if (layout.recompute == Recompute::selective) sizes.modules = layout.recompute_modules;
-        sizes.dtype = workload.training.compute_dtype();
+        // fp16 is as wide as bf16, and fused kernels take both.
+        const Dtype dtype = workload.training.compute_dtype();
+        sizes.dtype = dtype == Dtype::fp16 ? Dtype::bf16 : dtype;
         sizes.grad_dtype = workload.training.grad_dtype;
         sizes.traits = traits;
         return sizes;
@@ -350,6 +353,11 @@ void ActivationMemory::peak_bytes(const Layout& layout, std::vector<std::int64_t
         }
         by_stage.push_back(most + state_->held(layout, split, stage).total);
     }
+}
+
+PieceBytes ActivationMemory::pieces(const Layout& layout) {
+    const ShardProfiles& shard = state_->shard(layout, State::shard_key(layout), 0);
+    return {kept_and_taken(shard.embedding), shard.attention_half, shard.dense_half, shard.mixture_half, kept_and_taken(shard.head)};
 }
 
 void ActivationMemory::routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first,

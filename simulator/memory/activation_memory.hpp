@@ -10,6 +10,7 @@
 
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
+#include "simulator/memory/chunk_profile.hpp"
 #include "simulator/memory/op_profile.hpp"
 #include "simulator/memory/routing_load.hpp"
 
@@ -22,6 +23,11 @@ struct PassesPeak {
     BytesByCategory high_water{};  ///< each category's own maximum
     int op = 0;                    ///< running then: +k a forward, -k a backward of chunk k-1
     std::string_view tensor;       ///< taken at that instant
+};
+
+/// What the pieces of chunks keep and take, for one microbatch.
+struct PieceBytes {
+    KeptAndTaken embedding, attention, dense, mixture, head;
 };
 
 /// Not thread-safe. The workload must outlive it. Layouts must be valid.
@@ -37,6 +43,8 @@ public:
     /// The same of the stages from `first` on, one for each of `rows`: so many times the rows of the even split that their
     /// experts receive. Never too little.
     void routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first, std::vector<std::int64_t>& by_stage);
+    /// Of the layout's shard, for whoever takes layers apart.
+    [[nodiscard]] PieceBytes pieces(const Layout& layout);
     [[nodiscard]] PassesPeak peak(const Layout& layout, int pp_rank);
 
 private:

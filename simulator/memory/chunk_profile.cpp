@@ -77,6 +77,10 @@ PieceProfiles piece_profiles(const PieceTrace& trace) {
     return profiles;
 }
 
+KeptAndTaken kept_and_taken(const PassProfile& piece) {
+    return {piece.forward.net_total(), piece.backward.peak};
+}
+
 ShardProfiles shard_profiles(const PieceProfiles& dense, const PieceProfiles* mixture, const PieceSizes& sizes, std::int64_t hidden) {
     const auto of = [](const PieceProfiles& profiles, Piece piece) -> const PassProfile& {
         return profiles[static_cast<std::size_t>(piece)];
@@ -90,6 +94,9 @@ ShardProfiles shard_profiles(const PieceProfiles& dense, const PieceProfiles* mi
     shard.ids = 2 * sizes.rows() * bytes_of(Dtype::int32);
     shard.embedding = of(dense, Piece::embedding);
     shard.head = of(dense, Piece::head);
+    shard.attention_half = kept_and_taken(of(dense, Piece::attention));
+    shard.dense_half = kept_and_taken(of(dense, Piece::dense));
+    if (mixture != nullptr) shard.mixture_half = kept_and_taken(of(*mixture, Piece::mixture));
     shard.dense = layer(of(dense, Piece::dense));
     if (mixture != nullptr) shard.mixture = layer(of(*mixture, Piece::mixture));
     return shard;

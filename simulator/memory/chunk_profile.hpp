@@ -21,12 +21,19 @@ struct PassProfile {
 using PieceProfiles = std::array<PassProfile, kPieces>;
 [[nodiscard]] PieceProfiles piece_profiles(const PieceTrace& trace);
 
+/// A piece's bytes kept from its forward to its backward, and further ones taken during the backward.
+struct KeptAndTaken {
+    std::int64_t kept = 0, taken = 0;
+};
+[[nodiscard]] KeptAndTaken kept_and_taken(const PassProfile& piece);
+
 /// What chunks of one shard of a model are made of.
 struct ShardProfiles {
     PassProfile embedding, head;
     PassProfile dense, mixture;  ///< whole decoder layers
-    std::int64_t stream = 0;     ///< bytes of the residual stream between layers and stages
-    std::int64_t ids = 0;        ///< bytes of a microbatch's token and target ids
+    KeptAndTaken attention_half, dense_half, mixture_half;
+    std::int64_t stream = 0;  ///< bytes of the residual stream between layers and stages
+    std::int64_t ids = 0;     ///< bytes of a microbatch's token and target ids
 
     [[nodiscard]] const PassProfile& layer(bool is_mixture) const { return is_mixture ? mixture : dense; }
 };

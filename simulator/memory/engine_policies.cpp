@@ -167,6 +167,14 @@ void keep_embedding_mask(LayerEditor& layer, const PolicyContext& context) {
 
 // --- Mixtures ------------------------------------------------------------------------------------------------------------
 
+void keep_dense_routing(LayerEditor& layer, const PolicyContext& context) {
+    const Tensor& scores = must(layer.find(layer.forward(), "router scores"), "the router's scores");
+    const std::int64_t taken = scores.taken + 1, returned = scores.returned;
+    const std::int64_t entries = context.sizes.rows_outside() * context.model.moe->experts;
+    layer.add("routing probabilities", MemoryCategory::activations, entries * 4, taken, returned);
+    layer.add("routing map", MemoryCategory::activations, entries, taken, returned);
+}
+
 bool weights_activations(const PolicyContext& context) {
     return context.model.moe && !(context.model.gated_mlp && context.megatron().bias_activation_fusion) &&
            !context.sizes.modules.contains(RecomputeModule::moe_act);
@@ -267,6 +275,8 @@ constexpr EnginePolicy kPolicies[] = {
      "megatron/core/fusions/fused_bias_dropout.py; ATen/native/cuda/Dropout.cu", drops, keep_dropout_masks},
     {"dropout keeps its mask", in(Piece::embedding), "embedding", "mask", "1 byte", "ATen/native/cuda/Dropout.cu", drops,
      keep_embedding_mask},
+    {"the routing is a table of all experts", in(Piece::mixture), "router", "probability and choice of every token and expert",
+     "fp32, 1 byte", "megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function", always, keep_dense_routing},
     {"the unweighted activation is kept", in(Piece::mixture), "experts", "activation before its probability; of gated ones the gate's too",
      "storage type", "megatron/core/transformer/moe/experts.py, forward", weights_activations, keep_unweighted_activation},
     {"the table's gradient is made whole", in(Piece::embedding), "embedding", "weight gradient", "storage type",

@@ -19,6 +19,7 @@ namespace {
 
 /// What CUDA graphs make of kinds of layers with one shard.
 struct GraphedLayers {
+    LayerCosts costs;  ///< with bytes as traced
     EnumSet<CudaGraphScope> scopes;
     GraphedLayer dense, mixture;
 };
@@ -30,12 +31,12 @@ struct FrameworkBytes {
     std::int64_t libraries = 0;
     GraphTerms graph;
 
+    /// What graphs hold is there even where they take more out of the passes than they hold.
+    [[nodiscard]] std::int64_t moved() const { return std::max(graph.activations, graph.resident - passes); }
     /// The update needs copies of narrower gradients, but no activations; the larger of the two instants counts.
-    [[nodiscard]] bool peaks_in_update() const {
-        return !graph.pool_is_private && state.update > passes + graph.activations - graph.resident;
-    }
+    [[nodiscard]] bool peaks_in_update() const { return !graph.pool_is_private && state.update > passes + moved() - graph.resident; }
     [[nodiscard]] std::int64_t total() const {
-        const std::int64_t eager = passes + graph.activations;
+        const std::int64_t eager = passes + moved();
         const std::int64_t rest = graph.pool_is_private ? eager + state.update : peaks_in_update() ? state.update + graph.resident : eager;
         return state.parameters + state.gradients + state.optimizer + libraries + graph.static_inputs + graph.boundary_bytes + rest;
     }
@@ -108,8 +109,25 @@ struct LayoutMemory::State {
         GraphedLayers& kinds = graphed[&layer];
         if (kinds.scopes != layout.cuda_graphs) {
             kinds.scopes = layout.cuda_graphs;
-            kinds.dense = graphed_layer(workload, layout, layer, LayerKind::dense, policy);
-            if (workload.model.moe) kinds.mixture = graphed_layer(workload, layout, layer, LayerKind::moe, policy);
+            kinds.costs = layer;
+            const PieceBytes traced = activations.pieces(layout);
+            const auto take = [](PieceCost& cost, const KeptAndTaken& half) {
+                cost.saved = half.kept;
+                cost.transient = half.taken;
+            };
+            const auto join = [](PieceCost& layer_cost, const KeptAndTaken& attention, const KeptAndTaken& mlp) {
+                layer_cost.saved = attention.kept + mlp.kept;
+                layer_cost.transient = std::max(attention.taken, mlp.taken);
+            };
+            take(kinds.costs.attention, traced.attention);
+            take(kinds.costs.dense_mlp, traced.dense);
+            take(kinds.costs.experts, traced.mixture);
+            take(kinds.costs.embedding, traced.embedding);
+            take(kinds.costs.head, traced.head);
+            join(kinds.costs.dense, traced.attention, traced.dense);
+            join(kinds.costs.mixture, traced.attention, traced.mixture);
+            kinds.dense = graphed_layer(workload, layout, kinds.costs, LayerKind::dense, policy);
+            if (workload.model.moe) kinds.mixture = graphed_layer(workload, layout, kinds.costs, LayerKind::moe, policy);
         }
         return graph_terms(
             {workload, layout, layer, kinds.dense, kinds.mixture, chunks_of(layout, pp_rank), live_counts(layout, pp_rank), entry->second});
@@ -137,7 +155,7 @@ struct LayoutMemory::State {
         b.parameters = framework.state.parameters;
         b.gradients = framework.state.gradients;
         b.optimizer = framework.state.optimizer;
-        b.activations = at_peak(model::MemoryCategory::activations) + graph.activations;
+        b.activations = at_peak(model::MemoryCategory::activations) + framework.moved();
         b.communication = at_peak(model::MemoryCategory::communication);
         b.workspace = at_peak(model::MemoryCategory::workspace) + framework.libraries;
         b.graph_static_inputs = graph.static_inputs;
@@ -256,7 +274,7 @@ struct LayoutMemory::State {
         const auto [stage, even] = fullest_stage(layout);
         const FrameworkBytes& fullest = stages[static_cast<std::size_t>(stage)];
         take(fullest.state);
-        peaks.activations = fullest.passes + fullest.graph.activations;
+        peaks.activations = fullest.passes + fullest.moved();
         peaks.even = peaks.deciding = even;
         if (!routing || even > most) return peaks;
         peaks.deciding = std::max(even, routed_peak(layout, RoutingQuantile::p99, 0, static_cast<int>(stages.size())));

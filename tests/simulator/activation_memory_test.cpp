@@ -11,6 +11,8 @@ namespace mgplan::simulator {
 namespace {
 
 constexpr std::int64_t s = 512, b = 2, h = 1024, a = 16;
+/// Mean and deviation of both norms in fp32, which the paper leaves out.
+constexpr std::int64_t kNorms = 16 * s * b;
 
 /// Activation bytes of one stage. The batch makes `microbatches` of b sequences for each data-parallel rank.
 std::int64_t activations(const Workload& workload, const LayoutRequest& request, int stage) {
@@ -22,7 +24,10 @@ struct Case {
     AttentionBackend attention = AttentionBackend::unfused;
     std::int64_t world = 8;
 
-    Case() { request.micro_batch = b; }
+    Case() {
+        request.micro_batch = b;
+        request.engine = Engine::megatron;
+    }
 
     /// Bytes that each further layer adds on a single stage.
     [[nodiscard]] std::int64_t per_layer() const {
@@ -36,13 +41,13 @@ struct Case {
 };
 
 TEST(ActivationsPerLayer, WithoutParallelismAre34sbhAnd5aSquaredSB) {
-    EXPECT_EQ(Case{}.per_layer(), 34 * s * b * h + 5 * a * s * s * b);
+    EXPECT_EQ(Case{}.per_layer(), 34 * s * b * h + 5 * a * s * s * b + kNorms);
 }
 
 TEST(ActivationsPerLayer, WithTensorParallelismKeepTenPartsWhole) {
     Case two;
     two.request.tp = 2;
-    EXPECT_EQ(two.per_layer(), 10 * s * b * h + 24 * s * b * h / 2 + 5 * a * s * s * b / 2);
+    EXPECT_EQ(two.per_layer(), 10 * s * b * h + 24 * s * b * h / 2 + 5 * a * s * s * b / 2 + kNorms);
 }
 
 TEST(ActivationsPerLayer, WithSequenceParallelismAreDividedEntirely) {
@@ -50,14 +55,14 @@ TEST(ActivationsPerLayer, WithSequenceParallelismAreDividedEntirely) {
         Case sharded;
         sharded.request.tp = t;
         sharded.request.sequence_parallel = true;
-        EXPECT_EQ(sharded.per_layer(), (34 * s * b * h + 5 * a * s * s * b) / t) << "tp = " << t;
+        EXPECT_EQ(sharded.per_layer(), (34 * s * b * h + 5 * a * s * s * b + kNorms) / t) << "tp = " << t;
     }
 }
 
 TEST(ActivationsPerLayer, WithoutTheCoreAre34sbh) {
     Case selective;
     selective.request.recompute = Recompute::selective;
-    EXPECT_EQ(selective.per_layer(), 34 * s * b * h);
+    EXPECT_EQ(selective.per_layer(), 34 * s * b * h + kNorms);
 }
 
 TEST(ActivationsPerLayer, UnderFullRecomputeAreTheLayersInput) {
@@ -75,7 +80,7 @@ TEST(ActivationsPerLayer, UnderBlockRecomputeAreWholeBeyondTheBlock) {
     block.request.recompute = Recompute::full;
     block.request.recompute_method = RecomputeMethod::block;
     block.request.recompute_num_layers = 1;
-    EXPECT_EQ(block.per_layer(), 34 * s * b * h + 5 * a * s * s * b);
+    EXPECT_EQ(block.per_layer(), 34 * s * b * h + 5 * a * s * s * b + kNorms);
     block.request.recompute_num_layers = 3;
     EXPECT_EQ(block.per_layer(), 2 * s * b * h);
 }
@@ -83,14 +88,14 @@ TEST(ActivationsPerLayer, UnderBlockRecomputeAreWholeBeyondTheBlock) {
 TEST(ActivationsPerLayer, WithFlashAttentionKeepOneNumberPerQueryInsteadOfTheScores) {
     Case flash;
     flash.attention = AttentionBackend::flash;
-    EXPECT_EQ(flash.per_layer(), 34 * s * b * h + 4 * a * s * b);
+    EXPECT_EQ(flash.per_layer(), 34 * s * b * h + 4 * a * s * b + kNorms);
 }
 
 TEST(ActivationsPerLayer, AreDividedOverContextParallelRanks) {
     Case split;
     split.attention = AttentionBackend::flash;
     split.request.cp = 4;
-    EXPECT_EQ(split.per_layer(), (34 * s * b * h + 4 * a * s * b) / 4);
+    EXPECT_EQ(split.per_layer(), (34 * s * b * h + 4 * a * s * b + kNorms) / 4);
 }
 
 TEST(ActivationsPerLayer, WithoutDropoutKeepNoMasks) {
@@ -100,7 +105,7 @@ TEST(ActivationsPerLayer, WithoutDropoutKeepNoMasks) {
         workload.training.attention = AttentionBackend::unfused;
         return activations(workload, Case{}.request, 0);
     };
-    EXPECT_EQ(bytes(3) - bytes(2), 32 * s * b * h + 2 * a * s * s * b);
+    EXPECT_EQ(bytes(3) - bytes(2), 32 * s * b * h + 2 * a * s * s * b + kNorms);
 }
 
 TEST(ActivationsPerLayer, InFp32AreTwiceAsLargeButForMasksAndSums) {
@@ -109,7 +114,7 @@ TEST(ActivationsPerLayer, InFp32AreTwiceAsLargeButForMasksAndSums) {
         workload.training.precision = Precision::fp32;
         return activations(workload, Case{}.request, 0);
     };
-    EXPECT_EQ(bytes(3) - bytes(2), (2 * 32 + 2) * s * b * h + 4 * a * s * b);
+    EXPECT_EQ(bytes(3) - bytes(2), (2 * 32 + 2) * s * b * h + 4 * a * s * b + kNorms);
 }
 
 TEST(ActivationsPerLayer, OfExpertsFollowTheRoutedTokens) {
@@ -122,9 +127,10 @@ TEST(ActivationsPerLayer, OfExpertsFollowTheRoutedTokens) {
         };
         return of(3) - of(2);
     };
-    // A routed row keeps its input, both halves of the gated projection, their product, and an fp32 probability.
-    EXPECT_EQ(per_layer(8, 3) - per_layer(8, 2), b * s * (2 * (h + 3 * 512) + 4));
-    // Each expert adds an fp32 logit, an fp32 score and a routing flag per token.
+    // A routed row keeps its input, both halves of the gated projection, their product, its probability in fp32 at the router
+    // and at the experts, its expert and its place among the sorted rows.
+    EXPECT_EQ(per_layer(8, 3) - per_layer(8, 2), b * s * (2 * (h + 3 * 512) + 4 * 4));
+    // Each expert adds an fp32 score, and with engine megatron a dense fp32 probability and a routing flag, per token.
     EXPECT_EQ(per_layer(9, 2) - per_layer(8, 2), b * s * (4 + 4 + 1));
 }
 
@@ -154,6 +160,7 @@ protected:
     PipelineActivations() {
         request.micro_batch = b;
         request.pp = 4;
+        request.engine = Engine::megatron;
         workload.training.attention = AttentionBackend::unfused;
     }
     /// Bytes that one more layer in every chunk adds on a stage.
@@ -164,7 +171,7 @@ protected:
         workload.model = gpt(3 * chunks);
         return activations(workload, request, stage) - two;
     }
-    static constexpr std::int64_t kLayer = 34 * s * b * h + 5 * a * s * s * b;
+    static constexpr std::int64_t kLayer = 34 * s * b * h + 5 * a * s * s * b + kNorms;
 };
 
 TEST_F(PipelineActivations, In1F1BAreAliveOncePerStageBehind) {

@@ -21,6 +21,13 @@ constexpr std::int64_t kSaved = (1024 + 2 * 512 + 512) * 2 + 4, kTransient = (2 
 /// 512 tokens with 2 copies each are the even share; where a rank has 2 of 8 experts, it can get 4 times as many.
 constexpr std::int64_t kMore = 3 * 1024;
 
+/// What more rows add: what they keep, and what is alive of them beside that at the fullest instant of a pass.
+void expect_more(const RankMemory& memory, std::int64_t kept_per_row) {
+    const std::int64_t more = memory.routing->worst - memory.peak_bytes();
+    EXPECT_GE(more, kMore * kept_per_row);
+    EXPECT_LE(more, kMore * (kept_per_row + kTransient));
+}
+
 TEST(RoutedMemory, GrowsByTheBytesOfTheRows) {
     Workload workload = workload_of(mixture(4), 8, 16);
     workload.model.ffn = 256;  // so that mixtures are at the peak
@@ -32,19 +39,22 @@ TEST(RoutedMemory, GrowsByTheBytesOfTheRows) {
     // The first stage holds a dense layer and a mixture, of two microbatches at once; the second two mixtures, of one.
     for (const int stage : {0, 1}) {
         const RankMemory memory = model.stage_memory(layout, stage);
-        EXPECT_EQ(memory.routing->worst - memory.peak_bytes(), kMore * (2 * kSaved + kTransient)) << "stage " << stage;
+        SCOPED_TRACE(testing::Message() << "stage " << stage);
+        expect_more(memory, 2 * kSaved);
     }
     request.recompute = Recompute::full;
     const Layout again = planner::make_layout(request, workload);
     for (const int stage : {0, 1}) {
         const RankMemory memory = model.stage_memory(again, stage);
-        EXPECT_EQ(memory.routing->worst - memory.peak_bytes(), kMore * (kSaved + kTransient)) << "one layer, stage " << stage;
+        SCOPED_TRACE(testing::Message() << "one layer, stage " << stage);
+        expect_more(memory, kSaved);
     }
     request.recompute = Recompute::selective;
     request.recompute_modules = {RecomputeModule::moe};
     const Layout without = planner::make_layout(request, workload);
     const RankMemory memory = model.stage_memory(without, 1);
-    EXPECT_EQ(memory.routing->worst - memory.peak_bytes(), kMore * (kSaved + kTransient)) << "one mixture";
+    SCOPED_TRACE(testing::Message() << "one mixture");
+    expect_more(memory, kSaved);
 }
 
 TEST(RoutedMemory, IsThatOfTheEvenSplitWhereRoutingIsBalanced) {
