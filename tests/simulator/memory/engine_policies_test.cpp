@@ -1,0 +1,165 @@
+// What each named policy changes in the trace of mgplan's own layers.
+
+#include "simulator/memory/engine_policies.hpp"
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "simulator/memory/chunk_profile.hpp"
+#include "tests/simulator/round_numbers.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+constexpr std::int64_t s = 512, b = 2, h = 1024, heads = 16;
+
+class Policies : public testing::Test {
+protected:
+    ModelSpec model = gpt(1);
+    TrainingSpec training;
+    PieceSizes sizes;
+
+    Policies() {
+        model.attention_dropout = model.hidden_dropout = 0;
+        sizes.micro_batch = b;
+        sizes.sequence = s;
+        sizes.traits = {model::DeviceKind::cuda, 90, true};
+        training.megatron.fused_attention = FusedAttention::cudnn;
+    }
+
+    [[nodiscard]] PieceProfiles own() const {
+        return piece_profiles(model.moe ? trace_mixture(model, sizes) : trace_dense_pieces(model, sizes));
+    }
+    [[nodiscard]] PieceProfiles megatron() const {
+        PieceTrace trace = model.moe ? trace_mixture(model, sizes) : trace_dense_pieces(model, sizes);
+        apply_megatron_policies(trace, {model, training, sizes});
+        return piece_profiles(trace);
+    }
+    /// Bytes that engine megatron keeps of a piece beyond mgplan's own layers.
+    [[nodiscard]] std::int64_t kept_more(Piece piece) const {
+        const auto index = static_cast<std::size_t>(piece);
+        return megatron()[index].forward.net_total() - own()[index].forward.net_total();
+    }
+    [[nodiscard]] std::int64_t backward_peak(Piece piece) const { return megatron()[static_cast<std::size_t>(piece)].backward.peak; }
+    /// Everything that a piece takes it gives back, in both directions together.
+    void expect_balance(Piece piece) const {
+        const PassProfile profile = megatron()[static_cast<std::size_t>(piece)], mine = own()[static_cast<std::size_t>(piece)];
+        EXPECT_EQ(profile.forward.net_total() + profile.backward.net_total(), mine.forward.net_total() + mine.backward.net_total());
+    }
+};
+
+TEST_F(Policies, KeepNothingMoreOfPlainFusedAttention) {
+    EXPECT_EQ(kept_more(Piece::attention), 0);
+    EXPECT_EQ(kept_more(Piece::dense), 0);
+}
+
+TEST_F(Policies, KeepQueriesAndKeysTwiceWithoutTransformerEngine) {
+    model.position = PositionEmbedding::rope;
+    EXPECT_EQ(kept_more(Piece::attention), 0);
+    training.megatron.transformer_engine = false;
+    // The flash-attn package comes with it, whose output stands twice.
+    EXPECT_EQ(kept_more(Piece::attention), 2 * s * b * h * 2 + s * b * h * 2);
+    expect_balance(Piece::attention);
+}
+
+TEST_F(Policies, KeepTheFlashPackagesOutputTwiceWhereBatchAndSequenceChangePlaces) {
+    training.megatron.fused_attention = FusedAttention::flash_attention;
+    EXPECT_EQ(kept_more(Piece::attention), s * b * h * 2);
+    expect_balance(Piece::attention);
+    sizes.micro_batch = 1;
+    EXPECT_EQ(kept_more(Piece::attention), 0) << "one sequence needs no exchange";
+    sizes.micro_batch = b;
+    training.megatron.fused_attention = FusedAttention::automatic;
+    EXPECT_EQ(kept_more(Piece::attention), 0) << "cuDNN is preferred on Hopper";
+    sizes.traits.architecture = 80;
+    EXPECT_EQ(kept_more(Piece::attention), s * b * h * 2);
+    sizes.traits.architecture = 100;
+    EXPECT_EQ(kept_more(Piece::attention), 0);
+    training.megatron.deterministic = true;
+    EXPECT_EQ(kept_more(Piece::attention), s * b * h * 2) << "cuDNN is not reproducible there";
+}
+
+TEST_F(Policies, KeepTheScoresOfUnfusedAttention) {
+    training.attention = AttentionBackend::unfused;
+    const std::int64_t scores = heads * s * s * b, sums = heads * s * b * 4;
+    EXPECT_EQ(kept_more(Piece::attention), 2 * scores - sums);
+    expect_balance(Piece::attention);
+    model.attention_dropout = 0.1;
+    EXPECT_EQ(kept_more(Piece::attention), 5 * scores - sums) << "a mask of one byte and the dropped scores";
+    sizes.modules = {RecomputeModule::core_attn};
+    EXPECT_EQ(kept_more(Piece::attention), 0);
+    EXPECT_GE(backward_peak(Piece::attention), 5 * scores) << "made again for the backward";
+}
+
+TEST_F(Policies, KeepAMaskOfEachDropout) {
+    model.hidden_dropout = 0.1;
+    for (const Piece piece : {Piece::embedding, Piece::attention, Piece::dense}) {
+        EXPECT_EQ(kept_more(piece), s * b * h);
+        expect_balance(piece);
+    }
+}
+
+TEST_F(Policies, KeepTheOutputByHeadsBesideTheOneByTokens) {
+    sizes.cp = 2;
+    EXPECT_EQ(kept_more(Piece::attention), 0);
+    sizes.cp_comm_type = CpCommType::a2a;
+    EXPECT_EQ(kept_more(Piece::attention), s / 2 * b * h * 2);
+    expect_balance(Piece::attention);
+}
+
+TEST_F(Policies, KeepTheProjectionOfWhichValuesAreAView) {
+    model.position = PositionEmbedding::rope;
+    model.mla = MlaSpec{256, 128, 48, 16, 32};
+    // Projected keys and values live on in place of a copy of the values.
+    EXPECT_EQ(kept_more(Piece::attention), s * b * heads * 48 * 2);
+    expect_balance(Piece::attention);
+}
+
+TEST_F(Policies, MakeTheTablesGradientWhole) {
+    EXPECT_GE(backward_peak(Piece::embedding), model.padded_vocab(1) * h * 2);
+}
+
+TEST_F(Policies, CopyTheLogitsOfTheLossToFp32) {
+    const std::int64_t logits = s * b * model.padded_vocab(1);
+    EXPECT_EQ(kept_more(Piece::head), 2 * logits) << "the softmax in fp32 in place of the logits";
+    expect_balance(Piece::head);
+    training.fused_cross_entropy = training.megatron.te_cross_entropy = true;
+    EXPECT_EQ(kept_more(Piece::head), 0);
+    EXPECT_GE(backward_peak(Piece::head), model.padded_vocab(1) * h * 2) << "the output layer's weight gradient";
+}
+
+TEST_F(Policies, KeepTablesOfTheRoutingAndUnweightedActivations) {
+    model = mixture(1);
+    const std::int64_t experts = model.moe->experts, copies = s * b * model.moe->top_k, width = model.moe->expert_ffn;
+    EXPECT_EQ(kept_more(Piece::mixture), s * b * experts * (4 + 1));
+    training.megatron.bias_activation_fusion = false;
+    EXPECT_EQ(kept_more(Piece::mixture), s * b * experts * (4 + 1) + 2 * copies * width * 2);
+    expect_balance(Piece::mixture);
+}
+
+TEST(PolicyTable, NamesModuleTensorTypeAndSource) {
+    for (const EnginePolicy& policy : megatron_policies()) {
+        for (const std::string_view text : {policy.name, policy.module, policy.tensor, policy.dtype, policy.source})
+            EXPECT_FALSE(text.empty());
+        EXPECT_NE(policy.source.find('.'), std::string_view::npos) << policy.name;
+    }
+    for (const RankPolicy& policy : megatron_rank_policies()) {
+        for (const std::string_view text : {policy.name, policy.module, policy.tensor, policy.dtype, policy.source})
+            EXPECT_FALSE(text.empty());
+        EXPECT_NE(policy.source.find('.'), std::string_view::npos) << policy.name;
+    }
+}
+
+TEST(PolicyTable, IsToldInTheDocumentation) {
+    std::ifstream file(std::string(MGPLAN_TEST_DATA) + "/../docs/memory.md");
+    const std::string page{std::istreambuf_iterator<char>(file), {}};
+    ASSERT_FALSE(page.empty());
+    for (const EnginePolicy& policy : megatron_policies()) EXPECT_NE(page.find(policy.name), std::string::npos) << policy.name;
+    for (const RankPolicy& policy : megatron_rank_policies()) EXPECT_NE(page.find(policy.name), std::string::npos) << policy.name;
+}
+
+}  // namespace
+}  // namespace mgplan::simulator
