@@ -1,0 +1,105 @@
+#include "simulator/memory/stage_timeline.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "plan/errors.hpp"
+#include "plan/text.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+/// Forwards and backwards of all stages that are played at most: about ten seconds' worth.
+constexpr std::int64_t kMostOps = std::int64_t{1} << 27U;
+
+model::TrainingTask task_of(const Workload& workload, const Layout& layout) {
+    model::TrainingTask task;
+    task.model = workload.model;
+    task.batch = workload.batch;
+    task.training = workload.training;
+    task.layout = layout;
+    task.balanced_routing = true;
+    return task;
+}
+
+Schedule schedule_of(const Layout& layout) {
+    ScheduleRequest request;
+    request.pp = static_cast<int>(layout.sizes.pp);
+    request.vpp = layout.vpp;
+    request.microbatches = layout.num_microbatches;
+    if (layout.vpp > 1) request.group_size = layout.group_size;
+    return Schedule(request);
+}
+
+model::SendDepth depth_of(const Layout& layout, int pp_rank) {
+    return model::send_depth(static_cast<int>(layout.sizes.pp), layout.vpp, layout.group_size, pp_rank);
+}
+
+}  // namespace
+
+model::KernelTraits kernels_of(const ClusterSpec& cluster) {
+    return {.kind = model::DeviceKind::cuda, .architecture = cluster.compute_capability, .fused_attention = true};
+}
+
+StageTimelines::StageTimelines(const Workload& workload, const Layout& layout, const model::KernelTraits& stands_for)
+    : task_(task_of(workload, layout)), stands_for_(stands_for) {
+    if (layout.engine != Engine::mgplan) {
+        why_none_ = fmt::format("engine {} has no memory timeline yet: what stands here is a closed form", to_string(layout.engine));
+        return;
+    }
+    if (const std::int64_t ops = 2 * layout.num_microbatches * layout.vpp; ops > kMostOps / layout.sizes.pp) {
+        why_none_ = fmt::format("{} forwards and backwards on each of {} stages are too many for a memory timeline", with_thousands(ops),
+                                layout.sizes.pp);
+        return;
+    }
+    try {
+        model::check_features(task_);
+        schedule_ = schedule_of(layout);
+    } catch (const ConfigError& error) {
+        why_none_ = fmt::format("no memory timeline, what stands here is a closed form: {}", error.problems().front());
+    }
+}
+
+const RankProbe& StageTimelines::probe(int pp_rank) {
+    const Layout& layout = task_.layout;
+    const int pp = static_cast<int>(layout.sizes.pp);
+    // The ends of the pipeline have groups of their own, and the buffers of the first are cut by size.
+    const model::SendDepth depth = depth_of(layout, pp_rank);
+    std::vector<std::int64_t> key{pp_rank == 0, pp_rank == pp - 1, depth.forward, depth.backward};
+    const auto& moe = task_.model.moe_layers;
+    for (int c = 0; c < layout.vpp; ++c) {
+        const StageChunk& chunk = layout.split->chunk(pp_rank, c);
+        key.insert(key.end(), {chunk.embedding, chunk.loss, chunk.mtp, chunk.decoders});
+        // Runs of equal layers: their lengths, behind the kind of the first.
+        std::int64_t run = 0;
+        for (std::int64_t i = chunk.first_decoder; i < chunk.first_decoder + chunk.decoders; ++i) {
+            const auto is_moe = [&](std::int64_t layer) { return layer < std::ssize(moe) && moe[static_cast<std::size_t>(layer)]; };
+            if (i == chunk.first_decoder)
+                key.push_back(is_moe(i));
+            else if (is_moe(i) != is_moe(i - 1))
+                key.push_back(std::exchange(run, 0));
+            ++run;
+        }
+        key.push_back(-1);
+    }
+    const auto known = probes_.find(key);
+    if (known != probes_.end()) return known->second;
+    return probes_.emplace(std::move(key), probe_rank(task_, pp_rank, stands_for_)).first->second;
+}
+
+std::optional<StageTimeline> StageTimelines::of(int pp_rank, bool keep_ops) {
+    if (!why_none_.empty()) return std::nullopt;
+    StageTimeline stage;
+    try {
+        const RankProbe& found = probe(pp_rank);
+        stage.schedule = schedule_->rank(pp_rank);
+        stage.memory = play(found, stage.schedule, depth_of(task_.layout, pp_rank), keep_ops);
+    } catch (const ConfigError& error) {
+        why_none_ = fmt::format("no memory timeline, what stands here is a closed form: {}", error.problems().front());
+        return std::nullopt;
+    }
+    return stage;
+}
+
+}  // namespace mgplan::simulator
