@@ -11,6 +11,7 @@
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
 #include "plan/training_json.hpp"
+#include "reports/memory_terms.hpp"
 #include "reports/prediction_json.hpp"
 #include "reports/table.hpp"
 
@@ -19,25 +20,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using simulator::MemoryBreakdown;
-
-struct Term {
-    std::string_view name;
-    std::int64_t bytes;
-};
-
-std::vector<Term> memory_terms(const MemoryBreakdown& b) {
-    return {{"parameters", b.parameters},
-            {"gradients", b.gradients},
-            {"optimizer", b.optimizer},
-            {"activations", b.activations},
-            {"graph static inputs", b.graph_static_inputs},
-            {"graph boundary", b.graph_boundary},
-            {"graph objects", b.graph_objects},
-            {"communication", b.communication},
-            {"workspace", b.workspace},
-            {"context", b.context},
-            {"fragmentation", b.fragmentation}};
-}
 
 struct Share {
     std::string_view name;
@@ -151,9 +133,10 @@ std::string largest_loss(const simulator::TimePrediction& time) {
 std::string fullest_term(const Layout& layout, const simulator::MemoryPrediction& memory) {
     // Context and such are on every GPU; what the layout can change is what the column is for.
     const MemoryBreakdown& b = memory.worst.breakdown;
-    const std::array<Term, 4> terms{{{"params", b.parameters}, {"grads", b.gradients}, {"optim", b.optimizer}, {"activ", b.activations}}};
-    const auto largest = std::max_element(terms.begin(), terms.end(), [](const Term& a, const Term& c) { return a.bytes < c.bytes; });
-    return layout.sizes.pp == 1 ? std::string(largest->name) : fmt::format("s{} {}", memory.worst_stage, largest->name);
+    const std::array<std::pair<std::string_view, std::int64_t>, 4> terms{
+        {{"params", b.parameters}, {"grads", b.gradients}, {"optim", b.optimizer}, {"activ", b.activations}}};
+    const auto largest = std::max_element(terms.begin(), terms.end(), [](const auto& a, const auto& c) { return a.second < c.second; });
+    return layout.sizes.pp == 1 ? std::string(largest->first) : fmt::format("s{} {}", memory.worst_stage, largest->first);
 }
 
 std::string workload_text(const Workload& w) {

@@ -36,7 +36,26 @@ model::SendDepth depth_of(const Layout& layout, int pp_rank) {
     return model::send_depth(static_cast<int>(layout.sizes.pp), layout.vpp, layout.group_size, pp_rank);
 }
 
+void take_tensors(MemoryBreakdown& into, const BytesByCategory& bytes) {
+    const auto of = [&](model::MemoryCategory category) { return bytes[static_cast<std::size_t>(category)]; };
+    into.parameters = of(model::MemoryCategory::parameters);
+    into.gradients = of(model::MemoryCategory::gradients);
+    into.optimizer = of(model::MemoryCategory::optimizer);
+    into.activations = of(model::MemoryCategory::activations);
+    into.communication = of(model::MemoryCategory::communication);
+    into.workspace = of(model::MemoryCategory::workspace);
+}
+
 }  // namespace
+
+RankMemory exact_memory(const RankMemory& estimate, const RankTimeline& timeline) {
+    RankMemory memory = estimate;
+    take_tensors(memory.breakdown, timeline.use.at_peak);
+    take_tensors(memory.high_water, timeline.use.high_water);
+    memory.framework_bytes = timeline.use.peak;
+    memory.reserved_bytes = memory.framework_bytes + memory.breakdown.fragmentation;
+    return memory;
+}
 
 model::KernelTraits kernels_of(const ClusterSpec& cluster) {
     return {.kind = model::DeviceKind::cuda, .architecture = cluster.compute_capability, .fused_attention = true};

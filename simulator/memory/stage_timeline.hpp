@@ -13,6 +13,7 @@
 #include "model/training/rank_trainer.hpp"
 #include "plan/workload.hpp"
 #include "simulator/memory/rank_timeline.hpp"
+#include "simulator/prediction.hpp"
 
 namespace mgplan::simulator {
 
@@ -21,6 +22,10 @@ struct StageTimeline {
     RankTimeline memory;
     RankSchedule schedule;
 };
+
+/// `estimate` with what the timeline knows exactly in place of what was estimated: tensors by category at the peak, each
+/// category's maximum, what the tensor allocator reports. Context, CUDA graphs and fragmentation stay as they are.
+[[nodiscard]] RankMemory exact_memory(const RankMemory& estimate, const RankTimeline& timeline);
 
 /// The kernels whose scratch a plan for this cluster's GPUs takes.
 [[nodiscard]] model::KernelTraits kernels_of(const ClusterSpec& cluster);
