@@ -50,7 +50,7 @@ h1 { font-size: 1.3rem; margin: 0 0 .3rem; } h2 { font-size: 1.05rem; margin: 2r
 p { margin: .2rem 0; } .faint { color: var(--faint); }
 svg { width: 100%; height: auto; display: block; } svg text { fill: var(--ink); font-size: 13px; }
 svg .rule { stroke: var(--rule); } svg .limit { stroke: var(--limit); stroke-dasharray: 7 4; stroke-width: 1.5; }
-svg .limit-text { fill: var(--limit); } svg .peak { fill: none; stroke: var(--ink); stroke-width: 2; }
+svg .cut { stroke: var(--ink); stroke-dasharray: 1 4; } svg .limit-text { fill: var(--limit); } svg .peak { fill: none; stroke: var(--ink); stroke-width: 2; }
 svg #pointer { stroke: var(--ink); visibility: hidden; }
 .picture { position: relative; }
 #tip { position: absolute; top: 2.5rem; visibility: hidden; pointer-events: none; background: var(--ground); color: var(--ink);
@@ -198,7 +198,7 @@ std::string svg_text(double x, double y, std::string_view anchor, std::string_vi
                        style.empty() ? std::string() : fmt::format(" class=\"{}\"", style), escaped(text));
 }
 
-std::string axes(const MemoryCurve& curve, const std::vector<CurveStep>& steps, const Scale& scale) {
+std::string axes(const MemoryCurve& curve, const CurveSteps& drawn, const Scale& scale) {
     const std::int64_t top = curve.top();
     const ByteUnit unit = unit_for(top);
     std::string svg;
@@ -207,19 +207,24 @@ std::string axes(const MemoryCurve& curve, const std::vector<CurveStep>& steps, 
                            scale.y(tick));
         svg += svg_text(kLeft - 8, scale.y(tick) + 4, "end", fmt::format("{:g} {}", static_cast<double>(tick) / unit.bytes, unit.name));
     }
-    for (const std::size_t quarter : {0, 1, 2, 3, 4}) {
-        const std::size_t at = std::min(steps.size() - 1, quarter * steps.size() / 4);
-        svg += svg_text(scale.x(static_cast<double>(quarter * steps.size()) / 4), kHeight - kBottom + 18,
-                        quarter == 0   ? "start"
-                        : quarter == 4 ? "end"
-                                       : "middle",
-                        with_thousands(steps[at].place));
+    const std::size_t count = drawn.steps.size();
+    const auto number = [&](std::size_t step, std::string_view anchor) {
+        const double x = step == count - 1 ? scale.x(static_cast<double>(count)) : scale.x(static_cast<double>(step));
+        svg += svg_text(x, kHeight - kBottom + 18, anchor, with_thousands(drawn.steps[step].place));
+    };
+    number(0, "start");
+    for (const std::size_t cut : drawn.cuts) {
+        // Cuts at the very ends would be written over the ends' numbers.
+        if (cut < count / 16 || cut > count - count / 16) continue;
+        number(cut, "middle");
     }
+    if (drawn.cuts.empty() && count >= 8) number(count / 2, "middle");
+    number(count - 1, "end");
     svg += svg_text(kLeft + kPlotWidth / 2, kHeight - 8, "middle", "forwards and backwards of the iteration, in order");
     return svg;
 }
 
-std::string marks(const MemoryCurve& curve, const std::vector<CurveStep>& steps, const Scale& scale) {
+std::string marks(const MemoryCurve& curve, const CurveSteps& drawn, const Scale& scale) {
     std::string svg;
     if (curve.limit_bytes <= curve.top()) {
         svg += fmt::format("<line class=\"limit\" x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/>\n", kLeft, kWidth - kRight,
@@ -227,9 +232,13 @@ std::string marks(const MemoryCurve& curve, const std::vector<CurveStep>& steps,
         svg +=
             svg_text(kWidth - kRight - 4, scale.y(curve.limit_bytes) + 15, "end", "limit " + human_bytes(curve.limit_bytes), "limit-text");
     }
-    const auto peak =
-        std::max_element(steps.begin(), steps.end(), [](const CurveStep& a, const CurveStep& b) { return a.op->peak < b.op->peak; });
-    const double x = scale.x(static_cast<double>(peak - steps.begin()) + 0.5);
+    for (const std::size_t cut : drawn.cuts) {
+        svg += fmt::format("<line class=\"cut\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n",
+                           scale.x(static_cast<double>(cut)), kTop, kHeight - kBottom);
+    }
+    const std::size_t at = fullest_of(drawn);
+    const CurveStep* const peak = &drawn.steps[at];
+    const double x = scale.x(static_cast<double>(at) + 0.5);
     const double y = scale.y(peak->op->peak + curve.outside());
     svg += fmt::format("<circle class=\"peak\" id=\"peak\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\"/>\n", x, y);
     const std::string text = fmt::format("peak {}, op {}: {}", human_bytes(curve.stage.memory.peak_bytes()), with_thousands(peak->place),
@@ -269,9 +278,8 @@ Json steps_json(const MemoryCurve& curve, const std::vector<CurveStep>& steps, c
 }
 
 std::string picture(const MemoryCurve& curve) {
-    const auto steps = fullest_steps(curve.timeline, kMostSteps);
-    const auto entries = curve.timeline.schedule.order.size() + 2;
-    const bool every_op = steps.size() == entries;
+    const CurveSteps drawn = fullest_steps(curve.timeline, kMostSteps);
+    const auto& steps = drawn.steps;
     const Scale scale(std::max<std::int64_t>(1, curve.top()), steps.size());
     std::vector<Heights> heights;
     for (const CurveStep& step : steps) heights.push_back(heights_of(*step.op, curve.outside()));
@@ -283,22 +291,23 @@ std::string picture(const MemoryCurve& curve) {
     html += "</p>\n";
     if (curve.limit_bytes > curve.top())
         html += fmt::format("<p class=\"faint\">The limit of {} lies far above the picture.</p>\n", human_bytes(curve.limit_bytes));
-    if (!every_op)
-        html +=
-            fmt::format("<p class=\"faint\">{} forwards and backwards are drawn as {} steps; each is the fullest of its neighbours.</p>\n",
-                        with_thousands(std::ssize(curve.timeline.schedule.order)), with_thousands(std::ssize(steps)));
+    if (!drawn.every_op)
+        html += fmt::format(
+            "<p class=\"faint\">{} forwards and backwards are drawn as {} steps, each the fullest of its neighbours; "
+            "warm-up and cool-down, left and right of the dotted lines, on a wider scale.</p>\n",
+            with_thousands(std::ssize(curve.timeline.schedule.order)), with_thousands(std::ssize(steps)));
     html += fmt::format(
         "<div class=\"picture\">\n<svg id=\"curve\" viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"Live bytes of rank {} by "
         "category "
         "over one iteration\">\n",
         kWidth, kHeight, curve.stage.first_rank);
-    html += axes(curve, steps, scale);
+    html += axes(curve, drawn, scale);
     // The whole first, then what lies below it, painted over it.
     for (std::size_t a = kAreas.size(); a-- > 0;) {
         html += fmt::format("<path class=\"area\" id=\"area-{0}\" style=\"fill: var(--{0})\" d=\"{1}\"/>\n", kAreas[a].style,
-                            area_path(heights, a, every_op, scale));
+                            area_path(heights, a, drawn.every_op, scale));
     }
-    html += marks(curve, steps, scale);
+    html += marks(curve, drawn, scale);
     html += fmt::format("<line id=\"pointer\" y1=\"{:.1f}\" y2=\"{:.1f}\" x1=\"0\" x2=\"0\"/>\n</svg>\n<div id=\"tip\"></div>\n</div>\n",
                         kTop, kHeight - kBottom);
     html += "<script type=\"application/json\" id=\"steps\">" + inside_script(steps_json(curve, steps, heights)) + "</script>\n";

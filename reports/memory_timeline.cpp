@@ -24,13 +24,13 @@ std::int64_t held_bytes(const TimelineOp& op) {
 
 /// The characters of a drawing.
 struct Glyphs {
-    std::string_view held, full, line, axis, tick, corner, floor, mark;
+    std::string_view held, full, line, axis, tick, corner, floor, cut, mark;
     std::vector<std::string_view> parts;  ///< of a cell, from low to high, without empty and full
 };
 
 Glyphs glyphs(bool unicode) {
-    if (!unicode) return {":", "#", "-", "|", "+", "+", "-", "^", {}};
-    return {"▒", "█", "─", "│", "┤", "└", "─", "▲", {"▁", "▂", "▃", "▄", "▅", "▆", "▇"}};
+    if (!unicode) return {":", "#", "-", "|", "+", "+", "-", "+", "^", {}};
+    return {"▒", "█", "─", "│", "┤", "└", "─", "┬", "▲", {"▁", "▂", "▃", "▄", "▅", "▆", "▇"}};
 }
 
 /// One column's height in parts of a cell.
@@ -44,6 +44,27 @@ std::int64_t row_of(std::int64_t height, std::int64_t parts) {
     return std::max<std::int64_t>(0, (height + parts - 1) / parts - 1);
 }
 
+/// Columns of the scale at the left.
+constexpr std::size_t kScale = 18;
+
+/// Numbers of ops under the ends and the cuts of the axis, where there is room.
+std::string places_text(const CurveSteps& drawn, std::size_t width) {
+    const std::size_t columns = drawn.steps.size() * width;
+    std::string line(kScale + columns, ' ');
+    const std::string last = with_thousands(drawn.steps.back().place);
+    line.replace(line.size() - last.size(), last.size(), last);
+    std::size_t free = 0;
+    std::vector<std::size_t> places{0};
+    places.insert(places.end(), drawn.cuts.begin(), drawn.cuts.end());
+    for (const std::size_t place : places) {
+        const std::string text = with_thousands(drawn.steps[place].place);
+        if (place * width < free || place * width + text.size() + 1 > columns - last.size()) continue;
+        line.replace(kScale + place * width, text.size(), text);
+        free = place * width + text.size() + 1;
+    }
+    return line + "\n";
+}
+
 }  // namespace
 
 std::int64_t MemoryCurve::top() const {
@@ -51,20 +72,49 @@ std::int64_t MemoryCurve::top() const {
     return limit_bytes / 2 <= peak ? std::max(limit_bytes, peak) : peak;
 }
 
-std::vector<CurveStep> fullest_steps(const simulator::StageTimeline& timeline, std::size_t most) {
-    MGPLAN_ASSERT(most > 0, "a drawing has room for a step");
+CurveSteps fullest_steps(const simulator::StageTimeline& timeline, std::size_t most) {
+    MGPLAN_ASSERT(most >= 8, "a drawing has room for begin, middle and end");
     const auto& memory = timeline.memory;
     std::vector<CurveStep> all{{&memory.begin, 0}};
     for (const TimelineOp& op : memory.ops) all.push_back({&op, op.index + 1});
-    all.push_back({&memory.end, std::ssize(timeline.schedule.order) + 1});
-    if (all.size() <= most) return all;
-    std::vector<CurveStep> kept;
-    for (std::size_t i = 0; i < most; ++i) {
-        const auto first = all.begin() + static_cast<std::ptrdiff_t>(i * all.size() / most);
-        const auto last = all.begin() + static_cast<std::ptrdiff_t>((i + 1) * all.size() / most);
-        kept.push_back(*std::max_element(first, last, [](const CurveStep& a, const CurveStep& b) { return a.op->peak < b.op->peak; }));
+    const std::int64_t end = std::ssize(timeline.schedule.order) + 1;
+    all.push_back({&memory.end, end});
+    CurveSteps drawn;
+    drawn.every_op = std::ssize(all) == end + 1;
+    if (all.size() <= most) {
+        drawn.steps = std::move(all);
+        return drawn;
     }
-    return kept;
+    drawn.every_op = false;
+    // Behind the warm-up forwards comes as much again until backwards and forwards take turns; the end mirrors that.
+    const std::int64_t slope = std::min(2 * timeline.schedule.warmup + 2, end / 3);
+    const auto place_before = [](const CurveStep& step, std::int64_t place) { return step.place < place; };
+    const auto rise = std::lower_bound(all.begin(), all.end(), slope, place_before);
+    const auto fall = std::lower_bound(all.begin(), all.end(), end - slope, place_before);
+    const auto side = [&](auto length) { return std::min(static_cast<std::size_t>(length), most * 3 / 8); };
+    const std::size_t left = side(rise - all.begin()), right = side(all.end() - fall);
+    const auto thin = [&](auto begin, auto end_of, std::size_t steps) {
+        const auto length = static_cast<std::size_t>(end_of - begin);
+        steps = std::min(steps, length);
+        for (std::size_t i = 0; i < steps; ++i) {
+            const auto first = begin + static_cast<std::ptrdiff_t>(i * length / steps);
+            const auto last = begin + static_cast<std::ptrdiff_t>((i + 1) * length / steps);
+            drawn.steps.push_back(
+                *std::max_element(first, last, [](const CurveStep& a, const CurveStep& b) { return a.op->peak < b.op->peak; }));
+        }
+    };
+    thin(all.begin(), rise, left);
+    drawn.cuts.push_back(drawn.steps.size());
+    thin(rise, fall, most - left - right);
+    drawn.cuts.push_back(drawn.steps.size());
+    thin(fall, all.end(), right);
+    return drawn;
+}
+
+std::size_t fullest_of(const CurveSteps& steps) {
+    const auto fullest = std::max_element(steps.steps.begin(), steps.steps.end(),
+                                          [](const CurveStep& a, const CurveStep& b) { return a.op->peak < b.op->peak; });
+    return static_cast<std::size_t>(fullest - steps.steps.begin());
 }
 
 std::string step_text(const simulator::StageTimeline& timeline, const CurveStep& step) {
@@ -84,7 +134,8 @@ std::string memory_timeline_text(const MemoryCurve& curve, const TextDrawing& dr
         return static_cast<std::int64_t>(static_cast<double>(bytes) / static_cast<double>(top) * static_cast<double>(rows * parts) + 0.5);
     };
 
-    const auto steps = fullest_steps(curve.timeline, drawing.columns);
+    const CurveSteps drawn = fullest_steps(curve.timeline, drawing.columns);
+    const auto& steps = drawn.steps;
     const std::size_t width = drawing.columns / steps.size();  // of one step, at least 1
     std::vector<Bar> bars;
     for (const CurveStep& step : steps) {
@@ -96,7 +147,7 @@ std::string memory_timeline_text(const MemoryCurve& curve, const TextDrawing& dr
 
     std::string text = fmt::format("\nmemory of rank {} (stage {}) over one iteration: {} forwards and backwards", curve.stage.first_rank,
                                    curve.stage.stage, with_thousands(std::ssize(curve.timeline.schedule.order)));
-    if (steps.size() < static_cast<std::size_t>(std::ssize(curve.timeline.schedule.order) + 2)) text += ", of neighbours the fullest";
+    if (!drawn.every_op) text += ", the fullest of neighbours";
     text += "\n";
     for (std::int64_t row = rows - 1; row >= 0; --row) {
         std::string label;
@@ -121,14 +172,16 @@ std::string memory_timeline_text(const MemoryCurve& curve, const TextDrawing& dr
         text += line + "\n";
     }
     text += fmt::format("{:>16} {}", "0", glyph.corner);
-    for (std::size_t i = 0; i < bars.size(); ++i) text += glyph.floor;
+    for (std::size_t i = 0; i < bars.size(); ++i) {
+        const bool cut = i % width == 0 && std::find(drawn.cuts.begin(), drawn.cuts.end(), i / width) != drawn.cuts.end();
+        text += cut ? glyph.cut : glyph.floor;
+    }
+    text += "\n" + places_text(drawn, width);
 
-    const auto peak =
-        std::max_element(steps.begin(), steps.end(), [](const CurveStep& a, const CurveStep& b) { return a.op->peak < b.op->peak; });
-    const auto at = static_cast<std::size_t>(peak - steps.begin()) * width + width / 2;
-    text += fmt::format("\n{:>{}}\n", glyph.mark, 18 + at + 1);
+    const std::size_t peak = fullest_of(drawn);
+    text += fmt::format("{:>{}}\n", glyph.mark, kScale + peak * width + width / 2 + 1);
     text += fmt::format("{:>16}  {}\n", "peak " + human_bytes(curve.stage.memory.peak_bytes()),
-                        curve.stage.peak_op ? curve.stage.peak_op->text() : step_text(curve.timeline, *peak));
+                        curve.stage.peak_op ? curve.stage.peak_op->text() : step_text(curve.timeline, steps[peak]));
     text += fmt::format("{:>16}  {} comes and goes  {} held all the time (parameters, gradients, optimizer, context)\n", "", glyph.full,
                         glyph.held);
     if (!shows_limit) text += fmt::format("{:>16}  limit {}, far above\n", "", human_bytes(curve.limit_bytes));

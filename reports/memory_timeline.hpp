@@ -28,9 +28,19 @@ struct CurveStep {
     std::int64_t place = 0;
 };
 
-/// Begin, ops and end of the step in order, as at most `most` (> 0) of them: of each run of neighbours the fullest, so that
-/// the peak is always there.
-[[nodiscard]] std::vector<CurveStep> fullest_steps(const simulator::StageTimeline& timeline, std::size_t most);
+/// The steps of a drawing. Warm-up and cool-down of a long schedule are few ops of many, and all that changes: they get room of
+/// their own, so the scale of ops is another one from each of the `cuts` on.
+struct CurveSteps {
+    std::vector<CurveStep> steps;
+    std::vector<std::size_t> cuts;  ///< indices of steps
+    bool every_op = true;           ///< else each step is the fullest of some neighbours
+};
+
+/// Begin, ops and end of the step in order, as at most `most` (>= 8) of them; the peak is always one.
+[[nodiscard]] CurveSteps fullest_steps(const simulator::StageTimeline& timeline, std::size_t most);
+
+/// The fullest of them, the first of equals.
+[[nodiscard]] std::size_t fullest_of(const CurveSteps& steps);
 
 /// "forward of chunk 0, microbatch 3", "begin of the step", "end of the step".
 [[nodiscard]] std::string step_text(const simulator::StageTimeline& timeline, const CurveStep& step);
