@@ -175,9 +175,16 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     if (report.plans.empty()) {
         for (const auto& miss : report.search.nearest) {
             report.nearest.push_back(
-                {miss.layout, miss.peak_bytes, planner::remedies(resolved.workload, miss.layout, simulator_cost_model())});
+                {miss.layout, model.memory(miss.layout), planner::remedies(resolved.workload, miss.layout, simulator_cost_model())});
         }
     }
+    for (std::size_t term = 0; term < planner::kFillingTerms; ++term) {
+        const auto& found = report.search.too_large_by_term[term];
+        if (found.count > 0)
+            report.too_large.push_back(
+                {static_cast<planner::FillingTerm>(term), found.count, found.nearest->layout, model.memory(found.nearest->layout)});
+    }
+    std::stable_sort(report.too_large.begin(), report.too_large.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
     if (values.save_plan) {
         if (best.empty())
             console.err << fmt::format("mgplan: nothing fits, so --save-plan {} is not written\n", *values.save_plan);

@@ -68,33 +68,39 @@ struct SmallerPeak {
     [[nodiscard]] bool surely_behind(const RankedLayout& a, const RankedLayout& b) const { return a.peak_bytes > b.peak_bytes; }
 };
 
+/// Most layouts are farther away, which their bytes alone tell.
+void keep_nearer(TooLarge& alike, const Layout& layout, std::int64_t peak) {
+    if (alike.nearest && peak > alike.nearest->peak_bytes) return;
+    RankedLayout candidate{layout, 0, peak};
+    if (!alike.nearest || SmallerPeak{}(candidate, *alike.nearest)) alike.nearest = std::move(candidate);
+}
+
 /// One thread's share of the result.
 struct Share {
     BestList<BeforeByObjective> best;
     BestList<SmallerPeak> nearest;
     CandidateCounts counts;
-    std::int64_t evaluated = 0, feasible = 0, too_large = 0;
+    std::int64_t evaluated = 0, feasible = 0;
+    std::array<TooLarge, kFillingTerms> too_large;
 
     explicit Share(const SearchOptions& options)
         : best(options.keep, BeforeByObjective{options.objective}), nearest(options.keep_nearest, SmallerPeak{}) {}
 
     void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, bool prune) {
-        const std::int64_t peak = cost.peak_bytes(layout);
-        const bool fits = peak <= limit;
-        if (!fits && prune) {
-            ++too_large;
-            nearest.offer(layout, 0, peak);
-            return;
+        const MemoryNeed need = cost.memory(layout);
+        const bool fits = need.bytes <= limit;
+        if (!fits) {
+            nearest.offer(layout, 0, need.bytes);
+            TooLarge& alike = too_large[static_cast<std::size_t>(need.largest)];
+            ++alike.count;
+            keep_nearer(alike, layout, need.bytes);
+            if (prune) return;
         }
         const double seconds = cost.iteration_seconds(layout);
         ++evaluated;
-        if (fits) {
-            ++feasible;
-            best.offer(layout, seconds, peak);
-        } else {
-            ++too_large;
-            nearest.offer(layout, 0, peak);
-        }
+        if (!fits) return;
+        ++feasible;
+        best.offer(layout, seconds, need.bytes);
     }
 };
 
@@ -184,7 +190,13 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
         result.counts.merge(share.counts);
         result.evaluated += share.evaluated;
         result.feasible += share.feasible;
-        result.too_large += share.too_large;
+        for (std::size_t term = 0; term < kFillingTerms; ++term) {
+            const TooLarge& found = share.too_large[term];
+            TooLarge& all = result.too_large_by_term[term];
+            all.count += found.count;
+            result.too_large += found.count;
+            if (found.nearest) keep_nearer(all, found.nearest->layout, found.nearest->peak_bytes);
+        }
     }
     result.best = best.take();
     result.nearest = nearest.take();

@@ -14,7 +14,7 @@ namespace mgplan::planner {
 
 /// Prices layouts of one workload on one thread. Memory is asked first; time only where the layout fits.
 struct LayoutCost {
-    std::function<std::int64_t(const Layout&)> peak_bytes;
+    std::function<MemoryNeed(const Layout&)> memory;
     std::function<double(const Layout&)> iteration_seconds;
 };
 /// Makes one pricer per thread for a workload, which outlives it.

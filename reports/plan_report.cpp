@@ -97,28 +97,62 @@ Table plan_table(const PlanReport& report) {
 
 std::string rejections_text(const PlanReport& report) {
     struct Line {
-        std::string reason;
+        std::string_view reason;
         std::int64_t count;
     };
     std::vector<Line> lines;
-    if (report.search.too_large > 0) lines.push_back({std::string(planner::kTooLarge), report.search.too_large});
-    for (const auto& [reason, found] : report.search.counts.rejected) lines.push_back({reason, found.count});
+    if (report.search.too_large > 0) lines.push_back({planner::reason_of(planner::kFits), report.search.too_large});
+    for (const auto& [rule, found] : report.search.counts.rejected) lines.push_back({planner::reason_of(rule), found.count});
     std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.count > b.count; });
     Table table({{"rejected"}, {"reason", Align::left}});
-    for (const auto& line : lines) table.add_row({with_thousands(line.count), line.reason});
+    for (const auto& line : lines) table.add_row({with_thousands(line.count), std::string(line.reason)});
     return table.to_text();
+}
+
+/// What does not fit, by what fills it; and of each kind the layout that misses by the fewest bytes.
+std::string too_large_text(const PlanReport& report) {
+    if (report.too_large.empty()) return {};
+    Table table({{"too large"}, {"most is"}, {"missing at least"}, {"on rank"}, {"with the layout", Align::left}});
+    for (const auto& kind : report.too_large) {
+        const auto& m = kind.memory;
+        table.add_row({with_thousands(kind.count), std::string(planner::to_string(kind.term)),
+                       human_bytes(m.worst.peak_bytes() - m.limit_bytes), fmt::format("{} (stage {})", m.worst_rank, m.worst_stage),
+                       summary(kind.nearest)});
+    }
+    return "\n" + table.to_text();
 }
 
 std::string nearest_text(const PlanReport& report) {
     std::string text = "No layout fits. Nearest misses:\n";
     for (const auto& miss : report.nearest) {
-        text += fmt::format("\n  {}\n    needs {}, {} more than the limit of {}\n", summary(miss.layout), human_bytes(miss.peak_bytes),
-                            human_bytes(miss.peak_bytes - report.workload.memory_limit), human_bytes(report.workload.memory_limit));
+        const auto& m = miss.memory;
+        text += fmt::format("\n  {}\n    needs {}, {} more than the limit of {}, on rank {} (stage {}):\n", summary(miss.layout),
+                            human_bytes(m.worst.peak_bytes()), human_bytes(m.worst.peak_bytes() - m.limit_bytes),
+                            human_bytes(m.limit_bytes), m.worst_rank, m.worst_stage);
+        auto terms = memory_terms(m.worst.breakdown);
+        std::stable_sort(terms.begin(), terms.end(), [](const MemoryTerm& a, const MemoryTerm& b) { return a.bytes > b.bytes; });
+        std::vector<std::string> largest;
+        for (std::size_t i = 0; i < 4 && terms[i].bytes > 0; ++i)
+            largest.push_back(fmt::format("{} {}", terms[i].name, human_bytes(terms[i].bytes)));
+        text += fmt::format("    {}\n", fmt::join(largest, ", "));
         for (const auto& remedy : miss.remedies)
             text += fmt::format("    would fit with {}: {}\n", remedy.change, human_bytes(remedy.peak_bytes));
         if (miss.remedies.empty()) text += "    no single change (recompute, micro-batch, pp, more GPUs) makes it fit\n";
     }
     return text;
+}
+
+/// A layout that does not fit: what is missing where, and what fills that rank.
+Json miss_to_json(const Layout& layout, const simulator::MemoryPrediction& memory) {
+    Json json{{"layout", layout_to_json(layout)}};
+    json["peak_bytes"] = memory.worst.peak_bytes();
+    json["missing_bytes"] = memory.worst.peak_bytes() - memory.limit_bytes;
+    json["rank"] = memory.worst_rank;
+    json["stage"] = memory.worst_stage;
+    const Json all = rank_memory_to_json(memory.worst, memory.worst_rank, memory.limit_bytes);
+    json["largest_term"] = all["largest_term"];
+    json["breakdown"] = all["breakdown"];
+    return json;
 }
 
 }  // namespace
@@ -199,16 +233,40 @@ std::string layout_text(const Layout& l, const simulator::Prediction& prediction
     text += "\n" + memory.to_text();
     text += m.fits() ? fmt::format("\n  fits: {} of {} stay free\n", human_bytes(m.limit_bytes - m.worst.peak_bytes()),
                                    human_bytes(m.limit_bytes))
-                     : fmt::format("\n  does not fit: {} over the limit of {}\n", human_bytes(m.worst.peak_bytes() - m.limit_bytes),
-                                   human_bytes(m.limit_bytes));
+                     : fmt::format("\n  does not fit: {}\n", missing_text(m));
     return text;
+}
+
+std::string missing_text(const simulator::MemoryPrediction& memory) {
+    const MemoryTerm most = largest_term(memory.worst.breakdown);
+    return fmt::format("{} over the limit of {} on rank {} (stage {}), of which most is {}, {}",
+                       human_bytes(memory.worst.peak_bytes() - memory.limit_bytes), human_bytes(memory.limit_bytes), memory.worst_rank,
+                       memory.worst_stage, most.name, human_bytes(most.bytes));
 }
 
 std::string plan_report_json(const PlanReport& report) {
     const auto& s = report.search;
-    Json rejected = Json::object();
-    if (s.too_large > 0) rejected[std::string(planner::kTooLarge)] = s.too_large;
-    for (const auto& [reason, found] : s.counts.rejected) rejected[reason] = found.count;
+    Json rejected = Json::object(), rejections = Json::array();
+    if (s.too_large > 0) {
+        rejected[std::string(planner::kFits)] = s.too_large;
+        rejections.push_back(Json{
+            {"rule", planner::kFits}, {"reason", planner::reason_of(planner::kFits)}, {"candidates", s.too_large}, {"example", nullptr}});
+        const auto nearest = std::min_element(
+            report.too_large.begin(), report.too_large.end(),
+            [](const TooLargeLayouts& a, const TooLargeLayouts& b) { return a.memory.worst.peak_bytes() < b.memory.worst.peak_bytes(); });
+        if (nearest != report.too_large.end())
+            rejections.back()["example"] = fmt::format("{}: {}", summary(nearest->nearest), missing_text(nearest->memory));
+    }
+    for (const auto& [rule, found] : s.counts.rejected) {
+        rejected[rule] = found.count;
+        rejections.push_back(
+            Json{{"rule", rule}, {"reason", planner::reason_of(rule)}, {"candidates", found.count}, {"example", found.example}});
+    }
+    Json too_large = Json::array();
+    for (const auto& kind : report.too_large)
+        too_large.push_back(Json{{"largest_term", planner::to_string(kind.term)},
+                                 {"layouts", kind.count},
+                                 {"nearest", miss_to_json(kind.nearest, kind.memory)}});
     Json json{{"model", model_to_json(report.workload.model)},
               {"cluster", cluster_to_json(report.workload.cluster)},
               {"batch", batch_to_json(report.workload.batch)},
@@ -222,7 +280,9 @@ std::string plan_report_json(const PlanReport& report) {
                               {"seconds", s.seconds},
                               {"evaluate_seconds", s.evaluate_seconds},
                               {"threads", s.threads},
-                              {"rejected", rejected}}},
+                              {"rejected", rejected},
+                              {"rejections", rejections},
+                              {"too_large", too_large}}},
               {"plans", Json::array()}};
     for (std::size_t i = 0; i < report.plans.size(); ++i) json["plans"].push_back(layout_and_prediction(i + 1, report.plans[i]));
     if (report.plans.empty()) {
@@ -235,10 +295,8 @@ std::string plan_report_json(const PlanReport& report) {
                                         {"world", remedy.layout.sizes.world},
                                         {"global_batch", remedy.global_batch},
                                         {"layout", layout_to_json(remedy.layout)}});
-            json["nearest"].push_back(Json{{"layout", layout_to_json(miss.layout)},
-                                           {"peak_bytes", miss.peak_bytes},
-                                           {"missing_bytes", miss.peak_bytes - report.workload.memory_limit},
-                                           {"would_fit_with", remedies}});
+            json["nearest"].push_back(miss_to_json(miss.layout, miss.memory));
+            json["nearest"].back()["would_fit_with"] = remedies;
         }
     }
     return json.dump(1) + "\n";
@@ -260,7 +318,7 @@ std::string plan_report_text(const PlanReport& report, std::optional<std::size_t
                 "step that is no useful compute. fullest: what fills the fullest GPU most, sN its pipeline stage.\n"
                 "+sp: sequence parallel. ag, a2a: all-gather, all-to-all context parallel.\n"
                 "Every term of one plan: --explain 1. As a file to keep: --save-plan FILE.\n";
-    text += "\n" + rejections_text(report);
+    text += "\n" + rejections_text(report) + too_large_text(report);
     if (explain && *explain >= 1 && *explain <= report.plans.size()) {
         const auto& plan = report.plans[*explain - 1];
         text += fmt::format("\nplan {} in detail\n", *explain) + layout_text(plan.layout, plan.prediction);

@@ -1,5 +1,7 @@
 #include "reports/prediction_json.hpp"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 namespace mgplan::reports {
@@ -24,12 +26,18 @@ Json breakdown_to_json(const simulator::MemoryBreakdown& b) {
 }  // namespace
 
 Json rank_memory_to_json(const simulator::RankMemory& memory, std::int64_t rank, std::int64_t limit_bytes) {
+    // The categories by the names they have here.
+    const Json breakdown = breakdown_to_json(memory.breakdown);
+    const auto largest = std::max_element(breakdown.begin(), breakdown.end(),
+                                          [](const Json& a, const Json& b) { return a.get<std::int64_t>() < b.get<std::int64_t>(); });
     return Json{{"peak_bytes", memory.peak_bytes()},
                 {"framework_bytes", memory.framework_bytes},
                 {"reserved_bytes", memory.reserved_bytes},
                 {"limit_bytes", limit_bytes},
                 {"worst_rank", rank},
-                {"breakdown", breakdown_to_json(memory.breakdown)},
+                {"missing_bytes", std::max<std::int64_t>(0, memory.peak_bytes() - limit_bytes)},
+                {"largest_term", largest.key()},
+                {"breakdown", breakdown},
                 {"high_water", breakdown_to_json(memory.high_water)}};
 }
 

@@ -313,6 +313,10 @@ std::int64_t CostModel::peak_bytes(const Layout& layout) {
     return state_->memory(layout).worst.peak_bytes();
 }
 
+MemoryPrediction CostModel::memory(const Layout& layout) {
+    return state_->memory(layout);
+}
+
 double CostModel::iteration_seconds(const Layout& layout) {
     return state_->time(layout).iteration_seconds;
 }

@@ -23,6 +23,8 @@ public:
 
     /// Peak bytes of the fullest rank: predict().memory.worst.peak_bytes(), without the time.
     [[nodiscard]] std::int64_t peak_bytes(const Layout& layout);
+    /// Memory of the fullest rank: predict().memory, without the time.
+    [[nodiscard]] MemoryPrediction memory(const Layout& layout);
     /// Seconds of one iteration: predict().time.iteration_seconds, without the memory.
     [[nodiscard]] double iteration_seconds(const Layout& layout);
     [[nodiscard]] Prediction predict(const Layout& layout);

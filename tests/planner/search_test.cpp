@@ -32,7 +32,7 @@ BruteForce brute_force(const Workload& work, Objective objective) {
     const LayoutCost cost = cli::simulator_cost_model()(work);
     visit_naively(work, [&](const Layout& layout) {
         ++found.legal;
-        const std::int64_t peak = cost.peak_bytes(layout);
+        const std::int64_t peak = cost.memory(layout).bytes;
         const double seconds = cost.iteration_seconds(layout);
         if (peak > work.memory_limit) return;
         ++found.feasible;
@@ -135,7 +135,7 @@ TEST(Search, FindsNothingWhereMemoryIsShortAndNamesTheNearest) {
 
     std::vector<std::int64_t> peaks;
     const LayoutCost cost = cli::simulator_cost_model()(work);
-    visit_naively(work, [&](const Layout& layout) { peaks.push_back(cost.peak_bytes(layout)); });
+    visit_naively(work, [&](const Layout& layout) { peaks.push_back(cost.memory(layout).bytes); });
     std::sort(peaks.begin(), peaks.end());
     ASSERT_EQ(result.nearest.size(), 3U);
     for (std::size_t i = 0; i < result.nearest.size(); ++i) EXPECT_EQ(result.nearest[i].peak_bytes, peaks[i]);
