@@ -1,7 +1,5 @@
 #include "simulator/memory/stage_timeline.hpp"
 
-#include <utility>
-
 #include <fmt/format.h>
 
 #include "plan/errors.hpp"
@@ -80,40 +78,12 @@ StageTimelines::StageTimelines(const Workload& workload, const Layout& layout, c
     }
 }
 
-const RankProbe& StageTimelines::probe(int pp_rank) {
-    const Layout& layout = task_.layout;
-    const int pp = static_cast<int>(layout.sizes.pp);
-    // The ends of the pipeline have groups of their own, and the buffers of the first are cut by size.
-    const model::SendDepth depth = depth_of(layout, pp_rank);
-    std::vector<std::int64_t> key{pp_rank == 0, pp_rank == pp - 1, depth.forward, depth.backward};
-    const auto& moe = task_.model.moe_layers;
-    for (int c = 0; c < layout.vpp; ++c) {
-        const StageChunk& chunk = layout.split->chunk(pp_rank, c);
-        key.insert(key.end(), {chunk.embedding, chunk.loss, chunk.mtp, chunk.decoders});
-        // Runs of equal layers: their lengths, behind the kind of the first.
-        std::int64_t run = 0;
-        for (std::int64_t i = chunk.first_decoder; i < chunk.first_decoder + chunk.decoders; ++i) {
-            const auto is_moe = [&](std::int64_t layer) { return layer < std::ssize(moe) && moe[static_cast<std::size_t>(layer)]; };
-            if (i == chunk.first_decoder)
-                key.push_back(is_moe(i));
-            else if (is_moe(i) != is_moe(i - 1))
-                key.push_back(std::exchange(run, 0));
-            ++run;
-        }
-        key.push_back(-1);
-    }
-    const auto known = probes_.find(key);
-    if (known != probes_.end()) return known->second;
-    return probes_.emplace(std::move(key), probe_rank(task_, pp_rank, stands_for_)).first->second;
-}
-
 std::optional<StageTimeline> StageTimelines::of(int pp_rank, bool keep_ops) {
     if (!why_none_.empty()) return std::nullopt;
     StageTimeline stage;
     try {
-        const RankProbe& found = probe(pp_rank);
         stage.schedule = schedule_->rank(pp_rank);
-        stage.memory = play(found, stage.schedule, depth_of(task_.layout, pp_rank), keep_ops);
+        stage.memory = play(probe_rank(task_, pp_rank, stands_for_), stage.schedule, depth_of(task_.layout, pp_rank), keep_ops);
     } catch (const ConfigError& error) {
         why_none_ = fmt::format("no memory timeline, what stands here is a closed form: {}", error.problems().front());
         return std::nullopt;

@@ -3,11 +3,8 @@
 // they are what the runtime will hold, byte for byte.
 
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "model/device/kernel_traits.hpp"
 #include "model/training/rank_trainer.hpp"
@@ -30,8 +27,7 @@ struct StageTimeline {
 /// The kernels whose scratch a plan for this cluster's GPUs takes.
 [[nodiscard]] model::KernelTraits kernels_of(const ClusterSpec& cluster);
 
-/// Makes timelines of one layout; stages that hold the same layers share a probe. Mixtures: experts are chosen in turn.
-/// Not thread-safe.
+/// Makes timelines of one layout's stages. Mixtures: experts are chosen in turn. Not thread-safe.
 class StageTimelines {
 public:
     /// `stands_for`: whose kernels' scratch is counted. The layout must be valid (planner/constraints.hpp).
@@ -45,13 +41,10 @@ public:
     [[nodiscard]] std::optional<StageTimeline> of(int pp_rank, bool keep_ops);
 
 private:
-    [[nodiscard]] const RankProbe& probe(int pp_rank);
-
     model::TrainingTask task_;
     model::KernelTraits stands_for_;
     std::string why_none_;
     std::optional<Schedule> schedule_;
-    std::map<std::vector<std::int64_t>, RankProbe> probes_;  // by what tells stages apart
 };
 
 }  // namespace mgplan::simulator
