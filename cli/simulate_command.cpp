@@ -234,7 +234,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     options.flag("per-rank", per_rank, "list every rank's memory, with the op at its peak and a drawing of the fullest rank's iteration");
     options.text("html", html, "FILE", "write a page: the fullest rank's memory over the iteration, and every stage's");
     options.choice("device", device, {"cuda", "cpu"},
-                   "whose scratch --per-rank and --html count: the cluster's GPUs', or that of CPU ranks as run holds it");
+                   "whose scratch and context --per-rank and --html count: the cluster's GPUs, or CPU ranks as run has them");
     options.text("kind", kind, "KIND", "another pipeline schedule (a later version)");
     options.text("timeline", timeline, "FILE", "write a trace (a later version)");
     if (!options.parse(args, console.out)) return kDone;

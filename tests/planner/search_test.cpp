@@ -3,6 +3,8 @@
 #include "planner/search.hpp"
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <ostream>
@@ -64,6 +66,12 @@ void expect_complete_counts(const SearchResult& result) {
     }
     EXPECT_EQ(result.counts.candidates(), result.counts.legal + rejected);
     EXPECT_EQ(result.counts.legal, result.feasible + result.too_large);
+    std::int64_t too_large = 0;
+    for (const auto& kind : result.too_large_by_term) {
+        EXPECT_EQ(kind.count > 0, kind.nearest.has_value());
+        too_large += kind.count;
+    }
+    EXPECT_EQ(result.too_large, too_large);
 }
 
 struct Pair {
@@ -199,6 +207,43 @@ TEST(Search, BreaksTiesByLessMemory) {
     };
     const auto result = search(work, SearchSpace{}, by_tp, {});
     EXPECT_EQ(result.best.front().layout.sizes.tp, 8);
+}
+
+TEST(Search, KeepsTheNearestMissOfEveryLargestTerm) {
+    for (const auto& work : {workload_of("llama3-70b", 16), workload_of("mixtral-8x7b", 8, "dgx-a100-40g")}) {
+        std::array<std::int64_t, kFillingTerms> counts{}, least{};
+        least.fill(std::numeric_limits<std::int64_t>::max());
+        const LayoutCost cost = cli::simulator_cost_model()(work);
+        visit_naively(work, [&](const Layout& layout) {
+            const MemoryNeed need = cost.memory(layout);
+            if (need.bytes <= work.memory_limit) return;
+            const auto term = static_cast<std::size_t>(need.largest);
+            ++counts[term];
+            least[term] = std::min(least[term], need.bytes);
+        });
+        std::size_t kinds = 0;
+        for (const bool prune : {true, false}) {
+            SearchOptions options;
+            options.prune = prune;
+            const SearchResult result = search(work, SearchSpace{}, cli::simulator_cost_model(), options);
+            for (std::size_t term = 0; term < kFillingTerms; ++term) {
+                const TooLarge& found = result.too_large_by_term[term];
+                EXPECT_EQ(found.count, counts[term]) << to_string(static_cast<FillingTerm>(term));
+                if (!found.nearest) continue;
+                ++kinds;
+                EXPECT_EQ(found.nearest->peak_bytes, least[term]);
+                EXPECT_EQ(cost.memory(found.nearest->layout).bytes, least[term]);
+                EXPECT_EQ(static_cast<std::size_t>(cost.memory(found.nearest->layout).largest), term);
+            }
+        }
+        EXPECT_GT(kinds, 2U);
+    }
+}
+
+TEST(Search, GivesEveryCountedRuleAReason) {
+    for (const auto& rule : rules()) EXPECT_EQ(reason_of(rule.name), rule.reason);
+    EXPECT_EQ(reason_of(kFits), "does not fit in memory");
+    EXPECT_FALSE(reason_of(kLayoutSuits).empty());
 }
 
 TEST(Search, PassesOnWhatTheCostModelThrows) {

@@ -26,6 +26,14 @@ void expect_equal(const SearchResult& a, const SearchResult& b) {
     EXPECT_EQ(a.evaluated, b.evaluated);
     EXPECT_EQ(a.feasible, b.feasible);
     EXPECT_EQ(a.too_large, b.too_large);
+    for (std::size_t term = 0; term < kFillingTerms; ++term) {
+        const TooLarge &x = a.too_large_by_term[term], &y = b.too_large_by_term[term];
+        EXPECT_EQ(x.count, y.count);
+        ASSERT_EQ(x.nearest.has_value(), y.nearest.has_value());
+        if (x.nearest) {
+            EXPECT_EQ(x.nearest->layout, y.nearest->layout);
+        }
+    }
     ASSERT_EQ(a.counts.rejected.size(), b.counts.rejected.size());
     for (const auto& [reason, found] : a.counts.rejected) {
         const auto other = b.counts.rejected.find(reason);
