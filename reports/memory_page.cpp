@@ -209,8 +209,7 @@ std::string axes(const MemoryCurve& curve, const CurveSteps& drawn, const Scale&
     }
     const std::size_t count = drawn.steps.size();
     const auto number = [&](std::size_t step, std::string_view anchor) {
-        const double x = step == count - 1 ? scale.x(static_cast<double>(count)) : scale.x(static_cast<double>(step));
-        svg += svg_text(x, kHeight - kBottom + 18, anchor, with_thousands(drawn.steps[step].place));
+        svg += svg_text(scale.x(static_cast<double>(step)), kHeight - kBottom + 18, anchor, with_thousands(drawn.steps[step].first));
     };
     number(0, "start");
     for (const std::size_t cut : drawn.cuts) {
@@ -219,7 +218,8 @@ std::string axes(const MemoryCurve& curve, const CurveSteps& drawn, const Scale&
         number(cut, "middle");
     }
     if (drawn.cuts.empty() && count >= 8) number(count / 2, "middle");
-    number(count - 1, "end");
+    svg += svg_text(scale.x(static_cast<double>(count)), kHeight - kBottom + 18, "end",
+                    with_thousands(std::ssize(curve.timeline.schedule.order) + 1));
     svg += svg_text(kLeft + kPlotWidth / 2, kHeight - 8, "middle", "forwards and backwards of the iteration, in order");
     return svg;
 }
@@ -230,7 +230,7 @@ std::string marks(const MemoryCurve& curve, const CurveSteps& drawn, const Scale
         svg += fmt::format("<line class=\"limit\" x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/>\n", kLeft, kWidth - kRight,
                            scale.y(curve.limit_bytes));
         svg +=
-            svg_text(kWidth - kRight - 4, scale.y(curve.limit_bytes) + 15, "end", "limit " + human_bytes(curve.limit_bytes), "limit-text");
+            svg_text(kWidth - kRight - 4, scale.y(curve.limit_bytes) - 5, "end", "limit " + human_bytes(curve.limit_bytes), "limit-text");
     }
     for (const std::size_t cut : drawn.cuts) {
         svg += fmt::format("<line class=\"cut\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n",

@@ -48,16 +48,16 @@ std::int64_t row_of(std::int64_t height, std::int64_t parts) {
 constexpr std::size_t kScale = 18;
 
 /// Numbers of ops under the ends and the cuts of the axis, where there is room.
-std::string places_text(const CurveSteps& drawn, std::size_t width) {
+std::string places_text(const CurveSteps& drawn, std::size_t width, std::int64_t end) {
     const std::size_t columns = drawn.steps.size() * width;
     std::string line(kScale + columns, ' ');
-    const std::string last = with_thousands(drawn.steps.back().place);
+    const std::string last = with_thousands(end);
     line.replace(line.size() - last.size(), last.size(), last);
     std::size_t free = 0;
     std::vector<std::size_t> places{0};
     places.insert(places.end(), drawn.cuts.begin(), drawn.cuts.end());
     for (const std::size_t place : places) {
-        const std::string text = with_thousands(drawn.steps[place].place);
+        const std::string text = with_thousands(drawn.steps[place].first);
         if (place * width < free || place * width + text.size() + 1 > columns - last.size()) continue;
         line.replace(kScale + place * width, text.size(), text);
         free = place * width + text.size() + 1;
@@ -75,10 +75,10 @@ std::int64_t MemoryCurve::top() const {
 CurveSteps fullest_steps(const simulator::StageTimeline& timeline, std::size_t most) {
     MGPLAN_ASSERT(most >= 8, "a drawing has room for begin, middle and end");
     const auto& memory = timeline.memory;
-    std::vector<CurveStep> all{{&memory.begin, 0}};
-    for (const TimelineOp& op : memory.ops) all.push_back({&op, op.index + 1});
+    std::vector<CurveStep> all{{&memory.begin, 0, 0}};
+    for (const TimelineOp& op : memory.ops) all.push_back({&op, op.index + 1, op.index + 1});
     const std::int64_t end = std::ssize(timeline.schedule.order) + 1;
-    all.push_back({&memory.end, end});
+    all.push_back({&memory.end, end, end});
     CurveSteps drawn;
     drawn.every_op = std::ssize(all) == end + 1;
     if (all.size() <= most) {
@@ -101,6 +101,7 @@ CurveSteps fullest_steps(const simulator::StageTimeline& timeline, std::size_t m
             const auto last = begin + static_cast<std::ptrdiff_t>((i + 1) * length / steps);
             drawn.steps.push_back(
                 *std::max_element(first, last, [](const CurveStep& a, const CurveStep& b) { return a.op->peak < b.op->peak; }));
+            drawn.steps.back().first = first->first;
         }
     };
     thin(all.begin(), rise, left);
@@ -176,7 +177,7 @@ std::string memory_timeline_text(const MemoryCurve& curve, const TextDrawing& dr
         const bool cut = i % width == 0 && std::find(drawn.cuts.begin(), drawn.cuts.end(), i / width) != drawn.cuts.end();
         text += cut ? glyph.cut : glyph.floor;
     }
-    text += "\n" + places_text(drawn, width);
+    text += "\n" + places_text(drawn, width, std::ssize(curve.timeline.schedule.order) + 1);
 
     const std::size_t peak = fullest_of(drawn);
     text += fmt::format("{:>{}}\n", glyph.mark, kScale + peak * width + width / 2 + 1);

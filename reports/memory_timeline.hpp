@@ -26,6 +26,7 @@ struct CurveStep {
     const simulator::TimelineOp* op = nullptr;
     /// Its place in the step: 0 the begin, then the ops of the schedule, at last the end.
     std::int64_t place = 0;
+    std::int64_t first = 0;  ///< place of the first of its neighbours
 };
 
 /// The steps of a drawing. Warm-up and cool-down of a long schedule are few ops of many, and all that changes: they get room of
