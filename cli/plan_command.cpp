@@ -8,6 +8,7 @@
 #include "cli/command.hpp"
 #include "cli/cost_models.hpp"
 #include "cli/options.hpp"
+#include "cli/stage_memories.hpp"
 #include "cli/workload_options.hpp"
 #include "plan/pipeline_layout.hpp"
 #include "plan/plan.hpp"
@@ -198,10 +199,17 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         case Format::csv:
             options.write(console, reports::plan_report_csv(report));
             break;
-        case Format::table:
-            options.write(console, reports::plan_report_text(
-                                       report, values.explain ? std::optional(static_cast<std::size_t>(*values.explain)) : std::nullopt));
+        case Format::table: {
+            const auto explained = values.explain ? std::optional(static_cast<std::size_t>(*values.explain)) : std::nullopt;
+            std::string text = reports::plan_report_text(report, explained);
+            if (explained && !best.empty()) {
+                const Layout& layout = best[*explained - 1].layout;
+                text += stage_memories_text(stage_memories(model, resolved.workload, layout, model::DeviceKind::cuda),
+                                            resolved.workload.memory_limit);
+            }
+            options.write(console, text);
             break;
+        }
     }
     return report.plans.empty() ? kNothingFits : kDone;
 }

@@ -17,7 +17,6 @@
 #include "plan/text.hpp"
 #include "planner/constraints.hpp"
 #include "reports/memory_page.hpp"
-#include "reports/memory_timeline.hpp"
 #include "reports/plan_report.hpp"
 #include "reports/prediction_json.hpp"
 #include "simulator/cost_model.hpp"
@@ -174,22 +173,6 @@ void write_with_ranks(std::ostream& out, const Json& json, const std::vector<rep
     writer.text("\n ]\n}\n");
 }
 
-/// What is drawn, in text and on the page; nothing without a timeline.
-std::optional<reports::MemoryCurve> curve_of(const StageMemories& memories, const Workload& work) {
-    if (!memories.fullest) return std::nullopt;
-    return reports::MemoryCurve{reports::fullest(memories.stages), *memories.fullest, work.memory_limit};
-}
-
-std::string per_rank_text(const StageMemories& memories, const Workload& work) {
-    std::string text = reports::stage_memory_text(memories.stages, work.memory_limit);
-    if (const auto curve = curve_of(memories, work)) {
-        reports::TextDrawing drawing;
-        drawing.unicode = locale_is_utf8();
-        return text + reports::memory_timeline_text(*curve, drawing);
-    }
-    return text + memories.why_no_timeline + "\n";
-}
-
 void write_page(const std::string& path, const StageMemories& memories, const Workload& work, const Layout& layout,
                 const std::vector<std::string>& assumed) {
     reports::MemoryPage page;
@@ -201,7 +184,7 @@ void write_page(const std::string& path, const StageMemories& memories, const Wo
     page.limit_bytes = work.memory_limit;
     page.why_no_curve = memories.why_no_timeline;
     std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    file << reports::memory_page(page, curve_of(memories, work));
+    file << reports::memory_page(page, curve_of(memories, work.memory_limit));
     file.close();
     if (!file) throw RunError(fmt::format("--html {}: the file cannot be written; check that its folder exists and is writable", path));
 }
@@ -285,7 +268,8 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
         options.write(console, reports::plan_report_csv(report));
     } else {
         options.write(console, reports::workload_text(work) + reports::assumed_text(assumed) + "\n" +
-                                   reports::layout_text(layout, prediction) + (per_rank ? per_rank_text(memories, work) : std::string()));
+                                   reports::layout_text(layout, prediction) +
+                                   (per_rank ? stage_memories_text(memories, work.memory_limit) : std::string()));
     }
     return prediction.memory.fits() ? kDone : kNothingFits;
 }

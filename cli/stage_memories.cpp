@@ -17,6 +17,16 @@ std::int64_t stage_stride(const Layout& layout) {
     return 1;
 }
 
+bool locale_is_utf8() {
+    for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+        const char* value = std::getenv(name);
+        if (value == nullptr || *value == '\0') continue;
+        const std::string text = lower_case(value);
+        return text.find("utf-8") != std::string::npos || text.find("utf8") != std::string::npos;
+    }
+    return false;
+}
+
 }  // namespace
 
 StageMemories stage_memories(simulator::CostModel& model, const Workload& workload, const Layout& layout, model::DeviceKind device) {
@@ -43,14 +53,19 @@ StageMemories stage_memories(simulator::CostModel& model, const Workload& worklo
     return found;
 }
 
-bool locale_is_utf8() {
-    for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-        const char* value = std::getenv(name);
-        if (value == nullptr || *value == '\0') continue;
-        const std::string text = lower_case(value);
-        return text.find("utf-8") != std::string::npos || text.find("utf8") != std::string::npos;
+std::optional<reports::MemoryCurve> curve_of(const StageMemories& memories, std::int64_t limit_bytes) {
+    if (!memories.fullest) return std::nullopt;
+    return reports::MemoryCurve{reports::fullest(memories.stages), *memories.fullest, limit_bytes};
+}
+
+std::string stage_memories_text(const StageMemories& memories, std::int64_t limit_bytes) {
+    std::string text = reports::stage_memory_text(memories.stages, limit_bytes);
+    if (const auto curve = curve_of(memories, limit_bytes)) {
+        reports::TextDrawing drawing;
+        drawing.unicode = locale_is_utf8();
+        return text + reports::memory_timeline_text(*curve, drawing);
     }
-    return false;
+    return text + memories.why_no_timeline + "\n";
 }
 
 }  // namespace mgplan::cli

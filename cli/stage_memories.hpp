@@ -7,6 +7,7 @@
 
 #include "model/device/kernel_traits.hpp"
 #include "plan/workload.hpp"
+#include "reports/memory_timeline.hpp"
 #include "reports/stage_memory.hpp"
 #include "simulator/cost_model.hpp"
 
@@ -22,7 +23,11 @@ struct StageMemories {
 [[nodiscard]] StageMemories stage_memories(simulator::CostModel& model, const Workload& workload, const Layout& layout,
                                            model::DeviceKind device);
 
-/// Whether the environment's locale is UTF-8 (POSIX: LC_ALL, else LC_CTYPE, else LANG).
-[[nodiscard]] bool locale_is_utf8();
+/// What is drawn of them, in text and on a page; nothing without a timeline. Refers to `memories`.
+[[nodiscard]] std::optional<reports::MemoryCurve> curve_of(const StageMemories& memories, std::int64_t limit_bytes);
+
+/// Tables of all stages and the drawing of the fullest, in Unicode where the environment's locale is UTF-8 (POSIX: LC_ALL,
+/// else LC_CTYPE, else LANG), or why there is none.
+[[nodiscard]] std::string stage_memories_text(const StageMemories& memories, std::int64_t limit_bytes);
 
 }  // namespace mgplan::cli

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "simulator/memory/stage_timeline.hpp"
+#include "simulator/memory/timeline.hpp"
 #include "simulator/prediction.hpp"
 
 namespace mgplan::reports {

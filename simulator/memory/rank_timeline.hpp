@@ -3,12 +3,12 @@
 // from one trace of each chunk.
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "model/training/rank_trainer.hpp"
 #include "plan/schedule.hpp"
 #include "simulator/memory/op_profile.hpp"
+#include "simulator/memory/timeline.hpp"
 
 namespace mgplan::simulator {
 
@@ -27,39 +27,6 @@ struct RankProbe {
 /// Probes a rank of the pipeline stage `pp_rank`: its first. `stands_for`: whose kernels' scratch is counted. Throws
 /// ConfigError for what the layers do not compute.
 [[nodiscard]] RankProbe probe_rank(const model::TrainingTask& task, int pp_rank, const model::KernelTraits& stands_for = {});
-
-/// One entry of the schedule in the timeline.
-struct TimelineOp {
-    std::int16_t op = 0;  ///< as in RankSchedule::order; 0: what surrounds the passes
-    std::int32_t microbatch = 0;
-    std::int64_t index = 0;      ///< in the schedule
-    std::int64_t live = 0;       ///< bytes when it begins: the sum of at_begin
-    std::int64_t peak = 0;       ///< most bytes while it runs: the sum of at_peak
-    BytesByCategory at_begin{};  ///< live when it begins
-    BytesByCategory at_peak{};   ///< live when it is fullest
-    std::string_view tensor;     ///< what was allocated at that moment; empty where the op adds nothing
-};
-
-/// A longer schedule's timeline keeps, of each run of so many neighbours, the fullest op.
-inline constexpr std::size_t kMostTimelineOps = 1U << 14U;
-
-/// Where in a step something happens.
-enum class StepPart : std::uint8_t {
-    held,    ///< all the time: buffers and optimizer state
-    begin,   ///< in front of the first forward
-    passes,  ///< forwards and backwards
-    end,     ///< reductions, norm, update
-};
-
-struct RankTimeline {
-    model::MemoryUse use;       ///< of the whole step; current: what is held when it ends
-    std::int64_t peak_op = -1;  ///< index in the schedule of the op at the peak; -1: outside the passes
-    StepPart peak_part = StepPart::held;
-    std::string_view peak_tensor;  ///< what was allocated at that moment
-    TimelineOp begin, end;         ///< the parts of the step around the passes
-    std::vector<TimelineOp> ops;   ///< by index; empty unless asked for
-    [[nodiscard]] std::string peak_reason(const RankSchedule& schedule) const;
-};
 
 /// Plays a schedule on a probe: O(ops). Equal to what the runtime's allocator counts (tests/agreement).
 /// `depth`: sends left open (model/pipeline/send_depth.hpp), whose tensors stay alive.

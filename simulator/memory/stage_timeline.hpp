@@ -14,12 +14,6 @@
 
 namespace mgplan::simulator {
 
-/// One step of a pipeline stage's first rank.
-struct StageTimeline {
-    RankTimeline memory;
-    RankSchedule schedule;
-};
-
 /// `estimate` with what the timeline knows exactly in place of what was estimated: tensors by category at the peak, each
 /// category's maximum, what the tensor allocator reports. Context, CUDA graphs and fragmentation stay as they are.
 [[nodiscard]] RankMemory exact_memory(const RankMemory& estimate, const RankTimeline& timeline);

@@ -380,6 +380,8 @@ TEST(PlanCommand, ExplainsAPlanBeyondTheList) {
     const Said said = say(std::string(kSmall) + " --top 2 --explain 4");
     EXPECT_EQ(said.code, kDone);
     EXPECT_THAT(said.out, HasSubstr("plan 4 in detail"));
+    EXPECT_THAT(said.out, HasSubstr("op at the peak"));
+    EXPECT_THAT(said.out, HasSubstr("over one iteration: "));
     EXPECT_THAT(said.out, HasSubstr("microbatches of"));
 }
 

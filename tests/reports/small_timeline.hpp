@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "reports/memory_timeline.hpp"
+#include "simulator/memory/stage_timeline.hpp"
 
 namespace mgplan::reports::testing {
 
