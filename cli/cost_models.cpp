@@ -7,20 +7,22 @@
 namespace mgplan::cli {
 namespace {
 
-planner::MemoryNeed need_of(const simulator::RankMemory& fullest) {
+planner::MemoryNeed need_of(const simulator::LayoutPeaks& peaks) {
     using planner::FillingTerm;
-    const simulator::MemoryBreakdown& b = fullest.breakdown;
-    planner::MemoryNeed need(fullest.peak_bytes(), FillingTerm::parameters);
-    std::int64_t most = b.parameters;
+    planner::MemoryNeed need;
+    need.bytes = peaks.deciding;
+    need.even = peaks.even;
+    need.largest = FillingTerm::parameters;
+    std::int64_t most = peaks.parameters;
     const auto look = [&](FillingTerm term, std::int64_t bytes) {
         if (bytes <= most) return;
         most = bytes;
         need.largest = term;
     };
-    look(FillingTerm::gradients, b.gradients);
-    look(FillingTerm::optimizer, b.optimizer);
-    look(FillingTerm::activations, b.activations);
-    look(FillingTerm::other, need.bytes - b.parameters - b.gradients - b.optimizer - b.activations);
+    look(FillingTerm::gradients, peaks.gradients);
+    look(FillingTerm::optimizer, peaks.optimizer);
+    look(FillingTerm::activations, peaks.activations);
+    look(FillingTerm::other, peaks.even - peaks.parameters - peaks.gradients - peaks.optimizer - peaks.activations);
     return need;
 }
 
@@ -29,7 +31,7 @@ planner::MemoryNeed need_of(const simulator::RankMemory& fullest) {
 planner::CostModelFactory simulator_cost_model() {
     return [](const Workload& workload) {
         auto model = std::make_shared<simulator::CostModel>(workload);
-        return planner::LayoutCost{[model](const Layout& layout) { return need_of(model->memory(layout).worst); },
+        return planner::LayoutCost{[model](const Layout& layout, std::int64_t most) { return need_of(model->peaks(layout, most)); },
                                    [model](const Layout& layout) { return model->iteration_seconds(layout); }};
     };
 }

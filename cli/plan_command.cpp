@@ -10,6 +10,7 @@
 #include "cli/options.hpp"
 #include "cli/stage_memories.hpp"
 #include "cli/workload_options.hpp"
+#include "plan/graph_scopes.hpp"
 #include "plan/pipeline_layout.hpp"
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
@@ -60,7 +61,8 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.text("pipeline-layout", values.space.pipeline_layout, "STRING",
                  "layers per stage as in Megatron-LM, such as 'Et*3|(tt|)*29m|L'");
     options.checked("order", values.order, "AXES", check_axis_order, "order of the axes in the rank grid, fastest first");
-    options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]", "what CUDA graphs capture");
+    options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
+                 "what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration");
     options.group("Answer");
     options.choice("objective", values.objective, {"throughput", "memory"}, "what to rank by");
     options.integer("top", values.top, 1, 1000, "plans to print");
@@ -86,7 +88,7 @@ void finish_space(PlanOptions& values, Problems& problems) {
     } catch (const ConfigError& error) {
         problems.absorb(error, "--pipeline-layout: ");
     }
-    if (values.cuda_graphs != "none") problems.add("--cuda-graphs: a later version predicts CUDA graphs; leave it out or use none");
+    space.cuda_graphs = read_graph_scopes(values.cuda_graphs, problems);
     if (values.pick && !values.save_plan)
         problems.add("--pick {} picks the plan that --save-plan writes; add --save-plan FILE", *values.pick);
 }
@@ -109,7 +111,7 @@ void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
 
 void save_plan(const std::string& path, const Workload& work, const Layout& layout) {
     std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    file << plan_to_json(Plan{work.model, work.cluster, work.batch, work.training, layout}).dump(1) << "\n";
+    file << plan_to_json(Plan{work.model, work.cluster, work.batch, work.training, layout, work.routing}).dump(1) << "\n";
     file.close();
     if (!file)
         throw RunError(fmt::format("--save-plan {}: the file cannot be written; check that its folder exists and is writable", path));
@@ -143,6 +145,11 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     }
     problems.throw_if_any();
     values.space.engine = resolved.engine;
+    if (!values.space.cuda_graphs.empty()) {
+        check_graph_scopes(values.space.cuda_graphs, resolved.workload.model, problems);
+        problems.throw_if_any();
+        resolved.assumed.emplace_back(simulator::kGraphNodeAssumption);
+    }
     if (values.space.pipeline_layout) check_pipeline_layout(*values.space.pipeline_layout, resolved.workload.model);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
 
@@ -179,12 +186,13 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
                 {miss.layout, model.memory(miss.layout), planner::remedies(resolved.workload, miss.layout, simulator_cost_model())});
         }
     }
-    for (std::size_t term = 0; term < planner::kFillingTerms; ++term) {
-        const auto& found = report.search.too_large_by_term[term];
+    const auto say_too_large = [&](std::optional<planner::FillingTerm> term, const planner::TooLarge& found) {
         if (found.count > 0)
-            report.too_large.push_back(
-                {static_cast<planner::FillingTerm>(term), found.count, found.nearest->layout, model.memory(found.nearest->layout)});
-    }
+            report.too_large.push_back({term, found.count, found.nearest->layout, model.memory(found.nearest->layout)});
+    };
+    for (std::size_t term = 0; term < planner::kFillingTerms; ++term)
+        say_too_large(static_cast<planner::FillingTerm>(term), report.search.too_large_by_term[term]);
+    say_too_large(std::nullopt, report.search.too_large_uneven);
     std::stable_sort(report.too_large.begin(), report.too_large.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
     if (values.save_plan) {
         if (best.empty())

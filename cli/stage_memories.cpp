@@ -41,7 +41,10 @@ StageMemories stage_memories(simulator::CostModel& model, const Workload& worklo
         memory.memory = model.stage_memory(layout, stage);
         memory.estimated_peak = memory.memory.peak_bytes();
         if (const auto timeline = timelines.of(stage, false)) {
-            if (!on_gpus) memory.memory.breakdown.context = memory.memory.high_water.context = 0;
+            if (!on_gpus) {
+                memory.memory.breakdown.context = memory.memory.high_water.context = 0;
+                memory.memory.context_terms = {};
+            }
             memory.memory = simulator::exact_memory(memory.memory, timeline->memory);
             memory.exact = true;
             memory.peak_op = reports::peak_op_of(*timeline);

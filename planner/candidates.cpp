@@ -150,6 +150,7 @@ std::string_view to_string(FillingTerm term) {
 
 std::string_view reason_of(std::string_view rule) {
     if (rule == kFits) return "does not fit in memory";
+    if (rule == kFitsAtP99) return "fits with even routing, not at p99 of the routing skew";
     if (rule == kLayoutSuits) return "the pipeline layout does not suit";
     const auto found = std::find_if(rules().begin(), rules().end(), [&](const Rule& known) { return known.name == rule; });
     MGPLAN_ASSERT(found != rules().end(), "only rules are counted");

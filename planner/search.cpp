@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -42,6 +43,12 @@ public:
         if (list_.size() == capacity_ && place == list_.end()) return;
         list_.insert(place, std::move(candidate));
         if (list_.size() > capacity_) list_.pop_back();
+    }
+
+    /// The largest peak with which a layout may still come in, where the list is sorted by peaks.
+    [[nodiscard]] std::int64_t largest_peak() const {
+        if (capacity_ == 0) return 0;
+        return list_.size() == capacity_ ? list_.back().peak_bytes : std::numeric_limits<std::int64_t>::max();
     }
 
     std::vector<RankedLayout> take() { return std::move(list_); }
@@ -82,18 +89,28 @@ struct Share {
     CandidateCounts counts;
     std::int64_t evaluated = 0, feasible = 0;
     std::array<TooLarge, kFillingTerms> too_large;
+    TooLarge too_large_uneven;
 
     explicit Share(const SearchOptions& options)
         : best(options.keep, BeforeByObjective{options.objective}), nearest(options.keep_nearest, SmallerPeak{}) {}
 
     void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, bool prune) {
-        const MemoryNeed need = cost.memory(layout);
+        const MemoryNeed need = cost.memory(layout, limit);
         const bool fits = need.bytes <= limit;
         if (!fits) {
-            nearest.offer(layout, 0, need.bytes);
-            TooLarge& alike = too_large[static_cast<std::size_t>(need.largest)];
+            const bool uneven = need.even <= limit;
+            TooLarge& alike = uneven ? too_large_uneven : too_large[static_cast<std::size_t>(need.largest)];
             ++alike.count;
-            keep_nearer(alike, layout, need.bytes);
+            // Where the even peak is too much, it was not asked for exactly: how much too much interests the lists alone, and
+            // so only a layout that may still come into one is asked for again. What it counts as stays as it was: that must
+            // not depend on what a thread has seen before.
+            const std::int64_t farthest =
+                std::max(nearest.largest_peak(), alike.nearest ? alike.nearest->peak_bytes : std::numeric_limits<std::int64_t>::max());
+            if (need.bytes <= farthest) {
+                const std::int64_t peak = uneven ? need.bytes : cost.memory(layout, farthest).bytes;
+                nearest.offer(layout, 0, peak);
+                keep_nearer(alike, layout, peak);
+            }
             if (prune) return;
         }
         const double seconds = cost.iteration_seconds(layout);
@@ -184,19 +201,19 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
 
     BestList best(options.keep, BeforeByObjective{options.objective});
     BestList nearest(options.keep_nearest, SmallerPeak{});
+    const auto add = [&result](TooLarge& all, const TooLarge& found) {
+        all.count += found.count;
+        result.too_large += found.count;
+        if (found.nearest) keep_nearer(all, found.nearest->layout, found.nearest->peak_bytes);
+    };
     for (auto& share : shares) {
         for (const auto& ranked : share.best.take()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
         for (const auto& ranked : share.nearest.take()) nearest.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
         result.counts.merge(share.counts);
         result.evaluated += share.evaluated;
         result.feasible += share.feasible;
-        for (std::size_t term = 0; term < kFillingTerms; ++term) {
-            const TooLarge& found = share.too_large[term];
-            TooLarge& all = result.too_large_by_term[term];
-            all.count += found.count;
-            result.too_large += found.count;
-            if (found.nearest) keep_nearer(all, found.nearest->layout, found.nearest->peak_bytes);
-        }
+        for (std::size_t term = 0; term < kFillingTerms; ++term) add(result.too_large_by_term[term], share.too_large[term]);
+        add(result.too_large_uneven, share.too_large_uneven);
     }
     result.best = best.take();
     result.nearest = nearest.take();

@@ -14,7 +14,9 @@ namespace mgplan::planner {
 
 /// Prices layouts of one workload on one thread. Memory is asked first; time only where the layout fits.
 struct LayoutCost {
-    std::function<MemoryNeed(const Layout&)> memory;
+    /// Exact where the even peak is at most `most`. Else both may be a lower bound that exceeds `most`, and `largest` be
+    /// found without the terms that were not looked at.
+    std::function<MemoryNeed(const Layout&, std::int64_t most)> memory;
     std::function<double(const Layout&)> iteration_seconds;
 };
 /// Makes one pricer per thread for a workload, which outlives it.

@@ -43,7 +43,7 @@ struct CandidateCounts {
 struct RankedLayout {
     Layout layout;
     double iteration_seconds = 0;
-    std::int64_t peak_bytes = 0;
+    std::int64_t peak_bytes = 0;  ///< what has to fit (MemoryNeed::bytes)
 };
 
 /// What fills a rank, as far as a layout can change it.
@@ -53,13 +53,15 @@ inline constexpr std::size_t kFillingTerms = 5;
 
 /// What a layout asks of its fullest rank.
 struct MemoryNeed {
-    std::int64_t bytes = 0;
+    std::int64_t bytes = 0;  ///< what has to fit: of mixtures of experts at p99 of the routing skew
+    std::int64_t even = 0;   ///< where tokens are spread evenly over experts: never more
     FillingTerm largest = FillingTerm::other;
     // A cost model may know no more than a sum.
-    MemoryNeed(std::int64_t sum = 0, FillingTerm term = FillingTerm::other) : bytes(sum), largest(term) {}
+    MemoryNeed(std::int64_t sum = 0) : bytes(sum), even(sum) {}
 };
 
-/// Layouts that do not fit and have the same largest term on their fullest rank.
+/// Layouts that do not fit and have the same largest term on their fullest rank. Where parameters, gradients and optimizer
+/// state alone exceed the limit, that is the largest of these three: nothing else was looked at.
 struct TooLarge {
     std::int64_t count = 0;
     std::optional<RankedLayout> nearest;  ///< the one that misses by the fewest bytes; time 0
@@ -72,7 +74,8 @@ struct SearchResult {
     std::int64_t evaluated = 0;  ///< layouts whose memory and time were computed
     std::int64_t feasible = 0;
     std::int64_t too_large = 0;                             ///< legal layouts that do not fit
-    std::array<TooLarge, kFillingTerms> too_large_by_term;  ///< the same by FillingTerm
+    std::array<TooLarge, kFillingTerms> too_large_by_term;  ///< of these, by FillingTerm, those that do not with even routing either
+    TooLarge too_large_uneven;                              ///< the others: they would fit if routing were even
     double seconds = 0;
     double evaluate_seconds = 0;  ///< wall time of the parallel part
     int threads = 1;
@@ -81,10 +84,11 @@ struct SearchResult {
 /// Stands for a rule in counts: a pinned pipeline layout that holds no stages for the candidate.
 inline constexpr std::string_view kLayoutSuits = "pipeline_layout_suits";
 
-/// The same for layouts that do not fit; counted in SearchResult::too_large.
+/// The same for layouts that do not fit, and for those that would with even routing; counted in SearchResult::too_large.
 inline constexpr std::string_view kFits = "fits_in_memory";
+inline constexpr std::string_view kFitsAtP99 = "fits_in_memory_at_p99";
 
-/// A rule's short reason, "tp does not divide the attention heads", by its name; of the two above too.
+/// A rule's short reason, "tp does not divide the attention heads", by its name; of the three above too.
 [[nodiscard]] std::string_view reason_of(std::string_view rule);
 
 /// A change to a layout that makes it fit.

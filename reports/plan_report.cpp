@@ -95,13 +95,22 @@ Table plan_table(const PlanReport& report) {
     return table;
 }
 
+/// Layouts that do not fit, by the rule that they break; rules that none breaks are left out.
+std::vector<std::pair<std::string_view, std::int64_t>> too_large(const planner::SearchResult& search) {
+    std::vector<std::pair<std::string_view, std::int64_t>> rules;
+    const std::int64_t uneven = search.too_large_uneven.count;
+    if (search.too_large > uneven) rules.emplace_back(planner::kFits, search.too_large - uneven);
+    if (uneven > 0) rules.emplace_back(planner::kFitsAtP99, uneven);
+    return rules;
+}
+
 std::string rejections_text(const PlanReport& report) {
     struct Line {
         std::string_view reason;
         std::int64_t count;
     };
     std::vector<Line> lines;
-    if (report.search.too_large > 0) lines.push_back({planner::reason_of(planner::kFits), report.search.too_large});
+    for (const auto& [rule, count] : too_large(report.search)) lines.push_back({planner::reason_of(rule), count});
     for (const auto& [rule, found] : report.search.counts.rejected) lines.push_back({planner::reason_of(rule), found.count});
     std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.count > b.count; });
     Table table({{"rejected"}, {"reason", Align::left}});
@@ -115,8 +124,8 @@ std::string too_large_text(const PlanReport& report) {
     Table table({{"too large"}, {"most is"}, {"missing at least"}, {"on rank"}, {"with the layout", Align::left}});
     for (const auto& kind : report.too_large) {
         const auto& m = kind.memory;
-        table.add_row({with_thousands(kind.count), std::string(planner::to_string(kind.term)),
-                       human_bytes(m.worst.peak_bytes() - m.limit_bytes), fmt::format("{} (stage {})", m.worst_rank, m.worst_stage),
+        table.add_row({with_thousands(kind.count), kind.term ? std::string(planner::to_string(*kind.term)) : "routing skew",
+                       human_bytes(m.deciding_bytes() - m.limit_bytes), fmt::format("{} (stage {})", m.worst_rank, m.worst_stage),
                        summary(kind.nearest)});
     }
     return "\n" + table.to_text();
@@ -126,9 +135,10 @@ std::string nearest_text(const PlanReport& report) {
     std::string text = "No layout fits. Nearest misses:\n";
     for (const auto& miss : report.nearest) {
         const auto& m = miss.memory;
-        text += fmt::format("\n  {}\n    needs {}, {} more than the limit of {}, on rank {} (stage {}):\n", summary(miss.layout),
-                            human_bytes(m.worst.peak_bytes()), human_bytes(m.worst.peak_bytes() - m.limit_bytes),
-                            human_bytes(m.limit_bytes), m.worst_rank, m.worst_stage);
+        text += fmt::format("\n  {}\n    needs {}{}, {} more than the limit of {}, on rank {} (stage {}):\n", summary(miss.layout),
+                            human_bytes(m.deciding_bytes()), m.worst.routing ? " at p99 of the routing skew" : "",
+                            human_bytes(m.deciding_bytes() - m.limit_bytes), human_bytes(m.limit_bytes), m.worst_rank, m.worst_stage);
+        if (m.worst.routing) text += fmt::format("    with even routing {}\n", human_bytes(m.worst.peak_bytes()));
         auto terms = memory_terms(m.worst.breakdown);
         std::stable_sort(terms.begin(), terms.end(), [](const MemoryTerm& a, const MemoryTerm& b) { return a.bytes > b.bytes; });
         std::vector<std::string> largest;
@@ -145,14 +155,25 @@ std::string nearest_text(const PlanReport& report) {
 /// A layout that does not fit: what is missing where, and what fills that rank.
 Json miss_to_json(const Layout& layout, const simulator::MemoryPrediction& memory) {
     Json json{{"layout", layout_to_json(layout)}};
-    json["peak_bytes"] = memory.worst.peak_bytes();
-    json["missing_bytes"] = memory.worst.peak_bytes() - memory.limit_bytes;
+    json["peak_bytes"] = memory.deciding_bytes();
+    if (memory.worst.routing) json["even_peak_bytes"] = memory.worst.peak_bytes();
+    json["missing_bytes"] = memory.deciding_bytes() - memory.limit_bytes;
     json["rank"] = memory.worst_rank;
     json["stage"] = memory.worst_stage;
     const Json all = rank_memory_to_json(memory.worst, memory.worst_rank, memory.limit_bytes);
     json["largest_term"] = all["largest_term"];
     json["breakdown"] = all["breakdown"];
     return json;
+}
+
+/// Of the layouts that break `rule`, the one that misses by the fewest bytes, and by how many.
+std::string too_large_example(const PlanReport& report, std::string_view rule) {
+    const TooLargeLayouts* nearest = nullptr;
+    for (const auto& kind : report.too_large) {
+        if (kind.rule() != rule) continue;
+        if (nearest == nullptr || kind.memory.deciding_bytes() < nearest->memory.deciding_bytes()) nearest = &kind;
+    }
+    return nearest == nullptr ? "" : fmt::format("{}: {}", summary(nearest->nearest), missing_text(nearest->memory));
 }
 
 }  // namespace
@@ -231,42 +252,45 @@ std::string layout_text(const Layout& l, const simulator::Prediction& prediction
     memory.add_row(
         {"peak", with_thousands(m.worst.peak_bytes()), fmt::format("{:.2f}", static_cast<double>(m.worst.peak_bytes()) / 1073741824.0)});
     text += "\n" + memory.to_text();
-    text += m.fits() ? fmt::format("\n  fits: {} of {} stay free\n", human_bytes(m.limit_bytes - m.worst.peak_bytes()),
+    std::string at;
+    if (const auto& routing = m.worst.routing) {
+        text += fmt::format("\n  routing {}: peak {} at p50, {} at p99, {} at worst (the table: even routing)\n", routing->skew,
+                            human_bytes(routing->p50), human_bytes(routing->p99), human_bytes(routing->worst));
+        at = " at p99";
+    }
+    text += m.fits() ? fmt::format("\n  fits{}: {} of {} stay free\n", at, human_bytes(m.limit_bytes - m.deciding_bytes()),
                                    human_bytes(m.limit_bytes))
-                     : fmt::format("\n  does not fit: {}\n", missing_text(m));
+                     : fmt::format("\n  does not fit{}: {}\n", at, missing_text(m));
     return text;
 }
 
 std::string missing_text(const simulator::MemoryPrediction& memory) {
     const MemoryTerm most = largest_term(memory.worst.breakdown);
     return fmt::format("{} over the limit of {} on rank {} (stage {}), of which most is {}, {}",
-                       human_bytes(memory.worst.peak_bytes() - memory.limit_bytes), human_bytes(memory.limit_bytes), memory.worst_rank,
+                       human_bytes(memory.deciding_bytes() - memory.limit_bytes), human_bytes(memory.limit_bytes), memory.worst_rank,
                        memory.worst_stage, most.name, human_bytes(most.bytes));
 }
 
 std::string plan_report_json(const PlanReport& report) {
     const auto& s = report.search;
     Json rejected = Json::object(), rejections = Json::array();
-    if (s.too_large > 0) {
-        rejected[std::string(planner::kFits)] = s.too_large;
-        rejections.push_back(Json{
-            {"rule", planner::kFits}, {"reason", planner::reason_of(planner::kFits)}, {"candidates", s.too_large}, {"example", nullptr}});
-        const auto nearest = std::min_element(
-            report.too_large.begin(), report.too_large.end(),
-            [](const TooLargeLayouts& a, const TooLargeLayouts& b) { return a.memory.worst.peak_bytes() < b.memory.worst.peak_bytes(); });
-        if (nearest != report.too_large.end())
-            rejections.back()["example"] = fmt::format("{}: {}", summary(nearest->nearest), missing_text(nearest->memory));
+    for (const auto& [rule, count] : too_large(s)) {
+        rejected[std::string(rule)] = count;
+        rejections.push_back(
+            Json{{"rule", rule}, {"reason", planner::reason_of(rule)}, {"candidates", count}, {"example", too_large_example(report, rule)}});
     }
     for (const auto& [rule, found] : s.counts.rejected) {
         rejected[rule] = found.count;
         rejections.push_back(
             Json{{"rule", rule}, {"reason", planner::reason_of(rule)}, {"candidates", found.count}, {"example", found.example}});
     }
-    Json too_large = Json::array();
-    for (const auto& kind : report.too_large)
-        too_large.push_back(Json{{"largest_term", planner::to_string(kind.term)},
-                                 {"layouts", kind.count},
-                                 {"nearest", miss_to_json(kind.nearest, kind.memory)}});
+    Json kinds = Json::array();
+    for (const auto& kind : report.too_large) {
+        Json entry{{"rule", kind.rule()}, {"largest_term", nullptr}, {"layouts", kind.count}};
+        if (kind.term) entry["largest_term"] = planner::to_string(*kind.term);
+        entry["nearest"] = miss_to_json(kind.nearest, kind.memory);
+        kinds.push_back(std::move(entry));
+    }
     Json json{{"model", model_to_json(report.workload.model)},
               {"cluster", cluster_to_json(report.workload.cluster)},
               {"batch", batch_to_json(report.workload.batch)},
@@ -282,7 +306,7 @@ std::string plan_report_json(const PlanReport& report) {
                               {"threads", s.threads},
                               {"rejected", rejected},
                               {"rejections", rejections},
-                              {"too_large", too_large}}},
+                              {"too_large", kinds}}},
               {"plans", Json::array()}};
     for (std::size_t i = 0; i < report.plans.size(); ++i) json["plans"].push_back(layout_and_prediction(i + 1, report.plans[i]));
     if (report.plans.empty()) {

@@ -26,10 +26,11 @@ struct NearestMiss {
 
 /// Layouts that do not fit and have the same largest term on their fullest rank, with the nearest of them.
 struct TooLargeLayouts {
-    planner::FillingTerm term{};
+    std::optional<planner::FillingTerm> term;  ///< nothing: they would fit with even routing
     std::int64_t count = 0;
     Layout nearest;
     simulator::MemoryPrediction memory;  ///< of the nearest
+    [[nodiscard]] std::string_view rule() const { return term ? planner::kFits : planner::kFitsAtP99; }
 };
 
 /// Everything the report prints.

@@ -1,6 +1,8 @@
 #include "reports/prediction_json.hpp"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -23,6 +25,12 @@ Json breakdown_to_json(const simulator::MemoryBreakdown& b) {
                 {"fragmentation", b.fragmentation}};
 }
 
+Json context_terms_to_json(const simulator::ContextTerms& terms) {
+    Json nccl = Json::object();
+    for (const simulator::CommunicatorTerm& term : terms.nccl) nccl[std::string(term.group)] = term.bytes;
+    return Json{{"driver", terms.driver}, {"modules", terms.modules}, {"nccl", nccl}};
+}
+
 }  // namespace
 
 Json rank_memory_to_json(const simulator::RankMemory& memory, std::int64_t rank, std::int64_t limit_bytes) {
@@ -30,15 +38,25 @@ Json rank_memory_to_json(const simulator::RankMemory& memory, std::int64_t rank,
     const Json breakdown = breakdown_to_json(memory.breakdown);
     const auto largest = std::max_element(breakdown.begin(), breakdown.end(),
                                           [](const Json& a, const Json& b) { return a.get<std::int64_t>() < b.get<std::int64_t>(); });
-    return Json{{"peak_bytes", memory.peak_bytes()},
-                {"framework_bytes", memory.framework_bytes},
-                {"reserved_bytes", memory.reserved_bytes},
-                {"limit_bytes", limit_bytes},
-                {"worst_rank", rank},
-                {"missing_bytes", std::max<std::int64_t>(0, memory.peak_bytes() - limit_bytes)},
-                {"largest_term", largest.key()},
-                {"breakdown", breakdown},
-                {"high_water", breakdown_to_json(memory.high_water)}};
+    Json json{{"peak_bytes", memory.peak_bytes()},
+              {"framework_bytes", memory.framework_bytes},
+              {"reserved_bytes", memory.reserved_bytes},
+              {"limit_bytes", limit_bytes},
+              {"worst_rank", rank},
+              {"missing_bytes", std::max<std::int64_t>(0, memory.deciding_bytes() - limit_bytes)},
+              {"largest_term", largest.key()},
+              {"breakdown", breakdown},
+              {"high_water", breakdown_to_json(memory.high_water)}};
+    if (const auto& routing = memory.routing)
+        json["routing"] =
+            Json{{"skew", routing->skew}, {"p50_bytes", routing->p50}, {"p99_bytes", routing->p99}, {"worst_bytes", routing->worst}};
+    // Not where only sums were asked for.
+    if (memory.context_terms.total() == memory.breakdown.context) json["context_terms"] = context_terms_to_json(memory.context_terms);
+    return json;
+}
+
+Json reserved_memory_to_json(const simulator::ReservedMemory& memory) {
+    return Json{{"first_iteration_bytes", memory.first}, {"reserved_bytes", memory.steady}, {"allocated_bytes", memory.allocated}};
 }
 
 Json prediction_to_json(const simulator::Prediction& p) {

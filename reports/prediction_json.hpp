@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "simulator/memory/allocator_replay.hpp"
 #include "simulator/prediction.hpp"
 
 namespace mgplan::reports {
@@ -11,5 +12,8 @@ namespace mgplan::reports {
 
 /// The fields of predicted.memory for one rank; also what it lacks to the limit and the name of its largest category.
 [[nodiscard]] nlohmann::ordered_json rank_memory_to_json(const simulator::RankMemory& memory, std::int64_t rank, std::int64_t limit_bytes);
+
+/// predicted.memory.allocator_replay.
+[[nodiscard]] nlohmann::ordered_json reserved_memory_to_json(const simulator::ReservedMemory& memory);
 
 }  // namespace mgplan::reports

@@ -2,14 +2,26 @@
 // Memory and time of any layout of one workload, with everything that layouts share computed once.
 
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <optional>
 
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/calibration.hpp"
+#include "simulator/memory/cuda_graphs.hpp"
+#include "simulator/memory/allocator_replay.hpp"
 #include "simulator/prediction.hpp"
 
 namespace mgplan::simulator {
+
+/// Peak bytes of the fullest rank.
+struct LayoutPeaks {
+    std::int64_t even = 0;      ///< where tokens are spread evenly over experts: predict().memory.worst.peak_bytes()
+    std::int64_t deciding = 0;  ///< what has to fit: predict().memory.deciding_bytes(); never less
+    // Of the fullest stage where tokens spread evenly.
+    std::int64_t parameters = 0, gradients = 0, optimizer = 0, activations = 0;
+};
 
 /// Predicts layouts of one workload. Not thread-safe: each thread owns one. The workload must outlive it.
 /// Layouts must be valid (planner/constraints.hpp).
@@ -25,11 +37,21 @@ public:
     [[nodiscard]] std::int64_t peak_bytes(const Layout& layout);
     /// Memory of the fullest rank: predict().memory, without the time.
     [[nodiscard]] MemoryPrediction memory(const Layout& layout);
+    /// Both peaks without the time. Where the even one exceeds `most`, the deciding one is not looked for, and the even one
+    /// stands in for it.
+    [[nodiscard]] LayoutPeaks peaks(const Layout& layout, std::int64_t most = std::numeric_limits<std::int64_t>::max());
     /// Seconds of one iteration: predict().time.iteration_seconds, without the memory.
     [[nodiscard]] double iteration_seconds(const Layout& layout);
     [[nodiscard]] Prediction predict(const Layout& layout);
-    /// Memory of every rank of pipeline stage `pp_rank` in [0, pp) (they are equal under balanced routing).
+    /// Memory of every rank of pipeline stage `pp_rank` in [0, pp) (they are equal where tokens spread evenly over experts).
     [[nodiscard]] RankMemory stage_memory(const Layout& layout, int pp_rank);
+    /// What CUDA graphs add to the ranks of a pipeline stage: with engine megatron as Megatron-LM captures them.
+    [[nodiscard]] GraphTerms graphs(const Layout& layout, int pp_rank);
+    /// Valid until the model is gone.
+    [[nodiscard]] const LayerCosts& costs(const Layout& layout);
+    /// PyTorch's allocator played over iterations of engine megatron on a stage's rank (memory/rank_recording.hpp); nothing
+    /// for engine mgplan and for what the layers do not compute.
+    [[nodiscard]] std::optional<ReservedMemory> replay_allocator(const Layout& layout, int pp_rank) const;
     [[nodiscard]] const Calibration& calibration() const;
 
 private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 
 #include <fmt/format.h>
 
@@ -9,6 +10,8 @@
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/measurement/op_timer.hpp"
 #include "runtime/measurement/rank_use.hpp"
+#include "runtime/memory/arena_allocator.hpp"
+#include "runtime/training_run/rank_arena.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
 
 namespace mgplan::runtime {
@@ -51,9 +54,22 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
     task.gradients.on_non_finite = model::OnNonFinite::skip;
     const bool has_auxiliary_loss = task.model.moe && task.model.moe->auxiliary_loss != 0;
     model::RoutingLog routing;  // of one step
-    RankPrediction prediction(task, world.rank, CpuDevice::kernel_traits(), &routing);
+    const bool has_arena = options.memory == MemoryMode::arena;
+    ArenaScript script;
+    if (has_arena) script = arena_script(task, world.rank, CpuDevice::kernel_traits());
+    outcome.values.arena = {script.bytes, script.lower_bound};
+    RankPrediction prediction(task, world.rank, CpuDevice::kernel_traits(), &routing, has_arena ? &script : nullptr);
     {
-        CpuDevice device;
+        ArenaAllocator* arena = nullptr;  // the device's
+        std::unique_ptr<MeasuredAllocator> memory;
+        if (has_arena) {
+            auto planned = std::make_unique<ArenaAllocator>(script);
+            arena = planned.get();
+            memory = std::move(planned);
+        } else {
+            memory = std::make_unique<PoolAllocator>();
+        }
+        CpuDevice device(std::move(memory));
         const auto observer = options.observe ? options.observe(world.rank) : nullptr;
         OpTimer timer;
         Ears ears(timer, observer.get());
@@ -71,7 +87,9 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
             StepValues values;
             values.learning_rate = learning_rate(options.learning_rate, trainer.updates());
             const auto begin = Clock::now();
+            if (arena != nullptr) arena->begin_step();
             const model::StepReport report = trainer.step(source, values.learning_rate);
+            if (arena != nullptr) arena->end_step();
             timer.end();
             values.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
             values.loss = report.loss;
@@ -91,7 +109,11 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
             routing.clear();
         }
         device.set_listener(nullptr);
-        outcome.values.measured = rank_use(device.memory(), device.pool().reserved_bytes(), traffic);
+        outcome.values.measured = rank_use(device.memory(), device.reserved_bytes(), traffic);
+        if (arena != nullptr) {
+            outcome.values.measured.memory.arena_bytes = arena->touched_bytes();
+            outcome.values.measured.memory.fallback_bytes = arena->fallback_bytes();
+        }
         outcome.values.ops = timer.times();
     }
     outcome.values.predicted = prediction.use();

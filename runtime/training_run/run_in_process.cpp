@@ -30,7 +30,7 @@ void check_size(const TrainingRunOptions& options) {
     std::int64_t together = 0, most = 0;
     for (int rank = 0; rank < static_cast<int>(world); ++rank) {
         if (options.interrupt != nullptr && options.interrupt->load()) throw RunError("interrupted before the first step");
-        const std::int64_t needed = bytes_needed(task, rank, CpuDevice::kernel_traits());
+        const std::int64_t needed = bytes_needed(task, rank, CpuDevice::kernel_traits(), options.memory);
         together += needed;
         most = std::max(most, needed);
     }
@@ -67,6 +67,7 @@ RunValues run_in_process(const TrainingRunOptions& options) {
         for (const auto& outcome : outcomes) problems.push_back(outcome.problem);
         values.problem = most_telling(problems);
     }
+    values.memory = options.memory;
     values.transport = "threads of one process";
     values.steps = std::move(outcomes[0].steps);
     for (auto& outcome : outcomes) values.ranks.push_back(std::move(outcome.values));

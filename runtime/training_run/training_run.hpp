@@ -26,6 +26,7 @@ public:
 struct TrainingRunOptions {
     model::TrainingTask task;
     std::int64_t steps = 1;
+    MemoryMode memory = MemoryMode::pool;
     LearningRateOptions learning_rate;
     std::shared_ptr<const Sequences> data;
     /// A step whose loss or gradients are NaN or infinite is left out instead of ending the run.

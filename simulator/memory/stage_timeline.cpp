@@ -65,6 +65,10 @@ StageTimelines::StageTimelines(const Workload& workload, const Layout& layout, c
         why_none_ = fmt::format("engine {} has no memory timeline yet: what stands here is a closed form", to_string(layout.engine));
         return;
     }
+    if (!layout.cuda_graphs.empty()) {
+        why_none_ = "CUDA graphs have no memory timeline yet: what stands here is a closed form";
+        return;
+    }
     if (const std::int64_t ops = 2 * layout.num_microbatches * layout.vpp; ops > kMostOps / layout.sizes.pp) {
         why_none_ = fmt::format("{} forwards and backwards on each of {} stages are too many for a memory timeline", with_thousands(ops),
                                 layout.sizes.pp);

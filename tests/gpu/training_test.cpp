@@ -16,7 +16,7 @@ TEST_P(GpuTraining, AgreesWithTheCpuAndTakesThePredictedBytes) {
     const auto& [llama, precision, c] = GetParam();
     const auto task = task_for(llama ? small_llama() : small_gpt(), c, precision);
     const Outcome expected = train(
-        task, [](int) { return std::make_unique<CpuDevice>(); }, [](CpuDevice& each) { each.pool().restart_high_water(); },
+        task, [](int) { return std::make_unique<CpuDevice>(); }, [](CpuDevice& each) { each.restart_high_water(); },
         [](CpuDevice& each) { return each.memory(); });
     const Outcome actual = train(
         task, [this](int rank) { return device(rank); }, [](CudaDeviceInterface& each) { each.restart_high_water(); },
@@ -39,7 +39,7 @@ TEST_P(GpuMixture, AgreesWithTheCpuAndTakesThePredictedBytes) {
     const auto model = small_mixture(RouterScore::softmax, GetParam(), GetParam() > 1);
     const auto task = task_for(model, {.name = "", .dp = 4, .ep = 2, .etp = 2}, Precision::fp32);
     const Outcome expected = train(
-        task, [](int) { return std::make_unique<CpuDevice>(); }, [](CpuDevice& each) { each.pool().restart_high_water(); },
+        task, [](int) { return std::make_unique<CpuDevice>(); }, [](CpuDevice& each) { each.restart_high_water(); },
         [](CpuDevice& each) { return each.memory(); });
     const Outcome actual = train(
         task, [this](int rank) { return device(rank); }, [](CudaDeviceInterface& each) { each.restart_high_water(); },

@@ -50,7 +50,7 @@ TEST(Sensitivity, NoLayoutGetsFasterOnASlowerCluster) {
             const LayoutCost after = cli::simulator_cost_model()(slower);
             for (const Layout& layout : some) {
                 EXPECT_GE(after.iteration_seconds(layout), before.iteration_seconds(layout)) << fingerprint(layout);
-                EXPECT_EQ(after.memory(layout).bytes, before.memory(layout).bytes) << fingerprint(layout);
+                EXPECT_EQ(after.memory(layout, kAnyAmount).bytes, before.memory(layout, kAnyAmount).bytes) << fingerprint(layout);
             }
         }
     }

@@ -101,7 +101,7 @@ Outcome train(const TrainingTask& task) {
         RoutingLog routing;
         routing.watch_margins();
         RankTrainer trainer(task, device, world.view(rank), &routing);
-        device.pool().restart_high_water();
+        device.restart_high_water();
         std::vector<StepReport> steps;
         for (int step = 0; step < kSteps; ++step) steps.push_back(trainer.step(tokens_of, 1e-2));
         const std::scoped_lock lock(mutex);

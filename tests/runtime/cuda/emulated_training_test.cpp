@@ -17,7 +17,7 @@ using runtime::cuda::EmulatedDevice;
 
 Outcome on_cpu(const model::TrainingTask& task) {
     return train(
-        task, [](int) { return std::make_unique<CpuDevice>(); }, [](CpuDevice& device) { device.pool().restart_high_water(); },
+        task, [](int) { return std::make_unique<CpuDevice>(); }, [](CpuDevice& device) { device.restart_high_water(); },
         [](CpuDevice& device) { return device.memory(); });
 }
 
