@@ -187,8 +187,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         }
     }
     const auto say_too_large = [&](std::optional<planner::FillingTerm> term, const planner::TooLarge& found) {
-        if (found.count > 0)
-            report.too_large.push_back({term, found.count, found.nearest->layout, model.memory(found.nearest->layout)});
+        if (found.count > 0) report.too_large.push_back({term, found.count, found.nearest->layout, model.memory(found.nearest->layout)});
     };
     for (std::size_t term = 0; term < planner::kFillingTerms; ++term)
         say_too_large(static_cast<planner::FillingTerm>(term), report.search.too_large_by_term[term]);

@@ -120,8 +120,7 @@ void refuse_what_a_plan_holds(const Options& options) {
     Problems problems;
     for (const auto& name : options.given()) {
         if (name == "cluster" || name == "max-memory" || name == "routing-skew" || name == "per-rank" || name == "html" ||
-            name == "device" || name == "format" ||
-            name == "output")
+            name == "device" || name == "format" || name == "output")
             continue;
         problems.add(
             "--{} has no place beside a PLAN, which holds model, batch and layout; drop --{}, or give --model … in place of the plan", name,

@@ -276,8 +276,8 @@ std::string plan_report_json(const PlanReport& report) {
     Json rejected = Json::object(), rejections = Json::array();
     for (const auto& [rule, count] : too_large(s)) {
         rejected[std::string(rule)] = count;
-        rejections.push_back(
-            Json{{"rule", rule}, {"reason", planner::reason_of(rule)}, {"candidates", count}, {"example", too_large_example(report, rule)}});
+        rejections.push_back(Json{
+            {"rule", rule}, {"reason", planner::reason_of(rule)}, {"candidates", count}, {"example", too_large_example(report, rule)}});
     }
     for (const auto& [rule, found] : s.counts.rejected) {
         rejected[rule] = found.count;

@@ -1,36 +1,19 @@
 #include "simulator/cost_model.hpp"
 
 #include <algorithm>
-#include <set>
 #include <unordered_map>
 
-#include "plan/schedule.hpp"
 #include "simulator/layers/layer_costs.hpp"
-#include "simulator/memory/activation_memory.hpp"
-#include "simulator/memory/model_state.hpp"
+#include "simulator/memo_key.hpp"
+#include "simulator/memory/layout_memory.hpp"
+#include "simulator/memory/rank_recording.hpp"
 #include "simulator/stage_census.hpp"
 #include "simulator/step_time.hpp"
 
 namespace mgplan::simulator {
 namespace {
 
-/// What a memo is looked up by; each memo uses as many fields as it needs.
-struct Key {
-    std::array<std::int64_t, 12> fields{};
-    bool operator==(const Key&) const = default;
-};
-
-struct KeyHash {
-    std::size_t operator()(const Key& key) const {
-        std::uint64_t hash = 1469598103934665603ULL;
-        for (const auto field : key.fields) {
-            hash ^= static_cast<std::uint64_t>(field);
-            hash *= 1099511628211ULL;
-            hash ^= hash >> 29U;
-        }
-        return static_cast<std::size_t>(hash);
-    }
-};
+using Key = MemoKey<12>;
 
 GroupPath path_of(const std::vector<GridAxis>& grid, std::initializer_list<Axis> wanted, const ClusterSpec& cluster,
                   const Calibration& calibration) {
@@ -63,11 +46,10 @@ struct CostModel::State {
     Calibration calibration;
     KernelTimes kernels, storage_kernels;
     double flops;
-    std::unordered_map<Key, LayerCosts, KeyHash> layers;
-    std::unordered_map<Key, PieceParameters, KeyHash> parameters;
+    std::unordered_map<Key, LayerCosts, MemoKeyHash> layers;
+    std::unordered_map<Key, PieceParameters, MemoKeyHash> parameters;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
-    ActivationMemory activations;
-    std::vector<std::int64_t> passes;  // by stage, of the layout at hand
+    LayoutMemory memory;
 
     State(const Workload& work, const Calibration& rates)
         : workload(work),
@@ -75,7 +57,9 @@ struct CostModel::State {
           kernels(work.cluster, calibration, work.training.precision),
           storage_kernels(work.cluster, calibration, work.training.precision == Precision::fp8 ? Precision::bf16 : work.training.precision),
           flops(model_flops(work.model, work.batch)),
-          activations(work) {}
+          memory(work, calibration,
+                 {[this](const Layout& layout) -> const SplitCensus& { return census(layout); },
+                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }}) {}
 
     const SplitCensus& census(const Layout& layout) {
         auto [entry, fresh] = splits.try_emplace(layout.split.get());
@@ -142,96 +126,6 @@ struct CostModel::State {
         return count;
     }
 
-    /// Scratch that matrix products hold on to. PyTorch keeps one cuBLAS workspace for each handle and stream: the forward
-    /// and the autograd thread have one each (ATen/cuda/CublasHandlePool.cpp). Transformer Engine has its own beside them,
-    /// and four more for grouped products, which run on four streams (transformer_engine/pytorch/module/base.py).
-    [[nodiscard]] std::int64_t gemm_workspaces(const Layout& layout) const {
-        if (layout.engine != Engine::megatron) return 0;  // in the trace
-        const MegatronSwitches& megatron = workload.training.megatron;
-        // Reproducible products need CUBLAS_WORKSPACE_CONFIG, which Megatron-LM's tests set to :4096:8, 32 MiB.
-        const std::int64_t each = megatron.deterministic ? std::int64_t{32} << 20 : calibration.gemm_workspace_bytes;
-        const bool grouped = workload.model.moe && workload.model.moe->grouped_gemm;
-        return 2 * each + (megatron.transformer_engine ? (grouped ? 5 : 1) * calibration.engine_workspace_bytes : 0);
-    }
-
-    RankMemory rank_memory(const Layout& layout, const SplitCensus& split, int rank) {
-        const TrainingSpec& training = workload.training;
-        const ParameterCount count = stage_count(layout, split, rank);
-        const ModelStateBytes states = model_state_bytes(count, layout, training);
-        const PassesPeak fullest_pass = activations.peak(layout, rank);
-        const auto at_peak = [&](model::MemoryCategory category) { return fullest_pass.at_peak[static_cast<std::size_t>(category)]; };
-
-        RankMemory memory;
-        MemoryBreakdown& b = memory.breakdown;
-        b.parameters = states.parameters;
-        b.gradients = states.gradients;
-        b.optimizer = states.optimizer;
-        b.activations = at_peak(model::MemoryCategory::activations);
-        b.communication = at_peak(model::MemoryCategory::communication);
-        const std::int64_t workspace = at_peak(model::MemoryCategory::workspace);
-        b.workspace = workspace + gemm_workspaces(layout);
-        memory.high_water = b;
-        memory.high_water.optimizer += states.update;
-        // The update needs fp32 copies of narrower gradients, but no activations; the larger of the two instants counts.
-        if (states.update > b.activations + workspace + b.communication) {
-            b.optimizer += states.update;
-            b.activations = b.communication = 0;
-            b.workspace -= workspace;
-        }
-        memory.framework_bytes = b.total();
-        b.context = context_bytes(layout);
-        b.fragmentation = fragmentation_bytes(layout, memory.framework_bytes);
-        memory.high_water.context = b.context;
-        memory.high_water.fragmentation = b.fragmentation;
-        memory.reserved_bytes = memory.framework_bytes + b.fragmentation;
-        return memory;
-    }
-
-    /// Driver, modules and network of a rank: not the framework's own.
-    [[nodiscard]] std::int64_t context_bytes(const Layout& layout) const {
-        const ParallelSizes& s = layout.sizes;
-        const bool moe = workload.model.moe.has_value();
-        // NCCL, one communicator for the world and one per kind of group with more than one rank.
-        const std::int64_t communicators = (s.world > 1) + (s.tp > 1) + (s.cp > 1) + (s.pp > 1) + (layout.dp() * s.cp > 1) +
-                                           (moe && s.ep > 1) + (moe && s.etp > 1) + (moe && layout.edp() > 1);
-        return calibration.context_bytes + communicators * calibration.communicator_bytes;
-    }
-
-    /// A caching allocator holds segments that no tensor fills; a thirty-second of the peak is an assumption, to be replaced
-    /// by a replay of the allocator. mgplan's own runtime plans offsets.
-    [[nodiscard]] static std::int64_t fragmentation_bytes(const Layout& layout, std::int64_t framework) {
-        return layout.engine == Engine::megatron ? framework / 32 : 0;
-    }
-
-    /// The fullest stage and its peak_bytes(): what memory() says, without the terms.
-    std::pair<int, std::int64_t> fullest(const Layout& layout) {
-        const SplitCensus& split = census(layout);
-        activations.peak_bytes(layout, passes);
-        const std::int64_t workspaces = gemm_workspaces(layout), context = context_bytes(layout);
-        std::pair<int, std::int64_t> fullest{0, -1};
-        for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
-            const ModelStateBytes states = model_state_bytes(stage_count(layout, split, rank), layout, workload.training);
-            const std::int64_t beside = std::max(passes[static_cast<std::size_t>(rank)], states.update);
-            const std::int64_t framework = states.parameters + states.gradients + states.optimizer + beside + workspaces;
-            const std::int64_t peak = framework + fragmentation_bytes(layout, framework) + context;
-            if (peak > fullest.second) fullest = {rank, peak};
-        }
-        return fullest;
-    }
-
-    MemoryPrediction memory(const Layout& layout) {
-        MemoryPrediction prediction;
-        prediction.worst_stage = fullest(layout).first;
-        prediction.worst = rank_memory(layout, census(layout), prediction.worst_stage);
-        std::int64_t stride = 1;
-        for (const auto& axis : dense_grid(layout.sizes)) {
-            if (axis.axis == Axis::pp) stride = axis.stride;
-        }
-        prediction.worst_rank = prediction.worst_stage * stride;
-        prediction.limit_bytes = workload.memory_limit;
-        return prediction;
-    }
-
     TimePrediction time(const Layout& layout) {
         const SplitCensus& split = census(layout);
         StepInputs inputs{
@@ -247,11 +141,15 @@ CostModel::CostModel(const Workload& workload, const Calibration& calibration) :
 CostModel::~CostModel() = default;
 
 std::int64_t CostModel::peak_bytes(const Layout& layout) {
-    return state_->fullest(layout).second;
+    return state_->memory.peaks(layout).even;
+}
+
+LayoutPeaks CostModel::peaks(const Layout& layout, std::int64_t most) {
+    return state_->memory.peaks(layout, most);
 }
 
 MemoryPrediction CostModel::memory(const Layout& layout) {
-    return state_->memory(layout);
+    return state_->memory.predict(layout);
 }
 
 double CostModel::iteration_seconds(const Layout& layout) {
@@ -259,11 +157,24 @@ double CostModel::iteration_seconds(const Layout& layout) {
 }
 
 Prediction CostModel::predict(const Layout& layout) {
-    return {state_->time(layout), state_->memory(layout)};
+    return {state_->time(layout), state_->memory.predict(layout)};
 }
 
 RankMemory CostModel::stage_memory(const Layout& layout, int pp_rank) {
-    return state_->rank_memory(layout, state_->census(layout), pp_rank);
+    return state_->memory.stage(layout, pp_rank);
+}
+
+GraphTerms CostModel::graphs(const Layout& layout, int pp_rank) {
+    return state_->memory.graphs(layout, pp_rank);
+}
+
+const LayerCosts& CostModel::costs(const Layout& layout) {
+    return state_->costs(layout);
+}
+
+std::optional<ReservedMemory> CostModel::replay_allocator(const Layout& layout, int pp_rank) const {
+    if (layout.engine != Engine::megatron) return std::nullopt;
+    return replay_megatron(state_->workload, layout, pp_rank);
 }
 
 const Calibration& CostModel::calibration() const {

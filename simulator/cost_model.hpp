@@ -9,19 +9,11 @@
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/calibration.hpp"
-#include "simulator/memory/cuda_graphs.hpp"
 #include "simulator/memory/allocator_replay.hpp"
+#include "simulator/memory/layout_memory.hpp"
 #include "simulator/prediction.hpp"
 
 namespace mgplan::simulator {
-
-/// Peak bytes of the fullest rank.
-struct LayoutPeaks {
-    std::int64_t even = 0;      ///< where tokens are spread evenly over experts: predict().memory.worst.peak_bytes()
-    std::int64_t deciding = 0;  ///< what has to fit: predict().memory.deciding_bytes(); never less
-    // Of the fullest stage where tokens spread evenly.
-    std::int64_t parameters = 0, gradients = 0, optimizer = 0, activations = 0;
-};
 
 /// Predicts layouts of one workload. Not thread-safe: each thread owns one. The workload must outlive it.
 /// Layouts must be valid (planner/constraints.hpp).
@@ -35,11 +27,10 @@ public:
 
     /// Peak bytes of the fullest rank: predict().memory.worst.peak_bytes(), without the time.
     [[nodiscard]] std::int64_t peak_bytes(const Layout& layout);
-    /// Memory of the fullest rank: predict().memory, without the time.
-    [[nodiscard]] MemoryPrediction memory(const Layout& layout);
-    /// Both peaks without the time. Where the even one exceeds `most`, the deciding one is not looked for, and the even one
-    /// stands in for it.
+    /// Both peaks without the time (LayoutMemory::peaks).
     [[nodiscard]] LayoutPeaks peaks(const Layout& layout, std::int64_t most = std::numeric_limits<std::int64_t>::max());
+    /// predict().memory without the time.
+    [[nodiscard]] MemoryPrediction memory(const Layout& layout);
     /// Seconds of one iteration: predict().time.iteration_seconds, without the memory.
     [[nodiscard]] double iteration_seconds(const Layout& layout);
     [[nodiscard]] Prediction predict(const Layout& layout);

@@ -67,7 +67,7 @@ struct RankMemory {
     std::int64_t reserved_bytes = 0;   ///< what that allocator would have taken from the device
     /// Of models with experts. MemoryPrediction::worst has at each quantile that of the fullest rank there.
     std::optional<RoutedPeaks> routing;
-    ContextTerms context_terms;        ///< parts of breakdown.context; left empty where only sums are asked for
+    ContextTerms context_terms;  ///< parts of breakdown.context; left empty where only sums are asked for
     [[nodiscard]] std::int64_t peak_bytes() const { return breakdown.total(); }
     /// What has to fit: the peak, of a mixture of experts at p99 of its routing skew.
     [[nodiscard]] std::int64_t deciding_bytes() const { return routing ? routing->p99 : peak_bytes(); }

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <optional>
 #include <unordered_map>
 
 #include "model/pipeline/send_depth.hpp"
 #include "plan/errors.hpp"
+#include "simulator/memo_key.hpp"
 #include "simulator/memory/chunk_profile.hpp"
 #include "simulator/memory/engine_policies.hpp"
 #include "simulator/memory/live_states.hpp"
@@ -18,23 +20,12 @@ namespace {
 using model::MemoryCategory;
 
 template <std::size_t kFields>
-struct Key {
-    std::array<std::int64_t, kFields> fields{};
-    bool operator==(const Key&) const = default;
-};
+using Key = MemoKey<kFields>;
+using KeyHash = MemoKeyHash;
 
-struct KeyHash {
-    template <std::size_t kFields>
-    std::size_t operator()(const Key<kFields>& key) const {
-        std::uint64_t hash = 1469598103934665603ULL;
-        for (const auto field : key.fields) {
-            hash ^= static_cast<std::uint64_t>(field);
-            hash *= 1099511628211ULL;
-            hash ^= hash >> 29U;
-        }
-        return static_cast<std::size_t>(hash);
-    }
-};
+/// Received rows over the even split's at which mixtures are traced; the last stands for the most there can be. Between them
+/// bytes are interpolated: a peak is the largest of sums that grow with the rows, so that the chord lies above it.
+constexpr std::array kReceived{1.0, 1.5, 4.0, 1e9};
 
 /// The sums of a chunk's profiles that the search asks for.
 struct ChunkWeight {
@@ -65,12 +56,13 @@ struct SplitChunks {
 struct ActivationMemory::State {
     const Workload& workload;
     model::KernelTraits traits;
-    std::unordered_map<Key<6>, PieceTrace, KeyHash> dense_traces;               // of one and two sequences
-    std::unordered_map<Key<6>, PieceProfiles, KeyHash> dense_pieces, mixtures;  // all layouts have one engine
-    std::unordered_map<Key<9>, ShardProfiles, KeyHash> shards;
+    std::unordered_map<Key<6>, PieceTrace, KeyHash> dense_traces;  // of one and two sequences
+    std::unordered_map<Key<6>, PieceProfiles, KeyHash> dense_pieces;
+    std::unordered_map<Key<7>, PieceProfiles, KeyHash> mixtures;  // all layouts have one engine
+    std::unordered_map<Key<10>, ShardProfiles, KeyHash> shards;
     std::unordered_map<const StageSplit*, SplitChunks> splits;
     std::vector<ChunkContents> contents;  // all that were met
-    std::unordered_map<Key<11>, ShardWeights, KeyHash> weighed;
+    std::unordered_map<Key<12>, ShardWeights, KeyHash> weighed;
     std::unordered_map<Key<13>, Held, KeyHash> helds;
     std::unordered_map<Key<4>, std::vector<LiveStates>, KeyHash> states;
 
@@ -129,7 +121,24 @@ struct ActivationMemory::State {
         return trace_dense_pieces(workload.model, sizes);
     }
 
-    const ShardProfiles& shard(const Layout& layout, const Key<9>& key) {
+    /// The most rows that a rank's experts can receive, over those of the even split: every token sends as many copies to them as
+    /// it may.
+    [[nodiscard]] double most_received(const Layout& layout) const {
+        const MoeSpec& moe = *workload.model.moe;
+        if (moe.pad_to_capacity || layout.sizes.ep == 1) return 1;
+        const auto top_k = static_cast<double>(moe.top_k);
+        const double most =
+            std::min(top_k, static_cast<double>(moe.experts / layout.sizes.ep)) * static_cast<double>(layout.sizes.ep) / top_k;
+        return moe.capacity_factor > 0 ? std::max(1.0, std::min(most, moe.capacity_factor)) : most;
+    }
+    [[nodiscard]] double received_at(const Layout& layout, int node) const {
+        return node == 0 ? 1 : std::min(kReceived[static_cast<std::size_t>(node)], most_received(layout));
+    }
+
+    const ShardProfiles& shard(const Layout& layout, const Key<9>& fields, int node) {
+        Key<10> key;
+        std::copy(fields.fields.begin(), fields.fields.end(), key.fields.begin());
+        key.fields[9] = node;
         auto [entry, fresh] = shards.try_emplace(key);
         if (!fresh) return entry->second;
         const PieceSizes sizes = sizes_of(layout);
@@ -146,10 +155,13 @@ struct ActivationMemory::State {
         if (new_dense) dense->second = profiles(layout, dense_trace(sizes, dense_key), sizes);
         const PieceProfiles* mixture = nullptr;
         if (workload.model.moe) {
-            const Key<6> mixture_key{
-                {sizes.tp, sizes.rows(), sizes.ep, sizes.etp, sizes.sequence_parallel, among({layernorm, moe, moe_act, shared_experts})}};
+            const Key<7> mixture_key{{sizes.tp, sizes.rows(), sizes.ep, sizes.etp, sizes.sequence_parallel,
+                                      among({layernorm, moe, moe_act, shared_experts}), node}};
             auto [found, new_mixture] = mixtures.try_emplace(mixture_key);
-            if (new_mixture) found->second = profiles(layout, trace_mixture(workload.model, sizes), sizes);
+            if (new_mixture) {
+                const PieceTrace trace = trace_mixture(workload.model, sizes, received_at(layout, node));
+                found->second = profiles(layout, trace, sizes);
+            }
             mixture = &found->second;
         }
         entry->second = shard_profiles(dense->second, mixture, sizes, workload.model.hidden);
@@ -196,9 +208,10 @@ struct ActivationMemory::State {
     }
 
     /// Weights of every chunk of the split.
-    const ShardWeights& weights(const Layout& layout, const SplitChunks& split) {
+    const ShardWeights& weights(const Layout& layout, const SplitChunks& split, int node = 0) {
         const Key<9> shard_fields = shard_key(layout);
-        Key<11> key;
+        Key<12> key;
+        key.fields[11] = node;
         std::copy(shard_fields.fields.begin(), shard_fields.fields.end(), key.fields.begin());
         if (layout.recompute == Recompute::full) {
             key.fields[9] = 1 + static_cast<std::int64_t>(full_recompute(layout).method);
@@ -206,7 +219,7 @@ struct ActivationMemory::State {
         }
         auto [entry, fresh] = weighed.try_emplace(key);
         ShardWeights& weights = entry->second;
-        if (fresh) weights.profiles = &shard(layout, shard_fields);
+        if (fresh) weights.profiles = &shard(layout, shard_fields, node);
         if (weights.chunks.size() < contents.size()) weights.chunks.resize(contents.size());
         for (const int number : split.kind) {
             ChunkWeight& weight = weights.chunks[static_cast<std::size_t>(number)];
@@ -316,6 +329,40 @@ void ActivationMemory::peak_bytes(const Layout& layout, std::vector<std::int64_t
         }
         by_stage.push_back(most + state_->held(layout, split, stage).total);
     }
+}
+
+std::int64_t ActivationMemory::routed_peak_bytes(const Layout& layout, int pp_rank, const RowFactors& rows) {
+    const SplitChunks& split = state_->chunks(layout);
+    const auto kinds = kinds_of(split, layout, pp_rank);
+    /// Weights of the chunks at two neighbouring nodes, and how far on the way from one to the other.
+    struct Between {
+        const std::vector<ChunkWeight>*low, *high;
+        double share;
+        [[nodiscard]] std::int64_t of(std::int64_t ChunkWeight::*member, int kind) const {
+            const auto index = static_cast<std::size_t>(kind);
+            const auto a = static_cast<double>((*low)[index].*member), b = static_cast<double>((*high)[index].*member);
+            return static_cast<std::int64_t>(std::ceil(a + share * (b - a)));
+        }
+    };
+    const auto between = [&](double received) {
+        int node = 0;
+        while (node + 2 < static_cast<int>(kReceived.size()) && received > state_->received_at(layout, node + 1)) ++node;
+        const double low = state_->received_at(layout, node), high = state_->received_at(layout, node + 1);
+        const double share = high > low ? std::clamp((received - low) / (high - low), 0.0, 1.0) : 0.0;
+        // Both are asked for before either is held: a new one may move the other.
+        (void)state_->weights(layout, split, node);
+        const auto& upper = state_->weights(layout, split, node + 1).chunks;
+        return Between{&state_->weights(layout, split, node).chunks, &upper, share};
+    };
+    const Between saved = between(rows.saved), running = between(rows.peak);
+    std::int64_t most = 0;
+    for (const LiveState& state : state_->live(layout)[static_cast<std::size_t>(pp_rank)].states) {
+        const auto chunk = static_cast<std::size_t>(state.op > 0 ? state.op - 1 : -state.op - 1);
+        std::int64_t bytes = running.of(state.op > 0 ? &ChunkWeight::forward_peak : &ChunkWeight::backward_peak, kinds[chunk]);
+        for (std::size_t c = 0; c < kinds.size(); ++c) bytes += state.live[c] * saved.of(&ChunkWeight::kept, kinds[c]);
+        most = std::max(most, bytes);
+    }
+    return most + state_->held(layout, split, pp_rank).total;
 }
 
 PassesPeak ActivationMemory::peak(const Layout& layout, int pp_rank) {

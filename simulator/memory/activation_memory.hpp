@@ -10,6 +10,7 @@
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/memory/op_profile.hpp"
+#include "simulator/memory/routing_load.hpp"
 
 namespace mgplan::simulator {
 
@@ -32,6 +33,8 @@ public:
 
     /// peak().bytes of every pipeline stage, quickly: the list is overwritten.
     void peak_bytes(const Layout& layout, std::vector<std::int64_t>& by_stage);
+    /// The same of one stage whose experts receive so many times the rows of the even split; never too little.
+    [[nodiscard]] std::int64_t routed_peak_bytes(const Layout& layout, int pp_rank, const RowFactors& rows);
     [[nodiscard]] PassesPeak peak(const Layout& layout, int pp_rank);
 
 private:

@@ -1,10 +1,13 @@
 #include "simulator/memory/piece_trace.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "model/communicator/recording_communicator.hpp"
 #include "model/layers/context_parallel.hpp"
 #include "model/layers/model_chunk.hpp"
+#include "model/layers/routing_log.hpp"
 #include "plan/errors.hpp"
 #include "plan/parameters.hpp"
 
@@ -83,7 +86,21 @@ void widen_gathered(PieceTrace& trace, std::int64_t times) {
     }
 }
 
-PieceTrace trace_layers(const ModelSpec& model, const PieceSizes& sizes) {
+/// Copies that every rank sends to each expert, more of them to the experts of this one, the first.
+model::RoutingTable uneven_copies(const MoeSpec& moe, const PieceSizes& sizes, double received) {
+    const std::int64_t copies = sizes.rows_outside() * moe.top_k, local = moe.experts / sizes.ep, others = moe.experts - local;
+    const auto here =
+        std::min(copies, static_cast<std::int64_t>(std::llround(received * static_cast<double>(copies) / static_cast<double>(sizes.ep))));
+    const auto share = [](std::int64_t sum, std::int64_t parts, std::int64_t part) { return sum / parts + (part < sum % parts ? 1 : 0); };
+    model::RoutingTable table;
+    for (std::int64_t source = 0; source < sizes.etp * sizes.ep; ++source) {
+        for (std::int64_t expert = 0; expert < moe.experts; ++expert)
+            table.push_back(expert < local ? share(here, local, expert) : share(copies - here, others, expert - local));
+    }
+    return table;
+}
+
+PieceTrace trace_layers(const ModelSpec& model, const PieceSizes& sizes, model::RoutingLog* routing) {
     StageSplitRequest request;
     request.layers = model.layers;
     const auto split = std::make_shared<const StageSplit>(make_stage_split(request));
@@ -101,6 +118,7 @@ PieceTrace trace_layers(const ModelSpec& model, const PieceSizes& sizes) {
     context.dtype = sizes.dtype;
     context.norm_epsilon = model.norm_epsilon;
     context.rotary_base = model.rotary_base;
+    context.routing_log = routing;
     model::RecomputeChoice recompute;
     recompute.modules = sizes.modules;
     const model::WeightTable weights = weights_of(device, model, sizes, split);
@@ -147,7 +165,7 @@ const PieceRange& PieceTrace::range(Piece piece, bool backward) const {
 }
 
 PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes) {
-    PieceTrace trace = trace_layers(shortened(model, false), with_few_steps(sizes));
+    PieceTrace trace = trace_layers(shortened(model, false), with_few_steps(sizes), nullptr);
     if (takes_steps(sizes)) widen_gathered(trace, sizes.cp / kSteps);
     return trace;
 }
@@ -163,11 +181,14 @@ std::optional<PieceTrace> with_micro_batch(const PieceTrace& one, const PieceTra
     return result;
 }
 
-PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes) {
+PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes, double received) {
     PieceSizes rows = sizes;
     rows.sequence = sizes.rows();
     rows.micro_batch = rows.cp = 1;
-    return trace_layers(shortened(model, true), rows);
+    if (received == 1 || sizes.ep == 1) return trace_layers(shortened(model, true), rows, nullptr);
+    model::RoutingLog routing;
+    routing.assume(uneven_copies(*model.moe, sizes, received));
+    return trace_layers(shortened(model, true), rows, &routing);
 }
 
 }  // namespace mgplan::simulator

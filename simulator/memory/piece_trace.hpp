@@ -57,6 +57,7 @@ struct PieceTrace {
 /// Scratch that is cut to a largest size may come out too large. Nothing if the traces differ in more than sizes.
 [[nodiscard]] std::optional<PieceTrace> with_micro_batch(const PieceTrace& one, const PieceTrace& two, std::int64_t micro_batch);
 /// Traces mixtures; the model must have some. Of the sizes only the rows matter, not how sequences and cp make them.
-[[nodiscard]] PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes);
+/// `received`: rows that this rank's experts receive over those of the even split, at least 1; every rank sends as many as ever.
+[[nodiscard]] PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes, double received = 1);
 
 }  // namespace mgplan::simulator

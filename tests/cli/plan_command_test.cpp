@@ -86,8 +86,8 @@ TEST(PlanCommand, CountsAddUp) {
         std::int64_t turned_away = 0;
         for (const auto& [reason, count] : search["rejected"].items()) turned_away += count.get<std::int64_t>();
         EXPECT_EQ(search["candidates"].get<std::int64_t>(), search["feasible"].get<std::int64_t>() + turned_away) << words;
-        EXPECT_EQ(search["legal"].get<std::int64_t>(), search["feasible"].get<std::int64_t>() + rejected(report, "fits_in_memory") +
-                                                           rejected(report, "fits_in_memory_at_p99"))
+        EXPECT_EQ(search["legal"].get<std::int64_t>(),
+                  search["feasible"].get<std::int64_t>() + rejected(report, "fits_in_memory") + rejected(report, "fits_in_memory_at_p99"))
             << words;
         EXPECT_GE(search["evaluated"].get<std::int64_t>(), search["feasible"].get<std::int64_t>()) << words;
         EXPECT_TRUE(search["candidates"].is_number_integer());

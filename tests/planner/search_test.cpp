@@ -235,7 +235,9 @@ TEST(Search, RanksEveryPairOfDifferentLayoutsOneWayOnly) {
 
 /// A cost model out of thin air: prices that tie often, to see how ties are broken.
 CostModelFactory flat_cost(std::int64_t bytes, double seconds) {
-    return [=](const Workload&) { return LayoutCost{[=](const Layout&, std::int64_t) { return bytes; }, [=](const Layout&) { return seconds; }}; };
+    return [=](const Workload&) {
+        return LayoutCost{[=](const Layout&, std::int64_t) { return bytes; }, [=](const Layout&) { return seconds; }};
+    };
 }
 
 TEST(Search, BreaksTiesByTheSimplerLayout) {
@@ -306,7 +308,8 @@ TEST(Search, GivesEveryCountedRuleAReason) {
 TEST(Search, PassesOnWhatTheCostModelThrows) {
     const Workload work = workload_of("tiny-llama", 8);
     const auto broken = [](const Workload&) {
-        return LayoutCost{[](const Layout&, std::int64_t) -> std::int64_t { throw std::runtime_error("no idea"); }, [](const Layout&) { return 1.0; }};
+        return LayoutCost{[](const Layout&, std::int64_t) -> std::int64_t { throw std::runtime_error("no idea"); },
+                          [](const Layout&) { return 1.0; }};
     };
     SearchOptions options;
     options.threads = 4;

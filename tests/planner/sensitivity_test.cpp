@@ -1,6 +1,7 @@
 // A slower cluster never looks faster, and a layout that uses the slower part looks slower.
 
 #include <functional>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -11,6 +12,8 @@
 
 namespace mgplan::planner::testing {
 namespace {
+
+constexpr std::int64_t kAnyAmount = std::numeric_limits<std::int64_t>::max();
 
 void halve_network(ClusterSpec& cluster) {
     cluster.network.bandwidth /= 2;
