@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -46,12 +45,11 @@ Json rank_memory_to_json(const simulator::RankMemory& memory, std::int64_t rank,
               {"missing_bytes", std::max<std::int64_t>(0, memory.deciding_bytes() - limit_bytes)},
               {"largest_term", largest.key()},
               {"breakdown", breakdown},
-              {"high_water", breakdown_to_json(memory.high_water)}};
+              {"high_water", breakdown_to_json(memory.high_water)},
+              {"context_terms", context_terms_to_json(memory.context_terms)}};
     if (const auto& routing = memory.routing)
         json["routing"] =
             Json{{"skew", routing->skew}, {"p50_bytes", routing->p50}, {"p99_bytes", routing->p99}, {"worst_bytes", routing->worst}};
-    // Not where only sums were asked for.
-    if (memory.context_terms.total() == memory.breakdown.context) json["context_terms"] = context_terms_to_json(memory.context_terms);
     return json;
 }
 

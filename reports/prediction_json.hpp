@@ -3,7 +3,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "simulator/memory/allocator_replay.hpp"
 #include "simulator/prediction.hpp"
 
 namespace mgplan::reports {

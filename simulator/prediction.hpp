@@ -59,6 +59,14 @@ struct ContextTerms {
     }
 };
 
+/// What PyTorch's allocator holds after some iterations (simulator/memory/allocator_replay.hpp).
+struct ReservedMemory {
+    std::int64_t first = 0;      ///< bytes reserved behind the first iteration
+    std::int64_t steady = 0;     ///< behind the last one
+    std::int64_t allocated = 0;  ///< the largest sum of blocks in use, each rounded up to 512 bytes
+    [[nodiscard]] std::int64_t fragmentation() const { return steady - allocated; }
+};
+
 /// One rank's memory, where tokens are spread evenly over experts.
 struct RankMemory {
     MemoryBreakdown breakdown;         ///< at the peak instant

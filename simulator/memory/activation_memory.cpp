@@ -58,7 +58,9 @@ struct ActivationMemory::State {
     model::KernelTraits traits;
     std::unordered_map<Key<6>, PieceTrace, KeyHash> dense_traces;  // of one and two sequences
     std::unordered_map<Key<6>, PieceProfiles, KeyHash> dense_pieces;
-    std::unordered_map<Key<7>, PieceProfiles, KeyHash> mixtures;  // all layouts have one engine
+    std::unordered_map<Key<8>, PieceProfiles, KeyHash> mixtures;
+    std::unordered_map<Key<8>, PieceTrace, KeyHash>
+        mixture_traces;  // of kRows rows a rank, and of twice as many  // all layouts have one engine
     std::unordered_map<Key<10>, ShardProfiles, KeyHash> shards;
     std::unordered_map<const StageSplit*, SplitChunks> splits;
     std::vector<ChunkContents> contents;  // all that were met
@@ -117,8 +119,29 @@ struct ActivationMemory::State {
             return entry->second;
         };
         if (sizes.micro_batch <= 2) return of(sizes.micro_batch);
-        if (auto trace = with_micro_batch(of(1), of(2), sizes.micro_batch)) return *std::move(trace);
+        if (auto trace = with_rows(of(1), of(2), sizes.micro_batch)) return *std::move(trace);
         return trace_dense_pieces(workload.model, sizes);
+    }
+
+    /// `key`: of the sizes, whose second field is the number of rows. Others are made from the traces of two numbers, both large
+    /// enough for scratch that is cut to a largest size, and such that an even split is one.
+    PieceTrace mixture_trace(const PieceSizes& sizes, double received, Key<8> key) {
+        constexpr std::int64_t kEnough = 8192;
+        const std::int64_t unit = workload.model.moe->experts * (sizes.sequence_parallel ? sizes.tp : 1);
+        const std::int64_t rows = (kEnough * (sizes.sequence_parallel ? sizes.tp : 1) + unit - 1) / unit * unit;
+        const auto of = [&](std::int64_t count) -> const PieceTrace& {
+            key.fields[1] = count;
+            auto [entry, fresh] = mixture_traces.try_emplace(key);
+            if (fresh) {
+                PieceSizes few = sizes;
+                few.sequence = count;
+                few.micro_batch = few.cp = 1;
+                entry->second = trace_mixture(workload.model, few, received);
+            }
+            return entry->second;
+        };
+        if (auto trace = with_rows(of(rows), of(2 * rows), sizes.rows(), rows)) return *std::move(trace);
+        return trace_mixture(workload.model, sizes, received);
     }
 
     /// The most rows that a rank's experts can receive, over those of the even split: every token sends as many copies to them as
@@ -155,13 +178,10 @@ struct ActivationMemory::State {
         if (new_dense) dense->second = profiles(layout, dense_trace(sizes, dense_key), sizes);
         const PieceProfiles* mixture = nullptr;
         if (workload.model.moe) {
-            const Key<7> mixture_key{{sizes.tp, sizes.rows(), sizes.ep, sizes.etp, sizes.sequence_parallel,
+            const Key<8> mixture_key{{sizes.tp, sizes.rows(), sizes.ep, sizes.etp, sizes.sequence_parallel,
                                       among({layernorm, moe, moe_act, shared_experts}), node}};
             auto [found, new_mixture] = mixtures.try_emplace(mixture_key);
-            if (new_mixture) {
-                const PieceTrace trace = trace_mixture(workload.model, sizes, received_at(layout, node));
-                found->second = profiles(layout, trace, sizes);
-            }
+            if (new_mixture) found->second = profiles(layout, mixture_trace(sizes, received_at(layout, node), mixture_key), sizes);
             mixture = &found->second;
         }
         entry->second = shard_profiles(dense->second, mixture, sizes, workload.model.hidden);

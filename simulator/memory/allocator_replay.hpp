@@ -9,6 +9,7 @@
 #include "model/pipeline/send_depth.hpp"
 #include "plan/schedule.hpp"
 #include "simulator/memory/caching_allocator.hpp"
+#include "simulator/prediction.hpp"
 
 namespace mgplan::simulator {
 
@@ -17,13 +18,6 @@ struct Allocation {
     std::int64_t bytes = 0;
     std::int64_t taken = 0;
     std::int64_t returned = -1;  ///< -1: kept
-};
-
-struct ReservedMemory {
-    std::int64_t first = 0;      ///< bytes reserved behind the first iteration
-    std::int64_t steady = 0;     ///< behind the last one
-    std::int64_t allocated = 0;  ///< the largest sum of blocks in use, each rounded up to 512 bytes
-    [[nodiscard]] std::int64_t fragmentation() const { return steady - allocated; }
 };
 
 /// Plays `setup` once and `iteration` so many times (at least once). What an iteration keeps it takes in the first one alone:

@@ -170,13 +170,15 @@ PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes) {
     return trace;
 }
 
-std::optional<PieceTrace> with_micro_batch(const PieceTrace& one, const PieceTrace& two, std::int64_t micro_batch) {
+std::optional<PieceTrace> with_rows(const PieceTrace& one, const PieceTrace& two, std::int64_t rows, std::int64_t rows_of_one) {
     if (one.tensors.size() != two.tensors.size()) return std::nullopt;
     PieceTrace result = one;
     for (std::size_t i = 0; i < one.tensors.size(); ++i) {
         const model::AllocationRecord &a = one.tensors[i], &b = two.tensors[i];
         if (a.taken != b.taken || a.returned != b.returned) return std::nullopt;
-        result.tensors[i].bytes += (micro_batch - 1) * (b.bytes - a.bytes);
+        // In two steps, for rows · bytes may leave 64 bits.
+        const std::int64_t more = b.bytes - a.bytes, whole = rows / rows_of_one, rest = rows % rows_of_one;
+        result.tensors[i].bytes += (whole - 1) * more + rest * (more / rows_of_one) + rest * (more % rows_of_one) / rows_of_one;
     }
     return result;
 }

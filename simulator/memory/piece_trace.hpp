@@ -53,9 +53,11 @@ struct PieceTrace {
 /// Traces embedding, attention, dense MLP and head: everything but mixtures. The model may have features that no device
 /// computes yet, as long as they do not change a size.
 [[nodiscard]] PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes);
-/// The trace of `micro_batch` sequences from those of one and of two: rows, and with them all tensors, grow by as much with each.
-/// Scratch that is cut to a largest size may come out too large. Nothing if the traces differ in more than sizes.
-[[nodiscard]] std::optional<PieceTrace> with_micro_batch(const PieceTrace& one, const PieceTrace& two, std::int64_t micro_batch);
+/// The trace of so many rows (or sequences) from those of `rows_of_one` and of twice as many: rows, and with them all tensors,
+/// grow by as much with each. Scratch that is cut to a largest size may come out too large, and where rows do not spread evenly
+/// over experts a tensor may be off by a row. Nothing if the traces differ in more than sizes.
+[[nodiscard]] std::optional<PieceTrace> with_rows(const PieceTrace& one, const PieceTrace& two, std::int64_t rows,
+                                                  std::int64_t rows_of_one = 1);
 /// Traces mixtures; the model must have some. Of the sizes only the rows matter, not how sequences and cp make them.
 /// `received`: rows that this rank's experts receive over those of the even split, at least 1; every rank sends as many as ever.
 [[nodiscard]] PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes, double received = 1);
