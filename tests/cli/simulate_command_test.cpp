@@ -117,7 +117,9 @@ TEST(SimulateCommand, ListsEveryRank) {
             EXPECT_EQ(entry["stage"], rank / 4);
             EXPECT_EQ(entry["memory"]["worst_rank"], rank);
             for (const auto& [field, value] : json["predicted"]["memory"].items()) {
-                if (field != "allocator_replay") EXPECT_TRUE(entry["memory"].contains(field)) << field;
+                if (field != "allocator_replay") {  // of the whole layout's fullest rank alone
+                    EXPECT_TRUE(entry["memory"].contains(field)) << field;
+                }
             }
             std::int64_t sum = 0;
             for (const auto& [name, bytes] : entry["memory"]["breakdown"].items()) sum += bytes.get<std::int64_t>();
