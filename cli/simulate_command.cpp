@@ -194,13 +194,13 @@ void write_page(const std::string& path, const StageMemories& memories, const Wo
     if (!file) throw RunError(fmt::format("--html {}: the file cannot be written; check that its folder exists and is writable", path));
 }
 
-/// The closed form decides what fits; where the exact timeline says otherwise, that is worth a word.
+/// The search's estimate decides what fits; where the exact timeline says otherwise, that is worth a word.
 void warn_where_exact_differs(const StageMemories& memories, const simulator::MemoryPrediction& estimate, Console& console) {
     const reports::StageMemory& worst = reports::fullest(memories.stages);
     // With even routing on both sides: the timeline knows no other.
     const bool fits = worst.memory.peak_bytes() <= estimate.limit_bytes;
     if (!worst.exact || fits == (estimate.worst.peak_bytes() <= estimate.limit_bytes)) return;
-    console.err << fmt::format("mgplan: the search's closed form says {} of {}, the exact timeline of stage {} {}: {}\n",
+    console.err << fmt::format("mgplan: the search's estimate is {} of {}, the exact timeline of stage {} {}: {}\n",
                                human_bytes(estimate.worst.peak_bytes()), human_bytes(estimate.limit_bytes), worst.stage,
                                fits ? "fits" : "does not fit", human_bytes(worst.memory.peak_bytes()));
 }

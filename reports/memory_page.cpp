@@ -340,8 +340,7 @@ std::string stage_table(const MemoryPage& page) {
         html += fmt::format("<td>{}</td></tr>\n", escaped(stage.peak_op ? stage.peak_op->text() : "not known"));
     }
     html += "</tbody>\n</table></div>\n";
-    html += fmt::format("<p class=\"faint\">Limit {}. estimate: the closed form that the search ranks by.</p>\n",
-                        human_bytes(page.limit_bytes));
+    html += fmt::format("<p class=\"faint\">Limit {}. estimate: what the search judges by.</p>\n", human_bytes(page.limit_bytes));
     return html;
 }
 

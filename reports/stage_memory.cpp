@@ -101,7 +101,7 @@ std::string stage_memory_text(const std::vector<StageMemory>& stages, std::int64
     }
     std::string text =
         fmt::format("\nmemory of each stage's ranks at the peak ({})\n", unit.name) + categories.to_text() + "\n" + peaks.to_text();
-    text += all_exact ? "Exact: every tensor of the step, op by op. estimate: the closed form that the search ranks by.\n" : "";
+    text += all_exact ? "Exact: every tensor of the step, op by op. estimate: what the search judges by.\n" : "";
     return text;
 }
 

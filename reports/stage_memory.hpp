@@ -28,8 +28,8 @@ struct StageMemory {
     int stage = 0;
     std::int64_t first_rank = 0;
     simulator::RankMemory memory;
-    bool exact = false;               ///< from a timeline; else a closed form
-    std::int64_t estimated_peak = 0;  ///< the search's closed form, whatever `exact`
+    bool exact = false;               ///< from a timeline; else the search's estimate
+    std::int64_t estimated_peak = 0;  ///< by which the search judges, whatever `exact`
     std::optional<PeakOp> peak_op;    ///< known where exact
 };
 

@@ -62,11 +62,12 @@ model::KernelTraits kernels_of(const ClusterSpec& cluster) {
 StageTimelines::StageTimelines(const Workload& workload, const Layout& layout, const model::KernelTraits& stands_for)
     : task_(task_of(workload, layout)), stands_for_(stands_for) {
     if (layout.engine != Engine::mgplan) {
-        why_none_ = fmt::format("engine {} has no memory timeline yet: what stands here is a closed form", to_string(layout.engine));
+        why_none_ =
+            fmt::format("engine {} has no memory timeline yet: what stands here is the search's estimate", to_string(layout.engine));
         return;
     }
     if (!layout.cuda_graphs.empty()) {
-        why_none_ = "CUDA graphs have no memory timeline yet: what stands here is a closed form";
+        why_none_ = "CUDA graphs have no memory timeline yet: what stands here is the search's estimate";
         return;
     }
     if (const std::int64_t ops = 2 * layout.num_microbatches * layout.vpp; ops > kMostOps / layout.sizes.pp) {
@@ -78,7 +79,7 @@ StageTimelines::StageTimelines(const Workload& workload, const Layout& layout, c
         model::check_features(task_);
         schedule_ = schedule_of(layout);
     } catch (const ConfigError& error) {
-        why_none_ = fmt::format("no memory timeline, what stands here is a closed form: {}", error.problems().front());
+        why_none_ = fmt::format("no memory timeline, what stands here is the search's estimate: {}", error.problems().front());
     }
 }
 
@@ -89,7 +90,7 @@ std::optional<StageTimeline> StageTimelines::of(int pp_rank, bool keep_ops) {
         stage.schedule = schedule_->rank(pp_rank);
         stage.memory = play(probe_rank(task_, pp_rank, stands_for_), stage.schedule, depth_of(task_.layout, pp_rank), keep_ops);
     } catch (const ConfigError& error) {
-        why_none_ = fmt::format("no memory timeline, what stands here is a closed form: {}", error.problems().front());
+        why_none_ = fmt::format("no memory timeline, what stands here is the search's estimate: {}", error.problems().front());
         return std::nullopt;
     }
     return stage;
