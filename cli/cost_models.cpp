@@ -5,19 +5,34 @@
 #include "simulator/cost_model.hpp"
 
 namespace mgplan::cli {
+namespace {
+
+planner::MemoryNeed need_of(const simulator::LayoutPeaks& peaks) {
+    using planner::FillingTerm;
+    planner::MemoryNeed need;
+    need.bytes = peaks.deciding;
+    need.even = peaks.even;
+    need.largest = FillingTerm::parameters;
+    std::int64_t most = peaks.parameters;
+    const auto look = [&](FillingTerm term, std::int64_t bytes) {
+        if (bytes <= most) return;
+        most = bytes;
+        need.largest = term;
+    };
+    look(FillingTerm::gradients, peaks.gradients);
+    look(FillingTerm::optimizer, peaks.optimizer);
+    look(FillingTerm::activations, peaks.activations);
+    look(FillingTerm::other, peaks.even - peaks.parameters - peaks.gradients - peaks.optimizer - peaks.activations);
+    return need;
+}
+
+}  // namespace
 
 planner::CostModelFactory simulator_cost_model() {
     return [](const Workload& workload) {
         auto model = std::make_shared<simulator::CostModel>(workload);
-        planner::LayoutCost cost{[model](const Layout& layout) { return model->peaks(layout).deciding; },
-                                 [model](const Layout& layout) { return model->iteration_seconds(layout); }};
-        if (workload.model.moe) {
-            cost.peaks = [model](const Layout& layout, std::int64_t most) {
-                const auto peaks = model->peaks(layout, most);
-                return planner::Peaks{peaks.deciding, peaks.even};
-            };
-        }
-        return cost;
+        return planner::LayoutCost{[model](const Layout& layout, std::int64_t most) { return need_of(model->peaks(layout, most)); },
+                                   [model](const Layout& layout) { return model->iteration_seconds(layout); }};
     };
 }
 

@@ -8,6 +8,7 @@
 #include "cli/command.hpp"
 #include "cli/cost_models.hpp"
 #include "cli/options.hpp"
+#include "cli/stage_memories.hpp"
 #include "cli/workload_options.hpp"
 #include "plan/graph_scopes.hpp"
 #include "plan/pipeline_layout.hpp"
@@ -181,10 +182,17 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     for (std::size_t i = 0; i < std::min(shown, best.size()); ++i) report.plans.push_back({best[i].layout, model.predict(best[i].layout)});
     if (report.plans.empty()) {
         for (const auto& miss : report.search.nearest) {
-            report.nearest.push_back({miss.layout, miss.peak_bytes,
-                                      planner::remedies(resolved.workload, miss.layout, simulator_cost_model()), miss.even_peak_bytes});
+            report.nearest.push_back(
+                {miss.layout, model.memory(miss.layout), planner::remedies(resolved.workload, miss.layout, simulator_cost_model())});
         }
     }
+    const auto say_too_large = [&](std::optional<planner::FillingTerm> term, const planner::TooLarge& found) {
+        if (found.count > 0) report.too_large.push_back({term, found.count, found.nearest->layout, model.memory(found.nearest->layout)});
+    };
+    for (std::size_t term = 0; term < planner::kFillingTerms; ++term)
+        say_too_large(static_cast<planner::FillingTerm>(term), report.search.too_large_by_term[term]);
+    say_too_large(std::nullopt, report.search.too_large_uneven);
+    std::stable_sort(report.too_large.begin(), report.too_large.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
     if (values.save_plan) {
         if (best.empty())
             console.err << fmt::format("mgplan: nothing fits, so --save-plan {} is not written\n", *values.save_plan);
@@ -198,10 +206,17 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         case Format::csv:
             options.write(console, reports::plan_report_csv(report));
             break;
-        case Format::table:
-            options.write(console, reports::plan_report_text(
-                                       report, values.explain ? std::optional(static_cast<std::size_t>(*values.explain)) : std::nullopt));
+        case Format::table: {
+            const auto explained = values.explain ? std::optional(static_cast<std::size_t>(*values.explain)) : std::nullopt;
+            std::string text = reports::plan_report_text(report, explained);
+            if (explained && !best.empty()) {
+                const Layout& layout = best[*explained - 1].layout;
+                text += stage_memories_text(stage_memories(model, resolved.workload, layout, model::DeviceKind::cuda),
+                                            resolved.workload.memory_limit);
+            }
+            options.write(console, text);
             break;
+        }
     }
     return report.plans.empty() ? kNothingFits : kDone;
 }

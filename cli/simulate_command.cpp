@@ -1,3 +1,4 @@
+#include <fstream>
 #include <ostream>
 
 #include <fmt/format.h>
@@ -6,6 +7,7 @@
 #include "cli/command.hpp"
 #include "cli/list_writer.hpp"
 #include "cli/options.hpp"
+#include "cli/stage_memories.hpp"
 #include "cli/workload_options.hpp"
 #include "importers/model_source.hpp"
 #include "plan/cluster_json.hpp"
@@ -15,9 +17,9 @@
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
 #include "planner/constraints.hpp"
+#include "reports/memory_page.hpp"
 #include "reports/plan_report.hpp"
 #include "reports/prediction_json.hpp"
-#include "reports/table.hpp"
 #include "simulator/cost_model.hpp"
 
 namespace mgplan::cli {
@@ -117,8 +119,8 @@ LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& 
 void refuse_what_a_plan_holds(const Options& options) {
     Problems problems;
     for (const auto& name : options.given()) {
-        if (name == "cluster" || name == "max-memory" || name == "routing-skew" || name == "per-rank" || name == "format" ||
-            name == "output")
+        if (name == "cluster" || name == "max-memory" || name == "routing-skew" || name == "per-rank" || name == "html" ||
+            name == "device" || name == "format" || name == "output")
             continue;
         problems.add(
             "--{} has no place beside a PLAN, which holds model, batch and layout; drop --{}, or give --model … in place of the plan", name,
@@ -136,8 +138,10 @@ struct StageText {
     std::string before, after;
 };
 
-StageText stage_text(const simulator::RankMemory& memory, std::int64_t limit) {
-    const std::string text = reports::rank_memory_to_json(memory, 0, limit).dump();
+StageText stage_text(reports::StageMemory stage, std::int64_t limit) {
+    stage.first_rank = 0;
+    const std::string text = fmt::format("\"exact\":{},\"estimated_peak_bytes\":{},\"memory\":{}", stage.exact, stage.estimated_peak,
+                                         reports::stage_memory_to_json(stage, limit).dump());
     const std::string key = "\"worst_rank\":";
     const auto at = text.find(key);
     MGPLAN_ASSERT(at != std::string::npos && text[at + key.size()] == '0', "a rank's memory names the rank");
@@ -145,10 +149,10 @@ StageText stage_text(const simulator::RankMemory& memory, std::int64_t limit) {
 }
 
 /// `json` with the memory of every global rank as its last field, written rank by rank: there may be millions.
-void write_with_ranks(std::ostream& out, const Json& json, simulator::CostModel& model, const Workload& work, const Layout& layout) {
-    std::vector<StageText> stages;
-    for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage)
-        stages.push_back(stage_text(model.stage_memory(layout, stage), work.memory_limit));
+void write_with_ranks(std::ostream& out, const Json& json, const std::vector<reports::StageMemory>& stages, const Workload& work,
+                      const Layout& layout) {
+    std::vector<StageText> texts;
+    for (const auto& stage : stages) texts.push_back(stage_text(stage, work.memory_limit));
     std::int64_t stride = 1;
     for (const auto& axis : dense_grid(layout.sizes)) {
         if (axis.axis == Axis::pp) stride = axis.stride;
@@ -160,12 +164,12 @@ void write_with_ranks(std::ostream& out, const Json& json, simulator::CostModel&
     writer.text(",\n \"ranks\": [");
     for (std::int64_t rank = 0; rank < work.world; ++rank) {
         const std::int64_t stage = rank / stride % layout.sizes.pp;
-        const StageText& memory = stages[static_cast<std::size_t>(stage)];
+        const StageText& memory = texts[static_cast<std::size_t>(stage)];
         writer.text(rank == 0 ? "\n  {\"rank\":" : ",\n  {\"rank\":");
         writer.number(rank);
         writer.text(",\"stage\":");
         writer.number(stage);
-        writer.text(",\"memory\":");
+        writer.text(",");
         writer.text(memory.before);
         writer.number(rank);
         writer.text(memory.after);
@@ -174,17 +178,31 @@ void write_with_ranks(std::ostream& out, const Json& json, simulator::CostModel&
     writer.text("\n ]\n}\n");
 }
 
-std::string stages_text(simulator::CostModel& model, const Layout& layout) {
-    reports::Table table({{"stage"}, {"parameters"}, {"gradients"}, {"optimizer"}, {"activations"}, {"other"}, {"peak GiB"}});
-    const auto gib = [](std::int64_t bytes) { return fmt::format("{:.2f}", static_cast<double>(bytes) / 1073741824.0); };
-    for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
-        const auto memory = model.stage_memory(layout, stage);
-        const auto& b = memory.breakdown;
-        const std::int64_t named = b.parameters + b.gradients + b.optimizer + b.activations;
-        table.add_row({std::to_string(stage), gib(b.parameters), gib(b.gradients), gib(b.optimizer), gib(b.activations),
-                       gib(memory.peak_bytes() - named), gib(memory.peak_bytes())});
-    }
-    return "\nmemory of each stage's ranks (GiB)\n" + table.to_text();
+void write_page(const std::string& path, const StageMemories& memories, const Workload& work, const Layout& layout,
+                const std::vector<std::string>& assumed) {
+    reports::MemoryPage page;
+    page.title = reports::workload_text(work);
+    page.title.pop_back();  // its newline
+    page.details.push_back(summary(layout));
+    if (!assumed.empty()) page.details.push_back(fmt::format("assumed: {}", fmt::join(assumed, ", ")));
+    page.stages = memories.stages;
+    page.limit_bytes = work.memory_limit;
+    page.why_no_curve = memories.why_no_timeline;
+    std::ofstream file(path, std::ios::binary | std::ios::trunc);
+    file << reports::memory_page(page, curve_of(memories, work.memory_limit));
+    file.close();
+    if (!file) throw RunError(fmt::format("--html {}: the file cannot be written; check that its folder exists and is writable", path));
+}
+
+/// The search's estimate decides what fits; where the exact timeline says otherwise, that is worth a word.
+void warn_where_exact_differs(const StageMemories& memories, const simulator::MemoryPrediction& estimate, Console& console) {
+    const reports::StageMemory& worst = reports::fullest(memories.stages);
+    // With even routing on both sides: the timeline knows no other.
+    const bool fits = worst.memory.peak_bytes() <= estimate.limit_bytes;
+    if (!worst.exact || fits == (estimate.worst.peak_bytes() <= estimate.limit_bytes)) return;
+    console.err << fmt::format("mgplan: the search's estimate is {} of {}, the exact timeline of stage {} {}: {}\n",
+                               human_bytes(estimate.worst.peak_bytes()), human_bytes(estimate.limit_bytes), worst.stage,
+                               fits ? "fits" : "does not fit", human_bytes(worst.memory.peak_bytes()));
 }
 
 }  // namespace
@@ -196,19 +214,21 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     LayoutOptions layout_options;
     std::vector<std::string> plan_files;
     bool per_rank = false;
+    std::string device = "cuda";
     std::optional<std::string> kind, timeline, html;
     options.positional("PLAN", plan_files, 1, "a plan written by --save-plan");
     declare_workload_options(options, workload_options, true);
     declare_layout_options(options, layout_options);
     options.group("Answer");
-    options.flag("per-rank", per_rank, "list every rank's memory");
+    options.flag("per-rank", per_rank, "list every rank's memory, with the op at its peak and a drawing of the fullest rank's iteration");
+    options.text("html", html, "FILE", "write a page: the fullest rank's memory over the iteration, and every stage's");
+    options.choice("device", device, {"cuda", "cpu"},
+                   "whose scratch and context --per-rank and --html count: the cluster's GPUs, or CPU ranks as run has them");
     options.text("kind", kind, "KIND", "another pipeline schedule (a later version)");
     options.text("timeline", timeline, "FILE", "write a trace (a later version)");
-    options.text("html", html, "FILE", "write a page (a later version)");
     if (!options.parse(args, console.out)) return kDone;
     if (kind) throw ConfigError("--kind: a later version simulates other schedules; leave it out");
     if (timeline) throw ConfigError("--timeline: a later version writes traces; leave it out");
-    if (html) throw ConfigError("--html: a later version writes pages; leave it out");
 
     Workload work;
     Layout layout;
@@ -239,12 +259,18 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     if (!layout.cuda_graphs.empty()) assumed.emplace_back(simulator::kGraphNodeAssumption);
     simulator::CostModel model(work);
     const simulator::Prediction prediction = model.predict(layout);
+    StageMemories memories;
+    if (per_rank || html) {
+        memories = stage_memories(model, work, layout, device == "cpu" ? model::DeviceKind::cpu : model::DeviceKind::cuda);
+        warn_where_exact_differs(memories, prediction.memory, console);
+    }
+    if (html) write_page(*html, memories, work, layout, assumed);
     if (options.format() == Format::json) {
         Json json{{"layout", layout_to_json(layout)}, {"predicted", reports::prediction_to_json(prediction)}, {"assumed", assumed}};
         if (const auto replay = model.replay_allocator(layout, prediction.memory.worst_stage))
             json["predicted"]["memory"]["allocator_replay"] = reports::reserved_memory_to_json(*replay);
         if (per_rank)
-            options.write(console, [&](std::ostream& out) { write_with_ranks(out, json, model, work, layout); });
+            options.write(console, [&](std::ostream& out) { write_with_ranks(out, json, memories.stages, work, layout); });
         else
             options.write(console, json.dump(1) + "\n");
     } else if (options.format() == Format::csv) {
@@ -253,7 +279,8 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
         options.write(console, reports::plan_report_csv(report));
     } else {
         options.write(console, reports::workload_text(work) + reports::assumed_text(assumed) + "\n" +
-                                   reports::layout_text(layout, prediction) + (per_rank ? stages_text(model, layout) : std::string()));
+                                   reports::layout_text(layout, prediction) +
+                                   (per_rank ? stage_memories_text(memories, work.memory_limit) : std::string()));
     }
     return prediction.memory.fits() ? kDone : kNothingFits;
 }

@@ -30,7 +30,7 @@ Sizes pinned_or(const Sizes& pinned, Default fallback) {
 bool rejected(const Workload& workload, const Layout& layout, Level level, CandidateCounts& counts) {
     const Rule* rule = first_broken(workload, layout, level);
     if (rule == nullptr) return false;
-    counts.reject(rule->reason, [&] { return rule->message(workload, layout); });
+    counts.reject(rule->name, [&] { return rule->message(workload, layout); });
     return true;
 }
 
@@ -143,16 +143,30 @@ private:
 
 }  // namespace
 
+std::string_view to_string(FillingTerm term) {
+    constexpr std::array<std::string_view, kFillingTerms> kNames{"parameters", "gradients", "optimizer", "activations", "other"};
+    return kNames[static_cast<std::size_t>(term)];
+}
+
+std::string_view reason_of(std::string_view rule) {
+    if (rule == kFits) return "does not fit in memory";
+    if (rule == kFitsAtP99) return "fits with even routing, not at p99 of the routing skew";
+    if (rule == kLayoutSuits) return "the pipeline layout does not suit";
+    const auto found = std::find_if(rules().begin(), rules().end(), [&](const Rule& known) { return known.name == rule; });
+    MGPLAN_ASSERT(found != rules().end(), "only rules are counted");
+    return found->reason;
+}
+
 std::int64_t CandidateCounts::candidates() const {
     std::int64_t total = legal;
-    for (const auto& [reason, found] : rejected) total += found.count;
+    for (const auto& [rule, found] : rejected) total += found.count;
     return total;
 }
 
 void CandidateCounts::merge(const CandidateCounts& other) {
     legal += other.legal;
-    for (const auto& [reason, found] : other.rejected) {
-        auto& mine = rejected[reason];
+    for (const auto& [rule, found] : other.rejected) {
+        auto& mine = rejected[rule];
         // The first example, so that the result does not depend on which thread did what.
         if (mine.count == 0 || found.part < mine.part) {
             mine.example = found.example;
@@ -209,7 +223,7 @@ void visit_layouts(const Workload& workload, const SearchSpace& space, const Pre
                 layout.split = choice.split;
                 layout.vpp = choice.vpp;
                 if (!choice.refusal.empty()) {
-                    counts.reject(kLayoutDoesNotSuit, [&] { return choice.refusal; });
+                    counts.reject(kLayoutSuits, [&] { return choice.refusal; });
                     continue;
                 }
                 if (!rejected(workload, layout, Level::chunks, counts)) tail(layout);

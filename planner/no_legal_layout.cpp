@@ -26,11 +26,11 @@ void add_hopeless(std::vector<std::string>& messages, const Workload& workload, 
     messages.insert(messages.end(), first.begin(), first.end());
 }
 
-Level level_of(std::string_view reason) {
+Level level_of(std::string_view name) {
     for (const Rule& rule : rules()) {
-        if (rule.reason == reason) return rule.level;
+        if (rule.name == name) return rule.level;
     }
-    return Level::chunks;  // kLayoutDoesNotSuit
+    return Level::chunks;  // kLayoutSuits
 }
 
 }  // namespace
@@ -50,9 +50,9 @@ std::vector<std::string> why_nothing_is_legal(const Workload& workload, const Se
     if (!messages.empty()) return messages;
 
     Level farthest = Level::tensor;
-    for (const auto& [reason, found] : counts.rejected) farthest = std::max(farthest, level_of(reason));
-    for (const auto& [reason, found] : counts.rejected) {
-        if (level_of(reason) == farthest) messages.push_back(found.example);
+    for (const auto& [rule, found] : counts.rejected) farthest = std::max(farthest, level_of(rule));
+    for (const auto& [rule, found] : counts.rejected) {
+        if (level_of(rule) == farthest) messages.push_back(found.example);
     }
     if (messages.empty()) messages.emplace_back("no layout is left to try; widen the lists");
     return messages;

@@ -33,10 +33,10 @@ class BestList {
 public:
     BestList(std::size_t capacity, Before before) : capacity_(capacity), before_(before) {}
 
-    void offer(const Layout& layout, double seconds, std::int64_t peak, std::int64_t even_peak = 0) {
+    void offer(const Layout& layout, double seconds, std::int64_t peak) {
         if (capacity_ == 0) return;
         // A cheap look at the numbers before the layout is copied.
-        RankedLayout candidate{{}, seconds, peak, even_peak};
+        RankedLayout candidate{{}, seconds, peak};
         if (list_.size() == capacity_ && before_.surely_behind(candidate, list_.back())) return;
         candidate.layout = layout;
         const auto place = std::upper_bound(list_.begin(), list_.end(), candidate, before_);
@@ -75,31 +75,49 @@ struct SmallerPeak {
     [[nodiscard]] bool surely_behind(const RankedLayout& a, const RankedLayout& b) const { return a.peak_bytes > b.peak_bytes; }
 };
 
+/// Most layouts are farther away, which their bytes alone tell.
+void keep_nearer(TooLarge& alike, const Layout& layout, std::int64_t peak) {
+    if (alike.nearest && peak > alike.nearest->peak_bytes) return;
+    RankedLayout candidate{layout, 0, peak};
+    if (!alike.nearest || SmallerPeak{}(candidate, *alike.nearest)) alike.nearest = std::move(candidate);
+}
+
 /// One thread's share of the result.
 struct Share {
     BestList<BeforeByObjective> best;
     BestList<SmallerPeak> nearest;
     CandidateCounts counts;
-    std::int64_t evaluated = 0, feasible = 0, too_large = 0, too_large_uneven = 0;
+    std::int64_t evaluated = 0, feasible = 0;
+    std::array<TooLarge, kFillingTerms> too_large;
+    TooLarge too_large_uneven;
 
     explicit Share(const SearchOptions& options)
         : best(options.keep, BeforeByObjective{options.objective}), nearest(options.keep_nearest, SmallerPeak{}) {}
 
     void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, bool prune) {
-        // Where the even peak alone is too much, the other one is of interest to the list only.
-        const Peaks peaks = cost.peaks ? cost.peaks(layout, std::max(limit, nearest.largest_peak())) : Peaks{cost.peak_bytes(layout)};
-        const bool fits = peaks.deciding <= limit;
+        const MemoryNeed need = cost.memory(layout, limit);
+        const bool fits = need.bytes <= limit;
         if (!fits) {
-            ++too_large;
-            if (cost.peaks && peaks.even <= limit) ++too_large_uneven;
-            nearest.offer(layout, 0, peaks.deciding, peaks.even);
+            const bool uneven = need.even <= limit;
+            TooLarge& alike = uneven ? too_large_uneven : too_large[static_cast<std::size_t>(need.largest)];
+            ++alike.count;
+            // Where the even peak is too much, it was not asked for exactly: how much too much interests the lists alone, and
+            // so only a layout that may still come into one is asked for again. What it counts as stays as it was: that must
+            // not depend on what a thread has seen before.
+            const std::int64_t farthest =
+                std::max(nearest.largest_peak(), alike.nearest ? alike.nearest->peak_bytes : std::numeric_limits<std::int64_t>::max());
+            if (need.bytes <= farthest) {
+                const std::int64_t peak = uneven ? need.bytes : cost.memory(layout, farthest).bytes;
+                nearest.offer(layout, 0, peak);
+                keep_nearer(alike, layout, peak);
+            }
             if (prune) return;
         }
         const double seconds = cost.iteration_seconds(layout);
         ++evaluated;
         if (!fits) return;
         ++feasible;
-        best.offer(layout, seconds, peaks.deciding);
+        best.offer(layout, seconds, need.bytes);
     }
 };
 
@@ -183,15 +201,19 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
 
     BestList best(options.keep, BeforeByObjective{options.objective});
     BestList nearest(options.keep_nearest, SmallerPeak{});
+    const auto add = [&result](TooLarge& all, const TooLarge& found) {
+        all.count += found.count;
+        result.too_large += found.count;
+        if (found.nearest) keep_nearer(all, found.nearest->layout, found.nearest->peak_bytes);
+    };
     for (auto& share : shares) {
         for (const auto& ranked : share.best.take()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
-        for (const auto& ranked : share.nearest.take())
-            nearest.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes, ranked.even_peak_bytes);
+        for (const auto& ranked : share.nearest.take()) nearest.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
         result.counts.merge(share.counts);
         result.evaluated += share.evaluated;
         result.feasible += share.feasible;
-        result.too_large += share.too_large;
-        result.too_large_uneven += share.too_large_uneven;
+        for (std::size_t term = 0; term < kFillingTerms; ++term) add(result.too_large_by_term[term], share.too_large[term]);
+        add(result.too_large_uneven, share.too_large_uneven);
     }
     result.best = best.take();
     result.nearest = nearest.take();

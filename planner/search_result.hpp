@@ -1,10 +1,12 @@
 #pragma once
 // What a search found: plain values, so that reports can read them without knowing the search.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,16 +24,16 @@ struct Rejections {
 
 struct CandidateCounts {
     std::int64_t legal = 0;
-    std::map<std::string, Rejections, std::less<>> rejected;  ///< by Rule::reason
+    std::map<std::string, Rejections, std::less<>> rejected;  ///< by Rule::name
 
     [[nodiscard]] std::int64_t candidates() const;
     std::size_t part = 0;  ///< of the space, being enumerated; never shrinks
 
-    /// Counts one more; `message` is asked for once per reason.
+    /// Counts one more; `message` is asked for once per rule.
     template <class Message>
-    void reject(std::string_view reason, Message message) {
-        auto entry = rejected.find(reason);
-        if (entry == rejected.end()) entry = rejected.emplace(std::string(reason), Rejections{0, message(), part}).first;
+    void reject(std::string_view rule, Message message) {
+        auto entry = rejected.find(rule);
+        if (entry == rejected.end()) entry = rejected.emplace(std::string(rule), Rejections{0, message(), part}).first;
         ++entry->second.count;
     }
     /// Adds another thread's counts.
@@ -41,8 +43,28 @@ struct CandidateCounts {
 struct RankedLayout {
     Layout layout;
     double iteration_seconds = 0;
-    std::int64_t peak_bytes = 0;       ///< what has to fit (LayoutCost::peak_bytes)
-    std::int64_t even_peak_bytes = 0;  ///< of the nearest misses: with even routing; 0 where that makes no difference
+    std::int64_t peak_bytes = 0;  ///< what has to fit (MemoryNeed::bytes)
+};
+
+/// What fills a rank, as far as a layout can change it.
+enum class FillingTerm : std::uint8_t { parameters, gradients, optimizer, activations, other };
+inline constexpr std::size_t kFillingTerms = 5;
+[[nodiscard]] std::string_view to_string(FillingTerm term);
+
+/// What a layout asks of its fullest rank.
+struct MemoryNeed {
+    std::int64_t bytes = 0;  ///< what has to fit: of mixtures of experts at p99 of the routing skew
+    std::int64_t even = 0;   ///< where tokens are spread evenly over experts: never more
+    FillingTerm largest = FillingTerm::other;
+    // A cost model may know no more than a sum.
+    MemoryNeed(std::int64_t sum = 0) : bytes(sum), even(sum) {}
+};
+
+/// Layouts that do not fit and have the same largest term on their fullest rank. Where parameters, gradients and optimizer
+/// state alone exceed the limit, that is the largest of these three: nothing else was looked at.
+struct TooLarge {
+    std::int64_t count = 0;
+    std::optional<RankedLayout> nearest;  ///< the one that misses by the fewest bytes; time 0
 };
 
 struct SearchResult {
@@ -51,20 +73,23 @@ struct SearchResult {
     CandidateCounts counts;
     std::int64_t evaluated = 0;  ///< layouts whose memory and time were computed
     std::int64_t feasible = 0;
-    std::int64_t too_large = 0;         ///< legal layouts that do not fit
-    std::int64_t too_large_uneven = 0;  ///< of these, layouts that would fit if routing were even
+    std::int64_t too_large = 0;                             ///< legal layouts that do not fit
+    std::array<TooLarge, kFillingTerms> too_large_by_term;  ///< of these, by FillingTerm, those that do not with even routing either
+    TooLarge too_large_uneven;                              ///< the others: they would fit if routing were even
     double seconds = 0;
     double evaluate_seconds = 0;  ///< wall time of the parallel part
     int threads = 1;
 };
 
-/// The reason of candidates for which a pinned pipeline layout holds no stages.
-inline constexpr std::string_view kLayoutDoesNotSuit = "the pipeline layout does not suit";
+/// Stands for a rule in counts: a pinned pipeline layout that holds no stages for the candidate.
+inline constexpr std::string_view kLayoutSuits = "pipeline_layout_suits";
 
-/// The reason under which layouts that do not fit are counted beside the rules' reasons.
-inline constexpr std::string_view kTooLarge = "does not fit in memory";
-/// The same for those that would fit with even routing.
-inline constexpr std::string_view kTooLargeUneven = "fits with even routing, not at p99 of the routing skew";
+/// The same for layouts that do not fit, and for those that would with even routing; counted in SearchResult::too_large.
+inline constexpr std::string_view kFits = "fits_in_memory";
+inline constexpr std::string_view kFitsAtP99 = "fits_in_memory_at_p99";
+
+/// A rule's short reason, "tp does not divide the attention heads", by its name; of the three above too.
+[[nodiscard]] std::string_view reason_of(std::string_view rule);
 
 /// A change to a layout that makes it fit.
 struct Remedy {

@@ -11,6 +11,7 @@
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
 #include "plan/training_json.hpp"
+#include "reports/memory_terms.hpp"
 #include "reports/prediction_json.hpp"
 #include "reports/table.hpp"
 
@@ -19,25 +20,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using simulator::MemoryBreakdown;
-
-struct Term {
-    std::string_view name;
-    std::int64_t bytes;
-};
-
-std::vector<Term> memory_terms(const MemoryBreakdown& b) {
-    return {{"parameters", b.parameters},
-            {"gradients", b.gradients},
-            {"optimizer", b.optimizer},
-            {"activations", b.activations},
-            {"graph static inputs", b.graph_static_inputs},
-            {"graph boundary", b.graph_boundary},
-            {"graph objects", b.graph_objects},
-            {"communication", b.communication},
-            {"workspace", b.workspace},
-            {"context", b.context},
-            {"fragmentation", b.fragmentation}};
-}
 
 struct Share {
     std::string_view name;
@@ -113,40 +95,85 @@ Table plan_table(const PlanReport& report) {
     return table;
 }
 
-/// Reasons why layouts do not fit that occurred.
+/// Layouts that do not fit, by the rule that they break; rules that none breaks are left out.
 std::vector<std::pair<std::string_view, std::int64_t>> too_large(const planner::SearchResult& search) {
-    std::vector<std::pair<std::string_view, std::int64_t>> reasons;
-    if (search.too_large > search.too_large_uneven) reasons.emplace_back(planner::kTooLarge, search.too_large - search.too_large_uneven);
-    if (search.too_large_uneven > 0) reasons.emplace_back(planner::kTooLargeUneven, search.too_large_uneven);
-    return reasons;
+    std::vector<std::pair<std::string_view, std::int64_t>> rules;
+    const std::int64_t uneven = search.too_large_uneven.count;
+    if (search.too_large > uneven) rules.emplace_back(planner::kFits, search.too_large - uneven);
+    if (uneven > 0) rules.emplace_back(planner::kFitsAtP99, uneven);
+    return rules;
 }
 
 std::string rejections_text(const PlanReport& report) {
     struct Line {
-        std::string reason;
+        std::string_view reason;
         std::int64_t count;
     };
     std::vector<Line> lines;
-    for (const auto& [reason, count] : too_large(report.search)) lines.push_back({std::string(reason), count});
-    for (const auto& [reason, found] : report.search.counts.rejected) lines.push_back({reason, found.count});
+    for (const auto& [rule, count] : too_large(report.search)) lines.push_back({planner::reason_of(rule), count});
+    for (const auto& [rule, found] : report.search.counts.rejected) lines.push_back({planner::reason_of(rule), found.count});
     std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.count > b.count; });
     Table table({{"rejected"}, {"reason", Align::left}});
-    for (const auto& line : lines) table.add_row({with_thousands(line.count), line.reason});
+    for (const auto& line : lines) table.add_row({with_thousands(line.count), std::string(line.reason)});
     return table.to_text();
+}
+
+/// What does not fit, by what fills it; and of each kind the layout that misses by the fewest bytes.
+std::string too_large_text(const PlanReport& report) {
+    if (report.too_large.empty()) return {};
+    Table table({{"too large"}, {"most is"}, {"missing at least"}, {"on rank"}, {"with the layout", Align::left}});
+    for (const auto& kind : report.too_large) {
+        const auto& m = kind.memory;
+        table.add_row({with_thousands(kind.count), kind.term ? std::string(planner::to_string(*kind.term)) : "routing skew",
+                       human_bytes(m.deciding_bytes() - m.limit_bytes), fmt::format("{} (stage {})", m.worst_rank, m.worst_stage),
+                       summary(kind.nearest)});
+    }
+    return "\n" + table.to_text();
 }
 
 std::string nearest_text(const PlanReport& report) {
     std::string text = "No layout fits. Nearest misses:\n";
     for (const auto& miss : report.nearest) {
-        text += fmt::format("\n  {}\n    needs {}{}, {} more than the limit of {}\n", summary(miss.layout), human_bytes(miss.peak_bytes),
-                            miss.even_peak_bytes > 0 ? " at p99 of the routing skew" : "",
-                            human_bytes(miss.peak_bytes - report.workload.memory_limit), human_bytes(report.workload.memory_limit));
-        if (miss.even_peak_bytes > 0) text += fmt::format("    with even routing {}\n", human_bytes(miss.even_peak_bytes));
+        const auto& m = miss.memory;
+        text += fmt::format("\n  {}\n    needs {}{}, {} more than the limit of {}, on rank {} (stage {}):\n", summary(miss.layout),
+                            human_bytes(m.deciding_bytes()), m.worst.routing ? " at p99 of the routing skew" : "",
+                            human_bytes(m.deciding_bytes() - m.limit_bytes), human_bytes(m.limit_bytes), m.worst_rank, m.worst_stage);
+        if (m.worst.routing) text += fmt::format("    with even routing {}\n", human_bytes(m.worst.peak_bytes()));
+        auto terms = memory_terms(m.worst.breakdown);
+        std::stable_sort(terms.begin(), terms.end(), [](const MemoryTerm& a, const MemoryTerm& b) { return a.bytes > b.bytes; });
+        std::vector<std::string> largest;
+        for (std::size_t i = 0; i < 4 && terms[i].bytes > 0; ++i)
+            largest.push_back(fmt::format("{} {}", terms[i].name, human_bytes(terms[i].bytes)));
+        text += fmt::format("    {}\n", fmt::join(largest, ", "));
         for (const auto& remedy : miss.remedies)
             text += fmt::format("    would fit with {}: {}\n", remedy.change, human_bytes(remedy.peak_bytes));
         if (miss.remedies.empty()) text += "    no single change (recompute, micro-batch, pp, more GPUs) makes it fit\n";
     }
     return text;
+}
+
+/// A layout that does not fit: what is missing where, and what fills that rank.
+Json miss_to_json(const Layout& layout, const simulator::MemoryPrediction& memory) {
+    Json json{{"layout", layout_to_json(layout)}};
+    json["peak_bytes"] = memory.deciding_bytes();
+    if (memory.worst.routing) json["even_peak_bytes"] = memory.worst.peak_bytes();
+    json["missing_bytes"] = memory.deciding_bytes() - memory.limit_bytes;
+    json["rank"] = memory.worst_rank;
+    json["stage"] = memory.worst_stage;
+    const Json all = rank_memory_to_json(memory.worst, memory.worst_rank, memory.limit_bytes);
+    json["largest_term"] = all["largest_term"];
+    json["breakdown"] = all["breakdown"];
+    return json;
+}
+
+/// Of the layouts that break `rule`, the one that misses by the fewest bytes, and by how many.
+std::string too_large_example(const PlanReport& report, std::string_view rule) {
+    const TooLargeLayouts* nearest = nullptr;
+    for (const auto& kind : report.too_large) {
+        if (kind.rule() != rule) continue;
+        if (nearest == nullptr || kind.memory.deciding_bytes() < nearest->memory.deciding_bytes()) nearest = &kind;
+    }
+    return nearest == nullptr ? "" : fmt::format("{}: {}", summary(nearest->nearest), missing_text(nearest->memory));
 }
 
 }  // namespace
@@ -161,9 +188,10 @@ std::string largest_loss(const simulator::TimePrediction& time) {
 std::string fullest_term(const Layout& layout, const simulator::MemoryPrediction& memory) {
     // Context and such are on every GPU; what the layout can change is what the column is for.
     const MemoryBreakdown& b = memory.worst.breakdown;
-    const std::array<Term, 4> terms{{{"params", b.parameters}, {"grads", b.gradients}, {"optim", b.optimizer}, {"activ", b.activations}}};
-    const auto largest = std::max_element(terms.begin(), terms.end(), [](const Term& a, const Term& c) { return a.bytes < c.bytes; });
-    return layout.sizes.pp == 1 ? std::string(largest->name) : fmt::format("s{} {}", memory.worst_stage, largest->name);
+    const std::array<std::pair<std::string_view, std::int64_t>, 4> terms{
+        {{"params", b.parameters}, {"grads", b.gradients}, {"optim", b.optimizer}, {"activ", b.activations}}};
+    const auto largest = std::max_element(terms.begin(), terms.end(), [](const auto& a, const auto& c) { return a.second < c.second; });
+    return layout.sizes.pp == 1 ? std::string(largest->first) : fmt::format("s{} {}", memory.worst_stage, largest->first);
 }
 
 std::string workload_text(const Workload& w) {
@@ -232,16 +260,37 @@ std::string layout_text(const Layout& l, const simulator::Prediction& prediction
     }
     text += m.fits() ? fmt::format("\n  fits{}: {} of {} stay free\n", at, human_bytes(m.limit_bytes - m.deciding_bytes()),
                                    human_bytes(m.limit_bytes))
-                     : fmt::format("\n  does not fit{}: {} over the limit of {}\n", at, human_bytes(m.deciding_bytes() - m.limit_bytes),
-                                   human_bytes(m.limit_bytes));
+                     : fmt::format("\n  does not fit{}: {}\n", at, missing_text(m));
     return text;
+}
+
+std::string missing_text(const simulator::MemoryPrediction& memory) {
+    const MemoryTerm most = largest_term(memory.worst.breakdown);
+    return fmt::format("{} over the limit of {} on rank {} (stage {}), of which most is {}, {}",
+                       human_bytes(memory.deciding_bytes() - memory.limit_bytes), human_bytes(memory.limit_bytes), memory.worst_rank,
+                       memory.worst_stage, most.name, human_bytes(most.bytes));
 }
 
 std::string plan_report_json(const PlanReport& report) {
     const auto& s = report.search;
-    Json rejected = Json::object();
-    for (const auto& [reason, count] : too_large(s)) rejected[std::string(reason)] = count;
-    for (const auto& [reason, found] : s.counts.rejected) rejected[reason] = found.count;
+    Json rejected = Json::object(), rejections = Json::array();
+    for (const auto& [rule, count] : too_large(s)) {
+        rejected[std::string(rule)] = count;
+        rejections.push_back(Json{
+            {"rule", rule}, {"reason", planner::reason_of(rule)}, {"candidates", count}, {"example", too_large_example(report, rule)}});
+    }
+    for (const auto& [rule, found] : s.counts.rejected) {
+        rejected[rule] = found.count;
+        rejections.push_back(
+            Json{{"rule", rule}, {"reason", planner::reason_of(rule)}, {"candidates", found.count}, {"example", found.example}});
+    }
+    Json kinds = Json::array();
+    for (const auto& kind : report.too_large) {
+        Json entry{{"rule", kind.rule()}, {"largest_term", nullptr}, {"layouts", kind.count}};
+        if (kind.term) entry["largest_term"] = planner::to_string(*kind.term);
+        entry["nearest"] = miss_to_json(kind.nearest, kind.memory);
+        kinds.push_back(std::move(entry));
+    }
     Json json{{"model", model_to_json(report.workload.model)},
               {"cluster", cluster_to_json(report.workload.cluster)},
               {"batch", batch_to_json(report.workload.batch)},
@@ -255,7 +304,9 @@ std::string plan_report_json(const PlanReport& report) {
                               {"seconds", s.seconds},
                               {"evaluate_seconds", s.evaluate_seconds},
                               {"threads", s.threads},
-                              {"rejected", rejected}}},
+                              {"rejected", rejected},
+                              {"rejections", rejections},
+                              {"too_large", kinds}}},
               {"plans", Json::array()}};
     for (std::size_t i = 0; i < report.plans.size(); ++i) json["plans"].push_back(layout_and_prediction(i + 1, report.plans[i]));
     if (report.plans.empty()) {
@@ -268,11 +319,8 @@ std::string plan_report_json(const PlanReport& report) {
                                         {"world", remedy.layout.sizes.world},
                                         {"global_batch", remedy.global_batch},
                                         {"layout", layout_to_json(remedy.layout)}});
-            json["nearest"].push_back(Json{{"layout", layout_to_json(miss.layout)},
-                                           {"peak_bytes", miss.peak_bytes},
-                                           {"missing_bytes", miss.peak_bytes - report.workload.memory_limit},
-                                           {"would_fit_with", remedies}});
-            if (miss.even_peak_bytes > 0) json["nearest"].back()["even_peak_bytes"] = miss.even_peak_bytes;
+            json["nearest"].push_back(miss_to_json(miss.layout, miss.memory));
+            json["nearest"].back()["would_fit_with"] = remedies;
         }
     }
     return json.dump(1) + "\n";
@@ -294,7 +342,7 @@ std::string plan_report_text(const PlanReport& report, std::optional<std::size_t
                 "step that is no useful compute. fullest: what fills the fullest GPU most, sN its pipeline stage.\n"
                 "+sp: sequence parallel. ag, a2a: all-gather, all-to-all context parallel.\n"
                 "Every term of one plan: --explain 1. As a file to keep: --save-plan FILE.\n";
-    text += "\n" + rejections_text(report);
+    text += "\n" + rejections_text(report) + too_large_text(report);
     if (explain && *explain >= 1 && *explain <= report.plans.size()) {
         const auto& plan = report.plans[*explain - 1];
         text += fmt::format("\nplan {} in detail\n", *explain) + layout_text(plan.layout, plan.prediction);

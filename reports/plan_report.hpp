@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plan/workload.hpp"
@@ -20,9 +21,17 @@ struct PlannedLayout {
 /// One layout that does not fit, and what would make it fit.
 struct NearestMiss {
     Layout layout;
-    std::int64_t peak_bytes = 0;
+    simulator::MemoryPrediction memory;
     std::vector<planner::Remedy> remedies;
-    std::int64_t even_peak_bytes = 0;  ///< with even routing; 0 where that makes no difference
+};
+
+/// Layouts that do not fit and have the same largest term on their fullest rank, with the nearest of them.
+struct TooLargeLayouts {
+    std::optional<planner::FillingTerm> term;  ///< nothing: they would fit with even routing
+    std::int64_t count = 0;
+    Layout nearest;
+    simulator::MemoryPrediction memory;  ///< of the nearest
+    [[nodiscard]] std::string_view rule() const { return term ? planner::kFits : planner::kFitsAtP99; }
 };
 
 /// Everything the report prints.
@@ -31,7 +40,8 @@ struct PlanReport {
     std::vector<std::string> assumed;
     planner::SearchResult search;
     std::vector<PlannedLayout> plans;
-    std::vector<NearestMiss> nearest;
+    std::vector<NearestMiss> nearest;        ///< where nothing fits
+    std::vector<TooLargeLayouts> too_large;  ///< most layouts first
 };
 
 /// JSON of CLI.md, "Planning".
@@ -50,6 +60,9 @@ struct PlanReport {
 
 /// One layout in full: sizes, time by cause, memory by category. Used by --explain and by simulate.
 [[nodiscard]] std::string layout_text(const Layout& layout, const simulator::Prediction& prediction);
+
+/// "3.2 GiB over the limit of 79.2 GiB on rank 0 (stage 0), of which most is activations, 50.1 GiB".
+[[nodiscard]] std::string missing_text(const simulator::MemoryPrediction& memory);
 
 /// What costs this layout most beside useful compute: "bubble 12%", "tp 9%", "recomp 20%".
 [[nodiscard]] std::string largest_loss(const simulator::TimePrediction& time);

@@ -1,5 +1,6 @@
 #include "reports/prediction_json.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -32,12 +33,18 @@ Json context_terms_to_json(const simulator::ContextTerms& terms) {
 }  // namespace
 
 Json rank_memory_to_json(const simulator::RankMemory& memory, std::int64_t rank, std::int64_t limit_bytes) {
+    // The categories by the names they have here.
+    const Json breakdown = breakdown_to_json(memory.breakdown);
+    const auto largest = std::max_element(breakdown.begin(), breakdown.end(),
+                                          [](const Json& a, const Json& b) { return a.get<std::int64_t>() < b.get<std::int64_t>(); });
     Json json{{"peak_bytes", memory.peak_bytes()},
               {"framework_bytes", memory.framework_bytes},
               {"reserved_bytes", memory.reserved_bytes},
               {"limit_bytes", limit_bytes},
               {"worst_rank", rank},
-              {"breakdown", breakdown_to_json(memory.breakdown)},
+              {"missing_bytes", std::max<std::int64_t>(0, memory.deciding_bytes() - limit_bytes)},
+              {"largest_term", largest.key()},
+              {"breakdown", breakdown},
               {"high_water", breakdown_to_json(memory.high_water)},
               {"context_terms", context_terms_to_json(memory.context_terms)}};
     if (const auto& routing = memory.routing)

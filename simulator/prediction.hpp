@@ -77,6 +77,8 @@ struct RankMemory {
     std::optional<RoutedPeaks> routing;
     ContextTerms context_terms;  ///< parts of breakdown.context; left empty where only sums are asked for
     [[nodiscard]] std::int64_t peak_bytes() const { return breakdown.total(); }
+    /// What has to fit: the peak, of a mixture of experts at p99 of its routing skew.
+    [[nodiscard]] std::int64_t deciding_bytes() const { return routing ? routing->p99 : peak_bytes(); }
 };
 
 /// Memory of the whole layout: its fullest rank.
@@ -85,8 +87,7 @@ struct MemoryPrediction {
     std::int64_t worst_rank = 0;
     int worst_stage = 0;
     std::int64_t limit_bytes = 0;
-    /// What has to fit: the peak, of a mixture of experts at p99 of its routing skew.
-    [[nodiscard]] std::int64_t deciding_bytes() const { return worst.routing ? worst.routing->p99 : worst.peak_bytes(); }
+    [[nodiscard]] std::int64_t deciding_bytes() const { return worst.deciding_bytes(); }
     [[nodiscard]] bool fits() const { return deciding_bytes() <= limit_bytes; }
 };
 

@@ -46,7 +46,18 @@ public:
 
     [[nodiscard]] std::int64_t live() const { return live_; }
 
-    void run(const OpProfile& profile, std::int64_t op) {
+    /// The op as it is about to run.
+    [[nodiscard]] TimelineOp look(const OpProfile& profile) const {
+        TimelineOp op;
+        op.live = live_;
+        op.peak = live_ + profile.peak;
+        op.at_begin = timeline_.use.current;
+        for (std::size_t i = 0; i < op.at_peak.size(); ++i) op.at_peak[i] = op.at_begin[i] + profile.at_peak[i];
+        op.tensor = profile.peak_tensor;
+        return op;
+    }
+
+    void run(const OpProfile& profile, StepPart part, std::int64_t op = -1) {
         model::MemoryUse& use = timeline_.use;
         for (std::size_t i = 0; i < use.high_water.size(); ++i)
             use.high_water[i] = std::max(use.high_water[i], use.current[i] + profile.high_water[i]);
@@ -54,6 +65,7 @@ public:
             use.peak = live_ + profile.peak;
             for (std::size_t i = 0; i < use.at_peak.size(); ++i) use.at_peak[i] = use.current[i] + profile.at_peak[i];
             timeline_.peak_op = op;
+            timeline_.peak_part = part;
             timeline_.peak_tensor = profile.peak_tensor;
         }
         for (std::size_t i = 0; i < use.current.size(); ++i) use.current[i] += profile.net[i];
@@ -88,9 +100,9 @@ int first_rank_of(const ParallelSizes& sizes, int pp_rank) {
     return 0;
 }
 
-RankProbe probe_rank(const model::TrainingTask& task, int pp_rank) {
+RankProbe probe_rank(const model::TrainingTask& task, int pp_rank, const model::KernelTraits& stands_for) {
     const Layout& layout = task.layout;
-    model::MetaDevice device({.keep_allocations = true, .keep_ops = false});
+    model::MetaDevice device({.keep_allocations = true, .keep_ops = false, .stands_for = stands_for});
     const int rank = first_rank_of(layout.sizes, pp_rank);
     model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(layout.sizes.world)));
     RankProbe probe;
@@ -134,27 +146,43 @@ RankProbe probe_rank(const model::TrainingTask& task, int pp_rank) {
 
 RankTimeline play(const RankProbe& probe, const RankSchedule& schedule, const model::SendDepth& depth, bool keep_ops) {
     RankTimeline timeline;
-    if (keep_ops) timeline.ops.reserve(schedule.order.size());
+    const std::size_t run_length = (schedule.order.size() + kMostTimelineOps - 1) / kMostTimelineOps;
+    if (keep_ops) timeline.ops.reserve(std::min(schedule.order.size(), kMostTimelineOps));
     Player player(probe.held, timeline);
-    player.run(probe.before, -1);
+    timeline.begin = player.look(probe.before);
+    player.run(probe.before, StepPart::begin);
     Outbox forward_box(depth.forward), backward_box(depth.backward);
     for (std::size_t i = 0; i < schedule.order.size(); ++i) {
         const int op = schedule.order[i];
         const auto chunk = static_cast<std::size_t>(std::abs(op) - 1);
         const OpProfile& profile = op > 0 ? probe.forward[chunk] : probe.backward[chunk];
-        if (keep_ops) timeline.ops.push_back({schedule.order[i], schedule.microbatch[i], player.live(), player.live() + profile.peak});
-        player.run(profile, static_cast<std::int64_t>(i));
+        if (keep_ops) {
+            const bool first = i % run_length == 0;
+            if (first || player.live() + profile.peak > timeline.ops.back().peak) {
+                TimelineOp kept = player.look(profile);
+                kept.op = schedule.order[i];
+                kept.microbatch = schedule.microbatch[i];
+                kept.index = static_cast<std::int64_t>(i);
+                if (first)
+                    timeline.ops.push_back(kept);
+                else
+                    timeline.ops.back() = kept;
+            }
+        }
+        player.run(profile, StepPart::passes, static_cast<std::int64_t>(i));
         if (op > 0 ? probe.sends_forward[chunk] : probe.sends_backward[chunk])
             player.keep((op > 0 ? forward_box : backward_box).push() * probe.message);
     }
     player.keep(-(forward_box.open() + backward_box.open()) * probe.message);
-    player.run(probe.after, -1);
+    timeline.end = player.look(probe.after);
+    player.run(probe.after, StepPart::end);
     return timeline;
 }
 
 std::string RankTimeline::peak_reason(const RankSchedule& schedule) const {
-    if (peak_op < 0)
-        return fmt::format("outside the passes: {}", peak_tensor.empty() ? std::string_view("buffers and optimizer state") : peak_tensor);
+    if (peak_part == StepPart::held) return "buffers and optimizer state, all the time";
+    if (peak_part != StepPart::passes)
+        return fmt::format("{} of the step: {}", peak_part == StepPart::begin ? "begin" : "end", peak_tensor);
     const auto i = static_cast<std::size_t>(peak_op);
     const int op = schedule.order[i];
     return fmt::format("{} of chunk {}, microbatch {}: {}", op > 0 ? "forward" : "backward", std::abs(op) - 1, schedule.microbatch[i],

@@ -3,12 +3,12 @@
 // from one trace of each chunk.
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "model/training/rank_trainer.hpp"
 #include "plan/schedule.hpp"
 #include "simulator/memory/op_profile.hpp"
+#include "simulator/memory/timeline.hpp"
 
 namespace mgplan::simulator {
 
@@ -29,24 +29,9 @@ struct RankProbe {
     std::int64_t message = 0;          ///< bytes of the stream between stages
 };
 
-/// Probes a rank of the pipeline stage `pp_rank`: its first. Throws ConfigError for what the layers do not compute.
-[[nodiscard]] RankProbe probe_rank(const model::TrainingTask& task, int pp_rank);
-
-/// One entry of the schedule in the timeline.
-struct TimelineOp {
-    std::int16_t op = 0;  ///< as in RankSchedule::order
-    std::int32_t microbatch = 0;
-    std::int64_t live = 0;  ///< bytes when it begins
-    std::int64_t peak = 0;  ///< most bytes while it runs
-};
-
-struct RankTimeline {
-    model::MemoryUse use;          ///< of the whole step; current: what is held when it ends
-    std::int64_t peak_op = -1;     ///< index in the schedule of the op at the peak; -1: outside the passes
-    std::string_view peak_tensor;  ///< what was allocated at that moment
-    std::vector<TimelineOp> ops;   ///< empty unless asked for
-    [[nodiscard]] std::string peak_reason(const RankSchedule& schedule) const;
-};
+/// Probes a rank of the pipeline stage `pp_rank`: its first. `stands_for`: whose kernels' scratch is counted. Throws
+/// ConfigError for what the layers do not compute.
+[[nodiscard]] RankProbe probe_rank(const model::TrainingTask& task, int pp_rank, const model::KernelTraits& stands_for = {});
 
 /// Plays a schedule on a probe: O(ops). Equal to what the runtime's allocator counts (tests/agreement).
 /// `depth`: sends left open (model/pipeline/send_depth.hpp), whose tensors stay alive.

@@ -11,6 +11,7 @@ namespace mgplan::cli::testing {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -40,9 +41,9 @@ std::set<std::int64_t> distinct(const Json& report, const char* field) {
     return {values.begin(), values.end()};
 }
 
-std::int64_t rejected(const Json& report, const char* reason) {
+std::int64_t rejected(const Json& report, const char* rule) {
     const auto& all = report["search"]["rejected"];
-    return all.contains(reason) ? all[reason].get<std::int64_t>() : 0;
+    return all.contains(rule) ? all[rule].get<std::int64_t>() : 0;
 }
 
 /// Seconds of the search differ from run to run, nothing else.
@@ -70,7 +71,7 @@ TEST(PlanCommand, DecidesFitWithItsCudaGraphs) {
     EXPECT_EQ(say(words + limit + " --cuda-graphs layer").code, kNothingFits);
     // Graphs of single layers leave no room for full recompute.
     const Json all = plan(std::string(kSmall) + " --cuda-graphs attn");
-    EXPECT_GT(rejected(all, "CUDA graphs cannot hold the recompute"), 0);
+    EXPECT_GT(rejected(all, "cuda_graphs_hold_the_recompute"), 0);
     EXPECT_THAT(each<std::string>(all, "recompute"), Not(Contains("full")));
 }
 
@@ -85,8 +86,8 @@ TEST(PlanCommand, CountsAddUp) {
         std::int64_t turned_away = 0;
         for (const auto& [reason, count] : search["rejected"].items()) turned_away += count.get<std::int64_t>();
         EXPECT_EQ(search["candidates"].get<std::int64_t>(), search["feasible"].get<std::int64_t>() + turned_away) << words;
-        EXPECT_EQ(search["legal"].get<std::int64_t>(), search["feasible"].get<std::int64_t>() + rejected(report, "does not fit in memory") +
-                                                           rejected(report, "fits with even routing, not at p99 of the routing skew"))
+        EXPECT_EQ(search["legal"].get<std::int64_t>(),
+                  search["feasible"].get<std::int64_t>() + rejected(report, "fits_in_memory") + rejected(report, "fits_in_memory_at_p99"))
             << words;
         EXPECT_GE(search["evaluated"].get<std::int64_t>(), search["feasible"].get<std::int64_t>()) << words;
         EXPECT_TRUE(search["candidates"].is_number_integer());
@@ -181,8 +182,8 @@ TEST(PlanCommand, TakesLayoutStrings) {
 
 TEST(PlanCommand, CountsIllegalMembersBesideLegalOnes) {
     const Json report = plan(std::string(kSmall) + " --tp 2,3 --micro-batch 1,3");
-    EXPECT_EQ(rejected(report, "tp does not divide the world"), 1);
-    EXPECT_GT(rejected(report, "dp·micro-batch does not divide the global batch"), 0);
+    EXPECT_EQ(rejected(report, "tp_divides_world"), 1);
+    EXPECT_GT(rejected(report, "batch_divides"), 0);
     EXPECT_THAT(distinct(report, "tp"), ElementsAre(2));
 }
 
@@ -196,7 +197,7 @@ TEST(PlanCommand, InterleavesTwoRanksOnlyWithOverlappedP2p) {
     EXPECT_THAT(distinct(plan(std::string(kSmall) + " --pp 2 --top 1000"), "vpp"), Contains(2));
     const Json without = plan(std::string(kSmall) + " --pp 2 --no-overlap p2p --top 1000");
     EXPECT_THAT(distinct(without, "vpp"), ElementsAre(1));
-    EXPECT_GT(rejected(without, "vpp on pp 2 needs overlapped p2p"), 0);
+    EXPECT_GT(rejected(without, "interleaving_two_ranks_needs_p2p_overlap"), 0);
 }
 
 TEST(PlanCommand, AcceptsExpertSizesOfDenseModelsWithoutEffect) {
@@ -207,11 +208,11 @@ TEST(PlanCommand, AcceptsExpertSizesOfDenseModelsWithoutEffect) {
 }
 
 TEST(PlanCommand, KeepsTensorParallelInTheDomainUnlessAsked) {
-    EXPECT_EQ(rejected(plan(kSmall), "tp leaves the NVLink domain"), 1);
+    EXPECT_EQ(rejected(plan(kSmall), "tp_inside_nvlink_domain"), 1);
     const Json asked = plan(std::string(kSmall) + " --tp 16");
     EXPECT_THAT(distinct(asked, "tp"), ElementsAre(16));
     const Json rack = plan("--world 64 --model llama3-8b --cluster gb200-nvl72 --top 1000");
-    EXPECT_EQ(rejected(rack, "tp leaves the NVLink domain"), 0);
+    EXPECT_EQ(rejected(rack, "tp_inside_nvlink_domain"), 0);
 }
 
 TEST(PlanCommand, LimitsMemory) {
@@ -298,6 +299,14 @@ TEST(PlanCommand, ListsNearestMissesWhereNothingFits) {
         const auto limit = report["cluster"]["memory_bytes"].get<std::int64_t>();
         EXPECT_EQ(miss["missing_bytes"].get<std::int64_t>(), miss["peak_bytes"].get<std::int64_t>() - limit);
         EXPECT_GT(miss["missing_bytes"].get<std::int64_t>(), 0);
+        const std::int64_t largest = miss["breakdown"][miss["largest_term"].get<std::string>()];
+        std::int64_t sum = 0;
+        for (const auto& [name, bytes] : miss["breakdown"].items()) {
+            EXPECT_LE(bytes.get<std::int64_t>(), largest) << name;
+            sum += bytes.get<std::int64_t>();
+        }
+        EXPECT_EQ(sum, miss["peak_bytes"].get<std::int64_t>());
+        EXPECT_EQ(miss["rank"].get<std::int64_t>(), miss["stage"].get<std::int64_t>() * 16 / miss["layout"]["pp"].get<std::int64_t>());
         ASSERT_THAT(miss["would_fit_with"], Not(IsEmpty()));
         // As a user would try it.
         for (const auto& remedy : miss["would_fit_with"]) {
@@ -316,6 +325,61 @@ TEST(PlanCommand, ListsNearestMissesWhereNothingFits) {
     EXPECT_EQ(table.code, kNothingFits);
     EXPECT_THAT(table.out, HasSubstr("No layout fits"));
     EXPECT_THAT(table.out, HasSubstr("would fit with 128 GPUs instead of 16"));
+    EXPECT_THAT(table.out, ContainsRegex("needs [0-9.]+ GiB, [0-9.]+ GiB more than the limit of 79.2 GiB, on rank 0 \\(stage 0\\):\n"
+                                         "    optimizer [0-9.]+ GiB, gradients [0-9.]+ GiB, parameters [0-9.]+ GiB"));
+}
+
+TEST(PlanCommand, NamesEveryRuleAndSaysWhatItIs) {
+    const Json search = plan(std::string(kSmall) + " --tp 2,3 --micro-batch 1,3")["search"];
+    ASSERT_EQ(search["rejections"].size(), search["rejected"].size());
+    for (const auto& each : search["rejections"]) {
+        const std::string rule = each["rule"];
+        EXPECT_EQ(rule.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_"), std::string::npos) << rule;
+        EXPECT_EQ(each["candidates"], search["rejected"][rule]);
+        EXPECT_FALSE(each["reason"].get<std::string>().empty());
+        EXPECT_FALSE(each["example"].get<std::string>().empty());
+        if (rule == "tp_divides_world") {
+            EXPECT_EQ(each["reason"], "tp does not divide the world");
+            EXPECT_THAT(each["example"].get<std::string>(), HasSubstr("tp = 3 does not divide"));
+        }
+    }
+}
+
+TEST(PlanCommand, SaysWhatRejectedLayoutsLackWhereForWhichTerm) {
+    const std::string words = "--world 64 --model llama3-70b";
+    const Json report = plan(words);
+    const Json& kinds = report["search"]["too_large"];
+    ASSERT_GE(kinds.size(), 2U);
+    std::int64_t layouts = 0;
+    std::set<std::string> terms;
+    for (const auto& kind : kinds) {
+        layouts += kind["layouts"].get<std::int64_t>();
+        const std::string term = kind["largest_term"];
+        terms.insert(term);
+        const Json& miss = kind["nearest"];
+        EXPECT_GT(miss["missing_bytes"].get<std::int64_t>(), 0);
+        EXPECT_EQ(miss["largest_term"], term);
+        // Asking for the layout by name gives the same answer, and exit code 3.
+        const Json& l = miss["layout"];
+        const std::string pinned = fmt::format(
+            "simulate {} --tp {} --cp {} --pp {} --vpp {} --micro-batch {} --recompute {} --sequence-parallel {} --cp-comm-type {}", words,
+            l["tp"].get<int>(), l["cp"].get<int>(), l["pp"].get<int>(), l["vpp"].get<int>(), l["micro_batch"].get<int>(),
+            l["recompute"].get<std::string>(), l["sequence_parallel"].get<bool>() ? "on" : "off", l["cp_comm_type"].get<std::string>());
+        const Said json = say(pinned + " --format json");
+        EXPECT_EQ(json.code, kNothingFits) << pinned;
+        const Json memory = Json::parse(json.out)["predicted"]["memory"];
+        EXPECT_EQ(memory["missing_bytes"], miss["missing_bytes"]);
+        EXPECT_EQ(memory["largest_term"], term);
+        EXPECT_EQ(memory["worst_rank"], miss["rank"]);
+        const Said table = say(pinned);
+        EXPECT_EQ(table.code, kNothingFits);
+        EXPECT_THAT(table.out, ContainsRegex("does not fit: [0-9.]+ [GM]iB over the limit of 79.2 GiB on rank [0-9]+ "
+                                             "\\(stage [0-9]+\\), of which most is " +
+                                             term + ", [0-9.]+ GiB"));
+    }
+    EXPECT_EQ(terms.size(), kinds.size());
+    EXPECT_EQ(layouts, rejected(report, "fits_in_memory"));
+    EXPECT_THAT(say(words).out, ContainsRegex("too large +most is +missing at least +on rank +with the layout"));
 }
 
 TEST(PlanCommand, WritesEveryFormatToAFile) {
@@ -336,6 +400,8 @@ TEST(PlanCommand, ExplainsAPlanBeyondTheList) {
     const Said said = say(std::string(kSmall) + " --top 2 --explain 4");
     EXPECT_EQ(said.code, kDone);
     EXPECT_THAT(said.out, HasSubstr("plan 4 in detail"));
+    EXPECT_THAT(said.out, HasSubstr("op at the peak"));
+    EXPECT_THAT(said.out, HasSubstr("over one iteration: "));
     EXPECT_THAT(said.out, HasSubstr("microbatches of"));
 }
 

@@ -83,7 +83,7 @@ TEST(RoutingSkewOption, DecidesWhatThePlannerTakes) {
         const auto& all = report["search"]["rejected"];
         return all.contains(reason) ? all[reason].get<std::int64_t>() : 0;
     };
-    constexpr const char* kUneven = "fits with even routing, not at p99 of the routing skew";
+    constexpr const char* kUneven = "fits_in_memory_at_p99";
     const Json balanced = plan("--routing-skew balanced"), skewed = plan("--routing-skew zipf:0.8");
     EXPECT_EQ(rejected(balanced, kUneven), 0);
     EXPECT_GT(rejected(skewed, kUneven), 0);
@@ -93,7 +93,18 @@ TEST(RoutingSkewOption, DecidesWhatThePlannerTakes) {
         const Json& memory = found["predicted"]["memory"];
         EXPECT_LE(bytes(memory, "p99_bytes"), memory["limit_bytes"].get<std::int64_t>());
     }
-    EXPECT_THAT(say(kMixtral + " --routing-skew zipf:0.8").out, HasSubstr(kUneven));
+    for (const auto& kind : skewed["search"]["too_large"]) {
+        const Json& miss = kind["nearest"];
+        const auto limit = skewed["cluster"]["memory_bytes"].get<std::int64_t>();
+        EXPECT_EQ(miss["missing_bytes"].get<std::int64_t>(), miss["peak_bytes"].get<std::int64_t>() - limit);
+        EXPECT_EQ(kind["rule"] == kUneven, miss["even_peak_bytes"].get<std::int64_t>() <= limit);
+        EXPECT_EQ(kind["rule"] == kUneven, kind["largest_term"].is_null());
+        if (kind["rule"] == kUneven) {
+            EXPECT_EQ(kind["layouts"].get<std::int64_t>(), rejected(skewed, kUneven));
+        }
+    }
+    EXPECT_THAT(say(kMixtral + " --routing-skew zipf:0.8").out,
+                AllOf(HasSubstr("fits with even routing, not at p99 of the routing skew"), HasSubstr("routing skew  ")));
 }
 
 TEST(RoutingSkewOption, NamesBothPeaksOfNearestMisses) {

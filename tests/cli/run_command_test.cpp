@@ -77,6 +77,40 @@ TEST(RunCommand, TrainsOnARealTextAndPrintsPredictedBesideMeasured) {
     EXPECT_THAT(said.err, HasSubstr("mgplan: step 6 of 6: loss "));
 }
 
+TEST(RunCommand, HoldsWhatSimulateSaysOfEveryRankByteForByte) {
+    for (const char* options :
+         {"--world 4 --tp 2 --pp 2 --vpp 2 --global-batch 8 --micro-batch 1", "--world 2 --pp 1 --tp 1 --cp 1 --global-batch 8",
+          "--world 4 --pp 4 --vpp 1 --recompute full --global-batch 16 --micro-batch 2"}) {
+        const PlanFile plan("exact.json", options);
+        const Said simulated = say("simulate " + plan.path() + " --per-rank --device cpu --format json");
+        ASSERT_EQ(simulated.code, kDone) << simulated.err;
+        const Said trained = say("run " + plan.path() + " --ranks-in-process --steps 2 --format json");
+        ASSERT_EQ(trained.code, kDone) << trained.err;
+        const auto exact = nlohmann::json::parse(simulated.out)["ranks"], ran = nlohmann::json::parse(trained.out)["ranks"];
+        ASSERT_EQ(exact.size(), ran.size());
+        for (std::size_t rank = 0; rank < ran.size(); ++rank) {
+            SCOPED_TRACE(::testing::Message() << options << ", rank " << rank);
+            ASSERT_TRUE(exact[rank]["exact"]);
+            const auto& memory = exact[rank]["memory"];
+            for (const char* side : {"measured", "predicted"}) {
+                const auto& held = ran[rank][side];
+                EXPECT_EQ(memory["peak_bytes"], held["peak_bytes"]) << side;
+                EXPECT_EQ(memory["framework_bytes"], held["framework_bytes"]) << side;
+                for (const char* field : {"breakdown", "high_water"}) {
+                    for (const auto& [category, bytes] : memory[field].items()) {
+                        const auto other = held[field].value(category, std::int64_t{0});
+                        // The run's maxima begin with the weights' initialization, which needs scratch of its own.
+                        if (std::string_view(field) == "high_water" && category == "workspace")
+                            EXPECT_LE(bytes, other) << side;
+                        else
+                            EXPECT_EQ(bytes, other) << side << " " << field << " " << category;
+                    }
+                }
+            }
+        }
+    }
+}
+
 TEST(RunCommand, TrainsTheSameAtPlannedOffsets) {
     const PlanFile plan("arena.json", "--world 4 --tp 2 --pp 2 --global-batch 8");
     const Said pool = say("run " + plan.path() + " --steps 2 --format json --memory pool");

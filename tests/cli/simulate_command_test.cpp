@@ -1,5 +1,8 @@
 // `mgplan simulate`: one layout, its ranks, and what does not fit.
 
+#include <cstdlib>
+#include <optional>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -8,8 +11,13 @@
 namespace mgplan::cli::testing {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
 Json simulate(const std::string& words, int code = kDone) {
@@ -17,6 +25,27 @@ Json simulate(const std::string& words, int code = kDone) {
     EXPECT_EQ(said.code, code) << words << "\n" << said.err;
     return Json::parse(said.out);
 }
+
+/// A variable of the environment, as long as this lives.
+class Environment {
+public:
+    Environment(const char* name, const char* value) : name_(name) {
+        if (const char* before = std::getenv(name)) before_ = before;
+        ::setenv(name, value, 1);
+    }
+    ~Environment() {
+        if (before_)
+            ::setenv(name_, before_->c_str(), 1);
+        else
+            ::unsetenv(name_);
+    }
+    Environment(const Environment&) = delete;
+    Environment& operator=(const Environment&) = delete;
+
+private:
+    const char* name_;
+    std::optional<std::string> before_;
+};
 
 TEST(SimulateCommand, PredictsTheLayoutAsked) {
     const Json json = simulate(
@@ -77,30 +106,85 @@ TEST(SimulateCommand, PricesCudaGraphs) {
 
 TEST(SimulateCommand, ListsEveryRank) {
     const std::string words = "--world 16 --model llama3-8b --tp 2 --pp 4";
-    const Json json = simulate(words + " --per-rank");
-    ASSERT_THAT(json["ranks"], SizeIs(16));
-    const auto peak = json["predicted"]["memory"]["peak_bytes"].get<std::int64_t>();
-    std::int64_t most = 0;
-    for (std::int64_t rank = 0; rank < 16; ++rank) {
-        const Json& entry = json["ranks"][static_cast<std::size_t>(rank)];
-        EXPECT_EQ(entry["rank"], rank);
-        EXPECT_EQ(entry["stage"], rank / 4);
-        EXPECT_EQ(entry["memory"]["worst_rank"], rank);
-        for (const auto& [field, value] : json["predicted"]["memory"].items()) EXPECT_TRUE(entry["memory"].contains(field)) << field;
-        std::int64_t sum = 0;
-        for (const auto& [name, bytes] : entry["memory"]["breakdown"].items()) sum += bytes.get<std::int64_t>();
-        EXPECT_EQ(sum, entry["memory"]["peak_bytes"].get<std::int64_t>());
-        most = std::max(most, sum);
+    for (const char* engine : {"mgplan", "megatron"}) {
+        const std::string asked = words + " --engine " + engine;
+        const Json json = simulate(asked + " --per-rank");
+        ASSERT_THAT(json["ranks"], SizeIs(16));
+        std::int64_t most = 0;
+        for (std::int64_t rank = 0; rank < 16; ++rank) {
+            const Json& entry = json["ranks"][static_cast<std::size_t>(rank)];
+            EXPECT_EQ(entry["rank"], rank);
+            EXPECT_EQ(entry["stage"], rank / 4);
+            EXPECT_EQ(entry["memory"]["worst_rank"], rank);
+            for (const auto& [field, value] : json["predicted"]["memory"].items()) {
+                if (field != "allocator_replay") {  // of the whole layout's fullest rank alone
+                    EXPECT_TRUE(entry["memory"].contains(field)) << field;
+                }
+            }
+            std::int64_t sum = 0;
+            for (const auto& [name, bytes] : entry["memory"]["breakdown"].items()) sum += bytes.get<std::int64_t>();
+            EXPECT_EQ(sum, entry["memory"]["peak_bytes"].get<std::int64_t>());
+            EXPECT_EQ(entry["memory"]["framework_bytes"].get<std::int64_t>() + entry["memory"]["breakdown"]["context"].get<std::int64_t>() +
+                          entry["memory"]["breakdown"]["fragmentation"].get<std::int64_t>(),
+                      sum);
+            most = std::max(most, entry["estimated_peak_bytes"].get<std::int64_t>());
+        }
+        EXPECT_EQ(most, json["predicted"]["memory"]["peak_bytes"].get<std::int64_t>());
+        // Nothing but the ranks is new.
+        Json without = json;
+        without.erase("ranks");
+        EXPECT_EQ(without, simulate(asked));
     }
-    EXPECT_EQ(most, peak);
-    const auto worst = json["predicted"]["memory"]["worst_rank"].get<std::size_t>();
-    EXPECT_EQ(json["ranks"][worst]["memory"]["peak_bytes"].get<std::int64_t>(), peak);
-    EXPECT_EQ(json["ranks"][worst]["memory"]["breakdown"], json["predicted"]["memory"]["breakdown"]);
-    // Nothing but the ranks is new.
-    Json without = json;
-    without.erase("ranks");
-    EXPECT_EQ(without, simulate(words));
-    EXPECT_THAT(say("simulate " + words + " --per-rank").out, HasSubstr("memory of each stage's ranks"));
+}
+
+TEST(SimulateCommand, NamesTheOpAtEachRanksPeakWhereThereIsATimeline) {
+    const std::string words = "--world 16 --model llama3-8b --tp 2 --pp 4 --vpp 2 --per-rank";
+    const Json exact = simulate(words);
+    for (const auto& entry : exact["ranks"]) {
+        EXPECT_EQ(entry["exact"], true);
+        const Json& op = entry["memory"]["peak_op"];
+        EXPECT_THAT(op["kind"].get<std::string>(), AnyOf("forward", "backward"));
+        EXPECT_LT(op["chunk"].get<int>(), 2);
+        EXPECT_GE(op["microbatch"].get<std::int64_t>(), 0);
+        EXPECT_FALSE(op["tensor"].get<std::string>().empty());
+    }
+    // The first stage holds the most microbatches.
+    EXPECT_GT(exact["ranks"][0]["memory"]["breakdown"]["activations"], exact["ranks"][15]["memory"]["breakdown"]["activations"]);
+    const Json estimate = simulate(words + " --engine megatron");
+    for (const auto& entry : estimate["ranks"]) {
+        EXPECT_EQ(entry["exact"], false);
+        EXPECT_TRUE(entry["memory"]["peak_op"].is_null());
+        EXPECT_EQ(entry["estimated_peak_bytes"], entry["memory"]["peak_bytes"]);
+    }
+}
+
+TEST(SimulateCommand, DrawsTheFullestRankInText) {
+    const std::string words = "simulate --world 16 --model llama3-8b --per-rank";
+    const Environment ascii("LC_ALL", "C");
+    const Said plain = say(words);
+    ASSERT_EQ(plain.code, kDone) << plain.err;
+    EXPECT_THAT(plain.out, AllOf(HasSubstr("memory of each stage's ranks at the peak (GiB)"), HasSubstr("op at the peak"),
+                                 HasSubstr("memory of rank 0 (stage 0) over one iteration: "), HasSubstr("limit 79.2 GiB +"),
+                                 HasSubstr("# comes and goes"), Not(HasSubstr("\x1b"))));
+    const Environment utf8("LC_ALL", "C.UTF-8");
+    EXPECT_THAT(say(words).out, AllOf(HasSubstr("limit 79.2 GiB ┤"), HasSubstr("█ comes and goes"), Not(HasSubstr("\x1b"))));
+    const Said none = say(words + " --engine megatron");
+    EXPECT_THAT(none.out, AllOf(HasSubstr("engine megatron has no memory timeline yet"), Not(HasSubstr("comes and goes"))));
+}
+
+TEST(SimulateCommand, WritesAPage) {
+    TempFile page("page.html", "old");
+    const Said said =
+        say("simulate --world 256 --model llama3-70b --tp 8 --pp 16 --vpp 5 --global-batch 1024 --micro-batch 1 --html " + page.path());
+    ASSERT_EQ(said.code, kDone) << said.err;
+    EXPECT_EQ(said.out, say("simulate --world 256 --model llama3-70b --tp 8 --pp 16 --vpp 5 --global-batch 1024 --micro-batch 1").out);
+    const std::string html = page.text();
+    EXPECT_LT(html.size(), 2'000'000U);
+    EXPECT_THAT(html, AllOf(StartsWith("<!DOCTYPE html>"), HasSubstr("<title>llama3-70b on 256 GPUs"), HasSubstr("id=\"area-activations\""),
+                            HasSubstr("5,120 forwards and backwards"), HasSubstr("<td>15</td><td>240</td>"), EndsWith("</html>\n")));
+    const Said unwritable = say("simulate --world 8 --model tiny-llama --html /no/such/folder/page.html");
+    EXPECT_EQ(unwritable.code, kRunFailed);
+    EXPECT_THAT(unwritable.err, HasSubstr("--html /no/such/folder/page.html: the file cannot be written"));
 }
 
 TEST(SimulateCommand, StagesFollowTheOrder) {

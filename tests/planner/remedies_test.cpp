@@ -23,7 +23,7 @@ void expect_fits(const Workload& work, const Remedy& remedy) {
     changed.world = remedy.layout.sizes.world;
     changed.batch.global_batch = remedy.global_batch;
     EXPECT_THAT(broken_messages(changed, remedy.layout), IsEmpty());
-    const std::int64_t peak = cli::simulator_cost_model()(changed).peak_bytes(remedy.layout);
+    const std::int64_t peak = cli::simulator_cost_model()(changed).memory(remedy.layout, work.memory_limit).bytes;
     EXPECT_EQ(peak, remedy.peak_bytes);
     EXPECT_LE(peak, work.memory_limit);
 }
@@ -59,7 +59,7 @@ TEST(Remedies, NameTheSmallestOfEachChangeThatHelps) {
     request.micro_batch = 4;
     request.recompute = Recompute::selective;
     const auto peak = [&, cost = cli::simulator_cost_model()(work)](const LayoutRequest& changed) {
-        return cost.peak_bytes(make_layout(changed, work));
+        return cost.memory(make_layout(changed, work), work.memory_limit).bytes;
     };
     ASSERT_GT(peak(request), work.memory_limit);
     std::vector<std::string> changes;

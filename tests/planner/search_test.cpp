@@ -3,6 +3,7 @@
 #include "planner/search.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -19,7 +20,10 @@
 namespace mgplan::planner::testing {
 namespace {
 
+using ::testing::AnyOf;
+
 constexpr std::size_t kBest = 10;
+constexpr std::int64_t kAnyAmount = std::numeric_limits<std::int64_t>::max();
 
 /// Everything that brute force says about a workload.
 struct BruteForce {
@@ -33,7 +37,7 @@ BruteForce brute_force(const Workload& work, Objective objective) {
     const LayoutCost cost = cli::simulator_cost_model()(work);
     visit_naively(work, [&](const Layout& layout) {
         ++found.legal;
-        const std::int64_t peak = cost.peak_bytes(layout);
+        const std::int64_t peak = cost.memory(layout, kAnyAmount).bytes;
         const double seconds = cost.iteration_seconds(layout);
         if (peak > work.memory_limit) return;
         ++found.feasible;
@@ -65,6 +69,13 @@ void expect_complete_counts(const SearchResult& result) {
     }
     EXPECT_EQ(result.counts.candidates(), result.counts.legal + rejected);
     EXPECT_EQ(result.counts.legal, result.feasible + result.too_large);
+    std::int64_t too_large = 0;
+    for (const auto& kind : result.too_large_by_term) {
+        EXPECT_EQ(kind.count > 0, kind.nearest.has_value());
+        too_large += kind.count;
+    }
+    EXPECT_EQ(result.too_large_uneven.count > 0, result.too_large_uneven.nearest.has_value());
+    EXPECT_EQ(result.too_large, too_large + result.too_large_uneven.count);
 }
 
 struct Pair {
@@ -136,7 +147,7 @@ TEST(Search, FindsNothingWhereMemoryIsShortAndNamesTheNearest) {
 
     std::vector<std::int64_t> peaks;
     const LayoutCost cost = cli::simulator_cost_model()(work);
-    visit_naively(work, [&](const Layout& layout) { peaks.push_back(cost.peak_bytes(layout)); });
+    visit_naively(work, [&](const Layout& layout) { peaks.push_back(cost.memory(layout, kAnyAmount).bytes); });
     std::sort(peaks.begin(), peaks.end());
     ASSERT_EQ(result.nearest.size(), 3U);
     for (std::size_t i = 0; i < result.nearest.size(); ++i) EXPECT_EQ(result.nearest[i].peak_bytes, peaks[i]);
@@ -145,35 +156,38 @@ TEST(Search, FindsNothingWhereMemoryIsShortAndNamesTheNearest) {
 TEST(Search, JudgesMixturesUnderTheirRoutingSkew) {
     Workload work = workload_of("mixtral-8x7b", 64);
     work.routing.kind = RoutingKind::zipf;
-    std::int64_t feasible = 0, uneven = 0;
+    std::int64_t feasible = 0, uneven = 0, nearest = kAnyAmount;
     const LayoutCost cost = cli::simulator_cost_model()(work);
     visit_naively(work, [&](const Layout& layout) {
-        const Peaks peaks = cost.peaks(layout, std::numeric_limits<std::int64_t>::max());
-        EXPECT_LE(peaks.even, peaks.deciding);
-        feasible += peaks.deciding <= work.memory_limit;
-        uneven += peaks.even <= work.memory_limit && peaks.deciding > work.memory_limit;
+        const MemoryNeed need = cost.memory(layout, kAnyAmount);
+        EXPECT_LE(need.even, need.bytes);
+        feasible += need.bytes <= work.memory_limit;
+        if (need.even > work.memory_limit || need.bytes <= work.memory_limit) return;
+        ++uneven;
+        nearest = std::min(nearest, need.bytes);
     });
     const SearchResult result = search(work, SearchSpace{}, cli::simulator_cost_model(), {});
     expect_complete_counts(result);
     EXPECT_GT(uneven, 0);
     EXPECT_EQ(result.feasible, feasible);
-    EXPECT_EQ(result.too_large_uneven, uneven);
-    for (const auto& ranked : result.best) EXPECT_EQ(ranked.peak_bytes, cost.peak_bytes(ranked.layout));
+    ASSERT_EQ(result.too_large_uneven.count, uneven);
+    EXPECT_EQ(result.too_large_uneven.nearest->peak_bytes, nearest);
+    for (const auto& ranked : result.best) EXPECT_EQ(ranked.peak_bytes, cost.memory(ranked.layout, kAnyAmount).bytes);
 
     Workload balanced = work;
     balanced.routing.kind = RoutingKind::balanced;
     const SearchResult without = search(balanced, SearchSpace{}, cli::simulator_cost_model(), {});
     EXPECT_EQ(without.feasible, feasible + uneven);
-    EXPECT_EQ(without.too_large_uneven, 0);
+    EXPECT_EQ(without.too_large_uneven.count, 0);
 }
 
 TEST(Search, NamesTheNearestMixturesByWhatTheirSkewNeeds) {
     Workload work = workload_of("mixtral-8x22b", 8, "dgx-a100-40g");
     work.routing.kind = RoutingKind::zipf;
-    std::vector<Peaks> peaks;
+    std::vector<std::int64_t> peaks;
     const LayoutCost cost = cli::simulator_cost_model()(work);
-    visit_naively(work, [&](const Layout& layout) { peaks.push_back(cost.peaks(layout, std::numeric_limits<std::int64_t>::max())); });
-    std::sort(peaks.begin(), peaks.end(), [](const Peaks& a, const Peaks& b) { return a.deciding < b.deciding; });
+    visit_naively(work, [&](const Layout& layout) { peaks.push_back(cost.memory(layout, kAnyAmount).bytes); });
+    std::sort(peaks.begin(), peaks.end());
     for (const int threads : {1, 3}) {
         SearchOptions options;
         options.threads = threads;
@@ -181,10 +195,7 @@ TEST(Search, NamesTheNearestMixturesByWhatTheirSkewNeeds) {
         const SearchResult result = search(work, SearchSpace{}, cli::simulator_cost_model(), options);
         EXPECT_EQ(result.feasible, 0);
         ASSERT_EQ(result.nearest.size(), 20U);
-        for (std::size_t i = 0; i < result.nearest.size(); ++i) {
-            EXPECT_EQ(result.nearest[i].peak_bytes, peaks[i].deciding);
-            EXPECT_EQ(result.nearest[i].even_peak_bytes, cost.peaks(result.nearest[i].layout, 0).even);
-        }
+        for (std::size_t i = 0; i < result.nearest.size(); ++i) EXPECT_EQ(result.nearest[i].peak_bytes, peaks[i]);
     }
 }
 
@@ -224,7 +235,9 @@ TEST(Search, RanksEveryPairOfDifferentLayoutsOneWayOnly) {
 
 /// A cost model out of thin air: prices that tie often, to see how ties are broken.
 CostModelFactory flat_cost(std::int64_t bytes, double seconds) {
-    return [=](const Workload&) { return LayoutCost{[=](const Layout&) { return bytes; }, [=](const Layout&) { return seconds; }}; };
+    return [=](const Workload&) {
+        return LayoutCost{[=](const Layout&, std::int64_t) { return bytes; }, [=](const Layout&) { return seconds; }};
+    };
 }
 
 TEST(Search, BreaksTiesByTheSimplerLayout) {
@@ -242,16 +255,61 @@ TEST(Search, BreaksTiesByTheSimplerLayout) {
 TEST(Search, BreaksTiesByLessMemory) {
     const Workload work = workload_of("llama3-8b", 16);
     const auto by_tp = [](const Workload&) {
-        return LayoutCost{[](const Layout& layout) { return 100 / layout.sizes.tp; }, [](const Layout&) { return 1.0; }};
+        return LayoutCost{[](const Layout& layout, std::int64_t) { return 100 / layout.sizes.tp; }, [](const Layout&) { return 1.0; }};
     };
     const auto result = search(work, SearchSpace{}, by_tp, {});
     EXPECT_EQ(result.best.front().layout.sizes.tp, 8);
 }
 
+TEST(Search, KeepsTheNearestMissOfEveryLargestTerm) {
+    for (const auto& work : {workload_of("llama3-70b", 16), workload_of("mixtral-8x7b", 8, "dgx-a100-40g")}) {
+        std::array<std::int64_t, kFillingTerms> counts{}, least{};
+        least.fill(kAnyAmount);
+        std::int64_t model_state = 0;
+        const LayoutCost cost = cli::simulator_cost_model()(work);
+        visit_naively(work, [&](const Layout& layout) {
+            const MemoryNeed need = cost.memory(layout, kAnyAmount);
+            if (need.even <= work.memory_limit) return;
+            const FillingTerm largest = cost.memory(layout, work.memory_limit).largest;
+            if (largest != need.largest) {
+                ++model_state;
+                EXPECT_THAT(largest, AnyOf(FillingTerm::parameters, FillingTerm::gradients, FillingTerm::optimizer));
+            }
+            const auto term = static_cast<std::size_t>(largest);
+            ++counts[term];
+            least[term] = std::min(least[term], need.bytes);
+        });
+        std::size_t kinds = 0;
+        for (const bool prune : {true, false}) {
+            SearchOptions options;
+            options.prune = prune;
+            const SearchResult result = search(work, SearchSpace{}, cli::simulator_cost_model(), options);
+            for (std::size_t term = 0; term < kFillingTerms; ++term) {
+                const TooLarge& found = result.too_large_by_term[term];
+                EXPECT_EQ(found.count, counts[term]) << to_string(static_cast<FillingTerm>(term));
+                if (!found.nearest) continue;
+                ++kinds;
+                EXPECT_EQ(found.nearest->peak_bytes, least[term]);
+                EXPECT_EQ(cost.memory(found.nearest->layout, kAnyAmount).bytes, least[term]);
+            }
+        }
+        EXPECT_GT(kinds, 2U);
+        EXPECT_GT(model_state, 0) << "some layouts that activations fill most are too large without them";
+    }
+}
+
+TEST(Search, GivesEveryCountedRuleAReason) {
+    for (const auto& rule : rules()) EXPECT_EQ(reason_of(rule.name), rule.reason);
+    EXPECT_EQ(reason_of(kFits), "does not fit in memory");
+    EXPECT_EQ(reason_of(kFitsAtP99), "fits with even routing, not at p99 of the routing skew");
+    EXPECT_FALSE(reason_of(kLayoutSuits).empty());
+}
+
 TEST(Search, PassesOnWhatTheCostModelThrows) {
     const Workload work = workload_of("tiny-llama", 8);
     const auto broken = [](const Workload&) {
-        return LayoutCost{[](const Layout&) -> std::int64_t { throw std::runtime_error("no idea"); }, [](const Layout&) { return 1.0; }};
+        return LayoutCost{[](const Layout&, std::int64_t) -> std::int64_t { throw std::runtime_error("no idea"); },
+                          [](const Layout&) { return 1.0; }};
     };
     SearchOptions options;
     options.threads = 4;

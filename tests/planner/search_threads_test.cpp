@@ -26,6 +26,15 @@ void expect_equal(const SearchResult& a, const SearchResult& b) {
     EXPECT_EQ(a.evaluated, b.evaluated);
     EXPECT_EQ(a.feasible, b.feasible);
     EXPECT_EQ(a.too_large, b.too_large);
+    const auto same_kind = [](const TooLarge& x, const TooLarge& y) {
+        EXPECT_EQ(x.count, y.count);
+        ASSERT_EQ(x.nearest.has_value(), y.nearest.has_value());
+        if (x.nearest) {
+            EXPECT_EQ(x.nearest->layout, y.nearest->layout);
+        }
+    };
+    for (std::size_t term = 0; term < kFillingTerms; ++term) same_kind(a.too_large_by_term[term], b.too_large_by_term[term]);
+    same_kind(a.too_large_uneven, b.too_large_uneven);
     ASSERT_EQ(a.counts.rejected.size(), b.counts.rejected.size());
     for (const auto& [reason, found] : a.counts.rejected) {
         const auto other = b.counts.rejected.find(reason);
@@ -61,7 +70,7 @@ TEST(SearchThreads, ReportProgressWhileTheyWork) {
     };
     // Layouts cost nothing until somebody has heard about the progress.
     const auto patient = [&](const Workload&) {
-        return LayoutCost{[&](const Layout&) {
+        return LayoutCost{[&](const Layout&, std::int64_t) {
                               reported.wait(false);
                               return std::int64_t{1};
                           },

@@ -1,0 +1,360 @@
+#include "reports/memory_page.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "plan/text.hpp"
+#include "reports/byte_units.hpp"
+#include "reports/memory_terms.hpp"
+
+namespace mgplan::reports {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using model::MemoryCategory;
+
+// The picture, in units of its view box.
+constexpr double kWidth = 1000, kHeight = 440, kLeft = 84, kRight = 16, kTop = 34, kBottom = 44;
+constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
+/// Steps that are drawn: more than a screen shows apart.
+constexpr std::size_t kMostSteps = 1200;
+
+/// The areas from below: what stays at the bottom, what comes and goes on top.
+struct Area {
+    std::string_view name, style;
+    int category;  ///< -1: what no tensor is
+};
+constexpr std::array<Area, 7> kAreas{{{"context and others", "other", -1},
+                                      {"parameters", "parameters", static_cast<int>(MemoryCategory::parameters)},
+                                      {"gradients", "gradients", static_cast<int>(MemoryCategory::gradients)},
+                                      {"optimizer", "optimizer", static_cast<int>(MemoryCategory::optimizer)},
+                                      {"communication", "communication", static_cast<int>(MemoryCategory::communication)},
+                                      {"workspace", "workspace", static_cast<int>(MemoryCategory::workspace)},
+                                      {"activations", "activations", static_cast<int>(MemoryCategory::activations)}}};
+
+constexpr std::string_view kStyle = R"(
+:root { color-scheme: light dark; --ground: #ffffff; --ink: #1c1c1c; --faint: #6a6a6a; --rule: #d8d8d8; --limit: #c00000;
+  --other: #9c9c9c; --parameters: #4e79a7; --gradients: #f28e2b; --optimizer: #76b7b2; --communication: #59a14f;
+  --workspace: #edc948; --activations: #e15759; }
+@media (prefers-color-scheme: dark) { :root { --ground: #16181c; --ink: #e6e6e6; --faint: #a0a0a0; --rule: #3a3d44; --limit: #ff6b6b;
+  --other: #707070; --parameters: #5b8ec4; --gradients: #d97d26; --optimizer: #5f9f9a; --communication: #4f9146;
+  --workspace: #c9a93a; --activations: #c94a4d; } }
+body { margin: 2rem auto; max-width: 1100px; padding: 0 1rem; background: var(--ground); color: var(--ink);
+  font: 15px/1.45 system-ui, sans-serif; }
+h1 { font-size: 1.3rem; margin: 0 0 .3rem; } h2 { font-size: 1.05rem; margin: 2rem 0 .4rem; }
+p { margin: .2rem 0; } .faint { color: var(--faint); }
+svg { width: 100%; height: auto; display: block; } svg text { fill: var(--ink); font-size: 13px; }
+svg .rule { stroke: var(--rule); } svg .limit { stroke: var(--limit); stroke-dasharray: 7 4; stroke-width: 1.5; }
+svg .cut { stroke: var(--ink); stroke-dasharray: 1 4; } svg .limit-text { fill: var(--limit); } svg .peak { fill: none; stroke: var(--ink); stroke-width: 2; }
+svg #pointer { stroke: var(--ink); visibility: hidden; }
+.picture { position: relative; }
+#tip { position: absolute; top: 2.5rem; visibility: hidden; pointer-events: none; background: var(--ground); color: var(--ink);
+  border: 1px solid var(--rule); border-radius: 4px; padding: .4rem .6rem; font-size: 13px; max-width: 22rem; }
+#tip td { padding: 0 0 0 1rem; border: 0; } #tip td:first-child { padding-left: 0; text-align: left; }
+.legend span { white-space: nowrap; margin-right: 1rem; } .legend i { display: inline-block; width: .8em; height: .8em; margin-right: .35em; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid var(--rule); white-space: nowrap; }
+th { font-weight: 600; } th:last-child, td:last-child { text-align: left; } tr.fullest td { font-weight: 600; }
+)";
+
+// Text alone goes into the page (textContent), never markup.
+constexpr std::string_view kScript = R"(
+"use strict";
+const data = JSON.parse(document.getElementById("steps").textContent);
+const svg = document.getElementById("curve"), tip = document.getElementById("tip"), pointer = document.getElementById("pointer");
+const group = n => String(n).replace(/\B(?=(\d{3})+$)/g, ",");
+const human = n => n >= 1073741824 ? (n / 1073741824).toFixed(2) + " GiB" : n >= 1048576 ? (n / 1048576).toFixed(2) + " MiB" :
+  n >= 1024 ? (n / 1024).toFixed(1) + " KiB" : n + " bytes";
+function show(event) {
+  const box = svg.getBoundingClientRect(), scale = data.width / box.width, x = (event.clientX - box.left) * scale;
+  const at = Math.floor((x - data.left) / data.plot * data.steps.length);
+  if (at < 0 || at >= data.steps.length) return hide();
+  const step = data.steps[at], middle = data.left + (at + 0.5) * data.plot / data.steps.length;
+  pointer.setAttribute("x1", middle); pointer.setAttribute("x2", middle); pointer.style.visibility = "visible";
+  tip.textContent = "";
+  const add = text => { const line = document.createElement("div"); line.textContent = text; tip.appendChild(line); };
+  add("op " + group(step[0]) + ": " + data.texts[step[1]].replace("#", step[3]));
+  if (data.tensors[step[2]] !== "") add("fullest while taking: " + data.tensors[step[2]]);
+  const table = document.createElement("table");
+  const row = (name, bytes) => {
+    const line = table.insertRow();
+    for (const text of [name, human(bytes), group(bytes)]) line.insertCell().textContent = text;
+  };
+  row("all", step.slice(4).reduce((a, b) => a + b, 0));
+  for (let i = data.areas.length - 1; i >= 0; --i) row(data.areas[i], step[4 + i]);
+  tip.appendChild(table);
+  tip.style.visibility = "visible";
+  const left = middle / scale;
+  tip.style.left = (left > box.width / 2 ? Math.max(0, left - tip.offsetWidth - 14) : left + 14) + "px";
+}
+function hide() { tip.style.visibility = "hidden"; pointer.style.visibility = "hidden"; }
+svg.addEventListener("pointermove", show);
+svg.addEventListener("pointerleave", hide);
+)";
+
+std::string escaped(std::string_view text) {
+    std::string out;
+    for (const char c : text) {
+        switch (c) {
+            case '&':
+                out += "&amp;";
+                break;
+            case '<':
+                out += "&lt;";
+                break;
+            case '>':
+                out += "&gt;";
+                break;
+            case '"':
+                out += "&quot;";
+                break;
+            case '\'':
+                out += "&#39;";
+                break;
+            default:
+                out += c;
+        }
+    }
+    return out;
+}
+
+/// JSON that may stand inside a script element: nothing in it ends that.
+std::string inside_script(const Json& json) {
+    std::string out;
+    for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace)) out += c == '<' ? "\\u003c" : std::string(1, c);
+    return out;
+}
+
+/// What is drawn of one step: bytes of each area at its begin (where every op is drawn) and at its fullest.
+struct Heights {
+    std::array<std::int64_t, kAreas.size()> begin{}, peak{};
+};
+
+Heights heights_of(const simulator::TimelineOp& op, std::int64_t outside) {
+    Heights heights;
+    for (std::size_t a = 0; a < kAreas.size(); ++a) {
+        const auto category = static_cast<std::size_t>(kAreas[a].category);
+        heights.begin[a] = kAreas[a].category < 0 ? outside : op.at_begin[category];
+        heights.peak[a] = kAreas[a].category < 0 ? outside : op.at_peak[category];
+    }
+    return heights;
+}
+
+/// Where bytes and steps lie in the picture.
+class Scale {
+public:
+    Scale(std::int64_t top, std::size_t steps) : top_(static_cast<double>(top)), steps_(static_cast<double>(steps)) {}
+    [[nodiscard]] double x(double step) const { return kLeft + kPlotWidth * step / steps_; }
+    [[nodiscard]] double y(std::int64_t bytes) const { return kTop + kPlotHeight * (1 - static_cast<double>(bytes) / top_); }
+
+private:
+    double top_, steps_;
+};
+
+/// One area as a path from the ground up to the sum of the areas below it and its own; the next one is painted over it.
+std::string area_path(const std::vector<Heights>& heights, std::size_t area, bool every_op, const Scale& scale) {
+    const auto sum = [&](const std::array<std::int64_t, kAreas.size()>& bytes) {
+        std::int64_t total = 0;
+        for (std::size_t a = 0; a <= area; ++a) total += bytes[a];
+        return scale.y(total);
+    };
+    const double ground = scale.y(0);
+    std::string path = fmt::format("M{:.1f} {:.1f}", scale.x(0), ground);
+    for (std::size_t i = 0; i < heights.size(); ++i) {
+        const auto at = static_cast<double>(i);
+        if (every_op) {
+            path +=
+                fmt::format("L{:.1f} {:.1f}L{:.1f} {:.1f}", scale.x(at), sum(heights[i].begin), scale.x(at + 0.5), sum(heights[i].peak));
+        } else {
+            path += fmt::format("L{:.1f} {:.1f}H{:.1f}", scale.x(at), sum(heights[i].peak), scale.x(at + 1));
+        }
+    }
+    return path + fmt::format("{}V{:.1f}Z",
+                              every_op
+                                  ? fmt::format("L{:.1f} {:.1f}", scale.x(static_cast<double>(heights.size())), sum(heights.back().begin))
+                                  : std::string(),
+                              ground);
+}
+
+/// Round numbers of the unit, at most six, up to the top.
+std::vector<std::int64_t> ticks(std::int64_t top, const ByteUnit& unit) {
+    const double most = static_cast<double>(top) / unit.bytes;
+    double step = std::pow(10.0, std::floor(std::log10(most / 5)));
+    for (const double factor : {2.0, 2.5, 2.0}) {
+        if (most / step > 6) step *= factor;
+    }
+    std::vector<std::int64_t> found;
+    for (int i = 0; i * step <= most; ++i) found.push_back(static_cast<std::int64_t>(i * step * unit.bytes));
+    return found;
+}
+
+std::string svg_text(double x, double y, std::string_view anchor, std::string_view text, std::string_view style = "") {
+    return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor,
+                       style.empty() ? std::string() : fmt::format(" class=\"{}\"", style), escaped(text));
+}
+
+std::string axes(const MemoryCurve& curve, const CurveSteps& drawn, const Scale& scale) {
+    const std::int64_t top = curve.top();
+    const ByteUnit unit = unit_for(top);
+    std::string svg;
+    for (const std::int64_t tick : ticks(top, unit)) {
+        svg += fmt::format("<line class=\"rule\" x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/>\n", kLeft, kWidth - kRight,
+                           scale.y(tick));
+        svg += svg_text(kLeft - 8, scale.y(tick) + 4, "end", fmt::format("{:g} {}", static_cast<double>(tick) / unit.bytes, unit.name));
+    }
+    const std::size_t count = drawn.steps.size();
+    const auto number = [&](std::size_t step, std::string_view anchor) {
+        svg += svg_text(scale.x(static_cast<double>(step)), kHeight - kBottom + 18, anchor, with_thousands(drawn.steps[step].first));
+    };
+    number(0, "start");
+    for (const std::size_t cut : drawn.cuts) {
+        // Cuts at the very ends would be written over the ends' numbers.
+        if (cut < count / 16 || cut > count - count / 16) continue;
+        number(cut, "middle");
+    }
+    if (drawn.cuts.empty() && count >= 8) number(count / 2, "middle");
+    svg += svg_text(scale.x(static_cast<double>(count)), kHeight - kBottom + 18, "end",
+                    with_thousands(std::ssize(curve.timeline.schedule.order) + 1));
+    svg += svg_text(kLeft + kPlotWidth / 2, kHeight - 8, "middle", "forwards and backwards of the iteration, in order");
+    return svg;
+}
+
+std::string marks(const MemoryCurve& curve, const CurveSteps& drawn, const Scale& scale) {
+    std::string svg;
+    if (curve.limit_bytes <= curve.top()) {
+        svg += fmt::format("<line class=\"limit\" x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/>\n", kLeft, kWidth - kRight,
+                           scale.y(curve.limit_bytes));
+        svg +=
+            svg_text(kWidth - kRight - 4, scale.y(curve.limit_bytes) - 5, "end", "limit " + human_bytes(curve.limit_bytes), "limit-text");
+    }
+    for (const std::size_t cut : drawn.cuts) {
+        svg += fmt::format("<line class=\"cut\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n",
+                           scale.x(static_cast<double>(cut)), kTop, kHeight - kBottom);
+    }
+    const std::size_t at = fullest_of(drawn);
+    const CurveStep* const peak = &drawn.steps[at];
+    const double x = scale.x(static_cast<double>(at) + 0.5);
+    const double y = scale.y(peak->op->peak + curve.outside());
+    svg += fmt::format("<circle class=\"peak\" id=\"peak\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\"/>\n", x, y);
+    const std::string text = fmt::format("peak {}, op {}: {}", human_bytes(curve.stage.memory.peak_bytes()), with_thousands(peak->place),
+                                         curve.stage.peak_op ? curve.stage.peak_op->text() : step_text(curve.timeline, *peak));
+    svg += svg_text(std::min(x, kWidth / 2), kTop - 14, x < kWidth / 2 ? "start" : "middle", text);
+    svg += fmt::format("<line class=\"rule\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n", x, kTop - 10, y - 5);
+    return svg;
+}
+
+/// What the script reads: places and bytes of every step, texts by number.
+Json steps_json(const MemoryCurve& curve, const std::vector<CurveStep>& steps, const std::vector<Heights>& heights) {
+    Json data{{"width", kWidth}, {"left", kLeft}, {"plot", kPlotWidth}, {"areas", Json::array()}};
+    for (const Area& area : kAreas) data["areas"].push_back(area.name);
+    std::map<std::string, std::size_t> texts, tensors;
+    const auto number = [](std::map<std::string, std::size_t>& known, const std::string& text) {
+        return known.try_emplace(text, known.size()).first->second;
+    };
+    Json rows = Json::array();
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        const simulator::TimelineOp& op = *steps[i].op;
+        // Microbatches are many; the rest of the words is said once.
+        std::string text = step_text(curve.timeline, steps[i]);
+        if (op.op != 0) text = text.substr(0, text.rfind(' ') + 1) + "#";
+        Json row{steps[i].place, number(texts, text), number(tensors, std::string(op.tensor)), op.microbatch};
+        for (const std::int64_t bytes : heights[i].peak) row.push_back(bytes);
+        rows.push_back(std::move(row));
+    }
+    const auto listed = [](const std::map<std::string, std::size_t>& known) {
+        std::vector<std::string> list(known.size());
+        for (const auto& [text, at] : known) list[at] = text;
+        return list;
+    };
+    data["texts"] = listed(texts);
+    data["tensors"] = listed(tensors);
+    data["steps"] = std::move(rows);
+    return data;
+}
+
+std::string picture(const MemoryCurve& curve) {
+    const CurveSteps drawn = fullest_steps(curve.timeline, kMostSteps);
+    const auto& steps = drawn.steps;
+    const Scale scale(std::max<std::int64_t>(1, curve.top()), steps.size());
+    std::vector<Heights> heights;
+    for (const CurveStep& step : steps) heights.push_back(heights_of(*step.op, curve.outside()));
+
+    std::string html = fmt::format("<h2>Rank {} (stage {}), the fullest, over one iteration</h2>\n<p class=\"legend\">",
+                                   curve.stage.first_rank, curve.stage.stage);
+    for (std::size_t a = kAreas.size(); a-- > 0;)
+        html += fmt::format("<span><i style=\"background: var(--{})\"></i>{}</span>", kAreas[a].style, kAreas[a].name);
+    html += "</p>\n";
+    if (curve.limit_bytes > curve.top())
+        html += fmt::format("<p class=\"faint\">The limit of {} lies far above the picture.</p>\n", human_bytes(curve.limit_bytes));
+    if (!drawn.every_op)
+        html += fmt::format(
+            "<p class=\"faint\">{} forwards and backwards are drawn as {} steps, each the fullest of its neighbours; "
+            "warm-up and cool-down, left and right of the dotted lines, on a wider scale.</p>\n",
+            with_thousands(std::ssize(curve.timeline.schedule.order)), with_thousands(std::ssize(steps)));
+    html += fmt::format(
+        "<div class=\"picture\">\n<svg id=\"curve\" viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"Live bytes of rank {} by "
+        "category "
+        "over one iteration\">\n",
+        kWidth, kHeight, curve.stage.first_rank);
+    html += axes(curve, drawn, scale);
+    // The whole first, then what lies below it, painted over it.
+    for (std::size_t a = kAreas.size(); a-- > 0;) {
+        html += fmt::format("<path class=\"area\" id=\"area-{0}\" style=\"fill: var(--{0})\" d=\"{1}\"/>\n", kAreas[a].style,
+                            area_path(heights, a, drawn.every_op, scale));
+    }
+    html += marks(curve, drawn, scale);
+    html += fmt::format("<line id=\"pointer\" y1=\"{:.1f}\" y2=\"{:.1f}\" x1=\"0\" x2=\"0\"/>\n</svg>\n<div id=\"tip\"></div>\n</div>\n",
+                        kTop, kHeight - kBottom);
+    html += "<script type=\"application/json\" id=\"steps\">" + inside_script(steps_json(curve, steps, heights)) + "</script>\n";
+    html += fmt::format("<script>{}</script>\n", kScript);
+    return html;
+}
+
+std::string stage_table(const MemoryPage& page) {
+    const StageMemory& worst = fullest(page.stages);
+    const ByteUnit unit = unit_for(worst.memory.peak_bytes());
+    std::string html = fmt::format(
+        "<h2>Every stage at its peak ({})</h2>\n<div class=\"scroll\"><table>\n<thead><tr><th>stage</th><th>rank</th>", unit.name);
+    const auto names = memory_terms({});
+    std::vector<std::size_t> shown;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        const bool any = std::any_of(page.stages.begin(), page.stages.end(),
+                                     [&](const StageMemory& s) { return memory_terms(s.memory.breakdown)[i].bytes > 0; });
+        if (!any) continue;
+        shown.push_back(i);
+        html += fmt::format("<th>{}</th>", names[i].name);
+    }
+    html += "<th>peak</th><th>framework</th><th>reserved</th><th>estimate</th><th>op at the peak</th></tr></thead>\n<tbody>\n";
+    for (const StageMemory& stage : page.stages) {
+        html += fmt::format("<tr{}><td>{}</td><td>{}</td>", &stage == &worst ? " class=\"fullest\"" : "", stage.stage, stage.first_rank);
+        const auto terms = memory_terms(stage.memory.breakdown);
+        for (const auto i : shown) html += fmt::format("<td>{}</td>", unit.text(terms[i].bytes));
+        for (const std::int64_t bytes :
+             {stage.memory.peak_bytes(), stage.memory.framework_bytes, stage.memory.reserved_bytes, stage.estimated_peak})
+            html += fmt::format("<td>{}</td>", unit.text(bytes));
+        html += fmt::format("<td>{}</td></tr>\n", escaped(stage.peak_op ? stage.peak_op->text() : "not known"));
+    }
+    html += "</tbody>\n</table></div>\n";
+    html += fmt::format("<p class=\"faint\">Limit {}. estimate: what the search judges by.</p>\n", human_bytes(page.limit_bytes));
+    return html;
+}
+
+}  // namespace
+
+std::string memory_page(const MemoryPage& page, const std::optional<MemoryCurve>& curve) {
+    std::string html = fmt::format(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, "
+        "initial-scale=1\">\n<title>{0}: memory</title>\n<style>{1}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
+        escaped(page.title), kStyle);
+    for (const auto& line : page.details) html += fmt::format("<p class=\"faint\">{}</p>\n", escaped(line));
+    html += curve ? picture(*curve) : fmt::format("<p>{}</p>\n", escaped(page.why_no_curve));
+    html += stage_table(page);
+    return html + "</body>\n</html>\n";
+}
+
+}  // namespace mgplan::reports

@@ -1,0 +1,108 @@
+#include "reports/stage_memory.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include <nlohmann/json.hpp>
+
+#include "plan/errors.hpp"
+#include "reports/byte_units.hpp"
+#include "reports/memory_terms.hpp"
+#include "reports/prediction_json.hpp"
+#include "reports/table.hpp"
+
+namespace mgplan::reports {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using simulator::StepPart;
+
+std::string_view kind_of(StepPart part, int op) {
+    switch (part) {
+        case StepPart::held:
+            return "held";
+        case StepPart::begin:
+            return "step_begin";
+        case StepPart::end:
+            return "step_end";
+        case StepPart::passes:
+            break;
+    }
+    return op > 0 ? "forward" : "backward";
+}
+
+}  // namespace
+
+std::string PeakOp::text() const {
+    if (kind == "held") return "all the time: buffers and optimizer state";
+    const std::string where = chunk && microbatch    ? fmt::format("{} of chunk {}, microbatch {}", kind, *chunk, *microbatch)
+                              : kind == "step_begin" ? "begin of the step"
+                                                     : "end of the step";
+    return tensor.empty() ? where : where + ": " + tensor;
+}
+
+PeakOp peak_op_of(const simulator::StageTimeline& timeline) {
+    const simulator::RankTimeline& memory = timeline.memory;
+    PeakOp peak;
+    int op = 0;
+    if (memory.peak_part == StepPart::passes) {
+        const auto at = static_cast<std::size_t>(memory.peak_op);
+        op = timeline.schedule.order[at];
+        peak.chunk = std::abs(op) - 1;
+        peak.microbatch = timeline.schedule.microbatch[at];
+    }
+    peak.kind = kind_of(memory.peak_part, op);
+    peak.tensor = memory.peak_tensor;
+    return peak;
+}
+
+const StageMemory& fullest(const std::vector<StageMemory>& stages) {
+    MGPLAN_ASSERT(!stages.empty(), "a layout has a stage");
+    return *std::max_element(stages.begin(), stages.end(),
+                             [](const StageMemory& a, const StageMemory& b) { return a.memory.peak_bytes() < b.memory.peak_bytes(); });
+}
+
+Json stage_memory_to_json(const StageMemory& stage, std::int64_t limit_bytes) {
+    Json json = rank_memory_to_json(stage.memory, stage.first_rank, limit_bytes);
+    json["peak_op"] = nullptr;
+    if (stage.peak_op) {
+        json["peak_op"] = Json{{"kind", stage.peak_op->kind}, {"chunk", nullptr}, {"microbatch", nullptr}, {"tensor", nullptr}};
+        if (stage.peak_op->chunk) json["peak_op"]["chunk"] = *stage.peak_op->chunk;
+        if (stage.peak_op->microbatch) json["peak_op"]["microbatch"] = *stage.peak_op->microbatch;
+        if (!stage.peak_op->tensor.empty()) json["peak_op"]["tensor"] = stage.peak_op->tensor;
+    }
+    return json;
+}
+
+std::string stage_memory_text(const std::vector<StageMemory>& stages, std::int64_t limit_bytes) {
+    const ByteUnit unit = unit_for(fullest(stages).memory.peak_bytes());
+    // What no stage has gets no column.
+    const auto terms = memory_terms({});
+    std::vector<std::size_t> shown;
+    for (std::size_t i = 0; i < terms.size(); ++i) {
+        if (std::any_of(stages.begin(), stages.end(), [&](const StageMemory& s) { return memory_terms(s.memory.breakdown)[i].bytes > 0; }))
+            shown.push_back(i);
+    }
+    std::vector<Table::Column> columns{{"stage"}};
+    for (const auto i : shown) columns.push_back({std::string(terms[i].heading)});
+    columns.push_back({"peak"});
+    Table categories(columns);
+    const bool all_exact = std::all_of(stages.begin(), stages.end(), [](const StageMemory& s) { return s.exact; });
+    Table peaks({{"stage"}, {"rank"}, {"peak"}, {"framework"}, {"reserved"}, {"limit"}, {"estimate"}, {"op at the peak", Align::left}});
+    for (const StageMemory& stage : stages) {
+        const simulator::RankMemory& m = stage.memory;
+        std::vector<std::string> row{std::to_string(stage.stage)};
+        for (const auto i : shown) row.push_back(unit.text(memory_terms(m.breakdown)[i].bytes));
+        row.push_back(unit.text(m.peak_bytes()));
+        categories.add_row(std::move(row));
+        peaks.add_row({std::to_string(stage.stage), std::to_string(stage.first_rank), unit.text(m.peak_bytes()),
+                       unit.text(m.framework_bytes), unit.text(m.reserved_bytes), unit.text(limit_bytes), unit.text(stage.estimated_peak),
+                       stage.peak_op ? stage.peak_op->text() : "not known"});
+    }
+    std::string text =
+        fmt::format("\nmemory of each stage's ranks at the peak ({})\n", unit.name) + categories.to_text() + "\n" + peaks.to_text();
+    text += all_exact ? "Exact: every tensor of the step, op by op. estimate: what the search judges by.\n" : "";
+    return text;
+}
+
+}  // namespace mgplan::reports

@@ -1,0 +1,47 @@
+#pragma once
+// Memory of every pipeline stage, for people and programs: what `simulate --per-rank` shows.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "simulator/memory/timeline.hpp"
+#include "simulator/prediction.hpp"
+
+namespace mgplan::reports {
+
+/// What runs, and what it allocates, when a rank is fullest.
+struct PeakOp {
+    std::string kind;          ///< "forward", "backward", "step_begin", "step_end" (reductions, norm, update) or "held" (all the time)
+    std::optional<int> chunk;  ///< of the passes; from 0
+    std::optional<std::int64_t> microbatch;
+    std::string tensor;  ///< in words; empty for "held"
+    /// "backward of chunk 1, microbatch 3: gradient of the logits"
+    [[nodiscard]] std::string text() const;
+};
+
+/// One stage's first rank; the others of the stage are taken as equal.
+struct StageMemory {
+    int stage = 0;
+    std::int64_t first_rank = 0;
+    simulator::RankMemory memory;
+    bool exact = false;               ///< from a timeline; else the search's estimate
+    std::int64_t estimated_peak = 0;  ///< by which the search judges, whatever `exact`
+    std::optional<PeakOp> peak_op;    ///< known where exact
+};
+
+[[nodiscard]] PeakOp peak_op_of(const simulator::StageTimeline& timeline);
+
+/// The stage with the most bytes at its peak, the first of equals; there must be one.
+[[nodiscard]] const StageMemory& fullest(const std::vector<StageMemory>& stages);
+
+/// The fields of predicted.memory, and `peak_op`: {"kind", "chunk", "microbatch", "tensor"} or null where it is not known.
+[[nodiscard]] nlohmann::ordered_json stage_memory_to_json(const StageMemory& stage, std::int64_t limit_bytes);
+
+/// Two tables: categories at the peak; and the peak beside framework, reserved, limit and estimate with the op at the peak.
+[[nodiscard]] std::string stage_memory_text(const std::vector<StageMemory>& stages, std::int64_t limit_bytes);
+
+}  // namespace mgplan::reports

@@ -1,0 +1,44 @@
+#pragma once
+// Where memory timelines of a layout's stages come from, for whoever shows them: today mgplan's own layers on shapes, so that
+// they are what the runtime will hold, byte for byte.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "model/device/kernel_traits.hpp"
+#include "model/training/rank_trainer.hpp"
+#include "plan/workload.hpp"
+#include "simulator/memory/rank_timeline.hpp"
+#include "simulator/prediction.hpp"
+
+namespace mgplan::simulator {
+
+/// `estimate` with what the timeline knows exactly in place of what was estimated: tensors by category at the peak, each
+/// category's maximum, what the tensor allocator reports. Context, fragmentation and the quantiles of routing stay as they are.
+[[nodiscard]] RankMemory exact_memory(const RankMemory& estimate, const RankTimeline& timeline);
+
+/// The kernels whose scratch a plan for this cluster's GPUs takes.
+[[nodiscard]] model::KernelTraits kernels_of(const ClusterSpec& cluster);
+
+/// Makes timelines of one layout's stages. Mixtures: experts are chosen in turn. Not thread-safe.
+class StageTimelines {
+public:
+    /// `stands_for`: whose kernels' scratch is counted. The layout must be valid (planner/constraints.hpp).
+    StageTimelines(const Workload& workload, const Layout& layout, const model::KernelTraits& stands_for);
+    StageTimelines(const StageTimelines&) = delete;
+    StageTimelines& operator=(const StageTimelines&) = delete;
+
+    /// Why there are no timelines, in one line; empty where there are.
+    [[nodiscard]] const std::string& why_none() const { return why_none_; }
+    /// The timeline of stage `pp_rank` in [0, pp); nothing where why_none() says so.
+    [[nodiscard]] std::optional<StageTimeline> of(int pp_rank, bool keep_ops);
+
+private:
+    model::TrainingTask task_;
+    model::KernelTraits stands_for_;
+    std::string why_none_;
+    std::optional<Schedule> schedule_;
+};
+
+}  // namespace mgplan::simulator

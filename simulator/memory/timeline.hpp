@@ -1,0 +1,54 @@
+#pragma once
+// Live bytes of one rank over one step, op by op: plain values.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/device/memory_use.hpp"
+#include "plan/schedule.hpp"
+
+namespace mgplan::simulator {
+
+/// One entry of the schedule in the timeline.
+struct TimelineOp {
+    std::int16_t op = 0;  ///< as in RankSchedule::order; 0: what surrounds the passes
+    std::int32_t microbatch = 0;
+    std::int64_t index = 0;             ///< in the schedule
+    std::int64_t live = 0;              ///< bytes when it begins: the sum of at_begin
+    std::int64_t peak = 0;              ///< most bytes while it runs: the sum of at_peak
+    model::BytesByCategory at_begin{};  ///< live when it begins
+    model::BytesByCategory at_peak{};   ///< live when it is fullest
+    std::string_view tensor;            ///< what was allocated at that moment; empty where the op adds nothing
+};
+
+/// A longer schedule's timeline keeps, of each run of so many neighbours, the fullest op.
+inline constexpr std::size_t kMostTimelineOps = 1U << 14U;
+
+/// Where in a step something happens.
+enum class StepPart : std::uint8_t {
+    held,    ///< all the time: buffers and optimizer state
+    begin,   ///< in front of the first forward
+    passes,  ///< forwards and backwards
+    end,     ///< reductions, norm, update
+};
+
+struct RankTimeline {
+    model::MemoryUse use;       ///< of the whole step; current: what is held when it ends
+    std::int64_t peak_op = -1;  ///< index in the schedule of the op at the peak; -1: outside the passes
+    StepPart peak_part = StepPart::held;
+    std::string_view peak_tensor;  ///< what was allocated at that moment
+    TimelineOp begin, end;         ///< the parts of the step around the passes
+    std::vector<TimelineOp> ops;   ///< by index; empty unless asked for
+    [[nodiscard]] std::string peak_reason(const RankSchedule& schedule) const;
+};
+
+/// One step of a pipeline stage's first rank.
+struct StageTimeline {
+    RankTimeline memory;
+    RankSchedule schedule;
+};
+
+}  // namespace mgplan::simulator

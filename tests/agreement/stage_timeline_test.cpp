@@ -1,0 +1,185 @@
+// Timelines of a layout's stages against whole meta runs of their first ranks, and what every op of them says.
+
+#include "simulator/memory/stage_timeline.hpp"
+
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "tests/model/training/small_training.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+using model::MetaDevice;
+using model::RankTrainer;
+using model::TrainingTask;
+namespace small = model::small;
+
+std::int64_t sum(const BytesByCategory& bytes) {
+    return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+}
+
+TrainingTask bf16_task(const ModelSpec& model, const small::Sizes& sizes, int microbatches) {
+    TrainingTask task = small::task(model, sizes);
+    task.training.precision = Precision::bf16;
+    task.balanced_routing = true;
+    task.layout.num_microbatches = microbatches;
+    task.batch.global_batch = microbatches * sizes.dp;
+    return task;
+}
+
+Workload workload_of(const TrainingTask& task) {
+    Workload work;
+    work.model = task.model;
+    work.batch = task.batch;
+    work.training = task.training;
+    work.world = task.layout.sizes.world;
+    return work;
+}
+
+ModelSpec mixture() {
+    ModelSpec model = small::llama();
+    model.name = "small-mixture";
+    model.moe = MoeSpec{.experts = 8, .top_k = 2, .expert_ffn = 24, .shared_ffn = 16, .auxiliary_loss = 0.02};
+    model.moe_layers = {false, true, true, true};
+    return model;
+}
+
+/// A whole step of the stage's first rank.
+model::MemoryUse run_of(const TrainingTask& task, int stage, const model::KernelTraits& stands_for) {
+    for (int rank = 0; rank < static_cast<int>(task.layout.sizes.world); ++rank) {
+        MetaDevice device({.keep_allocations = false, .keep_ops = false, .stands_for = stands_for});
+        RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world)));
+        if (trainer.schedule().rank != stage) continue;
+        device.restart_high_water();
+        (void)trainer.step([](std::int64_t, std::span<std::int32_t>) {}, 0);
+        return device.memory();
+    }
+    return {};
+}
+
+TEST(StageTimelines, AreWhatEachStagesFirstRankHolds) {
+    const std::vector<small::Sizes> layouts{{.dp = 2}, {.pp = 4}, {.tp = 2, .pp = 2, .vpp = 2, .dp = 2, .sequence_parallel = true}};
+    for (const ModelSpec& model : {small::gpt(), small::llama(), mixture()}) {
+        for (const auto& sizes : layouts) {
+            for (const auto kind : {model::DeviceKind::cpu, model::DeviceKind::cuda}) {
+                const TrainingTask task = bf16_task(model, sizes, 8);
+                const Workload work = workload_of(task);
+                const model::KernelTraits traits{.kind = kind};
+                StageTimelines stages(work, task.layout, traits);
+                ASSERT_EQ(stages.why_none(), "");
+                for (int stage = 0; stage < sizes.pp; ++stage) {
+                    SCOPED_TRACE(testing::Message() << model.name << " pp " << sizes.pp << " stage " << stage);
+                    const auto timeline = stages.of(stage, false);
+                    ASSERT_TRUE(timeline);
+                    EXPECT_TRUE(timeline->memory.ops.empty());
+                    EXPECT_TRUE(timeline->memory.use == run_of(task, stage, traits));
+                }
+            }
+        }
+    }
+}
+
+TEST(StageTimelines, EveryOpBeginsWhereTheOneBeforeItEnded) {
+    const TrainingTask task = bf16_task(small::llama(), {.pp = 2, .vpp = 2}, 8);
+    const Workload work = workload_of(task);
+    StageTimelines stages(work, task.layout, {});
+    for (int stage = 0; stage < 2; ++stage) {
+        const auto timeline = stages.of(stage, true);
+        ASSERT_TRUE(timeline);
+        const RankTimeline& memory = timeline->memory;
+        ASSERT_EQ(memory.ops.size(), timeline->schedule.order.size());
+        EXPECT_EQ(memory.begin.op, 0);
+        EXPECT_EQ(memory.ops.front().live, memory.begin.live);  // nothing of the begin outlives it
+        for (std::size_t i = 0; i < memory.ops.size(); ++i) {
+            const TimelineOp& op = memory.ops[i];
+            EXPECT_EQ(op.index, static_cast<std::int64_t>(i));
+            EXPECT_EQ(op.op, timeline->schedule.order[i]);
+            EXPECT_EQ(op.microbatch, timeline->schedule.microbatch[i]);
+            EXPECT_EQ(sum(op.at_begin), op.live);
+            EXPECT_EQ(sum(op.at_peak), op.peak);
+            EXPECT_GE(op.peak, op.live);
+            EXPECT_FALSE(op.tensor.empty());
+        }
+        const auto at = static_cast<std::size_t>(memory.peak_op);
+        EXPECT_EQ(memory.peak_part, StepPart::passes);
+        EXPECT_EQ(memory.ops[at].peak, memory.use.peak);
+        EXPECT_EQ(memory.ops[at].at_peak, memory.use.at_peak);
+        EXPECT_EQ(memory.ops[at].tensor, memory.peak_tensor);
+        EXPECT_LT(memory.end.live, memory.use.peak);
+    }
+}
+
+TEST(StageTimelines, KeepTheFullestOfNeighboursInLongSchedules) {
+    const TrainingTask task = bf16_task(small::llama(), {.pp = 2}, 3 * static_cast<int>(kMostTimelineOps));
+    const Workload work = workload_of(task);
+    StageTimelines stages(work, task.layout, {});
+    const auto timeline = stages.of(0, true);
+    ASSERT_TRUE(timeline);
+    const auto& ops = timeline->memory.ops;
+    EXPECT_EQ(ops.size(), kMostTimelineOps);
+    std::int64_t most = 0;
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+        EXPECT_EQ(ops[i].index / 6, static_cast<std::int64_t>(i));
+        most = std::max(most, ops[i].peak);
+    }
+    EXPECT_EQ(most, timeline->memory.use.peak);
+    const auto peak = std::find_if(ops.begin(), ops.end(), [&](const TimelineOp& op) { return op.peak == most; });
+    EXPECT_EQ(peak->index, timeline->memory.peak_op);
+}
+
+TEST(StageTimelines, NameTheUpdateWhereItIsThePeak) {
+    // A microbatch of few tokens: fp32 copies of 16-bit gradients outweigh its activations.
+    ModelSpec model = small::llama();
+    model.vocab = 4096;
+    TrainingTask task = bf16_task(model, {}, 1);
+    task.batch.sequence = 1;
+    task.training.grad_dtype = Dtype::bf16;
+    const Workload work = workload_of(task);
+    StageTimelines stages(work, task.layout, {});
+    const auto timeline = stages.of(0, true);
+    ASSERT_TRUE(timeline) << stages.why_none();
+    EXPECT_EQ(timeline->memory.peak_part, StepPart::end);
+    EXPECT_EQ(timeline->memory.peak_op, -1);
+    EXPECT_EQ(timeline->memory.end.peak, timeline->memory.use.peak);
+    EXPECT_NE(timeline->memory.peak_reason(timeline->schedule).find("end of the step: "), std::string::npos);
+}
+
+TEST(StageTimelines, SayWhyThereAreNone) {
+    const auto why = [](const TrainingTask& task) {
+        const Workload work = workload_of(task);
+        StageTimelines stages(work, task.layout, {});
+        EXPECT_FALSE(stages.of(0, true));
+        return stages.why_none();
+    };
+    TrainingTask task = bf16_task(small::llama(), {.pp = 2}, 4);
+    task.layout.engine = Engine::megatron;
+    EXPECT_NE(why(task).find("engine megatron has no memory timeline"), std::string::npos);
+    task.layout.engine = Engine::mgplan;
+    task.training.precision = Precision::fp8;
+    EXPECT_NE(why(task).find("fp8"), std::string::npos);
+    task.training.precision = Precision::bf16;
+    task.layout.num_microbatches = std::int64_t{1} << 40U;
+    EXPECT_NE(why(task).find("too many"), std::string::npos);
+}
+
+TEST(StageTimelines, ReplaceWhatWasEstimatedAndNothingElse) {
+    const TrainingTask task = bf16_task(small::llama(), {}, 2);
+    const Workload work = workload_of(task);
+    StageTimelines stages(work, task.layout, {});
+    const RankTimeline timeline = stages.of(0, false)->memory;
+    RankMemory estimate;
+    estimate.breakdown = {.parameters = 1, .activations = 2, .graph_objects = 3, .context = 5, .fragmentation = 7};
+    estimate.high_water = estimate.breakdown;
+    const RankMemory exact = exact_memory(estimate, timeline);
+    EXPECT_EQ(exact.framework_bytes, timeline.use.peak);
+    EXPECT_EQ(exact.peak_bytes(), timeline.use.peak + 3 + 5 + 7);
+    EXPECT_EQ(exact.reserved_bytes, timeline.use.peak + 7);
+    EXPECT_EQ(exact.breakdown.parameters, timeline.use.at_peak[static_cast<std::size_t>(model::MemoryCategory::parameters)]);
+    EXPECT_EQ(exact.high_water.workspace, timeline.use.high_water[static_cast<std::size_t>(model::MemoryCategory::workspace)]);
+    EXPECT_EQ(exact.high_water.context, 5);
+}
+
+}  // namespace
+}  // namespace mgplan::simulator
