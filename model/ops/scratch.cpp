@@ -70,8 +70,8 @@ bool attention_is_fused(const KernelTraits& traits, Dtype dtype, const Attention
     const Positions& keys = sizes.key_positions;
     const bool whole = queries.chunks == 1 || queries.first[1] == queries.first[0] + queries.chunk_length;
     const std::int64_t widest = traits.architecture >= 90 ? 192 : 128;
-    return whole && queries.chunks == keys.chunks && queries.chunk_length == keys.chunk_length && queries.first == keys.first &&
-           sizes.qk_dim % 8 == 0 && sizes.v_dim % 8 == 0 && sizes.qk_dim <= widest && sizes.v_dim <= 128;
+    return whole && queries.places() > 1 && queries.chunks == keys.chunks && queries.chunk_length == keys.chunk_length &&
+           queries.first == keys.first && sizes.qk_dim % 8 == 0 && sizes.v_dim % 8 == 0 && sizes.qk_dim <= widest && sizes.v_dim <= 128;
 }
 
 AttentionWorkspace attention_workspace(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes, bool backward, bool fused) {

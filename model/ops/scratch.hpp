@@ -31,8 +31,9 @@ namespace mgplan::model {
 /// A count or first place for each expert, and the number of ids that are no expert's.
 [[nodiscard]] std::int64_t expert_scratch_bytes(const KernelTraits& traits, std::int64_t experts);
 
-/// Whether attention runs as one fused kernel of cuDNN: bf16, a whole sequence (queries and keys at the same consecutive
-/// places), head sizes that are multiples of 8 up to 128 (192 from Hopper on: A100 has no backward beyond 128).
+/// Whether attention runs as one fused kernel of cuDNN: bf16, a whole sequence of more than one place (queries and keys at
+/// the same consecutive places), head sizes that are multiples of 8 up to 128 (192 from Hopper on: A100 has no backward
+/// beyond 128).
 [[nodiscard]] bool attention_is_fused(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes);
 
 /// Byte offsets into attention's workspace, each a multiple of 256; -1 where a part is absent.

@@ -363,6 +363,8 @@ TEST(AttentionWorkspace, IsThatOfCudnnForTheLlamaShape) {
     EXPECT_FALSE(attention_is_fused({DeviceKind::cuda, 75, true}, Dtype::bf16, sizes));
     EXPECT_FALSE(attention_is_fused(emulated_traits(true), Dtype::fp32, sizes));
     EXPECT_FALSE(attention_is_fused({}, Dtype::bf16, sizes));
+    const Positions one = zigzag_positions(1, 1, 1, 0);
+    EXPECT_FALSE(attention_is_fused(emulated_traits(true), Dtype::bf16, {one, one, 32, 8, 128, 128, 1, 64}));
 }
 
 TEST(ReduceRanks, GivesTheBitsOfTheHostsReduction) {
