@@ -153,7 +153,7 @@ GraphTensor CudnnGraph::causal(const GraphTensor& scores, const GraphTensor& hid
     return masked;
 }
 
-bool CudnnGraph::build(std::string& refusal) {
+bool CudnnGraph::build(std::int64_t most_workspace_bytes, std::string& refusal) {
     cudnnBackendDescriptor_t graph = make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     MGPLAN_CUDNN(cudnnBackendSetAttribute(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::ssize(operations_),
                                           operations_.data()));
@@ -175,7 +175,7 @@ bool CudnnGraph::build(std::string& refusal) {
     for (std::int64_t i = 0; i < count; ++i) engines.push_back(make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
     MGPLAN_CUDNN(
         cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count, engines.data()));
-    refusal = fmt::format("none of {} engines takes it", count);
+    refusal = fmt::format("none of {} engines can be used", count);
     for (std::int64_t i = 0; i < count; ++i) {
         cudnnBackendDescriptor_t plan = make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
         set(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engines[static_cast<std::size_t>(i)]);
@@ -184,9 +184,13 @@ bool CudnnGraph::build(std::string& refusal) {
             refusal += ": " + last_words(status);
             continue;
         }
-        std::int64_t one = 0;
-        MGPLAN_CUDNN(
-            cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &one, &workspace_bytes_));
+        std::int64_t one = 0, bytes = 0;
+        MGPLAN_CUDNN(cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &one, &bytes));
+        if (bytes > most_workspace_bytes) {
+            refusal += fmt::format(": one wants {} bytes of workspace and there are {}", bytes, most_workspace_bytes);
+            continue;
+        }
+        workspace_bytes_ = bytes;
         plan_ = plan;
         return true;
     }
