@@ -54,6 +54,7 @@ private:
 
     int ordinal_;
     int rank_;
+    bool reads_host_memory_ = false;  ///< by itself, without staging
     PoolAllocator& pool_;
     cudaStream_t stream_ = nullptr;
     std::unique_ptr<CublasLt> products_;
