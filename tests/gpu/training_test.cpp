@@ -25,12 +25,25 @@ TEST_P(GpuTraining, AgreesWithTheCpuAndTakesThePredictedBytes) {
     expect_as_predicted(task, traits(), actual);
 }
 
+std::string name_of(const testing::TestParamInfo<GpuTraining::ParamType>& test) {
+    return std::string(std::get<0>(test.param) ? "Llama_" : "Gpt_") + (std::get<1>(test.param) == Precision::bf16 ? "bf16_" : "fp32_") +
+           std::get<2>(test.param).name;
+}
+
+/// Those whose attention has different shapes: cuDNN compiles a plan for each rank, which takes up to a second or two.
+std::vector<Case> cases_in_bf16() {
+    auto list = cases();
+    std::erase_if(list, [](const Case& each) {
+        return each.name != "one" && each.name != "mbs2" && each.name != "tp2_sp" && each.name != "pp2_vpp2" && each.name != "cp2_ring" &&
+               each.name != "cp2_heads";
+    });
+    return list;
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuTraining,
-                         testing::Combine(testing::Bool(), testing::Values(Precision::fp32, Precision::bf16), testing::ValuesIn(cases())),
-                         [](const auto& test) {
-                             return std::string(std::get<0>(test.param) ? "Llama_" : "Gpt_") +
-                                    (std::get<1>(test.param) == Precision::bf16 ? "bf16_" : "fp32_") + std::get<2>(test.param).name;
-                         });
+                         testing::Combine(testing::Bool(), testing::Values(Precision::fp32), testing::ValuesIn(cases())), name_of);
+INSTANTIATE_TEST_SUITE_P(LayoutsInBf16, GpuTraining,
+                         testing::Combine(testing::Bool(), testing::Values(Precision::bf16), testing::ValuesIn(cases_in_bf16())), name_of);
 
 class GpuMixture : public GpuTest, public testing::WithParamInterface<double> {};
 
