@@ -1,6 +1,7 @@
 # MGPLAN_PORTABLE: what is built can be carried to another machine. The target `portable` builds the command, the programs
 # of tests/gpu/run and the CUDA module, and puts the shared libraries they need beside them, except for the C and C++
-# runtimes (that machine's must not be older) and CUDA's (tests/gpu/run finds them).
+# runtimes (that machine's must not be older) and CUDA's (tests/gpu/run finds them). `portable_gpu` copies what
+# tests/gpu/run needs, and no more, to gpu/bin and gpu/lib of the build folder.
 option(MGPLAN_PORTABLE "Look for libraries beside the programs" OFF)
 if(MGPLAN_PORTABLE)
   set(CMAKE_BUILD_RPATH "$ORIGIN;$ORIGIN/../lib")
@@ -31,4 +32,12 @@ function(mgplan_add_portable_target)
       -P ${PROJECT_SOURCE_DIR}/cmake/bundle_libraries.cmake
     DEPENDS ${programs}
     VERBATIM)
+  if(TARGET gpu_test AND TARGET gpu_bench AND TARGET mgplan_cuda)
+    add_custom_target(portable_gpu
+      COMMAND ${CMAKE_COMMAND} "-DPROGRAMS=$<TARGET_FILE:gpu_test>;$<TARGET_FILE:gpu_bench>" "-DMODULES=$<TARGET_FILE:mgplan_cuda>"
+        -DFOLDER=${PROJECT_BINARY_DIR}/gpu/lib -DPROGRAM_FOLDER=${PROJECT_BINARY_DIR}/gpu/bin
+        -P ${PROJECT_SOURCE_DIR}/cmake/bundle_libraries.cmake
+      DEPENDS gpu_test gpu_bench mgplan_cuda
+      VERBATIM)
+  endif()
 endfunction()
