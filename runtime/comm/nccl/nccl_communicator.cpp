@@ -1,6 +1,9 @@
 #include "runtime/comm/nccl/nccl_communicator.hpp"
 
+#include <exception>
+
 #include "model/device/device.hpp"
+#include "runtime/comm/nccl/message_channels.hpp"
 #include "runtime/comm/nccl/nccl_state.hpp"
 
 namespace mgplan::runtime::cuda {
@@ -62,8 +65,14 @@ public:
 class PendingNccl final : public Pending {
 public:
     PendingNccl(std::shared_ptr<NcclState> state, std::shared_ptr<NcclTicket> ticket)
-        : state_(std::move(state)), ticket_(std::move(ticket)) {}
+        : state_(std::move(state)), ticket_(std::move(ticket)), exceptions_(std::uncaught_exceptions()) {}
     ~PendingNccl() override {
+        if (waited_) return;
+        // Left by an error: the partner may never come, and the tensors are about to go.
+        if (std::uncaught_exceptions() > exceptions_) {
+            state_->abort("an error ended rank " + std::to_string(state_->rank()) + " while operations were open");
+            return;
+        }
         try {
             wait();
         } catch (...) {  // whoever calls next hears of it
@@ -78,23 +87,37 @@ public:
 private:
     std::shared_ptr<NcclState> state_;
     std::shared_ptr<NcclTicket> ticket_;
+    int exceptions_;
     bool waited_ = false;
 };
 
 class NcclCommunicator final : public model::Communicator {
 public:
-    NcclCommunicator(std::shared_ptr<NcclState> state, std::shared_ptr<NcclGroup> shared, const std::string& name, int size, int rank)
-        : Communicator(name, size, rank), state_(std::move(state)), shared_(std::move(shared)) {}
+    NcclCommunicator(std::shared_ptr<NcclState> state, std::vector<std::shared_ptr<NcclGroup>> channels, const std::string& name, int size,
+                     int rank)
+        : Communicator(name, size, rank), state_(std::move(state)), channels_(std::move(channels)) {}
 
     void abort(const std::string& reason) noexcept override { state_->abort(reason); }
 
 private:
     template <class Call>
     std::unique_ptr<Pending> issue(CollectiveKind kind, Call call) {
-        return std::make_unique<PendingNccl>(state_, state_->issue(*shared_, kind, call));
+        return std::make_unique<PendingNccl>(state_, state_->issue(*channels_.front(), kind, call));
     }
-    [[nodiscard]] ncclComm_t communicator() const { return shared_->communicator; }
-    [[nodiscard]] cudaStream_t stream() const { return shared_->stream; }
+    [[nodiscard]] ncclComm_t communicator() const { return channels_.front()->live(); }
+    [[nodiscard]] cudaStream_t stream() const { return channels_.front()->stream; }
+
+    /// call(communicator, stream), at once or held back.
+    template <class Call>
+    std::unique_ptr<Pending> message(CollectiveKind kind, int sender, Call call) {
+        if (channels_.size() > 1) {
+            NcclGroup& channel = *channels_[static_cast<std::size_t>(channel_of(sender, size()))];
+            return std::make_unique<PendingNccl>(state_,
+                                                 state_->issue(channel, kind, [&] { return call(channel.live(), channel.stream); }));
+        }
+        const auto& only = channels_.front();
+        return std::make_unique<PendingNccl>(state_, state_->hold(only, kind, [call, only] { return call(only->live(), only->stream); }));
+    }
 
     std::unique_ptr<Pending> copied(const Tensor& from, const Tensor& to) {
         state_->device().copy_on_device(to.data(), from.data(), from.bytes());
@@ -182,37 +205,35 @@ private:
         });
     }
     std::unique_ptr<Pending> do_send(const Tensor& tensor, int peer) override {
-        return std::make_unique<PendingNccl>(
-            state_, state_->hold(shared_, CollectiveKind::send,
-                                 [memory = tensor.data(), elements = count(tensor), type = data_type(tensor.dtype()), peer,
-                                  group = shared_] { return ncclSend(memory, elements, type, peer, group->communicator, group->stream); }));
+        return message(CollectiveKind::send, rank(),
+                       [memory = tensor.data(), elements = count(tensor), type = data_type(tensor.dtype()), peer](
+                           ncclComm_t over, cudaStream_t on) { return ncclSend(memory, elements, type, peer, over, on); });
     }
     std::unique_ptr<Pending> do_receive(const Tensor& tensor, int peer) override {
-        return std::make_unique<PendingNccl>(
-            state_, state_->hold(shared_, CollectiveKind::receive,
-                                 [memory = tensor.data(), elements = count(tensor), type = data_type(tensor.dtype()), peer,
-                                  group = shared_] { return ncclRecv(memory, elements, type, peer, group->communicator, group->stream); }));
+        return message(CollectiveKind::receive, peer,
+                       [memory = tensor.data(), elements = count(tensor), type = data_type(tensor.dtype()), peer](
+                           ncclComm_t over, cudaStream_t on) { return ncclRecv(memory, elements, type, peer, over, on); });
     }
     void do_barrier() override {
         if (size() == 1) return;
-        state_->flush();
-        // NCCL has none: everybody's sum needs everybody. On a value of its own, which is not the model's memory.
-        if (flag_ == nullptr)
-            flag_ = std::make_unique<Tensor>(state_->device().zeros({1}, Dtype::fp32, model::MemoryCategory::communication, "barrier"));
-        do_all_reduce(*flag_, Reduction::sum)->wait();
+        // NCCL has none: everybody's sum needs everybody.
+        void* const flag = state_->flag();
+        issue(CollectiveKind::barrier, [&] {
+            return ncclAllReduce(flag, flag, 1, ncclFloat32, ncclSum, communicator(), stream());
+        })->wait();
         state_->device().synchronize();
     }
 
     std::shared_ptr<NcclState> state_;
-    std::shared_ptr<NcclGroup> shared_;
-    std::unique_ptr<Tensor> flag_;
+    std::vector<std::shared_ptr<NcclGroup>> channels_;
 };
 
 }  // namespace
 
-std::unique_ptr<model::Communicator> make_nccl_communicator(std::shared_ptr<NcclState> state, std::shared_ptr<NcclGroup> group,
-                                                            const std::string& name, int size, int rank) {
-    return std::make_unique<NcclCommunicator>(std::move(state), std::move(group), name, size, rank);
+std::unique_ptr<model::Communicator> make_nccl_communicator(std::shared_ptr<NcclState> state,
+                                                            std::vector<std::shared_ptr<NcclGroup>> channels, const std::string& name,
+                                                            int size, int rank) {
+    return std::make_unique<NcclCommunicator>(std::move(state), std::move(channels), name, size, rank);
 }
 
 }  // namespace mgplan::runtime::cuda

@@ -16,9 +16,13 @@ class CudaDevice;
 /// called next throws CommunicationError. Partners notice by their own deadline, or sooner by the bootstrap's connection.
 ///
 /// Collectives run on a stream for each group, behind what was issued on the device's stream before; wait() makes the
-/// device's stream wait, not the host. Sends and receives of one rank are held back until as many receives as sends are
-/// held, or until one is waited for, and issued together: NCCL's sends wait for their receivers, so that one behind the
-/// other they could wait in a circle.
+/// device's stream wait, not the host. Messages of pipeline groups run at once, on communicators of their own for both ways
+/// (message_channels.hpp). Sends and receives of other groups are held back until as many receives as sends are held, until
+/// one is waited for, or until another operation is issued, and issued together: NCCL's sends wait for their receivers, so
+/// that one behind the other they could wait in a circle.
+///
+/// NCCL_LAUNCH_ORDER_IMPLICIT is left at 0: with 1, a send behind an open one on the same communicator would hold up every
+/// operation after it.
 [[nodiscard]] std::unique_ptr<NcclWorldInterface> make_nccl_world(CudaDevice& device, int rank, int size, const Bootstrap& bootstrap,
                                                                   const NcclOptions& options);
 
