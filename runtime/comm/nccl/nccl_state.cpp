@@ -52,7 +52,7 @@ NcclState::~NcclState() {
     stop_.notify_all();
     watchdog_.join();
     end_communicators();
-    static_cast<void>(idle_by(steady_clock::now() + kFarewell));  // kernels of aborted communicators end by themselves
+    const bool idle = idle_by(steady_clock::now() + kFarewell);  // kernels of aborted communicators end by themselves
     running_.clear();
     for (const auto& group : groups_) {
         if (group->stream != nullptr) static_cast<void>(cudaStreamDestroy(group->stream));
@@ -60,7 +60,7 @@ NcclState::~NcclState() {
         if (!group->made) static_cast<void>(new std::shared_ptr<NcclGroup>(group));
     }
     if (ready_ != nullptr) static_cast<void>(cudaEventDestroy(ready_));
-    if (flag_ != nullptr) static_cast<void>(cudaFree(flag_));
+    if (flag_ != nullptr && idle) static_cast<void>(cudaFree(flag_));  // it would wait for the card
 }
 
 void* NcclState::flag() {
