@@ -177,15 +177,20 @@ inline void expect_as_predicted(const model::TrainingTask& task, const model::Ke
     }
 }
 
-inline void expect_losses_near(const Outcome& actual, const Outcome& expected, double tolerance) {
+/// Relative tolerances of the losses, and of the gradients' norms and the auxiliary losses.
+inline void expect_losses_near(const Outcome& actual, const Outcome& expected, double tolerance, double of_norms) {
     ASSERT_EQ(actual.steps.size(), expected.steps.size());
     EXPECT_LT(expected.steps.back().loss, expected.steps.front().loss);
     for (std::size_t i = 0; i < expected.steps.size(); ++i) {
         EXPECT_NEAR(actual.steps[i].loss / expected.steps[i].loss, 1, tolerance) << "step " << i;
-        EXPECT_NEAR(actual.steps[i].result.grad_norm / expected.steps[i].result.grad_norm, 1, 10 * tolerance) << "step " << i;
-        EXPECT_NEAR(actual.steps[i].auxiliary_loss, expected.steps[i].auxiliary_loss, 10 * tolerance * expected.steps[i].auxiliary_loss)
+        EXPECT_NEAR(actual.steps[i].result.grad_norm / expected.steps[i].result.grad_norm, 1, of_norms) << "step " << i;
+        EXPECT_NEAR(actual.steps[i].auxiliary_loss, expected.steps[i].auxiliary_loss, of_norms * expected.steps[i].auxiliary_loss)
             << "step " << i;
     }
+}
+
+inline void expect_losses_near(const Outcome& actual, const Outcome& expected, double tolerance) {
+    expect_losses_near(actual, expected, tolerance, 10 * tolerance);
 }
 
 }  // namespace mgplan::tests

@@ -21,7 +21,13 @@ TEST_P(GpuTraining, AgreesWithTheCpuAndTakesThePredictedBytes) {
     const Outcome actual = train(
         task, [this](int rank) { return device(rank); }, [](CudaDeviceInterface& each) { each.restart_high_water(); },
         [](CudaDeviceInterface& each) { return each.memory(); });
-    expect_losses_near(actual, expected, precision == Precision::bf16 ? 5e-3 : 1e-4);
+    // Some three times what the same kernels on the host (tests/runtime/cuda/emulated_device.hpp) differ by from the CPU's over
+    // all these layouts: 1.0e-3 and 3.9e-2 in bf16, 9.4e-8 and 1.5e-6 in fp32, where exponentials may differ on a card too.
+    if (precision == Precision::bf16) {
+        expect_losses_near(actual, expected, 3e-3, 0.12);
+    } else {
+        expect_losses_near(actual, expected, 1e-6, 1e-5);
+    }
     expect_as_predicted(task, traits(), actual);
 }
 
