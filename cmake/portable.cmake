@@ -13,7 +13,7 @@ function(mgplan_add_portable_target)
     return()
   endif()
   set(programs "")
-  foreach(program IN ITEMS mgplan gpu_test gpu_bench)
+  foreach(program IN ITEMS mgplan gpu_test gpu_bench gpu_nccl)
     if(TARGET ${program})
       list(APPEND programs ${program})
     endif()
@@ -32,12 +32,13 @@ function(mgplan_add_portable_target)
       -P ${PROJECT_SOURCE_DIR}/cmake/bundle_libraries.cmake
     DEPENDS ${programs}
     VERBATIM)
-  if(TARGET gpu_test AND TARGET gpu_bench AND TARGET mgplan_cuda)
+  if(TARGET gpu_test AND TARGET mgplan_cuda)
     add_custom_target(portable_gpu
-      COMMAND ${CMAKE_COMMAND} "-DPROGRAMS=$<TARGET_FILE:gpu_test>;$<TARGET_FILE:gpu_bench>" "-DMODULES=$<TARGET_FILE:mgplan_cuda>"
+      COMMAND ${CMAKE_COMMAND} "-DPROGRAMS=$<TARGET_FILE:gpu_test>;$<TARGET_FILE:gpu_bench>;$<TARGET_FILE:gpu_nccl>"
+        "-DMODULES=$<TARGET_FILE:mgplan_cuda>"
         -DFOLDER=${PROJECT_BINARY_DIR}/gpu/lib -DPROGRAM_FOLDER=${PROJECT_BINARY_DIR}/gpu/bin
         -P ${PROJECT_SOURCE_DIR}/cmake/bundle_libraries.cmake
-      DEPENDS gpu_test gpu_bench mgplan_cuda
+      DEPENDS gpu_test gpu_bench gpu_nccl mgplan_cuda
       VERBATIM)
   endif()
 endfunction()
