@@ -170,7 +170,9 @@ TEST(RunCommand, ReportsTheAuxiliaryLossOfMixturesThatTrainWithOne) {
     ASSERT_EQ(say("--world 2 --global-batch 2 --model " + model.path() + " --save-plan " + plan.path()).code, kDone);
     const Said json = say("run " + plan.path() + " --steps 2 --format json");
     ASSERT_EQ(json.code, kDone) << json.err;
-    for (const auto& step : nlohmann::json::parse(json.out)["steps"]) EXPECT_NEAR(step["auxiliary_loss"], 1, 0.5);
+    const auto report = nlohmann::json::parse(json.out);
+    ASSERT_EQ(report["steps"].size(), 2U);
+    for (const auto& step : report["steps"]) EXPECT_NEAR(step["auxiliary_loss"], 1, 0.5);
     EXPECT_THAT(say("run " + plan.path() + " --steps 1").out, HasSubstr("auxiliary loss"));
     EXPECT_THAT(say("run " + plan.path() + " --steps 1 --format csv").out, HasSubstr("step,1,auxiliary_loss,"));
     const PlanFile without("no_auxiliary.json", "--world 1 --global-batch 2");
@@ -192,7 +194,7 @@ TEST(RunCommand, TheSeedAndItsKindDecideTheFirstLoss) {
 
 TEST(RunCommand, AnInterruptStopsBehindTheStepAndStillReports) {
     const PlanFile plan("interrupt.json", "--world 2 --global-batch 4");
-    const std::string path = plan.path();
+    const std::string& path = plan.path();
     ::testing::internal::CaptureStderr();  // what the signal's handler writes passes all streams by
     std::thread user([] {
         std::this_thread::sleep_for(std::chrono::seconds(2));

@@ -2,8 +2,10 @@
 // Runs mgplan inside the test and keeps what it said.
 
 #include <fstream>
+#include <initializer_list>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -55,8 +57,21 @@ private:
     std::string path_;
 };
 
+/// Parts of a message: one, or a list in braces.
+class Parts {
+public:
+    Parts(const char* part) : parts_{part} {}
+    Parts(std::initializer_list<std::string> parts) : parts_(parts) {}
+    Parts(std::vector<std::string> parts) : parts_(std::move(parts)) {}
+    [[nodiscard]] auto begin() const { return parts_.begin(); }
+    [[nodiscard]] auto end() const { return parts_.end(); }
+
+private:
+    std::vector<std::string> parts_;
+};
+
 /// Exit code 2, nothing on stdout, and every part of the message; each line of it begins with "mgplan: " or continues one.
-inline void expect_refused(const std::vector<std::string>& args, const std::vector<std::string>& parts) {
+inline void expect_refused(const std::vector<std::string>& args, const Parts& parts) {
     const Said said = say(args);
     std::string words;
     for (const auto& arg : args) words += arg.substr(0, 60) + " ";
@@ -68,11 +83,8 @@ inline void expect_refused(const std::vector<std::string>& args, const std::vect
     EXPECT_LT(said.err.size(), 4000U);
 }
 
-inline void expect_refused(const std::string& words, const std::vector<std::string>& parts) {
+inline void expect_refused(const std::string& words, const Parts& parts) {
     expect_refused(split(words, ' '), parts);
-}
-inline void expect_refused(const std::string& words, const char* part) {
-    expect_refused(words, std::vector<std::string>{part});
 }
 
 }  // namespace mgplan::cli::testing

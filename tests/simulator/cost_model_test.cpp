@@ -385,6 +385,54 @@ TEST(CostModel, TheLossHoldsItsLogitsAsOftenAsItsKernelDoes) {
     EXPECT_NEAR(per_logit(true, Engine::megatron, true) - unfused, 2 + others - 6, 1e-9);
 }
 
+TEST(CostModel, MegatronKeepsAnEmptyWeightGradientOfEachShapeWhereProductsAccumulate) {
+    Workload workload = workload_of(gpt(3), 2, 2);
+    LayoutRequest request;
+    request.tp = 2;
+    const auto activations = [&](Engine engine, bool fusion, bool transformer_engine) {
+        workload.training.megatron.gradient_accumulation_fusion = fusion;
+        workload.training.megatron.transformer_engine = transformer_engine;
+        request.engine = engine;
+        CostModel model(workload);
+        return model.stage_memory(planner::make_layout(request, workload), 0).breakdown.activations;
+    };
+    // Packed q, k and v, the attention's projection, and both of the MLP, of three equal layers; two bytes an element.
+    const std::int64_t shapes = 1024 * (3072 + 1024 + 4096 + 4096) / 2;
+    EXPECT_EQ(activations(Engine::megatron, true, true) - activations(Engine::megatron, false, true), 2 * shapes);
+    EXPECT_EQ(activations(Engine::megatron, true, false), activations(Engine::megatron, false, false));
+    EXPECT_EQ(activations(Engine::mgplan, true, true), activations(Engine::mgplan, false, true));
+}
+
+TEST(CostModel, OnlyMegatronsOwnAttentionKeepsThePackedProjectionBesideRotatedQueriesAndKeys) {
+    Workload workload = workload_of(gpt(3), 1, 1);
+    workload.model.position = PositionEmbedding::rope;
+    workload.training.megatron.gradient_accumulation_fusion = false;
+    LayoutRequest request;
+    const auto activations = [&](Engine engine, bool transformer_engine) {
+        workload.training.megatron.transformer_engine = transformer_engine;
+        request.engine = engine;
+        CostModel model(workload);
+        return model.stage_memory(planner::make_layout(request, workload), 0).breakdown.activations;
+    };
+    const std::int64_t queries_and_keys = 512 * 2 * 1024 * 2;
+    EXPECT_EQ(activations(Engine::megatron, false) - activations(Engine::megatron, true), 3 * queries_and_keys);
+    EXPECT_EQ(activations(Engine::mgplan, false), activations(Engine::mgplan, true));
+}
+
+TEST(CostModel, AllToAllKeepsTheCoresOutputByHeadsToo) {
+    Workload workload = workload_of(gpt(3), 2, 1);
+    LayoutRequest request;
+    request.cp = 2;
+    const auto activations = [&](Engine engine, CpCommType kind) {
+        request.engine = engine;
+        request.cp_comm_type = kind;
+        CostModel model(workload);
+        return model.stage_memory(planner::make_layout(request, workload), 0).breakdown.activations;
+    };
+    const auto more = [&](Engine engine) { return activations(engine, CpCommType::a2a) - activations(engine, CpCommType::p2p); };
+    EXPECT_EQ(more(Engine::megatron) - more(Engine::mgplan), 3 * 256 * 1024 * 2);
+}
+
 TEST(CostModel, MegatronKeepsAWorkspaceForEachThreadAndTransformerEnginesOwn) {
     constexpr std::int64_t kMiB = 1 << 20;
     Workload workload = workload_of(mixture(2), 1, 1);

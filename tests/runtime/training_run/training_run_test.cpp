@@ -70,7 +70,8 @@ private:
 };
 
 /// The run with this fault in one rank.
-TrainingRunOptions with_fault(TrainingRunOptions run, int victim, int at, std::function<void(model::Device&, const model::World&)> act) {
+TrainingRunOptions with_fault(TrainingRunOptions run, int victim, int at,
+                              const std::function<void(model::Device&, const model::World&)>& act) {
     run.observe = [=](int rank) -> std::unique_ptr<RankObserver> { return rank == victim ? std::make_unique<Fault>(at, act) : nullptr; };
     return run;
 }
