@@ -42,7 +42,7 @@ protected:
 };
 
 TEST_F(Values, OfBf16RoundToNearestEven) {
-    const auto rounded = [](float value) { return float(runtime::cpu::Bf16(value)); };
+    const auto rounded = [](float value) { return float(runtime::Bf16(value)); };
     EXPECT_EQ(rounded(1.0F), 1.0F);
     EXPECT_EQ(rounded(1.0F + 1.0F / 256), 1.0F) << "half way to 1 + 1/128: the even one";
     EXPECT_EQ(rounded(1.0F + 3.0F / 256), 1.0F + 1.0F / 64) << "half way: the even one";
