@@ -22,7 +22,7 @@ std::string_view missing_kernel(const KernelTable& table) {
         {"add", table.add != nullptr},
         {"scale", table.scale != nullptr},
         {"fill", table.fill != nullptr},
-        {"sum_of_squares", table.sum_of_squares != nullptr},
+        {"sums_of_squares", table.sums_of_squares != nullptr},
         {"has_non_finite", table.has_non_finite != nullptr},
         {"copy_columns", table.copy_columns != nullptr},
         {"swap_leading", table.swap_leading != nullptr},

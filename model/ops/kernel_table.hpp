@@ -113,6 +113,15 @@ struct ReductionArguments {
     Output scratch;  ///< reduction_scratch_bytes()
 };
 
+/// In host memory: `count` arrays that are not empty, their lengths, and where their sums go.
+struct SumsOfSquaresArguments {
+    const Input* arrays;
+    const std::int64_t* elements;
+    double* sums;
+    std::int64_t count;
+    Output scratch;  ///< sums_of_squares_scratch_bytes()
+};
+
 /// Copies `width` columns of every row; pitches are elements from row to row.
 struct ColumnsArguments {
     Input from;
@@ -235,6 +244,7 @@ struct CapacityArguments {
     Input experts, probabilities;
     Output kept;
     std::int64_t entries, expert_count, capacity;
+    Output scratch;  ///< capacity_scratch_bytes()
 };
 
 /// copies: host memory, one count per expert. factor stands before Σ_e copies_e · Σ_rows p_e.
@@ -326,7 +336,7 @@ struct KernelTable {
     void (*add)(Device&, const ElementwiseArguments&);
     void (*scale)(Device&, const ScalarArguments&);
     void (*fill)(Device&, const ScalarArguments&);
-    double (*sum_of_squares)(Device&, const ReductionArguments&);
+    void (*sums_of_squares)(Device&, const SumsOfSquaresArguments&);
     bool (*has_non_finite)(Device&, const ReductionArguments&);
     void (*copy_columns)(Device&, const ColumnsArguments&);
     void (*swap_leading)(Device&, const SwapLeadingArguments&);

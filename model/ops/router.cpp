@@ -88,9 +88,11 @@ Tensor keep_within_capacity(const Routing& routing, std::int64_t capacity) {
     Device& device = routing.experts.device();
     Tensor kept = device.empty(routing.experts.shape(), Dtype::int32, MemoryCategory::activations, "experts within capacity");
     device.report({"keep_within_capacity", 0, total_bytes(routing.experts, routing.probabilities), kept.bytes()});
-    if (device.computes() && kept.elements() > 0) {
-        device.kernels().keep_within_capacity(
-            device, {routing.experts, routing.probabilities, kept, kept.elements(), routing.scores.shape()[1], capacity});
+    const std::int64_t entries = kept.elements(), experts = routing.scores.shape()[1];
+    if (entries == 0) return kept;
+    const Tensor scratch = take_scratch(device, capacity_scratch_bytes(device.traits(), entries, experts), "entries by expert");
+    if (device.computes()) {
+        device.kernels().keep_within_capacity(device, {routing.experts, routing.probabilities, kept, entries, experts, capacity, scratch});
     }
     return kept;
 }

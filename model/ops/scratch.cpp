@@ -52,6 +52,10 @@ std::int64_t reduction_scratch_bytes(const KernelTraits& traits, std::int64_t el
     return on_gpu(traits) ? (reduction_parts(elements) + 1) * 8 : 0;
 }
 
+std::int64_t sums_of_squares_scratch_bytes(const KernelTraits& traits, std::int64_t arrays, std::int64_t most_elements) {
+    return on_gpu(traits) ? (arrays + reduction_parts(most_elements)) * 8 : 0;
+}
+
 std::int64_t embedding_backward_scratch_bytes(const KernelTraits& traits, std::int64_t rows) {
     return on_gpu(traits) ? 2 * rows * 4 : 0;
 }
@@ -62,6 +66,10 @@ std::int64_t auxiliary_loss_scratch_bytes(const KernelTraits& traits, std::int64
 
 std::int64_t expert_scratch_bytes(const KernelTraits& traits, std::int64_t experts) {
     return on_gpu(traits) ? (experts + 1) * 8 : 0;
+}
+
+std::int64_t capacity_scratch_bytes(const KernelTraits& traits, std::int64_t entries, std::int64_t experts) {
+    return on_gpu(traits) ? (2 * experts + 1) * 8 + entries * 4 : 0;
 }
 
 bool attention_is_fused(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes) {

@@ -104,9 +104,15 @@ StepResult Optimizer::gradient_norm() const {
     const bool apart = !options_.distributed && groups_.expert_model != nullptr;
     StepResult result;
     double squares = 0, expert_squares = 0;
+    std::vector<Tensor> gradients;
+    for (const Piece& piece : pieces_) {
+        if (piece.counts) gradients.push_back(piece.gradient);
+    }
+    const std::vector<double> all = sums_of_squares(gradients);
+    auto next = all.begin();
     for (const Piece& piece : pieces_) {
         if (!piece.counts) continue;
-        const double own = sum_of_squares(piece.gradient);
+        const double own = *next++;
         if (!std::isfinite(own) && result.problem.empty()) result.problem = "gradient of " + piece.description->name;
         (apart && piece.description->expert ? expert_squares : squares) += own;
     }

@@ -19,7 +19,7 @@ const model::KernelTable& kernels() {
         .add = add,
         .scale = scale,
         .fill = fill,
-        .sum_of_squares = sum_of_squares,
+        .sums_of_squares = sums_of_squares,
         .has_non_finite = has_non_finite,
         .copy_columns = copy_columns,
         .swap_leading = swap_leading,

@@ -24,7 +24,7 @@ void copy(model::Device& device, const model::ElementwiseArguments& arguments);
 void add(model::Device& device, const model::ElementwiseArguments& arguments);
 void scale(model::Device& device, const model::ScalarArguments& arguments);
 void fill(model::Device& device, const model::ScalarArguments& arguments);
-double sum_of_squares(model::Device& device, const model::ReductionArguments& arguments);
+void sums_of_squares(model::Device& device, const model::SumsOfSquaresArguments& arguments);
 bool has_non_finite(model::Device& device, const model::ReductionArguments& arguments);
 void copy_columns(model::Device& device, const model::ColumnsArguments& arguments);
 void swap_leading(model::Device& device, const model::SwapLeadingArguments& arguments);

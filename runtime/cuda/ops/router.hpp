@@ -1,6 +1,7 @@
 #pragma once
 // See model/ops/router.hpp; the formulas are those of runtime/cpu/ops/router.cpp.
 
+#include <algorithm>
 #include <vector>
 
 #include "runtime/cuda/ops/elementwise.hpp"
@@ -114,19 +115,21 @@ MGPLAN_BOTH std::uint64_t order_key(Number value) {
 template <class Element>
 struct DropBeyondCapacity {
     using Number = Compute<Element>;
-    const std::int32_t* experts;
+    const std::int32_t* by_expert;  ///< all entries, those of an expert together, in rising order
+    const std::int64_t *counts, *starts;
     const Element* probabilities;
     std::int32_t* kept;
-    std::int64_t entries, capacity;
+    std::int64_t capacity;
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t expert) const {
-        const auto key = [&](std::int64_t i) { return order_key(Number(probabilities[i])); };
+        const std::int64_t count = counts[expert];
+        if (count <= capacity) return;
+        const std::int32_t* const own = by_expert + starts[expert];
+        const auto key = [&](std::int64_t i) { return order_key(Number(probabilities[own[i]])); };
         const auto count_from = [&](std::uint64_t least) {
-            return team.reduce(entries, std::int64_t{0}, Add{},
-                               [&](std::int64_t i) { return std::int64_t{experts[i] == expert && key(i) >= least ? 1 : 0}; });
+            return team.reduce(count, std::int64_t{0}, Add{}, [&](std::int64_t i) { return std::int64_t{key(i) >= least ? 1 : 0}; });
         };
-        if (count_from(0) <= capacity) return;
         std::uint64_t least = 0;  // the largest that `capacity` entries reach
         for (int bit = 8 * static_cast<int>(sizeof(Number)); bit-- > 0;) {
             const std::uint64_t higher = least | (std::uint64_t{1} << bit);
@@ -134,12 +137,12 @@ struct DropBeyondCapacity {
         }
         const std::int64_t room = capacity - count_from(least + 1);  // for entries that are equal to it
         team.select(
-            entries, [&](std::int64_t i) { return experts[i] == expert && key(i) == least; },
+            count, [&](std::int64_t i) { return key(i) == least; },
             [&](std::int64_t i, std::int64_t n) {
-                if (n >= room) kept[i] = -1;
+                if (n >= room) kept[own[i]] = -1;
             });
-        team.each(entries, [&](std::int64_t i) {
-            if (experts[i] == expert && key(i) < least) kept[i] = -1;
+        team.each(count, [&](std::int64_t i) {
+            if (key(i) < least) kept[own[i]] = -1;
         });
     }
 };
@@ -200,6 +203,24 @@ struct CountEntries {
             return std::int64_t{(expert == expert_count ? id >= expert_count : id == expert) ? 1 : 0};
         });
         team.once([&] { counts[expert] = count; });
+    }
+};
+
+/// starts[e]: sum of the counts before e's.
+struct FirstPlaces {
+    const std::int64_t* counts;
+    std::int64_t* starts;
+    std::int64_t expert_count;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t /*one*/) const {
+        team.once([&] {
+            std::int64_t sum = 0;
+            for (std::int64_t expert = 0; expert < expert_count; ++expert) {
+                starts[expert] = sum;
+                sum += counts[expert];
+            }
+        });
     }
 };
 
@@ -311,10 +332,18 @@ template <class Launcher>
 void keep_within_capacity(model::Device& device, const model::CapacityArguments& x) {
     auto&& launcher = Launcher::of(device);
     launcher.copy(x.kept.data, x.experts.data, x.entries * bytes_of(Dtype::int32));
+    const auto* const experts = values<std::int32_t>(x.experts);
+    auto* const counts = values<std::int64_t>(x.scratch);  // and the number of ids that are no expert's
+    std::int64_t* const starts = counts + x.expert_count + 1;
+    auto* const by_expert = reinterpret_cast<std::int32_t*>(starts + x.expert_count);
+    // Each entry is looked at once for every expert, and some 30 or 60 times for its own alone.
+    launcher.teams(x.expert_count + 1, 256, CountEntries{experts, counts, x.entries, x.expert_count});
+    launcher.teams(1, 32, FirstPlaces{counts, starts, x.expert_count});
+    launcher.teams(x.expert_count, 256, ListEntries{experts, starts, by_expert, x.entries});
     with_type(x.probabilities.dtype, [&]<class Element>() {
         launcher.teams(x.expert_count, 256,
-                       DropBeyondCapacity<Element>{values<std::int32_t>(x.experts), values<Element>(x.probabilities),
-                                                   values<std::int32_t>(x.kept), x.entries, x.capacity});
+                       DropBeyondCapacity<Element>{by_expert, counts, starts, values<Element>(x.probabilities),
+                                                   values<std::int32_t>(x.kept), x.capacity});
     });
 }
 
@@ -349,10 +378,10 @@ void count_by_expert(model::Device& device, const model::SortByExpertArguments& 
     auto&& launcher = Launcher::of(device);
     auto* const counts = values<std::int64_t>(x.scratch);
     launcher.teams(x.expert_count + 1, 256, CountEntries{values<std::int32_t>(x.experts), counts, x.entries, x.expert_count});
-    std::int64_t strangers = 0;
-    launcher.download(x.counts, counts, x.expert_count * 8);
-    launcher.download(&strangers, counts + x.expert_count, 8);
-    MGPLAN_ASSERT(strangers == 0, "the chosen expert exists");
+    std::vector<std::int64_t> found(static_cast<std::size_t>(x.expert_count) + 1);
+    launcher.download(found.data(), counts, (x.expert_count + 1) * 8);  // waits once
+    MGPLAN_ASSERT(found.back() == 0, "the chosen expert exists");
+    std::copy(found.begin(), found.end() - 1, x.counts);
 }
 
 template <class Launcher>

@@ -45,7 +45,7 @@ constexpr void fill_flat(model::KernelTable& table) {
     table.add = add<Launcher>;
     table.scale = scale<Launcher>;
     table.fill = fill<Launcher>;
-    table.sum_of_squares = sum_of_squares<Launcher>;
+    table.sums_of_squares = sums_of_squares<Launcher>;
     table.has_non_finite = has_non_finite<Launcher>;
     table.copy_columns = copy_columns<Launcher>;
     table.swap_leading = swap_leading<Launcher>;
