@@ -8,19 +8,14 @@ namespace mgplan::tests {
 namespace {
 
 using runtime::CpuDevice;
-using runtime::CudaDeviceInterface;
 
 class GpuTraining : public GpuTest, public testing::WithParamInterface<std::tuple<bool, Precision, Case>> {};
 
 TEST_P(GpuTraining, AgreesWithTheCpuAndTakesThePredictedBytes) {
     const auto& [llama, precision, c] = GetParam();
-    const auto task = task_for(llama ? small_llama() : small_gpt(), c, precision);
-    const Outcome expected = train(
-        task, [](int) { return std::make_unique<CpuDevice>(); }, [](CpuDevice& each) { each.pool().restart_high_water(); },
-        [](CpuDevice& each) { return each.memory(); });
-    const Outcome actual = train(
-        task, [this](int rank) { return device(rank); }, [](CudaDeviceInterface& each) { each.restart_high_water(); },
-        [](CudaDeviceInterface& each) { return each.memory(); });
+    const auto task = task_for(llama ? small_llama(kScale) : small_gpt(kScale), c, precision, kPlaces);
+    const Outcome expected = train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
+    const Outcome actual = train_ranks(task, kSteps, [this](int rank) { return device(rank); });
     // Some three times what the same kernels on the host (tests/runtime/cuda/emulated_device.hpp) differ by from the CPU's over
     // all these layouts: 1.0e-3 and 3.9e-2 in bf16, 9.4e-8 and 1.5e-6 in fp32, where exponentials may differ on a card too.
     if (precision == Precision::bf16) {
@@ -56,13 +51,9 @@ class GpuMixture : public GpuTest, public testing::WithParamInterface<double> {}
 // In fp32, where no choice of experts hangs on rounding.
 TEST_P(GpuMixture, AgreesWithTheCpuAndTakesThePredictedBytes) {
     const auto model = small_mixture(RouterScore::softmax, GetParam(), GetParam() > 1);
-    const auto task = task_for(model, {.name = "", .dp = 4, .ep = 2, .etp = 2}, Precision::fp32);
-    const Outcome expected = train(
-        task, [](int) { return std::make_unique<CpuDevice>(); }, [](CpuDevice& each) { each.pool().restart_high_water(); },
-        [](CpuDevice& each) { return each.memory(); });
-    const Outcome actual = train(
-        task, [this](int rank) { return device(rank); }, [](CudaDeviceInterface& each) { each.restart_high_water(); },
-        [](CudaDeviceInterface& each) { return each.memory(); });
+    const auto task = task_for(model, {.name = "", .dp = 4, .ep = 2, .etp = 2}, Precision::fp32, kPlaces);
+    const Outcome expected = train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
+    const Outcome actual = train_ranks(task, kSteps, [this](int rank) { return device(rank); });
     expect_losses_near(actual, expected, 1e-4);
     expect_as_predicted(task, traits(), actual);
 }

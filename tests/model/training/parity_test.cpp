@@ -17,37 +17,10 @@
 namespace mgplan::model {
 namespace {
 
-ModelSpec small_gpt() {
-    ModelSpec model;
-    model.name = "small-gpt";
-    model.layers = 4;
-    model.hidden = 32;
-    model.ffn = 48;
-    model.heads = 4;
-    model.kv_heads = 4;
-    model.head_dim = 8;
-    model.vocab = 61;  // padded to a multiple of 8·tp
-    model.vocab_divisor = 8;
-    model.max_positions = 16;
-    model.activation = Activation::gelu;
-    model.gated_mlp = false;
-    model.normalization = Normalization::layer_norm;
-    model.position = PositionEmbedding::learned;
-    model.tied_embeddings = true;
-    model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
-    return model;
-}
+using tests::small_gpt;
 
 ModelSpec small_llama() {
-    ModelSpec model = small_gpt();
-    model.name = "small-llama";
-    model.kv_heads = 2;
-    model.activation = Activation::silu;
-    model.gated_mlp = true;
-    model.normalization = Normalization::rms_norm;
-    model.position = PositionEmbedding::rope;
-    model.tied_embeddings = false;
-    model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
+    ModelSpec model = tests::small_llama();
     model.qk_norm = true;
     return model;
 }

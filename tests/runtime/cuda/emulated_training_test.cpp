@@ -16,22 +16,18 @@ using runtime::cuda::emulated_traits;
 using runtime::cuda::EmulatedDevice;
 
 Outcome on_cpu(const model::TrainingTask& task) {
-    return train(
-        task, [](int) { return std::make_unique<CpuDevice>(); }, [](CpuDevice& device) { device.pool().restart_high_water(); },
-        [](CpuDevice& device) { return device.memory(); });
+    return train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
 }
 
 Outcome on_emulated_gpus(const model::TrainingTask& task, bool fused) {
-    return train(
-        task, [fused](int) { return std::make_unique<EmulatedDevice>(emulated_traits(fused)); },
-        [](EmulatedDevice& device) { device.pool().restart_high_water(); }, [](EmulatedDevice& device) { return device.memory(); });
+    return train_ranks(task, kSteps, [fused](int) { return std::make_unique<EmulatedDevice>(emulated_traits(fused)); });
 }
 
 class EmulatedTraining : public testing::TestWithParam<std::tuple<bool, Case>> {};
 
 TEST_P(EmulatedTraining, AgreesWithTheCpuAndTakesThePredictedBytes) {
     const auto& [llama, c] = GetParam();
-    const auto task = task_for(llama ? small_llama() : small_gpt(), c, Precision::fp64);
+    const auto task = task_for(llama ? small_llama(kScale) : small_gpt(kScale), c, Precision::fp64, kPlaces);
     const Outcome actual = on_emulated_gpus(task, true);
     expect_losses_near(actual, on_cpu(task), 1e-11);
     expect_as_predicted(task, emulated_traits(true), actual);
@@ -62,7 +58,7 @@ struct Mixture {
 class EmulatedMixture : public testing::TestWithParam<Mixture> {};
 
 TEST_P(EmulatedMixture, AgreesWithTheCpuAndTakesThePredictedBytes) {
-    const auto task = task_for(GetParam().model, GetParam().layout, Precision::fp64);
+    const auto task = task_for(GetParam().model, GetParam().layout, Precision::fp64, kPlaces);
     const Outcome actual = on_emulated_gpus(task, true);
     EXPECT_GT(actual.steps.front().auxiliary_loss, 1) << "nothing is quite balanced";
     expect_losses_near(actual, on_cpu(task), 1e-11);
@@ -81,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, EmulatedMixture,
 
 TEST(EmulatedTrainingInBf16, UsesFusedAttentionWhereItIsPredicted) {
     for (const bool fused : {false, true}) {
-        const auto task = task_for(small_llama(), {.name = "tp2", .tp = 2}, Precision::bf16);
+        const auto task = task_for(small_llama(kScale), {.name = "tp2", .tp = 2}, Precision::bf16, kPlaces);
         const Outcome actual = on_emulated_gpus(task, fused);
         expect_losses_near(actual, on_cpu(task), 5e-3);
         expect_as_predicted(task, emulated_traits(fused), actual);
@@ -89,7 +85,7 @@ TEST(EmulatedTrainingInBf16, UsesFusedAttentionWhereItIsPredicted) {
 }
 
 TEST(EmulatedTrainingInBf16, TakesThePredictedBytesForMixturesToo) {
-    const auto task = task_for(small_mixture(RouterScore::softmax), {.name = "", .dp = 2, .ep = 2}, Precision::bf16);
+    const auto task = task_for(small_mixture(RouterScore::softmax), {.name = "", .dp = 2, .ep = 2}, Precision::bf16, kPlaces);
     expect_as_predicted(task, emulated_traits(true), on_emulated_gpus(task, true));
 }
 
@@ -97,7 +93,7 @@ class PredictionOfARun : public testing::TestWithParam<Mixture> {};
 
 // As a run is measured: from the first allocation on, with the pool's blocks.
 TEST_P(PredictionOfARun, IsItsMeasurementByTheTraitsOfItsDeviceAlone) {
-    auto task = task_for(GetParam().model, GetParam().layout, Precision::bf16);
+    auto task = task_for(GetParam().model, GetParam().layout, Precision::bf16, kPlaces);
     task.gradients.on_non_finite = model::OnNonFinite::skip;
     const auto ranks = static_cast<std::size_t>(task.layout.sizes.world);
     runtime::InProcessWorld world(static_cast<int>(ranks));
@@ -127,10 +123,11 @@ TEST_P(PredictionOfARun, IsItsMeasurementByTheTraitsOfItsDeviceAlone) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, PredictionOfARun,
-                         testing::Values(Mixture{"dense_tp2_pp2", small_llama(), {.name = "", .tp = 2, .pp = 2, .sequence_parallel = true}},
-                                         Mixture{"mixture_ep2_etp2", small_mixture(kSoftmax), {.name = "", .dp = 4, .ep = 2, .etp = 2}}),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, PredictionOfARun,
+    testing::Values(Mixture{"dense_tp2_pp2", small_llama(kScale), {.name = "", .tp = 2, .pp = 2, .sequence_parallel = true}},
+                    Mixture{"mixture_ep2_etp2", small_mixture(kSoftmax), {.name = "", .dp = 4, .ep = 2, .etp = 2}}),
+    [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace mgplan::tests
