@@ -33,7 +33,7 @@ public:
     [[nodiscard]] int rank() const { return rank_; }
     [[nodiscard]] cudaStream_t stream() const { return stream_; }
     [[nodiscard]] CublasLt& products() { return *products_; }
-    /// nullptr in a build without cuDNN.
+    /// nullptr without cuDNN.
     [[nodiscard]] FusedLibrary* attention_library() { return attention_.get(); }
 
     // For kernels. Host memory may be changed as soon as upload() returns; download() waits for what came before it.

@@ -13,6 +13,7 @@
 #include "plan/errors.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cudnn_graph.hpp"
+#include "runtime/cuda/cudnn_library.hpp"
 
 namespace mgplan::runtime::cuda {
 namespace {
@@ -145,7 +146,7 @@ public:
     explicit CudnnAttention(cudaStream_t stream) : stream_(stream) {}
     ~CudnnAttention() override {
         plans_.clear();
-        if (handle_ != nullptr) cudnnDestroy(handle_);
+        if (handle_ != nullptr) cudnn().cudnnDestroy(handle_);
     }
     CudnnAttention(const CudnnAttention&) = delete;
     CudnnAttention& operator=(const CudnnAttention&) = delete;
@@ -227,10 +228,10 @@ private:
     void start() {
         if (handle_ != nullptr) return;
         cudnnHandle_t handle = nullptr;
-        MGPLAN_CUDNN(cudnnCreate(&handle));
-        const cudnnStatus_t status = cudnnSetStream(handle, stream_);
+        MGPLAN_CUDNN(cudnn().cudnnCreate(&handle));
+        const cudnnStatus_t status = cudnn().cudnnSetStream(handle, stream_);
         if (status != CUDNN_STATUS_SUCCESS) {
-            cudnnDestroy(handle);
+            cudnn().cudnnDestroy(handle);
             MGPLAN_CUDNN(status);
         }
         handle_ = handle;
@@ -244,35 +245,40 @@ private:
 }  // namespace
 
 std::unique_ptr<FusedLibrary> make_cudnn_attention(cudaStream_t stream) {
+    if (!cudnn_unavailable().empty()) return nullptr;
     return std::make_unique<CudnnAttention>(stream);
 }
 
 std::string try_cudnn_attention(const FusedShape& shape, std::int64_t workspace_bytes) {
+    if (!cudnn_unavailable().empty()) return cudnn_unavailable();
     return CudnnAttention(nullptr).attempt(shape, workspace_bytes);
 }
 
 std::string cudnn_device_properties(int ordinal) {
+    if (!cudnn_unavailable().empty()) throw RunError(cudnn_unavailable());
     struct Properties {
         cudnnBackendDescriptor_t descriptor = nullptr;
         ~Properties() {
-            if (descriptor != nullptr) cudnnBackendDestroyDescriptor(descriptor);
+            if (descriptor != nullptr) cudnn().cudnnBackendDestroyDescriptor(descriptor);
         }
     } made;
-    MGPLAN_CUDNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &made.descriptor));
+    MGPLAN_CUDNN(cudnn().cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &made.descriptor));
     const std::int32_t device = ordinal;
-    MGPLAN_CUDNN(cudnnBackendSetAttribute(made.descriptor, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &device));
-    MGPLAN_CUDNN(cudnnBackendFinalize(made.descriptor));
+    MGPLAN_CUDNN(cudnn().cudnnBackendSetAttribute(made.descriptor, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &device));
+    MGPLAN_CUDNN(cudnn().cudnnBackendFinalize(made.descriptor));
     std::int64_t count = 0;
-    MGPLAN_CUDNN(cudnnBackendGetAttribute(made.descriptor, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0, &count, nullptr));
-    std::string json(static_cast<std::size_t>(count), '\0');
     MGPLAN_CUDNN(
-        cudnnBackendGetAttribute(made.descriptor, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, count, &count, json.data()));
+        cudnn().cudnnBackendGetAttribute(made.descriptor, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0, &count, nullptr));
+    std::string json(static_cast<std::size_t>(count), '\0');
+    MGPLAN_CUDNN(cudnn().cudnnBackendGetAttribute(made.descriptor, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, count,
+                                                  &count, json.data()));
     json.resize(json.find('\0') == std::string::npos ? json.size() : json.find('\0'));
     return json;
 }
 
 std::string cudnn_version() {
-    const std::size_t version = cudnnGetVersion();  // 91900 is 9.19.0
+    if (!cudnn_unavailable().empty()) return {};
+    const std::size_t version = cudnn().cudnnGetVersion();  // 91900 is 9.19.0
     return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 

@@ -4,6 +4,7 @@
 
 #include "model/device/device.hpp"
 #include "runtime/comm/nccl/message_channels.hpp"
+#include "runtime/comm/nccl/nccl_library.hpp"
 #include "runtime/comm/nccl/nccl_state.hpp"
 
 namespace mgplan::runtime::cuda {
@@ -127,21 +128,21 @@ private:
     std::unique_ptr<Pending> do_all_reduce(const Tensor& tensor, Reduction reduction) override {
         if (size() == 1) return std::make_unique<Done>();
         return issue(CollectiveKind::all_reduce, [&] {
-            return ncclAllReduce(tensor.data(), tensor.data(), count(tensor), data_type(tensor.dtype()),
-                                 operation(tensor.dtype(), reduction), communicator(), stream());
+            return nccl().ncclAllReduce(tensor.data(), tensor.data(), count(tensor), data_type(tensor.dtype()),
+                                        operation(tensor.dtype(), reduction), communicator(), stream());
         });
     }
     std::unique_ptr<Pending> do_all_gather(const Tensor& part, const Tensor& whole) override {
         if (size() == 1) return copied(part, whole);
         return issue(CollectiveKind::all_gather, [&] {
-            return ncclAllGather(part.data(), whole.data(), count(part), data_type(part.dtype()), communicator(), stream());
+            return nccl().ncclAllGather(part.data(), whole.data(), count(part), data_type(part.dtype()), communicator(), stream());
         });
     }
     std::unique_ptr<Pending> do_reduce_scatter(const Tensor& whole, const Tensor& part, Reduction reduction) override {
         if (size() == 1) return copied(whole, part);
         return issue(CollectiveKind::reduce_scatter, [&] {
-            return ncclReduceScatter(whole.data(), part.data(), count(part), data_type(part.dtype()), operation(part.dtype(), reduction),
-                                     communicator(), stream());
+            return nccl().ncclReduceScatter(whole.data(), part.data(), count(part), data_type(part.dtype()),
+                                            operation(part.dtype(), reduction), communicator(), stream());
         });
     }
     /// Calls call(member, its rows of `whole`, how many elements they are) for every member that has rows, as one operation
@@ -150,28 +151,28 @@ private:
     std::unique_ptr<Pending> issue_pieces(CollectiveKind kind, const Tensor& whole, std::span<const std::int64_t> rows, Call call) {
         return issue(kind, [&] {
             auto* piece = static_cast<std::byte*>(whole.data());
-            ncclResult_t result = ncclGroupStart();
+            ncclResult_t result = nccl().ncclGroupStart();
             for (int member = 0; member < size() && result == ncclSuccess; ++member) {
                 const std::int64_t elements = rows[static_cast<std::size_t>(member)] * row_elements(whole);
                 if (elements > 0) result = call(member, piece, static_cast<std::size_t>(elements));
                 piece += elements * bytes_of(whole.dtype());
             }
-            const ncclResult_t ended = ncclGroupEnd();
+            const ncclResult_t ended = nccl().ncclGroupEnd();
             return result == ncclSuccess ? ended : result;
         });
     }
     std::unique_ptr<Pending> do_all_gather_rows(const Tensor& part, const Tensor& whole, std::span<const std::int64_t> rows) override {
         if (size() == 1) return copied(part, whole);
         return issue_pieces(CollectiveKind::all_gather, whole, rows, [&](int member, void* piece, std::size_t elements) {
-            return ncclBroadcast(part.data(), piece, elements, data_type(part.dtype()), member, communicator(), stream());
+            return nccl().ncclBroadcast(part.data(), piece, elements, data_type(part.dtype()), member, communicator(), stream());
         });
     }
     std::unique_ptr<Pending> do_reduce_scatter_rows(const Tensor& whole, const Tensor& part, std::span<const std::int64_t> rows,
                                                     Reduction reduction) override {
         if (size() == 1) return copied(whole, part);
         return issue_pieces(CollectiveKind::reduce_scatter, whole, rows, [&](int member, void* piece, std::size_t elements) {
-            return ncclReduce(piece, part.data(), elements, data_type(part.dtype()), operation(part.dtype(), reduction), member,
-                              communicator(), stream());
+            return nccl().ncclReduce(piece, part.data(), elements, data_type(part.dtype()), operation(part.dtype(), reduction), member,
+                                     communicator(), stream());
         });
     }
     std::unique_ptr<Pending> do_all_to_all(const Tensor& from, const Tensor& to, std::span<const std::int64_t> send_rows,
@@ -181,45 +182,48 @@ private:
         return issue(CollectiveKind::all_to_all, [&] {
             const auto* source = static_cast<const std::byte*>(from.data());
             auto* target = static_cast<std::byte*>(to.data());
-            ncclResult_t result = ncclGroupStart();
+            ncclResult_t result = nccl().ncclGroupStart();
             for (int peer = 0; peer < size() && result == ncclSuccess; ++peer) {
                 const std::int64_t sent = send_rows[static_cast<std::size_t>(peer)] * send_row;
                 const std::int64_t received = receive_rows[static_cast<std::size_t>(peer)] * receive_row;
                 if (sent > 0) {
-                    result = ncclSend(source, static_cast<std::size_t>(sent), data_type(from.dtype()), peer, communicator(), stream());
+                    result =
+                        nccl().ncclSend(source, static_cast<std::size_t>(sent), data_type(from.dtype()), peer, communicator(), stream());
                 }
                 if (received > 0 && result == ncclSuccess) {
-                    result = ncclRecv(target, static_cast<std::size_t>(received), data_type(to.dtype()), peer, communicator(), stream());
+                    result =
+                        nccl().ncclRecv(target, static_cast<std::size_t>(received), data_type(to.dtype()), peer, communicator(), stream());
                 }
                 source += sent * bytes;
                 target += received * bytes;
             }
-            const ncclResult_t ended = ncclGroupEnd();
+            const ncclResult_t ended = nccl().ncclGroupEnd();
             return result == ncclSuccess ? ended : result;
         });
     }
     std::unique_ptr<Pending> do_broadcast(const Tensor& tensor, int root) override {
         if (size() == 1) return std::make_unique<Done>();
         return issue(CollectiveKind::broadcast, [&] {
-            return ncclBroadcast(tensor.data(), tensor.data(), count(tensor), data_type(tensor.dtype()), root, communicator(), stream());
+            return nccl().ncclBroadcast(tensor.data(), tensor.data(), count(tensor), data_type(tensor.dtype()), root, communicator(),
+                                        stream());
         });
     }
     std::unique_ptr<Pending> do_send(const Tensor& tensor, int peer) override {
         return message(CollectiveKind::send, rank(),
                        [memory = tensor.data(), elements = count(tensor), type = data_type(tensor.dtype()), peer](
-                           ncclComm_t over, cudaStream_t on) { return ncclSend(memory, elements, type, peer, over, on); });
+                           ncclComm_t over, cudaStream_t on) { return nccl().ncclSend(memory, elements, type, peer, over, on); });
     }
     std::unique_ptr<Pending> do_receive(const Tensor& tensor, int peer) override {
         return message(CollectiveKind::receive, peer,
                        [memory = tensor.data(), elements = count(tensor), type = data_type(tensor.dtype()), peer](
-                           ncclComm_t over, cudaStream_t on) { return ncclRecv(memory, elements, type, peer, over, on); });
+                           ncclComm_t over, cudaStream_t on) { return nccl().ncclRecv(memory, elements, type, peer, over, on); });
     }
     void do_barrier() override {
         if (size() == 1) return;
         // NCCL has none: everybody's sum needs everybody.
         void* const flag = state_->flag();
         issue(CollectiveKind::barrier, [&] {
-            return ncclAllReduce(flag, flag, 1, ncclFloat32, ncclSum, communicator(), stream());
+            return nccl().ncclAllReduce(flag, flag, 1, ncclFloat32, ncclSum, communicator(), stream());
         })->wait();
         state_->device().synchronize();
     }

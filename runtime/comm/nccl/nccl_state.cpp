@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "plan/errors.hpp"
+#include "runtime/comm/nccl/nccl_library.hpp"
 #include "runtime/cuda/check.hpp"
 
 namespace mgplan::runtime::cuda {
@@ -98,7 +99,7 @@ void NcclState::say_farewell() {
         if (group == nullptr) break;
         const std::scoped_lock lock(api_);
         if (aborted_) return;
-        if (group->made && group->live() != nullptr) static_cast<void>(ncclCommFinalize(group->live()));
+        if (group->made && group->live() != nullptr) static_cast<void>(nccl().ncclCommFinalize(group->live()));
     }
     for (std::size_t i = 0;; ++i) {
         const auto group = group_at(i);
@@ -108,8 +109,8 @@ void NcclState::say_farewell() {
                 const std::scoped_lock lock(api_);
                 ncclResult_t result = ncclSuccess;
                 if (aborted_ || !group->made || group->live() == nullptr) break;
-                if (ncclCommGetAsyncError(group->live(), &result) != ncclSuccess) break;
-                if (result == ncclSuccess) static_cast<void>(ncclCommDestroy(group->take()));
+                if (nccl().ncclCommGetAsyncError(group->live(), &result) != ncclSuccess) break;
+                if (result == ncclSuccess) static_cast<void>(nccl().ncclCommDestroy(group->take()));
                 if (result != ncclInProgress) break;
             }
             if (steady_clock::now() > until) return;
@@ -126,7 +127,7 @@ void NcclState::end_communicators() noexcept {
     for (std::size_t i = 0;; ++i) {
         const auto group = group_at(i);
         if (group == nullptr) return;
-        if (const ncclComm_t communicator = group->take(); communicator != nullptr) static_cast<void>(ncclCommAbort(communicator));
+        if (const ncclComm_t communicator = group->take(); communicator != nullptr) static_cast<void>(nccl().ncclCommAbort(communicator));
     }
 }
 
@@ -153,9 +154,9 @@ void NcclState::fail(NcclGroup& group, ncclResult_t result, const std::string& w
     std::string words = "no communicator";
     {
         const std::scoped_lock lock(api_);
-        if (group.live() != nullptr) words = ncclGetLastError(group.live());
+        if (group.live() != nullptr) words = nccl().ncclGetLastError(group.live());
     }
-    const std::string reason = fmt::format("rank {}: {} failed: {} ({})", rank_, what, ncclGetErrorString(result), words);
+    const std::string reason = fmt::format("rank {}: {} failed: {} ({})", rank_, what, nccl().ncclGetErrorString(result), words);
     abort(reason);
     throw CommunicationError(reason);
 }
@@ -177,7 +178,7 @@ void NcclState::settle(NcclGroup& group, ncclResult_t result, const std::string&
             const std::scoped_lock lock(api_);
             // Not there yet, or taken away by an abort: then it must not be asked.
             if (const ncclComm_t communicator = group.live(); communicator != nullptr) {
-                if (const auto error = ncclCommGetAsyncError(communicator, &result); error != ncclSuccess) result = error;
+                if (const auto error = nccl().ncclCommGetAsyncError(communicator, &result); error != ncclSuccess) result = error;
             }
         }
         throw_if_aborted(what);
@@ -239,11 +240,11 @@ void NcclState::flush() {
     {
         const std::scoped_lock lock(api_);
         if (!aborted_) {
-            result = ncclGroupStart();
+            result = nccl().ncclGroupStart();
             for (const Held& each : held) {
                 if (result == ncclSuccess || result == ncclInProgress) result = each.call();
             }
-            const ncclResult_t ended = ncclGroupEnd();
+            const ncclResult_t ended = nccl().ncclGroupEnd();
             if (result == ncclSuccess || result == ncclInProgress) result = ended;
         }
     }
@@ -287,10 +288,10 @@ std::string NcclState::trouble() {
             if (group == nullptr) break;
             const ncclComm_t communicator = group->made ? group->live() : nullptr;
             ncclResult_t result = ncclSuccess;
-            if (communicator == nullptr || ncclCommGetAsyncError(communicator, &result) != ncclSuccess) continue;
+            if (communicator == nullptr || nccl().ncclCommGetAsyncError(communicator, &result) != ncclSuccess) continue;
             if (result != ncclSuccess && result != ncclInProgress) {
-                return fmt::format("rank {}: group {} failed: {} ({})", rank_, group->text, ncclGetErrorString(result),
-                                   ncclGetLastError(communicator));
+                return fmt::format("rank {}: group {} failed: {} ({})", rank_, group->text, nccl().ncclGetErrorString(result),
+                                   nccl().ncclGetLastError(communicator));
             }
         }
     }

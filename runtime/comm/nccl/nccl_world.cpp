@@ -8,6 +8,7 @@
 
 #include "runtime/comm/nccl/message_channels.hpp"
 #include "runtime/comm/nccl/nccl_communicator.hpp"
+#include "runtime/comm/nccl/nccl_library.hpp"
 #include "runtime/comm/nccl/nccl_state.hpp"
 #include "runtime/cuda/check.hpp"
 
@@ -25,9 +26,9 @@ public:
         std::vector<std::byte> bytes(sizeof(ncclUniqueId));
         if (rank == 0) {
             ncclUniqueId id;
-            if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess) {
-                throw CommunicationError(
-                    fmt::format("rank 0: making NCCL's id failed: {} ({})", ncclGetErrorString(result), ncclGetLastError(nullptr)));
+            if (const ncclResult_t result = nccl().ncclGetUniqueId(&id); result != ncclSuccess) {
+                throw CommunicationError(fmt::format("rank 0: making NCCL's id failed: {} ({})", nccl().ncclGetErrorString(result),
+                                                     nccl().ncclGetLastError(nullptr)));
             }
             std::memcpy(bytes.data(), &id, sizeof(id));
         }
@@ -41,7 +42,7 @@ public:
         config.blocking = 0;
         world_ = state_->prepare("world");
         state_->perform(
-            *world_, [&] { return ncclCommInitRankConfig(&world_->communicator, size, id, rank, &config); }, "joining the world");
+            *world_, [&] { return nccl().ncclCommInitRankConfig(&world_->communicator, size, id, rank, &config); }, "joining the world");
         state_->made(*world_);
     }
 
@@ -61,7 +62,10 @@ private:
         auto group = state_->prepare(text);
         state_->perform(
             *world_,
-            [&] { return ncclCommSplit(world_->communicator, member ? color : NCCL_SPLIT_NOCOLOR, place, &group->communicator, &config); },
+            [&] {
+                return nccl().ncclCommSplit(world_->communicator, member ? color : NCCL_SPLIT_NOCOLOR, place, &group->communicator,
+                                            &config);
+            },
             "splitting off group " + text);
         if (member) state_->settle(*group, ncclInProgress, "joining group " + text);
         state_->made(*group);
@@ -91,13 +95,19 @@ private:
 std::unique_ptr<NcclWorldInterface> make_nccl_world(CudaDevice& device, int rank, int size, const Bootstrap& bootstrap,
                                                     const NcclOptions& options) {
     MGPLAN_ASSERT(size >= 1 && rank >= 0 && rank < size, "the rank is inside the world");
+    if (size > 1 && !nccl_unavailable().empty()) {
+        throw RunError(fmt::format(
+            "{}, and {} processes talk through it; put it where the loader finds it (LD_LIBRARY_PATH), or run all ranks in one process",
+            nccl_unavailable(), size));
+    }
     MGPLAN_CUDA(cudaSetDevice(device.ordinal()));  // events, streams and communicators are made on the thread's card
     return std::make_unique<World>(device, rank, size, bootstrap, options);
 }
 
 std::string nccl_version() {
+    if (!nccl_unavailable().empty()) return {};
     int version = 0;  // 22809 is 2.28.9
-    if (ncclGetVersion(&version) != ncclSuccess) return {};
+    if (nccl().ncclGetVersion(&version) != ncclSuccess) return {};
     return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
