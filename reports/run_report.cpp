@@ -192,6 +192,7 @@ std::string run_report_json(const RunValues& values) {
                                    {"predicted_payload_bytes", each.predicted_payload_bytes}});
     }
     const Json json{{"data", values.data},
+                    {"device", values.device},
                     {"transport", values.transport},
                     {"steps_asked", values.steps_asked},
                     {"interrupted", values.interrupted},
@@ -204,12 +205,13 @@ std::string run_report_json(const RunValues& values) {
 }
 
 std::string run_report_text(const RunValues& values) {
-    std::string text =
-        fmt::format("{} rank{} as {}, {}\n\n", values.ranks.size(), values.ranks.size() == 1 ? "" : "s", values.transport, values.data);
+    std::string text = fmt::format("{} rank{} as {} on {}, {}\n\n", values.ranks.size(), values.ranks.size() == 1 ? "" : "s",
+                                   values.transport, values.device, values.data);
     text += steps_text(values);
     text += "\nmemory of each rank, high water (bytes)\n" + memory_text(values);
     if (!values.collectives.empty()) text += "\ncollectives of all ranks\n" + collectives_text(values);
-    text += "\ntime of each op, all ranks together, waiting for partners included\n" + ops_text(values);
+    const bool has_times = std::any_of(values.ranks.begin(), values.ranks.end(), [](const RankValues& rank) { return !rank.ops.empty(); });
+    if (has_times) text += "\ntime of each op, all ranks together, waiting for partners included\n" + ops_text(values);
     text += values.as_predicted ? "\nEvery byte held and sent is as predicted.\n"
                                 : "\nWhat was held or sent differs from the prediction: see the differences above.\n";
     return text;

@@ -13,6 +13,7 @@ public:
 
     [[nodiscard]] const model::MemoryUse& memory() const { return pool_.use(); }
     [[nodiscard]] PoolAllocator& pool() { return pool_; }
+    [[nodiscard]] const PoolAllocator& pool() const { return pool_; }
 
 private:
     void do_write(void* to, const void* from, std::int64_t bytes) override;

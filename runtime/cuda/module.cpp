@@ -98,11 +98,13 @@ public:
                 fmt::format("{}.{}.{}", cublas / 10000, cublas / 100 % 100, cublas % 100), cudnn_version(), nccl_version()};
     }
 
-    std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank) override {
+    std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank, bool deterministic) override {
         if (const std::string why = unavailable(); !why.empty()) throw RunError(why);
         cudaDeviceProp properties{};
         MGPLAN_CUDA(cudaGetDeviceProperties(&properties, ordinal));
-        return std::make_unique<CudaDevice>(ordinal, rank, traits_of(properties));
+        model::KernelTraits traits = traits_of(properties);
+        if (deterministic) traits.fused_attention = false;
+        return std::make_unique<CudaDevice>(ordinal, rank, traits);
     }
 
     std::unique_ptr<NcclWorldInterface> make_nccl_world(CudaDeviceInterface& device, int rank, int size, const Bootstrap& bootstrap,

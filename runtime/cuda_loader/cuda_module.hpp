@@ -40,7 +40,7 @@ struct CudaCard {
     int multiprocessors = 0;
 };
 
-/// "13.0" and the like; empty where a library is left out.
+/// "13.0" and the like; empty where a library is left out or not there.
 struct CudaVersions {
     std::string runtime, driver, cublas_lt, cudnn, nccl;
 };
@@ -83,9 +83,10 @@ public:
     [[nodiscard]] virtual CudaVersions versions() = 0;
     /// Takes seconds: it builds plans. Throws RunError where the card does not answer.
     [[nodiscard]] virtual CudaProbe probe(int ordinal) = 0;
-    /// Several devices may share a card. Call it on the rank's thread. Throws RunError.
-    [[nodiscard]] virtual std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank) = 0;
-    /// `device` is this module's and outlives the world. Throws RunError where the module has no NCCL.
+    /// Several devices may share a card. `deterministic`: no kernel whose result may differ from run to run, so no fused
+    /// attention. Call it on the rank's thread. Throws RunError.
+    [[nodiscard]] virtual std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank, bool deterministic = false) = 0;
+    /// `device` is this module's and outlives the world. Throws RunError where there is no NCCL.
     [[nodiscard]] virtual std::unique_ptr<NcclWorldInterface> make_nccl_world(CudaDeviceInterface& device, int rank, int size,
                                                                               const Bootstrap& bootstrap, const NcclOptions& options) = 0;
 };

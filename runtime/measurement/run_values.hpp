@@ -78,6 +78,7 @@ struct RunValues {
     bool interrupted = false;
     std::string problem;    ///< why all ranks stopped behind the last of `steps`, naming step and rank; empty where nothing was wrong
     std::string data;       ///< in words
+    std::string device;     ///< "CPU", or the GPU's name
     std::string transport;  ///< "threads of one process" or "MPI"
     std::vector<RankValues> ranks;
     std::vector<CollectiveComparison> collectives;

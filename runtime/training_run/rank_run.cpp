@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "plan/errors.hpp"
-#include "runtime/cpu/cpu_device.hpp"
 #include "runtime/measurement/op_timer.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
@@ -14,21 +13,21 @@
 namespace mgplan::runtime {
 namespace {
 
-/// What a rank reports goes to its timer, and to the observer where there is one.
+/// What a rank reports goes to its timer, and to the observer, where there are such.
 class Ears final : public model::OpListener, public model::CollectiveListener {
 public:
-    Ears(OpTimer& timer, RankObserver* observer) : timer_(timer), observer_(observer) {}
+    Ears(OpTimer* timer, RankObserver* observer) : timer_(timer), observer_(observer) {}
     void on_op(const model::OpRecord& record) override {
-        timer_.on_op(record);
+        if (timer_ != nullptr) timer_->on_op(record);
         if (observer_ != nullptr) observer_->on_op(record);
     }
     void on_collective(const model::CollectiveRecord& record) override {
-        timer_.on_collective(record);
+        if (timer_ != nullptr) timer_->on_collective(record);
         if (observer_ != nullptr) observer_->on_collective(record);
     }
 
 private:
-    OpTimer& timer_;
+    OpTimer* timer_;
     RankObserver* observer_;
 };
 
@@ -41,8 +40,8 @@ std::string most_telling(std::span<const Problem> problems) {
            "; lower --lr, look at the data, or leave such steps out with --no-check-for-nan-in-loss-and-grad";
 }
 
-RankOutcome run_rank(const TrainingRunOptions& options, const model::World& world, const model::CollectiveCounter& traffic,
-                     LastStep& last_step) {
+RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devices, const model::World& world,
+                     const model::CollectiveCounter& traffic, LastStep& last_step) {
     using Clock = std::chrono::steady_clock;
     RankOutcome outcome;
     outcome.values.rank = world.rank;
@@ -51,19 +50,22 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
     task.gradients.on_non_finite = model::OnNonFinite::skip;
     const bool has_auxiliary_loss = task.model.moe && task.model.moe->auxiliary_loss != 0;
     model::RoutingLog routing;  // of one step
-    RankPrediction prediction(task, world.rank, CpuDevice::kernel_traits(), &routing);
+    RankPrediction prediction(task, world.rank, devices.traits(), &routing);
     {
-        CpuDevice device;
+        const std::unique_ptr<RankDevice> made = devices.make(world.rank);
+        model::Device& device = made->device();
         const auto observer = options.observe ? options.observe(world.rank) : nullptr;
+        // Where ops only begin when they are called, their calls say nothing about their times.
+        const bool times_ops = devices.runs_at_once();
         OpTimer timer;
-        Ears ears(timer, observer.get());
+        Ears ears(times_ops ? &timer : nullptr, observer.get());
         device.set_listener(&ears);
         model::RankTrainer trainer(task, device, world, &routing);
         trainer.set_listener(&ears);
         timer = {};  // of the steps alone
         if (observer) observer->on_ready(device, world);
         const auto source = [&](std::int64_t index, std::span<std::int32_t> tokens) {
-            timer.begin("data");
+            if (times_ops) timer.begin("data");
             options.data->read(index, tokens);
             timer.end();
         };
@@ -73,6 +75,7 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
             const auto begin = Clock::now();
             const model::StepReport report = trainer.step(source, values.learning_rate);
             timer.end();
+            device.synchronize();
             values.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
             values.loss = report.loss;
             // Without a loss nobody asks for the norm.
@@ -91,7 +94,7 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
             routing.clear();
         }
         device.set_listener(nullptr);
-        outcome.values.measured = rank_use(device.memory(), device.pool().reserved_bytes(), traffic);
+        outcome.values.measured = rank_use(made->memory(), made->reserved_bytes(), traffic);
         outcome.values.ops = timer.times();
     }
     outcome.values.predicted = prediction.use();

@@ -100,12 +100,24 @@ TEST(RunCommand, ReadsAnIndexedDatasetTheSameUnderEveryLayout) {
     EXPECT_NEAR(losses[2] / losses[0], 1, 1e-5);
 }
 
+TEST(RunCommand, SaysOnceWhyItCannotTrainOnAGpu) {
+    const PlanFile plan("gpu.json", "--world 2 --global-batch 4");
+    ASSERT_EQ(setenv("MGPLAN_CUDA_MODULE", "/nowhere/libmgplan_cuda.so", 1), 0);
+    const Said said = say("run " + plan.path() + " --device cuda --steps 1");
+    ASSERT_EQ(unsetenv("MGPLAN_CUDA_MODULE"), 0);
+    EXPECT_EQ(said.code, kBadInput);
+    EXPECT_EQ(said.out, "");
+    EXPECT_THAT(said.err, AllOf(HasSubstr("mgplan: --device cuda: this build has no CUDA module (/nowhere/libmgplan_cuda.so is not there)"),
+                                HasSubstr("or use the CPU (--device cpu)\n")));
+    EXPECT_EQ(std::count(said.err.begin(), said.err.end(), '\n'), 1) << said.err;
+}
+
 TEST(RunCommand, RefusesBadInputWithEveryProblem) {
     const PlanFile plan("refused.json", "--world 2 --global-batch 4");
     const auto run = [&](const std::string& options) { return split("run " + plan.path() + " " + options, ' '); };
     expect_refused("run", {"mgplan run needs a PLAN"});
     expect_refused("run no-such-plan.json", {"no-such-plan.json"});
-    expect_refused(run("--device cuda"), {"run does not train on GPUs yet"});
+    expect_refused(run("--device cuda --rank 1"), {"--device cuda and --rank exclude each other"});
     expect_refused(run("--checkpoint x --resume"), {"a later version brings checkpoints"});
     expect_refused(run("--steps 0"), {"--steps"});
     expect_refused(run("--lr nan --clip-grad -1"), {"--lr = 'nan'", "--clip-grad = '-1'"});

@@ -150,6 +150,7 @@ public:
 
     [[nodiscard]] const model::MemoryUse& memory() const { return pool_.use(); }
     [[nodiscard]] PoolAllocator& pool() { return pool_; }
+    [[nodiscard]] const PoolAllocator& pool() const { return pool_; }
     [[nodiscard]] HostLauncher& launcher() { return launcher_; }
     [[nodiscard]] model::MemoryOperations* memory_operations() override { return this; }
 

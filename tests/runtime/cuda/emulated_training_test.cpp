@@ -1,10 +1,18 @@
 // Whole training runs with the GPU's kernels on the host: losses, bytes and traffic.
 
 #include <array>
+#include <memory>
+#include <string>
+#include <utility>
 
+#include <gmock/gmock.h>
+
+#include "plan/errors.hpp"
 #include "runtime/cpu/cpu_device.hpp"
+#include "runtime/data/synthetic_stream.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
+#include "runtime/training_run/training_run.hpp"
 #include "tests/gpu/small_models.hpp"
 #include "tests/runtime/cuda/emulated_device.hpp"
 
@@ -87,6 +95,75 @@ TEST(EmulatedTrainingInBf16, UsesFusedAttentionWhereItIsPredicted) {
 TEST(EmulatedTrainingInBf16, TakesThePredictedBytesForMixturesToo) {
     const auto task = task_for(small_mixture(RouterScore::softmax), {.name = "", .dp = 2, .ep = 2}, Precision::bf16, kPlaces);
     expect_as_predicted(task, emulated_traits(true), on_emulated_gpus(task, true));
+}
+
+/// What `run` gets instead of a card's devices.
+class EmulatedDevices final : public runtime::RankDevices {
+public:
+    explicit EmulatedDevices(std::int64_t memory_bytes) : memory_bytes_(memory_bytes) {}
+    std::string text() const override { return "an emulated GPU"; }
+    const model::KernelTraits& traits() const override { return traits_; }
+    runtime::MachineMemory memory() const override { return {memory_bytes_, "the emulated GPU has"}; }
+    bool runs_at_once() const override { return false; }
+    std::unique_ptr<runtime::RankDevice> make(int /*rank*/) const override {
+        class One final : public runtime::RankDevice {
+        public:
+            explicit One(const model::KernelTraits& traits) : device_(traits) {}
+            model::Device& device() override { return device_; }
+            const model::MemoryUse& memory() const override { return device_.memory(); }
+            std::int64_t reserved_bytes() const override { return device_.pool().reserved_bytes(); }
+
+        private:
+            EmulatedDevice device_;
+        };
+        return std::make_unique<One>(traits_);
+    }
+
+private:
+    std::int64_t memory_bytes_;
+    model::KernelTraits traits_ = emulated_traits(true);
+};
+
+runtime::TrainingRunOptions run_of(const ModelSpec& model, const Case& layout) {
+    runtime::TrainingRunOptions run;
+    run.task = task_for(model, layout, Precision::bf16, kPlaces);
+    run.steps = kSteps;
+    run.learning_rate.maximum = 1e-2;
+    run.data = std::make_shared<runtime::Sequences>(std::make_shared<runtime::SyntheticStream>(1, model.vocab), kPlaces, 8, 1);
+    return run;
+}
+
+TEST(RunOnEmulatedGpus, IsAsPredictedByTheirTraitsAndTrainsAsTheCpu) {
+    for (const auto& [model, layout] : {std::pair{small_llama(kScale), Case{.name = "", .tp = 2, .pp = 2, .sequence_parallel = true}},
+                                        std::pair{small_mixture(RouterScore::sigmoid, 1.25), Case{.name = "", .dp = 2, .ep = 2}}}) {
+        runtime::TrainingRunOptions run = run_of(model, layout);
+        const runtime::RunValues on_the_cpu = runtime::run_in_process(run);
+        run.devices = std::make_shared<EmulatedDevices>(std::int64_t{1} << 40);
+        const runtime::RunValues values = runtime::run_in_process(run);
+        EXPECT_EQ(on_the_cpu.device, "CPU");
+        EXPECT_EQ(values.device, "an emulated GPU");
+        EXPECT_TRUE(values.as_predicted) << model.name;
+        ASSERT_EQ(values.steps.size(), on_the_cpu.steps.size());
+        // The tolerance of bf16 for these models on a card, tests/gpu/training_test.cpp.
+        for (std::size_t i = 0; i < values.steps.size(); ++i) EXPECT_NEAR(values.steps[i].loss / on_the_cpu.steps[i].loss, 1, 3e-3) << i;
+        for (std::size_t rank = 0; rank < values.ranks.size(); ++rank) {
+            EXPECT_NE(values.ranks[rank].predicted.memory, on_the_cpu.ranks[rank].predicted.memory) << "other kernels, other scratch";
+            EXPECT_TRUE(values.ranks[rank].ops.empty()) << "begun is not done";
+        }
+    }
+}
+
+TEST(RunOnEmulatedGpus, IsRefusedWhereTheRanksDoNotFitTogether) {
+    runtime::TrainingRunOptions run = run_of(small_llama(kScale), {.name = "", .dp = 2});
+    run.devices = std::make_shared<EmulatedDevices>(1 << 20);
+    try {
+        (void)runtime::run_in_process(run);
+        FAIL() << "it ran";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("the 2 ranks of this plan need up to "),
+                                                 testing::HasSubstr("more than the 1.0 MiB of memory that the emulated GPU has"),
+                                                 testing::HasSubstr("--device cpu")));
+    }
 }
 
 class PredictionOfARun : public testing::TestWithParam<Mixture> {};
