@@ -9,11 +9,9 @@
 
 #include "plan/errors.hpp"
 #include "runtime/cpu/cpu_device.hpp"
-#include "runtime/data/synthetic_stream.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
-#include "runtime/training_run/training_run.hpp"
-#include "tests/gpu/small_models.hpp"
+#include "tests/gpu/small_run.hpp"
 #include "tests/runtime/cuda/emulated_device.hpp"
 
 namespace mgplan::tests {
@@ -124,19 +122,10 @@ private:
     model::KernelTraits traits_ = emulated_traits(true);
 };
 
-runtime::TrainingRunOptions run_of(const ModelSpec& model, const Case& layout) {
-    runtime::TrainingRunOptions run;
-    run.task = task_for(model, layout, Precision::bf16, kPlaces);
-    run.steps = kSteps;
-    run.learning_rate.maximum = 1e-2;
-    run.data = std::make_shared<runtime::Sequences>(std::make_shared<runtime::SyntheticStream>(1, model.vocab), kPlaces, 8, 1);
-    return run;
-}
-
 TEST(RunOnEmulatedGpus, IsAsPredictedByTheirTraitsAndTrainsAsTheCpu) {
     for (const auto& [model, layout] : {std::pair{small_llama(kScale), Case{.name = "", .tp = 2, .pp = 2, .sequence_parallel = true}},
                                         std::pair{small_mixture(RouterScore::sigmoid, 1.25), Case{.name = "", .dp = 2, .ep = 2}}}) {
-        runtime::TrainingRunOptions run = run_of(model, layout);
+        runtime::TrainingRunOptions run = run_of(model, layout, Precision::bf16);
         const runtime::RunValues on_the_cpu = runtime::run_in_process(run);
         run.devices = std::make_shared<EmulatedDevices>(std::int64_t{1} << 40);
         const runtime::RunValues values = runtime::run_in_process(run);
@@ -154,7 +143,7 @@ TEST(RunOnEmulatedGpus, IsAsPredictedByTheirTraitsAndTrainsAsTheCpu) {
 }
 
 TEST(RunOnEmulatedGpus, IsRefusedWhereTheRanksDoNotFitTogether) {
-    runtime::TrainingRunOptions run = run_of(small_llama(kScale), {.name = "", .dp = 2});
+    runtime::TrainingRunOptions run = run_of(small_llama(kScale), {.name = "", .dp = 2}, Precision::bf16);
     run.devices = std::make_shared<EmulatedDevices>(1 << 20);
     try {
         (void)runtime::run_in_process(run);
