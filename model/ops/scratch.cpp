@@ -57,7 +57,7 @@ std::int64_t sums_of_squares_scratch_bytes(const KernelTraits& traits, std::int6
 }
 
 std::int64_t embedding_backward_scratch_bytes(const KernelTraits& traits, std::int64_t rows) {
-    return on_gpu(traits) ? 2 * rows * 4 : 0;
+    return on_gpu(traits) ? (2 * kEmbeddingBuckets + 1) * 8 + 3 * rows * 4 : 0;
 }
 
 std::int64_t auxiliary_loss_scratch_bytes(const KernelTraits& traits, std::int64_t rows, std::int64_t experts) {

@@ -26,7 +26,9 @@ namespace mgplan::model {
 [[nodiscard]] std::int64_t reduction_scratch_bytes(const KernelTraits& traits, std::int64_t elements);
 /// The sums of so many arrays, and partial results of the longest.
 [[nodiscard]] std::int64_t sums_of_squares_scratch_bytes(const KernelTraits& traits, std::int64_t arrays, std::int64_t most_elements);
-/// For each row the next one with the same id, and whether it is the first with its id.
+/// Rows are put together by a part of their ids, of which there are so many.
+inline constexpr std::int64_t kEmbeddingBuckets = 256;
+/// Rows by bucket; for each row the next one with the same id, and whether it is the first with its id.
 [[nodiscard]] std::int64_t embedding_backward_scratch_bytes(const KernelTraits& traits, std::int64_t rows);
 /// Counts of copies, and a loss for each row with their sum.
 [[nodiscard]] std::int64_t auxiliary_loss_scratch_bytes(const KernelTraits& traits, std::int64_t rows, std::int64_t experts);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "runtime/cuda/ops/by_key.hpp"
 #include "runtime/cuda/ops/elementwise.hpp"
 #include "runtime/cuda/ops/launch.hpp"
 
@@ -190,59 +191,10 @@ struct AuxiliaryLossGradient {
     }
 };
 
-/// counts[e] = entries of expert e, for one team each; the last team counts ids that are no expert's.
-struct CountEntries {
-    const std::int32_t* experts;
-    std::int64_t* counts;
-    std::int64_t entries, expert_count;
-
-    template <class Team>
-    MGPLAN_BOTH void operator()(const Team& team, std::int64_t expert) const {
-        const std::int64_t count = team.reduce(entries, std::int64_t{0}, Add{}, [&](std::int64_t i) {
-            const std::int64_t id = experts[i];
-            return std::int64_t{(expert == expert_count ? id >= expert_count : id == expert) ? 1 : 0};
-        });
-        team.once([&] { counts[expert] = count; });
-    }
-};
-
-/// starts[e]: sum of the counts before e's.
-struct FirstPlaces {
-    const std::int64_t* counts;
-    std::int64_t* starts;
-    std::int64_t expert_count;
-
-    template <class Team>
-    MGPLAN_BOTH void operator()(const Team& team, std::int64_t /*one*/) const {
-        team.once([&] {
-            std::int64_t sum = 0;
-            for (std::int64_t expert = 0; expert < expert_count; ++expert) {
-                starts[expert] = sum;
-                sum += counts[expert];
-            }
-        });
-    }
-};
-
 struct FillIds {
     std::int32_t* ids;
     std::int32_t value;
     MGPLAN_BOTH void operator()(std::int64_t i) const { ids[i] = value; }
-};
-
-struct ListEntries {
-    const std::int32_t* experts;
-    const std::int64_t* starts;
-    std::int32_t* source;
-    std::int64_t entries;
-
-    template <class Team>
-    MGPLAN_BOTH void operator()(const Team& team, std::int64_t expert) const {
-        std::int32_t* const list = source + starts[expert];
-        team.select(
-            entries, [&](std::int64_t i) { return experts[i] == expert; },
-            [&](std::int64_t i, std::int64_t n) { list[n] = static_cast<std::int32_t>(i); });
-    }
 };
 
 template <class Word>
@@ -337,9 +289,7 @@ void keep_within_capacity(model::Device& device, const model::CapacityArguments&
     std::int64_t* const starts = counts + x.expert_count + 1;
     auto* const by_expert = reinterpret_cast<std::int32_t*>(starts + x.expert_count);
     // Each entry is looked at once for every expert, and some 30 or 60 times for its own alone.
-    launcher.teams(x.expert_count + 1, 256, CountEntries{experts, counts, x.entries, x.expert_count});
-    launcher.teams(1, 32, FirstPlaces{counts, starts, x.expert_count});
-    launcher.teams(x.expert_count, 256, ListEntries{experts, starts, by_expert, x.entries});
+    list_by_key(launcher, experts, x.entries, x.expert_count, counts, starts, by_expert);
     with_type(x.probabilities.dtype, [&]<class Element>() {
         launcher.teams(x.expert_count, 256,
                        DropBeyondCapacity<Element>{by_expert, counts, starts, values<Element>(x.probabilities),
