@@ -59,6 +59,11 @@ TEST(CudaLoader, OpensCudnnAndNcclWhenTheyAreFirstNeeded) {
     const CudaVersions versions = module.versions();
     EXPECT_EQ(mapped("/libcudnn.so"), !versions.cudnn.empty());
     EXPECT_EQ(mapped("/libnccl.so"), !versions.nccl.empty());
+    EXPECT_NE(versions.cublas_lt, "");
+    if (std::getenv("MGPLAN_TEST_HIDES_LIBRARIES") != nullptr) {
+        EXPECT_EQ(versions.cudnn, "");
+        EXPECT_EQ(versions.nccl, "");
+    }
 }
 
 TEST(CudaLoader, LoadsTheModuleWhereThereIsNoGpuAndHearsWhy) {
