@@ -2,159 +2,63 @@
 #include <ostream>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
+#include "cli/graphs_request.hpp"
 #include "cli/options.hpp"
-#include "importers/model_source.hpp"
+#include "plan/errors.hpp"
 #include "plan/graph_scopes.hpp"
 #include "plan/graph_slots.hpp"
-#include "plan/json_reader.hpp"
-#include "plan/plan.hpp"
-#include "plan/stage_split.hpp"
 #include "plan/text.hpp"
+#include "reports/plan_report.hpp"
 #include "reports/table.hpp"
+#include "simulator/cost_model.hpp"
 
 namespace mgplan::cli {
 namespace {
 
-constexpr std::int64_t kMost = 65'536;
+using Json = nlohmann::ordered_json;
+
 /// Entries of all ranks' orders together: a few seconds of counting.
 constexpr std::int64_t kMostEntries = std::int64_t{1} << 28;
 constexpr std::size_t kMostRows = 64;
 
-struct GraphsOptions {
-    std::vector<std::string> plan;
-    std::optional<std::string> model, layers_per_chunk, scopes;
-    std::optional<std::int64_t> pp, vpp, microbatches, group_size;
-    std::string policy = "slots";
+/// One rank's line; bytes where there is a model.
+struct RankLine {
+    GraphCounts counts;
+    std::optional<simulator::GraphTerms> terms;
 };
 
-/// Everything the counts need: a schedule and, for each chunk of each rank, the layers captured.
-struct GraphsRequest {
-    ScheduleRequest schedule;
-    std::optional<ModelSpec> model;
-    std::optional<StageSplit> split;
-    GraphedChunk layers;                  ///< without a model: of every chunk …
-    std::vector<GraphedChunk> per_chunk;  ///< … or of each
+/// Capture of whole layers or of parts, as a whole: the figures of the rank with the largest peak.
+struct Variant {
     EnumSet<CudaGraphScope> scopes;
-    GraphPolicy policy = GraphPolicy::slots;
+    std::optional<simulator::PaddingCost> padding;
+    int rank = 0;
+    simulator::GraphTerms terms;
+    std::int64_t peak_bytes = 0;
 };
 
-std::vector<std::int64_t> read_layers(const std::string& text, Problems& problems) {
-    std::vector<std::int64_t> layers;
-    for (const std::string& word : split(text, ',')) {
-        const std::size_t before = problems.list().size();
-        layers.push_back(read_integer(problems, "--layers-per-chunk", word, 0, kMost));
-        if (problems.list().size() > before) break;
-    }
-    if (layers.empty()) problems.add("--layers-per-chunk is empty; give a number for each of the vpp chunks, such as 4 or 4,4,3");
-    return layers;
-}
-
-/// Scope words: nothing given is `layer`; `none` is the empty set.
-EnumSet<CudaGraphScope> read_scopes(const std::string& text, Problems& problems) {
-    EnumSet<CudaGraphScope> scopes;
-    const auto words = split(text, ',');
-    for (const std::string& word : words) {
-        if (word == "none" && words.size() == 1) return {};
-        if (const auto scope = parse_cuda_graph_scope(word)) {
-            scopes.add(*scope);
-            continue;
-        }
-        auto names = cuda_graph_scope_names();
-        names.emplace_back("none");
-        problems.add("--cuda-graphs = '{}' is not known; use {}", word.substr(0, 60), any_of_text(names));
-        break;
-    }
-    if (words.empty()) problems.add("--cuda-graphs is empty; use {}", any_of_text(cuda_graph_scope_names()));
-    return scopes;
-}
-
-void take_plan(const GraphsOptions& given, GraphsRequest& request, Problems& problems) {
-    for (const auto& [name, present] : {std::pair{"model", given.model.has_value()},
-                                        {"layers-per-chunk", given.layers_per_chunk.has_value()},
-                                        {"pp", given.pp.has_value()},
-                                        {"vpp", given.vpp.has_value()},
-                                        {"microbatches", given.microbatches.has_value()},
-                                        {"group-size", given.group_size.has_value()}}) {
-        if (present) problems.add("a PLAN holds what --{} says; drop one of them", name);
-    }
-    problems.throw_if_any();
-    const std::string& path = given.plan.front();
-    const Plan plan = plan_from_json(parse_json(importers::read_text_file(path, "plan"), path), path);
-    request.model = plan.model;
-    request.split = *plan.layout.split;
-    request.schedule.pp = static_cast<int>(plan.layout.sizes.pp);
-    request.schedule.vpp = plan.layout.vpp;
-    request.schedule.microbatches = plan.layout.num_microbatches;
-    if (plan.layout.vpp > 1) request.schedule.group_size = plan.layout.group_size;
-    if (!given.scopes && !plan.layout.cuda_graphs.empty()) request.scopes = plan.layout.cuda_graphs;
-}
-
-void take_sizes(const GraphsOptions& given, GraphsRequest& request, Problems& problems) {
-    if (given.model && given.layers_per_chunk) problems.add("--model and --layers-per-chunk exclude each other; give one of them");
-    if (!given.model && !given.layers_per_chunk)
-        problems.add(
-            "a PLAN, --model or --layers-per-chunk is missing; give the captured layers of each chunk, or the model that has them");
-    if (!given.microbatches) problems.add("--microbatches is missing; give the number of microbatches of one iteration");
-    request.schedule.pp = static_cast<int>(given.pp.value_or(1));
-    request.schedule.vpp = static_cast<int>(given.vpp.value_or(1));
-    request.schedule.microbatches = given.microbatches.value_or(1);
-    request.schedule.group_size = given.group_size;
-    if (given.layers_per_chunk) {
-        const auto layers = read_layers(*given.layers_per_chunk, problems);
-        const auto chunks = static_cast<std::size_t>(request.schedule.vpp);
-        if (layers.size() == 1) {
-            request.layers = {{0, layers.front()}};
-        } else if (layers.size() == chunks) {
-            for (const std::int64_t count : layers) request.per_chunk.push_back({{0, count}});
-        } else if (!layers.empty()) {
-            problems.add("--layers-per-chunk lists {} chunks, but vpp = {}; give {} numbers, or one for all chunks", layers.size(), chunks,
-                         chunks);
-        }
-    }
-    problems.throw_if_any();
-    if (!given.model) return;
-    request.model = importers::load_model(*given.model).model;
-    request.split = automatic_stage_split(request.model->layers, request.model->mtp_layers, request.schedule.pp, request.schedule.vpp);
-    if (!request.split)
-        problems.add("pp·vpp = {}·{} makes more chunks than {} has layers = {}; use pp·vpp of at most {}", request.schedule.pp,
-                     request.schedule.vpp, request.model->name, request.model->layers, request.model->layers);
-}
-
-GraphsRequest read_request(const GraphsOptions& given) {
-    GraphsRequest request;
-    Problems problems;
-    request.policy = given.policy == "megatron" ? GraphPolicy::megatron : GraphPolicy::slots;
-    request.scopes.add(CudaGraphScope::layer);
-    if (given.scopes) request.scopes = read_scopes(*given.scopes, problems);
-    if (given.plan.empty())
-        take_sizes(given, request, problems);
-    else
-        take_plan(given, request, problems);
-    if (request.model)
-        check_graph_scopes(request.scopes, *request.model, problems);
-    else
-        check_graph_scopes(request.scopes, problems);
-    problems.throw_if_any();
-    return request;
-}
+struct GraphsReport {
+    std::vector<RankLine> ranks;
+    std::vector<Variant> variants;  ///< of models with experts
+};
 
 /// The captured layers of each chunk of a rank. All transformer layers take the same input (hidden states), so there is one shape.
 std::vector<GraphedChunk> chunks_of(const GraphsRequest& request, int rank) {
     const auto chunks = static_cast<std::size_t>(request.schedule.vpp);
-    if (!request.model) {
+    if (!request.workload) {
         std::vector<GraphedChunk> list = request.per_chunk.empty() ? std::vector<GraphedChunk>(chunks, request.layers) : request.per_chunk;
         if (request.scopes.empty()) list.assign(chunks, {});
         return list;
     }
-    const ModelSpec& model = *request.model;
+    const ModelSpec& model = request.workload->model;
     const auto captured = [&](std::int64_t layer) {
         return captures_layer(request.scopes, model.is_moe_layer(layer) ? LayerKind::moe : LayerKind::dense);
     };
     std::vector<GraphedChunk> list;
     for (int chunk = 0; chunk < request.schedule.vpp; ++chunk) {
-        const StageChunk& stage = request.split->chunk(rank, chunk);
+        const StageChunk& stage = request.layout.split->chunk(rank, chunk);
         // An MTP layer holds one decoder layer of the last kind.
         std::int64_t layers = stage.mtp > 0 && captured(model.layers - 1) ? stage.mtp : 0;
         for (std::int64_t i = 0; i < stage.decoders; ++i) layers += captured(stage.first_decoder + i) ? 1 : 0;
@@ -163,7 +67,7 @@ std::vector<GraphedChunk> chunks_of(const GraphsRequest& request, int rank) {
     return list;
 }
 
-std::vector<GraphCounts> count_ranks(const GraphsRequest& request) {
+std::vector<RankLine> count_ranks(const GraphsRequest& request) {
     const Schedule schedule(request.schedule);
     const std::int64_t per_rank = 2 * schedule.microbatches() * schedule.vpp();
     if (per_rank > kMostEntries / schedule.pp())
@@ -171,7 +75,7 @@ std::vector<GraphCounts> count_ranks(const GraphsRequest& request) {
             fmt::format("pp = {} with {} forwards and backwards a rank make more than {} entries; use fewer microbatches, chunks or ranks",
                         schedule.pp(), with_thousands(per_rank), with_thousands(kMostEntries)));
     const bool whole_iteration = request.scopes.contains(CudaGraphScope::full_iteration);
-    std::vector<GraphCounts> ranks;
+    std::vector<RankLine> ranks;
     for (int rank = 0; rank < schedule.pp(); ++rank) {
         GraphCounts counts = count_graphs(schedule, rank, chunks_of(request, rank), request.policy);
         if (whole_iteration) {
@@ -181,53 +85,214 @@ std::vector<GraphCounts> count_ranks(const GraphsRequest& request) {
             counts.backward_graphs = 0;
             counts.static_buffers = rank == 0 || rank == schedule.pp() - 1 ? schedule.microbatches() : 0;
         }
-        ranks.push_back(counts);
+        ranks.push_back({counts, std::nullopt});
     }
     return ranks;
 }
 
-void write_json(std::ostream& out, const GraphsRequest& request, const std::vector<GraphCounts>& ranks) {
-    std::string boundary;
-    for (const auto& name :
-         graph_boundary_tensors(request.scopes, request.model && request.model->moe && request.model->moe->shared_ffn > 0))
-        boundary += fmt::format(R"({}{{"name":"{}","bytes":null}})", boundary.empty() ? "" : ",", name);
-    std::string scopes;
-    for (const auto& name : names_in(request.scopes)) scopes += fmt::format("{}\"{}\"", scopes.empty() ? "" : ",", name);
-    out << fmt::format(R"({{"policy":"{}","cuda_graphs":[{}],"ranks":[)", request.policy == GraphPolicy::megatron ? "megatron" : "slots",
-                       scopes);
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-        const GraphCounts& counts = ranks[i];
-        out << fmt::format(
-            R"({}{{"rank":{},"forward_graphs":{},"backward_graphs":{},"static_buffers":{},"slots":{},"peak_live_chunks":{},"static_input_bytes":null,"boundary":[{}],"boundary_bytes":null}})",
-            i > 0 ? "," : "", counts.rank, counts.forward_graphs, counts.backward_graphs, counts.static_buffers, counts.slots,
-            counts.peak_live_chunks, boundary);
+Variant variant_of(const Workload& workload, const Layout& layout) {
+    Variant variant;
+    variant.scopes = layout.cuda_graphs;
+    simulator::CostModel model(workload);
+    for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
+        const std::int64_t peak = model.stage_memory(layout, rank).peak_bytes();
+        if (peak <= variant.peak_bytes) continue;
+        variant.peak_bytes = peak;
+        variant.rank = rank;
+        variant.terms = model.graphs(layout, rank);
     }
-    out << "]}\n";
+    return variant;
 }
 
-void write_csv(std::ostream& out, const std::vector<GraphCounts>& ranks) {
-    out << "rank,forward_graphs,backward_graphs,static_buffers,slots,peak_live_chunks\n";
-    for (const GraphCounts& counts : ranks)
-        out << fmt::format("{},{},{},{},{},{}\n", counts.rank, counts.forward_graphs, counts.backward_graphs, counts.static_buffers,
+/// The capture asked for (or the usual partial one, where it was whole layers), beside whole layers with padded experts.
+std::vector<Variant> compare(const GraphsRequest& request) {
+    if (request.capacity_factors.empty() || request.scopes.empty() || request.scopes.contains(CudaGraphScope::full_iteration)) return {};
+    Workload dropless = *request.workload;
+    dropless.model.moe->capacity_factor = 0;
+    dropless.model.moe->pad_to_capacity = false;
+    Layout layout = request.layout;
+    if (captures_experts(layout.cuda_graphs)) layout.cuda_graphs = usual_graph_scopes(dropless.model);
+    std::vector<Variant> variants{variant_of(dropless, layout)};
+    for (const double factor : request.capacity_factors) {
+        Workload padded = dropless;
+        padded.model.moe->capacity_factor = factor;
+        padded.model.moe->pad_to_capacity = true;
+        padded.model.moe->dispatcher = TokenDispatcher::all_to_all;
+        Layout whole = request.layout;
+        whole.cuda_graphs = {CudaGraphScope::layer};
+        variants.push_back(variant_of(padded, whole));
+        variants.back().padding = simulator::padding_cost(dropless, whole, factor);
+    }
+    return variants;
+}
+
+GraphsReport make_report(const GraphsRequest& request) {
+    GraphsReport report{count_ranks(request), {}};
+    if (!request.workload) return report;
+    simulator::CostModel model(*request.workload);
+    for (RankLine& line : report.ranks) line.terms = model.graphs(request.layout, line.counts.rank);
+    report.variants = compare(request);
+    return report;
+}
+
+std::string_view policy_name(GraphPolicy policy) {
+    return policy == GraphPolicy::megatron ? "megatron" : "slots";
+}
+
+/// The tensors of one layer and microbatch, as JSON objects.
+Json tensors_json(const GraphsRequest& request) {
+    Json list = Json::array();
+    if (request.scopes.empty() || request.scopes.contains(CudaGraphScope::full_iteration)) return list;
+    simulator::CostModel model(*request.workload);
+    const ModelSpec& spec = request.workload->model;
+    for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) {
+        bool there = !spec.moe && kind == LayerKind::dense;
+        for (const bool moe : spec.moe_layers) there |= spec.moe && moe == (kind == LayerKind::moe);
+        if (!there) continue;
+        const auto layer = simulator::graphed_layer(*request.workload, request.layout, model.costs(request.layout), kind, request.policy);
+        for (const auto& [role, tensors] : {std::pair{"static input", &layer.inputs}, {"boundary", &layer.boundary}}) {
+            for (const auto& tensor : *tensors)
+                list.push_back({{"layer", kind == LayerKind::dense ? "dense" : "moe"},
+                                {"role", role},
+                                {"name", tensor.name},
+                                {"shape", tensor.shape},
+                                {"dtype", tensor.dtype},
+                                {"bytes", tensor.bytes},
+                                {"source", tensor.source}});
+        }
+    }
+    return list;
+}
+
+Json variants_json(const std::vector<Variant>& variants) {
+    Json list = Json::array();
+    for (const Variant& v : variants) {
+        Json one{{"cuda_graphs", names_in(v.scopes)},
+                 {"rank", v.rank},
+                 {"static_input_bytes", v.terms.static_inputs},
+                 {"boundary_bytes", v.terms.boundary_bytes},
+                 {"graph_object_bytes", v.terms.objects},
+                 {"resident_activation_bytes", v.terms.resident},
+                 {"peak_bytes", v.peak_bytes},
+                 {"capacity_factor", nullptr}};
+        if (v.padding) {
+            const auto& p = *v.padding;
+            one["capacity_factor"] = p.capacity_factor;
+            one["capacity"] = p.capacity;
+            one["sent_rows"] = p.sent_rows;
+            one["extra_rows"] = p.extra_rows;
+            one["extra_bytes"] = p.extra_bytes;
+            one["extra_flops"] = p.extra_flops;
+            one["extra_traffic_bytes"] = p.extra_traffic;
+        }
+        list.push_back(std::move(one));
+    }
+    return list;
+}
+
+/// One line for each rank: there may be many.
+void write_json(std::ostream& out, const GraphsRequest& request, const GraphsReport& report) {
+    Json unknown = Json::array();
+    for (const auto& name : graph_boundary_tensors(request.scopes, false)) unknown.push_back({{"name", name}, {"bytes", nullptr}});
+    const std::string nothing = unknown.dump();
+    out << fmt::format(R"({{"policy":"{}","cuda_graphs":{},"ranks":[)", policy_name(request.policy), Json(names_in(request.scopes)).dump());
+    for (std::size_t i = 0; i < report.ranks.size(); ++i) {
+        const GraphCounts& counts = report.ranks[i].counts;
+        out << fmt::format(
+            R"({}{{"rank":{},"forward_graphs":{},"backward_graphs":{},"static_buffers":{},"slots":{},"peak_live_chunks":{},)",
+            i > 0 ? "," : "", counts.rank, counts.forward_graphs, counts.backward_graphs, counts.static_buffers, counts.slots,
+            counts.peak_live_chunks);
+        if (const auto& terms = report.ranks[i].terms) {
+            Json boundary = Json::array();
+            for (const auto& tensor : terms->boundary) boundary.push_back({{"name", tensor.name}, {"bytes", tensor.bytes}});
+            out << fmt::format(R"("static_input_bytes":{},"boundary":{},"boundary_bytes":{},"graph_nodes":{},"graph_object_bytes":{},)"
+                               R"("resident_activation_bytes":{}}})",
+                               terms->static_inputs, boundary.dump(), terms->boundary_bytes, terms->nodes, terms->objects, terms->resident);
+        } else {
+            out << fmt::format(R"("static_input_bytes":null,"boundary":{},"boundary_bytes":null}})", nothing);
+        }
+    }
+    out << "]";
+    if (request.workload) {
+        out << fmt::format(R"(,"tensors":{},"assumed":{})", tensors_json(request).dump(), Json(request.assumed).dump());
+        if (!report.variants.empty()) out << fmt::format(R"(,"moe_capture":{})", variants_json(report.variants).dump());
+    }
+    out << "}\n";
+}
+
+void write_csv(std::ostream& out, const GraphsReport& report) {
+    const bool bytes = report.ranks.front().terms.has_value();
+    out << "rank,forward_graphs,backward_graphs,static_buffers,slots,peak_live_chunks"
+        << (bytes ? ",static_input_bytes,boundary_bytes,graph_object_bytes,resident_activation_bytes\n" : "\n");
+    for (const auto& [counts, terms] : report.ranks) {
+        out << fmt::format("{},{},{},{},{},{}", counts.rank, counts.forward_graphs, counts.backward_graphs, counts.static_buffers,
                            counts.slots, counts.peak_live_chunks);
+        if (terms) out << fmt::format(",{},{},{},{}", terms->static_inputs, terms->boundary_bytes, terms->objects, terms->resident);
+        out << "\n";
+    }
 }
 
-void write_table(std::ostream& out, const GraphsRequest& request, const std::vector<GraphCounts>& ranks) {
-    const auto scopes = names_in(request.scopes);
-    out << fmt::format("policy {}, scope {}, pp {} x vpp {}, {} microbatches\n\n",
-                       request.policy == GraphPolicy::megatron ? "megatron" : "slots",
-                       scopes.empty() ? "none" : fmt::format("{}", fmt::join(scopes, " ")), request.schedule.pp, request.schedule.vpp,
-                       with_thousands(request.schedule.microbatches));
-    reports::Table table({{"pp rank"}, {"forward graphs"}, {"backward graphs"}, {"static buffers"}, {"slots"}, {"peak live chunks"}});
+std::string mebibytes(std::int64_t bytes) {
+    return fmt::format("{:.2f}", static_cast<double>(bytes) / 1048576.0);
+}
+
+/// Rows of the first and the last ranks; says how many are left out.
+template <class Row>
+void write_ranks(std::ostream& out, reports::Table& table, const std::vector<RankLine>& ranks, const Row& row) {
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         if (ranks.size() > kMostRows && i >= kMostRows / 2 && i < ranks.size() - kMostRows / 2) continue;
-        const GraphCounts& counts = ranks[i];
-        table.add_row({std::to_string(counts.rank), with_thousands(counts.forward_graphs), with_thousands(counts.backward_graphs),
-                       with_thousands(counts.static_buffers), with_thousands(counts.slots), with_thousands(counts.peak_live_chunks)});
+        table.add_row(row(ranks[i]));
     }
     out << table.to_text();
     if (ranks.size() > kMostRows)
         out << fmt::format("... {} ranks in the middle left out (--format json or csv lists all)\n", ranks.size() - kMostRows);
+}
+
+void write_bytes(std::ostream& out, const GraphsRequest& request, const GraphsReport& report) {
+    out << "\nMiB of each rank, all graphs together\n";
+    reports::Table bytes({{"pp rank"}, {"static inputs"}, {"boundary"}, {"graph objects"}, {"resident activations"}});
+    write_ranks(out, bytes, report.ranks, [](const RankLine& line) {
+        const auto& terms = *line.terms;
+        return std::vector<std::string>{std::to_string(line.counts.rank), mebibytes(terms.static_inputs), mebibytes(terms.boundary_bytes),
+                                        mebibytes(terms.objects), mebibytes(terms.resident)};
+    });
+    const Json tensors = tensors_json(request);
+    if (!tensors.empty()) {
+        out << "\nTensors at fixed addresses, of one layer and microbatch\n";
+        reports::Table table({{"layer"}, {"role"}, {"name"}, {"shape"}, {"type"}, {"bytes"}});
+        for (const Json& t : tensors)
+            table.add_row({t["layer"].get<std::string>(), t["role"].get<std::string>(), t["name"].get<std::string>(), t["shape"].dump(),
+                           t["dtype"].get<std::string>(), with_thousands(t["bytes"].get<std::int64_t>())});
+        out << table.to_text();
+    }
+    if (report.variants.empty()) return;
+    out << "\nExperts outside the graphs, or padded inside them (fullest rank; extra: a layer and microbatch)\n";
+    reports::Table table({{"capture"}, {"capacity"}, {"graphs MiB"}, {"peak GiB"}, {"extra MiB"}, {"extra GFLOP"}, {"extra MiB sent"}});
+    for (const Variant& v : report.variants) {
+        const std::int64_t graphs = v.terms.static_inputs + v.terms.boundary_bytes + v.terms.objects;
+        table.add_row(
+            {v.padding ? "layer" : "partial", v.padding ? fmt::format("{:g} = {}", v.padding->capacity_factor, v.padding->capacity) : "-",
+             mebibytes(graphs), fmt::format("{:.2f}", static_cast<double>(v.peak_bytes) / 1073741824.0),
+             v.padding ? mebibytes(v.padding->extra_bytes) : "-", v.padding ? fmt::format("{:.1f}", v.padding->extra_flops / 1e9) : "-",
+             v.padding ? mebibytes(v.padding->extra_traffic) : "-"});
+    }
+    out << table.to_text();
+}
+
+void write_table(std::ostream& out, const GraphsRequest& request, const GraphsReport& report) {
+    const auto scopes = names_in(request.scopes);
+    out << fmt::format("policy {}, scope {}, pp {} x vpp {}, {} microbatches\n", policy_name(request.policy),
+                       scopes.empty() ? "none" : fmt::format("{}", fmt::join(scopes, " ")), request.schedule.pp, request.schedule.vpp,
+                       with_thousands(request.schedule.microbatches));
+    out << reports::assumed_text(request.assumed) << "\n";
+    reports::Table table({{"pp rank"}, {"forward graphs"}, {"backward graphs"}, {"static buffers"}, {"slots"}, {"peak live chunks"}});
+    write_ranks(out, table, report.ranks, [](const RankLine& line) {
+        const GraphCounts& counts = line.counts;
+        return std::vector<std::string>{
+            std::to_string(counts.rank),           with_thousands(counts.forward_graphs), with_thousands(counts.backward_graphs),
+            with_thousands(counts.static_buffers), with_thousands(counts.slots),          with_thousands(counts.peak_live_chunks)};
+    });
+    if (request.workload) write_bytes(out, request, report);
 }
 
 }  // namespace
@@ -235,34 +300,21 @@ void write_table(std::ostream& out, const GraphsRequest& request, const std::vec
 int run_graphs(const std::vector<std::string>& args, Console& console) {
     GraphsOptions given;
     Options options("graphs (PLAN | --pp P --microbatches M (--layers-per-chunk LIST | --model CFG)) [options]",
-                    "Counts the CUDA graphs of each pipeline rank and the buffers at fixed addresses that they need.");
-    options.positional("PLAN", given.plan, 1, "a plan written by --save-plan");
-    options.group("Pipeline");
-    options.integer("pp", given.pp, 1, kMost, "pipeline parallel size; without it 1");
-    options.integer("vpp", given.vpp, 1, 32'767, "model chunks per pipeline rank; without it 1");
-    options.integer("microbatches", given.microbatches, 1, kMaxRankOps, "microbatches of one iteration");
-    options.integer("group-size", given.group_size, 1, kMaxRankOps, "microbatch group of the interleaved schedule; without it pp");
-    options.group("Layers");
-    options.text("layers-per-chunk", given.layers_per_chunk, "LIST", "captured layers of each chunk, or one number for all");
-    options.text("model", given.model, "CFG",
-                 "in place of the list: preset name, Hugging Face config.json or its folder, Megatron-LM arguments, or mgplan's JSON");
-    options.text("cuda-graphs", given.scopes, "none|SCOPE[,SCOPE…]",
-                 "what is captured (attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration); without it the plan's, else layer");
-    options.choice("policy", given.policy, {"slots", "megatron"},
-                   "slots: mgplan's own, graphs for each chunk and slot; megatron: Megatron-LM's, graphs for each microbatch");
+                    "Counts the CUDA graphs of each pipeline rank and the buffers at fixed addresses that they need; of a model also "
+                    "their bytes.");
+    declare_graphs_options(options, given);
     if (!options.parse(args, console.out)) return kDone;
-
-    const GraphsRequest request = read_request(given);
-    const std::vector<GraphCounts> ranks = count_ranks(request);
-    if (request.model) console.err << "mgplan: counts only: a later version adds the bytes of static inputs and boundary tensors\n";
+    GraphsRequest request = read_graphs_request(given);
+    if (request.workload && !request.scopes.empty()) request.assumed.emplace_back(simulator::kGraphNodeAssumption);
+    const GraphsReport report = make_report(request);
     options.write(console, [&](std::ostream& out) {
         switch (options.format()) {
             case Format::json:
-                return write_json(out, request, ranks);
+                return write_json(out, request, report);
             case Format::csv:
-                return write_csv(out, ranks);
+                return write_csv(out, report);
             case Format::table:
-                return write_table(out, request, ranks);
+                return write_table(out, request, report);
         }
     });
     return kDone;

@@ -9,6 +9,7 @@
 #include "cli/cost_models.hpp"
 #include "cli/options.hpp"
 #include "cli/workload_options.hpp"
+#include "plan/graph_scopes.hpp"
 #include "plan/pipeline_layout.hpp"
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
@@ -59,7 +60,8 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.text("pipeline-layout", values.space.pipeline_layout, "STRING",
                  "layers per stage as in Megatron-LM, such as 'Et*3|(tt|)*29m|L'");
     options.checked("order", values.order, "AXES", check_axis_order, "order of the axes in the rank grid, fastest first");
-    options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]", "what CUDA graphs capture");
+    options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
+                 "what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration");
     options.group("Answer");
     options.choice("objective", values.objective, {"throughput", "memory"}, "what to rank by");
     options.integer("top", values.top, 1, 1000, "plans to print");
@@ -85,7 +87,7 @@ void finish_space(PlanOptions& values, Problems& problems) {
     } catch (const ConfigError& error) {
         problems.absorb(error, "--pipeline-layout: ");
     }
-    if (values.cuda_graphs != "none") problems.add("--cuda-graphs: a later version predicts CUDA graphs; leave it out or use none");
+    space.cuda_graphs = read_graph_scopes(values.cuda_graphs, problems);
     if (values.pick && !values.save_plan)
         problems.add("--pick {} picks the plan that --save-plan writes; add --save-plan FILE", *values.pick);
 }
@@ -108,7 +110,7 @@ void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
 
 void save_plan(const std::string& path, const Workload& work, const Layout& layout) {
     std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    file << plan_to_json(Plan{work.model, work.cluster, work.batch, work.training, layout}).dump(1) << "\n";
+    file << plan_to_json(Plan{work.model, work.cluster, work.batch, work.training, layout, work.routing}).dump(1) << "\n";
     file.close();
     if (!file)
         throw RunError(fmt::format("--save-plan {}: the file cannot be written; check that its folder exists and is writable", path));
@@ -142,6 +144,11 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     }
     problems.throw_if_any();
     values.space.engine = resolved.engine;
+    if (!values.space.cuda_graphs.empty()) {
+        check_graph_scopes(values.space.cuda_graphs, resolved.workload.model, problems);
+        problems.throw_if_any();
+        resolved.assumed.emplace_back(simulator::kGraphNodeAssumption);
+    }
     if (values.space.pipeline_layout) check_pipeline_layout(*values.space.pipeline_layout, resolved.workload.model);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
 
@@ -174,8 +181,8 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     for (std::size_t i = 0; i < std::min(shown, best.size()); ++i) report.plans.push_back({best[i].layout, model.predict(best[i].layout)});
     if (report.plans.empty()) {
         for (const auto& miss : report.search.nearest) {
-            report.nearest.push_back(
-                {miss.layout, miss.peak_bytes, planner::remedies(resolved.workload, miss.layout, simulator_cost_model())});
+            report.nearest.push_back({miss.layout, miss.peak_bytes,
+                                      planner::remedies(resolved.workload, miss.layout, simulator_cost_model()), miss.even_peak_bytes});
         }
     }
     if (values.save_plan) {

@@ -14,6 +14,7 @@
 #include "cli/command.hpp"
 #include "cli/options.hpp"
 #include "importers/model_source.hpp"
+#include "plan/graph_scopes.hpp"
 #include "plan/json_reader.hpp"
 #include "plan/plan.hpp"
 #include "planner/constraints.hpp"
@@ -33,10 +34,12 @@ constexpr std::int64_t kMostSteps = 1'000'000'000;
 struct RunOptions {
     std::vector<std::string> plan;
     std::string device = "cpu";
+    std::string memory = "pool";
     bool ranks_in_process = false;
     std::optional<std::int64_t> rank;
     std::int64_t steps = 20;
     std::optional<std::string> data;
+    std::optional<std::string> cuda_graphs;
     std::int64_t seed = 1234;
     bool deterministic = false;
     bool per_rank_seeds = false;
@@ -56,6 +59,8 @@ struct RunOptions {
 void declare(Options& options, RunOptions& values) {
     options.positional("PLAN", values.plan, 1, "a plan written by --save-plan");
     options.choice("device", values.device, {"cpu", "cuda"}, "what computes; cuda: all ranks share this process's first GPU");
+    options.choice("memory", values.memory, {"pool", "arena"},
+                   "where tensors lie: in blocks that are used again, or at planned offsets of one block");
     options.flag("ranks-in-process", values.ranks_in_process,
                  "all ranks as threads of this process; the default where no launcher started one process for each rank");
     options.integer("rank", values.rank, 0, std::numeric_limits<int>::max() - 1,
@@ -66,6 +71,8 @@ void declare(Options& options, RunOptions& values) {
     options.flag("per-rank-seeds", values.per_rank_seeds,
                  "weights from one seed for each tp and pp rank, as Megatron-LM; otherwise they do not depend on the layout");
     options.flag("deterministic", values.deterministic, "the same bits on every run; CPU ranks always do so, a GPU then leaves out cuDNN");
+    options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
+                 "what CUDA graphs capture (default: the plan's); neither device captures any yet, so that it must be none");
     options.integer("log-interval", values.log_interval, 1, kMostSteps, "steps between two lines of progress on standard error");
     options.group("Optimizer");
     options.real("lr", values.lr, 0, 1e30, "learning rate, the largest of its schedule");
@@ -93,8 +100,13 @@ void declare(Options& options, RunOptions& values) {
 std::shared_ptr<const runtime::RankDevices> check(const RunOptions& values) {
     Problems problems;
     std::shared_ptr<const runtime::RankDevices> devices;
+    if (values.cuda_graphs && !read_graph_scopes(*values.cuda_graphs, problems).empty())
+        problems.add("--cuda-graphs = {}: --device {} captures no CUDA graphs; use --cuda-graphs none", values.cuda_graphs->substr(0, 60),
+                     values.device);
     if (values.plan.empty()) problems.add("mgplan run needs a PLAN; mgplan --world 8 --model tiny-llama --save-plan FILE writes one");
     if (values.device == "cuda") {
+        if (values.memory == "arena")
+            problems.add("--memory arena and --device cuda exclude each other: only CPU ranks have arenas so far; use --memory pool");
         if (values.rank) problems.add("--device cuda and --rank exclude each other: all ranks are in this process, on one GPU; drop one");
         try {
             devices = runtime::cuda_devices(values.deterministic);
@@ -122,13 +134,18 @@ std::shared_ptr<const runtime::RankDevices> check(const RunOptions& values) {
 
 /// The plan as a task, once every rule of planner and runtime holds.
 model::TrainingTask task_of(const Plan& plan, const RunOptions& values) {
-    const Workload work{plan.model, plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes};
+    const Workload work{plan.model,  plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes,
+                        plan.routing};
     if (auto broken = planner::broken_messages(work, plan.layout); !broken.empty()) throw ConfigError(std::move(broken));
     model::TrainingTask task;
     task.model = plan.model;
     task.batch = plan.batch;
     task.training = plan.training;
     task.layout = plan.layout;
+    if (values.cuda_graphs) task.layout.cuda_graphs = {};  // only none has come this far
+    if (!task.layout.cuda_graphs.empty())
+        throw ConfigError(fmt::format("cuda graphs = {} of the plan: --device {} captures no CUDA graphs; add --cuda-graphs none",
+                                      fmt::join(names_in(task.layout.cuda_graphs), ","), values.device));
     task.initialization.seed = static_cast<std::uint64_t>(values.seed);
     if (values.per_rank_seeds) task.initialization.seeds = model::SeedKind::per_rank;
     task.dropout_seed = static_cast<std::uint64_t>(values.seed) + 1;
@@ -280,6 +297,7 @@ int run_checked(const Options& options, const RunOptions& values, Console& conso
                                                                : std::make_unique<runtime::SyntheticStream>(seed + 2, plan.model.vocab);
     run.data = std::make_shared<const runtime::Sequences>(data, plan.batch.sequence, plan.batch.global_batch, seed + 3);
     run.steps = values.steps;
+    run.memory = values.memory == "arena" ? runtime::MemoryMode::arena : runtime::MemoryMode::pool;
     run.learning_rate = learning_rate_of(values);
     run.skip_non_finite = values.no_check_for_nan;
     run.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(values.timeout_minutes * 60'000));

@@ -10,6 +10,7 @@
 #include "importers/model_source.hpp"
 #include "plan/cluster_json.hpp"
 #include "plan/errors.hpp"
+#include "plan/graph_scopes.hpp"
 #include "plan/json_reader.hpp"
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
@@ -31,7 +32,7 @@ struct LayoutOptions {
     std::optional<std::string> recompute, recompute_method, sequence_parallel, cp_comm_type, pipeline_layout, order;
     std::vector<std::string> recompute_modules;
     bool account_for_embedding = false, account_for_loss = false;
-    std::string cuda_graphs = "none";
+    std::optional<std::string> cuda_graphs;
 };
 
 void declare_layout_options(Options& options, LayoutOptions& values) {
@@ -63,7 +64,8 @@ void declare_layout_options(Options& options, LayoutOptions& values) {
     options.flag("account-for-loss", values.account_for_loss, "count the loss as a layer of the split");
     options.checked("order", values.order, "AXES", check_axis_order,
                     "order of the axes in the rank grid, fastest first; without it tp-cp-ep-dp-pp");
-    options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]", "what CUDA graphs capture");
+    options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
+                 "what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration; without it none");
 }
 
 /// The words were checked when they were read.
@@ -103,7 +105,10 @@ LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& 
         split.account_for_loss = values.account_for_loss;
         request.split = split;
     }
-    if (values.cuda_graphs != "none") problems.add("--cuda-graphs: a later version predicts CUDA graphs; leave it out or use none");
+    if (values.cuda_graphs) {
+        request.cuda_graphs = read_graph_scopes(*values.cuda_graphs, problems);
+        if (problems.empty() && !request.cuda_graphs.empty()) check_graph_scopes(request.cuda_graphs, resolved.workload.model, problems);
+    }
     problems.throw_if_any();
     return request;
 }
@@ -112,7 +117,9 @@ LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& 
 void refuse_what_a_plan_holds(const Options& options) {
     Problems problems;
     for (const auto& name : options.given()) {
-        if (name == "cluster" || name == "max-memory" || name == "per-rank" || name == "format" || name == "output") continue;
+        if (name == "cluster" || name == "max-memory" || name == "routing-skew" || name == "per-rank" || name == "format" ||
+            name == "output")
+            continue;
         problems.add(
             "--{} has no place beside a PLAN, which holds model, batch and layout; drop --{}, or give --model … in place of the plan", name,
             name);
@@ -209,12 +216,14 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     if (!plan_files.empty()) {
         refuse_what_a_plan_holds(options);
         Plan plan = read_plan(plan_files.front());
-        work = {plan.model, plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes};
+        work = {plan.model,  plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes,
+                plan.routing};
         if (options.given("cluster")) {
             work.cluster = load_cluster(workload_options.cluster);
             work.memory_limit = work.cluster.memory_bytes;
         }
         if (workload_options.max_memory) work.memory_limit = *workload_options.max_memory;
+        if (workload_options.routing_skew) work.routing = load_routing_skew(*workload_options.routing_skew, work.model);
         layout = plan.layout;
         auto broken = planner::broken_messages(work, layout);
         if (!broken.empty()) throw ConfigError(std::move(broken));
@@ -227,10 +236,13 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
         for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
     }
 
+    if (!layout.cuda_graphs.empty()) assumed.emplace_back(simulator::kGraphNodeAssumption);
     simulator::CostModel model(work);
     const simulator::Prediction prediction = model.predict(layout);
     if (options.format() == Format::json) {
         Json json{{"layout", layout_to_json(layout)}, {"predicted", reports::prediction_to_json(prediction)}, {"assumed", assumed}};
+        if (const auto replay = model.replay_allocator(layout, prediction.memory.worst_stage))
+            json["predicted"]["memory"]["allocator_replay"] = reports::reserved_memory_to_json(*replay);
         if (per_rank)
             options.write(console, [&](std::ostream& out) { write_with_ranks(out, json, model, work, layout); });
         else

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include <fmt/format.h>
 
 #include "importers/megatron_arguments.hpp"
 #include "importers/model_source.hpp"
 #include "plan/cluster_json.hpp"
+#include "plan/json_reader.hpp"
 #include "plan/text.hpp"
 
 namespace mgplan::cli {
@@ -103,6 +105,10 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
     options.integer("seq", values.sequence, 1, std::int64_t{1} << 27,
                     "tokens per sequence; without it the preset's, or min(model's maximum, 4096)");
     options.bytes("max-memory", values.max_memory, "memory a rank may use; without it the GPU's");
+    options.text("routing-skew", values.routing_skew, "KIND|FILE",
+                 "how unevenly tokens choose experts; a mixture of experts must fit at p99 of it: balanced, uniform, zipf, "
+                 "zipf:EXPONENT, worst, or a JSON list of counts, one for each expert, or one such list for each mixture layer; without "
+                 "it uniform");
     options.group("How it is trained");
     options.choice("precision", values.precision, {"bf16", "fp16", "fp32", "fp64", "fp8"}, "of the matrix products; without it bf16");
     options.choice("grad-dtype", values.grad_dtype, {"fp32", "bf16", "fp16"}, "of gradients and their reduction; without it fp32");
@@ -113,6 +119,27 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
     options.choice("attention", values.attention, {"flash", "unfused"}, "attention kernels; without it flash");
     options.choice("engine", values.engine, {"mgplan", "megatron"},
                    "whose memory and time are predicted; without it mgplan, with --megatron-args megatron");
+}
+
+RoutingSkew load_routing_skew(const std::string& given, const ModelSpec& model) {
+    constexpr std::string_view kOption = "--routing-skew";
+    try {
+        if (const auto skew = parse_routing_skew(given)) return *skew;
+    } catch (const ConfigError& error) {
+        Problems problems;
+        problems.absorb(error, "--routing-skew: ");
+        problems.throw_if_any();
+    }
+    std::error_code missing;
+    if (!std::filesystem::exists(given, missing)) {
+        throw ConfigError(
+            fmt::format("{} = '{}' is neither balanced, uniform, zipf, zipf:EXPONENT or worst nor a file that is there; use one of these",
+                        kOption, given.substr(0, 60)));
+    }
+    const std::string where = fmt::format("{} {}", kOption, given);
+    RoutingSkew skew = routing_histogram(parse_json(importers::read_text_file(given, kOption), where), where);
+    validate(skew, model, where);
+    return skew;
 }
 
 ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values) {
@@ -177,7 +204,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
         if (!values.no_distributed_optimizer) resolved.assumed.push_back("distributed optimizer");
         if (!options.given("overlap") && !options.given("no-overlap")) resolved.assumed.push_back("gradient, parameter and p2p overlap");
         if (!values.attention) resolved.assumed.push_back("flash attention");
-        resolved.assumed.push_back("no CUDA graphs");
+        if (!options.given("cuda-graphs")) resolved.assumed.push_back("no CUDA graphs");
     }
     resolved.engine = values.megatron_args ? Engine::megatron : Engine::mgplan;
     if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(Engine::mgplan);
@@ -188,6 +215,10 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
                         work.cluster.name, to_string(work.training.precision)));
     }
     work.memory_limit = values.max_memory.value_or(work.cluster.memory_bytes);
+    if (values.routing_skew)
+        work.routing = load_routing_skew(*values.routing_skew, work.model);
+    else if (work.model.moe)
+        resolved.assumed.push_back(fmt::format("{} routing", to_text(work.routing)));
 
     const auto ignored = features_not_computed(work.model);
     if (!ignored.empty())

@@ -22,6 +22,7 @@ struct WorkloadOptions {
     std::optional<std::int64_t> global_batch;
     std::optional<std::int64_t> sequence;
     std::optional<std::int64_t> max_memory;
+    std::optional<std::string> routing_skew;
     std::optional<std::string> precision;
     std::optional<std::string> grad_dtype;
     bool no_distributed_optimizer = false;
@@ -48,6 +49,10 @@ inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 
 /// Loads model and cluster and fills in the defaults of CLI.md. Throws ConfigError with all problems.
 [[nodiscard]] ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values);
+
+/// Reads --routing-skew: a word, or a file of counts. Throws ConfigError with all problems, among them what does not suit
+/// the model.
+[[nodiscard]] RoutingSkew load_routing_skew(const std::string& given, const ModelSpec& model);
 
 /// A check for Options::checked: the text is an order of axes.
 void check_axis_order(const std::string& given, Problems& problems);

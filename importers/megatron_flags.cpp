@@ -41,7 +41,7 @@ constexpr std::array kGroups{
     FlagGroup{FlagArity::many, FlagEffect::used, "", "cp-comm-type recompute-modules cuda-graph-scope cuda-graph-modules"},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "recompute-granularity recompute-method recompute-num-layers cuda-graph-impl attention-backend transformer-impl "
-              "ddp-bucket-size ddp-num-buckets cross-entropy-fusion-impl"},
+              "ddp-bucket-size ddp-num-buckets cross-entropy-fusion-impl wgrad-deferral-limit"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
               "recompute-activations enable-cuda-graph external-cuda-graph use-flash-attn cross-entropy-loss-fusion "
               "no-gradient-accumulation-fusion no-bias-gelu-fusion no-bias-swiglu-fusion no-bias-dropout-fusion "
@@ -128,7 +128,7 @@ constexpr std::array kGroups{
               "nccl-communicator-config-path rerun-mode error-injection-rate error-injection-type result-rejected-tracker-filename "
               "export-model-type export-quant-cfg yaml-cfg inference-max-seq-length inference-max-requests "
               "inference-batch-times-seqlen-threshold "
-              "cuda-graph-warmup-steps wgrad-deferral-limit"},
+              "cuda-graph-warmup-steps"},
     FlagGroup{FlagArity::one, FlagEffect::without, "",
               "moe-z-loss-coeff moe-input-jitter-eps moe-router-bias-update-rate "
               "moe-router-topk-scaling-factor moe-token-drop-policy moe-per-layer-logging-interval moe-deepep-num-sms "

@@ -42,6 +42,12 @@ void read_attention(FlagReader& flags, TrainingSpec& training) {
                                                          {"auto", training.attention},
                                                          {"unfused", AttentionBackend::unfused},
                                                          {"local", AttentionBackend::unfused}});
+    training.megatron.fused_attention = flags.choice<FusedAttention>("--attention-backend", FusedAttention::automatic,
+                                                                     {{"flash", FusedAttention::flash_attention},
+                                                                      {"fused", FusedAttention::cudnn},
+                                                                      {"auto", FusedAttention::automatic},
+                                                                      {"unfused", FusedAttention::automatic},
+                                                                      {"local", FusedAttention::automatic}});
 }
 
 void read_switches(FlagReader& flags, MegatronSwitches& switches) {
@@ -60,6 +66,7 @@ void read_switches(FlagReader& flags, MegatronSwitches& switches) {
     switches.log_params_norm = flags.has("--log-params-norm");
     switches.log_num_zeros_in_grad = flags.has("--log-num-zeros-in-grad");
     switches.defer_embedding_wgrad = flags.has("--defer-embedding-wgrad-compute");
+    switches.wgrad_deferral_limit = flags.integer_or("--wgrad-deferral-limit", 0, 0, kSizeLimit);
     switches.gather_with_optimizer_step = flags.has("--overlap-param-gather-with-optimizer-step");
     switches.delay_wgrad = flags.has("--delay-wgrad-compute");
     switches.bucket_size = flags.integer_or("--ddp-bucket-size", 0, 0, std::int64_t{1} << 50);

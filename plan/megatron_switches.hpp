@@ -8,6 +8,9 @@ namespace mgplan {
 /// How fp8 scales are kept (--fp8-recipe).
 enum class Fp8Recipe : std::uint8_t { delayed, tensorwise, blockwise, mxfp8 };
 
+/// Whose kernel a fused attention is (--attention-backend auto, flash, fused): the flash-attn package's or cuDNN's.
+enum class FusedAttention : std::uint8_t { automatic, flash_attention, cudnn };
+
 /// Defaults are Megatron-LM's (megatron/training/arguments.py).
 struct MegatronSwitches {
     bool transformer_engine = true;            ///< --transformer-impl transformer_engine, else local
@@ -26,13 +29,16 @@ struct MegatronSwitches {
     bool gradient_checks = true;  ///< --no-check-for-nan-in-loss-and-grad turns them off
     bool log_params_norm = false;
     bool log_num_zeros_in_grad = false;
-    bool defer_embedding_wgrad = false;  ///< output layer inputs are kept until the cool-down
+    /// Logit gradients and output layer inputs are kept until the cool-down …
+    bool defer_embedding_wgrad = false;
+    std::int64_t wgrad_deferral_limit = 0;  ///< … of so many microbatches; 0: of all
     bool gather_with_optimizer_step = false;
     bool moe_shared_expert_overlap = false;
     bool delay_wgrad = false;
     bool router_fp32 = false;  ///< --moe-router-dtype fp32 or fp64
     bool precision_aware_optimizer = false;
     Fp8Recipe fp8_recipe = Fp8Recipe::delayed;
+    FusedAttention fused_attention = FusedAttention::automatic;
     std::int64_t bucket_size = 0;  ///< elements of a gradient bucket; 0: Megatron's rule
     std::int64_t num_buckets = 0;  ///< instead of a size; 0: not given
     bool pad_buckets = false;      ///< --ddp-pad-buckets-for-high-nccl-busbw

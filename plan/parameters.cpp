@@ -257,36 +257,37 @@ ParameterCount head_parameter_count(const ModelSpec& model, std::int64_t tp, boo
     return count;
 }
 
-std::vector<std::vector<Parameter>> stage_parameters(const ModelSpec& model, const Layout& layout, int pp_rank) {
-    const ParallelSizes& sizes = layout.sizes;
+std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSizes& sizes, const StageChunk& chunk) {
     // With several stages the first one's embedding is kept equal to its copies: the tied output layer, MTP's embedding.
     const bool shared = sizes.pp > 1 && (model.tied_embeddings || model.mtp_layers > 0);
-    std::vector<std::vector<Parameter>> chunks(static_cast<std::size_t>(layout.vpp));
-    for (int chunk = 0; chunk < layout.vpp; ++chunk) {
-        const StageChunk& stage = layout.split->chunk(pp_rank, chunk);
-        std::vector<Parameter>& parameters = chunks[static_cast<std::size_t>(chunk)];
-        if (stage.embedding || stage.mtp > 0) add_embedding(parameters, model, sizes.tp, shared, !stage.embedding);
-        for (std::int64_t i = 0; i < stage.decoders; ++i) {
-            const std::int64_t layer = stage.first_decoder + i;
-            add_layer(parameters, model, kind_of_layer(model, layer), sizes.tp, sizes.ep, sizes.etp,
-                      fmt::format("decoder.layers.{}.", layer));
-        }
-        ParameterList list(parameters, "");
-        if (stage.loss) list.add_norm(model, "decoder.final_layernorm.weight", "decoder.final_layernorm.bias", model.hidden);
-        for (std::int64_t i = 0; i < stage.mtp; ++i) {
-            const std::string prefix = fmt::format("mtp.layers.{}.", i);
-            ParameterList mtp(parameters, prefix);
-            mtp.add_norm(model, "enorm.weight", "enorm.bias", model.hidden);
-            mtp.add_norm(model, "hnorm.weight", "hnorm.bias", model.hidden);
-            mtp.add_sharded("eh_proj.weight", {model.hidden / sizes.tp, 2 * model.hidden}, 0);
-            add_layer(parameters, model, mtp_kind(model), sizes.tp, sizes.ep, sizes.etp, prefix + "transformer_layer.");
-            mtp.add_norm(model, "final_layernorm.weight", "final_layernorm.bias", model.hidden);
-        }
-        if (stage.loss && (!model.tied_embeddings || !stage.embedding)) {
-            Parameter& output = list.add_sharded("output_layer.weight", {model.padded_vocab(sizes.tp) / sizes.tp, model.hidden}, 0);
-            output.shared_embedding = output.embedding_copy = shared && model.tied_embeddings;
-        }
+    std::vector<Parameter> parameters;
+    if (chunk.embedding || chunk.mtp > 0) add_embedding(parameters, model, sizes.tp, shared, !chunk.embedding);
+    for (std::int64_t i = 0; i < chunk.decoders; ++i) {
+        const std::int64_t layer = chunk.first_decoder + i;
+        add_layer(parameters, model, kind_of_layer(model, layer), sizes.tp, sizes.ep, sizes.etp, fmt::format("decoder.layers.{}.", layer));
     }
+    ParameterList list(parameters, "");
+    if (chunk.loss) list.add_norm(model, "decoder.final_layernorm.weight", "decoder.final_layernorm.bias", model.hidden);
+    for (std::int64_t i = 0; i < chunk.mtp; ++i) {
+        const std::string prefix = fmt::format("mtp.layers.{}.", i);
+        ParameterList mtp(parameters, prefix);
+        mtp.add_norm(model, "enorm.weight", "enorm.bias", model.hidden);
+        mtp.add_norm(model, "hnorm.weight", "hnorm.bias", model.hidden);
+        mtp.add_sharded("eh_proj.weight", {model.hidden / sizes.tp, 2 * model.hidden}, 0);
+        add_layer(parameters, model, mtp_kind(model), sizes.tp, sizes.ep, sizes.etp, prefix + "transformer_layer.");
+        mtp.add_norm(model, "final_layernorm.weight", "final_layernorm.bias", model.hidden);
+    }
+    if (chunk.loss && (!model.tied_embeddings || !chunk.embedding)) {
+        Parameter& output = list.add_sharded("output_layer.weight", {model.padded_vocab(sizes.tp) / sizes.tp, model.hidden}, 0);
+        output.shared_embedding = output.embedding_copy = shared && model.tied_embeddings;
+    }
+    return parameters;
+}
+
+std::vector<std::vector<Parameter>> stage_parameters(const ModelSpec& model, const Layout& layout, int pp_rank) {
+    std::vector<std::vector<Parameter>> chunks;
+    for (int chunk = 0; chunk < layout.vpp; ++chunk)
+        chunks.push_back(chunk_parameters(model, layout.sizes, layout.split->chunk(pp_rank, chunk)));
     return chunks;
 }
 

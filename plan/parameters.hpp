@@ -75,6 +75,9 @@ struct ParameterCount {
 /// says that the tied embedding's copy lives here (pp > 1).
 [[nodiscard]] ParameterCount head_parameter_count(const ModelSpec& model, std::int64_t tp, bool copy_of_embedding);
 
+/// All parameters of one model chunk, in module order: embedding, decoder layers, final norm, MTP layers, output layer.
+[[nodiscard]] std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSizes& sizes, const StageChunk& chunk);
+
 /// All parameters that pipeline rank `pp_rank` of a layout holds, chunk by chunk, in module order.
 [[nodiscard]] std::vector<std::vector<Parameter>> stage_parameters(const ModelSpec& model, const Layout& layout, int pp_rank);
 

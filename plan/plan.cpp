@@ -74,13 +74,16 @@ void check_agreement(const Plan& plan, const std::string& where, Problems& probl
 }  // namespace
 
 bool operator==(const Plan& a, const Plan& b) {
-    return a.model == b.model && a.cluster == b.cluster && a.batch == b.batch && a.training == b.training && a.layout == b.layout;
+    return a.model == b.model && a.cluster == b.cluster && a.batch == b.batch && a.training == b.training && a.layout == b.layout &&
+           a.routing == b.routing;
 }
 
 Json plan_to_json(const Plan& plan) {
-    return Json{
+    Json json{
         {"mgplan_plan", kPlanVersion},        {"model", model_to_json(plan.model)},          {"cluster", cluster_to_json(plan.cluster)},
         {"batch", batch_to_json(plan.batch)}, {"training", training_to_json(plan.training)}, {"layout", layout_to_json(plan.layout)}};
+    if (plan.routing != RoutingSkew{}) json["routing_skew"] = routing_skew_to_json(plan.routing);
+    return json;
 }
 
 Plan plan_from_json(const Json& json, const std::string& where) {
@@ -88,16 +91,19 @@ Plan plan_from_json(const Json& json, const std::string& where) {
     Problems problems;
     JsonReader reader(json, where, problems);
     reader.ignore("mgplan_plan");
+    reader.ignore("routing_skew");  // older plans have none
     Plan plan;
     read_part(reader, "model", problems, model_from_json, plan.model);
     read_part(reader, "cluster", problems, cluster_from_json, plan.cluster);
     read_part(reader, "batch", problems, batch_from_json, plan.batch);
     read_part(reader, "training", problems, training_from_json, plan.training);
     read_part(reader, "layout", problems, layout_from_json, plan.layout);
+    if (reader.has("routing_skew")) read_part(reader, "routing_skew", problems, routing_skew_from_json, plan.routing);
     reader.finish();
     problems.throw_if_any();
     check_agreement(plan, where, problems);
     problems.throw_if_any();
+    validate(plan.routing, plan.model, where + ": routing_skew");
     return plan;
 }
 

@@ -10,6 +10,7 @@
 #include "plan/cluster_spec.hpp"
 #include "plan/layout.hpp"
 #include "plan/model_spec.hpp"
+#include "plan/routing_skew.hpp"
 #include "plan/training_spec.hpp"
 
 namespace mgplan {
@@ -23,6 +24,7 @@ struct Plan {
     BatchSpec batch;
     TrainingSpec training;
     Layout layout;
+    RoutingSkew routing;
 };
 
 [[nodiscard]] bool operator==(const Plan& a, const Plan& b);
@@ -30,7 +32,8 @@ struct Plan {
 /// The layout with the fields of CLI.md plus what reading it back needs (world, the split's own request under "split").
 [[nodiscard]] nlohmann::ordered_json layout_to_json(const Layout& layout);
 
-/// {"mgplan_plan": version, "model", "cluster", "batch", "training", "layout"}; integers stay integers.
+/// {"mgplan_plan": version, "model", "cluster", "batch", "training", "layout"}, and "routing_skew" where it is not the default; integers
+/// stay integers.
 [[nodiscard]] nlohmann::ordered_json plan_to_json(const Plan& plan);
 
 /// Reads what plan_to_json wrote; plan_from_json(plan_to_json(p)) == p. Throws ConfigError with all problems: wrong

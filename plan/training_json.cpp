@@ -33,6 +33,15 @@ std::optional<Fp8Recipe> parse_fp8_recipe(std::string_view text) {
     return std::nullopt;
 }
 
+const std::vector<std::string> kFusedAttentionNames{"automatic", "flash_attention", "cudnn"};
+
+std::optional<FusedAttention> parse_fused_attention(std::string_view text) {
+    for (std::size_t i = 0; i < kFusedAttentionNames.size(); ++i) {
+        if (kFusedAttentionNames[i] == text) return static_cast<FusedAttention>(i);
+    }
+    return std::nullopt;
+}
+
 struct Switch {
     std::string_view name;
     bool MegatronSwitches::*member;
@@ -72,6 +81,9 @@ Json switches_to_json(const MegatronSwitches& switches) {
         if (switches.*member != defaults.*member) json[std::string(name)] = switches.*member;
     }
     if (switches.fp8_recipe != defaults.fp8_recipe) json["fp8_recipe"] = kFp8RecipeNames.at(static_cast<std::size_t>(switches.fp8_recipe));
+    if (switches.fused_attention != defaults.fused_attention)
+        json["fused_attention"] = kFusedAttentionNames.at(static_cast<std::size_t>(switches.fused_attention));
+    if (switches.wgrad_deferral_limit != 0) json["wgrad_deferral_limit"] = switches.wgrad_deferral_limit;
     if (switches.bucket_size != 0) json["bucket_size"] = switches.bucket_size;
     if (switches.num_buckets != 0) json["num_buckets"] = switches.num_buckets;
     return json;
@@ -84,6 +96,11 @@ MegatronSwitches switches_from_json(const Json& json, const std::string& where, 
     if (reader.has("fp8_recipe"))
         switches.fp8_recipe = read_enum(reader, "fp8_recipe", parse_fp8_recipe, kFp8RecipeNames, switches.fp8_recipe);
     reader.ignore("fp8_recipe");
+    if (reader.has("fused_attention"))
+        switches.fused_attention =
+            read_enum(reader, "fused_attention", parse_fused_attention, kFusedAttentionNames, switches.fused_attention);
+    reader.ignore("fused_attention");
+    switches.wgrad_deferral_limit = reader.integer_or("wgrad_deferral_limit", 0, 0, std::int64_t{1} << 30);
     switches.bucket_size = reader.integer_or("bucket_size", 0, 0, std::int64_t{1} << 50);
     switches.num_buckets = reader.integer_or("num_buckets", 0, 0, std::int64_t{1} << 30);
     reader.finish();

@@ -6,6 +6,7 @@
 #include "plan/batch_spec.hpp"
 #include "plan/cluster_spec.hpp"
 #include "plan/model_spec.hpp"
+#include "plan/routing_skew.hpp"
 #include "plan/training_spec.hpp"
 
 namespace mgplan {
@@ -19,6 +20,7 @@ struct Workload {
     /// The planner keeps tensor parallelism inside the NVLink domain; asking for a tp by name lifts this.
     bool confine_tp = true;
     std::int64_t memory_limit = 0;  ///< bytes a rank may use; the cluster's memory unless --max-memory says less
+    RoutingSkew routing;            ///< under which a mixture of experts must fit
 };
 
 }  // namespace mgplan

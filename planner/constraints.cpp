@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "plan/errors.hpp"
+#include "plan/graph_scopes.hpp"
 #include "plan/parameters.hpp"
 #include "plan/schedule.hpp"
 #include "plan/text.hpp"
@@ -56,6 +57,13 @@ std::string tp_domain_message(const Workload& work, const Layout& layout) {
                        usable_divisors(domain, work.world));
 }
 
+/// What stands against the scopes of CUDA graphs, apart from recompute.
+std::vector<std::string> graph_problems(const Workload& work, const Layout& layout) {
+    Problems problems;
+    if (!layout.cuda_graphs.empty()) check_graph_scopes(layout.cuda_graphs, work.model, problems);
+    return problems.list();
+}
+
 std::int64_t stages(const Layout& layout) {
     return layout.sizes.pp * layout.vpp;
 }
@@ -86,6 +94,7 @@ double most_activation_bytes(const Workload& w, const Layout& l) {
         width += 8 * real(model.moe->top_k) * real(model.moe->expert_ffn + model.hidden) + 8 * real(model.moe->shared_ffn) +
                  16 * real(model.moe->experts);
     }
+    if (!l.cuda_graphs.empty()) width += real(w.batch.sequence);  // a mask
     if (w.training.attention == AttentionBackend::unfused) width += 4 * real(w.batch.sequence) * real(model.heads);
     const double tokens = real(l.micro_batch) * real(w.batch.sequence) / real(l.sizes.cp);
     // In flight on a rank of layers/pp layers: up to 2·pp + (vpp - 1)·group pieces of 1/vpp.
@@ -99,6 +108,9 @@ using L = const Layout&;
 
 constexpr auto kRules = std::to_array<Rule>({
     // ---- tensor ----
+    {"cuda_graphs_suit_the_model", "CUDA graphs do not suit the model", Level::tensor,
+     [](W w, L l) { return !l.cuda_graphs.empty() && !graph_problems(w, l).empty(); },
+     [](W w, L l) { return fmt::format("{}", fmt::join(graph_problems(w, l), "; ")); }},
     {"tp_divides_world", "tp does not divide the world", Level::tensor, [](W, L l) { return l.sizes.world % l.sizes.tp != 0; },
      [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "world", l.sizes.world, w.world); }},
     {"tp_divides_heads", "tp does not divide the attention heads", Level::tensor, [](W w, L l) { return w.model.heads % l.sizes.tp != 0; },
@@ -239,6 +251,9 @@ constexpr auto kRules = std::to_array<Rule>({
              "not; use core_attn, mlp or layernorm",
              w.model.name);
      }},
+    {"cuda_graphs_hold_the_recompute", "CUDA graphs cannot hold the recompute", Level::recompute,
+     [](W w, L l) { return graph_recompute_problem(l.cuda_graphs, l.recompute, l.recompute_modules, w.model).has_value(); },
+     [](W w, L l) { return graph_recompute_problem(l.cuda_graphs, l.recompute, l.recompute_modules, w.model).value_or(""); }},
 });
 
 static_assert(std::is_sorted(kRules.begin(), kRules.end(), [](const Rule& a, const Rule& b) { return a.level < b.level; }));

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -32,16 +33,22 @@ class BestList {
 public:
     BestList(std::size_t capacity, Before before) : capacity_(capacity), before_(before) {}
 
-    void offer(const Layout& layout, double seconds, std::int64_t peak) {
+    void offer(const Layout& layout, double seconds, std::int64_t peak, std::int64_t even_peak = 0) {
         if (capacity_ == 0) return;
         // A cheap look at the numbers before the layout is copied.
-        RankedLayout candidate{{}, seconds, peak};
+        RankedLayout candidate{{}, seconds, peak, even_peak};
         if (list_.size() == capacity_ && before_.surely_behind(candidate, list_.back())) return;
         candidate.layout = layout;
         const auto place = std::upper_bound(list_.begin(), list_.end(), candidate, before_);
         if (list_.size() == capacity_ && place == list_.end()) return;
         list_.insert(place, std::move(candidate));
         if (list_.size() > capacity_) list_.pop_back();
+    }
+
+    /// The largest peak with which a layout may still come in, where the list is sorted by peaks.
+    [[nodiscard]] std::int64_t largest_peak() const {
+        if (capacity_ == 0) return 0;
+        return list_.size() == capacity_ ? list_.back().peak_bytes : std::numeric_limits<std::int64_t>::max();
     }
 
     std::vector<RankedLayout> take() { return std::move(list_); }
@@ -73,28 +80,26 @@ struct Share {
     BestList<BeforeByObjective> best;
     BestList<SmallerPeak> nearest;
     CandidateCounts counts;
-    std::int64_t evaluated = 0, feasible = 0, too_large = 0;
+    std::int64_t evaluated = 0, feasible = 0, too_large = 0, too_large_uneven = 0;
 
     explicit Share(const SearchOptions& options)
         : best(options.keep, BeforeByObjective{options.objective}), nearest(options.keep_nearest, SmallerPeak{}) {}
 
     void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, bool prune) {
-        const std::int64_t peak = cost.peak_bytes(layout);
-        const bool fits = peak <= limit;
-        if (!fits && prune) {
+        // Where the even peak alone is too much, the other one is of interest to the list only.
+        const Peaks peaks = cost.peaks ? cost.peaks(layout, std::max(limit, nearest.largest_peak())) : Peaks{cost.peak_bytes(layout)};
+        const bool fits = peaks.deciding <= limit;
+        if (!fits) {
             ++too_large;
-            nearest.offer(layout, 0, peak);
-            return;
+            if (cost.peaks && peaks.even <= limit) ++too_large_uneven;
+            nearest.offer(layout, 0, peaks.deciding, peaks.even);
+            if (prune) return;
         }
         const double seconds = cost.iteration_seconds(layout);
         ++evaluated;
-        if (fits) {
-            ++feasible;
-            best.offer(layout, seconds, peak);
-        } else {
-            ++too_large;
-            nearest.offer(layout, 0, peak);
-        }
+        if (!fits) return;
+        ++feasible;
+        best.offer(layout, seconds, peaks.deciding);
     }
 };
 
@@ -180,11 +185,13 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
     BestList nearest(options.keep_nearest, SmallerPeak{});
     for (auto& share : shares) {
         for (const auto& ranked : share.best.take()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
-        for (const auto& ranked : share.nearest.take()) nearest.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
+        for (const auto& ranked : share.nearest.take())
+            nearest.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes, ranked.even_peak_bytes);
         result.counts.merge(share.counts);
         result.evaluated += share.evaluated;
         result.feasible += share.feasible;
         result.too_large += share.too_large;
+        result.too_large_uneven += share.too_large_uneven;
     }
     result.best = best.take();
     result.nearest = nearest.take();

@@ -12,10 +12,18 @@
 
 namespace mgplan::planner {
 
+/// Peak bytes of the fullest rank.
+struct Peaks {
+    std::int64_t deciding = 0;  ///< what has to fit: of mixtures of experts at p99 of the routing skew
+    std::int64_t even = 0;      ///< where tokens are spread evenly over experts: never more
+};
+
 /// Prices layouts of one workload on one thread. Memory is asked first; time only where the layout fits.
 struct LayoutCost {
-    std::function<std::int64_t(const Layout&)> peak_bytes;
+    std::function<std::int64_t(const Layout&)> peak_bytes;  ///< Peaks::deciding
     std::function<double(const Layout&)> iteration_seconds;
+    /// Both peaks; where the even one exceeds `most`, it may stand in for the other. Nothing where they are the same.
+    std::function<Peaks(const Layout&, std::int64_t most)> peaks = nullptr;
 };
 /// Makes one pricer per thread for a workload, which outlives it.
 using CostModelFactory = std::function<LayoutCost(const Workload&)>;

@@ -41,7 +41,8 @@ struct CandidateCounts {
 struct RankedLayout {
     Layout layout;
     double iteration_seconds = 0;
-    std::int64_t peak_bytes = 0;
+    std::int64_t peak_bytes = 0;       ///< what has to fit (LayoutCost::peak_bytes)
+    std::int64_t even_peak_bytes = 0;  ///< of the nearest misses: with even routing; 0 where that makes no difference
 };
 
 struct SearchResult {
@@ -50,7 +51,8 @@ struct SearchResult {
     CandidateCounts counts;
     std::int64_t evaluated = 0;  ///< layouts whose memory and time were computed
     std::int64_t feasible = 0;
-    std::int64_t too_large = 0;  ///< legal layouts that do not fit
+    std::int64_t too_large = 0;         ///< legal layouts that do not fit
+    std::int64_t too_large_uneven = 0;  ///< of these, layouts that would fit if routing were even
     double seconds = 0;
     double evaluate_seconds = 0;  ///< wall time of the parallel part
     int threads = 1;
@@ -61,6 +63,8 @@ inline constexpr std::string_view kLayoutDoesNotSuit = "the pipeline layout does
 
 /// The reason under which layouts that do not fit are counted beside the rules' reasons.
 inline constexpr std::string_view kTooLarge = "does not fit in memory";
+/// The same for those that would fit with even routing.
+inline constexpr std::string_view kTooLargeUneven = "fits with even routing, not at p99 of the routing skew";
 
 /// A change to a layout that makes it fit.
 struct Remedy {

@@ -113,13 +113,21 @@ Table plan_table(const PlanReport& report) {
     return table;
 }
 
+/// Reasons why layouts do not fit that occurred.
+std::vector<std::pair<std::string_view, std::int64_t>> too_large(const planner::SearchResult& search) {
+    std::vector<std::pair<std::string_view, std::int64_t>> reasons;
+    if (search.too_large > search.too_large_uneven) reasons.emplace_back(planner::kTooLarge, search.too_large - search.too_large_uneven);
+    if (search.too_large_uneven > 0) reasons.emplace_back(planner::kTooLargeUneven, search.too_large_uneven);
+    return reasons;
+}
+
 std::string rejections_text(const PlanReport& report) {
     struct Line {
         std::string reason;
         std::int64_t count;
     };
     std::vector<Line> lines;
-    if (report.search.too_large > 0) lines.push_back({std::string(planner::kTooLarge), report.search.too_large});
+    for (const auto& [reason, count] : too_large(report.search)) lines.push_back({std::string(reason), count});
     for (const auto& [reason, found] : report.search.counts.rejected) lines.push_back({reason, found.count});
     std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.count > b.count; });
     Table table({{"rejected"}, {"reason", Align::left}});
@@ -130,8 +138,10 @@ std::string rejections_text(const PlanReport& report) {
 std::string nearest_text(const PlanReport& report) {
     std::string text = "No layout fits. Nearest misses:\n";
     for (const auto& miss : report.nearest) {
-        text += fmt::format("\n  {}\n    needs {}, {} more than the limit of {}\n", summary(miss.layout), human_bytes(miss.peak_bytes),
+        text += fmt::format("\n  {}\n    needs {}{}, {} more than the limit of {}\n", summary(miss.layout), human_bytes(miss.peak_bytes),
+                            miss.even_peak_bytes > 0 ? " at p99 of the routing skew" : "",
                             human_bytes(miss.peak_bytes - report.workload.memory_limit), human_bytes(report.workload.memory_limit));
+        if (miss.even_peak_bytes > 0) text += fmt::format("    with even routing {}\n", human_bytes(miss.even_peak_bytes));
         for (const auto& remedy : miss.remedies)
             text += fmt::format("    would fit with {}: {}\n", remedy.change, human_bytes(remedy.peak_bytes));
         if (miss.remedies.empty()) text += "    no single change (recompute, micro-batch, pp, more GPUs) makes it fit\n";
@@ -214,9 +224,15 @@ std::string layout_text(const Layout& l, const simulator::Prediction& prediction
     memory.add_row(
         {"peak", with_thousands(m.worst.peak_bytes()), fmt::format("{:.2f}", static_cast<double>(m.worst.peak_bytes()) / 1073741824.0)});
     text += "\n" + memory.to_text();
-    text += m.fits() ? fmt::format("\n  fits: {} of {} stay free\n", human_bytes(m.limit_bytes - m.worst.peak_bytes()),
+    std::string at;
+    if (const auto& routing = m.worst.routing) {
+        text += fmt::format("\n  routing {}: peak {} at p50, {} at p99, {} at worst (the table: even routing)\n", routing->skew,
+                            human_bytes(routing->p50), human_bytes(routing->p99), human_bytes(routing->worst));
+        at = " at p99";
+    }
+    text += m.fits() ? fmt::format("\n  fits{}: {} of {} stay free\n", at, human_bytes(m.limit_bytes - m.deciding_bytes()),
                                    human_bytes(m.limit_bytes))
-                     : fmt::format("\n  does not fit: {} over the limit of {}\n", human_bytes(m.worst.peak_bytes() - m.limit_bytes),
+                     : fmt::format("\n  does not fit{}: {} over the limit of {}\n", at, human_bytes(m.deciding_bytes() - m.limit_bytes),
                                    human_bytes(m.limit_bytes));
     return text;
 }
@@ -224,7 +240,7 @@ std::string layout_text(const Layout& l, const simulator::Prediction& prediction
 std::string plan_report_json(const PlanReport& report) {
     const auto& s = report.search;
     Json rejected = Json::object();
-    if (s.too_large > 0) rejected[std::string(planner::kTooLarge)] = s.too_large;
+    for (const auto& [reason, count] : too_large(s)) rejected[std::string(reason)] = count;
     for (const auto& [reason, found] : s.counts.rejected) rejected[reason] = found.count;
     Json json{{"model", model_to_json(report.workload.model)},
               {"cluster", cluster_to_json(report.workload.cluster)},
@@ -256,6 +272,7 @@ std::string plan_report_json(const PlanReport& report) {
                                            {"peak_bytes", miss.peak_bytes},
                                            {"missing_bytes", miss.peak_bytes - report.workload.memory_limit},
                                            {"would_fit_with", remedies}});
+            if (miss.even_peak_bytes > 0) json["nearest"].back()["even_peak_bytes"] = miss.even_peak_bytes;
         }
     }
     return json.dump(1) + "\n";

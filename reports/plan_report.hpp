@@ -22,6 +22,7 @@ struct NearestMiss {
     Layout layout;
     std::int64_t peak_bytes = 0;
     std::vector<planner::Remedy> remedies;
+    std::int64_t even_peak_bytes = 0;  ///< with even routing; 0 where that makes no difference
 };
 
 /// Everything the report prints.

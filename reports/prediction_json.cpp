@@ -1,5 +1,7 @@
 #include "reports/prediction_json.hpp"
 
+#include <string>
+
 #include <nlohmann/json.hpp>
 
 namespace mgplan::reports {
@@ -21,16 +23,31 @@ Json breakdown_to_json(const simulator::MemoryBreakdown& b) {
                 {"fragmentation", b.fragmentation}};
 }
 
+Json context_terms_to_json(const simulator::ContextTerms& terms) {
+    Json nccl = Json::object();
+    for (const simulator::CommunicatorTerm& term : terms.nccl) nccl[std::string(term.group)] = term.bytes;
+    return Json{{"driver", terms.driver}, {"modules", terms.modules}, {"nccl", nccl}};
+}
+
 }  // namespace
 
 Json rank_memory_to_json(const simulator::RankMemory& memory, std::int64_t rank, std::int64_t limit_bytes) {
-    return Json{{"peak_bytes", memory.peak_bytes()},
-                {"framework_bytes", memory.framework_bytes},
-                {"reserved_bytes", memory.reserved_bytes},
-                {"limit_bytes", limit_bytes},
-                {"worst_rank", rank},
-                {"breakdown", breakdown_to_json(memory.breakdown)},
-                {"high_water", breakdown_to_json(memory.high_water)}};
+    Json json{{"peak_bytes", memory.peak_bytes()},
+              {"framework_bytes", memory.framework_bytes},
+              {"reserved_bytes", memory.reserved_bytes},
+              {"limit_bytes", limit_bytes},
+              {"worst_rank", rank},
+              {"breakdown", breakdown_to_json(memory.breakdown)},
+              {"high_water", breakdown_to_json(memory.high_water)},
+              {"context_terms", context_terms_to_json(memory.context_terms)}};
+    if (const auto& routing = memory.routing)
+        json["routing"] =
+            Json{{"skew", routing->skew}, {"p50_bytes", routing->p50}, {"p99_bytes", routing->p99}, {"worst_bytes", routing->worst}};
+    return json;
+}
+
+Json reserved_memory_to_json(const simulator::ReservedMemory& memory) {
+    return Json{{"first_iteration_bytes", memory.first}, {"reserved_bytes", memory.steady}, {"allocated_bytes", memory.allocated}};
 }
 
 Json prediction_to_json(const simulator::Prediction& p) {

@@ -12,4 +12,7 @@ namespace mgplan::reports {
 /// The fields of predicted.memory for one rank.
 [[nodiscard]] nlohmann::ordered_json rank_memory_to_json(const simulator::RankMemory& memory, std::int64_t rank, std::int64_t limit_bytes);
 
+/// predicted.memory.allocator_replay.
+[[nodiscard]] nlohmann::ordered_json reserved_memory_to_json(const simulator::ReservedMemory& memory);
+
 }  // namespace mgplan::reports

@@ -40,9 +40,21 @@ Json use_json(const RankUse& use) {
     return Json{{"peak_bytes", use.memory.peak_bytes},
                 {"framework_bytes", use.memory.peak_bytes},
                 {"reserved_bytes", use.memory.reserved_bytes},
+                {"arena_bytes", use.memory.arena_bytes},
+                {"fallback_bytes", use.memory.fallback_bytes},
                 {"breakdown", bytes_json(use.memory.breakdown)},
                 {"high_water", bytes_json(use.memory.high_water)},
                 {"collectives", collectives}};
+}
+
+/// How well the arena was planned; null with a pool.
+Json arena_json(const RunValues& values, const RankValues& rank) {
+    if (values.memory == runtime::MemoryMode::pool) return {};
+    const auto bound = static_cast<double>(rank.arena.lower_bound_bytes);
+    const auto over = static_cast<double>(rank.arena.planned_bytes - rank.arena.lower_bound_bytes);
+    return Json{{"planned_bytes", rank.arena.planned_bytes},
+                {"lower_bound_bytes", rank.arena.lower_bound_bytes},
+                {"waste", bound > 0 ? over / bound : 0.0}};
 }
 
 std::string number(double value) {
@@ -55,8 +67,11 @@ std::string signed_bytes(std::int64_t bytes) {
 
 /// Name and value of every number of a rank's memory.
 std::vector<std::pair<std::string, std::int64_t>> memory_numbers(const MemoryValues& memory) {
-    std::vector<std::pair<std::string, std::int64_t>> numbers{
-        {"peak_bytes", memory.peak_bytes}, {"framework_bytes", memory.peak_bytes}, {"reserved_bytes", memory.reserved_bytes}};
+    std::vector<std::pair<std::string, std::int64_t>> numbers{{"peak_bytes", memory.peak_bytes},
+                                                              {"framework_bytes", memory.peak_bytes},
+                                                              {"reserved_bytes", memory.reserved_bytes},
+                                                              {"arena_bytes", memory.arena_bytes},
+                                                              {"fallback_bytes", memory.fallback_bytes}};
     for (std::size_t i = 0; i < kByteCategories.size(); ++i)
         numbers.emplace_back(fmt::format("breakdown.{}", kByteCategories[i]), memory.breakdown[i]);
     for (std::size_t i = 0; i < kByteCategories.size(); ++i)
@@ -127,6 +142,10 @@ std::string memory_text(const RunValues& values) {
                            signed_bytes(d.high_water[i])});
         }
         table.add_row({"", "reserved", with_thousands(a.reserved_bytes), with_thousands(b.reserved_bytes), signed_bytes(d.reserved_bytes)});
+        if (values.memory == runtime::MemoryMode::pool) continue;
+        table.add_row({"", "arena", with_thousands(a.arena_bytes), with_thousands(b.arena_bytes), signed_bytes(d.arena_bytes)});
+        table.add_row(
+            {"", "beside it", with_thousands(a.fallback_bytes), with_thousands(b.fallback_bytes), signed_bytes(d.fallback_bytes)});
     }
     return table.to_text();
 }
@@ -178,6 +197,7 @@ std::string run_report_json(const RunValues& values) {
         Json ops = Json::array();
         for (const auto& op : rank.ops) ops.push_back(Json{{"op", op.op}, {"count", op.count}, {"seconds", op.seconds}});
         ranks.push_back(Json{{"rank", rank.rank},
+                             {"arena", arena_json(values, rank)},
                              {"measured", use_json(rank.measured)},
                              {"predicted", use_json(rank.predicted)},
                              {"difference", use_json(rank.difference)},
@@ -193,6 +213,7 @@ std::string run_report_json(const RunValues& values) {
     }
     const Json json{{"data", values.data},
                     {"device", values.device},
+                    {"memory_mode", values.memory == runtime::MemoryMode::arena ? "arena" : "pool"},
                     {"transport", values.transport},
                     {"steps_asked", values.steps_asked},
                     {"interrupted", values.interrupted},

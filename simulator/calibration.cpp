@@ -5,12 +5,11 @@ namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 
-// A driver context plus the modules of cuBLAS, cuDNN and NCCL; default until measured on the device.
-constexpr std::int64_t kContextBytes = 700 * kMiB;
-
-// NCCL 2.28 buffers per channel and peer connection: LL 512 KiB + LL128 4.69 MiB + SIMPLE 4 MiB (device.h, init.cc at
-// v2.28.9-1); 16 channels with one send and one receive side.
-constexpr std::int64_t kCommunicatorBytes = 16 * (9 * kMiB + kMiB / 5);
+// An empty context: 426 MiB on an RTX 6000 Ada with CUDA 13 (unsloth-zoo pull request 1053), some 400 MB by PyTorch's
+// developers for CUDA 11.7 and later (pytorch issue 109888).
+constexpr std::int64_t kDriverBytes = 426 * kMiB;
+// Kernels are loaded as they are used (CUDA_MODULE_LOADING=LAZY); an assumption until measured on the device.
+constexpr std::int64_t kModuleBytes = 274 * kMiB;
 
 Calibration ampere() {
     Calibration c;
@@ -38,8 +37,8 @@ Calibration ampere() {
     c.collective_seconds = 50e-6;
     c.overlap_cost = 0.25;        // assumed: a collective beside a product takes multiprocessors and memory bandwidth from it
     c.expert_overlap_cost = 0.5;  // Megatron-MoE-ModelZoo, Qwen3-235B with and without: a third to a half of the exchange is saved
-    c.context_bytes = kContextBytes;
-    c.communicator_bytes = kCommunicatorBytes;
+    c.driver_bytes = kDriverBytes;
+    c.module_bytes = kModuleBytes;
     c.gemm_workspace_bytes = 8 * kMiB + kMiB / 8;  // PyTorch's default before Hopper, :4096:2:16:8
     c.engine_workspace_bytes = 4 * kMiB;           // Transformer Engine, get_cublas_workspace_size_bytes
     c.optimizer_fixed_seconds = 3e-3;

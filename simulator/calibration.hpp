@@ -34,8 +34,8 @@ struct Calibration {
     double overlap_cost = 0;         ///< share of a hidden collective's time that it takes from the kernel beside it
     double expert_overlap_cost = 0;  ///< the same of an expert exchange behind another microbatch
     // Memory outside the tensor allocator.
-    std::int64_t context_bytes = 0;           ///< driver context and loaded modules
-    std::int64_t communicator_bytes = 0;      ///< one NCCL communicator of more than one rank
+    std::int64_t driver_bytes = 0;            ///< an empty CUDA context
+    std::int64_t module_bytes = 0;            ///< kernels of the libraries and the framework, loaded at their first use
     std::int64_t gemm_workspace_bytes = 0;    ///< cuBLAS, one handle
     std::int64_t engine_workspace_bytes = 0;  ///< Transformer Engine's own for products
     // Optimizer step.

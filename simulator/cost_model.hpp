@@ -2,11 +2,15 @@
 // Memory and time of any layout of one workload, with everything that layouts share computed once.
 
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <optional>
 
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/calibration.hpp"
+#include "simulator/memory/allocator_replay.hpp"
+#include "simulator/memory/layout_memory.hpp"
 #include "simulator/prediction.hpp"
 
 namespace mgplan::simulator {
@@ -23,11 +27,22 @@ public:
 
     /// Peak bytes of the fullest rank: predict().memory.worst.peak_bytes(), without the time.
     [[nodiscard]] std::int64_t peak_bytes(const Layout& layout);
+    /// Both peaks without the time (LayoutMemory::peaks).
+    [[nodiscard]] LayoutPeaks peaks(const Layout& layout, std::int64_t most = std::numeric_limits<std::int64_t>::max());
+    /// predict().memory without the time.
+    [[nodiscard]] MemoryPrediction memory(const Layout& layout);
     /// Seconds of one iteration: predict().time.iteration_seconds, without the memory.
     [[nodiscard]] double iteration_seconds(const Layout& layout);
     [[nodiscard]] Prediction predict(const Layout& layout);
-    /// Memory of every rank of pipeline stage `pp_rank` in [0, pp) (they are equal under balanced routing).
+    /// Memory of every rank of pipeline stage `pp_rank` in [0, pp) (they are equal where tokens spread evenly over experts).
     [[nodiscard]] RankMemory stage_memory(const Layout& layout, int pp_rank);
+    /// What CUDA graphs add to the ranks of a pipeline stage: with engine megatron as Megatron-LM captures them.
+    [[nodiscard]] GraphTerms graphs(const Layout& layout, int pp_rank);
+    /// Valid until the model is gone.
+    [[nodiscard]] const LayerCosts& costs(const Layout& layout);
+    /// PyTorch's allocator played over iterations of engine megatron on a stage's rank (memory/rank_recording.hpp); nothing
+    /// for engine mgplan and for what the layers do not compute.
+    [[nodiscard]] std::optional<ReservedMemory> replay_allocator(const Layout& layout, int pp_rank) const;
     [[nodiscard]] const Calibration& calibration() const;
 
 private:

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -29,12 +31,51 @@ struct MemoryBreakdown {
     bool operator==(const MemoryBreakdown&) const = default;
 };
 
-/// One rank's memory.
+/// Peak bytes of a rank with mixtures of experts at quantiles of the rows that they receive, context and all. What the
+/// quantiles are over: memory/routing_load.hpp.
+struct RoutedPeaks {
+    std::string skew;  ///< in words, as in "uniform"
+    std::int64_t p50 = 0;
+    std::int64_t p99 = 0;
+    std::int64_t worst = 0;
+    bool operator==(const RoutedPeaks&) const = default;
+};
+
+/// NCCL's memory for one kind of group.
+struct CommunicatorTerm {
+    std::string_view group;
+    std::int64_t bytes = 0;
+};
+
+/// What `context` is made of (simulator/memory/device_overhead.hpp).
+struct ContextTerms {
+    std::int64_t driver = 0;   ///< the context itself
+    std::int64_t modules = 0;  ///< kernels loaded into it
+    std::vector<CommunicatorTerm> nccl;
+    [[nodiscard]] std::int64_t total() const {
+        std::int64_t sum = driver + modules;
+        for (const CommunicatorTerm& term : nccl) sum += term.bytes;
+        return sum;
+    }
+};
+
+/// What PyTorch's allocator holds after some iterations (simulator/memory/allocator_replay.hpp).
+struct ReservedMemory {
+    std::int64_t first = 0;      ///< bytes reserved behind the first iteration
+    std::int64_t steady = 0;     ///< behind the last one
+    std::int64_t allocated = 0;  ///< the largest sum of blocks in use, each rounded up to 512 bytes
+    [[nodiscard]] std::int64_t fragmentation() const { return steady - allocated; }
+};
+
+/// One rank's memory, where tokens are spread evenly over experts.
 struct RankMemory {
     MemoryBreakdown breakdown;         ///< at the peak instant
     MemoryBreakdown high_water;        ///< each category's own maximum over the iteration
     std::int64_t framework_bytes = 0;  ///< what a framework's tensor allocator would report as its peak
     std::int64_t reserved_bytes = 0;   ///< what that allocator would have taken from the device
+    /// Of models with experts. MemoryPrediction::worst has at each quantile that of the fullest rank there.
+    std::optional<RoutedPeaks> routing;
+    ContextTerms context_terms;  ///< parts of breakdown.context; left empty where only sums are asked for
     [[nodiscard]] std::int64_t peak_bytes() const { return breakdown.total(); }
 };
 
@@ -44,7 +85,9 @@ struct MemoryPrediction {
     std::int64_t worst_rank = 0;
     int worst_stage = 0;
     std::int64_t limit_bytes = 0;
-    [[nodiscard]] bool fits() const { return worst.peak_bytes() <= limit_bytes; }
+    /// What has to fit: the peak, of a mixture of experts at p99 of its routing skew.
+    [[nodiscard]] std::int64_t deciding_bytes() const { return worst.routing ? worst.routing->p99 : worst.peak_bytes(); }
+    [[nodiscard]] bool fits() const { return deciding_bytes() <= limit_bytes; }
 };
 
 /// Seconds of communication that no computation hides, by the group that causes it: tp, cp and ep on the slowest stage,

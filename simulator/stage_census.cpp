@@ -1,5 +1,7 @@
 #include "simulator/stage_census.hpp"
 
+#include <algorithm>
+
 namespace mgplan::simulator {
 
 SplitCensus take_census(const ModelSpec& model, const std::shared_ptr<const StageSplit>& split) {
@@ -9,6 +11,8 @@ SplitCensus take_census(const ModelSpec& model, const std::shared_ptr<const Stag
         for (int vpp_rank = 0; vpp_rank < split->vpp(); ++vpp_rank) {
             const StageChunk& chunk = split->chunk(pp_rank, vpp_rank);
             ChunkCensus counts;
+            if (model.moe)
+                counts.first_mixture = std::count(model.moe_layers.begin(), model.moe_layers.begin() + chunk.first_decoder, true);
             for (std::int64_t i = 0; i < chunk.decoders; ++i) {
                 if (model.moe && model.is_moe_layer(chunk.first_decoder + i))
                     ++counts.mixture;

@@ -6,6 +6,7 @@
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_reduce.hpp"
 #include "simulator/collectives/send_receive.hpp"
+#include "simulator/memory/cuda_graphs.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -30,17 +31,29 @@ double beside_host(double device, double issue) {
     return larger * std::sqrt(std::sqrt(1 + ratio * ratio * ratio * ratio));
 }
 
+/// Kernels of a piece that the host does not issue one by one, because a CUDA graph replays them.
+struct Replayed {
+    int forward = 0, backward = 0;
+};
+
+/// Launches that the host makes for `kernels` of which a graph holds `replayed`: the graph's own is one more.
+int launches(int kernels, int replayed) {
+    return replayed > 0 ? std::max(0, kernels - replayed) + 1 : kernels;
+}
+
 /// Adds `count` copies of a piece. `recomputed`: the whole forward runs again in the backward.
-void add_piece(StageTime& time, const PieceCost& piece, double count, bool recomputed, const Calibration& calibration) {
+void add_piece(StageTime& time, const PieceCost& piece, double count, bool recomputed, const Calibration& calibration,
+               Replayed replayed = {}) {
     if (count <= 0) return;
     const double again = recomputed ? piece.forward : piece.recompute;
     const GroupSeconds& again_exposed = recomputed ? piece.exposed_forward : piece.exposed_recompute;
     const double forward = piece.forward + piece.exposed_forward.total();
     const double backward = piece.backward + piece.exposed_backward.total() + again + again_exposed.total();
     // An eager framework issues kernels one by one; the device waits when they are shorter than that.
-    const double issue_forward = piece.kernels_forward * calibration.host_kernel_seconds;
-    const double issue_backward = (piece.kernels_backward + (recomputed ? piece.kernels_forward : 0)) * calibration.host_kernel_seconds +
-                                  (recomputed ? calibration.checkpoint_host_seconds : 0);
+    const double issue_forward = launches(piece.kernels_forward, replayed.forward) * calibration.host_kernel_seconds;
+    const double issue_backward =
+        (launches(piece.kernels_backward, replayed.backward) + (recomputed ? piece.kernels_forward : 0)) * calibration.host_kernel_seconds +
+        (recomputed ? calibration.checkpoint_host_seconds : 0);
     time.forward += count * beside_host(forward, issue_forward);
     time.backward += count * beside_host(backward, issue_backward);
     time.recompute += count * again;
@@ -64,16 +77,37 @@ double recomputed_share(const StepInputs& in, int rank) {
     return static_cast<double>(recomputed) / static_cast<double>(stage.layers());
 }
 
-StageTime stage_time(const StepInputs& in, int rank) {
+/// What graphs of this kind of layer replay.
+Replayed replayed_kernels(const StepInputs& in, LayerKind kind) {
+    if (in.layout.cuda_graphs.empty()) return {};
+    const GraphedLayer layer = captured_part(in.layout.cuda_graphs, in.layers, kind);
+    return {layer.kernels_forward, layer.kernels_backward};
+}
+
+/// One graph for the whole iteration: nothing is launched beside it.
+LayerCosts without_launches(LayerCosts layers) {
+    for (PieceCost* piece : {&layers.dense, &layers.mixture, &layers.mtp, &layers.embedding, &layers.head})
+        piece->kernels_forward = piece->kernels_backward = 0;
+    return layers;
+}
+
+StageTime stage_time(const StepInputs& in, const LayerCosts& layers, int rank) {
     StageTime time;
-    const LayerCosts& layers = in.layers;
     const ChunkCensus& stage = in.split.stages[static_cast<std::size_t>(rank)];
     const double share = recomputed_share(in, rank);
-    for (const auto& [piece, count] : {std::pair{&layers.dense, stage.dense}, std::pair{&layers.mixture, stage.mixture}}) {
-        add_piece(time, *piece, static_cast<double>(count) * share, true, in.calibration);
-        add_piece(time, *piece, static_cast<double>(count) * (1 - share), false, in.calibration);
+    for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) {
+        const PieceCost& piece = kind == LayerKind::dense ? layers.dense : layers.mixture;
+        const double count = static_cast<double>(kind == LayerKind::dense ? stage.dense : stage.mixture);
+        if (count <= 0) continue;
+        const Replayed replayed = replayed_kernels(in, kind);
+        add_piece(time, piece, count * share, true, in.calibration, replayed);
+        add_piece(time, piece, count * (1 - share), false, in.calibration, replayed);
     }
-    add_piece(time, layers.mtp, static_cast<double>(stage.mtp), in.layout.recompute == Recompute::full, in.calibration);
+    if (stage.mtp > 0) {
+        const ModelSpec& model = in.workload.model;
+        const Replayed replayed = replayed_kernels(in, model.moe && model.moe_layers.back() ? LayerKind::moe : LayerKind::dense);
+        add_piece(time, layers.mtp, static_cast<double>(stage.mtp), in.layout.recompute == Recompute::full, in.calibration, replayed);
+    }
     // Each MTP layer looks its tokens up again where it stands and has its own pass through the shared head.
     add_piece(time, layers.embedding, static_cast<double>(stage.mtp + (stage.embedding ? 1 : 0)), false, in.calibration);
     if (stage.loss) add_piece(time, layers.head, static_cast<double>(1 + in.workload.model.mtp_layers), false, in.calibration);
@@ -132,12 +166,14 @@ TimePrediction step_time(const StepInputs& in) {
     const double m = static_cast<double>(layout.num_microbatches);
     const double vpp = layout.vpp;
 
+    const LayerCosts layers =
+        layout.cuda_graphs.contains(CudaGraphScope::full_iteration) ? without_launches(in.layers) : LayerCosts(in.layers);
     StageTime slowest;
     double sum = 0, recompute_flops = 0;
     TimePrediction time;
     double data_parallel = 0, optimizer = 0;
     for (int rank = 0; rank < pp; ++rank) {
-        const StageTime stage = stage_time(in, rank);
+        const StageTime stage = stage_time(in, layers, rank);
         sum += stage.total();
         recompute_flops += stage.recompute_flops;
         if (stage.total() > slowest.total()) {

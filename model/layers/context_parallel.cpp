@@ -108,7 +108,7 @@ AttentionGradients ring_backward(const RankContext& context, const MicrobatchCon
 /// All ranks' keys or values, (ranks · rows, heads, width), rank by rank.
 Tensor gathered(const RankContext& context, const Tensor& part) {
     Tensor whole = context.device->empty({part.shape()[0] * context.cp->size(), part.shape()[1], part.shape()[2]}, part.dtype(),
-                                         MemoryCategory::communication, "gathered keys or values");
+                                         MemoryCategory::communication, kGatheredOverCp);
     context.cp->all_gather(part, whole);
     return whole;
 }
@@ -136,8 +136,8 @@ AttentionGradients by_gathering_backward(const RankContext& context, const Micro
     const Positions mine = slice_of(context, microbatch, context.cp->rank());
     const Tensor all_k = gathered(context, k), all_v = gathered(context, v);
     const std::int64_t rows = k.shape()[0];
-    const Tensor all_dk = context.device->empty(all_k.shape(), k.dtype(), MemoryCategory::communication, "key gradients of all ranks");
-    const Tensor all_dv = context.device->empty(all_v.shape(), v.dtype(), MemoryCategory::communication, "value gradients of all ranks");
+    const Tensor all_dk = context.device->empty(all_k.shape(), k.dtype(), MemoryCategory::communication, kGradientsOverCp);
+    const Tensor all_dv = context.device->empty(all_v.shape(), v.dtype(), MemoryCategory::communication, kGradientsOverCp);
     AttentionGradients total;
     for (int owner = 0; owner < context.cp->size(); ++owner) {
         const std::int64_t begin = owner * rows, end = begin + rows;

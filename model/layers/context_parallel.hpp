@@ -1,10 +1,16 @@
 #pragma once
 // Core attention over a sequence that is spread over context-parallel ranks.
 
+#include <string_view>
+
 #include "model/layers/context.hpp"
 #include "model/ops/attention.hpp"
 
 namespace mgplan::model {
+
+/// Names of what holds the rows of all cp ranks in the all-gather exchange: their bytes grow with cp, those of nothing else.
+inline constexpr std::string_view kGatheredOverCp = "gathered keys or values";
+inline constexpr std::string_view kGradientsOverCp = "key or value gradients of all ranks";
 
 /// q, k, v hold this rank's slice of the sequence (zigzag_positions); the result is that slice's attention over the whole
 /// sequence. The exchange follows context.cp_comm_type: ring (p2p), all-gather, or all-to-all of heads against sequence.

@@ -21,18 +21,27 @@ DecoderLayer::DecoderLayer(const ModelSpec& model, const WeightTable& weights, c
 
 Tensor DecoderLayer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,
                              const UnitEvents& events) const {
-    events.before_use(0);
-    const Tensor attended = attention_.forward(context, microbatch, x, saved.attention);
+    Tensor attended;
+    {
+        const Range range(*context.device, "attention forward");
+        events.before_use(0);
+        attended = attention_.forward(context, microbatch, x, saved.attention);
+    }
+    const Range range(*context.device, "mlp forward");
     events.before_use(1);
     return moe_ ? moe_->forward(context, microbatch, attended, saved.moe) : mlp_->forward(context, microbatch, attended, saved.mlp);
 }
 
 Tensor DecoderLayer::backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
                               const UnitEvents& events) const {
-    const Tensor d_attended =
-        moe_ ? moe_->backward(context, microbatch, dy, saved.moe) : mlp_->backward(context, microbatch, dy, saved.mlp);
-    dy = {};
-    events.after_backward(1);
+    Tensor d_attended;
+    {
+        const Range range(*context.device, "mlp backward");
+        d_attended = moe_ ? moe_->backward(context, microbatch, dy, saved.moe) : mlp_->backward(context, microbatch, dy, saved.mlp);
+        dy = {};
+        events.after_backward(1);
+    }
+    const Range range(*context.device, "attention backward");
     Tensor dx = attention_.backward(context, microbatch, d_attended, saved.attention);
     events.after_backward(0);
     return dx;
@@ -85,8 +94,12 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
     saved.layers.resize(layers_.size());
     saved.checkpoints.resize(layers_.size());
     const UnitEvents first{events_, 0}, last{events_, units() - 1};
-    if (embedding_) first.before_use(0);
-    Tensor x = embedding_ ? embedding_->forward(context, microbatch, input) : input;
+    Tensor x = input;
+    if (embedding_) {
+        const Range range(*context.device, "embedding forward");
+        first.before_use(0);
+        x = embedding_->forward(context, microbatch, input);
+    }
     for (std::size_t i = 0; i < layers_.size();) {
         const std::size_t block = recomputed_block(i);
         if (block == 0) {
@@ -103,14 +116,19 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
         i += block;
     }
     if (!head_) return x;
+    const Range range(*context.device, "head forward");
     last.before_use(0);
     return head_->forward(context, x, targets, saved.head);
 }
 
 Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, double d_loss, const Tensor& ids,
                             const Tensor& targets, ChunkSaved& saved) {
-    Tensor gradient = head_ ? head_->backward(context, targets, d_loss, saved.head) : std::move(dy);
-    if (head_) UnitEvents{events_, units() - 1}.after_backward(0);
+    Tensor gradient = std::move(dy);
+    if (head_) {
+        const Range range(*context.device, "head backward");
+        gradient = head_->backward(context, targets, d_loss, saved.head);
+        UnitEvents{events_, units() - 1}.after_backward(0);
+    }
     for (std::size_t i = layers_.size(); i-- > 0;) {
         if (!saved.layers[i].attention.x.defined()) {
             // The last layer of a recomputed block: run the block again from its input.
@@ -126,6 +144,7 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
         gradient = layers_[i].backward(context, microbatch, std::move(gradient), saved.layers[i], events_of_layer(i));
     }
     if (!embedding_) return gradient;
+    const Range range(*context.device, "embedding backward");
     embedding_->backward(context, microbatch, gradient, ids);
     UnitEvents{events_, 0}.after_backward(0);
     return {};

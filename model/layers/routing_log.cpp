@@ -11,6 +11,7 @@ namespace mgplan::model {
 
 const RoutingTable& RoutingLog::at(const RoutingPlace& place) const {
     const auto found = tables_.find(place);
+    if (found == tables_.end() && !assumed_.empty()) return assumed_;
     MGPLAN_ASSERT(found != tables_.end(), "the run recorded this pass through the mixture");
     return found->second;
 }

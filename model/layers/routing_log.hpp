@@ -27,10 +27,12 @@ using RoutingTable = std::vector<std::int64_t>;
 class RoutingLog {
 public:
     void record(const RoutingPlace& place, RoutingTable table) { tables_[place] = std::move(table); }
-    /// A table that was recorded; it must exist (assertion).
+    /// What at() says of places without a record: for traces of routings that no run had.
+    void assume(RoutingTable table) { assumed_ = std::move(table); }
+    /// A table that was recorded or assumed; it must exist (assertion).
     [[nodiscard]] const RoutingTable& at(const RoutingPlace& place) const;
-    [[nodiscard]] bool empty() const { return tables_.empty(); }
-    /// Forgets all tables. For runs, which read each step's on shapes right behind it: a log of all steps grows with them.
+    [[nodiscard]] bool empty() const { return tables_.empty() && assumed_.empty(); }
+    /// Forgets all recorded tables. For runs, which read each step's on shapes right behind it: a log of all steps grows with them.
     void clear() { tables_.clear(); }
 
     /// From now on, look how near each row's choice came to another: what watch() saw is read back to the host.
@@ -41,6 +43,7 @@ public:
 
 private:
     std::map<RoutingPlace, RoutingTable> tables_;
+    RoutingTable assumed_;
     bool watches_ = false;
     double smallest_margin_ = std::numeric_limits<double>::infinity();
 };

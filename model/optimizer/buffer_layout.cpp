@@ -129,6 +129,40 @@ std::vector<BufferParameter> buffer_parameters(std::span<const Parameter> parame
     return list;
 }
 
+BufferOptions buffer_options(const Layout& layout, const TrainingSpec& training, int pp_rank, int chunk) {
+    BufferOptions options;
+    const std::int64_t instances = std::max(1, training.distributed_optimizer_instances);
+    options.dp = std::max<std::int64_t>(1, layout.dp() * layout.sizes.cp / instances);
+    options.edp = std::max<std::int64_t>(1, layout.edp() / instances);
+    if (training.overlap_grad_reduce) options.bucket_size = default_bucket_size(options.dp);
+    options.distributed_optimizer = training.distributed_optimizer;
+    options.grad_dtype = training.precision == Precision::fp64 ? Dtype::fp64 : training.grad_dtype;
+    options.pp_rank = pp_rank;
+    options.disable_bucketing = chunk > 0;
+    return options;
+}
+
+void ParameterSums::add(std::int64_t parameter_numel) {
+    ++count;
+    numel += parameter_numel;
+    aligned += round_up(parameter_numel, kParameterMultiple);
+}
+
+std::int64_t uncut_buffer_numel(const ParameterSums& others, std::span<const std::int64_t> alone, std::int64_t dp,
+                                const BufferOptions& options) {
+    std::int64_t numel = 0;
+    if (!options.distributed_optimizer) {
+        numel = others.numel;
+        for (const std::int64_t parameter : alone) numel += parameter;
+        return numel;
+    }
+    // Every bucket starts and ends at a multiple of 64, as each parameter starts, so that only its own end is to be rounded.
+    const std::int64_t multiple = bucket_end_multiple(dp, options.pad_buckets_for_high_nccl_busbw);
+    numel = round_up(others.aligned, multiple);
+    for (const std::int64_t parameter : alone) numel += round_up(parameter, multiple);
+    return numel;
+}
+
 std::optional<std::int64_t> effective_bucket_size(const BufferOptions& options) {
     if (options.pp_rank > 0 || options.disable_bucketing) return std::nullopt;
     return options.bucket_size;

@@ -14,6 +14,7 @@
 
 #include "plan/numeric_types.hpp"
 #include "plan/parameters.hpp"
+#include "plan/training_spec.hpp"
 
 namespace mgplan::model {
 
@@ -96,6 +97,31 @@ struct BufferLayouts {
 /// Lays out one model chunk; parameters in module order. O(parameters). Throws ConfigError with all problems: sizes out
 /// of range, a parameter without elements, a buffer beyond kMaxBufferNumel.
 [[nodiscard]] BufferLayouts lay_out_buffers(std::span<const BufferParameter> parameters, const BufferOptions& options);
+
+/// What lay_out_buffers() is told for one model chunk of a rank: groups of one optimizer instance, gradients of the training's
+/// type, buckets of Megatron-LM's default size where gradient reduction overlaps.
+[[nodiscard]] BufferOptions buffer_options(const Layout& layout, const TrainingSpec& training, int pp_rank, int chunk);
+
+/// Sums over parameters from which the size of a buffer follows that no bucket size cuts: their order is irrelevant.
+struct ParameterSums {
+    std::int64_t count = 0;  ///< parameters
+    std::int64_t numel = 0;
+    std::int64_t aligned = 0;  ///< each rounded up to the multiple at which parameters start with the distributed optimizer
+    void add(std::int64_t parameter_numel);
+    ParameterSums& operator+=(const ParameterSums& other) {
+        count += other.count;
+        numel += other.numel;
+        aligned += other.aligned;
+        return *this;
+    }
+    [[nodiscard]] ParameterSums times(std::int64_t factor) const { return {count * factor, numel * factor, aligned * factor}; }
+    bool operator==(const ParameterSums&) const = default;
+};
+
+/// BufferLayout::numel of a buffer that is shared by `dp` ranks and not cut by size. `alone`: shared embeddings, each in a
+/// bucket of its own, in front of all `others` or behind them. O(alone).
+[[nodiscard]] std::int64_t uncut_buffer_numel(const ParameterSums& others, std::span<const std::int64_t> alone, std::int64_t dp,
+                                              const BufferOptions& options);
 
 /// The size bound that applies: nothing where the stage, chunk or request does not cut by size.
 [[nodiscard]] std::optional<std::int64_t> effective_bucket_size(const BufferOptions& options);

@@ -13,16 +13,9 @@
 namespace mgplan::model {
 namespace {
 
-BufferOptions buffer_options(const TrainingTask& task, int pp_rank, int chunk) {
-    BufferOptions options;
-    const std::int64_t instances = std::max(1, task.training.distributed_optimizer_instances);
-    options.dp = task.layout.dp() * task.layout.sizes.cp / instances;
-    options.edp = task.layout.edp() / instances;
-    if (task.training.overlap_grad_reduce) options.bucket_size = task.gradients.bucket_size.value_or(default_bucket_size(options.dp));
-    options.distributed_optimizer = task.training.distributed_optimizer;
-    options.grad_dtype = task.training.precision == Precision::fp64 ? Dtype::fp64 : task.training.grad_dtype;
-    options.pp_rank = pp_rank;
-    options.disable_bucketing = chunk > 0;
+BufferOptions buffers_of(const TrainingTask& task, int pp_rank, int chunk) {
+    BufferOptions options = buffer_options(task.layout, task.training, pp_rank, chunk);
+    if (options.bucket_size && task.gradients.bucket_size) options.bucket_size = task.gradients.bucket_size;
     return options;
 }
 
@@ -195,8 +188,8 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     std::vector<ChunkBuffers*> buffers;
     std::vector<ModelChunk*> chunks;
     for (int c = 0; c < task.layout.vpp; ++c) {
-        buffers_.push_back(std::make_unique<ChunkBuffers>(device, parameters[static_cast<std::size_t>(c)], context_.dtype,
-                                                          buffer_options(task, pp_rank_, c)));
+        buffers_.push_back(
+            std::make_unique<ChunkBuffers>(device, parameters[static_cast<std::size_t>(c)], context_.dtype, buffers_of(task, pp_rank_, c)));
         initialize_weights(task.model, buffers_.back()->parameters(), buffers_.back()->weights(),
                            {groups_.tp->rank(), groups_.tp->size(), pp_rank_, groups_.ep->rank(), groups_.ep->size(), groups_.etp->rank(),
                             groups_.etp->size()},

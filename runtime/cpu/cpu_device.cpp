@@ -6,9 +6,11 @@
 
 namespace mgplan::runtime {
 
-CpuDevice::CpuDevice()
-    : Device(model::DeviceKind::cpu, kernel_traits(), std::make_unique<PoolAllocator>(host_blocks()), &cpu::kernels()),
-      pool_(static_cast<PoolAllocator&>(Device::allocator())) {}
+CpuDevice::CpuDevice() : CpuDevice(std::make_unique<PoolAllocator>(host_blocks())) {}
+
+CpuDevice::CpuDevice(std::unique_ptr<MeasuredAllocator> allocator)
+    : Device(model::DeviceKind::cpu, kernel_traits(), std::move(allocator), &cpu::kernels()),
+      measured_(static_cast<MeasuredAllocator&>(Device::allocator())) {}
 
 void CpuDevice::do_write(void* to, const void* from, std::int64_t bytes) {
     std::memcpy(to, from, static_cast<std::size_t>(bytes));

@@ -1,6 +1,8 @@
 #pragma once
 // The CPU as one rank uses it: one thread, kernels that run at once.
 
+#include <memory>
+
 #include "model/device/device.hpp"
 #include "runtime/memory/pool_allocator.hpp"
 
@@ -8,19 +10,22 @@ namespace mgplan::runtime {
 
 class CpuDevice final : public model::Device {
 public:
+    /// With a pool of its own.
     CpuDevice();
+    explicit CpuDevice(std::unique_ptr<MeasuredAllocator> allocator);
     [[nodiscard]] static model::KernelTraits kernel_traits() { return {}; }
 
-    [[nodiscard]] const model::MemoryUse& memory() const { return pool_.use(); }
-    [[nodiscard]] PoolAllocator& pool() { return pool_; }
-    [[nodiscard]] const PoolAllocator& pool() const { return pool_; }
+    [[nodiscard]] const model::MemoryUse& memory() const { return measured_.use(); }
+    [[nodiscard]] std::int64_t reserved_bytes() const { return measured_.reserved_bytes(); }
+    /// Forgets maxima: from now on they are those of what is live.
+    void restart_high_water() { measured_.restart_high_water(); }
 
 private:
     void do_write(void* to, const void* from, std::int64_t bytes) override;
     void do_read(void* to, const void* from, std::int64_t bytes) override;
     void do_zero(void* memory, std::int64_t bytes) override;
 
-    PoolAllocator& pool_;
+    MeasuredAllocator& measured_;
 };
 
 }  // namespace mgplan::runtime

@@ -29,7 +29,7 @@ std::vector<CollectiveValues> values_of(const Totals& totals) {
 
 RankUse rank_use(const model::MemoryUse& memory, std::int64_t reserved_bytes, const model::CollectiveCounter& traffic) {
     RankUse use;
-    use.memory = {memory.peak, reserved_bytes, memory.at_peak, memory.high_water};
+    use.memory = {memory.peak, reserved_bytes, memory.at_peak, memory.high_water, 0, 0};
     Totals totals;
     for (const auto& [name, total] : traffic.totals())
         totals[{name.first, std::string(to_string(name.second))}] = {total.operations, total.payload_bytes};
@@ -43,6 +43,8 @@ RankUse difference(const RankUse& measured, const RankUse& predicted) {
     const MemoryValues& b = predicted.memory;
     result.memory.peak_bytes = a.peak_bytes - b.peak_bytes;
     result.memory.reserved_bytes = a.reserved_bytes - b.reserved_bytes;
+    result.memory.arena_bytes = a.arena_bytes - b.arena_bytes;
+    result.memory.fallback_bytes = a.fallback_bytes - b.fallback_bytes;
     for (std::size_t i = 0; i < kByteCategories.size(); ++i) {
         result.memory.breakdown[i] = a.breakdown[i] - b.breakdown[i];
         result.memory.high_water[i] = a.high_water[i] - b.high_water[i];

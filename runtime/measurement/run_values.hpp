@@ -15,12 +15,20 @@ inline constexpr std::array<std::string_view, 6> kByteCategories{"parameters",  
                                                                  "activations", "communication", "workspace"};
 using ByteCounts = std::array<std::int64_t, kByteCategories.size()>;
 
+/// Where a rank's tensors lie.
+enum class MemoryMode : std::uint8_t {
+    pool,   ///< in blocks that are kept and used again
+    arena,  ///< at offsets of one block, planned before the first step
+};
+
 /// One rank's memory from the first allocation to the last step.
 struct MemoryValues {
     std::int64_t peak_bytes = 0;      ///< the most that lived at one time; what was asked for
-    std::int64_t reserved_bytes = 0;  ///< what the pool took from the system for it
+    std::int64_t reserved_bytes = 0;  ///< what the pool took from the system for it, or arena_bytes + fallback_bytes
     ByteCounts breakdown{};           ///< at that time
     ByteCounts high_water{};          ///< each category's own maximum
+    std::int64_t arena_bytes = 0;     ///< with an arena: up to the end of its last range in use
+    std::int64_t fallback_bytes = 0;  ///< with an arena: of the pool beside it, for sizes that no plan knows
     bool operator==(const MemoryValues&) const = default;
 };
 
@@ -47,8 +55,16 @@ struct OpSeconds {
     double seconds = 0;
 };
 
+/// What was planned for a rank's arena; zeros with a pool.
+struct ArenaValues {
+    std::int64_t planned_bytes = 0;
+    std::int64_t lower_bound_bytes = 0;  ///< the most bytes of planned tensors alive at once
+    bool operator==(const ArenaValues&) const = default;
+};
+
 struct RankValues {
     int rank = 0;
+    ArenaValues arena;
     RankUse measured;
     RankUse predicted;
     RankUse difference;          ///< measured - predicted, field by field; a collective of one side alone stands against zeros
@@ -73,6 +89,7 @@ struct CollectiveComparison {
 };
 
 struct RunValues {
+    MemoryMode memory = MemoryMode::pool;
     std::vector<StepValues> steps;  ///< those that were done
     std::int64_t steps_asked = 0;
     bool interrupted = false;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/device/memory.hpp"
+#include "runtime/memory/measured_allocator.hpp"
 
 namespace mgplan::runtime {
 
@@ -29,7 +30,7 @@ public:
 
 /// Blocks are used again as soon as they are given back: right for one thread on the CPU, and for one stream on a GPU,
 /// whose work is done in the order of the calls.
-class PoolAllocator final : public model::Allocator {
+class PoolAllocator final : public MeasuredAllocator {
 public:
     explicit PoolAllocator(BlockSource& source = host_blocks()) : source_(source) {}
     PoolAllocator(const PoolAllocator&) = delete;
@@ -41,11 +42,11 @@ public:
     void give_back(std::byte* memory, std::int64_t bytes, model::MemoryCategory category) noexcept override;
 
     /// Bytes asked for; blocks themselves are rounded up to 64 bytes, those beyond 512 bytes by up to an eighth.
-    [[nodiscard]] const model::MemoryUse& use() const { return use_; }
+    [[nodiscard]] const model::MemoryUse& use() const override { return use_; }
     /// Forgets maxima: from now on they are those of what is live.
-    void restart_high_water();
+    void restart_high_water() override;
     /// Bytes held from the source, in use or kept.
-    [[nodiscard]] std::int64_t reserved_bytes() const { return reserved_; }
+    [[nodiscard]] std::int64_t reserved_bytes() const override { return reserved_; }
     /// Hands kept blocks back to the source.
     void trim() noexcept;
 

@@ -1,4 +1,7 @@
+#include <utility>
+
 #include "runtime/cpu/cpu_device.hpp"
+#include "runtime/memory/arena_allocator.hpp"
 #include "runtime/training_run/rank_devices.hpp"
 
 namespace mgplan::runtime {
@@ -6,11 +9,15 @@ namespace {
 
 class CpuRankDevice final : public RankDevice {
 public:
+    CpuRankDevice() = default;
+    explicit CpuRankDevice(std::unique_ptr<ArenaAllocator> arena) : arena_(arena.get()), device_(std::move(arena)) {}
     model::Device& device() override { return device_; }
     const model::MemoryUse& memory() const override { return device_.memory(); }
-    std::int64_t reserved_bytes() const override { return device_.pool().reserved_bytes(); }
+    std::int64_t reserved_bytes() const override { return device_.reserved_bytes(); }
+    ArenaAllocator* arena() override { return arena_; }
 
 private:
+    ArenaAllocator* arena_ = nullptr;  ///< the device's
     CpuDevice device_;
 };
 
@@ -20,7 +27,10 @@ public:
     const model::KernelTraits& traits() const override { return traits_; }
     MachineMemory memory() const override { return machine_memory(); }
     bool runs_at_once() const override { return true; }
-    std::unique_ptr<RankDevice> make(int /*rank*/) const override { return std::make_unique<CpuRankDevice>(); }
+    std::unique_ptr<RankDevice> make(int /*rank*/, const ArenaScript* script) const override {
+        if (script == nullptr) return std::make_unique<CpuRankDevice>();
+        return std::make_unique<CpuRankDevice>(std::make_unique<ArenaAllocator>(*script));
+    }
 
 private:
     model::KernelTraits traits_ = CpuDevice::kernel_traits();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "plan/errors.hpp"
 #include "runtime/cuda_loader/cuda_loader.hpp"
 #include "runtime/training_run/rank_devices.hpp"
 
@@ -28,7 +29,8 @@ public:
     const model::KernelTraits& traits() const override { return card_.traits; }
     MachineMemory memory() const override { return {card_.memory_bytes, fmt::format("GPU {} ({}) has", card_.ordinal, card_.name)}; }
     bool runs_at_once() const override { return false; }
-    std::unique_ptr<RankDevice> make(int rank) const override {
+    std::unique_ptr<RankDevice> make(int rank, const ArenaScript* script) const override {
+        if (script != nullptr) throw ConfigError("--memory arena: only CPU ranks have arenas so far; use --memory pool, or --device cpu");
         return std::make_unique<CudaRankDevice>(module_.make_device(card_.ordinal, rank, deterministic_));
     }
 

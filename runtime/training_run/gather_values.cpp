@@ -14,16 +14,15 @@ using Json = nlohmann::json;
 Json to_json(const RankUse& use) {
     Json collectives = Json::array();
     for (const auto& each : use.collectives) collectives.push_back({each.group, each.op, each.count, each.payload_bytes});
-    return {{"peak", use.memory.peak_bytes},
-            {"reserved", use.memory.reserved_bytes},
-            {"breakdown", use.memory.breakdown},
-            {"high_water", use.memory.high_water},
+    return {{"peak", use.memory.peak_bytes},       {"reserved", use.memory.reserved_bytes}, {"breakdown", use.memory.breakdown},
+            {"high_water", use.memory.high_water}, {"arena", use.memory.arena_bytes},       {"fallback", use.memory.fallback_bytes},
             {"collectives", collectives}};
 }
 
 RankUse use_from_json(const Json& json) {
     RankUse use;
-    use.memory = {json.at("peak"), json.at("reserved"), json.at("breakdown").get<ByteCounts>(), json.at("high_water").get<ByteCounts>()};
+    use.memory = {json.at("peak"),  json.at("reserved"), json.at("breakdown").get<ByteCounts>(), json.at("high_water").get<ByteCounts>(),
+                  json.at("arena"), json.at("fallback")};
     for (const auto& each : json.at("collectives")) use.collectives.push_back({each.at(0), each.at(1), each.at(2), each.at(3)});
     return use;
 }
@@ -31,7 +30,11 @@ RankUse use_from_json(const Json& json) {
 std::string text_of(const RankValues& values) {
     Json ops = Json::array();
     for (const auto& each : values.ops) ops.push_back({each.op, each.count, each.seconds});
-    return Json{{"rank", values.rank}, {"measured", to_json(values.measured)}, {"predicted", to_json(values.predicted)}, {"ops", ops}}
+    return Json{{"rank", values.rank},
+                {"arena", {values.arena.planned_bytes, values.arena.lower_bound_bytes}},
+                {"measured", to_json(values.measured)},
+                {"predicted", to_json(values.predicted)},
+                {"ops", ops}}
         .dump();
 }
 
@@ -39,6 +42,7 @@ RankValues values_of(const std::string& text) {
     const Json json = Json::parse(text);
     RankValues values;
     values.rank = json.at("rank");
+    values.arena = {json.at("arena").at(0), json.at("arena").at(1)};
     values.measured = use_from_json(json.at("measured"));
     values.predicted = use_from_json(json.at("predicted"));
     for (const auto& each : json.at("ops")) values.ops.push_back({each.at(0), each.at(1), each.at(2)});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "model/communicator/collective_counter.hpp"
@@ -9,40 +10,67 @@
 #include "model/meta/meta_device.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/memory/pool_allocator.hpp"
+#include "runtime/training_run/rank_arena.hpp"
 
 namespace mgplan::runtime {
 namespace {
 
-/// Counts allocations as the meta device does, and the pool's blocks behind them: a block that was given back serves the
-/// next taker of its size, so the pool holds the most blocks of each size that lived at one time.
+/// Counts allocations as the meta device does, and what lies behind them: the range of an arena where there is one; and the
+/// pool's blocks, a block that was given back serving the next taker of its size, so that the pool holds the most blocks of
+/// each size that lived at one time.
 class ShapeAllocator final : public model::Allocator {
 public:
+    explicit ShapeAllocator(const ArenaScript* arena) : arena_(arena) {
+        if (arena != nullptr) cursor_.emplace(*arena);
+    }
+
     [[nodiscard]] std::byte* take(std::int64_t bytes, model::MemoryCategory category, std::string_view name) override {
+        const auto offset = cursor_ ? cursor_->take(bytes, category, name) : std::nullopt;
+        static_cast<void>(use_.take(bytes, category, name));
+        if (offset) {
+            const std::int64_t end = *offset + (bytes + arena_->alignment - 1) / arena_->alignment * arena_->alignment;
+            arena_bytes_ = std::max(arena_bytes_, end);
+            return &in_arena_;
+        }
         auto& [live, most] = blocks_[PoolAllocator::block_bytes_for(bytes)];
         most = std::max(most, ++live);
-        return use_.take(bytes, category, name);
+        return nullptr;
     }
     void give_back(std::byte* memory, std::int64_t bytes, model::MemoryCategory category) noexcept override {
-        --blocks_.find(PoolAllocator::block_bytes_for(bytes))->second.first;
-        use_.give_back(memory, bytes, category);
+        if (memory != &in_arena_) --blocks_.find(PoolAllocator::block_bytes_for(bytes))->second.first;
+        use_.give_back(nullptr, bytes, category);
+    }
+
+    void begin_step() {
+        if (cursor_) cursor_->begin_step();
+    }
+    void end_step() {
+        if (cursor_) cursor_->end_step();
     }
 
     [[nodiscard]] const model::MemoryUse& use() const { return use_.use(); }
-    [[nodiscard]] std::int64_t reserved_bytes() const {
+    [[nodiscard]] bool has_arena() const { return arena_ != nullptr; }
+    [[nodiscard]] std::int64_t arena_bytes() const { return arena_bytes_; }
+    [[nodiscard]] std::int64_t pool_bytes() const {
         std::int64_t sum = 0;
         for (const auto& [bytes, blocks] : blocks_) sum += bytes * blocks.second;
         return sum;
     }
 
 private:
+    const ArenaScript* arena_;
+    std::optional<ArenaCursor> cursor_;
+    std::byte in_arena_{};  ///< its address stands for all of the arena
     model::MetaAllocator use_{false};
+    std::int64_t arena_bytes_ = 0;
     std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> blocks_;  // by size: alive now, most at one time
 };
 
 class ShapeDevice final : public model::Device {
 public:
-    explicit ShapeDevice(const model::KernelTraits& stands_for) : ShapeDevice(stands_for, std::make_unique<ShapeAllocator>()) {}
-    [[nodiscard]] const ShapeAllocator& shapes() const { return shapes_; }
+    ShapeDevice(const model::KernelTraits& stands_for, const ArenaScript* arena)
+        : ShapeDevice(stands_for, std::make_unique<ShapeAllocator>(arena)) {}
+    [[nodiscard]] ShapeAllocator& shapes() { return shapes_; }
 
 private:
     ShapeDevice(const model::KernelTraits& stands_for, std::unique_ptr<ShapeAllocator> allocator)
@@ -58,9 +86,10 @@ private:
 }  // namespace
 
 struct RankPrediction::State {
-    State(const model::TrainingTask& asked, int rank, const model::KernelTraits& stands_for, model::RoutingLog* routing)
+    State(const model::TrainingTask& asked, int rank, const model::KernelTraits& stands_for, model::RoutingLog* routing,
+          const ArenaScript* arena)
         : task(skipping(asked)),
-          device(stands_for),
+          device(stands_for, arena),
           trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world), &traffic), routing) {}
 
     /// Whoever traces decides what a step without an update means.
@@ -75,18 +104,27 @@ struct RankPrediction::State {
     model::RankTrainer trainer;
 };
 
-RankPrediction::RankPrediction(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for, model::RoutingLog* routing)
-    : state_(std::make_unique<State>(task, rank, stands_for, routing)) {}
+RankPrediction::RankPrediction(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for, model::RoutingLog* routing,
+                               const ArenaScript* arena)
+    : state_(std::make_unique<State>(task, rank, stands_for, routing, arena)) {}
 
 RankPrediction::~RankPrediction() = default;
 
 void RankPrediction::step(model::StepEnd end) {
     state_->trainer.assume_end(end);
+    state_->device.shapes().begin_step();
     static_cast<void>(state_->trainer.step({}, 0));
+    state_->device.shapes().end_step();
 }
 
 RankUse RankPrediction::use() const {
-    return rank_use(state_->device.shapes().use(), state_->device.shapes().reserved_bytes(), state_->traffic);
+    const ShapeAllocator& shapes = state_->device.shapes();
+    RankUse use = rank_use(shapes.use(), shapes.arena_bytes() + shapes.pool_bytes(), state_->traffic);
+    if (shapes.has_arena()) {
+        use.memory.arena_bytes = shapes.arena_bytes();
+        use.memory.fallback_bytes = shapes.pool_bytes();
+    }
+    return use;
 }
 
 model::TrainingTask with_few_microbatches(const model::TrainingTask& task) {
@@ -99,8 +137,10 @@ model::TrainingTask with_few_microbatches(const model::TrainingTask& task) {
     return few;
 }
 
-std::int64_t bytes_needed(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for) {
-    RankPrediction prediction(task, rank, stands_for);
+std::int64_t bytes_needed(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for, MemoryMode mode) {
+    ArenaScript arena;
+    if (mode == MemoryMode::arena) arena = arena_script(task, rank, stands_for);
+    RankPrediction prediction(task, rank, stands_for, nullptr, mode == MemoryMode::arena ? &arena : nullptr);
     prediction.step();
     return prediction.use().memory.reserved_bytes;
 }

@@ -6,16 +6,19 @@
 #include "model/device/kernel_traits.hpp"
 #include "model/training/rank_trainer.hpp"
 #include "runtime/measurement/run_values.hpp"
+#include "runtime/memory/arena_script.hpp"
 
 namespace mgplan::runtime {
 
-/// One rank of the task on the meta device, with the scratch of a device of given traits and the blocks that its pool would
-/// take. It goes beside the real trainer, one step behind each of its steps, so that neither memory nor the time at the end
-/// grow with their number.
+/// One rank of the task on the meta device, with the scratch of a device of given traits and what its memory would take: a
+/// pool's blocks, or an arena's range. It goes beside the real trainer, one step behind each of its steps, so that neither memory nor
+/// the time at the end grow with their number.
 class RankPrediction {
 public:
     /// `routing`: holds the real trainer's counts of the step that comes next; without any, mixtures are taken to be balanced.
-    RankPrediction(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for, model::RoutingLog* routing = nullptr);
+    /// `arena`: what its memory follows; without one it has a pool. Both outlive this.
+    RankPrediction(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for, model::RoutingLog* routing = nullptr,
+                   const ArenaScript* arena = nullptr);
     ~RankPrediction();
     RankPrediction(const RankPrediction&) = delete;
     RankPrediction& operator=(const RankPrediction&) = delete;
@@ -35,7 +38,8 @@ private:
 /// (at most 2·(pp - 1) + (vpp - 1)·group forwards, plan/schedule.hpp) repeats itself. Mixtures must be balanced.
 [[nodiscard]] model::TrainingTask with_few_microbatches(const model::TrainingTask& task);
 
-/// What the pool of a device of these traits takes for this rank in a step of the task, mixtures balanced.
-[[nodiscard]] std::int64_t bytes_needed(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for);
+/// What the pool or the arena of a device of these traits takes for this rank in a step of the task, mixtures balanced.
+[[nodiscard]] std::int64_t bytes_needed(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for,
+                                        MemoryMode mode = MemoryMode::pool);
 
 }  // namespace mgplan::runtime

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 
 #include <fmt/format.h>
 
 #include "plan/errors.hpp"
 #include "runtime/measurement/op_timer.hpp"
 #include "runtime/measurement/rank_use.hpp"
+#include "runtime/memory/arena_allocator.hpp"
+#include "runtime/training_run/rank_arena.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
 
 namespace mgplan::runtime {
@@ -50,10 +53,15 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
     task.gradients.on_non_finite = model::OnNonFinite::skip;
     const bool has_auxiliary_loss = task.model.moe && task.model.moe->auxiliary_loss != 0;
     model::RoutingLog routing;  // of one step
-    RankPrediction prediction(task, world.rank, devices.traits(), &routing);
+    const bool has_arena = options.memory == MemoryMode::arena;
+    ArenaScript script;
+    if (has_arena) script = arena_script(task, world.rank, devices.traits());
+    outcome.values.arena = {script.bytes, script.lower_bound};
+    RankPrediction prediction(task, world.rank, devices.traits(), &routing, has_arena ? &script : nullptr);
     {
-        const std::unique_ptr<RankDevice> made = devices.make(world.rank);
+        const std::unique_ptr<RankDevice> made = devices.make(world.rank, has_arena ? &script : nullptr);
         model::Device& device = made->device();
+        ArenaAllocator* const arena = made->arena();
         const auto observer = options.observe ? options.observe(world.rank) : nullptr;
         // Where ops only begin when they are called, their calls say nothing about their times.
         const bool times_ops = devices.runs_at_once();
@@ -73,7 +81,9 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
             StepValues values;
             values.learning_rate = learning_rate(options.learning_rate, trainer.updates());
             const auto begin = Clock::now();
+            if (arena != nullptr) arena->begin_step();
             const model::StepReport report = trainer.step(source, values.learning_rate);
+            if (arena != nullptr) arena->end_step();
             timer.end();
             device.synchronize();
             values.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -95,6 +105,10 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
         }
         device.set_listener(nullptr);
         outcome.values.measured = rank_use(made->memory(), made->reserved_bytes(), traffic);
+        if (arena != nullptr) {
+            outcome.values.measured.memory.arena_bytes = arena->touched_bytes();
+            outcome.values.measured.memory.fallback_bytes = arena->fallback_bytes();
+        }
         outcome.values.ops = timer.times();
     }
     outcome.values.predicted = prediction.use();

@@ -30,7 +30,7 @@ void check_size(const TrainingRunOptions& options, const RankDevices& devices) {
     std::int64_t together = 0, most = 0;
     for (int rank = 0; rank < static_cast<int>(world); ++rank) {
         if (options.interrupt != nullptr && options.interrupt->load()) throw RunError("interrupted before the first step");
-        const std::int64_t needed = bytes_needed(task, rank, devices.traits());
+        const std::int64_t needed = bytes_needed(task, rank, devices.traits(), options.memory);
         together += needed;
         most = std::max(most, needed);
     }
@@ -73,6 +73,7 @@ RunValues run_in_process(const TrainingRunOptions& options) {
         values.problem = most_telling(problems);
     }
     values.device = devices.text();
+    values.memory = options.memory;
     values.transport = "threads of one process";
     values.steps = std::move(outcomes[0].steps);
     for (auto& outcome : outcomes) values.ranks.push_back(std::move(outcome.values));

@@ -43,7 +43,7 @@ void check_size(const TrainingRunOptions& options, const LaunchedRank& launched)
         const auto number = text ? parse_integer(*text) : std::nullopt;
         if (number && *number >= 1 && *number <= launched.size) here = *number;
     }
-    const std::int64_t each = bytes_needed(with_few_microbatches(options.task), launched.rank, cpu_devices().traits());
+    const std::int64_t each = bytes_needed(with_few_microbatches(options.task), launched.rank, cpu_devices().traits(), options.memory);
     const MachineMemory machine = machine_memory();
     if (each > machine.bytes / here) {
         throw ConfigError(fmt::format(
@@ -74,6 +74,7 @@ std::optional<RunValues> run_over_mpi(const TrainingRunOptions& options, const L
             if (world.rank() != 0) return;
             result = RunValues{};
             result->device = cpu_devices().text();
+            result->memory = options.memory;
             result->transport = "MPI";
             if (!problems.empty()) result->problem = most_telling(problems);
             result->steps = std::move(outcome.steps);

@@ -27,6 +27,7 @@ public:
 struct TrainingRunOptions {
     model::TrainingTask task;
     std::int64_t steps = 1;
+    MemoryMode memory = MemoryMode::pool;
     LearningRateOptions learning_rate;
     std::shared_ptr<const Sequences> data;
     /// In one process: what ranks compute on; nullptr: the CPU. Over MPI it is always the CPU.

@@ -11,16 +11,20 @@ namespace mgplan::simulator {
 LayerCosts layer_costs(const Shard& shard) {
     const ModelSpec& model = shard.model();
     LayerCosts costs;
-    const PieceCost attention = attention_cost(shard);
+    const PieceCost attention = costs.attention = attention_cost(shard);
     const bool has_mixture = model.moe.has_value();
     const bool has_dense = !has_mixture || std::find(model.moe_layers.begin(), model.moe_layers.end(), false) != model.moe_layers.end();
     if (has_dense) {
         costs.dense = attention;
-        costs.dense += dense_mlp_cost(shard);
+        costs.dense_mlp = dense_mlp_cost(shard);
+        costs.dense += costs.dense_mlp;
     }
     if (has_mixture) {
         costs.mixture = attention;
-        costs.mixture += mixture_cost(shard);
+        costs.experts = mixture_cost(shard);
+        costs.router = norm_and_residual_cost(shard);
+        costs.router += router_cost(shard);
+        costs.mixture += costs.experts;
     }
     costs.embedding = embedding_cost(shard);
     costs.head = head_cost(shard);

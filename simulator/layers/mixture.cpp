@@ -52,6 +52,19 @@ double exchange_seconds(const Shard& s, const Routing& routing) {
 
 }  // namespace
 
+PieceCost router_cost(const Shard& s) {
+    const std::int64_t experts = s.model().moe->experts;
+    PieceCost cost;
+    // A product over all experts, then scores and top-k in fp32; small kernels. Not among the model FLOPs.
+    const double product = s.storage_kernels->gemm(s.tokens_outside, experts, s.model().hidden);
+    const double scores = s.kernels->memory_bound(static_cast<double>(6 * s.tokens_outside * experts * 4));
+    cost.forward = product + scores;
+    cost.backward = 2 * product + scores;
+    cost.kernels_forward = cost.kernels_backward = 12;
+    cost.saved = s.tokens_outside * experts * (4 + 4 + 1);  // logits and probabilities in fp32, the routing map
+    return cost;
+}
+
 PieceCost mixture_cost(const Shard& s) {
     const ModelSpec& model = s.model();
     const MoeSpec& moe = *model.moe;
@@ -66,13 +79,7 @@ PieceCost mixture_cost(const Shard& s) {
         return s.kernels->grouped_gemm(m, n, k, experts, rows);
     };
 
-    PieceCost inner;
-    // Router: a product over all experts, then scores and top-k in fp32; small kernels. Not among the model FLOPs.
-    inner.forward += s.storage_kernels->gemm(s.tokens_outside, moe.experts, model.hidden) +
-                     s.kernels->memory_bound(static_cast<double>(6 * s.tokens_outside * moe.experts * 4));
-    inner.backward += 2 * s.storage_kernels->gemm(s.tokens_outside, moe.experts, model.hidden) +
-                      s.kernels->memory_bound(static_cast<double>(6 * s.tokens_outside * moe.experts * 4));
-    inner.saved += s.tokens_outside * moe.experts * (4 + 4 + 1);  // logits and probabilities in fp32, the routing map
+    PieceCost inner = router_cost(s);
 
     // Experts.
     const double up = product(rows, first, model.hidden);
@@ -91,8 +98,8 @@ PieceCost mixture_cost(const Shard& s) {
         s.kernels->memory_bound(2 * routing.sent * row_bytes) + s.kernels->memory_bound(2 * routing.received * row_bytes);
     inner.forward += 2 * permute;
     inner.backward += 2 * permute;
-    inner.kernels_forward += 20 + (moe.grouped_gemm ? 0 : static_cast<int>(std::min<std::int64_t>(experts, 256)) * 3);
-    inner.kernels_backward += 30 + (moe.grouped_gemm ? 0 : static_cast<int>(std::min<std::int64_t>(experts, 256)) * 6);
+    inner.kernels_forward += 8 + (moe.grouped_gemm ? 0 : static_cast<int>(std::min<std::int64_t>(experts, 256)) * 3);
+    inner.kernels_backward += 18 + (moe.grouped_gemm ? 0 : static_cast<int>(std::min<std::int64_t>(experts, 256)) * 6);
 
     // Dispatch and combine; another microbatch's compute may hide both (Megatron-LM --overlap-moe-expert-parallel-comm).
     const double exchange = 2 * exchange_seconds(s, routing);
@@ -105,6 +112,7 @@ PieceCost mixture_cost(const Shard& s) {
 
     const bool whole = s.recomputes(RecomputeModule::moe);
     const std::int64_t dispatched = static_cast<std::int64_t>(routing.received * row_bytes);
+    const std::int64_t unrouted = inner.saved;
     inner.saved +=
         dispatched + static_cast<std::int64_t>(before) + static_cast<std::int64_t>(routing.received) * 4;  // probabilities in fp32
     if (s.recomputes(RecomputeModule::moe_act))
@@ -117,6 +125,8 @@ PieceCost mixture_cost(const Shard& s) {
         if (!s.recomputes(RecomputeModule::moe_act)) inner.saved += static_cast<std::int64_t>(after) * (model.gated_mlp ? 2 : 1);
     }
     inner.transient = static_cast<std::int64_t>(before + after) + 2 * dispatched;
+    inner.routed_saved = inner.saved - unrouted;
+    inner.routed_transient = inner.transient;
 
     if (moe.shared_ffn > 0) {
         inner += mlp_core_cost(s, moe.shared_ffn, false, s.recomputes(RecomputeModule::shared_experts));
@@ -126,7 +136,9 @@ PieceCost mixture_cost(const Shard& s) {
         inner.exposed_recompute = inner.exposed_forward;
         inner.recompute_flops = inner.forward_flops;
         inner.transient += inner.saved;
-        inner.saved = 0;
+        inner.routed_transient += inner.routed_saved;
+        inner.saved = inner.routed_saved = 0;
+        inner.routed_base = inner.transient - inner.routed_transient;
     }
     PieceCost cost = norm_and_residual_cost(s);
     cost += inner;

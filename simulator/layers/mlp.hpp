@@ -8,6 +8,9 @@ namespace mgplan::simulator {
 [[nodiscard]] PieceCost dense_mlp_cost(const Shard& shard);
 [[nodiscard]] PieceCost mixture_cost(const Shard& shard);
 
+/// The router alone, part of mixture_cost(): its product, scores and top-k. No norm.
+[[nodiscard]] PieceCost router_cost(const Shard& shard);
+
 /// Two products of width `ffn` (gated: the first twice as wide) inside a tp region, with the activation between them;
 /// shared by the dense MLP and the shared experts. No norm, no residual.
 [[nodiscard]] PieceCost mlp_core_cost(const Shard& shard, std::int64_t ffn, bool recompute_activation, bool recompute_all);

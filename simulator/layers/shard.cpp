@@ -21,6 +21,9 @@ PieceCost& PieceCost::operator+=(const PieceCost& other) {
     saved += other.saved;
     transient = std::max(transient, other.transient);
     workspace = std::max(workspace, other.workspace);
+    routed_saved += other.routed_saved;
+    routed_transient += other.routed_transient;
+    routed_base += other.routed_base;
     return *this;
 }
 

@@ -1,47 +1,226 @@
 #include "simulator/memory/model_state.hpp"
 
-#include <numeric>
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
+#include "plan/errors.hpp"
+#include "plan/parameters.hpp"
 
 namespace mgplan::simulator {
 namespace {
 
-ModelStateBytes buffer_bytes(std::int64_t elements, std::int64_t shards, const TrainingSpec& training) {
-    ModelStateBytes bytes;
-    if (elements == 0) return bytes;
-    const Dtype compute = training.compute_dtype();
-    const bool mixed = compute == Dtype::bf16 || compute == Dtype::fp16;
-    // Main parameters are a copy only where the parameters themselves are narrower; a gradient narrower than fp32 is
-    // copied to fp32 for the update and freed behind it (Megatron-core distrib_optimizer.py and optimizer.py,
-    // _copy_model_grads_to_main_grads and zero_grad).
-    std::int64_t state = bytes_of(training.exp_avg_dtype) + bytes_of(training.exp_avg_sq_dtype);
-    if (compute == Dtype::fp64) state = 16;
-    if (mixed) state += bytes_of(training.main_param_dtype);
-    const std::int64_t copy = mixed && bytes_of(training.grad_dtype) < 4 ? 4 : 0;
-    const std::int64_t weight = training.fp8_parameters ? 1 : bytes_of(compute);
-    if (training.distributed_optimizer) {
-        const std::int64_t unit = std::lcm(shards, std::int64_t{128});
-        const std::int64_t padded = (elements + unit - 1) / unit * unit;
-        bytes.parameters = padded * weight;
-        bytes.gradients = padded * bytes_of(training.grad_dtype);
-        bytes.optimizer = padded / shards * state;
-        bytes.update = padded / shards * copy;
-    } else {
-        bytes.parameters = elements * weight;
-        bytes.gradients = elements * bytes_of(training.grad_dtype);
-        bytes.optimizer = elements * state;
-        bytes.update = elements * copy;
-    }
-    return bytes;
+std::size_t buffer_index(bool expert, bool fp8) {
+    return (expert ? 2U : 0U) + (fp8 ? 1U : 0U);
+}
+
+/// Weights that Transformer Engine's linear layers multiply with; what else a model has stays in the compute type.
+bool is_linear_weight(const Parameter& parameter) {
+    return parameter.shape.size() == 2 &&
+           (parameter.name.find("linear_") != std::string::npos || parameter.name.find("eh_proj") != std::string::npos);
+}
+
+/// PyTorch's allocator rounds a scale's four bytes up to this.
+constexpr std::int64_t kSmallestBlock = 512;
+
+/// core/optimizer/optimizer_config.py, use_precision_aware_optimizer_no_fp8_or_ds_fp8: Transformer Engine's FusedAdam holds the
+/// main parameters and reads gradients in their own type, but for fp32 ones under fp8 recipes other than delayed scaling.
+bool fused_adam_holds_main_parameters(const TrainingSpec& training) {
+    return training.main_param_dtype != Dtype::fp32 || training.precision != Precision::fp8 ||
+           training.megatron.fp8_recipe == Fp8Recipe::delayed;
+}
+
+/// fused_adam.py, store_param_remainders (Megatron-LM's default): an fp32 main parameter is the bf16 parameter and 16 bits more.
+/// fp8 parameters have no such half.
+bool keeps_remainders(const BufferElements& elements, const TrainingSpec& training) {
+    return fused_adam_holds_main_parameters(training) && training.main_param_dtype == Dtype::fp32 &&
+           training.compute_dtype() == Dtype::bf16 && !elements.fp8;
+}
+
+/// Buckets as engine megatron's flags say: core's training.py resolve_ddp_bucket_size divides the rank's parameters.
+void apply_megatron_switches(model::BufferOptions& options, const TrainingSpec& training, std::int64_t parameters) {
+    const MegatronSwitches& megatron = training.megatron;
+    options.pad_buckets_for_high_nccl_busbw = megatron.pad_buckets;
+    std::optional<std::int64_t> size, number;
+    if (megatron.bucket_size > 0) size = megatron.bucket_size;
+    if (megatron.num_buckets > 0) number = megatron.num_buckets;
+    options.bucket_size = model::resolve_bucket_size(size, number, parameters, options.dp, training.overlap_grad_reduce);
 }
 
 }  // namespace
 
-ModelStateBytes model_state_bytes(const ParameterCount& count, const Layout& layout, const TrainingSpec& training) {
-    const std::int64_t instances = std::max(1, training.distributed_optimizer_instances);
-    const ModelStateBytes dense = buffer_bytes(count.dense, std::max<std::int64_t>(1, layout.dp() * layout.sizes.cp / instances), training);
-    const ModelStateBytes expert = buffer_bytes(count.expert, std::max<std::int64_t>(1, layout.edp() / instances), training);
-    return {dense.parameters + expert.parameters, dense.gradients + expert.gradients, dense.optimizer + expert.optimizer,
-            dense.update + expert.update};
+ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine, const TrainingSpec& training) {
+    ModelStateBytes bytes;
+    if (elements.buffer == 0) return bytes;
+    const Dtype compute = training.compute_dtype();
+    const bool widest = compute == Dtype::fp64;
+    const bool mixed = compute == Dtype::bf16 || compute == Dtype::fp16;
+    const bool aware = engine == Engine::megatron && mixed && training.megatron.precision_aware_optimizer;
+    const Dtype main = widest ? Dtype::fp64 : mixed ? training.main_param_dtype : Dtype::fp32;
+    const Dtype gradient = widest ? Dtype::fp64 : training.grad_dtype;
+    const std::int64_t owned = elements.buffer / elements.shards;
+    bytes.parameters = elements.buffer * (elements.fp8 ? 1 : bytes_of(compute));
+    bytes.gradients = elements.buffer * bytes_of(gradient);
+    if (mixed) bytes.optimizer += owned * (aware && keeps_remainders(elements, training) ? 2 : bytes_of(main));
+    bytes.optimizer += owned * (widest ? 16 : bytes_of(training.exp_avg_dtype) + bytes_of(training.exp_avg_sq_dtype));
+    if (aware) {
+        const bool by_fused_adam = fused_adam_holds_main_parameters(training);
+        const std::int64_t tensors = std::min(elements.tensors, elements.tensors / elements.shards + 1);
+        for (const Dtype state : {training.exp_avg_dtype, training.exp_avg_sq_dtype, by_fused_adam ? main : Dtype::fp32}) {
+            if (state == Dtype::fp32) continue;
+            bytes.update += owned * 4;
+            bytes.optimizer += tensors * kSmallestBlock * (state == Dtype::fp8 ? 4 : 1);
+        }
+        if (by_fused_adam) return bytes;
+    }
+    // A gradient narrower than the main parameters is copied for the update and freed behind it (Megatron-core
+    // distrib_optimizer.py and optimizer.py, _copy_model_grads_to_main_grads and zero_grad).
+    if (bytes_of(gradient) < bytes_of(main)) bytes.update += owned * bytes_of(main);
+    return bytes;
+}
+
+std::size_t ModelStates::KeyHash::operator()(const Key& key) const {
+    std::uint64_t hash = reinterpret_cast<std::uintptr_t>(key.split);
+    for (const std::int64_t field : {key.tp, key.ep, key.etp, key.world, static_cast<std::int64_t>(key.engine)}) {
+        hash = (hash ^ static_cast<std::uint64_t>(field)) * 1099511628211ULL;
+        hash ^= hash >> 29U;
+    }
+    return static_cast<std::size_t>(hash);
+}
+
+Fp8WeightBytes ModelStates::fp8_of(const std::vector<Parameter>& parameters) const {
+    Fp8WeightBytes sum;
+    if (workload_.training.precision != Precision::fp8) return sum;
+    for (const Parameter& parameter : parameters) {
+        if (is_linear_weight(parameter))
+            sum += fp8_weight_bytes(parameter.shape[0], parameter.shape[1], workload_.training.megatron.fp8_recipe,
+                                    workload_.cluster.compute_capability);
+    }
+    return sum;
+}
+
+model::BufferParameter ModelStates::in_buffer(const Parameter& parameter) const {
+    const bool fp8 = workload_.training.fp8_parameters && is_linear_weight(parameter);
+    return {parameter.count(), fp8 ? Dtype::fp8 : workload_.training.compute_dtype(), parameter.shared_embedding, parameter.expert};
+}
+
+ModelStates::Sums ModelStates::sums_of(const std::vector<Parameter>& parameters, std::vector<std::int64_t>* alone) const {
+    Sums sums{};
+    for (const Parameter& each : parameters) {
+        const model::BufferParameter parameter = in_buffer(each);
+        if (parameter.shared_embedding && alone != nullptr)
+            alone->push_back(parameter.numel);
+        else
+            sums[buffer_index(parameter.expert, parameter.dtype == Dtype::fp8)].add(parameter.numel);
+    }
+    return sums;
+}
+
+ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
+    const ParallelSizes& sizes = layout.sizes;
+    // With more than one stage the embedding may be shared.
+    auto [entry, fresh] = pieces_.try_emplace(Key{nullptr, sizes.tp, sizes.ep, sizes.etp, sizes.pp > 1 ? 2 : 1, Engine::mgplan});
+    Pieces& pieces = entry->second;
+    if (!fresh) return pieces;
+    for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) {
+        if (kind == LayerKind::moe && !workload_.model.moe) continue;
+        const auto parameters = layer_parameters(workload_.model, kind, sizes.tp, sizes.ep, sizes.etp, "");
+        const auto index = static_cast<std::size_t>(kind);
+        pieces.layer[index] = sums_of(parameters, nullptr);
+        pieces.layer_fp8[index] = fp8_of(parameters);
+        for (const Parameter& parameter : parameters) pieces.list[index].push_back(in_buffer(parameter));
+    }
+    return pieces;
+}
+
+const ModelStates::Ends& ModelStates::ends_of(Pieces& pieces, const Layout& layout, const StageChunk& chunk) const {
+    StageChunk contents = chunk;
+    contents.decoders = contents.first_decoder = 0;
+    const auto same = [&](const Ends& ends) { return ends.contents == contents; };
+    if (const auto found = std::find_if(pieces.ends.begin(), pieces.ends.end(), same); found != pieces.ends.end()) return *found;
+    Ends ends;
+    ends.contents = contents;
+    const auto parameters = chunk_parameters(workload_.model, layout.sizes, contents);
+    ends.sums = sums_of(parameters, &ends.alone);
+    ends.fp8 = fp8_of(parameters);
+    for (const Parameter& parameter : parameters)
+        (parameter.name.starts_with("embedding.") ? ends.before : ends.behind).push_back(in_buffer(parameter));
+    pieces.ends.push_back(std::move(ends));
+    return pieces.ends.back();
+}
+
+ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, int pp_rank, int chunk_number) const {
+    const ModelSpec& model = workload_.model;
+    const TrainingSpec& training = workload_.training;
+    const StageChunk& chunk = layout.split->chunk(pp_rank, chunk_number);
+    const Ends& ends = ends_of(pieces, layout, chunk);
+
+    std::array<std::int64_t, 2> layers{};  // by LayerKind
+    const auto kind_of = [&](std::int64_t layer) { return model.is_moe_layer(layer) ? LayerKind::moe : LayerKind::dense; };
+    for (std::int64_t i = 0; i < chunk.decoders; ++i) ++layers[static_cast<std::size_t>(kind_of(chunk.first_decoder + i))];
+    Sums sums = ends.sums;
+    std::int64_t parameters = 0;
+    for (const std::int64_t numel : ends.alone) parameters += numel;
+    for (std::size_t b = 0; b < kBuffers; ++b) {
+        for (std::size_t kind = 0; kind < layers.size(); ++kind) sums[b] += pieces.layer[kind][b].times(layers[kind]);
+        parameters += sums[b].numel;
+    }
+
+    model::BufferOptions options = model::buffer_options(layout, training, pp_rank, chunk_number);
+    if (layout.engine == Engine::megatron) apply_megatron_switches(options, training, parameters);
+    std::array<std::int64_t, kBuffers> numel{};
+    const std::int64_t groups[] = {options.dp, options.dp, options.edp, options.edp};
+    if (options.distributed_optimizer && model::effective_bucket_size(options)) {
+        std::vector<model::BufferParameter> list = ends.before;
+        for (std::int64_t i = 0; i < chunk.decoders; ++i) {
+            const auto& layer = pieces.list[static_cast<std::size_t>(kind_of(chunk.first_decoder + i))];
+            list.insert(list.end(), layer.begin(), layer.end());
+        }
+        list.insert(list.end(), ends.behind.begin(), ends.behind.end());
+        for (const model::BufferLayout& buffer : model::lay_out_buffers(list, options).buffers)
+            numel[buffer_index(buffer.expert, buffer.param_dtype == Dtype::fp8)] = buffer.numel;
+    } else {
+        for (std::size_t b = 0; b < kBuffers; ++b) {
+            const std::span<const std::int64_t> alone = b == 0 ? std::span(ends.alone) : std::span<const std::int64_t>();
+            numel[b] = model::uncut_buffer_numel(sums[b], alone, groups[b], options);
+        }
+    }
+    ModelStateBytes bytes;
+    for (std::size_t b = 0; b < kBuffers; ++b) {
+        const std::int64_t shards = options.distributed_optimizer ? groups[b] : 1;
+        const std::int64_t tensors = sums[b].count + (b == 0 ? std::ssize(ends.alone) : 0);
+        bytes += model_state_bytes({sums[b].numel, numel[b], b % 2 == 1, shards, tensors}, layout.engine, training);
+    }
+    Fp8WeightBytes fp8 = ends.fp8;
+    for (std::size_t kind = 0; kind < layers.size(); ++kind) fp8 += pieces.layer_fp8[kind].times(layers[kind]);
+    bytes.parameters += fp8.total();
+    // Stored in fp8 the buffer is the first copy. With mxfp8 the weights lie beside it and the buffer is the gradients' own
+    // memory (core/distributed/param_and_grad_buffer.py, shared_buffer).
+    if (training.fp8_parameters && fp8.rowwise > 0)
+        bytes.parameters -= training.megatron.fp8_recipe == Fp8Recipe::mxfp8 ? numel[1] + numel[3] : fp8.rowwise;
+    return bytes;
+}
+
+std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout) {
+    Pieces& pieces = pieces_of(layout);
+    std::vector<ModelStateBytes> stages(static_cast<std::size_t>(layout.sizes.pp));
+    for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
+        for (int chunk = 0; chunk < layout.vpp; ++chunk)
+            stages[static_cast<std::size_t>(stage)] += chunk_bytes(pieces, layout, stage, chunk);
+    }
+    return stages;
+}
+
+const ModelStateBytes& ModelStates::of(const Layout& layout, int pp_rank) {
+    const ParallelSizes& sizes = layout.sizes;
+    const Key key{layout.split.get(), sizes.tp, sizes.ep, sizes.etp, sizes.world, layout.engine};
+    if (last_ == nullptr || !(key == last_key_)) {
+        auto [entry, fresh] = entries_.try_emplace(key);
+        if (fresh) entry->second = {layout.split, all_stages(layout)};
+        last_ = &entry->second;
+        last_key_ = key;
+    }
+    return last_->stages[static_cast<std::size_t>(pp_rank)];
 }
 
 }  // namespace mgplan::simulator

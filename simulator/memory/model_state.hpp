@@ -1,9 +1,17 @@
 #pragma once
-// Bytes of parameters, gradients and optimizer state that one rank holds all the time.
+// Bytes of parameters, gradients and optimizer state that one rank holds all the time, with every hole and padding of the
+// buffers they lie in.
 
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "model/optimizer/buffer_layout.hpp"
 #include "plan/layout.hpp"
-#include "plan/parameters.hpp"
-#include "plan/training_spec.hpp"
+#include "plan/workload.hpp"
+#include "simulator/memory/fp8_weights.hpp"
 
 namespace mgplan::simulator {
 
@@ -11,13 +19,94 @@ struct ModelStateBytes {
     std::int64_t parameters = 0;
     std::int64_t gradients = 0;
     std::int64_t optimizer = 0;
-    std::int64_t update = 0;  ///< further bytes during the optimizer step alone: fp32 copies of narrower gradients
+    std::int64_t update = 0;  ///< further bytes during the optimizer step alone: fp32 copies of narrower gradients or states
+    ModelStateBytes& operator+=(const ModelStateBytes& other) {
+        parameters += other.parameters;
+        gradients += other.gradients;
+        optimizer += other.optimizer;
+        update += other.update;
+        return *this;
+    }
+    bool operator==(const ModelStateBytes&) const = default;
 };
 
-/// DESIGN.md, "Bytes per parameter": 18 without and 6+12/d with the distributed optimizer for 16-bit parameters and fp32
-/// gradients, 20 and 4+16/d for 16-bit gradients (of these, 4 and 4/d are the update's), 16 and 8+8/d in fp32; d = dp·cp for dense
-/// parameters and edp for experts, per optimizer instance. With the distributed optimizer each buffer is padded to a multiple of lcm(d,
-/// 128) elements; the holes between parameters inside a buffer are not counted here.
-[[nodiscard]] ModelStateBytes model_state_bytes(const ParameterCount& count, const Layout& layout, const TrainingSpec& training);
+/// What a buffer of one storage type holds, in elements: the parameters themselves and, with holes and padding, the buffer.
+struct BufferElements {
+    std::int64_t parameters = 0;
+    std::int64_t buffer = 0;
+    bool fp8 = false;
+    std::int64_t shards = 1;   ///< ranks that the optimizer state of the buffer is divided over
+    std::int64_t tensors = 0;  ///< parameters in it
+};
+
+/// Bytes of one buffer and of the optimizer state of this rank's shard of it.
+///
+/// Engine mgplan (model/optimizer/): parameters and gradients as stored; main parameters where they are wider than the
+/// parameters, two moments, and during the update gradients widened to the main parameters' type. Per parameter that makes
+/// 18 without and 6 + 12/d with the distributed optimizer for 16-bit parameters and fp32 gradients, 20 and 4 + 16/d with 16-bit
+/// gradients, 16 and 8 + 8/d in fp32.
+///
+/// Engine megatron: the same (core/optimizer/distrib_optimizer.py), and the precision-aware optimizer as docs/memory.md,
+/// "Precision-aware optimizer", tells it. Copies of fp8 weights are not in here.
+[[nodiscard]] ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine, const TrainingSpec& training);
+
+/// The model state of any rank of any layout of one workload; every sum that layouts share is computed once. Not
+/// thread-safe. The workload must outlive it.
+class ModelStates {
+public:
+    explicit ModelStates(const Workload& workload) : workload_(workload) {}
+
+    /// Of every rank of pipeline stage `pp_rank`. The reference lasts until the next call.
+    [[nodiscard]] const ModelStateBytes& of(const Layout& layout, int pp_rank);
+
+private:
+    /// Dense and expert buffers, each in the compute type and in fp8.
+    static constexpr std::size_t kBuffers = 4;
+    using Sums = std::array<model::ParameterSums, kBuffers>;
+
+    struct Key {
+        const StageSplit* split = nullptr;
+        std::int64_t tp = 0, ep = 0, etp = 0, world = 0;
+        Engine engine = Engine::mgplan;
+        bool operator==(const Key&) const = default;
+    };
+    struct KeyHash {
+        std::size_t operator()(const Key& key) const;
+    };
+    /// What a chunk holds beside decoder layers.
+    struct Ends {
+        StageChunk contents;  ///< without decoders
+        Sums sums{};
+        Fp8WeightBytes fp8;
+        std::vector<std::int64_t> alone;                     ///< shared embeddings, which are dense and never fp8
+        std::vector<model::BufferParameter> before, behind;  ///< in module order, around the decoder layers
+    };
+    /// Pieces of the model for one way to divide it.
+    struct Pieces {
+        std::array<Sums, 2> layer{};  ///< by LayerKind
+        std::array<Fp8WeightBytes, 2> layer_fp8{};
+        std::array<std::vector<model::BufferParameter>, 2> list;
+        std::vector<Ends> ends;
+    };
+    struct Entry {
+        std::shared_ptr<const StageSplit> split;  ///< keeps the key's address taken
+        std::vector<ModelStateBytes> stages;
+    };
+
+    [[nodiscard]] Pieces& pieces_of(const Layout& layout);
+    [[nodiscard]] const Ends& ends_of(Pieces& pieces, const Layout& layout, const StageChunk& chunk) const;
+    [[nodiscard]] ModelStateBytes chunk_bytes(Pieces& pieces, const Layout& layout, int pp_rank, int chunk) const;
+    [[nodiscard]] std::vector<ModelStateBytes> all_stages(const Layout& layout);
+    /// Copies in fp8 of the linear layers' weights among these; nothing where products are not in fp8.
+    [[nodiscard]] Fp8WeightBytes fp8_of(const std::vector<Parameter>& parameters) const;
+    [[nodiscard]] model::BufferParameter in_buffer(const Parameter& parameter) const;
+    [[nodiscard]] Sums sums_of(const std::vector<Parameter>& parameters, std::vector<std::int64_t>* alone) const;
+
+    const Workload& workload_;
+    std::unordered_map<Key, Pieces, KeyHash> pieces_;
+    std::unordered_map<Key, Entry, KeyHash> entries_;
+    Key last_key_;
+    const Entry* last_ = nullptr;
+};
 
 }  // namespace mgplan::simulator

@@ -20,23 +20,25 @@ std::int64_t OpProfile::net_total() const {
 }
 
 OpProfile profile_of(std::span<const model::AllocationRecord> trace, std::int64_t begin, std::int64_t end) {
-    // Each instant is one take or one return.
     struct Change {
+        std::int64_t when = 0;
+        bool returned = false;
         const model::AllocationRecord* tensor = nullptr;
-        bool taken = false;
     };
-    std::vector<Change> changes(static_cast<std::size_t>(end - begin));
+    std::vector<Change> changes;
     const auto inside = [&](std::int64_t when) { return when >= begin && when < end; };
     for (const auto& tensor : trace) {
-        if (inside(tensor.taken)) changes[static_cast<std::size_t>(tensor.taken - begin)] = {&tensor, true};
-        if (tensor.returned >= 0 && inside(tensor.returned)) changes[static_cast<std::size_t>(tensor.returned - begin)] = {&tensor, false};
+        if (tensor.bytes == 0) continue;  // a policy took it out of the trace
+        if (inside(tensor.taken)) changes.push_back({tensor.taken, false, &tensor});
+        if (tensor.returned >= 0 && inside(tensor.returned)) changes.push_back({tensor.returned, true, &tensor});
     }
+    std::stable_sort(changes.begin(), changes.end(),
+                     [](const Change& a, const Change& b) { return a.when != b.when ? a.when < b.when : a.returned < b.returned; });
     OpProfile profile;
     std::int64_t live = 0;
     for (const Change& change : changes) {
-        if (change.tensor == nullptr) continue;  // an instant that a policy took out of the trace
         const auto category = static_cast<std::size_t>(change.tensor->category);
-        const std::int64_t bytes = change.taken ? change.tensor->bytes : -change.tensor->bytes;
+        const std::int64_t bytes = change.returned ? -change.tensor->bytes : change.tensor->bytes;
         live += bytes;
         profile.net[category] += bytes;
         profile.high_water[category] = std::max(profile.high_water[category], profile.net[category]);
@@ -46,6 +48,16 @@ OpProfile profile_of(std::span<const model::AllocationRecord> trace, std::int64_
             profile.peak_tensor = change.tensor->name;
         }
     }
+    return profile;
+}
+
+OpProfile change_of(model::MemoryCategory category, std::int64_t bytes, std::string_view tensor) {
+    OpProfile profile;
+    const auto index = static_cast<std::size_t>(category);
+    profile.net[index] = bytes;
+    if (bytes <= 0) return profile;
+    profile.at_peak[index] = profile.high_water[index] = profile.peak = bytes;
+    profile.peak_tensor = tensor;
     return profile;
 }
 

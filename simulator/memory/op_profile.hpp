@@ -23,8 +23,12 @@ struct OpProfile {
     [[nodiscard]] std::int64_t net_total() const;
 };
 
-/// The profile of takes and returns number [begin, end) of a trace. O(tensors of the trace).
+/// The profile of the takes and returns of a trace in [begin, end). Times need not be dense: where a take and a return fall on
+/// one instant, the take counts as the earlier. O(n log n) in the tensors of the trace.
 [[nodiscard]] OpProfile profile_of(std::span<const model::AllocationRecord> trace, std::int64_t begin, std::int64_t end);
+
+/// Bytes taken at once (given back if negative) and kept.
+[[nodiscard]] OpProfile change_of(model::MemoryCategory category, std::int64_t bytes, std::string_view tensor = {});
 
 /// First `a`, then `b`.
 [[nodiscard]] OpProfile then(const OpProfile& a, const OpProfile& b);

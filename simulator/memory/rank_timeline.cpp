@@ -19,23 +19,6 @@ std::int64_t sum(const BytesByCategory& bytes) {
 /// Streams between stages are outputs of layers.
 constexpr auto kMessage = static_cast<std::size_t>(model::MemoryCategory::activations);
 
-/// Every chunk forward once, then every chunk backward in reverse.
-RankSchedule once_through(int vpp) {
-    RankSchedule schedule;
-    for (int c = 1; c <= vpp; ++c) schedule.order.push_back(static_cast<std::int16_t>(c));
-    for (int c = vpp; c >= 1; --c) schedule.order.push_back(static_cast<std::int16_t>(-c));
-    schedule.microbatch.assign(schedule.order.size(), 0);
-    return schedule;
-}
-
-/// The first rank of a pipeline stage in any rank order.
-int first_rank_of(const ParallelSizes& sizes, int pp_rank) {
-    for (const GridAxis& axis : dense_grid(sizes)) {
-        if (axis.axis == Axis::pp) return static_cast<int>(axis.stride * pp_rank);
-    }
-    return 0;
-}
-
 /// Tensors on their way to the next stage: how many are open on one channel.
 class Outbox {
 public:
@@ -89,6 +72,21 @@ private:
 };
 
 }  // namespace
+
+RankSchedule once_through(int vpp) {
+    RankSchedule schedule;
+    for (int c = 1; c <= vpp; ++c) schedule.order.push_back(static_cast<std::int16_t>(c));
+    for (int c = vpp; c >= 1; --c) schedule.order.push_back(static_cast<std::int16_t>(-c));
+    schedule.microbatch.assign(schedule.order.size(), 0);
+    return schedule;
+}
+
+int first_rank_of(const ParallelSizes& sizes, int pp_rank) {
+    for (const GridAxis& axis : dense_grid(sizes)) {
+        if (axis.axis == Axis::pp) return static_cast<int>(axis.stride * pp_rank);
+    }
+    return 0;
+}
 
 RankProbe probe_rank(const model::TrainingTask& task, int pp_rank) {
     const Layout& layout = task.layout;

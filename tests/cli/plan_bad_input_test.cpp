@@ -139,7 +139,15 @@ TEST(BadInput, Conflicts) {
     expect_refused({"simulate", file.path(), "--world", "16"}, {"--world has no place beside a PLAN"});
     expect_refused("simulate --world 16 --model llama3-8b --megatron-args x.args", {"--model and --megatron-args both name a model"});
     expect_refused(small("--precision fp8 --cluster dgx-a100-80g"), {"no peak rate for fp8"});
-    expect_refused(small("--cuda-graphs attn"), {"--cuda-graphs", "later version"});
+    for (const char* command : {"", "simulate "}) {
+        expect_refused(command + small("--cuda-graphs attention"), {"--cuda-graphs = 'attention' is not known; use attn, mlp"});
+        expect_refused(command + small("--cuda-graphs moe_router"), {"moe_router needs experts, but"});
+        expect_refused(command + small("--cuda-graphs attn,moe_preprocess"), {"moe_preprocess needs moe_router"});
+        expect_refused(command + small("--cuda-graphs layer,attn"), {"layer captures all that the other scopes name"});
+        expect_refused(command + std::string("--world 8 --model mixtral-8x7b --cuda-graphs moe"), {"pad the experts to capacity"});
+    }
+    expect_refused("simulate " + small("--cuda-graphs attn --recompute full"), {"full recompute", "use --recompute none or selective"});
+    expect_refused(small("--cuda-graphs attn --recompute full"), {"full recompute", "use --recompute none or selective"});
     expect_refused("simulate " + small("--kind zb-h1"), {"--kind", "later version"});
     expect_refused("simulate " + small("--pp 4 --first-stage-layers 8 --account-for-loss"), {"exclude"});
 }

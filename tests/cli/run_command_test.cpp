@@ -29,6 +29,19 @@ private:
 
 const std::string kText = std::string(MGPLAN_TEST_DATA) + "/../LICENSE";
 
+TEST(RunCommand, CapturesNoCudaGraphsOnTheCpu) {
+    const PlanFile plan("graphed.json", "--world 1 --cuda-graphs layer");
+    expect_refused("run " + plan.path() + " --steps 1",
+                   {"cuda graphs = layer of the plan: --device cpu captures no CUDA graphs", "add --cuda-graphs none"});
+    expect_refused("run " + plan.path() + " --steps 1 --cuda-graphs attn", "--cuda-graphs = attn: --device cpu captures no CUDA graphs");
+    expect_refused("run " + plan.path() + " --steps 1 --cuda-graphs attention", "'attention' is not known");
+    const Said said = say("run " + plan.path() + " --steps 1 --cuda-graphs none --format json");
+    ASSERT_EQ(said.code, kDone) << said.err;
+    const auto json = nlohmann::json::parse(said.out);
+    EXPECT_EQ(json["ranks"][0]["difference"]["peak_bytes"], 0);
+    EXPECT_EQ(json["ranks"][0]["predicted"]["breakdown"]["graph_static_inputs"], 0);
+}
+
 TEST(RunCommand, TrainsOnARealTextAndPrintsPredictedBesideMeasured) {
     const PlanFile plan("best.json", "--world 8");
     const Said said = say("run " + plan.path() + " --device cpu --steps 6 --format json --data " + kText);
@@ -62,6 +75,31 @@ TEST(RunCommand, TrainsOnARealTextAndPrintsPredictedBesideMeasured) {
         EXPECT_EQ(each["payload_bytes"], each["predicted_payload_bytes"]);
     }
     EXPECT_THAT(said.err, HasSubstr("mgplan: step 6 of 6: loss "));
+}
+
+TEST(RunCommand, TrainsTheSameAtPlannedOffsets) {
+    const PlanFile plan("arena.json", "--world 4 --tp 2 --pp 2 --global-batch 8");
+    const Said pool = say("run " + plan.path() + " --steps 2 --format json --memory pool");
+    const Said arena = say("run " + plan.path() + " --steps 2 --format json --memory arena");
+    ASSERT_EQ(pool.code, kDone) << pool.err;
+    ASSERT_EQ(arena.code, kDone) << arena.err;
+    const auto a = nlohmann::json::parse(arena.out), p = nlohmann::json::parse(pool.out);
+    EXPECT_EQ(a["memory_mode"], "arena");
+    EXPECT_EQ(p["memory_mode"], "pool");
+    EXPECT_TRUE(a["as_predicted"]);
+    for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(a["steps"][i]["loss"], p["steps"][i]["loss"]);
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+        const auto& planned = a["ranks"][rank]["arena"];
+        EXPECT_EQ(a["ranks"][rank]["measured"]["arena_bytes"], planned["planned_bytes"]);
+        EXPECT_EQ(a["ranks"][rank]["measured"]["reserved_bytes"], planned["planned_bytes"]);
+        EXPECT_EQ(a["ranks"][rank]["measured"]["peak_bytes"], planned["lower_bound_bytes"]);
+        EXPECT_LE(planned["waste"], 0.03);
+        EXPECT_TRUE(p["ranks"][rank]["arena"].is_null());
+        EXPECT_EQ(p["ranks"][rank]["measured"]["arena_bytes"], 0);
+    }
+    const Said table = say("run " + plan.path() + " --steps 1 --memory arena");
+    EXPECT_THAT(table.out, AllOf(HasSubstr("beside it"), HasSubstr("Every byte held and sent is as predicted.")));
+    EXPECT_EQ(say("run " + plan.path() + " --memory heap").code, kBadInput);
 }
 
 TEST(RunCommand, PrintsTablesAndCsv) {
@@ -117,6 +155,7 @@ TEST(RunCommand, RefusesBadInputWithEveryProblem) {
     const auto run = [&](const std::string& options) { return split("run " + plan.path() + " " + options, ' '); };
     expect_refused("run", {"mgplan run needs a PLAN"});
     expect_refused("run no-such-plan.json", {"no-such-plan.json"});
+    expect_refused(run("--device cuda --memory arena"), {"--memory arena and --device cuda exclude each other", "use --memory pool"});
     expect_refused(run("--device cuda --rank 1"), {"--device cuda and --rank exclude each other"});
     expect_refused(run("--checkpoint x --resume"), {"a later version brings checkpoints"});
     expect_refused(run("--steps 0"), {"--steps"});

@@ -43,6 +43,38 @@ TEST(SimulateCommand, TakesEveryFormOfSplit) {
     EXPECT_EQ(simulate("--world 24 --model llama3-8b --pp 6 --global-batch 96")["layout"]["layers_per_chunk"].size(), 6U);
 }
 
+TEST(SimulateCommand, PricesCudaGraphs) {
+    const std::string words = "--world 16 --model llama3-8b --tp 2 --pp 4 --micro-batch 1 --global-batch 64";
+    const Json eager = simulate(words), same = simulate(words + " --cuda-graphs none");
+    EXPECT_EQ(eager["layout"], same["layout"]);
+    EXPECT_EQ(eager["predicted"], same["predicted"]);
+    EXPECT_EQ(eager["layout"]["cuda_graphs"].dump(), "[]");
+    for (const char* field : {"graph_static_inputs", "graph_boundary", "graph_objects"})
+        EXPECT_EQ(eager["predicted"]["memory"]["breakdown"][field], 0);
+    for (const char* scope : {"attn", "mlp", "attn,mlp", "layer", "full_iteration"}) {
+        const Json json = simulate(words + " --cuda-graphs " + scope);
+        const Json& memory = json["predicted"]["memory"];
+        EXPECT_EQ(json["layout"]["cuda_graphs"].size(), std::string(scope) == "attn,mlp" ? 2U : 1U);
+        EXPECT_GT(memory["breakdown"]["graph_static_inputs"], 0) << scope;
+        EXPECT_GT(memory["breakdown"]["graph_objects"], 0) << scope;
+        EXPECT_GE(memory["high_water"]["graph_objects"], memory["breakdown"]["graph_objects"]) << scope;
+        EXPECT_GT(memory["peak_bytes"], eager["predicted"]["memory"]["peak_bytes"]) << scope;
+        EXPECT_LE(json["predicted"]["iteration_seconds"], eager["predicted"]["iteration_seconds"]) << scope;
+        EXPECT_THAT(json["assumed"].dump(), HasSubstr("64 KiB of device memory for each kernel of a CUDA graph"));
+        EXPECT_THAT(json["assumed"].dump(), ::testing::Not(HasSubstr("no CUDA graphs")));
+    }
+    // The same bytes as the command that lists them.
+    const TempFile plan("graphed_plan.json");
+    ASSERT_EQ(say("plan " + words + " --vpp 1 --sequence-parallel on --recompute none --cuda-graphs layer --save-plan " + plan.path()).code,
+              kDone);
+    const Json predicted = simulate(plan.path())["predicted"]["memory"]["breakdown"];
+    const Json graphs = Json::parse(say("graphs " + plan.path() + " --format json").out);
+    EXPECT_EQ(graphs["cuda_graphs"].dump(), R"(["layer"])");
+    EXPECT_EQ(graphs["ranks"][0]["static_input_bytes"], predicted["graph_static_inputs"]);
+    EXPECT_EQ(graphs["ranks"][0]["boundary_bytes"], predicted["graph_boundary"]);
+    EXPECT_EQ(graphs["ranks"][0]["graph_object_bytes"], predicted["graph_objects"]);
+}
+
 TEST(SimulateCommand, ListsEveryRank) {
     const std::string words = "--world 16 --model llama3-8b --tp 2 --pp 4";
     const Json json = simulate(words + " --per-rank");

@@ -142,6 +142,82 @@ TEST(GraphScopes, RefuseWhatContradictsItself) {
     EXPECT_THAT(refusal({full_iteration, attn}), HasSubstr("full_iteration captures all"));
 }
 
+ModelSpec experts(TokenDispatcher dispatcher, double capacity_factor, bool padded) {
+    ModelSpec model;
+    model.name = "experts";
+    model.moe.emplace();
+    model.moe->dispatcher = dispatcher;
+    model.moe->capacity_factor = capacity_factor;
+    model.moe->pad_to_capacity = padded;
+    model.moe_layers = {false, true};
+    return model;
+}
+
+std::string refusal(EnumSet<CudaGraphScope> scopes, const ModelSpec& model) {
+    Problems problems;
+    check_graph_scopes(scopes, model, problems);
+    return problems.empty() ? "" : problems.list().front();
+}
+
+TEST(GraphScopes, CaptureExpertsOnlyWhereTheirShapesAreFixed) {
+    using enum CudaGraphScope;
+    const ModelSpec dropless = experts(TokenDispatcher::all_to_all, 0, false);
+    for (const EnumSet<CudaGraphScope> scopes : {EnumSet{moe}, EnumSet{layer}, EnumSet{full_iteration}}) {
+        EXPECT_THAT(refusal(scopes, dropless), HasSubstr("reads on the host; pad the experts to capacity"));
+        EXPECT_THAT(refusal(scopes, experts(TokenDispatcher::deep_ep, 0, false)), HasSubstr("use attn,moe_router,moe_preprocess"));
+        EXPECT_THAT(refusal(scopes, experts(TokenDispatcher::all_gather, 0, false)), HasSubstr("differ from step to step"));
+        EXPECT_THAT(refusal(scopes, experts(TokenDispatcher::all_to_all, 1.5, false)), HasSubstr("pad the experts"));
+        EXPECT_THAT(refusal(scopes, experts(TokenDispatcher::all_gather, 1.5, true)), HasSubstr("all_to_all dispatcher alone"));
+        EXPECT_EQ(refusal(scopes, experts(TokenDispatcher::all_to_all, 1.5, true)), "");
+        EXPECT_EQ(refusal(scopes, experts(TokenDispatcher::hybrid_ep, 0, false)), "");
+    }
+    EXPECT_EQ(refusal({attn, mlp, moe_router, moe_preprocess}, dropless), "");
+    EXPECT_THAT(refusal({moe_router, moe_preprocess}, experts(TokenDispatcher::all_to_all, 1.5, false)),
+                HasSubstr("moe_preprocess with capacity factor = 1.5 and no padding reads on the host"));
+    EXPECT_THAT(refusal({attn, moe_router}, ModelSpec{}), HasSubstr("needs experts"));
+}
+
+TEST(GraphScopes, AreUsuallyAllThatStaticShapesAllow) {
+    using enum CudaGraphScope;
+    EXPECT_EQ(usual_graph_scopes(ModelSpec{}), EnumSet{layer});
+    EXPECT_EQ(usual_graph_scopes(experts(TokenDispatcher::all_to_all, 1.5, true)), EnumSet{layer});
+    for (const ModelSpec& model : {experts(TokenDispatcher::all_to_all, 0, false), experts(TokenDispatcher::all_to_all, 1.5, false),
+                                   experts(TokenDispatcher::all_gather, 0, false), experts(TokenDispatcher::deep_ep, 0, false)}) {
+        EXPECT_EQ(refusal(usual_graph_scopes(model), model), "");
+        EXPECT_TRUE(captures_layer(usual_graph_scopes(model), LayerKind::moe));
+    }
+}
+
+TEST(GraphScopes, HoldRecomputeWhollyOrNotAtAll) {
+    using enum CudaGraphScope;
+    ModelSpec model = experts(TokenDispatcher::all_to_all, 1, true);
+    const auto problem = [&](EnumSet<CudaGraphScope> scopes, Recompute recompute, EnumSet<RecomputeModule> modules = {}) {
+        return graph_recompute_problem(scopes, recompute, modules, model).value_or("");
+    };
+    EXPECT_EQ(problem({}, Recompute::full), "");
+    EXPECT_EQ(problem({layer}, Recompute::none), "");
+    EXPECT_EQ(problem({full_iteration}, Recompute::full), "");
+    EXPECT_THAT(problem({attn}, Recompute::full), HasSubstr("use --recompute none or selective"));
+    EXPECT_THAT(problem({attn, moe_router}, Recompute::selective, {RecomputeModule::moe}), HasSubstr("cuts through the moe module"));
+    EXPECT_EQ(problem({attn, moe}, Recompute::selective, {RecomputeModule::moe, RecomputeModule::core_attn}), "");
+    model.attention_dropout = model.hidden_dropout = 0.1;
+    EXPECT_THAT(problem({attn}, Recompute::selective, {RecomputeModule::core_attn}), HasSubstr("attention dropout = 0.1"));
+    EXPECT_EQ(problem({mlp}, Recompute::selective, {RecomputeModule::core_attn}), "");
+    EXPECT_THAT(problem({mlp}, Recompute::selective, {RecomputeModule::mlp}), HasSubstr("mlp is recomputed inside a graph"));
+    EXPECT_THAT(problem({layer}, Recompute::selective, {RecomputeModule::moe}), HasSubstr("moe is recomputed inside a graph"));
+}
+
+TEST(GraphScopes, AreReadAsWordsWithCommas) {
+    using enum CudaGraphScope;
+    Problems problems;
+    EXPECT_EQ(read_graph_scopes("none", problems), EnumSet<CudaGraphScope>{});
+    EXPECT_EQ(read_graph_scopes("moe_router,attn", problems), (EnumSet{attn, moe_router}));
+    EXPECT_TRUE(problems.empty());
+    (void)read_graph_scopes("attn,none", problems);
+    (void)read_graph_scopes("", problems);
+    EXPECT_THAT(problems.list(), ElementsAre(HasSubstr("'none' is not known"), HasSubstr("--cuda-graphs")));
+}
+
 TEST(GraphScopes, CaptureTheLayersThatHaveWhatTheyName) {
     using enum CudaGraphScope;
     EXPECT_TRUE(captures_layer({attn}, LayerKind::dense));
@@ -154,7 +230,9 @@ TEST(GraphScopes, CaptureTheLayersThatHaveWhatTheyName) {
 
 TEST(GraphScopes, NameTheTensorsThatLeaveTheRouter) {
     using enum CudaGraphScope;
-    EXPECT_THAT(graph_boundary_tensors({attn, moe}, true), IsEmpty());
+    EXPECT_THAT(graph_boundary_tensors({}, true), IsEmpty());
+    EXPECT_THAT(graph_boundary_tensors({attn, moe}, true), ElementsAre("hidden_states"));
+    EXPECT_THAT(graph_boundary_tensors({full_iteration}, true), ElementsAre("loss"));
     EXPECT_THAT(graph_boundary_tensors({attn, moe_router}, true), ElementsAre("hidden_states", "probabilities", "routing_map"));
     EXPECT_THAT(graph_boundary_tensors({moe_router, moe_preprocess}, false), SizeIs(11));
     EXPECT_THAT(graph_boundary_tensors({moe_router, moe_preprocess}, true), SizeIs(13));

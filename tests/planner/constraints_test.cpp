@@ -228,6 +228,23 @@ std::vector<Case> cases() {
              layout.recompute_modules = {RecomputeModule::moe_act};
          },
          {"moe_act", "needs multi-latent attention", "use core_attn, mlp or layernorm"}},
+        {"cuda_graphs_suit_the_model",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload&, Layout& layout) { layout.cuda_graphs = {CudaGraphScope::moe_router}; },
+         {"moe_router needs experts", "llama3-8b", "use attn, mlp or layer"}},
+        {"cuda_graphs_hold_the_recompute",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload&, Layout& layout) {
+             layout.recompute = Recompute::full;
+             layout.recompute_method = RecomputeMethod::uniform;
+             layout.recompute_num_layers = 1;
+             layout.cuda_graphs = {CudaGraphScope::layer};
+         },
+         {"full recompute", "use --recompute none or selective"}},
     };
 }
 

@@ -3,6 +3,7 @@
 #include "planner/search.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <ostream>
@@ -139,6 +140,52 @@ TEST(Search, FindsNothingWhereMemoryIsShortAndNamesTheNearest) {
     std::sort(peaks.begin(), peaks.end());
     ASSERT_EQ(result.nearest.size(), 3U);
     for (std::size_t i = 0; i < result.nearest.size(); ++i) EXPECT_EQ(result.nearest[i].peak_bytes, peaks[i]);
+}
+
+TEST(Search, JudgesMixturesUnderTheirRoutingSkew) {
+    Workload work = workload_of("mixtral-8x7b", 64);
+    work.routing.kind = RoutingKind::zipf;
+    std::int64_t feasible = 0, uneven = 0;
+    const LayoutCost cost = cli::simulator_cost_model()(work);
+    visit_naively(work, [&](const Layout& layout) {
+        const Peaks peaks = cost.peaks(layout, std::numeric_limits<std::int64_t>::max());
+        EXPECT_LE(peaks.even, peaks.deciding);
+        feasible += peaks.deciding <= work.memory_limit;
+        uneven += peaks.even <= work.memory_limit && peaks.deciding > work.memory_limit;
+    });
+    const SearchResult result = search(work, SearchSpace{}, cli::simulator_cost_model(), {});
+    expect_complete_counts(result);
+    EXPECT_GT(uneven, 0);
+    EXPECT_EQ(result.feasible, feasible);
+    EXPECT_EQ(result.too_large_uneven, uneven);
+    for (const auto& ranked : result.best) EXPECT_EQ(ranked.peak_bytes, cost.peak_bytes(ranked.layout));
+
+    Workload balanced = work;
+    balanced.routing.kind = RoutingKind::balanced;
+    const SearchResult without = search(balanced, SearchSpace{}, cli::simulator_cost_model(), {});
+    EXPECT_EQ(without.feasible, feasible + uneven);
+    EXPECT_EQ(without.too_large_uneven, 0);
+}
+
+TEST(Search, NamesTheNearestMixturesByWhatTheirSkewNeeds) {
+    Workload work = workload_of("mixtral-8x22b", 8, "dgx-a100-40g");
+    work.routing.kind = RoutingKind::zipf;
+    std::vector<Peaks> peaks;
+    const LayoutCost cost = cli::simulator_cost_model()(work);
+    visit_naively(work, [&](const Layout& layout) { peaks.push_back(cost.peaks(layout, std::numeric_limits<std::int64_t>::max())); });
+    std::sort(peaks.begin(), peaks.end(), [](const Peaks& a, const Peaks& b) { return a.deciding < b.deciding; });
+    for (const int threads : {1, 3}) {
+        SearchOptions options;
+        options.threads = threads;
+        options.keep_nearest = 20;
+        const SearchResult result = search(work, SearchSpace{}, cli::simulator_cost_model(), options);
+        EXPECT_EQ(result.feasible, 0);
+        ASSERT_EQ(result.nearest.size(), 20U);
+        for (std::size_t i = 0; i < result.nearest.size(); ++i) {
+            EXPECT_EQ(result.nearest[i].peak_bytes, peaks[i].deciding);
+            EXPECT_EQ(result.nearest[i].even_peak_bytes, cost.peaks(result.nearest[i].layout, 0).even);
+        }
+    }
 }
 
 TEST(Search, KeepsAsManyAsAskedAndALongerListBeginsWithTheShorter) {

@@ -129,6 +129,47 @@ RC_GTEST_PROP(CostModelProperties, EveryNumberIsFiniteAndTheSharesAddUp, ()) {
     RC_ASSERT(prediction.memory.worst_rank < layout.sizes.world);
 }
 
+/// Scopes that every model of random_workload() can capture.
+EnumSet<CudaGraphScope> random_scopes(const Workload& workload) {
+    using enum CudaGraphScope;
+    if (!workload.model.moe)
+        return *rc::gen::element(EnumSet{attn}, EnumSet{mlp}, EnumSet{attn, mlp}, EnumSet{layer}, EnumSet{full_iteration});
+    return *rc::gen::element(EnumSet{attn}, EnumSet{mlp}, EnumSet{moe_router}, EnumSet{attn, moe_router},
+                             EnumSet{attn, mlp, moe_router, moe_preprocess}, EnumSet{mlp, moe_router, moe_preprocess});
+}
+
+RC_GTEST_PROP(CostModelProperties, GraphsMoveBytesAndAddThemButNeverInventAny, ()) {
+    Workload workload = random_workload();
+    workload.model.attention_dropout = workload.model.hidden_dropout = 0;
+    planner::SearchSpace wanted;
+    wanted.cuda_graphs = random_scopes(workload);
+    wanted.engine = *rc::gen::element(Engine::mgplan, Engine::megatron);
+    const Layout layout = random_layout(workload, wanted);
+    Layout eager = layout;
+    eager.cuda_graphs = {};
+    CostModel model(workload);
+    const bool iteration = layout.cuda_graphs.contains(CudaGraphScope::full_iteration);
+    for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
+        const RankMemory with = model.stage_memory(layout, stage), without = model.stage_memory(eager, stage);
+        const GraphTerms terms = model.graphs(layout, stage);
+        const MemoryBreakdown& b = with.breakdown;
+        for (const std::int64_t bytes :
+             {b.activations, b.graph_static_inputs, b.graph_boundary, b.graph_objects, terms.resident, terms.nodes})
+            RC_ASSERT(bytes >= 0);
+        RC_ASSERT(b.activations >= terms.resident);
+        RC_ASSERT(b.graph_static_inputs == terms.static_inputs && b.graph_boundary == terms.boundary_bytes);
+        RC_ASSERT(with.peak_bytes() >= without.peak_bytes());
+        RC_ASSERT(with.framework_bytes <= with.peak_bytes());
+        RC_ASSERT(b.parameters == without.breakdown.parameters && b.gradients == without.breakdown.gradients);
+        // Nothing but inputs, outputs and what unequal chunks and the private pool leave unused comes on top.
+        const std::int64_t moved = b.activations + b.graph_static_inputs + b.graph_boundary;
+        if (!iteration && b.optimizer == without.breakdown.optimizer) RC_ASSERT(moved >= without.breakdown.activations);
+        CostModel fresh(workload);
+        RC_ASSERT(fresh.stage_memory(layout, stage).breakdown == b);
+    }
+    RC_ASSERT(model.iteration_seconds(layout) <= model.iteration_seconds(eager));
+}
+
 RC_GTEST_PROP(CostModelProperties, MoreRecomputeNeverKeepsMoreOfTwoLayers, ()) {
     Workload workload = random_workload();
     workload.model.mtp_layers = 0;
@@ -337,8 +378,8 @@ TEST(CostModel, EveryCommunicatorTakesMemoryOutsideTheFramework) {
     request.pp = 2;
     const RankMemory three = model.stage_memory(planner::make_layout(request, workload), 0);
     const Calibration& c = model.calibration();
-    EXPECT_EQ(data.breakdown.context, c.context_bytes + 2 * c.communicator_bytes);   // world, dp
-    EXPECT_EQ(three.breakdown.context, c.context_bytes + 4 * c.communicator_bytes);  // world, tp, pp, dp
+    EXPECT_GT(data.breakdown.context, c.driver_bytes + c.module_bytes);
+    EXPECT_GT(three.breakdown.context, data.breakdown.context);
     EXPECT_EQ(data.framework_bytes + data.breakdown.context, data.peak_bytes());
 }
 

@@ -1,21 +1,21 @@
+#include "simulator/memory/model_state.hpp"
+
 #include <gtest/gtest.h>
 
-#include "simulator/memory/model_state.hpp"
+#include <iterator>
+#include <utility>
+
+#include "importers/model_source.hpp"
+#include "plan/parameters.hpp"
+#include "planner/constraints.hpp"
 
 namespace mgplan::simulator {
 namespace {
 
-constexpr std::int64_t kElements = 1'024'000;  // a multiple of lcm(d, 128) for every d used here
+constexpr std::int64_t kElements = 1'024'000;
 
-Layout data_parallel(std::int64_t dp, std::int64_t cp = 1) {
-    Layout layout;
-    layout.sizes.world = dp * cp;
-    layout.sizes.cp = cp;
-    return layout;
-}
-
-std::int64_t bytes(const ParameterCount& count, const Layout& layout, const TrainingSpec& training) {
-    const ModelStateBytes state = model_state_bytes(count, layout, training);
+std::int64_t bytes(const BufferElements& elements, const TrainingSpec& training) {
+    const ModelStateBytes state = model_state_bytes(elements, Engine::mgplan, training);
     return state.parameters + state.gradients + state.optimizer + state.update;
 }
 
@@ -23,8 +23,7 @@ struct Form {
     const char* name;
     Precision precision;
     Dtype gradients;
-    std::int64_t whole;          ///< bytes per parameter without the distributed optimizer
-    std::int64_t kept, divided;  ///< with it: kept + divided / d
+    std::int64_t kept, divided;  ///< bytes per parameter: kept + divided / shards
 };
 
 class BytesPerParameter : public testing::TestWithParam<Form> {};
@@ -34,47 +33,267 @@ TEST_P(BytesPerParameter, FollowThePublishedForm) {
     TrainingSpec training;
     training.precision = form.precision;
     training.grad_dtype = form.gradients;
-    training.distributed_optimizer = false;
-    EXPECT_EQ(bytes({.dense = kElements}, data_parallel(8), training), form.whole * kElements);
-    training.distributed_optimizer = true;
-    for (const std::int64_t d : {1, 2, 8, 40})
-        EXPECT_EQ(bytes({.dense = kElements}, data_parallel(d), training), form.kept * kElements + form.divided * kElements / d);
+    for (const std::int64_t shards : {1, 2, 8, 40}) {
+        const BufferElements elements{kElements, kElements, false, shards, 1};
+        EXPECT_EQ(bytes(elements, training), form.kept * kElements + form.divided * kElements / shards);
+    }
 }
 
-// Megatron-LM, docs on the distributed optimizer: table of bytes per parameter.
+// Megatron-LM, docs on the distributed optimizer: table of bytes per parameter; fp64 by the same rules.
 INSTANTIATE_TEST_SUITE_P(Forms, BytesPerParameter,
-                         testing::Values(Form{"bf16_with_fp32_gradients", Precision::bf16, Dtype::fp32, 18, 6, 12},
-                                         Form{"bf16_with_bf16_gradients", Precision::bf16, Dtype::bf16, 20, 4, 16},
-                                         Form{"fp16_with_fp16_gradients", Precision::fp16, Dtype::fp16, 20, 4, 16},
-                                         Form{"fp8_computing_over_bf16", Precision::fp8, Dtype::fp32, 18, 6, 12},
-                                         Form{"fp32", Precision::fp32, Dtype::fp32, 16, 8, 8}),
+                         testing::Values(Form{"bf16_with_fp32_gradients", Precision::bf16, Dtype::fp32, 6, 12},
+                                         Form{"bf16_with_bf16_gradients", Precision::bf16, Dtype::bf16, 4, 16},
+                                         Form{"fp16_with_fp16_gradients", Precision::fp16, Dtype::fp16, 4, 16},
+                                         Form{"fp8_computing_over_bf16", Precision::fp8, Dtype::fp32, 6, 12},
+                                         Form{"fp32", Precision::fp32, Dtype::fp32, 8, 8},
+                                         Form{"fp64", Precision::fp64, Dtype::fp32, 16, 16}),
                          [](const auto& instance) { return instance.param.name; });
 
-TEST(ModelState, IsDividedOverContextParallelRanksToo) {
-    EXPECT_EQ(model_state_bytes({.dense = kElements}, data_parallel(4, 2), {}).optimizer, 12 * kElements / 8);
-}
-
-TEST(ModelState, OfExpertsIsDividedOverTheirOwnRanks) {
-    Layout layout = data_parallel(8);
-    layout.sizes.ep = 4;  // edp = 2
-    EXPECT_EQ(model_state_bytes({.dense = 0, .expert = kElements}, layout, {}).optimizer, 12 * kElements / 2);
-}
-
-TEST(ModelState, OfSeveralOptimizerInstancesIsDividedOnlyInsideEach) {
-    TrainingSpec training;
-    training.distributed_optimizer_instances = 2;
-    EXPECT_EQ(model_state_bytes({.dense = kElements}, data_parallel(8), training).optimizer, 12 * kElements / 4);
-}
-
-TEST(ModelState, IsPaddedToWholeShardsOf128) {
-    const ModelStateBytes state = model_state_bytes({.dense = 1}, data_parallel(3), {});
-    EXPECT_EQ(state.parameters, 2 * 384);  // lcm(3, 128)
+TEST(ModelState, CountsPaddingLikeParameters) {
+    const ModelStateBytes state =
+        model_state_bytes({.parameters = 1, .buffer = 384, .fp8 = false, .shards = 3, .tensors = 1}, Engine::mgplan, {});
+    EXPECT_EQ(state.parameters, 2 * 384);
     EXPECT_EQ(state.gradients, 4 * 384);
     EXPECT_EQ(state.optimizer, 12 * 128);
 }
 
 TEST(ModelState, OfNothingIsNothing) {
-    EXPECT_EQ(bytes({}, data_parallel(8), {}), 0);
+    EXPECT_EQ(bytes({}, {}), 0);
+}
+
+/// What the buffers of one stage come to, laid out one by one from the list of its parameters.
+ModelStateBytes laid_out(const Workload& work, const Layout& layout, int stage) {
+    ModelStateBytes sum;
+    const auto chunks = stage_parameters(work.model, layout, stage);
+    for (int c = 0; c < layout.vpp; ++c) {
+        const auto& parameters = chunks[static_cast<std::size_t>(c)];
+        const auto list = model::buffer_parameters(parameters, work.training.compute_dtype());
+        const model::BufferOptions options = model::buffer_options(layout, work.training, stage, c);
+        for (const model::BufferLayout& buffer : model::lay_out_buffers(list, options).buffers) {
+            const std::int64_t shards = buffer.sharded ? buffer.dp : 1;
+            const std::int64_t tensors = std::ssize(buffer.spans);
+            sum += model_state_bytes({buffer.numel_unpadded, buffer.numel, false, shards, tensors}, layout.engine, work.training);
+        }
+    }
+    return sum;
+}
+
+struct Case {
+    std::string name;
+    const char* model;
+    std::int64_t world;
+    LayoutRequest layout;
+    bool distributed = true;
+    bool overlap = true;
+    int instances = 1;
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+    *out << c.name;
+}
+
+class StateOf : public testing::TestWithParam<Case> {};
+
+TEST_P(StateOf, IsThatOfEveryBufferLaidOut) {
+    const Case& c = GetParam();
+    Workload work;
+    work.model = importers::load_model(c.model).model;
+    work.world = c.world;
+    work.confine_tp = false;
+    work.batch.global_batch = c.world * 16;
+    work.batch.sequence = 4096;
+    work.training.distributed_optimizer = c.distributed;
+    work.training.overlap_grad_reduce = c.overlap;
+    work.training.distributed_optimizer_instances = c.instances;
+    const Layout layout = planner::make_layout(c.layout, work);
+    ModelStates states(work);
+    for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage)
+        EXPECT_EQ(states.of(layout, stage), laid_out(work, layout, stage)) << "stage " << stage;
+}
+
+LayoutRequest sizes(int tp, int pp, int vpp = 1, int ep = 1, int etp = 0, int cp = 1) {
+    LayoutRequest request;
+    request.tp = tp;
+    request.pp = pp;
+    request.vpp = vpp;
+    request.ep = ep;
+    request.etp = etp == 0 ? tp : etp;
+    request.cp = cp;
+    request.sequence_parallel = tp > 1;
+    return request;
+}
+
+LayoutRequest with_layers(LayoutRequest request, const char* pipeline) {
+    StageSplitRequest split;
+    split.pipeline_layout = pipeline;
+    request.split = split;
+    return request;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, StateOf,
+    testing::Values(
+        Case{"llama8b_alone", "llama3-8b", 1, sizes(1, 1)}, Case{"llama8b_dp24", "llama3-8b", 24, sizes(1, 1)},
+        Case{"llama8b_dp24_no_overlap", "llama3-8b", 24, sizes(1, 1), true, false},
+        Case{"llama8b_not_distributed", "llama3-8b", 8, sizes(2, 2), false},
+        Case{"llama8b_instances", "llama3-8b", 64, sizes(2, 2), true, true, 4}, Case{"llama405b", "llama3.1-405b", 1008, sizes(8, 9, 7)},
+        Case{"llama405b_cp", "llama3.1-405b", 16128, sizes(8, 9, 2, 1, 0, 2)}, Case{"tied_gpt_pp1", "gpt3-175b", 96, sizes(8, 1)},
+        Case{"tied_gpt_pp8", "gpt3-175b", 192, sizes(8, 8, 3)}, Case{"tied_gpt_pp2_not_distributed", "gpt3-175b", 48, sizes(8, 2), false},
+        Case{"mixtral", "mixtral-8x7b", 64, sizes(2, 4, 2, 4, 1)},
+        Case{"mixtral_etp_instances", "mixtral-8x7b", 128, sizes(4, 2, 1, 4, 4), true, true, 2},
+        Case{"qwen_moe_pp1", "qwen3-30b-a3b", 48, sizes(1, 1, 1, 16, 1)}, Case{"deepseek_pp1", "deepseek-v3", 64, sizes(1, 1, 1, 64, 1)},
+        Case{"deepseek_not_distributed", "deepseek-v3", 64, sizes(1, 1, 1, 64, 1), false},
+        Case{"deepseek_mtp_in_front_of_the_loss", "deepseek-v3", 1024, with_layers(sizes(1, 16, 2, 64, 1), "Et*3|(tt|)*29m|L")}),
+    [](const auto& instance) { return instance.param.name; });
+
+TEST(ModelStates, OfSmallShardsKeepEveryHoleInMind) {
+    Workload work;
+    work.model = importers::load_model("llama3-8b").model;
+    work.model.hidden = 96;  // norms of 96 elements leave holes of 32
+    work.model.ffn = 256;
+    work.model.heads = work.model.kv_heads = 6;
+    work.model.head_dim = 16;
+    work.world = 3;
+    work.batch = {3, 64};
+    const Layout layout = planner::make_layout(sizes(1, 1), work);
+    const auto parameters = stage_parameter_count(work.model, layout, 0).total();
+    ModelStates states(work);
+    // Two norms a layer leave holes of 32 elements each; the end is padded to lcm(3, 128).
+    EXPECT_GT(states.of(layout, 0).parameters, 2 * (parameters + 32 * 64));
+    EXPECT_EQ(states.of(layout, 0), laid_out(work, layout, 0));
+}
+
+TEST(ModelStates, OfEngineMegatronCutAndPadBucketsAsItsFlagsSay) {
+    Workload work;
+    work.model = importers::load_model("llama3-8b").model;
+    work.world = 8;
+    work.batch = {8, 4096};
+    const auto parameters = [&](Engine engine, const MegatronSwitches& switches) {
+        work.training.megatron = switches;
+        LayoutRequest request = sizes(1, 1);
+        request.engine = engine;
+        ModelStates states(work);
+        return states.of(planner::make_layout(request, work), 0).parameters;
+    };
+    const std::int64_t usual = parameters(Engine::megatron, {});
+    EXPECT_EQ(parameters(Engine::mgplan, {.bucket_size = 1, .pad_buckets = true}), usual);  // not a switch of this engine
+    EXPECT_GT(parameters(Engine::megatron, {.pad_buckets = true}), usual);
+    // A bucket for each parameter, each padded to 65536 elements.
+    EXPECT_GT(parameters(Engine::megatron, {.bucket_size = 1, .pad_buckets = true}), parameters(Engine::megatron, {.pad_buckets = true}));
+}
+
+/// Bytes an element that the optimizer keeps, and further ones during the step, with one big parameter on one rank.
+std::pair<std::int64_t, std::int64_t> aware(Dtype main, Dtype exp_avg, Dtype exp_avg_sq, Precision precision = Precision::bf16,
+                                            Fp8Recipe recipe = Fp8Recipe::delayed) {
+    TrainingSpec training;
+    training.precision = precision;
+    training.main_param_dtype = main;
+    training.exp_avg_dtype = exp_avg;
+    training.exp_avg_sq_dtype = exp_avg_sq;
+    training.megatron.precision_aware_optimizer = true;
+    training.megatron.fp8_recipe = recipe;
+    const ModelStateBytes bytes = model_state_bytes({kElements, kElements, false, 1, 1}, Engine::megatron, training);
+    return {bytes.optimizer / kElements, bytes.update / kElements};
+}
+
+TEST(PrecisionAwareOptimizer, KeepsTheLowHalvesOfMainParametersAlone) {
+    EXPECT_EQ(aware(Dtype::fp32, Dtype::fp32, Dtype::fp32), std::pair(std::int64_t{2 + 4 + 4}, std::int64_t{0}));
+}
+
+TEST(PrecisionAwareOptimizer, WidensNarrowStateForTheStep) {
+    EXPECT_EQ(aware(Dtype::fp32, Dtype::bf16, Dtype::bf16), std::pair(std::int64_t{2 + 2 + 2}, std::int64_t{8}));
+    EXPECT_EQ(aware(Dtype::fp32, Dtype::fp8, Dtype::fp8), std::pair(std::int64_t{2 + 1 + 1}, std::int64_t{8}));
+    EXPECT_EQ(aware(Dtype::fp16, Dtype::fp16, Dtype::fp8), std::pair(std::int64_t{2 + 2 + 1}, std::int64_t{12}));
+}
+
+TEST(PrecisionAwareOptimizer, LeavesMainParametersToMegatronUnderRecipesWithoutFusedCasts) {
+    EXPECT_EQ(aware(Dtype::fp32, Dtype::bf16, Dtype::bf16, Precision::fp8, Fp8Recipe::mxfp8),
+              std::pair(std::int64_t{4 + 2 + 2}, std::int64_t{8}));
+    EXPECT_EQ(aware(Dtype::fp32, Dtype::bf16, Dtype::bf16, Precision::fp8), std::pair(std::int64_t{2 + 2 + 2}, std::int64_t{8}));
+}
+
+TEST(PrecisionAwareOptimizer, CopiesNoNarrowGradients) {
+    TrainingSpec training;
+    training.grad_dtype = Dtype::bf16;
+    const BufferElements elements{kElements, kElements, false, 4, 1};
+    EXPECT_EQ(model_state_bytes(elements, Engine::megatron, training).update, kElements);
+    training.megatron.precision_aware_optimizer = true;
+    EXPECT_EQ(model_state_bytes(elements, Engine::megatron, training).update, 0);
+    EXPECT_EQ(model_state_bytes(elements, Engine::mgplan, training).update, kElements);  // no such optimizer there
+}
+
+TEST(PrecisionAwareOptimizer, HoldsScalesOfNarrowStateForEachParameter) {
+    TrainingSpec training;
+    training.megatron.precision_aware_optimizer = true;
+    training.exp_avg_dtype = Dtype::fp8;
+    training.exp_avg_sq_dtype = Dtype::fp16;
+    const std::int64_t few = model_state_bytes({kElements, kElements, false, 1, 10}, Engine::megatron, training).optimizer;
+    const std::int64_t many = model_state_bytes({kElements, kElements, false, 1, 110}, Engine::megatron, training).optimizer;
+    EXPECT_EQ(many - few, 100 * 512 * (4 + 1));  // fp8: scale, maximum and inverse of the quantizer, and the optimizer's own
+}
+
+Workload fp8_workload(Fp8Recipe recipe, int compute_capability, bool parameters) {
+    Workload work;
+    work.model = importers::load_model("llama3-8b").model;
+    work.world = 8;
+    work.batch = {8, 4096};
+    work.cluster.compute_capability = compute_capability;
+    work.training.precision = Precision::fp8;
+    work.training.fp8_parameters = parameters;
+    work.training.megatron.fp8_recipe = recipe;
+    return work;
+}
+
+std::int64_t parameter_bytes(const Workload& work) {
+    ModelStates states(work);
+    return states.of(planner::make_layout({}, work), 0).parameters;
+}
+
+/// Elements of Llama 3 8B's linear layers: q, k, v and output projections, gate, value and down projections.
+constexpr std::int64_t kLinear = std::int64_t{32} * (4096 * (4096 + 2 * 1024) + 4096 * 4096 + 3 * 4096 * 14336);
+
+TEST(Fp8Weights, AreKeptBeside16BitOnesAsCaches) {
+    Workload bf16 = fp8_workload(Fp8Recipe::delayed, 90, false);
+    bf16.training.precision = Precision::bf16;
+    const std::int64_t without = parameter_bytes(bf16);
+    const std::int64_t weights = 32 * 4;
+    // Hopper keeps a transpose, Blackwell needs none; an fp32 scale each.
+    EXPECT_EQ(parameter_bytes(fp8_workload(Fp8Recipe::delayed, 90, false)) - without, 2 * kLinear + 4 * weights);
+    EXPECT_EQ(parameter_bytes(fp8_workload(Fp8Recipe::tensorwise, 100, false)) - without, kLinear + 4 * weights);
+    EXPECT_EQ(parameter_bytes(fp8_workload(Fp8Recipe::mxfp8, 100, false)) - without, 2 * kLinear + 2 * kLinear / 32);
+    EXPECT_EQ(parameter_bytes(fp8_workload(Fp8Recipe::blockwise, 90, false)) - without, 2 * kLinear + 2 * kLinear / (128 * 128) * 4);
+    EXPECT_EQ(parameter_bytes(fp8_workload(Fp8Recipe::delayed, 80, false)), without);
+}
+
+TEST(Fp8Weights, StoredInTheBufferAreItsFirstCopy) {
+    Workload bf16 = fp8_workload(Fp8Recipe::delayed, 90, false);
+    bf16.training.precision = Precision::bf16;
+    const std::int64_t without = parameter_bytes(bf16), weights = 32 * 4;
+    const auto saved = [&](Fp8Recipe recipe, int capability) { return without - parameter_bytes(fp8_workload(recipe, capability, true)); };
+    // Of two bytes one remains, and its transpose. Two buffers in the place of one may pad their buckets a little more.
+    EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::delayed, 90)), static_cast<double>(-4 * weights), 1e6);
+    EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::delayed, 100)), static_cast<double>(kLinear), 1e6);
+    EXPECT_NEAR(static_cast<double>(saved(Fp8Recipe::mxfp8, 100)), static_cast<double>(-2 * kLinear / 32), 1e6);
+}
+
+TEST(Fp8Weights, PadScalesAsTransformerEngineDoes) {
+    // 200 x 300: 2 x 3 blocks, padded to 2 x 4 and 3 x 4; micro-scaled 256 x 12 and 8 x 384.
+    EXPECT_EQ(fp8_weight_bytes(200, 300, Fp8Recipe::blockwise, 90).scales, 4 * (2 * 4 + 3 * 4));
+    EXPECT_EQ(fp8_weight_bytes(200, 300, Fp8Recipe::mxfp8, 100).scales, 256 * 12 + 8 * 384);
+    EXPECT_EQ(fp8_weight_bytes(200, 300, Fp8Recipe::delayed, 90), (Fp8WeightBytes{60'000, 60'000, 4}));
+}
+
+// Megatron-LM's functional test gpt3_weekly_mcore_tp4_cp2_current_scaling_native_fp8_tp_sp_cp_tp_overlap (commit d98e8a64):
+// memory allocated behind the optimizer step is 300,733,952 bytes on H100 and 291,296,768 on GB200, with equal arguments.
+TEST(Fp8Weights, DifferBetweenHopperAndBlackwellByWhatWasMeasured) {
+    const auto weights = [](int capability) {
+        // A layer of hidden size 512 on one of four tensor-parallel ranks: q, k and v, output projection, the MLP's two.
+        Fp8WeightBytes layer = fp8_weight_bytes(384, 512, Fp8Recipe::tensorwise, capability);
+        layer += fp8_weight_bytes(512, 128, Fp8Recipe::tensorwise, capability);
+        layer += fp8_weight_bytes(512, 512, Fp8Recipe::tensorwise, capability).times(2);
+        return layer.times(12).total();
+    };
+    EXPECT_EQ(weights(90) - weights(100), 300'733'952 - 291'296'768);
 }
 
 }  // namespace

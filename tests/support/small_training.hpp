@@ -125,7 +125,7 @@ struct Outcome {
     std::vector<model::RoutingLog> routing;         ///< by rank
 };
 
-/// make(rank) makes a rank's device on its thread: one with memory() and restart_high_water(), itself or its pool().
+/// make(rank) makes a rank's device on its thread: one with memory() and restart_high_water().
 template <class Make>
 [[nodiscard]] Outcome train_ranks(const model::TrainingTask& task, int steps, Make make, bool watch_margins = false) {
     const int ranks = static_cast<int>(task.layout.sizes.world);
@@ -139,11 +139,7 @@ template <class Make>
         model::RoutingLog routing;
         if (watch_margins) routing.watch_margins();
         model::RankTrainer trainer(task, *device, world.view(rank), &routing);
-        if constexpr (requires { device->pool(); }) {
-            device->pool().restart_high_water();
-        } else {
-            device->restart_high_water();
-        }
+        device->restart_high_water();
         std::vector<model::StepReport> reports;
         for (int step = 0; step < steps; ++step) reports.push_back(trainer.step(tokens_of, 1e-2));
         const std::scoped_lock lock(mutex);

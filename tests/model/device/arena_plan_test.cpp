@@ -86,5 +86,64 @@ RC_GTEST_PROP(ArenaPlan, IsSoundForAnyLives, ()) {
     RC_ASSERT(plan.total <= sum);
 }
 
+TEST(ArenaPlan, KeepsClearOfSettledTensorsAndUsesTheRoomBetweenThem) {
+    const std::vector<ArenaObstacle> obstacles = {{{100, 0, 10}, 0}, {{100, 0, 10}, 300}, {{100, 0, 4}, 100}};
+    ArenaRules rules;
+    rules.alignment = 1;
+    rules.obstacles = obstacles;
+    const std::vector<ArenaItem> items = {{200, 4, 6}, {200, 2, 6}};
+    const ArenaPlan plan = plan_arena(items, rules);
+    EXPECT_EQ(plan.offsets[0], 100) << "behind the end of the third";
+    EXPECT_EQ(plan.offsets[1], 400);
+    EXPECT_EQ(plan.total, 600);
+    EXPECT_EQ(plan.lower_bound, 600);
+}
+
+TEST(ArenaPlan, LaysNothingAcrossAWall) {
+    const std::vector<std::int64_t> walls = {100, 250};
+    ArenaRules rules;
+    rules.alignment = 1;
+    rules.walls = walls;
+    const std::vector<ArenaItem> items = {{120, 0, 1}, {90, 0, 1}, {30, 0, 1}, {200, 0, 1}};
+    const ArenaPlan plan = plan_arena(items, rules);
+    EXPECT_EQ(plan.offsets, (std::vector<std::int64_t>{100, 0, 220, 250}));
+    EXPECT_EQ(plan.total, 450);
+}
+
+RC_GTEST_PROP(ArenaPlan, IsSoundAmongSettledTensorsAndWalls, ()) {
+    const auto some_items = [] {
+        std::vector<ArenaItem> items;
+        const auto count = *rc::gen::inRange(0, 15);
+        for (int i = 0; i < count; ++i) {
+            const auto begin = *rc::gen::inRange(0, 30);
+            items.push_back({*rc::gen::inRange(0, 3000), begin, begin + *rc::gen::inRange(1, 20)});
+        }
+        return items;
+    };
+    const std::int64_t alignment = std::int64_t{1} << *rc::gen::inRange(0, 9);
+    std::vector<ArenaItem> all = some_items();
+    const ArenaPlan settled = plan_arena(all, alignment);
+    std::vector<ArenaObstacle> obstacles;
+    for (std::size_t i = 0; i < all.size(); ++i) obstacles.push_back({all[i], settled.offsets[i]});
+    std::vector<std::int64_t> walls;
+    const auto wall_count = *rc::gen::inRange(0, 4);
+    for (int i = 0; i < wall_count; ++i) walls.push_back((walls.empty() ? 0 : walls.back()) + *rc::gen::inRange(0, 20) * alignment);
+    ArenaRules rules;
+    rules.alignment = alignment;
+    rules.obstacles = obstacles;
+    rules.walls = walls;
+    const std::vector<ArenaItem> items = some_items();
+    ArenaPlan plan = plan_arena(items, rules);
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        for (const std::int64_t wall : walls)
+            RC_ASSERT(items[i].bytes == 0 || plan.offsets[i] >= wall || plan.offsets[i] + items[i].bytes <= wall);
+    }
+    // All together, settled ones included.
+    all.insert(all.end(), items.begin(), items.end());
+    plan.offsets.insert(plan.offsets.begin(), settled.offsets.begin(), settled.offsets.end());
+    RC_ASSERT(fault_of(all, plan, alignment).empty());
+    RC_ASSERT(plan.total >= plan.lower_bound);
+}
+
 }  // namespace
 }  // namespace mgplan::model

@@ -187,5 +187,29 @@ TEST(BufferLayout, CoversEveryParameterOnceWithoutOverlap) {
     }));
 }
 
+TEST(UncutBuffer, HasTheSizeOfTheBufferLaidOut) {
+    EXPECT_TRUE(rc::check("uncut_buffer_numel == lay_out_buffers", [] {
+        const auto sizes = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(1, 5000));
+        RC_PRE(!sizes.empty());
+        BufferOptions options;
+        options.dp = *rc::gen::inRange<std::int64_t>(1, 200);
+        options.distributed_optimizer = *rc::gen::arbitrary<bool>();
+        options.pad_buckets_for_high_nccl_busbw = *rc::gen::arbitrary<bool>();
+        const bool first_is_shared = *rc::gen::arbitrary<bool>(), last_is_shared = *rc::gen::arbitrary<bool>();
+        std::vector<BufferParameter> list;
+        std::vector<std::int64_t> alone;
+        ParameterSums others;
+        for (std::size_t i = 0; i < sizes.size(); ++i) {
+            const bool shared = (i == 0 && first_is_shared) || (i + 1 == sizes.size() && last_is_shared);
+            list.push_back({.numel = sizes[i], .shared_embedding = shared});
+            if (shared)
+                alone.push_back(sizes[i]);
+            else
+                others.add(sizes[i]);
+        }
+        RC_ASSERT(uncut_buffer_numel(others, alone, options.dp, options) == lay_out_buffers(list, options).buffers[0].numel);
+    }));
+}
+
 }  // namespace
 }  // namespace mgplan::model

@@ -20,7 +20,7 @@ void expect_one_ranks_steps(TrainingTask task) {
         BytesByCategory high_water{};
         {
             RankTrainer trainer(task, device, world.view());
-            device.pool().restart_high_water();
+            device.restart_high_water();
             for (int step = 0; step < kSteps; ++step) {
                 const StepReport report = trainer.step(small::tokens_of, 1e-2);
                 const StepReport& wanted = expected[static_cast<std::size_t>(step)];

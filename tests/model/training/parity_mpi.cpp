@@ -23,7 +23,7 @@ void expect_one_ranks_steps(const ModelSpec& model, const Case& c) {
         {
             runtime::CpuDevice device;
             RankTrainer trainer(task, device, world.view(), &routing);
-            device.pool().restart_high_water();
+            device.restart_high_water();
             for (int step = 0; step < kSteps; ++step) steps.push_back(trainer.step(tokens_of, 1e-2));
             memory = device.memory();
         }

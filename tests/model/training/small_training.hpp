@@ -66,7 +66,7 @@ inline void on_all_ranks(const TrainingTask& task, runtime::InProcessWorld& worl
     runtime::run_ranks(world, [&](int rank) {
         runtime::CpuDevice device;
         RankTrainer trainer(task, device, world.view(rank));
-        device.pool().restart_high_water();
+        device.restart_high_water();
         body(rank, trainer, device);
     });
 }

@@ -103,7 +103,8 @@ public:
     const model::KernelTraits& traits() const override { return traits_; }
     runtime::MachineMemory memory() const override { return {memory_bytes_, "the emulated GPU has"}; }
     bool runs_at_once() const override { return false; }
-    std::unique_ptr<runtime::RankDevice> make(int /*rank*/) const override {
+    std::unique_ptr<runtime::RankDevice> make(int /*rank*/, const runtime::ArenaScript* script) const override {
+        EXPECT_EQ(script, nullptr);
         class One final : public runtime::RankDevice {
         public:
             explicit One(const model::KernelTraits& traits) : device_(traits) {}

@@ -1,0 +1,43 @@
+#pragma once
+// What `mgplan graphs` was asked: a schedule with the layers captured, and where there is a model also a whole layout.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/options.hpp"
+#include "plan/graph_slots.hpp"
+#include "plan/layout.hpp"
+#include "plan/schedule.hpp"
+#include "plan/workload.hpp"
+
+namespace mgplan::cli {
+
+/// Values as given.
+struct GraphsOptions {
+    std::vector<std::string> plan;
+    std::optional<std::string> model, layers_per_chunk, scopes, precision, sequence_parallel;
+    std::optional<std::int64_t> pp, vpp, microbatches, group_size, tp, cp, ep, etp, micro_batch, sequence;
+    std::optional<std::string> capacity_factor;
+    std::string policy = "slots";
+};
+
+/// Everything that the counts need, and the bytes where there is a model.
+struct GraphsRequest {
+    ScheduleRequest schedule;
+    GraphedChunk layers;                  ///< without a model: of every chunk …
+    std::vector<GraphedChunk> per_chunk;  ///< … or of each
+    std::optional<Workload> workload;     ///< with a model …
+    Layout layout;                        ///< … and its layout; the engine says the policy
+    EnumSet<CudaGraphScope> scopes;
+    GraphPolicy policy = GraphPolicy::slots;
+    std::vector<double> capacity_factors;  ///< of padded experts, to compare whole-layer capture with; none without experts
+    std::vector<std::string> assumed;
+};
+
+void declare_graphs_options(Options& options, GraphsOptions& given);
+
+/// Throws ConfigError with what is wrong.
+[[nodiscard]] GraphsRequest read_graphs_request(const GraphsOptions& given);
+
+}  // namespace mgplan::cli

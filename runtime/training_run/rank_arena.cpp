@@ -1,0 +1,140 @@
+#include "runtime/training_run/rank_arena.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "model/communicator/recording_communicator.hpp"
+#include "model/layers/router.hpp"
+#include "model/layers/routing_log.hpp"
+#include "model/meta/meta_device.hpp"
+#include "model/meta/step_arena.hpp"
+#include "plan/errors.hpp"
+#include "plan/rank_groups.hpp"
+
+namespace mgplan::runtime {
+namespace {
+
+/// A rank's construction and some steps on shapes.
+struct Trace {
+    std::vector<model::AllocationRecord> records;
+    std::vector<model::RangeRecord> ranges;
+    std::vector<std::size_t> ends;  ///< of the construction and of each step: records up to there
+
+    [[nodiscard]] std::span<const model::AllocationRecord> part(std::size_t which) const {
+        const std::size_t begin = which == 0 ? 0 : ends[which - 1];
+        return std::span(records).subspan(begin, ends[which] - begin);
+    }
+};
+
+Trace trace_of(const model::TrainingTask& asked, int rank, const model::KernelTraits& stands_for, int steps, model::RoutingLog* routing) {
+    model::TrainingTask task = asked;
+    task.gradients.on_non_finite = model::OnNonFinite::skip;
+    model::MetaDevice device({.keep_allocations = true, .keep_ops = false, .stands_for = stands_for});
+    model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world)), routing);
+    Trace trace;
+    trace.ends.push_back(device.allocations().size());
+    for (int step = 0; step < steps; ++step) {
+        static_cast<void>(trainer.step({}, 0));
+        trace.ends.push_back(device.allocations().size());
+    }
+    trace.records = device.allocations();
+    trace.ranges = device.ranges();
+    return trace;
+}
+
+/// Whether rows that a rank holds depend on what routers choose.
+bool depends_on_routing(const ModelSpec& model) {
+    return model.moe && !model.moe->pad_to_capacity;
+}
+
+/// Copies from every rank to every expert, at least one from each of the others, so that no tensor is missing.
+model::RoutingTable routing_from_others(const model::TrainingTask& task, int rank, std::int64_t from_others) {
+    const MoeSpec& moe = *task.model.moe;
+    const Layout& layout = task.layout;
+    std::int64_t own = 0;  // the rank's place in its table: [etp rank][ep rank]
+    for (const GridAxis& axis : expert_grid(layout.sizes)) {
+        const std::int64_t place = rank / axis.stride % axis.size;
+        if (axis.axis == Axis::ep) own += place;
+        if (axis.axis == Axis::tp) own += place * layout.sizes.ep;
+    }
+    const std::int64_t sources = layout.sizes.ep * layout.sizes.etp;
+    model::RoutingTable table(static_cast<std::size_t>(sources * moe.experts), from_others);
+    const std::int64_t rows = layout.micro_batch * task.batch.sequence / layout.sizes.cp / (layout.sequence_parallel ? layout.sizes.tp : 1);
+    // In turn; where copies may be dropped their number varies too.
+    const std::int64_t capacity = model::expert_capacity(moe, rows);
+    std::int64_t choices = rows * moe.top_k;
+    if (capacity > 0 && choices > 1) choices -= from_others - 1;
+    for (std::int64_t expert = 0; expert < moe.experts; ++expert) {
+        const std::int64_t chosen = choices / moe.experts + (expert < choices % moe.experts ? 1 : 0);
+        table[static_cast<std::size_t>(own * moe.experts + expert)] = capacity > 0 ? std::min(chosen, capacity) : chosen;
+    }
+    return table;
+}
+
+bool same_tensor(const model::AllocationRecord& a, const model::AllocationRecord& b) {
+    return a.name == b.name && a.category == b.category;
+}
+
+[[noreturn]] void refuse(std::string_view what) {
+    throw ConfigError(fmt::format("--memory arena needs steps whose allocations are alike, and {}; use --memory pool", what));
+}
+
+/// Which records of construction and step differ in size between two routings.
+std::vector<bool> sizes_of_values(const Trace& one, const Trace& other) {
+    std::vector<bool> varies(one.ends[1], false);
+    if (other.ends[0] != one.ends[0] || other.ends[1] != one.ends[1]) refuse("their number depends on what routers choose");
+    for (std::size_t i = 0; i < one.ends[1]; ++i) {
+        if (!same_tensor(one.records[i], other.records[i])) refuse("their order depends on what routers choose");
+        varies[i] = one.records[i].bytes != other.records[i].bytes;
+    }
+    return varies;
+}
+
+/// The second step must do what the first did, and leave nothing behind.
+void check_steps(const Trace& trace) {
+    const auto first = trace.part(1), second = trace.part(2);
+    const bool alike = std::equal(first.begin(), first.end(), second.begin(), second.end(), [](const auto& a, const auto& b) {
+        return same_tensor(a, b) && a.bytes == b.bytes && a.returned - a.taken == b.returned - b.taken;
+    });
+    if (!alike) refuse("the second step's are not the first one's");
+    const std::int64_t end = second.empty() ? 0 : second.front().taken;
+    if (std::any_of(first.begin(), first.end(), [&](const auto& record) { return record.returned < 0 || record.returned > end; }))
+        refuse("a tensor lives on behind its step");
+}
+
+}  // namespace
+
+ArenaScript arena_script(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for) {
+    std::vector<bool> varies;
+    Trace trace;
+    if (depends_on_routing(task.model)) {
+        model::RoutingLog few, more;
+        few.assume(routing_from_others(task, rank, 1));
+        more.assume(routing_from_others(task, rank, 2));
+        trace = trace_of(task, rank, stands_for, 2, &few);
+        varies = sizes_of_values(trace, trace_of(task, rank, stands_for, 1, &more));
+    } else {
+        trace = trace_of(task, rank, stands_for, 2, nullptr);
+    }
+    check_steps(trace);
+    std::vector<model::AllocationRecord> records(trace.records.begin(), trace.records.begin() + static_cast<std::ptrdiff_t>(trace.ends[1]));
+    const auto second = trace.part(2);
+    const std::int64_t end = second.empty() ? std::numeric_limits<std::int64_t>::max() : second.front().taken;
+    std::erase_if(trace.ranges, [&](const model::RangeRecord& range) { return range.begin >= end; });
+    const model::StepArena arena = model::plan_step(records, trace.ranges, varies);
+    ArenaScript script;
+    script.bytes = arena.total;
+    script.lower_bound = arena.lower_bound;
+    for (std::size_t i = 0; i < records.size(); ++i) {
+        auto& takes = i < trace.ends[0] ? script.construction : script.step;
+        takes.push_back({records[i].name, records[i].category, records[i].bytes, arena.offsets[i]});
+    }
+    return script;
+}
+
+}  // namespace mgplan::runtime

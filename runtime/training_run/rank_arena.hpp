@@ -1,0 +1,15 @@
+#pragma once
+// The arena of a rank of a training run: planned from a trace of the trainer's own code on shapes.
+
+#include "model/device/kernel_traits.hpp"
+#include "model/training/rank_trainer.hpp"
+#include "runtime/memory/arena_script.hpp"
+
+namespace mgplan::runtime {
+
+/// The script of this rank's allocations for a device of given traits. What depends on a router's choices has no place: sizes
+/// that differ between two traces in which the other ranks send different numbers of copies. Throws ConfigError for a task
+/// whose steps are not alike.
+[[nodiscard]] ArenaScript arena_script(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for);
+
+}  // namespace mgplan::runtime

@@ -1,0 +1,422 @@
+#include "simulator/memory/activation_memory.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <unordered_map>
+
+#include "model/pipeline/send_depth.hpp"
+#include "plan/errors.hpp"
+#include "simulator/memo_key.hpp"
+#include "simulator/memory/chunk_profile.hpp"
+#include "simulator/memory/engine_policies.hpp"
+#include "simulator/memory/live_states.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+using model::MemoryCategory;
+
+template <std::size_t kFields>
+using Key = MemoKey<kFields>;
+using KeyHash = MemoKeyHash;
+
+/// Received rows over the even split's at which mixtures are traced; the last stands for the most there can be. Between them
+/// bytes are interpolated: a peak is the largest of sums that grow with the rows, so that the chord lies above it.
+constexpr std::array kReceived{1.0, 1.5, 4.0, 1e9};
+
+/// The sums of a chunk's profiles that the search asks for.
+struct ChunkWeight {
+    std::int64_t kept = -1;  ///< from forward to backward; -1: not computed yet
+    std::int64_t forward_peak = 0, backward_peak = 0;
+};
+
+/// One shard's profiles, and the weights of chunks made of them by the number of their contents.
+struct ShardWeights {
+    const ShardProfiles* profiles = nullptr;
+    std::vector<ChunkWeight> chunks;
+};
+
+struct Held {
+    BytesByCategory by_category{};
+    std::int64_t total = 0;
+};
+
+/// Which of a split's distinct chunks stands where.
+struct SplitChunks {
+    std::shared_ptr<const StageSplit> split;  ///< keeps the memo's key alive
+    std::vector<int> kind;                    ///< number of its contents; index = pp_rank · vpp + chunk
+    std::vector<bool> uniform;                ///< by pp rank: all of its chunks are of one kind
+};
+
+}  // namespace
+
+struct ActivationMemory::State {
+    const Workload& workload;
+    model::KernelTraits traits;
+    std::unordered_map<Key<6>, PieceTrace, KeyHash> dense_traces;  // of one and two sequences
+    std::unordered_map<Key<6>, PieceProfiles, KeyHash> dense_pieces;
+    std::unordered_map<Key<8>, PieceProfiles, KeyHash> mixtures;
+    std::unordered_map<Key<8>, PieceTrace, KeyHash>
+        mixture_traces;  // of kRows rows a rank, and of twice as many  // all layouts have one engine
+    std::unordered_map<Key<10>, ShardProfiles, KeyHash> shards;
+    std::unordered_map<const StageSplit*, SplitChunks> splits;
+    std::vector<ChunkContents> contents;  // all that were met
+    std::unordered_map<Key<12>, ShardWeights, KeyHash> weighed;
+    std::unordered_map<Key<13>, Held, KeyHash> helds;
+    std::unordered_map<Key<4>, std::vector<LiveStates>, KeyHash> states;
+
+    explicit State(const Workload& work) : workload(work) {
+        traits.kind = model::DeviceKind::cuda;
+        traits.architecture = work.cluster.compute_capability;
+    }
+
+    static Key<9> shard_key(const Layout& layout) {
+        std::int64_t modules = 0;
+        for (unsigned bit = 0; bit < 7; ++bit)
+            modules |= std::int64_t{layout.recompute_modules.contains(static_cast<RecomputeModule>(bit))} << bit;
+        if (layout.recompute != Recompute::selective) modules = 0;
+        const ParallelSizes& s = layout.sizes;
+        return {{s.tp, s.cp, s.ep, s.etp, layout.micro_batch, layout.sequence_parallel, static_cast<std::int64_t>(layout.cp_comm_type),
+                 modules, static_cast<std::int64_t>(layout.engine)}};
+    }
+
+    [[nodiscard]] PieceSizes sizes_of(const Layout& layout) const {
+        PieceSizes sizes;
+        sizes.tp = layout.sizes.tp;
+        sizes.cp = layout.sizes.cp;
+        sizes.ep = layout.sizes.ep;
+        sizes.etp = layout.sizes.etp;
+        sizes.micro_batch = layout.micro_batch;
+        sizes.sequence = workload.batch.sequence;
+        sizes.sequence_parallel = layout.sequence_parallel;
+        // Hierarchical exchange: rings of all-to-alls. The rings' tensors are counted.
+        sizes.cp_comm_type = layout.cp_comm_type == CpCommType::a2a_p2p ? CpCommType::p2p : layout.cp_comm_type;
+        if (layout.recompute == Recompute::selective) sizes.modules = layout.recompute_modules;
+        sizes.dtype = workload.training.compute_dtype();
+        sizes.grad_dtype = workload.training.grad_dtype;
+        sizes.traits = traits;
+        return sizes;
+    }
+
+    PieceProfiles profiles(const Layout& layout, PieceTrace trace, const PieceSizes& sizes) const {
+        if (layout.engine == Engine::megatron) apply_megatron_policies(trace, {workload.model, workload.training, sizes});
+        return piece_profiles(trace);
+    }
+
+    /// `key`: of the sizes, whose third field is the micro-batch. Larger ones are made from the traces of one and two sequences.
+    PieceTrace dense_trace(const PieceSizes& sizes, Key<6> key) {
+        const auto of = [&](std::int64_t micro_batch) -> const PieceTrace& {
+            key.fields[2] = micro_batch;
+            auto [entry, fresh] = dense_traces.try_emplace(key);
+            if (fresh) {
+                PieceSizes few = sizes;
+                few.micro_batch = micro_batch;
+                entry->second = trace_dense_pieces(workload.model, few);
+            }
+            return entry->second;
+        };
+        if (sizes.micro_batch <= 2) return of(sizes.micro_batch);
+        if (auto trace = with_rows(of(1), of(2), sizes.micro_batch)) return *std::move(trace);
+        return trace_dense_pieces(workload.model, sizes);
+    }
+
+    /// `key`: of the sizes, whose second field is the number of rows. Others are made from the traces of two numbers, both large
+    /// enough for scratch that is cut to a largest size, and such that an even split is one.
+    PieceTrace mixture_trace(const PieceSizes& sizes, double received, Key<8> key) {
+        constexpr std::int64_t kEnough = 8192;
+        const std::int64_t unit = workload.model.moe->experts * (sizes.sequence_parallel ? sizes.tp : 1);
+        const std::int64_t rows = (kEnough * (sizes.sequence_parallel ? sizes.tp : 1) + unit - 1) / unit * unit;
+        const auto of = [&](std::int64_t count) -> const PieceTrace& {
+            key.fields[1] = count;
+            auto [entry, fresh] = mixture_traces.try_emplace(key);
+            if (fresh) {
+                PieceSizes few = sizes;
+                few.sequence = count;
+                few.micro_batch = few.cp = 1;
+                entry->second = trace_mixture(workload.model, few, received);
+            }
+            return entry->second;
+        };
+        if (auto trace = with_rows(of(rows), of(2 * rows), sizes.rows(), rows)) return *std::move(trace);
+        return trace_mixture(workload.model, sizes, received);
+    }
+
+    /// The most rows that a rank's experts can receive, over those of the even split: every token sends as many copies to them as
+    /// it may.
+    [[nodiscard]] double most_received(const Layout& layout) const {
+        const MoeSpec& moe = *workload.model.moe;
+        if (moe.pad_to_capacity || layout.sizes.ep == 1) return 1;
+        const auto top_k = static_cast<double>(moe.top_k);
+        const double most =
+            std::min(top_k, static_cast<double>(moe.experts / layout.sizes.ep)) * static_cast<double>(layout.sizes.ep) / top_k;
+        return moe.capacity_factor > 0 ? std::max(1.0, std::min(most, moe.capacity_factor)) : most;
+    }
+    [[nodiscard]] double received_at(const Layout& layout, int node) const {
+        return node == 0 ? 1 : std::min(kReceived[static_cast<std::size_t>(node)], most_received(layout));
+    }
+
+    const ShardProfiles& shard(const Layout& layout, const Key<9>& fields, int node) {
+        Key<10> key;
+        std::copy(fields.fields.begin(), fields.fields.end(), key.fields.begin());
+        key.fields[9] = node;
+        auto [entry, fresh] = shards.try_emplace(key);
+        if (!fresh) return entry->second;
+        const PieceSizes sizes = sizes_of(layout);
+        // Attention does not see how experts are shared, and mixtures see rows alone: each is traced for what it depends on.
+        const auto among = [&](std::initializer_list<RecomputeModule> modules) {
+            std::int64_t bits = 0;
+            for (const RecomputeModule module : modules) bits |= std::int64_t{sizes.modules.contains(module)} << static_cast<int>(module);
+            return bits;
+        };
+        using enum RecomputeModule;
+        const Key<6> dense_key{{sizes.tp, sizes.cp, sizes.micro_batch, sizes.sequence_parallel,
+                                static_cast<std::int64_t>(sizes.cp_comm_type), among({core_attn, mlp, layernorm, mla_up_proj})}};
+        auto [dense, new_dense] = dense_pieces.try_emplace(dense_key);
+        if (new_dense) dense->second = profiles(layout, dense_trace(sizes, dense_key), sizes);
+        const PieceProfiles* mixture = nullptr;
+        if (workload.model.moe) {
+            const Key<8> mixture_key{{sizes.tp, sizes.rows(), sizes.ep, sizes.etp, sizes.sequence_parallel,
+                                      among({layernorm, moe, moe_act, shared_experts}), node}};
+            auto [found, new_mixture] = mixtures.try_emplace(mixture_key);
+            if (new_mixture) found->second = profiles(layout, mixture_trace(sizes, received_at(layout, node), mixture_key), sizes);
+            mixture = &found->second;
+        }
+        entry->second = shard_profiles(dense->second, mixture, sizes, workload.model.hidden);
+        return entry->second;
+    }
+
+    int number_of(ChunkContents asked) {
+        const auto number = std::find(contents.begin(), contents.end(), asked) - contents.begin();
+        if (number == std::ssize(contents)) contents.push_back(std::move(asked));
+        return static_cast<int>(number);
+    }
+
+    const ChunkContents& contents_of(const SplitChunks& split, const Layout& layout, int pp_rank, int chunk) const {
+        return contents[static_cast<std::size_t>(split.kind[static_cast<std::size_t>(pp_rank * layout.vpp + chunk)])];
+    }
+
+    const SplitChunks& chunks(const Layout& layout) {
+        auto [entry, fresh] = splits.try_emplace(layout.split.get());
+        if (!fresh) return entry->second;
+        SplitChunks& chunks = entry->second;
+        chunks.split = layout.split;
+        for (int rank = 0; rank < layout.split->pp(); ++rank) {
+            bool uniform = true;
+            for (int c = 0; c < layout.split->vpp(); ++c) {
+                const StageChunk& chunk = layout.split->chunk(rank, c);
+                ChunkContents held{chunk.embedding, chunk.loss, {}, chunk.mtp};
+                for (std::int64_t i = 0; i < chunk.decoders; ++i)
+                    held.mixtures.push_back(workload.model.is_moe_layer(chunk.first_decoder + i));
+                chunks.kind.push_back(number_of(std::move(held)));
+                uniform &= chunks.kind.back() == chunks.kind[chunks.kind.size() - 1 - static_cast<std::size_t>(c)];
+            }
+            chunks.uniform.push_back(uniform);
+        }
+        return chunks;
+    }
+
+    static FullRecompute full_recompute(const Layout& layout) {
+        return {layout.recompute_method.value_or(RecomputeMethod::uniform), layout.recompute_num_layers};
+    }
+
+    PassProfile profile_of_chunk(const ShardProfiles& profiles, const Layout& layout, int number) const {
+        const FullRecompute full = full_recompute(layout);
+        return chunk_profile(profiles, contents[static_cast<std::size_t>(number)], layout.recompute == Recompute::full ? &full : nullptr);
+    }
+
+    /// Weights of every chunk of the split.
+    const ShardWeights& weights(const Layout& layout, const SplitChunks& split, int node = 0) {
+        const Key<9> shard_fields = shard_key(layout);
+        Key<12> key;
+        key.fields[11] = node;
+        std::copy(shard_fields.fields.begin(), shard_fields.fields.end(), key.fields.begin());
+        if (layout.recompute == Recompute::full) {
+            key.fields[9] = 1 + static_cast<std::int64_t>(full_recompute(layout).method);
+            key.fields[10] = layout.recompute_num_layers;
+        }
+        auto [entry, fresh] = weighed.try_emplace(key);
+        ShardWeights& weights = entry->second;
+        if (fresh) weights.profiles = &shard(layout, shard_fields, node);
+        if (weights.chunks.size() < contents.size()) weights.chunks.resize(contents.size());
+        for (const int number : split.kind) {
+            ChunkWeight& weight = weights.chunks[static_cast<std::size_t>(number)];
+            if (weight.kept >= 0) continue;
+            const PassProfile profile = profile_of_chunk(*weights.profiles, layout, number);
+            weight = {profile.forward.net_total(), profile.forward.peak, profile.backward.peak};
+        }
+        return weights;
+    }
+
+    /// What a rank of the stage holds beside its layers' traces.
+    Held held(const Layout& layout, const SplitChunks& split, int pp_rank) {
+        if (layout.engine == Engine::megatron) return held_by_megatron(layout, split, pp_rank);
+        // Messages that wait until the next one is to be sent (model/pipeline/pipeline_executor.cpp).
+        Held held;
+        if (layout.sizes.pp == 1) return held;
+        const model::SendDepth depth = model::send_depth(static_cast<int>(layout.sizes.pp), layout.vpp, layout.group_size, pp_rank);
+        const auto first = static_cast<std::size_t>(pp_rank * layout.vpp), behind = first + static_cast<std::size_t>(layout.vpp);
+        const auto some = [&](bool ChunkContents::*end) {
+            for (std::size_t i = first; i < behind; ++i) {
+                if (!(contents[static_cast<std::size_t>(split.kind[i])].*end)) return true;
+            }
+            return false;
+        };
+        const std::int64_t rows = layout.micro_batch * workload.batch.sequence / layout.sizes.cp;
+        const std::int64_t stream = (layout.sequence_parallel ? rows / layout.sizes.tp : rows) * workload.model.hidden *
+                                    bytes_of(workload.training.compute_dtype());
+        held.total = ((some(&ChunkContents::loss) ? depth.forward : 0) + (some(&ChunkContents::embedding) ? depth.backward : 0)) * stream;
+        held.by_category[static_cast<std::size_t>(MemoryCategory::activations)] = held.total;
+        return held;
+    }
+
+    const Held& held_by_megatron(const Layout& layout, const SplitChunks& split, int pp_rank) {
+        const Key<9> shard_fields = shard_key(layout);
+        Key<13> key;
+        std::copy(shard_fields.fields.begin(), shard_fields.fields.end(), key.fields.begin());
+        key.fields[9] = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(layout.split.get()));
+        key.fields[10] = pp_rank;
+        key.fields[11] = layout.num_microbatches;
+        auto [entry, fresh] = helds.try_emplace(key);
+        if (!fresh) return entry->second;
+        const PieceSizes sizes = sizes_of(layout);
+        RankContext rank{{workload.model, workload.training, sizes}, layout, pp_rank};
+        rank.stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
+        for (int c = 0; c < layout.vpp; ++c) {
+            const ChunkContents& held = contents_of(split, layout, pp_rank, c);
+            rank.embedding |= held.embedding;
+            rank.loss |= held.loss;
+            for (const bool mixture : held.mixtures) (mixture ? rank.mixture : rank.dense) = true;
+        }
+        for (const RankPolicy& policy : megatron_rank_policies())
+            entry->second.by_category[static_cast<std::size_t>(policy.category)] += policy.bytes(rank);
+        for (const std::int64_t bytes : entry->second.by_category) entry->second.total += bytes;
+        return entry->second;
+    }
+
+    /// By pipeline stage.
+    const std::vector<LiveStates>& live(const Layout& layout) {
+        const int pp = static_cast<int>(layout.sizes.pp);
+        auto [entry, fresh] =
+            states.try_emplace(Key<4>{{pp, layout.vpp, enough_microbatches(pp, layout.vpp, layout.num_microbatches, layout.group_size),
+                                       layout.vpp > 1 ? layout.group_size : pp}});
+        if (fresh) {
+            for (int rank = 0; rank < pp; ++rank)
+                entry->second.push_back(live_states(pp, layout.vpp, layout.num_microbatches, layout.group_size, rank));
+        }
+        return entry->second;
+    }
+};
+
+ActivationMemory::ActivationMemory(const Workload& workload) : state_(std::make_unique<State>(workload)) {}
+ActivationMemory::~ActivationMemory() = default;
+
+namespace {
+
+/// Kinds of a rank's chunks.
+std::span<const int> kinds_of(const SplitChunks& split, const Layout& layout, int pp_rank) {
+    const auto vpp = static_cast<std::size_t>(layout.vpp);
+    return {split.kind.data() + static_cast<std::size_t>(pp_rank) * vpp, vpp};
+}
+
+std::int64_t bytes_in(const LiveState& state, std::span<const int> kinds, const std::vector<ChunkWeight>& chunks) {
+    const auto chunk = static_cast<std::size_t>(state.op > 0 ? state.op - 1 : -state.op - 1);
+    const ChunkWeight& running = chunks[static_cast<std::size_t>(kinds[chunk])];
+    std::int64_t bytes = state.op > 0 ? running.forward_peak : running.backward_peak;
+    for (std::size_t c = 0; c < kinds.size(); ++c) bytes += state.live[c] * chunks[static_cast<std::size_t>(kinds[c])].kept;
+    return bytes;
+}
+
+}  // namespace
+
+void ActivationMemory::peak_bytes(const Layout& layout, std::vector<std::int64_t>& by_stage) {
+    const SplitChunks& split = state_->chunks(layout);
+    const auto& chunks = state_->weights(layout, split).chunks;
+    const auto& live = state_->live(layout);
+    by_stage.clear();
+    for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
+        const auto kinds = kinds_of(split, layout, stage);
+        const LiveStates& states = live[static_cast<std::size_t>(stage)];
+        std::int64_t most = 0;
+        if (split.uniform[static_cast<std::size_t>(stage)]) {
+            const ChunkWeight& chunk = chunks[static_cast<std::size_t>(kinds.front())];
+            most = std::max(states.most_before_forward * chunk.kept + chunk.forward_peak,
+                            states.most_before_backward * chunk.kept + chunk.backward_peak);
+        } else {
+            for (const LiveState& state : states.states) most = std::max(most, bytes_in(state, kinds, chunks));
+        }
+        by_stage.push_back(most + state_->held(layout, split, stage).total);
+    }
+}
+
+std::int64_t ActivationMemory::routed_peak_bytes(const Layout& layout, int pp_rank, const RowFactors& rows) {
+    const SplitChunks& split = state_->chunks(layout);
+    const auto kinds = kinds_of(split, layout, pp_rank);
+    /// Weights of the chunks at two neighbouring nodes, and how far on the way from one to the other.
+    struct Between {
+        const std::vector<ChunkWeight>*low, *high;
+        double share;
+        [[nodiscard]] std::int64_t of(std::int64_t ChunkWeight::*member, int kind) const {
+            const auto index = static_cast<std::size_t>(kind);
+            const auto a = static_cast<double>((*low)[index].*member), b = static_cast<double>((*high)[index].*member);
+            return static_cast<std::int64_t>(std::ceil(a + share * (b - a)));
+        }
+    };
+    const auto between = [&](double received) {
+        int node = 0;
+        while (node + 2 < static_cast<int>(kReceived.size()) && received > state_->received_at(layout, node + 1)) ++node;
+        const double low = state_->received_at(layout, node), high = state_->received_at(layout, node + 1);
+        const double share = high > low ? std::clamp((received - low) / (high - low), 0.0, 1.0) : 0.0;
+        // Both are asked for before either is held: a new one may move the other.
+        (void)state_->weights(layout, split, node);
+        const auto& upper = state_->weights(layout, split, node + 1).chunks;
+        return Between{&state_->weights(layout, split, node).chunks, &upper, share};
+    };
+    const Between saved = between(rows.saved), running = between(rows.peak);
+    std::int64_t most = 0;
+    for (const LiveState& state : state_->live(layout)[static_cast<std::size_t>(pp_rank)].states) {
+        const auto chunk = static_cast<std::size_t>(state.op > 0 ? state.op - 1 : -state.op - 1);
+        std::int64_t bytes = running.of(state.op > 0 ? &ChunkWeight::forward_peak : &ChunkWeight::backward_peak, kinds[chunk]);
+        for (std::size_t c = 0; c < kinds.size(); ++c) bytes += state.live[c] * saved.of(&ChunkWeight::kept, kinds[c]);
+        most = std::max(most, bytes);
+    }
+    return most + state_->held(layout, split, pp_rank).total;
+}
+
+PassesPeak ActivationMemory::peak(const Layout& layout, int pp_rank) {
+    const SplitChunks& split = state_->chunks(layout);
+    const ShardWeights& weights = state_->weights(layout, split);
+    const auto& chunks = weights.chunks;
+    const auto kinds = kinds_of(split, layout, pp_rank);
+    std::vector<PassProfile> profiles;  // by chunk
+    for (const int number : kinds) profiles.push_back(state_->profile_of_chunk(*weights.profiles, layout, number));
+    PassesPeak peak;
+    for (const LiveState& state : state_->live(layout)[static_cast<std::size_t>(pp_rank)].states) {
+        const auto running = static_cast<std::size_t>(state.op > 0 ? state.op - 1 : -state.op - 1);
+        const PassProfile& profile = profiles[running];
+        const OpProfile& op = state.op > 0 ? profile.forward : profile.backward;
+        BytesByCategory held{};
+        for (std::size_t c = 0; c < kinds.size(); ++c) {
+            const OpProfile& kept = profiles[c].forward;
+            for (std::size_t i = 0; i < held.size(); ++i) held[i] += state.live[c] * kept.net[i];
+        }
+        for (std::size_t i = 0; i < held.size(); ++i) peak.high_water[i] = std::max(peak.high_water[i], held[i] + op.high_water[i]);
+        const std::int64_t bytes = bytes_in(state, kinds, chunks);
+        if (bytes <= peak.bytes) continue;
+        peak.bytes = bytes;
+        peak.op = state.op;
+        peak.tensor = op.peak_tensor;
+        for (std::size_t i = 0; i < held.size(); ++i) peak.at_peak[i] = held[i] + op.at_peak[i];
+    }
+    const Held always = state_->held(layout, split, pp_rank);
+    peak.bytes += always.total;
+    for (std::size_t i = 0; i < always.by_category.size(); ++i) {
+        peak.at_peak[i] += always.by_category[i];
+        peak.high_water[i] += always.by_category[i];
+    }
+    return peak;
+}
+
+}  // namespace mgplan::simulator

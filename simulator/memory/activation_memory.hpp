@@ -1,0 +1,45 @@
+#pragma once
+// What forwards and backwards add to a rank's memory at the fullest instant of an iteration, for any layout of one workload:
+// one trace for each shard of the model's layers, composed over chunks and schedule, with everything that layouts share kept.
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "plan/layout.hpp"
+#include "plan/workload.hpp"
+#include "simulator/memory/op_profile.hpp"
+#include "simulator/memory/routing_load.hpp"
+
+namespace mgplan::simulator {
+
+/// The fullest instant of the passes, with what the rank holds all the while beside parameters, gradients and optimizer.
+struct PassesPeak {
+    std::int64_t bytes = 0;        ///< of all categories together
+    BytesByCategory at_peak{};     ///< sums to `bytes`
+    BytesByCategory high_water{};  ///< each category's own maximum
+    int op = 0;                    ///< running then: +k a forward, -k a backward of chunk k-1
+    std::string_view tensor;       ///< taken at that instant
+};
+
+/// Not thread-safe. The workload must outlive it. Layouts must be valid.
+class ActivationMemory {
+public:
+    explicit ActivationMemory(const Workload& workload);
+    ~ActivationMemory();
+    ActivationMemory(const ActivationMemory&) = delete;
+    ActivationMemory& operator=(const ActivationMemory&) = delete;
+
+    /// peak().bytes of every pipeline stage, quickly: the list is overwritten.
+    void peak_bytes(const Layout& layout, std::vector<std::int64_t>& by_stage);
+    /// The same of one stage whose experts receive so many times the rows of the even split; never too little.
+    [[nodiscard]] std::int64_t routed_peak_bytes(const Layout& layout, int pp_rank, const RowFactors& rows);
+    [[nodiscard]] PassesPeak peak(const Layout& layout, int pp_rank);
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,176 @@
+#include "simulator/memory/allocator_replay.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <deque>
+#include <iterator>
+#include <limits>
+
+#include "plan/errors.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+/// A take or return of one allocation of a list.
+struct Event {
+    std::int64_t time = 0;
+    std::size_t allocation = 0;
+    bool take = true;
+};
+
+std::vector<Event> events_of(std::span<const Allocation> allocations) {
+    std::vector<Event> events;
+    events.reserve(2 * allocations.size());
+    for (std::size_t i = 0; i < allocations.size(); ++i) {
+        if (allocations[i].bytes <= 0) continue;
+        events.push_back({allocations[i].taken, i, true});
+        if (allocations[i].returned >= 0) events.push_back({allocations[i].returned, i, false});
+    }
+    std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) { return a.time < b.time; });
+    return events;
+}
+
+/// Plays a list over and over; what it keeps is taken the first time.
+class Tape {
+public:
+    explicit Tape(std::span<const Allocation> allocations)
+        : allocations_(allocations), events_(events_of(allocations)), live_(allocations.size(), -1) {}
+
+    void play(CachingAllocator& allocator) {
+        for (const Event& event : events_) {
+            std::int64_t& number = live_[event.allocation];
+            if (event.take) {
+                if (number < 0) number = allocator.allocate(allocations_[event.allocation].bytes);
+            } else if (number >= 0) {
+                allocator.free(number);
+                number = -1;
+            }
+        }
+    }
+
+private:
+    std::span<const Allocation> allocations_;
+    std::vector<Event> events_;
+    std::vector<std::int64_t> live_;
+};
+
+/// Where in the trace something happens: a pass, in front of all of them, or behind.
+constexpr std::size_t kBefore = std::numeric_limits<std::size_t>::max() - 1;
+constexpr std::size_t kBehind = kBefore + 1;
+
+class Player {
+public:
+    Player(const IterationTrace& trace, const RankSchedule& schedule, const model::SendDepth& depth)
+        : trace_(trace), schedule_(schedule), depth_(depth) {
+        const std::size_t count = trace.tensors.size();
+        open_.resize(count);
+        taken_in_.resize(count);
+        returned_in_.resize(count);
+        by_pass_.resize(trace.passes.size());
+        for (std::size_t i = 0; i < count; ++i) {
+            taken_in_[i] = pass_at(trace.tensors[i].taken);
+            returned_in_[i] = trace.tensors[i].returned < 0 ? kBehind : pass_at(trace.tensors[i].returned);
+        }
+        for (const Event& event : events_of(trace.tensors)) {
+            const std::size_t pass = event.take ? taken_in_[event.allocation] : returned_in_[event.allocation];
+            (pass == kBefore ? before_ : pass == kBehind ? behind_ : by_pass_[pass]).push_back(event);
+        }
+    }
+
+    std::vector<Allocation> play() {
+        for (const Event& event : before_) event.take ? take(event.allocation) : give_back(event.allocation);
+        for (const int op : schedule_.order) run(op);
+        for (std::deque<std::size_t>* sent : {&sent_forward_, &sent_backward_}) {
+            for (const std::size_t tensor : *sent) give_back(tensor);
+        }
+        for (const Event& event : behind_) {
+            if (event.take)
+                take(event.allocation);
+            else if (!open_[event.allocation].empty())
+                give_back(event.allocation);
+        }
+        return std::move(played_);
+    }
+
+private:
+    [[nodiscard]] std::size_t pass_at(std::int64_t time) const {
+        if (trace_.passes.empty() || time < trace_.passes.front().begin) return kBefore;
+        const auto behind = std::upper_bound(trace_.passes.begin(), trace_.passes.end(), time,
+                                             [](std::int64_t t, const TracedPass& pass) { return t < pass.end; });
+        return behind == trace_.passes.end() ? kBehind : static_cast<std::size_t>(behind - trace_.passes.begin());
+    }
+
+    /// Taken by a pass, and returned neither by it nor by the other pass of its chunk.
+    [[nodiscard]] bool is_message(std::size_t tensor) const {
+        const std::size_t taken = taken_in_[tensor], returned = returned_in_[tensor];
+        if (taken >= kBefore || trace_.tensors[tensor].returned < 0) return false;
+        return returned >= kBefore || std::abs(trace_.passes[taken].op) != std::abs(trace_.passes[returned].op);
+    }
+
+    void run(int op) {
+        const auto same = [op](const TracedPass& pass) { return pass.op == op; };
+        const auto found = std::find_if(trace_.passes.begin(), trace_.passes.end(), same);
+        MGPLAN_ASSERT(found != trace_.passes.end(), "every pass of the schedule is in the trace");
+        std::deque<std::size_t>& sent = op > 0 ? sent_forward_ : sent_backward_;
+        for (const Event& event : by_pass_[static_cast<std::size_t>(found - trace_.passes.begin())]) {
+            if (is_message(event.allocation)) {
+                if (!event.take) continue;
+                take(event.allocation);
+                sent.push_back(event.allocation);
+            } else if (event.take) {
+                // What the passes keep is there from its first time on.
+                if (trace_.tensors[event.allocation].returned >= 0 || open_[event.allocation].empty()) take(event.allocation);
+            } else if (!open_[event.allocation].empty()) {
+                give_back(event.allocation);
+            }
+        }
+        while (std::ssize(sent) > (op > 0 ? depth_.forward : depth_.backward)) {
+            give_back(sent.front());
+            sent.pop_front();
+        }
+    }
+
+    void take(std::size_t tensor) {
+        open_[tensor].push_back(played_.size());
+        played_.push_back({trace_.tensors[tensor].bytes, clock_++, -1});
+    }
+    void give_back(std::size_t tensor) {
+        played_[open_[tensor].front()].returned = clock_++;
+        open_[tensor].pop_front();
+    }
+
+    const IterationTrace& trace_;
+    const RankSchedule& schedule_;
+    model::SendDepth depth_;
+    std::deque<std::size_t> sent_forward_, sent_backward_;  ///< messages not done, oldest first
+    std::vector<std::size_t> taken_in_, returned_in_;
+    std::vector<Event> before_, behind_;
+    std::vector<std::vector<Event>> by_pass_;
+    std::vector<std::deque<std::size_t>> open_;  ///< by tensor of the trace: places in played_, oldest first
+    std::vector<Allocation> played_;
+    std::int64_t clock_ = 0;
+};
+
+}  // namespace
+
+ReservedMemory replay_allocator(std::span<const Allocation> setup, std::span<const Allocation> iteration, int iterations,
+                                const CachingAllocatorOptions& options) {
+    MGPLAN_ASSERT(iterations >= 1, "at least one iteration is played");
+    CachingAllocator allocator(options);
+    Tape(setup).play(allocator);
+    Tape tape(iteration);
+    ReservedMemory memory;
+    for (int i = 0; i < iterations; ++i) {
+        tape.play(allocator);
+        if (i == 0) memory.first = allocator.reserved_bytes();
+    }
+    memory.steady = allocator.reserved_bytes();
+    memory.allocated = allocator.peak_allocated_bytes();
+    return memory;
+}
+
+std::vector<Allocation> play_allocations(const IterationTrace& trace, const RankSchedule& schedule, const model::SendDepth& depth) {
+    return Player(trace, schedule, depth).play();
+}
+
+}  // namespace mgplan::simulator

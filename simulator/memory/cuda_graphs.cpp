@@ -1,0 +1,362 @@
+#include "simulator/memory/cuda_graphs.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace mgplan::simulator {
+namespace {
+
+using Scope = CudaGraphScope;
+
+constexpr std::string_view kLayerFile = "core/transformer/transformer_layer.py";
+constexpr std::string_view kMoeFile = "core/transformer/moe/moe_layer.py";
+constexpr std::string_view kDispatcherFile = "core/transformer/moe/token_dispatcher.py";
+constexpr std::string_view kSharedFile = "core/transformer/moe/shared_experts.py";
+constexpr std::string_view kIterationFile = "core/full_cuda_graph.py";
+
+struct ElementType {
+    std::string_view name;
+    std::int64_t bytes;
+    bool real;
+};
+
+constexpr ElementType kBool{"bool", 1, false}, kInt64{"int64", 8, false}, kInt32{"int32", 4, false}, kFp32{"fp32", 4, true};
+
+StaticTensor tensor(std::string_view name, std::vector<std::int64_t> shape, ElementType type, std::string_view source, bool kept = false) {
+    const std::int64_t bytes = std::accumulate(shape.begin(), shape.end(), type.bytes, std::multiplies<>());
+    return {name, std::move(shape), type.name, bytes, source, kept, type.real};
+}
+
+/// A rank's share of a microbatch.
+struct Sizes {
+    const ModelSpec& model;
+    const TrainingSpec& training;
+    const Layout& layout;
+    GraphPolicy policy;
+    std::int64_t batch, sequence;   ///< micro-batch; tokens of a sequence on this cp rank
+    std::int64_t rows, local_rows;  ///< tokens inside a tp region and outside
+    ElementType element;
+
+    Sizes(const Workload& work, const Layout& l, GraphPolicy p)
+        : model(work.model),
+          training(work.training),
+          layout(l),
+          policy(p),
+          batch(l.micro_batch),
+          sequence(work.batch.sequence / l.sizes.cp),
+          rows(batch * sequence),
+          local_rows(l.sequence_parallel ? rows / l.sizes.tp : rows),
+          element{to_string(training.compute_dtype()), bytes_of(training.compute_dtype()), true} {}
+
+    /// [s, b, h] of the residual stream.
+    [[nodiscard]] std::vector<std::int64_t> stream() const { return {local_rows / batch, batch, model.hidden}; }
+    [[nodiscard]] std::int64_t stream_bytes() const { return local_rows * model.hidden * element.bytes; }
+    [[nodiscard]] bool recomputes(RecomputeModule module) const {
+        return layout.recompute == Recompute::selective && layout.recompute_modules.contains(module);
+    }
+};
+
+/// Rows of one expert from one rank under a capacity (moe_utils.py get_capacity).
+std::int64_t capacity_of(const Sizes& s, double factor) {
+    const double mean = static_cast<double>(s.local_rows * s.model.moe->top_k) / static_cast<double>(s.model.moe->experts);
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(mean * factor)));
+}
+
+/// Token copies that a rank sends to experts; those are known before routing, whatever the router says.
+std::int64_t sent_rows(const Sizes& s) {
+    const MoeSpec& moe = *s.model.moe;
+    if (moe.capacity_factor > 0 && moe.pad_to_capacity) return capacity_of(s, moe.capacity_factor) * moe.experts;
+    return s.local_rows * moe.top_k;
+}
+
+/// Probabilities are computed in fp32 and, in Megatron-LM without --moe-router-dtype, stored as activations.
+ElementType probability_type(const Sizes& s) {
+    return s.policy == GraphPolicy::megatron && !s.training.megatron.router_fp32 ? s.element : kFp32;
+}
+
+/// What the router's graph hands over, and with `preprocess` the dispatcher's first half.
+void add_router_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool preprocess, bool from_norm) {
+    const MoeSpec& moe = *s.model.moe;
+    const std::int64_t experts = moe.experts, tokens = s.local_rows;
+    if (!preprocess) {
+        out.push_back(tensor("hidden_states", s.stream(), s.element, kMoeFile, !s.recomputes(RecomputeModule::layernorm)));
+        out.push_back(tensor("probabilities", {tokens, experts}, probability_type(s), kMoeFile, true));
+        out.push_back(tensor("routing_map", {tokens, experts}, kBool, kMoeFile, true));
+        return;
+    }
+    const std::int64_t ep = s.layout.sizes.ep, etp = s.layout.sizes.etp, local = experts / ep, sent = sent_rows(s);
+    const bool exchange = ep * etp > 1;
+    const bool dispatches = moe.dispatcher != TokenDispatcher::all_gather;
+    const auto counts = [&](std::string_view name, std::vector<std::int64_t> shape, bool there) {
+        if (!there) shape = {0};
+        out.push_back(tensor(name, std::move(shape), kInt64, kDispatcherFile));
+    };
+    if (dispatches) {
+        out.push_back(tensor("permuted_hidden_states", {sent, s.model.hidden}, s.element, kDispatcherFile));
+        out.push_back(tensor("probabilities", {sent}, probability_type(s), kDispatcherFile));
+    } else {
+        // Tokens are permuted behind the all-gather.
+        out.push_back(tensor("permuted_hidden_states", s.stream(), s.element, kDispatcherFile, !s.recomputes(RecomputeModule::layernorm)));
+        out.push_back(tensor("probabilities", {tokens, experts}, probability_type(s), kDispatcherFile, true));
+    }
+    StaticTensor residual = tensor("residual", s.stream(), s.element, kLayerFile, true);
+    if (!from_norm) {  // the graph's input, handed through
+        residual.bytes = 0;
+        residual.kept = false;
+    }
+    out.push_back(residual);
+    counts("tokens_per_expert", {local}, dispatches);
+    counts("input_splits", {ep}, dispatches && exchange);
+    counts("output_splits", {ep}, dispatches && exchange);
+    counts("output_splits_tp", {etp}, dispatches && exchange);
+    counts("num_output_tokens", {1}, dispatches);
+    counts("global_tokens_per_local_expert", {etp * ep, local}, dispatches && local > 1);
+    if (s.policy == GraphPolicy::megatron && s.training.megatron.moe_permute_fusion)
+        // Transformer Engine's row map (triton/permutation.py): for each token its experts, their rows, and how many.
+        out.push_back(tensor("reversed_permutation_map", {dispatches ? tokens : 0, 2 * experts + 1}, kInt32, kDispatcherFile));
+    else
+        out.push_back(tensor("reversed_permutation_map", {dispatches ? sent : 0}, kInt64, kDispatcherFile));
+    out.push_back(tensor("routing_map", {tokens, experts}, kBool, kDispatcherFile, true));
+    if (moe.shared_ffn == 0) return;
+    if (s.policy == GraphPolicy::megatron && !s.training.megatron.moe_shared_expert_overlap) {
+        // Computed inside the graph, where they do not run beside the dispatch.
+        out.push_back(tensor("shared_experts_output", s.stream(), s.element, kMoeFile));
+        return;
+    }
+    out.push_back(tensor("shared_experts_gate_score", {moe.shared_gate ? tokens : 0, 1}, s.element, kSharedFile));
+    out.push_back(tensor("shared_experts_fc1_input", {s.rows, s.model.hidden}, s.element, kSharedFile));
+}
+
+/// The inputs of a layer's graph.
+std::vector<StaticTensor> layer_inputs(const Sizes& s, bool attention) {
+    std::vector<StaticTensor> inputs{tensor("hidden_states", s.stream(), s.element, kLayerFile, true)};
+    // Megatron-LM gives a graph with attention a mask, whatever the attention kernel does with it.
+    if (attention && s.policy == GraphPolicy::megatron)
+        inputs.push_back(tensor("attention_mask", {s.batch, 1, s.sequence, s.sequence * s.layout.sizes.cp}, kBool, kLayerFile));
+    return inputs;
+}
+
+/// Bytes of the kept ones.
+std::int64_t kept_bytes(const std::vector<StaticTensor>& tensors) {
+    std::int64_t bytes = 0;
+    for (const StaticTensor& t : tensors) bytes += t.kept ? t.bytes : 0;
+    return bytes;
+}
+
+std::int64_t all_bytes(const std::vector<StaticTensor>& tensors) {
+    std::int64_t bytes = 0;
+    for (const StaticTensor& t : tensors) bytes += t.bytes;
+    return bytes;
+}
+
+/// Saved bytes, backward temporaries and kernels of the captured part of a layer: the one place that reads them off the
+/// layer costs.
+void take_costs(GraphedLayer& layer, const LayerCosts& costs, LayerKind kind, bool attention, bool mlp, bool router) {
+    const PieceCost& rest = kind == LayerKind::dense ? costs.dense_mlp : costs.experts;
+    const auto take = [&layer](const PieceCost& piece, bool inside) {
+        auto& transient = inside ? layer.transient : layer.eager_transient;
+        transient = std::max(transient, piece.transient);
+        if (!inside) return;
+        layer.saved += piece.saved;
+        layer.kernels_forward += piece.kernels_forward;
+        layer.kernels_backward += piece.kernels_backward;
+    };
+    take(costs.attention, attention);
+    if (mlp || !router) {
+        take(rest, mlp);
+    } else {
+        take(costs.router, true);
+        take(rest, false);
+    }
+}
+
+/// A product that stays far within 64 bits, whatever the factors; absurd sizes are cut off at 2^59.
+std::int64_t bounded(double product) {
+    return static_cast<std::int64_t>(std::min(product, 0x1p59));
+}
+
+/// Adds to the bytes of a name.
+void add_boundary(GraphTerms& terms, std::string_view name, std::int64_t bytes) {
+    auto found = std::find_if(terms.boundary.begin(), terms.boundary.end(), [&](const BoundaryBytes& b) { return b.name == name; });
+    if (found == terms.boundary.end()) found = terms.boundary.insert(found, {name, 0});
+    found->bytes += bytes;
+    terms.boundary_bytes += bytes;
+}
+
+/// One graph for all microbatches: its inputs are the batch, its output the loss of each microbatch (StaticBufferLoader).
+GraphTerms iteration_terms(const GraphInputs& in, GraphPolicy policy) {
+    GraphTerms terms;
+    const Sizes s(in.workload, in.layout, policy);
+    const std::int64_t microbatches = in.layout.num_microbatches;
+    bool first = false, last = false;
+    std::int64_t nodes = 0;
+    for (const ChunkCensus& chunk : in.chunks) {
+        first |= chunk.embedding;
+        last |= chunk.loss;
+        const auto add = [&](const PieceCost& piece, std::int64_t count) {
+            nodes += count * (piece.kernels_forward + piece.kernels_backward);
+        };
+        add(in.layers.dense, chunk.dense);
+        add(in.layers.mixture, chunk.mixture);
+        add(in.layers.mtp, chunk.mtp);
+        add(in.layers.embedding, chunk.mtp + (chunk.embedding ? 1 : 0));
+        if (chunk.loss) add(in.layers.head, 1 + in.workload.model.mtp_layers);
+    }
+    // Tokens and positions on the first stage, labels and loss mask on the last, where Megatron-LM's loader copies them all.
+    const std::int64_t inputs = s.rows * 16, targets = s.rows * 12;
+    if (first || last) {
+        terms.static_inputs =
+            microbatches * (policy == GraphPolicy::megatron ? inputs + targets : (first ? inputs : 0) + (last ? targets : 0));
+        const double sequence = static_cast<double>(in.workload.batch.sequence);
+        if (policy == GraphPolicy::megatron && s.training.megatron.attention_mask_in_dataloader)
+            terms.static_inputs += bounded(static_cast<double>(microbatches * s.batch) * sequence * sequence);
+    }
+    add_boundary(terms, "loss", last ? microbatches * 4 : 0);
+    terms.nodes = microbatches * nodes;
+    terms.objects = bounded(static_cast<double>(terms.nodes) * static_cast<double>(kGraphNodeBytes));
+    terms.pool_is_private = policy == GraphPolicy::megatron;
+    return terms;
+}
+
+}  // namespace
+
+GraphPolicy policy_of(const Layout& layout) {
+    return layout.engine == Engine::megatron ? GraphPolicy::megatron : GraphPolicy::slots;
+}
+
+GraphedLayer captured_part(EnumSet<Scope> scopes, const LayerCosts& costs, LayerKind kind) {
+    const bool all = scopes.contains(Scope::layer);
+    const bool attention = all || scopes.contains(Scope::attn);
+    const bool mlp = all || scopes.contains(kind == LayerKind::dense ? Scope::mlp : Scope::moe);
+    const bool router = kind == LayerKind::moe && !mlp && scopes.contains(Scope::moe_router);
+    GraphedLayer layer;
+    layer.captured = attention || mlp || router;
+    if (!layer.captured) return layer;
+    layer.whole = attention && mlp;
+    layer.from_norm = attention;
+    layer.to_router = router;
+    take_costs(layer, costs, kind, attention, mlp, router);
+    return layer;
+}
+
+GraphedLayer graphed_layer(const Workload& workload, const Layout& layout, const LayerCosts& costs, LayerKind kind, GraphPolicy policy) {
+    const Sizes s(workload, layout, policy);
+    GraphedLayer layer = captured_part(layout.cuda_graphs, costs, kind);
+    if (!layer.captured) return layer;
+    layer.inputs = layer_inputs(s, layer.from_norm);
+    if (layer.to_router) {
+        add_router_outputs(layer.boundary, s, layout.cuda_graphs.contains(Scope::moe_preprocess), layer.from_norm);
+    } else {
+        // Behind a graph that ends inside a layer, or in front of an eager attention, a norm keeps its input.
+        layer.boundary.push_back(tensor("hidden_states", s.stream(), s.element, kLayerFile, !layer.whole));
+        layer.outside = kept_bytes(layer.boundary);
+    }
+    return layer;
+}
+
+GraphTerms graph_terms(const GraphInputs& in) {
+    const EnumSet<Scope> scopes = in.layout.cuda_graphs;
+    if (scopes.empty()) return {};
+    const GraphPolicy policy = policy_of(in.layout);
+    if (scopes.contains(Scope::full_iteration)) return iteration_terms(in, policy);
+    const bool megatron = policy == GraphPolicy::megatron;
+    const ModelSpec& model = in.workload.model;
+    const Sizes s(in.workload, in.layout, policy);
+
+    GraphTerms terms;
+    const std::size_t chunks = in.chunks.size();
+    std::vector<std::int64_t> static_inputs(chunks, 0), inner(chunks, 0), moved(chunks, 0), amount(chunks, 0);
+    std::int64_t inside = 0, outside = 0;  // backward temporaries
+    bool attention = false, norms_ahead = false;
+    const bool mtp_is_moe = model.moe && model.moe_layers.back();
+    for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) {
+        const auto mtp_of = [&](const ChunkCensus& chunk) { return mtp_is_moe == (kind == LayerKind::moe) ? chunk.mtp : 0; };
+        const auto layers_of = [&](const ChunkCensus& chunk) {
+            return (kind == LayerKind::dense ? chunk.dense : chunk.mixture) + mtp_of(chunk);
+        };
+        const auto held = std::accumulate(in.chunks.begin(), in.chunks.end(), std::int64_t{0},
+                                          [&](std::int64_t sum, const ChunkCensus& chunk) { return sum + layers_of(chunk); });
+        if (held == 0) continue;
+        const GraphedLayer& layer = kind == LayerKind::dense ? in.dense : in.mixture;
+        const PieceCost& whole = kind == LayerKind::dense ? in.layers.dense : in.layers.mixture;
+        if (!layer.captured) {
+            outside = std::max(outside, whole.transient);
+            continue;
+        }
+        inside = std::max(inside, layer.transient);
+        outside = std::max(outside, layer.eager_transient);
+        attention |= layer.from_norm;
+        norms_ahead |= !layer.from_norm && layer.outside > 0;
+        const std::int64_t input_bytes = all_bytes(layer.inputs), moving = kept_bytes(layer.inputs) + kept_bytes(layer.boundary);
+        const std::int64_t rest = layer.saved + layer.outside - moving;
+        // Where whole layers follow each other, slots write a layer's output straight into the next one's input.
+        const bool chained = layer.whole && !megatron;
+        for (std::size_t c = 0; c < chunks; ++c) {
+            const std::int64_t layers = layers_of(in.chunks[c]);
+            static_inputs[c] += layers * input_bytes;
+            inner[c] += layers * rest;
+            moved[c] += layers * moving;
+            terms.nodes += in.residency.copies(static_cast<int>(c)) * layers * (layer.kernels_forward + layer.kernels_backward);
+        }
+        for (const StaticTensor& t : layer.boundary) {
+            for (std::size_t c = 0; c < chunks; ++c) {
+                const std::int64_t layers = layers_of(in.chunks[c]), mtp = mtp_of(in.chunks[c]);
+                amount[c] = t.bytes * (chained ? std::min<std::int64_t>(layers - mtp, 1) + mtp : layers);
+            }
+            add_boundary(terms, t.name, in.residency.held(amount));
+            // Gradients of the outputs come in at fixed addresses too, one set for all graphs with the same outputs.
+            if (megatron && t.real) terms.static_inputs += t.bytes;
+        }
+    }
+    terms.static_inputs += in.residency.held(static_inputs);
+    // The angles are one table for all layers; latent attention computes them inside.
+    if (megatron && attention && model.position == PositionEmbedding::rope && !model.mla)
+        terms.static_inputs += s.sequence * static_cast<std::int64_t>(static_cast<double>(model.head_dim) * model.rotary_fraction) * 4;
+    terms.objects = bounded(static_cast<double>(terms.nodes) * static_cast<double>(kGraphNodeBytes));
+
+    terms.resident = in.residency.held(inner);
+    terms.activations = terms.resident;
+    bool loss = false;
+    for (std::size_t c = 0; c < chunks; ++c) {
+        // The norm that kept a chunk's last output is not in the chunk.
+        if (norms_ahead && inner[c] + moved[c] > 0) moved[c] -= s.stream_bytes();
+        terms.activations -= in.alive[c] * (inner[c] + moved[c]);
+        loss |= in.chunks[c].loss;
+    }
+    if (megatron) {
+        // The graphs' private pool keeps what their backwards used, and eager work cannot have it.
+        const std::int64_t eager = std::max(outside, loss ? in.layers.head.transient : 0);
+        terms.activations += inside + eager - std::max(inside, eager);
+        terms.resident += inside;
+        terms.pool = terms.resident + terms.boundary_bytes;
+    }
+    return terms;
+}
+
+std::int64_t hidden_by_graphs(const GraphTerms& terms, const MemoryBreakdown& at_peak) {
+    const std::int64_t eager = at_peak.activations - terms.resident + at_peak.communication;
+    return std::max<std::int64_t>(0, std::min(terms.pool, eager));
+}
+
+PaddingCost padding_cost(const Workload& workload, const Layout& layout, double capacity_factor) {
+    const Sizes s(workload, layout, policy_of(layout));
+    const MoeSpec& moe = *workload.model.moe;
+    const std::int64_t width = moe.expert_ffn / layout.sizes.etp;
+    const std::int64_t first = workload.model.gated_mlp ? 2 * width : width;
+    PaddingCost cost;
+    cost.capacity_factor = capacity_factor;
+    cost.capacity = capacity_of(s, capacity_factor);
+    cost.sent_rows = cost.capacity * moe.experts;
+    const std::int64_t extra_sent = cost.sent_rows - s.local_rows * moe.top_k;
+    cost.extra_rows = extra_sent * layout.sizes.etp;
+    // The same tensors as in simulator/layers/mixture.cpp: input, before and behind the activation, a probability.
+    cost.extra_bytes = cost.extra_rows * ((workload.model.hidden + first + width) * s.element.bytes + 4);
+    cost.extra_flops =
+        3 * 2.0 * static_cast<double>(cost.extra_rows) * static_cast<double>(workload.model.hidden) * static_cast<double>(first + width);
+    // Dispatch and combine, forward and backward.
+    if (layout.sizes.ep > 1) cost.extra_traffic = 4 * extra_sent * workload.model.hidden * s.element.bytes;
+    return cost;
+}
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,191 @@
+#include "simulator/memory/device_overhead.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace mgplan::simulator {
+namespace {
+
+constexpr std::int64_t kKiB = std::int64_t{1} << 10;
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+
+// init.cc: lines or elements per thread · threads · 8 steps · bytes of one.
+constexpr std::int64_t kLowLatency = std::int64_t{8} * 512 * 8 * 16;
+constexpr std::int64_t kLowLatency128 = std::int64_t{120} * 640 * 8 * 8;
+constexpr std::int64_t kSimple = 4 * kMiB;
+constexpr std::int64_t kIpcMinimum = 2 * kMiB;
+constexpr std::int64_t kSharedSteps = 16;
+constexpr std::int64_t kMostChannels = 64;
+
+constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
+    return (value + unit - 1) / unit * unit;
+}
+
+// One channel's send to one neighbour and receive from one. The flags take a few KiB of a side that is rounded up.
+constexpr std::int64_t kPairInside = round_up(kLowLatency + kLowLatency128 + kSimple + 1, kIpcMinimum) + kIpcMinimum;
+constexpr std::int64_t kPairNetwork = 2 * (kLowLatency128 + kSimple);
+
+/// Channels of the collectives of a group with `inside` members in each domain.
+std::int64_t collective_channels(const ClusterSpec& cluster, std::int64_t inside, bool crosses_network) {
+    if (crosses_network) {
+        // graph/connect.cc, ncclTopoPostset: the search finds a path for each network card near a member; each makes two
+        // channels, four from Hopper on where that is less than 16 and the path inside the node is fast (45 GB/s: NVLink).
+        const std::int64_t cards = std::max<std::int64_t>(1, inside * cluster.nics_per_node / std::max(1, cluster.gpus_per_node));
+        const std::int64_t channels = 2 * cards;
+        const bool doubled = cluster.compute_capability >= 90 && cluster.nvlink_domain > 1 && channels < 16;
+        return std::min(kMostChannels, doubled ? 2 * channels : channels);
+    }
+    if (cluster.nvlink_domain <= 1) return 2;  // one path over PCIe
+    // Logs of 8 A100 ("Channel 19/24", nccl-tests issue 100) and 8 H100 (channels 0 to 23, nccl issue 1259). On Blackwell
+    // sends use 64 (nccl issue 2363), the next power of two of the collectives'; 48 is assumed.
+    return cluster.compute_capability >= 100 ? 48 : 24;
+}
+
+/// nvls.cc: NVLS_NCHANNELS_SM90, _SM100 and _SM100_NVL.
+std::int64_t switch_channels(const ClusterSpec& cluster, bool crosses_network) {
+    if (!cluster.nvls) return 0;
+    return cluster.compute_capability >= 100 ? (crosses_network ? 32 : 24) : 16;
+}
+
+/// graph/paths.cc, ncclTopoComputeP2pChannels: the next power of two.
+std::int64_t send_channels(std::int64_t collective_channels) {
+    return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(collective_channels)));
+}
+
+/// Groups of one name in the grids of a layout.
+struct Group {
+    std::string_view name;
+    bool expert_grid = false;
+    EnumSet<Axis> axes;
+    CommunicatorUse use;
+    bool ends_only = false;  ///< on the first and last stage
+};
+
+std::vector<Group> groups_of(const Layout& layout, const Workload& work) {
+    const bool moe = work.model.moe.has_value();
+    const bool distributed = work.training.distributed_optimizer;
+    const bool megatron = layout.engine == Engine::megatron;
+    const bool parallel_rows = layout.sequence_parallel;
+    CommunicatorUse context;
+    context.gathers = layout.cp_comm_type == CpCommType::all_gather;
+    context.exchanges = layout.cp_comm_type == CpCommType::a2a || layout.cp_comm_type == CpCommType::a2a_p2p;
+    context.streams = layout.cp_comm_type == CpCommType::p2p ? 1 : 0;
+    // Reduce-scatter and all-gather of buckets; losses and norms are small.
+    const CommunicatorUse data{.gathers = distributed, .large_reduces = !distributed, .small_reduces = true};
+    std::vector<Group> groups{
+        {"world", false, {Axis::tp, Axis::cp, Axis::dp, Axis::pp}, {.small_reduces = megatron}},
+        {"tp", false, {Axis::tp}, {.gathers = parallel_rows, .large_reduces = !parallel_rows, .small_reduces = true}},
+        {"cp", false, {Axis::cp}, context},
+        {"dp-cp", false, {Axis::cp, Axis::dp}, data},
+    };
+    if (megatron) {
+        groups.push_back({"pp", false, {Axis::pp}, {.streams = 2}});
+        // Gradient norms: optimizer/__init__.py gives the distributed optimizer all ranks of its instance, others tp-pp.
+        if (distributed)
+            groups.push_back({"intra-optimizer", false, {Axis::tp, Axis::cp, Axis::dp, Axis::pp}, {.small_reduces = true}});
+        else
+            groups.push_back({"tp-pp", false, {Axis::tp, Axis::pp}, {.small_reduces = true}});
+    } else {
+        groups.push_back({"pp", false, {Axis::pp}, {.small_reduces = true, .streams = 1}});
+        groups.push_back({"pp-backward", false, {Axis::pp}, {.streams = 1}});
+        groups.push_back({"tp-pp", false, {Axis::tp, Axis::pp}, {.small_reduces = true}});
+    }
+    if (work.model.tied_embeddings && layout.sizes.pp > 1)
+        groups.push_back({"embedding", false, {Axis::pp}, {.large_reduces = true}, true});
+    if (moe) {
+        groups.push_back({"ep", true, {Axis::ep}, {.exchanges = true}});
+        groups.push_back({"etp", true, {Axis::tp}, {.gathers = true}});
+        groups.push_back({"expert-dp", true, {Axis::dp}, data});
+        groups.push_back({"tp-cp", false, {Axis::tp, Axis::cp}, {.small_reduces = true}});
+        if (!megatron || !distributed) groups.push_back({"expert-tp-ep-pp", true, {Axis::tp, Axis::ep, Axis::pp}, {.small_reduces = true}});
+    }
+    return groups;
+}
+
+}  // namespace
+
+std::int64_t communicator_bytes(const GroupPath& path, const CommunicatorUse& use, const ClusterSpec& cluster) {
+    if (path.single()) return 0;
+    const bool crosses = path.crosses_network();
+    const std::int64_t inside = path.ranks_per_domain;
+    const std::int64_t collective = collective_channels(cluster, inside, crosses);
+    const std::int64_t sends = send_channels(collective);
+    const std::int64_t domains = (path.ranks + inside - 1) / inside;
+
+    // Each channel enters and leaves a domain at one member: that much of a member's connections cross the network.
+    std::int64_t pairs_inside = 0, pairs_network = 0;
+    const bool reduces = use.large_reduces || use.small_reduces, rings = use.gathers || use.large_reduces;
+    if (inside > 1) pairs_inside = reduces && inside > 2 ? 2 : (rings || reduces) ? 1 : 0;
+    if (crosses) {
+        const std::int64_t tree = reduces ? std::min<std::int64_t>(3, domains - 1) : 0;
+        pairs_network = domains == 2 ? ((rings || reduces) ? 1 : 0) : tree + (rings ? 1 : 0);
+    }
+    std::int64_t bytes = collective * (pairs_inside * kPairInside + pairs_network * kPairNetwork / inside);
+    if (use.large_reduces && inside > 2) bytes += switch_channels(cluster, crosses) * 2 * 8 * 128 * kKiB * inside;
+
+    const bool sends_anything = use.exchanges || use.streams > 0;
+    bytes += sends * kSharedSteps * (crosses ? 128 * kKiB : 512 * kKiB) * (crosses && sends_anything ? 2 : 1);
+    const std::int64_t peers = use.exchanges ? inside - 1 : std::min<std::int64_t>(use.streams, inside - 1);
+    bytes += peers * (crosses ? 2 : sends) * kPairInside;
+    return bytes;
+}
+
+std::int64_t library_workspace_bytes(const Workload& workload, Engine engine, const Calibration& calibration) {
+    if (engine != Engine::megatron) return calibration.gemm_workspace_bytes;
+    const MegatronSwitches& megatron = workload.training.megatron;
+    // Reproducible products need CUBLAS_WORKSPACE_CONFIG, which Megatron-LM's tests set to :4096:8, 32 MiB.
+    const std::int64_t each = megatron.deterministic ? 32 * kMiB : calibration.gemm_workspace_bytes;
+    const bool grouped = workload.model.moe && workload.model.moe->grouped_gemm;
+    return 2 * each + (megatron.transformer_engine ? (grouped ? 5 : 1) * calibration.engine_workspace_bytes : 0);
+}
+
+ContextTerms DeviceOverhead::terms(const Layout& layout, int pp_rank) const {
+    ContextTerms terms;
+    terms.driver = calibration_.driver_bytes;
+    terms.modules = calibration_.module_bytes;
+    const bool end = pp_rank == 0 || pp_rank + 1 == static_cast<int>(layout.sizes.pp);
+    const auto dense = dense_grid(layout.sizes), expert = expert_grid(layout.sizes);
+    for (const Group& group : groups_of(layout, workload_)) {
+        if (group.ends_only && !end) continue;
+        std::vector<GridAxis> axes;
+        for (const GridAxis& axis : group.expert_grid ? expert : dense) {
+            if (!group.axes.contains(axis.axis)) continue;
+            axes.push_back(axis);
+            // The first stage and the last, side by side or at the two ends.
+            if (group.ends_only) axes.back() = {axis.axis, 2, axis.stride * (axis.size - 1)};
+        }
+        const GroupPath path = group_path(axes, workload_.cluster, calibration_);
+        const std::int64_t bytes = communicator_bytes(path, group.use, workload_.cluster);
+        if (bytes > 0) terms.nccl.push_back({group.name, bytes});
+    }
+    return terms;
+}
+
+std::size_t DeviceOverhead::KeyHash::operator()(const Key& key) const {
+    std::uint64_t hash = 1469598103934665603ULL;
+    for (const std::int64_t field : {key.tp, key.cp, key.ep, key.etp, key.pp, key.world, key.order, key.rest}) {
+        hash = (hash ^ static_cast<std::uint64_t>(field)) * 1099511628211ULL;
+        hash ^= hash >> 29U;
+    }
+    return static_cast<std::size_t>(hash);
+}
+
+std::int64_t DeviceOverhead::bytes(const Layout& layout, int pp_rank) {
+    const ParallelSizes& sizes = layout.sizes;
+    std::int64_t order = 0;
+    if (!(sizes.order == AxisOrder{})) {
+        for (const Axis axis : sizes.order.axes()) order = order * 8 + static_cast<std::int64_t>(axis) + 1;
+    }
+    const std::int64_t rest = (static_cast<std::int64_t>(layout.engine) * 8 + static_cast<std::int64_t>(layout.cp_comm_type)) * 2 +
+                              static_cast<std::int64_t>(layout.sequence_parallel);
+    const Key key{sizes.tp, sizes.cp, sizes.ep, sizes.etp, sizes.pp, sizes.world, order, rest};
+    if (last_ == nullptr || !(key == last_key_)) {
+        auto [entry, fresh] = sums_.try_emplace(key);
+        if (fresh) entry->second = {terms(layout, 0).total(), sizes.pp > 2 ? terms(layout, 1).total() : 0};
+        last_ = &entry->second;
+        last_key_ = key;
+    }
+    return pp_rank == 0 || pp_rank + 1 == static_cast<int>(sizes.pp) ? last_->end : last_->inner;
+}
+
+}  // namespace mgplan::simulator

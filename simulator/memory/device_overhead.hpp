@@ -1,0 +1,78 @@
+#pragma once
+// Device memory that no tensor allocator sees: the driver's context, loaded kernels, NCCL; and the scratch that matrix
+// product libraries hold on to. docs/memory.md, "Outside the tensor allocator", tells formulas and sources in words.
+
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "plan/layout.hpp"
+#include "plan/workload.hpp"
+#include "simulator/calibration.hpp"
+#include "simulator/network/group_path.hpp"
+#include "simulator/prediction.hpp"
+
+namespace mgplan::simulator {
+
+/// What a communicator is used for, which decides what NCCL connects: connections are made at the first use of an algorithm
+/// (NCCL_RUNTIME_CONNECT, since 2.22).
+struct CommunicatorUse {
+    bool gathers = false;        ///< all-gathers or reduce-scatters: rings
+    bool large_reduces = false;  ///< all-reduces of many MiB: rings, and the switch where it reduces
+    bool small_reduces = false;  ///< all-reduces of few bytes: trees
+    int streams = 0;             ///< pipeline or ring neighbours that it sends to (and as many it receives from)
+    bool exchanges = false;      ///< sends to and receives from all members
+};
+
+/// Bytes of one NCCL communicator on its fullest rank, by the sizes of NCCL 2.28.9 (init.cc, device.h, transport/p2p.cc,
+/// net.cc, nvls.cc):
+/// - a channel's connection to a neighbour over NVLink or PCIe: LL (512 KiB), LL128 (4.69 MiB) and SIMPLE (4 MiB) buffers of
+///   the receiving side with its flags, and the flags of the sending side, each rounded up to 2 MiB (CUDA_IPC_MIN): 12 MiB;
+/// - over the network: LL128 and SIMPLE on the device for each side, 17.4 MiB (LL lies in host memory);
+/// - a ring has one such pair per channel, a tree two inside a domain and up to three between domains;
+/// - sends and receives share one network buffer, made with the communicator: p2p channels · 16 steps · chunk (512 KiB inside
+///   a domain, 128 KiB across), once more for receiving when the network is used; inside a domain each peer also has a
+///   connection on every p2p channel (2 of them where the group crosses the network);
+/// - reductions in the switch (NVLS): channels · 2 · 8 steps · 128 KiB for each member of the domain.
+/// 0 for a group of one.
+[[nodiscard]] std::int64_t communicator_bytes(const GroupPath& path, const CommunicatorUse& use, const ClusterSpec& cluster);
+
+/// Scratch of cuBLAS and Transformer Engine, which the framework's allocator does count. PyTorch keeps one cuBLAS workspace
+/// for each handle and stream: the forward and the autograd thread have one each (ATen/cuda/CublasHandlePool.cpp).
+/// Transformer Engine has its own beside them, and four more for grouped products, which run on four streams
+/// (transformer_engine/pytorch/module/base.py). mgplan's own engine has one.
+[[nodiscard]] std::int64_t library_workspace_bytes(const Workload& workload, Engine engine, const Calibration& calibration);
+
+/// Context, kernels and communicators of the layouts of one workload. Not thread-safe; workload and calibration must
+/// outlive it.
+class DeviceOverhead {
+public:
+    DeviceOverhead(const Workload& workload, const Calibration& calibration) : workload_(workload), calibration_(calibration) {}
+
+    /// Every part on the fullest rank of a stage. Groups are those that the engine makes and uses: of mgplan as RankTrainer
+    /// joins them, of Megatron-LM as parallel_state.py names them, whose communicators PyTorch makes at their first use.
+    [[nodiscard]] ContextTerms terms(const Layout& layout, int pp_rank) const;
+    /// The sum of terms(). O(1) for layouts with groups seen before.
+    [[nodiscard]] std::int64_t bytes(const Layout& layout, int pp_rank);
+
+private:
+    struct Key {
+        std::int64_t tp = 0, cp = 0, ep = 0, etp = 0, pp = 0, world = 0, order = 0, rest = 0;
+        bool operator==(const Key&) const = default;
+    };
+    struct KeyHash {
+        std::size_t operator()(const Key& key) const;
+    };
+    struct Sums {
+        std::int64_t end = 0, inner = 0;  ///< of the first and last stage, and of those between them
+    };
+
+    const Workload& workload_;
+    const Calibration& calibration_;
+    std::unordered_map<Key, Sums, KeyHash> sums_;
+    Key last_key_;
+    const Sums* last_ = nullptr;
+};
+
+}  // namespace mgplan::simulator

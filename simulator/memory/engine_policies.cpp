@@ -1,0 +1,377 @@
+#include "simulator/memory/engine_policies.hpp"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "plan/errors.hpp"
+#include "plan/parameters.hpp"
+#include "simulator/memory/layer_editor.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+using model::MemoryCategory;
+using Tensor = LayerEditor::Tensor;
+
+bool always(const PolicyContext& /*context*/) {
+    return true;
+}
+
+/// A tensor that mgplan's layers are known to take: its absence is a bug here.
+Tensor& must(Tensor* tensor, std::string_view name) {
+    MGPLAN_ASSERT(tensor != nullptr, name);
+    return *tensor;
+}
+
+// --- Products ------------------------------------------------------------------------------------------------------------
+
+/// The libraries' scratch for products is held for good and counted beside the trace.
+void drop_product_workspaces(LayerEditor& layer, const PolicyContext& /*context*/) {
+    for (const Stretch where : {layer.forward(), layer.backward()}) {
+        while (Tensor* workspace = layer.find(where, "matmul workspace")) LayerEditor::drop(*workspace);
+    }
+}
+
+// --- Attention -----------------------------------------------------------------------------------------------------------
+
+bool without_engine(const PolicyContext& context) {
+    return !context.megatron().transformer_engine && !context.model.mla && context.model.position == PositionEmbedding::rope &&
+           context.sizes.tp <= context.model.kv_heads;
+}
+
+void keep_packed_projection(LayerEditor& layer, const PolicyContext& /*context*/) {
+    const Stretch attention = layer.forward();
+    Tensor& packed = must(layer.find(attention, "column-parallel output"), "the packed projection");
+    Tensor& values = must(layer.find(attention, "columns", 2), "the values beside rotated queries and keys");
+    packed.returned = values.returned;
+    LayerEditor::drop(values);
+}
+
+bool latent(const PolicyContext& context) {
+    return context.model.mla.has_value();
+}
+
+void keep_key_value_projection(LayerEditor& layer, const PolicyContext& context) {
+    if (context.sizes.modules.contains(RecomputeModule::mla_up_proj)) return;
+    const Stretch attention = layer.forward();
+    const int which = context.model.mla->q_lora_rank > 0 ? 1 : 1;  // behind the queries' own projection
+    Tensor& projected = must(layer.find(attention, "column-parallel output", which), "the projection to keys and values");
+    Tensor& values = must(layer.find(attention, "values"), "the values");
+    projected.returned = values.returned;
+    LayerEditor::drop(values);
+}
+
+bool exchanges_heads(const PolicyContext& context) {
+    return context.sizes.cp > 1 && (context.sizes.cp_comm_type == CpCommType::a2a || context.sizes.cp_comm_type == CpCommType::a2a_p2p);
+}
+
+std::int64_t output_bytes(const PolicyContext& context) {
+    return context.sizes.rows() * context.model.heads / context.sizes.tp * context.model.v_head_dim() * bytes_of(context.sizes.dtype);
+}
+
+/// Instants at which the core's own tensors begin and end their lives.
+struct CoreLife {
+    std::int64_t begin, end;
+};
+
+CoreLife core_life(LayerEditor& layer) {
+    const Stretch attention = layer.forward();
+    const Tensor& output = must(layer.find(attention, "attention output"), "the core's output");
+    return {output.taken + 1, output.returned};
+}
+
+void keep_output_by_heads(LayerEditor& layer, const PolicyContext& context) {
+    const Stretch attention = layer.forward(), backward = layer.backward();
+    // What the core itself saves lives until its backward; recomputed cores save nothing (the trace says so of the sums).
+    const Tensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
+    if (sums.returned < backward.begin) return;
+    layer.add("attention output by heads", MemoryCategory::activations, output_bytes(context), sums.taken + 1, sums.returned);
+}
+
+/// The flash-attn package runs where it is asked for, and where Transformer Engine chooses and cuDNN does not stand above it
+/// (dot_product_attention/utils.py, get_attention_backend): cuDNN is preferred from Hopper on, but outside Hopper it is not
+/// reproducible.
+bool flash_package(const PolicyContext& context) {
+    if (context.training.attention != AttentionBackend::flash || context.sizes.cp > 1 || context.sizes.micro_batch == 1) return false;
+    if (!context.megatron().transformer_engine) return true;
+    const int architecture = context.sizes.traits.architecture;
+    switch (context.megatron().fused_attention) {
+        case FusedAttention::flash_attention:
+            return true;
+        case FusedAttention::cudnn:
+            return false;
+        case FusedAttention::automatic:
+            break;
+    }
+    return architecture < 90 || (context.megatron().deterministic && architecture >= 100);
+}
+
+void keep_output_by_batch(LayerEditor& layer, const PolicyContext& context) {
+    const Stretch attention = layer.forward(), backward = layer.backward();
+    const Tensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
+    if (sums.returned < backward.begin) return;  // recomputed
+    layer.add("attention output by batch", MemoryCategory::activations, output_bytes(context), sums.taken + 1, sums.returned);
+}
+
+bool unfused(const PolicyContext& context) {
+    return context.training.attention == AttentionBackend::unfused;
+}
+
+void keep_scores(LayerEditor& layer, const PolicyContext& context) {
+    const Stretch attention = layer.forward(), backward = layer.backward();
+    const PieceSizes& sizes = context.sizes;
+    const std::int64_t scores = sizes.rows() * sizes.sequence * (context.model.heads / sizes.tp);
+    const std::int64_t element = bytes_of(sizes.dtype);
+    // No fused kernel: neither its sums nor its scratch.
+    const CoreLife life = core_life(layer);
+    Tensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
+    const bool recomputed = sums.returned < backward.begin;
+    const std::int64_t kept_until = recomputed ? sums.returned : life.end;
+    LayerEditor::drop(sums);
+    for (const Stretch where : {attention, backward}) {
+        while (Tensor* workspace = layer.find(where, "attention workspace")) LayerEditor::drop(*workspace);
+        while (Tensor* again = layer.find(where, "attention log-sum-exp")) LayerEditor::drop(*again);
+    }
+    const auto keep = [&](std::int64_t taken, std::int64_t returned) {
+        layer.add("attention scores", MemoryCategory::activations, scores * element, taken, returned);
+        if (context.model.attention_dropout > 0) {
+            layer.add("attention dropout mask", MemoryCategory::activations, scores, taken, returned);
+            layer.add("dropped attention scores", MemoryCategory::activations, scores * element, taken, returned);
+        }
+    };
+    keep(life.begin, kept_until);
+    const Tensor& d_query = must(layer.find(backward, "attention query gradient"), "the queries' gradient");
+    if (recomputed) keep(d_query.taken - 1, d_query.taken + 2);
+    // Gradients of the scores behind and before the softmax.
+    layer.add("gradient of the scores", MemoryCategory::activations, 2 * scores * element, d_query.taken - 1, d_query.taken + 2);
+}
+
+// --- Residual stream -----------------------------------------------------------------------------------------------------
+
+bool drops(const PolicyContext& context) {
+    return context.model.hidden_dropout > 0;
+}
+
+void keep_dropout_masks(LayerEditor& layer, const PolicyContext& context) {
+    const std::int64_t mask = context.sizes.rows_outside() * context.model.hidden;
+    const Tensor& stream = must(layer.find(layer.forward(), "residual stream"), "the residual stream");
+    layer.add("dropout mask", MemoryCategory::activations, mask, stream.taken, layer.backward().begin + LayerEditor::kRoom);
+}
+
+void keep_embedding_mask(LayerEditor& layer, const PolicyContext& context) {
+    layer.add("dropout mask", MemoryCategory::activations, context.sizes.rows_outside() * context.model.hidden, layer.forward().end - 1,
+              layer.backward().begin + 1);
+}
+
+// --- Mixtures ------------------------------------------------------------------------------------------------------------
+
+bool weights_activations(const PolicyContext& context) {
+    return context.model.moe && !(context.model.gated_mlp && context.megatron().bias_activation_fusion) &&
+           !context.sizes.modules.contains(RecomputeModule::moe_act);
+}
+
+void keep_unweighted_activation(LayerEditor& layer, const PolicyContext& context) {
+    const Tensor& product = must(layer.find(layer.forward(), "expert first product"), "the experts' first product");
+    if (product.returned < layer.backward().begin) return;  // the mixture is recomputed
+    const std::int64_t width = context.model.gated_mlp ? product.bytes / 2 : product.bytes;
+    const std::int64_t taken = product.taken + 1, returned = product.returned;
+    layer.add("unweighted activation", MemoryCategory::activations, context.model.gated_mlp ? 2 * width : width, taken, returned);
+}
+
+// --- Embedding -----------------------------------------------------------------------------------------------------------
+
+std::int64_t vocabulary_weight_bytes(const PolicyContext& context) {
+    const std::int64_t tp = context.sizes.tp;
+    return context.model.padded_vocab(tp) / tp * context.model.hidden * bytes_of(context.sizes.dtype);
+}
+
+void take_embedding_gradient(LayerEditor& layer, const PolicyContext& context) {
+    const Stretch backward = layer.backward();
+    layer.add("embedding weight gradient", MemoryCategory::activations, vocabulary_weight_bytes(context), backward.begin + 1,
+              backward.end - 1);
+}
+
+// --- Loss ----------------------------------------------------------------------------------------------------------------
+
+bool in_place_loss(const PolicyContext& context) {
+    return context.training.fused_cross_entropy && context.megatron().te_cross_entropy;
+}
+
+bool copies_logits(const PolicyContext& context) {
+    return !in_place_loss(context);
+}
+
+void copy_logits(LayerEditor& head, const PolicyContext& context) {
+    const Stretch forward = head.forward(), backward = head.backward();
+    Tensor& logits = must(head.find(forward, "column-parallel output"), "the logits");
+    const std::int64_t elements = logits.bytes / bytes_of(context.sizes.dtype), bytes = logits.bytes, end = logits.returned;
+    const std::int64_t copied = must(head.find(forward, "logit maximum"), "the row maxima").taken;
+    logits.returned = forward.end - 1;
+    // The fp32 copy becomes the softmax in place, later its gradient; the compiled one works beside it.
+    head.add("fp32 logits", MemoryCategory::activations, elements * 4, copied, backward.begin + 3);
+    if (context.training.fused_cross_entropy)
+        head.add("exponentials of logits", MemoryCategory::activations, elements * 4, copied, forward.end - 1);
+    head.add("logit gradient", MemoryCategory::activations, bytes, backward.begin + 2, end);
+}
+
+void take_output_weight_gradient(LayerEditor& head, const PolicyContext& context) {
+    const Stretch backward = head.backward();
+    // The gradients of logits, gathered input, own input and weight end together, when autograd has taken the last one.
+    Tensor* logits = head.find(backward, "logit gradient");
+    if (logits == nullptr) logits = head.find(head.forward(), "column-parallel output");
+    const std::int64_t end = must(logits, "the logits").returned;
+    Tensor& d_input = must(head.find(backward, "input gradient"), "the gradient of the output layer's input");
+    d_input.returned = std::max(d_input.returned, end);
+    head.add("output layer weight gradient", MemoryCategory::activations, vocabulary_weight_bytes(context), end - 2, end + 1);
+}
+
+bool gathers_rows(const PolicyContext& context) {
+    return context.sizes.sequence_parallel && context.sizes.tp > 1;
+}
+
+/// The buffer for gathered rows is made once and kept; it is counted beside the trace.
+void drop_gathered_rows(LayerEditor& head, const PolicyContext& /*context*/) {
+    for (const Stretch where : {head.forward(), head.backward()}) {
+        while (Tensor* rows = head.find(where, "gathered rows")) LayerEditor::drop(*rows);
+    }
+}
+
+constexpr unsigned in(Piece piece) {
+    return 1U << static_cast<unsigned>(piece);
+}
+
+constexpr unsigned kHalves = in(Piece::attention) | in(Piece::dense) | in(Piece::mixture);
+
+constexpr EnginePolicy kPolicies[] = {
+    {"products keep their workspaces", kHalves, "linear layers", "workspace", "bytes",
+     "ATen/cuda/CublasHandlePool.cpp; transformer_engine/pytorch/module/base.py, get_workspace", always, drop_product_workspaces},
+    {"products keep their workspaces", in(Piece::head), "output layer", "workspace", "bytes", "ATen/cuda/CublasHandlePool.cpp", always,
+     drop_product_workspaces},
+    {"values are a view of the packed projection", in(Piece::attention), "attention without Transformer Engine", "packed q, k, v",
+     "storage type", "megatron/core/transformer/attention.py, get_query_key_value_tensors", without_engine, keep_packed_projection},
+    {"values are a view of the key and value projection", in(Piece::attention), "latent attention", "projected k and v", "storage type",
+     "megatron/core/transformer/multi_latent_attention.py, get_query_key_value_tensors", latent, keep_key_value_projection},
+    {"the output by heads stays beside the output by tokens", in(Piece::attention), "attention with all-to-all context parallelism",
+     "core attention output", "storage type",
+     "transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndQKVOA2A", exchanges_heads,
+     keep_output_by_heads},
+    {"the output by batch stays beside the output by sequence", in(Piece::attention), "attention by the flash-attn package",
+     "core attention output", "storage type",
+     "transformer_engine/pytorch/attention/dot_product_attention/backends.py, FlashAttention.forward", flash_package, keep_output_by_batch},
+    {"the score matrix is kept", in(Piece::attention), "unfused core attention", "scores; with dropout mask and dropped scores",
+     "storage type, mask 1 byte", "arXiv 2205.05198, section 4.1; megatron/core/transformer/dot_product_attention.py", unfused,
+     keep_scores},
+    {"dropout keeps its mask", kHalves, "residual additions", "mask", "1 byte",
+     "megatron/core/fusions/fused_bias_dropout.py; ATen/native/cuda/Dropout.cu", drops, keep_dropout_masks},
+    {"dropout keeps its mask", in(Piece::embedding), "embedding", "mask", "1 byte", "ATen/native/cuda/Dropout.cu", drops,
+     keep_embedding_mask},
+    {"the unweighted activation is kept", in(Piece::mixture), "experts", "activation before its probability; of gated ones the gate's too",
+     "storage type", "megatron/core/transformer/moe/experts.py, forward", weights_activations, keep_unweighted_activation},
+    {"the table's gradient is made whole", in(Piece::embedding), "embedding", "weight gradient", "storage type",
+     "ATen/native/cuda/Embedding.cu, embedding_dense_backward_cuda", always, take_embedding_gradient},
+    {"the loss works on an fp32 copy of the logits", in(Piece::head), "cross-entropy", "logits", "fp32",
+     "megatron/core/tensor_parallel/cross_entropy.py; megatron/core/fusions/fused_cross_entropy.py", copies_logits, copy_logits},
+    {"autograd gets a weight gradient", in(Piece::head), "output layer", "weight gradient, empty with gradient accumulation fusion",
+     "storage type", "megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication.backward", always,
+     take_output_weight_gradient},
+    {"the gather buffer is made once", in(Piece::head), "output layer", "gathered rows", "storage type",
+     "megatron/core/utils.py, GlobalMemoryBuffer", gathers_rows, drop_gathered_rows},
+};
+
+}  // namespace
+
+namespace {
+
+std::int64_t element(const RankContext& rank) {
+    return bytes_of(rank.layer.sizes.dtype);
+}
+
+/// With gradient accumulation fusion the GEMM adds to the main gradient, and autograd gets an empty tensor instead: one of each
+/// weight's shape, kept for good.
+std::int64_t dummy_weight_gradients(const RankContext& rank) {
+    const MegatronSwitches& megatron = rank.layer.megatron();
+    if (!megatron.transformer_engine || !megatron.gradient_accumulation_fusion) return 0;
+    const PieceSizes& sizes = rank.layer.sizes;
+    std::set<std::vector<std::int64_t>> shapes;
+    for (const auto& [kind, held] : {std::pair{LayerKind::dense, rank.dense}, std::pair{LayerKind::moe, rank.mixture}}) {
+        if (!held) continue;
+        for (const Parameter& p : layer_parameters(rank.layer.model, kind, sizes.tp, sizes.ep, sizes.etp, "")) {
+            if (p.shape.size() == 2 && p.name.find("linear_") != std::string::npos) shapes.insert(p.shape);
+        }
+    }
+    std::int64_t elements = 0;
+    for (const auto& shape : shapes) elements += shape[0] * shape[1];
+    return elements * element(rank);
+}
+
+std::int64_t gather_buffer(const RankContext& rank) {
+    if (!rank.loss || !gathers_rows(rank.layer)) return 0;
+    return rank.stream * rank.layer.sizes.tp;
+}
+
+std::int64_t deferred_logits(const RankContext& rank) {
+    const MegatronSwitches& megatron = rank.layer.megatron();
+    if (!rank.loss || !megatron.defer_embedding_wgrad) return 0;
+    const std::int64_t limit = megatron.wgrad_deferral_limit > 0 ? megatron.wgrad_deferral_limit : rank.layout.num_microbatches;
+    const std::int64_t tp = rank.layer.sizes.tp, logits = rank.layer.sizes.rows() * rank.layer.model.padded_vocab(tp) / tp * element(rank);
+    return std::min(limit, rank.layout.num_microbatches - 1) * (logits + rank.stream);
+}
+
+std::int64_t attention_mask(const RankContext& rank) {
+    const PieceSizes& sizes = rank.layer.sizes;
+    if (!rank.layer.megatron().attention_mask_in_dataloader || !(rank.embedding || rank.loss)) return 0;
+    return sizes.micro_batch * sizes.sequence * sizes.sequence;
+}
+
+std::int64_t last_input_gradient(const RankContext& rank) {
+    const bool interleaved = rank.layout.vpp > 1;
+    return rank.pp_rank > 0 && !interleaved && rank.layout.num_microbatches > 1 ? rank.stream : 0;
+}
+
+std::int64_t posted_receives(const RankContext& rank) {
+    return rank.layout.vpp > 1 && rank.layer.training.overlap_p2p ? 2 * rank.stream : 0;
+}
+
+constexpr RankPolicy kRankPolicies[] = {
+    {"an empty weight gradient of each shape", "linear layers of Transformer Engine", "weight gradient", "storage type",
+     "transformer_engine/pytorch/module/base.py, get_dummy_wgrad", MemoryCategory::activations, dummy_weight_gradients},
+    {"the gather buffer is made once", "output layer", "gathered rows", "storage type", "megatron/core/utils.py, GlobalMemoryBuffer",
+     MemoryCategory::communication, gather_buffer},
+    {"weight gradients of the output layer are deferred", "output layer", "logit gradients and inputs of earlier microbatches",
+     "storage type", "megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication",
+     MemoryCategory::activations, deferred_logits},
+    {"the attention mask comes with the batch", "data loader", "mask of micro-batch x sequence x sequence", "1 byte",
+     "megatron/core/datasets/gpt_dataset.py, _get_ltor_masks_and_position_ids", MemoryCategory::activations, attention_mask},
+    {"the last input gradient stays referenced", "1F1B schedule", "gradient sent to the stage before", "storage type",
+     "megatron/core/pipeline_parallel/schedules.py, forward_backward_pipelining_without_interleaving", MemoryCategory::communication,
+     last_input_gradient},
+    {"receives are posted ahead", "interleaved schedule with overlapped communication", "next input and next output gradient",
+     "storage type", "megatron/core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving",
+     MemoryCategory::communication, posted_receives},
+};
+
+}  // namespace
+
+std::span<const RankPolicy> megatron_rank_policies() {
+    return kRankPolicies;
+}
+
+std::span<const EnginePolicy> megatron_policies() {
+    return kPolicies;
+}
+
+void apply_megatron_policies(PieceTrace& trace, const PolicyContext& context) {
+    LayerEditor::spread(trace);
+    for (const Piece piece : {Piece::embedding, Piece::attention, Piece::dense, Piece::mixture, Piece::head}) {
+        const auto traced = [&](const PieceRange& range) { return range.piece == piece; };
+        if (std::none_of(trace.pieces.begin(), trace.pieces.end(), traced)) continue;
+        LayerEditor editor(trace, trace.range(piece, false), trace.range(piece, true));
+        for (const EnginePolicy& policy : kPolicies) {
+            if ((policy.pieces & in(piece)) != 0 && policy.holds(context)) policy.apply(editor, context);
+        }
+    }
+}
+
+}  // namespace mgplan::simulator

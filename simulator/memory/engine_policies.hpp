@@ -1,0 +1,67 @@
+#pragma once
+// How Megatron-LM with Transformer Engine holds memory where mgplan's own runtime does otherwise: named changes to the trace
+// of a layer. Everything not named here is predicted by mgplan's own layers.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "model/device/memory.hpp"
+#include "plan/layout.hpp"
+#include "plan/training_spec.hpp"
+#include "simulator/memory/piece_trace.hpp"
+
+namespace mgplan::simulator {
+
+/// What a policy may depend on.
+struct PolicyContext {
+    const ModelSpec& model;
+    const TrainingSpec& training;
+    const PieceSizes& sizes;
+    [[nodiscard]] const MegatronSwitches& megatron() const { return training.megatron; }
+};
+
+class LayerEditor;
+
+/// One difference. `module`, `tensor`, `dtype` and `source` are for people (docs/memory.md lists the table).
+struct EnginePolicy {
+    std::string_view name;
+    unsigned pieces;  ///< the bit of each piece that it concerns
+    std::string_view module;
+    std::string_view tensor;
+    std::string_view dtype;
+    std::string_view source;
+    bool (*holds)(const PolicyContext&);
+    void (*apply)(LayerEditor&, const PolicyContext&);
+};
+
+/// The whole table, in the order in which policies are applied.
+[[nodiscard]] std::span<const EnginePolicy> megatron_policies();
+
+/// What a policy about a whole rank may depend on.
+struct RankContext {
+    PolicyContext layer;
+    const Layout& layout;
+    int pp_rank = 0;
+    bool embedding = false, loss = false;  ///< what the rank holds, over all its chunks
+    bool dense = false, mixture = false;   ///< kinds of its decoder layers
+    std::int64_t stream = 0;               ///< bytes of the residual stream between stages
+};
+
+/// One tensor, or one kind of tensor, that a rank holds at its peak beside what its layers' traces say.
+struct RankPolicy {
+    std::string_view name;
+    std::string_view module;
+    std::string_view tensor;
+    std::string_view dtype;
+    std::string_view source;
+    model::MemoryCategory category;
+    std::int64_t (*bytes)(const RankContext&);  ///< 0 where it does not hold
+};
+
+[[nodiscard]] std::span<const RankPolicy> megatron_rank_policies();
+
+/// Changes a trace of mgplan's layers into that of Megatron-LM's. Afterwards times are no longer dense.
+void apply_megatron_policies(PieceTrace& trace, const PolicyContext& context);
+
+}  // namespace mgplan::simulator

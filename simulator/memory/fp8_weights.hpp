@@ -1,0 +1,35 @@
+#pragma once
+// Bytes of a weight of Transformer Engine's linear layers in fp8: the copy that the forward multiplies with, the one for the
+// gradient of its input, and their scales.
+
+#include <cstdint>
+
+#include "plan/megatron_switches.hpp"
+
+namespace mgplan::simulator {
+
+/// One weight matrix in fp8.
+struct Fp8WeightBytes {
+    std::int64_t rowwise = 0;     ///< data as the weight lies
+    std::int64_t columnwise = 0;  ///< data for the backward product: transposed, or scaled along the other dimension
+    std::int64_t scales = 0;      ///< of both
+    [[nodiscard]] std::int64_t total() const { return rowwise + columnwise + scales; }
+    Fp8WeightBytes& operator+=(const Fp8WeightBytes& other) {
+        rowwise += other.rowwise;
+        columnwise += other.columnwise;
+        scales += other.scales;
+        return *this;
+    }
+    [[nodiscard]] Fp8WeightBytes times(std::int64_t count) const { return {rowwise * count, columnwise * count, scales * count}; }
+    bool operator==(const Fp8WeightBytes&) const = default;
+};
+
+/// A matrix of `rows` x `columns`, by recipe (Transformer Engine, transformer_engine/pytorch/tensor/):
+/// - delayed and tensorwise (float8_tensor.py, csrc/quantizer.cpp): one byte, and one more for the transpose where the GPU
+///   multiplies fp8 in one layout only, before Blackwell (nvte_is_non_tn_fp8_gemm_supported); one fp32 scale;
+/// - blockwise (float8_blockwise_tensor.py): both copies; an fp32 scale for each 128 x 128, inner dimension padded to 4;
+/// - mxfp8 (mxfp8_tensor.py): both copies; a byte for each 32 elements along the scaled dimension, padded to 128 and 4.
+/// Nothing on GPUs without fp8 (before Ada).
+[[nodiscard]] Fp8WeightBytes fp8_weight_bytes(std::int64_t rows, std::int64_t columns, Fp8Recipe recipe, int compute_capability);
+
+}  // namespace mgplan::simulator

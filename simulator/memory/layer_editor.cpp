@@ -1,0 +1,29 @@
+#include "simulator/memory/layer_editor.hpp"
+
+namespace mgplan::simulator {
+
+void LayerEditor::spread(PieceTrace& trace) {
+    for (Tensor& tensor : trace.tensors) {
+        tensor.taken *= kRoom;
+        if (tensor.returned >= 0) tensor.returned *= kRoom;
+    }
+    // A stretch begins before the room in front of its first instant.
+    for (PieceRange& range : trace.pieces) {
+        range.begin = range.begin * kRoom - kRoom / 2;
+        range.end = range.end * kRoom - kRoom / 2;
+    }
+}
+
+LayerEditor::Tensor* LayerEditor::find(Stretch where, std::string_view name, int which) {
+    for (Tensor& tensor : trace_.tensors) {
+        if (tensor.name == name && tensor.bytes > 0 && where.contains(tensor.taken) && which-- == 0) return &tensor;
+    }
+    return nullptr;
+}
+
+void LayerEditor::add(std::string_view name, model::MemoryCategory category, std::int64_t bytes, std::int64_t taken,
+                      std::int64_t returned) {
+    if (bytes > 0) trace_.tensors.push_back({name, category, bytes, taken, returned});
+}
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,45 @@
+#pragma once
+// Edits the recorded tensors of one piece: what engine policies are written with.
+
+#include <cstdint>
+#include <string_view>
+
+#include "simulator/memory/piece_trace.hpp"
+
+namespace mgplan::simulator {
+
+/// One of the stretches in which a piece ran. Times are spread: between two recorded instants
+/// there is room (see LayerEditor::spread).
+struct Stretch {
+    std::int64_t begin = 0, end = 0;
+    [[nodiscard]] bool contains(std::int64_t when) const { return when >= begin && when < end; }
+};
+
+/// One forward of a piece and its backward. References to tensors hold until the next add().
+class LayerEditor {
+public:
+    using Tensor = model::AllocationRecord;
+
+    LayerEditor(PieceTrace& trace, const PieceRange& forward, const PieceRange& backward)
+        : trace_(trace), forward_{forward.begin, forward.end}, backward_{backward.begin, backward.end} {}
+
+    /// Room that spread() makes between recorded instants: a moment right behind instant t is t + 1, right before it t - 1.
+    static constexpr std::int64_t kRoom = 8;
+    /// Multiplies all times of a trace, so that changes fall between them.
+    static void spread(PieceTrace& trace);
+
+    [[nodiscard]] Stretch forward() const { return forward_; }
+    [[nodiscard]] Stretch backward() const { return backward_; }
+    /// The `which`-th tensor of that name taken in a stretch, from 0; nullptr where there are fewer.
+    [[nodiscard]] Tensor* find(Stretch where, std::string_view name, int which = 0);
+    /// A further tensor, alive in [taken, returned).
+    void add(std::string_view name, model::MemoryCategory category, std::int64_t bytes, std::int64_t taken, std::int64_t returned);
+    /// The tensor was never there.
+    static void drop(Tensor& tensor) { tensor.bytes = 0; }
+
+private:
+    PieceTrace& trace_;
+    Stretch forward_, backward_;
+};
+
+}  // namespace mgplan::simulator

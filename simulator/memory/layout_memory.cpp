@@ -1,0 +1,302 @@
+#include "simulator/memory/layout_memory.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "plan/schedule.hpp"
+#include "simulator/memo_key.hpp"
+#include "simulator/memory/activation_memory.hpp"
+#include "simulator/memory/device_overhead.hpp"
+#include "simulator/memory/model_state.hpp"
+#include "simulator/memory/routing_load.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+/// What CUDA graphs make of kinds of layers with one shard.
+struct GraphedLayers {
+    EnumSet<CudaGraphScope> scopes;
+    GraphedLayer dense, mixture;
+};
+
+/// Bytes of the framework on one stage at its peak.
+struct FrameworkBytes {
+    ModelStateBytes state;
+    std::int64_t passes = 0;  ///< what forwards and backwards take, workspaces of the trace included
+    std::int64_t libraries = 0;
+    GraphTerms graph;
+
+    /// The update needs copies of narrower gradients, but no activations; the larger of the two instants counts.
+    [[nodiscard]] bool peaks_in_update() const {
+        return !graph.pool_is_private && state.update > passes + graph.activations - graph.resident;
+    }
+    [[nodiscard]] std::int64_t total() const {
+        const std::int64_t eager = passes + graph.activations;
+        const std::int64_t rest = graph.pool_is_private ? eager + state.update : peaks_in_update() ? state.update + graph.resident : eager;
+        return state.parameters + state.gradients + state.optimizer + libraries + graph.static_inputs + graph.boundary_bytes + rest;
+    }
+};
+
+/// A caching allocator holds segments that no tensor fills; a thirty-second of the peak is an assumption where its replay is
+/// too slow (memory/allocator_replay.hpp). mgplan's own runtime plans offsets.
+std::int64_t fragmentation_bytes(Engine engine, std::int64_t framework) {
+    return engine == Engine::megatron ? framework / 32 : 0;
+}
+
+}  // namespace
+
+struct LayoutMemory::State {
+    const Workload& workload;
+    const Calibration& calibration;
+    SharedByLayouts shared;
+    ModelStates model_states;
+    ActivationMemory activations;
+    DeviceOverhead overhead;
+    std::optional<RoutingLoad> routing;  ///< of models with experts
+    std::unordered_map<MemoKey<4>, std::vector<std::vector<std::int64_t>>, MemoKeyHash> alive;
+    std::unordered_map<MemoKey<6>, GraphResidency, MemoKeyHash> residencies;
+    std::unordered_map<const LayerCosts*, GraphedLayers> graphed;
+    // Of the layout at hand; members, so that they need no memory for each.
+    std::vector<std::int64_t> passes;
+    std::vector<LiveMixtures> live_mixtures;
+    std::vector<FrameworkBytes> stages;
+
+    State(const Workload& work, const Calibration& rates, SharedByLayouts costs_and_census)
+        : workload(work),
+          calibration(rates),
+          shared(std::move(costs_and_census)),
+          model_states(work),
+          activations(work),
+          overhead(work, rates) {
+        if (work.model.moe) routing.emplace(work.model, work.routing);
+    }
+
+    /// Live (microbatch, chunk) pairs per rank and chunk at the rank's peak.
+    const std::vector<std::int64_t>& live_counts(const Layout& layout, int pp_rank) {
+        const int pp = static_cast<int>(layout.sizes.pp);
+        auto [entry, fresh] = alive.try_emplace({{pp, layout.vpp, layout.num_microbatches, layout.group_size}});
+        if (fresh) {
+            for (int rank = 0; rank < pp; ++rank)
+                entry->second.push_back(live_at_peak(pp, layout.vpp, layout.num_microbatches, layout.group_size, rank));
+        }
+        return entry->second[static_cast<std::size_t>(pp_rank)];
+    }
+
+    [[nodiscard]] std::span<const ChunkCensus> chunks_of(const Layout& layout, int pp_rank) const {
+        const auto vpp = static_cast<std::size_t>(layout.vpp);
+        return std::span(shared.census(layout).chunks).subspan(static_cast<std::size_t>(pp_rank) * vpp, vpp);
+    }
+
+    GraphTerms graphs(const Layout& layout, int pp_rank) {
+        if (layout.cuda_graphs.empty()) return {};
+        const int pp = static_cast<int>(layout.sizes.pp);
+        const GraphPolicy policy = policy_of(layout);
+        const MemoKey<6> key{{pp, layout.vpp, layout.num_microbatches, layout.group_size, pp_rank, static_cast<std::int64_t>(policy)}};
+        auto entry = residencies.find(key);
+        if (entry == residencies.end()) {
+            ScheduleRequest request{pp, layout.vpp, layout.num_microbatches, {}, {}, false};
+            if (layout.vpp > 1) request.group_size = layout.group_size;
+            entry = residencies.emplace(key, GraphResidency(request, pp_rank, policy)).first;
+        }
+        const LayerCosts& layer = shared.costs(layout);
+        GraphedLayers& kinds = graphed[&layer];
+        if (kinds.scopes != layout.cuda_graphs) {
+            kinds.scopes = layout.cuda_graphs;
+            kinds.dense = graphed_layer(workload, layout, layer, LayerKind::dense, policy);
+            if (workload.model.moe) kinds.mixture = graphed_layer(workload, layout, layer, LayerKind::moe, policy);
+        }
+        return graph_terms(
+            {workload, layout, layer, kinds.dense, kinds.mixture, chunks_of(layout, pp_rank), live_counts(layout, pp_rank), entry->second});
+    }
+
+    std::int64_t libraries(const Layout& layout) const {
+        // In mgplan's own layers every product's scratch is a tensor of the trace.
+        return layout.engine == Engine::megatron ? library_workspace_bytes(workload, layout.engine, calibration) : 0;
+    }
+
+    /// Outside what the framework's allocator counts.
+    std::int64_t peak_of(const Layout& layout, int pp_rank, const FrameworkBytes& framework) {
+        const std::int64_t allocated = framework.total();
+        return allocated + fragmentation_bytes(layout.engine, allocated) + framework.graph.objects + overhead.bytes(layout, pp_rank);
+    }
+
+    RankMemory stage(const Layout& layout, int pp_rank) {
+        const PassesPeak peak = activations.peak(layout, pp_rank);
+        const auto at_peak = [&](model::MemoryCategory category) { return peak.at_peak[static_cast<std::size_t>(category)]; };
+        const FrameworkBytes framework{model_states.of(layout, pp_rank), peak.bytes, libraries(layout), graphs(layout, pp_rank)};
+        const GraphTerms& graph = framework.graph;
+
+        RankMemory memory;
+        MemoryBreakdown& b = memory.breakdown;
+        b.parameters = framework.state.parameters;
+        b.gradients = framework.state.gradients;
+        b.optimizer = framework.state.optimizer;
+        b.activations = at_peak(model::MemoryCategory::activations) + graph.activations;
+        b.communication = at_peak(model::MemoryCategory::communication);
+        b.workspace = at_peak(model::MemoryCategory::workspace) + framework.libraries;
+        b.graph_static_inputs = graph.static_inputs;
+        b.graph_boundary = graph.boundary_bytes;
+        memory.high_water = b;
+        for (const auto& [category, member] : {std::pair{model::MemoryCategory::activations, &MemoryBreakdown::activations},
+                                               std::pair{model::MemoryCategory::communication, &MemoryBreakdown::communication},
+                                               std::pair{model::MemoryCategory::workspace, &MemoryBreakdown::workspace}}) {
+            memory.high_water.*member += peak.high_water[static_cast<std::size_t>(category)] - at_peak(category);
+        }
+        memory.high_water.optimizer += framework.state.update;
+        if (graph.pool_is_private || framework.peaks_in_update()) b.optimizer += framework.state.update;
+        if (framework.peaks_in_update()) {
+            b.activations = graph.resident;
+            b.communication = 0;
+            b.workspace = framework.libraries;
+        }
+        const std::int64_t allocated = b.total();
+        memory.framework_bytes = allocated - hidden_by_graphs(graph, b);
+        b.context = overhead.bytes(layout, pp_rank);
+        b.fragmentation = fragmentation_bytes(layout.engine, allocated);
+        b.graph_objects = graph.objects;  // the driver's
+        memory.high_water.graph_objects = b.graph_objects;
+        memory.high_water.context = b.context;
+        memory.high_water.fragmentation = b.fragmentation;
+        memory.reserved_bytes = allocated + b.fragmentation;
+        return memory;
+    }
+
+    // Routing
+
+    RoutingLoad::Level routing_level(const Layout& layout, RoutingQuantile quantile) {
+        const ParallelSizes& sizes = layout.sizes;
+        const std::int64_t tokens = layout.micro_batch * workload.batch.sequence / sizes.cp;
+        return routing->level({.ep = sizes.ep,
+                               .etp = sizes.etp,
+                               .pp = sizes.pp,
+                               .world = sizes.world,
+                               .tokens = layout.sequence_parallel ? tokens / sizes.tp : tokens,
+                               .microbatches = layout.num_microbatches},
+                              quantile);
+    }
+
+    /// Of the rows that experts of a stage receive at a quantile.
+    RowFactors row_factors(const Layout& layout, const RoutingLoad::Level& level, int pp_rank) {
+        const auto chunks = chunks_of(layout, pp_rank);
+        const auto& counts = live_counts(layout, pp_rank);
+        live_mixtures.clear();
+        for (std::size_t c = 0; c < chunks.size(); ++c) {
+            const std::int64_t mtp = workload.model.moe_layers.back() ? chunks[c].mtp : 0;
+            if (chunks[c].mixture + mtp > 0) live_mixtures.push_back({chunks[c].first_mixture, chunks[c].mixture + mtp, counts[c]});
+        }
+        return routing->rows(level, live_mixtures);
+    }
+
+    /// A stage's peak with so many times the rows of the even split; `framework`: of that.
+    std::int64_t routed_peak(const Layout& layout, int pp_rank, const RoutingLoad::Level& level, FrameworkBytes framework) {
+        const RowFactors rows = row_factors(layout, level, pp_rank);
+        if (rows.peak > 1) framework.passes = std::max(framework.passes, activations.routed_peak_bytes(layout, pp_rank, rows));
+        return peak_of(layout, pp_rank, framework);
+    }
+
+    /// What every stage's framework holds, into `stages`.
+    void weigh_stages(const Layout& layout) {
+        activations.peak_bytes(layout, passes);
+        stages.clear();
+        const std::int64_t scratch = libraries(layout);
+        for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank)
+            stages.push_back({model_states.of(layout, rank), passes[static_cast<std::size_t>(rank)], scratch, graphs(layout, rank)});
+    }
+
+    RoutedPeaks routed_peaks(const Layout& layout, int first, int end) {
+        weigh_stages(layout);
+        const auto fullest = [&](RoutingQuantile quantile) {
+            const RoutingLoad::Level level = routing_level(layout, quantile);
+            std::int64_t most = 0;
+            for (int rank = first; rank < end; ++rank)
+                most = std::max(most, routed_peak(layout, rank, level, stages[static_cast<std::size_t>(rank)]));
+            return most;
+        };
+        return {.skew = to_text(workload.routing),
+                .p50 = fullest(RoutingQuantile::p50),
+                .p99 = fullest(RoutingQuantile::p99),
+                .worst = fullest(RoutingQuantile::worst)};
+    }
+
+    /// The fullest stage where tokens are spread evenly, and its peak.
+    std::pair<int, std::int64_t> fullest_stage(const Layout& layout) {
+        weigh_stages(layout);
+        std::pair<int, std::int64_t> fullest{0, -1};
+        for (int rank = 0; rank < static_cast<int>(stages.size()); ++rank) {
+            const std::int64_t peak = peak_of(layout, rank, stages[static_cast<std::size_t>(rank)]);
+            if (peak > fullest.second) fullest = {rank, peak};
+        }
+        return fullest;
+    }
+
+    LayoutPeaks peaks(const Layout& layout, std::int64_t most) {
+        LayoutPeaks peaks;
+        const auto take = [&](const ModelStateBytes& state) {
+            peaks.parameters = state.parameters;
+            peaks.gradients = state.gradients;
+            peaks.optimizer = state.optimizer;
+        };
+        for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
+            const ModelStateBytes& state = model_states.of(layout, rank);
+            const std::int64_t alone = state.parameters + state.gradients + state.optimizer;
+            if (alone <= most || alone <= peaks.even) continue;
+            peaks.even = peaks.deciding = alone;
+            take(state);
+        }
+        if (peaks.even > 0) return peaks;
+        const auto [stage, even] = fullest_stage(layout);
+        const FrameworkBytes& fullest = stages[static_cast<std::size_t>(stage)];
+        take(fullest.state);
+        peaks.activations = fullest.passes + fullest.graph.activations;
+        peaks.even = peaks.deciding = even;
+        if (!routing || even > most) return peaks;
+        const RoutingLoad::Level level = routing_level(layout, RoutingQuantile::p99);
+        for (int rank = 0; rank < static_cast<int>(stages.size()); ++rank)
+            peaks.deciding = std::max(peaks.deciding, routed_peak(layout, rank, level, stages[static_cast<std::size_t>(rank)]));
+        return peaks;
+    }
+
+    MemoryPrediction predict(const Layout& layout) {
+        MemoryPrediction prediction;
+        prediction.worst_stage = fullest_stage(layout).first;
+        prediction.worst = stage(layout, prediction.worst_stage);
+        prediction.worst.context_terms = overhead.terms(layout, prediction.worst_stage);
+        if (routing) prediction.worst.routing = routed_peaks(layout, 0, static_cast<int>(layout.sizes.pp));
+        std::int64_t stride = 1;
+        for (const auto& axis : dense_grid(layout.sizes)) {
+            if (axis.axis == Axis::pp) stride = axis.stride;
+        }
+        prediction.worst_rank = prediction.worst_stage * stride;
+        prediction.limit_bytes = workload.memory_limit;
+        return prediction;
+    }
+};
+
+LayoutMemory::LayoutMemory(const Workload& workload, const Calibration& calibration, SharedByLayouts shared)
+    : state_(std::make_unique<State>(workload, calibration, std::move(shared))) {}
+LayoutMemory::~LayoutMemory() = default;
+
+MemoryPrediction LayoutMemory::predict(const Layout& layout) {
+    return state_->predict(layout);
+}
+
+LayoutPeaks LayoutMemory::peaks(const Layout& layout, std::int64_t most) {
+    return state_->peaks(layout, most);
+}
+
+RankMemory LayoutMemory::stage(const Layout& layout, int pp_rank) {
+    RankMemory memory = state_->stage(layout, pp_rank);
+    memory.context_terms = state_->overhead.terms(layout, pp_rank);
+    if (state_->routing) memory.routing = state_->routed_peaks(layout, pp_rank, pp_rank + 1);
+    return memory;
+}
+
+GraphTerms LayoutMemory::graphs(const Layout& layout, int pp_rank) {
+    return state_->graphs(layout, pp_rank);
+}
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,58 @@
+#pragma once
+// Memory of any layout of one workload: model state, the passes, CUDA graphs and what lies outside the framework, put together
+// per pipeline stage.
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+
+#include "plan/layout.hpp"
+#include "plan/workload.hpp"
+#include "simulator/calibration.hpp"
+#include "simulator/layers/layer_costs.hpp"
+#include "simulator/memory/cuda_graphs.hpp"
+#include "simulator/prediction.hpp"
+#include "simulator/stage_census.hpp"
+
+namespace mgplan::simulator {
+
+/// Peak bytes of the fullest rank.
+struct LayoutPeaks {
+    std::int64_t even = 0;      ///< where tokens are spread evenly over experts: predict().memory.worst.peak_bytes()
+    std::int64_t deciding = 0;  ///< what has to fit: predict().memory.deciding_bytes(); never less
+    /// Of the fullest stage where tokens are spread evenly. The rest of `even` lies outside the framework or in its libraries.
+    std::int64_t parameters = 0, gradients = 0, optimizer = 0, activations = 0;
+};
+
+/// What layouts cost in time too, computed once elsewhere.
+struct SharedByLayouts {
+    std::function<const SplitCensus&(const Layout&)> census;
+    std::function<const LayerCosts&(const Layout&)> costs;
+};
+
+/// Not thread-safe: each thread owns one. Workload, calibration and what `shared` refers to must outlive it. Layouts must be
+/// valid (planner/constraints.hpp).
+class LayoutMemory {
+public:
+    LayoutMemory(const Workload& workload, const Calibration& calibration, SharedByLayouts shared);
+    ~LayoutMemory();
+    LayoutMemory(const LayoutMemory&) = delete;
+    LayoutMemory& operator=(const LayoutMemory&) = delete;
+
+    /// The fullest rank with all its terms.
+    [[nodiscard]] MemoryPrediction predict(const Layout& layout);
+    /// The peaks alone. Where the model state of a stage alone exceeds `most`, its sum stands for both peaks and no activation is
+    /// looked at; where the even peak exceeds it, that one stands for the deciding one too.
+    [[nodiscard]] LayoutPeaks peaks(const Layout& layout, std::int64_t most = std::numeric_limits<std::int64_t>::max());
+    /// Every rank of a pipeline stage.
+    [[nodiscard]] RankMemory stage(const Layout& layout, int pp_rank);
+    /// What CUDA graphs add to the ranks of a pipeline stage.
+    [[nodiscard]] GraphTerms graphs(const Layout& layout, int pp_rank);
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,143 @@
+#include "simulator/memory/rank_recording.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "model/communicator/recording_communicator.hpp"
+#include "model/meta/meta_device.hpp"
+#include "model/optimizer/buffer_layout.hpp"
+#include "model/optimizer/shard_ranges.hpp"
+#include "plan/errors.hpp"
+#include "simulator/memory/rank_timeline.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+constexpr int kIterations = 3;
+
+/// Appends takes and returns in order.
+class Writer {
+public:
+    explicit Writer(std::int64_t clock = 0) : clock_(clock) {}
+    std::size_t take(std::int64_t bytes) {
+        list_.push_back({bytes, clock_++, -1});
+        return list_.size() - 1;
+    }
+    void give_back(std::size_t allocation) { list_[allocation].returned = clock_++; }
+    [[nodiscard]] std::vector<Allocation> finish() { return std::move(list_); }
+
+private:
+    std::int64_t clock_;
+    std::vector<Allocation> list_;
+};
+
+/// Elements of every parameter, or of the part of it that the first data-parallel rank owns, chunk by chunk.
+std::vector<std::int64_t> owned_parameters(const Workload& workload, const Layout& layout, int pp_rank) {
+    std::vector<std::int64_t> owned;
+    const auto chunks = stage_parameters(workload.model, layout, pp_rank);
+    for (int c = 0; c < layout.vpp; ++c) {
+        const auto list = model::buffer_parameters(chunks[static_cast<std::size_t>(c)], workload.training.compute_dtype());
+        const auto options = model::buffer_options(layout, workload.training, pp_rank, c);
+        for (const model::BufferLayout& buffer : model::lay_out_buffers(list, options).buffers) {
+            if (!buffer.sharded) {
+                for (const model::BufferSpan& span : buffer.spans) owned.push_back(span.end - span.start);
+                continue;
+            }
+            for (std::size_t bucket = 0; bucket < buffer.buckets.size(); ++bucket) {
+                for (const model::ShardRange& range : model::shard_ranges(buffer, bucket, 0)) owned.push_back(range.local.size());
+            }
+        }
+    }
+    return owned;
+}
+
+}  // namespace
+
+RankRecording record_rank(const model::TrainingTask& task, int pp_rank) {
+    model::MetaDevice device({.keep_allocations = true, .keep_ops = false});
+    const Layout& layout = task.layout;
+    model::RankTrainer trainer(task, device,
+                               model::recording_world(first_rank_of(layout.sizes, pp_rank), static_cast<int>(layout.sizes.world)));
+    const std::int64_t begin = device.clock();
+    (void)trainer.step([](std::int64_t, std::span<std::int32_t>) {}, 0, once_through(layout.vpp), 1);
+    const std::int64_t end = device.clock();
+
+    RankRecording recording;
+    for (const model::AllocationRecord& record : device.allocations()) {
+        const Allocation allocation{record.bytes, record.taken, record.returned >= end ? -1 : record.returned};
+        (record.taken < begin ? recording.setup : recording.iteration.tensors).push_back(allocation);
+    }
+    for (const model::RangeRecord& range : device.ranges()) {
+        if (range.depth != 0 || range.begin < begin) continue;
+        const auto chunk = static_cast<int>(range.number) + 1;
+        if (range.name == "chunk forward") recording.iteration.passes.push_back({chunk, range.begin, range.end});
+        if (range.name == "chunk backward") recording.iteration.passes.push_back({-chunk, range.begin, range.end});
+    }
+    return recording;
+}
+
+std::vector<Allocation> megatron_setup(const Workload& workload, const Layout& layout, int pp_rank) {
+    const TrainingSpec& training = workload.training;
+    const std::int64_t element = bytes_of(training.compute_dtype());
+    Writer writer;
+    const auto chunks = stage_parameters(workload.model, layout, pp_rank);
+    std::vector<std::vector<std::size_t>> alone(chunks.size());
+    for (std::size_t c = 0; c < chunks.size(); ++c) {
+        for (const Parameter& parameter : chunks[c]) alone[c].push_back(writer.take(parameter.count() * element));
+    }
+    for (std::size_t c = 0; c < chunks.size(); ++c) {
+        const auto options = model::buffer_options(layout, training, pp_rank, static_cast<int>(c));
+        const auto list = model::buffer_parameters(chunks[c], training.compute_dtype());
+        for (const model::BufferLayout& buffer : model::lay_out_buffers(list, options).buffers) {
+            if (buffer.sharded) (void)writer.take(buffer.numel * element);
+            (void)writer.take(buffer.numel * bytes_of(buffer.grad_dtype));
+            if (!buffer.sharded) continue;
+            for (const model::BufferSpan& span : buffer.spans) writer.give_back(alone[c][static_cast<std::size_t>(span.parameter)]);
+        }
+    }
+    if (training.compute_dtype() != Dtype::fp32) {
+        for (const std::int64_t numel : owned_parameters(workload, layout, pp_rank)) {
+            const std::size_t copy = writer.take(numel * element);
+            (void)writer.take(numel * bytes_of(training.main_param_dtype));
+            writer.give_back(copy);
+        }
+    }
+    return writer.finish();
+}
+
+std::vector<Allocation> megatron_moments(const Workload& workload, const Layout& layout, int pp_rank, std::int64_t from) {
+    Writer writer(from);
+    for (const std::int64_t numel : owned_parameters(workload, layout, pp_rank)) {
+        (void)writer.take(numel * bytes_of(workload.training.exp_avg_dtype));
+        (void)writer.take(numel * bytes_of(workload.training.exp_avg_sq_dtype));
+    }
+    return writer.finish();
+}
+
+ReservedMemory replay_megatron(const Workload& workload, const Layout& layout, int pp_rank, const IterationTrace& trace) {
+    ScheduleRequest request;
+    request.pp = static_cast<int>(layout.sizes.pp);
+    request.vpp = layout.vpp;
+    if (layout.vpp > 1) request.group_size = layout.group_size;
+    // Warm-up, cool-down and whole groups between them.
+    const std::int64_t group = std::max<std::int64_t>(1, layout.group_size);
+    const std::int64_t enough = (2 * (layout.sizes.pp + group) + group - 1) / group * group;
+    request.microbatches = std::min(layout.num_microbatches, enough);
+    const model::SendDepth depth = model::send_depth(request.pp, request.vpp, layout.group_size, pp_rank);
+    std::vector<Allocation> iteration = play_allocations(trace, Schedule(request).rank(pp_rank), depth);
+    const std::vector<Allocation> moments = megatron_moments(workload, layout, pp_rank, std::numeric_limits<std::int64_t>::max() / 2);
+    iteration.insert(iteration.end(), moments.begin(), moments.end());
+    return replay_allocator(megatron_setup(workload, layout, pp_rank), iteration, kIterations);
+}
+
+std::optional<ReservedMemory> replay_megatron(const Workload& workload, const Layout& layout, int pp_rank) {
+    model::TrainingTask task;
+    task.model = workload.model;
+    task.batch = workload.batch;
+    task.training = workload.training;
+    task.layout = layout;
+    if (!model::features_not_executed(task).empty()) return std::nullopt;
+    return replay_megatron(workload, layout, pp_rank, record_rank(task, pp_rank).iteration);
+}
+
+}  // namespace mgplan::simulator

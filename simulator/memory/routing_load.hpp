@@ -1,0 +1,118 @@
+#pragma once
+// How many token copies the fullest rank's experts receive, against the even split, under a routing skew.
+//
+// What the quantiles are over. A rank runs out of memory when its fullest instant does not fit, and a job stops when one of
+// its ranks does. So a p99 is a number that, with a probability of 99 %, no rank of the job exceeds in a step: over all
+// ranks, mixture layers and microbatches. (p50: the same with 50 %.) Two things are random, and drawn anew for every job and
+// step:
+//  - Which experts are popular. A skew's shares are handed to the experts of each layer in a random order, independent of
+//    the other layers, and each ep rank holds experts / ep consecutive experts, as in Megatron-LM (moe_layer.py,
+//    local_expert_indices). All microbatches and all data-parallel ranks share it: it does not average out over them, only
+//    over layers. With a histogram for each layer nothing of this is random.
+//  - Which experts each token chooses: top_k different ones, independent of other tokens. Over thousands of tokens this
+//    averages out. Tokens of real text are not independent, so that real counts vary more than this: that is what a
+//    histogram or an exponent is for.
+// Formulas:
+//  - An expert of share w is among a token's choices with probability π = top_k·w, no more than 1 (what is cut off goes to
+//    the other experts in proportion; sampling proportional to size: Särndal, Swensson, Wretman, Model Assisted Survey
+//    Sampling, section 3.6).
+//  - The number of choices that one token gives to the L experts of a rank with μ = Σ π has the variance
+//    μ·(1 - μ/L)·(1 - L/E)·E/(E - 1): exact for equal shares (hypergeometric), else Hájek's for fixed-size sampling (Annals
+//    of Mathematical Statistics 35, 1964) with equal π inside a rank. Group-limited routing (DeepSeek-V2, arXiv 2405.04434,
+//    section 2.2.2) multiplies it as for equal shares, where it is exact again. The rows of many tokens are normal.
+//  - μ itself under random order: by a numerical convolution over the experts where one layer counts; in a sum over layers
+//    by its mean, variance and skewness (Pearson's type III, quantile after Wilson and Hilferty, PNAS 17, 1931).
+//  - The fullest of n: Boole's inequality, the level of each is (1 - q)/n. It needs no independence and never says too little.
+//    What is random in both ways gets half of 1 - q for each.
+//  - worst: every token sends as many copies as it can to one rank: min(top_k, L) of its top_k.
+// With experts that drop what exceeds their capacity no rank gets more than that; padded to it, all get exactly that.
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "plan/model_spec.hpp"
+#include "plan/routing_skew.hpp"
+
+namespace mgplan::simulator {
+
+enum class RoutingQuantile : std::uint8_t { p50, p99, worst };
+
+/// Received rows over those of the even split, at least 1.
+struct RowFactors {
+    double saved = 1;  ///< mean over the layers and microbatches alive at once: of what is kept for the backward
+    double peak = 1;   ///< of the fullest single layer and microbatch: of what lives during its pass alone
+};
+
+/// Mixture layers of a rank that lie behind one another, and how many microbatches of each are alive at once.
+struct LiveMixtures {
+    std::int64_t first = 0;  ///< among the model's mixture layers, from 0
+    std::int64_t layers = 0;
+    std::int64_t microbatches = 0;
+};
+
+/// What the quantiles of one layout depend on.
+struct RoutedJob {
+    std::int64_t ep = 1, etp = 1, pp = 1, world = 1;
+    std::int64_t tokens = 0;        ///< that one rank routes in one layer and microbatch
+    std::int64_t microbatches = 1;  ///< of one step
+};
+
+/// One model under one skew. Not thread-safe: results are remembered by ep.
+class RoutingLoad {
+public:
+    /// `model` has a mixture and `skew` suits it (validate()); both are copied.
+    RoutingLoad(const ModelSpec& model, RoutingSkew skew);
+
+    /// How popular experts lie on the ranks of one ep.
+    struct Placement {
+        double mean = 0;       ///< copies that a token gives to one rank's experts, on average over ranks
+        double most = 0;       ///< to those of the rank with the most popular experts together
+        double deviation = 0;  ///< of that number over ranks in one layer; 0 where nothing is random
+        double skewness = 0;
+        double step = 0;           ///< of `tail`
+        std::vector<double> tail;  ///< probability that the number is above i·step in one layer
+        /// With a histogram for each layer: the same number of each ep rank, [layer·ep + rank], and its sum over the layers
+        /// in front.
+        std::vector<double> by_layer, before;
+    };
+
+    /// One layout at one quantile.
+    struct Level {
+        RoutingQuantile quantile = RoutingQuantile::p50;
+        const Placement* placement = nullptr;  ///< nothing where every rank has the same rows
+        RoutedJob job;
+        double even_rows = 0;   ///< of one rank in one layer and microbatch
+        double worst_rows = 0;  ///< of the same
+        double local = 1;       ///< experts of a rank
+        double spread = 0;      ///< variance of a token's μ copies for a rank, over μ·(1 - μ/L)
+        double placement_z = 0, saved_z = 0, peak_z = 0;
+        double peak = 1;  ///< RowFactors::peak, but with a histogram for each layer
+    };
+
+    [[nodiscard]] Level level(const RoutedJob& job, RoutingQuantile quantile);
+    /// Of a rank that holds `live`; 1 where that is no mixture at all.
+    [[nodiscard]] RowFactors rows(const Level& level, std::span<const LiveMixtures> live) const;
+
+    [[nodiscard]] const RoutingSkew& skew() const { return skew_; }
+
+private:
+    [[nodiscard]] const Placement& placement(std::int64_t ep);
+    [[nodiscard]] Placement place_at_random(std::int64_t ep) const;
+    [[nodiscard]] Placement place_as_counted(std::int64_t ep) const;
+    /// Rows of one rank, mean over `draws` layers and microbatches, of experts that a token gives `choices` copies.
+    [[nodiscard]] static double rows_of(const Level& level, double choices, double z, double draws);
+    [[nodiscard]] double choice_spread(double held) const;
+
+    MoeSpec moe_;
+    RoutingSkew skew_;
+    std::int64_t layers_ = 0;                         ///< mixture layers, those of multi-token prediction included
+    std::vector<std::vector<double>> probabilities_;  ///< π of each expert; one list, or one for each layer
+    std::unordered_map<std::int64_t, Placement> placements_;
+};
+
+/// z with P(Z > z) = p of a standard normal, p in (0, 0.5].
+[[nodiscard]] double normal_upper_quantile(double p);
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,130 @@
+// Model state as the simulator adds it up against what a rank's buffers and optimizer allocate: byte for byte.
+
+#include "simulator/memory/model_state.hpp"
+
+#include <gtest/gtest.h>
+
+#include "importers/model_source.hpp"
+#include "model/communicator/recording_communicator.hpp"
+#include "model/meta/meta_device.hpp"
+#include "model/training/rank_trainer.hpp"
+#include "planner/constraints.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+using model::MemoryCategory;
+
+struct Case {
+    std::string name;
+    const char* model;
+    std::int64_t world;
+    int tp = 1, cp = 1, pp = 1, vpp = 1, ep = 1;
+    bool distributed = true;
+    Precision precision = Precision::bf16;
+    Dtype gradients = Dtype::fp32;
+    Dtype moments = Dtype::fp32;
+};
+
+std::int64_t held(const model::BytesByCategory& bytes, MemoryCategory category) {
+    return bytes[static_cast<std::size_t>(category)];
+}
+
+Workload workload_of(const Case& c) {
+    Workload work;
+    work.model = importers::load_model(c.model).model;
+    work.world = c.world;
+    work.confine_tp = false;
+    work.batch = {c.world * 2, 64};
+    work.training.precision = c.precision;
+    work.training.grad_dtype = c.gradients;
+    work.training.exp_avg_dtype = work.training.exp_avg_sq_dtype = c.moments;
+    work.training.distributed_optimizer = c.distributed;
+    return work;
+}
+
+LayoutRequest request_of(const Case& c) {
+    LayoutRequest request;
+    request.tp = c.tp;
+    request.cp = c.cp;
+    request.pp = c.pp;
+    request.vpp = c.vpp;
+    request.ep = c.ep;
+    request.etp = 1;
+    request.sequence_parallel = c.tp > 1;
+    return request;
+}
+
+void PrintTo(const Case& c, std::ostream* out) {
+    *out << c.name;
+}
+
+class ModelStateOf : public testing::TestWithParam<Case> {};
+
+TEST_P(ModelStateOf, IsWhatARankAllocates) {
+    const Workload work = workload_of(GetParam());
+    const Layout layout = planner::make_layout(request_of(GetParam()), work);
+    model::TrainingTask task;
+    task.model = work.model;
+    task.batch = work.batch;
+    task.training = work.training;
+    task.layout = layout;
+    ModelStates states(work);
+    for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
+        std::int64_t rank = 0;
+        for (const GridAxis& axis : dense_grid(layout.sizes)) {
+            if (axis.axis == Axis::pp) rank = axis.stride * stage;
+        }
+        model::MetaDevice device({.keep_allocations = false, .keep_ops = false});
+        model::RankTrainer trainer(task, device, model::recording_world(static_cast<int>(rank), static_cast<int>(work.world)));
+        const ModelStateBytes& state = states.of(layout, stage);
+        EXPECT_EQ(state.parameters, held(device.memory().current, MemoryCategory::parameters)) << "stage " << stage;
+        EXPECT_EQ(state.gradients, held(device.memory().current, MemoryCategory::gradients)) << "stage " << stage;
+        EXPECT_EQ(state.optimizer, held(device.memory().current, MemoryCategory::optimizer)) << "stage " << stage;
+        if (work.world > 8) continue;  // a step of the small ones
+        (void)trainer.step([](std::int64_t, std::span<std::int32_t>) {}, 0);
+        EXPECT_EQ(state.optimizer + state.update, held(device.memory().high_water, MemoryCategory::optimizer)) << "stage " << stage;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, ModelStateOf,
+    testing::Values(Case{"gpt_alone", "tiny-gpt", 1}, Case{"gpt_dp3", "tiny-gpt", 3}, Case{"gpt_pp2", "tiny-gpt", 6, 1, 1, 2},
+                    Case{"gpt_pp2_not_distributed", "tiny-gpt", 2, 1, 1, 2, 1, 1, false}, Case{"llama_tp2_cp2", "tiny-llama", 8, 2, 2},
+                    Case{"llama_fp32", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::fp32},
+                    Case{"llama_fp64", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::fp64},
+                    Case{"llama_bf16_gradients", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16},
+                    Case{"llama_bf16_moments", "tiny-llama", 5, 1, 1, 1, 1, 1, true, Precision::bf16, Dtype::bf16, Dtype::bf16},
+                    Case{"llama8b_dp7", "llama3-8b", 7}, Case{"llama8b_not_distributed", "llama3-8b", 4, 2, 1, 1, 1, 1, false},
+                    Case{"llama405b", "llama3.1-405b", 1008, 8, 1, 9, 7},
+                    Case{"llama405b_cp2", "llama3.1-405b", 4032, 8, 2, 9, 2, 1, true, Precision::bf16, Dtype::bf16},
+                    Case{"mixtral", "mixtral-8x7b", 48, 2, 1, 4, 2, 2},
+                    Case{"mixtral_not_distributed", "mixtral-8x7b", 16, 1, 1, 2, 1, 8, false},
+                    Case{"qwen_moe", "qwen3-30b-a3b", 96, 1, 1, 2, 1, 16}),
+    [](const auto& instance) { return instance.param.name; });
+
+/// Several optimizer instances have no trainer yet: buffers and optimizer of one rank, put together here.
+TEST(ModelStateOf, SeveralInstancesIsWhatBuffersAndOptimizerOfOneAllocate) {
+    Workload work = workload_of({"", "mixtral-8x7b", 64, 2, 1, 2, 1, 4});
+    work.training.distributed_optimizer_instances = 2;
+    LayoutRequest request = request_of({"", "", 64, 2, 1, 2, 1, 4});
+    const Layout layout = planner::make_layout(request, work);
+    ModelStates states(work);
+    for (int stage = 0; stage < 2; ++stage) {
+        model::MetaDevice device({.keep_allocations = false, .keep_ops = false});
+        const model::BufferOptions options = model::buffer_options(layout, work.training, stage, 0);
+        model::ChunkBuffers chunk(device, stage_parameters(work.model, layout, stage)[0], Dtype::bf16, options);
+        model::RecordingCommunicator dp("dp-cp", static_cast<int>(options.dp), 0), edp("expert:dp", static_cast<int>(options.edp), 0);
+        model::RecordingCommunicator tp("tp", 2, 0), one("model", 4, 0);
+        EXPECT_EQ(options.dp, 8);
+        EXPECT_EQ(options.edp, 4);
+        const model::Optimizer optimizer(device, {&chunk}, {.dp_cp = &dp, .expert_dp = &edp, .model = &one, .tp = &tp}, {}, true);
+        const ModelStateBytes& state = states.of(layout, stage);
+        EXPECT_EQ(state.parameters, held(device.memory().current, MemoryCategory::parameters));
+        EXPECT_EQ(state.gradients, held(device.memory().current, MemoryCategory::gradients));
+        EXPECT_EQ(state.optimizer, held(device.memory().current, MemoryCategory::optimizer));
+    }
+}
+
+}  // namespace
+}  // namespace mgplan::simulator

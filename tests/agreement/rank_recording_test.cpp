@@ -1,0 +1,104 @@
+// The recorded iteration of a rank, played over its schedule, against a whole run on shapes.
+
+#include "simulator/memory/rank_recording.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "simulator/memory/model_state.hpp"
+#include "simulator/memory/rank_timeline.hpp"
+#include "tests/model/training/small_training.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+namespace small = model::small;
+
+std::int64_t peak_of(const std::vector<Allocation>& setup, const std::vector<Allocation>& list) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> changes;
+    for (const Allocation& a : list) {
+        changes.emplace_back(a.taken, a.bytes);
+        if (a.returned >= 0) changes.emplace_back(a.returned, -a.bytes);
+    }
+    std::sort(changes.begin(), changes.end());
+    std::int64_t live = 0, peak = 0;
+    for (const Allocation& a : setup) live += a.returned < 0 ? a.bytes : 0;
+    for (const auto& [time, bytes] : changes) peak = std::max(peak, live += bytes);
+    return peak;
+}
+
+TEST(RankRecording, PlayedOverTheScheduleHoldsAtItsPeakWhatTheRuntimeHolds) {
+    for (const small::Sizes& sizes :
+         {small::Sizes{}, small::Sizes{.pp = 2}, small::Sizes{.pp = 4, .dp = 2}, small::Sizes{.pp = 2, .vpp = 2}}) {
+        const model::TrainingTask task = small::task(small::llama(), sizes);
+        for (int stage = 0; stage < sizes.pp; ++stage) {
+            model::MetaDevice device({.keep_allocations = false, .keep_ops = false});
+            model::RankTrainer trainer(
+                task, device, model::recording_world(first_rank_of(task.layout.sizes, stage), static_cast<int>(task.layout.sizes.world)));
+            device.restart_high_water();
+            (void)trainer.step([](std::int64_t, std::span<std::int32_t>) {}, 0);
+            const RankRecording recording = record_rank(task, stage);
+            const auto depth = model::send_depth(sizes.pp, sizes.vpp, task.layout.group_size, stage);
+            EXPECT_EQ(peak_of(recording.setup, play_allocations(recording.iteration, trainer.schedule(), depth)), device.memory().peak)
+                << "pp " << sizes.pp << " vpp " << sizes.vpp << " stage " << stage;
+        }
+    }
+}
+
+Workload workload_of(const model::TrainingTask& task) {
+    Workload work;
+    work.model = task.model;
+    work.batch = task.batch;
+    work.training = task.training;
+    work.training.precision = Precision::bf16;
+    work.world = task.layout.sizes.world;
+    return work;
+}
+
+TEST(MegatronReplay, HoldsTheModelStateThatIsCounted) {
+    const model::TrainingTask task = small::task(small::llama(), {.pp = 2, .dp = 2});
+    Workload work = workload_of(task);
+    Layout layout = task.layout;
+    layout.engine = Engine::megatron;
+    for (const bool distributed : {true, false}) {
+        work.training.distributed_optimizer = distributed;
+        ModelStates states(work);
+        for (int stage = 0; stage < 2; ++stage) {
+            std::int64_t held = 0;
+            for (const Allocation& a : megatron_setup(work, layout, stage)) held += a.returned < 0 ? a.bytes : 0;
+            for (const Allocation& a : megatron_moments(work, layout, stage, 0)) held += a.bytes;
+            const ModelStateBytes& state = states.of(layout, stage);
+            const std::int64_t counted = state.parameters + state.gradients + state.optimizer;
+            EXPECT_LE(held, counted);
+            // Padding and holes of the optimizer's shards are counted, not held: below 64 elements a parameter.
+            EXPECT_GE(held, counted - 12 * 64 * 64);
+            if (!distributed) {
+                EXPECT_EQ(held, counted);
+            }
+        }
+    }
+}
+
+TEST(MegatronReplay, ReservesAtLeastWhatIsAllocated) {
+    const model::TrainingTask task = small::task(small::llama(), {.pp = 2});
+    const Workload work = workload_of(task);
+    Layout layout = task.layout;
+    layout.engine = Engine::megatron;
+    const auto memory = replay_megatron(work, layout, 1);
+    ASSERT_TRUE(memory.has_value());
+    EXPECT_GE(memory->fragmentation(), 0);
+    EXPECT_GE(memory->steady, memory->first);
+    EXPECT_EQ(memory->steady % (2 << 20), 0);
+}
+
+TEST(MegatronReplay, OfWhatTheLayersDoNotComputeIsNone) {
+    const model::TrainingTask task = small::task(small::llama(), {});
+    Workload work = workload_of(task);
+    work.training.precision = Precision::fp8;
+    EXPECT_FALSE(replay_megatron(work, task.layout, 0).has_value());
+}
+
+}  // namespace
+}  // namespace mgplan::simulator
