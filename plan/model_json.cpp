@@ -154,6 +154,7 @@ Json model_to_json(const ModelSpec& model) {
                  {"sliding_window", model.sliding_window},
                  {"token_types", model.token_types},
                  {"mtp_layers", model.mtp_layers},
+                 {"mtp_loss_factor", model.mtp_loss_factor},
                  {"vocab_divisor", model.vocab_divisor},
                  {"attention_dropout", model.attention_dropout},
                  {"hidden_dropout", model.hidden_dropout}};
@@ -202,6 +203,7 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
     model.sliding_window = reader.integer_or("sliding_window", 0, 0, ModelLimits::positions);
     model.token_types = reader.integer_or("token_types", 0, 0, ModelLimits::hidden);
     model.mtp_layers = reader.integer_or("mtp_layers", 0, 0, ModelLimits::mtp_layers);
+    model.mtp_loss_factor = reader.real_or("mtp_loss_factor", model.mtp_loss_factor, 0, ModelLimits::mtp_loss_factor);
     model.vocab_divisor = reader.integer_or("vocab_divisor", model.vocab_divisor, 1, ModelLimits::vocab);
     model.attention_dropout = reader.real_or("attention_dropout", 0, 0, 1);
     model.hidden_dropout = reader.real_or("hidden_dropout", 0, 0, 1);

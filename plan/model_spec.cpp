@@ -37,6 +37,9 @@ void check_sizes(Problems& problems, const ModelSpec& model, const std::string& 
                      ModelLimits::rotary_base);
     if (!(model.norm_epsilon > 0 && model.norm_epsilon < 1))
         problems.add("{}: norm epsilon = {} is out of range; give a number above 0 and below 1", where, model.norm_epsilon);
+    if (!(model.mtp_loss_factor >= 0 && model.mtp_loss_factor <= ModelLimits::mtp_loss_factor))
+        problems.add("{}: mtp loss factor = {} is out of range; give a number from 0 to {:g}", where, model.mtp_loss_factor,
+                     ModelLimits::mtp_loss_factor);
     for (const auto& [field, value] : {std::pair{"attention dropout", model.attention_dropout}, {"hidden dropout", model.hidden_dropout}}) {
         if (!(value >= 0 && value < 1)) problems.add("{}: {} = {} is out of range; give a number from 0 to below 1", where, field, value);
     }

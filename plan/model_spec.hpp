@@ -29,6 +29,7 @@ struct ModelLimits {
     static constexpr double parameters = 1e15;
     static constexpr double auxiliary_loss = 1e6;
     static constexpr double rotary_base = 1e15;
+    static constexpr double mtp_loss_factor = 1e6;
 };
 
 /// Multi-latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1). Widths in elements.
@@ -91,6 +92,7 @@ struct ModelSpec {
     std::int64_t sliding_window = 0;   ///< 0: none
     std::int64_t token_types = 0;      ///< token-type embeddings; 0: none
     std::int64_t mtp_layers = 0;       ///< multi-token-prediction layers behind the decoder (DeepSeek-V3)
+    double mtp_loss_factor = 0.1;      ///< weight of their mean loss (Megatron-LM's --mtp-loss-scaling-factor and its default)
     std::int64_t vocab_divisor = 128;  ///< Megatron-LM's --make-vocab-size-divisible-by
     double attention_dropout = 0;
     double hidden_dropout = 0;

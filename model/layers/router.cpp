@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "model/layers/routing_log.hpp"
+#include "model/ops/bias.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/matmul.hpp"
 #include "plan/errors.hpp"
@@ -31,7 +32,7 @@ std::int64_t expert_capacity(const MoeSpec& moe, std::int64_t rows) {
 }
 
 Router::Router(const ModelSpec& model, const WeightTable& weights, const std::string& prefix)
-    : moe_(*model.moe), weight_(weights.at(prefix + "weight")) {}
+    : moe_(*model.moe), weight_(weights.at(prefix + "weight")), bias_(weights.find(prefix + "bias")) {}
 
 std::int64_t Router::all_rows(const RankContext& context, const Tensor& x) const {
     return x.shape()[0] * context.tp_cp->size();
@@ -40,6 +41,7 @@ std::int64_t Router::all_rows(const RankContext& context, const Tensor& x) const
 void Router::forward(const RankContext& context, const MicrobatchContext& /*microbatch*/, const Tensor& x, RouterSaved& saved) const {
     {
         const Tensor logits = matmul(x, weight_.value, {.b = true}, "router logits");  // (rows, experts)
+        if (bias_.defined()) add_bias(logits, bias_.value);
         saved.routing = route(logits, moe_.top_k, moe_.score, context.balanced_routing);
     }
     if (context.routing_log != nullptr && !context.balanced_routing) context.routing_log->watch(saved.routing);
@@ -66,6 +68,7 @@ Tensor Router::backward(const RankContext& context, const MicrobatchContext& mic
         copy(d_logits, narrow);
         d_logits = narrow;
     }
+    if (bias_.defined()) bias_gradient(d_logits, bias_.gradient);
     matmul_accumulate(d_logits, x, {.a = true}, weight_.gradient);  // (experts, hidden)
     return matmul(d_logits, weight_.value, {}, "input gradient");
 }

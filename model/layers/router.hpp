@@ -40,7 +40,7 @@ private:
     [[nodiscard]] std::int64_t all_rows(const RankContext& context, const Tensor& x) const;
 
     const MoeSpec& moe_;
-    Weight weight_;
+    Weight weight_, bias_;
 };
 
 }  // namespace mgplan::model

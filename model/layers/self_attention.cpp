@@ -34,7 +34,8 @@ SelfAttention::SelfAttention(const ModelSpec& model, const WeightTable& weights,
       recompute_(recompute),
       norm_weight_(weights.at(norm_name(model, prefix, "weight"))),
       norm_bias_(weights.find(norm_name(model, prefix, "bias"))),
-      projection_(weights.at(prefix + "self_attention.linear_proj.weight"), weights.find(prefix + "self_attention.linear_proj.bias")) {
+      projection_(weights.at(prefix + "self_attention.linear_proj.weight"), weights.find(prefix + "self_attention.linear_proj.bias")),
+      core_{softmax_scale(model), weights.find(prefix + "self_attention.core_attention.softmax_offset")} {
     if (model.mla)
         latent_.emplace(model, weights, prefix + "self_attention.", recompute.contains(RecomputeModule::mla_up_proj));
     else
@@ -51,7 +52,7 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
     saved.normed = normalised(context, x, saved.statistics);
     QkvParts parts = latent_ ? latent_->forward(context, microbatch, saved.normed, saved.latent)
                              : packed_->forward(context, microbatch, saved.normed, saved.packed);
-    saved.core = sharded_attention(context, microbatch, parts.q, parts.k, parts.v, softmax_scale(model_));
+    saved.core = sharded_attention(context, microbatch, parts.q, parts.k, parts.v, core_);
     if (latent_ && latent_->recomputes_up()) {
         latent_->discard_up(saved.latent);
     } else {
@@ -79,13 +80,12 @@ Tensor SelfAttention::backward(const RankContext& context, const MicrobatchConte
         saved.k = parts.k;
         saved.v = parts.v;
     }
-    if (!saved.core.log_sum_exp.defined())
-        saved.core = sharded_attention(context, microbatch, saved.q, saved.k, saved.v, softmax_scale(model_));
+    if (!saved.core.log_sum_exp.defined()) saved.core = sharded_attention(context, microbatch, saved.q, saved.k, saved.v, core_);
     // Each tensor goes as soon as it was read for the last time, as autograd frees it.
     Tensor d_output = projection_.backward(context, residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy),
                                            joined_heads(saved.core.output));
     AttentionGradients gradients = sharded_attention_backward(context, microbatch, d_output.view(saved.core.output.shape()), saved.q,
-                                                              saved.k, saved.v, saved.core, softmax_scale(model_));
+                                                              saved.k, saved.v, saved.core, core_);
     d_output = {};
     saved.core = {};
     saved.q = saved.k = saved.v = {};

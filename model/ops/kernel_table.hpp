@@ -81,18 +81,22 @@ struct ActivationBackwardArguments {
     bool gated;
 };
 
+/// row_weights: absent where rows are not weighted.
 struct AddBiasArguments {
     Output x;
     Input bias;
     std::int64_t rows, width;
+    Input row_weights{};
 };
 
-/// column_sums: scratch (parts, width) in the statistics' type.
+/// column_sums: scratch (parts, width) in the statistics' type. Where rows are weighted, d_row_weights is added to.
 struct BiasGradientArguments {
     Input dy;
     Output gradient, column_sums;
     std::int64_t rows, width;
     std::int64_t parts = 1;
+    Input bias{}, row_weights{};
+    Output d_row_weights{};
 };
 
 struct ElementwiseArguments {
@@ -152,7 +156,7 @@ struct CrossEntropyArguments {
 };
 
 struct TokenLossesArguments {
-    Input exponentials, target;
+    Input exponentials, target, targets;
     Output losses;
     std::int64_t rows;
 };
@@ -190,6 +194,19 @@ struct MergeAttentionArguments {
     Output into, into_log_sum_exp;
     Input other, other_log_sum_exp;
     std::int64_t rows, width;
+};
+
+struct SinksArguments {
+    Output output, log_sum_exp;
+    Input sinks;
+    std::int64_t rows, heads, width;
+};
+
+/// column_sums: scratch (parts, heads) in the statistics' type.
+struct SinksGradientArguments {
+    Input d_output, output, log_sum_exp, sinks;
+    Output gradient, column_sums;
+    std::int64_t rows, heads, width, parts;
 };
 
 struct RotaryArguments {
@@ -339,6 +356,8 @@ struct KernelTable {
     void (*attention)(Device&, const AttentionArguments&);
     void (*attention_backward)(Device&, const AttentionBackwardArguments&);
     void (*merge_attention)(Device&, const MergeAttentionArguments&);
+    void (*add_sinks)(Device&, const SinksArguments&);
+    void (*sinks_gradient)(Device&, const SinksGradientArguments&);
     void (*rotary)(Device&, const RotaryArguments&);
     void (*dropout)(Device&, const DropoutArguments&);
     void (*adam_step)(Device&, const AdamArguments&);

@@ -137,6 +137,7 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
     model.sliding_window = 7;
     model.token_types = 2;
     model.mtp_layers = 1;
+    model.mtp_loss_factor = 0.3;
     model.vocab_divisor = 64;
     model.attention_dropout = 0.1;
     model.hidden_dropout = 0.2;

@@ -93,7 +93,7 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     const SoftmaxSums softmax = softmax_sums(logits, targets, maximum, shard);
     keep("row_maximum", maximum);
     keep("softmax_sums", softmax.exponentials);
-    keep("token_losses", token_losses(softmax));
+    keep("token_losses", token_losses(softmax, targets));
     cross_entropy_backward(logits, targets, maximum, softmax.exponentials, shard, 0.2);
     keep("cross_entropy_backward", logits);
 

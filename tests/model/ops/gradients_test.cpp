@@ -125,7 +125,7 @@ TEST_F(Gradients, OfCrossEntropyHoldAcrossShardsAndPadding) {
         const SoftmaxSums other = softmax_sums(logits[1], targets, maximum, shards[1]);
         add(other.exponentials, sums.exponentials);
         add(other.target, sums.target);
-        return token_losses(sums);
+        return token_losses(sums, targets);
     };
     const double d_loss = 0.75;
     const auto loss = [&] {

@@ -96,7 +96,9 @@ TEST_F(ShapeRules, OfCrossEntropyWantRowValues) {
     EXPECT_REFUSED(softmax_sums(logits, of({3}), row, {0, 4}));
     EXPECT_REFUSED(softmax_sums(logits, targets, bf16({3}), {0, 4}));
     EXPECT_REFUSED(cross_entropy_backward(logits, targets, row, of({4}), {0, 4}, 1));
-    EXPECT_REFUSED(token_losses({of({3}), of({4})}));
+    EXPECT_REFUSED(token_losses({of({3}), of({4})}, targets));
+    EXPECT_REFUSED(token_losses({of({3}), of({3})}, ids({4})));
+    EXPECT_REFUSED(token_losses({of({3}), of({3})}, of({3})));
 }
 
 TEST_F(ShapeRules, OfAttentionWantRowsForThePositions) {

@@ -185,13 +185,14 @@ TEST_F(Values, OfCrossEntropyIgnorePaddingAndKeepNan) {
     const VocabularyShard shard{0, 2};
     const Tensor maximum = row_maximum(logits, shard);
     EXPECT_THAT(read(maximum), ElementsAre(std::log(3.0), 5));
-    expect_close(read(token_losses(softmax_sums(logits, targets, maximum, shard))), {std::log(4.0 / 3), std::log(2.0)}, 1e-15, "losses");
+    expect_close(read(token_losses(softmax_sums(logits, targets, maximum, shard), targets)), {std::log(4.0 / 3), std::log(2.0)}, 1e-15,
+                 "losses");
     EXPECT_THAT(read(row_maximum(logits, {0, 0})), Each(-kInfinity)) << "a shard of nothing but padding";
     EXPECT_THAT(read(softmax_sums(logits, targets, maximum, {7, 0}).exponentials), Each(0));
     EXPECT_TRUE(std::isnan(read(row_maximum(fp64({1, 3}, {kNan, 1, 2}), {0, 3}))[0]));
     EXPECT_TRUE(std::isnan(read(row_maximum(fp64({1, 3}, {1, 2, kNan}), {0, 3}))[0]));
     const Tensor far = make(device, {1, 2}, Dtype::fp32, {-1e4, 1e4}), target = maker.ids({0}, {1});
-    EXPECT_THAT(read(token_losses(softmax_sums(far, target, row_maximum(far, {0, 2}), {0, 2}))), ElementsAre(2e4));
+    EXPECT_THAT(read(token_losses(softmax_sums(far, target, row_maximum(far, {0, 2}), {0, 2}), target)), ElementsAre(2e4));
 }
 
 /// Attention by its definition, all scores at once, over the keys given.
