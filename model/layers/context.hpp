@@ -35,6 +35,7 @@ private:
 };
 
 class RoutingLog;
+class ExpertBiases;
 
 /// The rank's device, groups and choices. All pointers outlive the layers; groups of one rank are communicators of size 1.
 struct RankContext {
@@ -48,12 +49,12 @@ struct RankContext {
     CpCommType cp_comm_type = CpCommType::p2p;
     Dtype dtype = Dtype::fp32;
     double norm_epsilon = 1e-5;
-    double rotary_base = 10000;
     /// Mixtures: experts are chosen in turn, whatever the router says.
     bool balanced_routing = false;
     /// Where a device that computes writes its routing down, and where the meta device looks it up; without one the meta
     /// device takes balanced counts. May be null.
     RoutingLog* routing_log = nullptr;
+    ExpertBiases* expert_biases = nullptr;  ///< of models with them; null: none
     /// Takes up the auxiliary losses of this rank's rows, without their coefficient. May be null.
     double* auxiliary_loss = nullptr;
     /// Takes up the sum of this rank's rows' losses of each depth of multi-token prediction. May be null.

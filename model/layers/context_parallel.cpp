@@ -44,7 +44,7 @@ private:
 };
 
 AttentionResult ring(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, const Tensor& k, const Tensor& v,
-                     double scale) {
+                     const CoreAttention& core) {
     const int ranks = context.cp->size(), rank = context.cp->rank();
     const Positions mine = slice_of(context, microbatch, rank);
     KeysValues held{k, v};
@@ -57,7 +57,7 @@ AttentionResult ring(const RankContext& context, const MicrobatchContext& microb
             next = empty_like(context, held);
             shift = std::make_unique<RingShift>(context, held, next);
         }
-        const AttentionResult partial = attention(q, held.k, held.v, mine, slice_of(context, microbatch, owner), scale);
+        const AttentionResult partial = attention(q, held.k, held.v, mine, slice_of(context, microbatch, owner), core.scale, core.window);
         if (step == 0)
             result = partial;
         else
@@ -71,7 +71,7 @@ AttentionResult ring(const RankContext& context, const MicrobatchContext& microb
 }
 
 AttentionGradients ring_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_output, const Tensor& q,
-                                 const Tensor& k, const Tensor& v, const AttentionResult& result, double scale) {
+                                 const Tensor& k, const Tensor& v, const AttentionResult& result, const CoreAttention& core) {
     const int ranks = context.cp->size(), rank = context.cp->rank();
     const Positions mine = slice_of(context, microbatch, rank);
     KeysValues held{k, v};
@@ -80,7 +80,7 @@ AttentionGradients ring_backward(const RankContext& context, const MicrobatchCon
     for (int step = 0; step < ranks; ++step) {
         const int owner = (rank - step + ranks) % ranks;
         const AttentionGradients partial =
-            attention_backward(d_output, q, held.k, held.v, result, mine, slice_of(context, microbatch, owner), scale);
+            attention_backward(d_output, q, held.k, held.v, result, mine, slice_of(context, microbatch, owner), core.scale, core.window);
         if (step == 0) {
             total.q = partial.q;
             gradients = {partial.k, partial.v};
@@ -115,7 +115,7 @@ Tensor gathered(const RankContext& context, const Tensor& part) {
 }
 
 AttentionResult by_gathering(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, const Tensor& k,
-                             const Tensor& v, double scale) {
+                             const Tensor& v, const CoreAttention& core) {
     const Positions mine = slice_of(context, microbatch, context.cp->rank());
     const Tensor all_k = gathered(context, k), all_v = gathered(context, v);
     const std::int64_t rows = k.shape()[0];
@@ -123,7 +123,7 @@ AttentionResult by_gathering(const RankContext& context, const MicrobatchContext
     for (int owner = 0; owner < context.cp->size(); ++owner) {
         const AttentionResult partial =
             attention(q, all_k.slice(owner * rows, (owner + 1) * rows), all_v.slice(owner * rows, (owner + 1) * rows), mine,
-                      slice_of(context, microbatch, owner), scale);
+                      slice_of(context, microbatch, owner), core.scale, core.window);
         if (owner == 0)
             result = partial;
         else
@@ -133,7 +133,8 @@ AttentionResult by_gathering(const RankContext& context, const MicrobatchContext
 }
 
 AttentionGradients by_gathering_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_output,
-                                         const Tensor& q, const Tensor& k, const Tensor& v, const AttentionResult& result, double scale) {
+                                         const Tensor& q, const Tensor& k, const Tensor& v, const AttentionResult& result,
+                                         const CoreAttention& core) {
     const Positions mine = slice_of(context, microbatch, context.cp->rank());
     const Tensor all_k = gathered(context, k), all_v = gathered(context, v);
     const std::int64_t rows = k.shape()[0];
@@ -143,7 +144,7 @@ AttentionGradients by_gathering_backward(const RankContext& context, const Micro
     for (int owner = 0; owner < context.cp->size(); ++owner) {
         const std::int64_t begin = owner * rows, end = begin + rows;
         const AttentionGradients partial = attention_backward(d_output, q, all_k.slice(begin, end), all_v.slice(begin, end), result, mine,
-                                                              slice_of(context, microbatch, owner), scale);
+                                                              slice_of(context, microbatch, owner), core.scale, core.window);
         if (owner == 0)
             total.q = partial.q;
         else
@@ -217,7 +218,7 @@ AttentionResult by_heads(const RankContext& context, const MicrobatchContext& mi
     {
         // Named, for every rank has to exchange in one order, and C++ leaves that of arguments open.
         const Tensor q_heads = exchange.to_heads(q), k_heads = exchange.to_heads(k), v_heads = exchange.to_heads(v);
-        result = attention(q_heads, k_heads, v_heads, all, all, core.scale);
+        result = attention(q_heads, k_heads, v_heads, all, all, core.scale, core.window);
     }
     if (core.sinks.defined()) add_sinks(result, of_exchanged_heads(context, core.sinks.value));
     // The log-sum-exp stays with the heads that the backward will see again.
@@ -236,31 +237,32 @@ AttentionGradients by_heads_backward(const RankContext& context, const Microbatc
         if (core.sinks.defined())
             sinks_gradient(d_heads, here, of_exchanged_heads(context, core.sinks.value), of_exchanged_heads(context, core.sinks.gradient));
         const Tensor q_heads = exchange.to_heads(q), k_heads = exchange.to_heads(k), v_heads = exchange.to_heads(v);
-        gradients = attention_backward(d_heads, q_heads, k_heads, v_heads, here, all, all, core.scale);
+        gradients = attention_backward(d_heads, q_heads, k_heads, v_heads, here, all, all, core.scale, core.window);
     }
     return {exchange.to_sequence(gradients.q), exchange.to_sequence(gradients.k), exchange.to_sequence(gradients.v)};
 }
 
 /// Attention of this rank's slice of the sequence, without sinks; all-to-all apart.
 AttentionResult by_sequence(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, const Tensor& k,
-                            const Tensor& v, double scale) {
+                            const Tensor& v, const CoreAttention& core) {
     if (context.cp->size() == 1) {
         const Positions all = whole_sequence(microbatch);
-        return attention(q, k, v, all, all, scale);
+        return attention(q, k, v, all, all, core.scale, core.window);
     }
-    if (context.cp_comm_type == CpCommType::p2p) return ring(context, microbatch, q, k, v, scale);
+    if (context.cp_comm_type == CpCommType::p2p) return ring(context, microbatch, q, k, v, core);
     MGPLAN_ASSERT(context.cp_comm_type == CpCommType::all_gather, "hierarchical context parallelism is refused before it gets here");
-    return by_gathering(context, microbatch, q, k, v, scale);
+    return by_gathering(context, microbatch, q, k, v, core);
 }
 
 AttentionGradients by_sequence_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_output,
-                                        const Tensor& q, const Tensor& k, const Tensor& v, const AttentionResult& result, double scale) {
+                                        const Tensor& q, const Tensor& k, const Tensor& v, const AttentionResult& result,
+                                        const CoreAttention& core) {
     if (context.cp->size() == 1) {
         const Positions all = whole_sequence(microbatch);
-        return attention_backward(d_output, q, k, v, result, all, all, scale);
+        return attention_backward(d_output, q, k, v, result, all, all, core.scale, core.window);
     }
-    if (context.cp_comm_type == CpCommType::p2p) return ring_backward(context, microbatch, d_output, q, k, v, result, scale);
-    return by_gathering_backward(context, microbatch, d_output, q, k, v, result, scale);
+    if (context.cp_comm_type == CpCommType::p2p) return ring_backward(context, microbatch, d_output, q, k, v, result, core);
+    return by_gathering_backward(context, microbatch, d_output, q, k, v, result, core);
 }
 
 bool exchanges_heads(const RankContext& context) {
@@ -272,7 +274,7 @@ bool exchanges_heads(const RankContext& context) {
 AttentionResult sharded_attention(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, const Tensor& k,
                                   const Tensor& v, const CoreAttention& core) {
     if (exchanges_heads(context)) return by_heads(context, microbatch, q, k, v, core);
-    AttentionResult result = by_sequence(context, microbatch, q, k, v, core.scale);
+    AttentionResult result = by_sequence(context, microbatch, q, k, v, core);
     if (core.sinks.defined()) add_sinks(result, core.sinks.value);
     return result;
 }
@@ -282,7 +284,7 @@ AttentionGradients sharded_attention_backward(const RankContext& context, const 
                                               const CoreAttention& core) {
     if (exchanges_heads(context)) return by_heads_backward(context, microbatch, d_output, q, k, v, result, core);
     if (core.sinks.defined()) sinks_gradient(d_output, result, core.sinks.value, core.sinks.gradient);
-    return by_sequence_backward(context, microbatch, d_output, q, k, v, result, core.scale);
+    return by_sequence_backward(context, microbatch, d_output, q, k, v, result, core);
 }
 
 }  // namespace mgplan::model

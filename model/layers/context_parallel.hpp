@@ -8,8 +8,9 @@ namespace mgplan::model {
 
 /// What the core computes beside its operands.
 struct CoreAttention {
-    double scale = 1;  ///< of the scores
-    Weight sinks;      ///< one logit for each of the rank's heads; undefined: none
+    double scale = 1;         ///< of the scores
+    std::int64_t window = 0;  ///< places that a query sees, its own and those before; 0: all before
+    Weight sinks;             ///< one logit for each of the rank's heads; undefined: none
 };
 
 /// q, k, v hold this rank's slice of the sequence (zigzag_positions); the result is that slice's attention over the whole

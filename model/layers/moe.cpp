@@ -25,7 +25,7 @@ Moe::Moe(const ModelSpec& model, const WeightTable& weights, const std::string& 
       recompute_(recompute),
       norm_weight_(weights.at(prefix + "pre_mlp_layernorm.weight")),
       norm_bias_(weights.find(prefix + "pre_mlp_layernorm.bias")),
-      router_(model, weights, prefix + "mlp.router."),
+      router_(model, weights, prefix + "mlp.router.", layer),
       dispatcher_(model, layer),
       experts_(model, weights, prefix + "mlp.experts.", recompute) {
     if (model.moe->shared_ffn > 0) shared_.emplace(model, weights, prefix + "mlp.shared_experts.", recompute);

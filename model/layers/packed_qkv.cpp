@@ -1,5 +1,6 @@
 #include "model/layers/packed_qkv.hpp"
 
+#include "model/layers/rotary_scaling.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/rotary.hpp"
 
@@ -90,8 +91,8 @@ QkvParts PackedQkv::forward(const RankContext& context, const MicrobatchContext&
     }
     if (const auto width = rotated_width(model_); width > 0) {
         const Positions positions = positions_of(context, microbatch);
-        parts.q = rotary(parts.q, positions, width, context.rotary_base, false);
-        parts.k = rotary(parts.k, positions, width, context.rotary_base, false);
+        parts.q = rotary(parts.q, positions, width, rotary_angles(model_, width), false);
+        parts.k = rotary(parts.k, positions, width, rotary_angles(model_, width), false);
     }
     return parts;
 }
@@ -100,8 +101,8 @@ Tensor PackedQkv::backward(const RankContext& context, const MicrobatchContext& 
                            const Tensor& normed, const PackedQkvSaved& saved) const {
     if (const auto width = rotated_width(model_); width > 0) {
         const Positions positions = positions_of(context, microbatch);
-        gradients.q = rotary(gradients.q, positions, width, context.rotary_base, true);
-        gradients.k = rotary(gradients.k, positions, width, context.rotary_base, true);
+        gradients.q = rotary(gradients.q, positions, width, rotary_angles(model_, width), true);
+        gradients.k = rotary(gradients.k, positions, width, rotary_angles(model_, width), true);
     }
     if (q_norm_weight_.defined()) {
         gradients.q = norm_backward(norm_rows(model_, gradients.q), norm_rows(model_, saved.q_before_norm), q_norm_weight_.value,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/layers/expert_bias.hpp"
 #include "model/layers/routing_log.hpp"
 #include "model/ops/bias.hpp"
 #include "model/ops/elementwise.hpp"
@@ -31,8 +32,8 @@ std::int64_t expert_capacity(const MoeSpec& moe, std::int64_t rows) {
     return wanted < static_cast<double>(rows) ? static_cast<std::int64_t>(wanted) : rows;
 }
 
-Router::Router(const ModelSpec& model, const WeightTable& weights, const std::string& prefix)
-    : moe_(*model.moe), weight_(weights.at(prefix + "weight")), bias_(weights.find(prefix + "bias")) {}
+Router::Router(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer)
+    : moe_(*model.moe), layer_(layer), weight_(weights.at(prefix + "weight")), bias_(weights.find(prefix + "bias")) {}
 
 std::int64_t Router::all_rows(const RankContext& context, const Tensor& x) const {
     return x.shape()[0] * context.tp_cp->size();
@@ -42,12 +43,15 @@ void Router::forward(const RankContext& context, const MicrobatchContext& /*micr
     {
         const Tensor logits = matmul(x, weight_.value, {.b = true}, "router logits");  // (rows, experts)
         if (bias_.defined()) add_bias(logits, bias_.value);
-        saved.routing = route(logits, moe_.top_k, moe_.score, context.balanced_routing);
+        const ExpertChoice choice{moe_.groups, moe_.group_top_k,
+                                  context.expert_biases != nullptr ? context.expert_biases->of(layer_) : Tensor()};
+        saved.routing = route(logits, moe_.top_k, moe_.score, context.balanced_routing, choice);
     }
     if (context.routing_log != nullptr && !context.balanced_routing) context.routing_log->watch(saved.routing);
+    if (context.expert_biases != nullptr) saved.own = count_by_expert(saved.routing.experts, moe_.experts);
     if (moe_.auxiliary_loss > 0) {
         // router.py, _apply_aux_loss: choices of the whole microbatch, scores of this rank's rows.
-        saved.copies = count_by_expert(saved.routing.experts, moe_.experts);
+        saved.copies = saved.own.empty() ? count_by_expert(saved.routing.experts, moe_.experts) : saved.own;
         add_up(context, *context.tp_cp, saved.copies);
         saved.auxiliary_loss = auxiliary_loss(saved.routing.scores, moe_.score, saved.copies, all_rows(context, x), moe_.top_k, 1);
     }
@@ -63,6 +67,7 @@ Tensor Router::backward(const RankContext& context, const MicrobatchContext& mic
                                 microbatch.d_auxiliary, d_logits);
         if (context.auxiliary_loss != nullptr) *context.auxiliary_loss += saved.auxiliary_loss;
     }
+    if (context.expert_biases != nullptr) context.expert_biases->count(layer_, saved.own);
     if (d_logits.dtype() != x.dtype()) {
         const Tensor narrow = context.device->empty(d_logits.shape(), x.dtype(), MemoryCategory::activations, "router logit gradient");
         copy(d_logits, narrow);

@@ -5,13 +5,14 @@
 
 #include "model/layers/context_parallel.hpp"
 #include "model/layers/residual.hpp"
+#include "model/layers/rotary_scaling.hpp"
 #include "model/ops/elementwise.hpp"
 
 namespace mgplan::model {
 namespace {
 
 double softmax_scale(const ModelSpec& model) {
-    return 1 / std::sqrt(static_cast<double>(model.qk_head_dim()));
+    return rotary_score_factor(model) / std::sqrt(static_cast<double>(model.qk_head_dim()));
 }
 
 /// The norm belongs to the packed projection (Transformer Engine fuses them); latent attention has two down projections
@@ -35,7 +36,7 @@ SelfAttention::SelfAttention(const ModelSpec& model, const WeightTable& weights,
       norm_weight_(weights.at(norm_name(model, prefix, "weight"))),
       norm_bias_(weights.find(norm_name(model, prefix, "bias"))),
       projection_(weights.at(prefix + "self_attention.linear_proj.weight"), weights.find(prefix + "self_attention.linear_proj.bias")),
-      core_{softmax_scale(model), weights.find(prefix + "self_attention.core_attention.softmax_offset")} {
+      core_{softmax_scale(model), model.window_of_layer(layer), weights.find(prefix + "self_attention.core_attention.softmax_offset")} {
     if (model.mla)
         latent_.emplace(model, weights, prefix + "self_attention.", recompute.contains(RecomputeModule::mla_up_proj));
     else

@@ -9,6 +9,7 @@
 #include "model/ops/adam.hpp"
 #include "model/ops/dropout.hpp"
 #include "model/ops/positions.hpp"
+#include "model/ops/rotary.hpp"
 #include "model/tensor/tensor.hpp"
 #include "plan/model_spec.hpp"
 
@@ -167,6 +168,8 @@ struct AttentionSizes {
     double scale;
     /// Query places worked on at once.
     std::int64_t block;
+    /// A query sees so many places, its own and those before; 0: all before.
+    std::int64_t window = 0;
 };
 
 /// Scratch in the statistics' type, for one sequence and head: keys (places, qk_dim), values (places, v_dim); for one
@@ -214,7 +217,7 @@ struct RotaryArguments {
     Output y;
     Positions positions;
     std::int64_t heads, head_dim, rotated;
-    double base;
+    RotaryAngles angles;
     bool inverse;
 };
 
@@ -239,6 +242,8 @@ struct RouteArguments {
     std::int64_t rows, expert_count, top_k;
     RouterScore score;
     bool balanced;
+    Input bias{};                              ///< absent: none
+    std::int64_t groups = 0, group_top_k = 0;  ///< 0: all experts are candidates
 };
 
 struct RouteBackwardArguments {

@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "model/ops/checks.hpp"
 #include "plan/errors.hpp"
 #include "plan/rank_groups.hpp"
-#include "plan/text.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -83,12 +83,17 @@ void add_mixture_features(std::vector<std::string>& features, const ModelSpec& m
 /// What of the model's layers changes values alone and is not computed.
 void add_values_not_computed(std::vector<std::string>& features, const TrainingTask& task) {
     const ModelSpec& model = task.model;
-    if (model.sliding_window > 0) features.push_back(fmt::format("sliding window of {} tokens", with_thousands(model.sliding_window)));
-    if (model.moe && model.moe->expert_bias) features.emplace_back("expert bias (balancing without an auxiliary loss)");
-    if (model.moe && model.moe->groups > 0)
-        features.push_back(fmt::format("routing limited to {} of {} expert groups", model.moe->group_top_k, model.moe->groups));
-    if ((model.position == PositionEmbedding::rope || model.mla) && !model.rotary_scaling.empty())
-        features.push_back(fmt::format("rotary scaling '{}'", model.rotary_scaling));
+    // Megatron-LM has it for sigmoid scores alone (transformer_config.py).
+    if (model.moe && model.moe->expert_bias && model.moe->score == RouterScore::softmax)
+        features.emplace_back("expert bias (balancing without an auxiliary loss) with softmax scores");
+    if (model.moe && model.moe->groups > ExpertChoice::most_groups)
+        features.push_back(fmt::format("routing limited to groups of experts with more than {} groups", ExpertChoice::most_groups));
+    if ((model.position == PositionEmbedding::rope || model.mla) && !model.rotary_scaling.empty()) {
+        const bool known = model.rotary_scaling == "linear" || model.rotary_scaling == "llama3" || model.rotary_scaling == "yarn";
+        if (!known) features.push_back(fmt::format("rotary scaling '{}' (linear, llama3 and yarn are)", model.rotary_scaling));
+        if (known && model.rotary_scaling_values.factor == 1)
+            features.push_back(fmt::format("rotary scaling '{}' whose factor is not given", model.rotary_scaling));
+    }
     if (model.qk_norm_full_width && task.layout.sizes.tp > 1)
         features.push_back(fmt::format("QK-norm over the whole width with tp = {}", task.layout.sizes.tp));
     if (model.attention_dropout > 0) features.emplace_back("dropout inside attention");
@@ -186,6 +191,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     groups_.tp_pp = join("tp-pp", "tp-pp");
     groups_.pp_forward = join("pp", "pp");
     groups_.pp_backward = join("pp", "pp-backward");
+    if (task.model.moe && task.model.moe->expert_bias) groups_.tp_cp_dp = join("tp-cp-dp", "tp-cp-dp");
     if (task.model.moe) {
         groups_.tp_cp = join("tp-cp", "tp-cp");
         groups_.expert_model = join("expert:tp-ep-pp", "expert:tp-ep-pp");
@@ -211,7 +217,6 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     context_.cp_comm_type = task.layout.cp_comm_type;
     context_.dtype = task.training.compute_dtype();
     context_.norm_epsilon = task.model.norm_epsilon;
-    context_.rotary_base = task.model.rotary_base;
     rank_ = world.rank;
     pp_rank_ = groups_.pp_forward->rank();
     const auto dp_ranks = group_with("dp");
@@ -237,6 +242,19 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
         chunks_.back()->set_events(traffic_.back().get());
         buffers.push_back(buffers_.back().get());
         chunks.push_back(chunks_.back().get());
+    }
+    if (groups_.tp_cp_dp) {
+        std::vector<std::int64_t> mixtures;
+        for (const auto& chunk : chunks_) {
+            const StageChunk& contents = chunk->contents();
+            for (std::int64_t i = 0; i < contents.decoders + contents.mtp; ++i) {
+                const bool further = i >= contents.decoders;
+                const std::int64_t layer = further ? task.model.layers + i - contents.decoders : contents.first_decoder + i;
+                if (task.model.is_moe_layer(further ? task.model.layers - 1 : layer)) mixtures.push_back(layer);
+            }
+        }
+        expert_biases_ = std::make_unique<ExpertBiases>(device, mixtures, task.model.moe->experts, statistics_dtype(context_.dtype));
+        context_.expert_biases = expert_biases_.get();
     }
     OptimizerOptions options = task.optimizer;
     options.distributed = task.training.distributed_optimizer;
@@ -265,8 +283,9 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
 }
 
 void RankTrainer::set_listener(CollectiveListener* listener) {
-    for (auto* group : {&groups_.tp, &groups_.cp, &groups_.ep, &groups_.etp, &groups_.dp_cp, &groups_.expert_dp, &groups_.tp_pp,
-                        &groups_.pp_forward, &groups_.pp_backward, &groups_.embedding, &groups_.tp_cp, &groups_.expert_model}) {
+    for (auto* group :
+         {&groups_.tp, &groups_.cp, &groups_.ep, &groups_.etp, &groups_.dp_cp, &groups_.expert_dp, &groups_.tp_pp, &groups_.pp_forward,
+          &groups_.pp_backward, &groups_.embedding, &groups_.tp_cp, &groups_.expert_model, &groups_.tp_cp_dp}) {
         if (*group) (*group)->set_listener(listener);
     }
 }
@@ -399,6 +418,7 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
         d_loss);
     for (auto& traffic : traffic_) traffic->finish_reductions();
     optimizer_->reduce_replicated_gradients();
+    if (expert_biases_) expert_biases_->update(*groups_.tp_cp_dp, task_.model.moe->expert_bias_update_rate);
     if (task_.gradients.per_token_loss) optimizer_->scale_gradients(1 / count_tokens(rows));
     StepReport report;
     report.loss = mean_loss(sum);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/communicator/world.hpp"
+#include "model/layers/expert_bias.hpp"
 #include "model/layers/initialization.hpp"
 #include "model/layers/model_chunk.hpp"
 #include "model/layers/routing_log.hpp"
@@ -101,6 +102,9 @@ public:
     /// Parameters and gradients of this rank's `chunk`-th model chunk.
     [[nodiscard]] const ChunkBuffers& buffers(int chunk) const { return *buffers_.at(static_cast<std::size_t>(chunk)); }
 
+    /// Biases of the experts of this rank's mixtures; nullptr where the model has none.
+    [[nodiscard]] const ExpertBiases* expert_biases() const { return expert_biases_.get(); }
+
     /// Reports what every communicator of this rank does from now on.
     void set_listener(CollectiveListener* listener);
 
@@ -108,6 +112,7 @@ private:
     struct Groups {
         std::unique_ptr<Communicator> tp, cp, ep, etp, dp_cp, expert_dp, tp_pp, pp_forward, pp_backward, embedding;
         std::unique_ptr<Communicator> tp_cp, expert_model;  ///< of models with mixtures
+        std::unique_ptr<Communicator> tp_cp_dp;             ///< of models with expert biases
     };
 
     [[nodiscard]] Microbatch microbatch(std::int64_t index, const SequenceSource& source) const;
@@ -131,6 +136,7 @@ private:
     std::vector<std::unique_ptr<ModelChunk>> chunks_;
     std::vector<std::unique_ptr<BucketTraffic>> traffic_;  ///< by chunk
     std::unique_ptr<Optimizer> optimizer_;
+    std::unique_ptr<ExpertBiases> expert_biases_;  ///< of models with them
     std::unique_ptr<PipelineExecutor> executor_;
     RankSchedule schedule_;
     double auxiliary_loss_ = 0;       ///< of this rank's rows in this step, what the layers add to

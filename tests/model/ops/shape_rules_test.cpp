@@ -112,9 +112,9 @@ TEST_F(ShapeRules, OfAttentionWantRowsForThePositions) {
     EXPECT_REFUSED(attention(q, of({8, 2, 7}), v, two, two, 1));
     EXPECT_REFUSED(attention(q, k, of({8, 1, 5}), two, two, 1));
     EXPECT_REFUSED(attention_backward(of({8, 4, 6}), q, k, v, result, two, two, 1));
-    EXPECT_REFUSED(rotary(q, zigzag_positions(10, 1, 1, 0), 6, 10000, false));
-    EXPECT_REFUSED(rotary(q, one, 5, 10000, false));
-    EXPECT_REFUSED(rotary(q, one, 8, 10000, false));
+    EXPECT_REFUSED(rotary(q, zigzag_positions(10, 1, 1, 0), 6, {.base = 10000}, false));
+    EXPECT_REFUSED(rotary(q, one, 5, {.base = 10000}, false));
+    EXPECT_REFUSED(rotary(q, one, 8, {.base = 10000}, false));
 }
 
 TEST_F(ShapeRules, OfLatentKeysWantAPartOfTheirOwn) {

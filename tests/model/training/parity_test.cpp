@@ -331,9 +331,8 @@ TEST(RankTrainer, RefusesIdsOutsideTheVocabularyAsInputsAndAsTargets) {
 /// What the trainer says of a task; empty where it accepts.
 std::string refusal(const ModelSpec& model, const Case& c, std::int64_t sequence = 16) {
     const TrainingTask task = task_for(model, c, Precision::fp32, sequence);
-    MetaDevice device;
     try {
-        const RankTrainer trainer(task, device, recording_world(0, static_cast<int>(task.layout.sizes.world)));
+        check_features(task);
         return "";
     } catch (const ConfigError& error) {
         return error.what();
@@ -348,8 +347,11 @@ TEST(RankTrainer, NamesTheFeatureItCannotTrain) {
         return model;
     };
     const ModelSpec llama = small_llama();
-    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.sliding_window = 8; }), one), HasSubstr("sliding window of 8 tokens"));
-    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.rotary_scaling = "llama3"; }), one), HasSubstr("rotary scaling 'llama3'"));
+    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.rotary_scaling = "dynamic"; }), one), HasSubstr("rotary scaling 'dynamic'"));
+    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.rotary_scaling = "llama3"; }), one),
+                HasSubstr("rotary scaling 'llama3' whose factor is not given"));
+    EXPECT_THAT(refusal(changed(small_gpt(), [](ModelSpec& m) { m.mtp_layers = 1; }), {.name = "pp2", .pp = 2}),
+                AllOf(HasSubstr("with learned positions"), HasSubstr("with tied embeddings over pp = 2")));
     EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.attention_dropout = 0.1; }), one), HasSubstr("dropout inside attention"));
     EXPECT_THAT(refusal(changed(small_deepseek(), [](ModelSpec& m) { m.mla->qk_rope_head_dim = 3; }), one),
                 HasSubstr("3 values of a head"));
@@ -361,6 +363,20 @@ TEST(RankTrainer, NamesTheFeatureItCannotTrain) {
     EXPECT_THAT(refusal(llama, {.name = "sp", .tp = 2, .sequence_parallel = true}, 15), HasSubstr("15 tokens a rank"));
     EXPECT_THAT(refusal(small_gpt(), one, 17), HasSubstr("a sequence of 17 tokens with 16 learned positions"));
     EXPECT_EQ(refusal(llama, tp2, 15), "");
+}
+
+TEST(RankTrainer, TracesOnShapesWhatChangesValuesAlone) {
+    ModelSpec model = small_olmo();
+    model.attention_dropout = 0.1;
+    model.rotary_scaling = "dynamic";
+    const TrainingTask task = task_for(model, {.name = "tp2", .tp = 2}, Precision::fp16);
+    EXPECT_THAT(features_not_executed(task), testing::SizeIs(4)) << "dropout, scaling, norm, type";
+    EXPECT_THAT(features_not_executed(task, false), testing::IsEmpty());
+    EXPECT_LT(predict(task, 1, nullptr).memory.peak,
+              predict(task_for(model, {.name = "tp2", .tp = 2}, Precision::fp32), 1, nullptr).memory.peak);
+    runtime::InProcessWorld world(2);
+    runtime::CpuDevice device;
+    EXPECT_THROW(RankTrainer(task, device, world.view(0)), ConfigError);
 }
 
 TEST(RankTrainer, DropoutRotaryBaseAndEpsilonChangeTheLoss) {
