@@ -71,7 +71,7 @@ struct MicrobatchContext {
     std::int64_t index = 0;           ///< of this microbatch among the step's on this rank
     double d_auxiliary = 0;           ///< gradient of each mixture's auxiliary loss: cp / microbatches (Megatron-LM schedules.py)
     /// Multi-token prediction: for each depth the token that each row predicts, (rows) int32, negative behind the sequence's end.
-    std::vector<Tensor> mtp_targets;
+    std::vector<Tensor> mtp_targets{};
 };
 
 /// Which places of the sequence this rank's rows hold, inside the tp region.

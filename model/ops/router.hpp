@@ -19,7 +19,7 @@ struct ExpertChoice {
     /// Experts in equal groups, of which each row takes `group_top_k`: those with the largest sums of their top_k / group_top_k
     /// largest (at least 1); 0: none (DeepSeek-V2, arXiv 2405.04434 section 2.2.2; Megatron-LM moe_utils.py, group_limited_topk).
     std::int64_t groups = 0, group_top_k = 0;
-    Tensor bias;  ///< (experts) as probabilities, added before choosing (arXiv 2412.19437 section 2.1.2); may be undefined
+    Tensor bias{};  ///< (experts) as probabilities, added before choosing (arXiv 2412.19437 section 2.1.2); may be undefined
     static constexpr std::int64_t most_groups = 64;
 };
 

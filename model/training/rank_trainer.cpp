@@ -94,8 +94,6 @@ void add_values_not_computed(std::vector<std::string>& features, const TrainingT
         if (known && model.rotary_scaling_values.factor == 1)
             features.push_back(fmt::format("rotary scaling '{}' whose factor is not given", model.rotary_scaling));
     }
-    if (model.qk_norm_full_width && task.layout.sizes.tp > 1)
-        features.push_back(fmt::format("QK-norm over the whole width with tp = {}", task.layout.sizes.tp));
     if (model.attention_dropout > 0) features.emplace_back("dropout inside attention");
     if (task.training.precision == Precision::fp16) features.emplace_back("fp16 with loss scaling");
 }
@@ -136,6 +134,9 @@ std::vector<std::string> features_not_executed(const TrainingTask& task, bool co
     if (computes) add_values_not_computed(features, task);
     if (model.moe) add_mixture_features(features, model, layout);
     if (model.mtp_layers > 0) add_mtp_features(features, model, layout);
+    // A rank would hold a part of a head's weights, and all of the head.
+    if (model.qk_norm_full_width && layout.sizes.tp > model.kv_heads)
+        features.push_back(fmt::format("QK-norm over the whole width with tp = {} above {} kv heads", layout.sizes.tp, model.kv_heads));
     if (model.mla && model.mla->qk_rope_head_dim % 2 != 0)
         features.push_back(fmt::format("rotary embedding of {} values of a head, an odd number", model.mla->qk_rope_head_dim));
     if (task.training.precision == Precision::fp8) features.emplace_back("fp8");
@@ -191,7 +192,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     groups_.tp_pp = join("tp-pp", "tp-pp");
     groups_.pp_forward = join("pp", "pp");
     groups_.pp_backward = join("pp", "pp-backward");
-    if (task.model.moe && task.model.moe->expert_bias) groups_.tp_cp_dp = join("tp-cp-dp", "tp-cp-dp");
+    if (task.model.moe && task.model.moe->expert_bias) groups_.tp_dp_cp = join("tp-dp-cp", "tp-dp-cp");
     if (task.model.moe) {
         groups_.tp_cp = join("tp-cp", "tp-cp");
         groups_.expert_model = join("expert:tp-ep-pp", "expert:tp-ep-pp");
@@ -243,7 +244,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
         buffers.push_back(buffers_.back().get());
         chunks.push_back(chunks_.back().get());
     }
-    if (groups_.tp_cp_dp) {
+    if (groups_.tp_dp_cp) {
         std::vector<std::int64_t> mixtures;
         for (const auto& chunk : chunks_) {
             const StageChunk& contents = chunk->contents();
@@ -285,7 +286,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
 void RankTrainer::set_listener(CollectiveListener* listener) {
     for (auto* group :
          {&groups_.tp, &groups_.cp, &groups_.ep, &groups_.etp, &groups_.dp_cp, &groups_.expert_dp, &groups_.tp_pp, &groups_.pp_forward,
-          &groups_.pp_backward, &groups_.embedding, &groups_.tp_cp, &groups_.expert_model, &groups_.tp_cp_dp}) {
+          &groups_.pp_backward, &groups_.embedding, &groups_.tp_cp, &groups_.expert_model, &groups_.tp_dp_cp}) {
         if (*group) (*group)->set_listener(listener);
     }
 }
@@ -418,7 +419,7 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
         d_loss);
     for (auto& traffic : traffic_) traffic->finish_reductions();
     optimizer_->reduce_replicated_gradients();
-    if (expert_biases_) expert_biases_->update(*groups_.tp_cp_dp, task_.model.moe->expert_bias_update_rate);
+    if (expert_biases_) expert_biases_->update(*groups_.tp_dp_cp, task_.model.moe->expert_bias_update_rate);
     if (task_.gradients.per_token_loss) optimizer_->scale_gradients(1 / count_tokens(rows));
     StepReport report;
     report.loss = mean_loss(sum);

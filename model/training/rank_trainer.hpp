@@ -112,7 +112,7 @@ private:
     struct Groups {
         std::unique_ptr<Communicator> tp, cp, ep, etp, dp_cp, expert_dp, tp_pp, pp_forward, pp_backward, embedding;
         std::unique_ptr<Communicator> tp_cp, expert_model;  ///< of models with mixtures
-        std::unique_ptr<Communicator> tp_cp_dp;             ///< of models with expert biases
+        std::unique_ptr<Communicator> tp_dp_cp;             ///< of models with expert biases
     };
 
     [[nodiscard]] Microbatch microbatch(std::int64_t index, const SequenceSource& source) const;

@@ -14,7 +14,7 @@ TEST(ExpertBiases, MoveAgainstTheLoadOfAllRanksAndLayersApart) {
     runtime::InProcessWorld world(2);
     runtime::run_ranks(world, [&](int rank) {
         runtime::CpuDevice device;
-        const auto ranks = world.view(rank).join("tp-cp-dp", std::vector<std::int32_t>{0, 1});
+        const auto ranks = world.view(rank).join("tp-dp-cp", std::vector<std::int32_t>{0, 1});
         ExpertBiases biases(device, {3, 7}, 4, Dtype::fp64);
         EXPECT_THAT(read(biases.of(3)), ElementsAre(0, 0, 0, 0));
         // Together 4, 6, 5, 5: the mean is 5.
