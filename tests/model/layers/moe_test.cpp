@@ -139,13 +139,15 @@ TEST(MoeLayer, HasTheGradientBehindLimitedGroupsAndExpertBias) {
     model.moe->groups = 2;
     model.moe->group_top_k = 1;
     OneLayer one(model);
+    one.check_gradients();
     const auto before = read(one.backward());
     ExpertBiases biases(one.device, {0}, 4, Dtype::fp64);
     const std::vector<double> values{5, 5, 0, 0};
     one.device.write(biases.of(0), values.data());
     one.context.expert_biases = &biases;
-    one.check_gradients();
-    EXPECT_NE(read(one.backward()), before) << "the bias sends every row to the first group";
+    const Tensor dx = one.backward();
+    expect_gradient("x", one.x, dx, [&] { return one.loss(); });
+    EXPECT_NE(read(dx), before) << "the bias sends every row to the first group";
     MoeSaved saved;
     (void)one.layer.forward(one.context, one.microbatch, one.x, saved);
     EXPECT_THAT(saved.mixture->plan.per_expert, testing::ElementsAre(kRows, kRows, 0, 0));
