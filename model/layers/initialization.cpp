@@ -89,7 +89,7 @@ std::vector<double> initial_values(const ModelSpec& model, const Parameter& para
                                    const InitializationOptions& options) {
     std::vector<double> values(static_cast<std::size_t>(parameter.count()), 0.0);
     const std::string& name = parameter.name;
-    if (name.ends_with("bias")) return values;
+    if (name.ends_with("bias") || (parameter.expert && contains(name, ".bias"))) return values;
     if (contains(name, "norm")) {
         std::fill(values.begin(), values.end(), 1.0);
         return values;

@@ -35,6 +35,8 @@ std::string_view missing_kernel(const KernelTable& table) {
         {"attention", table.attention != nullptr},
         {"attention_backward", table.attention_backward != nullptr},
         {"merge_attention", table.merge_attention != nullptr},
+        {"add_sinks", table.add_sinks != nullptr},
+        {"sinks_gradient", table.sinks_gradient != nullptr},
         {"rotary", table.rotary != nullptr},
         {"dropout", table.dropout != nullptr},
         {"adam_step", table.adam_step != nullptr},

@@ -9,6 +9,7 @@
 #include "model/ops/adam.hpp"
 #include "model/ops/dropout.hpp"
 #include "model/ops/positions.hpp"
+#include "model/ops/rotary.hpp"
 #include "model/tensor/tensor.hpp"
 #include "plan/model_spec.hpp"
 
@@ -81,18 +82,22 @@ struct ActivationBackwardArguments {
     bool gated;
 };
 
+/// row_weights: absent where rows are not weighted.
 struct AddBiasArguments {
     Output x;
     Input bias;
     std::int64_t rows, width;
+    Input row_weights{};
 };
 
-/// column_sums: scratch (parts, width) in the statistics' type.
+/// column_sums: scratch (parts, width) in the statistics' type. Where rows are weighted, d_row_weights is added to.
 struct BiasGradientArguments {
     Input dy;
     Output gradient, column_sums;
     std::int64_t rows, width;
     std::int64_t parts = 1;
+    Input bias{}, row_weights{};
+    Output d_row_weights{};
 };
 
 struct ElementwiseArguments {
@@ -161,7 +166,7 @@ struct CrossEntropyArguments {
 };
 
 struct TokenLossesArguments {
-    Input exponentials, target;
+    Input exponentials, target, targets;
     Output losses;
     std::int64_t rows;
 };
@@ -172,6 +177,8 @@ struct AttentionSizes {
     double scale;
     /// Query places worked on at once.
     std::int64_t block;
+    /// A query sees so many places, its own and those before; 0: all before.
+    std::int64_t window = 0;
 };
 
 /// Scratch in the statistics' type, for one sequence and head: keys (places, qk_dim), values (places, v_dim); for one
@@ -201,12 +208,25 @@ struct MergeAttentionArguments {
     std::int64_t rows, width;
 };
 
+struct SinksArguments {
+    Output output, log_sum_exp;
+    Input sinks;
+    std::int64_t rows, heads, width;
+};
+
+/// column_sums: scratch (parts, heads) in the statistics' type.
+struct SinksGradientArguments {
+    Input d_output, output, log_sum_exp, sinks;
+    Output gradient, column_sums;
+    std::int64_t rows, heads, width, parts;
+};
+
 struct RotaryArguments {
     Input x;
     Output y;
     Positions positions;
     std::int64_t heads, head_dim, rotated;
-    double base;
+    RotaryAngles angles;
     bool inverse;
 };
 
@@ -231,6 +251,8 @@ struct RouteArguments {
     std::int64_t rows, expert_count, top_k;
     RouterScore score;
     bool balanced;
+    Input bias{};                              ///< absent: none
+    std::int64_t groups = 0, group_top_k = 0;  ///< 0: all experts are candidates
 };
 
 struct RouteBackwardArguments {
@@ -349,6 +371,8 @@ struct KernelTable {
     void (*attention)(Device&, const AttentionArguments&);
     void (*attention_backward)(Device&, const AttentionBackwardArguments&);
     void (*merge_attention)(Device&, const MergeAttentionArguments&);
+    void (*add_sinks)(Device&, const SinksArguments&);
+    void (*sinks_gradient)(Device&, const SinksGradientArguments&);
     void (*rotary)(Device&, const RotaryArguments&);
     void (*dropout)(Device&, const DropoutArguments&);
     void (*adam_step)(Device&, const AdamArguments&);

@@ -38,21 +38,31 @@ std::int64_t expect_source(const Permutation& permutation) {
 
 }  // namespace
 
-Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score, bool balanced) {
+Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score, bool balanced, const ExpertChoice& choice) {
     expect_float(logits, "router logits");
     MGPLAN_ASSERT(logits.shape().rank() == 2, "router logits have rows and experts");
     const std::int64_t rows = logits.shape()[0], experts = logits.shape()[1];
     MGPLAN_ASSERT(top_k >= 1 && top_k <= experts, fmt::format("{} of {} experts are chosen", top_k, experts));
     Device& device = logits.device();
     const Dtype kept = statistics_dtype(logits.dtype());
+    if (choice.groups > 0) {
+        MGPLAN_ASSERT(choice.groups <= ExpertChoice::most_groups && experts % choice.groups == 0, "experts come in equal groups");
+        MGPLAN_ASSERT(choice.group_top_k >= 1 && choice.group_top_k <= choice.groups, "some of the groups are taken");
+        MGPLAN_ASSERT(choice.group_top_k * (experts / choice.groups) >= top_k, "the groups taken hold enough experts");
+    }
+    if (choice.bias.defined()) {
+        expect_shape(choice.bias, {experts}, "expert bias");
+        expect_dtype(choice.bias, kept, "expert bias");
+        expect_same_device(logits, choice.bias);
+    }
     Routing routing{device.empty({rows, top_k}, Dtype::int32, MemoryCategory::activations, "chosen experts"),
                     device.empty({rows, top_k}, kept, MemoryCategory::activations, "router probabilities"),
                     device.empty({rows, experts}, kept, MemoryCategory::activations, "router scores")};
     device.report({"route", 5.0 * static_cast<double>(logits.elements()), logits.bytes(),
                    total_bytes(routing.experts, routing.probabilities, routing.scores)});
     if (device.computes() && rows > 0) {
-        device.kernels().route(device,
-                               {logits, routing.experts, routing.probabilities, routing.scores, rows, experts, top_k, score, balanced});
+        device.kernels().route(device, {logits, routing.experts, routing.probabilities, routing.scores, rows, experts, top_k, score,
+                                        balanced, choice.bias, choice.groups, choice.group_top_k});
     }
     return routing;
 }

@@ -73,7 +73,7 @@ std::int64_t capacity_scratch_bytes(const KernelTraits& traits, std::int64_t ent
 }
 
 bool attention_is_fused(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes) {
-    if (!on_gpu(traits) || !traits.fused_attention || traits.architecture < 80 || dtype != Dtype::bf16) return false;
+    if (!on_gpu(traits) || !traits.fused_attention || traits.architecture < 80 || dtype != Dtype::bf16 || sizes.window > 0) return false;
     const Positions& queries = sizes.query_positions;
     const Positions& keys = sizes.key_positions;
     const bool whole = queries.chunks == 1 || queries.first[1] == queries.first[0] + queries.chunk_length;

@@ -59,8 +59,9 @@ void Optimizer::own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::s
         piece.in_state = in_state;
         piece.description = &description;
         piece.decays = !description.no_weight_decay;
-        // Every parameter counts once: replicated ones on the first tp rank, a tied embedding's copy not at all.
-        piece.counts = !description.embedding_copy && (!replicated_over_tp(description) || groups_.tp->rank() == 0);
+        // Every parameter counts once: replicated ones on the first tp (etp) rank, a tied embedding's copy not at all.
+        const Communicator& replicas = description.expert ? *groups_.etp : *groups_.tp;
+        piece.counts = !description.embedding_copy && (!replicated_over_tp(description) || replicas.rank() == 0);
         if (state.main.defined()) copy(piece.parameter, piece.main);
         pieces_.push_back(std::move(piece));
     };

@@ -78,6 +78,8 @@ struct StepValues {
     double seconds = 0;
     /// Of models that train with one: mean load-balancing loss of the mixtures without its coefficient, 1 when balanced.
     std::optional<double> auxiliary_loss;
+    /// Of models with multi-token prediction: mean loss of each depth, without its factor.
+    std::vector<double> mtp_losses;
     bool skipped = false;  ///< parameters were left as they were: the loss or a gradient was not finite
 };
 

@@ -92,6 +92,7 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
             values.grad_norm =
                 report.end == model::StepEnd::loss_not_finite ? std::numeric_limits<double>::quiet_NaN() : report.result.grad_norm;
             if (has_auxiliary_loss) values.auxiliary_loss = report.auxiliary_loss;
+            values.mtp_losses = report.mtp_losses;
             values.skipped = !report.result.updated;
             if (world.rank == 0) outcome.steps.push_back(values);
             if (values.skipped && !options.skip_non_finite) {

@@ -98,6 +98,8 @@ struct ActivationMemory::State {
         sizes.dtype = workload.training.compute_dtype();
         sizes.grad_dtype = workload.training.grad_dtype;
         sizes.traits = traits;
+        // Both FlashAttention and cuDNN know windows (Transformer Engine, dot_product_attention/utils.py, get_attention_backend).
+        sizes.fuses_windows = layout.engine == Engine::megatron;
         return sizes;
     }
 

@@ -174,9 +174,12 @@ TEST(RunCommand, RefusesBadInputWithEveryProblem) {
 }
 
 TEST(RunCommand, RefusesWhatItCannotTrain) {
-    const TempFile plan("window.json");
-    ASSERT_EQ(say("--world 1 --model gpt-oss-20b --max-memory 4TiB --save-plan " + plan.path()).code, kDone);
-    expect_refused("run " + plan.path(), {"cannot be trained by this version", "sliding window"});
+    const TempFile plan("dropping.json");
+    const TempFile model(
+        "dropping_model.json",
+        R"({"layers": 2, "hidden": 32, "ffn": 48, "heads": 4, "vocab": 256, "max_positions": 64, "attention_dropout": 0.1})");
+    ASSERT_EQ(say("--world 1 --model " + model.path() + " --save-plan " + plan.path()).code, kDone);
+    expect_refused("run " + plan.path(), {"cannot be trained by this version", "dropout inside attention"});
 }
 
 TEST(RunCommand, StopsAtALossThatIsNoNumber) {

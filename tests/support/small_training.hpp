@@ -101,11 +101,12 @@ struct Case {
     }
     StageSplitRequest request;
     request.layers = model.layers;
+    request.mtp_layers = model.mtp_layers;
     request.pp = c.pp;
     request.vpp = c.vpp;
     request.pipeline_layout = c.stages;
-    layout.split = std::make_shared<const StageSplit>(c.stages.empty() ? automatic_stage_split(model.layers, 0, c.pp, c.vpp).value()
-                                                                       : make_stage_split(request));
+    layout.split = std::make_shared<const StageSplit>(
+        c.stages.empty() ? automatic_stage_split(model.layers, model.mtp_layers, c.pp, c.vpp).value() : make_stage_split(request));
     return task;
 }
 

@@ -32,6 +32,8 @@ const model::KernelTable& kernels() {
         .attention = attention,
         .attention_backward = attention_backward,
         .merge_attention = merge_attention,
+        .add_sinks = add_sinks,
+        .sinks_gradient = sinks_gradient,
         .rotary = rotary,
         .dropout = dropout,
         .adam_step = adam_step,

@@ -37,6 +37,8 @@ void cross_entropy_backward(model::Device& device, const model::CrossEntropyArgu
 void attention(model::Device& device, const model::AttentionArguments& arguments);
 void attention_backward(model::Device& device, const model::AttentionBackwardArguments& arguments);
 void merge_attention(model::Device& device, const model::MergeAttentionArguments& arguments);
+void add_sinks(model::Device& device, const model::SinksArguments& arguments);
+void sinks_gradient(model::Device& device, const model::SinksGradientArguments& arguments);
 void rotary(model::Device& device, const model::RotaryArguments& arguments);
 void dropout(model::Device& device, const model::DropoutArguments& arguments);
 void adam_step(model::Device& device, const model::AdamArguments& arguments);

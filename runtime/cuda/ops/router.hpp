@@ -31,6 +31,8 @@ struct RouteRow {
     Sum *probabilities, *scores;
     std::int64_t expert_count, top_k;
     bool softmax, balanced;
+    const Sum* bias;  ///< nullptr: none
+    std::int64_t groups, group_top_k;
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
@@ -48,8 +50,11 @@ struct RouteRow {
         if (balanced) {
             team.each(top_k, [&](std::int64_t slot) { ids[slot] = static_cast<std::int32_t>((row * top_k + slot) % expert_count); });
         } else {
-            choose(
-                team, [&](std::int64_t i) { return softmax ? Sum(in[i]) : score[i]; }, ids);
+            const auto key = [&](std::int64_t i) {
+                const Sum own = softmax ? Sum(in[i]) : score[i];
+                return bias == nullptr ? own : own + bias[i];
+            };
+            choose(team, key, groups_taken(team, key), ids);
         }
         team.barrier();
         if (!softmax) {
@@ -65,12 +70,48 @@ struct RouteRow {
     }
 
 private:
+    /// Sum of the group's largest keys, from the largest on.
+    template <class Key>
+    MGPLAN_BOTH Sum group_sum(Key key, std::int64_t group) const {
+        const std::int64_t members = expert_count / groups, first = group * members;
+        std::int64_t counted = top_k / group_top_k < 1 ? 1 : top_k / group_top_k;
+        if (counted > members) counted = members;
+        Candidate<Sum> last{Sum{0}, -1};
+        Sum sum = 0;
+        for (std::int64_t slot = 0; slot < counted; ++slot) {
+            Candidate<Sum> best{Sum{0}, -1};
+            for (std::int64_t i = first; i < first + members; ++i) {
+                const Candidate<Sum> here{key(i), i};
+                if ((slot == 0 || precedes(last, here)) && precedes(here, best)) best = here;
+            }
+            sum += best.value;
+            last = best;
+        }
+        return sum;
+    }
+
+    /// A bit for each group that the row takes; every lane gets it.
+    template <class Team, class Key>
+    MGPLAN_BOTH std::uint64_t groups_taken(const Team& team, Key key) const {
+        std::uint64_t taken = 0;
+        if (groups == 0) return taken;
+        for (std::int64_t slot = 0; slot < group_top_k; ++slot) {
+            const Candidate<Sum> best = team.reduce(groups, Candidate<Sum>{Sum{0}, -1}, First{}, [&](std::int64_t group) {
+                if (((taken >> group) & 1U) != 0) return Candidate<Sum>{Sum{0}, -1};
+                return Candidate<Sum>{group_sum(key, group), group};
+            });
+            taken |= std::uint64_t{1} << best.place;
+        }
+        return taken;
+    }
+
     /// One after another: the first of those that come behind the last one chosen.
     template <class Team, class Key>
-    MGPLAN_BOTH void choose(const Team& team, Key key, std::int32_t* ids) const {
+    MGPLAN_BOTH void choose(const Team& team, Key key, std::uint64_t taken, std::int32_t* ids) const {
         Candidate<Sum> last{Sum{0}, -1};
         for (std::int64_t slot = 0; slot < top_k; ++slot) {
             const Candidate<Sum> best = team.reduce(expert_count, Candidate<Sum>{Sum{0}, -1}, First{}, [&](std::int64_t i) {
+                if (groups > 0 && ((taken >> (i / (expert_count / groups))) & 1U) == 0) return Candidate<Sum>{Sum{0}, -1};
                 const Candidate<Sum> here{key(i), i};
                 return slot == 0 || precedes(last, here) ? here : Candidate<Sum>{Sum{0}, -1};
             });
@@ -261,7 +302,8 @@ void route(model::Device& device, const model::RouteArguments& x) {
         Launcher::of(device).teams(
             x.rows, 32,
             RouteRow<Element>{values<Element>(x.logits), values<std::int32_t>(x.experts), values<Sum>(x.probabilities),
-                              values<Sum>(x.scores), x.expert_count, x.top_k, x.score == RouterScore::softmax, x.balanced});
+                              values<Sum>(x.scores), x.expert_count, x.top_k, x.score == RouterScore::softmax, x.balanced,
+                              values<Sum>(x.bias), x.groups, x.group_top_k});
     });
 }
 

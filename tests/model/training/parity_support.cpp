@@ -44,6 +44,42 @@ ModelSpec small_sigmoid_mixture() {
     return model;
 }
 
+ModelSpec small_deepseek_v3() {
+    ModelSpec model = small_mixture();
+    model.name = "small-deepseek-v3";
+    model.head_dim = 0;
+    model.qk_norm = true;
+    model.mla = MlaSpec{.q_lora_rank = 12, .kv_lora_rank = 10, .qk_nope_head_dim = 6, .qk_rope_head_dim = 4, .v_head_dim = 5};
+    model.moe->score = RouterScore::sigmoid;
+    model.moe->groups = 4;
+    model.moe->group_top_k = 2;
+    model.moe->top_k = 3;
+    model.moe->expert_bias = true;
+    // Large, so that biases change choices within a few steps.
+    model.moe->expert_bias_update_rate = 0.03;
+    model.mtp_layers = 2;
+    model.mtp_loss_factor = 0.5;
+    model.rotary_scaling = "yarn";
+    model.rotary_scaling_values = {.factor = 4, .original_positions = 8, .beta_fast = 2, .mscale = 1, .mscale_all_dim = 0.5};
+    return model;
+}
+
+ModelSpec small_gpt_oss() {
+    ModelSpec model = small_mixture();
+    model.name = "small-gpt-oss";
+    model.kv_heads = 2;
+    model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
+    model.attention_sinks = true;
+    model.sliding_window = 5;
+    model.full_attention_every = 2;
+    model.moe->router_bias = true;
+    model.moe->shared_ffn = 0;
+    model.moe_layers = {true, true, true, true};
+    model.rotary_scaling = "llama3";
+    model.rotary_scaling_values = {.factor = 4, .original_positions = 8};
+    return model;
+}
+
 Outcome train(const TrainingTask& task) {
     return tests::train_ranks(
         task, kSteps, [](int) { return std::make_unique<runtime::CpuDevice>(); }, true);
@@ -86,6 +122,9 @@ void expect_equal_steps(const std::vector<StepReport>& steps, const std::vector<
     EXPECT_GT(expected.front().result.grad_norm, 0);
     for (std::size_t i = 0; i < expected.size(); ++i) {
         EXPECT_NEAR(steps[i].loss / expected[i].loss, 1, tolerance) << "step " << i;
+        ASSERT_EQ(steps[i].mtp_losses.size(), expected[i].mtp_losses.size());
+        for (std::size_t k = 0; k < expected[i].mtp_losses.size(); ++k)
+            EXPECT_NEAR(steps[i].mtp_losses[k] / expected[i].mtp_losses[k], 1, tolerance) << "step " << i << " depth " << k;
         EXPECT_NEAR(steps[i].auxiliary_loss, expected[i].auxiliary_loss, tolerance * expected[i].auxiliary_loss) << "step " << i;
         if (i < norms) {
             EXPECT_NEAR(steps[i].result.grad_norm / expected[i].result.grad_norm, 1, tolerance) << "step " << i;

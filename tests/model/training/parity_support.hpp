@@ -24,6 +24,11 @@ using tests::tokens_of;
 /// Sigmoid scores, a gate on the shared expert, plain activation, layer norms, a tied table, dense and mixture layers in turn.
 [[nodiscard]] ModelSpec small_sigmoid_mixture();
 
+/// DeepSeek-V3 in small: latent attention with YaRN, expert bias, experts in groups, two depths of multi-token prediction.
+[[nodiscard]] ModelSpec small_deepseek_v3();
+/// gpt-oss in small: sinks, a window in every other layer, biases of router and experts.
+[[nodiscard]] ModelSpec small_gpt_oss();
+
 /// kSteps steps on CPU ranks as threads.
 [[nodiscard]] Outcome train(const TrainingTask& task);
 
