@@ -59,7 +59,7 @@ void take_plan(const GraphsOptions& given, GraphsRequest& request, Problems& pro
     const std::string& path = given.plan.front();
     const Plan plan = plan_from_json(parse_json(importers::read_text_file(path, "plan"), path), path);
     request.workload =
-        Workload{plan.model, plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes};
+        Workload{plan.model, plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes, plan.routing};
     request.layout = plan.layout;
     request.schedule.pp = static_cast<int>(plan.layout.sizes.pp);
     request.schedule.vpp = plan.layout.vpp;

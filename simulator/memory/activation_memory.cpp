@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <optional>
+#include <span>
 #include <unordered_map>
 
 #include "model/pipeline/send_depth.hpp"
@@ -353,38 +354,56 @@ void ActivationMemory::peak_bytes(const Layout& layout, std::vector<std::int64_t
     }
 }
 
-std::int64_t ActivationMemory::routed_peak_bytes(const Layout& layout, int pp_rank, const RowFactors& rows) {
+void ActivationMemory::routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first,
+                                         std::vector<std::int64_t>& by_stage) {
     const SplitChunks& split = state_->chunks(layout);
-    const auto kinds = kinds_of(split, layout, pp_rank);
+    const auto& live = state_->live(layout);
+    std::array<double, kReceived.size()> nodes{};
+    std::array<const std::vector<ChunkWeight>*, kReceived.size()> weights{};
+    for (std::size_t node = 0; node < nodes.size(); ++node) nodes[node] = state_->received_at(layout, static_cast<int>(node));
+    const auto at = [&](std::size_t node) {
+        if (weights[node] == nullptr) weights[node] = &state_->weights(layout, split, static_cast<int>(node)).chunks;
+        return weights[node];
+    };
     /// Weights of the chunks at two neighbouring nodes, and how far on the way from one to the other.
     struct Between {
         const std::vector<ChunkWeight>*low, *high;
         double share;
-        [[nodiscard]] std::int64_t of(std::int64_t ChunkWeight::*member, int kind) const {
+        [[nodiscard]] double of(std::int64_t ChunkWeight::*member, int kind) const {
             const auto index = static_cast<std::size_t>(kind);
             const auto a = static_cast<double>((*low)[index].*member), b = static_cast<double>((*high)[index].*member);
-            return static_cast<std::int64_t>(std::ceil(a + share * (b - a)));
+            return a + share * (b - a);
         }
     };
     const auto between = [&](double received) {
-        int node = 0;
-        while (node + 2 < static_cast<int>(kReceived.size()) && received > state_->received_at(layout, node + 1)) ++node;
-        const double low = state_->received_at(layout, node), high = state_->received_at(layout, node + 1);
-        const double share = high > low ? std::clamp((received - low) / (high - low), 0.0, 1.0) : 0.0;
-        // Both are asked for before either is held: a new one may move the other.
-        (void)state_->weights(layout, split, node);
-        const auto& upper = state_->weights(layout, split, node + 1).chunks;
-        return Between{&state_->weights(layout, split, node).chunks, &upper, share};
+        std::size_t node = 0;
+        while (node + 2 < nodes.size() && received > nodes[node + 1]) ++node;
+        const double low = nodes[node], high = nodes[node + 1];
+        if (received <= low || high <= low) return Between{at(node), at(node), 0};
+        return Between{at(node), at(node + 1), std::min(1.0, (received - low) / (high - low))};
     };
-    const Between saved = between(rows.saved), running = between(rows.peak);
-    std::int64_t most = 0;
-    for (const LiveState& state : state_->live(layout)[static_cast<std::size_t>(pp_rank)].states) {
-        const auto chunk = static_cast<std::size_t>(state.op > 0 ? state.op - 1 : -state.op - 1);
-        std::int64_t bytes = running.of(state.op > 0 ? &ChunkWeight::forward_peak : &ChunkWeight::backward_peak, kinds[chunk]);
-        for (std::size_t c = 0; c < kinds.size(); ++c) bytes += state.live[c] * saved.of(&ChunkWeight::kept, kinds[c]);
-        most = std::max(most, bytes);
+    by_stage.clear();
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const int stage = first + static_cast<int>(i);
+        const auto kinds = kinds_of(split, layout, stage);
+        const LiveStates& states = live[static_cast<std::size_t>(stage)];
+        const Between saved = between(rows[i].saved), running = between(rows[i].peak);
+        double most = 0;
+        if (split.uniform[static_cast<std::size_t>(stage)]) {
+            const double kept = saved.of(&ChunkWeight::kept, kinds.front());
+            most =
+                std::max(static_cast<double>(states.most_before_forward) * kept + running.of(&ChunkWeight::forward_peak, kinds.front()),
+                         static_cast<double>(states.most_before_backward) * kept + running.of(&ChunkWeight::backward_peak, kinds.front()));
+        } else {
+            for (const LiveState& state : states.states) {
+                const auto chunk = static_cast<std::size_t>(state.op > 0 ? state.op - 1 : -state.op - 1);
+                double bytes = running.of(state.op > 0 ? &ChunkWeight::forward_peak : &ChunkWeight::backward_peak, kinds[chunk]);
+                for (std::size_t c = 0; c < kinds.size(); ++c) bytes += state.live[c] * saved.of(&ChunkWeight::kept, kinds[c]);
+                most = std::max(most, bytes);
+            }
+        }
+        by_stage.push_back(static_cast<std::int64_t>(std::ceil(most)) + state_->held(layout, split, stage).total);
     }
-    return most + state_->held(layout, split, pp_rank).total;
 }
 
 PassesPeak ActivationMemory::peak(const Layout& layout, int pp_rank) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -33,8 +34,9 @@ public:
 
     /// peak().bytes of every pipeline stage, quickly: the list is overwritten.
     void peak_bytes(const Layout& layout, std::vector<std::int64_t>& by_stage);
-    /// The same of one stage whose experts receive so many times the rows of the even split; never too little.
-    [[nodiscard]] std::int64_t routed_peak_bytes(const Layout& layout, int pp_rank, const RowFactors& rows);
+    /// The same of the stages from `first` on, one for each of `rows`: so many times the rows of the even split that their
+    /// experts receive. Never too little.
+    void routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first, std::vector<std::int64_t>& by_stage);
     [[nodiscard]] PassesPeak peak(const Layout& layout, int pp_rank);
 
 private:

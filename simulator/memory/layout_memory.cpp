@@ -64,6 +64,8 @@ struct LayoutMemory::State {
     std::vector<std::int64_t> passes;
     std::vector<LiveMixtures> live_mixtures;
     std::vector<FrameworkBytes> stages;
+    std::vector<RowFactors> factors;
+    std::vector<std::int64_t> routed_passes;
 
     State(const Workload& work, const Calibration& rates, SharedByLayouts costs_and_census)
         : workload(work),
@@ -191,11 +193,21 @@ struct LayoutMemory::State {
         return routing->rows(level, live_mixtures);
     }
 
-    /// A stage's peak with so many times the rows of the even split; `framework`: of that.
-    std::int64_t routed_peak(const Layout& layout, int pp_rank, const RoutingLoad::Level& level, FrameworkBytes framework) {
-        const RowFactors rows = row_factors(layout, level, pp_rank);
-        if (rows.peak > 1) framework.passes = std::max(framework.passes, activations.routed_peak_bytes(layout, pp_rank, rows));
-        return peak_of(layout, pp_rank, framework);
+    /// Peak of the fullest of the stages [first, end), which weigh_stages() has seen, at a quantile.
+    std::int64_t routed_peak(const Layout& layout, RoutingQuantile quantile, int first, int end) {
+        const RoutingLoad::Level level = routing_level(layout, quantile);
+        factors.clear();
+        for (int rank = first; rank < end; ++rank) factors.push_back(row_factors(layout, level, rank));
+        activations.routed_peak_bytes(layout, factors, first, routed_passes);
+        std::int64_t most = 0;
+        for (int rank = first; rank < end; ++rank) {
+            FrameworkBytes& framework = stages[static_cast<std::size_t>(rank)];
+            const std::int64_t even = framework.passes;
+            framework.passes = std::max(even, routed_passes[static_cast<std::size_t>(rank - first)]);
+            most = std::max(most, peak_of(layout, rank, framework));
+            framework.passes = even;
+        }
+        return most;
     }
 
     /// What every stage's framework holds, into `stages`.
@@ -209,17 +221,10 @@ struct LayoutMemory::State {
 
     RoutedPeaks routed_peaks(const Layout& layout, int first, int end) {
         weigh_stages(layout);
-        const auto fullest = [&](RoutingQuantile quantile) {
-            const RoutingLoad::Level level = routing_level(layout, quantile);
-            std::int64_t most = 0;
-            for (int rank = first; rank < end; ++rank)
-                most = std::max(most, routed_peak(layout, rank, level, stages[static_cast<std::size_t>(rank)]));
-            return most;
-        };
         return {.skew = to_text(workload.routing),
-                .p50 = fullest(RoutingQuantile::p50),
-                .p99 = fullest(RoutingQuantile::p99),
-                .worst = fullest(RoutingQuantile::worst)};
+                .p50 = routed_peak(layout, RoutingQuantile::p50, first, end),
+                .p99 = routed_peak(layout, RoutingQuantile::p99, first, end),
+                .worst = routed_peak(layout, RoutingQuantile::worst, first, end)};
     }
 
     /// The fullest stage where tokens are spread evenly, and its peak.
@@ -254,9 +259,7 @@ struct LayoutMemory::State {
         peaks.activations = fullest.passes + fullest.graph.activations;
         peaks.even = peaks.deciding = even;
         if (!routing || even > most) return peaks;
-        const RoutingLoad::Level level = routing_level(layout, RoutingQuantile::p99);
-        for (int rank = 0; rank < static_cast<int>(stages.size()); ++rank)
-            peaks.deciding = std::max(peaks.deciding, routed_peak(layout, rank, level, stages[static_cast<std::size_t>(rank)]));
+        peaks.deciding = std::max(even, routed_peak(layout, RoutingQuantile::p99, 0, static_cast<int>(stages.size())));
         return peaks;
     }
 
