@@ -19,9 +19,11 @@
 #include "plan/plan.hpp"
 #include "planner/constraints.hpp"
 #include "reports/run_report.hpp"
+#include "runtime/cuda_loader/cuda_loader.hpp"
 #include "runtime/data/synthetic_stream.hpp"
 #include "runtime/data/token_data.hpp"
 #include "runtime/launch/rank_from_environment.hpp"
+#include "runtime/training_run/rank_devices.hpp"
 #include "runtime/training_run/training_run.hpp"
 
 namespace mgplan::cli {
@@ -56,7 +58,7 @@ struct RunOptions {
 
 void declare(Options& options, RunOptions& values) {
     options.positional("PLAN", values.plan, 1, "a plan written by --save-plan");
-    options.choice("device", values.device, {"cpu", "cuda"}, "what computes");
+    options.choice("device", values.device, {"cpu", "cuda"}, "what computes; cuda: all ranks share this process's first GPU");
     options.choice("memory", values.memory, {"pool", "arena"},
                    "where tensors lie: in blocks that are used again, or at planned offsets of one block");
     options.flag("ranks-in-process", values.ranks_in_process,
@@ -68,9 +70,9 @@ void declare(Options& options, RunOptions& values) {
     options.integer("seed", values.seed, 0, std::numeric_limits<std::int64_t>::max() / 2, "of weights, dropout and the order of the data");
     options.flag("per-rank-seeds", values.per_rank_seeds,
                  "weights from one seed for each tp and pp rank, as Megatron-LM; otherwise they do not depend on the layout");
-    options.flag("deterministic", values.deterministic, "the same bits on every run; CPU ranks always do so");
+    options.flag("deterministic", values.deterministic, "the same bits on every run; CPU ranks always do so, a GPU then leaves out cuDNN");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
-                 "what CUDA graphs capture (default: the plan's); the CPU has none, so that it must be none there");
+                 "what CUDA graphs capture (default: the plan's); neither device captures any yet, so that it must be none");
     options.integer("log-interval", values.log_interval, 1, kMostSteps, "steps between two lines of progress on standard error");
     options.group("Optimizer");
     options.real("lr", values.lr, 0, 1e30, "learning rate, the largest of its schedule");
@@ -94,14 +96,24 @@ void declare(Options& options, RunOptions& values) {
     options.flag("resume", values.resume, "go on from the last checkpoint");
 }
 
-/// What contradicts itself or is not there yet.
-void check(const RunOptions& values) {
+/// What contradicts itself or is not there; else what the ranks compute on, nothing for the CPU.
+std::shared_ptr<const runtime::RankDevices> check(const RunOptions& values) {
     Problems problems;
+    std::shared_ptr<const runtime::RankDevices> devices;
     if (values.cuda_graphs && !read_graph_scopes(*values.cuda_graphs, problems).empty())
         problems.add("--cuda-graphs = {}: --device {} captures no CUDA graphs; use --cuda-graphs none", values.cuda_graphs->substr(0, 60),
                      values.device);
     if (values.plan.empty()) problems.add("mgplan run needs a PLAN; mgplan --world 8 --model tiny-llama --save-plan FILE writes one");
-    if (values.device == "cuda") problems.add("--device cuda: run does not train on GPUs yet, a later version does; use --device cpu");
+    if (values.device == "cuda") {
+        if (values.memory == "arena")
+            problems.add("--memory arena and --device cuda exclude each other: only CPU ranks have arenas so far; use --memory pool");
+        if (values.rank) problems.add("--device cuda and --rank exclude each other: all ranks are in this process, on one GPU; drop one");
+        try {
+            devices = runtime::cuda_devices(values.deterministic);
+        } catch (const runtime::CudaUnavailable& error) {
+            problems.add("--device cuda: {} (--device cpu)", error.what());
+        }
+    }
     if (values.checkpoint || values.checkpoint_every || values.resume)
         problems.add("--checkpoint, --checkpoint-every, --resume: a later version brings checkpoints; leave them out");
     if (values.ranks_in_process && values.rank)
@@ -117,6 +129,7 @@ void check(const RunOptions& values) {
         problems.add("--lr-warmup-steps = {} leaves nothing of the {} steps until the decay ends (--lr-decay-steps); use fewer",
                      values.lr_warmup_steps, decay_steps);
     problems.throw_if_any();
+    return devices;
 }
 
 /// The plan as a task, once every rule of planner and runtime holds.
@@ -164,8 +177,13 @@ std::optional<runtime::LaunchedRank> launched_rank(const RunOptions& values, std
     if (values.rank) flags.size = world;
     const runtime::LaunchedRank launched = runtime::rank_from_environment(flags, runtime::process_environment());
     if (launched.source == runtime::RankSource::none) return std::nullopt;
-    if (values.ranks_in_process) {
+    if (values.ranks_in_process || values.device == "cuda") {
         if (launched.size == 1) return std::nullopt;
+        if (values.device == "cuda") {
+            throw ConfigError(fmt::format(
+                "--device cuda runs all ranks in one process, on one GPU, and {} started {} processes; start one, or use --device cpu",
+                to_string(launched.source), launched.size));
+        }
         throw ConfigError(fmt::format("--ranks-in-process runs all ranks in one process, and {} started {}; drop it, or start one process",
                                       to_string(launched.source), launched.size));
     }
@@ -260,11 +278,12 @@ void report(const Options& options, const runtime::RunValues& result, Console& c
 }
 
 int run_checked(const Options& options, const RunOptions& values, Console& console) {
-    check(values);
+    const auto devices = check(values);
     const std::string& path = values.plan.front();
     const Plan plan = plan_from_json(parse_json(importers::read_text_file(path, "plan"), path), path);
     runtime::TrainingRunOptions run;
     run.task = task_of(plan, values);
+    run.devices = devices;
     const auto launched = launched_rank(values, plan.layout.sizes.world);
     const bool reports = !launched || launched->rank == 0;
     if (reports) options.check_output();
@@ -319,7 +338,8 @@ int run_run(const std::vector<std::string>& args, Console& console) {
     try {
         Options options("run PLAN [--steps N] [--data FILE] [options]",
                         "Trains the plan's model for some steps, prints losses, and compares memory and traffic of every rank with what "
-                        "the same code predicts on shapes. Under mpirun each process is one rank; otherwise ranks are threads.");
+                        "the same code predicts on shapes. Under mpirun each process is one rank; otherwise ranks are threads. "
+                        "On a GPU (--device cuda) all ranks are threads that share it.");
         RunOptions values;
         declare(options, values);
         options.check_output_later();  // rank 0 alone writes

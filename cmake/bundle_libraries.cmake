@@ -1,4 +1,5 @@
-# Copies the shared libraries that PROGRAMS and MODULES need into FOLDER.
+# Copies the shared libraries that PROGRAMS and MODULES need into FOLDER; with PROGRAM_FOLDER, the programs there and the
+# modules into FOLDER too.
 set(runtimes "^ld-linux" "^lib(c|m|dl|rt|pthread|stdc\\+\\+|gcc_s|atomic|quadmath|gfortran)\\.so" "^lib(cuda|cublas|cudnn|nccl|nv)")
 file(GET_RUNTIME_DEPENDENCIES
   EXECUTABLES ${PROGRAMS}
@@ -13,3 +14,7 @@ foreach(library IN LISTS found)
   file(COPY ${library} DESTINATION ${FOLDER} FOLLOW_SYMLINK_CHAIN)
   message(STATUS "beside the programs: ${library}")
 endforeach()
+if(PROGRAM_FOLDER)
+  file(COPY ${PROGRAMS} DESTINATION ${PROGRAM_FOLDER})
+  file(COPY ${MODULES} DESTINATION ${FOLDER})
+endif()

@@ -165,7 +165,7 @@ take_build_lock() {
 release_build_lock() { exec 9>&-; }
 
 # build_mgplan ROOT PROGRAM STAMP, the slow path of ./mgplan: packages, configure, build. Calls up_to_date and
-# has_needs of ./mgplan.
+# has_needs of ./mgplan, and builds its target.
 build_mgplan() {
     local root=$1 program=$2 stamp=$3 options=() packages=("${build_packages[@]}") need
     local log=$1/build/release/mgplan_build.log status=0 started=$SECONDS
@@ -186,7 +186,7 @@ build_mgplan() {
             # What is there now must be looked for again.
             if ! has_needs; then options+=(-U 'MPI_*' -U 'MGPLAN_OPENBLAS_*'); fi
             touch -- "$stamp.next" # the build's start: what changes from here on is newer
-            run_build "$root" release "$log" building "${options[@]}" -- mgplan || status=$?
+            run_build "$root" release "$log" building "${options[@]}" -- "$target" || status=$?
         fi
     } 9>&-
     if ((status == 0)); then

@@ -32,7 +32,8 @@ struct Architecture {
     bool shared_gate = false;
     bool sigmoid_router = false;
     bool expert_bias = false;
-    bool windows_need_switch = false;  ///< sliding_window counts only with use_sliding_window
+    std::int64_t full_attention_every = 0;  ///< of the layers with a window
+    bool windows_need_switch = false;       ///< sliding_window counts only with use_sliding_window
     Activation activation = Activation::silu;
     double rotary_fraction = 1.0;
 };
@@ -49,7 +50,12 @@ constexpr std::array kArchitectures{
     Architecture{.model_type = "deepseek_v2", .class_name = "DeepseekV2ForCausalLM"},
     Architecture{.model_type = "deepseek_v3", .class_name = "DeepseekV3ForCausalLM", .sigmoid_router = true, .expert_bias = true},
     Architecture{.model_type = "kimi_k2", .class_name = "KimiK2ForCausalLM", .sigmoid_router = true, .expert_bias = true},
-    Architecture{.model_type = "gpt_oss", .class_name = "GptOssForCausalLM", .all_biases = true, .router_bias = true, .sinks = true},
+    Architecture{.model_type = "gpt_oss",
+                 .class_name = "GptOssForCausalLM",
+                 .all_biases = true,
+                 .router_bias = true,
+                 .sinks = true,
+                 .full_attention_every = 2},
     Architecture{.model_type = "gpt2",
                  .class_name = "GPT2LMHeadModel",
                  .layer_norm = true,
@@ -177,24 +183,53 @@ void read_positions(ConfigReader& config, const Architecture& architecture, Mode
     }
     model.rotary_fraction = config.real_or({"partial_rotary_factor", "rotary_pct", "rope_percent"}, fraction, 0, 1);
     model.rotary_base = config.real_or({"rope_theta", "rotary_emb_base"}, model.rotary_base, 0, ModelLimits::rotary_base);
-    // Where both are given, rope_parameters is the newer. Of a scaling the name alone is kept: nothing here computes it, and a run
-    // refuses it by name.
+    // Where both are given, rope_parameters is the newer. A run refuses a scaling that it does
+    // not know by its name.
     for (const std::string_view field : {"rope_parameters", "rope_scaling"}) {
         const Json* scaling = config.raw().member(field);
         if (scaling == nullptr || !scaling->is_object()) continue;
         JsonReader nested(*scaling, fmt::format("{}: {}", config.raw().where(), field), config.raw().problems());
         model.rotary_base = nested.real_or("rope_theta", model.rotary_base, 0, ModelLimits::rotary_base);
         const std::string name = lower_case(nested.text_or("rope_type", nested.text_or("type", "default")));
-        if (name != "default") model.rotary_scaling = name.substr(0, 40);
+        if (name == "default") continue;
+        model.rotary_scaling = name.substr(0, 40);
+        RotaryScaling& values = model.rotary_scaling_values;
+        const auto read = [&](std::string_view key, double& value) { value = nested.real_or(key, value, 0, ModelLimits::rotary_scaling); };
+        read("factor", values.factor);
+        read("low_freq_factor", values.low_frequency_factor);
+        read("high_freq_factor", values.high_frequency_factor);
+        read("beta_fast", values.beta_fast);
+        read("beta_slow", values.beta_slow);
+        read("mscale", values.mscale);
+        read("mscale_all_dim", values.mscale_all_dim);
+        values.original_positions =
+            nested.integer_or("original_max_position_embeddings", values.original_positions, 0, ModelLimits::positions);
     }
 }
 
-void read_window(ConfigReader& config, const Architecture& architecture, ModelSpec& model) {
+void read_window(ConfigReader& config, const Architecture& architecture, ModelSpec& model, std::vector<std::string>& assumptions) {
     model.sliding_window = config.integer_or({"sliding_window"}, 0, 0, ModelLimits::positions);
     if (!config.boolean_or({"use_sliding_window"}, !architecture.windows_need_switch)) model.sliding_window = 0;
     if (const Json* types = config.raw().member("layer_types"); types != nullptr && types->is_array()) {
         const bool sliding = std::any_of(types->begin(), types->end(), [](const Json& type) { return type == "sliding_attention"; });
         if (!sliding) model.sliding_window = 0;
+        // The first layer that sees all tells how often one does, where the list goes on like that.
+        const auto sees_all = [](const Json& type) { return type == "full_attention"; };
+        const std::int64_t first = std::find_if(types->begin(), types->end(), sees_all) - types->begin() + 1;
+        const auto regular = [&] {
+            for (std::size_t i = 0; i < types->size(); ++i) {
+                if (sees_all((*types)[i]) != ((static_cast<std::int64_t>(i) + 1) % first == 0)) return false;
+            }
+            return true;
+        };
+        if (sliding && first <= std::ssize(*types)) {
+            if (regular())
+                model.full_attention_every = first;
+            else
+                assumptions.emplace_back("layer_types repeat irregularly, every layer taken with the sliding window");
+        }
+    } else if (model.sliding_window > 0) {
+        model.full_attention_every = architecture.full_attention_every;
     }
 }
 
@@ -381,7 +416,7 @@ Job read_hugging_face(const Json& json, const std::string& name, const std::stri
     read_normalization(config, architecture, model);
     read_positions(config, architecture, model);
     read_epsilon(config, model);
-    read_window(config, architecture, model);
+    read_window(config, architecture, model, job.assumptions);
     read_biases(config, architecture, model);
     model.tied_embeddings = config.boolean_or({"tie_word_embeddings"}, architecture.tied);
     model.qk_norm = config.boolean_or({"qk_norm", "use_qk_norm"}, architecture.qk_norm);

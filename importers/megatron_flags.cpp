@@ -23,6 +23,8 @@ constexpr std::array kGroups{
               "num-layers encoder-num-layers hidden-size ffn-hidden-size num-attention-heads kv-channels num-query-groups "
               "max-position-embeddings vocab-size padded-vocab-size make-vocab-size-divisible-by normalization "
               "position-embedding-type rotary-percent rotary-base rope-type rotary-seq-len-interpolation-factor norm-epsilon "
+              "rotary-scaling-factor rope-scaling-factor mscale mscale-all-dim original-max-position-embeddings beta-fast beta-slow "
+              "mtp-loss-scaling-factor "
               "attention-dropout hidden-dropout window-size softmax-type "
               "seq-length encoder-seq-length micro-batch-size global-batch-size"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
@@ -108,9 +110,8 @@ constexpr std::array kGroups{
               "weight-decay-incr-style lr min-lr lr-decay-style lr-wsd-decay-style lr-decay-iters lr-decay-samples lr-wsd-decay-iters "
               "lr-wsd-decay-samples lr-warmup-fraction lr-warmup-iters lr-warmup-samples lr-warmup-init warmup decoupled-lr "
               "decoupled-min-lr lr-mult-router init-method-std embedding-init-method-std loss-scale initial-loss-scale "
-              "min-loss-scale loss-scale-window hysteresis rotary-scaling-factor "
-              "rope-scaling-factor mscale mscale-all-dim original-max-position-embeddings beta-fast beta-slow "
-              "mtp-loss-scaling-factor train-iters train-samples train-tokens exit-interval exit-duration-in-mins eval-interval "
+              "min-loss-scale loss-scale-window hysteresis train-iters train-samples train-tokens exit-interval exit-duration-in-mins "
+              "eval-interval "
               "eval-iters eval-global-batch-size eval-micro-batch-size start-eval-at-iter seed data-parallel-random-init-seed"},
     FlagGroup{FlagArity::one, FlagEffect::without, "",
               "save save-interval save-retain-interval load ckpt-step ckpt-format dist-ckpt-format dist-ckpt-strictness "

@@ -45,15 +45,35 @@ void read_positions(FlagReader& flags, ModelSpec& model) {
     model.rotary_fraction = flags.real_or("--rotary-percent", 1.0, 0, 1);
     model.rotary_base = flags.real_or("--rotary-base", 10000, 0, ModelLimits::rotary_base);
     model.norm_epsilon = flags.real_or("--norm-epsilon", 1e-5, 0, 1);
-    // The scaling's name alone: nothing here computes it, and a run refuses it by name.
     const std::string kind = flags.text("--position-embedding-type").value_or("");
     if (kind == "yarn" || kind == "mrope") model.rotary_scaling = kind;
-    if (flags.has("--use-rope-scaling")) model.rotary_scaling = "llama3";
-    if (flags.has("--rotary-seq-len-interpolation-factor") && model.position == PositionEmbedding::rope) model.rotary_scaling = "linear";
+    RotaryScaling& values = model.rotary_scaling_values;
+    const auto read = [&](std::string_view flag, double fallback, double low) {
+        return flags.real_or(flag, fallback, low, ModelLimits::rotary_scaling);
+    };
+    // rotary_pos_embedding.py, apply_scaling: Llama 3's own numbers but for the factor.
+    const double llama3_factor = read("--rope-scaling-factor", 8, 1e-6);
+    if (flags.has("--use-rope-scaling")) {
+        model.rotary_scaling = "llama3";
+        values.factor = llama3_factor;
+        values.original_positions = 8192;
+    }
+    if (flags.has("--rotary-seq-len-interpolation-factor") && model.position == PositionEmbedding::rope) {
+        model.rotary_scaling = "linear";
+        values.factor = read("--rotary-seq-len-interpolation-factor", 1, 1e-6);
+    }
     if (model.mla) {
         // MLATransformerConfig's rope_type is yarn unless it is named.
         const std::string type = flags.text("--rope-type").value_or("yarn");
         model.rotary_scaling = type == "rope" ? "" : type.substr(0, 40);
+        // MLATransformerConfig's defaults.
+        values = {.factor = read("--rotary-scaling-factor", 40, 1e-6),
+                  .original_positions = flags.integer_or("--original-max-position-embeddings", 4096, 0, ModelLimits::positions),
+                  .beta_fast = read("--beta-fast", 32, 1e-6),
+                  .beta_slow = read("--beta-slow", 1, 1e-6),
+                  .mscale = read("--mscale", 1, 0),
+                  .mscale_all_dim = read("--mscale-all-dim", 0, 0)};
+        if (model.rotary_scaling.empty()) values = {};
     }
     // "128,0" or "(128, 0)": tokens to the left and to the right; -1 is no border.
     const auto window = flags.texts("--window-size");
@@ -200,6 +220,7 @@ void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches) {
     model.attention_dropout = flags.real_or("--attention-dropout", 0.1, 0, 1);
     model.hidden_dropout = flags.real_or("--hidden-dropout", 0.1, 0, 1);
     model.mtp_layers = flags.integer_or("--mtp-num-layers", 0, 0, ModelLimits::mtp_layers);
+    model.mtp_loss_factor = flags.real_or("--mtp-loss-scaling-factor", model.mtp_loss_factor, 0, ModelLimits::mtp_loss_factor);
     read_moe(flags, model, switches);
     const std::string_view sequence_flag =
         flags.has("--seq-length") || !flags.has("--encoder-seq-length") ? "--seq-length" : "--encoder-seq-length";

@@ -71,6 +71,33 @@ MlaSpec mla_from_json(const Json& json, const std::string& where, Problems& prob
     return mla;
 }
 
+Json scaling_to_json(const RotaryScaling& scaling) {
+    return {{"factor", scaling.factor},
+            {"original_positions", scaling.original_positions},
+            {"low_frequency_factor", scaling.low_frequency_factor},
+            {"high_frequency_factor", scaling.high_frequency_factor},
+            {"beta_fast", scaling.beta_fast},
+            {"beta_slow", scaling.beta_slow},
+            {"mscale", scaling.mscale},
+            {"mscale_all_dim", scaling.mscale_all_dim}};
+}
+
+RotaryScaling scaling_from_json(const Json& json, const std::string& where, Problems& problems) {
+    JsonReader reader(json, where, problems);
+    RotaryScaling scaling;
+    scaling.original_positions = reader.integer_or("original_positions", 0, 0, ModelLimits::positions);
+    const auto read = [&](std::string_view field, double& value) { value = reader.real_or(field, value, 0, ModelLimits::rotary_scaling); };
+    read("factor", scaling.factor);
+    read("low_frequency_factor", scaling.low_frequency_factor);
+    read("high_frequency_factor", scaling.high_frequency_factor);
+    read("beta_fast", scaling.beta_fast);
+    read("beta_slow", scaling.beta_slow);
+    read("mscale", scaling.mscale);
+    read("mscale_all_dim", scaling.mscale_all_dim);
+    reader.finish();
+    return scaling;
+}
+
 Json moe_to_json(const MoeSpec& moe, const std::vector<bool>& layers) {
     return {{"experts", moe.experts},
             {"top_k", moe.top_k},
@@ -87,7 +114,8 @@ Json moe_to_json(const MoeSpec& moe, const std::vector<bool>& layers) {
             {"capacity_factor", moe.capacity_factor},
             {"pad_to_capacity", moe.pad_to_capacity},
             {"groups", moe.groups},
-            {"group_top_k", moe.group_top_k}};
+            {"group_top_k", moe.group_top_k},
+            {"expert_bias_update_rate", moe.expert_bias_update_rate}};
 }
 
 MoeSpec moe_from_json(const Json& json, const std::string& where, std::int64_t model_layers, std::vector<bool>& layers,
@@ -119,6 +147,8 @@ MoeSpec moe_from_json(const Json& json, const std::string& where, std::int64_t m
     moe.pad_to_capacity = reader.boolean_or("pad_to_capacity", moe.pad_to_capacity);
     moe.groups = reader.integer_or("groups", 0, 0, ModelLimits::experts);
     moe.group_top_k = reader.integer_or("group_top_k", 0, 0, ModelLimits::experts);
+    moe.expert_bias_update_rate =
+        reader.real_or("expert_bias_update_rate", moe.expert_bias_update_rate, 0, ModelLimits::expert_bias_update_rate);
     reader.finish();
     return moe;
 }
@@ -152,11 +182,14 @@ Json model_to_json(const ModelSpec& model) {
                  {"qk_norm_full_width", model.qk_norm_full_width},
                  {"attention_sinks", model.attention_sinks},
                  {"sliding_window", model.sliding_window},
+                 {"full_attention_every", model.full_attention_every},
                  {"token_types", model.token_types},
                  {"mtp_layers", model.mtp_layers},
+                 {"mtp_loss_factor", model.mtp_loss_factor},
                  {"vocab_divisor", model.vocab_divisor},
                  {"attention_dropout", model.attention_dropout},
                  {"hidden_dropout", model.hidden_dropout}};
+    if (model.rotary_scaling_values != RotaryScaling{}) json["rotary_scaling_values"] = scaling_to_json(model.rotary_scaling_values);
     if (model.mla) json["mla"] = mla_to_json(*model.mla);
     if (model.moe) json["moe"] = moe_to_json(*model.moe, model.moe_layers);
     if (model.default_sequence) json["default_sequence"] = *model.default_sequence;
@@ -200,11 +233,15 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
     model.qk_norm_full_width = reader.boolean_or("qk_norm_full_width", model.qk_norm_full_width);
     model.attention_sinks = reader.boolean_or("attention_sinks", model.attention_sinks);
     model.sliding_window = reader.integer_or("sliding_window", 0, 0, ModelLimits::positions);
+    model.full_attention_every = reader.integer_or("full_attention_every", 0, 0, ModelLimits::layers);
     model.token_types = reader.integer_or("token_types", 0, 0, ModelLimits::hidden);
     model.mtp_layers = reader.integer_or("mtp_layers", 0, 0, ModelLimits::mtp_layers);
+    model.mtp_loss_factor = reader.real_or("mtp_loss_factor", model.mtp_loss_factor, 0, ModelLimits::mtp_loss_factor);
     model.vocab_divisor = reader.integer_or("vocab_divisor", model.vocab_divisor, 1, ModelLimits::vocab);
     model.attention_dropout = reader.real_or("attention_dropout", 0, 0, 1);
     model.hidden_dropout = reader.real_or("hidden_dropout", 0, 0, 1);
+    if (const Json* member = reader.member("rotary_scaling_values"))
+        model.rotary_scaling_values = scaling_from_json(*member, where + ": rotary_scaling_values", problems);
     if (const Json* member = reader.member("mla")) model.mla = mla_from_json(*member, where + ": mla", problems);
     if (const Json* member = reader.member("moe"))
         model.moe = moe_from_json(*member, where + ": moe", model.layers, model.moe_layers, problems);

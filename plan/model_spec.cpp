@@ -14,6 +14,25 @@ void check_range(Problems& problems, const std::string& where, std::string_view 
         problems.add("{}: {} = {} is out of range; give a whole number from {} to {}", where, field, value, low, high);
 }
 
+void check_scaling(Problems& problems, const RotaryScaling& scaling, const std::string& where) {
+    const auto check = [&](std::string_view field, double value, double above) {
+        if (!(value > above && value <= ModelLimits::rotary_scaling))
+            problems.add("{}: {} of the rotary scaling = {} is out of range; give a number above {} and at most {:g}", where, field, value,
+                         above, ModelLimits::rotary_scaling);
+    };
+    check("factor", scaling.factor, 0);
+    check("low frequency factor", scaling.low_frequency_factor, 0);
+    check("high frequency factor", scaling.high_frequency_factor, scaling.low_frequency_factor);
+    check("beta_slow", scaling.beta_slow, 0);
+    check("beta_fast", scaling.beta_fast, 0);
+    for (const auto& [field, value] : {std::pair{"mscale", scaling.mscale}, {"mscale_all_dim", scaling.mscale_all_dim}}) {
+        if (!(value >= 0 && value <= ModelLimits::rotary_scaling))
+            problems.add("{}: {} of the rotary scaling = {} is out of range; give a number from 0 to {:g}", where, field, value,
+                         ModelLimits::rotary_scaling);
+    }
+    check_range(problems, where, "original positions of the rotary scaling", scaling.original_positions, 0, ModelLimits::positions);
+}
+
 void check_sizes(Problems& problems, const ModelSpec& model, const std::string& where) {
     check_range(problems, where, "layers", model.layers, 1, ModelLimits::layers);
     check_range(problems, where, "hidden size", model.hidden, 1, ModelLimits::hidden);
@@ -24,6 +43,7 @@ void check_sizes(Problems& problems, const ModelSpec& model, const std::string& 
     check_range(problems, where, "vocabulary", model.vocab, 1, ModelLimits::vocab);
     check_range(problems, where, "maximum positions", model.max_positions, 1, ModelLimits::positions);
     check_range(problems, where, "sliding window", model.sliding_window, 0, ModelLimits::positions);
+    check_range(problems, where, "layers from one full attention to the next", model.full_attention_every, 0, ModelLimits::layers);
     check_range(problems, where, "token types", model.token_types, 0, ModelLimits::hidden);
     check_range(problems, where, "mtp layers", model.mtp_layers, 0, ModelLimits::mtp_layers);
     check_range(problems, where, "vocabulary divisor", model.vocab_divisor, 1, ModelLimits::vocab);
@@ -35,8 +55,12 @@ void check_sizes(Problems& problems, const ModelSpec& model, const std::string& 
     if (!(model.rotary_base > 1 && model.rotary_base <= ModelLimits::rotary_base))
         problems.add("{}: rotary base = {} is out of range; give a number above 1 and at most {:g}", where, model.rotary_base,
                      ModelLimits::rotary_base);
+    check_scaling(problems, model.rotary_scaling_values, where);
     if (!(model.norm_epsilon > 0 && model.norm_epsilon < 1))
         problems.add("{}: norm epsilon = {} is out of range; give a number above 0 and below 1", where, model.norm_epsilon);
+    if (!(model.mtp_loss_factor >= 0 && model.mtp_loss_factor <= ModelLimits::mtp_loss_factor))
+        problems.add("{}: mtp loss factor = {} is out of range; give a number from 0 to {:g}", where, model.mtp_loss_factor,
+                     ModelLimits::mtp_loss_factor);
     for (const auto& [field, value] : {std::pair{"attention dropout", model.attention_dropout}, {"hidden dropout", model.hidden_dropout}}) {
         if (!(value >= 0 && value < 1)) problems.add("{}: {} = {} is out of range; give a number from 0 to below 1", where, field, value);
     }
@@ -62,6 +86,12 @@ void check_moe(Problems& problems, const ModelSpec& model, const std::string& wh
                      divisors_text(moe.experts, moe.experts));
     if (moe.groups > 0 && (moe.group_top_k < 1 || moe.group_top_k > moe.groups))
         problems.add("{}: expert groups per token = {} must lie between 1 and expert groups = {}", where, moe.group_top_k, moe.groups);
+    if (moe.groups > 0 && moe.group_top_k >= 1 && moe.experts % moe.groups == 0 && moe.group_top_k * (moe.experts / moe.groups) < moe.top_k)
+        problems.add("{}: {} groups of {} experts hold fewer than experts per token = {}; allow more groups", where, moe.group_top_k,
+                     moe.experts / moe.groups, moe.top_k);
+    if (!(moe.expert_bias_update_rate >= 0 && moe.expert_bias_update_rate <= ModelLimits::expert_bias_update_rate))
+        problems.add("{}: update rate of the expert bias = {} is out of range; give a number from 0 to {:g}", where,
+                     moe.expert_bias_update_rate, ModelLimits::expert_bias_update_rate);
     if (moe.pad_to_capacity && moe.capacity_factor == 0)
         problems.add("{}: padding experts to capacity needs a capacity factor above 0", where);
     if (static_cast<std::int64_t>(model.moe_layers.size()) != model.layers)

@@ -29,6 +29,9 @@ struct ModelLimits {
     static constexpr double parameters = 1e15;
     static constexpr double auxiliary_loss = 1e6;
     static constexpr double rotary_base = 1e15;
+    static constexpr double mtp_loss_factor = 1e6;
+    static constexpr double expert_bias_update_rate = 1e6;
+    static constexpr double rotary_scaling = 1e6;  ///< each of its numbers
 };
 
 /// Multi-latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1). Widths in elements.
@@ -58,7 +61,18 @@ struct MoeSpec {
     bool pad_to_capacity = false;
     std::int64_t groups = 0;  ///< device-limited routing; 0: none
     std::int64_t group_top_k = 0;
+    double expert_bias_update_rate = 1e-3;  ///< Megatron-LM's --moe-router-bias-update-rate and its default
     bool operator==(const MoeSpec&) const = default;
+};
+
+/// Numbers of a rotary scaling (ModelSpec::rotary_scaling); defaults are those of Megatron-LM and transformers.
+struct RotaryScaling {
+    double factor = 1;                                           ///< how many times longer sequences get
+    std::int64_t original_positions = 0;                         ///< llama3, yarn: before; 0: the model's maximum
+    double low_frequency_factor = 1, high_frequency_factor = 4;  ///< llama3
+    double beta_fast = 32, beta_slow = 1;                        ///< yarn
+    double mscale = 1, mscale_all_dim = 0;                       ///< yarn
+    bool operator==(const RotaryScaling&) const = default;
 };
 
 /// One model. Defaults describe a Llama-like layer; every importer sets each field it knows.
@@ -80,17 +94,21 @@ struct ModelSpec {
     double rotary_fraction = 1.0;
     double rotary_base = 10000;  ///< of the angles ("rope theta")
     std::string rotary_scaling;  ///< how the angles are changed for longer sequences, by name ("yarn", "llama3"); empty: not at all
+    RotaryScaling rotary_scaling_values;
     double norm_epsilon = 1e-5;
     bool tied_embeddings = false;
     bool qkv_bias = false;
     bool attention_output_bias = false;
     bool mlp_bias = false;
-    bool qk_norm = false;              ///< norms on q and k of head_dim weights each (Qwen3); with MLA on the two latents
-    bool qk_norm_full_width = false;   ///< with qk_norm: the weights span all heads (heads·head_dim and kv_heads·head_dim)
-    bool attention_sinks = false;      ///< one trained logit per head (gpt-oss)
-    std::int64_t sliding_window = 0;   ///< 0: none
+    bool qk_norm = false;             ///< norms on q and k of head_dim weights each (Qwen3); with MLA on the two latents
+    bool qk_norm_full_width = false;  ///< with qk_norm: the weights span all heads (heads·head_dim and kv_heads·head_dim)
+    bool attention_sinks = false;     ///< one trained logit per head (gpt-oss)
+    std::int64_t sliding_window = 0;  ///< places that a query sees, its own and those before; 0: all before
+    /// With a sliding window: every n-th layer sees all (Megatron-LM's --window-attn-skip-freq; gpt-oss: 2); 0: none does.
+    std::int64_t full_attention_every = 0;
     std::int64_t token_types = 0;      ///< token-type embeddings; 0: none
     std::int64_t mtp_layers = 0;       ///< multi-token-prediction layers behind the decoder (DeepSeek-V3)
+    double mtp_loss_factor = 0.1;      ///< weight of their mean loss (Megatron-LM's --mtp-loss-scaling-factor and its default)
     std::int64_t vocab_divisor = 128;  ///< Megatron-LM's --make-vocab-size-divisible-by
     double attention_dropout = 0;
     double hidden_dropout = 0;
@@ -103,6 +121,10 @@ struct ModelSpec {
     bool operator==(const ModelSpec&) const = default;
 
     [[nodiscard]] bool is_moe_layer(std::int64_t layer) const { return moe.has_value() && moe_layers.at(static_cast<std::size_t>(layer)); }
+    /// The window of one layer (from 0); 0: it sees all before.
+    [[nodiscard]] std::int64_t window_of_layer(std::int64_t layer) const {
+        return full_attention_every > 0 && (layer + 1) % full_attention_every == 0 ? 0 : sliding_window;
+    }
     /// Vocabulary rows held with tensor parallel size tp: rounded up to a multiple of vocab_divisor·tp
     /// (Megatron-LM core/tokenizers/utils/build_tokenizer.py, vocab_size_with_padding).
     [[nodiscard]] std::int64_t padded_vocab(std::int64_t tp) const;

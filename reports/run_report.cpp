@@ -95,6 +95,8 @@ std::string steps_text(const RunValues& values) {
     const bool has_auxiliary_loss = !values.steps.empty() && values.steps.front().auxiliary_loss;
     std::vector<Table::Column> columns{{"step"}, {"loss"}, {"gradient norm"}, {"learning rate"}, {"seconds"}, {"", Align::left}};
     if (has_auxiliary_loss) columns.insert(columns.begin() + 2, {"auxiliary loss"});
+    const std::size_t depths = values.steps.empty() ? 0 : values.steps.front().mtp_losses.size();
+    for (std::size_t k = depths; k-- > 0;) columns.insert(columns.begin() + 2, {fmt::format("mtp loss {}", k + 1)});
     Table table(std::move(columns));
     for (const auto i : shown_steps(values.steps.size())) {
         const StepValues& step = values.steps[i];
@@ -105,6 +107,7 @@ std::string steps_text(const RunValues& values) {
                                      fmt::format("{:.4f}", step.seconds),
                                      step.skipped ? "left out: not finite" : ""};
         if (has_auxiliary_loss) row.insert(row.begin() + 2, number(step.auxiliary_loss.value_or(0)));
+        for (std::size_t k = depths; k-- > 0;) row.insert(row.begin() + 2, number(step.mtp_losses[k]));
         table.add_row(std::move(row));
     }
     return table.to_text();
@@ -192,6 +195,7 @@ std::string run_report_json(const RunValues& values) {
                              {"learning_rate", step.learning_rate},
                              {"skipped", step.skipped}});
         if (step.auxiliary_loss) steps.back()["auxiliary_loss"] = *step.auxiliary_loss;
+        if (!step.mtp_losses.empty()) steps.back()["mtp_losses"] = step.mtp_losses;
     }
     for (const auto& rank : values.ranks) {
         Json ops = Json::array();
@@ -212,6 +216,7 @@ std::string run_report_json(const RunValues& values) {
                                    {"predicted_payload_bytes", each.predicted_payload_bytes}});
     }
     const Json json{{"data", values.data},
+                    {"device", values.device},
                     {"memory_mode", values.memory == runtime::MemoryMode::arena ? "arena" : "pool"},
                     {"transport", values.transport},
                     {"steps_asked", values.steps_asked},
@@ -225,12 +230,13 @@ std::string run_report_json(const RunValues& values) {
 }
 
 std::string run_report_text(const RunValues& values) {
-    std::string text =
-        fmt::format("{} rank{} as {}, {}\n\n", values.ranks.size(), values.ranks.size() == 1 ? "" : "s", values.transport, values.data);
+    std::string text = fmt::format("{} rank{} as {} on {}, {}\n\n", values.ranks.size(), values.ranks.size() == 1 ? "" : "s",
+                                   values.transport, values.device, values.data);
     text += steps_text(values);
     text += "\nmemory of each rank, high water (bytes)\n" + memory_text(values);
     if (!values.collectives.empty()) text += "\ncollectives of all ranks\n" + collectives_text(values);
-    text += "\ntime of each op, all ranks together, waiting for partners included\n" + ops_text(values);
+    const bool has_times = std::any_of(values.ranks.begin(), values.ranks.end(), [](const RankValues& rank) { return !rank.ops.empty(); });
+    if (has_times) text += "\ntime of each op, all ranks together, waiting for partners included\n" + ops_text(values);
     text += values.as_predicted ? "\nEvery byte held and sent is as predicted.\n"
                                 : "\nWhat was held or sent differs from the prediction: see the differences above.\n";
     return text;
@@ -244,6 +250,8 @@ std::string run_report_csv(const RunValues& values) {
         add("loss", fmt::format("{}", step.loss));
         add("grad_norm", fmt::format("{}", step.grad_norm));
         if (step.auxiliary_loss) add("auxiliary_loss", fmt::format("{}", *step.auxiliary_loss));
+        for (std::size_t k = 0; k < step.mtp_losses.size(); ++k)
+            add(fmt::format("mtp_loss_{}", k + 1).c_str(), fmt::format("{}", step.mtp_losses[k]));
         add("seconds", fmt::format("{}", step.seconds));
         add("learning_rate", fmt::format("{}", step.learning_rate));
         add("skipped", step.skipped ? "1" : "0");

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "model/communicator/communicator.hpp"
 #include "model/device/device.hpp"
@@ -34,6 +35,7 @@ private:
 };
 
 class RoutingLog;
+class ExpertBiases;
 
 /// The rank's device, groups and choices. All pointers outlive the layers; groups of one rank are communicators of size 1.
 struct RankContext {
@@ -47,14 +49,16 @@ struct RankContext {
     CpCommType cp_comm_type = CpCommType::p2p;
     Dtype dtype = Dtype::fp32;
     double norm_epsilon = 1e-5;
-    double rotary_base = 10000;
     /// Mixtures: experts are chosen in turn, whatever the router says.
     bool balanced_routing = false;
     /// Where a device that computes writes its routing down, and where the meta device looks it up; without one the meta
     /// device takes balanced counts. May be null.
     RoutingLog* routing_log = nullptr;
+    ExpertBiases* expert_biases = nullptr;  ///< of models with them; null: none
     /// Takes up the auxiliary losses of this rank's rows, without their coefficient. May be null.
     double* auxiliary_loss = nullptr;
+    /// Takes up the sum of this rank's rows' losses of each depth of multi-token prediction. May be null.
+    std::vector<double>* mtp_losses = nullptr;
 };
 
 /// One microbatch on one rank.
@@ -66,6 +70,8 @@ struct MicrobatchContext {
     std::int64_t step = 0;            ///< of the trainer, from 1
     std::int64_t index = 0;           ///< of this microbatch among the step's on this rank
     double d_auxiliary = 0;           ///< gradient of each mixture's auxiliary loss: cp / microbatches (Megatron-LM schedules.py)
+    /// Multi-token prediction: for each depth the token that each row predicts, (rows) int32, negative behind the sequence's end.
+    std::vector<Tensor> mtp_targets{};
 };
 
 /// Which places of the sequence this rank's rows hold, inside the tp region.

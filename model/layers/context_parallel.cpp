@@ -4,6 +4,7 @@
 
 #include "model/ops/elementwise.hpp"
 #include "model/ops/router.hpp"
+#include "model/ops/sinks.hpp"
 #include "plan/errors.hpp"
 
 namespace mgplan::model {
@@ -43,7 +44,7 @@ private:
 };
 
 AttentionResult ring(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, const Tensor& k, const Tensor& v,
-                     double scale) {
+                     const CoreAttention& core) {
     const int ranks = context.cp->size(), rank = context.cp->rank();
     const Positions mine = slice_of(context, microbatch, rank);
     KeysValues held{k, v};
@@ -56,7 +57,7 @@ AttentionResult ring(const RankContext& context, const MicrobatchContext& microb
             next = empty_like(context, held);
             shift = std::make_unique<RingShift>(context, held, next);
         }
-        const AttentionResult partial = attention(q, held.k, held.v, mine, slice_of(context, microbatch, owner), scale);
+        const AttentionResult partial = attention(q, held.k, held.v, mine, slice_of(context, microbatch, owner), core.scale, core.window);
         if (step == 0)
             result = partial;
         else
@@ -70,7 +71,7 @@ AttentionResult ring(const RankContext& context, const MicrobatchContext& microb
 }
 
 AttentionGradients ring_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_output, const Tensor& q,
-                                 const Tensor& k, const Tensor& v, const AttentionResult& result, double scale) {
+                                 const Tensor& k, const Tensor& v, const AttentionResult& result, const CoreAttention& core) {
     const int ranks = context.cp->size(), rank = context.cp->rank();
     const Positions mine = slice_of(context, microbatch, rank);
     KeysValues held{k, v};
@@ -79,7 +80,7 @@ AttentionGradients ring_backward(const RankContext& context, const MicrobatchCon
     for (int step = 0; step < ranks; ++step) {
         const int owner = (rank - step + ranks) % ranks;
         const AttentionGradients partial =
-            attention_backward(d_output, q, held.k, held.v, result, mine, slice_of(context, microbatch, owner), scale);
+            attention_backward(d_output, q, held.k, held.v, result, mine, slice_of(context, microbatch, owner), core.scale, core.window);
         if (step == 0) {
             total.q = partial.q;
             gradients = {partial.k, partial.v};
@@ -114,7 +115,7 @@ Tensor gathered(const RankContext& context, const Tensor& part) {
 }
 
 AttentionResult by_gathering(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, const Tensor& k,
-                             const Tensor& v, double scale) {
+                             const Tensor& v, const CoreAttention& core) {
     const Positions mine = slice_of(context, microbatch, context.cp->rank());
     const Tensor all_k = gathered(context, k), all_v = gathered(context, v);
     const std::int64_t rows = k.shape()[0];
@@ -122,7 +123,7 @@ AttentionResult by_gathering(const RankContext& context, const MicrobatchContext
     for (int owner = 0; owner < context.cp->size(); ++owner) {
         const AttentionResult partial =
             attention(q, all_k.slice(owner * rows, (owner + 1) * rows), all_v.slice(owner * rows, (owner + 1) * rows), mine,
-                      slice_of(context, microbatch, owner), scale);
+                      slice_of(context, microbatch, owner), core.scale, core.window);
         if (owner == 0)
             result = partial;
         else
@@ -132,7 +133,8 @@ AttentionResult by_gathering(const RankContext& context, const MicrobatchContext
 }
 
 AttentionGradients by_gathering_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_output,
-                                         const Tensor& q, const Tensor& k, const Tensor& v, const AttentionResult& result, double scale) {
+                                         const Tensor& q, const Tensor& k, const Tensor& v, const AttentionResult& result,
+                                         const CoreAttention& core) {
     const Positions mine = slice_of(context, microbatch, context.cp->rank());
     const Tensor all_k = gathered(context, k), all_v = gathered(context, v);
     const std::int64_t rows = k.shape()[0];
@@ -142,7 +144,7 @@ AttentionGradients by_gathering_backward(const RankContext& context, const Micro
     for (int owner = 0; owner < context.cp->size(); ++owner) {
         const std::int64_t begin = owner * rows, end = begin + rows;
         const AttentionGradients partial = attention_backward(d_output, q, all_k.slice(begin, end), all_v.slice(begin, end), result, mine,
-                                                              slice_of(context, microbatch, owner), scale);
+                                                              slice_of(context, microbatch, owner), core.scale, core.window);
         if (owner == 0)
             total.q = partial.q;
         else
@@ -202,72 +204,87 @@ Positions whole_sequence(const MicrobatchContext& microbatch) {
     return zigzag_positions(microbatch.sequence, microbatch.batch, 1, 0);
 }
 
+/// Values of the heads that this rank has between the exchanges, of those it has outside.
+Tensor of_exchanged_heads(const RankContext& context, const Tensor& by_head) {
+    const std::int64_t heads = by_head.elements() / context.cp->size();
+    return by_head.slice(heads * context.cp->rank(), heads * (context.cp->rank() + 1));
+}
+
 AttentionResult by_heads(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, const Tensor& k, const Tensor& v,
-                         double scale) {
+                         const CoreAttention& core) {
     const HeadExchange exchange(context, microbatch);
     const Positions all = whole_sequence(microbatch);
     AttentionResult result;
     {
         // Named, for every rank has to exchange in one order, and C++ leaves that of arguments open.
         const Tensor q_heads = exchange.to_heads(q), k_heads = exchange.to_heads(k), v_heads = exchange.to_heads(v);
-        result = attention(q_heads, k_heads, v_heads, all, all, scale);
+        result = attention(q_heads, k_heads, v_heads, all, all, core.scale, core.window);
     }
+    if (core.sinks.defined()) add_sinks(result, of_exchanged_heads(context, core.sinks.value));
     // The log-sum-exp stays with the heads that the backward will see again.
     return {exchange.to_sequence(result.output), result.log_sum_exp};
 }
 
 AttentionGradients by_heads_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_output,
-                                     const Tensor& q, const Tensor& k, const Tensor& v, const AttentionResult& result, double scale) {
+                                     const Tensor& q, const Tensor& k, const Tensor& v, const AttentionResult& result,
+                                     const CoreAttention& core) {
     const HeadExchange exchange(context, microbatch);
     const Positions all = whole_sequence(microbatch);
     const AttentionResult here{exchange.to_heads(result.output), result.log_sum_exp};
     AttentionGradients gradients;
     {
         const Tensor d_heads = exchange.to_heads(d_output);
+        if (core.sinks.defined())
+            sinks_gradient(d_heads, here, of_exchanged_heads(context, core.sinks.value), of_exchanged_heads(context, core.sinks.gradient));
         const Tensor q_heads = exchange.to_heads(q), k_heads = exchange.to_heads(k), v_heads = exchange.to_heads(v);
-        gradients = attention_backward(d_heads, q_heads, k_heads, v_heads, here, all, all, scale);
+        gradients = attention_backward(d_heads, q_heads, k_heads, v_heads, here, all, all, core.scale, core.window);
     }
     return {exchange.to_sequence(gradients.q), exchange.to_sequence(gradients.k), exchange.to_sequence(gradients.v)};
+}
+
+/// Attention of this rank's slice of the sequence, without sinks; all-to-all apart.
+AttentionResult by_sequence(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, const Tensor& k,
+                            const Tensor& v, const CoreAttention& core) {
+    if (context.cp->size() == 1) {
+        const Positions all = whole_sequence(microbatch);
+        return attention(q, k, v, all, all, core.scale, core.window);
+    }
+    if (context.cp_comm_type == CpCommType::p2p) return ring(context, microbatch, q, k, v, core);
+    MGPLAN_ASSERT(context.cp_comm_type == CpCommType::all_gather, "hierarchical context parallelism is refused before it gets here");
+    return by_gathering(context, microbatch, q, k, v, core);
+}
+
+AttentionGradients by_sequence_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_output,
+                                        const Tensor& q, const Tensor& k, const Tensor& v, const AttentionResult& result,
+                                        const CoreAttention& core) {
+    if (context.cp->size() == 1) {
+        const Positions all = whole_sequence(microbatch);
+        return attention_backward(d_output, q, k, v, result, all, all, core.scale, core.window);
+    }
+    if (context.cp_comm_type == CpCommType::p2p) return ring_backward(context, microbatch, d_output, q, k, v, result, core);
+    return by_gathering_backward(context, microbatch, d_output, q, k, v, result, core);
+}
+
+bool exchanges_heads(const RankContext& context) {
+    return context.cp->size() > 1 && context.cp_comm_type == CpCommType::a2a;
 }
 
 }  // namespace
 
 AttentionResult sharded_attention(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q, const Tensor& k,
-                                  const Tensor& v, double scale) {
-    if (context.cp->size() == 1) {
-        const Positions all = whole_sequence(microbatch);
-        return attention(q, k, v, all, all, scale);
-    }
-    switch (context.cp_comm_type) {
-        case CpCommType::p2p:
-            return ring(context, microbatch, q, k, v, scale);
-        case CpCommType::all_gather:
-            return by_gathering(context, microbatch, q, k, v, scale);
-        case CpCommType::a2a:
-        case CpCommType::a2a_p2p:
-            break;
-    }
-    MGPLAN_ASSERT(context.cp_comm_type == CpCommType::a2a, "hierarchical context parallelism is refused before it gets here");
-    return by_heads(context, microbatch, q, k, v, scale);
+                                  const Tensor& v, const CoreAttention& core) {
+    if (exchanges_heads(context)) return by_heads(context, microbatch, q, k, v, core);
+    AttentionResult result = by_sequence(context, microbatch, q, k, v, core);
+    if (core.sinks.defined()) add_sinks(result, core.sinks.value);
+    return result;
 }
 
 AttentionGradients sharded_attention_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_output,
                                               const Tensor& q, const Tensor& k, const Tensor& v, const AttentionResult& result,
-                                              double scale) {
-    if (context.cp->size() == 1) {
-        const Positions all = whole_sequence(microbatch);
-        return attention_backward(d_output, q, k, v, result, all, all, scale);
-    }
-    switch (context.cp_comm_type) {
-        case CpCommType::p2p:
-            return ring_backward(context, microbatch, d_output, q, k, v, result, scale);
-        case CpCommType::all_gather:
-            return by_gathering_backward(context, microbatch, d_output, q, k, v, result, scale);
-        case CpCommType::a2a:
-        case CpCommType::a2a_p2p:
-            break;
-    }
-    return by_heads_backward(context, microbatch, d_output, q, k, v, result, scale);
+                                              const CoreAttention& core) {
+    if (exchanges_heads(context)) return by_heads_backward(context, microbatch, d_output, q, k, v, result, core);
+    if (core.sinks.defined()) sinks_gradient(d_output, result, core.sinks.value, core.sinks.gradient);
+    return by_sequence_backward(context, microbatch, d_output, q, k, v, result, core);
 }
 
 }  // namespace mgplan::model

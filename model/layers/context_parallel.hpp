@@ -12,13 +12,21 @@ namespace mgplan::model {
 inline constexpr std::string_view kGatheredOverCp = "gathered keys or values";
 inline constexpr std::string_view kGradientsOverCp = "key or value gradients of all ranks";
 
+/// What the core computes beside its operands.
+struct CoreAttention {
+    double scale = 1;         ///< of the scores
+    std::int64_t window = 0;  ///< places that a query sees, its own and those before; 0: all before
+    Weight sinks;             ///< one logit for each of the rank's heads; undefined: none
+};
+
 /// q, k, v hold this rank's slice of the sequence (zigzag_positions); the result is that slice's attention over the whole
 /// sequence. The exchange follows context.cp_comm_type: ring (p2p), all-gather, or all-to-all of heads against sequence.
+/// The backward adds to the gradient of the sinks.
 [[nodiscard]] AttentionResult sharded_attention(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& q,
-                                                const Tensor& k, const Tensor& v, double scale);
+                                                const Tensor& k, const Tensor& v, const CoreAttention& core);
 
 [[nodiscard]] AttentionGradients sharded_attention_backward(const RankContext& context, const MicrobatchContext& microbatch,
                                                             const Tensor& d_output, const Tensor& q, const Tensor& k, const Tensor& v,
-                                                            const AttentionResult& result, double scale);
+                                                            const AttentionResult& result, const CoreAttention& core);
 
 }  // namespace mgplan::model

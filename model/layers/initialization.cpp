@@ -1,8 +1,10 @@
 #include "model/layers/initialization.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "model/ops/elementwise.hpp"
@@ -68,11 +70,26 @@ std::string layout_independent_name(const ModelSpec& model, const Parameter& par
            std::to_string(place.ep_rank * (model.moe->experts / place.ep) + parameter.local_expert);
 }
 
+/// Calls work(first, last) for stretches of all rows, on several threads where there is much to do: a value takes some 40 ns,
+/// and a billion of them on one thread more than half a minute.
+template <class Work>
+void in_stretches(std::int64_t rows, std::int64_t values, const Work& work) {
+    constexpr std::int64_t kWorthAThread = 1 << 20;
+    const std::int64_t processors = std::max(1U, std::thread::hardware_concurrency());
+    const std::int64_t stretches =
+        std::clamp<std::int64_t>(values / kWorthAThread, 1, std::max<std::int64_t>(1, std::min(processors, rows)));
+    std::vector<std::jthread> threads;
+    for (std::int64_t i = 1; i < stretches; ++i) {
+        threads.emplace_back([&work, first = rows * i / stretches, last = rows * (i + 1) / stretches] { work(first, last); });
+    }
+    work(0, rows / stretches);
+}
+
 std::vector<double> initial_values(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place,
                                    const InitializationOptions& options) {
     std::vector<double> values(static_cast<std::size_t>(parameter.count()), 0.0);
     const std::string& name = parameter.name;
-    if (name.ends_with("bias")) return values;
+    if (name.ends_with("bias") || (parameter.expert && contains(name, ".bias"))) return values;
     if (contains(name, "norm")) {
         std::fill(values.begin(), values.end(), 1.0);
         return values;
@@ -87,15 +104,18 @@ std::vector<double> initial_values(const ModelSpec& model, const Parameter& para
     const Shard shard = shard_of(parameter, place);
     const std::int64_t first_column = parameter.shard_axis == 1 ? shard.index * columns : 0;
     const std::int64_t all_columns = parameter.shard_axis == 1 ? columns * shard.count : columns;
-    for (std::int64_t row = 0; row < rows; ++row) {
-        const std::int64_t global = global_row(parameter, place, row);
-        if (vocabulary && global >= model.vocab) continue;
-        const std::int64_t counter = per_rank ? row * columns : global * all_columns + first_column;
-        for (std::int64_t column = 0; column < columns; ++column) {
-            values[static_cast<std::size_t>(row * columns + column)] =
-                deviation * normal(key, static_cast<std::uint64_t>(counter + column));
+    const auto fill_rows = [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t row = first; row < last; ++row) {
+            const std::int64_t global = global_row(parameter, place, row);
+            if (vocabulary && global >= model.vocab) continue;
+            const std::int64_t counter = per_rank ? row * columns : global * all_columns + first_column;
+            for (std::int64_t column = 0; column < columns; ++column) {
+                values[static_cast<std::size_t>(row * columns + column)] =
+                    deviation * normal(key, static_cast<std::uint64_t>(counter + column));
+            }
         }
-    }
+    };
+    in_stretches(rows, rows * columns, fill_rows);
     return values;
 }
 

@@ -1,5 +1,6 @@
 #include "model/layers/latent_qkv.hpp"
 
+#include "model/layers/rotary_scaling.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/latent_keys.hpp"
 #include "model/ops/rotary.hpp"
@@ -25,13 +26,14 @@ void LatentQkv::rotate_queries(const RankContext& context, const MicrobatchConte
     const std::int64_t rows = q.shape()[0], heads = q.shape()[1];
     const Tensor by_head = q.view({rows * heads, own + width});
     const Tensor part = columns(by_head, own, own + width).view({rows, heads, width});
-    const Tensor turned = rotary(part, positions_of(context, microbatch), width, context.rotary_base, inverse);
+    const Tensor turned = rotary(part, positions_of(context, microbatch), width, rotary_angles(model_, width), inverse);
     set_columns(turned.view({rows * heads, width}), by_head, own);
 }
 
 Tensor LatentQkv::rotated_keys(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& k, bool inverse) const {
     const std::int64_t rows = k.shape()[0], width = k.shape()[1];
-    return rotary(k.view({rows, 1, width}), positions_of(context, microbatch), width, context.rotary_base, inverse).view({rows, width});
+    return rotary(k.view({rows, 1, width}), positions_of(context, microbatch), width, rotary_angles(model_, width), inverse)
+        .view({rows, width});
 }
 
 QkvParts LatentQkv::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,

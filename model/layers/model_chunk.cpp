@@ -6,46 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "model/ops/elementwise.hpp"
 #include "plan/errors.hpp"
 
 namespace mgplan::model {
-
-DecoderLayer::DecoderLayer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
-                           EnumSet<RecomputeModule> recompute)
-    : attention_(model, weights, prefix, layer, recompute) {
-    if (model.is_moe_layer(layer))
-        moe_.emplace(model, weights, prefix, layer, recompute);
-    else
-        mlp_.emplace(model, weights, prefix + "mlp.", layer, recompute);
-}
-
-Tensor DecoderLayer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,
-                             const UnitEvents& events) const {
-    Tensor attended;
-    {
-        const Range range(*context.device, "attention forward");
-        events.before_use(0);
-        attended = attention_.forward(context, microbatch, x, saved.attention);
-    }
-    const Range range(*context.device, "mlp forward");
-    events.before_use(1);
-    return moe_ ? moe_->forward(context, microbatch, attended, saved.moe) : mlp_->forward(context, microbatch, attended, saved.mlp);
-}
-
-Tensor DecoderLayer::backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
-                              const UnitEvents& events) const {
-    Tensor d_attended;
-    {
-        const Range range(*context.device, "mlp backward");
-        d_attended = moe_ ? moe_->backward(context, microbatch, dy, saved.moe) : mlp_->backward(context, microbatch, dy, saved.mlp);
-        dy = {};
-        events.after_backward(1);
-    }
-    const Range range(*context.device, "attention backward");
-    Tensor dx = attention_.backward(context, microbatch, d_attended, saved.attention);
-    events.after_backward(0);
-    return dx;
-}
 
 ModelChunk::ModelChunk(const ModelSpec& model, const StageChunk& contents, const WeightTable& weights, const RecomputeChoice& recompute)
     : contents_(contents), recompute_(recompute) {
@@ -54,23 +18,39 @@ ModelChunk::ModelChunk(const ModelSpec& model, const StageChunk& contents, const
         const std::int64_t layer = contents.first_decoder + i;
         layers_.emplace_back(model, weights, fmt::format("decoder.layers.{}.", layer), layer, recompute.modules);
     }
+    if (!contents.loss) return;
     // A tied embedding on the same chunk is the output layer too; elsewhere the chunk holds a copy under its own name.
     const bool shares = model.tied_embeddings && contents.embedding;
-    if (contents.loss) head_.emplace(model, weights, shares ? "embedding.word_embeddings.weight" : "output_layer.weight");
+    const Weight& output = weights.at(shares ? "embedding.word_embeddings.weight" : "output_layer.weight");
+    // Megatron-core recomputes these layers in full with the uniform method alone (multi_token_prediction.py).
+    const bool recompute_all = recompute.full == RecomputeMethod::uniform;
+    if (contents.mtp > 0) mtp_.emplace(model, weights, contents.mtp, output, recompute.modules, recompute_all);
+    head_.emplace(model, weights, output);
 }
 
 int ModelChunk::unit_of(const std::string& parameter) const {
-    constexpr std::string_view kEmbedding = "embedding.", kLayers = "decoder.layers.";
+    constexpr std::string_view kEmbedding = "embedding.", kLayers = "decoder.layers.", kMtp = "mtp.layers.";
     if (parameter.starts_with(kEmbedding)) return 0;
-    if (!parameter.starts_with(kLayers)) return units() - 1;
+    const bool decodes = parameter.starts_with(kLayers), predicts = parameter.starts_with(kMtp);
+    if (!decodes && !predicts) return units() - 1;
     std::int64_t layer = -1;
     const char* const end = parameter.data() + parameter.size();
-    const auto [rest_begin, error] = std::from_chars(parameter.data() + kLayers.size(), end, layer);
-    layer -= contents_.first_decoder;
-    MGPLAN_ASSERT(error == std::errc{} && layer >= 0 && layer < contents_.decoders, "the parameter is of one of the chunk's layers");
-    const std::string_view rest(rest_begin, static_cast<std::size_t>(end - rest_begin));
+    const auto [rest_begin, error] = std::from_chars(parameter.data() + (decodes ? kLayers : kMtp).size(), end, layer);
+    if (decodes) layer -= contents_.first_decoder;
+    MGPLAN_ASSERT(error == std::errc{} && layer >= 0 && layer < (decodes ? contents_.decoders : contents_.mtp),
+                  "the parameter is of one of the chunk's layers");
+    std::string_view rest(rest_begin, static_cast<std::size_t>(end - rest_begin));
+    int first = first_mtp_unit() + MtpDepth::kUnits * static_cast<int>(layer);
+    if (decodes) {
+        first = events_of_layer(static_cast<std::size_t>(layer)).first;
+    } else {
+        constexpr std::string_view kLayer = ".transformer_layer";
+        if (!rest.starts_with(kLayer)) return first;
+        rest.remove_prefix(kLayer.size());
+        ++first;
+    }
     const bool attends = rest.starts_with(".self_attention.") || rest.starts_with(".input_layernorm.");
-    return events_of_layer(static_cast<std::size_t>(layer)).first + (attends ? 0 : 1);
+    return first + (attends ? 0 : 1);
 }
 
 std::size_t ModelChunk::recomputed_block(std::size_t i) const {
@@ -118,7 +98,12 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
     if (!head_) return x;
     const Range range(*context.device, "head forward");
     last.before_use(0);
-    return head_->forward(context, x, targets, saved.head);
+    const Tensor normed = head_->normalise(context, x, saved.head);
+    if (mtp_) {
+        if (!embedding_) first.before_use(0);
+        mtp_->forward(context, microbatch, normed, targets, saved.mtp, {events_, first_mtp_unit()});
+    }
+    return head_->forward(context, targets, saved.head);
 }
 
 Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, double d_loss, const Tensor& ids,
@@ -127,6 +112,11 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
     if (head_) {
         const Range range(*context.device, "head backward");
         gradient = head_->backward(context, targets, d_loss, saved.head);
+        if (mtp_) {
+            add(mtp_->backward(context, microbatch, targets, d_loss, saved.mtp, {events_, first_mtp_unit()}), gradient);
+            if (!embedding_) UnitEvents{events_, 0}.after_backward(0);
+        }
+        gradient = head_->normalise_backward(gradient, saved.head);
         UnitEvents{events_, units() - 1}.after_backward(0);
     }
     for (std::size_t i = layers_.size(); i-- > 0;) {

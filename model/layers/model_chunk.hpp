@@ -1,5 +1,6 @@
 #pragma once
-// The layers that one model chunk of one pipeline rank holds: embedding, decoder layers, loss head.
+// The layers that one model chunk of one pipeline rank holds: embedding, decoder layers,
+// multi-token prediction, loss head.
 
 #include <memory>
 #include <optional>
@@ -7,9 +8,8 @@
 #include <vector>
 
 #include "model/layers/context.hpp"
-#include "model/layers/mlp.hpp"
-#include "model/layers/moe.hpp"
-#include "model/layers/self_attention.hpp"
+#include "model/layers/decoder_layer.hpp"
+#include "model/layers/mtp.hpp"
 #include "model/layers/vocabulary.hpp"
 #include "model/layers/weight_events.hpp"
 #include "plan/stage_split.hpp"
@@ -25,36 +25,11 @@ struct RecomputeChoice {
     std::int64_t layers = 0;
 };
 
-/// One decoder layer; its second half is a dense MLP or a mixture, by the model's list of layers.
-class DecoderLayer {
-public:
-    struct Saved {
-        SelfAttentionSaved attention;
-        MlpSaved mlp;
-        MoeSaved moe;
-    };
-
-    DecoderLayer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
-                 EnumSet<RecomputeModule> recompute);
-
-    /// Units that a layer reports: its attention half, its MLP half.
-    static constexpr int kUnits = 2;
-
-    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,
-                                 const UnitEvents& events) const;
-    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
-                                  const UnitEvents& events) const;
-
-private:
-    SelfAttention attention_;
-    std::optional<Mlp> mlp_;
-    std::optional<Moe> moe_;
-};
-
 /// What one microbatch leaves in a chunk between its forward and its backward.
 struct ChunkSaved {
     std::vector<DecoderLayer::Saved> layers;
     std::vector<Tensor> checkpoints;  ///< inputs of recomputed blocks of layers
+    std::vector<MtpDepthSaved> mtp;
     LossHeadSaved head;
 };
 
@@ -77,11 +52,12 @@ public:
 
     /// Who hears of the chunk's weights; nullptr: nobody. The listener outlives the chunk's passes.
     void set_events(WeightEvents* events) { events_ = events; }
-    [[nodiscard]] int units() const { return 2 + DecoderLayer::kUnits * static_cast<int>(contents_.decoders); }
+    [[nodiscard]] int units() const { return first_mtp_unit() + MtpDepth::kUnits * static_cast<int>(contents_.mtp) + 1; }
     /// The unit that is the first to read a parameter in a forward and the last to add to its gradient in a backward.
     [[nodiscard]] int unit_of(const std::string& parameter) const;
 
 private:
+    [[nodiscard]] int first_mtp_unit() const { return 1 + DecoderLayer::kUnits * static_cast<int>(contents_.decoders); }
     [[nodiscard]] UnitEvents events_of_layer(std::size_t i) const { return {events_, 1 + DecoderLayer::kUnits * static_cast<int>(i)}; }
     /// Layers [begin, end) forward, keeping everything.
     Tensor run_layers(const RankContext& context, const MicrobatchContext& microbatch, Tensor x, std::size_t begin, std::size_t end,
@@ -94,6 +70,7 @@ private:
     WeightEvents* events_ = nullptr;
     std::optional<VocabularyEmbedding> embedding_;
     std::vector<DecoderLayer> layers_;
+    std::optional<Mtp> mtp_;
     std::optional<LossHead> head_;
 };
 

@@ -25,7 +25,7 @@ Moe::Moe(const ModelSpec& model, const WeightTable& weights, const std::string& 
       recompute_(recompute),
       norm_weight_(weights.at(prefix + "pre_mlp_layernorm.weight")),
       norm_bias_(weights.find(prefix + "pre_mlp_layernorm.bias")),
-      router_(model, weights, prefix + "mlp.router."),
+      router_(model, weights, prefix + "mlp.router.", layer),
       dispatcher_(model, layer),
       experts_(model, weights, prefix + "mlp.experts.", recompute) {
     if (model.moe->shared_ffn > 0) shared_.emplace(model, weights, prefix + "mlp.shared_experts.", recompute);
@@ -41,8 +41,8 @@ Tensor Moe::mix(const RankContext& context, const MicrobatchContext& microbatch,
     const Permutation& permutation = saved.plan.permutation;
     const Tensor row_weights = as_list(
         dispatcher_.to_experts(context, saved.plan, as_rows(permute_probabilities(saved.router.routing.probabilities, permutation))));
-    Tensor outputs = experts_.forward(dispatcher_.to_experts(context, saved.plan, permute_rows(normed, permutation, top_k)), row_weights,
-                                      saved.plan.per_expert, saved.experts);
+    Tensor outputs = experts_.forward(context, dispatcher_.to_experts(context, saved.plan, permute_rows(normed, permutation, top_k)),
+                                      row_weights, saved.plan.per_expert, saved.experts);
     outputs = dispatcher_.from_experts(context, saved.plan, std::move(outputs));
     Tensor y = unpermute_rows(outputs, permutation, normed.shape()[0], top_k);
     if (shared_) add(shared, y);
@@ -53,8 +53,8 @@ Tensor Moe::mix_backward(const RankContext& context, const MicrobatchContext& mi
                          MoeSaved::Mixture& saved) const {
     const std::int64_t top_k = model_.moe->top_k, rows = normed.shape()[0];
     const Permutation& permutation = saved.plan.permutation;
-    ExpertGradients gradients = experts_.backward(dispatcher_.to_experts(context, saved.plan, permute_rows(dy, permutation, top_k)),
-                                                  saved.plan.per_expert, saved.experts);
+    ExpertGradients gradients = experts_.backward(
+        context, dispatcher_.to_experts(context, saved.plan, permute_rows(dy, permutation, top_k)), saved.plan.per_expert, saved.experts);
     Tensor d_rows = dispatcher_.from_experts(context, saved.plan, std::move(gradients.rows));
     Tensor d_normed = unpermute_rows(d_rows, permutation, rows, top_k);
     d_rows = Tensor();

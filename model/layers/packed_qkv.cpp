@@ -1,5 +1,6 @@
 #include "model/layers/packed_qkv.hpp"
 
+#include "model/layers/rotary_scaling.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/rotary.hpp"
 
@@ -17,6 +18,53 @@ Tensor norm_rows(const ModelSpec& model, const Tensor& x) {
     const std::int64_t rows = x.shape()[0], heads = x.shape()[1], width = x.shape()[2];
     return model.qk_norm_full_width ? x.view({rows, heads * width}) : x.view({rows * heads, width});
 }
+
+/// A norm over the heads of all tp ranks at once: each of them gathers the rows' parts and the weights, computes all, and keeps
+/// its own.
+class WholeWidthNorm {
+public:
+    WholeWidthNorm(const RankContext& context, const ModelSpec& model, const Weight& weight, const Weight& bias)
+        : context_(context), model_(model), weight_(weight), bias_(bias) {}
+
+    [[nodiscard]] Tensor forward(const Tensor& part, NormStatistics& statistics) const {
+        // Named, for every rank has to gather in one order.
+        const Tensor x = gather_columns(context_, part), weight = whole(weight_), bias = whole(bias_);
+        return own_columns(context_, norm(x, weight, bias, model_.normalization, context_.norm_epsilon, statistics));
+    }
+
+    [[nodiscard]] Tensor backward(const Tensor& dy, const Tensor& part, const NormStatistics& statistics) const {
+        const Tensor weight_gradient = whole_gradient(weight_), bias_gradient = whole_gradient(bias_);
+        const Tensor all_dy = gather_columns(context_, dy), all_x = gather_columns(context_, part), weight = whole(weight_);
+        const Tensor dx = norm_backward(all_dy, all_x, weight, statistics, model_.normalization, weight_gradient, bias_gradient);
+        add_own(weight_gradient, weight_);
+        add_own(bias_gradient, bias_);
+        return own_columns(context_, dx);
+    }
+
+private:
+    [[nodiscard]] Tensor whole(const Weight& weight) const {
+        if (!weight.defined()) return {};
+        const Tensor& part = weight.value;
+        Tensor all = context_.device->empty({part.elements() * context_.tp->size()}, part.dtype(), MemoryCategory::communication,
+                                            "gathered norm weights");
+        context_.tp->all_gather(part, all);
+        return all;
+    }
+    [[nodiscard]] Tensor whole_gradient(const Weight& weight) const {
+        if (!weight.defined()) return {};
+        return context_.device->zeros({weight.gradient.elements() * context_.tp->size()}, weight.gradient.dtype(),
+                                      MemoryCategory::workspace, "gradient of all norm weights");
+    }
+    void add_own(const Tensor& gradient, const Weight& weight) const {
+        if (!weight.defined()) return;
+        const std::int64_t own = weight.gradient.elements(), first = own * context_.tp->rank();
+        add(gradient.slice(first, first + own), weight.gradient);
+    }
+
+    const RankContext& context_;
+    const ModelSpec& model_;
+    const Weight &weight_, &bias_;
+};
 
 /// How one kv head's group lies on several tp ranks.
 struct SharedGroup {
@@ -63,6 +111,24 @@ PackedQkv::PackedQkv(const ModelSpec& model, const WeightTable& weights, const s
       k_norm_bias_(weights.find(prefix + "k_layernorm.bias")),
       projection_(weights.at(prefix + "linear_qkv.weight"), weights.find(prefix + "linear_qkv.bias")) {}
 
+Tensor PackedQkv::normalised(const RankContext& context, const Tensor& heads, const Weight& weight, const Weight& bias,
+                             NormStatistics& statistics) const {
+    const Tensor rows = norm_rows(model_, heads);
+    const bool divided = model_.qk_norm_full_width && context.tp->size() > 1;
+    const Tensor y = divided ? WholeWidthNorm(context, model_, weight, bias).forward(rows, statistics)
+                             : norm(rows, weight.value, bias.value, model_.normalization, context.norm_epsilon, statistics);
+    return y.view(heads.shape());
+}
+
+Tensor PackedQkv::through_norm(const RankContext& context, const Tensor& dy, const Tensor& heads, const Weight& weight, const Weight& bias,
+                               const NormStatistics& statistics) const {
+    const Tensor d_rows = norm_rows(model_, dy), rows = norm_rows(model_, heads);
+    const bool divided = model_.qk_norm_full_width && context.tp->size() > 1;
+    const Tensor dx = divided ? WholeWidthNorm(context, model_, weight, bias).backward(d_rows, rows, statistics)
+                              : norm_backward(d_rows, rows, weight.value, statistics, model_.normalization, weight.gradient, bias.gradient);
+    return dx.view(heads.shape());
+}
+
 QkvParts PackedQkv::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
                             PackedQkvSaved& saved) const {
     const std::int64_t tp = context.tp->size(), heads = model_.heads / tp, head_dim = model_.head_dim;
@@ -81,17 +147,13 @@ QkvParts PackedQkv::forward(const RankContext& context, const MicrobatchContext&
     if (q_norm_weight_.defined()) {
         saved.q_before_norm = parts.q;
         saved.k_before_norm = parts.k;
-        parts.q = norm(norm_rows(model_, parts.q), q_norm_weight_.value, q_norm_bias_.value, model_.normalization, context.norm_epsilon,
-                       saved.q_statistics)
-                      .view(parts.q.shape());
-        parts.k = norm(norm_rows(model_, parts.k), k_norm_weight_.value, k_norm_bias_.value, model_.normalization, context.norm_epsilon,
-                       saved.k_statistics)
-                      .view(parts.k.shape());
+        parts.q = normalised(context, parts.q, q_norm_weight_, q_norm_bias_, saved.q_statistics);
+        parts.k = normalised(context, parts.k, k_norm_weight_, k_norm_bias_, saved.k_statistics);
     }
     if (const auto width = rotated_width(model_); width > 0) {
         const Positions positions = positions_of(context, microbatch);
-        parts.q = rotary(parts.q, positions, width, context.rotary_base, false);
-        parts.k = rotary(parts.k, positions, width, context.rotary_base, false);
+        parts.q = rotary(parts.q, positions, width, rotary_angles(model_, width), false);
+        parts.k = rotary(parts.k, positions, width, rotary_angles(model_, width), false);
     }
     return parts;
 }
@@ -100,16 +162,12 @@ Tensor PackedQkv::backward(const RankContext& context, const MicrobatchContext& 
                            const Tensor& normed, const PackedQkvSaved& saved) const {
     if (const auto width = rotated_width(model_); width > 0) {
         const Positions positions = positions_of(context, microbatch);
-        gradients.q = rotary(gradients.q, positions, width, context.rotary_base, true);
-        gradients.k = rotary(gradients.k, positions, width, context.rotary_base, true);
+        gradients.q = rotary(gradients.q, positions, width, rotary_angles(model_, width), true);
+        gradients.k = rotary(gradients.k, positions, width, rotary_angles(model_, width), true);
     }
     if (q_norm_weight_.defined()) {
-        gradients.q = norm_backward(norm_rows(model_, gradients.q), norm_rows(model_, saved.q_before_norm), q_norm_weight_.value,
-                                    saved.q_statistics, model_.normalization, q_norm_weight_.gradient, q_norm_bias_.gradient)
-                          .view(gradients.q.shape());
-        gradients.k = norm_backward(norm_rows(model_, gradients.k), norm_rows(model_, saved.k_before_norm), k_norm_weight_.value,
-                                    saved.k_statistics, model_.normalization, k_norm_weight_.gradient, k_norm_bias_.gradient)
-                          .view(gradients.k.shape());
+        gradients.q = through_norm(context, gradients.q, saved.q_before_norm, q_norm_weight_, q_norm_bias_, saved.q_statistics);
+        gradients.k = through_norm(context, gradients.k, saved.k_before_norm, k_norm_weight_, k_norm_bias_, saved.k_statistics);
     }
     if (!shares_groups(model_, context)) {
         const Tensor d_packed = join_qkv({gradients.q, gradients.k, gradients.v});

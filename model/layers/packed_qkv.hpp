@@ -32,6 +32,12 @@ public:
                                   const Tensor& normed, const PackedQkvSaved& saved) const;
 
 private:
+    /// Norm of q or k (rows, heads, head_dim), and its backward.
+    [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& heads, const Weight& weight, const Weight& bias,
+                                    NormStatistics& statistics) const;
+    [[nodiscard]] Tensor through_norm(const RankContext& context, const Tensor& dy, const Tensor& heads, const Weight& weight,
+                                      const Weight& bias, const NormStatistics& statistics) const;
+
     const ModelSpec& model_;
     Weight q_norm_weight_, q_norm_bias_, k_norm_weight_, k_norm_bias_;
     ColumnParallelLinear projection_;

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/layers/expert_bias.hpp"
 #include "model/layers/routing_log.hpp"
+#include "model/ops/bias.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/matmul.hpp"
 #include "plan/errors.hpp"
@@ -30,8 +32,8 @@ std::int64_t expert_capacity(const MoeSpec& moe, std::int64_t rows) {
     return wanted < static_cast<double>(rows) ? static_cast<std::int64_t>(wanted) : rows;
 }
 
-Router::Router(const ModelSpec& model, const WeightTable& weights, const std::string& prefix)
-    : moe_(*model.moe), weight_(weights.at(prefix + "weight")) {}
+Router::Router(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer)
+    : moe_(*model.moe), layer_(layer), weight_(weights.at(prefix + "weight")), bias_(weights.find(prefix + "bias")) {}
 
 std::int64_t Router::all_rows(const RankContext& context, const Tensor& x) const {
     return x.shape()[0] * context.tp_cp->size();
@@ -40,12 +42,16 @@ std::int64_t Router::all_rows(const RankContext& context, const Tensor& x) const
 void Router::forward(const RankContext& context, const MicrobatchContext& /*microbatch*/, const Tensor& x, RouterSaved& saved) const {
     {
         const Tensor logits = matmul(x, weight_.value, {.b = true}, "router logits");  // (rows, experts)
-        saved.routing = route(logits, moe_.top_k, moe_.score, context.balanced_routing);
+        if (bias_.defined()) add_bias(logits, bias_.value);
+        const ExpertChoice choice{moe_.groups, moe_.group_top_k,
+                                  context.expert_biases != nullptr ? context.expert_biases->of(layer_) : Tensor()};
+        saved.routing = route(logits, moe_.top_k, moe_.score, context.balanced_routing, choice);
     }
     if (context.routing_log != nullptr && !context.balanced_routing) context.routing_log->watch(saved.routing);
+    if (context.expert_biases != nullptr) saved.own = count_by_expert(saved.routing.experts, moe_.experts);
     if (moe_.auxiliary_loss > 0) {
         // router.py, _apply_aux_loss: choices of the whole microbatch, scores of this rank's rows.
-        saved.copies = count_by_expert(saved.routing.experts, moe_.experts);
+        saved.copies = saved.own.empty() ? count_by_expert(saved.routing.experts, moe_.experts) : saved.own;
         add_up(context, *context.tp_cp, saved.copies);
         saved.auxiliary_loss = auxiliary_loss(saved.routing.scores, moe_.score, saved.copies, all_rows(context, x), moe_.top_k, 1);
     }
@@ -61,11 +67,13 @@ Tensor Router::backward(const RankContext& context, const MicrobatchContext& mic
                                 microbatch.d_auxiliary, d_logits);
         if (context.auxiliary_loss != nullptr) *context.auxiliary_loss += saved.auxiliary_loss;
     }
+    if (context.expert_biases != nullptr) context.expert_biases->count(layer_, saved.own);
     if (d_logits.dtype() != x.dtype()) {
         const Tensor narrow = context.device->empty(d_logits.shape(), x.dtype(), MemoryCategory::activations, "router logit gradient");
         copy(d_logits, narrow);
         d_logits = narrow;
     }
+    if (bias_.defined()) bias_gradient(d_logits, bias_.gradient);
     matmul_accumulate(d_logits, x, {.a = true}, weight_.gradient);  // (experts, hidden)
     return matmul(d_logits, weight_.value, {}, "input gradient");
 }

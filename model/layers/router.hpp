@@ -18,6 +18,7 @@ struct RouterSaved {
     Routing routing;
     Tensor kept;                       ///< routing.experts with dropped choices negative; the same tensor when dropless
     std::vector<std::int64_t> copies;  ///< choices of each expert over tp·cp before dropping; with an auxiliary loss
+    std::vector<std::int64_t> own;     ///< this rank's part of them; with expert biases
     double auxiliary_loss = 0;         ///< this rank's part, without the coefficient
 };
 
@@ -25,13 +26,14 @@ struct RouterSaved {
 /// rank, each of which routes its own rows (transformer/moe/router.py, TopKRouter).
 class Router {
 public:
-    Router(const ModelSpec& model, const WeightTable& weights, const std::string& prefix);
+    /// `layer`: global number from 0, whose expert biases it reads.
+    Router(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer);
 
     /// x (rows, hidden), outside the tp region.
     void forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, RouterSaved& saved) const;
     /// Gradient of x from that of the probabilities (rows, top_k) and of the auxiliary loss, whose own gradient is
-    /// microbatch.d_auxiliary (moe_utils.py, MoEAuxLossAutoScaler). Here the loss's value is reported: a recomputed
-    /// layer runs forward twice and backward once.
+    /// microbatch.d_auxiliary (moe_utils.py, MoEAuxLossAutoScaler). Here the loss's value and the choices are reported: a
+    /// recomputed layer runs forward twice and backward once.
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_probabilities,
                                   const Tensor& x, const RouterSaved& saved) const;
 
@@ -40,7 +42,8 @@ private:
     [[nodiscard]] std::int64_t all_rows(const RankContext& context, const Tensor& x) const;
 
     const MoeSpec& moe_;
-    Weight weight_;
+    std::int64_t layer_;
+    Weight weight_, bias_;
 };
 
 }  // namespace mgplan::model

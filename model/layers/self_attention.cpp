@@ -5,13 +5,14 @@
 
 #include "model/layers/context_parallel.hpp"
 #include "model/layers/residual.hpp"
+#include "model/layers/rotary_scaling.hpp"
 #include "model/ops/elementwise.hpp"
 
 namespace mgplan::model {
 namespace {
 
 double softmax_scale(const ModelSpec& model) {
-    return 1 / std::sqrt(static_cast<double>(model.qk_head_dim()));
+    return rotary_score_factor(model) / std::sqrt(static_cast<double>(model.qk_head_dim()));
 }
 
 /// The norm belongs to the packed projection (Transformer Engine fuses them); latent attention has two down projections
@@ -34,7 +35,8 @@ SelfAttention::SelfAttention(const ModelSpec& model, const WeightTable& weights,
       recompute_(recompute),
       norm_weight_(weights.at(norm_name(model, prefix, "weight"))),
       norm_bias_(weights.find(norm_name(model, prefix, "bias"))),
-      projection_(weights.at(prefix + "self_attention.linear_proj.weight"), weights.find(prefix + "self_attention.linear_proj.bias")) {
+      projection_(weights.at(prefix + "self_attention.linear_proj.weight"), weights.find(prefix + "self_attention.linear_proj.bias")),
+      core_{softmax_scale(model), model.window_of_layer(layer), weights.find(prefix + "self_attention.core_attention.softmax_offset")} {
     if (model.mla)
         latent_.emplace(model, weights, prefix + "self_attention.", recompute.contains(RecomputeModule::mla_up_proj));
     else
@@ -51,7 +53,7 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
     saved.normed = normalised(context, x, saved.statistics);
     QkvParts parts = latent_ ? latent_->forward(context, microbatch, saved.normed, saved.latent)
                              : packed_->forward(context, microbatch, saved.normed, saved.packed);
-    saved.core = sharded_attention(context, microbatch, parts.q, parts.k, parts.v, softmax_scale(model_));
+    saved.core = sharded_attention(context, microbatch, parts.q, parts.k, parts.v, core_);
     if (latent_ && latent_->recomputes_up()) {
         latent_->discard_up(saved.latent);
     } else {
@@ -79,13 +81,12 @@ Tensor SelfAttention::backward(const RankContext& context, const MicrobatchConte
         saved.k = parts.k;
         saved.v = parts.v;
     }
-    if (!saved.core.log_sum_exp.defined())
-        saved.core = sharded_attention(context, microbatch, saved.q, saved.k, saved.v, softmax_scale(model_));
+    if (!saved.core.log_sum_exp.defined()) saved.core = sharded_attention(context, microbatch, saved.q, saved.k, saved.v, core_);
     // Each tensor goes as soon as it was read for the last time, as autograd frees it.
     Tensor d_output = projection_.backward(context, residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy),
                                            joined_heads(saved.core.output));
     AttentionGradients gradients = sharded_attention_backward(context, microbatch, d_output.view(saved.core.output.shape()), saved.q,
-                                                              saved.k, saved.v, saved.core, softmax_scale(model_));
+                                                              saved.k, saved.v, saved.core, core_);
     d_output = {};
     saved.core = {};
     saved.q = saved.k = saved.v = {};

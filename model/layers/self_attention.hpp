@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "model/layers/context.hpp"
+#include "model/layers/context_parallel.hpp"
 #include "model/layers/latent_qkv.hpp"
 #include "model/layers/packed_qkv.hpp"
 #include "model/layers/tensor_parallel.hpp"
@@ -48,6 +49,7 @@ private:
     std::optional<PackedQkv> packed_;  ///< this one or the other
     std::optional<LatentQkv> latent_;
     RowParallelLinear projection_;
+    CoreAttention core_;
 };
 
 }  // namespace mgplan::model

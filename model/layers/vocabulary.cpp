@@ -48,7 +48,8 @@ std::vector<VocabularyEmbedding::Added> VocabularyEmbedding::added_tables(const 
     return tables;
 }
 
-Tensor VocabularyEmbedding::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& ids) const {
+Tensor VocabularyEmbedding::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& ids,
+                                    std::int64_t layer) const {
     const std::int64_t rows = shard_rows(context, model_);
     Tensor x = leave_region(context, embedding(ids, words_.value, rows * context.tp->rank()));
     // These tables are whole on every rank: with sequence parallelism each takes its rows.
@@ -57,44 +58,65 @@ Tensor VocabularyEmbedding::forward(const RankContext& context, const Microbatch
         add(embedding(added.ids.slice(first, first + mine), added.table->value, 0), x);
     if (model_.hidden_dropout == 0) return x;
     const Tensor nothing = context.device->zeros(x.shape(), x.dtype(), MemoryCategory::activations, "empty residual");
-    return add_residual(context, microbatch, model_, 0, ResidualPlace::embedding, x, nothing);
+    return add_residual(context, microbatch, model_, layer, ResidualPlace::embedding, x, nothing);
 }
 
-void VocabularyEmbedding::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
-                                   const Tensor& ids) const {
-    const Tensor d_dropped = residual_backward(context, microbatch, model_, 0, ResidualPlace::embedding, dy);
+void VocabularyEmbedding::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, const Tensor& ids,
+                                   std::int64_t layer) const {
+    const Tensor d_dropped = residual_backward(context, microbatch, model_, layer, ResidualPlace::embedding, dy);
     const Tensor whole = enter_region(context, d_dropped);
     embedding_backward(whole, ids, shard_rows(context, model_) * context.tp->rank(), words_.gradient);
     for (const Added& added : added_tables(context, microbatch)) embedding_backward(whole, added.ids, 0, added.table->gradient);
 }
 
-LossHead::LossHead(const ModelSpec& model, const WeightTable& weights, const std::string& output)
-    : model_(model),
-      norm_weight_(weights.at("decoder.final_layernorm.weight")),
-      norm_bias_(weights.find("decoder.final_layernorm.bias")),
-      output_(weights.at(output), Weight{}) {}
+VocabularyLoss::VocabularyLoss(const ModelSpec& model, const Weight& output) : model_(model), output_(output, Weight{}) {}
 
-VocabularyShard LossHead::shard(const RankContext& context) const {
+VocabularyShard VocabularyLoss::shard(const RankContext& context) const {
     const std::int64_t rows = shard_rows(context, model_), first = rows * context.tp->rank();
     return {first, std::clamp<std::int64_t>(model_.vocab - first, 0, rows)};
 }
 
-Tensor LossHead::forward(const RankContext& context, const Tensor& x, const Tensor& targets, LossHeadSaved& saved) const {
-    saved.x = x;
-    saved.normed = norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, saved.statistics);
-    saved.logits = output_.forward(context, saved.normed);
+Tensor VocabularyLoss::forward(const RankContext& context, const Tensor& normed, const Tensor& targets, VocabularyLossSaved& saved) const {
+    saved.logits = output_.forward(context, normed);
     saved.maximum = row_maximum(saved.logits, shard(context));
     context.tp->all_reduce(saved.maximum, Reduction::maximum);
     saved.sums = softmax_sums(saved.logits, targets, saved.maximum, shard(context));
     context.tp->all_reduce(saved.sums.target, Reduction::sum);
     context.tp->all_reduce(saved.sums.exponentials, Reduction::sum);
-    return token_losses(saved.sums);
+    return token_losses(saved.sums, targets);
+}
+
+Tensor VocabularyLoss::backward(const RankContext& context, const Tensor& normed, const Tensor& targets, double d_loss,
+                                VocabularyLossSaved& saved) const {
+    cross_entropy_backward(saved.logits, targets, saved.maximum, saved.sums.exponentials, shard(context), d_loss);
+    Tensor d_normed = output_.backward(context, saved.logits, normed);
+    saved.logits = {};
+    return d_normed;
+}
+
+LossHead::LossHead(const ModelSpec& model, const WeightTable& weights, const Weight& output)
+    : model_(model),
+      norm_weight_(weights.at("decoder.final_layernorm.weight")),
+      norm_bias_(weights.find("decoder.final_layernorm.bias")),
+      loss_(model, output) {}
+
+Tensor LossHead::normalise(const RankContext& context, const Tensor& x, LossHeadSaved& saved) const {
+    saved.x = x;
+    saved.normed = norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, saved.statistics);
+    return saved.normed;
+}
+
+Tensor LossHead::forward(const RankContext& context, const Tensor& targets, LossHeadSaved& saved) const {
+    return loss_.forward(context, saved.normed, targets, saved.loss);
 }
 
 Tensor LossHead::backward(const RankContext& context, const Tensor& targets, double d_loss, LossHeadSaved& saved) const {
-    cross_entropy_backward(saved.logits, targets, saved.maximum, saved.sums.exponentials, shard(context), d_loss);
-    const Tensor d_normed = output_.backward(context, saved.logits, saved.normed);
-    saved.logits = saved.normed = {};
+    Tensor d_normed = loss_.backward(context, saved.normed, targets, d_loss, saved.loss);
+    saved.normed = {};
+    return d_normed;
+}
+
+Tensor LossHead::normalise_backward(const Tensor& d_normed, LossHeadSaved& saved) const {
     Tensor dx = norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
                               norm_bias_.gradient);
     saved = {};

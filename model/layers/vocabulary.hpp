@@ -17,9 +17,12 @@ class VocabularyEmbedding {
 public:
     VocabularyEmbedding(const ModelSpec& model, const WeightTable& weights, const std::string& prefix);
 
-    /// ids (rows) int32 of the cp rank's slice, in row order.
-    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& ids) const;
-    void backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, const Tensor& ids) const;
+    /// ids (rows) int32 of the cp rank's slice, in row order; a negative id stands for no token, whose embedding is 0.
+    /// `layer`: in front of which it stands, for dropout.
+    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& ids,
+                                 std::int64_t layer = 0) const;
+    void backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, const Tensor& ids,
+                  std::int64_t layer = 0) const;
 
 private:
     const ModelSpec& model_;
@@ -33,32 +36,56 @@ private:
     Weight words_, positions_, token_types_;
 };
 
-struct LossHeadSaved {
-    Tensor x;
-    NormStatistics statistics;
-    Tensor normed;
+struct VocabularyLossSaved {
     Tensor logits;  ///< (rows, padded vocabulary / tp); overwritten by its gradient
     Tensor maximum;
     SoftmaxSums sums;
 };
 
-/// Final norm, output projection, vocab-parallel cross-entropy. Padded rows of the vocabulary never count.
-class LossHead {
+/// Output projection, vocab-parallel cross-entropy. Padded rows of the vocabulary never count.
+class VocabularyLoss {
 public:
-    /// `output`: "output_layer.weight", or the embedding's weight when tied on one stage.
-    LossHead(const ModelSpec& model, const WeightTable& weights, const std::string& output);
+    /// `output`: the output layer's weight, which may be the embedding's.
+    VocabularyLoss(const ModelSpec& model, const Weight& output);
 
-    /// Losses of each row, (rows) in fp32 (fp64 for fp64); targets (rows) int32.
-    [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, const Tensor& targets, LossHeadSaved& saved) const;
-    /// `d_loss`: gradient of each row's loss, one factor for all rows.
-    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& targets, double d_loss, LossHeadSaved& saved) const;
+    /// Losses of each row, (rows) in fp32 (fp64 for fp64), 0 where the target is negative; targets (rows) int32.
+    [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& normed, const Tensor& targets, VocabularyLossSaved& saved) const;
+    /// Gradient of `normed`. `d_loss`: gradient of each row's loss, one factor for all rows. Consumes what was saved.
+    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& normed, const Tensor& targets, double d_loss,
+                                  VocabularyLossSaved& saved) const;
 
 private:
     [[nodiscard]] VocabularyShard shard(const RankContext& context) const;
 
     const ModelSpec& model_;
-    Weight norm_weight_, norm_bias_;
     ColumnParallelLinear output_;
+};
+
+struct LossHeadSaved {
+    Tensor x;
+    NormStatistics statistics;
+    Tensor normed;
+    VocabularyLossSaved loss;
+};
+
+/// The final norm and the loss behind it.
+class LossHead {
+public:
+    LossHead(const ModelSpec& model, const WeightTable& weights, const Weight& output);
+
+    /// x (rows, hidden) -> the same, normalised: input of the output layer and of multi-token prediction.
+    [[nodiscard]] Tensor normalise(const RankContext& context, const Tensor& x, LossHeadSaved& saved) const;
+    /// Losses of each row behind normalise(), as VocabularyLoss has them.
+    [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& targets, LossHeadSaved& saved) const;
+    /// Gradient of what normalise() returned; frees it and the logits.
+    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& targets, double d_loss, LossHeadSaved& saved) const;
+    /// Gradient of x from that of the normalised.
+    [[nodiscard]] Tensor normalise_backward(const Tensor& d_normed, LossHeadSaved& saved) const;
+
+private:
+    const ModelSpec& model_;
+    Weight norm_weight_, norm_bias_;
+    VocabularyLoss loss_;
 };
 
 }  // namespace mgplan::model

@@ -4,7 +4,8 @@
 namespace mgplan::model {
 
 /// Told by a ModelChunk. A unit is a part of the chunk that uses its weights together: the embedding, the attention half
-/// and the MLP half of each layer, the loss head; numbered in this order (ModelChunk::unit_of). Megatron-LM hangs the same
+/// and the MLP half of each layer, for multi-token prediction the norms and projection of each depth and the halves of its
+/// layer, the loss head; numbered in this order (ModelChunk::unit_of). Megatron-LM hangs the same
 /// on module hooks (core/distributed/distributed_data_parallel.py). Called by the rank's thread, between ops.
 class WeightEvents {
 public:

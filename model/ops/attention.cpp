@@ -13,12 +13,13 @@ namespace {
 constexpr std::int64_t kQueryBlock = 64;
 
 AttentionSizes sizes_of(const Tensor& q, const Tensor& k, const Tensor& v, const Positions& query_positions, const Positions& key_positions,
-                        double scale) {
+                        double scale, std::int64_t window) {
     expect_float(q, "q of attention");
     expect_dtype(k, q.dtype(), "k of attention");
     expect_dtype(v, q.dtype(), "v of attention");
     expect_same_device(q, k, v);
     MGPLAN_ASSERT(q.shape().rank() == 3 && k.shape().rank() == 3 && v.shape().rank() == 3, "q, k and v have rows, heads and values");
+    MGPLAN_ASSERT(window >= 0, "a window holds places");
     MGPLAN_ASSERT(query_positions.batch == key_positions.batch && query_positions.batch >= 1, "queries and keys have the same sequences");
     MGPLAN_ASSERT(q.shape()[0] == query_positions.rows(), "q has a row for each position");
     MGPLAN_ASSERT(k.shape()[0] == key_positions.rows() && v.shape()[0] == k.shape()[0], "k and v have a row for each position");
@@ -26,7 +27,8 @@ AttentionSizes sizes_of(const Tensor& q, const Tensor& k, const Tensor& v, const
     MGPLAN_ASSERT(v.shape()[1] == k.shape()[1], "k and v have as many heads");
     MGPLAN_ASSERT(k.shape()[1] > 0 && q.shape()[1] % k.shape()[1] == 0, "the heads are a multiple of the key and value heads");
     return {query_positions, key_positions, q.shape()[1], k.shape()[1],
-            q.shape()[2],    v.shape()[2],  scale,        std::min(kQueryBlock, query_positions.places())};
+            q.shape()[2],    v.shape()[2],  scale,        std::min(kQueryBlock, query_positions.places()),
+            window};
 }
 
 /// Σ over the t in [first, first + count) of clamp(t, 0, most).
@@ -45,7 +47,9 @@ double visible_pairs(const AttentionSizes& sizes) {
     const Positions &queries = sizes.query_positions, &keys = sizes.key_positions;
     for (std::size_t i = 0; i < static_cast<std::size_t>(queries.chunks); ++i) {
         for (std::size_t j = 0; j < static_cast<std::size_t>(keys.chunks); ++j) {
-            pairs += clamped_sum(queries.first[i] - keys.first[j] + 1, queries.chunk_length, keys.chunk_length);
+            const std::int64_t ahead = queries.first[i] - keys.first[j] + 1;
+            pairs += clamped_sum(ahead, queries.chunk_length, keys.chunk_length);
+            if (sizes.window > 0) pairs -= clamped_sum(ahead - sizes.window, queries.chunk_length, keys.chunk_length);
         }
     }
     return pairs * static_cast<double>(sizes.query_positions.batch * sizes.heads);
@@ -70,8 +74,8 @@ struct Scratch {
 }  // namespace
 
 AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, const Positions& query_positions,
-                          const Positions& key_positions, double scale) {
-    const AttentionSizes sizes = sizes_of(q, k, v, query_positions, key_positions, scale);
+                          const Positions& key_positions, double scale, std::int64_t window) {
+    const AttentionSizes sizes = sizes_of(q, k, v, query_positions, key_positions, scale, window);
     Device& device = q.device();
     const std::int64_t rows = q.shape()[0], places = key_positions.places();
     AttentionResult result{
@@ -100,8 +104,8 @@ AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, con
 
 AttentionGradients attention_backward(const Tensor& d_output, const Tensor& q, const Tensor& k, const Tensor& v,
                                       const AttentionResult& result, const Positions& query_positions, const Positions& key_positions,
-                                      double scale) {
-    const AttentionSizes sizes = sizes_of(q, k, v, query_positions, key_positions, scale);
+                                      double scale, std::int64_t window) {
+    const AttentionSizes sizes = sizes_of(q, k, v, query_positions, key_positions, scale, window);
     const std::int64_t rows = q.shape()[0], places = key_positions.places();
     expect_shape(d_output, {rows, sizes.heads, sizes.v_dim}, "output gradient of attention");
     expect_dtype(d_output, q.dtype(), "output gradient of attention");

@@ -1,5 +1,7 @@
 #include "model/ops/cross_entropy.hpp"
 
+#include <vector>
+
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
 
@@ -55,19 +57,37 @@ SoftmaxSums softmax_sums(const Tensor& logits, const Tensor& targets, const Tens
     return sums;
 }
 
-Tensor token_losses(const SoftmaxSums& sums) {
+Tensor token_losses(const SoftmaxSums& sums, const Tensor& targets) {
     expect_float(sums.exponentials, "sums of exponentials");
     expect_dtype(sums.target, sums.exponentials.dtype(), "target logits");
     expect_shape(sums.target, sums.exponentials.shape(), "target logits");
-    expect_same_device(sums.exponentials, sums.target);
+    expect_dtype(targets, Dtype::int32, "targets");
+    expect_elements(targets, sums.target.elements(), "targets");
+    expect_same_device(sums.exponentials, sums.target, targets);
     Device& device = sums.exponentials.device();
     Tensor losses = device.empty(sums.target.shape(), sums.target.dtype(), MemoryCategory::activations, "token losses");
-    device.report(
-        {"token_losses", 2.0 * static_cast<double>(losses.elements()), total_bytes(sums.exponentials, sums.target), losses.bytes()});
+    device.report({"token_losses", 2.0 * static_cast<double>(losses.elements()), total_bytes(sums.exponentials, sums.target, targets),
+                   losses.bytes()});
     if (device.computes() && losses.elements() > 0) {
-        device.kernels().token_losses(device, {sums.exponentials, sums.target, losses, losses.elements()});
+        device.kernels().token_losses(device, {sums.exponentials, sums.target, targets, losses, losses.elements()});
     }
     return losses;
+}
+
+double sum_of_losses(const Tensor& losses) {
+    Device& device = losses.device();
+    if (!device.computes()) return 0;
+    double sum = 0;
+    if (losses.dtype() == Dtype::fp64) {
+        std::vector<double> values(static_cast<std::size_t>(losses.elements()));
+        device.read(losses, values.data());
+        for (const double value : values) sum += value;
+    } else {
+        std::vector<float> values(static_cast<std::size_t>(losses.elements()));
+        device.read(losses, values.data());
+        for (const float value : values) sum += value;
+    }
+    return sum;
 }
 
 void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& maximum, const Tensor& exponentials,

@@ -23,10 +23,14 @@ struct SoftmaxSums {
 /// logits (rows, columns), targets (rows) int32, maximum over all shards.
 [[nodiscard]] SoftmaxSums softmax_sums(const Tensor& logits, const Tensor& targets, const Tensor& maximum, const VocabularyShard& shard);
 
-/// loss (rows) = log(sum of exponentials) - target, after both were summed over the shards.
-[[nodiscard]] Tensor token_losses(const SoftmaxSums& sums);
+/// loss (rows) = log(sum of exponentials) - target, after both were summed over the shards; 0 where the id in `targets` is
+/// negative: such a row has nothing to predict.
+[[nodiscard]] Tensor token_losses(const SoftmaxSums& sums, const Tensor& targets);
+/// Sum of a (rows) tensor of losses in row order, on the host; 0 on the meta device.
+[[nodiscard]] double sum_of_losses(const Tensor& losses);
 
-/// Overwrites the logits with d_loss · (softmax - one_hot(target)); padding columns become 0. d_loss is one factor for all rows.
+/// Overwrites the logits with d_loss · (softmax - one_hot(target)); padding columns, and rows with a negative target, become 0.
+/// d_loss is one factor for all rows.
 void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& maximum, const Tensor& exponentials,
                             const VocabularyShard& shard, double d_loss);
 

@@ -1,5 +1,7 @@
 #include "model/ops/elementwise.hpp"
 
+#include <algorithm>
+
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
 #include "model/ops/scratch.hpp"
@@ -39,13 +41,34 @@ void fill(const Tensor& x, double value) {
 }
 
 double sum_of_squares(const Tensor& x) {
-    expect_float(x, "x of sum_of_squares");
-    Device& device = x.device();
-    device.report({"sum_of_squares", 2.0 * static_cast<double>(x.elements()), x.bytes(), 0});
-    if (x.elements() == 0) return 0;
-    const Tensor scratch = take_scratch(device, reduction_scratch_bytes(device.traits(), x.elements()), "partial sums");
-    if (!device.computes()) return 0;
-    return device.kernels().sum_of_squares(device, {x, x.elements(), scratch});
+    return sums_of_squares({&x, 1}).front();
+}
+
+std::vector<double> sums_of_squares(std::span<const Tensor> arrays) {
+    std::vector<double> sums(arrays.size());
+    std::vector<Input> inputs;
+    std::vector<std::int64_t> elements;
+    std::vector<std::size_t> places;  // of those that are not empty
+    std::int64_t most = 0;
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+        const Tensor& x = arrays[i];
+        expect_float(x, "x of sums_of_squares");
+        expect_same_device(arrays.front(), x);
+        x.device().report({"sum_of_squares", 2.0 * static_cast<double>(x.elements()), x.bytes(), 0});
+        if (x.elements() == 0) continue;
+        inputs.emplace_back(x);
+        elements.push_back(x.elements());
+        places.push_back(i);
+        most = std::max(most, x.elements());
+    }
+    if (inputs.empty()) return sums;
+    Device& device = arrays.front().device();
+    const Tensor scratch = take_scratch(device, sums_of_squares_scratch_bytes(device.traits(), std::ssize(inputs), most), "partial sums");
+    if (!device.computes()) return sums;
+    std::vector<double> found(inputs.size());
+    device.kernels().sums_of_squares(device, {inputs.data(), elements.data(), found.data(), std::ssize(inputs), scratch});
+    for (std::size_t i = 0; i < found.size(); ++i) sums[places[i]] = found[i];
+    return sums;
 }
 
 bool has_non_finite(const Tensor& x) {

@@ -9,6 +9,7 @@
 #include "model/ops/adam.hpp"
 #include "model/ops/dropout.hpp"
 #include "model/ops/positions.hpp"
+#include "model/ops/rotary.hpp"
 #include "model/tensor/tensor.hpp"
 #include "plan/model_spec.hpp"
 
@@ -81,18 +82,22 @@ struct ActivationBackwardArguments {
     bool gated;
 };
 
+/// row_weights: absent where rows are not weighted.
 struct AddBiasArguments {
     Output x;
     Input bias;
     std::int64_t rows, width;
+    Input row_weights{};
 };
 
-/// column_sums: scratch (parts, width) in the statistics' type.
+/// column_sums: scratch (parts, width) in the statistics' type. Where rows are weighted, d_row_weights is added to.
 struct BiasGradientArguments {
     Input dy;
     Output gradient, column_sums;
     std::int64_t rows, width;
     std::int64_t parts = 1;
+    Input bias{}, row_weights{};
+    Output d_row_weights{};
 };
 
 struct ElementwiseArguments {
@@ -111,6 +116,15 @@ struct ReductionArguments {
     Input x;
     std::int64_t elements;
     Output scratch;  ///< reduction_scratch_bytes()
+};
+
+/// In host memory: `count` arrays that are not empty, their lengths, and where their sums go.
+struct SumsOfSquaresArguments {
+    const Input* arrays;
+    const std::int64_t* elements;
+    double* sums;
+    std::int64_t count;
+    Output scratch;  ///< sums_of_squares_scratch_bytes()
 };
 
 /// Copies `width` columns of every row; pitches are elements from row to row.
@@ -152,7 +166,7 @@ struct CrossEntropyArguments {
 };
 
 struct TokenLossesArguments {
-    Input exponentials, target;
+    Input exponentials, target, targets;
     Output losses;
     std::int64_t rows;
 };
@@ -163,6 +177,8 @@ struct AttentionSizes {
     double scale;
     /// Query places worked on at once.
     std::int64_t block;
+    /// A query sees so many places, its own and those before; 0: all before.
+    std::int64_t window = 0;
 };
 
 /// Scratch in the statistics' type, for one sequence and head: keys (places, qk_dim), values (places, v_dim); for one
@@ -192,12 +208,25 @@ struct MergeAttentionArguments {
     std::int64_t rows, width;
 };
 
+struct SinksArguments {
+    Output output, log_sum_exp;
+    Input sinks;
+    std::int64_t rows, heads, width;
+};
+
+/// column_sums: scratch (parts, heads) in the statistics' type.
+struct SinksGradientArguments {
+    Input d_output, output, log_sum_exp, sinks;
+    Output gradient, column_sums;
+    std::int64_t rows, heads, width, parts;
+};
+
 struct RotaryArguments {
     Input x;
     Output y;
     Positions positions;
     std::int64_t heads, head_dim, rotated;
-    double base;
+    RotaryAngles angles;
     bool inverse;
 };
 
@@ -222,6 +251,8 @@ struct RouteArguments {
     std::int64_t rows, expert_count, top_k;
     RouterScore score;
     bool balanced;
+    Input bias{};                              ///< absent: none
+    std::int64_t groups = 0, group_top_k = 0;  ///< 0: all experts are candidates
 };
 
 struct RouteBackwardArguments {
@@ -235,6 +266,7 @@ struct CapacityArguments {
     Input experts, probabilities;
     Output kept;
     std::int64_t entries, expert_count, capacity;
+    Output scratch;  ///< capacity_scratch_bytes()
 };
 
 /// copies: host memory, one count per expert. factor stands before Σ_e copies_e · Σ_rows p_e.
@@ -326,7 +358,7 @@ struct KernelTable {
     void (*add)(Device&, const ElementwiseArguments&);
     void (*scale)(Device&, const ScalarArguments&);
     void (*fill)(Device&, const ScalarArguments&);
-    double (*sum_of_squares)(Device&, const ReductionArguments&);
+    void (*sums_of_squares)(Device&, const SumsOfSquaresArguments&);
     bool (*has_non_finite)(Device&, const ReductionArguments&);
     void (*copy_columns)(Device&, const ColumnsArguments&);
     void (*swap_leading)(Device&, const SwapLeadingArguments&);
@@ -339,6 +371,8 @@ struct KernelTable {
     void (*attention)(Device&, const AttentionArguments&);
     void (*attention_backward)(Device&, const AttentionBackwardArguments&);
     void (*merge_attention)(Device&, const MergeAttentionArguments&);
+    void (*add_sinks)(Device&, const SinksArguments&);
+    void (*sinks_gradient)(Device&, const SinksGradientArguments&);
     void (*rotary)(Device&, const RotaryArguments&);
     void (*dropout)(Device&, const DropoutArguments&);
     void (*adam_step)(Device&, const AdamArguments&);

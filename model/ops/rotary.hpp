@@ -6,8 +6,18 @@
 
 namespace mgplan::model {
 
+/// How far values are turned: pair i of a position p by p · f', with f = base^(-2i / rotated) and f' = f · (m + (1 - m) / factor),
+/// m = offset + by_index · i + by_frequency · f within [0, 1]. Linear interpolation, Llama 3's and YaRN's ramps are all of this
+/// form (model/layers/rotary_scaling.hpp); as it stands f' = f.
+struct RotaryAngles {
+    double base = 10000;
+    double factor = 1;
+    double offset = 1, by_index = 0, by_frequency = 0;
+    double magnitude = 1;  ///< what turned values are multiplied with
+};
+
 /// x (rows, heads, head_dim): the first `rotated` of each head's head_dim values are turned by their position; returns a
-/// new tensor. inverse: turns back, which is the backward.
-[[nodiscard]] Tensor rotary(const Tensor& x, const Positions& positions, std::int64_t rotated, double base, bool inverse);
+/// new tensor. inverse: turns the other way (and multiplies with the magnitude again), which is the backward.
+[[nodiscard]] Tensor rotary(const Tensor& x, const Positions& positions, std::int64_t rotated, const RotaryAngles& angles, bool inverse);
 
 }  // namespace mgplan::model

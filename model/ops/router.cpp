@@ -38,21 +38,31 @@ std::int64_t expect_source(const Permutation& permutation) {
 
 }  // namespace
 
-Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score, bool balanced) {
+Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score, bool balanced, const ExpertChoice& choice) {
     expect_float(logits, "router logits");
     MGPLAN_ASSERT(logits.shape().rank() == 2, "router logits have rows and experts");
     const std::int64_t rows = logits.shape()[0], experts = logits.shape()[1];
     MGPLAN_ASSERT(top_k >= 1 && top_k <= experts, fmt::format("{} of {} experts are chosen", top_k, experts));
     Device& device = logits.device();
     const Dtype kept = statistics_dtype(logits.dtype());
+    if (choice.groups > 0) {
+        MGPLAN_ASSERT(choice.groups <= ExpertChoice::most_groups && experts % choice.groups == 0, "experts come in equal groups");
+        MGPLAN_ASSERT(choice.group_top_k >= 1 && choice.group_top_k <= choice.groups, "some of the groups are taken");
+        MGPLAN_ASSERT(choice.group_top_k * (experts / choice.groups) >= top_k, "the groups taken hold enough experts");
+    }
+    if (choice.bias.defined()) {
+        expect_shape(choice.bias, {experts}, "expert bias");
+        expect_dtype(choice.bias, kept, "expert bias");
+        expect_same_device(logits, choice.bias);
+    }
     Routing routing{device.empty({rows, top_k}, Dtype::int32, MemoryCategory::activations, "chosen experts"),
                     device.empty({rows, top_k}, kept, MemoryCategory::activations, "router probabilities"),
                     device.empty({rows, experts}, kept, MemoryCategory::activations, "router scores")};
     device.report({"route", 5.0 * static_cast<double>(logits.elements()), logits.bytes(),
                    total_bytes(routing.experts, routing.probabilities, routing.scores)});
     if (device.computes() && rows > 0) {
-        device.kernels().route(device,
-                               {logits, routing.experts, routing.probabilities, routing.scores, rows, experts, top_k, score, balanced});
+        device.kernels().route(device, {logits, routing.experts, routing.probabilities, routing.scores, rows, experts, top_k, score,
+                                        balanced, choice.bias, choice.groups, choice.group_top_k});
     }
     return routing;
 }
@@ -88,9 +98,11 @@ Tensor keep_within_capacity(const Routing& routing, std::int64_t capacity) {
     Device& device = routing.experts.device();
     Tensor kept = device.empty(routing.experts.shape(), Dtype::int32, MemoryCategory::activations, "experts within capacity");
     device.report({"keep_within_capacity", 0, total_bytes(routing.experts, routing.probabilities), kept.bytes()});
-    if (device.computes() && kept.elements() > 0) {
-        device.kernels().keep_within_capacity(
-            device, {routing.experts, routing.probabilities, kept, kept.elements(), routing.scores.shape()[1], capacity});
+    const std::int64_t entries = kept.elements(), experts = routing.scores.shape()[1];
+    if (entries == 0) return kept;
+    const Tensor scratch = take_scratch(device, capacity_scratch_bytes(device.traits(), entries, experts), "entries by expert");
+    if (device.computes()) {
+        device.kernels().keep_within_capacity(device, {routing.experts, routing.probabilities, kept, entries, experts, capacity, scratch});
     }
     return kept;
 }

@@ -14,11 +14,21 @@ struct Routing {
     Tensor scores;         ///< (rows, experts), as probabilities: softmax or sigmoid of all logits; the backwards need them
 };
 
+/// What decides beside the scores which experts are chosen; probabilities come from the scores alone.
+struct ExpertChoice {
+    /// Experts in equal groups, of which each row takes `group_top_k`: those with the largest sums of their top_k / group_top_k
+    /// largest (at least 1); 0: none (DeepSeek-V2, arXiv 2405.04434 section 2.2.2; Megatron-LM moe_utils.py, group_limited_topk).
+    std::int64_t groups = 0, group_top_k = 0;
+    Tensor bias{};  ///< (experts) as probabilities, added before choosing (arXiv 2412.19437 section 2.1.2); may be undefined
+    static constexpr std::int64_t most_groups = 64;
+};
+
 /// logits (rows, experts). softmax: top-k of the logits, softmax over the chosen ones (Mixtral, Megatron-LM's default);
 /// sigmoid: top-k of sigmoid(logit), normalised to sum 1 unless top_k is 1 (DeepSeek-V3; Megatron-LM moe_utils.py,
 /// topk_routing_with_score_function). balanced: whatever the logits, slot s of row r takes expert (r · top_k + s) mod
 /// experts, so that all get equally many; the probabilities still come from the logits.
-[[nodiscard]] Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score, bool balanced = false);
+[[nodiscard]] Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score, bool balanced = false,
+                            const ExpertChoice& choice = {});
 /// Gradient of the logits, in the type of the scores, from that of the probabilities (rows, top_k).
 [[nodiscard]] Tensor route_backward(const Tensor& d_probabilities, const Routing& routing, RouterScore score);
 

@@ -52,8 +52,12 @@ std::int64_t reduction_scratch_bytes(const KernelTraits& traits, std::int64_t el
     return on_gpu(traits) ? (reduction_parts(elements) + 1) * 8 : 0;
 }
 
+std::int64_t sums_of_squares_scratch_bytes(const KernelTraits& traits, std::int64_t arrays, std::int64_t most_elements) {
+    return on_gpu(traits) ? (arrays + reduction_parts(most_elements)) * 8 : 0;
+}
+
 std::int64_t embedding_backward_scratch_bytes(const KernelTraits& traits, std::int64_t rows) {
-    return on_gpu(traits) ? 2 * rows * 4 : 0;
+    return on_gpu(traits) ? (2 * kEmbeddingBuckets + 1) * 8 + 3 * rows * 4 : 0;
 }
 
 std::int64_t auxiliary_loss_scratch_bytes(const KernelTraits& traits, std::int64_t rows, std::int64_t experts) {
@@ -64,14 +68,18 @@ std::int64_t expert_scratch_bytes(const KernelTraits& traits, std::int64_t exper
     return on_gpu(traits) ? (experts + 1) * 8 : 0;
 }
 
+std::int64_t capacity_scratch_bytes(const KernelTraits& traits, std::int64_t entries, std::int64_t experts) {
+    return on_gpu(traits) ? (2 * experts + 1) * 8 + entries * 4 : 0;
+}
+
 bool attention_is_fused(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes) {
-    if (!on_gpu(traits) || !traits.fused_attention || traits.architecture < 80 || dtype != Dtype::bf16) return false;
+    if (!on_gpu(traits) || !traits.fused_attention || traits.architecture < 80 || dtype != Dtype::bf16 || sizes.window > 0) return false;
     const Positions& queries = sizes.query_positions;
     const Positions& keys = sizes.key_positions;
     const bool whole = queries.chunks == 1 || queries.first[1] == queries.first[0] + queries.chunk_length;
     const std::int64_t widest = traits.architecture >= 90 ? 192 : 128;
-    return whole && queries.chunks == keys.chunks && queries.chunk_length == keys.chunk_length && queries.first == keys.first &&
-           sizes.qk_dim % 8 == 0 && sizes.v_dim % 8 == 0 && sizes.qk_dim <= widest && sizes.v_dim <= 128;
+    return whole && queries.places() > 1 && queries.chunks == keys.chunks && queries.chunk_length == keys.chunk_length &&
+           queries.first == keys.first && sizes.qk_dim % 8 == 0 && sizes.v_dim % 8 == 0 && sizes.qk_dim <= widest && sizes.v_dim <= 128;
 }
 
 AttentionWorkspace attention_workspace(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes, bool backward, bool fused) {

@@ -24,15 +24,23 @@ namespace mgplan::model {
 [[nodiscard]] std::int64_t reduction_parts(std::int64_t elements);
 /// fp64 partial results and the sum of them. 0 on the CPU, as all below.
 [[nodiscard]] std::int64_t reduction_scratch_bytes(const KernelTraits& traits, std::int64_t elements);
-/// For each row the next one with the same id, and whether it is the first with its id.
+/// The sums of so many arrays, and partial results of the longest.
+[[nodiscard]] std::int64_t sums_of_squares_scratch_bytes(const KernelTraits& traits, std::int64_t arrays, std::int64_t most_elements);
+/// Rows are put together by a part of their ids, of which there are so many.
+inline constexpr std::int64_t kEmbeddingBuckets = 256;
+/// Rows by bucket; for each row the next one with the same id, and whether it is the first with its id.
 [[nodiscard]] std::int64_t embedding_backward_scratch_bytes(const KernelTraits& traits, std::int64_t rows);
 /// Counts of copies, and a loss for each row with their sum.
 [[nodiscard]] std::int64_t auxiliary_loss_scratch_bytes(const KernelTraits& traits, std::int64_t rows, std::int64_t experts);
 /// A count or first place for each expert, and the number of ids that are no expert's.
 [[nodiscard]] std::int64_t expert_scratch_bytes(const KernelTraits& traits, std::int64_t experts);
 
-/// Whether attention runs as one fused kernel of cuDNN: bf16, a whole sequence (queries and keys at the same consecutive
-/// places), head sizes that are multiples of 8 up to 128 (192 from Hopper on: A100 has no backward beyond 128).
+/// Counts and first places by expert, and the entries in the order of their experts.
+[[nodiscard]] std::int64_t capacity_scratch_bytes(const KernelTraits& traits, std::int64_t entries, std::int64_t experts);
+
+/// Whether attention runs as one fused kernel of cuDNN: bf16, a whole sequence of more than one place (queries and keys at
+/// the same consecutive places), head sizes that are multiples of 8 up to 128 (192 from Hopper on: A100 has no backward
+/// beyond 128).
 [[nodiscard]] bool attention_is_fused(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes);
 
 /// Byte offsets into attention's workspace, each a multiple of 256; -1 where a part is absent.

@@ -59,8 +59,9 @@ void Optimizer::own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::s
         piece.in_state = in_state;
         piece.description = &description;
         piece.decays = !description.no_weight_decay;
-        // Every parameter counts once: replicated ones on the first tp rank, a tied embedding's copy not at all.
-        piece.counts = !description.embedding_copy && (!replicated_over_tp(description) || groups_.tp->rank() == 0);
+        // Every parameter counts once: replicated ones on the first tp (etp) rank, a tied embedding's copy not at all.
+        const Communicator& replicas = description.expert ? *groups_.etp : *groups_.tp;
+        piece.counts = !description.embedding_copy && (!replicated_over_tp(description) || replicas.rank() == 0);
         if (state.main.defined()) copy(piece.parameter, piece.main);
         pieces_.push_back(std::move(piece));
     };
@@ -104,9 +105,15 @@ StepResult Optimizer::gradient_norm() const {
     const bool apart = !options_.distributed && groups_.expert_model != nullptr;
     StepResult result;
     double squares = 0, expert_squares = 0;
+    std::vector<Tensor> gradients;
+    for (const Piece& piece : pieces_) {
+        if (piece.counts) gradients.push_back(piece.gradient);
+    }
+    const std::vector<double> all = sums_of_squares(gradients);
+    auto next = all.begin();
     for (const Piece& piece : pieces_) {
         if (!piece.counts) continue;
-        const double own = sum_of_squares(piece.gradient);
+        const double own = *next++;
         if (!std::isfinite(own) && result.problem.empty()) result.problem = "gradient of " + piece.description->name;
         (apart && piece.description->expert ? expert_squares : squares) += own;
     }

@@ -33,9 +33,10 @@ struct OptimizerGroups {
     Communicator* expert_dp = nullptr;  ///< expert gradients
     Communicator* model = nullptr;      ///< tp-pp: together with dp_cp every rank that holds a different part of the model
     Communicator* tp = nullptr;
-    Communicator* embedding = nullptr;  ///< first and last stage; nullptr on other stages and where embeddings are not tied
+    Communicator* embedding = nullptr;  ///< first and last stage; nullptr where they hold no table together
     /// expert:tp-ep-pp: together with expert_dp every rank that holds other experts; nullptr for models without.
     Communicator* expert_model = nullptr;
+    Communicator* etp = nullptr;  ///< of models with mixtures
 };
 
 struct StepResult {

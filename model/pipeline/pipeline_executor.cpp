@@ -3,26 +3,6 @@
 #include "plan/errors.hpp"
 
 namespace mgplan::model {
-namespace {
-
-/// Sum of a (rows) tensor of losses in row order.
-double sum_of(Device& device, const Tensor& losses) {
-    if (!device.computes()) return 0;
-    double sum = 0;
-    if (losses.dtype() == Dtype::fp64) {
-        std::vector<double> values(static_cast<std::size_t>(losses.elements()));
-        device.read(losses, values.data());
-        for (const double value : values) sum += value;
-    } else {
-        std::vector<float> values(static_cast<std::size_t>(losses.elements()));
-        device.read(losses, values.data());
-        for (const float value : values) sum += value;
-    }
-    return sum;
-}
-
-}  // namespace
-
 PipelineExecutor::PipelineExecutor(const ModelSpec& model, const RankContext& context, std::vector<ModelChunk*> chunks,
                                    const PipelineChannels& channels, const SendDepth& depth)
     : model_(model), context_(context), chunks_(std::move(chunks)), channels_(channels), depth_(depth) {}
@@ -57,7 +37,7 @@ void PipelineExecutor::forward(int chunk, std::int64_t index, const std::functio
     }
     const Tensor output = part.forward(context_, microbatch, input, flight.microbatch.targets, flight.saved);
     if (part.contents().loss)
-        loss_sum_ += sum_of(*context_.device, output);
+        loss_sum_ += sum_of_losses(output);
     else
         send(*channels_.forward, output, (rank + 1) % pp, sent_forward_, depth_.forward);
 }

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "model/ops/checks.hpp"
 #include "plan/errors.hpp"
 #include "plan/rank_groups.hpp"
 
@@ -57,7 +58,6 @@ RecomputeChoice recompute_of(const Layout& layout) {
 void add_mixture_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
     const MoeSpec& moe = *model.moe;
     const ParallelSizes& sizes = layout.sizes;
-    if (model.mlp_bias) features.emplace_back("biases of experts");
     if (moe.dispatcher == TokenDispatcher::all_gather) features.emplace_back("the all-gather token dispatcher");
     if (moe.dispatcher == TokenDispatcher::deep_ep) features.emplace_back("the DeepEP token dispatcher");
     if (moe.dispatcher == TokenDispatcher::hybrid_ep) features.emplace_back("the HybridEP token dispatcher");
@@ -71,6 +71,39 @@ void add_mixture_features(std::vector<std::string>& features, const ModelSpec& m
     if (moe.shared_ffn % sizes.tp != 0)
         features.push_back(
             fmt::format("shared expert ffn size = {} divided over tp = {}, which does not divide it", moe.shared_ffn, sizes.tp));
+}
+
+/// What of the model's layers changes values alone and is not computed.
+void add_values_not_computed(std::vector<std::string>& features, const TrainingTask& task) {
+    const ModelSpec& model = task.model;
+    // Megatron-LM has it for sigmoid scores alone (transformer_config.py).
+    if (model.moe && model.moe->expert_bias && model.moe->score == RouterScore::softmax)
+        features.emplace_back("expert bias (balancing without an auxiliary loss) with softmax scores");
+    if (model.moe && model.moe->groups > ExpertChoice::most_groups)
+        features.push_back(fmt::format("routing limited to groups of experts with more than {} groups", ExpertChoice::most_groups));
+    if ((model.position == PositionEmbedding::rope || model.mla) && !model.rotary_scaling.empty()) {
+        const bool known = model.rotary_scaling == "linear" || model.rotary_scaling == "llama3" || model.rotary_scaling == "yarn";
+        if (!known) features.push_back(fmt::format("rotary scaling '{}' (linear, llama3 and yarn are)", model.rotary_scaling));
+        if (known && model.rotary_scaling_values.factor == 1)
+            features.push_back(fmt::format("rotary scaling '{}' whose factor is not given", model.rotary_scaling));
+    }
+    if (model.attention_dropout > 0) features.emplace_back("dropout inside attention");
+    if (task.training.precision == Precision::fp16) features.emplace_back("fp16 with loss scaling");
+}
+
+/// What multi-token prediction is not computed with; Megatron-LM too has it with rotary positions or none (arguments.py).
+void add_mtp_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
+    if (model.position == PositionEmbedding::learned) features.emplace_back("multi-token prediction with learned positions");
+    if (model.token_types > 0) features.emplace_back("multi-token prediction with token types");
+    // Its stage would hold the tied table twice, as embedding and as output layer.
+    if (model.tied_embeddings && layout.sizes.pp > 1)
+        features.push_back(fmt::format("multi-token prediction with tied embeddings over pp = {}", layout.sizes.pp));
+    for (int pp = 0; pp < layout.split->pp(); ++pp) {
+        for (int vpp = 0; vpp < layout.split->vpp(); ++vpp) {
+            const StageChunk& chunk = layout.split->chunk(pp, vpp);
+            if (chunk.mtp > 0 && !chunk.loss) features.emplace_back("multi-token prediction on another stage than the loss");
+        }
+    }
 }
 
 /// Every token is an input, a target, or both; all ranks that share a sequence see all of it and refuse it alike.
@@ -87,23 +120,19 @@ void check_ids(std::span<const std::int32_t> tokens, std::int64_t vocab, std::in
 
 }  // namespace
 
-std::vector<std::string> features_not_executed(const TrainingTask& task) {
-    ModelSpec predicted = task.model;
-    if (predicted.moe) predicted.moe->shared_gate = false;  // left out of predictions, not here
-    std::vector<std::string> features = features_not_computed(predicted);
+std::vector<std::string> features_not_executed(const TrainingTask& task, bool computes) {
+    std::vector<std::string> features;
     const ModelSpec& model = task.model;
     const Layout& layout = task.layout;
+    if (computes) add_values_not_computed(features, task);
     if (model.moe) add_mixture_features(features, model, layout);
-    if (model.mtp_layers > 0) features.emplace_back("multi-token prediction");
-    if ((model.position == PositionEmbedding::rope || model.mla) && !model.rotary_scaling.empty())
-        features.push_back(fmt::format("rotary scaling '{}'", model.rotary_scaling));
-    if (model.qk_norm_full_width && layout.sizes.tp > 1)
-        features.push_back(fmt::format("QK-norm over the whole width with tp = {}", layout.sizes.tp));
+    if (model.mtp_layers > 0) add_mtp_features(features, model, layout);
+    // A rank would hold a part of a head's weights, and all of the head.
+    if (model.qk_norm_full_width && layout.sizes.tp > model.kv_heads)
+        features.push_back(fmt::format("QK-norm over the whole width with tp = {} above {} kv heads", layout.sizes.tp, model.kv_heads));
     if (model.mla && model.mla->qk_rope_head_dim % 2 != 0)
         features.push_back(fmt::format("rotary embedding of {} values of a head, an odd number", model.mla->qk_rope_head_dim));
-    if (model.attention_dropout > 0) features.emplace_back("dropout inside attention");
     if (task.training.precision == Precision::fp8) features.emplace_back("fp8");
-    if (task.training.precision == Precision::fp16) features.emplace_back("fp16 with loss scaling");
     add_unsupported_types(task.training, features);
     if (task.training.attention == AttentionBackend::unfused) features.emplace_back("unfused attention");
     if (task.training.distributed_optimizer_instances > 1) features.emplace_back("several distributed-optimizer instances");
@@ -122,8 +151,8 @@ std::vector<std::string> features_not_executed(const TrainingTask& task) {
     return features;
 }
 
-void check_features(const TrainingTask& task) {
-    if (const auto features = features_not_executed(task); !features.empty()) {
+void check_features(const TrainingTask& task, bool computes) {
+    if (const auto features = features_not_executed(task, computes); !features.empty()) {
         throw ConfigError(fmt::format("{} cannot be trained by this version: {}; choose a model and layout without", task.model.name,
                                       fmt::join(features, ", ")));
     }
@@ -131,7 +160,7 @@ void check_features(const TrainingTask& task) {
 
 RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& world, RoutingLog* routing_log)
     : task_(task), device_(device) {
-    check_features(task);
+    check_features(task, device.computes());
     if (task.gradients.average_in_collective && task.gradients.per_token_loss) {
         throw ConfigError(
             "average_in_collective = true and per_token_loss = true exclude each other: a mean over ranks is not one over tokens; switch "
@@ -156,6 +185,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     groups_.tp_pp = join("tp-pp", "tp-pp");
     groups_.pp_forward = join("pp", "pp");
     groups_.pp_backward = join("pp", "pp-backward");
+    if (task.model.moe && task.model.moe->expert_bias) groups_.tp_dp_cp = join("tp-dp-cp", "tp-dp-cp");
     if (task.model.moe) {
         groups_.tp_cp = join("tp-cp", "tp-cp");
         groups_.expert_model = join("expert:tp-ep-pp", "expert:tp-ep-pp");
@@ -163,7 +193,8 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     const auto ends = group_with("embedding");
     // Every rank takes part in every join; those between the ends have a group of their own, in which nothing happens.
     const std::vector<std::int32_t> alone{world.rank};
-    if (task.model.tied_embeddings && task.layout.sizes.pp > 1) groups_.embedding = world.join("embedding", ends.empty() ? alone : ends);
+    if ((task.model.tied_embeddings || task.model.mtp_layers > 0) && task.layout.sizes.pp > 1)
+        groups_.embedding = world.join("embedding", ends.empty() ? alone : ends);
 
     context_.device = &device;
     context_.tp = groups_.tp.get();
@@ -174,11 +205,12 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     context_.balanced_routing = task.balanced_routing;
     context_.routing_log = routing_log;
     context_.auxiliary_loss = &auxiliary_loss_;
+    context_.mtp_losses = &mtp_losses_;
+    mtp_losses_.assign(static_cast<std::size_t>(task.model.mtp_layers), 0);
     context_.sequence_parallel = task.layout.sequence_parallel && groups_.tp->size() > 1;
     context_.cp_comm_type = task.layout.cp_comm_type;
     context_.dtype = task.training.compute_dtype();
     context_.norm_epsilon = task.model.norm_epsilon;
-    context_.rotary_base = task.model.rotary_base;
     rank_ = world.rank;
     pp_rank_ = groups_.pp_forward->rank();
     const auto dp_ranks = group_with("dp");
@@ -196,6 +228,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
                            task.initialization);
         chunks_.push_back(std::make_unique<ModelChunk>(task.model, task.layout.split->chunk(pp_rank_, c), buffers_.back()->weights(),
                                                        recompute_of(task.layout)));
+        predicts_further_ = predicts_further_ || chunks_.back()->contents().mtp > 0;
         std::vector<int> units;
         for (const Parameter& parameter : buffers_.back()->parameters()) units.push_back(chunks_.back()->unit_of(parameter.name));
         traffic_.push_back(std::make_unique<BucketTraffic>(*buffers_.back(), units, chunks_.back()->units(), *groups_.dp_cp,
@@ -203,6 +236,19 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
         chunks_.back()->set_events(traffic_.back().get());
         buffers.push_back(buffers_.back().get());
         chunks.push_back(chunks_.back().get());
+    }
+    if (groups_.tp_dp_cp) {
+        std::vector<std::int64_t> mixtures;
+        for (const auto& chunk : chunks_) {
+            const StageChunk& contents = chunk->contents();
+            for (std::int64_t i = 0; i < contents.decoders + contents.mtp; ++i) {
+                const bool further = i >= contents.decoders;
+                const std::int64_t layer = further ? task.model.layers + i - contents.decoders : contents.first_decoder + i;
+                if (task.model.is_moe_layer(further ? task.model.layers - 1 : layer)) mixtures.push_back(layer);
+            }
+        }
+        expert_biases_ = std::make_unique<ExpertBiases>(device, mixtures, task.model.moe->experts, statistics_dtype(context_.dtype));
+        context_.expert_biases = expert_biases_.get();
     }
     OptimizerOptions options = task.optimizer;
     options.distributed = task.training.distributed_optimizer;
@@ -216,7 +262,8 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
                                                              .model = groups_.tp_pp.get(),
                                                              .tp = groups_.tp.get(),
                                                              .embedding = groups_.embedding.get(),
-                                                             .expert_model = groups_.expert_model.get()},
+                                                             .expert_model = groups_.expert_model.get(),
+                                                             .etp = groups_.etp.get()},
                                              options, context_.sequence_parallel);
     executor_ = std::make_unique<PipelineExecutor>(
         task.model, context_, chunks, PipelineChannels{groups_.pp_forward.get(), groups_.pp_backward.get()},
@@ -230,8 +277,9 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
 }
 
 void RankTrainer::set_listener(CollectiveListener* listener) {
-    for (auto* group : {&groups_.tp, &groups_.cp, &groups_.ep, &groups_.etp, &groups_.dp_cp, &groups_.expert_dp, &groups_.tp_pp,
-                        &groups_.pp_forward, &groups_.pp_backward, &groups_.embedding, &groups_.tp_cp, &groups_.expert_model}) {
+    for (auto* group :
+         {&groups_.tp, &groups_.cp, &groups_.ep, &groups_.etp, &groups_.dp_cp, &groups_.expert_dp, &groups_.tp_pp, &groups_.pp_forward,
+          &groups_.pp_backward, &groups_.embedding, &groups_.tp_cp, &groups_.expert_model, &groups_.tp_dp_cp}) {
         if (*group) (*group)->set_listener(listener);
     }
 }
@@ -248,9 +296,15 @@ Microbatch RankTrainer::microbatch(std::int64_t index, const SequenceSource& sou
     const Positions positions = zigzag_positions(sequence, batch, groups_.cp->size(), groups_.cp->rank());
     result.ids = device_.empty({positions.rows()}, Dtype::int32, MemoryCategory::activations, "token ids");
     result.targets = device_.empty({positions.rows()}, Dtype::int32, MemoryCategory::activations, "target ids");
+    // targets[0] are those of the next token.
+    std::vector<Tensor> targets{result.targets};
+    for (std::int64_t depth = 1; depth <= (predicts_further_ ? task_.model.mtp_layers : 0); ++depth)
+        targets.push_back(device_.empty({positions.rows()}, Dtype::int32, MemoryCategory::activations, "further target ids"));
+    result.context.mtp_targets.assign(targets.begin() + 1, targets.end());
     if (!device_.computes()) return result;
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(sequence + 1));
-    std::vector<std::int32_t> ids(static_cast<std::size_t>(positions.rows())), targets(ids.size());
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(positions.rows()));
+    std::vector<std::vector<std::int32_t>> by_depth(targets.size(), ids);
     for (std::int64_t b = 0; b < batch; ++b) {
         const std::int64_t number = (steps_ - 1) * task_.batch.global_batch + result.context.first_sequence + b;
         source(number, tokens);
@@ -259,11 +313,12 @@ Microbatch RankTrainer::microbatch(std::int64_t index, const SequenceSource& sou
             const auto row = static_cast<std::size_t>(place * batch + b);
             const auto at = static_cast<std::size_t>(positions.at(place));
             ids[row] = tokens[at];
-            targets[row] = tokens[at + 1];
+            for (std::size_t depth = 0; depth < targets.size(); ++depth)
+                by_depth[depth][row] = at + 1 + depth < tokens.size() ? tokens[at + 1 + depth] : -1;
         }
     }
     device_.write(result.ids, ids.data());
-    device_.write(result.targets, targets.data());
+    for (std::size_t depth = 0; depth < targets.size(); ++depth) device_.write(targets[depth], by_depth[depth].data());
     return result;
 }
 
@@ -293,8 +348,25 @@ double RankTrainer::mean_auxiliary_loss() const {
     groups_.dp_cp->all_reduce(total, Reduction::sum);
     groups_.tp_pp->all_reduce(total, Reduction::sum);
     device_.read(total, &sum);
-    const auto mixtures = std::count(model.moe_layers.begin(), model.moe_layers.end(), true);
+    // Layers of multi-token prediction are of the last one's kind.
+    const auto mixtures =
+        std::count(model.moe_layers.begin(), model.moe_layers.end(), true) + (model.moe_layers.back() ? model.mtp_layers : 0);
     return sum / static_cast<double>(mixtures * task_.layout.num_microbatches * task_.layout.dp());
+}
+
+std::vector<double> RankTrainer::mean_mtp_losses() const {
+    if (mtp_losses_.empty()) return {};
+    const Tensor total = device_.empty({std::ssize(mtp_losses_)}, Dtype::fp64, MemoryCategory::communication, "mtp losses");
+    std::vector<double> sums = mtp_losses_;
+    device_.write(total, sums.data());
+    groups_.dp_cp->all_reduce(total, Reduction::sum);
+    groups_.pp_forward->all_reduce(total, Reduction::sum);  // 0 on all stages but the last
+    device_.read(total, sums.data());
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+        const std::int64_t with_target = std::max<std::int64_t>(task_.batch.sequence - 1 - static_cast<std::int64_t>(i), 1);
+        sums[i] /= static_cast<double>(task_.batch.global_batch * with_target);
+    }
+    return sums;
 }
 
 double RankTrainer::count_tokens(std::int64_t rows) const {
@@ -325,6 +397,7 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate)
 StepReport RankTrainer::step(const SequenceSource& source, double learning_rate, const RankSchedule& schedule, std::int64_t microbatches) {
     ++steps_;
     auxiliary_loss_ = 0;
+    std::fill(mtp_losses_.begin(), mtp_losses_.end(), 0);
     for (auto& buffers : buffers_) buffers->zero_gradients();
     for (auto& traffic : traffic_) traffic->begin_step(microbatches);
     const std::int64_t rows = task_.layout.micro_batch * task_.batch.sequence / task_.layout.sizes.cp * microbatches;
@@ -339,10 +412,12 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
         d_loss);
     for (auto& traffic : traffic_) traffic->finish_reductions();
     optimizer_->reduce_replicated_gradients();
+    if (expert_biases_) expert_biases_->update(*groups_.tp_dp_cp, task_.model.moe->expert_bias_update_rate);
     if (task_.gradients.per_token_loss) optimizer_->scale_gradients(1 / count_tokens(rows));
     StepReport report;
     report.loss = mean_loss(sum);
     report.auxiliary_loss = mean_auxiliary_loss();
+    report.mtp_losses = mean_mtp_losses();
     if (!device_.computes() && assumed_ == StepEnd::loss_not_finite) report.loss = std::numeric_limits<double>::quiet_NaN();
     if (!std::isfinite(report.loss)) {
         report.end = StepEnd::loss_not_finite;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/communicator/world.hpp"
+#include "model/layers/expert_bias.hpp"
 #include "model/layers/initialization.hpp"
 #include "model/layers/model_chunk.hpp"
 #include "model/layers/routing_log.hpp"
@@ -62,14 +63,18 @@ struct StepReport {
     /// Mean load-balancing loss over mixtures and microbatches without its coefficient: 1 when balanced (Megatron-LM's
     /// load_balancing_loss); 0 where it is not trained. The same on every rank; not part of `loss`.
     double auxiliary_loss = 0;
+    /// Mean loss of each depth of multi-token prediction over the tokens that have a target, without its factor; the same on
+    /// every rank; not part of `loss`.
+    std::vector<double> mtp_losses;
     StepResult result;  ///< not updated: skipped, result.problem says why
     StepEnd end = StepEnd::updated;
 };
 
-/// Features of the task that the layers do not compute, in words; a task with any cannot be trained.
-[[nodiscard]] std::vector<std::string> features_not_executed(const TrainingTask& task);
+/// Features of the task that the layers do not compute, in words; a task with any cannot be trained. `computes`: on a device
+/// with values; without (the meta device) those that change values alone are left out, for they change no shape.
+[[nodiscard]] std::vector<std::string> features_not_executed(const TrainingTask& task, bool computes = true);
 /// Throws ConfigError naming them, if there are any.
-void check_features(const TrainingTask& task);
+void check_features(const TrainingTask& task, bool computes = true);
 
 class RankTrainer {
 public:
@@ -97,6 +102,9 @@ public:
     /// Parameters and gradients of this rank's `chunk`-th model chunk.
     [[nodiscard]] const ChunkBuffers& buffers(int chunk) const { return *buffers_.at(static_cast<std::size_t>(chunk)); }
 
+    /// Biases of the experts of this rank's mixtures; nullptr where the model has none.
+    [[nodiscard]] const ExpertBiases* expert_biases() const { return expert_biases_.get(); }
+
     /// Reports what every communicator of this rank does from now on.
     void set_listener(CollectiveListener* listener);
 
@@ -104,6 +112,7 @@ private:
     struct Groups {
         std::unique_ptr<Communicator> tp, cp, ep, etp, dp_cp, expert_dp, tp_pp, pp_forward, pp_backward, embedding;
         std::unique_ptr<Communicator> tp_cp, expert_model;  ///< of models with mixtures
+        std::unique_ptr<Communicator> tp_dp_cp;             ///< of models with expert biases
     };
 
     [[nodiscard]] Microbatch microbatch(std::int64_t index, const SequenceSource& source) const;
@@ -111,6 +120,7 @@ private:
     /// Gradient of each mixture's auxiliary loss in a step of so many microbatches.
     [[nodiscard]] double d_auxiliary(std::int64_t microbatches) const;
     [[nodiscard]] double mean_auxiliary_loss() const;
+    [[nodiscard]] std::vector<double> mean_mtp_losses() const;
     /// Tokens of the global batch, counted over all data-parallel ranks; on the meta device this rank's.
     [[nodiscard]] double count_tokens(std::int64_t rows) const;
     void stop_or_note(StepResult& result) const;
@@ -126,9 +136,12 @@ private:
     std::vector<std::unique_ptr<ModelChunk>> chunks_;
     std::vector<std::unique_ptr<BucketTraffic>> traffic_;  ///< by chunk
     std::unique_ptr<Optimizer> optimizer_;
+    std::unique_ptr<ExpertBiases> expert_biases_;  ///< of models with them
     std::unique_ptr<PipelineExecutor> executor_;
     RankSchedule schedule_;
-    double auxiliary_loss_ = 0;  ///< of this rank's rows in this step, what the layers add to
+    double auxiliary_loss_ = 0;       ///< of this rank's rows in this step, what the layers add to
+    std::vector<double> mtp_losses_;  ///< by depth, the same
+    bool predicts_further_ = false;   ///< whether this rank has layers of multi-token prediction
     std::int64_t steps_ = 0;
     StepEnd assumed_ = StepEnd::updated;
     std::int64_t updates_ = 0;  ///< steps that changed the parameters: what Adam's bias correction counts

@@ -54,6 +54,9 @@ CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits)
       rank_(rank),
       pool_(static_cast<PoolAllocator&>(Device::allocator())) {
     name_rank_of_this_thread(rank);
+    int reads = 0;
+    MGPLAN_CUDA(cudaDeviceGetAttribute(&reads, cudaDevAttrPageableMemoryAccess, ordinal_));
+    reads_host_memory_ = reads != 0;
     MGPLAN_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     products_ = std::make_unique<CublasLt>(stream_);
     attention_ = make_cudnn_attention(stream_);
@@ -84,12 +87,13 @@ void CudaDevice::zero_memory(void* memory, std::int64_t bytes) {
 
 void CudaDevice::upload(void* to, const void* from, std::int64_t bytes) {
     if (bytes == 0) return;
-    // From pageable memory the call returns once the values were taken to a staging buffer; from pinned memory it may return
-    // earlier, so wait.
+    // From pageable memory the call returns once the values were taken to a staging buffer; from pinned memory, and from any
+    // where the card needs no staging (CUDA programming guide, "Asynchronous Execution"), it may return earlier, so wait.
     MGPLAN_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream_));
+    if (reads_host_memory_) return synchronize();
     cudaPointerAttributes attributes{};
     MGPLAN_CUDA(cudaPointerGetAttributes(&attributes, from));
-    if (attributes.type == cudaMemoryTypeHost) synchronize();
+    if (attributes.type != cudaMemoryTypeUnregistered) synchronize();
 }
 
 void CudaDevice::download(void* to, const void* from, std::int64_t bytes) {

@@ -33,7 +33,7 @@ public:
     [[nodiscard]] int rank() const { return rank_; }
     [[nodiscard]] cudaStream_t stream() const { return stream_; }
     [[nodiscard]] CublasLt& products() { return *products_; }
-    /// nullptr in a build without cuDNN.
+    /// nullptr without cuDNN.
     [[nodiscard]] FusedLibrary* attention_library() { return attention_.get(); }
 
     // For kernels. Host memory may be changed as soon as upload() returns; download() waits for what came before it.
@@ -54,6 +54,7 @@ private:
 
     int ordinal_;
     int rank_;
+    bool reads_host_memory_ = false;  ///< by itself, without staging
     PoolAllocator& pool_;
     cudaStream_t stream_ = nullptr;
     std::unique_ptr<CublasLt> products_;

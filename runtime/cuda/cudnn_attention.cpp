@@ -1,12 +1,19 @@
 #include "runtime/cuda/cudnn_attention.hpp"
 
+#include <chrono>
+#include <cstdio>
 #include <map>
+#include <mutex>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "plan/errors.hpp"
+#include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cudnn_graph.hpp"
+#include "runtime/cuda/cudnn_library.hpp"
 
 namespace mgplan::runtime::cuda {
 namespace {
@@ -119,19 +126,27 @@ void describe_backward(Plan& plan, const FusedShape& s) {
                 d_output.id, one.id, dq.id, dk.id,     dv.id,          delta.id, query_sums.id};
 }
 
+std::string text_of(const FusedShape& s) {
+    return fmt::format("{} query and {} key heads of {} and {}, {} x {} places, {}", s.heads, s.kv_heads, s.qk_dim, s.v_dim, s.batch,
+                       s.places, s.backward ? "backward" : "forward");
+}
+
+/// Once for each shape and kind of reason in the process: ranks that share it say the same.
+void tell_refusal(const FusedShape& shape, bool of_addresses, const std::string& why) {
+    static std::mutex mutex;
+    static std::set<std::pair<FusedShape, bool>> told;
+    const std::scoped_lock lock(mutex);
+    if (!told.emplace(shape, of_addresses).second) return;
+    fmt::print(stderr, "rank {}: cuDNN does not do attention of {}; separate products do, with more memory: {}\n", rank_of_this_thread(),
+               text_of(shape), why);
+}
+
 class CudnnAttention final : public FusedLibrary {
 public:
-    explicit CudnnAttention(cudaStream_t stream) {
-        MGPLAN_CUDNN(cudnnCreate(&handle_));
-        const cudnnStatus_t status = cudnnSetStream(handle_, stream);
-        if (status != CUDNN_STATUS_SUCCESS) {
-            cudnnDestroy(handle_);
-            MGPLAN_CUDNN(status);
-        }
-    }
+    explicit CudnnAttention(cudaStream_t stream) : stream_(stream) {}
     ~CudnnAttention() override {
         plans_.clear();
-        cudnnDestroy(handle_);
+        if (handle_ != nullptr) cudnn().cudnnDestroy(handle_);
     }
     CudnnAttention(const CudnnAttention&) = delete;
     CudnnAttention& operator=(const CudnnAttention&) = delete;
@@ -143,14 +158,20 @@ public:
               static_cast<const void*>(memory.dk), static_cast<const void*>(memory.dv)}) {
             addresses |= address(each);
         }
-        if (addresses % 16 != 0) return false;
-        const Plan& plan = plan_for(shape);
+        if (addresses % 16 != 0) {
+            tell_refusal(
+                shape, true,
+                fmt::format("an array starts at no multiple of 16 (q {}, k {}, v {}, output {}, its gradient {}, dq {}, dk {}, dv {})",
+                            memory.q, memory.k, memory.v, memory.output, memory.d_output, memory.dq, memory.dk, memory.dv));
+            return false;
+        }
+        const Plan& plan = plan_for(shape, memory.workspace_bytes);
         return plan.works && plan.graph.workspace_bytes() <= memory.workspace_bytes;
     }
 
     void run(const FusedShape& shape, const FusedMemory& memory, double scale) override {
         float factor = static_cast<float>(scale), one = 1, hidden = -1e30F;
-        Plan& plan = plan_for(shape);
+        Plan& plan = plan_for(shape, memory.workspace_bytes);
         std::vector<void*> addresses{const_cast<void*>(memory.q),
                                      const_cast<void*>(memory.k),
                                      const_cast<void*>(memory.v),
@@ -165,22 +186,58 @@ public:
         plan.graph.run(plan.ids, addresses, memory.workspace);
     }
 
+    [[nodiscard]] std::string attempt(const FusedShape& shape, std::int64_t workspace_bytes) {
+        const auto start = std::chrono::steady_clock::now();
+        const auto plan = make_plan(shape, workspace_bytes);
+        const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+        if (!plan->works) return fmt::format("refused after {:.2f} s: {}", time.count(), plan->refusal);
+        return fmt::format("a plan with {} bytes of workspace, built in {:.2f} s", plan->graph.workspace_bytes(), time.count());
+    }
+
 private:
-    Plan& plan_for(const FusedShape& shape) {
+    /// The workspace hangs on the shape alone.
+    Plan& plan_for(const FusedShape& shape, std::int64_t workspace_bytes) {
         auto& plan = plans_[shape];
         if (plan == nullptr) {
-            auto made = std::make_unique<Plan>(handle_);
-            if (shape.backward) {
-                describe_backward(*made, shape);
-            } else {
-                describe_forward(*made, shape);
-            }
-            made->works = made->graph.build(made->refusal);
-            plan = std::move(made);
+            plan = make_plan(shape, workspace_bytes);
+            if (!plan->works) tell_refusal(shape, false, plan->refusal);
         }
         return *plan;
     }
 
+    /// A shape that cuDNN does not even let itself describe is refused like one without an engine: there is a way without.
+    [[nodiscard]] std::unique_ptr<Plan> make_plan(const FusedShape& shape, std::int64_t workspace_bytes) {
+        std::unique_ptr<Plan> plan;
+        try {
+            start();
+            plan = std::make_unique<Plan>(handle_);
+            if (shape.backward) {
+                describe_backward(*plan, shape);
+            } else {
+                describe_forward(*plan, shape);
+            }
+            plan->works = plan->graph.build(workspace_bytes, plan->refusal);
+        } catch (const RunError& error) {
+            if (plan == nullptr) plan = std::make_unique<Plan>(nullptr);
+            plan->works = false;
+            plan->refusal = error.what();
+        }
+        return plan;
+    }
+
+    void start() {
+        if (handle_ != nullptr) return;
+        cudnnHandle_t handle = nullptr;
+        MGPLAN_CUDNN(cudnn().cudnnCreate(&handle));
+        const cudnnStatus_t status = cudnn().cudnnSetStream(handle, stream_);
+        if (status != CUDNN_STATUS_SUCCESS) {
+            cudnn().cudnnDestroy(handle);
+            MGPLAN_CUDNN(status);
+        }
+        handle_ = handle;
+    }
+
+    cudaStream_t stream_;
     cudnnHandle_t handle_ = nullptr;
     std::map<FusedShape, std::unique_ptr<Plan>> plans_;
 };
@@ -188,11 +245,40 @@ private:
 }  // namespace
 
 std::unique_ptr<FusedLibrary> make_cudnn_attention(cudaStream_t stream) {
+    if (!cudnn_unavailable().empty()) return nullptr;
     return std::make_unique<CudnnAttention>(stream);
 }
 
+std::string try_cudnn_attention(const FusedShape& shape, std::int64_t workspace_bytes) {
+    if (!cudnn_unavailable().empty()) return cudnn_unavailable();
+    return CudnnAttention(nullptr).attempt(shape, workspace_bytes);
+}
+
+std::string cudnn_device_properties(int ordinal) {
+    if (!cudnn_unavailable().empty()) throw RunError(cudnn_unavailable());
+    struct Properties {
+        cudnnBackendDescriptor_t descriptor = nullptr;
+        ~Properties() {
+            if (descriptor != nullptr) cudnn().cudnnBackendDestroyDescriptor(descriptor);
+        }
+    } made;
+    MGPLAN_CUDNN(cudnn().cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &made.descriptor));
+    const std::int32_t device = ordinal;
+    MGPLAN_CUDNN(cudnn().cudnnBackendSetAttribute(made.descriptor, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &device));
+    MGPLAN_CUDNN(cudnn().cudnnBackendFinalize(made.descriptor));
+    std::int64_t count = 0;
+    MGPLAN_CUDNN(
+        cudnn().cudnnBackendGetAttribute(made.descriptor, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0, &count, nullptr));
+    std::string json(static_cast<std::size_t>(count), '\0');
+    MGPLAN_CUDNN(cudnn().cudnnBackendGetAttribute(made.descriptor, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, count,
+                                                  &count, json.data()));
+    json.resize(json.find('\0') == std::string::npos ? json.size() : json.find('\0'));
+    return json;
+}
+
 std::string cudnn_version() {
-    const std::size_t version = cudnnGetVersion();  // 91900 is 9.19.0
+    if (!cudnn_unavailable().empty()) return {};
+    const std::size_t version = cudnn().cudnnGetVersion();  // 91900 is 9.19.0
     return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 

@@ -11,11 +11,21 @@
 namespace mgplan::runtime::cuda {
 
 /// Causal attention of bf16 through cuDNN's graph API. A plan is built once for each shape and kept (compiling one takes up
-/// to a second or two); a shape that no engine takes, or that wants more workspace than it is given, is refused, and the
-/// refusal is kept too. One thread, one stream. nullptr in a build without cuDNN.
+/// to a second or two). A shape is refused where cuDNN does not start, where no engine takes it with the workspace given, or
+/// where arrays are not aligned; why goes to stderr, once for each shape in the process, and the refusal of a shape is kept.
+/// One thread, one stream. cuDNN starts with the first shape. nullptr in a build without cuDNN, and
+/// where its library is not there.
 [[nodiscard]] std::unique_ptr<FusedLibrary> make_cudnn_attention(cudaStream_t stream);
 
-/// Version of the cuDNN in use, "9.19.0"; empty in a build without.
+/// Builds a plan on the current card and says what came of it: "a plan with 256 bytes of workspace, built in 0.41 s", or the
+/// refusal.
+[[nodiscard]] std::string try_cudnn_attention(const FusedShape& shape, std::int64_t workspace_bytes);
+
+/// The card's properties as cuDNN's heuristics take them, JSON: what plans can be built from on a machine without a card.
+/// Empty in a build without cuDNN. Throws RunError.
+[[nodiscard]] std::string cudnn_device_properties(int ordinal);
+
+/// Version of the cuDNN in use, "9.19.0"; empty in a build without, and where the library is not there.
 [[nodiscard]] std::string cudnn_version();
 
 }  // namespace mgplan::runtime::cuda

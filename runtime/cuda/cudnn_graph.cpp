@@ -6,23 +6,24 @@
 
 #include "plan/errors.hpp"
 #include "runtime/cuda/check.hpp"
+#include "runtime/cuda/cudnn_library.hpp"
 
 namespace mgplan::runtime::cuda {
 namespace {
 
 std::string last_words(cudnnStatus_t status) {
     std::array<char, 1024> words{};
-    cudnnGetLastErrorString(words.data(), words.size());
-    return fmt::format("{} {}", cudnnGetErrorString(status), words.data());
+    cudnn().cudnnGetLastErrorString(words.data(), words.size());
+    return fmt::format("{} {}", cudnn().cudnnGetErrorString(status), words.data());
 }
 
 template <class Value>
 void set(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const Value& value) {
-    MGPLAN_CUDNN(cudnnBackendSetAttribute(descriptor, name, type, 1, &value));
+    MGPLAN_CUDNN(cudnn().cudnnBackendSetAttribute(descriptor, name, type, 1, &value));
 }
 
 void set(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name, std::span<const std::int64_t> values) {
-    MGPLAN_CUDNN(cudnnBackendSetAttribute(descriptor, name, CUDNN_TYPE_INT64, std::ssize(values), values.data()));
+    MGPLAN_CUDNN(cudnn().cudnnBackendSetAttribute(descriptor, name, CUDNN_TYPE_INT64, std::ssize(values), values.data()));
 }
 
 void set(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t value) {
@@ -43,13 +44,13 @@ Dimensions dense(const Dimensions& sizes) {
 }
 
 CudnnGraph::~CudnnGraph() {
-    for (auto descriptor = all_.rbegin(); descriptor != all_.rend(); ++descriptor) cudnnBackendDestroyDescriptor(*descriptor);
+    for (auto descriptor = all_.rbegin(); descriptor != all_.rend(); ++descriptor) cudnn().cudnnBackendDestroyDescriptor(*descriptor);
 }
 
 cudnnBackendDescriptor_t CudnnGraph::make(cudnnBackendDescriptorType_t type) {
     cudnnBackendDescriptor_t descriptor = nullptr;
     all_.reserve(all_.size() + 1);
-    MGPLAN_CUDNN(cudnnBackendCreateDescriptor(type, &descriptor));
+    MGPLAN_CUDNN(cudnn().cudnnBackendCreateDescriptor(type, &descriptor));
     all_.push_back(descriptor);
     return descriptor;
 }
@@ -64,7 +65,7 @@ GraphTensor CudnnGraph::tensor(const Dimensions& sizes, const Dimensions& stride
     set(made.descriptor, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, alignment);
     set(made.descriptor, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, is_virtual);
     set(made.descriptor, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, by_value);
-    MGPLAN_CUDNN(cudnnBackendFinalize(made.descriptor));
+    MGPLAN_CUDNN(cudnn().cudnnBackendFinalize(made.descriptor));
     return made;
 }
 
@@ -90,14 +91,14 @@ void CudnnGraph::pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t precision,
     set(kind, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode);
     set(kind, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, precision);
     if (axis >= 0) set(kind, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, axis);
-    MGPLAN_CUDNN(cudnnBackendFinalize(kind));
+    MGPLAN_CUDNN(cudnn().cudnnBackendFinalize(kind));
     cudnnBackendDescriptor_t operation = make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     set(operation, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, kind);
     set(operation, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x.descriptor);
     if (b != nullptr) set(operation, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b->descriptor);
     if (choice != nullptr) set(operation, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, choice->descriptor);
     set(operation, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y.descriptor);
-    MGPLAN_CUDNN(cudnnBackendFinalize(operation));
+    MGPLAN_CUDNN(cudnn().cudnnBackendFinalize(operation));
     operations_.push_back(operation);
 }
 
@@ -112,13 +113,13 @@ void CudnnGraph::pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, cons
 void CudnnGraph::matmul(const GraphTensor& a, const GraphTensor& b, const GraphTensor& c) {
     cudnnBackendDescriptor_t kind = make(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
     set(kind, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
-    MGPLAN_CUDNN(cudnnBackendFinalize(kind));
+    MGPLAN_CUDNN(cudnn().cudnnBackendFinalize(kind));
     cudnnBackendDescriptor_t operation = make(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
     set(operation, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a.descriptor);
     set(operation, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b.descriptor);
     set(operation, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c.descriptor);
     set(operation, CUDNN_ATTR_OPERATION_MATMUL_DESC, kind);
-    MGPLAN_CUDNN(cudnnBackendFinalize(operation));
+    MGPLAN_CUDNN(cudnn().cudnnBackendFinalize(operation));
     operations_.push_back(operation);
 }
 
@@ -126,12 +127,12 @@ void CudnnGraph::reduce(cudnnReduceTensorOp_t reduction, const GraphTensor& x, c
     cudnnBackendDescriptor_t kind = make(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
     set(kind, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, reduction);
     set(kind, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
-    MGPLAN_CUDNN(cudnnBackendFinalize(kind));
+    MGPLAN_CUDNN(cudnn().cudnnBackendFinalize(kind));
     cudnnBackendDescriptor_t operation = make(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
     set(operation, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x.descriptor);
     set(operation, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y.descriptor);
     set(operation, CUDNN_ATTR_OPERATION_REDUCTION_DESC, kind);
-    MGPLAN_CUDNN(cudnnBackendFinalize(operation));
+    MGPLAN_CUDNN(cudnn().cudnnBackendFinalize(operation));
     operations_.push_back(operation);
 }
 
@@ -139,7 +140,7 @@ void CudnnGraph::reshape(const GraphTensor& x, const GraphTensor& y) {
     cudnnBackendDescriptor_t operation = make(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
     set(operation, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x.descriptor);
     set(operation, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y.descriptor);
-    MGPLAN_CUDNN(cudnnBackendFinalize(operation));
+    MGPLAN_CUDNN(cudnn().cudnnBackendFinalize(operation));
     operations_.push_back(operation);
 }
 
@@ -153,40 +154,45 @@ GraphTensor CudnnGraph::causal(const GraphTensor& scores, const GraphTensor& hid
     return masked;
 }
 
-bool CudnnGraph::build(std::string& refusal) {
+bool CudnnGraph::build(std::int64_t most_workspace_bytes, std::string& refusal) {
     cudnnBackendDescriptor_t graph = make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    MGPLAN_CUDNN(cudnnBackendSetAttribute(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::ssize(operations_),
-                                          operations_.data()));
+    MGPLAN_CUDNN(cudnn().cudnnBackendSetAttribute(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                                  std::ssize(operations_), operations_.data()));
     set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, handle_);
-    if (const auto status = cudnnBackendFinalize(graph); status != CUDNN_STATUS_SUCCESS) {
+    if (const auto status = cudnn().cudnnBackendFinalize(graph); status != CUDNN_STATUS_SUCCESS) {
         refusal = last_words(status);
         return false;
     }
     cudnnBackendDescriptor_t heuristics = make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
     set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, CUDNN_HEUR_MODE_A);
-    if (const auto status = cudnnBackendFinalize(heuristics); status != CUDNN_STATUS_SUCCESS) {
+    if (const auto status = cudnn().cudnnBackendFinalize(heuristics); status != CUDNN_STATUS_SUCCESS) {
         refusal = last_words(status);
         return false;
     }
     std::int64_t count = 0;
-    MGPLAN_CUDNN(cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr));
+    MGPLAN_CUDNN(
+        cudnn().cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr));
     std::vector<cudnnBackendDescriptor_t> engines;
     for (std::int64_t i = 0; i < count; ++i) engines.push_back(make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
-    MGPLAN_CUDNN(
-        cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count, engines.data()));
-    refusal = fmt::format("none of {} engines takes it", count);
+    MGPLAN_CUDNN(cudnn().cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, &count,
+                                                  engines.data()));
+    refusal = fmt::format("none of {} engines can be used", count);
     for (std::int64_t i = 0; i < count; ++i) {
         cudnnBackendDescriptor_t plan = make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
         set(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engines[static_cast<std::size_t>(i)]);
         set(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, handle_);
-        if (const auto status = cudnnBackendFinalize(plan); status != CUDNN_STATUS_SUCCESS) {
+        if (const auto status = cudnn().cudnnBackendFinalize(plan); status != CUDNN_STATUS_SUCCESS) {
             refusal += ": " + last_words(status);
             continue;
         }
-        std::int64_t one = 0;
-        MGPLAN_CUDNN(
-            cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &one, &workspace_bytes_));
+        std::int64_t one = 0, bytes = 0;
+        MGPLAN_CUDNN(cudnn().cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &one, &bytes));
+        if (bytes > most_workspace_bytes) {
+            refusal += fmt::format(": one wants {} bytes of workspace and there are {}", bytes, most_workspace_bytes);
+            continue;
+        }
+        workspace_bytes_ = bytes;
         plan_ = plan;
         return true;
     }
@@ -196,17 +202,17 @@ bool CudnnGraph::build(std::string& refusal) {
 void CudnnGraph::run(std::span<const std::int64_t> ids, std::span<void* const> memory, void* workspace) {
     MGPLAN_ASSERT(plan_ != nullptr && ids.size() == memory.size(), "a plan runs with memory for every tensor");
     cudnnBackendDescriptor_t pack = nullptr;
-    MGPLAN_CUDNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
+    MGPLAN_CUDNN(cudnn().cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
     struct Guard {
         cudnnBackendDescriptor_t pack;
-        ~Guard() { cudnnBackendDestroyDescriptor(pack); }
+        ~Guard() { cudnn().cudnnBackendDestroyDescriptor(pack); }
     } const guard{pack};
     set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids);
-    MGPLAN_CUDNN(
-        cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::ssize(memory), memory.data()));
+    MGPLAN_CUDNN(cudnn().cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::ssize(memory),
+                                                  memory.data()));
     set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, workspace);
-    MGPLAN_CUDNN(cudnnBackendFinalize(pack));
-    MGPLAN_CUDNN(cudnnBackendExecute(handle_, plan_, pack));
+    MGPLAN_CUDNN(cudnn().cudnnBackendFinalize(pack));
+    MGPLAN_CUDNN(cudnn().cudnnBackendExecute(handle_, plan_, pack));
 }
 
 }  // namespace mgplan::runtime::cuda

@@ -54,8 +54,9 @@ public:
     /// scores (batch, heads, rows, columns) where row >= column, else `hidden`.
     GraphTensor causal(const GraphTensor& scores, const GraphTensor& hidden);
 
-    /// Takes the heuristics' first engine that can be compiled; false, and why in `refusal`, where there is none.
-    [[nodiscard]] bool build(std::string& refusal);
+    /// Takes the heuristics' first engine that can be compiled and does with a workspace of so many bytes; false, and why in
+    /// `refusal`, where there is none.
+    [[nodiscard]] bool build(std::int64_t most_workspace_bytes, std::string& refusal);
     [[nodiscard]] std::int64_t workspace_bytes() const { return workspace_bytes_; }
     void run(std::span<const std::int64_t> ids, std::span<void* const> memory, void* workspace);
 

@@ -3,10 +3,13 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstring>
 
 #include <fmt/format.h>
 
+#include "model/ops/checks.hpp"
+#include "model/ops/scratch.hpp"
 #include "runtime/comm/nccl/nccl_world.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cuda_device.hpp"
@@ -47,19 +50,43 @@ public:
         int count = 0;
         MGPLAN_CUDA(cudaGetDeviceCount(&count));
         std::vector<CudaCard> list;
-        int before = 0;
-        MGPLAN_CUDA(cudaGetDevice(&before));
         for (int ordinal = 0; ordinal < count; ++ordinal) {
+            // No call here makes a context, which would take some 500 MB of every card of the machine in every rank.
             cudaDeviceProp properties{};
             MGPLAN_CUDA(cudaGetDeviceProperties(&properties, ordinal));
-            MGPLAN_CUDA(cudaSetDevice(ordinal));
-            std::size_t free = 0, total = 0;
-            MGPLAN_CUDA(cudaMemGetInfo(&free, &total));
-            list.push_back({ordinal, properties.name, traits_of(properties), static_cast<std::int64_t>(total),
-                            static_cast<std::int64_t>(free), properties.multiProcessorCount});
+            list.push_back({ordinal, properties.name, traits_of(properties), static_cast<std::int64_t>(properties.totalGlobalMem),
+                            properties.multiProcessorCount});
         }
-        MGPLAN_CUDA(cudaSetDevice(before));
         return list;
+    }
+
+    CudaProbe probe(int ordinal) override {
+        CudaProbe answers;
+        MGPLAN_CUDA(cudaSetDevice(ordinal));
+        int reads = 0;
+        MGPLAN_CUDA(cudaDeviceGetAttribute(&reads, cudaDevAttrPageableMemoryAccess, ordinal));
+        answers.reads_pageable_memory = reads != 0;
+        try {
+            answers.cudnn_device = cudnn_device_properties(ordinal);
+        } catch (const RunError& error) {
+            answers.cudnn_device = error.what();
+        }
+        cudaDeviceProp properties{};
+        MGPLAN_CUDA(cudaGetDeviceProperties(&properties, ordinal));
+        // As large models have them, and as the tests' small ones do.
+        for (const auto& [places, batch, heads, kv_heads, head_dim] :
+             {std::array<std::int64_t, 5>{4096, 1, 32, 8, 128}, {256, 2, 4, 4, 64}, {32, 1, 4, 2, 16}}) {
+            for (const bool backward : {false, true}) {
+                const model::Positions positions = model::zigzag_positions(places, batch, 1, 0);
+                const model::AttentionSizes sizes{positions, positions, heads, kv_heads, head_dim, head_dim, 1, 0};
+                const auto space = model::attention_workspace(traits_of(properties), Dtype::bf16, sizes, backward, true);
+                const FusedShape shape{batch, heads, kv_heads, places, head_dim, head_dim, backward};
+                answers.attention.emplace_back(fmt::format("{} x {} places, {} heads over {} of {}, {}", batch, places, heads, kv_heads,
+                                                           head_dim, backward ? "backward" : "forward"),
+                                               try_cudnn_attention(shape, space.library_bytes));
+            }
+        }
+        return answers;
     }
 
     CudaVersions versions() override {
@@ -71,11 +98,13 @@ public:
                 fmt::format("{}.{}.{}", cublas / 10000, cublas / 100 % 100, cublas % 100), cudnn_version(), nccl_version()};
     }
 
-    std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank) override {
+    std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank, bool deterministic) override {
         if (const std::string why = unavailable(); !why.empty()) throw RunError(why);
         cudaDeviceProp properties{};
         MGPLAN_CUDA(cudaGetDeviceProperties(&properties, ordinal));
-        return std::make_unique<CudaDevice>(ordinal, rank, traits_of(properties));
+        model::KernelTraits traits = traits_of(properties);
+        if (deterministic) traits.fused_attention = false;
+        return std::make_unique<CudaDevice>(ordinal, rank, traits);
     }
 
     std::unique_ptr<NcclWorldInterface> make_nccl_world(CudaDeviceInterface& device, int rank, int size, const Bootstrap& bootstrap,

@@ -29,8 +29,8 @@ CudaModule& load_cuda_module(const std::string& file) {
     if (library == nullptr) {
         const char* const why = dlerror();
         throw CudaUnavailable(
-            fmt::format("the CUDA module {} cannot be loaded ({}); put cuBLASLt, cuDNN and NCCL of the toolkit where the "
-                        "loader finds them (LD_LIBRARY_PATH), or use the CPU",
+            fmt::format("the CUDA module {} cannot be loaded ({}); put cuBLASLt of the toolkit where the loader finds it "
+                        "(LD_LIBRARY_PATH), or use the CPU",
                         file, why != nullptr ? why : "no reason given"));
     }
     // POSIX: a symbol's address may be taken as a function's.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/communicator/world.hpp"
@@ -36,13 +37,20 @@ struct CudaCard {
     std::string name;
     model::KernelTraits traits;
     std::int64_t memory_bytes = 0;
-    std::int64_t free_bytes = 0;
     int multiprocessors = 0;
 };
 
-/// "13.0" and the like; empty where a library is left out.
+/// "13.0" and the like; empty where a library is left out or not there.
 struct CudaVersions {
     std::string runtime, driver, cublas_lt, cudnn, nccl;
+};
+
+/// What a card and its libraries answer, for whoever looks into a failure.
+struct CudaProbe {
+    /// The card reads host memory by itself, so that copies from it may still run when they return.
+    bool reads_pageable_memory = false;
+    std::string cudnn_device;                                    ///< the card as cuDNN sees it, JSON; or why not
+    std::vector<std::pair<std::string, std::string>> attention;  ///< shapes, and the plan that cuDNN has or its refusal
 };
 
 /// How NCCL's ranks get to know each other: rank 0 gives bytes, every rank gets rank 0's. Called by all ranks in turn, as
@@ -70,11 +78,15 @@ public:
     virtual ~CudaModule() = default;
     /// Why no GPU can be used, in one sentence: no driver, too old a driver, no card; empty where one can.
     [[nodiscard]] virtual std::string unavailable() = 0;
+    /// Looks at the cards without using them: nothing is allocated there.
     [[nodiscard]] virtual std::vector<CudaCard> cards() = 0;
     [[nodiscard]] virtual CudaVersions versions() = 0;
-    /// Several devices may share a card. Call it on the rank's thread. Throws RunError.
-    [[nodiscard]] virtual std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank) = 0;
-    /// `device` is this module's and outlives the world. Throws RunError where the module has no NCCL.
+    /// Takes seconds: it builds plans. Throws RunError where the card does not answer.
+    [[nodiscard]] virtual CudaProbe probe(int ordinal) = 0;
+    /// Several devices may share a card. `deterministic`: no kernel whose result may differ from run to run, so no fused
+    /// attention. Call it on the rank's thread. Throws RunError.
+    [[nodiscard]] virtual std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank, bool deterministic = false) = 0;
+    /// `device` is this module's and outlives the world. Throws RunError where there is no NCCL.
     [[nodiscard]] virtual std::unique_ptr<NcclWorldInterface> make_nccl_world(CudaDeviceInterface& device, int rank, int size,
                                                                               const Bootstrap& bootstrap, const NcclOptions& options) = 0;
 };

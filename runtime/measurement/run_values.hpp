@@ -78,6 +78,8 @@ struct StepValues {
     double seconds = 0;
     /// Of models that train with one: mean load-balancing loss of the mixtures without its coefficient, 1 when balanced.
     std::optional<double> auxiliary_loss;
+    /// Of models with multi-token prediction: mean loss of each depth, without its factor.
+    std::vector<double> mtp_losses;
     bool skipped = false;  ///< parameters were left as they were: the loss or a gradient was not finite
 };
 
@@ -95,6 +97,7 @@ struct RunValues {
     bool interrupted = false;
     std::string problem;    ///< why all ranks stopped behind the last of `steps`, naming step and rank; empty where nothing was wrong
     std::string data;       ///< in words
+    std::string device;     ///< "CPU", or the GPU's name
     std::string transport;  ///< "threads of one process" or "MPI"
     std::vector<RankValues> ranks;
     std::vector<CollectiveComparison> collectives;

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "plan/errors.hpp"
-#include "runtime/cpu/cpu_device.hpp"
 #include "runtime/measurement/op_timer.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/memory/arena_allocator.hpp"
@@ -17,21 +16,21 @@
 namespace mgplan::runtime {
 namespace {
 
-/// What a rank reports goes to its timer, and to the observer where there is one.
+/// What a rank reports goes to its timer, and to the observer, where there are such.
 class Ears final : public model::OpListener, public model::CollectiveListener {
 public:
-    Ears(OpTimer& timer, RankObserver* observer) : timer_(timer), observer_(observer) {}
+    Ears(OpTimer* timer, RankObserver* observer) : timer_(timer), observer_(observer) {}
     void on_op(const model::OpRecord& record) override {
-        timer_.on_op(record);
+        if (timer_ != nullptr) timer_->on_op(record);
         if (observer_ != nullptr) observer_->on_op(record);
     }
     void on_collective(const model::CollectiveRecord& record) override {
-        timer_.on_collective(record);
+        if (timer_ != nullptr) timer_->on_collective(record);
         if (observer_ != nullptr) observer_->on_collective(record);
     }
 
 private:
-    OpTimer& timer_;
+    OpTimer* timer_;
     RankObserver* observer_;
 };
 
@@ -44,8 +43,8 @@ std::string most_telling(std::span<const Problem> problems) {
            "; lower --lr, look at the data, or leave such steps out with --no-check-for-nan-in-loss-and-grad";
 }
 
-RankOutcome run_rank(const TrainingRunOptions& options, const model::World& world, const model::CollectiveCounter& traffic,
-                     LastStep& last_step) {
+RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devices, const model::World& world,
+                     const model::CollectiveCounter& traffic, LastStep& last_step) {
     using Clock = std::chrono::steady_clock;
     RankOutcome outcome;
     outcome.values.rank = world.rank;
@@ -56,30 +55,25 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
     model::RoutingLog routing;  // of one step
     const bool has_arena = options.memory == MemoryMode::arena;
     ArenaScript script;
-    if (has_arena) script = arena_script(task, world.rank, CpuDevice::kernel_traits());
+    if (has_arena) script = arena_script(task, world.rank, devices.traits());
     outcome.values.arena = {script.bytes, script.lower_bound};
-    RankPrediction prediction(task, world.rank, CpuDevice::kernel_traits(), &routing, has_arena ? &script : nullptr);
+    RankPrediction prediction(task, world.rank, devices.traits(), &routing, has_arena ? &script : nullptr);
     {
-        ArenaAllocator* arena = nullptr;  // the device's
-        std::unique_ptr<MeasuredAllocator> memory;
-        if (has_arena) {
-            auto planned = std::make_unique<ArenaAllocator>(script);
-            arena = planned.get();
-            memory = std::move(planned);
-        } else {
-            memory = std::make_unique<PoolAllocator>();
-        }
-        CpuDevice device(std::move(memory));
+        const std::unique_ptr<RankDevice> made = devices.make(world.rank, has_arena ? &script : nullptr);
+        model::Device& device = made->device();
+        ArenaAllocator* const arena = made->arena();
         const auto observer = options.observe ? options.observe(world.rank) : nullptr;
+        // Where ops only begin when they are called, their calls say nothing about their times.
+        const bool times_ops = devices.runs_at_once();
         OpTimer timer;
-        Ears ears(timer, observer.get());
+        Ears ears(times_ops ? &timer : nullptr, observer.get());
         device.set_listener(&ears);
         model::RankTrainer trainer(task, device, world, &routing);
         trainer.set_listener(&ears);
         timer = {};  // of the steps alone
         if (observer) observer->on_ready(device, world);
         const auto source = [&](std::int64_t index, std::span<std::int32_t> tokens) {
-            timer.begin("data");
+            if (times_ops) timer.begin("data");
             options.data->read(index, tokens);
             timer.end();
         };
@@ -91,12 +85,14 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
             const model::StepReport report = trainer.step(source, values.learning_rate);
             if (arena != nullptr) arena->end_step();
             timer.end();
+            device.synchronize();
             values.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
             values.loss = report.loss;
             // Without a loss nobody asks for the norm.
             values.grad_norm =
                 report.end == model::StepEnd::loss_not_finite ? std::numeric_limits<double>::quiet_NaN() : report.result.grad_norm;
             if (has_auxiliary_loss) values.auxiliary_loss = report.auxiliary_loss;
+            values.mtp_losses = report.mtp_losses;
             values.skipped = !report.result.updated;
             if (world.rank == 0) outcome.steps.push_back(values);
             if (values.skipped && !options.skip_non_finite) {
@@ -109,7 +105,7 @@ RankOutcome run_rank(const TrainingRunOptions& options, const model::World& worl
             routing.clear();
         }
         device.set_listener(nullptr);
-        outcome.values.measured = rank_use(device.memory(), device.reserved_bytes(), traffic);
+        outcome.values.measured = rank_use(made->memory(), made->reserved_bytes(), traffic);
         if (arena != nullptr) {
             outcome.values.measured.memory.arena_bytes = arena->touched_bytes();
             outcome.values.measured.memory.fallback_bytes = arena->fallback_bytes();

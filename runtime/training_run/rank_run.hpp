@@ -44,8 +44,9 @@ struct RankOutcome {
     Problem problem;
 };
 
-/// Trains, measures (`traffic`: what the transport counts for this rank) and predicts, each step behind the real one.
-[[nodiscard]] RankOutcome run_rank(const TrainingRunOptions& options, const model::World& world, const model::CollectiveCounter& traffic,
-                                   LastStep& last_step);
+/// Trains on a device of its own, measures (`traffic`: what the transport counts for this rank) and predicts, each step
+/// behind the real one.
+[[nodiscard]] RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devices, const model::World& world,
+                                   const model::CollectiveCounter& traffic, LastStep& last_step);
 
 }  // namespace mgplan::runtime

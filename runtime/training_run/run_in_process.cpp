@@ -5,9 +5,9 @@
 #include "plan/errors.hpp"
 #include "plan/text.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
-#include "runtime/cpu/cpu_device.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/training_run/machine_memory.hpp"
+#include "runtime/training_run/rank_devices.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
 #include "runtime/training_run/rank_run.hpp"
 #include "runtime/training_run/training_run.hpp"
@@ -19,7 +19,7 @@ namespace {
 constexpr std::int64_t kMostThreads = 512;
 
 /// Refuses what can only end in the kernel killing somebody.
-void check_size(const TrainingRunOptions& options) {
+void check_size(const TrainingRunOptions& options, const RankDevices& devices) {
     const std::int64_t world = options.task.layout.sizes.world;
     if (world > kMostThreads) {
         throw ConfigError(fmt::format(
@@ -30,16 +30,18 @@ void check_size(const TrainingRunOptions& options) {
     std::int64_t together = 0, most = 0;
     for (int rank = 0; rank < static_cast<int>(world); ++rank) {
         if (options.interrupt != nullptr && options.interrupt->load()) throw RunError("interrupted before the first step");
-        const std::int64_t needed = bytes_needed(task, rank, CpuDevice::kernel_traits(), options.memory);
+        const std::int64_t needed = bytes_needed(task, rank, devices.traits(), options.memory);
         together += needed;
         most = std::max(most, needed);
     }
-    const MachineMemory machine = machine_memory();
+    const MachineMemory machine = devices.memory();
     if (together > machine.bytes) {
-        throw ConfigError(
-            fmt::format("the {} rank{} of this plan need up to {} each, {} together, more than the {} of memory that {}; run it on more "
-                        "machines with mpirun, or plan a smaller model or batch",
-                        world, world == 1 ? "" : "s", human_bytes(most), human_bytes(together), human_bytes(machine.bytes), machine.text));
+        throw ConfigError(fmt::format("the {} rank{} of this plan need up to {} each, {} together, more than the {} of memory that {}; {}",
+                                      world, world == 1 ? "" : "s", human_bytes(most), human_bytes(together), human_bytes(machine.bytes),
+                                      machine.text,
+                                      devices.traits().kind == model::DeviceKind::cpu
+                                          ? "run it on more machines with mpirun, or plan a smaller model or batch"
+                                          : "all of them share it, so plan a smaller model or batch, or run it on CPUs with --device cpu"));
     }
 }
 
@@ -50,7 +52,8 @@ bool training_available() {
 }
 
 RunValues run_in_process(const TrainingRunOptions& options) {
-    check_size(options);
+    const RankDevices& devices = options.devices ? *options.devices : cpu_devices();
+    check_size(options, devices);
     const int ranks = static_cast<int>(options.task.layout.sizes.world);
     InProcessWorld world(ranks, {.deadline = options.deadline});
     LastStep last_step(options.steps, options.interrupt);
@@ -59,7 +62,9 @@ RunValues run_in_process(const TrainingRunOptions& options) {
     run_options.on_stuck = options.on_stuck;
     run_ranks(
         world,
-        [&](int rank) { outcomes[static_cast<std::size_t>(rank)] = run_rank(options, world.view(rank), world.traffic(rank), last_step); },
+        [&](int rank) {
+            outcomes[static_cast<std::size_t>(rank)] = run_rank(options, devices, world.view(rank), world.traffic(rank), last_step);
+        },
         run_options);
     RunValues values;
     if (!outcomes[0].problem.text.empty()) {
@@ -67,6 +72,7 @@ RunValues run_in_process(const TrainingRunOptions& options) {
         for (const auto& outcome : outcomes) problems.push_back(outcome.problem);
         values.problem = most_telling(problems);
     }
+    values.device = devices.text();
     values.memory = options.memory;
     values.transport = "threads of one process";
     values.steps = std::move(outcomes[0].steps);

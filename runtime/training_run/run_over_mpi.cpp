@@ -3,10 +3,10 @@
 #include "plan/errors.hpp"
 #include "plan/text.hpp"
 #include "runtime/comm/mpi/mpi_world.hpp"
-#include "runtime/cpu/cpu_device.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/training_run/gather_values.hpp"
 #include "runtime/training_run/machine_memory.hpp"
+#include "runtime/training_run/rank_devices.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
 #include "runtime/training_run/rank_run.hpp"
 #include "runtime/training_run/training_run.hpp"
@@ -43,7 +43,7 @@ void check_size(const TrainingRunOptions& options, const LaunchedRank& launched)
         const auto number = text ? parse_integer(*text) : std::nullopt;
         if (number && *number >= 1 && *number <= launched.size) here = *number;
     }
-    const std::int64_t each = bytes_needed(with_few_microbatches(options.task), launched.rank, CpuDevice::kernel_traits(), options.memory);
+    const std::int64_t each = bytes_needed(with_few_microbatches(options.task), launched.rank, cpu_devices().traits(), options.memory);
     const MachineMemory machine = machine_memory();
     if (each > machine.bytes / here) {
         throw ConfigError(fmt::format(
@@ -67,12 +67,13 @@ std::optional<RunValues> run_over_mpi(const TrainingRunOptions& options, const L
                                            launched.rank, to_string(launched.source), world.rank()));
             }
             LastStep last_step(options.steps, nullptr);
-            RankOutcome outcome = run_rank(options, world.view(), world.traffic(), last_step);
+            RankOutcome outcome = run_rank(options, cpu_devices(), world.view(), world.traffic(), last_step);
             std::vector<Problem> problems;  // where there is one, all ranks have it
             if (!outcome.problem.text.empty()) problems = gather_problems(world.view(), outcome.problem);
             std::vector<RankValues> ranks = gather_values(world.view(), outcome.values);
             if (world.rank() != 0) return;
             result = RunValues{};
+            result->device = cpu_devices().text();
             result->memory = options.memory;
             result->transport = "MPI";
             if (!problems.empty()) result->problem = most_telling(problems);

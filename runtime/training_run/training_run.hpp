@@ -13,6 +13,7 @@
 #include "runtime/launch/rank_from_environment.hpp"
 #include "runtime/measurement/run_values.hpp"
 #include "runtime/training_run/learning_rate.hpp"
+#include "runtime/training_run/rank_devices.hpp"
 
 namespace mgplan::runtime {
 
@@ -29,6 +30,8 @@ struct TrainingRunOptions {
     MemoryMode memory = MemoryMode::pool;
     LearningRateOptions learning_rate;
     std::shared_ptr<const Sequences> data;
+    /// In one process: what ranks compute on; nullptr: the CPU. Over MPI it is always the CPU.
+    std::shared_ptr<const RankDevices> devices;
     /// A step whose loss or gradients are NaN or infinite is left out instead of ending the run.
     bool skip_non_finite = false;
     /// A rank that waits longer for the others ends the run. Longer than the slowest computation between two collectives.
@@ -46,7 +49,7 @@ struct TrainingRunOptions {
 /// Whether this build can train at all (it has OpenBLAS); what follows throws RunError where it cannot.
 [[nodiscard]] bool training_available();
 
-/// All ranks as threads of this process. Throws ConfigError for a plan that needs more memory than this machine has or
+/// All ranks as threads of this process. Throws ConfigError for a plan that needs more memory than its devices have or
 /// whose data holds ids outside the vocabulary, RunError naming rank, operation and group for a run that failed. A loss or
 /// gradient that is not finite ends the run early instead: the values say so (RunValues::problem).
 [[nodiscard]] RunValues run_in_process(const TrainingRunOptions& options);

@@ -102,6 +102,8 @@ struct ActivationMemory::State {
         sizes.dtype = dtype == Dtype::fp16 ? Dtype::bf16 : dtype;
         sizes.grad_dtype = workload.training.grad_dtype;
         sizes.traits = traits;
+        // Both FlashAttention and cuDNN know windows (Transformer Engine, dot_product_attention/utils.py, get_attention_backend).
+        sizes.fuses_windows = layout.engine == Engine::megatron;
         return sizes;
     }
 

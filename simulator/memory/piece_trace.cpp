@@ -6,8 +6,10 @@
 
 #include "model/communicator/recording_communicator.hpp"
 #include "model/layers/context_parallel.hpp"
+#include "model/layers/expert_bias.hpp"
 #include "model/layers/model_chunk.hpp"
 #include "model/layers/routing_log.hpp"
+#include "model/ops/checks.hpp"
 #include "plan/errors.hpp"
 #include "plan/parameters.hpp"
 
@@ -18,10 +20,11 @@ using model::MemoryCategory;
 using model::Tensor;
 
 /// One layer of one kind, and nothing else of the model's depth.
-ModelSpec shortened(const ModelSpec& model, bool mixtures) {
+ModelSpec shortened(const ModelSpec& model, const PieceSizes& sizes, bool mixtures) {
     ModelSpec few = model;
     few.layers = 1;
     few.mtp_layers = 0;
+    if (sizes.fuses_windows) few.sliding_window = 0;
     few.moe_layers.clear();
     if (mixtures) {
         few.moe_layers.assign(1, true);
@@ -117,8 +120,11 @@ PieceTrace trace_layers(const ModelSpec& model, const PieceSizes& sizes, model::
     context.cp_comm_type = sizes.cp_comm_type;
     context.dtype = sizes.dtype;
     context.norm_epsilon = model.norm_epsilon;
-    context.rotary_base = model.rotary_base;
     context.routing_log = routing;
+    std::optional<model::ExpertBiases> biases;
+    if (model.moe && model.moe->expert_bias)
+        context.expert_biases =
+            &biases.emplace(device, std::vector<std::int64_t>{0}, model.moe->experts, model::statistics_dtype(sizes.dtype));
     model::RecomputeChoice recompute;
     recompute.modules = sizes.modules;
     const model::WeightTable weights = weights_of(device, model, sizes, split);
@@ -165,7 +171,7 @@ const PieceRange& PieceTrace::range(Piece piece, bool backward) const {
 }
 
 PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes) {
-    PieceTrace trace = trace_layers(shortened(model, false), with_few_steps(sizes), nullptr);
+    PieceTrace trace = trace_layers(shortened(model, sizes, false), with_few_steps(sizes), nullptr);
     if (takes_steps(sizes)) widen_gathered(trace, sizes.cp / kSteps);
     return trace;
 }
@@ -187,10 +193,10 @@ PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes, double
     PieceSizes rows = sizes;
     rows.sequence = sizes.rows();
     rows.micro_batch = rows.cp = 1;
-    if (received == 1 || sizes.ep == 1) return trace_layers(shortened(model, true), rows, nullptr);
+    if (received == 1 || sizes.ep == 1) return trace_layers(shortened(model, sizes, true), rows, nullptr);
     model::RoutingLog routing;
     routing.assume(uneven_copies(*model.moe, sizes, received));
-    return trace_layers(shortened(model, true), rows, &routing);
+    return trace_layers(shortened(model, sizes, true), rows, &routing);
 }
 
 }  // namespace mgplan::simulator

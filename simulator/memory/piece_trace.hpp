@@ -23,6 +23,7 @@ struct PieceSizes {
     Dtype dtype = Dtype::bf16;         ///< of parameters and activations
     Dtype grad_dtype = Dtype::fp32;
     model::KernelTraits traits;  ///< whose scratch is counted
+    bool fuses_windows = false;  ///< sliding windows need no other kernels than the whole sequence: no other scratch
 
     /// Rows inside a tensor-parallel region, and outside it.
     [[nodiscard]] std::int64_t rows() const { return micro_batch * sequence / cp; }

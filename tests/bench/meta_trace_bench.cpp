@@ -19,21 +19,9 @@ struct Sizes {
     std::int64_t world, tp, ep, pp, sequence, microbatches;
 };
 
-/// The preset without what the layers do not compute: it has no part in the time of a trace worth naming.
-ModelSpec trainable(const std::string& preset) {
-    ModelSpec model = importers::load_model(preset).model;
-    model.mtp_layers = 0;
-    model.rotary_scaling.clear();
-    if (model.moe) {
-        model.moe->expert_bias = false;
-        model.moe->groups = model.moe->group_top_k = 0;
-    }
-    return model;
-}
-
 TrainingTask task_of(const std::string& preset, const Sizes& sizes) {
     TrainingTask task;
-    task.model = trainable(preset);
+    task.model = importers::load_model(preset).model;
     Layout& layout = task.layout;
     layout.sizes.world = sizes.world;
     layout.sizes.tp = sizes.tp;
@@ -43,7 +31,8 @@ TrainingTask task_of(const std::string& preset, const Sizes& sizes) {
     layout.group_size = sizes.pp;
     layout.num_microbatches = sizes.microbatches;
     layout.sequence_parallel = sizes.tp > 1;
-    layout.split = std::make_shared<const StageSplit>(automatic_stage_split(task.model.layers, 0, static_cast<int>(sizes.pp), 1).value());
+    layout.split = std::make_shared<const StageSplit>(
+        automatic_stage_split(task.model.layers, task.model.mtp_layers, static_cast<int>(sizes.pp), 1).value());
     task.batch = {sizes.microbatches * layout.dp(), sizes.sequence};
     return task;
 }

@@ -172,12 +172,25 @@ TEST(RunCommand, ReadsAnIndexedDatasetTheSameUnderEveryLayout) {
     EXPECT_NEAR(losses[2] / losses[0], 1, 1e-5);
 }
 
+TEST(RunCommand, SaysOnceWhyItCannotTrainOnAGpu) {
+    const PlanFile plan("gpu.json", "--world 2 --global-batch 4");
+    ASSERT_EQ(setenv("MGPLAN_CUDA_MODULE", "/nowhere/libmgplan_cuda.so", 1), 0);
+    const Said said = say("run " + plan.path() + " --device cuda --steps 1");
+    ASSERT_EQ(unsetenv("MGPLAN_CUDA_MODULE"), 0);
+    EXPECT_EQ(said.code, kBadInput);
+    EXPECT_EQ(said.out, "");
+    EXPECT_THAT(said.err, AllOf(HasSubstr("mgplan: --device cuda: this build has no CUDA module (/nowhere/libmgplan_cuda.so is not there)"),
+                                HasSubstr("or use the CPU (--device cpu)\n")));
+    EXPECT_EQ(std::count(said.err.begin(), said.err.end(), '\n'), 1) << said.err;
+}
+
 TEST(RunCommand, RefusesBadInputWithEveryProblem) {
     const PlanFile plan("refused.json", "--world 2 --global-batch 4");
     const auto run = [&](const std::string& options) { return split("run " + plan.path() + " " + options, ' '); };
     expect_refused("run", {"mgplan run needs a PLAN"});
     expect_refused("run no-such-plan.json", {"no-such-plan.json"});
-    expect_refused(run("--device cuda"), {"run does not train on GPUs yet"});
+    expect_refused(run("--device cuda --memory arena"), {"--memory arena and --device cuda exclude each other", "use --memory pool"});
+    expect_refused(run("--device cuda --rank 1"), {"--device cuda and --rank exclude each other"});
     expect_refused(run("--checkpoint x --resume"), {"a later version brings checkpoints"});
     expect_refused(run("--steps 0"), {"--steps"});
     expect_refused(run("--lr nan --clip-grad -1"), {"--lr = 'nan'", "--clip-grad = '-1'"});
@@ -195,9 +208,12 @@ TEST(RunCommand, RefusesBadInputWithEveryProblem) {
 }
 
 TEST(RunCommand, RefusesWhatItCannotTrain) {
-    const TempFile plan("window.json");
-    ASSERT_EQ(say("--world 1 --model gpt-oss-20b --max-memory 4TiB --save-plan " + plan.path()).code, kDone);
-    expect_refused("run " + plan.path(), {"cannot be trained by this version", "sliding window"});
+    const TempFile plan("dropping.json");
+    const TempFile model(
+        "dropping_model.json",
+        R"({"layers": 2, "hidden": 32, "ffn": 48, "heads": 4, "vocab": 256, "max_positions": 64, "attention_dropout": 0.1})");
+    ASSERT_EQ(say("--world 1 --model " + model.path() + " --save-plan " + plan.path()).code, kDone);
+    expect_refused("run " + plan.path(), {"cannot be trained by this version", "dropout inside attention"});
 }
 
 TEST(RunCommand, StopsAtALossThatIsNoNumber) {

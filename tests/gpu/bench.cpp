@@ -1,5 +1,7 @@
-// Measures products and Llama-shaped layers on a GPU, and prints one JSON object: what tests/gpu/torch_reference.py prints
-// for PyTorch on the same card. With --card it only says what there is.
+// Measures products and Llama-shaped layers on a GPU, as tests/gpu/torch_reference.py does for PyTorch on the same card:
+//     gpu_bench --card | --products | --layers FILE
+// --card says what card, libraries and attention plans there are. FILE gets one JSON object, anew after each step, so that
+// what was measured is there when the program is stopped. Exits 77 without a GPU.
 
 #include <algorithm>
 #include <array>
@@ -8,6 +10,9 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <filesystem>
+#include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,19 +42,49 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-/// Random bf16 values in about [-1, 1): products of zeros run faster than those of numbers.
-Tensor random(model::Device& device, const model::Shape& shape) {
-    Tensor tensor = device.empty(shape, Dtype::bf16, MemoryCategory::parameters, "values");
-    std::vector<std::uint16_t> words(static_cast<std::size_t>(shape.elements()));
-    std::uint64_t state = 88172645463325252U;
-    for (auto& word : words) {
-        state = state * 6364136223846793005U + 1442695040888963407U;
-        const float value = static_cast<float>(state >> 40) / static_cast<float>(1 << 23) - 1;
-        std::uint32_t bits = 0;
-        std::memcpy(&bits, &value, sizeof(bits));
-        word = static_cast<std::uint16_t>(bits >> 16);
+/// What the program writes.
+class Report {
+public:
+    explicit Report(std::string file) : file_(std::move(file)) {}
+    nlohmann::json values;
+
+    /// Complete or as it was before, whenever the program is stopped.
+    void save() const {
+        const std::string part = file_ + ".part";
+        std::ofstream stream(part);
+        stream << values.dump(2) << '\n';
+        stream.close();
+        if (!stream) throw RunError(fmt::format("{} cannot be written", part));
+        std::filesystem::rename(part, file_);
     }
-    device.write(tensor, words.data());
+
+private:
+    std::string file_;
+};
+
+/// Random bf16 values in about [-1, 1): products of zeros run faster than those of numbers. A prime number of values, so
+/// that rows differ, over and over.
+Tensor random(model::Device& device, const model::Shape& shape) {
+    static const std::vector<std::uint16_t> words = [] {
+        std::vector<std::uint16_t> list(1'048'573);
+        std::uint64_t state = 88172645463325252U;
+        for (auto& word : list) {
+            state = state * 6364136223846793005U + 1442695040888963407U;
+            const float value = static_cast<float>(state >> 40) / static_cast<float>(1 << 23) - 1;
+            std::uint32_t bits = 0;
+            std::memcpy(&bits, &value, sizeof(bits));
+            word = static_cast<std::uint16_t>(bits >> 16);
+        }
+        return list;
+    }();
+    Tensor tensor = device.empty(shape, Dtype::bf16, MemoryCategory::parameters, "values");
+    const Tensor once = device.empty({static_cast<std::int64_t>(words.size())}, Dtype::bf16, MemoryCategory::workspace, "values once");
+    device.write(once, words.data());
+    auto* const begin = static_cast<std::byte*>(tensor.data());
+    for (std::int64_t done = 0; done < tensor.bytes(); done += once.bytes()) {
+        device.memory_operations()->copy(begin + done, static_cast<const std::byte*>(once.data()),
+                                         std::min(once.bytes(), tensor.bytes() - done));
+    }
     return tensor;
 }
 
@@ -83,18 +118,18 @@ nlohmann::json measure_product(model::Device& device, std::int64_t m, std::int64
     return {{"m", m}, {"n", n}, {"k", k}, {"accumulate_fp32", accumulate}, {"microseconds", time * 1e6}, {"tflops", flops / time / 1e12}};
 }
 
-nlohmann::json measure_products(runtime::CudaModule& module) {
+void measure_products(runtime::CudaModule& module, Report& report) {
     const auto device = module.make_device(0, 0);
-    nlohmann::json list;
     for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{8192, 8192, 8192},
                                   {8192, 6144, 4096},
                                   {8192, 28672, 4096},
                                   {8192, 4096, 14336},
                                   {8192, 32000, 4096}}) {
-        list.push_back(measure_product(*device, m, n, k, false));
-        list.push_back(measure_product(*device, n, k, m, true));
+        for (const auto& product : {measure_product(*device, m, n, k, false), measure_product(*device, n, k, m, true)}) {
+            report.values["products"].push_back(product);
+            report.save();
+        }
     }
-    return list;
 }
 
 /// Llama-3-8B's layers, 4 of them, with a smaller vocabulary.
@@ -150,7 +185,9 @@ nlohmann::json measure_layers(runtime::CudaModule& module) {
     };
     runtime::InProcessWorld world(1);
     const auto device = module.make_device(0, 0);
+    const auto begin = Clock::now();
     model::RankTrainer trainer(task, *device, world.view(0));
+    fmt::print("weights made in {:.1f} s\n", seconds_since(begin));
     device->restart_high_water();
     std::vector<double> times;
     std::vector<double> losses;
@@ -158,6 +195,7 @@ nlohmann::json measure_layers(runtime::CudaModule& module) {
         const auto start = Clock::now();
         losses.push_back(trainer.step(tokens, 1e-4).loss);
         device->synchronize();
+        fmt::print("step {}: loss {:.4f}, {:.1f} ms\n", step, losses.back(), seconds_since(start) * 1e3);
         if (step >= 3) times.push_back(seconds_since(start));
     }
     const double time = median(times), all = kSequence * kSequences;
@@ -188,24 +226,64 @@ nlohmann::json measure_layers(runtime::CudaModule& module) {
             {"reserved", device->reserved_bytes()}};
 }
 
-int run(bool card_alone) {
-    runtime::CudaModule& module = runtime::cuda_module();
+/// Files of CUDA's libraries and the driver's that this process has loaded.
+nlohmann::json loaded_libraries() {
+    std::set<std::string> files;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        const auto path = line.find('/');
+        if (path == std::string::npos) continue;
+        const std::string name = line.substr(line.rfind('/') + 1);
+        for (const char* start : {"libcuda", "libcublas", "libcudnn", "libnccl", "libnv", "libmgplan"}) {
+            if (name.starts_with(start)) files.insert(line.substr(path));
+        }
+    }
+    return files;
+}
+
+void describe_card(runtime::CudaModule& module, Report& report) {
     const auto card = module.cards().at(0);
     const auto versions = module.versions();
-    nlohmann::json result{{"card", card.name},
-                          {"architecture", card.traits.architecture},
-                          {"memory_bytes", card.memory_bytes},
-                          {"multiprocessors", card.multiprocessors},
-                          {"cuda", versions.runtime},
-                          {"driver", versions.driver},
-                          {"cublas_lt", versions.cublas_lt},
-                          {"cudnn", versions.cudnn},
-                          {"nccl", versions.nccl}};
-    if (!card_alone) {
-        result["products"] = measure_products(module);
-        result["layers"] = measure_layers(module);
+    report.values = {{"card", card.name},
+                     {"architecture", card.traits.architecture},
+                     {"memory_bytes", card.memory_bytes},
+                     {"multiprocessors", card.multiprocessors},
+                     {"cuda", versions.runtime},
+                     {"driver", versions.driver},
+                     {"cublas_lt", versions.cublas_lt},
+                     {"cudnn", versions.cudnn},
+                     {"nccl", versions.nccl}};
+}
+
+int run(const std::string& what, const std::string& file) {
+    runtime::CudaModule& module = runtime::cuda_module();
+    Report report(file);
+    describe_card(module, report);
+    report.save();
+    if (what == "--card") {
+        {
+            const auto device = module.make_device(0, 0);
+            const Tensor a = random(*device, {256, 256});
+            (void)model::matmul(a, a, {false, true}, "product");
+            device->synchronize();
+        }
+        report.values["libraries"] = loaded_libraries();
+        report.save();
+        const auto probe = module.probe(0);
+        report.values["reads_pageable_memory"] = probe.reads_pageable_memory;
+        report.values["cudnn_device"] = probe.cudnn_device;
+        for (const auto& [shape, outcome] : probe.attention) {
+            report.values["attention"].push_back({{"shape", shape}, {"outcome", outcome}});
+            fmt::print("{}: {}\n", shape, outcome);
+        }
+        report.values["libraries"] = loaded_libraries();
+        report.save();
+    } else if (what == "--products") {
+        measure_products(module, report);
+    } else {
+        report.values["layers"] = measure_layers(module);
+        report.save();
     }
-    fmt::print("{}\n", result.dump(2));
     return 0;
 }
 
@@ -213,8 +291,13 @@ int run(bool card_alone) {
 }  // namespace mgplan
 
 int main(int argc, char** argv) {
+    const std::string what = argc == 3 ? argv[1] : "";
+    if (what != "--card" && what != "--products" && what != "--layers") {
+        fmt::print(stderr, "usage: gpu_bench --card | --products | --layers FILE\n");
+        return 2;
+    }
     try {
-        return mgplan::run(argc > 1 && std::string(argv[1]) == "--card");
+        return mgplan::run(what, argv[2]);
     } catch (const mgplan::runtime::CudaUnavailable& error) {
         fmt::print(stderr, "gpu_bench: {}\n", error.what());
         return 77;  // nothing to measure on

@@ -1,16 +1,25 @@
 #!/usr/bin/env python3
-"""Products and Llama-shaped layers in PyTorch on the card, as one JSON object: the yardstick for tests/gpu/bench.cpp.
+"""Products and Llama-shaped layers in PyTorch on the card: the yardstick for tests/gpu/bench.cpp.
 
+    torch_reference.py [--compiled] FILE
+
+FILE gets one JSON object, anew after each step, so that what was measured is there when the program is stopped; with
+--compiled, torch.compile's layers are added to what is in it. Exits 77 where there is no PyTorch or no GPU.
 The same sizes, the same work: bf16 parameters with fp32 main copies stepped by fused AdamW, causal attention through
-scaled_dot_product_attention, forward, backward and optimizer in one timed step. Compiled where torch.compile works."""
+scaled_dot_product_attention, forward, backward and optimizer in one timed step."""
 
 import json
+import os
 import statistics
 import sys
 import time
 
-import torch
-import torch.nn.functional as F
+try:
+    import torch
+    import torch.nn.functional as F
+except ImportError as missing:
+    print(f"torch_reference: {missing}")
+    sys.exit(77)
 
 LAYERS, HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 4, 4096, 14336, 32, 8, 128, 32000
 SEQUENCE, BATCH = 4096, 2
@@ -32,7 +41,6 @@ def median_time(work, warm_up, rounds, together=1):
 
 
 def products():
-    results = []
     for m, n, k in PRODUCTS:
         a = [torch.rand(m, k, device="cuda", dtype=torch.bfloat16) * 2 - 1 for _ in range(3)]
         b = [torch.rand(n, k, device="cuda", dtype=torch.bfloat16) * 2 - 1 for _ in range(3)]
@@ -43,9 +51,8 @@ def products():
             return a[turn[0] % 3] @ b[turn[0] % 3].t()
 
         seconds = median_time(once, 10, 9, 10)
-        results.append({"m": m, "n": n, "k": k, "accumulate_fp32": False, "microseconds": seconds * 1e6,
-                        "tflops": 2 * m * n * k / seconds / 1e12})
-    return results
+        yield {"m": m, "n": n, "k": k, "accumulate_fp32": False, "microseconds": seconds * 1e6,
+               "tflops": 2 * m * n * k / seconds / 1e12}
 
 
 class Layer(torch.nn.Module):
@@ -124,18 +131,32 @@ def layers(compiled):
 
 
 def main():
+    compiled = "--compiled" in sys.argv[1:]
+    path = sys.argv[-1]
     if not torch.cuda.is_available():
-        print("torch_reference: PyTorch finds no GPU", file=sys.stderr)
+        print("torch_reference: PyTorch finds no GPU")
         return 77
     result = {"card": torch.cuda.get_device_name(0), "torch": torch.__version__, "cuda": torch.version.cuda,
-              "cudnn": torch.backends.cudnn.version(), "products": products(), "layers": []}
-    for compiled in (False, True):
-        try:
-            result["layers"].append(layers(compiled))
-        except Exception as error:  # torch.compile needs a compiler on the machine
-            result["layers"].append({"compiled": compiled, "error": str(error).splitlines()[0][:300]})
-        torch.cuda.empty_cache()
-    print(json.dumps(result, indent=2))
+              "cudnn": torch.backends.cudnn.version(), "products": [], "layers": []}
+    if compiled and os.path.exists(path):
+        with open(path) as file:
+            result = json.load(file)
+
+    def save():
+        with open(path + ".part", "w") as file:
+            json.dump(result, file, indent=2)
+        os.replace(path + ".part", path)
+
+    save()
+    if not compiled:
+        for product in products():
+            result["products"].append(product)
+            save()
+    try:
+        result["layers"].append(layers(compiled))
+    except Exception as error:  # torch.compile needs a compiler on the machine
+        result["layers"].append({"compiled": compiled, "error": (str(error).splitlines() or [repr(error)])[0][:300]})
+    save()
     return 0
 
 

@@ -8,42 +8,52 @@ namespace mgplan::tests {
 namespace {
 
 using runtime::CpuDevice;
-using runtime::CudaDeviceInterface;
 
 class GpuTraining : public GpuTest, public testing::WithParamInterface<std::tuple<bool, Precision, Case>> {};
 
 TEST_P(GpuTraining, AgreesWithTheCpuAndTakesThePredictedBytes) {
     const auto& [llama, precision, c] = GetParam();
-    const auto task = task_for(llama ? small_llama() : small_gpt(), c, precision);
-    const Outcome expected = train(
-        task, [](int) { return std::make_unique<CpuDevice>(); }, [](CpuDevice& each) { each.restart_high_water(); },
-        [](CpuDevice& each) { return each.memory(); });
-    const Outcome actual = train(
-        task, [this](int rank) { return device(rank); }, [](CudaDeviceInterface& each) { each.restart_high_water(); },
-        [](CudaDeviceInterface& each) { return each.memory(); });
-    expect_losses_near(actual, expected, precision == Precision::bf16 ? 5e-3 : 1e-4);
+    const auto task = task_for(llama ? small_llama(kScale) : small_gpt(kScale), c, precision, kPlaces);
+    const Outcome expected = train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
+    const Outcome actual = train_ranks(task, kSteps, [this](int rank) { return device(rank); });
+    // Some three times what the same kernels on the host (tests/runtime/cuda/emulated_device.hpp) differ by from the CPU's over
+    // all these layouts: 1.0e-3 and 3.9e-2 in bf16, 9.4e-8 and 1.5e-6 in fp32, where exponentials may differ on a card too.
+    if (precision == Precision::bf16) {
+        expect_losses_near(actual, expected, 3e-3, 0.12);
+    } else {
+        expect_losses_near(actual, expected, 1e-6, 1e-5);
+    }
     expect_as_predicted(task, traits(), actual);
 }
 
+std::string name_of(const testing::TestParamInfo<GpuTraining::ParamType>& test) {
+    return std::string(std::get<0>(test.param) ? "Llama_" : "Gpt_") + (std::get<1>(test.param) == Precision::bf16 ? "bf16_" : "fp32_") +
+           std::get<2>(test.param).name;
+}
+
+/// Those whose attention has different shapes: cuDNN compiles a plan for each rank, which takes up to a second or two.
+std::vector<Case> cases_in_bf16() {
+    auto list = cases();
+    std::erase_if(list, [](const Case& each) {
+        return each.name != "one" && each.name != "mbs2" && each.name != "tp2_sp" && each.name != "pp2_vpp2" && each.name != "cp2_ring" &&
+               each.name != "cp2_heads";
+    });
+    return list;
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuTraining,
-                         testing::Combine(testing::Bool(), testing::Values(Precision::fp32, Precision::bf16), testing::ValuesIn(cases())),
-                         [](const auto& test) {
-                             return std::string(std::get<0>(test.param) ? "Llama_" : "Gpt_") +
-                                    (std::get<1>(test.param) == Precision::bf16 ? "bf16_" : "fp32_") + std::get<2>(test.param).name;
-                         });
+                         testing::Combine(testing::Bool(), testing::Values(Precision::fp32), testing::ValuesIn(cases())), name_of);
+INSTANTIATE_TEST_SUITE_P(LayoutsInBf16, GpuTraining,
+                         testing::Combine(testing::Bool(), testing::Values(Precision::bf16), testing::ValuesIn(cases_in_bf16())), name_of);
 
 class GpuMixture : public GpuTest, public testing::WithParamInterface<double> {};
 
 // In fp32, where no choice of experts hangs on rounding.
 TEST_P(GpuMixture, AgreesWithTheCpuAndTakesThePredictedBytes) {
     const auto model = small_mixture(RouterScore::softmax, GetParam(), GetParam() > 1);
-    const auto task = task_for(model, {.name = "", .dp = 4, .ep = 2, .etp = 2}, Precision::fp32);
-    const Outcome expected = train(
-        task, [](int) { return std::make_unique<CpuDevice>(); }, [](CpuDevice& each) { each.restart_high_water(); },
-        [](CpuDevice& each) { return each.memory(); });
-    const Outcome actual = train(
-        task, [this](int rank) { return device(rank); }, [](CudaDeviceInterface& each) { each.restart_high_water(); },
-        [](CudaDeviceInterface& each) { return each.memory(); });
+    const auto task = task_for(model, {.name = "", .dp = 4, .ep = 2, .etp = 2}, Precision::fp32, kPlaces);
+    const Outcome expected = train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
+    const Outcome actual = train_ranks(task, kSteps, [this](int rank) { return device(rank); });
     expect_losses_near(actual, expected, 1e-4);
     expect_as_predicted(task, traits(), actual);
 }

@@ -242,6 +242,18 @@ class Wrapper(unittest.TestCase):
         self.assertIn("arg run", self.call("run").stdout)
         self.assertEqual(self.builds(), 2)
 
+    def test_only_a_command_that_asks_for_a_gpu_builds_the_cuda_module(self):
+        features = 'file(WRITE ${PROJECT_BINARY_DIR}/mgplan_features "OPENBLAS\\n")\n'
+        module = "add_custom_target(mgplan_and_cuda COMMAND ${CMAKE_COMMAND} -E touch ${PROJECT_BINARY_DIR}/module DEPENDS mgplan)\n"
+        self.write("CMakeLists.txt", CMAKE_LISTS + features + module)
+        made = self.root / "build/release/module"
+        for arguments in (["plan", "--device", "cuda"], ["run", "p.json"], ["run", "p.json", "--device", "cpu"]):
+            self.assertEqual(self.call(*arguments).returncode, 3)
+            self.assertFalse(made.exists(), arguments)
+        for arguments in (["run", "p.json", "--device", "cuda"], ["run", "--device=cuda", "p.json"]):
+            self.assertEqual(self.call(*arguments).returncode, 3)
+            self.assertTrue(made.exists(), arguments)
+
     def test_missing_packages_are_installed_as_root(self):
         self.installed.write_text("libfmt-dev\nlibboost-program-options-dev\nlibyaml-cpp-dev\n")
         self.fake("id", "#!/bin/sh\necho 0\n")

@@ -70,6 +70,11 @@ TEST(HuggingFace, FillsAbsentAndNullFieldsAsTheArchitectureDoes) {
     EXPECT_TRUE(qwen2.qkv_bias);
     EXPECT_FALSE(qwen2.attention_output_bias);
     EXPECT_EQ(qwen2.sliding_window, 0);
+    const auto typed = [](const Json& types) { return read(llama({{"sliding_window", 64}, {"layer_types", types}})); };
+    EXPECT_EQ(typed({"sliding_attention", "full_attention", "sliding_attention", "full_attention"}).full_attention_every, 2);
+    EXPECT_EQ(typed({"sliding_attention", "sliding_attention"}).full_attention_every, 0);
+    EXPECT_EQ(typed({"full_attention", "sliding_attention"}).full_attention_every, 0) << "irregular: a window everywhere";
+    EXPECT_EQ(typed({"full_attention", "full_attention"}).sliding_window, 0);
 
     const ModelSpec biased = read(llama({{"attention_bias", true}}));
     EXPECT_TRUE(biased.qkv_bias && biased.attention_output_bias);
@@ -82,10 +87,16 @@ TEST(HuggingFace, KeepsTheRotaryBaseTheScalingsNameAndEpsilon) {
     EXPECT_EQ(plain.rotary_base, 10000);
     EXPECT_EQ(plain.rotary_scaling, "");
     EXPECT_EQ(plain.norm_epsilon, 1e-5);
-    const Json llama3 = {{"rope_type", "llama3"}, {"factor", 8.0}};
+    const Json llama3 = {{"rope_type", "llama3"},
+                         {"factor", 32.0},
+                         {"low_freq_factor", 2.0},
+                         {"high_freq_factor", 8.0},
+                         {"original_max_position_embeddings", 8192}};
     const ModelSpec scaled = read(llama({{"rope_theta", 5e5}, {"rope_scaling", llama3}, {"rms_norm_eps", 1e-6}}));
     EXPECT_EQ(scaled.rotary_base, 5e5);
     EXPECT_EQ(scaled.rotary_scaling, "llama3");
+    EXPECT_EQ(scaled.rotary_scaling_values,
+              (RotaryScaling{.factor = 32, .original_positions = 8192, .low_frequency_factor = 2, .high_frequency_factor = 8}));
     EXPECT_EQ(scaled.norm_epsilon, 1e-6);
     EXPECT_EQ(read(llama({{"rope_scaling", {{"type", "yarn"}, {"factor", 40}}}})).rotary_scaling, "yarn");
     const ModelSpec nested = read(llama({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}}}}));

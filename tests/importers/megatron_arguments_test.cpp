@@ -165,6 +165,7 @@ TEST(MegatronArguments, KeepsTheRotaryBaseTheScalingsNameAndEpsilon) {
         read(kSmall + "--position-embedding-type rope --rotary-base 500000 --use-rope-scaling --norm-epsilon 1e-6").model;
     EXPECT_EQ(scaled.rotary_base, 5e5);
     EXPECT_EQ(scaled.rotary_scaling, "llama3");
+    EXPECT_EQ(scaled.rotary_scaling_values, (RotaryScaling{.factor = 8, .original_positions = 8192}));
     EXPECT_EQ(scaled.norm_epsilon, 1e-6);
     EXPECT_EQ(read(kSmall + "--multi-latent-attention").model.rotary_scaling, "yarn") << "MLATransformerConfig's default";
     EXPECT_EQ(read(kSmall + "--multi-latent-attention --rope-type rope").model.rotary_scaling, "");

@@ -131,12 +131,22 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
     model.rotary_fraction = 0.3;
     model.rotary_base = 5e5;
     model.rotary_scaling = "yarn";
+    model.rotary_scaling_values = {.factor = 40,
+                                   .original_positions = 4096,
+                                   .low_frequency_factor = 2,
+                                   .high_frequency_factor = 8,
+                                   .beta_fast = 16,
+                                   .beta_slow = 2,
+                                   .mscale = 0.5,
+                                   .mscale_all_dim = 0.25};
     model.norm_epsilon = 1e-6;
     model.tied_embeddings = model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
     model.qk_norm = model.qk_norm_full_width = model.attention_sinks = true;
     model.sliding_window = 7;
+    model.full_attention_every = 2;
     model.token_types = 2;
     model.mtp_layers = 1;
+    model.mtp_loss_factor = 0.3;
     model.vocab_divisor = 64;
     model.attention_dropout = 0.1;
     model.hidden_dropout = 0.2;
@@ -157,7 +167,8 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
                         .capacity_factor = 1.25,
                         .pad_to_capacity = true,
                         .groups = 4,
-                        .group_top_k = 2};
+                        .group_top_k = 2,
+                        .expert_bias_update_rate = 0.01};
     model.moe_layers = {false, true, false};
     model.default_sequence = 16;
     model.default_global_batch = 32;

@@ -1,6 +1,10 @@
 #include "runtime/comm/nccl/nccl_communicator.hpp"
 
+#include <exception>
+
 #include "model/device/device.hpp"
+#include "runtime/comm/nccl/message_channels.hpp"
+#include "runtime/comm/nccl/nccl_library.hpp"
 #include "runtime/comm/nccl/nccl_state.hpp"
 
 namespace mgplan::runtime::cuda {
@@ -62,8 +66,14 @@ public:
 class PendingNccl final : public Pending {
 public:
     PendingNccl(std::shared_ptr<NcclState> state, std::shared_ptr<NcclTicket> ticket)
-        : state_(std::move(state)), ticket_(std::move(ticket)) {}
+        : state_(std::move(state)), ticket_(std::move(ticket)), exceptions_(std::uncaught_exceptions()) {}
     ~PendingNccl() override {
+        if (waited_) return;
+        // Left by an error: the partner may never come, and the tensors are about to go.
+        if (std::uncaught_exceptions() > exceptions_) {
+            state_->abort("an error ended rank " + std::to_string(state_->rank()) + " while operations were open");
+            return;
+        }
         try {
             wait();
         } catch (...) {  // whoever calls next hears of it
@@ -78,23 +88,37 @@ public:
 private:
     std::shared_ptr<NcclState> state_;
     std::shared_ptr<NcclTicket> ticket_;
+    int exceptions_;
     bool waited_ = false;
 };
 
 class NcclCommunicator final : public model::Communicator {
 public:
-    NcclCommunicator(std::shared_ptr<NcclState> state, std::shared_ptr<NcclGroup> shared, const std::string& name, int size, int rank)
-        : Communicator(name, size, rank), state_(std::move(state)), shared_(std::move(shared)) {}
+    NcclCommunicator(std::shared_ptr<NcclState> state, std::vector<std::shared_ptr<NcclGroup>> channels, const std::string& name, int size,
+                     int rank)
+        : Communicator(name, size, rank), state_(std::move(state)), channels_(std::move(channels)) {}
 
     void abort(const std::string& reason) noexcept override { state_->abort(reason); }
 
 private:
     template <class Call>
     std::unique_ptr<Pending> issue(CollectiveKind kind, Call call) {
-        return std::make_unique<PendingNccl>(state_, state_->issue(*shared_, kind, call));
+        return std::make_unique<PendingNccl>(state_, state_->issue(*channels_.front(), kind, call));
     }
-    [[nodiscard]] ncclComm_t communicator() const { return shared_->communicator; }
-    [[nodiscard]] cudaStream_t stream() const { return shared_->stream; }
+    [[nodiscard]] ncclComm_t communicator() const { return channels_.front()->live(); }
+    [[nodiscard]] cudaStream_t stream() const { return channels_.front()->stream; }
+
+    /// call(communicator, stream), at once or held back.
+    template <class Call>
+    std::unique_ptr<Pending> message(CollectiveKind kind, int sender, Call call) {
+        if (channels_.size() > 1) {
+            NcclGroup& channel = *channels_[static_cast<std::size_t>(channel_of(sender, size()))];
+            return std::make_unique<PendingNccl>(state_,
+                                                 state_->issue(channel, kind, [&] { return call(channel.live(), channel.stream); }));
+        }
+        const auto& only = channels_.front();
+        return std::make_unique<PendingNccl>(state_, state_->hold(only, kind, [call, only] { return call(only->live(), only->stream); }));
+    }
 
     std::unique_ptr<Pending> copied(const Tensor& from, const Tensor& to) {
         state_->device().copy_on_device(to.data(), from.data(), from.bytes());
@@ -104,21 +128,21 @@ private:
     std::unique_ptr<Pending> do_all_reduce(const Tensor& tensor, Reduction reduction) override {
         if (size() == 1) return std::make_unique<Done>();
         return issue(CollectiveKind::all_reduce, [&] {
-            return ncclAllReduce(tensor.data(), tensor.data(), count(tensor), data_type(tensor.dtype()),
-                                 operation(tensor.dtype(), reduction), communicator(), stream());
+            return nccl().ncclAllReduce(tensor.data(), tensor.data(), count(tensor), data_type(tensor.dtype()),
+                                        operation(tensor.dtype(), reduction), communicator(), stream());
         });
     }
     std::unique_ptr<Pending> do_all_gather(const Tensor& part, const Tensor& whole) override {
         if (size() == 1) return copied(part, whole);
         return issue(CollectiveKind::all_gather, [&] {
-            return ncclAllGather(part.data(), whole.data(), count(part), data_type(part.dtype()), communicator(), stream());
+            return nccl().ncclAllGather(part.data(), whole.data(), count(part), data_type(part.dtype()), communicator(), stream());
         });
     }
     std::unique_ptr<Pending> do_reduce_scatter(const Tensor& whole, const Tensor& part, Reduction reduction) override {
         if (size() == 1) return copied(whole, part);
         return issue(CollectiveKind::reduce_scatter, [&] {
-            return ncclReduceScatter(whole.data(), part.data(), count(part), data_type(part.dtype()), operation(part.dtype(), reduction),
-                                     communicator(), stream());
+            return nccl().ncclReduceScatter(whole.data(), part.data(), count(part), data_type(part.dtype()),
+                                            operation(part.dtype(), reduction), communicator(), stream());
         });
     }
     /// Calls call(member, its rows of `whole`, how many elements they are) for every member that has rows, as one operation
@@ -127,28 +151,28 @@ private:
     std::unique_ptr<Pending> issue_pieces(CollectiveKind kind, const Tensor& whole, std::span<const std::int64_t> rows, Call call) {
         return issue(kind, [&] {
             auto* piece = static_cast<std::byte*>(whole.data());
-            ncclResult_t result = ncclGroupStart();
+            ncclResult_t result = nccl().ncclGroupStart();
             for (int member = 0; member < size() && result == ncclSuccess; ++member) {
                 const std::int64_t elements = rows[static_cast<std::size_t>(member)] * row_elements(whole);
                 if (elements > 0) result = call(member, piece, static_cast<std::size_t>(elements));
                 piece += elements * bytes_of(whole.dtype());
             }
-            const ncclResult_t ended = ncclGroupEnd();
+            const ncclResult_t ended = nccl().ncclGroupEnd();
             return result == ncclSuccess ? ended : result;
         });
     }
     std::unique_ptr<Pending> do_all_gather_rows(const Tensor& part, const Tensor& whole, std::span<const std::int64_t> rows) override {
         if (size() == 1) return copied(part, whole);
         return issue_pieces(CollectiveKind::all_gather, whole, rows, [&](int member, void* piece, std::size_t elements) {
-            return ncclBroadcast(part.data(), piece, elements, data_type(part.dtype()), member, communicator(), stream());
+            return nccl().ncclBroadcast(part.data(), piece, elements, data_type(part.dtype()), member, communicator(), stream());
         });
     }
     std::unique_ptr<Pending> do_reduce_scatter_rows(const Tensor& whole, const Tensor& part, std::span<const std::int64_t> rows,
                                                     Reduction reduction) override {
         if (size() == 1) return copied(whole, part);
         return issue_pieces(CollectiveKind::reduce_scatter, whole, rows, [&](int member, void* piece, std::size_t elements) {
-            return ncclReduce(piece, part.data(), elements, data_type(part.dtype()), operation(part.dtype(), reduction), member,
-                              communicator(), stream());
+            return nccl().ncclReduce(piece, part.data(), elements, data_type(part.dtype()), operation(part.dtype(), reduction), member,
+                                     communicator(), stream());
         });
     }
     std::unique_ptr<Pending> do_all_to_all(const Tensor& from, const Tensor& to, std::span<const std::int64_t> send_rows,
@@ -158,61 +182,62 @@ private:
         return issue(CollectiveKind::all_to_all, [&] {
             const auto* source = static_cast<const std::byte*>(from.data());
             auto* target = static_cast<std::byte*>(to.data());
-            ncclResult_t result = ncclGroupStart();
+            ncclResult_t result = nccl().ncclGroupStart();
             for (int peer = 0; peer < size() && result == ncclSuccess; ++peer) {
                 const std::int64_t sent = send_rows[static_cast<std::size_t>(peer)] * send_row;
                 const std::int64_t received = receive_rows[static_cast<std::size_t>(peer)] * receive_row;
                 if (sent > 0) {
-                    result = ncclSend(source, static_cast<std::size_t>(sent), data_type(from.dtype()), peer, communicator(), stream());
+                    result =
+                        nccl().ncclSend(source, static_cast<std::size_t>(sent), data_type(from.dtype()), peer, communicator(), stream());
                 }
                 if (received > 0 && result == ncclSuccess) {
-                    result = ncclRecv(target, static_cast<std::size_t>(received), data_type(to.dtype()), peer, communicator(), stream());
+                    result =
+                        nccl().ncclRecv(target, static_cast<std::size_t>(received), data_type(to.dtype()), peer, communicator(), stream());
                 }
                 source += sent * bytes;
                 target += received * bytes;
             }
-            const ncclResult_t ended = ncclGroupEnd();
+            const ncclResult_t ended = nccl().ncclGroupEnd();
             return result == ncclSuccess ? ended : result;
         });
     }
     std::unique_ptr<Pending> do_broadcast(const Tensor& tensor, int root) override {
         if (size() == 1) return std::make_unique<Done>();
         return issue(CollectiveKind::broadcast, [&] {
-            return ncclBroadcast(tensor.data(), tensor.data(), count(tensor), data_type(tensor.dtype()), root, communicator(), stream());
+            return nccl().ncclBroadcast(tensor.data(), tensor.data(), count(tensor), data_type(tensor.dtype()), root, communicator(),
+                                        stream());
         });
     }
     std::unique_ptr<Pending> do_send(const Tensor& tensor, int peer) override {
-        return std::make_unique<PendingNccl>(
-            state_, state_->hold(shared_, CollectiveKind::send,
-                                 [memory = tensor.data(), elements = count(tensor), type = data_type(tensor.dtype()), peer,
-                                  group = shared_] { return ncclSend(memory, elements, type, peer, group->communicator, group->stream); }));
+        return message(CollectiveKind::send, rank(),
+                       [memory = tensor.data(), elements = count(tensor), type = data_type(tensor.dtype()), peer](
+                           ncclComm_t over, cudaStream_t on) { return nccl().ncclSend(memory, elements, type, peer, over, on); });
     }
     std::unique_ptr<Pending> do_receive(const Tensor& tensor, int peer) override {
-        return std::make_unique<PendingNccl>(
-            state_, state_->hold(shared_, CollectiveKind::receive,
-                                 [memory = tensor.data(), elements = count(tensor), type = data_type(tensor.dtype()), peer,
-                                  group = shared_] { return ncclRecv(memory, elements, type, peer, group->communicator, group->stream); }));
+        return message(CollectiveKind::receive, peer,
+                       [memory = tensor.data(), elements = count(tensor), type = data_type(tensor.dtype()), peer](
+                           ncclComm_t over, cudaStream_t on) { return nccl().ncclRecv(memory, elements, type, peer, over, on); });
     }
     void do_barrier() override {
         if (size() == 1) return;
-        state_->flush();
-        // NCCL has none: everybody's sum needs everybody. On a value of its own, which is not the model's memory.
-        if (flag_ == nullptr)
-            flag_ = std::make_unique<Tensor>(state_->device().zeros({1}, Dtype::fp32, model::MemoryCategory::communication, "barrier"));
-        do_all_reduce(*flag_, Reduction::sum)->wait();
+        // NCCL has none: everybody's sum needs everybody.
+        void* const flag = state_->flag();
+        issue(CollectiveKind::barrier, [&] {
+            return nccl().ncclAllReduce(flag, flag, 1, ncclFloat32, ncclSum, communicator(), stream());
+        })->wait();
         state_->device().synchronize();
     }
 
     std::shared_ptr<NcclState> state_;
-    std::shared_ptr<NcclGroup> shared_;
-    std::unique_ptr<Tensor> flag_;
+    std::vector<std::shared_ptr<NcclGroup>> channels_;
 };
 
 }  // namespace
 
-std::unique_ptr<model::Communicator> make_nccl_communicator(std::shared_ptr<NcclState> state, std::shared_ptr<NcclGroup> group,
-                                                            const std::string& name, int size, int rank) {
-    return std::make_unique<NcclCommunicator>(std::move(state), std::move(group), name, size, rank);
+std::unique_ptr<model::Communicator> make_nccl_communicator(std::shared_ptr<NcclState> state,
+                                                            std::vector<std::shared_ptr<NcclGroup>> channels, const std::string& name,
+                                                            int size, int rank) {
+    return std::make_unique<NcclCommunicator>(std::move(state), std::move(channels), name, size, rank);
 }
 
 }  // namespace mgplan::runtime::cuda

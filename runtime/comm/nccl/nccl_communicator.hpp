@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "model/communicator/communicator.hpp"
 
@@ -11,9 +12,10 @@ namespace mgplan::runtime::cuda {
 class NcclState;
 struct NcclGroup;
 
-/// `group` is nullptr for a group of one, whose gathers and scatters are copies.
+/// `channels`: the group's communicators, empty for a group of one, whose gathers and scatters are copies. Collectives use
+/// the first; messages are held back where there is one, and go by channel_of() where there are several.
 [[nodiscard]] std::unique_ptr<model::Communicator> make_nccl_communicator(std::shared_ptr<NcclState> state,
-                                                                          std::shared_ptr<NcclGroup> group, const std::string& name,
-                                                                          int size, int rank);
+                                                                          std::vector<std::shared_ptr<NcclGroup>> channels,
+                                                                          const std::string& name, int size, int rank);
 
 }  // namespace mgplan::runtime::cuda

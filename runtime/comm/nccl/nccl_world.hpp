@@ -11,18 +11,23 @@ namespace mgplan::runtime::cuda {
 class CudaDevice;
 
 /// The world by ncclCommInitRankConfig with an id that rank 0 makes and `bootstrap` spreads, its groups by ncclCommSplit
-/// (none for groups of one). Non-blocking: a watchdog looks at every communicator and at the age of every operation; an
-/// error or a passed deadline aborts the communicators of this rank, which ends the kernels that wait, and whatever is
-/// called next throws CommunicationError. Partners notice by their own deadline, or sooner by the bootstrap's connection.
+/// (none for groups of one). Throws RunError where NCCL's library cannot be loaded. Non-blocking: a watchdog looks at every communicator
+/// and at the age of every operation; an error or a passed deadline aborts the communicators of this rank, which ends the kernels that
+/// wait, and whatever is called next throws CommunicationError. Partners notice by their own deadline, or sooner by the bootstrap's
+/// connection.
 ///
 /// Collectives run on a stream for each group, behind what was issued on the device's stream before; wait() makes the
-/// device's stream wait, not the host. Sends and receives of one rank are held back until as many receives as sends are
-/// held, or until one is waited for, and issued together: NCCL's sends wait for their receivers, so that one behind the
-/// other they could wait in a circle.
+/// device's stream wait, not the host. Messages of pipeline groups run at once, on communicators of their own for both ways
+/// (message_channels.hpp). Sends and receives of other groups are held back until as many receives as sends are held, until
+/// one is waited for, or until another operation is issued, and issued together: NCCL's sends wait for their receivers, so
+/// that one behind the other they could wait in a circle.
+///
+/// NCCL_LAUNCH_ORDER_IMPLICIT is left at 0: with 1, a send behind an open one on the same communicator would hold up every
+/// operation after it.
 [[nodiscard]] std::unique_ptr<NcclWorldInterface> make_nccl_world(CudaDevice& device, int rank, int size, const Bootstrap& bootstrap,
                                                                   const NcclOptions& options);
 
-/// "2.28.9"; empty in a build without.
+/// "2.28.9"; empty in a build without, and where the library is not there.
 [[nodiscard]] std::string nccl_version();
 
 }  // namespace mgplan::runtime::cuda

@@ -12,18 +12,21 @@
 namespace mgplan::runtime::cpu {
 namespace {
 
-/// Key places [begin, begin + length) with consecutive positions from `first`: a query sees a prefix of them.
+/// Key places [begin, begin + length) with consecutive positions from `first`: a query sees a prefix of them, with a window
+/// without the hidden begin of it.
 struct KeyRange {
-    std::int64_t begin = 0, first = 0, length = 0;
+    std::int64_t begin = 0, first = 0, length = 0, window = 0;
 
     [[nodiscard]] std::int64_t visible(std::int64_t position) const { return std::clamp<std::int64_t>(position - first + 1, 0, length); }
+    [[nodiscard]] std::int64_t hidden(std::int64_t position) const { return window > 0 ? visible(position - window) : 0; }
 };
 
 /// The chunks of a slice; where there is one, or the second follows the first in position too, one range and an empty one.
-std::array<KeyRange, 2> key_ranges(const model::Positions& keys) {
-    const std::int64_t length = keys.chunk_length;
-    if (keys.chunks == 1 || keys.first[1] == keys.first[0] + length) return {KeyRange{0, keys.first[0], keys.places()}, KeyRange{}};
-    return {KeyRange{0, keys.first[0], length}, KeyRange{length, keys.first[1], length}};
+std::array<KeyRange, 2> key_ranges(const model::AttentionSizes& sizes) {
+    const model::Positions& keys = sizes.key_positions;
+    const std::int64_t length = keys.chunk_length, window = sizes.window;
+    if (keys.chunks == 1 || keys.first[1] == keys.first[0] + length) return {KeyRange{0, keys.first[0], keys.places(), window}, KeyRange{}};
+    return {KeyRange{0, keys.first[0], length, window}, KeyRange{length, keys.first[1], length, window}};
 }
 
 /// Copies the rows [place, place + places) of one sequence and head of a (rows, heads, width) array to a dense one.
@@ -102,14 +105,15 @@ Sum softmax_row(Sum* scores, const std::array<KeyRange, 2>& ranges, const QueryB
     constexpr Sum kNothing = -std::numeric_limits<Sum>::infinity();
     Sum maximum = kNothing, sum = 0;
     for (const auto& range : ranges) {
-        const std::int64_t visible = range.visible(position);
-        maximum = std::max(maximum, maximum_over<Sum>(visible, [&](std::int64_t j) { return scores[range.begin + j]; }));
+        const std::int64_t hidden = range.hidden(position), seen = range.visible(position) - hidden;
+        maximum = std::max(maximum, maximum_over<Sum>(seen, [&](std::int64_t j) { return scores[range.begin + hidden + j]; }));
     }
     for (std::size_t r = 0; r < 2; ++r) {
         Sum* const row = scores + ranges[r].begin;
-        const std::int64_t visible = ranges[r].visible(position);
-        for (std::int64_t j = 0; j < visible; ++j) row[j] = exponential(row[j] - maximum);
-        sum += sum_over<Sum>(visible, [&](std::int64_t j) { return row[j]; });
+        const std::int64_t hidden = ranges[r].hidden(position), visible = ranges[r].visible(position);
+        std::fill(row, row + hidden, Sum{0});
+        for (std::int64_t j = hidden; j < visible; ++j) row[j] = exponential(row[j] - maximum);
+        sum += sum_over<Sum>(visible - hidden, [&](std::int64_t j) { return row[hidden + j]; });
         std::fill(row + visible, row + block.widest[r], Sum{0});
     }
     if (sum == 0) return kNothing;  // sees no key
@@ -125,7 +129,7 @@ void forward(const model::AttentionArguments& x) {
     using Sum = Compute<Element>;
     const auto& s = x.sizes;
     const std::int64_t batch = s.query_positions.batch, key_places = s.key_positions.places(), group = s.heads / s.kv_heads;
-    const auto ranges = key_ranges(s.key_positions);
+    const auto ranges = key_ranges(s);
     Sum* const keys = values<Sum>(x.scratch_keys);
     Sum* const rows = values<Sum>(x.scratch_values);
     Sum* const queries = values<Sum>(x.scratch_queries);
@@ -159,7 +163,7 @@ void backward(const model::AttentionBackwardArguments& x) {
     using Sum = Compute<Element>;
     const auto& s = x.sizes;
     const std::int64_t batch = s.query_positions.batch, key_places = s.key_positions.places(), group = s.heads / s.kv_heads;
-    const auto ranges = key_ranges(s.key_positions);
+    const auto ranges = key_ranges(s);
     const Sum scale = static_cast<Sum>(s.scale);
     Sum* const keys = values<Sum>(x.scratch_keys);
     Sum* const rows = values<Sum>(x.scratch_values);
@@ -192,8 +196,11 @@ void backward(const model::AttentionBackwardArguments& x) {
                     for (std::size_t r = 0; r < 2; ++r) {
                         Sum* const p = scores + i * key_places + ranges[r].begin;
                         Sum* const ds = d_scores + i * key_places + ranges[r].begin;
-                        const std::int64_t visible = ranges[r].visible(s.query_positions.at(place));
-                        for (std::int64_t j = 0; j < visible; ++j) {
+                        const std::int64_t position = s.query_positions.at(place);
+                        const std::int64_t hidden = ranges[r].hidden(position), visible = ranges[r].visible(position);
+                        std::fill(p, p + hidden, Sum{0});
+                        std::fill(ds, ds + hidden, Sum{0});
+                        for (std::int64_t j = hidden; j < visible; ++j) {
                             p[j] = exponential(p[j] - log_sum_exp);
                             ds[j] = p[j] * (ds[j] - share) * scale;
                         }

@@ -11,8 +11,14 @@ void add_bias(model::Device& /*device*/, const model::AddBiasArguments& x) {
         with_type(x.x.dtype, [&]<class Element>() {
             using Sum = Compute<Element>;
             const Element* const bias = values<Element>(x.bias);
+            const Sum* const weights = values<Sum>(x.row_weights);
             for (std::int64_t row = 0; row < x.rows; ++row) {
                 Element* const out = values<Element>(x.x) + row * x.width;
+                if (weights != nullptr) {
+                    const Sum weight = weights[row];
+                    for (std::int64_t i = 0; i < x.width; ++i) out[i] = Element(Sum(out[i]) + weight * Sum(bias[i]));
+                    continue;
+                }
                 for (std::int64_t i = 0; i < x.width; ++i) out[i] = Element(Sum(out[i]) + Sum(bias[i]));
             }
         });
@@ -25,8 +31,16 @@ void bias_gradient(model::Device& /*device*/, const model::BiasGradientArguments
             using Sum = Compute<Element>;
             Sum* const sums = values<Sum>(x.column_sums);
             std::fill(sums, sums + x.width, Sum{0});
+            const Sum* const weights = values<Sum>(x.row_weights);
+            const Element* const bias = values<Element>(x.bias);
             for (std::int64_t row = 0; row < x.rows; ++row) {
                 const Element* const dy = values<Element>(x.dy) + row * x.width;
+                if (weights != nullptr) {
+                    const Sum weight = weights[row];
+                    for (std::int64_t i = 0; i < x.width; ++i) sums[i] += weight * Sum(dy[i]);
+                    values<Sum>(x.d_row_weights)[row] += sum_over<Sum>(x.width, [&](std::int64_t i) { return Sum(dy[i]) * Sum(bias[i]); });
+                    continue;
+                }
                 for (std::int64_t i = 0; i < x.width; ++i) sums[i] += Sum(dy[i]);
             }
             Gradient* const gradient = values<Gradient>(x.gradient);

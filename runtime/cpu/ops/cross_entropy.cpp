@@ -52,7 +52,9 @@ void token_losses(model::Device& /*device*/, const model::TokenLossesArguments& 
         using Sum = Compute<Element>;
         for (std::int64_t row = 0; row < x.rows; ++row) {
             values<Element>(x.losses)[row] =
-                Element(std::log(Sum(values<Element>(x.exponentials)[row])) - Sum(values<Element>(x.target)[row]));
+                values<std::int32_t>(x.targets)[row] < 0
+                    ? Element(0.0F)
+                    : Element(std::log(Sum(values<Element>(x.exponentials)[row])) - Sum(values<Element>(x.target)[row]));
         }
     });
 }
@@ -64,6 +66,10 @@ void cross_entropy_backward(model::Device& /*device*/, const model::CrossEntropy
             const auto d_loss = static_cast<Sum>(x.d_loss);
             for (std::int64_t row = 0; row < x.rows; ++row) {
                 Element* const logits = values<Element>(x.logits) + row * x.columns;
+                if (values<std::int32_t>(x.targets)[row] < 0) {
+                    std::fill(logits, logits + x.columns, Element(0.0F));
+                    continue;
+                }
                 const Sum maximum = values<Sum>(x.maximum)[row];
                 const Sum factor = d_loss / values<Sum>(x.exponentials_in)[row];
                 const std::int64_t target = target_column(x, row);

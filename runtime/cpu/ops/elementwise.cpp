@@ -70,15 +70,17 @@ void fill(model::Device& /*device*/, const model::ScalarArguments& x) {
     });
 }
 
-double sum_of_squares(model::Device& /*device*/, const model::ReductionArguments& x) {
-    return vectorised([&] {
-        return with_type(x.x.dtype, [&]<class Element>() {
-            const Element* const from = values<Element>(x.x);
-            return sum_over<double>(x.elements, [&](std::int64_t i) {
-                const auto value = static_cast<double>(Compute<Element>(from[i]));
-                return value * value;
+void sums_of_squares(model::Device& /*device*/, const model::SumsOfSquaresArguments& x) {
+    vectorised([&] {
+        for (std::int64_t array = 0; array < x.count; ++array) {
+            x.sums[array] = with_type(x.arrays[array].dtype, [&]<class Element>() {
+                const Element* const from = values<Element>(x.arrays[array]);
+                return sum_over<double>(x.elements[array], [&](std::int64_t i) {
+                    const auto value = static_cast<double>(Compute<Element>(from[i]));
+                    return value * value;
+                });
             });
-        });
+        }
     });
 }
 

@@ -24,7 +24,7 @@ void copy(model::Device& device, const model::ElementwiseArguments& arguments);
 void add(model::Device& device, const model::ElementwiseArguments& arguments);
 void scale(model::Device& device, const model::ScalarArguments& arguments);
 void fill(model::Device& device, const model::ScalarArguments& arguments);
-double sum_of_squares(model::Device& device, const model::ReductionArguments& arguments);
+void sums_of_squares(model::Device& device, const model::SumsOfSquaresArguments& arguments);
 bool has_non_finite(model::Device& device, const model::ReductionArguments& arguments);
 void copy_columns(model::Device& device, const model::ColumnsArguments& arguments);
 void swap_leading(model::Device& device, const model::SwapLeadingArguments& arguments);
@@ -37,6 +37,8 @@ void cross_entropy_backward(model::Device& device, const model::CrossEntropyArgu
 void attention(model::Device& device, const model::AttentionArguments& arguments);
 void attention_backward(model::Device& device, const model::AttentionBackwardArguments& arguments);
 void merge_attention(model::Device& device, const model::MergeAttentionArguments& arguments);
+void add_sinks(model::Device& device, const model::SinksArguments& arguments);
+void sinks_gradient(model::Device& device, const model::SinksGradientArguments& arguments);
 void rotary(model::Device& device, const model::RotaryArguments& arguments);
 void dropout(model::Device& device, const model::DropoutArguments& arguments);
 void adam_step(model::Device& device, const model::AdamArguments& arguments);

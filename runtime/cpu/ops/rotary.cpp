@@ -8,7 +8,7 @@
 
 namespace mgplan::runtime::cpu {
 
-// Value i and its partner i + rotated/2 turn by position · base^(-2i / rotated). Angles are made in fp64.
+// Value i and its partner i + rotated/2 turn by position · frequency i. Angles are made in fp64.
 void rotary(model::Device& /*device*/, const model::RotaryArguments& x) {
     vectorised([&] {
         with_type(x.x.dtype, [&]<class Element>() {
@@ -18,14 +18,17 @@ void rotary(model::Device& /*device*/, const model::RotaryArguments& x) {
             const std::int64_t half = x.rotated / 2, vectors = x.positions.batch * x.heads;  // vectors of one place
             std::vector<double> frequencies(static_cast<std::size_t>(half));
             for (std::int64_t i = 0; i < half; ++i) {
-                frequencies[static_cast<std::size_t>(i)] = std::pow(x.base, -2.0 * static_cast<double>(i) / static_cast<double>(x.rotated));
+                const auto& a = x.angles;
+                const double f = std::pow(a.base, -2.0 * static_cast<double>(i) / static_cast<double>(x.rotated));
+                const double m = std::clamp(a.offset + a.by_index * static_cast<double>(i) + a.by_frequency * f, 0.0, 1.0);
+                frequencies[static_cast<std::size_t>(i)] = f * (m + (1 - m) / a.factor);
             }
             std::vector<Sum> cosines(frequencies.size()), sines(frequencies.size());
             for (std::int64_t place = 0; place < x.positions.places(); ++place) {
                 for (std::size_t i = 0; i < frequencies.size(); ++i) {
                     const double angle = static_cast<double>(x.positions.at(place)) * frequencies[i];
-                    cosines[i] = static_cast<Sum>(std::cos(angle));
-                    sines[i] = static_cast<Sum>(x.inverse ? -std::sin(angle) : std::sin(angle));
+                    cosines[i] = static_cast<Sum>(std::cos(angle) * x.angles.magnitude);
+                    sines[i] = static_cast<Sum>((x.inverse ? -std::sin(angle) : std::sin(angle)) * x.angles.magnitude);
                 }
                 for (std::int64_t v = place * vectors; v < (place + 1) * vectors; ++v) {
                     const Element* const from = in + v * x.head_dim;

@@ -23,18 +23,40 @@ Softmax<Compute<Element>> softmax_of(const Element* logits, std::int64_t count) 
     return {maximum, sum_over<Sum>(count, [&](std::int64_t i) { return exponential(Sum(logits[i]) - maximum); })};
 }
 
-/// The top_k largest by falling value, ties to the lower index; NaN counts as smallest, so that ids stay in range.
-template <class Element>
-void choose(const Element* row, std::int64_t count, std::int64_t top_k, std::int32_t* chosen) {
-    using Sum = Compute<Element>;
+/// The top_k largest keys of [0, count) by falling value, ties to the lower index; NaN counts as smallest, so that ids stay in
+/// range. allowed(i): whether i is a candidate; there are enough.
+template <class Key, class Allowed>
+void choose(std::int64_t count, std::int64_t top_k, Key key, Allowed allowed, std::int32_t* chosen) {
     for (std::int64_t slot = 0; slot < top_k; ++slot) {
         std::int64_t best = -1;
         for (std::int64_t i = 0; i < count; ++i) {
-            if (std::find(chosen, chosen + slot, static_cast<std::int32_t>(i)) != chosen + slot) continue;
-            if (best < 0 || Sum(row[i]) > Sum(row[best]) || (std::isnan(Sum(row[best])) && !std::isnan(Sum(row[i])))) best = i;
+            if (!allowed(i) || std::find(chosen, chosen + slot, static_cast<std::int32_t>(i)) != chosen + slot) continue;
+            if (best < 0 || key(i) > key(best) || (std::isnan(key(best)) && !std::isnan(key(i)))) best = i;
         }
         chosen[slot] = static_cast<std::int32_t>(best);
     }
+}
+
+/// The experts of one row, within the groups with the largest sums where there are groups.
+template <class Key>
+void choose_experts(const model::RouteArguments& x, Key key, std::int32_t* chosen) {
+    const auto any = [](std::int64_t) { return true; };
+    if (x.groups == 0) return choose(x.expert_count, x.top_k, key, any, chosen);
+    using Sum = decltype(key(0));
+    const std::int64_t members = x.expert_count / x.groups, counted = std::clamp<std::int64_t>(x.top_k / x.group_top_k, 1, members);
+    std::vector<Sum> sums(static_cast<std::size_t>(x.groups), Sum{0});
+    std::vector<std::int32_t> best(static_cast<std::size_t>(std::max(counted, x.group_top_k)));
+    for (std::int64_t group = 0; group < x.groups; ++group) {
+        const auto member = [&](std::int64_t i) { return key(group * members + i); };
+        choose(members, counted, member, any, best.data());
+        for (std::int64_t i = 0; i < counted; ++i) sums[static_cast<std::size_t>(group)] += member(best[static_cast<std::size_t>(i)]);
+    }
+    const auto sum_of = [&](std::int64_t group) { return sums[static_cast<std::size_t>(group)]; };
+    choose(x.groups, x.group_top_k, sum_of, any, best.data());
+    std::vector<bool> taken(sums.size());
+    for (std::int64_t i = 0; i < x.group_top_k; ++i) taken[static_cast<std::size_t>(best[static_cast<std::size_t>(i)])] = true;
+    choose(
+        x.expert_count, x.top_k, key, [&](std::int64_t i) { return bool(taken[static_cast<std::size_t>(i / members)]); }, chosen);
 }
 
 }  // namespace
@@ -56,10 +78,14 @@ void route(model::Device& /*device*/, const model::RouteArguments& x) {
             if (x.balanced) {
                 for (std::int64_t slot = 0; slot < x.top_k; ++slot)
                     chosen[slot] = static_cast<std::int32_t>((row * x.top_k + slot) % x.expert_count);
-            } else if (x.score == RouterScore::softmax) {
-                choose(logits, x.expert_count, x.top_k, chosen);  // scores round away differences that logits still have
             } else {
-                choose(scores, x.expert_count, x.top_k, chosen);
+                const Sum* const bias = values<Sum>(x.bias);
+                // Softmax scores round away differences that logits still have.
+                const auto key = [&](std::int64_t i) {
+                    const Sum own = x.score == RouterScore::softmax ? Sum(logits[i]) : scores[i];
+                    return bias == nullptr ? own : own + bias[i];
+                };
+                choose_experts(x, key, chosen);
             }
             if (x.score == RouterScore::softmax) {
                 Sum most = Sum(logits[chosen[0]]);

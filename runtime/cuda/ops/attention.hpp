@@ -13,11 +13,14 @@ namespace mgplan::runtime::cuda {
 /// Which keys a query of a block sees. A row of scores belongs to (sequence · head, place in the block).
 struct ScoreRows {
     model::Positions queries, keys;
-    std::int64_t heads, first_place, block;
+    std::int64_t heads, first_place, block, window;
 
     /// Row of (query rows, heads) that a row of scores belongs to.
     MGPLAN_BOTH std::int64_t query_row(std::int64_t row) const { return (first_place + row % block) * queries.batch * heads + row / block; }
-    MGPLAN_BOTH bool sees(std::int64_t row, std::int64_t key) const { return keys.at(key) <= queries.at(first_place + row % block); }
+    MGPLAN_BOTH bool sees(std::int64_t row, std::int64_t key) const {
+        const std::int64_t before = queries.at(first_place + row % block) - keys.at(key);
+        return before >= 0 && (window == 0 || before < window);
+    }
 };
 
 /// Turns scores (times scale) into probabilities and keeps the log-sum-exp; -inf and zeros where a row sees no key.
@@ -205,7 +208,7 @@ void unfused_attention(Launcher& launcher, const model::AttentionArguments& x, c
         launcher.teams(block.places * block.batch() * x.sizes.heads, lanes_for(block.key_places()),
                        SoftmaxScores<Sum, Weight<Element>>{
                            reinterpret_cast<Sum*>(scores), reinterpret_cast<Weight<Element>*>(weights), values<Sum>(x.log_sum_exp),
-                           ScoreRows{x.sizes.query_positions, x.sizes.key_positions, x.sizes.heads, place, block.places},
+                           ScoreRows{x.sizes.query_positions, x.sizes.key_positions, x.sizes.heads, place, block.places, x.sizes.window},
                            block.key_places(), static_cast<Sum>(x.sizes.scale)});
         block.weigh(weights, bytes(x.v), x.sizes.v_dim, bytes(x.output));
     }
@@ -227,13 +230,13 @@ void unfused_attention_backward(Launcher& launcher, const model::AttentionBackwa
         const BlockProducts<Launcher> block{launcher, x.sizes, x.q.dtype, workspace, space, place, std::min(space.block, all - place)};
         block.score(bytes(x.q), bytes(x.k), x.sizes.qk_dim, scores);
         block.score(bytes(x.d_output), bytes(x.v), x.sizes.v_dim, d_scores);
-        launcher.teams(
-            block.places * block.batch() * x.sizes.heads, lanes_for(block.key_places()),
-            SoftmaxScoresBackward<Element, Weight<Element>>{
-                reinterpret_cast<Sum*>(scores), reinterpret_cast<Sum*>(d_scores), reinterpret_cast<Weight<Element>*>(weights),
-                reinterpret_cast<Weight<Element>*>(d_weights), values<Sum>(x.log_sum_exp), values<Element>(x.output),
-                values<Element>(x.d_output), ScoreRows{x.sizes.query_positions, x.sizes.key_positions, x.sizes.heads, place, block.places},
-                block.key_places(), x.sizes.v_dim, static_cast<Sum>(x.sizes.scale)});
+        launcher.teams(block.places * block.batch() * x.sizes.heads, lanes_for(block.key_places()),
+                       SoftmaxScoresBackward<Element, Weight<Element>>{
+                           reinterpret_cast<Sum*>(scores), reinterpret_cast<Sum*>(d_scores), reinterpret_cast<Weight<Element>*>(weights),
+                           reinterpret_cast<Weight<Element>*>(d_weights), values<Sum>(x.log_sum_exp), values<Element>(x.output),
+                           values<Element>(x.d_output),
+                           ScoreRows{x.sizes.query_positions, x.sizes.key_positions, x.sizes.heads, place, block.places, x.sizes.window},
+                           block.key_places(), x.sizes.v_dim, static_cast<Sum>(x.sizes.scale)});
         block.collect(weights, bytes(x.d_output), x.sizes.v_dim, value_sums, place == 0);
         block.collect(d_weights, bytes(x.q), x.sizes.qk_dim, key_sums, place == 0);
         block.weigh(d_weights, bytes(x.k), x.sizes.qk_dim, bytes(x.dq));

@@ -44,10 +44,11 @@ struct SoftmaxSumsOfRow {
 template <class Element>
 struct TokenLoss {
     const Element *exponentials, *target;
+    const std::int32_t* targets;
     Element* losses;
     MGPLAN_BOTH void operator()(std::int64_t row) const {
         using Sum = Compute<Element>;
-        losses[row] = Element(logarithm(Sum(exponentials[row])) - Sum(target[row]));
+        losses[row] = targets[row] < 0 ? Element(0.0F) : Element(logarithm(Sum(exponentials[row])) - Sum(target[row]));
     }
 };
 
@@ -66,7 +67,7 @@ struct CrossEntropyGradient {
         const Sum most = maximum[row], factor = d_loss / exponentials[row];
         const std::int64_t target = targets[row] - first;
         team.each(columns, [&](std::int64_t i) {
-            if (i >= valid) {
+            if (i >= valid || targets[row] < 0) {
                 out[i] = Element(0.0F);
                 return;
             }
@@ -99,8 +100,8 @@ void softmax_sums(model::Device& device, const model::CrossEntropyArguments& x) 
 template <class Launcher>
 void token_losses(model::Device& device, const model::TokenLossesArguments& x) {
     with_type(x.losses.dtype, [&]<class Element>() {
-        Launcher::of(device).each(
-            x.rows, TokenLoss<Element>{values<Element>(x.exponentials), values<Element>(x.target), values<Element>(x.losses)});
+        Launcher::of(device).each(x.rows, TokenLoss<Element>{values<Element>(x.exponentials), values<Element>(x.target),
+                                                             values<std::int32_t>(x.targets), values<Element>(x.losses)});
     });
 }
 

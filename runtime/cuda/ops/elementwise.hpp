@@ -157,14 +157,18 @@ double total_of(Launcher& launcher, double* partial, std::int64_t parts) {
 }
 
 template <class Launcher>
-double sum_of_squares(model::Device& device, const model::ReductionArguments& x) {
+void sums_of_squares(model::Device& device, const model::SumsOfSquaresArguments& x) {
     auto&& launcher = Launcher::of(device);
-    const std::int64_t parts = model::reduction_parts(x.elements);
-    double* const partial = values<double>(x.scratch);
-    with_type(x.x.dtype, [&]<class Element>() {
-        launcher.teams(parts, 256, SquaresOfPiece<Element>{values<Element>(x.x), partial, x.elements, parts});
-    });
-    return total_of(launcher, partial, parts);
+    double* const sums = values<double>(x.scratch);
+    double* const partial = sums + x.count;  // of one array after the other
+    for (std::int64_t i = 0; i < x.count; ++i) {
+        const std::int64_t parts = model::reduction_parts(x.elements[i]);
+        with_type(x.arrays[i].dtype, [&]<class Element>() {
+            launcher.teams(parts, 256, SquaresOfPiece<Element>{values<Element>(x.arrays[i]), partial, x.elements[i], parts});
+        });
+        launcher.teams(1, 256, SumOfPartials{partial, sums + i, parts});
+    }
+    launcher.download(x.sums, sums, x.count * 8);  // waits once
 }
 
 template <class Launcher>

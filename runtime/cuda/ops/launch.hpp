@@ -7,8 +7,8 @@
 
 #include "model/device/device.hpp"
 #include "model/ops/kernel_table.hpp"
-#include "plan/errors.hpp"
 #include "runtime/cuda/ops/portable.hpp"
+#include "runtime/element_types.hpp"
 
 namespace mgplan::runtime::cuda {
 
@@ -64,15 +64,6 @@ public:
 //   gemm(Gemm)
 //   library()                    FusedLibrary*, nullptr where there is none
 
-template <class Element>
-const Element* values(const model::Input& input) {
-    return static_cast<const Element*>(input.data);
-}
-template <class Element>
-Element* values(const model::Output& output) {
-    return static_cast<Element*>(output.data);
-}
-
 /// The same values from so many elements on.
 inline model::Input behind(model::Input input, std::int64_t elements) {
     input.data = static_cast<const std::byte*>(input.data) + elements * bytes_of(input.dtype);
@@ -81,34 +72,6 @@ inline model::Input behind(model::Input input, std::int64_t elements) {
 inline model::Output behind(model::Output output, std::int64_t elements) {
     output.data = static_cast<std::byte*>(output.data) + elements * bytes_of(output.dtype);
     return output;
-}
-
-/// Calls work.operator()<Element>() with the type of a dtype.
-template <class Work>
-decltype(auto) with_type(Dtype dtype, Work&& work) {
-    switch (dtype) {
-        case Dtype::fp64:
-            return work.template operator()<double>();
-        case Dtype::fp32:
-            return work.template operator()<float>();
-        case Dtype::bf16:
-            return work.template operator()<Bf16>();
-        default:
-            break;
-    }
-    MGPLAN_ASSERT(false, "a GPU computes in fp64, fp32 and bf16");
-    return work.template operator()<float>();
-}
-
-/// The same for a type and what its sums go into: itself, or fp32.
-template <class Work>
-void with_types(Dtype from, Dtype into, Work&& work) {
-    if (from == into) {
-        with_type(from, [&]<class Element>() { work.template operator()<Element, Element>(); });
-    } else {
-        MGPLAN_ASSERT(from == Dtype::bf16 && into == Dtype::fp32, "sums of bf16 go into bf16 or fp32");
-        work.template operator()<Bf16, float>();
-    }
 }
 
 struct alignas(16) Word16 {

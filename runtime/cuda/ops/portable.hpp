@@ -7,12 +7,8 @@
 #include <cstring>
 #include <type_traits>
 
-#ifdef __CUDACC__
-#include <cuda_bf16.h>
-#define MGPLAN_BOTH __host__ __device__
-#else
-#define MGPLAN_BOTH
-#endif
+#include "runtime/bf16.hpp"
+#include "runtime/element_types.hpp"
 
 namespace mgplan::runtime::cuda {
 
@@ -23,30 +19,6 @@ MGPLAN_BOTH To bits_as(From from) {
     memcpy(&to, &from, sizeof(To));
     return to;
 }
-
-/// The upper half of an fp32; rounds to nearest even.
-struct Bf16 {
-    std::uint16_t bits;
-
-    Bf16() = default;
-    MGPLAN_BOTH explicit Bf16(float value) {
-#ifdef __CUDA_ARCH__
-        bits = __bfloat16_as_ushort(__float2bfloat16_rn(value));
-#else
-        const auto word = bits_as<std::uint32_t>(value);
-        const std::uint32_t rounded = (word + 0x7fffU + ((word >> 16) & 1U)) >> 16;
-        const std::uint32_t quiet_nan = (word >> 16) | 0x40U;
-        bits = static_cast<std::uint16_t>((word & 0x7fffffffU) > 0x7f800000U ? quiet_nan : rounded);
-#endif
-    }
-    MGPLAN_BOTH operator float() const {  // NOLINT(google-explicit-constructor): every bf16 is an fp32
-        return bits_as<float>(static_cast<std::uint32_t>(bits) << 16);
-    }
-};
-
-/// What sums over values of a type are made in.
-template <class Element>
-using Compute = std::conditional_t<std::is_same_v<Element, double>, double, float>;
 
 MGPLAN_BOTH inline float exponential(float x) {
     return expf(x);

@@ -14,7 +14,7 @@ struct Rotate {
     model::Positions positions;
     std::int64_t vectors;  ///< of one place: sequences · heads
     std::int64_t head_dim, rotated, lanes;
-    double base;
+    model::RotaryAngles angles;
     bool inverse;
 
     MGPLAN_BOTH void operator()(std::int64_t index) const {
@@ -24,10 +24,12 @@ struct Rotate {
         Element* const to = y + place * vectors * head_dim;
         Sum c = 1, s = 0;
         if (lane < half) {
-            const double angle =
-                static_cast<double>(positions.at(place)) * pow(base, -2.0 * static_cast<double>(lane) / static_cast<double>(rotated));
-            c = static_cast<Sum>(cos(angle));
-            s = static_cast<Sum>(inverse ? -sin(angle) : sin(angle));
+            const double f = pow(angles.base, -2.0 * static_cast<double>(lane) / static_cast<double>(rotated));
+            const double ramp = angles.offset + angles.by_index * static_cast<double>(lane) + angles.by_frequency * f;
+            const double m = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
+            const double angle = static_cast<double>(positions.at(place)) * (f * (m + (1 - m) / angles.factor));
+            c = static_cast<Sum>(cos(angle) * angles.magnitude);
+            s = static_cast<Sum>((inverse ? -sin(angle) : sin(angle)) * angles.magnitude);
         }
         for (std::int64_t v = 0; v < vectors; ++v) {
             if (lane < half) {
@@ -47,7 +49,7 @@ void rotary(model::Device& device, const model::RotaryArguments& x) {
     with_type(x.x.dtype, [&]<class Element>() {
         Launcher::of(device).each(x.positions.places() * lanes,
                                   Rotate<Element>{values<Element>(x.x), values<Element>(x.y), x.positions, x.positions.batch * x.heads,
-                                                  x.head_dim, x.rotated, lanes, x.base, x.inverse});
+                                                  x.head_dim, x.rotated, lanes, x.angles, x.inverse});
     });
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 // See model/ops/router.hpp; the formulas are those of runtime/cpu/ops/router.cpp.
 
+#include <algorithm>
 #include <vector>
 
+#include "runtime/cuda/ops/by_key.hpp"
 #include "runtime/cuda/ops/elementwise.hpp"
 #include "runtime/cuda/ops/launch.hpp"
 
@@ -29,6 +31,8 @@ struct RouteRow {
     Sum *probabilities, *scores;
     std::int64_t expert_count, top_k;
     bool softmax, balanced;
+    const Sum* bias;  ///< nullptr: none
+    std::int64_t groups, group_top_k;
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
@@ -46,8 +50,11 @@ struct RouteRow {
         if (balanced) {
             team.each(top_k, [&](std::int64_t slot) { ids[slot] = static_cast<std::int32_t>((row * top_k + slot) % expert_count); });
         } else {
-            choose(
-                team, [&](std::int64_t i) { return softmax ? Sum(in[i]) : score[i]; }, ids);
+            const auto key = [&](std::int64_t i) {
+                const Sum own = softmax ? Sum(in[i]) : score[i];
+                return bias == nullptr ? own : own + bias[i];
+            };
+            choose(team, key, groups_taken(team, key), ids);
         }
         team.barrier();
         if (!softmax) {
@@ -63,12 +70,48 @@ struct RouteRow {
     }
 
 private:
+    /// Sum of the group's largest keys, from the largest on.
+    template <class Key>
+    MGPLAN_BOTH Sum group_sum(Key key, std::int64_t group) const {
+        const std::int64_t members = expert_count / groups, first = group * members;
+        std::int64_t counted = top_k / group_top_k < 1 ? 1 : top_k / group_top_k;
+        if (counted > members) counted = members;
+        Candidate<Sum> last{Sum{0}, -1};
+        Sum sum = 0;
+        for (std::int64_t slot = 0; slot < counted; ++slot) {
+            Candidate<Sum> best{Sum{0}, -1};
+            for (std::int64_t i = first; i < first + members; ++i) {
+                const Candidate<Sum> here{key(i), i};
+                if ((slot == 0 || precedes(last, here)) && precedes(here, best)) best = here;
+            }
+            sum += best.value;
+            last = best;
+        }
+        return sum;
+    }
+
+    /// A bit for each group that the row takes; every lane gets it.
+    template <class Team, class Key>
+    MGPLAN_BOTH std::uint64_t groups_taken(const Team& team, Key key) const {
+        std::uint64_t taken = 0;
+        if (groups == 0) return taken;
+        for (std::int64_t slot = 0; slot < group_top_k; ++slot) {
+            const Candidate<Sum> best = team.reduce(groups, Candidate<Sum>{Sum{0}, -1}, First{}, [&](std::int64_t group) {
+                if (((taken >> group) & 1U) != 0) return Candidate<Sum>{Sum{0}, -1};
+                return Candidate<Sum>{group_sum(key, group), group};
+            });
+            taken |= std::uint64_t{1} << best.place;
+        }
+        return taken;
+    }
+
     /// One after another: the first of those that come behind the last one chosen.
     template <class Team, class Key>
-    MGPLAN_BOTH void choose(const Team& team, Key key, std::int32_t* ids) const {
+    MGPLAN_BOTH void choose(const Team& team, Key key, std::uint64_t taken, std::int32_t* ids) const {
         Candidate<Sum> last{Sum{0}, -1};
         for (std::int64_t slot = 0; slot < top_k; ++slot) {
             const Candidate<Sum> best = team.reduce(expert_count, Candidate<Sum>{Sum{0}, -1}, First{}, [&](std::int64_t i) {
+                if (groups > 0 && ((taken >> (i / (expert_count / groups))) & 1U) == 0) return Candidate<Sum>{Sum{0}, -1};
                 const Candidate<Sum> here{key(i), i};
                 return slot == 0 || precedes(last, here) ? here : Candidate<Sum>{Sum{0}, -1};
             });
@@ -114,19 +157,21 @@ MGPLAN_BOTH std::uint64_t order_key(Number value) {
 template <class Element>
 struct DropBeyondCapacity {
     using Number = Compute<Element>;
-    const std::int32_t* experts;
+    const std::int32_t* by_expert;  ///< all entries, those of an expert together, in rising order
+    const std::int64_t *counts, *starts;
     const Element* probabilities;
     std::int32_t* kept;
-    std::int64_t entries, capacity;
+    std::int64_t capacity;
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t expert) const {
-        const auto key = [&](std::int64_t i) { return order_key(Number(probabilities[i])); };
+        const std::int64_t count = counts[expert];
+        if (count <= capacity) return;
+        const std::int32_t* const own = by_expert + starts[expert];
+        const auto key = [&](std::int64_t i) { return order_key(Number(probabilities[own[i]])); };
         const auto count_from = [&](std::uint64_t least) {
-            return team.reduce(entries, std::int64_t{0}, Add{},
-                               [&](std::int64_t i) { return std::int64_t{experts[i] == expert && key(i) >= least ? 1 : 0}; });
+            return team.reduce(count, std::int64_t{0}, Add{}, [&](std::int64_t i) { return std::int64_t{key(i) >= least ? 1 : 0}; });
         };
-        if (count_from(0) <= capacity) return;
         std::uint64_t least = 0;  // the largest that `capacity` entries reach
         for (int bit = 8 * static_cast<int>(sizeof(Number)); bit-- > 0;) {
             const std::uint64_t higher = least | (std::uint64_t{1} << bit);
@@ -134,12 +179,12 @@ struct DropBeyondCapacity {
         }
         const std::int64_t room = capacity - count_from(least + 1);  // for entries that are equal to it
         team.select(
-            entries, [&](std::int64_t i) { return experts[i] == expert && key(i) == least; },
+            count, [&](std::int64_t i) { return key(i) == least; },
             [&](std::int64_t i, std::int64_t n) {
-                if (n >= room) kept[i] = -1;
+                if (n >= room) kept[own[i]] = -1;
             });
-        team.each(entries, [&](std::int64_t i) {
-            if (experts[i] == expert && key(i) < least) kept[i] = -1;
+        team.each(count, [&](std::int64_t i) {
+            if (key(i) < least) kept[own[i]] = -1;
         });
     }
 };
@@ -187,41 +232,10 @@ struct AuxiliaryLossGradient {
     }
 };
 
-/// counts[e] = entries of expert e, for one team each; the last team counts ids that are no expert's.
-struct CountEntries {
-    const std::int32_t* experts;
-    std::int64_t* counts;
-    std::int64_t entries, expert_count;
-
-    template <class Team>
-    MGPLAN_BOTH void operator()(const Team& team, std::int64_t expert) const {
-        const std::int64_t count = team.reduce(entries, std::int64_t{0}, Add{}, [&](std::int64_t i) {
-            const std::int64_t id = experts[i];
-            return std::int64_t{(expert == expert_count ? id >= expert_count : id == expert) ? 1 : 0};
-        });
-        team.once([&] { counts[expert] = count; });
-    }
-};
-
 struct FillIds {
     std::int32_t* ids;
     std::int32_t value;
     MGPLAN_BOTH void operator()(std::int64_t i) const { ids[i] = value; }
-};
-
-struct ListEntries {
-    const std::int32_t* experts;
-    const std::int64_t* starts;
-    std::int32_t* source;
-    std::int64_t entries;
-
-    template <class Team>
-    MGPLAN_BOTH void operator()(const Team& team, std::int64_t expert) const {
-        std::int32_t* const list = source + starts[expert];
-        team.select(
-            entries, [&](std::int64_t i) { return experts[i] == expert; },
-            [&](std::int64_t i, std::int64_t n) { list[n] = static_cast<std::int32_t>(i); });
-    }
 };
 
 template <class Word>
@@ -288,7 +302,8 @@ void route(model::Device& device, const model::RouteArguments& x) {
         Launcher::of(device).teams(
             x.rows, 32,
             RouteRow<Element>{values<Element>(x.logits), values<std::int32_t>(x.experts), values<Sum>(x.probabilities),
-                              values<Sum>(x.scores), x.expert_count, x.top_k, x.score == RouterScore::softmax, x.balanced});
+                              values<Sum>(x.scores), x.expert_count, x.top_k, x.score == RouterScore::softmax, x.balanced,
+                              values<Sum>(x.bias), x.groups, x.group_top_k});
     });
 }
 
@@ -311,10 +326,16 @@ template <class Launcher>
 void keep_within_capacity(model::Device& device, const model::CapacityArguments& x) {
     auto&& launcher = Launcher::of(device);
     launcher.copy(x.kept.data, x.experts.data, x.entries * bytes_of(Dtype::int32));
+    const auto* const experts = values<std::int32_t>(x.experts);
+    auto* const counts = values<std::int64_t>(x.scratch);  // and the number of ids that are no expert's
+    std::int64_t* const starts = counts + x.expert_count + 1;
+    auto* const by_expert = reinterpret_cast<std::int32_t*>(starts + x.expert_count);
+    // Each entry is looked at once for every expert, and some 30 or 60 times for its own alone.
+    list_by_key(launcher, experts, x.entries, x.expert_count, counts, starts, by_expert);
     with_type(x.probabilities.dtype, [&]<class Element>() {
         launcher.teams(x.expert_count, 256,
-                       DropBeyondCapacity<Element>{values<std::int32_t>(x.experts), values<Element>(x.probabilities),
-                                                   values<std::int32_t>(x.kept), x.entries, x.capacity});
+                       DropBeyondCapacity<Element>{by_expert, counts, starts, values<Element>(x.probabilities),
+                                                   values<std::int32_t>(x.kept), x.capacity});
     });
 }
 
@@ -349,10 +370,10 @@ void count_by_expert(model::Device& device, const model::SortByExpertArguments& 
     auto&& launcher = Launcher::of(device);
     auto* const counts = values<std::int64_t>(x.scratch);
     launcher.teams(x.expert_count + 1, 256, CountEntries{values<std::int32_t>(x.experts), counts, x.entries, x.expert_count});
-    std::int64_t strangers = 0;
-    launcher.download(x.counts, counts, x.expert_count * 8);
-    launcher.download(&strangers, counts + x.expert_count, 8);
-    MGPLAN_ASSERT(strangers == 0, "the chosen expert exists");
+    std::vector<std::int64_t> found(static_cast<std::size_t>(x.expert_count) + 1);
+    launcher.download(found.data(), counts, (x.expert_count + 1) * 8);  // waits once
+    MGPLAN_ASSERT(found.back() == 0, "the chosen expert exists");
+    std::copy(found.begin(), found.end() - 1, x.counts);
 }
 
 template <class Launcher>

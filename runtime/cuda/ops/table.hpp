@@ -15,6 +15,7 @@
 #include "runtime/cuda/ops/norm.hpp"
 #include "runtime/cuda/ops/rotary.hpp"
 #include "runtime/cuda/ops/router.hpp"
+#include "runtime/cuda/ops/sinks.hpp"
 
 namespace mgplan::runtime::cuda {
 
@@ -35,6 +36,8 @@ constexpr void fill_dense(model::KernelTable& table) {
     table.attention = attention<Launcher>;
     table.attention_backward = attention_backward<Launcher>;
     table.merge_attention = merge_attention<Launcher>;
+    table.add_sinks = add_sinks<Launcher>;
+    table.sinks_gradient = sinks_gradient<Launcher>;
     table.rotary = rotary<Launcher>;
     table.dropout = dropout<Launcher>;
 }
@@ -45,7 +48,7 @@ constexpr void fill_flat(model::KernelTable& table) {
     table.add = add<Launcher>;
     table.scale = scale<Launcher>;
     table.fill = fill<Launcher>;
-    table.sum_of_squares = sum_of_squares<Launcher>;
+    table.sums_of_squares = sums_of_squares<Launcher>;
     table.has_non_finite = has_non_finite<Launcher>;
     table.copy_columns = copy_columns<Launcher>;
     table.swap_leading = swap_leading<Launcher>;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "model/layers/expert_bias.hpp"
 #include "model/layers/initialization.hpp"
 #include "model/layers/moe.hpp"
 #include "model/layers/routing_log.hpp"
@@ -111,6 +112,45 @@ TEST(MoeLayer, HasTheGradientOfTheGateOnSharedExperts) {
     EXPECT_EQ(read(again.backward()), expected);
     EXPECT_EQ(read(again.buffers.weights().at(kPrefix + "mlp.shared_experts.gate_weight").gradient),
               read(one.buffers.weights().at(kPrefix + "mlp.shared_experts.gate_weight").gradient));
+}
+
+TEST(MoeLayer, HasTheGradientOfBiasesOfRouterAndExperts) {
+    for (const bool gated : {true, false}) {
+        ModelSpec model = small_model(RouterScore::softmax);
+        model.mlp_bias = true;
+        model.gated_mlp = gated;
+        model.moe->router_bias = true;
+        model.moe->shared_ffn = 0;
+        OneLayer one(model);
+        // Biases start at 0, where an error would not show.
+        Maker maker(one.device, Dtype::fp64);
+        for (const Parameter& parameter : one.parameters) {
+            if (parameter.name.find(".bias") == std::string::npos) continue;
+            const Tensor& value = one.buffers.weights().at(parameter.name).value;
+            const auto values = read(maker.random(value.shape()));
+            one.device.write(value, values.data());
+        }
+        one.check_gradients();
+    }
+}
+
+TEST(MoeLayer, HasTheGradientBehindLimitedGroupsAndExpertBias) {
+    ModelSpec model = small_model(RouterScore::sigmoid);
+    model.moe->groups = 2;
+    model.moe->group_top_k = 1;
+    OneLayer one(model);
+    one.check_gradients();
+    const auto before = read(one.backward());
+    ExpertBiases biases(one.device, {0}, 4, Dtype::fp64);
+    const std::vector<double> values{5, 5, 0, 0};
+    one.device.write(biases.of(0), values.data());
+    one.context.expert_biases = &biases;
+    const Tensor dx = one.backward();
+    expect_gradient("x", one.x, dx, [&] { return one.loss(); });
+    EXPECT_NE(read(dx), before) << "the bias sends every row to the first group";
+    MoeSaved saved;
+    (void)one.layer.forward(one.context, one.microbatch, one.x, saved);
+    EXPECT_THAT(saved.mixture->plan.per_expert, testing::ElementsAre(kRows, kRows, 0, 0));
 }
 
 TEST(MoeLayer, HasTheGradientOfPlainActivationsWithoutSharedExperts) {

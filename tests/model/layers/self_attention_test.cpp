@@ -102,6 +102,28 @@ TEST(SelfAttention, GradientsHoldWhenPartsAreMadeAgain) {
         expect_gradients_hold(dropping, modules);
 }
 
+TEST(SelfAttention, GradientsHoldWithSinksAndWindows) {
+    for (const std::int64_t window : {0, 1, 3}) {
+        for (const bool again : {false, true}) {
+            ModelSpec model = rotary_model();
+            model.kv_heads = 2;
+            model.attention_sinks = true;
+            model.sliding_window = window;
+            expect_gradients_hold(model, again ? EnumSet<RecomputeModule>{RecomputeModule::core_attn} : EnumSet<RecomputeModule>{});
+        }
+    }
+}
+
+TEST(SelfAttention, GradientsHoldWithScaledRotation) {
+    for (const std::string kind : {"linear", "llama3", "yarn"}) {
+        for (ModelSpec model : {rotary_model(), latent_model()}) {
+            model.rotary_scaling = kind;
+            model.rotary_scaling_values = {.factor = 3, .original_positions = 16, .mscale = 2, .mscale_all_dim = 1};
+            expect_gradients_hold(model);
+        }
+    }
+}
+
 // Queries of zero give every key the same score.
 TEST(SelfAttention, WithoutQueriesTheValuesSeenSoFarAreAveraged) {
     ModelSpec model = layer_model();

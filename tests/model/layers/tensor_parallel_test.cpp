@@ -187,5 +187,13 @@ TEST(TensorParallel, ShardsOfPackedAndGatedWeightsMakeTheWholeByTheirStride) {
     }
 }
 
+TEST(TensorParallel, LargeWeightsDrawnInStretchesAreThoseOfSmallShards) {
+    ModelSpec model = layer_model();
+    model.gated_mlp = true;
+    model.hidden = 2048;
+    model.ffn = 768;  // three million values, and a quarter of them below what is worth a second thread
+    EXPECT_EQ(assembled(model, 4, "mlp.linear_fc1.weight"), assembled(model, 1, "mlp.linear_fc1.weight"));
+}
+
 }  // namespace
 }  // namespace mgplan::model

@@ -68,17 +68,19 @@ struct Head {
     }
     /// Sum of all rows' losses.
     double loss() {
-        const LossHead layer(spec, weights, "output_layer.weight");
+        const LossHead layer(spec, weights, weights.at("output_layer.weight"));
         LossHeadSaved saved;
+        (void)layer.normalise(rank.context, x, saved);
         double sum = 0;
-        for (const double value : read(layer.forward(rank.context, x, targets, saved))) sum += value;
+        for (const double value : read(layer.forward(rank.context, targets, saved))) sum += value;
         return sum;
     }
     Tensor backward(double d_loss) {
-        const LossHead layer(spec, weights, "output_layer.weight");
+        const LossHead layer(spec, weights, weights.at("output_layer.weight"));
         LossHeadSaved saved;
-        (void)layer.forward(rank.context, x, targets, saved);
-        return layer.backward(rank.context, targets, d_loss, saved);
+        (void)layer.normalise(rank.context, x, saved);
+        (void)layer.forward(rank.context, targets, saved);
+        return layer.normalise_backward(layer.backward(rank.context, targets, d_loss, saved), saved);
     }
 
     ModelSpec spec;
@@ -96,6 +98,17 @@ TEST(LossHead, GradientsHoldForBothNorms) {
         expect_layer_gradients({[&] { return 0.25 * head.loss(); }, [&] { return head.backward(0.25); }, head.x}, head.parameters,
                                head.weights);
     }
+}
+
+TEST(LossHead, RowsWithoutATargetHaveNoLossAndNoGradient) {
+    Head head(layer_model());
+    const double all = head.loss();
+    const std::vector<double> before = read(head.backward(0.5));
+    head.targets = head.rank.maker.ids({3, -1, 4, 1, 5, 9, 2, 6, 5, -1}, {10});
+    EXPECT_LT(head.loss(), all);
+    const std::vector<double> after = read(head.backward(0.5));
+    for (std::size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i], i / 8 == 1 || i / 8 == 9 ? 0 : before[i]) << i;
+    expect_layer_gradients({[&] { return 0.5 * head.loss(); }, [&] { return head.backward(0.5); }, head.x}, {}, head.weights);
 }
 
 TEST(LossHead, PaddedRowsOfTheVocabularyChangeNothing) {

@@ -16,6 +16,7 @@
 #include "model/ops/norm.hpp"
 #include "model/ops/rotary.hpp"
 #include "model/ops/router.hpp"
+#include "model/ops/sinks.hpp"
 
 namespace mgplan::model {
 
@@ -70,6 +71,12 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     keep("add_bias", biased);
     bias_gradient(biased, bias_sums);
     keep("bias_gradient", bias_sums);
+    const Tensor bias_weights = maker.random({5}, kept), d_bias_weights = maker.zeros({5}, kept), weighted_sums = maker.zeros({3});
+    add_weighted_bias(biased, bias, bias_weights);
+    keep("add_weighted_bias", biased);
+    weighted_bias_gradient(biased, bias, bias_weights, weighted_sums, d_bias_weights);
+    keep("weighted_bias_gradient", weighted_sums);
+    keep("weighted_bias_gradient, weights", d_bias_weights);
 
     const Tensor scaled = maker.random({9}), other = maker.random({9}), wide = maker.zeros({9}, kept);
     add(other, scaled);
@@ -93,7 +100,11 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     const SoftmaxSums softmax = softmax_sums(logits, targets, maximum, shard);
     keep("row_maximum", maximum);
     keep("softmax_sums", softmax.exponentials);
-    keep("token_losses", token_losses(softmax));
+    keep("token_losses", token_losses(softmax, targets));
+    keep("token_losses, without targets", token_losses(softmax, maker.ids({4, -1, 9, -5, 6}, {5})));
+    const Tensor untargeted = maker.random({5, 9});
+    cross_entropy_backward(untargeted, maker.ids({4, -1, 9, -5, 6}, {5}), maximum, softmax.exponentials, shard, 0.2);
+    keep("cross_entropy_backward, without targets", untargeted);
     cross_entropy_backward(logits, targets, maximum, softmax.exponentials, shard, 0.2);
     keep("cross_entropy_backward", logits);
 
@@ -108,7 +119,21 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     merge_attention(attended, attention(q, k, v, positions, zigzag_positions(140, 3, 2, 0), 0.5));
     keep("attention", attended.output);
     keep("attention, log-sum-exp", attended.log_sum_exp);
-    keep("rotary", rotary(q, positions, 4, 10000, false));
+    const AttentionResult near = attention(q, k, v, positions, positions, 0.5, 33);
+    const AttentionGradients near_gradients = attention_backward(d_output, q, k, v, near, positions, positions, 0.5, 33);
+    keep("attention within a window", near.output);
+    keep("attention_backward within a window, q", near_gradients.q);
+    keep("attention_backward within a window, k", near_gradients.k);
+    keep("attention_backward within a window, v", near_gradients.v);
+    const Tensor sinks = maker.random({4}), d_sinks = maker.zeros({4}, kept);
+    add_sinks(near, sinks);
+    keep("add_sinks", near.output);
+    keep("add_sinks, log-sum-exp", near.log_sum_exp);
+    sinks_gradient(d_output, near, sinks, d_sinks);
+    keep("sinks_gradient", d_sinks);
+    keep("rotary, scaled",
+         rotary(q, positions, 4, {.factor = 3, .offset = 1.5, .by_index = -0.5, .by_frequency = -0.1, .magnitude = 1.3}, true));
+    keep("rotary", rotary(q, positions, 4, {.base = 10000}, false));
     const LatentKeys latent = join_latent_keys(maker.random({6, 3, 5}), maker.random({6, 4}), 2);
     keep("join_latent_keys, k", latent.k);
     keep("join_latent_keys, v", latent.v);
@@ -135,6 +160,11 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
         keep("route, experts", routing.experts);
         keep("route, scores", routing.scores);
         keep("route_backward", route_backward(maker.random({3, 3}, kept), routing, score));
+        const Tensor pushed = make(maker.device(), {8}, kept, {0, 4, 0, -4, 0, 4, 0, 0});
+        const Routing limited =
+            route(make(maker.device(), {3, 8}, maker.dtype(), ramp), 3, score, false, {.groups = 4, .group_top_k = 2, .bias = pushed});
+        keep("route within groups, experts", limited.experts);
+        keep("route within groups, probabilities", limited.probabilities);
     }
     for (const auto score : {RouterScore::softmax, RouterScore::sigmoid}) {
         const Routing routing = route(maker.random({4, 3}), 2, score, true), single = route(maker.random({4, 3}), 1, score, true);

@@ -15,6 +15,7 @@
 #include "model/ops/norm.hpp"
 #include "model/ops/rotary.hpp"
 #include "model/ops/router.hpp"
+#include "model/ops/sinks.hpp"
 #include "tests/model/ops/support.hpp"
 
 namespace mgplan::model {
@@ -125,7 +126,7 @@ TEST_F(Gradients, OfCrossEntropyHoldAcrossShardsAndPadding) {
         const SoftmaxSums other = softmax_sums(logits[1], targets, maximum, shards[1]);
         add(other.exponentials, sums.exponentials);
         add(other.target, sums.target);
-        return token_losses(sums);
+        return token_losses(sums, targets);
     };
     const double d_loss = 0.75;
     const auto loss = [&] {
@@ -182,10 +183,31 @@ TEST_F(Gradients, OfAttentionHoldOverSeveralBlocks) {
     expect_gradient("v", v, gradients.v, loss);
 }
 
+TEST_F(Gradients, OfAttentionWithinAWindowAndOfSinksHold) {
+    const Positions positions = zigzag_positions(70, 1, 1, 0);
+    const Tensor q = maker.random({70, 2, 2}), k = maker.random({70, 1, 2}), v = maker.random({70, 1, 1}),
+                 d_output = maker.random({70, 2, 1}), sinks = maker.random({2}), d_sinks = maker.zeros({2});
+    const auto whole = [&] {
+        AttentionResult result = attention(q, k, v, positions, positions, 0.8, 9);
+        add_sinks(result, sinks);
+        return result;
+    };
+    const AttentionResult result = whole();
+    const auto gradients = attention_backward(d_output, q, k, v, result, positions, positions, 0.8, 9);
+    sinks_gradient(d_output, result, sinks, d_sinks);
+    const auto loss = [&] { return weigh(whole().output, d_output); };
+    expect_gradient("q", q, gradients.q, loss);
+    expect_gradient("k", k, gradients.k, loss);
+    expect_gradient("v", v, gradients.v, loss);
+    expect_gradient("sinks", sinks, d_sinks, loss);
+}
+
 TEST_F(Gradients, OfRotaryTurnBack) {
     const Positions positions = zigzag_positions(8, 2, 2, 1);
     const Tensor x = maker.random({8, 2, 6}), dy = maker.random({8, 2, 6});
-    expect_gradient("x", x, rotary(dy, positions, 4, 100, true), [&] { return weigh(rotary(x, positions, 4, 100, false), dy); });
+    for (const RotaryAngles& angles :
+         {RotaryAngles{.base = 100}, {.base = 100, .factor = 3, .offset = 0.2, .by_index = 0.1, .magnitude = 1.5}})
+        expect_gradient("x", x, rotary(dy, positions, 4, angles, true), [&] { return weigh(rotary(x, positions, 4, angles, false), dy); });
 }
 
 TEST_F(Gradients, OfDropoutUseTheSameMask) {

@@ -96,7 +96,9 @@ TEST_F(ShapeRules, OfCrossEntropyWantRowValues) {
     EXPECT_REFUSED(softmax_sums(logits, of({3}), row, {0, 4}));
     EXPECT_REFUSED(softmax_sums(logits, targets, bf16({3}), {0, 4}));
     EXPECT_REFUSED(cross_entropy_backward(logits, targets, row, of({4}), {0, 4}, 1));
-    EXPECT_REFUSED(token_losses({of({3}), of({4})}));
+    EXPECT_REFUSED(token_losses({of({3}), of({4})}, targets));
+    EXPECT_REFUSED(token_losses({of({3}), of({3})}, ids({4})));
+    EXPECT_REFUSED(token_losses({of({3}), of({3})}, of({3})));
 }
 
 TEST_F(ShapeRules, OfAttentionWantRowsForThePositions) {
@@ -110,9 +112,9 @@ TEST_F(ShapeRules, OfAttentionWantRowsForThePositions) {
     EXPECT_REFUSED(attention(q, of({8, 2, 7}), v, two, two, 1));
     EXPECT_REFUSED(attention(q, k, of({8, 1, 5}), two, two, 1));
     EXPECT_REFUSED(attention_backward(of({8, 4, 6}), q, k, v, result, two, two, 1));
-    EXPECT_REFUSED(rotary(q, zigzag_positions(10, 1, 1, 0), 6, 10000, false));
-    EXPECT_REFUSED(rotary(q, one, 5, 10000, false));
-    EXPECT_REFUSED(rotary(q, one, 8, 10000, false));
+    EXPECT_REFUSED(rotary(q, zigzag_positions(10, 1, 1, 0), 6, {.base = 10000}, false));
+    EXPECT_REFUSED(rotary(q, one, 5, {.base = 10000}, false));
+    EXPECT_REFUSED(rotary(q, one, 8, {.base = 10000}, false));
 }
 
 TEST_F(ShapeRules, OfLatentKeysWantAPartOfTheirOwn) {

@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "model/device/device.hpp"
+#include "runtime/bf16.hpp"
 #include "runtime/cpu/cpu_device.hpp"
-#include "runtime/cpu/ops/numeric.hpp"
 
 namespace mgplan::model {
 
@@ -22,7 +22,7 @@ inline Tensor make(Device& device, const Shape& shape, Dtype dtype, const std::v
     if (dtype == Dtype::fp32) device.write(tensor, std::vector<float>(values.begin(), values.end()).data());
     if (dtype == Dtype::int32) device.write(tensor, std::vector<std::int32_t>(values.begin(), values.end()).data());
     if (dtype == Dtype::bf16) {
-        std::vector<runtime::cpu::Bf16> words;
+        std::vector<runtime::Bf16> words;
         for (const double value : values) words.emplace_back(static_cast<float>(value));
         device.write(tensor, words.data());
     }
@@ -41,7 +41,7 @@ inline std::vector<double> read(const Tensor& tensor) {
     if (tensor.dtype() == Dtype::fp64) return read_as<double>(tensor);
     if (tensor.dtype() == Dtype::fp32) return read_as<float>(tensor);
     if (tensor.dtype() == Dtype::int32) return read_as<std::int32_t>(tensor);
-    return read_as<runtime::cpu::Bf16>(tensor);
+    return read_as<runtime::Bf16>(tensor);
 }
 
 /// Makes tensors of one device and type from a fixed stream of numbers. All numbers fit bf16, so that every type starts

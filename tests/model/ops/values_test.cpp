@@ -21,6 +21,7 @@
 #include "model/ops/philox.hpp"
 #include "model/ops/rotary.hpp"
 #include "model/ops/router.hpp"
+#include "model/ops/sinks.hpp"
 #include "tests/model/ops/support.hpp"
 
 namespace mgplan::model {
@@ -42,7 +43,7 @@ protected:
 };
 
 TEST_F(Values, OfBf16RoundToNearestEven) {
-    const auto rounded = [](float value) { return float(runtime::cpu::Bf16(value)); };
+    const auto rounded = [](float value) { return float(runtime::Bf16(value)); };
     EXPECT_EQ(rounded(1.0F), 1.0F);
     EXPECT_EQ(rounded(1.0F + 1.0F / 256), 1.0F) << "half way to 1 + 1/128: the even one";
     EXPECT_EQ(rounded(1.0F + 3.0F / 256), 1.0F + 1.0F / 64) << "half way: the even one";
@@ -185,18 +186,19 @@ TEST_F(Values, OfCrossEntropyIgnorePaddingAndKeepNan) {
     const VocabularyShard shard{0, 2};
     const Tensor maximum = row_maximum(logits, shard);
     EXPECT_THAT(read(maximum), ElementsAre(std::log(3.0), 5));
-    expect_close(read(token_losses(softmax_sums(logits, targets, maximum, shard))), {std::log(4.0 / 3), std::log(2.0)}, 1e-15, "losses");
+    expect_close(read(token_losses(softmax_sums(logits, targets, maximum, shard), targets)), {std::log(4.0 / 3), std::log(2.0)}, 1e-15,
+                 "losses");
     EXPECT_THAT(read(row_maximum(logits, {0, 0})), Each(-kInfinity)) << "a shard of nothing but padding";
     EXPECT_THAT(read(softmax_sums(logits, targets, maximum, {7, 0}).exponentials), Each(0));
     EXPECT_TRUE(std::isnan(read(row_maximum(fp64({1, 3}, {kNan, 1, 2}), {0, 3}))[0]));
     EXPECT_TRUE(std::isnan(read(row_maximum(fp64({1, 3}, {1, 2, kNan}), {0, 3}))[0]));
     const Tensor far = make(device, {1, 2}, Dtype::fp32, {-1e4, 1e4}), target = maker.ids({0}, {1});
-    EXPECT_THAT(read(token_losses(softmax_sums(far, target, row_maximum(far, {0, 2}), {0, 2}))), ElementsAre(2e4));
+    EXPECT_THAT(read(token_losses(softmax_sums(far, target, row_maximum(far, {0, 2}), {0, 2}), target)), ElementsAre(2e4));
 }
 
 /// Attention by its definition, all scores at once, over the keys given.
 std::vector<double> naive_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Positions& queries, const Positions& keys,
-                                    double scale, std::vector<double>& log_sum_exp) {
+                                    double scale, std::vector<double>& log_sum_exp, std::int64_t window = 0) {
     const auto x = read(q), y = read(k), z = read(v);
     const auto heads = q.shape()[1], kv_heads = k.shape()[1], width = q.shape()[2], v_width = v.shape()[2], batch = queries.batch;
     std::vector<double> output;
@@ -206,7 +208,8 @@ std::vector<double> naive_attention(const Tensor& q, const Tensor& k, const Tens
             std::vector<double> sums(static_cast<std::size_t>(v_width));
             double total = 0;
             for (std::int64_t other = row % batch; other < keys.rows(); other += batch) {
-                if (keys.at(other / batch) > queries.at(row / batch)) continue;
+                const std::int64_t before = queries.at(row / batch) - keys.at(other / batch);
+                if (before < 0 || (window > 0 && before >= window)) continue;
                 double score = 0;
                 for (std::int64_t i = 0; i < width; ++i) {
                     score += x[static_cast<std::size_t>((row * heads + head) * width + i)] *
@@ -244,6 +247,35 @@ TEST_F(Values, OfAttentionAreThoseOfTheDefinition) {
         expect_close(read(result.output), expected, 1e-14, "output");
         expect_close(read(result.log_sum_exp), log_sum_exp, 1e-14, "log-sum-exp");
     }
+}
+
+TEST_F(Values, OfAttentionWithinAWindowAreThoseOfTheDefinition) {
+    for (const std::int64_t window : {1, 3, 64, 70, 200}) {
+        const Positions positions = zigzag_positions(130, 2, 1, 0);
+        const Tensor q = maker.random({260, 2, 3}), k = maker.random({260, 1, 3}), v = maker.random({260, 1, 4});
+        std::vector<double> log_sum_exp;
+        const auto expected = naive_attention(q, k, v, positions, positions, 0.9, log_sum_exp, window);
+        const auto result = attention(q, k, v, positions, positions, 0.9, window);
+        expect_close(read(result.output), expected, 1e-14, "output");
+        expect_close(read(result.log_sum_exp), log_sum_exp, 1e-14, "log-sum-exp");
+    }
+    // A slice of the zigzag whose first chunk lies outside most windows.
+    const Positions queries = zigzag_positions(24, 1, 2, 0), keys = zigzag_positions(24, 1, 2, 1);
+    const Tensor q = maker.random({12, 1, 2}), k = maker.random({12, 1, 2}), v = maker.random({12, 1, 2});
+    std::vector<double> log_sum_exp;
+    const auto expected = naive_attention(q, k, v, queries, keys, 1.1, log_sum_exp, 5);
+    expect_close(read(attention(q, k, v, queries, keys, 1.1, 5).output), expected, 1e-14, "a ring step");
+}
+
+TEST_F(Values, OfSinksAreOneMoreScoreWithoutAValue) {
+    const Positions positions = zigzag_positions(3, 1, 1, 0);
+    const Tensor q = maker.zeros({3, 2, 2}), k = maker.random({3, 2, 2}), v = fp64({3, 2, 1}, {1, 1, 2, 2, 6, 6});
+    const AttentionResult result = attention(q, k, v, positions, positions, 1);
+    add_sinks(result, fp64({2}, {0, std::log(3.0)}));
+    // Scores are 0: row i sees i + 1 keys of weight 1 and a sink of weight 1 or 3.
+    expect_close(read(result.output), {1.0 / 2, 1.0 / 4, 3.0 / 3, 3.0 / 5, 9.0 / 4, 9.0 / 6}, 1e-15, "output");
+    expect_close(read(result.log_sum_exp), {std::log(2.0), std::log(4.0), std::log(3.0), std::log(5.0), std::log(4.0), std::log(6.0)},
+                 1e-15, "log-sum-exp");
 }
 
 // Rank r of three sees parts of the sequence in ring order; merged, they are what one rank sees.
@@ -300,11 +332,12 @@ TEST_F(Values, OfRotaryTurnByPosition) {
     const Positions positions{1, {0, 3}, 1};  // positions 0 and 3
     const Tensor x = fp64({2, 1, 5}, {1, 2, 3, 4, 5, 1, 2, 3, 4, 5});
     const double a = 3, b = 3 * std::pow(10000.0, -0.5);
-    expect_close(read(rotary(x, positions, 4, 10000, false)),
+    expect_close(read(rotary(x, positions, 4, {.base = 10000}, false)),
                  {1, 2, 3, 4, 5, std::cos(a) - 3 * std::sin(a), 2 * std::cos(b) - 4 * std::sin(b), 3 * std::cos(a) + std::sin(a),
                   4 * std::cos(b) + 2 * std::sin(b), 5},
                  1e-15, "rotary");
-    expect_close(read(rotary(rotary(x, positions, 4, 10000, false), positions, 4, 10000, true)), read(x), 1e-15, "there and back");
+    expect_close(read(rotary(rotary(x, positions, 4, {.base = 10000}, false), positions, 4, {.base = 10000}, true)), read(x), 1e-15,
+                 "there and back");
 }
 
 // Known answers of the authors (Random123, tests/kat_vectors).
@@ -394,6 +427,25 @@ TEST_F(Values, OfRoutersChooseTheLargestAndTheLowerOfEqual) {
     expect_close(read(sigmoid.probabilities), {0.6, 0.4}, 1e-15, "0.75 and 0.5, normalised");
     const auto odd = read(route(fp64({1, 3}, {kNan, kNan, 1}), 3, RouterScore::softmax).experts);
     EXPECT_THAT(odd, ElementsAre(2, 0, 1)) << "ids stay in range and differ";
+}
+
+// Two groups of three: the sums of their two largest are 7 and 8, although the largest of all is in the first.
+TEST_F(Values, OfRoutersStayWithinTheGroupsTaken) {
+    const Tensor logits = fp64({1, 6}, {6, 1, 0, 4, 4, 3.5});
+    EXPECT_THAT(read(route(logits, 2, RouterScore::softmax).experts), ElementsAre(0, 3));
+    EXPECT_THAT(read(route(logits, 2, RouterScore::softmax, false, {.groups = 2, .group_top_k = 1}).experts), ElementsAre(3, 4));
+    // Of four experts in two of three groups each group counts its two largest.
+    const Tensor three = fp64({1, 9}, {5, 0, 0, 3, 3, 0, 4, 1.5, 0});
+    EXPECT_THAT(read(route(three, 4, RouterScore::softmax, false, {.groups = 3, .group_top_k = 2}).experts), ElementsAre(6, 3, 4, 7))
+        << "5, 6 and 5.5";
+}
+
+TEST_F(Values, OfExpertBiasDecideTheChoiceAndNotTheProbability) {
+    const Tensor logits = fp64({1, 3}, {0, std::log(3.0), -std::log(3.0)}), bias = fp64({3}, {0, -0.6, 0});
+    const Routing routing = route(logits, 2, RouterScore::sigmoid, false, {.bias = bias});
+    EXPECT_THAT(read(routing.experts), ElementsAre(0, 2));
+    expect_close(read(routing.probabilities), {2.0 / 3, 1.0 / 3}, 1e-15, "0.5 and 0.25, normalised");
+    expect_close(read(routing.scores), {0.5, 0.75, 0.25}, 1e-15, "without the bias");
 }
 
 // Perfectly balanced: copies = rows · top_k / experts each and even probabilities give the coefficient itself.

@@ -229,6 +229,71 @@ TEST(MixtureParity, HoldsBehindLatentAttentionAndOverUnevenStages) {
     expect_predictions_equal(task, outcome);
 }
 
+std::vector<Case> model_cases() {
+    using enum RecomputeModule;
+    return {
+        {.name = "dp4_ep2_etp2", .dp = 4, .ep = 2, .etp = 2},
+        {.name = "dp4_ep2_etp2_plain", .dp = 4, .ep = 2, .etp = 2, .distributed_optimizer = false},
+        {.name = "tp2_ep2", .tp = 2, .ep = 2, .sequence_parallel = true},
+        {.name = "tp2_etp2", .tp = 2, .etp = 2, .sequence_parallel = true},
+        {.name = "cp2_ring", .cp = 2},
+        {.name = "cp2_gather_ep2", .cp = 2, .ep = 2, .cp_comm_type = CpCommType::all_gather},
+        {.name = "cp2_heads", .cp = 2, .cp_comm_type = CpCommType::a2a},
+        {.name = "pp2_dp2_ep2", .pp = 2, .dp = 2, .ep = 2},
+        {.name = "pp2_vpp2_dp2", .pp = 2, .vpp = 2, .dp = 2},
+        {.name = "tp2_cp2_pp2_dp2_ep2_etp2", .tp = 2, .cp = 2, .pp = 2, .dp = 2, .ep = 2, .etp = 2, .sequence_parallel = true},
+        {.name = "mbs2", .micro_batch = 2},
+        {.name = "full_dp2", .dp = 2, .recompute = Recompute::full},
+        {.name = "block_pp2", .pp = 2, .recompute = Recompute::full, .method = RecomputeMethod::block},
+        {.name = "moe_core_norm_tp2",
+         .tp = 2,
+         .etp = 2,
+         .sequence_parallel = true,
+         .recompute = Recompute::selective,
+         .modules = {moe, core_attn, layernorm}},
+        {.name = "per_token_cp2_dp2", .cp = 2, .dp = 2, .gradients = {.bucket_size = {}, .per_token_loss = true}},
+    };
+}
+
+class ModelParity : public testing::TestWithParam<std::tuple<bool, Case>> {};
+
+TEST_P(ModelParity, LossesAndGradientNormsEqualThoseOfOneRank) {
+    const auto& [deepseek, c] = GetParam();
+    const ModelSpec model = deepseek ? small_deepseek_v3() : small_gpt_oss();
+    const TrainingTask task = task_for(model, c, Precision::fp64);
+    Outcome outcome = train(task);
+    expect_equal_steps(outcome.steps, one_rank(model, c.micro_batch).steps, 1e-10);
+    expect_predictions_equal(task, outcome);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, ModelParity, testing::Combine(testing::Bool(), testing::ValuesIn(model_cases())), [](const auto& test) {
+    return std::string(std::get<0>(test.param) ? "DeepSeekV3_" : "GptOss_") + std::get<1>(test.param).name;
+});
+
+TEST(ModelParity, EveryFeatureChangesTheTraining) {
+    const auto last = [](ModelSpec model, const std::string& name) {
+        model.name = name;
+        return one_rank(model, 1).steps.back().loss;
+    };
+    const auto differs = [&](const ModelSpec& model, const std::string& name, void (*change)(ModelSpec&)) {
+        ModelSpec changed = model;
+        change(changed);
+        EXPECT_NE(last(changed, name), one_rank(model, 1).steps.back().loss) << name;
+    };
+    const ModelSpec deepseek = small_deepseek_v3(), gpt_oss = small_gpt_oss();
+    differs(deepseek, "no groups", [](ModelSpec& m) { m.moe->groups = m.moe->group_top_k = 0; });
+    differs(deepseek, "no bias", [](ModelSpec& m) { m.moe->expert_bias = false; });
+    differs(deepseek, "no further tokens", [](ModelSpec& m) { m.mtp_loss_factor = 0; });
+    differs(deepseek, "no yarn", [](ModelSpec& m) { m.rotary_scaling = ""; });
+    differs(gpt_oss, "no window", [](ModelSpec& m) { m.sliding_window = 0; });
+    differs(gpt_oss, "windows everywhere", [](ModelSpec& m) { m.full_attention_every = 0; });
+    differs(gpt_oss, "no llama3", [](ModelSpec& m) { m.rotary_scaling = ""; });
+    // Sinks of 0 and biases that move are no absence of them.
+    differs(gpt_oss, "no sinks", [](ModelSpec& m) { m.attention_sinks = false; });
+    differs(gpt_oss, "no expert biases", [](ModelSpec& m) { m.mlp_bias = false; });
+    differs(gpt_oss, "no router bias", [](ModelSpec& m) { m.moe->router_bias = false; });
+}
+
 class BalancedMixture : public testing::TestWithParam<Case> {};
 
 TEST_P(BalancedMixture, IsPredictedFromSizesAlone) {
@@ -299,9 +364,8 @@ TEST(MixturePrediction, DependsOnTheCounts) {
 }
 
 testing::AssertionResult refused_with(const TrainingTask& task, const std::string& words) {
-    MetaDevice device;
     try {
-        const RankTrainer trainer(task, device, recording_world(0, static_cast<int>(task.layout.sizes.world)));
+        check_features(task);
     } catch (const ConfigError& error) {
         if (std::string(error.what()).find(words) != std::string::npos) return testing::AssertionSuccess();
         return testing::AssertionFailure() << error.what();
@@ -318,11 +382,9 @@ TEST(MixtureRefusals, NameWhatIsNotTrained) {
     EXPECT_TRUE(refused_with(task, "expert ffn size = 24 divided over etp = 5"));
     task = task_for(small_mixture(), {.name = "one"}, Precision::fp32);
     task.model.moe->expert_bias = true;
-    EXPECT_TRUE(refused_with(task, "expert bias"));
+    EXPECT_TRUE(refused_with(task, "expert bias (balancing without an auxiliary loss) with softmax scores"));
     task.model.moe->dispatcher = TokenDispatcher::deep_ep;
     EXPECT_TRUE(refused_with(task, "DeepEP"));
-    task.model.mlp_bias = true;
-    EXPECT_TRUE(refused_with(task, "biases of experts"));
 }
 
 }  // namespace

@@ -17,37 +17,10 @@
 namespace mgplan::model {
 namespace {
 
-ModelSpec small_gpt() {
-    ModelSpec model;
-    model.name = "small-gpt";
-    model.layers = 4;
-    model.hidden = 32;
-    model.ffn = 48;
-    model.heads = 4;
-    model.kv_heads = 4;
-    model.head_dim = 8;
-    model.vocab = 61;  // padded to a multiple of 8·tp
-    model.vocab_divisor = 8;
-    model.max_positions = 16;
-    model.activation = Activation::gelu;
-    model.gated_mlp = false;
-    model.normalization = Normalization::layer_norm;
-    model.position = PositionEmbedding::learned;
-    model.tied_embeddings = true;
-    model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
-    return model;
-}
+using tests::small_gpt;
 
 ModelSpec small_llama() {
-    ModelSpec model = small_gpt();
-    model.name = "small-llama";
-    model.kv_heads = 2;
-    model.activation = Activation::silu;
-    model.gated_mlp = true;
-    model.normalization = Normalization::rms_norm;
-    model.position = PositionEmbedding::rope;
-    model.tied_embeddings = false;
-    model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
+    ModelSpec model = tests::small_llama();
     model.qk_norm = true;
     return model;
 }
@@ -101,6 +74,7 @@ ModelSpec small_olmo() {
     ModelSpec model = small_llama();
     model.name = "small-olmo";
     model.qk_norm_full_width = true;
+    model.kv_heads = 4;
     return model;
 }
 
@@ -239,9 +213,6 @@ std::vector<Case> cases_without(std::vector<Case> list, bool (*unwanted)(const C
     std::erase_if(list, unwanted);
     return list;
 }
-bool divides_heads(const Case& c) {
-    return c.tp > 1;
-}
 bool divides_sequence(const Case& c) {
     return c.cp > 1 || c.sequence_parallel;
 }
@@ -268,7 +239,7 @@ std::vector<Run> runs() {
     add({"Mqa", small_mqa()}, some_cases());
     add({"Mqa", small_mqa()}, some_cases(), Precision::bf16);
     add({"Nemotron", small_nemotron()}, some_cases());
-    add({"Olmo", small_olmo()}, cases_without(some_cases(), divides_heads));
+    add({"Olmo", small_olmo()}, some_cases());
     add({"Odd", small_gpt(), 13}, cases_without(some_cases(), divides_sequence));
     add({"OddRotary", small_deepseek(), 7}, cases_without(some_cases(), divides_sequence));
     add({"GptDropout", with_dropout(small_gpt())}, some_cases());
@@ -331,9 +302,8 @@ TEST(RankTrainer, RefusesIdsOutsideTheVocabularyAsInputsAndAsTargets) {
 /// What the trainer says of a task; empty where it accepts.
 std::string refusal(const ModelSpec& model, const Case& c, std::int64_t sequence = 16) {
     const TrainingTask task = task_for(model, c, Precision::fp32, sequence);
-    MetaDevice device;
     try {
-        const RankTrainer trainer(task, device, recording_world(0, static_cast<int>(task.layout.sizes.world)));
+        check_features(task);
         return "";
     } catch (const ConfigError& error) {
         return error.what();
@@ -348,19 +318,38 @@ TEST(RankTrainer, NamesTheFeatureItCannotTrain) {
         return model;
     };
     const ModelSpec llama = small_llama();
-    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.sliding_window = 8; }), one), HasSubstr("sliding window of 8 tokens"));
-    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.rotary_scaling = "llama3"; }), one), HasSubstr("rotary scaling 'llama3'"));
+    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.rotary_scaling = "dynamic"; }), one), HasSubstr("rotary scaling 'dynamic'"));
+    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.rotary_scaling = "llama3"; }), one),
+                HasSubstr("rotary scaling 'llama3' whose factor is not given"));
+    EXPECT_THAT(refusal(changed(small_gpt(), [](ModelSpec& m) { m.mtp_layers = 1; }), {.name = "pp2", .pp = 2}),
+                AllOf(HasSubstr("with learned positions"), HasSubstr("with tied embeddings over pp = 2")));
     EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.attention_dropout = 0.1; }), one), HasSubstr("dropout inside attention"));
     EXPECT_THAT(refusal(changed(small_deepseek(), [](ModelSpec& m) { m.mla->qk_rope_head_dim = 3; }), one),
                 HasSubstr("3 values of a head"));
-    EXPECT_THAT(refusal(small_olmo(), tp2), HasSubstr("QK-norm over the whole width with tp = 2"));
-    EXPECT_EQ(refusal(small_olmo(), one), "");
+    EXPECT_THAT(refusal(changed(small_olmo(), [](ModelSpec& m) { m.kv_heads = 1; }), tp2),
+                HasSubstr("QK-norm over the whole width with tp = 2 above 1 kv heads"));
+    EXPECT_EQ(refusal(small_olmo(), tp2), "");
     EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.heads = 6, m.kv_heads = 3; }), tp2),
                 HasSubstr("tp = 2 over 6 heads with 3 kv heads"));
     EXPECT_THAT(refusal(llama, {.name = "cp2", .cp = 2}, 14), HasSubstr("a sequence of 14 tokens, which 2·cp = 4 does not divide"));
     EXPECT_THAT(refusal(llama, {.name = "sp", .tp = 2, .sequence_parallel = true}, 15), HasSubstr("15 tokens a rank"));
     EXPECT_THAT(refusal(small_gpt(), one, 17), HasSubstr("a sequence of 17 tokens with 16 learned positions"));
     EXPECT_EQ(refusal(llama, tp2, 15), "");
+}
+
+TEST(RankTrainer, TracesOnShapesWhatChangesValuesAlone) {
+    ModelSpec model = small_olmo();
+    model.attention_dropout = 0.1;
+    model.rotary_scaling = "dynamic";
+    const TrainingTask task = task_for(model, {.name = "tp2", .tp = 2}, Precision::fp16);
+    EXPECT_THAT(features_not_executed(task), testing::SizeIs(3)) << "dropout, scaling, type";
+    EXPECT_THAT(features_not_executed(task, false), testing::IsEmpty());
+    // As many bytes as the other 16-bit type.
+    const TrainingTask other = task_for(model, {.name = "tp2", .tp = 2}, Precision::bf16);
+    EXPECT_EQ(predict(task, 1, nullptr).memory.peak, predict(other, 1, nullptr).memory.peak);
+    runtime::InProcessWorld world(2);
+    runtime::CpuDevice device;
+    EXPECT_THROW(RankTrainer(task, device, world.view(0)), ConfigError);
 }
 
 TEST(RankTrainer, DropoutRotaryBaseAndEpsilonChangeTheLoss) {

@@ -149,7 +149,8 @@ public:
           pool_(static_cast<PoolAllocator&>(Device::allocator())) {}
 
     [[nodiscard]] const model::MemoryUse& memory() const { return pool_.use(); }
-    [[nodiscard]] PoolAllocator& pool() { return pool_; }
+    void restart_high_water() { pool_.restart_high_water(); }
+    [[nodiscard]] const PoolAllocator& pool() const { return pool_; }
     [[nodiscard]] HostLauncher& launcher() { return launcher_; }
     [[nodiscard]] model::MemoryOperations* memory_operations() override { return this; }
 

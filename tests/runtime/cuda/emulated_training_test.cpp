@@ -1,11 +1,17 @@
 // Whole training runs with the GPU's kernels on the host: losses, bytes and traffic.
 
 #include <array>
+#include <memory>
+#include <string>
+#include <utility>
 
+#include <gmock/gmock.h>
+
+#include "plan/errors.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
-#include "tests/gpu/small_models.hpp"
+#include "tests/gpu/small_run.hpp"
 #include "tests/runtime/cuda/emulated_device.hpp"
 
 namespace mgplan::tests {
@@ -16,22 +22,18 @@ using runtime::cuda::emulated_traits;
 using runtime::cuda::EmulatedDevice;
 
 Outcome on_cpu(const model::TrainingTask& task) {
-    return train(
-        task, [](int) { return std::make_unique<CpuDevice>(); }, [](CpuDevice& device) { device.restart_high_water(); },
-        [](CpuDevice& device) { return device.memory(); });
+    return train_ranks(task, kSteps, [](int) { return std::make_unique<CpuDevice>(); });
 }
 
 Outcome on_emulated_gpus(const model::TrainingTask& task, bool fused) {
-    return train(
-        task, [fused](int) { return std::make_unique<EmulatedDevice>(emulated_traits(fused)); },
-        [](EmulatedDevice& device) { device.pool().restart_high_water(); }, [](EmulatedDevice& device) { return device.memory(); });
+    return train_ranks(task, kSteps, [fused](int) { return std::make_unique<EmulatedDevice>(emulated_traits(fused)); });
 }
 
 class EmulatedTraining : public testing::TestWithParam<std::tuple<bool, Case>> {};
 
 TEST_P(EmulatedTraining, AgreesWithTheCpuAndTakesThePredictedBytes) {
     const auto& [llama, c] = GetParam();
-    const auto task = task_for(llama ? small_llama() : small_gpt(), c, Precision::fp64);
+    const auto task = task_for(llama ? small_llama(kScale) : small_gpt(kScale), c, Precision::fp64, kPlaces);
     const Outcome actual = on_emulated_gpus(task, true);
     expect_losses_near(actual, on_cpu(task), 1e-11);
     expect_as_predicted(task, emulated_traits(true), actual);
@@ -62,7 +64,7 @@ struct Mixture {
 class EmulatedMixture : public testing::TestWithParam<Mixture> {};
 
 TEST_P(EmulatedMixture, AgreesWithTheCpuAndTakesThePredictedBytes) {
-    const auto task = task_for(GetParam().model, GetParam().layout, Precision::fp64);
+    const auto task = task_for(GetParam().model, GetParam().layout, Precision::fp64, kPlaces);
     const Outcome actual = on_emulated_gpus(task, true);
     EXPECT_GT(actual.steps.front().auxiliary_loss, 1) << "nothing is quite balanced";
     expect_losses_near(actual, on_cpu(task), 1e-11);
@@ -81,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, EmulatedMixture,
 
 TEST(EmulatedTrainingInBf16, UsesFusedAttentionWhereItIsPredicted) {
     for (const bool fused : {false, true}) {
-        const auto task = task_for(small_llama(), {.name = "tp2", .tp = 2}, Precision::bf16);
+        const auto task = task_for(small_llama(kScale), {.name = "tp2", .tp = 2}, Precision::bf16, kPlaces);
         const Outcome actual = on_emulated_gpus(task, fused);
         expect_losses_near(actual, on_cpu(task), 5e-3);
         expect_as_predicted(task, emulated_traits(fused), actual);
@@ -89,15 +91,76 @@ TEST(EmulatedTrainingInBf16, UsesFusedAttentionWhereItIsPredicted) {
 }
 
 TEST(EmulatedTrainingInBf16, TakesThePredictedBytesForMixturesToo) {
-    const auto task = task_for(small_mixture(RouterScore::softmax), {.name = "", .dp = 2, .ep = 2}, Precision::bf16);
+    const auto task = task_for(small_mixture(RouterScore::softmax), {.name = "", .dp = 2, .ep = 2}, Precision::bf16, kPlaces);
     expect_as_predicted(task, emulated_traits(true), on_emulated_gpus(task, true));
+}
+
+/// What `run` gets instead of a card's devices.
+class EmulatedDevices final : public runtime::RankDevices {
+public:
+    explicit EmulatedDevices(std::int64_t memory_bytes) : memory_bytes_(memory_bytes) {}
+    std::string text() const override { return "an emulated GPU"; }
+    const model::KernelTraits& traits() const override { return traits_; }
+    runtime::MachineMemory memory() const override { return {memory_bytes_, "the emulated GPU has"}; }
+    bool runs_at_once() const override { return false; }
+    std::unique_ptr<runtime::RankDevice> make(int /*rank*/, const runtime::ArenaScript* script) const override {
+        EXPECT_EQ(script, nullptr);
+        class One final : public runtime::RankDevice {
+        public:
+            explicit One(const model::KernelTraits& traits) : device_(traits) {}
+            model::Device& device() override { return device_; }
+            const model::MemoryUse& memory() const override { return device_.memory(); }
+            std::int64_t reserved_bytes() const override { return device_.pool().reserved_bytes(); }
+
+        private:
+            EmulatedDevice device_;
+        };
+        return std::make_unique<One>(traits_);
+    }
+
+private:
+    std::int64_t memory_bytes_;
+    model::KernelTraits traits_ = emulated_traits(true);
+};
+
+TEST(RunOnEmulatedGpus, IsAsPredictedByTheirTraitsAndTrainsAsTheCpu) {
+    for (const auto& [model, layout] : {std::pair{small_llama(kScale), Case{.name = "", .tp = 2, .pp = 2, .sequence_parallel = true}},
+                                        std::pair{small_mixture(RouterScore::sigmoid, 1.25), Case{.name = "", .dp = 2, .ep = 2}}}) {
+        runtime::TrainingRunOptions run = run_of(model, layout, Precision::bf16);
+        const runtime::RunValues on_the_cpu = runtime::run_in_process(run);
+        run.devices = std::make_shared<EmulatedDevices>(std::int64_t{1} << 40);
+        const runtime::RunValues values = runtime::run_in_process(run);
+        EXPECT_EQ(on_the_cpu.device, "CPU");
+        EXPECT_EQ(values.device, "an emulated GPU");
+        EXPECT_TRUE(values.as_predicted) << model.name;
+        ASSERT_EQ(values.steps.size(), on_the_cpu.steps.size());
+        // The tolerance of bf16 for these models on a card, tests/gpu/training_test.cpp.
+        for (std::size_t i = 0; i < values.steps.size(); ++i) EXPECT_NEAR(values.steps[i].loss / on_the_cpu.steps[i].loss, 1, 3e-3) << i;
+        for (std::size_t rank = 0; rank < values.ranks.size(); ++rank) {
+            EXPECT_NE(values.ranks[rank].predicted.memory, on_the_cpu.ranks[rank].predicted.memory) << "other kernels, other scratch";
+            EXPECT_TRUE(values.ranks[rank].ops.empty()) << "begun is not done";
+        }
+    }
+}
+
+TEST(RunOnEmulatedGpus, IsRefusedWhereTheRanksDoNotFitTogether) {
+    runtime::TrainingRunOptions run = run_of(small_llama(kScale), {.name = "", .dp = 2}, Precision::bf16);
+    run.devices = std::make_shared<EmulatedDevices>(1 << 20);
+    try {
+        (void)runtime::run_in_process(run);
+        FAIL() << "it ran";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("the 2 ranks of this plan need up to "),
+                                                 testing::HasSubstr("more than the 1.0 MiB of memory that the emulated GPU has"),
+                                                 testing::HasSubstr("--device cpu")));
+    }
 }
 
 class PredictionOfARun : public testing::TestWithParam<Mixture> {};
 
 // As a run is measured: from the first allocation on, with the pool's blocks.
 TEST_P(PredictionOfARun, IsItsMeasurementByTheTraitsOfItsDeviceAlone) {
-    auto task = task_for(GetParam().model, GetParam().layout, Precision::bf16);
+    auto task = task_for(GetParam().model, GetParam().layout, Precision::bf16, kPlaces);
     task.gradients.on_non_finite = model::OnNonFinite::skip;
     const auto ranks = static_cast<std::size_t>(task.layout.sizes.world);
     runtime::InProcessWorld world(static_cast<int>(ranks));
@@ -127,10 +190,11 @@ TEST_P(PredictionOfARun, IsItsMeasurementByTheTraitsOfItsDeviceAlone) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, PredictionOfARun,
-                         testing::Values(Mixture{"dense_tp2_pp2", small_llama(), {.name = "", .tp = 2, .pp = 2, .sequence_parallel = true}},
-                                         Mixture{"mixture_ep2_etp2", small_mixture(kSoftmax), {.name = "", .dp = 4, .ep = 2, .etp = 2}}),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, PredictionOfARun,
+    testing::Values(Mixture{"dense_tp2_pp2", small_llama(kScale), {.name = "", .tp = 2, .pp = 2, .sequence_parallel = true}},
+                    Mixture{"mixture_ep2_etp2", small_mixture(kSoftmax), {.name = "", .dp = 4, .ep = 2, .etp = 2}}),
+    [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace mgplan::tests

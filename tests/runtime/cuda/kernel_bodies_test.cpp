@@ -80,15 +80,19 @@ TEST(KernelBodiesAtSize, NormsAndBiasesSumTheirColumnsInParts) {
 TEST(KernelBodiesAtSize, EmbeddingGradientsAddRowsOfOneIdInOrder) {
     CpuDevice cpu;
     EmulatedDevice gpu(emulated_traits(false));
-    const auto run = [](Device& device) {
+    const auto run = [](Device& device, const std::vector<double>& ids) {
         Maker maker(device, Dtype::fp32);
-        std::vector<double> ids;
-        for (int i = 0; i < 9000; ++i) ids.push_back(i % 4500 < 4300 ? i * 7 % 23 : i % 300);
-        const Tensor gradient = maker.random({20, 3});
+        const Tensor gradient = maker.random({600, 3});
         embedding_backward(maker.random({9000, 3}), maker.ids(ids, {9000}), 3, gradient);
         return read(gradient);
     };
-    EXPECT_EQ(run(cpu), run(gpu)) << "the same order gives the same bits";
+    std::vector<double> many, two_of_a_bucket;
+    for (int i = 0; i < 9000; ++i) {
+        many.push_back(i % 4500 < 4300 ? i * 7 % 23 : i % 700);
+        // An id whose next row stands behind thousands of the same bucket.
+        two_of_a_bucket.push_back(i == 1 || i == 8990 ? 5 : i % 50 < 48 ? 5 + kEmbeddingBuckets : i % 700);
+    }
+    for (const auto& ids : {many, two_of_a_bucket}) EXPECT_EQ(run(cpu, ids), run(gpu, ids)) << "the same order gives the same bits";
 }
 
 TEST(KernelBodiesAtSize, ReductionsSpanSeveralPieces) {
@@ -363,6 +367,8 @@ TEST(AttentionWorkspace, IsThatOfCudnnForTheLlamaShape) {
     EXPECT_FALSE(attention_is_fused({DeviceKind::cuda, 75, true}, Dtype::bf16, sizes));
     EXPECT_FALSE(attention_is_fused(emulated_traits(true), Dtype::fp32, sizes));
     EXPECT_FALSE(attention_is_fused({}, Dtype::bf16, sizes));
+    const Positions one = zigzag_positions(1, 1, 1, 0);
+    EXPECT_FALSE(attention_is_fused(emulated_traits(true), Dtype::bf16, {one, one, 32, 8, 128, 128, 1, 64}));
 }
 
 TEST(ReduceRanks, GivesTheBitsOfTheHostsReduction) {

@@ -1,6 +1,10 @@
 // Programs start without a GPU and say in one sentence why they cannot use one.
 
 #include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -40,6 +44,28 @@ TEST(CudaLoader, RefusesALibraryThatIsNoModule) {
 }
 
 #ifdef MGPLAN_CUDA_MODULE_FILE
+bool mapped(const std::string& library) {
+    std::ifstream maps("/proc/self/maps");
+    const std::string text{std::istreambuf_iterator<char>(maps), {}};
+    return text.find(library) != std::string::npos;
+}
+
+// Before the tests below, which ask for their versions.
+TEST(CudaLoader, OpensCudnnAndNcclWhenTheyAreFirstNeeded) {
+    CudaModule& module = load_cuda_module(MGPLAN_CUDA_MODULE_FILE);
+    EXPECT_TRUE(mapped("/libcublasLt.so"));
+    EXPECT_FALSE(mapped("/libcudnn.so"));
+    EXPECT_FALSE(mapped("/libnccl.so"));
+    const CudaVersions versions = module.versions();
+    EXPECT_EQ(mapped("/libcudnn.so"), !versions.cudnn.empty());
+    EXPECT_EQ(mapped("/libnccl.so"), !versions.nccl.empty());
+    EXPECT_NE(versions.cublas_lt, "");
+    if (std::getenv("MGPLAN_TEST_HIDES_LIBRARIES") != nullptr) {
+        EXPECT_EQ(versions.cudnn, "");
+        EXPECT_EQ(versions.nccl, "");
+    }
+}
+
 TEST(CudaLoader, LoadsTheModuleWhereThereIsNoGpuAndHearsWhy) {
     CudaModule& module = load_cuda_module(MGPLAN_CUDA_MODULE_FILE);
     EXPECT_THAT(module.versions().runtime, HasSubstr("."));

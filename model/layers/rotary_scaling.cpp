@@ -1,0 +1,52 @@
+#include "model/layers/rotary_scaling.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace mgplan::model {
+namespace {
+
+double yarn_magnitude(double factor, double mscale) {
+    return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
+}
+
+}  // namespace
+
+RotaryAngles rotary_angles(const ModelSpec& model, std::int64_t rotated) {
+    RotaryAngles angles{.base = model.rotary_base};
+    const RotaryScaling& scaling = model.rotary_scaling_values;
+    const double original = static_cast<double>(scaling.original_positions > 0 ? scaling.original_positions : model.max_positions);
+    constexpr double turn = 2 * std::numbers::pi;
+    if (model.rotary_scaling.empty()) return angles;
+    angles.factor = scaling.factor;
+    angles.offset = 0;
+    if (model.rotary_scaling == "llama3") {
+        // (original · f / 2π - low) / (high - low)
+        const double width = scaling.high_frequency_factor - scaling.low_frequency_factor;
+        angles.offset = -scaling.low_frequency_factor / width;
+        angles.by_frequency = original / turn / width;
+    } else if (model.rotary_scaling == "yarn") {
+        // The pair that turns `times` times over the original positions.
+        const auto pair = [&](double times) {
+            return static_cast<double>(rotated) * std::log(original / (times * turn)) / (2 * std::log(model.rotary_base));
+        };
+        const double low = std::max(std::floor(pair(scaling.beta_fast)), 0.0);
+        const double high = std::min(std::ceil(pair(scaling.beta_slow)), static_cast<double>(rotated - 1));
+        const double width = high == low ? 0.001 : high - low;
+        angles.offset = 1 + low / width;
+        angles.by_index = -1 / width;
+        angles.magnitude = scaling.mscale > 0 && scaling.mscale_all_dim > 0
+                               ? yarn_magnitude(scaling.factor, scaling.mscale) / yarn_magnitude(scaling.factor, scaling.mscale_all_dim)
+                               : yarn_magnitude(scaling.factor, scaling.mscale > 0 ? scaling.mscale : 1);
+    }
+    return angles;
+}
+
+double rotary_score_factor(const ModelSpec& model) {
+    if (!model.mla || model.rotary_scaling != "yarn" || model.rotary_scaling_values.mscale_all_dim == 0) return 1;
+    const double magnitude = yarn_magnitude(model.rotary_scaling_values.factor, model.rotary_scaling_values.mscale_all_dim);
+    return magnitude * magnitude;
+}
+
+}  // namespace mgplan::model

@@ -1,0 +1,30 @@
+#pragma once
+// NCCL's functions, taken from the library when they are first needed: the CUDA module loads where there is none.
+
+#include <nccl.h>
+
+#include <string>
+
+namespace mgplan::runtime::cuda {
+
+// clang-format off
+#define MGPLAN_NCCL_FUNCTIONS(each) \
+    each(ncclAllGather) each(ncclAllReduce) each(ncclBroadcast) each(ncclCommAbort) each(ncclCommDestroy) \
+    each(ncclCommFinalize) each(ncclCommGetAsyncError) each(ncclCommInitRankConfig) each(ncclCommSplit) \
+    each(ncclGetErrorString) each(ncclGetLastError) each(ncclGetUniqueId) each(ncclGetVersion) each(ncclGroupEnd) \
+    each(ncclGroupStart) each(ncclRecv) each(ncclReduce) each(ncclReduceScatter) each(ncclSend)
+// clang-format on
+
+struct NcclFunctions {
+#define MGPLAN_NCCL_MEMBER(name) decltype(&::name) name = nullptr;
+    MGPLAN_NCCL_FUNCTIONS(MGPLAN_NCCL_MEMBER)
+#undef MGPLAN_NCCL_MEMBER
+};
+
+/// Why NCCL cannot be used here; empty where it can. Any thread.
+[[nodiscard]] const std::string& nccl_unavailable();
+
+/// nccl_unavailable() was empty.
+[[nodiscard]] const NcclFunctions& nccl();
+
+}  // namespace mgplan::runtime::cuda

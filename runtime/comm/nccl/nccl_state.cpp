@@ -1,0 +1,334 @@
+#include "runtime/comm/nccl/nccl_state.hpp"
+
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "plan/errors.hpp"
+#include "runtime/comm/nccl/nccl_library.hpp"
+#include "runtime/cuda/check.hpp"
+
+namespace mgplan::runtime::cuda {
+
+using model::CommunicationError;
+using std::chrono::steady_clock;
+
+namespace {
+
+/// How long an end waits for partners that may be gone.
+constexpr std::chrono::seconds kFarewell{10};
+
+}  // namespace
+
+NcclTicket::NcclTicket() {
+    MGPLAN_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+}
+
+NcclTicket::~NcclTicket() {
+    if (event != nullptr) static_cast<void>(cudaEventDestroy(event));
+}
+
+NcclState::NcclState(CudaDevice& device, int rank, NcclOptions options)
+    : device_(device), rank_(rank), options_(options), exceptions_(std::uncaught_exceptions()) {
+    MGPLAN_CUDA(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming));
+    watchdog_ = std::thread([this] { watch_over(); });
+}
+
+NcclState::~NcclState() {
+    if (std::uncaught_exceptions() > exceptions_) {
+        // What is held back and what runs may need partners that will never come: nothing is waited for.
+        abort(fmt::format("rank {} was ended by an error", rank_));
+    } else {
+        try {
+            flush();
+            if (!aborted_ && idle_by(steady_clock::now() + options_.deadline)) say_farewell();
+        } catch (...) {  // whoever waited for it has heard of it
+        }
+    }
+    {
+        const std::scoped_lock lock(mutex_);
+        stopping_ = true;
+    }
+    stop_.notify_all();
+    watchdog_.join();
+    end_communicators();
+    const bool idle = idle_by(steady_clock::now() + kFarewell);  // kernels of aborted communicators end by themselves
+    running_.clear();
+    for (const auto& group : groups_) {
+        if (group->stream != nullptr) static_cast<void>(cudaStreamDestroy(group->stream));
+        // A thread of NCCL's may still write into what was never finished.
+        if (!group->made) static_cast<void>(new std::shared_ptr<NcclGroup>(group));
+    }
+    if (ready_ != nullptr) static_cast<void>(cudaEventDestroy(ready_));
+    if (flag_ != nullptr && idle) static_cast<void>(cudaFree(flag_));  // it would wait for the card
+}
+
+void* NcclState::flag() {
+    if (flag_ == nullptr) {
+        MGPLAN_CUDA(cudaMalloc(&flag_, sizeof(float)));
+        MGPLAN_CUDA(cudaMemset(flag_, 0, sizeof(float)));
+    }
+    return flag_;
+}
+
+std::shared_ptr<NcclGroup> NcclState::group_at(std::size_t i) noexcept {
+    const std::scoped_lock lock(mutex_);
+    return i < groups_.size() ? groups_[i] : nullptr;
+}
+
+/// Whether all that was issued is done by then; false too when the world is aborted meanwhile.
+bool NcclState::idle_by(steady_clock::time_point until) noexcept {
+    const bool aborted_before = aborted_;
+    for (std::size_t i = 0;; ++i) {
+        const auto group = group_at(i);
+        if (group == nullptr) return true;
+        while (group->stream != nullptr && cudaStreamQuery(group->stream) == cudaErrorNotReady) {
+            if (steady_clock::now() > until || aborted_ != aborted_before) return false;
+            std::this_thread::sleep_for(std::chrono::microseconds{200});
+        }
+    }
+}
+
+/// The GPU's part being done, NCCL's own threads may still be sending the last pieces: finalizing waits for them and for
+/// the partners. Not for ever: one that was left early never comes.
+void NcclState::say_farewell() {
+    const auto until = steady_clock::now() + kFarewell;
+    for (std::size_t i = 0;; ++i) {
+        const auto group = group_at(i);
+        if (group == nullptr) break;
+        const std::scoped_lock lock(api_);
+        if (aborted_) return;
+        if (group->made && group->live() != nullptr) static_cast<void>(nccl().ncclCommFinalize(group->live()));
+    }
+    for (std::size_t i = 0;; ++i) {
+        const auto group = group_at(i);
+        if (group == nullptr) return;
+        for (;;) {
+            {
+                const std::scoped_lock lock(api_);
+                ncclResult_t result = ncclSuccess;
+                if (aborted_ || !group->made || group->live() == nullptr) break;
+                if (nccl().ncclCommGetAsyncError(group->live(), &result) != ncclSuccess) break;
+                if (result == ncclSuccess) static_cast<void>(nccl().ncclCommDestroy(group->take()));
+                if (result != ncclInProgress) break;
+            }
+            if (steady_clock::now() > until) return;
+            std::this_thread::sleep_for(std::chrono::microseconds{200});
+        }
+    }
+}
+
+/// Whatever is left. A call of the rank's thread that never returns must not keep the communicators from being ended, so the
+/// lock is not waited for without end.
+void NcclState::end_communicators() noexcept {
+    std::unique_lock lock(api_, std::defer_lock);
+    static_cast<void>(lock.try_lock_for(kFarewell));
+    for (std::size_t i = 0;; ++i) {
+        const auto group = group_at(i);
+        if (group == nullptr) return;
+        if (const ncclComm_t communicator = group->take(); communicator != nullptr) static_cast<void>(nccl().ncclCommAbort(communicator));
+    }
+}
+
+std::shared_ptr<NcclGroup> NcclState::prepare(std::string text) {
+    auto group = std::make_shared<NcclGroup>();
+    group->text = std::move(text);
+    const std::scoped_lock lock(mutex_);
+    groups_.push_back(group);
+    return group;
+}
+
+void NcclState::made(NcclGroup& group) {
+    if (group.live() != nullptr) MGPLAN_CUDA(cudaStreamCreateWithFlags(&group.stream, cudaStreamNonBlocking));
+    group.made = true;
+}
+
+void NcclState::throw_if_aborted(const std::string& what) {
+    if (!aborted_.load(std::memory_order_acquire)) return;
+    const std::scoped_lock lock(mutex_);
+    throw CommunicationError(fmt::format("rank {}: {} was aborted: {}", rank_, what, reason_));
+}
+
+void NcclState::fail(NcclGroup& group, ncclResult_t result, const std::string& what) {
+    std::string words = "no communicator";
+    {
+        const std::scoped_lock lock(api_);
+        if (group.live() != nullptr) words = nccl().ncclGetLastError(group.live());
+    }
+    const std::string reason = fmt::format("rank {}: {} failed: {} ({})", rank_, what, nccl().ncclGetErrorString(result), words);
+    abort(reason);
+    throw CommunicationError(reason);
+}
+
+void NcclState::perform(NcclGroup& group, const std::function<ncclResult_t()>& call, const std::string& what) {
+    ncclResult_t result = ncclSuccess;
+    {
+        const std::scoped_lock lock(api_);
+        if (!aborted_) result = call();
+    }
+    throw_if_aborted(what);
+    settle(group, result, what);
+}
+
+void NcclState::settle(NcclGroup& group, ncclResult_t result, const std::string& what) {
+    const auto until = steady_clock::now() + options_.deadline;
+    while (result == ncclInProgress) {
+        {
+            const std::scoped_lock lock(api_);
+            // Not there yet, or taken away by an abort: then it must not be asked.
+            if (const ncclComm_t communicator = group.live(); communicator != nullptr) {
+                if (const auto error = nccl().ncclCommGetAsyncError(communicator, &result); error != ncclSuccess) result = error;
+            }
+        }
+        throw_if_aborted(what);
+        if (result != ncclInProgress) break;
+        if (steady_clock::now() > until) {
+            const std::string reason = fmt::format("rank {}: {} took longer than {} ms", rank_, what, options_.deadline.count());
+            abort(reason);
+            throw CommunicationError(reason);
+        }
+        std::this_thread::sleep_for(std::chrono::microseconds{50});
+    }
+    if (result != ncclSuccess) fail(group, result, what);
+}
+
+void NcclState::behind_the_device(NcclGroup& group) {
+    MGPLAN_CUDA(cudaEventRecord(ready_, device_.stream()));
+    MGPLAN_CUDA(cudaStreamWaitEvent(group.stream, ready_, 0));
+}
+
+void NcclState::watch(const std::shared_ptr<NcclTicket>& ticket, NcclGroup& group) {
+    MGPLAN_CUDA(cudaEventRecord(ticket->event, group.stream));
+    ticket->issued = true;
+    ticket->since = steady_clock::now();
+    const std::scoped_lock lock(mutex_);
+    running_.push_back(ticket);
+}
+
+std::shared_ptr<NcclTicket> NcclState::issue(NcclGroup& group, model::CollectiveKind kind, const std::function<ncclResult_t()>& call) {
+    flush();  // what was called before is issued before, as on the other members
+    check(kind, group.text);
+    auto ticket = std::make_shared<NcclTicket>();
+    ticket->kind = kind;
+    ticket->group = group.text;
+    behind_the_device(group);
+    perform(group, call, fmt::format("{} in group {}", to_string(kind), group.text));
+    watch(ticket, group);
+    return ticket;
+}
+
+std::shared_ptr<NcclTicket> NcclState::hold(std::shared_ptr<NcclGroup> group, model::CollectiveKind kind,
+                                            std::function<ncclResult_t()> call) {
+    check(kind, group->text);
+    auto ticket = std::make_shared<NcclTicket>();
+    ticket->kind = kind;
+    ticket->group = group->text;
+    behind_the_device(*group);
+    held_.push_back({std::move(group), ticket, std::move(call)});
+    std::ptrdiff_t sends = 0;
+    for (const Held& each : held_) sends += each.ticket->kind == model::CollectiveKind::send ? 1 : -1;
+    if (sends == 0) flush();
+    return ticket;
+}
+
+void NcclState::flush() {
+    if (held_.empty()) return;
+    const std::vector<Held> held = std::exchange(held_, {});
+    const auto what = [](const Held& each) { return fmt::format("{} in group {}", to_string(each.ticket->kind), each.group->text); };
+    ncclResult_t result = ncclSuccess;
+    {
+        const std::scoped_lock lock(api_);
+        if (!aborted_) {
+            result = nccl().ncclGroupStart();
+            for (const Held& each : held) {
+                if (result == ncclSuccess || result == ncclInProgress) result = each.call();
+            }
+            const ncclResult_t ended = nccl().ncclGroupEnd();
+            if (result == ncclSuccess || result == ncclInProgress) result = ended;
+        }
+    }
+    throw_if_aborted(what(held.front()));
+    for (const Held& each : held) {
+        settle(*each.group, result, what(each));
+        watch(each.ticket, *each.group);
+    }
+}
+
+void NcclState::wait(NcclTicket& ticket) {
+    if (!ticket.issued) flush();
+    check(ticket.kind, ticket.group);
+    MGPLAN_CUDA(cudaStreamWaitEvent(device_.stream(), ticket.event, 0));
+}
+
+void NcclState::check(model::CollectiveKind kind, const std::string& group) {
+    if (aborted_.load(std::memory_order_acquire)) throw_if_aborted(fmt::format("{} in group {}", to_string(kind), group));
+}
+
+void NcclState::abort(const std::string& reason) noexcept {
+    {
+        const std::scoped_lock lock(mutex_);
+        if (aborted_.load(std::memory_order_relaxed)) return;
+        try {
+            reason_ = reason;
+        } catch (...) {  // no memory for the words
+        }
+        aborted_.store(true, std::memory_order_release);
+    }
+    end_communicators();
+}
+
+/// Why the world must end; empty where all is well. Drops what is done.
+std::string NcclState::trouble() {
+    if (aborted_.load(std::memory_order_acquire)) return {};
+    // The rank's thread sees errors of its own calls: where it is inside NCCL now, the next look will do.
+    if (const std::unique_lock lock(api_, std::try_to_lock); lock) {
+        for (std::size_t i = 0;; ++i) {
+            const auto group = group_at(i);
+            if (group == nullptr) break;
+            const ncclComm_t communicator = group->made ? group->live() : nullptr;
+            ncclResult_t result = ncclSuccess;
+            if (communicator == nullptr || nccl().ncclCommGetAsyncError(communicator, &result) != ncclSuccess) continue;
+            if (result != ncclSuccess && result != ncclInProgress) {
+                return fmt::format("rank {}: group {} failed: {} ({})", rank_, group->text, nccl().ncclGetErrorString(result),
+                                   nccl().ncclGetLastError(communicator));
+            }
+        }
+    }
+    const std::scoped_lock lock(mutex_);
+    const auto now = steady_clock::now();
+    for (auto ticket = running_.begin(); ticket != running_.end();) {
+        const cudaError_t status = cudaEventQuery((*ticket)->event);
+        if (status == cudaSuccess) {
+            ticket = running_.erase(ticket);
+            continue;
+        }
+        const std::string what = fmt::format("rank {}: {} in group {}", rank_, to_string((*ticket)->kind), (*ticket)->group);
+        if (status != cudaErrorNotReady)
+            return fmt::format("{} failed: {} ({})", what, cudaGetErrorName(status), cudaGetErrorString(status));
+        if (now - (*ticket)->since > options_.deadline) {
+            return fmt::format("{} was not done after {} ms; a partner is dead or hangs", what, options_.deadline.count());
+        }
+        ++ticket;
+    }
+    return {};
+}
+
+void NcclState::watch_over() {
+    static_cast<void>(cudaSetDevice(device_.ordinal()));
+    name_rank_of_this_thread(rank_);
+    for (;;) {
+        {
+            std::unique_lock lock(mutex_);
+            stop_.wait_for(lock, std::chrono::milliseconds{50}, [this] { return stopping_; });
+            if (stopping_) return;
+        }
+        try {
+            if (const std::string why = trouble(); !why.empty()) abort(why);
+        } catch (const std::exception& error) {
+            abort(error.what());
+        }
+    }
+}
+
+}  // namespace mgplan::runtime::cuda

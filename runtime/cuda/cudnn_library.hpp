@@ -1,0 +1,29 @@
+#pragma once
+// cuDNN's functions, taken from the library when they are first needed: the CUDA module loads where there is none.
+
+#include <cudnn.h>
+
+#include <string>
+
+namespace mgplan::runtime::cuda {
+
+// clang-format off
+#define MGPLAN_CUDNN_FUNCTIONS(each) \
+    each(cudnnBackendCreateDescriptor) each(cudnnBackendDestroyDescriptor) each(cudnnBackendExecute) \
+    each(cudnnBackendFinalize) each(cudnnBackendGetAttribute) each(cudnnBackendSetAttribute) each(cudnnCreate) \
+    each(cudnnDestroy) each(cudnnGetErrorString) each(cudnnGetLastErrorString) each(cudnnGetVersion) each(cudnnSetStream)
+// clang-format on
+
+struct CudnnFunctions {
+#define MGPLAN_CUDNN_MEMBER(name) decltype(&::name) name = nullptr;
+    MGPLAN_CUDNN_FUNCTIONS(MGPLAN_CUDNN_MEMBER)
+#undef MGPLAN_CUDNN_MEMBER
+};
+
+/// Why cuDNN cannot be used here; empty where it can. Any thread.
+[[nodiscard]] const std::string& cudnn_unavailable();
+
+/// cudnn_unavailable() was empty.
+[[nodiscard]] const CudnnFunctions& cudnn();
+
+}  // namespace mgplan::runtime::cuda

@@ -1,0 +1,52 @@
+#pragma once
+// What the ranks of a run compute on.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "model/device/device.hpp"
+#include "model/device/kernel_traits.hpp"
+#include "runtime/training_run/machine_memory.hpp"
+
+namespace mgplan::runtime {
+
+class ArenaAllocator;
+struct ArenaScript;
+
+/// One rank's device and what its allocator counts. Made and used on the rank's thread.
+class RankDevice {
+public:
+    virtual ~RankDevice() = default;
+    [[nodiscard]] virtual model::Device& device() = 0;
+    [[nodiscard]] virtual const model::MemoryUse& memory() const = 0;
+    /// Bytes that the device's pool holds, in use or kept, and those of its arena.
+    [[nodiscard]] virtual std::int64_t reserved_bytes() const = 0;
+    /// What its memory follows; nullptr for a pool alone.
+    [[nodiscard]] virtual ArenaAllocator* arena() { return nullptr; }
+};
+
+/// The devices of all ranks of this process, of one kind. Any thread may call it.
+class RankDevices {
+public:
+    virtual ~RankDevices() = default;
+    [[nodiscard]] virtual std::string text() const = 0;  ///< "CPU", "NVIDIA H200 without cuDNN"
+    /// Whose kernels predictions stand for.
+    [[nodiscard]] virtual const model::KernelTraits& traits() const = 0;
+    /// What the ranks of this process share.
+    [[nodiscard]] virtual MachineMemory memory() const = 0;
+    /// An op has run when its call returns, so that ops can be timed one by one.
+    [[nodiscard]] virtual bool runs_at_once() const = 0;
+    /// With a pool, or an arena that follows the script, which outlives the device. Throws ConfigError for a script where
+    /// arenas are not known.
+    [[nodiscard]] virtual std::unique_ptr<RankDevice> make(int rank, const ArenaScript* script) const = 0;
+};
+
+/// A CPU device for each rank.
+[[nodiscard]] const RankDevices& cpu_devices();
+
+/// The first GPU that CUDA shows this process, for all ranks together. `deterministic`: attention as separate products,
+/// because cuDNN's backward adds in an order of chance (docs/decisions/0005-cuda-module.md). Throws CudaUnavailable.
+[[nodiscard]] std::shared_ptr<const RankDevices> cuda_devices(bool deterministic);
+
+}  // namespace mgplan::runtime

@@ -1,0 +1,175 @@
+// NCCL's ranks as processes that share one card, which NCCL allows where they say that they are on different hosts:
+//     NCCL_HOSTID=<one for each> NCCL_SOCKET_IFNAME=lo gpu_nccl RANK SIZE FOLDER all | leave
+// `all` checks sums, gathers, a barrier, and messages that wait for each other's receivers. With `leave` the last rank dies,
+// and the others must hear of it in time. FOLDER is empty at the start and the same for all. Exits 77 without a GPU.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "model/ops/elementwise.hpp"
+#include "runtime/cuda_loader/cuda_loader.hpp"
+
+namespace mgplan {
+namespace {
+
+using namespace std::chrono_literals;
+using model::MemoryCategory;
+using model::Tensor;
+
+struct Check {
+    int rank = 0, size = 1;
+    bool failed = false;
+
+    void that(bool holds, const std::string& what) {
+        fmt::print("rank {}: {}{}\n", rank, holds ? "" : "FAILED: ", what);
+        failed = failed || !holds;
+    }
+};
+
+/// Rank 0's bytes through a file.
+runtime::Bootstrap through(const std::filesystem::path& folder, int rank) {
+    return [folder, rank, turn = 0](const std::vector<std::byte>& mine) mutable {
+        const auto file = folder / fmt::format("id.{}", turn++), part = folder / "part";
+        if (rank == 0) {
+            std::filesystem::create_directories(folder);
+            std::ofstream(part, std::ios::binary).write(reinterpret_cast<const char*>(mine.data()), std::ssize(mine));
+            std::filesystem::rename(part, file);
+        }
+        for (const auto until = std::chrono::steady_clock::now() + 20s; !std::filesystem::exists(file);) {
+            if (std::chrono::steady_clock::now() > until)
+                throw RunError(fmt::format("rank {}: rank 0 never wrote {}", rank, file.string()));
+            std::this_thread::sleep_for(10ms);
+        }
+        std::ifstream stream(file, std::ios::binary);
+        const std::string text{std::istreambuf_iterator<char>(stream), {}};
+        std::vector<std::byte> bytes(text.size());
+        std::transform(text.begin(), text.end(), bytes.begin(), [](char each) { return static_cast<std::byte>(each); });
+        return bytes;
+    };
+}
+
+Tensor filled(model::Device& device, std::int64_t elements, float value) {
+    const Tensor tensor = device.empty({elements}, Dtype::fp32, MemoryCategory::communication, "values");
+    model::fill(tensor, value);
+    return tensor;
+}
+
+bool all_are(const Tensor& tensor, float value) {
+    std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
+    tensor.device().read(tensor, values.data());
+    return std::all_of(values.begin(), values.end(), [value](float each) { return each == value; });
+}
+
+void check_collectives(Check& check, model::Device& device, model::Communicator& group) {
+    const int size = group.size(), rank = group.rank();
+    const Tensor sum = filled(device, 1'000'003, static_cast<float>(rank + 1));
+    group.all_reduce(sum, model::Reduction::sum);
+    check.that(all_are(sum, static_cast<float>(size * (size + 1) / 2)), "all-reduce");
+    const Tensor part = filled(device, 1000, static_cast<float>(rank + 1)), whole = filled(device, 1000 * size, 0);
+    group.all_gather(part, whole);
+    bool right = true;
+    for (int member = 0; member < size; ++member) {
+        right = right && all_are(whole.slice(1000 * member, 1000 * (member + 1)), static_cast<float>(member + 1));
+    }
+    check.that(right, "all-gather");
+    group.barrier();
+    check.that(true, "barrier");
+}
+
+/// As the last stage of an interleaved pipeline does: it leaves sends to the first open, larger than what NCCL buffers, and
+/// then waits for what the first sends before it receives.
+void check_open_sends(Check& check, model::Device& device, model::Communicator& group) {
+    constexpr int kMessages = 3;
+    constexpr std::int64_t kElements = std::int64_t{1} << 24;  // 64 MiB
+    const int size = group.size(), rank = group.rank(), next = (rank + 1) % size, previous = (rank + size - 1) % size;
+    std::vector<std::unique_ptr<model::Pending>> open;
+    std::vector<Tensor> sent;
+    bool right = true;
+    const auto receive = [&](int i) {
+        const Tensor received = filled(device, kElements, 0);
+        group.receive(received, previous);
+        right = right && all_are(received, static_cast<float>(100 * previous + i));
+    };
+    for (int i = 0; i < kMessages; ++i) {
+        sent.push_back(filled(device, kElements, static_cast<float>(100 * rank + i)));
+        open.push_back(group.start_send(sent.back(), next));
+        if (rank != 0 && rank != size - 1) receive(i);
+    }
+    if (rank == 0) {
+        // Only when all of its own are gone does the first take what the last has sent.
+        for (auto& each : open) each->wait();
+        device.synchronize();
+    }
+    if (rank == 0 || rank == size - 1) {
+        for (int i = 0; i < kMessages; ++i) receive(i);
+    }
+    for (auto& each : open) each->wait();
+    device.synchronize();
+    check.that(right, "messages behind open sends in " + group.group());
+}
+
+int run(int rank, int size, const std::filesystem::path& folder, bool leave) {
+    runtime::CudaModule& module = runtime::cuda_module();
+    Check check{rank, size};
+    const auto device = module.make_device(0, rank);
+    runtime::NcclOptions options;
+    options.deadline = leave ? 5s : 20s;
+    const auto world = module.make_nccl_world(*device, rank, size, through(folder, rank), options);
+    const model::World view = world->view();
+    std::vector<std::int32_t> ranks(static_cast<std::size_t>(size));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    const auto group = view.join("tp", ranks), forward = view.join("pp", ranks), backward = view.join("pp-backward", ranks);
+    check_collectives(check, *device, *group);
+    if (!leave) {
+        check_open_sends(check, *device, *forward);
+        check_open_sends(check, *device, *backward);
+        return check.failed ? 1 : 0;
+    }
+    if (rank == size - 1) {
+        std::this_thread::sleep_for(1s);  // until the others have passed the barrier, which this process still helps with
+        std::_Exit(0);
+    }
+    const auto start = std::chrono::steady_clock::now();
+    try {
+        const Tensor sum = filled(*device, 1 << 20, 1);
+        group->all_reduce(sum, model::Reduction::sum);
+        device->synchronize();
+        group->barrier();
+        check.that(false, "hears of a rank that died");
+    } catch (const model::CommunicationError& error) {
+        fmt::print("rank {}: {}\n", rank, error.what());
+        check.that(std::chrono::steady_clock::now() - start < 20s, "hears of a rank that died, in time");
+    }
+    return check.failed ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace mgplan
+
+int main(int argc, char** argv) {
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    if (words.size() != 4 || (words[3] != "all" && words[3] != "leave")) {
+        fmt::print(stderr, "usage: gpu_nccl RANK SIZE FOLDER all | leave\n");
+        return 2;
+    }
+    try {
+        return mgplan::run(std::stoi(words[0]), std::stoi(words[1]), words[2], words[3] == "leave");
+    } catch (const mgplan::runtime::CudaUnavailable& error) {
+        fmt::print(stderr, "gpu_nccl: {}\n", error.what());
+        return 77;
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "gpu_nccl: {}\n", error.what());
+        return 4;
+    }
+}
