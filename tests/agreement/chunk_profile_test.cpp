@@ -6,23 +6,25 @@
 
 #include "plan/numeric_types.hpp"
 #include "simulator/memory/rank_timeline.hpp"
-#include "tests/model/training/small_training.hpp"
+#include "tests/support/small_training.hpp"
 
 namespace mgplan::simulator {
 namespace {
 
 using model::TrainingTask;
-namespace small = model::small;
+using tests::Case;
 
-struct Case {
-    std::string name;
-    small::Sizes sizes{};
-    Recompute recompute = Recompute::none;
-    EnumSet<RecomputeModule> modules{};
-    RecomputeMethod method = RecomputeMethod::uniform;
-    int recompute_layers = 1;
-    bool mixtures = false;
-};
+/// Llama with a dense layer in front of mixtures of four experts, two of them for each token.
+ModelSpec small_mixture() {
+    ModelSpec model = tests::small_llama();
+    model.moe.emplace();
+    model.moe->experts = 4;
+    model.moe->top_k = 2;
+    model.moe->expert_ffn = 24;
+    model.moe->shared_ffn = 16;
+    model.moe_layers = {false, true, true, true};
+    return model;
+}
 
 PieceSizes sizes_of(const TrainingTask& task) {
     PieceSizes sizes;
@@ -46,15 +48,11 @@ class ChunkProfileOf : public testing::TestWithParam<Case> {};
 
 TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
     const Case& c = GetParam();
-    for (const ModelSpec& model : c.mixtures ? std::vector{small::mixture()} : std::vector{small::gpt(), small::llama()}) {
-        TrainingTask task = small::task(model, c.sizes);
-        task.training.precision = Precision::bf16;
-        task.layout.recompute = c.recompute;
-        task.layout.recompute_modules = c.modules;
-        if (c.recompute == Recompute::full) {
-            task.layout.recompute_method = c.method;
-            task.layout.recompute_num_layers = c.recompute_layers;
-        }
+    for (const ModelSpec& model : {tests::small_gpt(), tests::small_llama(), small_mixture()}) {
+        if (model.moe && c.tp > 1 && !c.sequence_parallel) continue;  // mixtures want sequence parallelism
+        if (!model.moe && c.ep > 1) continue;
+        TrainingTask task = tests::task_for(model, c, Precision::bf16);
+        task.balanced_routing = true;
         const PieceSizes sizes = sizes_of(task);
         const bool full = c.recompute == Recompute::full;
         const PieceProfiles dense = piece_profiles(trace_dense_pieces(model, sizes));
@@ -83,20 +81,27 @@ std::vector<Case> cases() {
     using enum RecomputeModule;
     return {
         {.name = "one"},
-        {.name = "tp2_sp", .sizes = {.tp = 2, .sequence_parallel = true}},
-        {.name = "tp2", .sizes = {.tp = 2}},
-        {.name = "cp2", .sizes = {.cp = 2}},
-        {.name = "pp2", .sizes = {.pp = 2}},
-        {.name = "pp2_vpp2", .sizes = {.pp = 2, .vpp = 2}},
-        {.name = "core", .sizes = {.pp = 2}, .recompute = Recompute::selective, .modules = {core_attn}},
-        {.name = "mlp_norm", .sizes = {.pp = 2}, .recompute = Recompute::selective, .modules = {mlp, layernorm}},
-        {.name = "full", .sizes = {.pp = 2}, .recompute = Recompute::full},
+        {.name = "micro_batch2", .micro_batch = 2},
+        {.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
+        {.name = "tp2", .tp = 2},
+        {.name = "cp2", .cp = 2},
+        {.name = "cp2_a2a", .cp = 2, .cp_comm_type = CpCommType::a2a},
+        {.name = "pp2", .pp = 2},
+        {.name = "pp2_vpp2", .pp = 2, .vpp = 2},
+        {.name = "ep2", .dp = 2, .ep = 2},
+        {.name = "core", .pp = 2, .recompute = Recompute::selective, .modules = {core_attn}},
+        {.name = "mlp_norm", .pp = 2, .recompute = Recompute::selective, .modules = {mlp, layernorm}},
+        {.name = "moe", .recompute = Recompute::selective, .modules = {moe}},
+        {.name = "moe_act_shared", .recompute = Recompute::selective, .modules = {moe_act, shared_experts}},
+        {.name = "full", .pp = 2, .recompute = Recompute::full},
         {.name = "full2", .recompute = Recompute::full, .recompute_layers = 2},
         {.name = "full3", .recompute = Recompute::full, .recompute_layers = 3},
-        {.name = "block", .sizes = {.tp = 2}, .recompute = Recompute::full, .method = RecomputeMethod::block, .recompute_layers = 3},
-        {.name = "mixture", .mixtures = true},
-        {.name = "mixture_ep2", .sizes = {.dp = 2, .ep = 2}, .mixtures = true},
-        {.name = "mixture_full", .recompute = Recompute::full, .recompute_layers = 2, .mixtures = true},
+        {.name = "block",
+         .tp = 2,
+         .sequence_parallel = true,
+         .recompute = Recompute::full,
+         .method = RecomputeMethod::block,
+         .recompute_layers = 3},
     };
 }
 
