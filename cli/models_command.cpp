@@ -134,7 +134,7 @@ Table facts(const Job& job) {
     if (model.default_sequence) row("sequence", fmt::format("{} tokens", with_thousands(*model.default_sequence)));
     if (model.default_global_batch) row("global batch", fmt::format("{} sequences", with_thousands(*model.default_global_batch)));
     const auto features = features_not_computed(model);
-    row("not computed yet", features.empty() ? "nothing" : fmt::format("{}", fmt::join(features, ", ")));
+    row("time not computed", features.empty() ? "nothing" : fmt::format("{}", fmt::join(features, ", ")));
     for (const auto& assumption : job.assumptions) row("assumed", assumption);
     row("source", model.source);
     return table;

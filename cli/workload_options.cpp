@@ -222,8 +222,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
 
     const auto ignored = features_not_computed(work.model);
     if (!ignored.empty())
-        resolved.warnings.push_back(
-            fmt::format("{} has {}: carried, but not part of this prediction", work.model.name, fmt::join(ignored, ", ")));
+        resolved.warnings.push_back(fmt::format("{} has {}: counted in memory, not in time", work.model.name, fmt::join(ignored, ", ")));
     if (!job.features_not_computed.empty())
         resolved.warnings.push_back(fmt::format("not part of this prediction: {}", fmt::join(job.features_not_computed, ", ")));
     if (!job.flags_without_effect.empty())

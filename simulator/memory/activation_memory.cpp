@@ -67,7 +67,8 @@ struct ActivationMemory::State {
     std::vector<ChunkContents> contents;  // all that were met
     std::unordered_map<Key<12>, ShardWeights, KeyHash> weighed;
     std::unordered_map<Key<13>, Held, KeyHash> helds;
-    std::unordered_map<Key<4>, std::vector<LiveStates>, KeyHash> states;
+    std::unordered_map<Key<4>, std::vector<MostLive>, KeyHash> most_lives;
+    std::unordered_map<Key<5>, std::vector<LiveState>, KeyHash> states;
 
     explicit State(const Workload& work) : workload(work) {
         traits.kind = model::DeviceKind::cuda;
@@ -303,15 +304,23 @@ struct ActivationMemory::State {
     }
 
     /// By pipeline stage.
-    const std::vector<LiveStates>& live(const Layout& layout) {
+    const std::vector<MostLive>& most(const Layout& layout) {
         const int pp = static_cast<int>(layout.sizes.pp);
-        auto [entry, fresh] =
-            states.try_emplace(Key<4>{{pp, layout.vpp, enough_microbatches(pp, layout.vpp, layout.num_microbatches, layout.group_size),
-                                       layout.vpp > 1 ? layout.group_size : pp}});
+        const std::int64_t group = layout.vpp > 1 ? layout.group_size : pp;
+        const std::int64_t microbatches = enough_microbatches(pp, layout.vpp, layout.num_microbatches, group);
+        auto [entry, fresh] = most_lives.try_emplace(Key<4>{{pp, layout.vpp, microbatches, group}});
         if (fresh) {
-            for (int rank = 0; rank < pp; ++rank)
-                entry->second.push_back(live_states(pp, layout.vpp, layout.num_microbatches, layout.group_size, rank));
+            for (int rank = 0; rank < pp; ++rank) entry->second.push_back(most_live(pp, layout.vpp, microbatches, group, rank));
         }
+        return entry->second;
+    }
+
+    const std::vector<LiveState>& live(const Layout& layout, int pp_rank) {
+        const int pp = static_cast<int>(layout.sizes.pp);
+        const std::int64_t group = layout.vpp > 1 ? layout.group_size : pp;
+        const std::int64_t microbatches = enough_microbatches(pp, layout.vpp, layout.num_microbatches, group);
+        auto [entry, fresh] = states.try_emplace(Key<5>{{pp, layout.vpp, microbatches, group, pp_rank}});
+        if (fresh) entry->second = live_states(pp, layout.vpp, microbatches, group, pp_rank);
         return entry->second;
     }
 };
@@ -340,18 +349,18 @@ std::int64_t bytes_in(const LiveState& state, std::span<const int> kinds, const 
 void ActivationMemory::peak_bytes(const Layout& layout, std::vector<std::int64_t>& by_stage) {
     const SplitChunks& split = state_->chunks(layout);
     const auto& chunks = state_->weights(layout, split).chunks;
-    const auto& live = state_->live(layout);
+    const auto& most_alive = state_->most(layout);
     by_stage.clear();
     for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
         const auto kinds = kinds_of(split, layout, stage);
-        const LiveStates& states = live[static_cast<std::size_t>(stage)];
+        const MostLive& alive = most_alive[static_cast<std::size_t>(stage)];
         std::int64_t most = 0;
         if (split.uniform[static_cast<std::size_t>(stage)]) {
             const ChunkWeight& chunk = chunks[static_cast<std::size_t>(kinds.front())];
-            most = std::max(states.most_before_forward * chunk.kept + chunk.forward_peak,
-                            states.most_before_backward * chunk.kept + chunk.backward_peak);
+            most =
+                std::max(alive.before_forward * chunk.kept + chunk.forward_peak, alive.before_backward * chunk.kept + chunk.backward_peak);
         } else {
-            for (const LiveState& state : states.states) most = std::max(most, bytes_in(state, kinds, chunks));
+            for (const LiveState& state : state_->live(layout, stage)) most = std::max(most, bytes_in(state, kinds, chunks));
         }
         by_stage.push_back(most + state_->held(layout, split, stage).total);
     }
@@ -365,7 +374,7 @@ PieceBytes ActivationMemory::pieces(const Layout& layout) {
 void ActivationMemory::routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first,
                                          std::vector<std::int64_t>& by_stage) {
     const SplitChunks& split = state_->chunks(layout);
-    const auto& live = state_->live(layout);
+    const auto& most_alive = state_->most(layout);
     std::array<double, kReceived.size()> nodes{};
     std::array<const std::vector<ChunkWeight>*, kReceived.size()> weights{};
     for (std::size_t node = 0; node < nodes.size(); ++node) nodes[node] = state_->received_at(layout, static_cast<int>(node));
@@ -394,16 +403,15 @@ void ActivationMemory::routed_peak_bytes(const Layout& layout, std::span<const R
     for (std::size_t i = 0; i < rows.size(); ++i) {
         const int stage = first + static_cast<int>(i);
         const auto kinds = kinds_of(split, layout, stage);
-        const LiveStates& states = live[static_cast<std::size_t>(stage)];
+        const MostLive& alive = most_alive[static_cast<std::size_t>(stage)];
         const Between saved = between(rows[i].saved), running = between(rows[i].peak);
         double most = 0;
         if (split.uniform[static_cast<std::size_t>(stage)]) {
             const double kept = saved.of(&ChunkWeight::kept, kinds.front());
-            most =
-                std::max(static_cast<double>(states.most_before_forward) * kept + running.of(&ChunkWeight::forward_peak, kinds.front()),
-                         static_cast<double>(states.most_before_backward) * kept + running.of(&ChunkWeight::backward_peak, kinds.front()));
+            most = std::max(static_cast<double>(alive.before_forward) * kept + running.of(&ChunkWeight::forward_peak, kinds.front()),
+                            static_cast<double>(alive.before_backward) * kept + running.of(&ChunkWeight::backward_peak, kinds.front()));
         } else {
-            for (const LiveState& state : states.states) {
+            for (const LiveState& state : state_->live(layout, stage)) {
                 const auto chunk = static_cast<std::size_t>(state.op > 0 ? state.op - 1 : -state.op - 1);
                 double bytes = running.of(state.op > 0 ? &ChunkWeight::forward_peak : &ChunkWeight::backward_peak, kinds[chunk]);
                 for (std::size_t c = 0; c < kinds.size(); ++c) bytes += state.live[c] * saved.of(&ChunkWeight::kept, kinds[c]);
@@ -422,7 +430,7 @@ PassesPeak ActivationMemory::peak(const Layout& layout, int pp_rank) {
     std::vector<PassProfile> profiles;  // by chunk
     for (const int number : kinds) profiles.push_back(state_->profile_of_chunk(*weights.profiles, layout, number));
     PassesPeak peak;
-    for (const LiveState& state : state_->live(layout)[static_cast<std::size_t>(pp_rank)].states) {
+    for (const LiveState& state : state_->live(layout, pp_rank)) {
         const auto running = static_cast<std::size_t>(state.op > 0 ? state.op - 1 : -state.op - 1);
         const PassProfile& profile = profiles[running];
         const OpProfile& op = state.op > 0 ? profile.forward : profile.backward;

@@ -18,14 +18,33 @@ std::int64_t enough_microbatches(int pp, int vpp, std::int64_t microbatches, std
     return microbatches <= enough ? microbatches : enough + (microbatches - enough) % group;
 }
 
-LiveStates live_states(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank) {
+MostLive most_live(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank) {
+    const std::vector<std::int64_t> counts = live_at_peak(pp, vpp, microbatches, group_size, pp_rank);
+    const std::int64_t most = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+    return {most - 1, most};
+}
+
+std::vector<LiveState> live_states(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank) {
+    constexpr std::int64_t kMostOps = std::int64_t{1} << 20U;
+    const auto chunks = static_cast<std::size_t>(vpp);
     ScheduleRequest request;
     request.pp = pp;
     request.vpp = vpp;
     request.microbatches = enough_microbatches(pp, vpp, microbatches, group_size);
-    if (vpp > 1) request.group_size = std::min(group_size, request.microbatches);
+    std::vector<LiveState> result;
+    if (vpp == 1 || 2 * request.microbatches * vpp > kMostOps) {
+        const std::vector<std::int64_t> counts = live_at_peak(pp, vpp, microbatches, group_size, pp_rank);
+        std::vector<std::int32_t> most(counts.begin(), counts.end());
+        for (std::size_t c = 0; c < chunks; ++c) result.push_back({-static_cast<int>(c) - 1, most});
+        for (std::size_t c = 0; c < chunks; ++c) {
+            LiveState before{static_cast<int>(c) + 1, most};
+            before.live[c] = std::max(0, before.live[c] - 1);
+            result.push_back(std::move(before));
+        }
+        return result;
+    }
+    request.group_size = std::min(group_size, request.microbatches);
     const RankSchedule schedule = Schedule(request).rank(pp_rank);
-    const auto chunks = static_cast<std::size_t>(vpp);
     std::vector<std::vector<std::vector<std::int32_t>>> fullest(2 * chunks);  // by op: backwards behind the forwards
     std::vector<std::int32_t> live(chunks, 0);
     for (const std::int16_t op : schedule.order) {
@@ -38,15 +57,9 @@ LiveStates live_states(int pp, int vpp, std::int64_t microbatches, std::int64_t 
         }
         live[chunk] += op > 0 ? 1 : -1;
     }
-    LiveStates result;
     for (std::size_t i = 0; i < fullest.size(); ++i) {
-        const bool forward = i < chunks;
-        const int op = forward ? static_cast<int>(i) + 1 : -static_cast<int>(i - chunks + 1);
-        std::int64_t& most = forward ? result.most_before_forward : result.most_before_backward;
-        for (auto& state : fullest[i]) {
-            most = std::max(most, std::accumulate(state.begin(), state.end(), std::int64_t{0}));
-            result.states.push_back({op, std::move(state)});
-        }
+        const int op = i < chunks ? static_cast<int>(i) + 1 : -static_cast<int>(i - chunks + 1);
+        for (auto& state : fullest[i]) result.push_back({op, std::move(state)});
     }
     return result;
 }

@@ -15,20 +15,20 @@ struct LiveState {
     std::vector<std::int32_t> live;  ///< by chunk, of forwards done whose backward is not done
 };
 
-struct LiveStates {
-    /// The states that no other state of the same op exceeds in every chunk: since a forward never leaves less behind than it
-    /// found, the fullest instant is in one of them.
-    std::vector<LiveState> states;
-    /// Most microbatches of all chunks together in front of a forward, and of a backward.
-    std::int64_t most_before_forward = 0, most_before_backward = 0;
+/// Most microbatches of all chunks of a rank together in front of a forward, and of a backward. O(vpp).
+struct MostLive {
+    std::int64_t before_forward = 0, before_backward = 0;
 };
+[[nodiscard]] MostLive most_live(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank);
 
 /// As many microbatches as fill the pipeline, run it through whole groups and drain it, with a last group as long as asked for:
 /// more of them bring no other states.
 [[nodiscard]] std::int64_t enough_microbatches(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size);
 
-/// Of a rank's schedule. `microbatches` beyond a few groups repeat what came before, so that the list and its cost do not grow
-/// with them.
-[[nodiscard]] LiveStates live_states(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank);
+/// Of a rank's schedule the states that no other state of the same op exceeds in every chunk: since a forward never leaves less
+/// behind than it found, the fullest instant is in one of them. 1F1B has one of each op; an interleaved schedule is walked, but
+/// one of more than 2^20 forwards and backwards in front of its steady end is taken as if every op met the most that is alive at
+/// once, which is never too little of all chunks together.
+[[nodiscard]] std::vector<LiveState> live_states(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank);
 
 }  // namespace mgplan::simulator

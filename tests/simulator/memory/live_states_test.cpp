@@ -1,6 +1,7 @@
 #include "simulator/memory/live_states.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -24,9 +25,9 @@ std::int64_t most_in(const RankSchedule& schedule, const Weights& weights) {
     return most;
 }
 
-std::int64_t most_in(const LiveStates& states, const Weights& weights) {
+std::int64_t most_in(const std::vector<LiveState>& states, const Weights& weights) {
     std::int64_t most = 0;
-    for (const LiveState& state : states.states) {
+    for (const LiveState& state : states) {
         const auto chunk = static_cast<std::size_t>(std::abs(state.op) - 1);
         std::int64_t bytes = state.op > 0 ? weights.forward[chunk] : weights.backward[chunk];
         for (std::size_t c = 0; c < state.live.size(); ++c) bytes += state.live[c] * weights.kept[c];
@@ -70,9 +71,29 @@ TEST(LiveStates, HoldTheFullestInstantWhateverTheChunksWeigh) {
     }
 }
 
+TEST(LiveStates, KnowTheMostOfAllChunksTogether) {
+    for (const auto& [pp, vpp, group, microbatches] : {std::tuple{1, 1, 1, 5}, {4, 1, 4, 9}, {4, 2, 4, 8}, {2, 3, 4, 12}}) {
+        for (int rank = 0; rank < pp; ++rank) {
+            std::int64_t forward = 0, backward = 0;
+            for (const LiveState& state : live_states(pp, vpp, microbatches, group, rank)) {
+                const std::int64_t sum = std::accumulate(state.live.begin(), state.live.end(), std::int64_t{0});
+                (state.op > 0 ? forward : backward) = std::max(state.op > 0 ? forward : backward, sum);
+            }
+            const MostLive most = most_live(pp, vpp, microbatches, group, rank);
+            EXPECT_EQ(most.before_forward, forward) << pp << " " << vpp << " " << rank;
+            EXPECT_EQ(most.before_backward, backward) << pp << " " << vpp << " " << rank;
+        }
+    }
+}
+
+TEST(LiveStates, OfVastPipelinesAreBounded) {
+    const auto states = live_states(65536, 4, 1 << 20, 65536, 3);
+    EXPECT_EQ(states.size(), 8U);
+}
+
 TEST(LiveStates, DoNotGrowWithTheMicrobatches) {
-    EXPECT_EQ(live_states(4, 2, 4000, 4, 1).states.size(), live_states(4, 2, 40, 4, 1).states.size());
-    EXPECT_EQ(live_states(4, 1, 1 << 20, 4, 0).states.size(), 2U) << "a forward and a backward";
+    EXPECT_EQ(live_states(4, 2, 4000, 4, 1).size(), live_states(4, 2, 40, 4, 1).size());
+    EXPECT_EQ(live_states(4, 1, 1 << 20, 4, 0).size(), 2U) << "a forward and a backward";
 }
 
 }  // namespace
