@@ -37,6 +37,7 @@ Tensor DecoderLayer::backward(const RankContext& context, const MicrobatchContex
     }
     const Range range(*context.device, "attention backward");
     Tensor dx = attention_.backward(context, microbatch, d_attended, saved.attention);
+    d_attended = {};
     events.after_backward(0);
     return dx;
 }

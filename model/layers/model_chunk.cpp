@@ -136,6 +136,7 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
     if (!embedding_) return gradient;
     const Range range(*context.device, "embedding backward");
     embedding_->backward(context, microbatch, gradient, ids);
+    gradient = {};
     UnitEvents{events_, 0}.after_backward(0);
     return {};
 }

@@ -101,7 +101,7 @@ struct ActivationMemory::State {
         // fp16 is as wide as bf16, and fused kernels take both.
         const Dtype dtype = workload.training.compute_dtype();
         sizes.dtype = dtype == Dtype::fp16 ? Dtype::bf16 : dtype;
-        sizes.grad_dtype = workload.training.grad_dtype;
+        sizes.grad_dtype = dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;  // no trace depends on it
         sizes.traits = traits;
         // Both FlashAttention and cuDNN know windows (Transformer Engine, dot_product_attention/utils.py, get_attention_backend).
         sizes.fuses_windows = layout.engine == Engine::megatron;
