@@ -57,11 +57,10 @@ struct SplitChunks {
 struct ActivationMemory::State {
     const Workload& workload;
     model::KernelTraits traits;
-    std::unordered_map<Key<6>, PieceTrace, KeyHash> dense_traces;  // of one and two sequences
-    std::unordered_map<Key<6>, PieceProfiles, KeyHash> dense_pieces;
-    std::unordered_map<Key<8>, PieceProfiles, KeyHash> mixtures;
-    std::unordered_map<Key<8>, PieceTrace, KeyHash>
-        mixture_traces;  // of kRows rows a rank, and of twice as many  // all layouts have one engine
+    std::unordered_map<Key<7>, PieceTrace, KeyHash> dense_traces;  // of one and two sequences
+    std::unordered_map<Key<7>, PieceProfiles, KeyHash> dense_pieces;
+    std::unordered_map<Key<9>, PieceProfiles, KeyHash> mixtures;
+    std::unordered_map<Key<9>, PieceTrace, KeyHash> mixture_traces;  // of two numbers of rows
     std::unordered_map<Key<10>, ShardProfiles, KeyHash> shards;
     std::unordered_map<const StageSplit*, SplitChunks> splits;
     std::vector<ChunkContents> contents;  // all that were met
@@ -95,8 +94,7 @@ struct ActivationMemory::State {
         sizes.micro_batch = layout.micro_batch;
         sizes.sequence = workload.batch.sequence;
         sizes.sequence_parallel = layout.sequence_parallel;
-        // Hierarchical exchange: rings of all-to-alls. The rings' tensors are counted.
-        sizes.cp_comm_type = layout.cp_comm_type == CpCommType::a2a_p2p ? CpCommType::p2p : layout.cp_comm_type;
+        sizes.cp_comm_type = layout.cp_comm_type;
         if (layout.recompute == Recompute::selective) sizes.modules = layout.recompute_modules;
         // fp16 is as wide as bf16, and fused kernels take both.
         const Dtype dtype = workload.training.compute_dtype();
@@ -114,7 +112,7 @@ struct ActivationMemory::State {
     }
 
     /// `key`: of the sizes, whose third field is the micro-batch. Larger ones are made from the traces of one and two sequences.
-    PieceTrace dense_trace(const PieceSizes& sizes, Key<6> key) {
+    PieceTrace dense_trace(const PieceSizes& sizes, Key<7> key) {
         const auto of = [&](std::int64_t micro_batch) -> const PieceTrace& {
             key.fields[2] = micro_batch;
             auto [entry, fresh] = dense_traces.try_emplace(key);
@@ -132,7 +130,7 @@ struct ActivationMemory::State {
 
     /// `key`: of the sizes, whose second field is the number of rows. Others are made from the traces of two numbers, both large
     /// enough for scratch that is cut to a largest size, and such that an even split is one.
-    PieceTrace mixture_trace(const PieceSizes& sizes, double received, Key<8> key) {
+    PieceTrace mixture_trace(const PieceSizes& sizes, double received, Key<9> key) {
         constexpr std::int64_t kEnough = 8192;
         const std::int64_t unit = workload.model.moe->experts * (sizes.sequence_parallel ? sizes.tp : 1);
         const std::int64_t rows = (kEnough * (sizes.sequence_parallel ? sizes.tp : 1) + unit - 1) / unit * unit;
@@ -147,6 +145,9 @@ struct ActivationMemory::State {
             }
             return entry->second;
         };
+        // Few copies for each expert: what does not divide weighs.
+        const std::int64_t copies = sizes.rows_outside() * workload.model.moe->top_k, experts = workload.model.moe->experts;
+        if (copies % experts != 0 && copies < 64 * experts) return trace_mixture(workload.model, sizes, received);
         if (auto trace = with_rows(of(rows), of(2 * rows), sizes.rows(), rows)) return *std::move(trace);
         return trace_mixture(workload.model, sizes, received);
     }
@@ -179,14 +180,15 @@ struct ActivationMemory::State {
             return bits;
         };
         using enum RecomputeModule;
-        const Key<6> dense_key{{sizes.tp, sizes.cp, sizes.micro_batch, sizes.sequence_parallel,
-                                static_cast<std::int64_t>(sizes.cp_comm_type), among({core_attn, mlp, layernorm, mla_up_proj})}};
+        const auto engine = static_cast<std::int64_t>(layout.engine);
+        const Key<7> dense_key{{sizes.tp, sizes.cp, sizes.micro_batch, sizes.sequence_parallel,
+                                static_cast<std::int64_t>(sizes.cp_comm_type), among({core_attn, mlp, layernorm, mla_up_proj}), engine}};
         auto [dense, new_dense] = dense_pieces.try_emplace(dense_key);
         if (new_dense) dense->second = profiles(layout, dense_trace(sizes, dense_key), sizes);
         const PieceProfiles* mixture = nullptr;
         if (workload.model.moe) {
-            const Key<8> mixture_key{{sizes.tp, sizes.rows(), sizes.ep, sizes.etp, sizes.sequence_parallel,
-                                      among({layernorm, moe, moe_act, shared_experts}), node}};
+            const Key<9> mixture_key{{sizes.tp, sizes.rows(), sizes.ep, sizes.etp, sizes.sequence_parallel,
+                                      among({layernorm, moe, moe_act, shared_experts}), node, engine}};
             auto [found, new_mixture] = mixtures.try_emplace(mixture_key);
             if (new_mixture) found->second = profiles(layout, mixture_trace(sizes, received_at(layout, node), mixture_key), sizes);
             mixture = &found->second;
@@ -217,6 +219,7 @@ struct ActivationMemory::State {
                 ChunkContents held{chunk.embedding, chunk.loss, {}, chunk.mtp};
                 for (std::int64_t i = 0; i < chunk.decoders; ++i)
                     held.mixtures.push_back(workload.model.is_moe_layer(chunk.first_decoder + i));
+                held.mtp_is_mixture = chunk.mtp > 0 && workload.model.is_moe_layer(workload.model.layers - 1);
                 chunks.kind.push_back(number_of(std::move(held)));
                 uniform &= chunks.kind.back() == chunks.kind[chunks.kind.size() - 1 - static_cast<std::size_t>(c)];
             }

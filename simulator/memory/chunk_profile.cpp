@@ -45,7 +45,21 @@ std::vector<Block> blocks_of(std::size_t layers, const FullRecompute& full) {
 }
 
 /// Norms, projection, decoder layer and head of one multi-token prediction (arXiv 2412.19437, section 2.2).
-PassProfile prediction_of(const ShardProfiles& shard, const PassProfile& layer) {
+PassProfile prediction_of(const ShardProfiles& shard, const PassProfile& layer, bool recomputed) {
+    if (recomputed) {
+        // The embedded token and the hidden state are kept, and the layer's output; the rest comes again.
+        OpProfile inner = then(change_of(MemoryCategory::activations, 2 * shard.stream, "MTP projection input"), layer.forward);
+        const OpProfile again = inner;
+        inner.net = change_of(MemoryCategory::activations, shard.stream).net;
+        PassProfile mtp;
+        mtp.forward = then(shard.embedding.forward, change_of(MemoryCategory::activations, shard.stream, "MTP projection input"));
+        mtp.forward = then(then(mtp.forward, inner), shard.head.forward);
+        mtp.backward = then(then(shard.head.backward, again), layer.backward);
+        const std::int64_t rest = mtp.forward.net_total() + mtp.backward.net_total();
+        mtp.backward = then(mtp.backward, change_of(MemoryCategory::activations, -rest));
+        mtp.backward = then(mtp.backward, shard.embedding.backward);
+        return mtp;
+    }
     // Kept: the hidden state and the embedded token in front of their norms, and both behind them.
     PassProfile mtp;
     mtp.forward = then(shard.embedding.forward, change_of(MemoryCategory::activations, 3 * shard.stream, "MTP projection input"));
@@ -114,7 +128,8 @@ PassProfile chunk_profile(const ShardProfiles& shard, const ChunkContents& conte
     if (!contents.loss) b = change_of(MemoryCategory::communication, shard.stream, "received gradients");
     if (contents.loss) b = then(b, shard.head.backward);
     PassProfile mtp;
-    if (contents.mtp > 0) mtp = prediction_of(shard, shard.layer(!contents.mixtures.empty() && contents.mixtures.back()));
+    if (contents.mtp > 0)
+        mtp = prediction_of(shard, shard.layer(contents.mtp_is_mixture), full != nullptr && full->method == RecomputeMethod::uniform);
     for (std::int64_t i = 0; i < contents.mtp; ++i) b = then(b, mtp.backward);
     if (full == nullptr) {
         const std::vector<Run> runs = runs_of(contents.mixtures);

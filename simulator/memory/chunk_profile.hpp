@@ -48,6 +48,7 @@ struct ChunkContents {
     bool loss = false;
     std::vector<bool> mixtures;  ///< of each decoder layer: whether it is a mixture
     std::int64_t mtp = 0;
+    bool mtp_is_mixture = false;  ///< the decoder layer of each prediction
     bool operator==(const ChunkContents&) const = default;
 };
 

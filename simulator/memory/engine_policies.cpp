@@ -56,8 +56,8 @@ bool latent(const PolicyContext& context) {
 void keep_key_value_projection(LayerEditor& layer, const PolicyContext& context) {
     if (context.sizes.modules.contains(RecomputeModule::mla_up_proj)) return;
     const Stretch attention = layer.forward();
-    const int which = context.model.mla->q_lora_rank > 0 ? 1 : 1;  // behind the queries' own projection
-    Tensor& projected = must(layer.find(attention, "column-parallel output", which), "the projection to keys and values");
+    // Behind the queries' own projection.
+    Tensor& projected = must(layer.find(attention, "column-parallel output", 1), "the projection to keys and values");
     Tensor& values = must(layer.find(attention, "values"), "the values");
     projected.returned = values.returned;
     LayerEditor::drop(values);
@@ -142,10 +142,10 @@ void keep_scores(LayerEditor& layer, const PolicyContext& context) {
         }
     };
     keep(life.begin, kept_until);
-    const Tensor& d_query = must(layer.find(backward, "attention query gradient"), "the queries' gradient");
-    if (recomputed) keep(d_query.taken - 1, d_query.taken + 2);
+    const std::int64_t at = must(layer.find(backward, "attention query gradient"), "the queries' gradient").taken;
+    if (recomputed) keep(at - 1, at + 2);
     // Gradients of the scores behind and before the softmax.
-    layer.add("gradient of the scores", MemoryCategory::activations, 2 * scores * element, d_query.taken - 1, d_query.taken + 2);
+    layer.add("gradient of the scores", MemoryCategory::activations, 2 * scores * element, at - 1, at + 2);
 }
 
 // --- Residual stream -----------------------------------------------------------------------------------------------------
@@ -180,12 +180,11 @@ bool weights_activations(const PolicyContext& context) {
            !context.sizes.modules.contains(RecomputeModule::moe_act);
 }
 
-void keep_unweighted_activation(LayerEditor& layer, const PolicyContext& context) {
+void keep_unweighted_activation(LayerEditor& layer, const PolicyContext& /*context*/) {
     const Tensor& product = must(layer.find(layer.forward(), "expert first product"), "the experts' first product");
     if (product.returned < layer.backward().begin) return;  // the mixture is recomputed
-    const std::int64_t width = context.model.gated_mlp ? product.bytes / 2 : product.bytes;
-    const std::int64_t taken = product.taken + 1, returned = product.returned;
-    layer.add("unweighted activation", MemoryCategory::activations, context.model.gated_mlp ? 2 * width : width, taken, returned);
+    // As wide as the product: of a gated one the activated half and the product of both.
+    layer.add("unweighted activation", MemoryCategory::activations, product.bytes, product.taken + 1, product.returned);
 }
 
 // --- Embedding -----------------------------------------------------------------------------------------------------------

@@ -274,7 +274,7 @@ struct LayoutMemory::State {
         const auto [stage, even] = fullest_stage(layout);
         const FrameworkBytes& fullest = stages[static_cast<std::size_t>(stage)];
         take(fullest.state);
-        peaks.activations = fullest.passes + fullest.moved();
+        peaks.activations = fullest.peaks_in_update() ? fullest.graph.resident : fullest.passes + fullest.moved();
         peaks.even = peaks.deciding = even;
         if (!routing || even > most) return peaks;
         peaks.deciding = std::max(even, routed_peak(layout, RoutingQuantile::p99, 0, static_cast<int>(stages.size())));

@@ -25,14 +25,16 @@ MostLive most_live(int pp, int vpp, std::int64_t microbatches, std::int64_t grou
 }
 
 std::vector<LiveState> live_states(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank) {
-    constexpr std::int64_t kMostOps = std::int64_t{1} << 20U;
+    // Of all ranks together, each of which may be asked for: 64 stages of 8 chunks are walked.
+    constexpr std::int64_t kMostOps = std::int64_t{1} << 22U;
+    constexpr std::size_t kMostStates = 256;  // of one op
     const auto chunks = static_cast<std::size_t>(vpp);
     ScheduleRequest request;
     request.pp = pp;
     request.vpp = vpp;
     request.microbatches = enough_microbatches(pp, vpp, microbatches, group_size);
-    std::vector<LiveState> result;
-    if (vpp == 1 || 2 * request.microbatches * vpp > kMostOps) {
+    const auto taken_together = [&] {
+        std::vector<LiveState> result;
         const std::vector<std::int64_t> counts = live_at_peak(pp, vpp, microbatches, group_size, pp_rank);
         std::vector<std::int32_t> most(counts.begin(), counts.end());
         for (std::size_t c = 0; c < chunks; ++c) result.push_back({-static_cast<int>(c) - 1, most});
@@ -42,7 +44,8 @@ std::vector<LiveState> live_states(int pp, int vpp, std::int64_t microbatches, s
             result.push_back(std::move(before));
         }
         return result;
-    }
+    };
+    if (vpp == 1 || 2 * request.microbatches * vpp > kMostOps / pp) return taken_together();
     request.group_size = std::min(group_size, request.microbatches);
     const RankSchedule schedule = Schedule(request).rank(pp_rank);
     std::vector<std::vector<std::vector<std::int32_t>>> fullest(2 * chunks);  // by op: backwards behind the forwards
@@ -54,9 +57,11 @@ std::vector<LiveState> live_states(int pp, int vpp, std::int64_t microbatches, s
         if (!covered) {
             std::erase_if(states, [&](const auto& state) { return at_least(live, state); });
             states.push_back(live);
+            if (states.size() > kMostStates) return taken_together();
         }
         live[chunk] += op > 0 ? 1 : -1;
     }
+    std::vector<LiveState> result;
     for (std::size_t i = 0; i < fullest.size(); ++i) {
         const int op = i < chunks ? static_cast<int>(i) + 1 : -static_cast<int>(i - chunks + 1);
         for (auto& state : fullest[i]) result.push_back({op, std::move(state)});

@@ -26,9 +26,10 @@ struct MostLive {
 [[nodiscard]] std::int64_t enough_microbatches(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size);
 
 /// Of a rank's schedule the states that no other state of the same op exceeds in every chunk: since a forward never leaves less
-/// behind than it found, the fullest instant is in one of them. 1F1B has one of each op; an interleaved schedule is walked, but
-/// one of more than 2^20 forwards and backwards in front of its steady end is taken as if every op met the most that is alive at
-/// once, which is never too little of all chunks together.
+/// behind than it found, the fullest instant is in one of them. 1F1B has one of each op; an interleaved schedule is walked.
+/// Pipelines so vast that walking all ranks would take more than 2^22 forwards and backwards, and schedules with more than 256
+/// such states of one op, are taken as if every op met the instant at which most is alive: right in number, but another mix of
+/// unequal chunks may weigh more.
 [[nodiscard]] std::vector<LiveState> live_states(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size, int pp_rank);
 
 }  // namespace mgplan::simulator

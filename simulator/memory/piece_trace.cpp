@@ -32,6 +32,13 @@ ModelSpec shortened(const ModelSpec& model, const PieceSizes& sizes, bool mixtur
         few.moe.reset();
         if (few.ffn == 0) few.ffn = few.hidden;  // a model of mixtures alone, whose dense half nobody asks for
     }
+    // What no device computes is traced as its nearest kin, which keeps as much: a norm over the whole width where ranks share kv
+    // heads as one of each head, an odd rotary width as the next even one.
+    if (few.qk_norm_full_width && sizes.tp > few.kv_heads) few.qk_norm_full_width = false;
+    if (few.mla && few.mla->qk_rope_head_dim % 2 != 0) {
+        ++few.mla->qk_rope_head_dim;
+        if (few.mla->qk_nope_head_dim > 1) --few.mla->qk_nope_head_dim;
+    }
     return few;
 }
 
@@ -70,8 +77,13 @@ model::WeightTable weights_of(model::Device& device, const ModelSpec& model, con
 /// take and return the same tensors in the same order at their fullest …
 constexpr std::int64_t kSteps = 4;
 
+/// Hierarchical exchange, rings of all-to-alls, which no device computes: the rings' tensors stand for it.
+CpCommType exchange_traced(const PieceSizes& sizes) {
+    return sizes.cp_comm_type == CpCommType::a2a_p2p ? CpCommType::p2p : sizes.cp_comm_type;
+}
+
 bool takes_steps(const PieceSizes& sizes) {
-    const bool by_steps = sizes.cp_comm_type == CpCommType::p2p || sizes.cp_comm_type == CpCommType::all_gather;
+    const bool by_steps = exchange_traced(sizes) == CpCommType::p2p || sizes.cp_comm_type == CpCommType::all_gather;
     return by_steps && sizes.cp > kSteps && sizes.cp % kSteps == 0;
 }
 
@@ -117,7 +129,7 @@ PieceTrace trace_layers(const ModelSpec& model, const PieceSizes& sizes, model::
     context.etp = &groups.etp;
     context.tp_cp = &groups.tp_cp;
     context.sequence_parallel = sizes.sequence_parallel;
-    context.cp_comm_type = sizes.cp_comm_type;
+    context.cp_comm_type = exchange_traced(sizes);
     context.dtype = sizes.dtype;
     context.norm_epsilon = model.norm_epsilon;
     context.routing_log = routing;
@@ -193,6 +205,12 @@ PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes, double
     PieceSizes rows = sizes;
     rows.sequence = sizes.rows();
     rows.micro_batch = rows.cp = 1;
+    // A table of every source and expert, where it would be vast: as many rows in all instead, which errs upwards.
+    if (received > 1 && static_cast<double>(sizes.etp) * static_cast<double>(sizes.ep) * static_cast<double>(model.moe->experts) > 1e6) {
+        rows.sequence =
+            static_cast<std::int64_t>(std::ceil(static_cast<double>(rows.sequence) * received / static_cast<double>(sizes.tp))) * sizes.tp;
+        return trace_layers(shortened(model, rows, true), rows, nullptr);
+    }
     if (received == 1 || sizes.ep == 1) return trace_layers(shortened(model, sizes, true), rows, nullptr);
     model::RoutingLog routing;
     routing.assume(uneven_copies(*model.moe, sizes, received));

@@ -55,8 +55,9 @@ struct PieceTrace {
 /// computes yet, as long as they do not change a size.
 [[nodiscard]] PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes);
 /// The trace of so many rows (or sequences) from those of `rows_of_one` and of twice as many: rows, and with them all tensors,
-/// grow by as much with each. Scratch that is cut to a largest size may come out too large, and where rows do not spread evenly
-/// over experts a tensor may be off by a row. Nothing if the traces differ in more than sizes.
+/// grow by as much with each. Scratch that is cut to a largest size may come out too large. Where rows do not spread evenly over
+/// experts, the first experts of the model get one copy more from every source, which is not in it. Nothing if the traces differ in more
+/// than sizes.
 [[nodiscard]] std::optional<PieceTrace> with_rows(const PieceTrace& one, const PieceTrace& two, std::int64_t rows,
                                                   std::int64_t rows_of_one = 1);
 /// Traces mixtures; the model must have some. Of the sizes only the rows matter, not how sequences and cp make them.
