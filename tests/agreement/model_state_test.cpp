@@ -116,9 +116,11 @@ TEST(ModelStateOf, SeveralInstancesIsWhatBuffersAndOptimizerOfOneAllocate) {
         model::ChunkBuffers chunk(device, stage_parameters(work.model, layout, stage)[0], Dtype::bf16, options);
         model::RecordingCommunicator dp("dp-cp", static_cast<int>(options.dp), 0), edp("expert:dp", static_cast<int>(options.edp), 0);
         model::RecordingCommunicator tp("tp", 2, 0), one("model", 4, 0);
+        model::RecordingCommunicator etp("expert:tp", static_cast<int>(layout.sizes.etp), 0);
         EXPECT_EQ(options.dp, 8);
         EXPECT_EQ(options.edp, 4);
-        const model::Optimizer optimizer(device, {&chunk}, {.dp_cp = &dp, .expert_dp = &edp, .model = &one, .tp = &tp}, {}, true);
+        const model::Optimizer optimizer(
+            device, {&chunk}, {.dp_cp = &dp, .expert_dp = &edp, .model = &one, .tp = &tp, .expert_model = &one, .etp = &etp}, {}, true);
         const ModelStateBytes& state = states.of(layout, stage);
         EXPECT_EQ(state.parameters, held(device.memory().current, MemoryCategory::parameters));
         EXPECT_EQ(state.gradients, held(device.memory().current, MemoryCategory::gradients));
