@@ -111,7 +111,8 @@ TEST(RoutingSkewOption, NamesBothPeaksOfNearestMisses) {
     const std::string hopeless = "--world 8 --model mixtral-8x22b --cluster dgx-a100-40g --routing-skew zipf";
     const Said json = say(hopeless + " --format json");
     EXPECT_EQ(json.code, kNothingFits);
-    for (const auto& miss : Json::parse(json.out)["nearest"])
+    const Json report = Json::parse(json.out);
+    for (const auto& miss : report["nearest"])
         EXPECT_LE(miss["even_peak_bytes"].get<std::int64_t>(), miss["peak_bytes"].get<std::int64_t>());
     EXPECT_THAT(say(hopeless).out, AllOf(HasSubstr(" at p99 of the routing skew, "), HasSubstr("    with even routing ")));
 }
