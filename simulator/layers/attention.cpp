@@ -82,8 +82,6 @@ void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes) {
         forward = s.kernels->attention_forward(flops, keys, sizes.qk_dim);
         backward = s.kernels->attention_backward(2.5 * flops, keys, sizes.qk_dim);
         inner = s.tokens * sizes.heads * 4;  // log-sum-exp, fp32
-        // cuDNN 9.19 backward scratch: fp32 accumulator of dQ and the row sums of dO·O.
-        cost.workspace = std::max(cost.workspace, s.tokens * sizes.heads * 4 * (sizes.qk_dim + 1));
         cost.kernels_forward += 1;
         cost.kernels_backward += 3;
     } else {

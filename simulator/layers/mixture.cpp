@@ -112,7 +112,6 @@ PieceCost mixture_cost(const Shard& s) {
 
     const bool whole = s.recomputes(RecomputeModule::moe);
     const std::int64_t dispatched = static_cast<std::int64_t>(routing.received * row_bytes);
-    const std::int64_t unrouted = inner.saved;
     inner.saved +=
         dispatched + static_cast<std::int64_t>(before) + static_cast<std::int64_t>(routing.received) * 4;  // probabilities in fp32
     if (s.recomputes(RecomputeModule::moe_act))
@@ -125,8 +124,6 @@ PieceCost mixture_cost(const Shard& s) {
         if (!s.recomputes(RecomputeModule::moe_act)) inner.saved += static_cast<std::int64_t>(after) * (model.gated_mlp ? 2 : 1);
     }
     inner.transient = static_cast<std::int64_t>(before + after) + 2 * dispatched;
-    inner.routed_saved = inner.saved - unrouted;
-    inner.routed_transient = inner.transient;
 
     if (moe.shared_ffn > 0) {
         inner += mlp_core_cost(s, moe.shared_ffn, false, s.recomputes(RecomputeModule::shared_experts));
@@ -136,9 +133,7 @@ PieceCost mixture_cost(const Shard& s) {
         inner.exposed_recompute = inner.exposed_forward;
         inner.recompute_flops = inner.forward_flops;
         inner.transient += inner.saved;
-        inner.routed_transient += inner.routed_saved;
-        inner.saved = inner.routed_saved = 0;
-        inner.routed_base = inner.transient - inner.routed_transient;
+        inner.saved = 0;
     }
     PieceCost cost = norm_and_residual_cost(s);
     cost += inner;

@@ -20,10 +20,6 @@ PieceCost& PieceCost::operator+=(const PieceCost& other) {
     recompute_flops += other.recompute_flops;
     saved += other.saved;
     transient = std::max(transient, other.transient);
-    workspace = std::max(workspace, other.workspace);
-    routed_saved += other.routed_saved;
-    routed_transient += other.routed_transient;
-    routed_base += other.routed_base;
     return *this;
 }
 

@@ -64,22 +64,8 @@ struct PieceCost {
     double recompute_flops = 0;  ///< part of forward_flops that selective recompute repeats
     std::int64_t saved = 0;      ///< bytes kept from forward to backward
     std::int64_t transient = 0;  ///< further bytes alive during its backward
-    std::int64_t workspace = 0;  ///< library scratch during its backward
-    /// Bytes that grow with the rows a mixture's experts receive, counted above for the even split: part of saved, and beside
-    /// `routed_base` what is alive during the mixture's own backward.
-    std::int64_t routed_saved = 0;
-    std::int64_t routed_transient = 0, routed_base = 0;
 
-    /// The same with so many times, at least 1, the rows of the even split (memory/routing_load.hpp).
-    [[nodiscard]] std::int64_t saved_at(double rows) const {
-        return saved + static_cast<std::int64_t>((rows - 1) * static_cast<double>(routed_saved) + 0.5);
-    }
-    [[nodiscard]] std::int64_t transient_at(double rows) const {
-        return std::max(transient, routed_base + static_cast<std::int64_t>(rows * static_cast<double>(routed_transient) + 0.5));
-    }
-
-    /// Another piece behind this one on the same rank. Their backwards run one after the other: of transient and
-    /// workspace the larger counts.
+    /// Another piece behind this one on the same rank. Their backwards run one after the other: of transient the larger counts.
     PieceCost& operator+=(const PieceCost& other);
 };
 
