@@ -111,10 +111,10 @@ int run_clusters(const std::vector<std::string>& args, Console& console) {
         return kDone;
     }
     if (words.front() != "show")
-        throw ConfigError(fmt::format("mgplan clusters: unknown word '{}'; write mgplan clusters, or mgplan clusters show NAME",
-                                      words.front().substr(0, 60)));
+        throw ConfigError(
+            fmt::format("clusters: unknown word '{}'; write mgplan clusters, or mgplan clusters show NAME", words.front().substr(0, 60)));
     if (words.size() < 2)
-        throw ConfigError("mgplan clusters show needs a name; use " + any_of_text(cluster_preset_names()) + ", or a JSON file's path");
+        throw ConfigError("clusters show needs a name; use " + any_of_text(cluster_preset_names()) + ", or a JSON file's path");
     options.write(console, show(load_cluster(words[1]), options.format()));
     return kDone;
 }

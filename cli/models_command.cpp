@@ -166,8 +166,8 @@ int run_models(const std::vector<std::string>& args, Console& console) {
     }
     if (words.front() != "show")
         throw ConfigError(
-            fmt::format("mgplan models: unknown word '{}'; write mgplan models, or mgplan models show NAME", words.front().substr(0, 60)));
-    if (words.size() < 2) throw ConfigError("mgplan models show needs a name; mgplan models lists them, and a file's path does too");
+            fmt::format("models: unknown word '{}'; write mgplan models, or mgplan models show NAME", words.front().substr(0, 60)));
+    if (words.size() < 2) throw ConfigError("models show needs a name; mgplan models lists them, and a file's path does too");
     options.write(console, show(importers::load_model(words[1]), options.format()));
     return kDone;
 }

@@ -139,7 +139,7 @@ void check_exclusions(const StageSplitRequest& r, Problems& problems) {
 void check_even(const StageSplitRequest& r, Problems& problems) {
     const std::int64_t chunks = std::int64_t{r.pp} * r.vpp;
     if (r.layers < chunks) {
-        problems.add("pp·vpp = {}·{} makes {} stages, more than layers = {}; use at most {} stages", r.pp, r.vpp, chunks, r.layers,
+        problems.add("pp·vpp = {}·{} makes {} stages, more than layers = {}; use at most {}", r.pp, r.vpp, chunks, r.layers,
                      r.layers);
     } else if (r.layers % r.pp != 0) {
         problems.add(
