@@ -61,7 +61,7 @@ int dispatch(const std::vector<std::string>& args, Console& console) {
     }
     for (const auto later : kLater) {
         if (later == first)
-            throw ConfigError(fmt::format("mgplan {} is not part of this version yet; mgplan --help lists the commands there are", first));
+            throw ConfigError(fmt::format("{} is not part of this version yet; mgplan --help lists the commands there are", first));
     }
     std::vector<std::string> names;
     for (const auto& command : kCommands) names.emplace_back(command.name);

@@ -160,8 +160,8 @@ void take_sizes(const GraphsOptions& given, GraphsRequest& request, Problems& pr
         } else if (layers.size() == chunks) {
             for (const std::int64_t count : layers) request.per_chunk.push_back({{0, count}});
         } else if (!layers.empty()) {
-            problems.add("--layers-per-chunk lists {} chunks, but vpp = {}; give {} numbers, or one for all chunks", layers.size(), chunks,
-                         chunks);
+            problems.add("--layers-per-chunk lists {} chunks, but vpp = {}; give {}, or one for all chunks", layers.size(), chunks,
+                         counted(static_cast<std::int64_t>(chunks), "number"));
         }
     }
     problems.throw_if_any();
