@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <fstream>
 #include <ostream>
 
 #include <fmt/format.h>
@@ -8,6 +7,7 @@
 #include "cli/command.hpp"
 #include "cli/cost_models.hpp"
 #include "cli/options.hpp"
+#include "cli/plan_file.hpp"
 #include "cli/stage_memories.hpp"
 #include "cli/workload_options.hpp"
 #include "plan/graph_scopes.hpp"
@@ -109,14 +109,6 @@ void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
     }
 }
 
-void save_plan(const std::string& path, const Workload& work, const Layout& layout) {
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    file << plan_to_json(Plan{work.model, work.cluster, work.batch, work.training, layout, work.routing}).dump(1) << "\n";
-    file.close();
-    if (!file)
-        throw RunError(fmt::format("--save-plan {}: the file cannot be written; check that its folder exists and is writable", path));
-}
-
 /// No candidate satisfies the rules: says which ones stand in the way.
 [[noreturn]] void refuse(const Workload& work, const planner::SearchSpace& space, const planner::SearchResult& found) {
     auto messages = planner::why_nothing_is_legal(work, space, found.counts);
@@ -197,7 +189,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         if (best.empty())
             console.err << fmt::format("mgplan: nothing fits, so --save-plan {} is not written\n", *values.save_plan);
         else
-            save_plan(*values.save_plan, resolved.workload, best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout);
+            save_plan(*values.save_plan, plan_of(resolved.workload, best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout));
     }
     switch (options.format()) {
         case Format::json:
