@@ -7,7 +7,7 @@
 #include "cli/command.hpp"
 #include "cli/cost_models.hpp"
 #include "cli/options.hpp"
-#include "cli/output_file.hpp"
+#include "cli/plan_file.hpp"
 #include "cli/stage_memories.hpp"
 #include "cli/workload_options.hpp"
 #include "plan/graph_scopes.hpp"
@@ -132,12 +132,6 @@ void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
     }
 }
 
-void save_plan(const std::string& path, const Workload& work, const Layout& layout) {
-    const std::string text = plan_to_json(Plan{work.model, work.cluster, work.batch, work.training, layout, work.routing}).dump(1) + "\n";
-    if (!write_output_file(path, [&](std::ostream& out) { out << text; }))
-        throw RunError(fmt::format("--save-plan {}: the file cannot be written any more; is the disk full?", path));
-}
-
 /// No candidate satisfies the rules: says which ones stand in the way.
 [[noreturn]] void refuse(const Workload& work, const planner::SearchSpace& space, const planner::SearchResult& found) {
     auto messages = planner::why_nothing_is_legal(work, space, found.counts);
@@ -236,7 +230,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         if (best.empty())
             console.err << fmt::format("mgplan: nothing fits, so --save-plan {} is not written\n", *values.save_plan);
         else
-            save_plan(*values.save_plan, resolved.workload, best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout);
+            save_plan(*values.save_plan, plan_of(resolved.workload, best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout));
     }
     switch (options.format()) {
         case Format::json:

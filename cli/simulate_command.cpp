@@ -322,7 +322,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
         options.write(console, [&](std::ostream& out) { write_csv_of_ranks(out, memories.stages, work, layout); });
     } else if (options.format() == Format::csv) {
         reports::PlanReport report;
-        report.plans.push_back({layout, prediction, 1, {}});
+        report.plans.push_back({layout, prediction});
         options.write(console, reports::plan_report_csv(report));
     } else {
         options.write(console, reports::workload_text(work) + reports::assumed_text(assumed) + "\n" +

@@ -16,8 +16,8 @@ namespace mgplan::reports {
 struct PlannedLayout {
     Layout layout;
     simulator::Prediction prediction;
-    std::size_t rank = 1;               ///< in the search's order; --explain and --pick name it
-    std::vector<std::size_t> left_out;  ///< ranks of plans alike to this one (alike_plans.hpp)
+    std::size_t rank = 1;                    ///< in the search's order; --explain and --pick name it
+    std::vector<std::size_t> left_out = {};  ///< ranks of plans alike to this one (alike_plans.hpp)
 };
 
 /// One layout that does not fit, and what would make it fit.
