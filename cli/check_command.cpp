@@ -66,6 +66,7 @@ int run_check(const std::vector<std::string>& args, Console& console) {
 
     const ResolvedWorkload resolved = resolve_workload(options, workload_options);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
+    note_idle_workload_options(options, workload_options, resolved.workload.model, console);
     reports::MegatronCheck check;
     check.workload = resolved.workload;
     check.workload.confine_tp = false;

@@ -79,7 +79,8 @@ std::optional<double> gain(const MegatronCheck& check, const BetterLayout& bette
 std::string megatron_check_text(const MegatronCheck& check) {
     std::string text = workload_text(check.workload) + assumed_text(check.assumed) + "\n";
     if (check.asked) {
-        const auto& [layout, prediction] = *check.asked;
+        const Layout& layout = check.asked->layout;
+        const simulator::Prediction& prediction = check.asked->prediction;
         text += fmt::format("legal:  yes, {}\n", summary(layout));
         text += fmt::format("memory: {}\n", fit_text(prediction.memory));
         text += fmt::format("speed:  {} (between {} and {})", speed_text(prediction.time), human_seconds(prediction.time.interval_low),

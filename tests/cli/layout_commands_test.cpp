@@ -76,7 +76,7 @@ TEST(ScheduleCommand, KeepsLargeTablesNarrowAndShort) {
 TEST(ScheduleCommand, PrintsCsvAndNotesAnOptionWithoutEffect) {
     const Said said = say("schedule --pp 2 --microbatches 1 --group-size 7 --format csv");
     EXPECT_EQ(said.out, "rank,step,op,chunk,microbatch\n0,0,F,0,0\n0,1,B,0,0\n1,0,F,0,0\n1,1,B,0,0\n");
-    EXPECT_THAT(said.err, HasSubstr("--group-size has an effect in the interleaved schedule alone"));
+    EXPECT_THAT(said.err, HasSubstr("--group-size has no effect: only the interleaved schedule has groups"));
 }
 
 TEST(ScheduleCommand, RefusesBadInput) {
