@@ -154,6 +154,11 @@ std::string Rendezvous::reason() const {
     return reason_;
 }
 
+int Rendezvous::code() const {
+    const std::scoped_lock lock(mutex_);
+    return code_;
+}
+
 void Rendezvous::abort(const std::string& reason, int code) noexcept {
     try {
         send({MessageKind::abort, code, "", reason.substr(0, kMostValueBytes)});

@@ -59,6 +59,8 @@ public:
     void abort(const std::string& reason, int code = kAbortFailed) noexcept;
     /// Why the job ends; empty while it does not.
     [[nodiscard]] std::string reason() const;
+    /// And with which exit code.
+    [[nodiscard]] int code() const;
 
     /// Waits for all ranks to be done. Throws as get() does.
     void leave();
