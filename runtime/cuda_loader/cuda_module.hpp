@@ -65,6 +65,8 @@ using Bootstrap = std::function<std::vector<std::byte>(const std::vector<std::by
 struct NcclOptions {
     /// An operation that takes longer ends the world: a partner is dead or hangs.
     std::chrono::milliseconds deadline{std::chrono::minutes{10}};
+    /// Asked often, from a thread of the world's, while it is made too: why it must end, or nothing.
+    std::function<std::string()> ended{};
 };
 
 /// One rank of a world of processes with a GPU each.

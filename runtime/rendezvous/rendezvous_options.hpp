@@ -19,9 +19,11 @@ struct RendezvousOptions {
     std::chrono::milliseconds join_deadline{std::chrono::minutes{5}};
     /// Of a value that somebody is to set.
     std::chrono::milliseconds deadline{std::chrono::minutes{10}};
-    std::chrono::milliseconds heartbeat{500};
+    std::chrono::milliseconds heartbeat{250};
     /// A rank of which nothing was heard for so long is taken for dead.
     std::chrono::milliseconds silence{5000};
+    /// From the news that the job has ended to the end of a process whose thread does not stop by itself.
+    std::chrono::milliseconds patience{3000};
     /// From a connection to its hello.
     std::chrono::milliseconds hello_deadline{10'000};
 };

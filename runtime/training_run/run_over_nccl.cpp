@@ -17,13 +17,11 @@
 namespace mgplan::runtime {
 namespace {
 
-/// From the news that the job has ended to the end of this process, if its thread does not stop by itself.
-constexpr std::chrono::seconds kPatience{3};
-
 /// Ends the process where a rank's thread stays in a call that never returns: a kernel that hangs, a driver that does not answer.
 class LastResort {
 public:
-    explicit LastResort(std::function<void(const std::string&)> on_stuck) : on_stuck_(std::move(on_stuck)) {}
+    LastResort(std::chrono::milliseconds patience, std::function<void(const std::string&)> on_stuck)
+        : patience_(patience), on_stuck_(std::move(on_stuck)) {}
     ~LastResort() {
         {
             const std::scoped_lock lock(mutex_);
@@ -41,11 +39,12 @@ public:
         if (thread_.joinable() || stopped_) return;
         thread_ = std::thread([this, text] {
             std::unique_lock waiting(mutex_);
-            if (!changed_.wait_for(waiting, kPatience, [this] { return stopped_; }) && on_stuck_) on_stuck_(text);
+            if (!changed_.wait_for(waiting, patience_, [this] { return stopped_; }) && on_stuck_) on_stuck_(text);
         });
     }
 
 private:
+    std::chrono::milliseconds patience_;
     std::function<void(const std::string&)> on_stuck_;
     std::mutex mutex_;
     std::condition_variable changed_;
@@ -97,32 +96,6 @@ GatherTexts gather_by(Rendezvous& rendezvous) {
     };
 }
 
-/// The world of this rank, which another thread may abort while it lives.
-class Joined {
-public:
-    /// Shares it; it goes when the last owner does, on that thread, and never during an abort.
-    std::shared_ptr<NcclWorldInterface> hold(std::unique_ptr<NcclWorldInterface> world) {
-        set(world.get());
-        return {world.release(), [this](NcclWorldInterface* gone) {
-                    set(nullptr);
-                    delete gone;
-                }};
-    }
-    void abort(const std::string& reason) {
-        const std::scoped_lock lock(mutex_);
-        if (world_ != nullptr) world_->abort(reason);
-    }
-
-private:
-    void set(NcclWorldInterface* world) {
-        const std::scoped_lock lock(mutex_);
-        world_ = world;
-    }
-
-    std::mutex mutex_;
-    NcclWorldInterface* world_ = nullptr;
-};
-
 }  // namespace
 
 std::optional<RunValues> run_over_nccl(const TrainingRunOptions& asked, const RendezvousOptions& meeting) {
@@ -130,15 +103,13 @@ std::optional<RunValues> run_over_nccl(const TrainingRunOptions& asked, const Re
     MGPLAN_ASSERT(options.devices != nullptr, "NCCL needs GPUs");
     const RankDevices& devices = *options.devices;
     const int rank = meeting.rank, size = meeting.size;
-    LastResort last_resort(options.on_stuck);
-    Joined joined;
+    LastResort last_resort(meeting.patience, options.on_stuck);
     std::atomic<Rendezvous*> there = nullptr;
     // Declared behind what its thread uses, so that it goes first.
     Rendezvous rendezvous(meeting, [&](const std::string& reason) {
         const Rendezvous* const complete = there;
         const std::string where = complete != nullptr ? complete->where() : "before its first operation";
         last_resort.begin(fmt::format("rank {}, {}: ended, because {}; it does not stop by itself", rank, where, reason));
-        joined.abort(reason);
     });
     there = &rendezvous;
     options.observe = [&, next = asked.observe](int of) { return std::make_unique<Whereabouts>(rendezvous, next ? next(of) : nullptr); };
@@ -157,11 +128,10 @@ std::optional<RunValues> run_over_nccl(const TrainingRunOptions& asked, const Re
         RankOutcome outcome = run_rank(
             options, devices, rank,
             [&](RankDevice& device) {
-                const auto world = joined.hold(devices.connect(
-                    device, rank, size, [&](const std::vector<std::byte>& mine) { return rendezvous.from_rank_0(mine); },
-                    NcclOptions{options.deadline}));
-                // The news may have come before there was a world.
-                if (const std::string reason = rendezvous.reason(); !reason.empty()) world->abort(reason);
+                // The world hears of an end by asking, so that it can be given up while it is made.
+                const NcclOptions how{options.deadline, [&] { return rendezvous.reason(); }};
+                const std::shared_ptr<NcclWorldInterface> world = devices.connect(
+                    device, rank, size, [&](const std::vector<std::byte>& mine) { return rendezvous.from_rank_0(mine); }, how);
                 return Connection{world->view(), &world->traffic(), world};
             },
             last_step, tell);

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -55,13 +56,17 @@ int run(const std::string& layout, const std::string& fault) {
     const auto environment = runtime::process_environment();
     auto meeting = runtime::rendezvous_options(runtime::rank_from_environment({}, environment), environment);
     meeting.join_deadline = std::chrono::seconds{40};
+    // Shorter than in earnest, so that tests are.
+    meeting.heartbeat = std::chrono::milliseconds{100};
+    meeting.silence = std::chrono::milliseconds{2000};
+    meeting.patience = std::chrono::milliseconds{500};
     runtime::TrainingRunOptions options = small_nccl_run(layout);
     options.devices = std::make_shared<FakeCards>();
-    options.deadline = std::chrono::seconds{fault == "hang" && meeting.rank == 0 ? 2 : 60};
+    options.deadline = std::chrono::milliseconds{fault == "hang" && meeting.rank == 0 ? 700 : 60'000};
     // Until somebody stops it.
     if (fault == "work" || fault == "hang") options.steps = 1'000'000;
     options.on_step = [&](std::int64_t step, const runtime::StepValues& values) {
-        fmt::print(fault == "none" ? "" : "step {} of loss {}\n", step, values.loss);
+        if (fault != "none") fmt::print("step {} of loss {}\n", step, values.loss);
         std::fflush(stdout);
     };
     options.on_stuck = [](const std::string& text) {

@@ -75,6 +75,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, RunOverNcclOfLayouts, ::testing::Values("tp", 
 TEST_F(RunOverNccl, AKilledRankEndsTheOtherWhichNamesItAndWhereBothWere) {
     start("dp", "work");
     ASSERT_TRUE(rank(0).says("step 3 "));
+    std::this_thread::sleep_for(300ms);  // three heartbeats
     rank(1).signal(SIGKILL);
     EXPECT_EQ(rank(0).code(10s), 4);
     EXPECT_THAT(rank(0).err(),
@@ -94,7 +95,7 @@ TEST_F(RunOverNccl, ACollectiveThatHangsEndsAllAtTheDeadlineWithOperationAndGrou
     for (const int number : {0, 1}) {
         EXPECT_EQ(rank(number).code(30s), 4);
         EXPECT_THAT(rank(number).err(),
-                    ContainsRegex("in group tp \\(ranks 0, 1\\) was not done after 2000 ms; a partner is dead or hangs"));
+                    ContainsRegex("in group tp \\(ranks 0, 1\\) was not done after 700 ms; a partner is dead or hangs"));
     }
 }
 

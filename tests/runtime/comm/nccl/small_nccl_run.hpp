@@ -26,7 +26,7 @@ namespace mgplan::tests {
         model.moe.emplace();
         model.moe->experts = 4;
         model.moe->top_k = 2;
-        model.moe->ffn = 24;
+        model.moe->expert_ffn = 24;
         model.moe_layers.assign(2, true);
     }
     run.task.batch = {8, 16};
