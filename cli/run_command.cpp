@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cmath>
@@ -58,13 +59,14 @@ struct RunOptions {
 
 void declare(Options& options, RunOptions& values) {
     options.positional("PLAN", values.plan, 1, "a plan written by --save-plan");
-    options.choice("device", values.device, {"cpu", "cuda"}, "what computes; cuda: all ranks share this process's first GPU");
+    options.choice("device", values.device, {"cpu", "cuda"},
+                   "what computes; cuda: one process for each GPU, or all ranks on this process's first");
     options.choice("memory", values.memory, {"pool", "arena"},
                    "where tensors lie: in blocks that are used again, or at planned offsets of one block");
     options.flag("ranks-in-process", values.ranks_in_process,
                  "all ranks as threads of this process; the default where no launcher started one process for each rank");
     options.integer("rank", values.rank, 0, std::numeric_limits<int>::max() - 1,
-                    "this process's rank, where the launcher's environment does not tell");
+                    "run this rank alone, its partners emulated: its memory and the time it computes; losses mean nothing then");
     options.integer("steps", values.steps, 1, kMostSteps, "training steps");
     options.text("data", values.data, "FILE", "a text, or Megatron-LM's FILE.bin with FILE.idx (default: a synthetic stream)");
     options.integer("seed", values.seed, 0, std::numeric_limits<std::int64_t>::max() / 2, "of weights, dropout and the order of the data");
@@ -107,17 +109,21 @@ std::shared_ptr<const runtime::RankDevices> check(const RunOptions& values) {
     if (values.device == "cuda") {
         if (values.memory == "arena")
             problems.add("--memory arena and --device cuda exclude each other: only CPU ranks have arenas so far; use --memory pool");
-        if (values.rank) problems.add("--device cuda and --rank exclude each other: all ranks are in this process, on one GPU; drop one");
         try {
-            devices = runtime::cuda_devices(values.deterministic);
+            const auto launched = runtime::rank_from_environment({}, runtime::process_environment());
+            // What started each process alone leaves it the card that CUDA shows it.
+            const bool has_own_card = launched.size > 1 && !values.rank;
+            devices = runtime::cuda_devices(values.deterministic, has_own_card ? launched.local_rank : std::nullopt);
         } catch (const runtime::CudaUnavailable& error) {
             problems.add("--device cuda: {} (--device cpu)", error.what());
+        } catch (const ConfigError& error) {
+            problems.absorb(error);
         }
     }
     if (values.checkpoint || values.checkpoint_every || values.resume)
         problems.add("--checkpoint, --checkpoint-every, --resume: a later version brings checkpoints; leave them out");
     if (values.ranks_in_process && values.rank)
-        problems.add("--ranks-in-process and --rank exclude each other: all ranks are in this process; drop one");
+        problems.add("--ranks-in-process and --rank exclude each other: all ranks run, or one alone; drop one");
     if (values.check_for_nan && values.no_check_for_nan)
         problems.add("--check-for-nan-in-loss-and-grad and --no-check-for-nan-in-loss-and-grad exclude each other; drop one");
     if (values.lr <= 0) problems.add("--lr = {} trains nothing; use a rate above 0, such as 0.001", values.lr);
@@ -170,20 +176,22 @@ std::vector<std::string> unused_choices(const Plan& plan) {
     return unused;
 }
 
-/// Which rank this process is, or all of them: nothing.
+/// Which rank this process is; nothing where it is all of them, or one alone.
 std::optional<runtime::LaunchedRank> launched_rank(const RunOptions& values, std::int64_t world) {
-    runtime::RankFlags flags;
-    flags.rank = values.rank;
-    if (values.rank) flags.size = world;
-    const runtime::LaunchedRank launched = runtime::rank_from_environment(flags, runtime::process_environment());
-    if (launched.source == runtime::RankSource::none) return std::nullopt;
-    if (values.ranks_in_process || values.device == "cuda") {
-        if (launched.size == 1) return std::nullopt;
-        if (values.device == "cuda") {
-            throw ConfigError(fmt::format(
-                "--device cuda runs all ranks in one process, on one GPU, and {} started {} processes; start one, or use --device cpu",
-                to_string(launched.source), launched.size));
+    const runtime::LaunchedRank launched = runtime::rank_from_environment({}, runtime::process_environment());
+    if (values.rank) {
+        if (*values.rank >= world)
+            throw ConfigError(fmt::format("--rank = {} is outside the plan's {} ranks; they count from 0", *values.rank, world));
+        if (launched.size > 1) {
+            throw ConfigError(fmt::format("--rank runs one rank alone, in one process, and {} started {}; drop it, or start one process",
+                                          to_string(launched.source), launched.size));
         }
+        return std::nullopt;
+    }
+    if (launched.source == runtime::RankSource::none) return std::nullopt;
+    // On a GPU one process is all ranks.
+    if (launched.size == 1 && (values.ranks_in_process || values.device == "cuda")) return std::nullopt;
+    if (values.ranks_in_process) {
         throw ConfigError(fmt::format("--ranks-in-process runs all ranks in one process, and {} started {}; drop it, or start one process",
                                       to_string(launched.source), launched.size));
     }
@@ -193,6 +201,14 @@ std::optional<runtime::LaunchedRank> launched_rank(const RunOptions& values, std
             world == 1 ? "" : "s", to_string(launched.source), launched.size, world, world, launched.size, launched.size));
     }
     return launched;
+}
+
+/// Where processes with a GPU each meet.
+runtime::RendezvousOptions meeting_of(const runtime::LaunchedRank& launched, std::chrono::milliseconds deadline) {
+    runtime::RendezvousOptions meeting = runtime::rendezvous_options(launched, runtime::process_environment());
+    meeting.join_deadline = std::min(meeting.join_deadline, deadline);
+    meeting.deadline = deadline;
+    return meeting;
 }
 
 std::atomic<bool> interrupted = false;
@@ -248,6 +264,8 @@ void print_step(std::ostream& err, const RunOptions& values, std::int64_t step, 
             "mgplan: step {} of {} left out: the loss or a gradient is NaN or infinite (loss {}, gradient norm {}); parameters are as "
             "before\n",
             step, values.steps, finite_text(done.loss), finite_text(done.grad_norm));
+    } else if (values.rank && (step % values.log_interval == 0 || step == values.steps)) {
+        err << fmt::format("mgplan: step {} of {}: {:.3f} s\n", step, values.steps, done.seconds);
     } else if (step % values.log_interval == 0 || step == values.steps) {
         err << fmt::format("mgplan: step {} of {}: loss {:.5f}, gradient norm {:.4g}, {:.3f} s\n", step, values.steps, done.loss,
                            done.grad_norm, done.seconds);
@@ -313,12 +331,13 @@ int run_checked(const Options& options, const RunOptions& values, Console& conso
 
     std::optional<runtime::RunValues> result;
     if (launched) {
-        result = runtime::run_over_mpi(run, *launched);
+        result = values.device == "cuda" ? runtime::run_over_nccl(run, meeting_of(*launched, run.deadline))
+                                         : runtime::run_over_mpi(run, *launched);
         if (!result) return kDone;  // rank 0 reports
     } else {
         const InterruptWatch watch;
         run.interrupt = &interrupted;
-        result = runtime::run_in_process(run);
+        result = values.rank ? runtime::run_alone(run, static_cast<int>(*values.rank)) : runtime::run_in_process(run);
     }
     result->data = data->text();
     result->steps_asked = values.steps;
@@ -343,7 +362,8 @@ int run_run(const std::vector<std::string>& args, Console& console) {
         Options options("run PLAN [--steps N] [--data FILE] [options]",
                         "Trains the plan's model for some steps, prints losses, and compares memory and traffic of every rank with what "
                         "the same code predicts on shapes. Under mpirun each process is one rank; otherwise ranks are threads. "
-                        "On a GPU (--device cuda) all ranks are threads that share it.");
+                        "On GPUs (--device cuda) each process is one rank with a GPU of its own where torchrun started several, and "
+                        "else all ranks are threads that share one. --rank R runs one rank of a large plan alone.");
         RunOptions values;
         declare(options, values);
         options.try_outputs_later();  // rank 0 alone writes

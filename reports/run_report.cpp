@@ -219,6 +219,7 @@ std::string run_report_json(const RunValues& values) {
                     {"device", values.device},
                     {"memory_mode", values.memory == runtime::MemoryMode::arena ? "arena" : "pool"},
                     {"transport", values.transport},
+                    {"losses_mean_something", !values.emulated_partners},
                     {"steps_asked", values.steps_asked},
                     {"interrupted", values.interrupted},
                     {"problem", values.problem.empty() ? Json() : Json(values.problem)},
@@ -232,6 +233,7 @@ std::string run_report_json(const RunValues& values) {
 std::string run_report_text(const RunValues& values) {
     std::string text = fmt::format("{} rank{} as {} on {}, {}\n\n", values.ranks.size(), values.ranks.size() == 1 ? "" : "s",
                                    values.transport, values.device, values.data);
+    if (values.emulated_partners) text += "Losses and gradient norms mean nothing: what other ranks would send stands for no run.\n\n";
     text += steps_text(values);
     text += "\nmemory of each rank, high water (bytes)\n" + memory_text(values);
     if (!values.collectives.empty()) text += "\ncollectives of all ranks\n" + collectives_text(values);

@@ -1,5 +1,6 @@
 #include "runtime/cuda/cuda_device.hpp"
 
+#include "plan/errors.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cudnn_attention.hpp"
 #include "runtime/cuda/kernels.hpp"
@@ -66,9 +67,17 @@ CudaDevice::~CudaDevice() {
     // Errors have been reported by the call that met them; here there is nobody to tell.
     static_cast<void>(cudaSetDevice(ordinal_));
     if (stream_ != nullptr) static_cast<void>(cudaStreamSynchronize(stream_));
+    if (uncounted_ != nullptr) static_cast<void>(cudaFree(uncounted_));
     attention_.reset();
     products_.reset();
     if (stream_ != nullptr) static_cast<void>(cudaStreamDestroy(stream_));
+}
+
+const std::byte* CudaDevice::uncounted(std::span<const std::byte> bytes) {
+    MGPLAN_ASSERT(uncounted_ == nullptr, "it is asked for once");
+    MGPLAN_CUDA(cudaMalloc(&uncounted_, bytes.size()));
+    upload(uncounted_, bytes.data(), std::ssize(bytes));
+    return static_cast<const std::byte*>(uncounted_);
 }
 
 void CudaDevice::synchronize() {

@@ -26,6 +26,7 @@ public:
     void restart_high_water() override { pool_.restart_high_water(); }
     [[nodiscard]] std::int64_t reserved_bytes() const override { return pool_.reserved_bytes(); }
     void trim() noexcept override { pool_.trim(); }
+    [[nodiscard]] const std::byte* uncounted(std::span<const std::byte> bytes) override;
     void synchronize() override;
     [[nodiscard]] model::MemoryOperations* memory_operations() override { return this; }
 
@@ -57,6 +58,7 @@ private:
     bool reads_host_memory_ = false;  ///< by itself, without staging
     PoolAllocator& pool_;
     cudaStream_t stream_ = nullptr;
+    void* uncounted_ = nullptr;
     std::unique_ptr<CublasLt> products_;
     std::unique_ptr<FusedLibrary> attention_;
 };

@@ -3,13 +3,16 @@
 // values of both, pass between it and the program; docs/decisions/0005-cuda-module.md says why.
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "model/communicator/collective_counter.hpp"
 #include "model/communicator/world.hpp"
 #include "model/device/device.hpp"
 #include "model/ops/kernel_table.hpp"
@@ -26,6 +29,8 @@ public:
     [[nodiscard]] virtual std::int64_t reserved_bytes() const = 0;
     /// Hands kept blocks back to the driver.
     virtual void trim() noexcept = 0;
+    /// A copy of these bytes on the card, beside the pool and its counters, until the device goes. One call.
+    [[nodiscard]] virtual const std::byte* uncounted(std::span<const std::byte> bytes) = 0;
 
 protected:
     CudaDeviceInterface(const model::KernelTraits& traits, std::unique_ptr<model::Allocator> allocator, const model::KernelTable* kernels)
@@ -60,6 +65,8 @@ using Bootstrap = std::function<std::vector<std::byte>(const std::vector<std::by
 struct NcclOptions {
     /// An operation that takes longer ends the world: a partner is dead or hangs.
     std::chrono::milliseconds deadline{std::chrono::minutes{10}};
+    /// Asked often, from a thread of the world's, while it is made too: why it must end, or nothing.
+    std::function<std::string()> ended{};
 };
 
 /// One rank of a world of processes with a GPU each.
@@ -69,6 +76,8 @@ public:
     /// As model::World says; must not outlive this object. ALL ranks of the world join in the same order, each with the
     /// list it is in (lists of one join are disjoint), because communicators are split off the world's.
     [[nodiscard]] virtual model::World view() = 0;
+    /// What this rank's communicators moved, counted where NCCL is called.
+    [[nodiscard]] virtual const model::CollectiveCounter& traffic() const = 0;
     virtual void abort(const std::string& reason) noexcept = 0;
 };
 

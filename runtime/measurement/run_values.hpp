@@ -98,7 +98,9 @@ struct RunValues {
     std::string problem;    ///< why all ranks stopped behind the last of `steps`, naming step and rank; empty where nothing was wrong
     std::string data;       ///< in words
     std::string device;     ///< "CPU", or the GPU's name
-    std::string transport;  ///< "threads of one process" or "MPI"
+    std::string transport;  ///< "threads of one process", "MPI", …
+    /// One rank alone: what others would send stands for no run, so losses and gradient norms mean nothing.
+    bool emulated_partners = false;
     std::vector<RankValues> ranks;
     std::vector<CollectiveComparison> collectives;
     bool as_predicted = false;  ///< every difference of every rank is 0

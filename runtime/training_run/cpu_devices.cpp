@@ -1,4 +1,5 @@
 #include <utility>
+#include <vector>
 
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/memory/arena_allocator.hpp"
@@ -15,10 +16,15 @@ public:
     const model::MemoryUse& memory() const override { return device_.memory(); }
     std::int64_t reserved_bytes() const override { return device_.reserved_bytes(); }
     ArenaAllocator* arena() override { return arena_; }
+    const std::byte* uncounted(std::span<const std::byte> bytes) override {
+        uncounted_.assign(bytes.begin(), bytes.end());
+        return uncounted_.data();
+    }
 
 private:
     ArenaAllocator* arena_ = nullptr;  ///< the device's
     CpuDevice device_;
+    std::vector<std::byte> uncounted_;
 };
 
 class CpuDevices final : public RankDevices {

@@ -15,6 +15,8 @@ public:
     model::Device& device() override { return *device_; }
     const model::MemoryUse& memory() const override { return device_->memory(); }
     std::int64_t reserved_bytes() const override { return device_->reserved_bytes(); }
+    const std::byte* uncounted(std::span<const std::byte> bytes) override { return device_->uncounted(bytes); }
+    [[nodiscard]] CudaDeviceInterface& card() { return *device_; }
 
 private:
     std::unique_ptr<CudaDeviceInterface> device_;
@@ -22,7 +24,8 @@ private:
 
 class CudaDevices final : public RankDevices {
 public:
-    CudaDevices(CudaModule& module, bool deterministic) : module_(module), deterministic_(deterministic), card_(module.cards().at(0)) {
+    CudaDevices(CudaModule& module, bool deterministic, const CudaCard& card)
+        : module_(module), deterministic_(deterministic), card_(card) {
         if (deterministic) card_.traits.fused_attention = false;
     }
     std::string text() const override { return card_.name + (card_.traits.fused_attention ? "" : " without cuDNN"); }
@@ -33,6 +36,10 @@ public:
         if (script != nullptr) throw ConfigError("--memory arena: only CPU ranks have arenas so far; use --memory pool, or --device cpu");
         return std::make_unique<CudaRankDevice>(module_.make_device(card_.ordinal, rank, deterministic_));
     }
+    std::unique_ptr<NcclWorldInterface> connect(RankDevice& device, int rank, int size, const Bootstrap& bootstrap,
+                                                const NcclOptions& options) const override {
+        return module_.make_nccl_world(static_cast<CudaRankDevice&>(device).card(), rank, size, bootstrap, options);
+    }
 
 private:
     CudaModule& module_;
@@ -42,8 +49,24 @@ private:
 
 }  // namespace
 
-std::shared_ptr<const RankDevices> cuda_devices(bool deterministic) {
-    return std::make_shared<CudaDevices>(cuda_module(), deterministic);
+std::unique_ptr<NcclWorldInterface> RankDevices::connect(RankDevice& /*device*/, int /*rank*/, int /*size*/, const Bootstrap& /*bootstrap*/,
+                                                         const NcclOptions& /*options*/) const {
+    throw ConfigError(fmt::format("{} has no NCCL; use --device cuda", text()));
+}
+
+std::shared_ptr<const RankDevices> cuda_devices(bool deterministic, std::optional<int> local_rank) {
+    CudaModule& module = cuda_module();
+    const auto cards = module.cards();
+    std::size_t place = 0;
+    // A launcher may show each process its own card alone, or all of them.
+    if (local_rank && cards.size() > 1) place = static_cast<std::size_t>(*local_rank);
+    if (place >= cards.size()) {
+        throw ConfigError(fmt::format(
+            "local rank {} has no GPU of its own: CUDA shows {} to this process; start at most {} processes on this machine, or look at "
+            "CUDA_VISIBLE_DEVICES",
+            place, cards.size(), cards.size()));
+    }
+    return std::make_shared<CudaDevices>(module, deterministic, cards[place]);
 }
 
 }  // namespace mgplan::runtime

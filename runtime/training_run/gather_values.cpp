@@ -49,7 +49,6 @@ RankValues values_of(const std::string& text) {
     return values;
 }
 
-/// Every rank's text on rank 0, with blanks at their ends; none elsewhere.
 std::vector<std::string> gather_texts(const model::World& world, std::string text) {
     if (world.size == 1) return {std::move(text)};
     CpuDevice device;  // not the one that was measured
@@ -87,15 +86,19 @@ std::vector<std::string> gather_texts(const model::World& world, std::string tex
 
 }  // namespace
 
-std::vector<RankValues> gather_values(const model::World& world, const RankValues& mine) {
+GatherTexts gather_over(const model::World& world) {
+    return [&world](std::string mine) { return gather_texts(world, std::move(mine)); };
+}
+
+std::vector<RankValues> gather_values(const GatherTexts& gather, const RankValues& mine) {
     std::vector<RankValues> result;
-    for (const auto& text : gather_texts(world, text_of(mine))) result.push_back(values_of(text));
+    for (const auto& text : gather(text_of(mine))) result.push_back(values_of(text));
     return result;
 }
 
-std::vector<Problem> gather_problems(const model::World& world, const Problem& mine) {
+std::vector<Problem> gather_problems(const GatherTexts& gather, const Problem& mine) {
     std::vector<Problem> result;
-    for (const auto& text : gather_texts(world, Json{mine.text, mine.saw_it}.dump())) {
+    for (const auto& text : gather(Json{mine.text, mine.saw_it}.dump())) {
         const Json json = Json::parse(text);
         result.push_back({json.at(0), json.at(1)});
     }

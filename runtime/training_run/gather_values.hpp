@@ -1,6 +1,8 @@
 #pragma once
 // Brings what all ranks know to rank 0.
 
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "model/communicator/world.hpp"
@@ -9,9 +11,13 @@
 
 namespace mgplan::runtime {
 
-/// Called by every rank; the result is complete on rank 0 and empty elsewhere. Its own messages are sent over a group that
-/// is made for it, so counters are to be read before.
-[[nodiscard]] std::vector<RankValues> gather_values(const model::World& world, const RankValues& mine);
-[[nodiscard]] std::vector<Problem> gather_problems(const model::World& world, const Problem& mine);
+/// Every rank's text on rank 0, with blanks at their ends perhaps; none elsewhere.
+using GatherTexts = std::function<std::vector<std::string>(std::string mine)>;
+/// Over a group of all ranks that is made for it, so counters are to be read before. `world` must outlive it.
+[[nodiscard]] GatherTexts gather_over(const model::World& world);
+
+/// Called by every rank; the result is complete on rank 0 and empty elsewhere.
+[[nodiscard]] std::vector<RankValues> gather_values(const GatherTexts& gather, const RankValues& mine);
+[[nodiscard]] std::vector<Problem> gather_problems(const GatherTexts& gather, const Problem& mine);
 
 }  // namespace mgplan::runtime

@@ -1,12 +1,16 @@
 #pragma once
 // What the ranks of a run compute on.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "model/device/device.hpp"
 #include "model/device/kernel_traits.hpp"
+#include "runtime/cuda_loader/cuda_module.hpp"
 #include "runtime/training_run/machine_memory.hpp"
 
 namespace mgplan::runtime {
@@ -24,6 +28,9 @@ public:
     [[nodiscard]] virtual std::int64_t reserved_bytes() const = 0;
     /// What its memory follows; nullptr for a pool alone.
     [[nodiscard]] virtual ArenaAllocator* arena() { return nullptr; }
+    /// A copy of these bytes in the device's memory, until it goes, that its counters do not know: for what stands in for other
+    /// ranks. One call.
+    [[nodiscard]] virtual const std::byte* uncounted(std::span<const std::byte> bytes) = 0;
 };
 
 /// The devices of all ranks of this process, of one kind. Any thread may call it.
@@ -40,13 +47,18 @@ public:
     /// With a pool, or an arena that follows the script, which outlives the device. Throws ConfigError for a script where
     /// arenas are not known.
     [[nodiscard]] virtual std::unique_ptr<RankDevice> make(int rank, const ArenaScript* script) const = 0;
+    /// Joins a world of processes over NCCL, on a device of these. Throws ConfigError where devices have none.
+    [[nodiscard]] virtual std::unique_ptr<NcclWorldInterface> connect(RankDevice& device, int rank, int size, const Bootstrap& bootstrap,
+                                                                      const NcclOptions& options) const;
 };
 
 /// A CPU device for each rank.
 [[nodiscard]] const RankDevices& cpu_devices();
 
-/// The first GPU that CUDA shows this process, for all ranks together. `deterministic`: attention as separate products,
-/// because cuDNN's backward adds in an order of chance (docs/decisions/0005-cuda-module.md). Throws CudaUnavailable.
-[[nodiscard]] std::shared_ptr<const RankDevices> cuda_devices(bool deterministic);
+/// The first GPU that CUDA shows this process, for all ranks together; or with a local rank its own: the one of that number, or
+/// the only one there is. `deterministic`: attention as separate products,
+/// because cuDNN's backward adds in an order of chance (docs/decisions/0005-cuda-module.md). Throws CudaUnavailable,
+/// and ConfigError for a local rank without a GPU.
+[[nodiscard]] std::shared_ptr<const RankDevices> cuda_devices(bool deterministic, std::optional<int> local_rank = std::nullopt);
 
 }  // namespace mgplan::runtime

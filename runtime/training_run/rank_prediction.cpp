@@ -5,9 +5,13 @@
 #include <optional>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "model/communicator/collective_counter.hpp"
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
+#include "plan/errors.hpp"
+#include "plan/text.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/memory/pool_allocator.hpp"
 #include "runtime/training_run/rank_arena.hpp"
@@ -143,6 +147,17 @@ std::int64_t bytes_needed(const model::TrainingTask& task, int rank, const model
     RankPrediction prediction(task, rank, stands_for, nullptr, mode == MemoryMode::arena ? &arena : nullptr);
     prediction.step();
     return prediction.use().memory.reserved_bytes;
+}
+
+void check_one_rank(const TrainingRunOptions& options, const RankDevices& devices, int rank, std::int64_t here) {
+    const std::int64_t each = bytes_needed(with_few_microbatches(options.task), rank, devices.traits(), options.memory);
+    const MachineMemory machine = devices.memory();
+    if (each <= machine.bytes / here) return;
+    throw ConfigError(fmt::format(
+        "rank {} needs {}{}, more than the {} of memory that {}: {} are missing; {}plan a smaller model or batch", rank, human_bytes(each),
+        here == 1 ? std::string() : fmt::format(", about {} together with the {} ranks of this machine", human_bytes(each * here), here),
+        human_bytes(machine.bytes), machine.text, human_bytes(each * here - machine.bytes),
+        here == 1 ? "" : "start fewer ranks on each machine, or "));
 }
 
 }  // namespace mgplan::runtime

@@ -7,6 +7,8 @@
 #include "model/training/rank_trainer.hpp"
 #include "runtime/measurement/run_values.hpp"
 #include "runtime/memory/arena_script.hpp"
+#include "runtime/training_run/rank_devices.hpp"
+#include "runtime/training_run/training_run.hpp"
 
 namespace mgplan::runtime {
 
@@ -41,5 +43,9 @@ private:
 /// What the pool or the arena of a device of these traits takes for this rank in a step of the task, mixtures balanced.
 [[nodiscard]] std::int64_t bytes_needed(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for,
                                         MemoryMode mode = MemoryMode::pool);
+
+/// Throws ConfigError, with what is missing, where `here` ranks of the size of this one need more memory than their devices
+/// share: so that nothing is allocated that could only end in the middle.
+void check_one_rank(const TrainingRunOptions& options, const RankDevices& devices, int rank, std::int64_t here = 1);
 
 }  // namespace mgplan::runtime

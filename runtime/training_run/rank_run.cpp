@@ -45,9 +45,19 @@ std::string most_telling(std::span<const Problem> problems) {
 
 RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devices, const model::World& world,
                      const model::CollectiveCounter& traffic, LastStep& last_step) {
+    return run_rank(
+        options, devices, world.rank,
+        [&](RankDevice& /*device*/) {
+            return Connection{world, &traffic, nullptr};
+        },
+        last_step);
+}
+
+RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devices, int rank, const Connect& connect, LastStep& last_step,
+                     const std::function<void(const std::exception&)>& failed) {
     using Clock = std::chrono::steady_clock;
     RankOutcome outcome;
-    outcome.values.rank = world.rank;
+    outcome.values.rank = rank;
     // Ranks that throw would each speak; here they stop together and the caller chooses what is said.
     model::TrainingTask task = options.task;
     task.gradients.on_non_finite = model::OnNonFinite::skip;
@@ -55,29 +65,29 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
     model::RoutingLog routing;  // of one step
     const bool has_arena = options.memory == MemoryMode::arena;
     ArenaScript script;
-    if (has_arena) script = arena_script(task, world.rank, devices.traits());
+    if (has_arena) script = arena_script(task, rank, devices.traits());
     outcome.values.arena = {script.bytes, script.lower_bound};
-    RankPrediction prediction(task, world.rank, devices.traits(), &routing, has_arena ? &script : nullptr);
-    {
-        const std::unique_ptr<RankDevice> made = devices.make(world.rank, has_arena ? &script : nullptr);
-        model::Device& device = made->device();
-        ArenaAllocator* const arena = made->arena();
-        const auto observer = options.observe ? options.observe(world.rank) : nullptr;
+    RankPrediction prediction(task, rank, devices.traits(), &routing, has_arena ? &script : nullptr);
+    const auto train = [&](RankDevice& made, const Connection& connection) {
+        model::Device& device = made.device();
+        ArenaAllocator* const arena = made.arena();
+        const auto observer = options.observe ? options.observe(rank) : nullptr;
         // Where ops only begin when they are called, their calls say nothing about their times.
         const bool times_ops = devices.runs_at_once();
         OpTimer timer;
         Ears ears(times_ops ? &timer : nullptr, observer.get());
         device.set_listener(&ears);
-        model::RankTrainer trainer(task, device, world, &routing);
+        model::RankTrainer trainer(task, device, connection.world, &routing);
         trainer.set_listener(&ears);
         timer = {};  // of the steps alone
-        if (observer) observer->on_ready(device, world);
+        if (observer) observer->on_ready(device, connection.world);
         const auto source = [&](std::int64_t index, std::span<std::int32_t> tokens) {
             if (times_ops) timer.begin("data");
             options.data->read(index, tokens);
             timer.end();
         };
-        for (std::int64_t step = 1; last_step.includes(world.rank, step) && outcome.problem.text.empty(); ++step) {
+        const bool speaks = rank == options.speaker;
+        for (std::int64_t step = 1; last_step.includes(rank, step) && outcome.problem.text.empty(); ++step) {
             StepValues values;
             values.learning_rate = learning_rate(options.learning_rate, trainer.updates());
             const auto begin = Clock::now();
@@ -94,23 +104,35 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
             if (has_auxiliary_loss) values.auxiliary_loss = report.auxiliary_loss;
             values.mtp_losses = report.mtp_losses;
             values.skipped = !report.result.updated;
-            if (world.rank == 0) outcome.steps.push_back(values);
+            if (speaks) outcome.steps.push_back(values);
             if (values.skipped && !options.skip_non_finite) {
-                outcome.problem.text = fmt::format("step {}, rank {}: {}", step, world.rank, report.result.problem);
+                outcome.problem.text = fmt::format("step {}, rank {}: {}", step, rank, report.result.problem);
                 outcome.problem.saw_it = report.result.saw_it;
-            } else if (world.rank == 0 && options.on_step) {
+            } else if (speaks && options.on_step) {
                 options.on_step(step, values);
             }
             prediction.step(report.end);
             routing.clear();
         }
         device.set_listener(nullptr);
-        outcome.values.measured = rank_use(made->memory(), made->reserved_bytes(), traffic);
+        outcome.values.measured = rank_use(made.memory(), made.reserved_bytes(), *connection.traffic);
         if (arena != nullptr) {
             outcome.values.measured.memory.arena_bytes = arena->touched_bytes();
             outcome.values.measured.memory.fallback_bytes = arena->fallback_bytes();
         }
         outcome.values.ops = timer.times();
+    };
+    {
+        const std::unique_ptr<RankDevice> made = devices.make(rank, has_arena ? &script : nullptr);
+        Connection connection;
+        try {
+            connection = connect(*made);
+            train(*made, connection);
+        } catch (const std::exception& error) {
+            made->device().set_listener(nullptr);
+            if (failed) failed(error);
+            throw;
+        }
     }
     outcome.values.predicted = prediction.use();
     return outcome;

@@ -36,12 +36,13 @@ void check_size(const TrainingRunOptions& options, const RankDevices& devices) {
     }
     const MachineMemory machine = devices.memory();
     if (together > machine.bytes) {
-        throw ConfigError(fmt::format("the {} rank{} of this plan need up to {} each, {} together, more than the {} of memory that {}; {}",
-                                      world, world == 1 ? "" : "s", human_bytes(most), human_bytes(together), human_bytes(machine.bytes),
-                                      machine.text,
-                                      devices.traits().kind == model::DeviceKind::cpu
-                                          ? "run it on more machines with mpirun, or plan a smaller model or batch"
-                                          : "all of them share it, so plan a smaller model or batch, or run it on CPUs with --device cpu"));
+        throw ConfigError(fmt::format(
+            "the {} rank{} of this plan need up to {} each, {} together, more than the {} of memory that {}: {} are missing; {}", world,
+            world == 1 ? "" : "s", human_bytes(most), human_bytes(together), human_bytes(machine.bytes), machine.text,
+            human_bytes(together - machine.bytes),
+            devices.traits().kind == model::DeviceKind::cpu
+                ? "run it on more machines with mpirun, or plan a smaller model or batch"
+                : "all of them share it, so plan a smaller model or batch, or run it on CPUs with --device cpu"));
     }
 }
 

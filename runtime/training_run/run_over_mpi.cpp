@@ -5,7 +5,6 @@
 #include "runtime/comm/mpi/mpi_world.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/training_run/gather_values.hpp"
-#include "runtime/training_run/machine_memory.hpp"
 #include "runtime/training_run/rank_devices.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
 #include "runtime/training_run/rank_run.hpp"
@@ -43,15 +42,7 @@ void check_size(const TrainingRunOptions& options, const LaunchedRank& launched)
         const auto number = text ? parse_integer(*text) : std::nullopt;
         if (number && *number >= 1 && *number <= launched.size) here = *number;
     }
-    const std::int64_t each = bytes_needed(with_few_microbatches(options.task), launched.rank, cpu_devices().traits(), options.memory);
-    const MachineMemory machine = machine_memory();
-    if (each > machine.bytes / here) {
-        throw ConfigError(fmt::format(
-            "rank {} needs {}, about {} together with the {} rank{} of this machine, more than the {} of memory that {}; start fewer ranks "
-            "on each machine, or plan a smaller model or batch",
-            launched.rank, human_bytes(each), human_bytes(each * here), here, here == 1 ? "" : "s", human_bytes(machine.bytes),
-            machine.text));
-    }
+    check_one_rank(options, cpu_devices(), launched.rank, here);
 }
 
 }  // namespace
@@ -68,9 +59,11 @@ std::optional<RunValues> run_over_mpi(const TrainingRunOptions& options, const L
             }
             LastStep last_step(options.steps, nullptr);
             RankOutcome outcome = run_rank(options, cpu_devices(), world.view(), world.traffic(), last_step);
+            const model::World view = world.view();
+            const GatherTexts gather = gather_over(view);
             std::vector<Problem> problems;  // where there is one, all ranks have it
-            if (!outcome.problem.text.empty()) problems = gather_problems(world.view(), outcome.problem);
-            std::vector<RankValues> ranks = gather_values(world.view(), outcome.values);
+            if (!outcome.problem.text.empty()) problems = gather_problems(gather, outcome.problem);
+            std::vector<RankValues> ranks = gather_values(gather, outcome.values);
             if (world.rank() != 0) return;
             result = RunValues{};
             result->device = cpu_devices().text();

@@ -12,6 +12,7 @@
 #include "runtime/data/sequences.hpp"
 #include "runtime/launch/rank_from_environment.hpp"
 #include "runtime/measurement/run_values.hpp"
+#include "runtime/rendezvous/rendezvous_options.hpp"
 #include "runtime/training_run/learning_rate.hpp"
 #include "runtime/training_run/rank_devices.hpp"
 
@@ -36,12 +37,14 @@ struct TrainingRunOptions {
     bool skip_non_finite = false;
     /// A rank that waits longer for the others ends the run. Longer than the slowest computation between two collectives.
     std::chrono::milliseconds deadline{600'000};
-    /// Called on rank 0 behind each step, counted from 1.
+    /// The rank that keeps what the steps were and looks at `interrupt`.
+    int speaker = 0;
+    /// Called on the speaker behind each step, counted from 1.
     std::function<void(std::int64_t step, const StepValues& values)> on_step;
     /// When set to true, by a signal handler say, the run stops behind the step under way (ranks in one process alone).
     const std::atomic<bool>* interrupt = nullptr;
-    /// In one process: called with a message when ranks do not stop within two seconds after a failure. Threads cannot be
-    /// ended from outside, so it should end the program.
+    /// In one process, and over NCCL: called with a message when ranks do not stop within seconds after a failure. Threads
+    /// cannot be ended from outside, so it should end the program.
     std::function<void(const std::string&)> on_stuck;
     std::function<std::unique_ptr<RankObserver>(int rank)> observe;
 };
@@ -53,6 +56,16 @@ struct TrainingRunOptions {
 /// whose data holds ids outside the vocabulary, RunError naming rank, operation and group for a run that failed. A loss or
 /// gradient that is not finite ends the run early instead: the values say so (RunValues::problem).
 [[nodiscard]] RunValues run_in_process(const TrainingRunOptions& options);
+
+/// One rank of the plan, alone, its partners emulated (runtime/comm/alone/lone_world.hpp): its memory, and the time of what
+/// it computes. Mixtures are balanced. Losses mean nothing. Throws as run_in_process() does.
+[[nodiscard]] RunValues run_alone(const TrainingRunOptions& options, int rank);
+
+/// This process's rank over NCCL, on options.devices; ranks meet as `meeting` says. Rank 0 gets the values of all. A rank that
+/// dies, goes silent or throws ends all of them within seconds: each throws RunError with the reason and where it was, or, if it
+/// cannot stop by itself, calls options.on_stuck. Throws ConfigError for what run_in_process() does, and for what
+/// Rendezvous does.
+[[nodiscard]] std::optional<RunValues> run_over_nccl(const TrainingRunOptions& options, const RendezvousOptions& meeting);
 
 /// This process's rank over MPI; rank 0 gets the values of all. A failure ends all ranks, with a message on stderr and exit
 /// code 2 for bad data, 4 for all else; what is wrong before MPI connects is thrown.

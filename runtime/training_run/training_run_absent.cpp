@@ -19,6 +19,12 @@ bool training_available() {
 RunValues run_in_process(const TrainingRunOptions& /*options*/) {
     absent();
 }
+RunValues run_alone(const TrainingRunOptions& /*options*/, int /*rank*/) {
+    absent();
+}
+std::optional<RunValues> run_over_nccl(const TrainingRunOptions& /*options*/, const RendezvousOptions& /*meeting*/) {
+    absent();
+}
 std::optional<RunValues> run_over_mpi(const TrainingRunOptions& /*options*/, const LaunchedRank& /*launched*/) {
     absent();
 }

@@ -20,7 +20,7 @@ ROOMS = {
     "model": (("plan",), ("fmt/",)),
     "planner": (("plan",), ("fmt/", "nlohmann/", "oneapi/", "tbb/")),
     "simulator": (("plan", "model"), ("fmt/", "nlohmann/")),
-    "runtime": (("plan", "model"), ("fmt/", "nlohmann/", "sanitizer/asan_interface.h", "sys/", "fcntl.h", "dlfcn.h", "unistd.h", "cblas.h", "mpi.h", "nccl.h", "cuda", "cublas", "cudnn")),
+    "runtime": (("plan", "model"), ("fmt/", "nlohmann/", "sanitizer/asan_interface.h", "sys/", "fcntl.h", "dlfcn.h", "unistd.h", "poll.h", "netdb.h", "netinet/", "ifaddrs.h", "net/if.h", "cblas.h", "mpi.h", "nccl.h", "cuda", "cublas", "cudnn")),
     "reports": (("plan",), ("fmt/", "nlohmann/")),
     "cli": (
         ("plan", "importers", "model", "planner", "simulator", "runtime", "reports"),

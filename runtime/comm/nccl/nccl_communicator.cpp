@@ -1,6 +1,7 @@
 #include "runtime/comm/nccl/nccl_communicator.hpp"
 
 #include <exception>
+#include <numeric>
 
 #include "model/device/device.hpp"
 #include "runtime/comm/nccl/message_channels.hpp"
@@ -53,7 +54,7 @@ std::int64_t row_elements(const Tensor& tensor) {
     return elements;
 }
 
-std::size_t count(const Tensor& tensor) {
+std::size_t elements_of(const Tensor& tensor) {
     return static_cast<std::size_t>(tensor.elements());
 }
 
@@ -105,6 +106,7 @@ private:
     std::unique_ptr<Pending> issue(CollectiveKind kind, Call call) {
         return std::make_unique<PendingNccl>(state_, state_->issue(*channels_.front(), kind, call));
     }
+    void count(CollectiveKind kind, std::int64_t payload_bytes) { state_->traffic().add(group(), kind, payload_bytes); }
     [[nodiscard]] ncclComm_t communicator() const { return channels_.front()->live(); }
     [[nodiscard]] cudaStream_t stream() const { return channels_.front()->stream; }
 
@@ -127,21 +129,24 @@ private:
 
     std::unique_ptr<Pending> do_all_reduce(const Tensor& tensor, Reduction reduction) override {
         if (size() == 1) return std::make_unique<Done>();
+        count(CollectiveKind::all_reduce, tensor.bytes());
         return issue(CollectiveKind::all_reduce, [&] {
-            return nccl().ncclAllReduce(tensor.data(), tensor.data(), count(tensor), data_type(tensor.dtype()),
+            return nccl().ncclAllReduce(tensor.data(), tensor.data(), elements_of(tensor), data_type(tensor.dtype()),
                                         operation(tensor.dtype(), reduction), communicator(), stream());
         });
     }
     std::unique_ptr<Pending> do_all_gather(const Tensor& part, const Tensor& whole) override {
         if (size() == 1) return copied(part, whole);
+        count(CollectiveKind::all_gather, whole.bytes());
         return issue(CollectiveKind::all_gather, [&] {
-            return nccl().ncclAllGather(part.data(), whole.data(), count(part), data_type(part.dtype()), communicator(), stream());
+            return nccl().ncclAllGather(part.data(), whole.data(), elements_of(part), data_type(part.dtype()), communicator(), stream());
         });
     }
     std::unique_ptr<Pending> do_reduce_scatter(const Tensor& whole, const Tensor& part, Reduction reduction) override {
         if (size() == 1) return copied(whole, part);
+        count(CollectiveKind::reduce_scatter, whole.bytes());
         return issue(CollectiveKind::reduce_scatter, [&] {
-            return nccl().ncclReduceScatter(whole.data(), part.data(), count(part), data_type(part.dtype()),
+            return nccl().ncclReduceScatter(whole.data(), part.data(), elements_of(part), data_type(part.dtype()),
                                             operation(part.dtype(), reduction), communicator(), stream());
         });
     }
@@ -163,6 +168,7 @@ private:
     }
     std::unique_ptr<Pending> do_all_gather_rows(const Tensor& part, const Tensor& whole, std::span<const std::int64_t> rows) override {
         if (size() == 1) return copied(part, whole);
+        count(CollectiveKind::all_gather, whole.bytes());
         return issue_pieces(CollectiveKind::all_gather, whole, rows, [&](int member, void* piece, std::size_t elements) {
             return nccl().ncclBroadcast(part.data(), piece, elements, data_type(part.dtype()), member, communicator(), stream());
         });
@@ -170,6 +176,7 @@ private:
     std::unique_ptr<Pending> do_reduce_scatter_rows(const Tensor& whole, const Tensor& part, std::span<const std::int64_t> rows,
                                                     Reduction reduction) override {
         if (size() == 1) return copied(whole, part);
+        count(CollectiveKind::reduce_scatter, whole.bytes());
         return issue_pieces(CollectiveKind::reduce_scatter, whole, rows, [&](int member, void* piece, std::size_t elements) {
             return nccl().ncclReduce(piece, part.data(), elements, data_type(part.dtype()), operation(part.dtype(), reduction), member,
                                      communicator(), stream());
@@ -179,6 +186,7 @@ private:
                                            std::span<const std::int64_t> receive_rows) override {
         if (size() == 1) return copied(from, to);
         const std::int64_t send_row = row_elements(from), receive_row = row_elements(to), bytes = bytes_of(from.dtype());
+        count(CollectiveKind::all_to_all, std::accumulate(send_rows.begin(), send_rows.end(), std::int64_t{0}) * send_row * bytes);
         return issue(CollectiveKind::all_to_all, [&] {
             const auto* source = static_cast<const std::byte*>(from.data());
             auto* target = static_cast<std::byte*>(to.data());
@@ -203,25 +211,29 @@ private:
     }
     std::unique_ptr<Pending> do_broadcast(const Tensor& tensor, int root) override {
         if (size() == 1) return std::make_unique<Done>();
+        count(CollectiveKind::broadcast, tensor.bytes());
         return issue(CollectiveKind::broadcast, [&] {
-            return nccl().ncclBroadcast(tensor.data(), tensor.data(), count(tensor), data_type(tensor.dtype()), root, communicator(),
+            return nccl().ncclBroadcast(tensor.data(), tensor.data(), elements_of(tensor), data_type(tensor.dtype()), root, communicator(),
                                         stream());
         });
     }
     std::unique_ptr<Pending> do_send(const Tensor& tensor, int peer) override {
+        count(CollectiveKind::send, tensor.bytes());
         return message(CollectiveKind::send, rank(),
-                       [memory = tensor.data(), elements = count(tensor), type = data_type(tensor.dtype()), peer](
+                       [memory = tensor.data(), elements = elements_of(tensor), type = data_type(tensor.dtype()), peer](
                            ncclComm_t over, cudaStream_t on) { return nccl().ncclSend(memory, elements, type, peer, over, on); });
     }
     std::unique_ptr<Pending> do_receive(const Tensor& tensor, int peer) override {
+        count(CollectiveKind::receive, tensor.bytes());
         return message(CollectiveKind::receive, peer,
-                       [memory = tensor.data(), elements = count(tensor), type = data_type(tensor.dtype()), peer](
+                       [memory = tensor.data(), elements = elements_of(tensor), type = data_type(tensor.dtype()), peer](
                            ncclComm_t over, cudaStream_t on) { return nccl().ncclRecv(memory, elements, type, peer, over, on); });
     }
     void do_barrier() override {
         if (size() == 1) return;
         // NCCL has none: everybody's sum needs everybody.
         void* const flag = state_->flag();
+        count(CollectiveKind::barrier, 0);
         issue(CollectiveKind::barrier, [&] {
             return nccl().ncclAllReduce(flag, flag, 1, ncclFloat32, ncclSum, communicator(), stream());
         })->wait();

@@ -30,7 +30,7 @@ NcclTicket::~NcclTicket() {
 }
 
 NcclState::NcclState(CudaDevice& device, int rank, NcclOptions options)
-    : device_(device), rank_(rank), options_(options), exceptions_(std::uncaught_exceptions()) {
+    : device_(device), rank_(rank), options_(std::move(options)), exceptions_(std::uncaught_exceptions()) {
     MGPLAN_CUDA(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming));
     watchdog_ = std::thread([this] { watch_over(); });
 }
@@ -281,6 +281,9 @@ void NcclState::abort(const std::string& reason) noexcept {
 /// Why the world must end; empty where all is well. Drops what is done.
 std::string NcclState::trouble() {
     if (aborted_.load(std::memory_order_acquire)) return {};
+    if (options_.ended) {
+        if (std::string why = options_.ended(); !why.empty()) return why;
+    }
     // The rank's thread sees errors of its own calls: where it is inside NCCL now, the next look will do.
     if (const std::unique_lock lock(api_, std::try_to_lock); lock) {
         for (std::size_t i = 0;; ++i) {

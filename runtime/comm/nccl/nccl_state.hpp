@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "model/communicator/collective_counter.hpp"
 #include "model/communicator/communicator.hpp"
 #include "runtime/cuda/cuda_device.hpp"
 
@@ -58,6 +59,8 @@ public:
 
     [[nodiscard]] CudaDevice& device() const { return device_; }
     [[nodiscard]] int rank() const { return rank_; }
+    /// Of the rank's thread.
+    [[nodiscard]] model::CollectiveCounter& traffic() { return traffic_; }
 
     /// A group without a communicator yet.
     std::shared_ptr<NcclGroup> prepare(std::string text);
@@ -107,6 +110,7 @@ private:
     CudaDevice& device_;
     int rank_;
     NcclOptions options_;
+    model::CollectiveCounter traffic_;
     int exceptions_;  ///< that were under way when this object was made
     cudaEvent_t ready_ = nullptr;
     void* flag_ = nullptr;

@@ -51,6 +51,7 @@ public:
                 [this](const std::string& group, std::span<const std::int32_t> ranks) { return join(group, ranks); }};
     }
 
+    const model::CollectiveCounter& traffic() const override { return state_->traffic(); }
     void abort(const std::string& reason) noexcept override { state_->abort(reason); }
 
 private:

@@ -111,9 +111,14 @@ public:
             model::Device& device() override { return device_; }
             const model::MemoryUse& memory() const override { return device_.memory(); }
             std::int64_t reserved_bytes() const override { return device_.pool().reserved_bytes(); }
+            const std::byte* uncounted(std::span<const std::byte> bytes) override {
+                uncounted_.assign(bytes.begin(), bytes.end());
+                return uncounted_.data();
+            }
 
         private:
             EmulatedDevice device_;
+            std::vector<std::byte> uncounted_;
         };
         return std::make_unique<One>(traits_);
     }

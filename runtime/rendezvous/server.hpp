@@ -1,0 +1,90 @@
+#pragma once
+// Rank 0's side of a rendezvous: a thread that all ranks, rank 0 among them, are connected to.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/rendezvous/message.hpp"
+#include "runtime/rendezvous/rendezvous_options.hpp"
+#include "runtime/rendezvous/socket.hpp"
+
+namespace mgplan::runtime {
+
+/// What an abort means for the exit code: input that is wrong, or a run that failed (docs/errors.md).
+inline constexpr int kAbortBadInput = 2, kAbortFailed = 4;
+
+/// Strangers cannot harm it: who does not send a hello with the secret in time, sends what is no message, or comes when
+/// many others are unknown, is left out and counted. Ranks that do anything of that sort end the job, with a sentence that
+/// names them: two of one number, another size of the world, silence, an end without leaving. Each rank can hold a bounded number
+/// of bytes here, so one that does not read is taken for dead.
+class RendezvousServer {
+public:
+    /// Listens. Throws ConfigError where it cannot, saying why.
+    explicit RendezvousServer(RendezvousOptions options);
+    /// Waits for a moment until the last messages are gone.
+    ~RendezvousServer();
+    RendezvousServer(const RendezvousServer&) = delete;
+    RendezvousServer& operator=(const RendezvousServer&) = delete;
+
+    [[nodiscard]] const Address& address() const { return address_; }
+
+private:
+    using Clock = std::chrono::steady_clock;
+
+    struct Peer {
+        Socket socket;
+        std::string from;  ///< its address
+        MessageReader reader;
+        std::string out;
+        std::optional<int> rank;  ///< once it is known
+        bool left = false;
+        bool closing = false;  ///< nothing is read any more; it ends when `out` is written
+        std::string where;
+        std::set<std::string> asked;
+        Clock::time_point heard;
+    };
+
+    void serve();
+    void wait_for_events();
+    void accept_strangers(Clock::time_point now);
+    void read(Peer& peer, Clock::time_point now);
+    void gone(Peer& peer);
+    void handle(Peer& peer, Message message);
+    void welcome(Peer& peer, const Message& hello);
+    void answer_gets(const std::string& key);
+    void check_times(Clock::time_point now);
+    /// The sentence goes to all ranks; the first one counts.
+    void abort(const std::string& reason, int code);
+    void send(Peer& peer, const Message& message);
+    void send_all(const Message& message);
+    [[nodiscard]] std::string missing() const;
+    [[nodiscard]] bool all_written() const;
+
+    RendezvousOptions options_;
+    std::string protocol_;
+    Socket listener_;
+    Address address_;
+    Waker waker_;
+    std::list<Peer> peers_;
+    std::map<std::string, std::string> store_;
+    std::size_t store_bytes_ = 0;
+    int joined_ = 0;
+    int left_ = 0;
+    bool complete_ = false;
+    bool aborted_ = false;
+    int wrong_secrets_ = 0, no_messages_ = 0;
+    Clock::time_point began_, beat_;
+    std::atomic<bool> stop_ = false;
+    std::thread thread_;
+};
+
+}  // namespace mgplan::runtime

@@ -1,0 +1,106 @@
+// One rank of a training run over NCCL, as its environment tells, with CUDA and NCCL faked (fake_cuda.cpp, fake_nccl.cpp);
+// run_over_nccl_test starts it. Prints rank 0's report as lines: a loss for each step, then whether all is as predicted.
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "plan/errors.hpp"
+#include "runtime/comm/nccl/nccl_world.hpp"
+#include "runtime/cpu/cpu_device.hpp"
+#include "runtime/cuda/cuda_device.hpp"
+#include "runtime/training_run/training_run.hpp"
+#include "tests/runtime/comm/nccl/small_nccl_run.hpp"
+
+namespace mgplan::tests {
+namespace {
+
+class FakeCard final : public runtime::RankDevice {
+public:
+    FakeCard(int rank, const model::KernelTraits& traits) : device_(0, rank, traits) {}
+    model::Device& device() override { return device_; }
+    const model::MemoryUse& memory() const override { return device_.memory(); }
+    std::int64_t reserved_bytes() const override { return device_.reserved_bytes(); }
+    const std::byte* uncounted(std::span<const std::byte> bytes) override { return device_.uncounted(bytes); }
+    runtime::cuda::CudaDevice& card() { return device_; }
+
+private:
+    runtime::cuda::CudaDevice device_;
+};
+
+class FakeCards final : public runtime::RankDevices {
+public:
+    std::string text() const override { return "a fake GPU"; }
+    const model::KernelTraits& traits() const override { return traits_; }
+    runtime::MachineMemory memory() const override {
+        const char* const bytes = std::getenv("FAKE_CARD_BYTES");
+        return {bytes != nullptr ? std::atoll(bytes) : std::int64_t{1} << 40, "the fake GPU has"};
+    }
+    bool runs_at_once() const override { return false; }
+    std::unique_ptr<runtime::RankDevice> make(int rank, const runtime::ArenaScript* /*script*/) const override {
+        return std::make_unique<FakeCard>(rank, traits_);
+    }
+    std::unique_ptr<runtime::NcclWorldInterface> connect(runtime::RankDevice& device, int rank, int size,
+                                                         const runtime::Bootstrap& bootstrap,
+                                                         const runtime::NcclOptions& options) const override {
+        return runtime::cuda::make_nccl_world(static_cast<FakeCard&>(device).card(), rank, size, bootstrap, options);
+    }
+
+private:
+    model::KernelTraits traits_ = runtime::CpuDevice::kernel_traits();
+};
+
+int run(const std::string& layout, const std::string& fault) {
+    const auto environment = runtime::process_environment();
+    auto meeting = runtime::rendezvous_options(runtime::rank_from_environment({}, environment), environment);
+    meeting.join_deadline = std::chrono::seconds{40};
+    // Shorter than in earnest, so that tests are.
+    meeting.heartbeat = std::chrono::milliseconds{100};
+    meeting.silence = std::chrono::milliseconds{2000};
+    meeting.patience = std::chrono::milliseconds{500};
+    runtime::TrainingRunOptions options = small_nccl_run(layout);
+    options.devices = std::make_shared<FakeCards>();
+    options.deadline = std::chrono::milliseconds{fault == "hang" && meeting.rank == 0 ? 700 : 60'000};
+    // Until somebody stops it.
+    if (fault == "work" || fault == "hang") options.steps = 1'000'000;
+    options.on_step = [&](std::int64_t step, const runtime::StepValues& values) {
+        if (fault != "none") fmt::print("step {} of loss {}\n", step, values.loss);
+        std::fflush(stdout);
+    };
+    options.on_stuck = [](const std::string& text) {
+        fmt::print(stderr, "mgplan: {}\n", text);
+        std::_Exit(4);
+    };
+    // One that neither dies nor goes on: heartbeats go on, and its partners wait.
+    class Hang final : public runtime::RankObserver {
+        void on_ready(model::Device& /*device*/, const model::World& /*world*/) override {}
+        void on_op(const model::OpRecord& /*record*/) override {
+            if (++ops_ == 200) std::this_thread::sleep_for(std::chrono::hours{1});
+        }
+        void on_collective(const model::CollectiveRecord& /*record*/) override {}
+        int ops_ = 0;
+    };
+    if (fault == "hang" && meeting.rank == 1) options.observe = [](int /*rank*/) { return std::make_unique<Hang>(); };
+    const auto values = runtime::run_over_nccl(options, meeting);
+    if (!values) return 0;
+    for (const auto& step : values->steps) fmt::print("{:.17g}\n", step.loss);
+    fmt::print("{} ranks {}\n", values->ranks.size(), values->as_predicted ? "as predicted" : "not as predicted");
+    return 0;
+}
+
+}  // namespace
+}  // namespace mgplan::tests
+
+int main(int argc, char** argv) {
+    try {
+        return mgplan::tests::run(argc > 1 ? argv[1] : "", argc > 2 ? argv[2] : "none");
+    } catch (const mgplan::ConfigError& error) {
+        fmt::print(stderr, "mgplan: {}\n", error.what());
+        return 2;
+    } catch (const mgplan::RunError& error) {
+        fmt::print(stderr, "mgplan: {}\n", error.what());
+        return 4;
+    }
+}

@@ -1,0 +1,123 @@
+// Training with processes as ranks over NCCL, which is faked as CUDA is: the code between is the one that runs on GPUs.
+#include <filesystem>
+#include <memory>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/text.hpp"
+#include "runtime/rendezvous/socket.hpp"
+#include "tests/runtime/comm/nccl/small_nccl_run.hpp"
+#include "tests/support/child_process.hpp"
+
+namespace mgplan::tests {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+class RunOverNccl : public ::testing::Test {
+protected:
+    RunOverNccl() : folder_(::testing::TempDir() + fmt::format("mgplan_nccl_{}_{}", ::getpid(), count_++)) {
+        std::filesystem::create_directories(folder_);
+        for (int rank = 0; rank < 2; ++rank) variables_.push_back({});
+    }
+    ~RunOverNccl() override {
+        ranks_.clear();
+        std::filesystem::remove_all(folder_);
+    }
+
+    void start(const std::string& layout, const std::string& fault = "none") {
+        const int port = runtime::local_address(runtime::listen_at(runtime::resolve("127.0.0.1", 0).front())).port();
+        for (int rank = 0; rank < 2; ++rank) {
+            std::map<std::string, std::string> variables{{"RANK", std::to_string(rank)},
+                                                         {"WORLD_SIZE", "2"},
+                                                         {"LOCAL_RANK", std::to_string(rank)},
+                                                         {"MASTER_ADDR", "127.0.0.1"},
+                                                         {"MASTER_PORT", std::to_string(port)},
+                                                         {"MGPLAN_SECRET", "a secret of this test"},
+                                                         {"LD_LIBRARY_PATH", MGPLAN_FAKE_NCCL_FOLDER},
+                                                         {"FAKE_NCCL_FOLDER", folder_}};
+            variables.merge(variables_[static_cast<std::size_t>(rank)]);
+            ranks_.push_back(std::make_unique<ChildProcess>(MGPLAN_NCCL_RANK_PROGRAM, std::vector{layout, fault}, variables));
+        }
+    }
+    ChildProcess& rank(int number) { return *ranks_[static_cast<std::size_t>(number)]; }
+
+    std::vector<std::map<std::string, std::string>> variables_;
+
+private:
+    static inline int count_ = 0;
+    std::string folder_;
+    std::vector<std::unique_ptr<ChildProcess>> ranks_;
+};
+
+class RunOverNcclOfLayouts : public RunOverNccl, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(RunOverNcclOfLayouts, TrainsAsThreadsDoAndHoldsAndSendsAsPredicted) {
+    start(GetParam());
+    for (const int number : {0, 1}) ASSERT_EQ(rank(number).code(), 0) << rank(number).err();
+    const auto lines = split(rank(0).out(), '\n');
+    const auto expected = runtime::run_in_process(small_nccl_run(GetParam()));
+    ASSERT_EQ(lines.size(), expected.steps.size() + 2) << rank(0).out();
+    for (std::size_t step = 0; step < expected.steps.size(); ++step)
+        EXPECT_NEAR(std::stod(lines[step]), expected.steps[step].loss, 1e-11) << "step " << step + 1;
+    EXPECT_EQ(lines[expected.steps.size()], "2 ranks as predicted");
+    EXPECT_EQ(rank(1).out(), "") << "rank 0 reports";
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, RunOverNcclOfLayouts, ::testing::Values("tp", "pp", "dp", "ep"),
+                         [](const auto& test) { return test.param; });
+
+TEST_F(RunOverNccl, AKilledRankEndsTheOtherWhichNamesItAndWhereBothWere) {
+    start("dp", "work");
+    ASSERT_TRUE(rank(0).says("step 3 "));
+    std::this_thread::sleep_for(300ms);  // three heartbeats
+    rank(1).signal(SIGKILL);
+    EXPECT_EQ(rank(0).code(10s), 4);
+    EXPECT_THAT(rank(0).err(),
+                ContainsRegex("mgplan: rank 0, in .*: ended, because rank 1 \\(127.0.0.1:[0-9]+\\) ended without a word; last seen in"));
+}
+
+TEST_F(RunOverNccl, AStoppedRankEndsTheOther) {
+    start("tp", "work");
+    ASSERT_TRUE(rank(0).says("step 3 "));
+    rank(1).signal(SIGSTOP);
+    EXPECT_EQ(rank(0).code(10s), 4);
+    EXPECT_THAT(rank(0).err(), ContainsRegex("rank 1 .* has been silent for [0-9]+ ms"));
+}
+
+TEST_F(RunOverNccl, ACollectiveThatHangsEndsAllAtTheDeadlineWithOperationAndGroup) {
+    start("tp", "hang");
+    for (const int number : {0, 1}) {
+        EXPECT_EQ(rank(number).code(30s), 4);
+        EXPECT_THAT(rank(number).err(),
+                    ContainsRegex("in group tp \\(ranks 0, 1\\) was not done after 700 ms; a partner is dead or hangs"));
+    }
+}
+
+TEST_F(RunOverNccl, AnErrorOfTheCardEndsAllAndNamesRankCallAndOperation) {
+    variables_[1]["FAKE_CUDA_ERROR"] = "60";
+    start("tp", "work");
+    for (const int number : {0, 1}) {
+        EXPECT_EQ(rank(number).code(20s), 4);
+        EXPECT_THAT(rank(number).err(),
+                    AllOf(ContainsRegex("rank 1 failed: rank 1: cudaEventRecord\\(.*\\) failed with cudaErrorECCUncorrectable"),
+                          ContainsRegex("; in [a-z_]+ in group tp")));
+    }
+}
+
+TEST_F(RunOverNccl, TooSmallACardIsRefusedBeforeAnythingIsAllocated) {
+    variables_[1]["FAKE_CARD_BYTES"] = "1000";
+    start("dp");
+    for (const int number : {0, 1}) {
+        EXPECT_EQ(rank(number).code(20s), 2) << rank(number).err();
+        EXPECT_THAT(rank(number).err(), ContainsRegex("rank 1 needs .*, more than the .* of memory that the fake GPU has: .* are missing"));
+    }
+}
+
+}  // namespace
+}  // namespace mgplan::tests

@@ -1,0 +1,48 @@
+#pragma once
+// The run that ranks over NCCL do, and threads for comparison.
+
+#include <memory>
+#include <string>
+
+#include "runtime/data/synthetic_stream.hpp"
+#include "runtime/training_run/training_run.hpp"
+
+namespace mgplan::tests {
+
+/// A small model on two ranks: "tp", "pp", "dp", or "ep" (a mixture).
+[[nodiscard]] inline runtime::TrainingRunOptions small_nccl_run(const std::string& layout_name) {
+    runtime::TrainingRunOptions run;
+    ModelSpec& model = run.task.model;
+    model.name = "small-llama";
+    model.layers = 2;
+    model.hidden = 32;
+    model.ffn = 48;
+    model.heads = 4;
+    model.kv_heads = 2;
+    model.head_dim = 8;
+    model.vocab = 256;
+    model.max_positions = 16;
+    if (layout_name == "ep") {
+        model.moe.emplace();
+        model.moe->experts = 4;
+        model.moe->top_k = 2;
+        model.moe->expert_ffn = 24;
+        model.moe_layers.assign(2, true);
+    }
+    run.task.batch = {8, 16};
+    run.task.training.precision = Precision::fp64;
+    Layout& layout = run.task.layout;
+    const int tp = layout_name == "tp" ? 2 : 1, pp = layout_name == "pp" ? 2 : 1, dp = 2 / tp / pp;
+    layout.sizes = {2, tp, 1, layout_name == "ep" ? 2 : 1, model.moe ? 1 : tp, pp, AxisOrder{}, 1};
+    layout.num_microbatches = 8 / dp / 2;
+    layout.micro_batch = 2;
+    layout.sequence_parallel = tp > 1;
+    layout.group_size = pp;
+    layout.split = std::make_shared<const StageSplit>(automatic_stage_split(model.layers, 0, pp, 1).value());
+    run.steps = 2;
+    run.learning_rate.maximum = 1e-2;
+    run.data = std::make_shared<runtime::Sequences>(std::make_shared<runtime::SyntheticStream>(1, 256), 16, 8, 1);
+    return run;
+}
+
+}  // namespace mgplan::tests
