@@ -21,7 +21,7 @@ void expect_snapshot(const std::string& command) {
     const Said said = say(std::vector<std::string>{command, "--help"});
     EXPECT_EQ(said.code, kDone);
     EXPECT_EQ(said.err, "");
-    for (const auto& line : split(said.out, '\n')) EXPECT_LE(line.size(), 80U) << line;
+    for (const auto& line : split(said.out, '\n')) EXPECT_LE(reports::display_width(line), 80U) << line;
     const std::string path = fmt::format("{}/cli/data/{}_help.txt", MGPLAN_TEST_DATA, command);
     if (std::getenv("MGPLAN_UPDATE_SNAPSHOTS") != nullptr) {
         std::ofstream(path) << said.out;
