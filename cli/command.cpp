@@ -34,8 +34,8 @@ constexpr std::array<std::string_view, 4> kLater{"verify", "calibrate", "launch"
 
 std::string overview() {
     std::string text =
-        "usage: mgplan --world N --model CFG [options]   rank layouts (mgplan plan --help)\n"
-        "       mgplan COMMAND [options]                 (mgplan COMMAND --help)\n\n"
+        "usage: mgplan --world N --model CFG [options]  rank layouts (mgplan plan --help)\n"
+        "       mgplan COMMAND [options]                (mgplan COMMAND --help)\n\n"
         "mgplan plans and predicts how to spread the training of a large language model\nover N GPUs.\n\nCommands:\n";
     for (const auto& command : kCommands) text += fmt::format("  {:<10} {}\n", command.name, command.summary);
     text +=

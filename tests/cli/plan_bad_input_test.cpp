@@ -182,7 +182,7 @@ TEST(BadInput, APlanThatCannotBeWrittenIsFoundBeforeTheSearch) {
                    {"--save-plan = /no/such/folder/plan.json cannot be written (No such file or directory)"});
     expect_refused({"--world", "16", "--model", "llama3-8b", "--save-plan", ""}, {"--save-plan is empty; name a file"});
     const TempFile kept("kept.json", "as before"), fresh("fresh.json");
-    expect_refused(small("--tp 3 --save-plan " + kept.path() + " --output " + fresh.path()), {"--tp 3"});
+    expect_refused(small("--tp 3 --save-plan " + kept.path() + " --output " + fresh.path()), {"tp = 3 does not divide"});
     EXPECT_EQ(kept.text(), "as before");
     EXPECT_FALSE(std::ifstream(fresh.path()).is_open()) << "what was tried is not left behind";
 }
