@@ -19,17 +19,13 @@ MpiOptions mpi_options(const TrainingRunOptions& options, const LaunchedRank& la
     mpi.deadline = options.deadline;
     mpi.expected_size = launched.size;
     mpi.expected_by = to_string(launched.source);
-    // What the user or a shell says starts no processes, and torchrun starts them without MPI.
-    if (launched.source == RankSource::flags) {
-        mpi.expected_by = "--rank and the plan";
-        mpi.way_out = fmt::format(
-            "--rank is for launchers that MPI understands: start mpirun -n {}, which numbers the ranks itself, or leave --rank out to "
-            "have all ranks as threads of this process",
-            launched.size);
-    } else if (launched.source == RankSource::torchrun) {
+    // A shell starts no processes, and torchrun starts them without MPI.
+    if (launched.source == RankSource::torchrun) {
         mpi.expected_by = "the variables RANK and WORLD_SIZE";
         mpi.way_out = fmt::format(
-            "unset both, then start mpirun -n {}, or this process alone with all ranks as its threads (--ranks-in-process)", launched.size);
+            "unset both, then start mpirun -n {}, or this process alone with all ranks as its threads (--ranks-in-process): only processes "
+            "with a GPU each (--device cuda) do without MPI",
+            launched.size);
     }
     return mpi;
 }

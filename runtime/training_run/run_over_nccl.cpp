@@ -9,6 +9,7 @@
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/rendezvous/rendezvous.hpp"
 #include "runtime/training_run/gather_values.hpp"
+#include "runtime/training_run/issue_order.hpp"
 #include "runtime/training_run/rank_devices.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
 #include "runtime/training_run/rank_run.hpp"
@@ -124,6 +125,7 @@ std::optional<RunValues> run_over_nccl(const TrainingRunOptions& asked, const Re
     };
     try {
         check_one_rank(options, devices, rank);
+        if (rank == 0) check_issue_order(options.task);
         LastStep last_step(options.steps, nullptr);
         RankOutcome outcome = run_rank(
             options, devices, rank,

@@ -190,13 +190,12 @@ TEST(RunCommand, RefusesBadInputWithEveryProblem) {
     expect_refused("run", {"mgplan: run needs a PLAN"});
     expect_refused("run no-such-plan.json", {"no-such-plan.json"});
     expect_refused(run("--device cuda --memory arena"), {"--memory arena and --device cuda exclude each other", "use --memory pool"});
-    expect_refused(run("--device cuda --rank 1"), {"--device cuda and --rank exclude each other"});
     expect_refused(run("--checkpoint x --resume"), {"a later version brings checkpoints"});
     expect_refused(run("--steps 0"), {"--steps"});
     expect_refused(run("--lr nan --clip-grad -1"), {"--lr = 'nan'", "--clip-grad = '-1'"});
     expect_refused(run("--lr 0 --min-lr 1"), {"--lr = 0 trains nothing", "--min-lr = 1 is above"});
     expect_refused(run("--steps 5 --lr-warmup-steps 5 --lr-decay-style cosine"), {"--lr-warmup-steps = 5"});
-    expect_refused(run("--rank 2"), {"rank = 2 is outside the world of size 2"});
+    expect_refused(run("--rank 2"), {"--rank = 2 is outside the plan's 2 ranks"});
     expect_refused(run("--rank 1 --ranks-in-process"), {"exclude each other"});
     expect_refused(run("--check-for-nan-in-loss-and-grad --no-check-for-nan-in-loss-and-grad"), {"exclude each other"});
     expect_refused(run("--data no-such-file"), {"data file no-such-file cannot be opened"});
@@ -299,6 +298,21 @@ TEST(RunCommand, AnInterruptStopsBehindTheStepAndStillReports) {
     EXPECT_FALSE(json["steps"].empty());
 }
 
+TEST(RunCommand, RunsOneRankOfALargePlanAloneAndSaysThatItsLossesMeanNothing) {
+    const PlanFile plan("alone.json", "--world 512 --global-batch 512 --tp 2 --pp 4");
+    const Said table = say("run " + plan.path() + " --rank 200 --steps 1");
+    ASSERT_EQ(table.code, kDone) << table.err;
+    EXPECT_THAT(table.out,
+                AllOf(HasSubstr("rank 200 of 512 alone, its partners emulated"), HasSubstr("Losses and gradient norms mean nothing"),
+                      HasSubstr("Every byte held and sent is as predicted.")));
+    EXPECT_THAT(table.err, Not(HasSubstr("loss")));
+    const auto json = nlohmann::json::parse(say("run " + plan.path() + " --rank 511 --steps 1 --format json").out);
+    EXPECT_EQ(json["losses_mean_something"], false);
+    EXPECT_EQ(json["as_predicted"], true);
+    ASSERT_EQ(json["ranks"].size(), 1U);
+    EXPECT_EQ(json["ranks"][0]["rank"], 511);
+}
+
 TEST(RunCommand, RefusesAWorldThatTheLauncherDidNotStart) {
     const PlanFile plan("world.json", "--world 2 --global-batch 4");
     ::setenv("OMPI_COMM_WORLD_RANK", "0", 1);
@@ -306,6 +320,7 @@ TEST(RunCommand, RefusesAWorldThatTheLauncherDidNotStart) {
     expect_refused("run " + plan.path(), {"the plan is for 2 ranks, and Open MPI started 4; start 2 (mpirun -n 2"});
     expect_refused("run " + plan.path() + " --ranks-in-process",
                    {"--ranks-in-process runs all ranks in one process, and Open MPI started 4"});
+    expect_refused("run " + plan.path() + " --rank 1", {"--rank runs one rank alone, in one process, and Open MPI started 4"});
     ::unsetenv("OMPI_COMM_WORLD_RANK");
     ::unsetenv("OMPI_COMM_WORLD_SIZE");
 }

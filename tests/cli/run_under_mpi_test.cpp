@@ -165,10 +165,6 @@ TEST_F(RunUnderMpi, ALossThatIsNoNumberIsSaidOnceAndTheStepsBeforeAreReported) {
 
 TEST_F(RunUnderMpi, RanksThatNoLauncherStartedAreBadInput) {
     make_plan("--world 8");
-    Job by_flag(0, {"run", plan.path(), "--rank", "0"});
-    EXPECT_EQ(by_flag.code(), kBadInput);
-    EXPECT_THAT(by_flag.err(), AllOf(HasSubstr("mgplan: by --rank and the plan there are 8 ranks, and MPI connects 1; "),
-                                     HasSubstr("start mpirun -n 8, which numbers the ranks itself, or leave --rank out")));
     Job by_shell(0, {"run", plan.path()}, {{"RANK", "0"}, {"WORLD_SIZE", "8"}});
     EXPECT_EQ(by_shell.code(), kBadInput);
     EXPECT_THAT(by_shell.err(), AllOf(HasSubstr("mgplan: by the variables RANK and WORLD_SIZE there are 8 ranks, and MPI connects 1; "),

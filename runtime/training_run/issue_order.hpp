@@ -1,0 +1,31 @@
+#pragma once
+// In which order ranks issue what needs all members of a group. Groups that overlap may wait for each other in a circle where two
+// ranks that share both issue in different orders: NCCL's kernels wait on the card until the partners' have begun.
+
+#include <string>
+#include <vector>
+
+#include "model/training/rank_trainer.hpp"
+
+namespace mgplan::runtime {
+
+/// One rank's collectives in the order of their issue; sends and receives, which have communicators of their own, are none.
+struct IssuedOps {
+    int rank = 0;
+    int stage = 0;
+    struct One {
+        std::string group, op;
+        bool operator==(const One&) const = default;
+    };
+    std::vector<One> ops;
+};
+
+/// Where two ranks differ in the groups that they share, in words; empty where none do. Ranks of one stage are to do the same;
+/// those of different stages share the groups whose names are in `across`.
+[[nodiscard]] std::string order_disagreement(const std::vector<IssuedOps>& ranks, const std::vector<std::string>& across);
+
+/// Traces a step of the first and the last rank of each stage on shapes and throws RunError where they disagree. That ranks
+/// of one stage do the same follows from their shapes alone: mixtures are balanced.
+void check_issue_order(const model::TrainingTask& task);
+
+}  // namespace mgplan::runtime
