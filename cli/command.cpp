@@ -21,12 +21,14 @@ constexpr std::array kCommands{
     Command{"buffers", "show parameter and gradient buffers, buckets and shards", run_buffers},
     Command{"graphs", "count CUDA graphs and the buffers they need", run_graphs},
     Command{"run", "train for some steps, and compare what was held and sent with the prediction", run_run},
+    Command{"verify", "run a plan, or read a Megatron-LM log, and judge the prediction by it", run_verify},
+    Command{"calibrate", "measure this machine and write a cluster file", run_calibrate},
     Command{"models", "list the model presets, or show one", run_models},
     Command{"clusters", "list the cluster presets, or show one", run_clusters},
 };
 
 /// Commands that CLI.md promises and a later version brings.
-constexpr std::array<std::string_view, 6> kLater{"verify", "calibrate", "launch", "export", "check", "status"};
+constexpr std::array<std::string_view, 4> kLater{"launch", "export", "check", "status"};
 
 std::string overview() {
     std::string text =

@@ -27,6 +27,7 @@ public:
     [[nodiscard]] std::int64_t reserved_bytes() const override { return pool_.reserved_bytes(); }
     void trim() noexcept override { pool_.trim(); }
     void synchronize() override;
+    [[nodiscard]] std::unique_ptr<model::Stopwatch> make_stopwatch() override;
     [[nodiscard]] model::MemoryOperations* memory_operations() override { return this; }
 
     [[nodiscard]] int ordinal() const { return ordinal_; }
