@@ -50,7 +50,9 @@ struct CalibrateValues {
 void declare(Options& options, CalibrateValues& values) {
     options.group("What is measured");
     options.choice("device", values.device, {"cpu", "cuda"}, "what computes: a CPU rank, or the first GPU that CUDA shows");
-    options.text("model", values.models, "NAME[,NAME...]", "models whose products and attention are measured, as --model of mgplan plan");
+    options.text("model", values.models, "NAME[,NAME...]",
+                 "models whose products and attention are measured, as --model of mgplan plan; without it and --plan "
+                 "tiny-gpt,tiny-llama, on a GPU llama3-8b,llama3-70b");
     options.text("plan", values.plan, "FILE", "the products and attention of a plan's ranks, and collectives in its groups");
     options.integers("tp", values.tp, 1, 1024, "tensor parallel sizes of the models' shards");
     options.integer("seq", values.sequence, 1, ModelLimits::positions, "tokens of a sequence; without it the model's own, at most 4096");
@@ -276,8 +278,6 @@ void print_summary(const Options& options, const ClusterSpec& cluster, Console& 
 
 int calibrate(const Options& options, const CalibrateValues& values, Console& console) {
     if (!options.output_file()) throw ConfigError("--output is missing; name the cluster file to write, as in --output cluster.json");
-    if (!values.models && !values.plan)
-        throw ConfigError("--model and --plan are missing; name models (--model llama3-8b) or a plan whose shapes are to be measured");
     const std::string& path = *options.output_file();
     const auto launched = runtime::rank_from_environment({}, runtime::process_environment());
     const bool over_mpi = launched.source != runtime::RankSource::none && launched.size > 1;
@@ -391,7 +391,7 @@ int calibrate(const Options& options, const CalibrateValues& values, Console& co
 }  // namespace
 
 int run_calibrate(const std::vector<std::string>& args, Console& console) {
-    Options options("calibrate --output FILE (--model NAME[,NAME...] | --plan PLAN) [options]",
+    Options options("calibrate --output FILE [--model NAME[,NAME...]] [--plan PLAN] [options]",
                     "Measures this machine and writes a cluster file for --cluster: products and attention of the models' shards, kernels "
                     "bound by memory, launches, copies, and collectives among several ranks. --output is written behind each "
                     "measurement; Ctrl-C leaves what there is for --resume.");
@@ -399,6 +399,10 @@ int run_calibrate(const std::vector<std::string>& args, Console& console) {
     declare(options, values);
     options.check_output_later();  // an empty file would look like one to go on with
     if (!options.parse(args, console.out)) return kDone;
+    if (!values.models && !values.plan) {
+        values.models = values.device == "cuda" ? "llama3-8b,llama3-70b" : "tiny-gpt,tiny-llama";
+        console.err << fmt::format("mgplan: assumed: --model {}\n", *values.models);
+    }
     return calibrate(options, values, console);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -175,26 +176,34 @@ void Fit::products() {
         }
         return sum / static_cast<double>(points.size());
     };
-    // A grid over the depth, and for each a refined one over the efficiency: the error is piecewise smooth in both.
+    // A grid over the depth, refined around its best point, and for each depth a refined grid over the efficiency: the error is
+    // piecewise smooth in both.
     double best = std::numeric_limits<double>::infinity(), best_efficiency = 0, best_half = 0;
-    for (int i = -1; i <= 30; ++i) {
-        const double half = i < 0 ? 0 : std::pow(2.0, 0.4 * i);  // 0, 1 … 4096
-        double centre = 0.3, width = std::log(1e3);
+    const auto try_half = [&](double half) {
+        double centre = 0.3, width = std::log(1e3), least = std::numeric_limits<double>::infinity();
         for (int round = 0; round < 4; ++round) {
             double found_at = centre;
             for (int j = -16; j <= 16; ++j) {
                 const double efficiency = std::clamp(centre * std::exp(width * j / 16.0), 1e-6, 2.0);
                 const double e = error(efficiency, half);
-                if (e < best || (half == best_half && e == best)) {
-                    best = e;
-                    best_efficiency = efficiency;
-                    best_half = half;
+                if (e < least) {
+                    least = e;
+                    found_at = efficiency;
                 }
-                if (e <= error(found_at, half)) found_at = efficiency;
             }
             centre = found_at;
             width /= 12;
         }
+        if (least >= best) return;
+        best = least;
+        best_efficiency = centre;
+        best_half = half;
+    };
+    try_half(0);
+    for (int i = 0; i <= 30; ++i) try_half(std::pow(2.0, 0.4 * i));  // 1 … 4096
+    const double coarse = best_half;
+    for (int i = -12; i <= 12; ++i) {
+        if (coarse > 0) try_half(coarse * std::pow(2.0, 0.4 * i / 12.0));
     }
     const std::string source = fmt::format("fitted to {} products; mean error {:.1f} %", points.size(), 100 * (std::exp(best) - 1));
     found("gemm_efficiency", best_efficiency, source);

@@ -69,8 +69,8 @@ TEST(ClusterParameters, AreFoundAgainInWhatTheModelSaysWithThem) {
     };
     expect("kernel_seconds", 4e-6, 0.01);
     expect("memory_efficiency", 0.77, 0.001);
-    expect("gemm_efficiency", 0.61, 0.05);
-    expect("gemm_k_half", 300, 0.2);  // the next point of the grid
+    expect("gemm_efficiency", 0.61, 0.01);
+    expect("gemm_k_half", 300, 0.04);  // the next point of the grid
     expect("attention_forward", 0.41, 0.01);
     expect("attention_backward", 0.37, 0.01);
     expect("nvlink_efficiency", 0.71, 0.01);
@@ -87,7 +87,7 @@ TEST(ClusterParameters, AreFoundAgainInWhatTheModelSaysWithThem) {
     const Calibration found = calibration_of(cluster);
     const KernelTimes times(cluster, found, Precision::bf16);
     for (const auto& each : cluster.calibration->products)
-        EXPECT_NEAR(times.gemm(each.m, each.n, each.k) / each.time.seconds, 1, 0.04) << each.n << " " << each.k;
+        EXPECT_NEAR(times.gemm(each.m, each.n, each.k) / each.time.seconds, 1, 0.01) << each.n << " " << each.k;
 }
 
 TEST(ClusterParameters, StandAboveTheDefaultsAndEachHasItsField) {
