@@ -351,7 +351,6 @@ int calibrate(const Options& options, const CalibrateValues& values, Console& co
             // The others wait at their first operation meanwhile; MPI looks for messages all the time, on processors of their own.
             if (world.rank() == 0) device_alone();
             const auto device = devices.make(world.rank(), nullptr);
-            if (world.rank() == 0 && !whole) work.interrupt = &watch.interrupted();
             whole = runtime::measure_collectives(world.view(), device->device(), groups(), work, calibration) && whole;
         });
         if (world.rank() != 0) return whole ? kDone : kRunFailed;
