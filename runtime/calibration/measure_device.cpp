@@ -120,7 +120,8 @@ private:
         std::stable_sort(products.begin(), products.end(), [&](const auto& a, const auto& b) { return work_of(a) < work_of(b); });
         list_.emplace_back([this] { launch(); });
         for (const auto dtype : options_.dtypes) {
-            for (std::int64_t bytes = kMiB / 4; bytes <= options_.most_bytes; bytes *= 8) {
+            // From a single row on: small kernels tell the start, large ones the bandwidth.
+            for (std::int64_t bytes = kMiB / 32; bytes <= options_.most_bytes; bytes *= 8) {
                 for (const char* op : {"copy", "add", "norm", "activation"})
                     list_.emplace_back([this, dtype, bytes, op] { kernel(op, dtype, bytes); });
             }

@@ -69,7 +69,7 @@ TEST(Calibrate, WritesAClusterFileThatPlansAndVerifies) {
     }
     EXPECT_TRUE(accumulates);
     EXPECT_EQ(calibration["attention"].size(), 4U);  // two shards, forward and backward
-    EXPECT_EQ(calibration["kernels"].size(), 8U);    // four ops of two sizes
+    EXPECT_EQ(calibration["kernels"].size(), 12U);   // four ops of three sizes
     EXPECT_EQ(calibration["copies"].size(), 6U);
     EXPECT_EQ(calibration["collectives"].size(), 20U);  // five operations of four sizes
     for (const char* name : {"gemm_efficiency", "attention_forward", "memory_efficiency", "kernel_seconds", "collective_seconds"})
