@@ -277,8 +277,8 @@ void print_summary(const Options& options, const ClusterSpec& cluster, Console& 
 }
 
 int calibrate(const Options& options, const CalibrateValues& values, Console& console) {
-    if (!options.output_file()) throw ConfigError("--output is missing; name the cluster file to write, as in --output cluster.json");
-    const std::string& path = *options.output_file();
+    if (!options.output_path()) throw ConfigError("--output is missing; name the cluster file to write, as in --output cluster.json");
+    const std::string& path = *options.output_path();
     const auto launched = runtime::rank_from_environment({}, runtime::process_environment());
     const bool over_mpi = launched.source != runtime::RankSource::none && launched.size > 1;
     if (over_mpi && (values.device == "cuda" || values.ranks > 0))
@@ -308,7 +308,7 @@ int calibrate(const Options& options, const CalibrateValues& values, Console& co
     }
     calibration.complete = false;
     calibration.parameters.clear();
-    if (writes) options.check_output();
+    if (writes) options.try_outputs();
 
     const InterruptWatch watch("mgplan: interrupted; stops behind this measurement, Ctrl-C again ends at once\n");
     runtime::CalibrateOptions work;
@@ -396,7 +396,7 @@ int run_calibrate(const std::vector<std::string>& args, Console& console) {
                     "measurement; Ctrl-C leaves what there is for --resume.");
     CalibrateValues values;
     declare(options, values);
-    options.check_output_later();  // an empty file would look like one to go on with
+    options.try_outputs_later();  // an empty file would look like one to go on with
     if (!options.parse(args, console.out)) return kDone;
     if (!values.models && !values.plan) {
         values.models = values.device == "cuda" ? "llama3-8b,llama3-70b" : "tiny-gpt,tiny-llama";

@@ -1,13 +1,13 @@
 #include "cli/cluster_file.hpp"
 
 #include <ctime>
-#include <filesystem>
-#include <fstream>
+#include <ostream>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/output_file.hpp"
 #include "plan/cluster_json.hpp"
 #include "plan/errors.hpp"
 
@@ -22,14 +22,8 @@ std::string cluster_file_text(const ClusterSpec& cluster) {
 }
 
 void write_whole_file(const std::string& path, const std::string& option, const std::string& text) {
-    const std::string part = path + ".part";
-    std::ofstream file(part, std::ios::binary | std::ios::trunc);
-    file << text;
-    file.close();
-    if (!file) throw RunError(fmt::format("{} {}: {} cannot be written; is the disk full?", option, path, part));
-    std::error_code error;
-    std::filesystem::rename(part, path, error);
-    if (error) throw RunError(fmt::format("{} {}: {} cannot be renamed to it: {}", option, path, part, error.message()));
+    if (!write_output_file(path, [&text](std::ostream& out) { out << text; }))
+        throw RunError(fmt::format("{} {}: the file cannot be written; is the disk full?", option, path));
 }
 
 }  // namespace mgplan::cli

@@ -47,8 +47,8 @@ void declare(Options& options, VerifyOptions& values) {
     options.text("megatron-log", values.megatron_log, "FILE", "in place of a run: the log of a Megatron-LM job");
     options.text("megatron-args", values.megatron_args, "FILE", "the job's arguments");
     options.integer("world", values.world, 1, kMostRanks, "the job's GPUs");
-    options.text("refit", values.refit, "FILE",
-                 "write a cluster file whose efficiencies, scaled by 0.5 to 2, meet the log's time: those of compute first");
+    options.output_file("refit", values.refit,
+                        "write a cluster file whose efficiencies, scaled by 0.5 to 2, meet the log's time: those of compute first");
 }
 
 double median(std::vector<double> values) {
@@ -330,7 +330,7 @@ std::vector<reports::LoggedRankMemory> compare_memory(const importers::MegatronL
 }
 
 int verify_log(const Options& options, const VerifyOptions& values, Console& console) {
-    options.check_output();
+    options.try_outputs();
     const std::string& path = *values.megatron_log;
     WorkloadOptions given;
     given.world = values.world;
@@ -417,7 +417,7 @@ int run_verify(const std::vector<std::string>& args, Console& console) {
         RunJob job;
         declare(options, values);
         job.declare(options);
-        options.check_output_later();  // rank 0 alone writes
+        options.try_outputs_later();  // rank 0 alone writes
         if (!options.parse(args, console.out)) return kDone;
         return verify(options, values, job, console);
     } catch (const ConfigError&) {
