@@ -23,6 +23,8 @@ constexpr std::array kCommands{
     Command{"buffers", "show parameter and gradient buffers, buckets and shards", run_buffers},
     Command{"graphs", "count CUDA graphs and the buffers they need", run_graphs},
     Command{"run", "train for some steps, measured beside predicted", run_run},
+    Command{"verify", "judge the prediction by a run, or by a Megatron-LM log", run_verify},
+    Command{"calibrate", "measure this machine and write a cluster file", run_calibrate},
     Command{"check", "judge a Megatron-LM command: legal, fits, how fast, what is better", run_check},
     Command{"export", "write a plan as Megatron-LM's flags or YAML", run_export},
     Command{"models", "list the model presets, or show one", run_models},
@@ -30,7 +32,7 @@ constexpr std::array kCommands{
 };
 
 /// Commands that CLI.md promises and a later version brings.
-constexpr std::array<std::string_view, 4> kLater{"verify", "calibrate", "launch", "status"};
+constexpr std::array<std::string_view, 2> kLater{"launch", "status"};
 
 std::string overview() {
     std::string text =

@@ -294,6 +294,10 @@ Format Options::format() const {
     return state_->format == "json" ? Format::json : state_->format == "csv" ? Format::csv : Format::table;
 }
 
+const std::optional<std::string>& Options::output_path() const {
+    return state_->output;
+}
+
 bool Options::given(const char* name) const {
     return state_->values.count(name) > 0;
 }

@@ -62,6 +62,8 @@ public:
     void try_outputs() const;
 
     [[nodiscard]] Format format() const;
+    /// --output, where it was given.
+    [[nodiscard]] const std::optional<std::string>& output_path() const;
     /// Whether the option stood on the command line.
     [[nodiscard]] bool given(const char* name) const;
     /// Names of all options that did, in alphabetical order.

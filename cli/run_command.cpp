@@ -1,10 +1,5 @@
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <cmath>
-#include <csignal>
 #include <cstdlib>
 #include <limits>
 #include <ostream>
@@ -13,7 +8,9 @@
 #include <fmt/format.h>
 
 #include "cli/command.hpp"
+#include "cli/interrupt_watch.hpp"
 #include "cli/options.hpp"
+#include "cli/run_command.hpp"
 #include "importers/model_source.hpp"
 #include "plan/graph_scopes.hpp"
 #include "plan/json_reader.hpp"
@@ -211,36 +208,6 @@ runtime::RendezvousOptions meeting_of(const runtime::LaunchedRank& launched, std
     return meeting;
 }
 
-std::atomic<bool> interrupted = false;
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-extern "C" void note_interrupt(int /*signal*/) {
-    interrupted = true;
-    constexpr std::string_view kHeard = "mgplan: interrupted; stops behind this step, Ctrl-C again ends at once\n";
-    // write() alone may be called here, and errno is not ours. Nobody can be told where it fails.
-    const int before = errno;
-    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kHeard.data(), kHeard.size());
-    errno = before;
-}
-
-/// While it lives, the first SIGINT asks the run to stop; the next one ends the program as ever.
-class InterruptWatch {
-public:
-    InterruptWatch() {
-        interrupted = false;
-        struct sigaction action {};
-        action.sa_handler = note_interrupt;
-        action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
-        ::sigaction(SIGINT, &action, &before_);
-    }
-    ~InterruptWatch() { ::sigaction(SIGINT, &before_, nullptr); }
-    InterruptWatch(const InterruptWatch&) = delete;
-    InterruptWatch& operator=(const InterruptWatch&) = delete;
-
-private:
-    struct sigaction before_ {};
-};
-
 runtime::LearningRateOptions learning_rate_of(const RunOptions& values) {
     runtime::LearningRateOptions rate;
     rate.maximum = values.lr;
@@ -295,10 +262,11 @@ void report(const Options& options, const runtime::RunValues& result, Console& c
     }
 }
 
-int run_checked(const Options& options, const RunOptions& values, Console& console) {
+/// Trains; nothing on ranks that do not report.
+std::optional<RunOutcome> train(const Options& options, const RunOptions& values, Console& console) {
     const auto devices = check(values);
     const std::string& path = values.plan.front();
-    const Plan plan = plan_from_json(parse_json(importers::read_text_file(path, "plan"), path), path);
+    Plan plan = plan_from_json(parse_json(importers::read_text_file(path, "plan"), path), path);
     runtime::TrainingRunOptions run;
     run.task = task_of(plan, values);
     run.devices = devices;
@@ -333,17 +301,24 @@ int run_checked(const Options& options, const RunOptions& values, Console& conso
     if (launched) {
         result = values.device == "cuda" ? runtime::run_over_nccl(run, meeting_of(*launched, run.deadline))
                                          : runtime::run_over_mpi(run, *launched);
-        if (!result) return kDone;  // rank 0 reports
+        if (!result) return std::nullopt;  // rank 0 reports
     } else {
-        const InterruptWatch watch;
-        run.interrupt = &interrupted;
+        const InterruptWatch watch("mgplan: interrupted; stops behind this step, Ctrl-C again ends at once\n");
+        run.interrupt = &watch.interrupted();
         result = values.rank ? runtime::run_alone(run, static_cast<int>(*values.rank)) : runtime::run_in_process(run);
     }
     result->data = data->text();
     result->steps_asked = values.steps;
     result->interrupted = result->problem.empty() && std::ssize(result->steps) < values.steps;
-    report(options, *result, console);
-    return result->problem.empty() && !result->interrupted ? kDone : kRunFailed;
+    const model::KernelTraits traits = devices ? devices->traits() : runtime::cpu_devices().traits();
+    return RunOutcome{std::move(plan), std::move(run.task), traits, std::move(*result), !launched};
+}
+
+int run_checked(const Options& options, const RunOptions& values, Console& console) {
+    const auto outcome = train(options, values, console);
+    if (!outcome) return kDone;
+    report(options, outcome->values, console);
+    return outcome->finished() ? kDone : kRunFailed;
 }
 
 /// This process's rank as far as the environment tells, without a complaint.
@@ -356,6 +331,31 @@ int rank_by_environment() {
 }
 
 }  // namespace
+
+struct RunJob::State {
+    RunOptions values;
+};
+
+RunJob::RunJob() : state_(std::make_unique<State>()) {}
+RunJob::~RunJob() = default;
+
+void RunJob::declare(Options& options) {
+    cli::declare(options, state_->values);
+}
+
+const std::vector<std::string>& RunJob::plan_files() const {
+    return state_->values.plan;
+}
+
+std::optional<RunOutcome> RunJob::train(const Options& options, Console& console) const {
+    return cli::train(options, state_->values, console);
+}
+
+void let_rank_0_speak() {
+    // Bad input is bad on every rank: the launcher stops the others when rank 0 has said so. What only this one sees
+    // (a file that is missing on its machine) is said a little later.
+    if (rank_by_environment() > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
+}
 
 int run_run(const std::vector<std::string>& args, Console& console) {
     try {
@@ -370,9 +370,7 @@ int run_run(const std::vector<std::string>& args, Console& console) {
         if (!options.parse(args, console.out)) return kDone;
         return run_checked(options, values, console);
     } catch (const ConfigError&) {
-        // Bad input is bad on every rank: the launcher stops the others when rank 0 has said so. What only this one sees
-        // (a file that is missing on its machine) is said a little later.
-        if (rank_by_environment() > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
+        let_rank_0_speak();
         throw;
     }
 }

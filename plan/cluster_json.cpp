@@ -167,7 +167,11 @@ ClusterSpec cluster_from_file(const std::string& path) {
             fmt::format("--cluster {}: larger than {} MiB; a cluster file is what 'mgplan clusters show NAME --format json' "
                         "prints",
                         path, kMostFileBytes >> 20));
-    return cluster_from_json(parse_json(text, path), path);
+    ClusterSpec cluster = cluster_from_json(parse_json(text, path), path);
+    if (cluster.calibration && !cluster.calibration->complete)
+        throw ConfigError(
+            fmt::format("--cluster {}: its calibration is not complete; go on with mgplan calibrate --resume --output {}", path, path));
+    return cluster;
 }
 
 ClusterSpec base_cluster(const std::string& name) {
@@ -191,20 +195,22 @@ Json cluster_to_json(const ClusterSpec& cluster) {
         if (const auto found = cluster.peak_flops.find(precision); found != cluster.peak_flops.end())
             peaks[std::string(to_string(precision))] = found->second;
     }
-    return Json{{"name", cluster.name},
-                {"gpu", cluster.gpu},
-                {"memory_bytes", cluster.memory_bytes},
-                {"peak_flops", std::move(peaks)},
-                {"memory_bandwidth", cluster.memory_bandwidth},
-                {"gpus_per_node", cluster.gpus_per_node},
-                {"nvlink_domain", cluster.nvlink_domain},
-                {"nvlink", link_to_json(cluster.nvlink)},
-                {"pcie", link_to_json(cluster.pcie)},
-                {"network", link_to_json(cluster.network)},
-                {"nics_per_node", cluster.nics_per_node},
-                {"nvls", cluster.nvls},
-                {"compute_capability", cluster.compute_capability},
-                {"sources", Json(cluster.sources)}};
+    Json json{{"name", cluster.name},
+              {"gpu", cluster.gpu},
+              {"memory_bytes", cluster.memory_bytes},
+              {"peak_flops", std::move(peaks)},
+              {"memory_bandwidth", cluster.memory_bandwidth},
+              {"gpus_per_node", cluster.gpus_per_node},
+              {"nvlink_domain", cluster.nvlink_domain},
+              {"nvlink", link_to_json(cluster.nvlink)},
+              {"pcie", link_to_json(cluster.pcie)},
+              {"network", link_to_json(cluster.network)},
+              {"nics_per_node", cluster.nics_per_node},
+              {"nvls", cluster.nvls},
+              {"compute_capability", cluster.compute_capability},
+              {"sources", Json(cluster.sources)}};
+    if (cluster.calibration) json["calibration"] = calibration_to_json(*cluster.calibration);
+    return json;
 }
 
 ClusterSpec cluster_from_json(const Json& json, const std::string& where) {
@@ -226,6 +232,15 @@ ClusterSpec cluster_from_json(const Json& json, const std::string& where) {
     cluster.compute_capability =
         static_cast<int>(reader.integer("compute_capability", limits::kComputeCapability.low, limits::kComputeCapability.high));
     cluster.sources = sources_from_json(reader);
+    if (const Json* calibration = reader.member("calibration")) {
+        try {
+            cluster.calibration = calibration_from_json(*calibration, where + ": calibration");
+        } catch (const ConfigError& error) {
+            problems.absorb(error);
+        }
+    } else if (json.is_object() && json.contains("calibration")) {
+        problems.add("{}: calibration is null; give what mgplan calibrate measured, or leave it out", where);
+    }
     reader.finish();
     problems.throw_if_any();
     validate(cluster, where);

@@ -12,7 +12,8 @@ namespace mgplan {
 
 [[nodiscard]] nlohmann::ordered_json cluster_to_json(const ClusterSpec& cluster);
 
-/// Throws ConfigError naming `where` and each missing, unknown or ill-typed field; the result has been validated.
+/// Throws ConfigError naming `where` and each missing, unknown or ill-typed field; the result has been validated. Its
+/// calibration may be incomplete, which load_cluster() refuses.
 [[nodiscard]] ClusterSpec cluster_from_json(const nlohmann::ordered_json& json, const std::string& where);
 
 /// Names of the built-in clusters in alphabetical order.

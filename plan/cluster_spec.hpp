@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "plan/cluster_calibration.hpp"
 #include "plan/training_spec.hpp"
 
 namespace mgplan {
@@ -33,6 +35,8 @@ struct ClusterSpec {
     bool nvls = false;                           ///< in-switch reductions (NVLink SHARP)
     int compute_capability = 90;                 ///< 80, 90, 100, 103
     std::map<std::string, std::string> sources;  ///< field -> where its figure comes from
+    /// What was measured on such devices; its parameters stand above the defaults of the architecture.
+    std::optional<ClusterCalibration> calibration;
 
     bool operator==(const ClusterSpec&) const = default;
 

@@ -65,20 +65,6 @@ std::string signed_bytes(std::int64_t bytes) {
     return bytes > 0 ? "+" + with_thousands(bytes) : with_thousands(bytes);
 }
 
-/// Name and value of every number of a rank's memory.
-std::vector<std::pair<std::string, std::int64_t>> memory_numbers(const MemoryValues& memory) {
-    std::vector<std::pair<std::string, std::int64_t>> numbers{{"peak_bytes", memory.peak_bytes},
-                                                              {"framework_bytes", memory.peak_bytes},
-                                                              {"reserved_bytes", memory.reserved_bytes},
-                                                              {"arena_bytes", memory.arena_bytes},
-                                                              {"fallback_bytes", memory.fallback_bytes}};
-    for (std::size_t i = 0; i < kByteCategories.size(); ++i)
-        numbers.emplace_back(fmt::format("breakdown.{}", kByteCategories[i]), memory.breakdown[i]);
-    for (std::size_t i = 0; i < kByteCategories.size(); ++i)
-        numbers.emplace_back(fmt::format("high_water.{}", kByteCategories[i]), memory.high_water[i]);
-    return numbers;
-}
-
 /// Steps worth a line: all of a short run, else the first, the last, and some between.
 std::vector<std::size_t> shown_steps(std::size_t steps) {
     constexpr std::size_t kMost = 40;
@@ -185,6 +171,19 @@ std::string ops_text(const RunValues& values) {
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::int64_t>> memory_numbers(const MemoryValues& memory) {
+    std::vector<std::pair<std::string, std::int64_t>> numbers{{"peak_bytes", memory.peak_bytes},
+                                                              {"framework_bytes", memory.peak_bytes},
+                                                              {"reserved_bytes", memory.reserved_bytes},
+                                                              {"arena_bytes", memory.arena_bytes},
+                                                              {"fallback_bytes", memory.fallback_bytes}};
+    for (std::size_t i = 0; i < kByteCategories.size(); ++i)
+        numbers.emplace_back(fmt::format("breakdown.{}", kByteCategories[i]), memory.breakdown[i]);
+    for (std::size_t i = 0; i < kByteCategories.size(); ++i)
+        numbers.emplace_back(fmt::format("high_water.{}", kByteCategories[i]), memory.high_water[i]);
+    return numbers;
+}
 
 std::string run_report_json(const RunValues& values) {
     Json steps = Json::array(), ranks = Json::array(), collectives = Json::array();

@@ -1,7 +1,10 @@
 #pragma once
 // The answer of `mgplan run` for people and programs: losses, and predicted beside measured.
 
+#include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/measurement/run_values.hpp"
 
@@ -17,5 +20,8 @@ namespace mgplan::reports {
 /// One number a row: kind (step, memory, collective, op), index (step or rank), name, measured, predicted, difference;
 /// what is not predicted leaves the last two empty.
 [[nodiscard]] std::string run_report_csv(const runtime::RunValues& values);
+
+/// Name and value of every number of a rank's memory: "peak_bytes", "breakdown.parameters" …
+[[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> memory_numbers(const runtime::MemoryValues& memory);
 
 }  // namespace mgplan::reports

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "simulator/cluster_parameters.hpp"
 #include "simulator/layers/layer_costs.hpp"
 #include "simulator/memo_key.hpp"
 #include "simulator/memory/layout_memory.hpp"
@@ -136,7 +137,7 @@ struct CostModel::State {
     }
 };
 
-CostModel::CostModel(const Workload& workload) : CostModel(workload, default_calibration(workload.cluster)) {}
+CostModel::CostModel(const Workload& workload) : CostModel(workload, calibration_of(workload.cluster)) {}
 CostModel::CostModel(const Workload& workload, const Calibration& calibration) : state_(std::make_unique<State>(workload, calibration)) {}
 CostModel::~CostModel() = default;
 

@@ -1,11 +1,39 @@
 #include "model/device/device.hpp"
 
+#include <chrono>
+
 #include <fmt/format.h>
 
 #include "model/ops/kernel_table.hpp"
 #include "plan/errors.hpp"
 
 namespace mgplan::model {
+namespace {
+
+class HostStopwatch final : public Stopwatch {
+public:
+    explicit HostStopwatch(Device& device) : device_(device) {}
+    void start() override {
+        device_.synchronize();
+        started_ = Clock::now();
+    }
+    void stop() override {
+        device_.synchronize();
+        stopped_ = Clock::now();
+    }
+    double seconds() override { return std::chrono::duration<double>(stopped_ - started_).count(); }
+
+private:
+    using Clock = std::chrono::steady_clock;
+    Device& device_;
+    Clock::time_point started_, stopped_;
+};
+
+}  // namespace
+
+std::unique_ptr<Stopwatch> Device::make_stopwatch() {
+    return std::make_unique<HostStopwatch>(*this);
+}
 
 Device::Device(DeviceKind kind, const KernelTraits& traits, std::unique_ptr<Allocator> allocator, const KernelTable* kernels)
     : kind_(kind), traits_(traits), allocator_(std::move(allocator)), kernels_(kernels) {

@@ -1,6 +1,7 @@
 #pragma once
 // The first seam: what computes. Layers and optimizer are written against this class and run on shapes (meta), CPU and CUDA.
 
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -14,12 +15,40 @@ namespace mgplan::model {
 struct KernelTable;
 class MemoryOperations;
 
+/// Sizes of a matrix product, C (m, n) = or += op(A) (m, k) · op(B) (k, n).
+struct ProductSizes {
+    std::int64_t m = 0, n = 0, k = 0;  ///< m = 0: no product
+    bool transpose_a = false, transpose_b = false, accumulate = false;
+    Dtype dtype = Dtype::fp32;  ///< of A and B
+    auto operator<=>(const ProductSizes&) const = default;
+};
+
+/// Sizes of causal attention over whole sequences.
+struct AttentionExtent {
+    std::int64_t sequence = 0;  ///< 0: no such attention
+    std::int64_t batch = 0, heads = 0, kv_heads = 0, qk_dim = 0, v_dim = 0;
+    Dtype dtype = Dtype::fp32;
+    auto operator<=>(const AttentionExtent&) const = default;
+};
+
 /// One executed op, for whoever listens: the meta device's trace, a profiler.
 struct OpRecord {
     std::string_view name;  ///< "matmul", "rms_norm_backward"; a literal, so it may be kept
     double flops = 0;
     std::int64_t bytes_read = 0;
     std::int64_t bytes_written = 0;
+    ProductSizes product{};       ///< of a single matrix product
+    AttentionExtent attention{};  ///< of attention and its backward without a window, where one rank holds the sequence
+};
+
+/// Tells how long a device takes for what is issued between start() and stop().
+class Stopwatch {
+public:
+    virtual ~Stopwatch() = default;
+    virtual void start() = 0;
+    virtual void stop() = 0;
+    /// Waits for the work in between, and returns its time on the device.
+    [[nodiscard]] virtual double seconds() = 0;
 };
 
 class OpListener {
@@ -59,6 +88,10 @@ public:
 
     /// Waits until everything issued so far is done.
     virtual void synchronize() {}
+
+    /// For measurements; must not outlive the device. By the host's clock where nothing else is said, which is right where work
+    /// is done when its call returns.
+    [[nodiscard]] virtual std::unique_ptr<Stopwatch> make_stopwatch();
 
     /// For communicators inside one process; nullptr where this device's memory is host memory.
     [[nodiscard]] virtual MemoryOperations* memory_operations() { return nullptr; }

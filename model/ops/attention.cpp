@@ -55,6 +55,15 @@ double visible_pairs(const AttentionSizes& sizes) {
     return pairs * static_cast<double>(sizes.query_positions.batch * sizes.heads);
 }
 
+/// For the record; none where the slice is not all of its sequences or a window hides a part of them.
+AttentionExtent extent_of(const AttentionSizes& sizes, Dtype dtype) {
+    const Positions &queries = sizes.query_positions, &keys = sizes.key_positions;
+    if (queries.chunks != 1 || keys.chunks != 1 || sizes.window != 0 || queries.first[0] != 0 || keys.first[0] != 0 ||
+        queries.places() != keys.places())
+        return {};
+    return {queries.places(), queries.batch, sizes.heads, sizes.kv_heads, sizes.qk_dim, sizes.v_dim, dtype};
+}
+
 /// Undefined where the kernels are the CPU's.
 Tensor gpu_workspace(Device& device, Dtype dtype, const AttentionSizes& sizes, bool backward) {
     const KernelTraits& traits = device.traits();
@@ -82,8 +91,12 @@ AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, con
         device.empty({rows, sizes.heads, sizes.v_dim}, q.dtype(), MemoryCategory::activations, "attention output"),
         device.empty({rows, sizes.heads}, statistics_dtype(q.dtype()), MemoryCategory::activations, "attention log-sum-exp")};
     // Two products, 2 FLOPs for each pair and value.
-    device.report({"attention", visible_pairs(sizes) * 2.0 * static_cast<double>(sizes.qk_dim + sizes.v_dim), total_bytes(q, k, v),
-                   total_bytes(result.output, result.log_sum_exp)});
+    device.report({"attention",
+                   visible_pairs(sizes) * 2.0 * static_cast<double>(sizes.qk_dim + sizes.v_dim),
+                   total_bytes(q, k, v),
+                   total_bytes(result.output, result.log_sum_exp),
+                   {},
+                   extent_of(sizes, q.dtype())});
     if (const Tensor workspace = gpu_workspace(device, q.dtype(), sizes, false); workspace.defined()) {
         if (device.computes() && rows > 0) {
             device.kernels().attention(device, {q, k, v, result.output, result.log_sum_exp, sizes, {}, {}, {}, {}, {}, workspace});
@@ -119,8 +132,12 @@ AttentionGradients attention_backward(const Tensor& d_output, const Tensor& q, c
                                  device.empty(k.shape(), k.dtype(), MemoryCategory::activations, "attention key gradient"),
                                  device.empty(v.shape(), v.dtype(), MemoryCategory::activations, "attention value gradient")};
     // Scores again, dP, dV, dQ, dK: five products.
-    device.report({"attention_backward", visible_pairs(sizes) * 2.0 * static_cast<double>(3 * sizes.qk_dim + 2 * sizes.v_dim),
-                   total_bytes(d_output, q, k, v, result.output, result.log_sum_exp), total_bytes(gradients.q, gradients.k, gradients.v)});
+    device.report({"attention_backward",
+                   visible_pairs(sizes) * 2.0 * static_cast<double>(3 * sizes.qk_dim + 2 * sizes.v_dim),
+                   total_bytes(d_output, q, k, v, result.output, result.log_sum_exp),
+                   total_bytes(gradients.q, gradients.k, gradients.v),
+                   {},
+                   extent_of(sizes, q.dtype())});
     if (const Tensor workspace = gpu_workspace(device, q.dtype(), sizes, true); workspace.defined()) {
         if (device.computes()) {
             AttentionBackwardArguments arguments{

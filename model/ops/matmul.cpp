@@ -31,7 +31,11 @@ Sizes sizes_of(const Tensor& a, const Tensor& b, Transposes transposes) {
 void multiply(const Tensor& a, const Tensor& b, Transposes transposes, const Tensor& out, const Sizes& sizes, bool accumulate) {
     Device& device = a.device();
     const double flops = 2.0 * static_cast<double>(sizes.m) * static_cast<double>(sizes.n) * static_cast<double>(sizes.k);
-    device.report({"matmul", flops, total_bytes(a, b) + (accumulate ? out.bytes() : 0), out.bytes()});
+    device.report({"matmul",
+                   flops,
+                   total_bytes(a, b) + (accumulate ? out.bytes() : 0),
+                   out.bytes(),
+                   {sizes.m, sizes.n, sizes.k, transposes.a, transposes.b, accumulate, a.dtype()}});
     if (out.elements() == 0) return;
     Tensor tile_a, tile_b, tile_out;
     if (bytes_of(a.dtype()) < 4 && device.traits().kind == DeviceKind::cpu) {

@@ -42,6 +42,36 @@ const model::KernelTable& kernel_table() {
     return filled;
 }
 
+/// Two events of the device's stream: what lies between them is timed by the card, without the host.
+class EventStopwatch final : public model::Stopwatch {
+public:
+    explicit EventStopwatch(cudaStream_t stream) : stream_(stream) {
+        MGPLAN_CUDA(cudaEventCreate(&begin_));
+        const cudaError_t error = cudaEventCreate(&end_);
+        if (error != cudaSuccess) static_cast<void>(cudaEventDestroy(begin_));
+        MGPLAN_CUDA(error);
+    }
+    ~EventStopwatch() override {
+        static_cast<void>(cudaEventDestroy(begin_));
+        static_cast<void>(cudaEventDestroy(end_));
+    }
+    EventStopwatch(const EventStopwatch&) = delete;
+    EventStopwatch& operator=(const EventStopwatch&) = delete;
+
+    void start() override { MGPLAN_CUDA(cudaEventRecord(begin_, stream_)); }
+    void stop() override { MGPLAN_CUDA(cudaEventRecord(end_, stream_)); }
+    double seconds() override {
+        float milliseconds = 0;
+        MGPLAN_CUDA(cudaEventSynchronize(end_));
+        MGPLAN_CUDA(cudaEventElapsedTime(&milliseconds, begin_, end_));
+        return 1e-3 * static_cast<double>(milliseconds);
+    }
+
+private:
+    cudaStream_t stream_;
+    cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
 int selected(int ordinal) {
     MGPLAN_CUDA(cudaSetDevice(ordinal));
     return ordinal;
@@ -78,6 +108,10 @@ const std::byte* CudaDevice::uncounted(std::span<const std::byte> bytes) {
     MGPLAN_CUDA(cudaMalloc(&uncounted_, bytes.size()));
     upload(uncounted_, bytes.data(), std::ssize(bytes));
     return static_cast<const std::byte*>(uncounted_);
+}
+
+std::unique_ptr<model::Stopwatch> CudaDevice::make_stopwatch() {
+    return std::make_unique<EventStopwatch>(stream_);
 }
 
 void CudaDevice::synchronize() {

@@ -28,6 +28,7 @@ public:
     void trim() noexcept override { pool_.trim(); }
     [[nodiscard]] const std::byte* uncounted(std::span<const std::byte> bytes) override;
     void synchronize() override;
+    [[nodiscard]] std::unique_ptr<model::Stopwatch> make_stopwatch() override;
     [[nodiscard]] model::MemoryOperations* memory_operations() override { return this; }
 
     [[nodiscard]] int ordinal() const { return ordinal_; }

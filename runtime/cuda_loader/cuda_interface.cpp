@@ -5,9 +5,9 @@
 namespace mgplan::runtime {
 
 std::string cuda_interface() {
-    return fmt::format("mgplan {}, device {}, tensor {}, kernels {}, attention {}, compiler {}", MGPLAN_VERSION,
+    return fmt::format("mgplan {}, device {}, tensor {}, kernels {}, attention {}, records {}, compiler {}", MGPLAN_VERSION,
                        sizeof(CudaDeviceInterface), sizeof(model::Tensor), sizeof(model::KernelTable),
-                       sizeof(model::AttentionBackwardArguments), __VERSION__);
+                       sizeof(model::AttentionBackwardArguments), sizeof(model::OpRecord), __VERSION__);
 }
 
 }  // namespace mgplan::runtime

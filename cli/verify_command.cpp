@@ -1,0 +1,429 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <ostream>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "cli/cluster_file.hpp"
+#include "cli/command.hpp"
+#include "cli/options.hpp"
+#include "cli/run_command.hpp"
+#include "cli/workload_options.hpp"
+#include "importers/megatron_log.hpp"
+#include "importers/model_source.hpp"
+#include "model/communicator/recording_communicator.hpp"
+#include "model/meta/meta_device.hpp"
+#include "plan/cluster_json.hpp"
+#include "plan/errors.hpp"
+#include "plan/json_reader.hpp"
+#include "planner/constraints.hpp"
+#include "reports/plan_report.hpp"
+#include "reports/verification.hpp"
+#include "runtime/calibration/calibrate.hpp"
+#include "simulator/cluster_parameters.hpp"
+#include "simulator/compute/op_times.hpp"
+#include "simulator/cost_model.hpp"
+
+namespace mgplan::cli {
+namespace {
+
+constexpr std::size_t kMostLogBytes = std::size_t{256} << 20;
+/// Bounds of a refit's factors. Outside of them it is not the efficiencies that are wrong.
+constexpr double kLeastFactor = 0.5, kMostFactor = 2;
+
+struct VerifyOptions {
+    double tolerance = 10;
+    std::optional<std::string> cluster, megatron_log, megatron_args, refit;
+    std::optional<std::int64_t> world;
+};
+
+void declare(Options& options, VerifyOptions& values) {
+    options.group("What is compared");
+    options.real("tolerance", values.tolerance, 0, 1000, "how far time (and a log's memory) may be off, in percent of what was measured");
+    options.text("cluster", values.cluster, "NAME[,key=value...]|FILE",
+                 "whose figures predict the time; without it the plan's, or dgx-h100");
+    options.text("megatron-log", values.megatron_log, "FILE", "in place of a run: the log of a Megatron-LM job");
+    options.text("megatron-args", values.megatron_args, "FILE", "the job's arguments");
+    options.integer("world", values.world, 1, kMostRanks, "the job's GPUs");
+    options.output_file("refit", values.refit,
+                        "write a cluster file whose efficiencies, scaled by 0.5 to 2, meet the log's time: those of compute first");
+}
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    const std::size_t half = values.size() / 2;
+    return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
+}
+
+void write(const Options& options, Console& console, const std::string& text, const std::string& json, const std::string& csv) {
+    options.write(console, options.format() == Format::json ? json : options.format() == Format::csv ? csv : text);
+}
+
+// ---- a plan that ran
+
+/// Counts and prices the ops of a trace.
+class Pricer final : public model::OpListener {
+public:
+    explicit Pricer(const simulator::KernelTimes& times) : times_(times) {}
+    void on_op(const model::OpRecord& record) override {
+        auto& sum = sums[std::string(record.name)];
+        sum.first += 1;
+        sum.second += simulator::op_seconds(record, times_);
+    }
+    std::map<std::string, std::pair<double, double>> sums;  ///< count, seconds
+
+private:
+    const simulator::KernelTimes& times_;
+};
+
+/// Count and seconds of each op of a step, average of the ranks: one rank of each pipeline stage is traced, mixtures balanced.
+std::map<std::string, std::pair<double, double>> predicted_ops(const RunOutcome& outcome, const ClusterSpec& cluster) {
+    const simulator::Calibration calibration = simulator::calibration_of(cluster);
+    const simulator::KernelTimes times(cluster, calibration, outcome.plan.training.precision);
+    model::TrainingTask task = outcome.task;
+    task.balanced_routing = true;
+    task.gradients.on_non_finite = model::OnNonFinite::skip;
+    const ParallelSizes& sizes = task.layout.sizes;
+    std::int64_t stride = 1;
+    for (const auto& axis : dense_grid(sizes)) {
+        if (axis.axis == Axis::pp) stride = axis.stride;
+    }
+    Pricer pricer(times);
+    for (std::int64_t stage = 0; stage < sizes.pp; ++stage) {
+        model::MetaDevice device({.keep_allocations = false, .keep_ops = false, .stands_for = outcome.traits});
+        model::RankTrainer trainer(task, device, model::recording_world(static_cast<int>(stage * stride), static_cast<int>(sizes.world)));
+        device.set_listener(&pricer);
+        static_cast<void>(trainer.step({}, 0));
+        device.set_listener(nullptr);
+    }
+    for (auto& [name, sum] : pricer.sums) {
+        sum.first /= static_cast<double>(sizes.pp);
+        sum.second /= static_cast<double>(sizes.pp);
+    }
+    return std::move(pricer.sums);
+}
+
+bool is_communication(const std::string& op) {
+    for (int kind = 0; kind <= static_cast<int>(model::CollectiveKind::barrier); ++kind) {
+        if (op == to_string(static_cast<model::CollectiveKind>(kind))) return true;
+    }
+    return false;
+}
+
+/// Which part of an iteration a kernel belongs to.
+const char* part_of(const std::string& op) {
+    if (op == "matmul" || op == "grouped_matmul") return "matrix products";
+    if (op == "attention" || op == "attention_backward") return "attention";
+    if (op == "adam_step" || op == "sum_of_squares" || op == "has_non_finite") return "optimizer";
+    return "other kernels";
+}
+
+/// Why the time of this run says nothing about the prediction; empty where it does.
+std::string why_not_judged(const RunOutcome& outcome, const ClusterSpec& cluster, const std::string& hardware) {
+    const bool cuda = outcome.traits.kind == model::DeviceKind::cuda;
+    const std::string device = cuda ? "cuda" : "cpu";
+    if (!cluster.calibration || cluster.calibration->device.empty())
+        return fmt::format("{} was not calibrated on a machine; mgplan calibrate --device {} writes a cluster file for this one",
+                           cluster.name, device);
+    const ClusterCalibration& calibration = *cluster.calibration;
+    if (calibration.device != device || calibration.hardware != hardware)
+        return fmt::format("{} was calibrated on {} ({}), and this ran on {} ({})", cluster.name, calibration.device, calibration.hardware,
+                           device, hardware);
+    const auto ranks = outcome.values.ranks.size();
+    if (outcome.in_process && cuda && ranks > 1) return fmt::format("the {} ranks shared one GPU", ranks);
+    const unsigned processors = std::max(1U, std::thread::hardware_concurrency());
+    if (outcome.in_process && !cuda && ranks > processors)
+        return fmt::format("the {} ranks shared {} processor{}", ranks, processors, processors == 1 ? "" : "s");
+    if (outcome.values.steps.size() < 2) return "the only step holds the start; use --steps 2 or more";
+    return "";
+}
+
+void attribute(const RunOutcome& outcome, const ClusterSpec& cluster, const simulator::TimePrediction& predicted,
+               reports::TimeComparison& time) {
+    const runtime::RunValues& run = outcome.values;
+    const bool has_ops = std::any_of(run.ranks.begin(), run.ranks.end(), [](const auto& rank) { return !rank.ops.empty(); });
+    if (!has_ops) {
+        time.parts = {{"compute of the slowest stage", predicted.compute_seconds, {}},
+                      {"pipeline bubble", predicted.bubble_seconds, {}},
+                      {"exposed communication", predicted.exposed.total(), {}},
+                      {"optimizer", predicted.optimizer_seconds, {}}};
+        double rest = predicted.iteration_seconds;
+        for (const auto& part : time.parts) rest -= part.predicted;
+        time.parts.push_back({"between kernels: host, data, launches", rest, {}});
+        return;
+    }
+    // Sums of all steps, brought to the median one: the first is slower than the others.
+    double all_steps = 0;
+    for (const auto& step : run.steps) all_steps += step.seconds;
+    const double share = time.measured / all_steps / static_cast<double>(run.ranks.size());
+    std::map<std::string, reports::OpComparison> ops;
+    for (const auto& [name, sum] : predicted_ops(outcome, cluster)) {
+        auto& op = ops[name];
+        op.predicted_count = sum.first;
+        op.predicted = sum.second;
+    }
+    for (const auto& rank : run.ranks) {
+        for (const auto& each : rank.ops) {
+            if (each.op == "data") continue;  // host work: between kernels
+            auto& op = ops[each.op];
+            op.count += static_cast<double>(each.count) / static_cast<double>(run.ranks.size() * run.steps.size());
+            op.measured += each.seconds * share;
+        }
+    }
+    std::vector<reports::TimePart> parts{
+        {"matrix products", 0, 0},
+        {"attention", 0, 0},
+        {"optimizer", 0, 0},
+        {"other kernels", 0, 0},
+        {"communication, and waiting for partners", predicted.exposed.total() + predicted.bubble_seconds, 0}};
+    for (auto& [name, op] : ops) {
+        op.op = name;
+        op.communication = is_communication(name);
+        const std::string part = op.communication ? parts.back().name : part_of(name);
+        const auto at = std::find_if(parts.begin(), parts.end(), [&](const auto& each) { return each.name == part; });
+        if (!op.communication) at->predicted += op.predicted;
+        *at->measured += op.measured;
+        time.ops.push_back(op);
+    }
+    std::stable_sort(time.ops.begin(), time.ops.end(), [](const auto& a, const auto& b) { return a.measured > b.measured; });
+    double predicted_rest = time.predicted, measured_rest = time.measured;
+    for (const auto& part : parts) {
+        predicted_rest -= part.predicted;
+        measured_rest -= *part.measured;
+    }
+    parts.push_back({"between kernels: host, data, launches", predicted_rest, measured_rest});
+    time.parts = std::move(parts);
+}
+
+int verify_run(const Options& options, const VerifyOptions& values, const RunJob& job, Console& console) {
+    const std::string& path = job.plan_files().front();
+    Plan plan = plan_from_json(parse_json(importers::read_text_file(path, "plan"), path), path);
+    const ClusterSpec cluster = values.cluster ? load_cluster(*values.cluster) : plan.cluster;
+    if (cluster.peak(plan.training.precision) <= 0)
+        throw ConfigError(
+            fmt::format("{} has no peak rate for {}, the plan's precision; calibrate with --precision {}, or use another cluster",
+                        cluster.name, to_string(plan.training.precision), to_string(plan.training.precision)));
+    const auto outcome = job.train(options, console);
+    if (!outcome) return kDone;
+    if (!outcome->finished()) {
+        console.err << fmt::format("mgplan: the run did not finish, so there is nothing to compare{}{}\n",
+                                   outcome->values.problem.empty() ? "" : ": ", outcome->values.problem);
+        return kRunFailed;
+    }
+    const Workload work{plan.model, cluster, plan.batch, plan.training, plan.layout.sizes.world, false, cluster.memory_bytes, plan.routing};
+    simulator::CostModel model(work);
+    // As it ran: without graphs where they were left out.
+    const simulator::TimePrediction predicted = model.predict(outcome->task.layout).time;
+    reports::Verification verification;
+    verification.run = outcome->values;
+    verification.cluster = cluster.name;
+    reports::TimeComparison& time = verification.time;
+    time.predicted = predicted.iteration_seconds;
+    std::vector<double> seconds;
+    const auto& steps = outcome->values.steps;
+    for (std::size_t i = steps.size() > 1 ? 1 : 0; i < steps.size(); ++i) seconds.push_back(steps[i].seconds);
+    time.measured = median(seconds);
+    time.tolerance = values.tolerance / 100;
+    const std::string hardware =
+        outcome->traits.kind == model::DeviceKind::cuda ? outcome->values.device : runtime::hardware_name(runtime::cpu_devices());
+    time.why_not_judged = why_not_judged(*outcome, cluster, hardware);
+    attribute(*outcome, cluster, predicted, time);
+    write(options, console, reports::verification_text(verification), reports::verification_json(verification),
+          reports::verification_csv(verification));
+    if (!outcome->values.as_predicted) console.err << "mgplan: what was held or sent differs from the prediction\n";
+    if (!time.why_not_judged.empty())
+        console.err << fmt::format("mgplan: the time is not judged: {}\n", time.why_not_judged);
+    else if (time.misses())
+        console.err << fmt::format("mgplan: the time misses the tolerance of {:g} %\n", values.tolerance);
+    return verification.holds() ? kDone : kMissedTolerance;
+}
+
+// ---- the log of a Megatron-LM job
+
+struct Factors {
+    double compute = 1, communication = 1;
+    bool at_bound = false;
+};
+
+/// Factors with which the predicted time is the measured one: compute alone where that is enough within bounds, then communication too.
+Factors fitting_factors(const Workload& work, const Layout& layout, double measured) {
+    const auto seconds = [&](const Factors& factors) {
+        Workload scaled = work;
+        scaled.cluster = simulator::with_scaled_efficiencies(work.cluster, factors.compute, factors.communication, "");
+        simulator::CostModel model(scaled);
+        return model.iteration_seconds(layout);
+    };
+    Factors factors;
+    const auto solve = [&](double Factors::*factor) {
+        // Larger efficiencies give a shorter time: bisection of the logarithm.
+        double low = std::log(kLeastFactor), high = std::log(kMostFactor);
+        const auto at = [&](double exponent) {
+            Factors tried = factors;
+            tried.*factor = std::exp(exponent);
+            return seconds(tried);
+        };
+        if (at(low) <= measured) {
+            factors.*factor = kLeastFactor;
+        } else if (at(high) >= measured) {
+            factors.*factor = kMostFactor;
+        } else {
+            for (int i = 0; i < 50; ++i) {
+                const double middle = 0.5 * (low + high);
+                (at(middle) > measured ? low : high) = middle;
+            }
+            factors.*factor = std::exp(0.5 * (low + high));
+        }
+    };
+    solve(&Factors::compute);
+    if (std::abs(seconds(factors) / measured - 1) > 1e-3) solve(&Factors::communication);
+    factors.at_bound = std::abs(seconds(factors) / measured - 1) > 1e-3;
+    return factors;
+}
+
+reports::RefitResult write_refit(const std::string& path, const std::string& log, const importers::SteadyIterations& steady,
+                                 const Workload& work, const Layout& layout, double predicted) {
+    const Factors factors = fitting_factors(work, layout, steady.median_seconds);
+    ClusterSpec cluster =
+        simulator::with_scaled_efficiencies(work.cluster, factors.compute, factors.communication,
+                                            fmt::format("{} x {:.4f} (compute) or x {:.4f} (communication), from the log {}",
+                                                        work.cluster.name, factors.compute, factors.communication, log));
+    cluster.name += "-refitted";
+    cluster.calibration->complete = true;
+    if (cluster.calibration->date.empty()) cluster.calibration->date = today();
+    cluster.calibration->refits.push_back({log, steady.lines, steady.median_seconds, predicted, factors.compute, factors.communication});
+    write_whole_file(path, "--refit", cluster_file_text(cluster));
+    Workload scaled = work;
+    scaled.cluster = cluster;
+    simulator::CostModel model(scaled);
+    return {path, factors.compute, factors.communication, predicted, model.iteration_seconds(layout), factors.at_bound};
+}
+
+std::vector<reports::LoggedRankMemory> compare_memory(const importers::MegatronLog& log, simulator::CostModel& model, const Layout& layout,
+                                                      const std::string& where) {
+    std::int64_t stride = 1;
+    for (const auto& axis : dense_grid(layout.sizes)) {
+        if (axis.axis == Axis::pp) stride = axis.stride;
+    }
+    std::map<std::int64_t, reports::LoggedRankMemory> ranks;  // the largest report of each
+    for (const auto& each : log.memory) {
+        if (each.rank >= layout.sizes.world)
+            throw ConfigError(
+                fmt::format("{}: names rank {}, and --world is {}; give the job's own world", where, each.rank, layout.sizes.world));
+        auto& rank = ranks[each.rank];
+        rank.rank = each.rank;
+        rank.stage = each.rank / stride % layout.sizes.pp;
+        rank.measured_allocated = std::max(rank.measured_allocated, each.max_allocated);
+        rank.measured_reserved = std::max(rank.measured_reserved, each.max_reserved);
+    }
+    std::map<std::int64_t, simulator::RankMemory> stages;
+    std::vector<reports::LoggedRankMemory> compared;
+    for (auto& [number, rank] : ranks) {
+        const auto [stage, fresh] = stages.try_emplace(rank.stage);
+        if (fresh) stage->second = model.stage_memory(layout, static_cast<int>(rank.stage));
+        rank.predicted_allocated = stage->second.framework_bytes;
+        rank.predicted_reserved = stage->second.reserved_bytes;
+        compared.push_back(rank);
+    }
+    return compared;
+}
+
+int verify_log(const Options& options, const VerifyOptions& values, Console& console) {
+    options.try_outputs();
+    const std::string& path = *values.megatron_log;
+    WorkloadOptions given;
+    given.world = values.world;
+    given.megatron_args = values.megatron_args;
+    if (values.cluster) given.cluster = *values.cluster;
+    const ResolvedWorkload resolved = resolve_workload(options, given);
+    for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
+    Workload work = resolved.workload;
+    work.confine_tp = false;
+    LayoutRequest request = resolved.job.layout.value_or(LayoutRequest{});
+    request.engine = resolved.engine;
+    const Layout layout = planner::make_layout(request, work);
+    const importers::MegatronLog log = importers::read_megatron_log(importers::read_text_file(path, "--megatron-log", kMostLogBytes), path);
+    const importers::SteadyIterations steady = importers::steady_iterations(log, work.batch.global_batch, path);
+
+    simulator::CostModel model(work);
+    const simulator::TimePrediction predicted = model.predict(layout).time;
+    reports::LogVerification verification;
+    verification.log = path;
+    verification.workload = reports::workload_text(work) + reports::assumed_text(resolved.assumed) + summary(layout) + "\n\n";
+    verification.cluster = work.cluster.name;
+    verification.lines = steady.lines;
+    verification.lower_quartile = steady.lower_quartile;
+    verification.upper_quartile = steady.upper_quartile;
+    reports::TimeComparison& time = verification.time;
+    time.predicted = predicted.iteration_seconds;
+    time.measured = steady.median_seconds;
+    time.tolerance = verification.memory_tolerance = values.tolerance / 100;
+    time.parts = {{"compute of the slowest stage", predicted.compute_seconds - predicted.recompute_seconds, {}},
+                  {"recompute", predicted.recompute_seconds, {}},
+                  {"pipeline bubble", predicted.bubble_seconds, {}},
+                  {"exposed communication: tp", predicted.exposed.tp, {}},
+                  {"exposed communication: cp", predicted.exposed.cp, {}},
+                  {"exposed communication: ep", predicted.exposed.ep, {}},
+                  {"exposed communication: dp", predicted.exposed.dp, {}},
+                  {"exposed communication: pp", predicted.exposed.pp, {}},
+                  {"optimizer", predicted.optimizer_seconds, {}}};
+    double rest = predicted.iteration_seconds;
+    for (const auto& part : time.parts) rest -= part.predicted;
+    time.parts.push_back({"data, scheduler, logging", rest, {}});
+    verification.predicted_tflops = predicted.model_tflops_per_gpu;
+    if (steady.median_tflops_per_gpu) {
+        verification.logged_tflops = steady.median_tflops_per_gpu;
+        verification.flops_ratio = *steady.median_tflops_per_gpu * 1e12 * steady.median_seconds * static_cast<double>(work.world) /
+                                   simulator::model_flops(work.model, work.batch);
+    }
+    verification.memory = compare_memory(log, model, layout, path);
+    if (values.refit) verification.refit = write_refit(*values.refit, path, steady, work, layout, time.predicted);
+    write(options, console, reports::log_verification_text(verification), reports::log_verification_json(verification),
+          reports::log_verification_csv(verification));
+    return verification.holds() ? kDone : kMissedTolerance;
+}
+
+int verify(const Options& options, const VerifyOptions& values, const RunJob& job, Console& console) {
+    const bool from_log = values.megatron_log || values.megatron_args || values.world || values.refit;
+    Problems problems;
+    if (from_log) {
+        if (!job.plan_files().empty())
+            problems.add("PLAN and --megatron-log (with --megatron-args, --world and --refit) exclude each other; give one of them");
+        if (!values.megatron_log) problems.add("--megatron-log is missing; name the log of the job to compare with");
+        if (!values.megatron_args) problems.add("--megatron-args is missing; name the file with the job's arguments");
+        if (!values.world) problems.add("--world is missing; give the job's number of GPUs");
+        for (const auto& name : options.given()) {
+            if (name != "megatron-log" && name != "megatron-args" && name != "world" && name != "refit" && name != "cluster" &&
+                name != "tolerance" && name != "format" && name != "output")
+                problems.add("--{} has no place beside --megatron-log: nothing is run; drop it", name);
+        }
+    } else if (job.plan_files().empty()) {
+        problems.add("mgplan verify needs a PLAN, or --megatron-log FILE --megatron-args FILE --world N");
+    }
+    problems.throw_if_any();
+    return from_log ? verify_log(options, values, console) : verify_run(options, values, job, console);
+}
+
+}  // namespace
+
+int run_verify(const std::vector<std::string>& args, Console& console) {
+    try {
+        Options options("verify (PLAN | --megatron-log FILE --megatron-args FILE --world N) [options]",
+                        "Runs a plan for some steps, or reads the log of a Megatron-LM job, and judges the prediction by it: bytes "
+                        "and collectives must be equal, the time within the tolerance (where the cluster file was calibrated on such "
+                        "a machine). Exit code 5 when something judged differs.");
+        VerifyOptions values;
+        RunJob job;
+        declare(options, values);
+        job.declare(options);
+        options.try_outputs_later();  // rank 0 alone writes
+        if (!options.parse(args, console.out)) return kDone;
+        return verify(options, values, job, console);
+    } catch (const ConfigError&) {
+        let_rank_0_speak();
+        throw;
+    }
+}
+
+}  // namespace mgplan::cli

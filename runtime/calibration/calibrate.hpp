@@ -1,0 +1,67 @@
+#pragma once
+// Measures a device and the ranks' links for a cluster file. What a file holds already is not measured again, so that a
+// calibration that was stopped goes on where it was.
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/communicator/world.hpp"
+#include "model/device/device.hpp"
+#include "plan/cluster_calibration.hpp"
+#include "plan/rank_groups.hpp"
+#include "runtime/calibration/traced_work.hpp"
+#include "runtime/training_run/rank_devices.hpp"
+
+namespace mgplan::runtime {
+
+/// What stands on standard error: "product 4096 x 4096 x 512 bf16: 1.2 ms, 71.3 TFLOP/s", and how far it is.
+struct CalibrationProgress {
+    std::string text;
+    std::size_t done = 0;
+    std::size_t all = 0;
+};
+
+struct CalibrateOptions {
+    TracedWork work;
+    std::vector<Dtype> dtypes;  ///< of memory-bound kernels
+    double seconds = 0.5;       ///< for each measurement
+    /// What would take longer than this many times `seconds` for one call, by the best rate so far, is left out and said.
+    double patience = 20;
+    std::int64_t memory_bytes = 0;                      ///< of the device; what needs more than half of it is left out and said
+    std::int64_t most_bytes = std::int64_t{256} << 20;  ///< of memory-bound kernels, copies and collectives
+    const std::atomic<bool>* interrupt = nullptr;
+    /// Behind each measurement, with all that there is so far.
+    std::function<void(const ClusterCalibration&, const CalibrationProgress&)> on_measured;
+    std::function<void(const std::string&)> on_left_out;
+};
+
+/// How the device names itself to a cluster file: "NVIDIA H200", "AMD EPYC … (16 processors)".
+[[nodiscard]] std::string hardware_name(const RankDevices& devices);
+
+/// Products, attention, memory-bound kernels, copies and launches on the device, added to `into`. Returns false when it was
+/// interrupted.
+[[nodiscard]] bool measure_device(model::Device& device, const CalibrateOptions& options, ClusterCalibration& into);
+
+/// One group to measure, by name, with the lists of all its instances: every rank of the world is in exactly one of them.
+struct MeasuredGroup {
+    std::string name;
+    std::vector<std::vector<std::int32_t>> ranks;
+};
+
+/// The groups of a layout that move data, one of each name and at least two ranks; without a layout: contiguous groups of 2, 4 …
+/// ranks, named world for all of them and world/N for fewer.
+[[nodiscard]] std::vector<MeasuredGroup> groups_of(const ParallelSizes& sizes);
+[[nodiscard]] std::vector<MeasuredGroup> groups_of(std::int64_t world);
+
+/// Collectives of one rank's groups over a list of sizes; all ranks call it together with equal options and an equal `into`,
+/// and all instances of a group communicate at once, as in a training step. nccl-tests' method: a barrier, some operations
+/// without a pause, their time over their number, the ranks' average. Callbacks are called on rank 0. Returns false when rank 0 was
+/// interrupted.
+[[nodiscard]] bool measure_collectives(const model::World& world, model::Device& device, const std::vector<MeasuredGroup>& groups,
+                                       const CalibrateOptions& options, ClusterCalibration& into);
+
+}  // namespace mgplan::runtime

@@ -1,0 +1,366 @@
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "model/ops/activation.hpp"
+#include "model/ops/attention.hpp"
+#include "model/ops/elementwise.hpp"
+#include "model/ops/matmul.hpp"
+#include "model/ops/norm.hpp"
+#include "plan/text.hpp"
+#include "runtime/calibration/calibrate.hpp"
+#include "runtime/calibration/repeat.hpp"
+
+namespace mgplan::runtime {
+namespace {
+
+using model::MemoryCategory;
+using model::Shape;
+using model::Tensor;
+
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+/// Operands change from call to call where they are smaller than this, so that no cache holds them: twice the largest cache
+/// of today's GPUs (H100: 50 MB, B200: 126 MB).
+constexpr std::int64_t kCache = 256 * kMiB;
+constexpr std::int64_t kWidth = 4096;  ///< of rows in norms and activations
+
+/// Values in about [-1, 1), the same on every run; products of zeros run faster than those of numbers.
+Tensor values(model::Device& device, const Shape& shape, Dtype dtype) {
+    Tensor tensor = device.empty(shape, dtype, MemoryCategory::parameters, "values to measure with");
+    std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.bytes()));
+    // A prime number of different values, so that rows differ.
+    constexpr std::size_t kDifferent = 1'048'573;
+    const auto element = static_cast<std::size_t>(bytes_of(dtype));
+    std::uint64_t state = 88172645463325252U;
+    const std::size_t fresh = std::min(bytes.size(), kDifferent * element);
+    for (std::size_t at = 0; at < fresh; at += element) {
+        state = state * 6364136223846793005U + 1442695040888963407U;
+        const float value = static_cast<float>(state >> 40U) / static_cast<float>(1 << 23) - 1;
+        if (dtype == Dtype::fp64) {
+            const double wide = value;
+            std::memcpy(&bytes[at], &wide, sizeof(wide));
+        } else if (dtype == Dtype::fp32) {
+            std::memcpy(&bytes[at], &value, sizeof(value));
+        } else {
+            MGPLAN_ASSERT(dtype == Dtype::bf16, "ranks compute bf16, fp32 and fp64");
+            std::uint32_t bits = 0;
+            std::memcpy(&bits, &value, sizeof(bits));
+            const auto word = static_cast<std::uint16_t>(bits >> 16U);
+            std::memcpy(&bytes[at], &word, sizeof(word));
+        }
+    }
+    for (std::size_t at = fresh; at < bytes.size(); at += fresh) std::memcpy(&bytes[at], bytes.data(), std::min(fresh, bytes.size() - at));
+    device.write(tensor, bytes.data());
+    return tensor;
+}
+
+/// What an op says of itself.
+class Listener final : public model::OpListener {
+public:
+    explicit Listener(model::Device& device) : device_(device), before_(device.listener()) { device.set_listener(this); }
+    ~Listener() override { device_.set_listener(before_); }
+    Listener(const Listener&) = delete;
+    Listener& operator=(const Listener&) = delete;
+    void on_op(const model::OpRecord& record) override {
+        flops += record.flops;
+        bytes += record.bytes_read + record.bytes_written;
+        name = record.name;
+    }
+    double flops = 0;
+    std::int64_t bytes = 0;
+    std::string name;
+
+private:
+    model::Device& device_;
+    model::OpListener* before_;
+};
+
+bool interrupted(const CalibrateOptions& options) {
+    return options.interrupt != nullptr && options.interrupt->load();
+}
+
+std::string time_text(double seconds) {
+    return seconds < 1e-3 ? fmt::format("{:.1f} us", seconds * 1e6) : fmt::format("{:.3f} ms", seconds * 1e3);
+}
+
+std::string product_text(const model::ProductSizes& sizes) {
+    return fmt::format("product {} x {} x {} {}{}", sizes.m, sizes.n, sizes.k, to_string(sizes.dtype), sizes.accumulate ? ", added" : "");
+}
+
+class Bench {
+public:
+    Bench(model::Device& device, const CalibrateOptions& options, ClusterCalibration& into)
+        : device_(device), options_(options), into_(into) {}
+
+    bool run() {
+        plan();
+        for (const auto& work : list_) {
+            if (interrupted(options_)) return false;
+            work();
+        }
+        return true;
+    }
+
+private:
+    void plan() {
+        // Small ones first: they tell how long the large ones will take.
+        std::vector<model::ProductSizes> products(options_.work.products.begin(), options_.work.products.end());
+        const auto work_of = [](const model::ProductSizes& p) {
+            return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+        };
+        std::stable_sort(products.begin(), products.end(), [&](const auto& a, const auto& b) { return work_of(a) < work_of(b); });
+        list_.emplace_back([this] { launch(); });
+        for (const auto dtype : options_.dtypes) {
+            // From a single row on: small kernels tell the start, large ones the bandwidth.
+            for (std::int64_t bytes = kMiB / 32; bytes <= options_.most_bytes; bytes *= 8) {
+                for (const char* op : {"copy", "add", "norm", "activation"})
+                    list_.emplace_back([this, dtype, bytes, op] { kernel(op, dtype, bytes); });
+            }
+        }
+        for (std::int64_t bytes = kMiB / 4; bytes <= options_.most_bytes; bytes *= 8) {
+            for (const char* way : {"host_to_device", "device_to_host", "device_to_device"})
+                list_.emplace_back([this, bytes, way] { copy(way, bytes); });
+        }
+        for (const auto& each : products) list_.emplace_back([this, each] { product(each); });
+        for (const auto& each : options_.work.attention) list_.emplace_back([this, each] { attention(each); });
+    }
+
+    void measured(const std::string& text) {
+        if (options_.on_measured) options_.on_measured(into_, {text, ++done_, list_.size()});
+    }
+    void known() { ++done_; }
+    void left_out(const std::string& what, const std::string& why) {
+        ++done_;
+        if (options_.on_left_out) options_.on_left_out(fmt::format("{} left out: {}", what, why));
+    }
+
+    /// Whether so many FLOPs and bytes are within patience and memory; says so where they are not.
+    bool feasible(const std::string& what, Dtype dtype, double flops, std::int64_t bytes) {
+        if (options_.memory_bytes > 0 && bytes > options_.memory_bytes / 2) {
+            left_out(what, fmt::format("it needs {}, more than half of the memory", human_bytes(bytes)));
+            return false;
+        }
+        const auto rate = best_rate_.find(dtype);
+        if (rate != best_rate_.end() && flops / rate->second > options_.patience * options_.seconds) {
+            left_out(what, fmt::format("one would take about {:.1f} s; a larger --seconds measures it", flops / rate->second));
+            return false;
+        }
+        return true;
+    }
+    void note_rate(Dtype dtype, double rate) { best_rate_[dtype] = std::max(best_rate_[dtype], rate); }
+
+    void launch() {
+        if (into_.launch.repetitions > 0) return known();
+        // By the host's clock until the call returns: what it needs to issue a kernel; where work is done when it returns, the kernel too.
+        using Clock = std::chrono::steady_clock;
+        const Tensor x = values(device_, {1}, Dtype::fp32);
+        std::vector<double> seconds;
+        for (int round = 0; round < 33; ++round) {
+            device_.synchronize();
+            const auto begin = Clock::now();
+            constexpr int kCalls = 100;
+            for (int i = 0; i < kCalls; ++i) model::scale(x, 1);
+            seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count() / kCalls);
+        }
+        seconds.erase(seconds.begin(), seconds.begin() + 3);
+        device_.synchronize();
+        into_.launch = timing_of(std::move(seconds));
+        measured(fmt::format("launch of an op: {}", time_text(into_.launch.seconds)));
+    }
+
+    /// `bytes`: about what the op reads and writes; its own words are kept.
+    void kernel(const std::string& op, Dtype dtype, std::int64_t bytes) {
+        const std::int64_t elements = std::max<std::int64_t>(kWidth, bytes / bytes_of(dtype) / 2 / kWidth * kWidth);
+        const std::int64_t rows = elements / kWidth;
+        std::function<void()> once;
+        Tensor x, y, weight;
+        const auto prepare = [&] {
+            x = values(device_, {rows, kWidth}, dtype);
+            if (op == "copy" || op == "add") {
+                y = values(device_, {rows, kWidth}, dtype);
+                once = [&] { op == "copy" ? model::copy(x, y) : model::add(x, y); };
+            } else if (op == "norm") {
+                weight = values(device_, {kWidth}, dtype);
+                once = [&] {
+                    model::NormStatistics statistics;
+                    static_cast<void>(model::norm(x, weight, {}, Normalization::rms_norm, 1e-5, statistics));
+                };
+            } else {
+                once = [&] { static_cast<void>(model::activation(x, Activation::silu, true)); };
+            }
+        };
+        prepare();
+        KernelTime time;
+        {
+            Listener listener(device_);
+            once();
+            time.op = fmt::format("{} {}", listener.name, to_string(dtype));
+            time.bytes = listener.bytes;
+        }
+        for (const auto& each : into_.kernels) {
+            if (each.op == time.op && each.bytes == time.bytes) return known();
+        }
+        time.time = repeat(device_, options_.seconds, [&](std::int64_t) { once(); });
+        into_.kernels.push_back(time);
+        measured(fmt::format("{}, {}: {}, {:.1f} GB/s", time.op, human_bytes(time.bytes), time_text(time.time.seconds),
+                             1e-9 * static_cast<double>(time.bytes) / time.time.seconds));
+    }
+
+    void copy(const std::string& way, std::int64_t bytes) {
+        for (const auto& each : into_.copies) {
+            if (each.way == way && each.bytes == bytes) return known();
+        }
+        const Tensor x = values(device_, {bytes / 4}, Dtype::fp32);
+        CopyTime time{way, bytes, {}};
+        if (way == "device_to_device") {
+            const Tensor y = values(device_, {bytes / 4}, Dtype::fp32);
+            time.time = repeat(device_, options_.seconds, [&](std::int64_t) { model::copy(x, y); });
+        } else {
+            std::vector<std::byte> host(static_cast<std::size_t>(bytes));
+            time.time = repeat(device_, options_.seconds, [&](std::int64_t) {
+                way == "host_to_device" ? device_.write(x, host.data()) : device_.read(x, host.data());
+            });
+        }
+        into_.copies.push_back(time);
+        measured(fmt::format("{}, {}: {}, {:.1f} GB/s", way, human_bytes(bytes), time_text(time.time.seconds),
+                             1e-9 * static_cast<double>(bytes) / time.time.seconds));
+    }
+
+    void product(const model::ProductSizes& p) {
+        for (const auto& each : into_.products) {
+            if (each.m == p.m && each.n == p.n && each.k == p.k && each.transpose_a == p.transpose_a && each.transpose_b == p.transpose_b &&
+                each.accumulate == p.accumulate && each.dtype == p.dtype) {
+                note_rate(p.dtype,
+                          2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) / each.time.seconds);
+                return known();
+            }
+        }
+        const double flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+        // In double precision first: nobody bounded the product of the sizes.
+        const double once = static_cast<double>(bytes_of(p.dtype)) * (static_cast<double>(p.m) * static_cast<double>(p.k) +
+                                                                      static_cast<double>(p.k) * static_cast<double>(p.n)) +
+                            4.0 * static_cast<double>(p.m) * static_cast<double>(p.n);
+        if (once > 1e15) return left_out(product_text(p), "its matrices fit into no memory");
+        const auto bytes = static_cast<std::int64_t>(once);
+        const std::size_t sets = bytes < kCache && device_.kind() == model::DeviceKind::cuda ? 3 : 1;
+        if (!feasible(product_text(p), p.dtype, flops, bytes * static_cast<std::int64_t>(sets))) return;
+        std::vector<Tensor> a, b, out;
+        for (std::size_t i = 0; i < sets; ++i) {
+            a.push_back(values(device_, p.transpose_a ? Shape{p.k, p.m} : Shape{p.m, p.k}, p.dtype));
+            b.push_back(values(device_, p.transpose_b ? Shape{p.n, p.k} : Shape{p.k, p.n}, p.dtype));
+            if (p.accumulate) {
+                const Dtype sum = p.dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;
+                out.push_back(device_.zeros({p.m, p.n}, sum, MemoryCategory::gradients, "sum to measure with"));
+            }
+        }
+        const Timing time = repeat(device_, options_.seconds, [&](std::int64_t call) {
+            const std::size_t i = static_cast<std::size_t>(call) % sets;
+            if (p.accumulate) {
+                model::matmul_accumulate(a[i], b[i], {p.transpose_a, p.transpose_b}, out[i]);
+            } else {
+                static_cast<void>(model::matmul(a[i], b[i], {p.transpose_a, p.transpose_b}, "product to measure"));
+            }
+        });
+        into_.products.push_back({p.m, p.n, p.k, p.transpose_a, p.transpose_b, p.accumulate, p.dtype, time});
+        note_rate(p.dtype, flops / time.seconds);
+        measured(fmt::format("{}: {}, {:.4g} GFLOP/s", product_text(p), time_text(time.seconds), 1e-9 * flops / time.seconds));
+    }
+
+    void attention(const model::AttentionExtent& e) {
+        const std::string text = fmt::format("attention {} x {}, {} heads over {} of {}, {}", e.batch, e.sequence, e.heads, e.kv_heads,
+                                             e.qk_dim, to_string(e.dtype));
+        const auto find = [&](bool backward) {
+            return std::find_if(into_.attention.begin(), into_.attention.end(), [&](const AttentionTime& each) {
+                return each.sequence == e.sequence && each.batch == e.batch && each.heads == e.heads && each.kv_heads == e.kv_heads &&
+                       each.qk_dim == e.qk_dim && each.v_dim == e.v_dim && each.dtype == e.dtype && each.backward == backward;
+            });
+        };
+        const bool has_forward = find(false) != into_.attention.end(), has_backward = find(true) != into_.attention.end();
+        if (has_forward && has_backward) return known();
+        const double pairs = 0.5 * static_cast<double>(e.sequence) * static_cast<double>(e.sequence + 1) * static_cast<double>(e.batch) *
+                             static_cast<double>(e.heads);
+        const double elements = static_cast<double>(e.sequence) * static_cast<double>(e.batch) * static_cast<double>(e.heads) *
+                                static_cast<double>(e.qk_dim + e.v_dim);
+        if (elements > 1e14) return left_out(text, "its tensors fit into no memory");
+        // Queries, keys and values at most, their gradients, the output and its gradient.
+        const auto bytes = static_cast<std::int64_t>(4 * elements) * bytes_of(e.dtype);
+        // Unfused attention runs at a part of the rate of products.
+        if (!feasible(text, e.dtype, 4 * pairs * 2.0 * static_cast<double>(3 * e.qk_dim + 2 * e.v_dim), bytes)) return;
+        const std::int64_t rows = e.sequence * e.batch;
+        const Tensor q = values(device_, {rows, e.heads, e.qk_dim}, e.dtype), k = values(device_, {rows, e.kv_heads, e.qk_dim}, e.dtype),
+                     v = values(device_, {rows, e.kv_heads, e.v_dim}, e.dtype);
+        const Tensor d_output = values(device_, {rows, e.heads, e.v_dim}, e.dtype);
+        const model::Positions positions = model::zigzag_positions(e.sequence, e.batch, 1, 0);
+        const double scale = 1 / std::sqrt(static_cast<double>(e.qk_dim));
+        AttentionTime time{e.sequence, e.batch, e.heads, e.kv_heads, e.qk_dim, e.v_dim, false, e.dtype, 0, {}};
+        model::AttentionResult result;
+        {
+            Listener listener(device_);
+            result = model::attention(q, k, v, positions, positions, scale);
+            time.flops = listener.flops;
+        }
+        std::string said = text;
+        if (!has_forward) {
+            time.time = repeat(device_, options_.seconds,
+                               [&](std::int64_t) { static_cast<void>(model::attention(q, k, v, positions, positions, scale)); });
+            into_.attention.push_back(time);
+            said += fmt::format(": {} forward", time_text(time.time.seconds));
+        }
+        if (!has_backward) {
+            time.backward = true;
+            {
+                Listener listener(device_);
+                static_cast<void>(model::attention_backward(d_output, q, k, v, result, positions, positions, scale));
+                time.flops = listener.flops;
+            }
+            time.time = repeat(device_, options_.seconds, [&](std::int64_t) {
+                static_cast<void>(model::attention_backward(d_output, q, k, v, result, positions, positions, scale));
+            });
+            into_.attention.push_back(time);
+            said += fmt::format("{} {} backward", has_forward ? ":" : ",", time_text(time.time.seconds));
+        }
+        measured(said);
+    }
+
+    model::Device& device_;
+    const CalibrateOptions& options_;
+    ClusterCalibration& into_;
+    std::vector<std::function<void()>> list_;
+    std::size_t done_ = 0;
+    std::map<Dtype, double> best_rate_;  ///< FLOP/s
+};
+
+}  // namespace
+
+std::string hardware_name(const RankDevices& devices) {
+    if (devices.traits().kind == model::DeviceKind::cuda) return devices.text();
+    std::string name;
+    std::ifstream file("/proc/cpuinfo");
+    for (std::string line; name.empty() && std::getline(file, line);) {
+        if (!line.starts_with("model name")) continue;
+        const auto colon = line.find(':');
+        if (colon != std::string::npos && colon + 2 < line.size()) name = line.substr(colon + 2);
+    }
+    if (name.empty()) {
+        // Other architectures than x86 name no model there.
+        utsname system{};
+        name = ::uname(&system) == 0 ? std::string(system.machine) + " processor" : "a processor";
+    }
+    const unsigned processors = std::max(1U, std::thread::hardware_concurrency());
+    return fmt::format("{} ({} processor{})", name, processors, processors == 1 ? "" : "s");
+}
+
+bool measure_device(model::Device& device, const CalibrateOptions& options, ClusterCalibration& into) {
+    return Bench(device, options, into).run();
+}
+
+}  // namespace mgplan::runtime

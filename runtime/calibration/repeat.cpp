@@ -1,0 +1,57 @@
+#include "runtime/calibration/repeat.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "plan/errors.hpp"
+
+namespace mgplan::runtime {
+namespace {
+
+constexpr double kReading = 2e-3;  ///< seconds that one reading of the clock should span
+constexpr double kLeast = 1e-9;    ///< below the resolution of any clock here
+
+double quantile(const std::vector<double>& sorted, double share) {
+    const double place = share * static_cast<double>(sorted.size() - 1);
+    const auto low = static_cast<std::size_t>(place);
+    const std::size_t high = std::min(low + 1, sorted.size() - 1);
+    return sorted[low] + (place - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+}
+
+}  // namespace
+
+Timing timing_of(std::vector<double> seconds) {
+    MGPLAN_ASSERT(!seconds.empty(), "a timing is of something");
+    std::sort(seconds.begin(), seconds.end());
+    const double median = std::max(quantile(seconds, 0.5), kLeast);
+    return {median, (quantile(seconds, 0.75) - quantile(seconds, 0.25)) / median, static_cast<std::int64_t>(seconds.size())};
+}
+
+std::int64_t calls_together(double seconds_of_one) {
+    return static_cast<std::int64_t>(std::clamp(std::ceil(kReading / std::max(seconds_of_one, kLeast)), 1.0, 1000.0));
+}
+
+Timing repeat(model::Device& device, double budget, const std::function<void(std::int64_t call)>& once) {
+    using Clock = std::chrono::steady_clock;
+    const auto watch = device.make_stopwatch();
+    std::int64_t calls = 0;
+    const auto round = [&](std::int64_t count) {
+        watch->start();
+        for (std::int64_t i = 0; i < count; ++i) once(calls++);
+        watch->stop();
+        return watch->seconds() / static_cast<double>(count);
+    };
+    // The first call loads kernels, chooses among them and touches memory; the second tells how long one takes.
+    static_cast<void>(round(1));
+    const double first = round(1);
+    const std::int64_t together = calls_together(first);
+    if (together > 1) static_cast<void>(round(together));
+    std::vector<double> seconds;
+    const auto begin = Clock::now();
+    const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+    while (seconds.size() < 3 || (seconds.size() < 100 && spent() < budget)) seconds.push_back(round(together));
+    return timing_of(std::move(seconds));
+}
+
+}  // namespace mgplan::runtime

@@ -1,0 +1,24 @@
+#pragma once
+// Repeats something until its time is known.
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "model/device/device.hpp"
+#include "plan/cluster_calibration.hpp"
+
+namespace mgplan::runtime {
+
+/// Median, and the distance of the quartiles over it. `seconds`: of each repetition, at least one.
+[[nodiscard]] Timing timing_of(std::vector<double> seconds);
+
+/// How many calls one reading of the clock spans when a single one takes so long: a few milliseconds' worth, so that neither
+/// the clock nor, on a GPU, the gap behind the last launch matters.
+[[nodiscard]] std::int64_t calls_together(double seconds_of_one);
+
+/// Times `once` (told how often it was called before) on the device: some calls that do not count, then rounds until `budget`
+/// seconds are over, at least three and at most a hundred.
+[[nodiscard]] Timing repeat(model::Device& device, double budget, const std::function<void(std::int64_t call)>& once);
+
+}  // namespace mgplan::runtime

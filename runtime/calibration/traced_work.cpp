@@ -1,0 +1,36 @@
+#include "runtime/calibration/traced_work.hpp"
+
+#include "model/communicator/recording_communicator.hpp"
+#include "model/meta/meta_device.hpp"
+
+namespace mgplan::runtime {
+namespace {
+
+class Collector final : public model::OpListener {
+public:
+    void on_op(const model::OpRecord& record) override {
+        const model::ProductSizes& product = record.product;
+        if (product.m > 0 && product.n > 0 && product.k > 0) work.products.insert(product);
+        if (record.attention.sequence > 0) work.attention.insert(record.attention);
+    }
+    TracedWork work;
+};
+
+}  // namespace
+
+TracedWork traced_work(const model::TrainingTask& task, int rank, const model::KernelTraits& traits) {
+    model::MetaDevice device({.keep_allocations = false, .keep_ops = false, .stands_for = traits});
+    Collector collector;
+    device.set_listener(&collector);
+    model::TrainingTask balanced = task;
+    balanced.balanced_routing = true;
+    balanced.gradients.on_non_finite = model::OnNonFinite::skip;
+    {
+        model::RankTrainer trainer(balanced, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world)));
+        static_cast<void>(trainer.step({}, 0));
+    }
+    device.set_listener(nullptr);
+    return std::move(collector.work);
+}
+
+}  // namespace mgplan::runtime

@@ -1,0 +1,184 @@
+// From a cluster file's measurements to the time model's parameters. "Measured" times are those of the model itself with known
+// parameters, which the fit must find again.
+#include "simulator/cluster_parameters.hpp"
+
+#include <array>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "plan/cluster_json.hpp"
+#include "simulator/collectives/all_gather.hpp"
+#include "simulator/collectives/all_reduce.hpp"
+#include "simulator/collectives/all_to_all.hpp"
+#include "simulator/compute/kernels.hpp"
+#include "simulator/compute/op_times.hpp"
+#include "simulator/network/group_path.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+/// A cluster whose measurements are what the model says with `truth`.
+ClusterSpec measured_with(const Calibration& truth) {
+    ClusterSpec cluster = load_cluster("dgx-h200");
+    ClusterCalibration calibration;
+    calibration.device = "cuda";
+    const KernelTimes times(cluster, truth, Precision::bf16);
+    for (const std::int64_t bytes : {1 << 18, 1 << 21, 1 << 24, 1 << 28})
+        calibration.kernels.push_back({"add bf16", bytes, {times.memory_bound(static_cast<double>(bytes)), 0, 9}});
+    for (const std::int64_t n : {1024, 4096, 14336}) {
+        for (const std::int64_t k : {512, 2048, 8192})
+            calibration.products.push_back({8192, n, k, false, true, false, Dtype::bf16, {times.gemm(8192, n, k), 0, 9}});
+    }
+    for (const std::int64_t sequence : {2048, 8192}) {
+        const double flops = 2.0 * 2 * 128 * 32 * static_cast<double>(sequence * (sequence + 1));
+        calibration.attention.push_back(
+            {sequence, 1, 32, 8, 128, 128, false, Dtype::bf16, flops, {times.attention_forward(flops, sequence, 128), 0, 9}});
+        calibration.attention.push_back(
+            {sequence, 1, 32, 8, 128, 128, true, Dtype::bf16, 2.5 * flops, {times.attention_backward(2.5 * flops, sequence, 128), 0, 9}});
+    }
+    const std::array<GridAxis, 1> axes{GridAxis{Axis::tp, 8, 1}};
+    const GroupPath path = group_path(axes, cluster, truth);
+    for (const std::int64_t bytes : {1 << 12, 1 << 18, 1 << 24, 1 << 30}) {
+        const auto b = static_cast<double>(bytes);
+        calibration.collectives.push_back({"tp", "all_gather", 8, bytes, {all_gather_seconds(b, path, truth), 0, 9}});
+        calibration.collectives.push_back({"tp", "all_reduce", 8, bytes, {all_reduce_seconds(b, path, truth), 0, 9}});
+        calibration.collectives.push_back({"tp", "all_to_all", 8, bytes, {all_to_all_seconds(b, path, truth), 0, 9}});
+    }
+    cluster.calibration = calibration;
+    return cluster;
+}
+
+TEST(ClusterParameters, AreFoundAgainInWhatTheModelSaysWithThem) {
+    Calibration truth = default_calibration(load_cluster("dgx-h200"));
+    truth.gemm_efficiency = 0.61;
+    truth.gemm_k_half = 300;
+    truth.attention_forward = 0.41;
+    truth.attention_backward = 0.37;
+    truth.memory_efficiency = 0.77;
+    truth.kernel_seconds = 4e-6;
+    truth.nvlink_efficiency = 0.71;
+    truth.nvls_efficiency = 0.98;
+    truth.all_to_all_efficiency = 0.66;
+    truth.collective_seconds = 21e-6;
+    const auto fitted = fitted_parameters(measured_with(truth));
+    const auto expect = [&](const char* name, double value, double share) {
+        ASSERT_TRUE(fitted.contains(name)) << name;
+        EXPECT_NEAR(fitted.at(name).value, value, share * value) << name;
+        EXPECT_FALSE(fitted.at(name).source.empty()) << name;
+    };
+    expect("kernel_seconds", 4e-6, 0.01);
+    expect("memory_efficiency", 0.77, 0.001);
+    expect("gemm_efficiency", 0.61, 0.01);
+    expect("gemm_k_half", 300, 0.04);  // the next point of the grid
+    expect("attention_forward", 0.41, 0.01);
+    expect("attention_backward", 0.37, 0.01);
+    expect("nvlink_efficiency", 0.71, 0.01);
+    expect("nvls_efficiency", 0.98, 0.01);
+    expect("all_to_all_efficiency", 0.66, 0.01);
+    expect("collective_seconds", 21e-6, 0.2);
+    // What was not measured stays at its default.
+    EXPECT_FALSE(fitted.contains("network_efficiency"));
+    EXPECT_FALSE(fitted.contains("host_kernel_seconds"));
+
+    // With them the model says the measured times, the products within the grid's step.
+    ClusterSpec cluster = measured_with(truth);
+    cluster.calibration->parameters = fitted;
+    const Calibration found = calibration_of(cluster);
+    const KernelTimes times(cluster, found, Precision::bf16);
+    for (const auto& each : cluster.calibration->products)
+        EXPECT_NEAR(times.gemm(each.m, each.n, each.k) / each.time.seconds, 1, 0.01) << each.n << " " << each.k;
+}
+
+TEST(ClusterParameters, StandAboveTheDefaultsAndEachHasItsField) {
+    ClusterSpec cluster = load_cluster("dgx-a100-80g");
+    const Calibration plain = calibration_of(cluster);
+    EXPECT_EQ(plain.gemm_efficiency, default_calibration(cluster).gemm_efficiency);
+    cluster.calibration = ClusterCalibration{};
+    for (const auto& parameter : calibration_parameters()) {
+        const double value = parameter.low > 0 ? (parameter.whole ? 77 : parameter.low) : (parameter.whole ? 7 : 0.125);
+        cluster.calibration->parameters = {{std::string(parameter.name), {value, "a test"}}};
+        const Calibration changed = calibration_of(cluster);
+        // Every name reaches a field, and no other one's: the sum of what differs is one field.
+        const auto fields = [](const Calibration& c) {
+            return std::vector<double>{c.gemm_efficiency,
+                                       c.fp8_gemm_efficiency,
+                                       c.gemm_k_half,
+                                       static_cast<double>(c.multiprocessors),
+                                       static_cast<double>(c.tile_m),
+                                       static_cast<double>(c.tile_n),
+                                       c.grouped_rows_half,
+                                       c.attention_forward,
+                                       c.attention_backward,
+                                       c.attention_tail,
+                                       c.memory_efficiency,
+                                       c.kernel_seconds,
+                                       c.checkpoint_host_seconds,
+                                       c.host_kernel_seconds,
+                                       c.nvlink_efficiency,
+                                       c.nvls_efficiency,
+                                       c.all_to_all_efficiency,
+                                       c.pcie_efficiency,
+                                       c.network_efficiency,
+                                       c.collective_seconds,
+                                       c.overlap_cost,
+                                       c.expert_overlap_cost,
+                                       static_cast<double>(c.driver_bytes),
+                                       static_cast<double>(c.module_bytes),
+                                       static_cast<double>(c.gemm_workspace_bytes),
+                                       static_cast<double>(c.engine_workspace_bytes),
+                                       c.optimizer_fixed_seconds,
+                                       c.iteration_fixed_seconds};
+        };
+        const auto before = fields(plain), after = fields(changed);
+        int different = 0;
+        for (std::size_t i = 0; i < before.size(); ++i) {
+            if (before[i] == after[i]) continue;
+            ++different;
+            EXPECT_EQ(after[i], value) << parameter.name;
+        }
+        EXPECT_EQ(different, 1) << parameter.name;
+    }
+}
+
+TEST(ClusterParameters, OfCpuRanksKnowNoTilesNoLaunchesAndNoLibrariesMemory) {
+    ClusterSpec cluster = load_cluster("dgx-a100-80g");
+    cluster.calibration = ClusterCalibration{};
+    cluster.calibration->device = "cpu";
+    const auto fitted = fitted_parameters(cluster);
+    EXPECT_EQ(fitted.at("multiprocessors").value, 1);
+    EXPECT_EQ(fitted.at("host_kernel_seconds").value, 0);
+    EXPECT_EQ(fitted.at("driver_bytes").value, 0);
+    EXPECT_FALSE(fitted.contains("gemm_efficiency"));  // nothing was measured
+}
+
+TEST(ClusterParameters, AreScaledWithinWhatIsPossible) {
+    const ClusterSpec cluster = load_cluster("dgx-h100");
+    const Calibration before = calibration_of(cluster);
+    const ClusterSpec scaled = with_scaled_efficiencies(cluster, 1.2, 0.8, "a job");
+    const Calibration after = calibration_of(scaled);
+    EXPECT_DOUBLE_EQ(after.gemm_efficiency, 1.2 * before.gemm_efficiency);
+    EXPECT_DOUBLE_EQ(after.memory_efficiency, 1.2 * before.memory_efficiency);
+    EXPECT_DOUBLE_EQ(after.nvlink_efficiency, 0.8 * before.nvlink_efficiency);
+    EXPECT_DOUBLE_EQ(after.network_efficiency, 0.8 * before.network_efficiency);
+    EXPECT_EQ(after.kernel_seconds, before.kernel_seconds);
+    // Nothing becomes better than its data sheet that was not before.
+    EXPECT_EQ(calibration_of(with_scaled_efficiencies(cluster, 5, 1, "a job")).gemm_efficiency, 1);
+    EXPECT_TRUE(with_scaled_efficiencies(cluster, 1, 1, "a job").calibration->parameters.empty());
+}
+
+TEST(OpTimes, AreThoseOfTheSameKernelInALayer) {
+    const ClusterSpec cluster = load_cluster("dgx-h100");
+    const Calibration calibration = calibration_of(cluster);
+    const KernelTimes times(cluster, calibration, Precision::bf16);
+    model::OpRecord product{"matmul", 2.0 * 4096 * 1024 * 512, 0, 0, {4096, 1024, 512, false, true, false, Dtype::bf16}};
+    EXPECT_EQ(op_seconds(product, times), times.gemm(4096, 1024, 512));
+    EXPECT_EQ(op_seconds({"add", 5, 3000, 2000}, times), times.memory_bound(5000));
+    const model::OpRecord attention{"attention_backward", 1e9, 10, 10, {}, {2048, 1, 32, 8, 128, 128, Dtype::bf16}};
+    EXPECT_EQ(op_seconds(attention, times), times.attention_backward(1e9, 2048, 128));
+    // Of equal FLOPs, many small groups cost no less than one cube.
+    EXPECT_NEAR(op_seconds({"grouped_matmul", 2.0 * 1024 * 1024 * 1024, 10, 10}, times), times.gemm(1024, 1024, 1024), 1e-12);
+}
+
+}  // namespace
+}  // namespace mgplan::simulator
