@@ -11,16 +11,6 @@
 namespace mgplan::simulator {
 namespace {
 
-/// One microbatch on one stage.
-struct StageTime {
-    double forward = 0, backward = 0;  ///< seconds, all in
-    double recompute = 0;              ///< compute seconds, part of backward
-    double recompute_flops = 0;
-    GroupSeconds exposed;  ///< part of forward and backward
-
-    [[nodiscard]] double total() const { return forward + backward; }
-};
-
 /// Seconds of work that takes the device `device` seconds and the host `issue` seconds to issue. Where both are alike the
 /// device waits behind the short kernels and the host behind the long ones, so the sum of fourth powers takes the place of
 /// the larger: vTrain's runs at hidden 1024 pass from one to the other between 2 and 8 sequences a microbatch.
@@ -55,12 +45,17 @@ void add_piece(StageTime& time, const PieceCost& piece, double count, bool recom
         (launches(piece.kernels_backward, replayed.backward) + (recomputed ? piece.kernels_forward : 0)) * calibration.host_kernel_seconds +
         (recomputed ? calibration.checkpoint_host_seconds : 0);
     time.forward += count * beside_host(forward, issue_forward);
-    time.backward += count * beside_host(backward, issue_backward);
+    const double issued_backward = beside_host(backward, issue_backward);
+    time.backward += count * issued_backward;
+    // Waiting for the host is spread over both halves of a backward.
+    if (backward > 0) time.weight += count * issued_backward * piece.weight_gradient / backward;
     time.recompute += count * again;
     time.recompute_flops += count * (recomputed ? piece.forward_flops : piece.recompute_flops);
     for (const GroupSeconds& part : {piece.exposed_forward, piece.exposed_backward, again_exposed}) {
         time.exposed += {count * part.tp, count * part.cp, count * part.ep};
     }
+    const GroupSeconds& ahead = piece.exposed_forward;
+    time.exposed_forward += {count * ahead.tp, count * ahead.cp, count * ahead.ep};
 }
 
 /// Share of a stage's layers that full recompute repeats.
@@ -84,17 +79,21 @@ Replayed replayed_kernels(const StepInputs& in, LayerKind kind) {
     return {layer.kernels_forward, layer.kernels_backward};
 }
 
-/// One graph for the whole iteration: nothing is launched beside it.
-LayerCosts without_launches(LayerCosts layers) {
+}  // namespace
+
+LayerCosts launched_costs(const StepInputs& in) {
+    LayerCosts layers = in.layers;
+    if (!in.layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) return layers;
+    // One graph for the whole iteration: nothing is launched beside it.
     for (PieceCost* piece : {&layers.dense, &layers.mixture, &layers.mtp, &layers.embedding, &layers.head})
         piece->kernels_forward = piece->kernels_backward = 0;
     return layers;
 }
 
-StageTime stage_time(const StepInputs& in, const LayerCosts& layers, int rank) {
+namespace {
+
+StageTime census_time(const StepInputs& in, const LayerCosts& layers, const ChunkCensus& stage, double share) {
     StageTime time;
-    const ChunkCensus& stage = in.split.stages[static_cast<std::size_t>(rank)];
-    const double share = recomputed_share(in, rank);
     for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) {
         const PieceCost& piece = kind == LayerKind::dense ? layers.dense : layers.mixture;
         const double count = static_cast<double>(kind == LayerKind::dense ? stage.dense : stage.mixture);
@@ -114,35 +113,63 @@ StageTime stage_time(const StepInputs& in, const LayerCosts& layers, int rank) {
     return time;
 }
 
-/// Exposed seconds of gradient reduction and parameter gather of one stage.
-double data_parallel_seconds(const StepInputs& in, const ParameterCount& count, const StageTime& stage) {
+StageTime stage_time(const StepInputs& in, const LayerCosts& layers, int rank) {
+    return census_time(in, layers, in.split.stages[static_cast<std::size_t>(rank)], recomputed_share(in, rank));
+}
+
+}  // namespace
+
+StageTime chunk_time(const StepInputs& in, const LayerCosts& layers, const ChunkCensus& chunk) {
+    double share = 0;
+    if (in.layout.recompute == Recompute::full && chunk.layers() > 0) {
+        share = in.layout.recompute_method == RecomputeMethod::block
+                    ? static_cast<double>(std::min(in.layout.recompute_num_layers, chunk.layers())) / static_cast<double>(chunk.layers())
+                    : 1;
+    }
+    return census_time(in, layers, chunk, share);
+}
+
+DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterCount& count) {
     const TrainingSpec& training = in.workload.training;
     const double grad = static_cast<double>(bytes_of(training.grad_dtype));
     const double weight = training.fp8_parameters ? 1.0 : static_cast<double>(bytes_of(training.compute_dtype()));
     const double dense = static_cast<double>(count.dense), expert = static_cast<double>(count.expert);
-    double reduce = 0, gather = 0;
+    DataParallelSeconds seconds;
     if (training.distributed_optimizer) {
-        reduce = all_gather_seconds(dense * grad, in.paths.dp_cp, in.calibration);
-        gather = all_gather_seconds(dense * weight, in.paths.dp_cp, in.calibration);
+        seconds.reduce = all_gather_seconds(dense * grad, in.paths.dp_cp, in.calibration);
+        seconds.gather = all_gather_seconds(dense * weight, in.paths.dp_cp, in.calibration);
         if (expert > 0) {
-            reduce += all_gather_seconds(expert * grad, in.paths.edp, in.calibration);
-            gather += all_gather_seconds(expert * weight, in.paths.edp, in.calibration);
+            seconds.reduce += all_gather_seconds(expert * grad, in.paths.edp, in.calibration);
+            seconds.gather += all_gather_seconds(expert * weight, in.paths.edp, in.calibration);
         }
     } else {
-        reduce = all_reduce_seconds(dense * grad, in.paths.dp_cp, in.calibration);
-        if (expert > 0) reduce += all_reduce_seconds(expert * grad, in.paths.edp, in.calibration);
+        seconds.reduce = all_reduce_seconds(dense * grad, in.paths.dp_cp, in.calibration);
+        if (expert > 0) seconds.reduce += all_reduce_seconds(expert * grad, in.paths.edp, in.calibration);
     }
-    // Overlapped, a reduction runs beside the last microbatch's backward and a gather beside the first one's forward;
-    // the last (first) bucket has nothing to hide behind. A bucket holds 40 M elements, or 1 M per data-parallel rank where
-    // that is more (Megatron-core distributed_data_parallel.py).
+    // A bucket holds 40 M elements, or 1 M per data-parallel rank where that is more (Megatron-core
+    // distributed_data_parallel.py).
     const double bucket = std::max(40e6, 1e6 * static_cast<double>(in.paths.dp_cp.ranks));
-    const double buckets = std::max(1.0, (dense + expert) / bucket);
+    seconds.buckets = std::max(1.0, (dense + expert) / bucket);
+    return seconds;
+}
+
+namespace {
+
+/// Exposed seconds of gradient reduction and parameter gather of one stage.
+double exposed_data_parallel(const StepInputs& in, const ParameterCount& count, const StageTime& stage) {
+    const TrainingSpec& training = in.workload.training;
+    const DataParallelSeconds work = data_parallel_seconds(in, count);
+    // Overlapped, a reduction runs beside the last microbatch's backward and a gather beside the first one's forward;
+    // the last (first) bucket has nothing to hide behind.
     const auto exposed = [&](bool overlapped, double seconds, double compute) {
         if (!overlapped) return seconds;
-        return std::max({seconds / buckets, seconds - compute, in.calibration.overlap_cost * seconds});
+        return std::max({seconds / work.buckets, seconds - compute, in.calibration.overlap_cost * seconds});
     };
-    return exposed(training.overlap_grad_reduce, reduce, stage.backward) + exposed(training.overlap_param_gather, gather, stage.forward);
+    return exposed(training.overlap_grad_reduce, work.reduce, stage.backward) +
+           exposed(training.overlap_param_gather, work.gather, stage.forward);
 }
+
+}  // namespace
 
 double optimizer_seconds(const StepInputs& in, const ParameterCount& count) {
     const TrainingSpec& training = in.workload.training;
@@ -158,7 +185,20 @@ double optimizer_seconds(const StepInputs& in, const ParameterCount& count) {
     return in.kernels.memory_bound(elements * 42) + in.kernels.memory_bound(zeroing) + in.calibration.optimizer_fixed_seconds;
 }
 
-}  // namespace
+double transfer_seconds(const StepInputs& in) {
+    if (in.layout.sizes.pp <= 1) return 0;
+    return send_receive_seconds(static_cast<double>(in.layers.boundary), in.paths.pp, in.calibration);
+}
+
+double tied_embedding_seconds(const StepInputs& in) {
+    if (!in.workload.model.tied_embeddings || in.layout.sizes.pp <= 1) return 0;
+    const double table =
+        static_cast<double>(in.workload.model.padded_vocab(in.layout.sizes.tp) / in.layout.sizes.tp * in.workload.model.hidden) *
+        static_cast<double>(bytes_of(in.workload.training.grad_dtype));
+    return all_reduce_seconds(
+        table, GroupPath{2, in.paths.pp.crosses_network() ? 1 : 2, in.paths.pp.inside, in.paths.pp.network, in.paths.pp.latency},
+        in.calibration);
+}
 
 TimePrediction step_time(const StepInputs& in) {
     const Layout& layout = in.layout;
@@ -166,8 +206,7 @@ TimePrediction step_time(const StepInputs& in) {
     const double m = static_cast<double>(layout.num_microbatches);
     const double vpp = layout.vpp;
 
-    const LayerCosts layers =
-        layout.cuda_graphs.contains(CudaGraphScope::full_iteration) ? without_launches(in.layers) : LayerCosts(in.layers);
+    const LayerCosts layers = launched_costs(in);
     StageTime slowest;
     double sum = 0, recompute_flops = 0;
     TimePrediction time;
@@ -181,7 +220,7 @@ TimePrediction step_time(const StepInputs& in) {
             time.slowest_stage = rank;
         }
         const ParameterCount& count = in.stage_parameters[static_cast<std::size_t>(rank)];
-        data_parallel = std::max(data_parallel, data_parallel_seconds(in, count, stage));
+        data_parallel = std::max(data_parallel, exposed_data_parallel(in, count, stage));
         optimizer = std::max(optimizer, optimizer_seconds(in, count));
     }
 
@@ -190,7 +229,7 @@ TimePrediction step_time(const StepInputs& in) {
     time.bubble_seconds = (sum - slowest.total()) / vpp;
     double pipeline = 0;
     if (pp > 1) {
-        const double hop = send_receive_seconds(static_cast<double>(in.layers.boundary), in.paths.pp, in.calibration);
+        const double hop = transfer_seconds(in);
         // 1F1B waits for its neighbour on every microbatch; overlapped interleaving only while filling and draining.
         const double waits = layout.vpp > 1 && in.workload.training.overlap_p2p ? 2.0 * (pp - 1) : 2.0 * (vpp * m + pp - 1);
         pipeline = waits * hop;
@@ -202,34 +241,31 @@ TimePrediction step_time(const StepInputs& in) {
     time.exposed.ep = m * slowest.exposed.ep;
     time.exposed.dp = data_parallel;
     time.exposed.pp = pipeline;
-    if (in.workload.model.tied_embeddings && pp > 1) {
-        const double table =
-            static_cast<double>(in.workload.model.padded_vocab(layout.sizes.tp) / layout.sizes.tp * in.workload.model.hidden) *
-            static_cast<double>(bytes_of(in.workload.training.grad_dtype));
-        time.exposed.pp += all_reduce_seconds(
-            table, GroupPath{2, in.paths.pp.crosses_network() ? 1 : 2, in.paths.pp.inside, in.paths.pp.network, in.paths.pp.latency},
-            in.calibration);
-    }
+    time.exposed.pp += tied_embedding_seconds(in);
     time.optimizer_seconds = optimizer;
     time.iteration_seconds =
         m * slowest.total() + time.bubble_seconds + time.exposed.dp + time.exposed.pp + optimizer + in.calibration.iteration_fixed_seconds;
+    finish_rates(in, recompute_flops, time);
+    return time;
+}
 
+void finish_rates(const StepInputs& in, double recompute_flops, TimePrediction& time) {
     // Relative half-width of the interval: the 90th percentile of the error over all 16-bit records of docs/accuracy.md,
     // rounded up. Its last column says how many of them lie inside; the test in tests/accuracy asks for 85 of 100.
     constexpr double kUncertainty = 0.16;
     time.interval_low = time.iteration_seconds * (1 - kUncertainty);
     time.interval_high = time.iteration_seconds * (1 + kUncertainty);
 
-    const double world = static_cast<double>(layout.sizes.world);
+    const double world = static_cast<double>(in.layout.sizes.world);
     const double tokens = static_cast<double>(in.workload.batch.global_batch * in.workload.batch.sequence);
     const double peak = in.workload.cluster.peak(in.workload.training.precision);
     time.tokens_per_second_per_gpu = tokens / time.iteration_seconds / world;
     time.model_tflops_per_gpu = in.model_flops / time.iteration_seconds / world / 1e12;
     time.mfu = time.model_tflops_per_gpu * 1e12 / peak;
     // Each rank of a stage repeats its share for every microbatch; a stage has world / pp ranks.
-    const double repeated = recompute_flops * m * world / static_cast<double>(pp);
+    const double repeated =
+        recompute_flops * static_cast<double>(in.layout.num_microbatches) * world / static_cast<double>(in.layout.sizes.pp);
     time.hfu = time.mfu * (1 + repeated / in.model_flops);
-    return time;
 }
 
 }  // namespace mgplan::simulator
