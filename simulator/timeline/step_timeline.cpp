@@ -73,6 +73,7 @@ StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program,
     alone.transfer = 0;
     const double passes_alone = run_pipeline(program, alone).end;
     step.run = run_pipeline(program, times, details);
+    step.transfer = times.transfer;
     step.tied_embedding = tied_embedding_seconds(in);
     step.optimizer_begin = step.run.end;
     if (step.tied_embedding > 0)

@@ -27,6 +27,7 @@ struct StepTimeline {
     std::vector<StageUse> stages;
     PipelineRun run;                 ///< details where asked for
     std::vector<ChunkTimes> chunks;  ///< by rank · chunks + chunk
+    double transfer = 0;             ///< seconds of one message between ranks
     double optimizer_begin = 0;      ///< every rank's gradients are complete: the gradient norm needs them all
     double tied_embedding = 0;       ///< seconds before it
     std::vector<double> optimizer;   ///< seconds by rank
