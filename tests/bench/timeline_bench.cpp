@@ -1,5 +1,8 @@
 // How long does an exact timeline take? Asked for: pp 16, vpp 8, 512 microbatches in 10 ms; the zero-bubble orders of pp 16 and
-// 256 microbatches in 50 ms. Results: docs/measurements/.
+// 256 microbatches in 50 ms.
+//
+// 2026-11-21, Release, one core of an AMD EPYC at 2.4 GHz (shared machine, CPU time): 9.6 ms for lists, program and three runs
+// of pp 16, vpp 8, 512 microbatches, 1.3 ms for one run; orders with their programs 0.3 to 0.7 ms, v-min 1.7 ms, v-half 3.2 ms.
 
 #include <benchmark/benchmark.h>
 

@@ -82,11 +82,12 @@ TEST(ScheduleCommand, PrintsCsvAndNotesAnOptionWithoutEffect) {
 }
 
 TEST(ScheduleCommand, PrintsSplitSchedules) {
-    const nlohmann::json json = nlohmann::json::parse(say("schedule --pp 2 --microbatches 2 --kind zb-h1 --format json").out);
+    const nlohmann::ordered_json json =
+        nlohmann::ordered_json::parse(say("schedule --pp 2 --microbatches 2 --kind zb-h1 --format json").out);
     EXPECT_EQ(json["kind"], "zb-h1");
     EXPECT_EQ(json["ranks"][1]["ops"][0].dump(), R"({"op":"F","chunk":0,"microbatch":0})");
     std::string words;
-    for (const nlohmann::json& op : json["ranks"][1]["ops"])
+    for (const nlohmann::ordered_json& op : json["ranks"][1]["ops"])
         words += op["op"].get<std::string>() + std::to_string(op["microbatch"].get<int>()) + " ";
     EXPECT_EQ(words, "F0 B0 F1 B1 W0 W1 ");
     const Said table = say("schedule --pp 3 --microbatches 2 --kind zb-h1");
