@@ -35,8 +35,8 @@ void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& reso
     check.evaluated = found.evaluated;
     const bool asked_fits = check.asked && check.asked->prediction.memory.fits();
     for (const auto& ranked : found.best) {
-        reports::BetterLayout better{{ranked.layout, model.predict(ranked.layout)}, {}};
-        if (asked_fits && reports::gain(check, better).value_or(0) < kWorthSaying) break;  // best first: no later one is worth more
+        reports::BetterLayout better{{ranked.layout, model.predict_exactly(ranked.layout)}, {}};
+        if (asked_fits && reports::gain(check, better).value_or(0) < kWorthSaying) continue;
         if (check.asked) {
             better.changes = reports::flag_changes(reports::megatron_job(plan_of(check.workload, check.asked->layout)),
                                                    reports::megatron_job(plan_of(check.workload, ranked.layout)));
@@ -76,7 +76,7 @@ int run_check(const std::vector<std::string>& args, Console& console) {
         LayoutRequest request = *resolved.job.layout;
         request.engine = resolved.engine;
         const Layout layout = planner::make_layout(request, check.workload);
-        check.asked = {layout, model.predict(layout)};
+        check.asked = {layout, model.predict_exactly(layout)};
     } catch (const ConfigError& error) {
         check.broken = error.problems();
     }

@@ -132,6 +132,26 @@ void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
     }
 }
 
+/// Layouts that the exact timeline ranks anew, at least; and the passes that it may replay for more than those that are shown.
+constexpr std::size_t kRankedExactly = 200;
+constexpr std::int64_t kPassesRankedExactly = 1'000'000;
+
+/// Ranks the best of the search anew by the exact timeline, and keeps `most`. All of `most` are replayed; of the others, in
+/// their order, as many as kPassesRankedExactly allow, so that the answer does not depend on the machine. Those behind keep
+/// their order behind them.
+void rank_exactly(std::vector<planner::RankedLayout>& best, simulator::CostModel& model, planner::Objective objective, std::size_t most) {
+    std::int64_t passes = 0;
+    std::size_t replayed = 0;
+    for (; replayed < best.size(); ++replayed) {
+        passes += simulator::CostModel::passes(best[replayed].layout);
+        if (replayed >= most && passes > kPassesRankedExactly) break;
+        best[replayed].iteration_seconds = model.exact_seconds(best[replayed].layout);
+    }
+    std::stable_sort(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(replayed),
+                     [objective](const auto& a, const auto& b) { return planner::ranks_before(a, b, objective); });
+    if (best.size() > most) best.resize(most);
+}
+
 /// No candidate satisfies the rules: says which ones stand in the way.
 [[noreturn]] void refuse(const Workload& work, const planner::SearchSpace& space, const planner::SearchResult& found) {
     auto messages = planner::why_nothing_is_legal(work, space, found.counts);
@@ -177,7 +197,8 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     const std::int64_t kinds = as_table ? std::ssize(values.space.cp_comm_types) : 1;
     // More than --top where a later plan is to be explained, since the list is what explains its number.
     const std::int64_t rows = std::max(values.top, values.explain.value_or(0));
-    search_options.keep = static_cast<std::size_t>(std::max(kinds * rows, values.pick.value_or(0)));
+    const auto wanted = static_cast<std::size_t>(std::max(kinds * rows, values.pick.value_or(0)));
+    search_options.keep = std::max(wanted, kRankedExactly);
     search_options.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;
     search_options.threads = static_cast<int>(values.threads);
     search_options.progress = [&console](std::size_t done, std::size_t total) {
@@ -189,6 +210,8 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     report.search = planner::search(resolved.workload, values.space, simulator_cost_model(), search_options);
     if (report.search.counts.legal == 0) refuse(resolved.workload, values.space, report.search);
 
+    simulator::CostModel model(resolved.workload);
+    rank_exactly(report.search.best, model, search_options.objective, wanted);
     const auto& best = report.search.best;
     const auto at_most = [&](const char* name, std::optional<std::int64_t> k) {
         if (k && !best.empty() && static_cast<std::size_t>(*k) > best.size())
@@ -197,9 +220,9 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     at_most("pick", values.pick);
     at_most("explain", values.explain);
 
-    simulator::CostModel model(resolved.workload);
     const auto add_plan = [&](std::size_t index) -> reports::PlannedLayout& {
-        return report.plans.emplace_back(reports::PlannedLayout{best[index].layout, model.predict(best[index].layout), index + 1, {}});
+        return report.plans.emplace_back(
+            reports::PlannedLayout{best[index].layout, model.predict_exactly(best[index].layout), index + 1, {}});
     };
     if (as_table) {
         for (const auto& [shown, left_out] : reports::alike_plans(best, static_cast<std::size_t>(rows))) {
@@ -208,7 +231,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         }
         if (values.explain && !best.empty()) {
             const Layout& layout = best[static_cast<std::size_t>(*values.explain - 1)].layout;
-            report.explained = reports::PlannedLayout{layout, model.predict(layout), static_cast<std::size_t>(*values.explain), {}};
+            report.explained = reports::PlannedLayout{layout, model.predict_exactly(layout), static_cast<std::size_t>(*values.explain), {}};
         }
     } else {
         for (std::size_t i = 0; i < std::min(static_cast<std::size_t>(rows), best.size()); ++i) add_plan(i);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <ostream>
 
@@ -9,6 +8,7 @@
 #include "cli/list_writer.hpp"
 #include "cli/options.hpp"
 #include "cli/schedule_picture.hpp"
+#include "cli/split_schedule_writer.hpp"
 #include "plan/errors.hpp"
 #include "plan/schedule.hpp"
 #include "plan/text.hpp"
@@ -22,9 +22,6 @@ constexpr int kMostRows = 32;
 /// Entries of all ranks together: about 2 GB of JSON.
 constexpr std::int64_t kMostEntries = std::int64_t{1} << 28;
 
-/// Schedules that CLI.md promises and a later version brings.
-constexpr std::array<std::string_view, 6> kLaterKinds{"zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v"};
-
 struct ScheduleOptions {
     std::optional<std::int64_t> microbatches;
     std::int64_t pp = 1;
@@ -35,9 +32,6 @@ struct ScheduleOptions {
 };
 
 ScheduleRequest request_of(const ScheduleOptions& given) {
-    if (std::find(kLaterKinds.begin(), kLaterKinds.end(), given.kind) != kLaterKinds.end()) {
-        throw ConfigError(fmt::format("--kind {} is not part of this version yet; use auto, none, 1f1b or interleaved", given.kind));
-    }
     if (!given.microbatches) throw ConfigError("--microbatches is missing; give the number of microbatches of one iteration");
     ScheduleRequest request;
     request.pp = static_cast<int>(given.pp);
@@ -49,6 +43,32 @@ ScheduleRequest request_of(const ScheduleOptions& given) {
     if (given.kind == "1f1b") request.kind = ScheduleKind::one_f_one_b;
     if (given.kind == "interleaved") request.kind = ScheduleKind::interleaved;
     return request;
+}
+
+/// The order of a split schedule; nothing: given.kind is another.
+std::optional<PipelineOrder> split_order_of(const ScheduleOptions& given, bool vpp_given) {
+    const auto kind = parse_split_schedule(given.kind);
+    if (!kind) return std::nullopt;
+    Problems problems;
+    if (!given.microbatches) problems.add("--microbatches is missing; give the number of microbatches of one iteration");
+    if (vpp_given && given.vpp != chunks_of(*kind))
+        problems.add("--kind {} has vpp = {}, but --vpp {} is given; leave it out", given.kind, chunks_of(*kind), given.vpp);
+    if (given.forward_only) problems.add("--kind {} orders backwards, so --forward-only has no place beside it; leave it out", given.kind);
+    if (given.group_size) problems.add("--kind {} has no microbatch groups; leave --group-size out", given.kind);
+    SplitScheduleRequest request;
+    request.kind = *kind;
+    request.pp = static_cast<int>(given.pp);
+    request.microbatches = given.microbatches.value_or(4 * given.pp);
+    try {
+        PipelineOrder order = split_order(request);
+        problems.throw_if_any();
+        return order;
+    } catch (const ConfigError& error) {
+        if (problems.empty()) throw;
+        if (given.microbatches) problems.absorb(error);
+    }
+    problems.throw_if_any();
+    return std::nullopt;
 }
 
 void check_size(const Schedule& schedule) {
@@ -159,7 +179,7 @@ void write_table(std::ostream& out, const Schedule& schedule) {
 int run_schedule(const std::vector<std::string>& args, Console& console) {
     ScheduleOptions given;
     std::vector<std::string> kinds{"auto", "none", "1f1b", "interleaved"};
-    kinds.insert(kinds.end(), kLaterKinds.begin(), kLaterKinds.end());
+    for (const auto& name : split_schedule_names()) kinds.push_back(name);
     Options options("schedule --pp P --microbatches M [options]",
                     "Shows the pipeline schedule: which forwards and backwards each pipeline rank runs, in order, "
                     "how many microbatches wait for their backward, and a picture over time.");
@@ -168,11 +188,25 @@ int run_schedule(const std::vector<std::string>& args, Console& console) {
     options.integer("vpp", given.vpp, 1, 32'767, "model chunks per pipeline rank; more than 1 interleaves");
     options.integer("microbatches", given.microbatches, 1, kMaxRankOps, "microbatches of one iteration");
     options.integer("group-size", given.group_size, 1, kMaxRankOps, "microbatch group of the interleaved schedule (default: pp)");
-    options.choice("kind", given.kind, kinds,
-                   "auto: none for pp 1, interleaved for vpp > 1, else 1f1b; the kinds from zb-h1 on come in a later version");
+    options.choice(
+        "kind", given.kind, kinds,
+        "auto: none for pp 1, interleaved for vpp > 1, else 1f1b; from zb-h1 on backwards are split, and simulate alone runs them");
     options.flag("forward-only", given.forward_only, "forwards alone, as in evaluation");
     if (!options.parse(args, console.out)) return kDone;
 
+    if (const auto order = split_order_of(given, options.given("vpp"))) {
+        options.write(console, [&](std::ostream& out) {
+            switch (options.format()) {
+                case Format::json:
+                    return write_split_json(out, *order, given.kind);
+                case Format::csv:
+                    return write_split_csv(out, *order);
+                case Format::table:
+                    return write_split_table(out, *order, given.kind, kColumns);
+            }
+        });
+        return kDone;
+    }
     const Schedule schedule(request_of(given));
     check_size(schedule);
     options.note_idle(console, "group-size", schedule.kind() != ScheduleKind::interleaved, "only the interleaved schedule has groups");

@@ -8,6 +8,7 @@
 #include "cli/list_writer.hpp"
 #include "cli/options.hpp"
 #include "cli/output_file.hpp"
+#include "cli/simulated_schedule.hpp"
 #include "cli/stage_memories.hpp"
 #include "cli/workload_options.hpp"
 #include "importers/model_source.hpp"
@@ -138,7 +139,7 @@ void refuse_what_a_plan_holds(const Options& options) {
     Problems problems;
     for (const auto& name : options.given()) {
         if (name == "cluster" || name == "max-memory" || name == "routing-skew" || name == "per-rank" || name == "html" ||
-            name == "device" || name == "format" || name == "output")
+            name == "device" || name == "format" || name == "output" || name == "timeline" || name == "kind")
             continue;
         problems.add(
             "--{} has no place beside a PLAN, which holds model, batch and layout; drop --{}, or give --model … in place of the plan", name,
@@ -255,7 +256,10 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     std::vector<std::string> plan_files;
     bool per_rank = false;
     std::string device = "cuda";
-    std::optional<std::string> kind, timeline, html;
+    std::optional<std::string> timeline, html;
+    std::string kind = "auto";
+    std::vector<std::string> kinds{"auto", "none", "1f1b", "interleaved"};
+    for (const auto& name : split_schedule_names()) kinds.push_back(name);
     options.positional("PLAN", plan_files, 1, "a plan written by --save-plan");
     declare_workload_options(options, workload_options, true);
     declare_layout_options(options, layout_options);
@@ -266,11 +270,9 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     options.output_file("html", html, "write a page: the fullest rank's memory over the iteration, and every stage's");
     options.choice("device", device, {"cuda", "cpu"},
                    "whose scratch and context --per-rank and --html count: the cluster's GPUs, or CPU ranks as run has them");
-    options.text("kind", kind, "KIND", "another pipeline schedule (a later version)");
-    options.text("timeline", timeline, "FILE", "write a trace (a later version)");
+    options.choice("kind", kind, kinds, "pipeline schedule; auto: as Megatron-LM runs the layout; the memory is that of auto for all");
+    options.output_file("timeline", timeline, "write a trace of the iteration that Perfetto and chrome://tracing open");
     if (!options.parse(args, console.out)) return kDone;
-    if (kind) throw ConfigError("--kind: a later version simulates other schedules; leave it out");
-    if (timeline) throw ConfigError("--timeline: a later version writes traces; leave it out");
 
     Workload work;
     Layout layout;
@@ -302,16 +304,33 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     options.note_idle(console, "device", !per_rank && !html, "only --per-rank and --html show scratch and context by device");
 
     if (!layout.cuda_graphs.empty()) assumed.emplace_back(simulator::kGraphNodeAssumption);
+    const SimulatedSchedule schedule = simulated_schedule(kind, layout);
+    if (timeline) check_replayable("--timeline", layout);
     simulator::CostModel model(work);
-    const simulator::Prediction prediction = model.predict(layout);
+    simulator::Prediction prediction = model.predict_exactly(layout);
+    if (schedule.order) {
+        prediction.time = model.timeline(layout, *schedule.order, false).step.time;
+        assumed.push_back(fmt::format("the memory of schedule {} (of {}, the activations follow peak_live)",
+                                      layout.vpp > 1 ? "interleaved" : "1f1b", schedule.kind));
+    }
     StageMemories memories;
     if (per_rank || html) {
         memories = stage_memories(model, work, layout, device == "cpu" ? model::DeviceKind::cpu : model::DeviceKind::cuda);
         warn_where_exact_differs(memories, prediction.memory, console);
     }
+    if (timeline) {
+        const std::string title = fmt::format("{}, {}", summary(layout), schedule.kind);
+        if (!write_output_file(*timeline, [&](std::ostream& out) { write_trace(out, model, work, layout, schedule, title); }))
+            throw RunError(fmt::format("--timeline {}: the file cannot be written any more; is the disk full?", *timeline));
+    }
     if (html) write_page(*html, memories, work, layout, assumed);
     if (options.format() == Format::json) {
         Json json{{"layout", layout_to_json(layout)}, {"predicted", reports::prediction_to_json(prediction)}, {"assumed", assumed}};
+        if (schedule.order) {
+            Json live = Json::array();
+            for (int rank = 0; rank < schedule.order->pp; ++rank) live.push_back(peak_live(*schedule.order, rank));
+            json["schedule"] = Json{{"kind", schedule.kind}, {"chunks", schedule.order->chunks}, {"peak_live", live}};
+        }
         if (const auto replay = model.replay_allocator(layout, prediction.memory.worst_stage))
             json["predicted"]["memory"]["allocator_replay"] = reports::reserved_memory_to_json(*replay);
         if (per_rank)

@@ -50,6 +50,8 @@ struct CostModel::State {
     std::unordered_map<Key, LayerCosts, MemoKeyHash> layers;
     std::unordered_map<Key, PieceParameters, MemoKeyHash> parameters;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
+    std::unordered_map<Key, std::shared_ptr<const PipelineProgram>, MemoKeyHash> programs;
+    std::size_t kept_passes = 0;  ///< of all of them
     LayoutMemory memory;
 
     State(const Workload& work, const Calibration& rates)
@@ -115,25 +117,72 @@ struct CostModel::State {
     }
 
     ParameterCount stage_count(const Layout& layout, const SplitCensus& split, int rank) {
-        const PieceParameters& pieces = piece_counts(layout);
         const ChunkCensus& stage = split.stages[static_cast<std::size_t>(rank)];
+        return count_of(layout, stage, stage.embedding);
+    }
+
+    /// Parameters of the pieces in `stage`, on a rank that holds the embedding's table or not.
+    ParameterCount count_of(const Layout& layout, const ChunkCensus& stage, bool has_table) {
+        const PieceParameters& pieces = piece_counts(layout);
         ParameterCount count;
         count.dense = stage.dense * pieces.dense.dense + stage.mixture * pieces.mixture.dense + stage.mtp * pieces.mtp.dense;
         count.expert = stage.dense * pieces.dense.expert + stage.mixture * pieces.mixture.expert + stage.mtp * pieces.mtp.expert;
         if (stage.embedding) count += pieces.embedding;
-        if (stage.loss) count += stage.embedding ? pieces.head : pieces.head_with_copy;
+        if (stage.loss) count += has_table ? pieces.head : pieces.head_with_copy;
         // MTP looks tokens up again: without the first stage's table at hand its rank holds a copy.
-        if (stage.mtp > 0 && !stage.embedding) count += pieces.embedding;
+        if (stage.mtp > 0 && !has_table) count += pieces.embedding;
         return count;
     }
 
-    TimePrediction time(const Layout& layout) {
+    StepInputs inputs_of(const Layout& layout) {
         const SplitCensus& split = census(layout);
         StepInputs inputs{
             workload, layout, calibration, kernels, costs(layout), split, paths_of(layout.sizes, workload.cluster, calibration), flops, {}};
         for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank)
             inputs.stage_parameters.push_back(stage_count(layout, split, rank));
-        return step_time(inputs);
+        return inputs;
+    }
+
+    TimePrediction time(const Layout& layout) { return step_time(inputs_of(layout)); }
+
+    /// The layout's own schedule; programs are shared by layouts of equal pp, vpp, group size and microbatches.
+    std::shared_ptr<const PipelineProgram> program_of(const Layout& layout) {
+        const Key key{{layout.sizes.pp, layout.vpp, layout.num_microbatches, layout.vpp > 1 ? layout.group_size : 0}};
+        if (const auto found = programs.find(key); found != programs.end()) return found->second;
+        ScheduleRequest request;
+        request.pp = static_cast<int>(layout.sizes.pp);
+        request.vpp = layout.vpp;
+        request.microbatches = layout.num_microbatches;
+        request.group_size = layout.group_size;
+        auto program = std::make_shared<const PipelineProgram>(make_program(order_of(Schedule(request))));
+        if (kept_passes + program->ops.size() > static_cast<std::size_t>(kMostReplayedPasses)) {
+            programs.clear();
+            kept_passes = 0;
+        }
+        kept_passes += program->ops.size();
+        return programs.emplace(key, std::move(program)).first->second;
+    }
+
+    LayoutTimeline timeline(const Layout& layout, std::shared_ptr<const PipelineProgram> program, bool v_shaped, bool details) {
+        const StepInputs inputs = inputs_of(layout);
+        std::vector<ChunkCensus> chunks;
+        std::vector<ParameterCount> held;
+        const int pp = program->pp;
+        const auto own = [&](int rank, int chunk) {
+            // In a V chunk 1 of a rank is what chunk 1 of the opposite rank is otherwise.
+            const int holder = v_shaped && chunk == 1 ? pp - 1 - rank : rank;
+            return inputs.split.chunks[static_cast<std::size_t>(holder * program->chunks + chunk)];
+        };
+        for (int rank = 0; rank < pp; ++rank) {
+            bool has_table = false;
+            for (int chunk = 0; chunk < program->chunks; ++chunk) has_table = has_table || own(rank, chunk).embedding;
+            for (int chunk = 0; chunk < program->chunks; ++chunk) {
+                chunks.push_back(own(rank, chunk));
+                held.push_back(count_of(layout, chunks.back(), has_table));
+            }
+        }
+        StepTimeline step = step_timeline(inputs, *program, chunks, held, details);
+        return {std::move(program), std::move(step)};
     }
 };
 
@@ -159,6 +208,28 @@ double CostModel::iteration_seconds(const Layout& layout) {
 
 Prediction CostModel::predict(const Layout& layout) {
     return {state_->time(layout), state_->memory.predict(layout)};
+}
+
+std::int64_t CostModel::passes(const Layout& layout) {
+    return 2 * layout.sizes.pp * layout.vpp * layout.num_microbatches;
+}
+
+Prediction CostModel::predict_exactly(const Layout& layout) {
+    Prediction prediction = predict(layout);
+    if (passes(layout) <= kMostReplayedPasses) prediction.time = timeline(layout, false).step.time;
+    return prediction;
+}
+
+double CostModel::exact_seconds(const Layout& layout) {
+    return passes(layout) <= kMostReplayedPasses ? timeline(layout, false).step.time.iteration_seconds : iteration_seconds(layout);
+}
+
+LayoutTimeline CostModel::timeline(const Layout& layout, bool details) {
+    return state_->timeline(layout, state_->program_of(layout), false, details);
+}
+
+LayoutTimeline CostModel::timeline(const Layout& layout, const PipelineOrder& order, bool details) {
+    return state_->timeline(layout, std::make_shared<const PipelineProgram>(make_program(order)), order.v_shaped, details);
 }
 
 RankMemory CostModel::stage_memory(const Layout& layout, int pp_rank) {

@@ -12,8 +12,18 @@
 #include "simulator/memory/allocator_replay.hpp"
 #include "simulator/memory/layout_memory.hpp"
 #include "simulator/prediction.hpp"
+#include "simulator/timeline/step_timeline.hpp"
 
 namespace mgplan::simulator {
+
+/// Most passes of all ranks together that are replayed one by one.
+inline constexpr std::int64_t kMostReplayedPasses = std::int64_t{1} << 21;
+
+/// One iteration event by event, and the program that it ran.
+struct LayoutTimeline {
+    std::shared_ptr<const PipelineProgram> program;
+    StepTimeline step;
+};
 
 /// Predicts layouts of one workload. Not thread-safe: each thread owns one. The workload must outlive it.
 /// Layouts must be valid (planner/constraints.hpp).
@@ -34,6 +44,17 @@ public:
     /// Seconds of one iteration: predict().time.iteration_seconds, without the memory.
     [[nodiscard]] double iteration_seconds(const Layout& layout);
     [[nodiscard]] Prediction predict(const Layout& layout);
+    /// Forwards and backwards of all ranks in one iteration.
+    [[nodiscard]] static std::int64_t passes(const Layout& layout);
+    /// predict() with the time of the exact timeline; of more than kMostReplayedPasses passes with that of the closed form.
+    [[nodiscard]] Prediction predict_exactly(const Layout& layout);
+    /// Seconds of one iteration as predict_exactly() has them.
+    [[nodiscard]] double exact_seconds(const Layout& layout);
+    /// The exact timeline of a layout of at most kMostReplayedPasses passes. `details`: of every pass.
+    [[nodiscard]] LayoutTimeline timeline(const Layout& layout, bool details = true);
+    /// The same model chunks under another schedule: of two chunks a rank the layout must have vpp = 2, else vpp = 1. The
+    /// order must be for the layout's pp and microbatches and have at most three passes for each of its backwards and forwards.
+    [[nodiscard]] LayoutTimeline timeline(const Layout& layout, const PipelineOrder& order, bool details = true);
     /// Memory of every rank of pipeline stage `pp_rank` in [0, pp) (they are equal where tokens spread evenly over experts).
     [[nodiscard]] RankMemory stage_memory(const Layout& layout, int pp_rank);
     /// What CUDA graphs add to the ranks of a pipeline stage: with engine megatron as Megatron-LM captures them.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_reduce.hpp"
@@ -10,16 +12,6 @@
 
 namespace mgplan::simulator {
 namespace {
-
-/// One microbatch on one stage.
-struct StageTime {
-    double forward = 0, backward = 0;  ///< seconds, all in
-    double recompute = 0;              ///< compute seconds, part of backward
-    double recompute_flops = 0;
-    GroupSeconds exposed;  ///< part of forward and backward
-
-    [[nodiscard]] double total() const { return forward + backward; }
-};
 
 /// Seconds of work that takes the device `device` seconds and the host `issue` seconds to issue. Where both are alike the
 /// device waits behind the short kernels and the host behind the long ones, so the sum of fourth powers takes the place of
@@ -55,12 +47,17 @@ void add_piece(StageTime& time, const PieceCost& piece, double count, bool recom
         (launches(piece.kernels_backward, replayed.backward) + (recomputed ? piece.kernels_forward : 0)) * calibration.host_kernel_seconds +
         (recomputed ? calibration.checkpoint_host_seconds : 0);
     time.forward += count * beside_host(forward, issue_forward);
-    time.backward += count * beside_host(backward, issue_backward);
+    const double issued_backward = beside_host(backward, issue_backward);
+    time.backward += count * issued_backward;
+    // Waiting for the host is spread over both halves of a backward.
+    if (backward > 0) time.weight += count * issued_backward * piece.weight_gradient / backward;
     time.recompute += count * again;
     time.recompute_flops += count * (recomputed ? piece.forward_flops : piece.recompute_flops);
     for (const GroupSeconds& part : {piece.exposed_forward, piece.exposed_backward, again_exposed}) {
         time.exposed += {count * part.tp, count * part.cp, count * part.ep};
     }
+    const GroupSeconds& ahead = piece.exposed_forward;
+    time.exposed_forward += {count * ahead.tp, count * ahead.cp, count * ahead.ep};
 }
 
 /// Share of a stage's layers that full recompute repeats.
@@ -84,17 +81,21 @@ Replayed replayed_kernels(const StepInputs& in, LayerKind kind) {
     return {layer.kernels_forward, layer.kernels_backward};
 }
 
-/// One graph for the whole iteration: nothing is launched beside it.
-LayerCosts without_launches(LayerCosts layers) {
+}  // namespace
+
+LayerCosts launched_costs(const StepInputs& in) {
+    LayerCosts layers = in.layers;
+    if (!in.layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) return layers;
+    // One graph for the whole iteration: nothing is launched beside it.
     for (PieceCost* piece : {&layers.dense, &layers.mixture, &layers.mtp, &layers.embedding, &layers.head})
         piece->kernels_forward = piece->kernels_backward = 0;
     return layers;
 }
 
-StageTime stage_time(const StepInputs& in, const LayerCosts& layers, int rank) {
+namespace {
+
+StageTime census_time(const StepInputs& in, const LayerCosts& layers, const ChunkCensus& stage, double share) {
     StageTime time;
-    const ChunkCensus& stage = in.split.stages[static_cast<std::size_t>(rank)];
-    const double share = recomputed_share(in, rank);
     for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) {
         const PieceCost& piece = kind == LayerKind::dense ? layers.dense : layers.mixture;
         const double count = static_cast<double>(kind == LayerKind::dense ? stage.dense : stage.mixture);
@@ -114,34 +115,44 @@ StageTime stage_time(const StepInputs& in, const LayerCosts& layers, int rank) {
     return time;
 }
 
-/// Exposed seconds of gradient reduction and parameter gather of one stage.
-double data_parallel_seconds(const StepInputs& in, const ParameterCount& count, const StageTime& stage) {
+StageTime stage_time(const StepInputs& in, const LayerCosts& layers, int rank) {
+    return census_time(in, layers, in.split.stages[static_cast<std::size_t>(rank)], recomputed_share(in, rank));
+}
+
+}  // namespace
+
+StageTime chunk_time(const StepInputs& in, const LayerCosts& layers, const ChunkCensus& chunk) {
+    double share = 0;
+    if (in.layout.recompute == Recompute::full && chunk.layers() > 0) {
+        share = in.layout.recompute_method == RecomputeMethod::block
+                    ? static_cast<double>(std::min(in.layout.recompute_num_layers, chunk.layers())) / static_cast<double>(chunk.layers())
+                    : 1;
+    }
+    return census_time(in, layers, chunk, share);
+}
+
+DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterCount& count) {
     const TrainingSpec& training = in.workload.training;
     const double grad = static_cast<double>(bytes_of(training.grad_dtype));
     const double weight = training.fp8_parameters ? 1.0 : static_cast<double>(bytes_of(training.compute_dtype()));
     const double dense = static_cast<double>(count.dense), expert = static_cast<double>(count.expert);
-    double reduce = 0, gather = 0;
+    DataParallelSeconds seconds;
     if (training.distributed_optimizer) {
-        reduce = all_gather_seconds(dense * grad, in.paths.dp_cp, in.calibration);
-        gather = all_gather_seconds(dense * weight, in.paths.dp_cp, in.calibration);
+        seconds.reduce = all_gather_seconds(dense * grad, in.paths.dp_cp, in.calibration);
+        seconds.gather = all_gather_seconds(dense * weight, in.paths.dp_cp, in.calibration);
         if (expert > 0) {
-            reduce += all_gather_seconds(expert * grad, in.paths.edp, in.calibration);
-            gather += all_gather_seconds(expert * weight, in.paths.edp, in.calibration);
+            seconds.reduce += all_gather_seconds(expert * grad, in.paths.edp, in.calibration);
+            seconds.gather += all_gather_seconds(expert * weight, in.paths.edp, in.calibration);
         }
     } else {
-        reduce = all_reduce_seconds(dense * grad, in.paths.dp_cp, in.calibration);
-        if (expert > 0) reduce += all_reduce_seconds(expert * grad, in.paths.edp, in.calibration);
+        seconds.reduce = all_reduce_seconds(dense * grad, in.paths.dp_cp, in.calibration);
+        if (expert > 0) seconds.reduce += all_reduce_seconds(expert * grad, in.paths.edp, in.calibration);
     }
-    // Overlapped, a reduction runs beside the last microbatch's backward and a gather beside the first one's forward;
-    // the last (first) bucket has nothing to hide behind. A bucket holds 40 M elements, or 1 M per data-parallel rank where
-    // that is more (Megatron-core distributed_data_parallel.py).
+    // A bucket holds 40 M elements, or 1 M per data-parallel rank where that is more (Megatron-core
+    // distributed_data_parallel.py).
     const double bucket = std::max(40e6, 1e6 * static_cast<double>(in.paths.dp_cp.ranks));
-    const double buckets = std::max(1.0, (dense + expert) / bucket);
-    const auto exposed = [&](bool overlapped, double seconds, double compute) {
-        if (!overlapped) return seconds;
-        return std::max({seconds / buckets, seconds - compute, in.calibration.overlap_cost * seconds});
-    };
-    return exposed(training.overlap_grad_reduce, reduce, stage.backward) + exposed(training.overlap_param_gather, gather, stage.forward);
+    seconds.buckets = std::max(1.0, (dense + expert) / bucket);
+    return seconds;
 }
 
 double optimizer_seconds(const StepInputs& in, const ParameterCount& count) {
@@ -158,78 +169,241 @@ double optimizer_seconds(const StepInputs& in, const ParameterCount& count) {
     return in.kernels.memory_bound(elements * 42) + in.kernels.memory_bound(zeroing) + in.calibration.optimizer_fixed_seconds;
 }
 
+double transfer_seconds(const StepInputs& in) {
+    if (in.layout.sizes.pp <= 1) return 0;
+    return send_receive_seconds(static_cast<double>(in.layers.boundary), in.paths.pp, in.calibration);
+}
+
+double tied_embedding_seconds(const StepInputs& in) {
+    if (!in.workload.model.tied_embeddings || in.layout.sizes.pp <= 1) return 0;
+    const double table =
+        static_cast<double>(in.workload.model.padded_vocab(in.layout.sizes.tp) / in.layout.sizes.tp * in.workload.model.hidden) *
+        static_cast<double>(bytes_of(in.workload.training.grad_dtype));
+    return all_reduce_seconds(
+        table, GroupPath{2, in.paths.pp.crosses_network() ? 1 : 2, in.paths.pp.inside, in.paths.pp.network, in.paths.pp.latency},
+        in.calibration);
+}
+
+namespace {
+
+/// What the closed form knows of a pipeline rank.
+struct RankTime {
+    double forward = 0, backward = 0;  ///< of one microbatch
+    double ends = 0;                   ///< forward and backward of its first chunk, or of its last where that takes longer
+    DataParallelSeconds work;
+};
+
+/// Forward and backward of the chunks of an interleaved schedule, from what one piece of each kind takes: cheap where a stage has
+/// many chunks.
+class ChunkSums {
+public:
+    ChunkSums(const StepInputs& in, const LayerCosts& layers) : in_(in) {
+        const auto of = [&](auto member, auto count) {
+            ChunkCensus one;
+            one.*member = count;
+            return chunk_time(in, layers, one).total();
+        };
+        dense_ = of(&ChunkCensus::dense, 1);
+        mixture_ = in.workload.model.moe ? of(&ChunkCensus::mixture, 1) : 0;
+        mtp_ = in.workload.model.mtp_layers > 0 ? of(&ChunkCensus::mtp, 1) : 0;
+        embedding_ = of(&ChunkCensus::embedding, true);
+        loss_ = of(&ChunkCensus::loss, true);
+    }
+    [[nodiscard]] double of(int rank, int chunk) const {
+        const ChunkCensus& c =
+            in_.split.chunks[static_cast<std::size_t>(rank) * static_cast<std::size_t>(in_.layout.vpp) + static_cast<std::size_t>(chunk)];
+        return static_cast<double>(c.dense) * dense_ + static_cast<double>(c.mixture) * mixture_ + static_cast<double>(c.mtp) * mtp_ +
+               (c.embedding ? embedding_ : 0) + (c.loss ? loss_ : 0);
+    }
+
+private:
+    const StepInputs& in_;
+    double dense_, mixture_, mtp_, embedding_, loss_;
+};
+
+/// A pipeline in which every pass of a rank takes the same, a chunk's 1/vpp of it.
+class Pipeline {
+public:
+    Pipeline(const StepInputs& in, std::vector<RankTime> ranks, double uneven)
+        : in_(in), ranks_(std::move(ranks)), uneven_(uneven), m_(static_cast<double>(in.layout.num_microbatches)), vpp_(in.layout.vpp) {}
+
+    /// Seconds from the first forward to the last backward with transfers of `hop` seconds.
+    ///
+    /// The longest of some paths through the passes, each of which the real run must take. A path goes down to rank s, stays on
+    /// it for all microbatches and comes back up. At its begin it may follow the first microbatch from s to the last rank and
+    /// back, which leaves out the forwards that s runs meanwhile: 1F1B's warm-up has one more for each rank behind s. Likewise
+    /// at its end with the last microbatch and the backwards. A rank that waits for its own sends has longer passes.
+    [[nodiscard]] double makespan(double hop) const {
+        const int pp = static_cast<int>(ranks_.size());
+        if (vpp_ > 1) return interleaved(hop);
+        double behind = 0;
+        for (int r = 0; r < pp; ++r) behind += forward(r, hop) + backward(r, hop);
+        double in_front = 0, longest = 0;
+        for (int s = 0; s < pp; ++s) {
+            const double ahead = forward(s, hop), back = backward(s, hop);
+            behind -= ahead + back;
+            const double others = pp - 1 - s;
+            double path = in_front + m_ * (ahead + back);
+            if (m_ > others + 1) {
+                path += std::max(0.0, behind - others * ahead) + std::max(0.0, behind - others * back);
+            } else {
+                // All forwards run before the first backward: there is one way down and back.
+                path += std::max(0.0, behind - (m_ - 1) * std::min(ahead, back));
+            }
+            longest = std::max(longest, path);
+            in_front += ahead + back;
+        }
+        return longest;
+    }
+
+    /// What gradient reduction and parameter gather add to a run of `hop` per transfer.
+    [[nodiscard]] double data_parallel(double hop) const {
+        const TrainingSpec& training = in_.workload.training;
+        const double pp = static_cast<double>(ranks_.size());
+        double late_begin = 0, late_end = 0, gathered_behind = 0;
+        // A rank starts when the first forward has come down to it, and is done before the last backward has gone up.
+        double fill = 0, drain = 0;
+        for (std::size_t r = 0; r < ranks_.size(); ++r) {
+            const RankTime& rank = ranks_[r];
+            const double reduce = rank.work.reduce / vpp_, gather = rank.work.gather / vpp_;
+            const double parts = r == 0 && training.overlap_grad_reduce ? std::max(1.0, rank.work.buckets / vpp_) : 1;
+            if (!training.overlap_param_gather) {
+                gathered_behind = std::max(gathered_behind, rank.work.gather);
+            } else {
+                // The first forward follows the buckets.
+                const double first = rank.forward / vpp_;
+                const double begin = std::max(fill, gather / parts);
+                const double seconds = std::max(first, gather + first / parts - begin);
+                const double hidden = std::max(0.0, std::min(seconds, rank.work.gather - begin));
+                late_begin = std::max(late_begin, begin + seconds + in_.calibration.overlap_cost * hidden - fill - first);
+                // The last chunk's parameters have to be there when its first forward begins.
+                late_begin =
+                    std::max(late_begin, rank.work.gather - gather * (parts > 1 ? 1 - 1 / parts : 0) - fill - (vpp_ - 1) * pp * first);
+            }
+            if (!training.overlap_grad_reduce) {
+                late_end = std::max(late_end, rank.work.reduce - drain);
+            } else {
+                const double last = rank.backward / vpp_;
+                const double hidden = std::min(reduce, last) * (1 - 1 / parts);
+                const double before = in_.calibration.overlap_cost * (hidden + std::min(rank.work.reduce - reduce, (vpp_ - 1) * pp * last));
+                const double after = std::max(reduce / parts, reduce - last * (1 - 1 / parts));
+                // What other chunks have left for it when its gradients are made.
+                const double backlog = std::max(0.0, rank.work.reduce - reduce - (vpp_ - 1) * pp * last);
+                late_end = std::max(late_end, before + after + backlog - drain);
+            }
+            fill += forward(static_cast<int>(r), hop) / vpp_;
+            drain += backward(static_cast<int>(r), hop) / vpp_;
+        }
+        return late_begin + late_end + gathered_behind;
+    }
+
+private:
+    /// The slowest rank runs without a pause; before and behind it one chunk passes through all others. For equal ranks that is
+    /// (pp - 1)/(m·vpp) of the time of the passes (Narayanan et al., arXiv 2104.04473, section 2.2).
+    [[nodiscard]] double interleaved(double hop) const {
+        const int pp = static_cast<int>(ranks_.size());
+        const double sends = overlapped() ? 0 : 2 * hop;
+        double all = 0, longest = 0;
+        for (const RankTime& rank : ranks_) all += rank.ends + sends;
+        for (int s = 0; s < pp; ++s) {
+            const double rest = all - ranks_[static_cast<std::size_t>(s)].ends - sends;
+            longest = std::max(longest, m_ * (forward(s, hop) + backward(s, hop) + uneven_) + rest);
+        }
+        return longest + (overlapped() ? 2 * (pp - 1) * hop : 0);
+    }
+
+    [[nodiscard]] bool overlapped() const { return vpp_ > 1 && in_.workload.training.overlap_p2p; }
+    /// A forward of all chunks with what it waits for its sends: the last stage sends nothing on, the first nothing back.
+    [[nodiscard]] double forward(int rank, double hop) const {
+        const double sends = overlapped() ? 0 : vpp_ - (rank + 1 == static_cast<int>(ranks_.size()) ? 1 : 0);
+        return ranks_[static_cast<std::size_t>(rank)].forward + sends * hop;
+    }
+    [[nodiscard]] double backward(int rank, double hop) const {
+        const double sends = overlapped() ? 0 : vpp_ - (rank == 0 ? 1 : 0);
+        return ranks_[static_cast<std::size_t>(rank)].backward + sends * hop;
+    }
+
+    const StepInputs& in_;
+    std::vector<RankTime> ranks_;
+    double uneven_;  ///< seconds a microbatch that ranks wait for each other's longer chunks
+    double m_;
+    double vpp_;
+};
+
 }  // namespace
 
 TimePrediction step_time(const StepInputs& in) {
     const Layout& layout = in.layout;
     const int pp = static_cast<int>(layout.sizes.pp);
     const double m = static_cast<double>(layout.num_microbatches);
-    const double vpp = layout.vpp;
 
-    const LayerCosts layers =
-        layout.cuda_graphs.contains(CudaGraphScope::full_iteration) ? without_launches(in.layers) : LayerCosts(in.layers);
+    const LayerCosts layers = launched_costs(in);
     StageTime slowest;
-    double sum = 0, recompute_flops = 0;
+    double recompute_flops = 0;
     TimePrediction time;
-    double data_parallel = 0, optimizer = 0;
+    double optimizer = 0;
+    std::vector<RankTime> ranks;
+    ranks.reserve(static_cast<std::size_t>(pp));
+    std::optional<ChunkSums> chunks;
+    if (layout.vpp > 1) chunks.emplace(in, layers);
     for (int rank = 0; rank < pp; ++rank) {
         const StageTime stage = stage_time(in, layers, rank);
-        sum += stage.total();
         recompute_flops += stage.recompute_flops;
         if (stage.total() > slowest.total()) {
             slowest = stage;
             time.slowest_stage = rank;
         }
         const ParameterCount& count = in.stage_parameters[static_cast<std::size_t>(rank)];
-        data_parallel = std::max(data_parallel, data_parallel_seconds(in, count, stage));
+        const double ends = chunks ? std::max(chunks->of(rank, 0), chunks->of(rank, layout.vpp - 1)) : stage.total();
+        ranks.push_back({stage.forward, stage.backward, ends, data_parallel_seconds(in, count)});
         optimizer = std::max(optimizer, optimizer_seconds(in, count));
     }
 
-    // The slowest stage runs m microbatches without a pause; before and behind it one microbatch passes through all other
-    // stages, in pieces of 1/vpp (Narayanan et al., arXiv 2104.04473, section 2.2).
-    time.bubble_seconds = (sum - slowest.total()) / vpp;
-    double pipeline = 0;
-    if (pp > 1) {
-        const double hop = send_receive_seconds(static_cast<double>(in.layers.boundary), in.paths.pp, in.calibration);
-        // 1F1B waits for its neighbour on every microbatch; overlapped interleaving only while filling and draining.
-        const double waits = layout.vpp > 1 && in.workload.training.overlap_p2p ? 2.0 * (pp - 1) : 2.0 * (vpp * m + pp - 1);
-        pipeline = waits * hop;
+    // Were the ranks in step, each would wait for the longest chunk of its kind. Their warm-ups give them room of two microbatches
+    // in each direction, of the pp that a chunk runs in a row; of what the others would wait, six tenths are left on average in
+    // the events (tests/simulator/timeline/agreement_test.cpp).
+    const double waiting = 0.6 * std::max(0.0, 1 - 4.0 / pp);
+    double in_step = 0;
+    for (int chunk = 0; chunks && chunk < layout.vpp; ++chunk) {
+        double longest = 0;
+        for (int rank = 0; rank < pp; ++rank) longest = std::max(longest, chunks->of(rank, chunk));
+        in_step += longest;
     }
+    const Pipeline pipeline(in, std::move(ranks), chunks ? waiting * std::max(0.0, in_step - slowest.total()) : 0);
+    const double hop = transfer_seconds(in);
+    const double passes = pipeline.makespan(0), with_transfers = hop > 0 ? pipeline.makespan(hop) : passes;
+    time.bubble_seconds = std::max(0.0, passes - m * slowest.total());
     time.compute_seconds = m * (slowest.total() - slowest.exposed.total());
     time.recompute_seconds = m * slowest.recompute;
     time.exposed.tp = m * slowest.exposed.tp;
     time.exposed.cp = m * slowest.exposed.cp;
     time.exposed.ep = m * slowest.exposed.ep;
-    time.exposed.dp = data_parallel;
-    time.exposed.pp = pipeline;
-    if (in.workload.model.tied_embeddings && pp > 1) {
-        const double table =
-            static_cast<double>(in.workload.model.padded_vocab(layout.sizes.tp) / layout.sizes.tp * in.workload.model.hidden) *
-            static_cast<double>(bytes_of(in.workload.training.grad_dtype));
-        time.exposed.pp += all_reduce_seconds(
-            table, GroupPath{2, in.paths.pp.crosses_network() ? 1 : 2, in.paths.pp.inside, in.paths.pp.network, in.paths.pp.latency},
-            in.calibration);
-    }
+    time.exposed.dp = pipeline.data_parallel(hop);
+    time.exposed.pp = with_transfers - passes + tied_embedding_seconds(in);
     time.optimizer_seconds = optimizer;
     time.iteration_seconds =
         m * slowest.total() + time.bubble_seconds + time.exposed.dp + time.exposed.pp + optimizer + in.calibration.iteration_fixed_seconds;
+    finish_rates(in, recompute_flops, time);
+    return time;
+}
 
+void finish_rates(const StepInputs& in, double recompute_flops, TimePrediction& time) {
     // Relative half-width of the interval: the 90th percentile of the error over all 16-bit records of docs/accuracy.md,
     // rounded up. Its last column says how many of them lie inside; the test in tests/accuracy asks for 85 of 100.
     constexpr double kUncertainty = 0.16;
     time.interval_low = time.iteration_seconds * (1 - kUncertainty);
     time.interval_high = time.iteration_seconds * (1 + kUncertainty);
 
-    const double world = static_cast<double>(layout.sizes.world);
+    const double world = static_cast<double>(in.layout.sizes.world);
     const double tokens = static_cast<double>(in.workload.batch.global_batch * in.workload.batch.sequence);
     const double peak = in.workload.cluster.peak(in.workload.training.precision);
     time.tokens_per_second_per_gpu = tokens / time.iteration_seconds / world;
     time.model_tflops_per_gpu = in.model_flops / time.iteration_seconds / world / 1e12;
     time.mfu = time.model_tflops_per_gpu * 1e12 / peak;
     // Each rank of a stage repeats its share for every microbatch; a stage has world / pp ranks.
-    const double repeated = recompute_flops * m * world / static_cast<double>(pp);
+    const double repeated =
+        recompute_flops * static_cast<double>(in.layout.num_microbatches) * world / static_cast<double>(in.layout.sizes.pp);
     time.hfu = time.mfu * (1 + repeated / in.model_flops);
-    return time;
 }
 
 }  // namespace mgplan::simulator

@@ -130,6 +130,7 @@ CoreSizes add_qkv(PieceCost& cost, const Shard& s) {
     const Projection qkv(s, model.hidden, projected / s.tp);
     cost.forward += qkv.forward;
     cost.backward += qkv.backward();
+    cost.weight_gradient += qkv.weight_gradient;
     cost.forward_flops += qkv.flops;
     cost.kernels_forward += 2;
     cost.kernels_backward += 4;
@@ -179,6 +180,7 @@ CoreSizes add_latent(PieceCost& cost, const Shard& s) {
     const auto add = [&cost](const Projection& p, int kernels) {
         cost.forward += p.forward;
         cost.backward += p.backward();
+        cost.weight_gradient += p.weight_gradient;
         cost.forward_flops += p.flops;
         cost.kernels_forward += kernels;
         cost.kernels_backward += 2 * kernels;
@@ -254,6 +256,7 @@ PieceCost attention_cost(const Shard& s) {
     const Projection output(s, sizes.o(), model.hidden);
     cost.forward += output.forward;
     cost.backward += output.backward();
+    cost.weight_gradient += output.weight_gradient;
     cost.forward_flops += output.flops;
     const double reduce = tp_reduce_seconds(s, model.hidden);
     cost.exposed_forward.tp += tp_exposed(s, reduce, output.forward);

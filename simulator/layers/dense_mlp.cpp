@@ -36,6 +36,7 @@ PieceCost mlp_core_cost(const Shard& s, std::int64_t ffn, bool recompute_activat
     const double activation = s.kernels->memory_bound(static_cast<double>(before + after));
     cost.forward = up + activation + down;
     cost.backward = up_input + up_weight + down_input + down_weight + s.kernels->memory_bound(static_cast<double>(2 * before + after));
+    cost.weight_gradient = up_weight + down_weight;
     cost.kernels_forward = 4;
     cost.kernels_backward = 7;
     cost.forward_flops = 2.0 * static_cast<double>(s.tokens) * static_cast<double>(model.hidden) * static_cast<double>(first + width);

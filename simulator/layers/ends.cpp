@@ -37,6 +37,7 @@ PieceCost head_cost(const Shard& s) {
     const double loss_backward = s.kernels->memory_bound(logits * (fused ? 6.0 : 14.0));
     cost.forward = s.kernels->memory_bound(static_cast<double>(2 * stream)) + project + loss_forward;
     cost.backward = s.kernels->memory_bound(static_cast<double>(3 * stream)) + project_input + project_weight + loss_backward;
+    cost.weight_gradient = project_weight;
     cost.forward_flops = 2.0 * logits * static_cast<double>(model.hidden);
     cost.kernels_forward = 10;
     cost.kernels_backward = 8;

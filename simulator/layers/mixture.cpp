@@ -60,6 +60,7 @@ PieceCost router_cost(const Shard& s) {
     const double scores = s.kernels->memory_bound(static_cast<double>(6 * s.tokens_outside * experts * 4));
     cost.forward = product + scores;
     cost.backward = 2 * product + scores;
+    cost.weight_gradient = product;
     cost.kernels_forward = cost.kernels_backward = 12;
     cost.saved = s.tokens_outside * experts * (4 + 4 + 1);  // logits and probabilities in fp32, the routing map
     return cost;
@@ -91,6 +92,7 @@ PieceCost mixture_cost(const Shard& s) {
     inner.forward += up + down + activation;
     inner.backward += product(rows, model.hidden, first) + product(first, model.hidden, rows) + product(rows, width, model.hidden) +
                       product(model.hidden, width, rows) + s.kernels->memory_bound(2 * before + after);
+    inner.weight_gradient += product(first, model.hidden, rows) + product(model.hidden, width, rows);
     inner.forward_flops += 2.0 * routing.received * static_cast<double>(model.hidden) * static_cast<double>(first + width);
 
     // Permutation before and behind the all-to-all, and back: each reads and writes every copied row once.

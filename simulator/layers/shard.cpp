@@ -10,6 +10,7 @@ namespace mgplan::simulator {
 PieceCost& PieceCost::operator+=(const PieceCost& other) {
     forward += other.forward;
     backward += other.backward;
+    weight_gradient += other.weight_gradient;
     recompute += other.recompute;
     exposed_forward += other.exposed_forward;
     exposed_backward += other.exposed_backward;

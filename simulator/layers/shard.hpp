@@ -57,6 +57,7 @@ struct GroupSeconds {
 struct PieceCost {
     double forward = 0;                                                 ///< compute seconds
     double backward = 0;                                                ///< compute seconds without recompute
+    double weight_gradient = 0;                                         ///< part of backward: products that nothing but the update needs
     double recompute = 0;                                               ///< compute seconds of the forward that selective recompute repeats
     GroupSeconds exposed_forward, exposed_backward, exposed_recompute;  ///< communication that no computation hides
     int kernels_forward = 0, kernels_backward = 0;

@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include <nlohmann/json.hpp>
+
 #include "say.hpp"
 
 namespace mgplan::cli::testing {
@@ -79,10 +81,34 @@ TEST(ScheduleCommand, PrintsCsvAndNotesAnOptionWithoutEffect) {
     EXPECT_THAT(said.err, HasSubstr("--group-size has no effect: only the interleaved schedule has groups"));
 }
 
+TEST(ScheduleCommand, PrintsSplitSchedules) {
+    const nlohmann::ordered_json json =
+        nlohmann::ordered_json::parse(say("schedule --pp 2 --microbatches 2 --kind zb-h1 --format json").out);
+    EXPECT_EQ(json["kind"], "zb-h1");
+    EXPECT_EQ(json["ranks"][1]["ops"][0].dump(), R"({"op":"F","chunk":0,"microbatch":0})");
+    std::string words;
+    for (const nlohmann::ordered_json& op : json["ranks"][1]["ops"])
+        words += op["op"].get<std::string>() + std::to_string(op["microbatch"].get<int>()) + " ";
+    EXPECT_EQ(words, "F0 B0 F1 B1 W0 W1 ");
+    const Said table = say("schedule --pp 3 --microbatches 2 --kind zb-h1");
+    EXPECT_THAT(table.out, HasSubstr("rank 0: peak live 2\n"));
+    EXPECT_THAT(table.out, HasSubstr("each pass takes one"));
+    for (const auto& kind : {"zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v"}) {
+        const Said said = say(std::string("schedule --pp 64 --microbatches 200 --kind ") + kind);
+        EXPECT_EQ(said.code, kDone) << said.err;
+        EXPECT_LT(said.out.size(), 40'000U) << kind;
+    }
+    EXPECT_THAT(say("schedule --pp 2 --microbatches 1 --kind zb-v --format csv").out, HasSubstr("0,0,F,0,0\n0,1,F,1,0\n0,2,B,1,0\n"));
+}
+
 TEST(ScheduleCommand, RefusesBadInput) {
     expect_refused("schedule --pp 2", "--microbatches is missing");
     expect_refused("schedule --pp 4 --vpp 2 --microbatches 8 --group-size 3", "group size = 3 is below pp = 4");
-    expect_refused("schedule --pp 4 --microbatches 8 --kind zb-h1", "--kind zb-h1 is not part of this version yet");
+    expect_refused("schedule --pp 1 --microbatches 8 --kind zb-h1", "kind = zb-h1 needs a pipeline, but pp = 1");
+    expect_refused("schedule --pp 4 --vpp 3 --microbatches 8 --kind zb-v", "--kind zb-v has vpp = 2, but --vpp 3 is given");
+    expect_refused("schedule --pp 4 --kind zb-v", "--microbatches is missing");
+    expect_refused("schedule --pp 4 --microbatches 7 --kind dualpipe-v", "use 8 or more");
+    expect_refused("schedule --pp 4 --microbatches 9999999 --kind zb-h2", "make more than 8388608 passes of kind zb-h2");
     expect_refused("schedule --pp 4 --microbatches 8 --kind gpipe", "--kind = 'gpipe' is not known");
     expect_refused("schedule --pp 65536 --microbatches 10000000", "entries; use fewer microbatches");
     expect_refused("schedule --pp 2 --vpp 1000 --microbatches 10000000", "use at most 16777 microbatches");

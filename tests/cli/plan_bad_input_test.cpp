@@ -148,7 +148,10 @@ TEST(BadInput, Conflicts) {
     }
     expect_refused("simulate " + small("--cuda-graphs attn --recompute full"), {"full recompute", "use --recompute none or selective"});
     expect_refused(small("--cuda-graphs attn --recompute full"), {"full recompute", "use --recompute none or selective"});
-    expect_refused("simulate " + small("--kind zb-h1"), {"--kind", "later version"});
+    expect_refused("simulate " + small("--kind zb-h1"), {"kind = zb-h1 needs a pipeline, but pp = 1"});
+    expect_refused("simulate " + small("--kind zb-v --pp 4"), {"--kind zb-v has two model chunks a rank, but vpp = 1; use --vpp 2"});
+    expect_refused("simulate " + small("--kind 1f1b"), {"--kind 1f1b does not run on pp = 1 and vpp = 1"});
+    expect_refused("simulate " + small("--timeline /nowhere/at/all.json"), {"--timeline = /nowhere/at/all.json cannot be written"});
     expect_refused("simulate " + small("--pp 4 --first-stage-layers 8 --account-for-loss"), {"exclude"});
 }
 

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -21,9 +22,11 @@ using ::testing::SizeIs;
 using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
+constexpr int kAnyCode = -1;  // whether it fits is another question
+
 Json simulate(const std::string& words, int code = kDone) {
     const Said said = say("simulate " + words + " --format json");
-    EXPECT_EQ(said.code, code) << words << "\n" << said.err;
+    EXPECT_EQ(said.code, code == kAnyCode ? said.code : code) << words << "\n" << said.err;
     return Json::parse(said.out);
 }
 
@@ -311,6 +314,44 @@ TEST(SimulateCommand, RefusesAPlanThatBreaksARule) {
     plan["mgplan_plan"] = 99;
     TempFile newer("newer.json", plan.dump());
     expect_refused({"simulate", newer.path()}, {"plan version 99"});
+}
+
+TEST(SimulateCommand, WritesTheIterationAsATrace) {
+    const TempFile file("timeline.json", "what was there before");
+    const Json json = simulate("--world 8 --model tiny-llama --pp 4 --global-batch 16 --timeline " + file.path());
+    const Json trace = Json::parse(file.text());
+    double last = 0, counters = 0;
+    std::map<std::string, int> slices;
+    std::set<int> processes;
+    for (const Json& event : trace["traceEvents"]) {
+        processes.insert(event["pid"].get<int>());
+        if (event["ph"] == "C") ++counters;
+        if (event["ph"] != "X") continue;
+        ASSERT_GE(event["ts"].get<double>(), 0);
+        last = std::max(last, event["ts"].get<double>() + event["dur"].get<double>());
+        ++slices[event["cat"].get<std::string>()];
+    }
+    const int m = json["layout"]["num_microbatches"].get<int>();
+    EXPECT_EQ(processes.size(), 4U);
+    EXPECT_EQ(slices["compute"], 4 * (2 * m + 1)) << "forwards, backwards and the optimizer";
+    EXPECT_EQ(slices["p2p"], 3 * 2 * m + (slices["p2p"] > 6 * m ? 2 : 0)) << "sends, and a tied embedding's all-reduce";
+    EXPECT_EQ(counters, 4 * 2 * 2 * m) << "memory at each pass's begin and peak";
+    EXPECT_LE(last, 1e6 * json["predicted"]["iteration_seconds"].get<double>() * (1 + 1e-9));
+    EXPECT_GT(last, 0.5e6 * json["predicted"]["iteration_seconds"].get<double>());
+}
+
+TEST(SimulateCommand, ComparesSchedules) {
+    const std::string words = "--world 8 --model llama3-8b --tp 1 --pp 8 --global-batch 64 --kind ";
+    const double usual = simulate(words + "1f1b", kAnyCode)["predicted"]["bubble_fraction"].get<double>();
+    const Json split = simulate(words + "zb-h1", kAnyCode);
+    EXPECT_LT(split["predicted"]["bubble_fraction"].get<double>(), 0.8 * usual);
+    EXPECT_EQ(split["schedule"]["kind"], "zb-h1");
+    EXPECT_EQ(split["schedule"]["peak_live"].dump(), "[8,8,8,8,8,8,8,8]");
+    for (const char* kind : {"zb-v", "v-half", "v-min", "dualpipe-v"}) {
+        const Json v = simulate(words + kind + " --vpp 2", kAnyCode);
+        EXPECT_GT(v["predicted"]["iteration_seconds"].get<double>(), 0) << kind;
+        EXPECT_EQ(v["schedule"]["chunks"], 2);
+    }
 }
 
 }  // namespace

@@ -1,0 +1,29 @@
+#pragma once
+// The schedule that `simulate` replays: the layout's own, or another one of the same model chunks (--kind).
+
+#include <optional>
+#include <string>
+
+#include "plan/pipeline_order.hpp"
+#include "plan/workload.hpp"
+#include "simulator/cost_model.hpp"
+
+namespace mgplan::cli {
+
+struct SimulatedSchedule {
+    std::string kind;                    ///< "1f1b", "zb-v", …
+    std::optional<PipelineOrder> order;  ///< of a split schedule; nothing: the layout's own
+};
+
+/// `kind`: what --kind says, "auto" without it. Throws ConfigError where the layout cannot run it.
+[[nodiscard]] SimulatedSchedule simulated_schedule(const std::string& kind, const Layout& layout);
+
+/// Throws ConfigError where the schedule has too many passes to be replayed one by one.
+void check_replayable(const std::string& option, const Layout& layout);
+
+/// Writes the iteration as a trace to `out`; memory counters where the schedule is the layout's own and there is an exact
+/// memory timeline.
+void write_trace(std::ostream& out, simulator::CostModel& model, const Workload& workload, const Layout& layout,
+                 const SimulatedSchedule& schedule, const std::string& title);
+
+}  // namespace mgplan::cli

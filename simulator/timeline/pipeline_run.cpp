@@ -1,0 +1,141 @@
+#include "simulator/timeline/pipeline_run.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "plan/errors.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+/// Streams of one rank: until when each is taken.
+struct Streams {
+    double compute = 0;
+    double data_parallel = 0;
+    std::array<double, 2> link{};  ///< to the previous and to the next rank
+};
+
+class Run {
+public:
+    Run(const PipelineProgram& program, const PipelineTimes& times, bool details)
+        : program_(program), times_(times), details_(details), streams_(static_cast<std::size_t>(program.pp)) {
+        MGPLAN_ASSERT(program.deadlock.empty(), "a program that comes to its end");
+        result_.busy.assign(streams_.size(), 0);
+        gathered_.assign(streams_.size() * static_cast<std::size_t>(program.chunks), 0);
+        held_.assign(streams_.size(), 0);
+        if (details) {
+            result_.begins.resize(program.ops.size());
+            result_.ends.resize(program.ops.size());
+        }
+        arrivals_.resize(program.ops.size());
+        if (!times.gather.empty() && times.overlap_gather) start_gathers();
+    }
+
+    PipelineRun run() {
+        for (std::size_t i = 0; i < program_.ops.size(); ++i) run_op(i);
+        for (std::size_t r = 0; r < streams_.size(); ++r) {
+            result_.last_pass.push_back(streams_[r].compute);
+            double reduced = std::max(streams_[r].compute, streams_[r].data_parallel);
+            if (held_[r] > 0) {
+                if (details_) result_.data_parallel.push_back({static_cast<std::uint16_t>(r), 0, false, reduced, reduced + held_[r]});
+                reduced += held_[r];
+            }
+            result_.reduced.push_back(reduced);
+            result_.end = std::max(result_.end, reduced);
+        }
+        if (details_) result_.arrivals = std::move(arrivals_);
+        return std::move(result_);
+    }
+
+private:
+    [[nodiscard]] std::size_t chunk_index(int rank, int chunk) const {
+        return static_cast<std::size_t>(rank) * static_cast<std::size_t>(program_.chunks) + static_cast<std::size_t>(chunk);
+    }
+
+    /// The parameters of the iteration before it are gathered chunk by chunk from its begin on.
+    void start_gathers() {
+        for (int r = 0; r < program_.pp; ++r) {
+            double& stream = streams_[static_cast<std::size_t>(r)].data_parallel;
+            for (int c = 0; c < program_.chunks; ++c) {
+                const std::size_t index = chunk_index(r, c);
+                const double begin = stream;
+                stream += times_.gather[index];
+                gathered_[index] = stream;
+                if (details_ && stream > begin)
+                    result_.data_parallel.push_back({static_cast<std::uint16_t>(r), static_cast<std::uint16_t>(c), true, begin, stream});
+            }
+        }
+    }
+
+    void run_op(std::size_t i) {
+        const ProgramOp& op = program_.ops[i];
+        Streams& streams = streams_[op.rank];
+        double begin = streams.compute;
+        if (op.input >= 0) begin = std::max(begin, arrivals_[static_cast<std::size_t>(op.input)]);
+        double seconds = times_.passes[program_.slot(op)];
+        const std::size_t chunk = chunk_index(op.rank, op.chunk);
+        if (op.first_forward && gathered_[chunk] > 0) {
+            // Layer by layer the forward follows the buckets: it waits for the first and ends behind the last.
+            const double parts = times_.buckets[chunk];
+            begin = std::max(begin, gathered_[chunk] - times_.gather[chunk] * (1 - 1 / parts));
+            seconds = std::max(seconds, gathered_[chunk] + seconds / parts - begin);
+        }
+        if (times_.overlap_cost > 0 && begin < streams.data_parallel)
+            seconds += times_.overlap_cost * std::min(seconds, streams.data_parallel - begin);
+        double end = begin + seconds;
+        if (op.last_gradient && !times_.reduce.empty()) end = reduce(op, chunk, begin, end);
+        streams.compute = end;
+        result_.busy[op.rank] += end - begin;
+        if (details_) {
+            result_.begins[i] = begin;
+            result_.ends[i] = end;
+        }
+        if (!op.sends) {
+            arrivals_[i] = end;
+        } else if (times_.overlap_transfers) {
+            double& link = streams.link[op.to_next ? 1 : 0];
+            arrivals_[i] = link = std::max(link, end) + times_.transfer;
+        } else {
+            arrivals_[i] = streams.compute = end + times_.transfer;
+        }
+    }
+
+    /// The chunk's gradients are made by the op from `begin` to `end`, bucket by bucket: starts their reductions. When the op
+    /// ends: what runs beside it takes its share.
+    double reduce(const ProgramOp& op, std::size_t chunk, double begin, double end) {
+        Streams& streams = streams_[op.rank];
+        const double seconds = times_.reduce[chunk];
+        if (seconds <= 0) return end;
+        if (!times_.overlap_reduce) {
+            held_[op.rank] += seconds;
+            return end;
+        }
+        const double parts = times_.buckets[chunk];
+        const double whole = end - begin;
+        // All but the last bucket may run beside the op.
+        const double hidden = std::min(seconds * (1 - 1 / parts), whole * (1 - 1 / parts));
+        end += times_.overlap_cost * hidden;
+        const double first = begin + (end - begin) / parts;
+        const double started = std::max(streams.data_parallel, first);
+        streams.data_parallel = std::max(std::max(streams.data_parallel, end) + seconds / parts, started + seconds);
+        if (details_) result_.data_parallel.push_back({op.rank, op.chunk, false, started, streams.data_parallel});
+        return end;
+    }
+
+    const PipelineProgram& program_;
+    const PipelineTimes& times_;
+    bool details_;
+    std::vector<Streams> streams_;
+    std::vector<double> gathered_;  ///< by chunk: its parameters are there
+    std::vector<double> held_;      ///< by rank: reductions that wait for its last pass
+    std::vector<double> arrivals_;
+    PipelineRun result_;
+};
+
+}  // namespace
+
+PipelineRun run_pipeline(const PipelineProgram& program, const PipelineTimes& times, bool details) {
+    return Run(program, times, details).run();
+}
+
+}  // namespace mgplan::simulator

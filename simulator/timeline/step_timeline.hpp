@@ -1,0 +1,45 @@
+#pragma once
+// The exact time of one iteration: the pipeline run event by event, then the tied embedding's all-reduce, optimizer and
+// parameter gather. Durations are those of the closed form (step_time.hpp).
+
+#include <vector>
+
+#include "simulator/step_time.hpp"
+#include "simulator/timeline/pipeline_run.hpp"
+
+namespace mgplan::simulator {
+
+/// One pipeline rank of the iteration.
+struct StageUse {
+    double busy_seconds = 0;  ///< inside forwards and backwards, waiting for kernel launches included
+    double idle_seconds = 0;  ///< before the optimizer: bubble, and communication that nothing hides
+    double utilisation = 0;   ///< busy over the whole iteration
+};
+
+/// A chunk of a rank, for whoever shows the run.
+struct ChunkTimes {
+    StageTime time;
+    ParameterCount parameters;
+};
+
+struct StepTimeline {
+    TimePrediction time;
+    std::vector<StageUse> stages;
+    PipelineRun run;                 ///< details where asked for
+    std::vector<ChunkTimes> chunks;  ///< by rank · chunks + chunk
+    double transfer = 0;             ///< seconds of one message between ranks
+    double optimizer_begin = 0;      ///< every rank's gradients are complete: the gradient norm needs them all
+    double tied_embedding = 0;       ///< seconds before it
+    std::vector<double> optimizer;   ///< seconds by rank
+    std::vector<double> gather;      ///< seconds by rank behind the optimizer
+};
+
+/// Durations of the passes of a program made of the layout's chunks: `split` schedules have the gradient of weights apart.
+/// `chunks` in the program's own numbering.
+[[nodiscard]] PipelineTimes pipeline_times(const StepInputs& inputs, const PipelineProgram& program, const std::vector<ChunkTimes>& chunks);
+
+/// `chunk_parameters` by rank · chunks + chunk. `census` the same; where empty the layout's own.
+[[nodiscard]] StepTimeline step_timeline(const StepInputs& inputs, const PipelineProgram& program, const std::vector<ChunkCensus>& census,
+                                         const std::vector<ParameterCount>& chunk_parameters, bool details = false);
+
+}  // namespace mgplan::simulator
