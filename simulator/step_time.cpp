@@ -5,8 +5,10 @@
 
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_reduce.hpp"
+#include "simulator/collectives/reduce_scatter.hpp"
 #include "simulator/collectives/send_receive.hpp"
 #include "simulator/memory/cuda_graphs.hpp"
+#include "simulator/uncertainty.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -16,7 +18,9 @@ struct StageTime {
     double forward = 0, backward = 0;  ///< seconds, all in
     double recompute = 0;              ///< compute seconds, part of backward
     double recompute_flops = 0;
-    GroupSeconds exposed;  ///< part of forward and backward
+    double host = 0;           ///< what of it follows the host's launches
+    double expert_layers = 0;  ///< of layers with experts
+    GroupSeconds exposed;      ///< part of forward and backward
 
     [[nodiscard]] double total() const { return forward + backward; }
 };
@@ -29,6 +33,13 @@ double beside_host(double device, double issue) {
     if (smaller <= 0) return larger;
     const double ratio = smaller / larger;
     return larger * std::sqrt(std::sqrt(1 + ratio * ratio * ratio * ratio));
+}
+
+/// By how many percent beside_host() grows when the host gets one percent slower.
+double host_share(double device, double issue) {
+    if (issue <= 0) return 0;
+    const double ratio = device / issue;
+    return 1 / (1 + ratio * ratio * ratio * ratio);
 }
 
 /// Kernels of a piece that the host does not issue one by one, because a CUDA graph replays them.
@@ -56,6 +67,8 @@ void add_piece(StageTime& time, const PieceCost& piece, double count, bool recom
         (recomputed ? calibration.checkpoint_host_seconds : 0);
     time.forward += count * beside_host(forward, issue_forward);
     time.backward += count * beside_host(backward, issue_backward);
+    time.host += count * (beside_host(forward, issue_forward) * host_share(forward, issue_forward) +
+                          beside_host(backward, issue_backward) * host_share(backward, issue_backward));
     time.recompute += count * again;
     time.recompute_flops += count * (recomputed ? piece.forward_flops : piece.recompute_flops);
     for (const GroupSeconds& part : {piece.exposed_forward, piece.exposed_backward, again_exposed}) {
@@ -100,8 +113,10 @@ StageTime stage_time(const StepInputs& in, const LayerCosts& layers, int rank) {
         const double count = static_cast<double>(kind == LayerKind::dense ? stage.dense : stage.mixture);
         if (count <= 0) continue;
         const Replayed replayed = replayed_kernels(in, kind);
+        const double before = time.total();
         add_piece(time, piece, count * share, true, in.calibration, replayed);
         add_piece(time, piece, count * (1 - share), false, in.calibration, replayed);
+        if (kind == LayerKind::moe) time.expert_layers = time.total() - before;
     }
     if (stage.mtp > 0) {
         const ModelSpec& model = in.workload.model;
@@ -122,10 +137,10 @@ double data_parallel_seconds(const StepInputs& in, const ParameterCount& count, 
     const double dense = static_cast<double>(count.dense), expert = static_cast<double>(count.expert);
     double reduce = 0, gather = 0;
     if (training.distributed_optimizer) {
-        reduce = all_gather_seconds(dense * grad, in.paths.dp_cp, in.calibration);
+        reduce = reduce_scatter_seconds(dense * grad, in.paths.dp_cp, in.calibration);
         gather = all_gather_seconds(dense * weight, in.paths.dp_cp, in.calibration);
         if (expert > 0) {
-            reduce += all_gather_seconds(expert * grad, in.paths.edp, in.calibration);
+            reduce += reduce_scatter_seconds(expert * grad, in.paths.edp, in.calibration);
             gather += all_gather_seconds(expert * weight, in.paths.edp, in.calibration);
         }
     } else {
@@ -137,9 +152,14 @@ double data_parallel_seconds(const StepInputs& in, const ParameterCount& count, 
     // that is more (Megatron-core distributed_data_parallel.py).
     const double bucket = std::max(40e6, 1e6 * static_cast<double>(in.paths.dp_cp.ranks));
     const double buckets = std::max(1.0, (dense + expert) / bucket);
+    // Interleaved, a chunk's gradients are complete as soon as the last group of pp microbatches has left it, while that group
+    // still goes through the other chunks, and its parameters are needed no sooner on the way in (arXiv 2104.04473, section 2.2).
+    const double vpp = in.layout.vpp;
+    const double group = static_cast<double>(std::min<std::int64_t>(in.layout.num_microbatches, in.layout.sizes.pp));
+    const double window = in.layout.vpp > 1 ? (group * (vpp - 1) + 1) / vpp : 1.0;
     const auto exposed = [&](bool overlapped, double seconds, double compute) {
         if (!overlapped) return seconds;
-        return std::max({seconds / buckets, seconds - compute, in.calibration.overlap_cost * seconds});
+        return std::max({seconds / buckets, seconds - window * compute, in.calibration.overlap_cost * seconds});
     };
     return exposed(training.overlap_grad_reduce, reduce, stage.backward) + exposed(training.overlap_param_gather, gather, stage.forward);
 }
@@ -156,6 +176,17 @@ double optimizer_seconds(const StepInputs& in, const ParameterCount& count) {
     // touches every gradient of the rank.
     const double zeroing = static_cast<double>(count.total() * bytes_of(training.grad_dtype));
     return in.kernels.memory_bound(elements * 42) + in.kernels.memory_bound(zeroing) + in.calibration.optimizer_fixed_seconds;
+}
+
+/// One transfer of the residual stream between two stages.
+double hop_seconds(const StepInputs& in) {
+    const double bytes = static_cast<double>(in.layers.boundary);
+    if (in.layout.engine != Engine::megatron || in.layout.sequence_parallel || in.layout.sizes.tp == 1)
+        return send_receive_seconds(bytes, in.paths.pp, in.calibration);
+    // Without sequence parallelism all tp ranks hold the same stream. Megatron-LM has each send its part and gathers them over
+    // tp on the other side (--no-scatter-gather-tensors-in-pipeline turns it off; arXiv 2104.04473, section 4.1).
+    return send_receive_seconds(bytes / static_cast<double>(in.layout.sizes.tp), in.paths.pp, in.calibration) +
+           all_gather_seconds(bytes, in.paths.tp, in.calibration);
 }
 
 }  // namespace
@@ -190,7 +221,7 @@ TimePrediction step_time(const StepInputs& in) {
     time.bubble_seconds = (sum - slowest.total()) / vpp;
     double pipeline = 0;
     if (pp > 1) {
-        const double hop = send_receive_seconds(static_cast<double>(in.layers.boundary), in.paths.pp, in.calibration);
+        const double hop = hop_seconds(in);
         // 1F1B waits for its neighbour on every microbatch; overlapped interleaving only while filling and draining.
         const double waits = layout.vpp > 1 && in.workload.training.overlap_p2p ? 2.0 * (pp - 1) : 2.0 * (vpp * m + pp - 1);
         pipeline = waits * hop;
@@ -214,11 +245,18 @@ TimePrediction step_time(const StepInputs& in) {
     time.iteration_seconds =
         m * slowest.total() + time.bubble_seconds + time.exposed.dp + time.exposed.pp + optimizer + in.calibration.iteration_fixed_seconds;
 
-    // Relative half-width of the interval: the 90th percentile of the error over all 16-bit records of docs/accuracy.md,
-    // rounded up. Its last column says how many of them lie inside; the test in tests/accuracy asks for 85 of 100.
-    constexpr double kUncertainty = 0.16;
-    time.interval_low = time.iteration_seconds * (1 - kUncertainty);
-    time.interval_high = time.iteration_seconds * (1 + kUncertainty);
+    // Bubbles are waits for other stages and as uncertain as the slowest.
+    const double rounds = slowest.total() > 0 ? m + time.bubble_seconds / slowest.total() : 0;
+    TimeParts parts;
+    parts.iteration = time.iteration_seconds;
+    parts.communication = time.exposed.total();
+    parts.host = rounds * slowest.host;
+    parts.products = std::max(0.0, time.compute_seconds + time.bubble_seconds - parts.host);
+    if (in.workload.training.precision == Precision::fp8) parts.fp8_products = parts.products;
+    if (slowest.total() > 0) parts.expert_layers = parts.products * slowest.expert_layers / slowest.total();
+    const double half_width = kFourFifths * relative_deviation(parts, in.calibration);
+    time.interval_low = time.iteration_seconds * std::max(0.0, 1 - half_width);
+    time.interval_high = time.iteration_seconds * (1 + half_width);
 
     const double world = static_cast<double>(layout.sizes.world);
     const double tokens = static_cast<double>(in.workload.batch.global_batch * in.workload.batch.sequence);

@@ -36,7 +36,7 @@ LayerCosts layer_costs(const Shard& shard) {
         const double width = static_cast<double>(model.hidden) / static_cast<double>(shard.tp);
         projection.forward = shard.kernels->gemm(shard.tokens, model.hidden / shard.tp, 2 * model.hidden);
         projection.backward = shard.kernels->gemm(shard.tokens, 2 * model.hidden, model.hidden / shard.tp) +
-                              shard.kernels->gemm(2 * model.hidden, model.hidden / shard.tp, shard.tokens);
+                              shard.kernels->weight_gradient(2 * model.hidden, model.hidden / shard.tp, shard.tokens);
         projection.forward_flops = 4.0 * static_cast<double>(shard.tokens) * static_cast<double>(model.hidden) * width;
         projection.kernels_forward = 4;
         projection.kernels_backward = 8;
