@@ -57,8 +57,9 @@ struct CostModel::State {
     State(const Workload& work, const Calibration& rates)
         : workload(work),
           calibration(rates),
-          kernels(work.cluster, calibration, work.training.precision),
-          storage_kernels(work.cluster, calibration, work.training.precision == Precision::fp8 ? Precision::bf16 : work.training.precision),
+          kernels(work.cluster, calibration, work.training.precision, bytes_of(work.training.grad_dtype)),
+          storage_kernels(work.cluster, calibration, work.training.precision == Precision::fp8 ? Precision::bf16 : work.training.precision,
+                          bytes_of(work.training.grad_dtype)),
           flops(model_flops(work.model, work.batch)),
           memory(work, calibration,
                  {[this](const Layout& layout) -> const SplitCensus& { return census(layout); },

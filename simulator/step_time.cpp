@@ -7,8 +7,10 @@
 
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_reduce.hpp"
+#include "simulator/collectives/reduce_scatter.hpp"
 #include "simulator/collectives/send_receive.hpp"
 #include "simulator/memory/cuda_graphs.hpp"
+#include "simulator/uncertainty.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -21,6 +23,13 @@ double beside_host(double device, double issue) {
     if (smaller <= 0) return larger;
     const double ratio = smaller / larger;
     return larger * std::sqrt(std::sqrt(1 + ratio * ratio * ratio * ratio));
+}
+
+/// By how many percent beside_host() grows when the host gets one percent slower.
+double host_share(double device, double issue) {
+    if (issue <= 0) return 0;
+    const double ratio = device / issue;
+    return 1 / (1 + ratio * ratio * ratio * ratio);
 }
 
 /// Kernels of a piece that the host does not issue one by one, because a CUDA graph replays them.
@@ -46,11 +55,12 @@ void add_piece(StageTime& time, const PieceCost& piece, double count, bool recom
     const double issue_backward =
         (launches(piece.kernels_backward, replayed.backward) + (recomputed ? piece.kernels_forward : 0)) * calibration.host_kernel_seconds +
         (recomputed ? calibration.checkpoint_host_seconds : 0);
-    time.forward += count * beside_host(forward, issue_forward);
-    const double issued_backward = beside_host(backward, issue_backward);
+    const double issued_forward = beside_host(forward, issue_forward), issued_backward = beside_host(backward, issue_backward);
+    time.forward += count * issued_forward;
     time.backward += count * issued_backward;
     // Waiting for the host is spread over both halves of a backward.
     if (backward > 0) time.weight += count * issued_backward * piece.weight_gradient / backward;
+    time.host += count * (issued_forward * host_share(forward, issue_forward) + issued_backward * host_share(backward, issue_backward));
     time.recompute += count * again;
     time.recompute_flops += count * (recomputed ? piece.forward_flops : piece.recompute_flops);
     for (const GroupSeconds& part : {piece.exposed_forward, piece.exposed_backward, again_exposed}) {
@@ -101,8 +111,10 @@ StageTime census_time(const StepInputs& in, const LayerCosts& layers, const Chun
         const double count = static_cast<double>(kind == LayerKind::dense ? stage.dense : stage.mixture);
         if (count <= 0) continue;
         const Replayed replayed = replayed_kernels(in, kind);
+        const double before = time.total();
         add_piece(time, piece, count * share, true, in.calibration, replayed);
         add_piece(time, piece, count * (1 - share), false, in.calibration, replayed);
+        if (kind == LayerKind::moe) time.expert_layers = time.total() - before;
     }
     if (stage.mtp > 0) {
         const ModelSpec& model = in.workload.model;
@@ -138,10 +150,10 @@ DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterC
     const double dense = static_cast<double>(count.dense), expert = static_cast<double>(count.expert);
     DataParallelSeconds seconds;
     if (training.distributed_optimizer) {
-        seconds.reduce = all_gather_seconds(dense * grad, in.paths.dp_cp, in.calibration);
+        seconds.reduce = reduce_scatter_seconds(dense * grad, in.paths.dp_cp, in.calibration);
         seconds.gather = all_gather_seconds(dense * weight, in.paths.dp_cp, in.calibration);
         if (expert > 0) {
-            seconds.reduce += all_gather_seconds(expert * grad, in.paths.edp, in.calibration);
+            seconds.reduce += reduce_scatter_seconds(expert * grad, in.paths.edp, in.calibration);
             seconds.gather += all_gather_seconds(expert * weight, in.paths.edp, in.calibration);
         }
     } else {
@@ -171,7 +183,13 @@ double optimizer_seconds(const StepInputs& in, const ParameterCount& count) {
 
 double transfer_seconds(const StepInputs& in) {
     if (in.layout.sizes.pp <= 1) return 0;
-    return send_receive_seconds(static_cast<double>(in.layers.boundary), in.paths.pp, in.calibration);
+    const double bytes = static_cast<double>(in.layers.boundary);
+    if (in.layout.engine != Engine::megatron || in.layout.sequence_parallel || in.layout.sizes.tp == 1)
+        return send_receive_seconds(bytes, in.paths.pp, in.calibration);
+    // Without sequence parallelism all tp ranks hold the same stream. Megatron-LM has each send its part and gathers them over
+    // tp on the other side (--no-scatter-gather-tensors-in-pipeline turns it off; arXiv 2104.04473, section 4.1).
+    return send_receive_seconds(bytes / static_cast<double>(in.layout.sizes.tp), in.paths.pp, in.calibration) +
+           all_gather_seconds(bytes, in.paths.tp, in.calibration);
 }
 
 double tied_embedding_seconds(const StepInputs& in) {
@@ -383,16 +401,24 @@ TimePrediction step_time(const StepInputs& in) {
     time.optimizer_seconds = optimizer;
     time.iteration_seconds =
         m * slowest.total() + time.bubble_seconds + time.exposed.dp + time.exposed.pp + optimizer + in.calibration.iteration_fixed_seconds;
-    finish_rates(in, recompute_flops, time);
+    finish_rates(in, slowest, recompute_flops, time);
     return time;
 }
 
-void finish_rates(const StepInputs& in, double recompute_flops, TimePrediction& time) {
-    // Relative half-width of the interval: the 90th percentile of the error over all 16-bit records of docs/accuracy.md,
-    // rounded up. Its last column says how many of them lie inside; the test in tests/accuracy asks for 85 of 100.
-    constexpr double kUncertainty = 0.16;
-    time.interval_low = time.iteration_seconds * (1 - kUncertainty);
-    time.interval_high = time.iteration_seconds * (1 + kUncertainty);
+void finish_rates(const StepInputs& in, const StageTime& slowest, double recompute_flops, TimePrediction& time) {
+    // Bubbles are waits for other stages and as uncertain as the slowest.
+    const double m = static_cast<double>(in.layout.num_microbatches);
+    const double rounds = slowest.total() > 0 ? m + time.bubble_seconds / slowest.total() : 0;
+    TimeParts parts;
+    parts.iteration = time.iteration_seconds;
+    parts.communication = time.exposed.total();
+    parts.host = rounds * slowest.host;
+    parts.products = std::max(0.0, time.compute_seconds + time.bubble_seconds - parts.host);
+    if (in.workload.training.precision == Precision::fp8) parts.fp8_products = parts.products;
+    if (slowest.total() > 0) parts.expert_layers = parts.products * slowest.expert_layers / slowest.total();
+    const double half_width = kFourFifths * relative_deviation(parts, in.calibration);
+    time.interval_low = time.iteration_seconds * std::max(0.0, 1 - half_width);
+    time.interval_high = time.iteration_seconds * (1 + half_width);
 
     const double world = static_cast<double>(in.layout.sizes.world);
     const double tokens = static_cast<double>(in.workload.batch.global_batch * in.workload.batch.sequence);

@@ -28,7 +28,9 @@ struct StageTime {
     double weight = 0;                 ///< part of backward: gradients of weights
     double recompute = 0;              ///< compute seconds, part of backward
     double recompute_flops = 0;
-    GroupSeconds exposed;  ///< part of forward and backward
+    double host = 0;           ///< what of it follows the host's launches
+    double expert_layers = 0;  ///< of layers with experts
+    GroupSeconds exposed;      ///< part of forward and backward
     GroupSeconds exposed_forward;
 
     [[nodiscard]] double total() const { return forward + backward; }
@@ -52,8 +54,8 @@ struct DataParallelSeconds {
 [[nodiscard]] double tied_embedding_seconds(const StepInputs& inputs);
 
 /// What follows from iteration_seconds: the interval, tokens, FLOP/s, mfu and hfu. `recompute_flops`: repeated by one
-/// microbatch on all stages.
-void finish_rates(const StepInputs& inputs, double recompute_flops, TimePrediction& time);
+/// microbatch on all stages. `slowest`: one microbatch on the slowest stage.
+void finish_rates(const StepInputs& inputs, const StageTime& slowest, double recompute_flops, TimePrediction& time);
 
 [[nodiscard]] TimePrediction step_time(const StepInputs& inputs);
 

@@ -1,5 +1,5 @@
 #pragma once
-// All-gather of one array: every rank ends with all of it; also the cost of a reduce-scatter.
+// All-gather of one array: every rank ends with all of it.
 
 #include "simulator/network/group_path.hpp"
 

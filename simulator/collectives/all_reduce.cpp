@@ -1,6 +1,9 @@
 #include "simulator/collectives/all_reduce.hpp"
 
 #include <algorithm>
+#include <cmath>
+
+#include "simulator/collectives/protocol.hpp"
 
 namespace mgplan::simulator {
 
@@ -8,17 +11,18 @@ double all_reduce_seconds(double bytes, const GroupPath& path, const Calibration
     if (path.single()) return 0;
     const double n = static_cast<double>(path.ranks);
     // Ring: reduce-scatter then all-gather, 2(n-1) steps of bytes/n (nccl-tests doc/PERFORMANCE.md).
-    double bandwidth = path.inside;
-    double steps = 2 * (n - 1);
-    if (path.crosses_network()) {
-        bandwidth = std::min(path.inside, path.network * static_cast<double>(path.ranks_per_domain));
-        steps = 2 * (n / static_cast<double>(path.ranks_per_domain) - 1);
-    } else if (calibration.nvls_efficiency > calibration.nvlink_efficiency && n > 4) {
-        // Reduction inside the NVLink switch; measured to pay from five ranks on (ml-engineering, H200 and B200 by GPU count).
-        bandwidth = path.inside * calibration.nvls_efficiency / calibration.nvlink_efficiency;
-        steps = 2;
+    double seconds = wire_seconds(2 * bytes * (n - 1) / n, 2 * path.ring_steps(), path.ring_bandwidth(), path.latency, calibration);
+    if (path.in_switch > 0) {
+        // NVLS: each rank sends its array into the switch once and receives the sum once, whatever the number of ranks.
+        seconds = std::min(seconds, calibration.nvls_seconds + 2 * path.latency + bytes / path.in_switch);
     }
-    return calibration.collective_seconds + steps * path.latency + 2 * bytes * (n - 1) / n / bandwidth;
+    if (path.crosses_network()) {
+        // Two trees over the domains, each for half of the array (Sanders et al., 2009; NCCL 2.4): every rank still sends
+        // and receives it twice, up and down, in steps that grow with the logarithm.
+        const double depth = std::ceil(std::log2(n / static_cast<double>(path.ranks_per_domain)));
+        seconds = std::min(seconds, wire_seconds(2 * bytes, 2 * depth, path.ring_bandwidth(), path.latency, calibration));
+    }
+    return seconds;
 }
 
 }  // namespace mgplan::simulator

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "simulator/collectives/protocol.hpp"
+
 namespace mgplan::simulator {
 
 double all_to_all_seconds(double bytes, const GroupPath& path, const Calibration& calibration) {
@@ -10,9 +12,10 @@ double all_to_all_seconds(double bytes, const GroupPath& path, const Calibration
     const double near = static_cast<double>(path.ranks_per_domain);
     // Direct sends: (near-1)/n of the array stays inside the domain, (n-near)/n leaves through the rank's own adapter;
     // both go on at the same time.
-    const double inside = bytes * (near - 1) / n / (path.inside * calibration.all_to_all_efficiency / calibration.nvlink_efficiency);
-    const double outside = bytes * (n - near) / n / path.network;
-    return calibration.collective_seconds + path.latency + std::max(inside, outside);
+    const double inside = path.inside * calibration.all_to_all_efficiency / calibration.nvlink_efficiency;
+    const double stays = wire_seconds(bytes * (near - 1) / n, 1, inside, path.latency, calibration);
+    if (!path.crosses_network()) return stays;
+    return std::max(stays, wire_seconds(bytes * (n - near) / n, 1, path.network, path.latency, calibration));
 }
 
 }  // namespace mgplan::simulator

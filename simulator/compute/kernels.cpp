@@ -12,9 +12,20 @@ double storage_peak(const ClusterSpec& cluster, Precision precision) {
     return peak > 0 ? peak : cluster.peak(precision);
 }
 
+/// FLOPs of the last query tile of 128 rows, which walks all keys alone while other multiprocessors run dry, counted as if
+/// all of them worked.
+double last_tile(const Calibration& calibration, std::int64_t keys, std::int64_t head_dim) {
+    return calibration.multiprocessors * 4.0 * 128.0 * static_cast<double>(keys) * static_cast<double>(head_dim);
+}
+
+/// Share of the rate at heads of 128 that wider heads keep: their tiles leave room for fewer stages.
+double width_share(double loss, std::int64_t head_dim) {
+    return 1 / (1 + loss * std::max(0.0, static_cast<double>(head_dim - 128) / 64));
+}
+
 }  // namespace
 
-KernelTimes::KernelTimes(const ClusterSpec& cluster, const Calibration& calibration, Precision precision)
+KernelTimes::KernelTimes(const ClusterSpec& cluster, const Calibration& calibration, Precision precision, std::int64_t gradient_bytes)
     : calibration_(calibration),
       peak_(cluster.peak(precision)),
       peak_16_(storage_peak(cluster, precision)),
@@ -22,7 +33,9 @@ KernelTimes::KernelTimes(const ClusterSpec& cluster, const Calibration& calibrat
       element_bytes_(precision == Precision::fp32   ? 4
                      : precision == Precision::fp64 ? 8
                                                     : 2),
-      memory_bandwidth_(cluster.memory_bandwidth * calibration.memory_efficiency) {}
+      gradient_bytes_(static_cast<double>(gradient_bytes)),
+      memory_bandwidth_(cluster.memory_bandwidth * calibration.memory_efficiency),
+      gemm_bandwidth_(cluster.memory_bandwidth * calibration.gemm_memory_efficiency) {}
 
 double KernelTimes::gemm_rate(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count) const {
     // Whole waves of output tiles: the last wave keeps all multiprocessors waiting however few tiles it has. Libraries
@@ -40,39 +53,67 @@ double KernelTimes::gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::in
     if (m <= 0 || n <= 0 || k <= 0 || count <= 0) return 0;
     const double dm = static_cast<double>(m), dn = static_cast<double>(n), dk = static_cast<double>(k), dc = static_cast<double>(count);
     const double arithmetic = 2 * dm * dn * dk * dc / gemm_rate(m, n, k, count);
-    const double traffic = element_bytes_ * dc * (dm * dk + dk * dn + dm * dn) / memory_bandwidth_;
+    const double traffic = element_bytes_ * dc * (dm * dk + dk * dn + dm * dn) / gemm_bandwidth_;
     return std::max(arithmetic, traffic) + calibration_.kernel_seconds;
 }
 
-double KernelTimes::grouped_gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count, std::int64_t rows) const {
-    if (m <= 0 || n <= 0 || k <= 0 || count <= 0 || rows <= 0) return 0;
-    // Experts with few tokens leave their tiles' pipelines half empty; as deep as they are, weight gradients lose less of it
-    // again, since their depth k is already counted.
-    const double half = m == rows ? calibration_.grouped_rows_half : calibration_.grouped_rows_half / 3;
-    const double filled = static_cast<double>(rows) / (static_cast<double>(rows) + half);
+double KernelTimes::accumulating(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count, double rate) const {
+    if (m <= 0 || n <= 0 || k <= 0 || count <= 0) return 0;
+    const double dm = static_cast<double>(m), dn = static_cast<double>(n), dk = static_cast<double>(k), dc = static_cast<double>(count);
+    const double arithmetic = 2 * dm * dn * dk * dc / rate;
+    // The epilogue reads and writes the gradient buffer; the main loops of other tiles hide a part of that.
+    const double sum = 2 * gradient_bytes_ * dc * dm * dn / gemm_bandwidth_;
+    const double operands = element_bytes_ * dc * (dm * dk + dk * dn) / gemm_bandwidth_;
+    return std::max(arithmetic + calibration_.accumulation_share * sum, operands + sum) + calibration_.kernel_seconds;
+}
+
+double KernelTimes::weight_gradient(std::int64_t m, std::int64_t n, std::int64_t k) const {
+    return accumulating(m, n, k, 1, gemm_rate(m, n, k, 1));
+}
+
+double KernelTimes::grouped_gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count) const {
+    if (m <= 0 || n <= 0 || k <= 0 || count <= 0) return 0;
+    // Experts with few tokens leave their tiles' pipelines half empty.
+    const double filled = static_cast<double>(m) / (static_cast<double>(m) + calibration_.grouped_rows_half);
     const double dm = static_cast<double>(m), dn = static_cast<double>(n), dk = static_cast<double>(k), dc = static_cast<double>(count);
     const double arithmetic = 2 * dm * dn * dk * dc / (gemm_rate(m, n, k, count) * filled);
-    const double traffic = element_bytes_ * dc * (dm * dk + dk * dn + dm * dn) / memory_bandwidth_;
+    const double traffic = element_bytes_ * dc * (dm * dk + dk * dn + dm * dn) / gemm_bandwidth_;
     return std::max(arithmetic, traffic) + calibration_.kernel_seconds;
 }
 
-double KernelTimes::attention_tail(std::int64_t keys, std::int64_t head_dim) const {
-    // The last query tile of 128 rows walks all keys alone: 4·128·keys·head_dim FLOPs on one multiprocessor while the
-    // others run dry. Counted as work of all multiprocessors.
-    return calibration_.attention_tail * calibration_.multiprocessors * 4.0 * 128.0 * static_cast<double>(keys) *
-           static_cast<double>(head_dim);
+double KernelTimes::grouped_weight_gradient(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count) const {
+    return accumulating(m, n, k, count, gemm_rate(m, n, k, count) * calibration_.grouped_weight_gradient);
 }
 
 double KernelTimes::attention_forward(double flops, std::int64_t keys, std::int64_t head_dim) const {
-    return (flops + attention_tail(keys, head_dim)) / (peak_16_ * calibration_.attention_forward) + calibration_.kernel_seconds;
+    const double tile = last_tile(calibration_, keys, head_dim);
+    const double work = std::max(flops + calibration_.attention_tail * tile, calibration_.attention_critical * tile);
+    const double rate = peak_16_ * calibration_.attention_forward * width_share(calibration_.attention_width_forward, head_dim);
+    return work / rate + calibration_.kernel_seconds;
 }
 
 double KernelTimes::attention_backward(double flops, std::int64_t keys, std::int64_t head_dim) const {
-    return (flops + attention_tail(keys, head_dim)) / (peak_16_ * calibration_.attention_backward) + calibration_.kernel_seconds;
+    const double work = flops + calibration_.attention_tail_backward * last_tile(calibration_, keys, head_dim);
+    const double rate = peak_16_ * calibration_.attention_backward * width_share(calibration_.attention_width_backward, head_dim);
+    return work / rate + calibration_.kernel_seconds;
 }
 
-double KernelTimes::memory_bound(double bytes) const {
-    return bytes / memory_bandwidth_ + calibration_.kernel_seconds;
+double KernelTimes::memory_bound(double bytes, Traffic traffic) const {
+    double share = 1;
+    switch (traffic) {
+        case Traffic::streaming:
+            break;
+        case Traffic::softmax:
+            share = calibration_.softmax_share;
+            break;
+        case Traffic::permutation:
+            share = calibration_.permutation_share;
+            break;
+        case Traffic::cross_entropy:
+            share = calibration_.cross_entropy_share;
+            break;
+    }
+    return bytes / (memory_bandwidth_ * share) + calibration_.kernel_seconds;
 }
 
 }  // namespace mgplan::simulator

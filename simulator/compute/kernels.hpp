@@ -8,31 +8,41 @@
 
 namespace mgplan::simulator {
 
+/// What a kernel bound by memory does: not every access pattern reaches the bandwidth of a plain stream.
+enum class Traffic : std::uint8_t { streaming, softmax, permutation, cross_entropy };
+
 /// Rates of one GPU at one precision.
 class KernelTimes {
 public:
-    KernelTimes(const ClusterSpec& cluster, const Calibration& calibration, Precision precision);
+    /// `gradient_bytes`: of an element of the buffer that weight gradients are added into.
+    KernelTimes(const ClusterSpec& cluster, const Calibration& calibration, Precision precision, std::int64_t gradient_bytes = 4);
 
     /// C (m, n) = A (m, k) · B (k, n), `count` such products one after the other in one kernel.
     [[nodiscard]] double gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count = 1) const;
-    /// `count` products of equal shape in a grouped kernel (experts of `rows` tokens each; m or, for weight gradients, k).
-    [[nodiscard]] double grouped_gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count, std::int64_t rows) const;
+    /// G (m, n) += A (m, k) · B (k, n): the gradient buffer is read and written besides.
+    [[nodiscard]] double weight_gradient(std::int64_t m, std::int64_t n, std::int64_t k) const;
+    /// `count` products of equal shape in a grouped kernel: experts of m rows each.
+    [[nodiscard]] double grouped_gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count) const;
+    /// The weight gradients (m, n) of `count` experts of k rows each.
+    [[nodiscard]] double grouped_weight_gradient(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count) const;
     /// Fused attention of `flops` (the causal half) whose longest rows see `keys` keys of width `head_dim`.
     [[nodiscard]] double attention_forward(double flops, std::int64_t keys, std::int64_t head_dim) const;
     [[nodiscard]] double attention_backward(double flops, std::int64_t keys, std::int64_t head_dim) const;
     /// A kernel that reads and writes `bytes` in all.
-    [[nodiscard]] double memory_bound(double bytes) const;
+    [[nodiscard]] double memory_bound(double bytes, Traffic traffic = Traffic::streaming) const;
 
 private:
-    [[nodiscard]] double attention_tail(std::int64_t keys, std::int64_t head_dim) const;
     [[nodiscard]] double gemm_rate(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count) const;
+    [[nodiscard]] double accumulating(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count, double rate) const;
 
     const Calibration& calibration_;
     double peak_;     ///< FLOP/s of the products' precision
     double peak_16_;  ///< FLOP/s of attention (16-bit, or the precision itself for fp32)
     double efficiency_;
     double element_bytes_;
-    double memory_bandwidth_;
+    double gradient_bytes_;
+    double memory_bandwidth_;  ///< of plain streams
+    double gemm_bandwidth_;    ///< of products that wait for memory
 };
 
 }  // namespace mgplan::simulator

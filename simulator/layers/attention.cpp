@@ -17,7 +17,7 @@ struct Projection {
     Projection(const Shard& s, std::int64_t in, std::int64_t out)
         : forward(s.kernels->gemm(s.tokens, out, in)),
           input_gradient(s.kernels->gemm(s.tokens, in, out)),
-          weight_gradient(s.kernels->gemm(out, in, s.tokens)),
+          weight_gradient(s.kernels->weight_gradient(out, in, s.tokens)),
           flops(2.0 * static_cast<double>(s.tokens) * static_cast<double>(in) * static_cast<double>(out)) {}
 
     [[nodiscard]] double backward() const { return input_gradient + weight_gradient; }
@@ -67,6 +67,25 @@ void add_context_parallel(PieceCost& cost, const Shard& s, const CoreSizes& size
     }
 }
 
+/// How often softmax reads or writes every score, in scores of the storage type, and its kernels.
+struct ScorePasses {
+    double forward = 2, backward = 3;
+    int kernels_forward = 1, kernels_backward = 1;
+};
+
+/// Megatron-LM's fused softmax takes scores of 17 to 16,384 keys, rows and keys in multiples of four, and as many
+/// (sequence, head) pairs as fill its blocks of four warps (megatron/core/fusions/fused_softmax.py, is_kernel_available;
+/// csrc/megatron/scaled_upper_triang_masked_softmax.h: a warp a row of more than 128 keys, two rows of fewer). Otherwise
+/// PyTorch scales, makes a causal mask, fills, converts to fp32 and back.
+ScorePasses score_passes(const Shard& s, std::int64_t rows, std::int64_t keys, std::int64_t pairs) {
+    const std::int64_t in_block = keys > 128 ? 4 : 8;
+    const bool fits = keys > 16 && keys <= 16384 && rows % 4 == 0 && keys % 4 == 0 && pairs % in_block == 0;
+    const bool wanted = s.megatron() == nullptr || s.megatron()->masked_softmax_fusion;
+    if (s.megatron() == nullptr || (fits && wanted)) return {};
+    // Scale 2, fill 2, to fp32 1 + 2, softmax 4, back 2 + 1; backward: 1 + 2, 6, 2 + 1, fill 2, scale 2.
+    return {14, 16, 8, 5};
+}
+
 /// Core attention: time, saved bytes, scratch.
 void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes) {
     const ModelSpec& model = s.model();
@@ -88,18 +107,21 @@ void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes) {
         // The score matrix is full: both halves are computed, and it is read and written by softmax, dropout and products.
         const double scores = static_cast<double>(s.tokens) * static_cast<double>(sequence) * static_cast<double>(sizes.heads);
         const std::int64_t batch_heads = s.micro_batch * sizes.heads;
+        const bool dropout = model.attention_dropout > 0;
+        const ScorePasses passes = score_passes(s, sequence / s.cp, sequence, batch_heads);
+        const double element = static_cast<double>(s.element);
         forward = s.storage_kernels->gemm(sequence / s.cp, sequence, sizes.qk_dim, batch_heads) +
                   s.storage_kernels->gemm(sequence / s.cp, sizes.v_dim, sequence, batch_heads) +
-                  s.kernels->memory_bound(scores * static_cast<double>(s.element) * (model.attention_dropout > 0 ? 4.5 : 2));
+                  s.kernels->memory_bound(scores * element * (passes.forward + (dropout ? 2.5 : 0)), Traffic::softmax);
         backward = 2 * (s.storage_kernels->gemm(sequence / s.cp, sequence, sizes.v_dim, batch_heads) +
                         s.storage_kernels->gemm(sequence, sizes.qk_dim, sequence / s.cp, batch_heads)) +
-                   s.kernels->memory_bound(scores * static_cast<double>(s.element) * (model.attention_dropout > 0 ? 5.5 : 3));
+                   s.kernels->memory_bound(scores * element * (passes.backward + (dropout ? 2.5 : 0)), Traffic::softmax);
         const std::int64_t elements = s.tokens * sequence * sizes.heads;
         // Softmax output; with dropout also its mask (1 byte) and output (Korthikanti et al., section 4.1: 5·a·s²·b).
         inner = elements * (s.element + (model.attention_dropout > 0 ? 1 + s.element : 0));
         scratch = 2 * elements * s.element;  // gradients of the scores before and behind the softmax
-        cost.kernels_forward += 4;
-        cost.kernels_backward += 7;
+        cost.kernels_forward += 3 + passes.kernels_forward;
+        cost.kernels_backward += 6 + passes.kernels_backward;
     }
     cost.forward += forward;
     cost.backward += backward;

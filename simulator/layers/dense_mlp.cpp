@@ -28,10 +28,10 @@ PieceCost mlp_core_cost(const Shard& s, std::int64_t ffn, bool recompute_activat
     PieceCost cost;
     const double up = s.kernels->gemm(s.tokens, first, model.hidden);
     const double up_input = s.kernels->gemm(s.tokens, model.hidden, first);
-    const double up_weight = s.kernels->gemm(first, model.hidden, s.tokens);
+    const double up_weight = s.kernels->weight_gradient(first, model.hidden, s.tokens);
     const double down = s.kernels->gemm(s.tokens, model.hidden, width);
     const double down_input = s.kernels->gemm(s.tokens, width, model.hidden);
-    const double down_weight = s.kernels->gemm(model.hidden, width, s.tokens);
+    const double down_weight = s.kernels->weight_gradient(model.hidden, width, s.tokens);
     const std::int64_t before = s.tokens * first * s.element, after = s.tokens * width * s.element;
     const double activation = s.kernels->memory_bound(static_cast<double>(before + after));
     cost.forward = up + activation + down;

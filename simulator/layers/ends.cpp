@@ -29,12 +29,12 @@ PieceCost head_cost(const Shard& s) {
     const std::int64_t stream = s.tokens_outside * model.hidden * s.element;
     const double project = s.storage_kernels->gemm(s.tokens, vocab, model.hidden);
     const double project_input = s.storage_kernels->gemm(s.tokens, model.hidden, vocab);
-    const double project_weight = s.storage_kernels->gemm(vocab, model.hidden, s.tokens);
+    const double project_weight = s.storage_kernels->weight_gradient(vocab, model.hidden, s.tokens);
     const double logits = static_cast<double>(s.tokens) * static_cast<double>(vocab);
     const bool fused = s.workload->training.fused_cross_entropy;
     // Unfused: cast to fp32, maximum, subtract, exponential, sum, divide; fused: two passes over the 16-bit logits.
-    const double loss_forward = s.kernels->memory_bound(logits * (fused ? 6.0 : 30.0));
-    const double loss_backward = s.kernels->memory_bound(logits * (fused ? 6.0 : 14.0));
+    const double loss_forward = s.kernels->memory_bound(logits * (fused ? 6.0 : 30.0), Traffic::cross_entropy);
+    const double loss_backward = s.kernels->memory_bound(logits * (fused ? 6.0 : 14.0), Traffic::cross_entropy);
     cost.forward = s.kernels->memory_bound(static_cast<double>(2 * stream)) + project + loss_forward;
     cost.backward = s.kernels->memory_bound(static_cast<double>(3 * stream)) + project_input + project_weight + loss_backward;
     cost.weight_gradient = project_weight;

@@ -35,7 +35,7 @@ LayerCosts layer_costs(const Shard& shard) {
         PieceCost projection;
         const double width = static_cast<double>(model.hidden) / static_cast<double>(shard.tp);
         projection.forward = shard.kernels->gemm(shard.tokens, model.hidden / shard.tp, 2 * model.hidden);
-        projection.weight_gradient = shard.kernels->gemm(2 * model.hidden, model.hidden / shard.tp, shard.tokens);
+        projection.weight_gradient = shard.kernels->weight_gradient(2 * model.hidden, model.hidden / shard.tp, shard.tokens);
         projection.backward = shard.kernels->gemm(shard.tokens, 2 * model.hidden, model.hidden / shard.tp) + projection.weight_gradient;
         projection.forward_flops = 4.0 * static_cast<double>(shard.tokens) * static_cast<double>(model.hidden) * width;
         projection.kernels_forward = 4;

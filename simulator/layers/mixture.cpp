@@ -77,7 +77,12 @@ PieceCost mixture_cost(const Shard& s) {
     const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
         if (experts == 1) return s.kernels->gemm(m, n, k);
         if (!moe.grouped_gemm) return static_cast<double>(experts) * s.kernels->gemm(m, n, k);
-        return s.kernels->grouped_gemm(m, n, k, experts, rows);
+        return s.kernels->grouped_gemm(m, n, k, experts);
+    };
+    const auto weight_gradient = [&](std::int64_t m, std::int64_t n) {
+        if (experts == 1) return s.kernels->weight_gradient(m, n, rows);
+        if (!moe.grouped_gemm) return static_cast<double>(experts) * s.kernels->weight_gradient(m, n, rows);
+        return s.kernels->grouped_weight_gradient(m, n, rows, experts);
     };
 
     PieceCost inner = router_cost(s);
@@ -90,14 +95,15 @@ PieceCost mixture_cost(const Shard& s) {
     const double row_bytes = static_cast<double>(model.hidden * s.element);
     const double activation = s.kernels->memory_bound(before + after);
     inner.forward += up + down + activation;
-    inner.backward += product(rows, model.hidden, first) + product(first, model.hidden, rows) + product(rows, width, model.hidden) +
-                      product(model.hidden, width, rows) + s.kernels->memory_bound(2 * before + after);
-    inner.weight_gradient += product(first, model.hidden, rows) + product(model.hidden, width, rows);
+    const double gradients = weight_gradient(first, model.hidden) + weight_gradient(model.hidden, width);
+    inner.backward += product(rows, model.hidden, first) + product(rows, width, model.hidden) + gradients +
+                      s.kernels->memory_bound(2 * before + after);
+    inner.weight_gradient += gradients;
     inner.forward_flops += 2.0 * routing.received * static_cast<double>(model.hidden) * static_cast<double>(first + width);
 
     // Permutation before and behind the all-to-all, and back: each reads and writes every copied row once.
-    const double permute =
-        s.kernels->memory_bound(2 * routing.sent * row_bytes) + s.kernels->memory_bound(2 * routing.received * row_bytes);
+    const double permute = s.kernels->memory_bound(2 * routing.sent * row_bytes, Traffic::permutation) +
+                           s.kernels->memory_bound(2 * routing.received * row_bytes, Traffic::permutation);
     inner.forward += 2 * permute;
     inner.backward += 2 * permute;
     inner.kernels_forward += 8 + (moe.grouped_gemm ? 0 : static_cast<int>(std::min<std::int64_t>(experts, 256)) * 3);

@@ -4,6 +4,7 @@
 
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_reduce.hpp"
+#include "simulator/collectives/reduce_scatter.hpp"
 
 namespace mgplan::simulator {
 
@@ -33,7 +34,7 @@ double tp_reduce_seconds(const Shard& shard, std::int64_t width) {
     if (shard.tp == 1) return 0;
     const double bytes = static_cast<double>(shard.tokens * width * shard.element);
     // Reduce-scatter with sequence parallelism, all-reduce without (Korthikanti et al., arXiv 2205.05198, section 4.2.2).
-    return shard.sequence_parallel ? all_gather_seconds(bytes, shard.paths->tp, *shard.calibration)
+    return shard.sequence_parallel ? reduce_scatter_seconds(bytes, shard.paths->tp, *shard.calibration)
                                    : all_reduce_seconds(bytes, shard.paths->tp, *shard.calibration);
 }
 

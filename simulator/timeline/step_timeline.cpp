@@ -52,6 +52,8 @@ StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program,
             stages[r].forward += chunk.time.forward;
             stages[r].backward += chunk.time.backward;
             stages[r].recompute += chunk.time.recompute;
+            stages[r].host += chunk.time.host;
+            stages[r].expert_layers += chunk.time.expert_layers;
             stages[r].exposed += chunk.time.exposed;
             recompute_flops += chunk.time.recompute_flops;
             parameters += chunk.parameters;
@@ -101,7 +103,7 @@ StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program,
     for (std::size_t r = 0; r < ranks; ++r) {
         step.stages.push_back({step.run.busy[r], step.optimizer_begin - step.run.busy[r], step.run.busy[r] / time.iteration_seconds});
     }
-    finish_rates(in, recompute_flops, time);
+    finish_rates(in, slowest, recompute_flops, time);
     return step;
 }
 

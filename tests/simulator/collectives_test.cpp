@@ -4,6 +4,8 @@
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_reduce.hpp"
 #include "simulator/collectives/all_to_all.hpp"
+#include "simulator/collectives/broadcast.hpp"
+#include "simulator/collectives/reduce_scatter.hpp"
 #include "simulator/collectives/send_receive.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
@@ -42,15 +44,42 @@ TEST(AllReduce, IsAReduceScatterAndAnAllGather) {
     EXPECT_DOUBLE_EQ(all_reduce_seconds(0, with_latency(kInside, 1e-6), ideal_calibration()), 14e-6);
 }
 
-TEST(AllReduce, IsFasterInsideTheSwitch) {
+TEST(AllReduce, SendsItsArrayOnceIntoTheSwitch) {
+    GroupPath nvls = kInside;
+    nvls.in_switch = 80e9;
     Calibration c = ideal_calibration();
-    c.nvlink_efficiency = 0.8;  // kInside.inside already holds it
-    c.nvls_efficiency = 1.0;
-    EXPECT_DOUBLE_EQ(all_reduce_seconds(8e9, kInside, c), 2 * 7e9 / 125e9);
-    GroupPath four = kInside;
-    four.ranks = four.ranks_per_domain = 4;
-    EXPECT_DOUBLE_EQ(all_reduce_seconds(8e9, four, c), 2 * 6e9 / 100e9) << "four ranks gain nothing";
-    EXPECT_DOUBLE_EQ(all_reduce_seconds(32e9, kAcross, c), 2 * 31e9 / 80e9) << "the switch ends at the domain";
+    EXPECT_DOUBLE_EQ(all_reduce_seconds(8e9, nvls, c), 0.1);
+    c.nvls_seconds = 1e-3;
+    EXPECT_DOUBLE_EQ(all_reduce_seconds(8e9, nvls, c), 0.1 + 1e-3);
+    c.nvls_seconds = 1;
+    EXPECT_DOUBLE_EQ(all_reduce_seconds(8e9, nvls, c), 2 * 7e9 / 100e9) << "the ring where it is faster";
+}
+
+TEST(AllReduce, OfFewBytesClimbsTreesOverManyDomains) {
+    GroupPath wide = with_latency(kAcross, 1e-6);
+    wide.ranks = 8 * 64;
+    EXPECT_DOUBLE_EQ(all_reduce_seconds(0, wide, ideal_calibration()), 2 * 6e-6) << "2·log2(64) hops, not 2·63";
+}
+
+TEST(ReduceScatter, IsAnAllGatherTheOtherWayRound) {
+    EXPECT_DOUBLE_EQ(reduce_scatter_seconds(8e9, kInside, ideal_calibration()), 7e9 / 100e9);
+    EXPECT_DOUBLE_EQ(reduce_scatter_seconds(32e9, kAcross, ideal_calibration()), 31e9 / 80e9);
+    EXPECT_DOUBLE_EQ(reduce_scatter_seconds(0, with_latency(kAcross, 1e-6), ideal_calibration()), 3e-6);
+}
+
+TEST(Broadcast, SendsTheWholeArrayThroughEachLink) {
+    EXPECT_DOUBLE_EQ(broadcast_seconds(8e9, kInside, ideal_calibration()), 8e9 / 100e9);
+    EXPECT_DOUBLE_EQ(broadcast_seconds(0, with_latency(kInside, 1e-6), ideal_calibration()), 7e-6);
+}
+
+TEST(Protocol, OfLowLatencyCarriesTheSmallMessages) {
+    Calibration c = ideal_calibration();
+    c.collective_seconds = 50e-6;
+    c.low_latency_seconds = 10e-6;
+    c.low_latency_bandwidth = 0.25;
+    EXPECT_DOUBLE_EQ(all_gather_seconds(0, kInside, c), 10e-6);
+    EXPECT_DOUBLE_EQ(all_gather_seconds(8e5, kInside, c), 10e-6 + 7e5 / 25e9);
+    EXPECT_DOUBLE_EQ(all_gather_seconds(8e9, kInside, c), 50e-6 + 7e9 / 100e9);
 }
 
 TEST(AllToAll, SendsAllButItsOwnPart) {
@@ -97,7 +126,8 @@ RC_GTEST_PROP(CollectiveProperties, NeverFasterWithMoreBytes, ()) {
     const auto bytes = *rc::gen::inRange<std::int64_t>(0, 1'000'000'000);
     const auto more = *rc::gen::inRange<std::int64_t>(0, 1'000'000'000);
     const GroupPath path{.ranks = domain * domains, .ranks_per_domain = domain, .inside = 100e9, .network = 10e9, .latency = 1e-6};
-    for (const auto seconds : {all_gather_seconds, all_reduce_seconds, all_to_all_seconds, send_receive_seconds}) {
+    for (const auto seconds :
+         {all_gather_seconds, all_reduce_seconds, all_to_all_seconds, broadcast_seconds, reduce_scatter_seconds, send_receive_seconds}) {
         const double few = seconds(static_cast<double>(bytes), path, ideal_calibration());
         const double many = seconds(static_cast<double>(bytes + more), path, ideal_calibration());
         RC_ASSERT(few >= 0);
@@ -108,7 +138,8 @@ RC_GTEST_PROP(CollectiveProperties, NeverFasterWithMoreBytes, ()) {
 INSTANTIATE_TEST_SUITE_P(Collectives, EveryCollective,
                          testing::Values(NamedCollective{"all_gather", all_gather_seconds},
                                          NamedCollective{"all_reduce", all_reduce_seconds},
-                                         NamedCollective{"all_to_all", all_to_all_seconds},
+                                         NamedCollective{"all_to_all", all_to_all_seconds}, NamedCollective{"broadcast", broadcast_seconds},
+                                         NamedCollective{"reduce_scatter", reduce_scatter_seconds},
                                          NamedCollective{"send_receive", send_receive_seconds}),
                          [](const auto& instance) { return instance.param.name; });
 

@@ -49,8 +49,49 @@ TEST_F(Kernels, HalfOfAnUnfilledWaveIsLost) {
 
 TEST_F(Kernels, GroupedProductsOfFewRowsReachLess) {
     calibration.grouped_rows_half = 1000;
-    EXPECT_DOUBLE_EQ(times().grouped_gemm(1000, 2000, 3000, 4, 1000), 2 * times().gemm(1000, 2000, 3000, 4));
-    EXPECT_DOUBLE_EQ(times().grouped_gemm(3000, 2000, 3000, 4, 3000), times().gemm(3000, 2000, 3000, 4) * 4 / 3);
+    EXPECT_DOUBLE_EQ(times().grouped_gemm(1000, 2000, 3000, 4), 2 * times().gemm(1000, 2000, 3000, 4));
+    EXPECT_DOUBLE_EQ(times().grouped_gemm(3000, 2000, 3000, 4), times().gemm(3000, 2000, 3000, 4) * 4 / 3);
+}
+
+TEST_F(Kernels, AWeightGradientReadsAndWritesItsBuffer) {
+    const double arithmetic = 2 * 1000.0 * 2000 * 3000 / 1e12, sum = 2 * 4 * 1000.0 * 2000 / 1e12;
+    EXPECT_DOUBLE_EQ(times().weight_gradient(1000, 2000, 3000), arithmetic) << "behind the main loop";
+    calibration.accumulation_share = 0.5;
+    EXPECT_DOUBLE_EQ(times().weight_gradient(1000, 2000, 3000), arithmetic + sum / 2);
+    EXPECT_DOUBLE_EQ(KernelTimes(cluster, calibration, Precision::bf16, 2).weight_gradient(1000, 2000, 3000), arithmetic + sum / 4)
+        << "gradients in 16 bits";
+    // Experts of one row each: the buffer is all the traffic that counts.
+    EXPECT_DOUBLE_EQ(times().grouped_weight_gradient(1000, 2000, 1, 4), 4 * (2 * (1000.0 + 2000) + 8 * 1000.0 * 2000) / 1e12);
+    calibration.grouped_weight_gradient = 0.5;
+    calibration.accumulation_share = 0;
+    EXPECT_DOUBLE_EQ(times().grouped_weight_gradient(1000, 2000, 3000, 4), 2 * 4 * arithmetic);
+}
+
+TEST_F(Kernels, FewHeadsWaitForTheLongestRow) {
+    calibration.multiprocessors = 10;
+    const double tile = 10 * 4.0 * 128 * 4096 * 128;
+    calibration.attention_tail = 0.5;
+    EXPECT_DOUBLE_EQ(times().attention_forward(4 * tile, 4096, 128), 4.5 * tile / 1e12);
+    calibration.attention_critical = 3;
+    EXPECT_DOUBLE_EQ(times().attention_forward(tile, 4096, 128), 3 * tile / 1e12);
+    EXPECT_DOUBLE_EQ(times().attention_backward(tile, 4096, 128), tile / 1e12);
+    calibration.attention_tail_backward = 2;
+    EXPECT_DOUBLE_EQ(times().attention_backward(tile, 4096, 128), 3 * tile / 1e12);
+}
+
+TEST_F(Kernels, WideHeadsRunSlower) {
+    calibration.attention_width_backward = 0.25;
+    EXPECT_DOUBLE_EQ(times().attention_backward(1e12, 0, 192), 1.25);
+    EXPECT_DOUBLE_EQ(times().attention_backward(1e12, 0, 64), 1);
+}
+
+TEST_F(Kernels, NotEveryAccessReachesTheBandwidthOfAStream) {
+    calibration.softmax_share = 0.5;
+    calibration.permutation_share = 0.25;
+    calibration.cross_entropy_share = 0.2;
+    EXPECT_DOUBLE_EQ(times().memory_bound(1e12, Traffic::softmax), 2);
+    EXPECT_DOUBLE_EQ(times().memory_bound(1e12, Traffic::permutation), 4);
+    EXPECT_DOUBLE_EQ(times().memory_bound(1e12, Traffic::cross_entropy), 5);
 }
 
 TEST_F(Kernels, EveryKernelHasAFixedCost) {
@@ -63,7 +104,7 @@ TEST_F(Kernels, EveryKernelHasAFixedCost) {
 TEST_F(Kernels, ProductsWithoutRowsCostNothing) {
     calibration.kernel_seconds = 1e-6;
     EXPECT_EQ(times().gemm(0, 10, 10), 0);
-    EXPECT_EQ(times().grouped_gemm(10, 10, 10, 0, 10), 0);
+    EXPECT_EQ(times().grouped_gemm(10, 10, 10, 0), 0);
 }
 
 }  // namespace

@@ -139,6 +139,44 @@ TEST_F(StepTime, OnlyInterleavedTransfersHideBehindCompute) {
     EXPECT_DOUBLE_EQ(run().exposed.pp, 2 * (2 * 8 + 3));
 }
 
+TEST_F(StepTime, TensorRanksShareATransferOfTheStreamUnderMegatron) {
+    paths.pp = {.ranks = 4, .ranks_per_domain = 1, .inside = 100e9, .network = 1e9, .latency = 0};
+    paths.tp = {.ranks = 2, .ranks_per_domain = 2, .inside = 100e9, .network = 1e9, .latency = 0};
+    layers.boundary = 1'000'000'000;
+    workload.world = 8;
+    request.tp = 2;
+    request.engine = Engine::megatron;
+    request.sequence_parallel = false;
+    EXPECT_DOUBLE_EQ(run().exposed.pp, 2 * (8 + 3) * (0.5 + 0.5 / 100)) << "half over the network, gathered over NVLink";
+    request.engine = Engine::mgplan;
+    EXPECT_DOUBLE_EQ(run().exposed.pp, 2 * (8 + 3));
+    request.engine = Engine::megatron;
+    request.sequence_parallel = true;
+    EXPECT_DOUBLE_EQ(run().exposed.pp, 2 * (8 + 3)) << "each already holds its own part";
+}
+
+TEST_F(StepTime, IntervalGrowsWithWhatIsUncertain) {
+    const auto half_width = [this] {
+        const TimePrediction time = run();
+        EXPECT_NEAR(time.interval_high - time.iteration_seconds, time.iteration_seconds - time.interval_low, 1e-9 * time.iteration_seconds);
+        return time.interval_high / time.iteration_seconds - 1;
+    };
+    calibration.run_deviation = 0.03;
+    EXPECT_NEAR(half_width(), 1.2816 * 0.03, 1e-12);
+    calibration.product_deviation = 0.04;  // compute and bubble are all there is
+    EXPECT_NEAR(half_width(), 1.2816 * 0.05, 1e-12);
+    layers.dense.exposed_forward.tp = 3;
+    EXPECT_LT(half_width(), 1.2816 * 0.05) << "communication is sure so far";
+    calibration.communication_deviation = 0.5;
+    // 4 layers, 8 microbatches: 96 s of communication and 96 s of compute, 3 · 24 s of bubble.
+    EXPECT_NEAR(half_width(), 1.2816 * std::sqrt(0.03 * 0.03 + std::pow(0.04 * 168 / 264, 2) + std::pow(0.5 * 96 / 264, 2)), 1e-12);
+    layers.dense.exposed_forward.tp = 0;
+    calibration.host_kernel_seconds = 10;  // the host alone
+    calibration.host_deviation = 0.4;
+    layers.dense.kernels_forward = layers.dense.kernels_backward = 10;
+    EXPECT_NEAR(half_width(), 1.2816 * std::hypot(0.03, 0.4), 1e-3);
+}
+
 class DataParallelTime : public StepTime {
 protected:
     DataParallelTime() {

@@ -1,0 +1,15 @@
+#include "simulator/collectives/reduce_scatter.hpp"
+
+#include "simulator/collectives/protocol.hpp"
+
+namespace mgplan::simulator {
+
+double reduce_scatter_seconds(double bytes, const GroupPath& path, const Calibration& calibration) {
+    if (path.single()) return 0;
+    const double n = static_cast<double>(path.ranks);
+    // The all-gather's ring the other way round: n-1 steps of bytes/n (nccl-tests doc/PERFORMANCE.md). The additions ride
+    // along: XLA's tables have both within a tenth of each other.
+    return wire_seconds(bytes * (n - 1) / n, path.ring_steps(), path.ring_bandwidth(), path.latency, calibration);
+}
+
+}  // namespace mgplan::simulator
