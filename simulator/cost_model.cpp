@@ -164,6 +164,10 @@ RankMemory CostModel::stage_memory(const Layout& layout, int pp_rank) {
     return state_->memory.stage(layout, pp_rank);
 }
 
+RankProbe CostModel::megatron_ops(const Layout& layout, int pp_rank) {
+    return state_->memory.megatron_ops(layout, pp_rank);
+}
+
 GraphTerms CostModel::graphs(const Layout& layout, int pp_rank) {
     return state_->memory.graphs(layout, pp_rank);
 }

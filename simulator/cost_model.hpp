@@ -36,6 +36,8 @@ public:
     [[nodiscard]] Prediction predict(const Layout& layout);
     /// Memory of every rank of pipeline stage `pp_rank` in [0, pp) (they are equal where tokens spread evenly over experts).
     [[nodiscard]] RankMemory stage_memory(const Layout& layout, int pp_rank);
+    /// The ops of a stage's ranks as engine megatron has them, for StageTimelines (LayoutMemory::megatron_ops).
+    [[nodiscard]] RankProbe megatron_ops(const Layout& layout, int pp_rank);
     /// What CUDA graphs add to the ranks of a pipeline stage: with engine megatron as Megatron-LM captures them.
     [[nodiscard]] GraphTerms graphs(const Layout& layout, int pp_rank);
     /// Valid until the model is gone.

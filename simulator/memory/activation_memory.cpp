@@ -40,9 +40,18 @@ struct ShardWeights {
     std::vector<ChunkWeight> chunks;
 };
 
+/// What a rank holds beside its layers' traces.
 struct Held {
+    std::vector<RankPasses::Held> tensors;
     BytesByCategory by_category{};
     std::int64_t total = 0;
+
+    void add(MemoryCategory category, std::int64_t bytes, std::string_view tensor) {
+        if (bytes == 0) return;
+        tensors.push_back({category, bytes, tensor});
+        by_category[static_cast<std::size_t>(category)] += bytes;
+        total += bytes;
+    }
 };
 
 /// Which of a split's distinct chunks stands where.
@@ -277,8 +286,8 @@ struct ActivationMemory::State {
         const std::int64_t rows = layout.micro_batch * workload.batch.sequence / layout.sizes.cp;
         const std::int64_t stream = (layout.sequence_parallel ? rows / layout.sizes.tp : rows) * workload.model.hidden *
                                     bytes_of(workload.training.compute_dtype());
-        held.total = ((some(&ChunkContents::loss) ? depth.forward : 0) + (some(&ChunkContents::embedding) ? depth.backward : 0)) * stream;
-        held.by_category[static_cast<std::size_t>(MemoryCategory::activations)] = held.total;
+        const std::int64_t open = (some(&ChunkContents::loss) ? depth.forward : 0) + (some(&ChunkContents::embedding) ? depth.backward : 0);
+        held.add(MemoryCategory::activations, open * stream, "messages on their way");
         return held;
     }
 
@@ -300,9 +309,7 @@ struct ActivationMemory::State {
             rank.loss |= held.loss;
             for (const bool mixture : held.mixtures) (mixture ? rank.mixture : rank.dense) = true;
         }
-        for (const RankPolicy& policy : megatron_rank_policies())
-            entry->second.by_category[static_cast<std::size_t>(policy.category)] += policy.bytes(rank);
-        for (const std::int64_t bytes : entry->second.by_category) entry->second.total += bytes;
+        for (const RankPolicy& policy : megatron_rank_policies()) entry->second.add(policy.category, policy.bytes(rank), policy.tensor);
         return entry->second;
     }
 
@@ -423,6 +430,16 @@ void ActivationMemory::routed_peak_bytes(const Layout& layout, std::span<const R
         }
         by_stage.push_back(static_cast<std::int64_t>(std::ceil(most)) + state_->held(layout, split, stage).total);
     }
+}
+
+RankPasses ActivationMemory::passes(const Layout& layout, int pp_rank) {
+    const SplitChunks& split = state_->chunks(layout);
+    const ShardWeights& weights = state_->weights(layout, split);
+    RankPasses passes;
+    for (const int number : kinds_of(split, layout, pp_rank))
+        passes.chunks.push_back(state_->profile_of_chunk(*weights.profiles, layout, number));
+    passes.held = state_->held(layout, split, pp_rank).tensors;
+    return passes;
 }
 
 PassesPeak ActivationMemory::peak(const Layout& layout, int pp_rank) {

@@ -25,6 +25,18 @@ struct PassesPeak {
     std::string_view tensor;       ///< taken at that instant
 };
 
+/// A rank's passes, and what it holds beside their tensors, parameters, gradients and optimizer while they run.
+struct RankPasses {
+    /// One tensor, or one kind of tensor.
+    struct Held {
+        model::MemoryCategory category{};
+        std::int64_t bytes = 0;
+        std::string_view tensor;
+    };
+    std::vector<PassProfile> chunks;  ///< what is sent to another stage is given back at the end
+    std::vector<Held> held;
+};
+
 /// What the pieces of chunks keep and take, for one microbatch.
 struct PieceBytes {
     KeptAndTaken embedding, attention, dense, mixture, head;
@@ -46,6 +58,8 @@ public:
     /// Of the layout's shard, for whoever takes layers apart.
     [[nodiscard]] PieceBytes pieces(const Layout& layout);
     [[nodiscard]] PassesPeak peak(const Layout& layout, int pp_rank);
+    /// What peak() is made of: played over the schedule it has the same peak.
+    [[nodiscard]] RankPasses passes(const Layout& layout, int pp_rank);
 
 private:
     struct State;

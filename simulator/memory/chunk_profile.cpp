@@ -166,6 +166,12 @@ PassProfile chunk_profile(const ShardProfiles& shard, const ChunkContents& conte
     if (!contents.loss) f = then(f, change_of(MemoryCategory::activations, -shard.stream));
     if (!contents.embedding) b = then(b, change_of(MemoryCategory::activations, -shard.stream));
     b = then(b, change_of(MemoryCategory::activations, -shard.ids));
+    // Layers give their input and their output's gradient back as activations; what was received is communication.
+    OpProfile received;
+    const std::int64_t streams = (contents.embedding ? 0 : shard.stream) + (contents.loss ? 0 : shard.stream);
+    received.net[static_cast<std::size_t>(MemoryCategory::activations)] = streams;
+    received.net[static_cast<std::size_t>(MemoryCategory::communication)] = -streams;
+    b = then(b, received);
     return chunk;
 }
 

@@ -42,6 +42,9 @@ struct FrameworkBytes {
     }
 };
 
+/// What the optimizer's update works on.
+constexpr std::string_view kUpdateCopies = "fp32 copies of gradients or moments";
+
 /// A caching allocator holds segments that no tensor fills; a thirty-second of the peak is an assumption where its replay is
 /// too slow (memory/allocator_replay.hpp). mgplan's own runtime plans offsets.
 std::int64_t fragmentation_bytes(Engine engine, std::int64_t framework) {
@@ -173,6 +176,8 @@ struct LayoutMemory::State {
             b.communication = 0;
             b.workspace = framework.libraries;
         }
+        if (layout.cuda_graphs.empty())
+            memory.peak_at = framework.peaks_in_update() ? PeakInstant{0, kUpdateCopies} : PeakInstant{peak.op, peak.tensor};
         const std::int64_t allocated = b.total();
         memory.framework_bytes = allocated - hidden_by_graphs(graph, b);
         b.context = overhead.bytes(layout, pp_rank);
@@ -183,6 +188,31 @@ struct LayoutMemory::State {
         memory.high_water.fragmentation = b.fragmentation;
         memory.reserved_bytes = allocated + b.fragmentation;
         return memory;
+    }
+
+    RankProbe megatron_ops(const Layout& layout, int pp_rank) {
+        const ModelStateBytes state = model_states.of(layout, pp_rank);
+        const RankPasses passes_of_rank = activations.passes(layout, pp_rank);
+        RankProbe probe;
+        const auto held = [&](model::MemoryCategory category) -> std::int64_t& { return probe.held[static_cast<std::size_t>(category)]; };
+        held(model::MemoryCategory::parameters) = state.parameters;
+        held(model::MemoryCategory::gradients) = state.gradients;
+        held(model::MemoryCategory::optimizer) = state.optimizer;
+        held(model::MemoryCategory::workspace) = libraries(layout);
+        for (const RankPasses::Held& tensor : passes_of_rank.held) {
+            probe.before = then(probe.before, change_of(tensor.category, tensor.bytes, tensor.tensor));
+            probe.after = then(probe.after, change_of(tensor.category, -tensor.bytes));
+        }
+        probe.after = then(probe.after, change_of(model::MemoryCategory::optimizer, state.update, kUpdateCopies));
+        probe.after = then(probe.after, change_of(model::MemoryCategory::optimizer, -state.update));
+        for (const PassProfile& chunk : passes_of_rank.chunks) {
+            probe.forward.push_back(chunk.forward);
+            probe.backward.push_back(chunk.backward);
+        }
+        // A chunk's profile ends with its messages gone.
+        probe.sends_forward.assign(passes_of_rank.chunks.size(), false);
+        probe.sends_backward.assign(passes_of_rank.chunks.size(), false);
+        return probe;
     }
 
     // Routing
@@ -314,6 +344,10 @@ RankMemory LayoutMemory::stage(const Layout& layout, int pp_rank) {
     memory.context_terms = state_->overhead.terms(layout, pp_rank);
     if (state_->routing) memory.routing = state_->routed_peaks(layout, pp_rank, pp_rank + 1);
     return memory;
+}
+
+RankProbe LayoutMemory::megatron_ops(const Layout& layout, int pp_rank) {
+    return state_->megatron_ops(layout, pp_rank);
 }
 
 GraphTerms LayoutMemory::graphs(const Layout& layout, int pp_rank) {

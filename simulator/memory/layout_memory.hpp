@@ -12,6 +12,7 @@
 #include "simulator/calibration.hpp"
 #include "simulator/layers/layer_costs.hpp"
 #include "simulator/memory/cuda_graphs.hpp"
+#include "simulator/memory/rank_timeline.hpp"
 #include "simulator/prediction.hpp"
 #include "simulator/stage_census.hpp"
 
@@ -47,6 +48,9 @@ public:
     [[nodiscard]] LayoutPeaks peaks(const Layout& layout, std::int64_t most = std::numeric_limits<std::int64_t>::max());
     /// Every rank of a pipeline stage.
     [[nodiscard]] RankMemory stage(const Layout& layout, int pp_rank);
+    /// The ops of a stage's ranks as engine megatron has them, without CUDA graphs: for play() with no sends left open, whose
+    /// peak is that of stage().
+    [[nodiscard]] RankProbe megatron_ops(const Layout& layout, int pp_rank);
     /// What CUDA graphs add to the ranks of a pipeline stage.
     [[nodiscard]] GraphTerms graphs(const Layout& layout, int pp_rank);
 
