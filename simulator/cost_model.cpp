@@ -6,7 +6,6 @@
 #include "simulator/layers/layer_costs.hpp"
 #include "simulator/memo_key.hpp"
 #include "simulator/memory/layout_memory.hpp"
-#include "simulator/memory/rank_recording.hpp"
 #include "simulator/stage_census.hpp"
 #include "simulator/step_time.hpp"
 
@@ -149,7 +148,7 @@ LayoutPeaks CostModel::peaks(const Layout& layout, std::int64_t most) {
 }
 
 MemoryPrediction CostModel::memory(const Layout& layout) {
-    return state_->memory.predict(layout);
+    return state_->memory.predict(layout, false);
 }
 
 double CostModel::iteration_seconds(const Layout& layout) {
@@ -157,7 +156,7 @@ double CostModel::iteration_seconds(const Layout& layout) {
 }
 
 Prediction CostModel::predict(const Layout& layout) {
-    return {state_->time(layout), state_->memory.predict(layout)};
+    return {state_->time(layout), state_->memory.predict(layout, true)};
 }
 
 RankMemory CostModel::stage_memory(const Layout& layout, int pp_rank) {
@@ -176,9 +175,9 @@ const LayerCosts& CostModel::costs(const Layout& layout) {
     return state_->costs(layout);
 }
 
-std::optional<ReservedMemory> CostModel::replay_allocator(const Layout& layout, int pp_rank) const {
+std::optional<ReservedMemory> CostModel::replay_allocator(const Layout& layout, int pp_rank) {
     if (layout.engine != Engine::megatron) return std::nullopt;
-    return replay_megatron(state_->workload, layout, pp_rank);
+    return state_->memory.replay_megatron(layout, pp_rank);
 }
 
 const Calibration& CostModel::calibration() const {

@@ -12,6 +12,7 @@
 #include "plan/errors.hpp"
 #include "simulator/memo_key.hpp"
 #include "simulator/memory/chunk_profile.hpp"
+#include "simulator/memory/chunk_trace.hpp"
 #include "simulator/memory/engine_policies.hpp"
 #include "simulator/memory/live_states.hpp"
 #include "simulator/memory/shard_layers.hpp"
@@ -309,6 +310,18 @@ RankPasses ActivationMemory::passes(const Layout& layout, int pp_rank) {
         passes.chunks.push_back(state_->profile_of_chunk(*weights.profiles, layout, number));
     passes.held = state_->held(layout, split, pp_rank).tensors;
     return passes;
+}
+
+IterationTrace ActivationMemory::tensors(const Layout& layout, int pp_rank) {
+    const SplitChunks& split = state_->chunks(layout);
+    std::vector<ChunkContents> chunks;
+    for (const int number : kinds_of(split, layout, pp_rank)) chunks.push_back(state_->contents[static_cast<std::size_t>(number)]);
+    const FullRecompute full = State::full_recompute(layout);
+    IterationTrace trace = chunk_traces(state_->layers.traces(layout), chunks, layout.recompute == Recompute::full ? &full : nullptr);
+    const Held held = state_->held(layout, split, pp_rank);
+    auto before = -static_cast<std::int64_t>(held.tensors.size());
+    for (const RankPasses::Held& tensor : held.tensors) trace.tensors.push_back({tensor.bytes, before++, -1});
+    return trace;
 }
 
 PassesPeak ActivationMemory::peak(const Layout& layout, int pp_rank) {

@@ -10,6 +10,7 @@
 
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
+#include "simulator/memory/allocator_replay.hpp"
 #include "simulator/memory/chunk_profile.hpp"
 #include "simulator/memory/op_profile.hpp"
 #include "simulator/memory/routing_load.hpp"
@@ -60,6 +61,8 @@ public:
     [[nodiscard]] PassesPeak peak(const Layout& layout, int pp_rank);
     /// What peak() is made of: played over the schedule it has the same peak.
     [[nodiscard]] RankPasses passes(const Layout& layout, int pp_rank);
+    /// The same tensor by tensor, each chunk once; what is held is taken in front of the passes and kept.
+    [[nodiscard]] IterationTrace tensors(const Layout& layout, int pp_rank);
 
 private:
     struct State;

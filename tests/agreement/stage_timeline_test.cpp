@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "simulator/cost_model.hpp"
+#include "simulator/memory/activation_memory.hpp"
 #include "tests/model/training/small_training.hpp"
 
 namespace mgplan::simulator {
@@ -163,6 +164,19 @@ TEST(StageTimelines, SayWhyThereAreNone) {
     EXPECT_NE(why(task).find("too many"), std::string::npos);
 }
 
+/// The most bytes alive at once.
+std::int64_t most_alive(const std::vector<Allocation>& tensors) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> changes;
+    for (const Allocation& tensor : tensors) {
+        changes.emplace_back(tensor.taken, tensor.bytes);
+        if (tensor.returned >= 0) changes.emplace_back(tensor.returned, -tensor.bytes);
+    }
+    std::sort(changes.begin(), changes.end());
+    std::int64_t live = 0, most = 0;
+    for (const auto& [when, bytes] : changes) most = std::max(most, live += bytes);
+    return most;
+}
+
 /// The timeline of engine megatron and the search's composition say the same of every stage.
 void expect_composed(const TrainingTask& task, StepPart expected) {
     Workload work = workload_of(task);
@@ -194,6 +208,10 @@ void expect_composed(const TrainingTask& task, StepPart expected) {
         if (timeline->schedule.order[static_cast<std::size_t>(timeline->memory.peak_op)] == composed.peak_at->op) {
             EXPECT_TRUE(exact.breakdown == composed.breakdown);
         }
+        // Tensor by tensor the passes hold as much.
+        ActivationMemory activations(work);
+        const auto tensors = play_allocations(activations.tensors(task.layout, stage), timeline->schedule);
+        EXPECT_EQ(most_alive(tensors), activations.peak(task.layout, stage).bytes);
         // What the passes took is given back.
         EXPECT_EQ(timeline->memory.use.current, model.megatron_ops(task.layout, stage).held);
     }
@@ -201,14 +219,16 @@ void expect_composed(const TrainingTask& task, StepPart expected) {
 
 TEST(MegatronTimelines, HaveThePeakThatTheSearchComposes) {
     const std::vector<small::Sizes> layouts{{.dp = 2}, {.pp = 4}, {.tp = 2, .pp = 2, .vpp = 2, .dp = 2, .sequence_parallel = true}};
-    for (const ModelSpec& model : {small::gpt(), small::llama(), mixture()}) {
+    ModelSpec predicting = mixture();
+    predicting.mtp_layers = 2;
+    for (const ModelSpec& model : {small::gpt(), small::llama(), mixture(), predicting}) {
         for (const auto& sizes : layouts) {
             for (const Recompute recompute : {Recompute::none, Recompute::full}) {
                 TrainingTask task = bf16_task(model, sizes, 8);
                 task.batch.sequence = 256;
                 task.layout.engine = Engine::megatron;
                 task.layout.recompute = recompute;
-                if (recompute == Recompute::full) task.layout.recompute_num_layers = 1;
+                if (recompute == Recompute::full) task.layout.recompute_num_layers = sizes.pp == 1 ? 2 : 1;
                 expect_composed(task, StepPart::passes);
             }
         }
