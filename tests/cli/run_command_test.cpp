@@ -187,7 +187,7 @@ TEST(RunCommand, SaysOnceWhyItCannotTrainOnAGpu) {
 TEST(RunCommand, RefusesBadInputWithEveryProblem) {
     const PlanFile plan("refused.json", "--world 2 --global-batch 4");
     const auto run = [&](const std::string& options) { return split("run " + plan.path() + " " + options, ' '); };
-    expect_refused("run", {"mgplan run needs a PLAN"});
+    expect_refused("run", {"mgplan: run needs a PLAN"});
     expect_refused("run no-such-plan.json", {"no-such-plan.json"});
     expect_refused(run("--device cuda --memory arena"), {"--memory arena and --device cuda exclude each other", "use --memory pool"});
     expect_refused(run("--device cuda --rank 1"), {"--device cuda and --rank exclude each other"});
