@@ -9,6 +9,7 @@
 
 #include "simulator/cost_model.hpp"
 #include "simulator/memory/activation_memory.hpp"
+#include "simulator/memory/model_state.hpp"
 #include "tests/model/training/small_training.hpp"
 
 namespace mgplan::simulator {
@@ -162,6 +163,26 @@ TEST(StageTimelines, SayWhyThereAreNone) {
     task.training.precision = Precision::bf16;
     task.layout.num_microbatches = std::int64_t{1} << 40U;
     EXPECT_NE(why(task).find("too many"), std::string::npos);
+}
+
+TEST(StageTimelines, HoldTheBiasesOfExpertsThatModelStateCounts) {
+    for (const std::int64_t mtp : {0, 1}) {
+        ModelSpec model = mixture();
+        model.moe->expert_bias = true;
+        model.moe->score = RouterScore::sigmoid;
+        model.mtp_layers = mtp;
+        const TrainingTask task = bf16_task(model, {.pp = 2}, 4);
+        const Workload work = workload_of(task);
+        ModelStates states(work);
+        StageTimelines stages(work, task.layout, {});
+        ASSERT_EQ(stages.why_none(), "");
+        for (int stage = 0; stage < 2; ++stage) {
+            const auto timeline = stages.of(stage, false);
+            ASSERT_TRUE(timeline) << stages.why_none();
+            EXPECT_EQ(timeline->memory.begin.at_begin[static_cast<std::size_t>(model::MemoryCategory::parameters)],
+                      states.of(task.layout, stage).parameters);
+        }
+    }
 }
 
 /// The most bytes alive at once.
