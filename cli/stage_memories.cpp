@@ -30,7 +30,8 @@ std::int64_t stage_stride(const Layout& layout) {
 
 StageMemories stage_memories(simulator::CostModel& model, const Workload& workload, const Layout& layout, model::DeviceKind device) {
     const bool on_gpus = device == model::DeviceKind::cuda;
-    simulator::StageTimelines timelines(workload, layout, on_gpus ? simulator::kernels_of(workload.cluster) : model::KernelTraits{});
+    simulator::StageTimelines timelines(workload, layout, on_gpus ? simulator::kernels_of(workload.cluster) : model::KernelTraits{},
+                                        [&](int stage) { return model.megatron_ops(layout, stage); });
     StageMemories found;
     const std::int64_t stride = stage_stride(layout);
     for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
@@ -40,14 +41,16 @@ StageMemories stage_memories(simulator::CostModel& model, const Workload& worklo
         memory.memory = model.stage_memory(layout, stage);
         memory.estimated_peak = memory.memory.deciding_bytes();
         if (const auto timeline = timelines.of(stage, false)) {
-            if (!on_gpus) {
+            if (!on_gpus && timelines.exact()) {
                 memory.memory.shift_routing(-memory.memory.breakdown.context);
                 memory.memory.breakdown.context = memory.memory.high_water.context = 0;
                 memory.memory.context_terms = {};
             }
             memory.memory = simulator::exact_memory(memory.memory, timeline->memory);
-            memory.exact = true;
+            memory.exact = timelines.exact();
             memory.peak_op = reports::peak_op_of(*timeline);
+        } else if (memory.memory.peak_at) {
+            memory.peak_op = reports::peak_op_of(*memory.memory.peak_at);
         }
         found.stages.push_back(std::move(memory));
     }

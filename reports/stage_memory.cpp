@@ -36,6 +36,7 @@ std::string_view kind_of(StepPart part, int op) {
 std::string PeakOp::text() const {
     if (kind == "held") return "all the time: buffers and optimizer state";
     const std::string where = chunk && microbatch    ? fmt::format("{} of chunk {}, microbatch {}", kind, *chunk, *microbatch)
+                              : chunk                ? fmt::format("{} of chunk {}", kind, *chunk)
                               : kind == "step_begin" ? "begin of the step"
                                                      : "end of the step";
     return tensor.empty() ? where : where + ": " + tensor;
@@ -53,6 +54,14 @@ PeakOp peak_op_of(const simulator::StageTimeline& timeline) {
     }
     peak.kind = kind_of(memory.peak_part, op);
     peak.tensor = memory.peak_tensor;
+    return peak;
+}
+
+PeakOp peak_op_of(const simulator::PeakInstant& instant) {
+    PeakOp peak;
+    peak.kind = kind_of(instant.op == 0 ? StepPart::end : StepPart::passes, instant.op);
+    if (instant.op != 0) peak.chunk = std::abs(instant.op) - 1;
+    peak.tensor = instant.tensor;
     return peak;
 }
 
@@ -141,7 +150,8 @@ std::string stage_memory_text(const std::vector<StageMemory>& stages, std::int64
     }
     std::string text =
         fmt::format("\nmemory of each stage's ranks at the peak ({})\n", unit.name) + categories.to_text() + "\n" + peaks.to_text();
-    if (all_exact) text += "Exact: every tensor of the step, op by op.\n" + estimate_text(stages) + "\n";
+    text += all_exact ? "Exact: every tensor of the step, op by op.\n" + estimate_text(stages) + "\n"
+                      : "Estimated: the layers' tensors, put together over the schedule.\n";
     return text;
 }
 

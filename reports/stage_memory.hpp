@@ -17,8 +17,8 @@ namespace mgplan::reports {
 struct PeakOp {
     std::string kind;          ///< "forward", "backward", "step_begin", "step_end" (reductions, norm, update) or "held" (all the time)
     std::optional<int> chunk;  ///< of the passes; from 0
-    std::optional<std::int64_t> microbatch;
-    std::string tensor;  ///< in words; empty for "held"
+    std::optional<std::int64_t> microbatch;  ///< known where there is a timeline
+    std::string tensor;                      ///< in words; empty for "held"
     /// "backward of chunk 1, microbatch 3: gradient of the logits"
     [[nodiscard]] std::string text() const;
 };
@@ -28,13 +28,15 @@ struct StageMemory {
     int stage = 0;
     std::int64_t first_rank = 0;
     simulator::RankMemory memory;
-    bool exact = false;  ///< from a timeline; else the search's estimate
+    bool exact = false;  ///< what mgplan's own runtime holds; else the estimate
     /// By which the search judges, whatever `exact`: of mixtures at p99 of the routing skew.
     std::int64_t estimated_peak = 0;
-    std::optional<PeakOp> peak_op;  ///< known where exact
+    std::optional<PeakOp> peak_op;  ///< where it is known
 };
 
 [[nodiscard]] PeakOp peak_op_of(const simulator::StageTimeline& timeline);
+/// Without a schedule: no microbatch.
+[[nodiscard]] PeakOp peak_op_of(const simulator::PeakInstant& instant);
 
 /// The stage with the most bytes at its peak, the first of equals; there must be one.
 [[nodiscard]] const StageMemory& fullest(const std::vector<StageMemory>& stages);

@@ -7,7 +7,6 @@
 #include "simulator/layers/layer_costs.hpp"
 #include "simulator/memo_key.hpp"
 #include "simulator/memory/layout_memory.hpp"
-#include "simulator/memory/rank_recording.hpp"
 #include "simulator/stage_census.hpp"
 #include "simulator/step_time.hpp"
 
@@ -200,7 +199,7 @@ LayoutPeaks CostModel::peaks(const Layout& layout, std::int64_t most) {
 }
 
 MemoryPrediction CostModel::memory(const Layout& layout) {
-    return state_->memory.predict(layout);
+    return state_->memory.predict(layout, false);
 }
 
 double CostModel::iteration_seconds(const Layout& layout) {
@@ -208,7 +207,7 @@ double CostModel::iteration_seconds(const Layout& layout) {
 }
 
 Prediction CostModel::predict(const Layout& layout) {
-    return {state_->time(layout), state_->memory.predict(layout)};
+    return {state_->time(layout), state_->memory.predict(layout, true)};
 }
 
 std::int64_t CostModel::passes(const Layout& layout) {
@@ -237,6 +236,10 @@ RankMemory CostModel::stage_memory(const Layout& layout, int pp_rank) {
     return state_->memory.stage(layout, pp_rank);
 }
 
+RankProbe CostModel::megatron_ops(const Layout& layout, int pp_rank) {
+    return state_->memory.megatron_ops(layout, pp_rank);
+}
+
 GraphTerms CostModel::graphs(const Layout& layout, int pp_rank) {
     return state_->memory.graphs(layout, pp_rank);
 }
@@ -245,9 +248,9 @@ const LayerCosts& CostModel::costs(const Layout& layout) {
     return state_->costs(layout);
 }
 
-std::optional<ReservedMemory> CostModel::replay_allocator(const Layout& layout, int pp_rank) const {
+std::optional<ReservedMemory> CostModel::replay_allocator(const Layout& layout, int pp_rank) {
     if (layout.engine != Engine::megatron) return std::nullopt;
-    return replay_megatron(state_->workload, layout, pp_rank);
+    return state_->memory.replay_megatron(layout, pp_rank);
 }
 
 const Calibration& CostModel::calibration() const {

@@ -35,11 +35,11 @@ public:
     CostModel(const CostModel&) = delete;
     CostModel& operator=(const CostModel&) = delete;
 
-    /// Peak bytes of the fullest rank: predict().memory.worst.peak_bytes(), without the time.
+    /// Peak bytes of the fullest rank: memory().worst.peak_bytes().
     [[nodiscard]] std::int64_t peak_bytes(const Layout& layout);
     /// Both peaks without the time (LayoutMemory::peaks).
     [[nodiscard]] LayoutPeaks peaks(const Layout& layout, std::int64_t most = std::numeric_limits<std::int64_t>::max());
-    /// predict().memory without the time.
+    /// As the search judges: predict().memory without the time, and fragmentation assumed where predict() replays it.
     [[nodiscard]] MemoryPrediction memory(const Layout& layout);
     /// Seconds of one iteration: predict().time.iteration_seconds, without the memory.
     [[nodiscard]] double iteration_seconds(const Layout& layout);
@@ -57,13 +57,14 @@ public:
     [[nodiscard]] LayoutTimeline timeline(const Layout& layout, const PipelineOrder& order, bool details = true);
     /// Memory of every rank of pipeline stage `pp_rank` in [0, pp) (they are equal where tokens spread evenly over experts).
     [[nodiscard]] RankMemory stage_memory(const Layout& layout, int pp_rank);
+    /// The ops of a stage's ranks as engine megatron has them, for StageTimelines (LayoutMemory::megatron_ops).
+    [[nodiscard]] RankProbe megatron_ops(const Layout& layout, int pp_rank);
     /// What CUDA graphs add to the ranks of a pipeline stage: with engine megatron as Megatron-LM captures them.
     [[nodiscard]] GraphTerms graphs(const Layout& layout, int pp_rank);
     /// Valid until the model is gone.
     [[nodiscard]] const LayerCosts& costs(const Layout& layout);
-    /// PyTorch's allocator played over iterations of engine megatron on a stage's rank (memory/rank_recording.hpp); nothing
-    /// for engine mgplan and for what the layers do not compute.
-    [[nodiscard]] std::optional<ReservedMemory> replay_allocator(const Layout& layout, int pp_rank) const;
+    /// PyTorch's allocator played over iterations of engine megatron on a stage's rank; nothing for engine mgplan.
+    [[nodiscard]] std::optional<ReservedMemory> replay_allocator(const Layout& layout, int pp_rank);
     [[nodiscard]] const Calibration& calibration() const;
 
 private:

@@ -67,6 +67,12 @@ struct ReservedMemory {
     [[nodiscard]] std::int64_t fragmentation() const { return steady - allocated; }
 };
 
+/// What runs when a rank is fullest, and the tensor that it takes then.
+struct PeakInstant {
+    int op = 0;               ///< +k a forward, -k a backward of chunk k-1; 0: the optimizer's update
+    std::string_view tensor;  ///< a literal
+};
+
 /// One rank's memory, where tokens are spread evenly over experts.
 struct RankMemory {
     MemoryBreakdown breakdown;         ///< at the peak instant
@@ -75,6 +81,8 @@ struct RankMemory {
     std::int64_t reserved_bytes = 0;   ///< what that allocator would have taken from the device
     /// Of models with experts. MemoryPrediction::worst has at each quantile that of the fullest rank there.
     std::optional<RoutedPeaks> routing;
+    /// Not known where CUDA graphs rearrange the passes, and where sums alone are asked for.
+    std::optional<PeakInstant> peak_at;
     ContextTerms context_terms;  ///< parts of breakdown.context; left empty where only sums are asked for
     [[nodiscard]] std::int64_t peak_bytes() const { return breakdown.total(); }
     /// Moves the peak at each quantile of the skew by as many bytes: what the peak without it was off by, they were, too.

@@ -62,7 +62,10 @@ Tensor MtpDepth::run(const RankContext& context, const MicrobatchContext& microb
 
 Tensor MtpDepth::forward(const RankContext& context, const MicrobatchContext& microbatch, const VocabularyEmbedding& embedding,
                          const Tensor& ids, const Tensor& state, MtpDepthSaved& saved, const UnitEvents& events) const {
-    saved.embedded = embedding.forward(context, microbatch, ids, number_);
+    {
+        const Range range(*context.device, "mtp embedding forward");
+        saved.embedded = embedding.forward(context, microbatch, ids, number_);
+    }
     saved.state = state;
     saved.x = run(context, microbatch, saved, saved.inner.emplace(), events);
     if (recomputes_) saved.inner.reset();
@@ -84,7 +87,10 @@ Tensor MtpDepth::backward(const RankContext& context, const MicrobatchContext& m
     const std::int64_t hidden = model_.hidden;
     const Tensor d_embedded = norm_backward(columns(d_joined, 0, hidden), saved.embedded, embedded_norm_.value, inner.embedded_statistics,
                                             model_.normalization, embedded_norm_.gradient, embedded_norm_bias_.gradient);
-    embedding.backward(context, microbatch, d_embedded, ids, number_);
+    {
+        const Range range(*context.device, "mtp embedding backward");
+        embedding.backward(context, microbatch, d_embedded, ids, number_);
+    }
     const Tensor d_normed = columns(d_joined, hidden, 2 * hidden);
     d_joined = {};
     Tensor d_state = norm_backward(d_normed, saved.state, state_norm_.value, inner.state_statistics, model_.normalization,

@@ -77,6 +77,7 @@ VocabularyShard VocabularyLoss::shard(const RankContext& context) const {
 }
 
 Tensor VocabularyLoss::forward(const RankContext& context, const Tensor& normed, const Tensor& targets, VocabularyLossSaved& saved) const {
+    const Range range(*context.device, "loss forward");
     saved.logits = output_.forward(context, normed);
     saved.maximum = row_maximum(saved.logits, shard(context));
     context.tp->all_reduce(saved.maximum, Reduction::maximum);
@@ -88,6 +89,7 @@ Tensor VocabularyLoss::forward(const RankContext& context, const Tensor& normed,
 
 Tensor VocabularyLoss::backward(const RankContext& context, const Tensor& normed, const Tensor& targets, double d_loss,
                                 VocabularyLossSaved& saved) const {
+    const Range range(*context.device, "loss backward");
     cross_entropy_backward(saved.logits, targets, saved.maximum, saved.sums.exponentials, shard(context), d_loss);
     Tensor d_normed = output_.backward(context, saved.logits, normed);
     saved.logits = {};

@@ -12,8 +12,10 @@
 #include "plan/errors.hpp"
 #include "simulator/memo_key.hpp"
 #include "simulator/memory/chunk_profile.hpp"
+#include "simulator/memory/chunk_trace.hpp"
 #include "simulator/memory/engine_policies.hpp"
 #include "simulator/memory/live_states.hpp"
+#include "simulator/memory/shard_layers.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -23,10 +25,6 @@ using model::MemoryCategory;
 template <std::size_t kFields>
 using Key = MemoKey<kFields>;
 using KeyHash = MemoKeyHash;
-
-/// Received rows over the even split's at which mixtures are traced; the last stands for the most there can be. Between them
-/// bytes are interpolated: a peak is the largest of sums that grow with the rows, so that the chord lies above it.
-constexpr std::array kReceived{1.0, 1.5, 4.0, 1e9};
 
 /// The sums of a chunk's profiles that the search asks for.
 struct ChunkWeight {
@@ -40,9 +38,18 @@ struct ShardWeights {
     std::vector<ChunkWeight> chunks;
 };
 
+/// What a rank holds beside its layers' traces.
 struct Held {
+    std::vector<RankPasses::Held> tensors;
     BytesByCategory by_category{};
     std::int64_t total = 0;
+
+    void add(MemoryCategory category, std::int64_t bytes, std::string_view tensor) {
+        if (bytes == 0) return;
+        tensors.push_back({category, bytes, tensor});
+        by_category[static_cast<std::size_t>(category)] += bytes;
+        total += bytes;
+    }
 };
 
 /// Which of a split's distinct chunks stands where.
@@ -56,12 +63,7 @@ struct SplitChunks {
 
 struct ActivationMemory::State {
     const Workload& workload;
-    model::KernelTraits traits;
-    std::unordered_map<Key<7>, PieceTrace, KeyHash> dense_traces;  // of one and two sequences
-    std::unordered_map<Key<7>, PieceProfiles, KeyHash> dense_pieces;
-    std::unordered_map<Key<9>, PieceProfiles, KeyHash> mixtures;
-    std::unordered_map<Key<9>, PieceTrace, KeyHash> mixture_traces;  // of two numbers of rows
-    std::unordered_map<Key<10>, ShardProfiles, KeyHash> shards;
+    ShardLayers layers;
     std::unordered_map<const StageSplit*, SplitChunks> splits;
     std::vector<ChunkContents> contents;  // all that were met
     std::unordered_map<Key<12>, ShardWeights, KeyHash> weighed;
@@ -69,133 +71,7 @@ struct ActivationMemory::State {
     std::unordered_map<Key<4>, std::vector<MostLive>, KeyHash> most_lives;
     std::unordered_map<Key<5>, std::vector<LiveState>, KeyHash> states;
 
-    explicit State(const Workload& work) : workload(work) {
-        traits.kind = model::DeviceKind::cuda;
-        traits.architecture = work.cluster.compute_capability;
-        traits.fused_attention = work.training.attention == AttentionBackend::flash;
-    }
-
-    static Key<9> shard_key(const Layout& layout) {
-        std::int64_t modules = 0;
-        for (unsigned bit = 0; bit < 7; ++bit)
-            modules |= std::int64_t{layout.recompute_modules.contains(static_cast<RecomputeModule>(bit))} << bit;
-        if (layout.recompute != Recompute::selective) modules = 0;
-        const ParallelSizes& s = layout.sizes;
-        return {{s.tp, s.cp, s.ep, s.etp, layout.micro_batch, layout.sequence_parallel, static_cast<std::int64_t>(layout.cp_comm_type),
-                 modules, static_cast<std::int64_t>(layout.engine)}};
-    }
-
-    [[nodiscard]] PieceSizes sizes_of(const Layout& layout) const {
-        PieceSizes sizes;
-        sizes.tp = layout.sizes.tp;
-        sizes.cp = layout.sizes.cp;
-        sizes.ep = layout.sizes.ep;
-        sizes.etp = layout.sizes.etp;
-        sizes.micro_batch = layout.micro_batch;
-        sizes.sequence = workload.batch.sequence;
-        sizes.sequence_parallel = layout.sequence_parallel;
-        sizes.cp_comm_type = layout.cp_comm_type;
-        if (layout.recompute == Recompute::selective) sizes.modules = layout.recompute_modules;
-        // fp16 is as wide as bf16, and fused kernels take both.
-        const Dtype dtype = workload.training.compute_dtype();
-        sizes.dtype = dtype == Dtype::fp16 ? Dtype::bf16 : dtype;
-        sizes.grad_dtype = dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;  // no trace depends on it
-        sizes.traits = traits;
-        // Both FlashAttention and cuDNN know windows (Transformer Engine, dot_product_attention/utils.py, get_attention_backend).
-        sizes.fuses_windows = layout.engine == Engine::megatron;
-        return sizes;
-    }
-
-    PieceProfiles profiles(const Layout& layout, PieceTrace trace, const PieceSizes& sizes) const {
-        if (layout.engine == Engine::megatron) apply_megatron_policies(trace, {workload.model, workload.training, sizes});
-        return piece_profiles(trace);
-    }
-
-    /// `key`: of the sizes, whose third field is the micro-batch. Larger ones are made from the traces of one and two sequences.
-    PieceTrace dense_trace(const PieceSizes& sizes, Key<7> key) {
-        const auto of = [&](std::int64_t micro_batch) -> const PieceTrace& {
-            key.fields[2] = micro_batch;
-            auto [entry, fresh] = dense_traces.try_emplace(key);
-            if (fresh) {
-                PieceSizes few = sizes;
-                few.micro_batch = micro_batch;
-                entry->second = trace_dense_pieces(workload.model, few);
-            }
-            return entry->second;
-        };
-        if (sizes.micro_batch <= 2) return of(sizes.micro_batch);
-        if (auto trace = with_rows(of(1), of(2), sizes.micro_batch)) return *std::move(trace);
-        return trace_dense_pieces(workload.model, sizes);
-    }
-
-    /// `key`: of the sizes, whose second field is the number of rows. Others are made from the traces of two numbers, both large
-    /// enough for scratch that is cut to a largest size, and such that an even split is one.
-    PieceTrace mixture_trace(const PieceSizes& sizes, double received, Key<9> key) {
-        constexpr std::int64_t kEnough = 8192;
-        const std::int64_t unit = workload.model.moe->experts * (sizes.sequence_parallel ? sizes.tp : 1);
-        const std::int64_t rows = (kEnough * (sizes.sequence_parallel ? sizes.tp : 1) + unit - 1) / unit * unit;
-        const auto of = [&](std::int64_t count) -> const PieceTrace& {
-            key.fields[1] = count;
-            auto [entry, fresh] = mixture_traces.try_emplace(key);
-            if (fresh) {
-                PieceSizes few = sizes;
-                few.sequence = count;
-                few.micro_batch = few.cp = 1;
-                entry->second = trace_mixture(workload.model, few, received);
-            }
-            return entry->second;
-        };
-        // Few copies for each expert: what does not divide weighs.
-        const std::int64_t copies = sizes.rows_outside() * workload.model.moe->top_k, experts = workload.model.moe->experts;
-        if (copies % experts != 0 && copies < 64 * experts) return trace_mixture(workload.model, sizes, received);
-        if (auto trace = with_rows(of(rows), of(2 * rows), sizes.rows(), rows)) return *std::move(trace);
-        return trace_mixture(workload.model, sizes, received);
-    }
-
-    /// The most rows that a rank's experts can receive, over those of the even split: every token sends as many copies to them as
-    /// it may.
-    [[nodiscard]] double most_received(const Layout& layout) const {
-        const MoeSpec& moe = *workload.model.moe;
-        if (moe.pad_to_capacity || layout.sizes.ep == 1) return 1;
-        const auto top_k = static_cast<double>(moe.top_k);
-        const double most =
-            std::min(top_k, static_cast<double>(moe.experts / layout.sizes.ep)) * static_cast<double>(layout.sizes.ep) / top_k;
-        return moe.capacity_factor > 0 ? std::max(1.0, std::min(most, moe.capacity_factor)) : most;
-    }
-    [[nodiscard]] double received_at(const Layout& layout, int node) const {
-        return node == 0 ? 1 : std::min(kReceived[static_cast<std::size_t>(node)], most_received(layout));
-    }
-
-    const ShardProfiles& shard(const Layout& layout, const Key<9>& fields, int node) {
-        Key<10> key;
-        std::copy(fields.fields.begin(), fields.fields.end(), key.fields.begin());
-        key.fields[9] = node;
-        auto [entry, fresh] = shards.try_emplace(key);
-        if (!fresh) return entry->second;
-        const PieceSizes sizes = sizes_of(layout);
-        // Attention does not see how experts are shared, and mixtures see rows alone: each is traced for what it depends on.
-        const auto among = [&](std::initializer_list<RecomputeModule> modules) {
-            std::int64_t bits = 0;
-            for (const RecomputeModule module : modules) bits |= std::int64_t{sizes.modules.contains(module)} << static_cast<int>(module);
-            return bits;
-        };
-        using enum RecomputeModule;
-        const auto engine = static_cast<std::int64_t>(layout.engine);
-        const Key<7> dense_key{{sizes.tp, sizes.cp, sizes.micro_batch, sizes.sequence_parallel,
-                                static_cast<std::int64_t>(sizes.cp_comm_type), among({core_attn, mlp, layernorm, mla_up_proj}), engine}};
-        auto [dense, new_dense] = dense_pieces.try_emplace(dense_key);
-        if (new_dense) dense->second = profiles(layout, dense_trace(sizes, dense_key), sizes);
-        const PieceProfiles* mixture = nullptr;
-        if (workload.model.moe) {
-            const Key<9> mixture_key{{sizes.tp, sizes.rows(), sizes.ep, sizes.etp, sizes.sequence_parallel,
-                                      among({layernorm, moe, moe_act, shared_experts}), node, engine}};
-            auto [found, new_mixture] = mixtures.try_emplace(mixture_key);
-            if (new_mixture) found->second = profiles(layout, mixture_trace(sizes, received_at(layout, node), mixture_key), sizes);
-            mixture = &found->second;
-        }
-        entry->second = shard_profiles(dense->second, mixture, sizes, workload.model.hidden);
-        return entry->second;
-    }
+    explicit State(const Workload& work) : workload(work), layers(work) {}
 
     int number_of(ChunkContents asked) {
         const auto number = std::find(contents.begin(), contents.end(), asked) - contents.begin();
@@ -214,11 +90,14 @@ struct ActivationMemory::State {
         chunks.split = layout.split;
         for (int rank = 0; rank < layout.split->pp(); ++rank) {
             bool uniform = true;
+            std::int64_t predictions = 0;
+            for (int c = 0; c < layout.split->vpp(); ++c) predictions = std::max(predictions, layout.split->chunk(rank, c).mtp);
             for (int c = 0; c < layout.split->vpp(); ++c) {
                 const StageChunk& chunk = layout.split->chunk(rank, c);
                 ChunkContents held{chunk.embedding, chunk.loss, {}, chunk.mtp};
                 for (std::int64_t i = 0; i < chunk.decoders; ++i)
                     held.mixtures.push_back(workload.model.is_moe_layer(chunk.first_decoder + i));
+                held.further_ids = predictions;
                 held.mtp_is_mixture = chunk.mtp > 0 && workload.model.is_moe_layer(workload.model.layers - 1);
                 chunks.kind.push_back(number_of(std::move(held)));
                 uniform &= chunks.kind.back() == chunks.kind[chunks.kind.size() - 1 - static_cast<std::size_t>(c)];
@@ -239,7 +118,7 @@ struct ActivationMemory::State {
 
     /// Weights of every chunk of the split.
     const ShardWeights& weights(const Layout& layout, const SplitChunks& split, int node = 0) {
-        const Key<9> shard_fields = shard_key(layout);
+        const Key<9> shard_fields = ShardLayers::key(layout);
         Key<12> key;
         key.fields[11] = node;
         std::copy(shard_fields.fields.begin(), shard_fields.fields.end(), key.fields.begin());
@@ -249,7 +128,7 @@ struct ActivationMemory::State {
         }
         auto [entry, fresh] = weighed.try_emplace(key);
         ShardWeights& weights = entry->second;
-        if (fresh) weights.profiles = &shard(layout, shard_fields, node);
+        if (fresh) weights.profiles = &layers.profiles(layout, node);
         if (weights.chunks.size() < contents.size()) weights.chunks.resize(contents.size());
         for (const int number : split.kind) {
             ChunkWeight& weight = weights.chunks[static_cast<std::size_t>(number)];
@@ -277,13 +156,13 @@ struct ActivationMemory::State {
         const std::int64_t rows = layout.micro_batch * workload.batch.sequence / layout.sizes.cp;
         const std::int64_t stream = (layout.sequence_parallel ? rows / layout.sizes.tp : rows) * workload.model.hidden *
                                     bytes_of(workload.training.compute_dtype());
-        held.total = ((some(&ChunkContents::loss) ? depth.forward : 0) + (some(&ChunkContents::embedding) ? depth.backward : 0)) * stream;
-        held.by_category[static_cast<std::size_t>(MemoryCategory::activations)] = held.total;
+        const std::int64_t open = (some(&ChunkContents::loss) ? depth.forward : 0) + (some(&ChunkContents::embedding) ? depth.backward : 0);
+        held.add(MemoryCategory::activations, open * stream, "messages on their way");
         return held;
     }
 
     const Held& held_by_megatron(const Layout& layout, const SplitChunks& split, int pp_rank) {
-        const Key<9> shard_fields = shard_key(layout);
+        const Key<9> shard_fields = ShardLayers::key(layout);
         Key<13> key;
         std::copy(shard_fields.fields.begin(), shard_fields.fields.end(), key.fields.begin());
         key.fields[9] = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(layout.split.get()));
@@ -291,7 +170,7 @@ struct ActivationMemory::State {
         key.fields[11] = layout.num_microbatches;
         auto [entry, fresh] = helds.try_emplace(key);
         if (!fresh) return entry->second;
-        const PieceSizes sizes = sizes_of(layout);
+        const PieceSizes sizes = layers.sizes(layout);
         RankContext rank{{workload.model, workload.training, sizes}, layout, pp_rank};
         rank.stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
         for (int c = 0; c < layout.vpp; ++c) {
@@ -300,9 +179,7 @@ struct ActivationMemory::State {
             rank.loss |= held.loss;
             for (const bool mixture : held.mixtures) (mixture ? rank.mixture : rank.dense) = true;
         }
-        for (const RankPolicy& policy : megatron_rank_policies())
-            entry->second.by_category[static_cast<std::size_t>(policy.category)] += policy.bytes(rank);
-        for (const std::int64_t bytes : entry->second.by_category) entry->second.total += bytes;
+        for (const RankPolicy& policy : megatron_rank_policies()) entry->second.add(policy.category, policy.bytes(rank), policy.tensor);
         return entry->second;
     }
 
@@ -370,17 +247,17 @@ void ActivationMemory::peak_bytes(const Layout& layout, std::vector<std::int64_t
 }
 
 PieceBytes ActivationMemory::pieces(const Layout& layout) {
-    const ShardProfiles& shard = state_->shard(layout, State::shard_key(layout), 0);
-    return {kept_and_taken(shard.embedding), shard.attention_half, shard.dense_half, shard.mixture_half, kept_and_taken(shard.head)};
+    const ShardProfiles& shard = state_->layers.profiles(layout, 0);
+    return {kept_and_taken(shard.embedding), shard.attention_half, shard.dense_half, shard.mixture_half, shard.head()};
 }
 
 void ActivationMemory::routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first,
                                          std::vector<std::int64_t>& by_stage) {
     const SplitChunks& split = state_->chunks(layout);
     const auto& most_alive = state_->most(layout);
-    std::array<double, kReceived.size()> nodes{};
-    std::array<const std::vector<ChunkWeight>*, kReceived.size()> weights{};
-    for (std::size_t node = 0; node < nodes.size(); ++node) nodes[node] = state_->received_at(layout, static_cast<int>(node));
+    std::array<double, ShardLayers::kNodes> nodes{};
+    std::array<const std::vector<ChunkWeight>*, ShardLayers::kNodes> weights{};
+    for (std::size_t node = 0; node < nodes.size(); ++node) nodes[node] = state_->layers.received_at(layout, static_cast<int>(node));
     const auto at = [&](std::size_t node) {
         if (weights[node] == nullptr) weights[node] = &state_->weights(layout, split, static_cast<int>(node)).chunks;
         return weights[node];
@@ -423,6 +300,28 @@ void ActivationMemory::routed_peak_bytes(const Layout& layout, std::span<const R
         }
         by_stage.push_back(static_cast<std::int64_t>(std::ceil(most)) + state_->held(layout, split, stage).total);
     }
+}
+
+RankPasses ActivationMemory::passes(const Layout& layout, int pp_rank) {
+    const SplitChunks& split = state_->chunks(layout);
+    const ShardWeights& weights = state_->weights(layout, split);
+    RankPasses passes;
+    for (const int number : kinds_of(split, layout, pp_rank))
+        passes.chunks.push_back(state_->profile_of_chunk(*weights.profiles, layout, number));
+    passes.held = state_->held(layout, split, pp_rank).tensors;
+    return passes;
+}
+
+IterationTrace ActivationMemory::tensors(const Layout& layout, int pp_rank) {
+    const SplitChunks& split = state_->chunks(layout);
+    std::vector<ChunkContents> chunks;
+    for (const int number : kinds_of(split, layout, pp_rank)) chunks.push_back(state_->contents[static_cast<std::size_t>(number)]);
+    const FullRecompute full = State::full_recompute(layout);
+    IterationTrace trace = chunk_traces(state_->layers.traces(layout), chunks, layout.recompute == Recompute::full ? &full : nullptr);
+    const Held held = state_->held(layout, split, pp_rank);
+    auto before = -static_cast<std::int64_t>(held.tensors.size());
+    for (const RankPasses::Held& tensor : held.tensors) trace.tensors.push_back({tensor.bytes, before++, -1});
+    return trace;
 }
 
 PassesPeak ActivationMemory::peak(const Layout& layout, int pp_rank) {

@@ -10,6 +10,7 @@
 
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
+#include "simulator/memory/allocator_replay.hpp"
 #include "simulator/memory/chunk_profile.hpp"
 #include "simulator/memory/op_profile.hpp"
 #include "simulator/memory/routing_load.hpp"
@@ -23,6 +24,18 @@ struct PassesPeak {
     BytesByCategory high_water{};  ///< each category's own maximum
     int op = 0;                    ///< running then: +k a forward, -k a backward of chunk k-1
     std::string_view tensor;       ///< taken at that instant
+};
+
+/// A rank's passes, and what it holds beside their tensors, parameters, gradients and optimizer while they run.
+struct RankPasses {
+    /// One tensor, or one kind of tensor.
+    struct Held {
+        model::MemoryCategory category{};
+        std::int64_t bytes = 0;
+        std::string_view tensor;
+    };
+    std::vector<PassProfile> chunks;  ///< what is sent to another stage is given back at the end
+    std::vector<Held> held;
 };
 
 /// What the pieces of chunks keep and take, for one microbatch.
@@ -46,6 +59,10 @@ public:
     /// Of the layout's shard, for whoever takes layers apart.
     [[nodiscard]] PieceBytes pieces(const Layout& layout);
     [[nodiscard]] PassesPeak peak(const Layout& layout, int pp_rank);
+    /// What peak() is made of: played over the schedule it has the same peak.
+    [[nodiscard]] RankPasses passes(const Layout& layout, int pp_rank);
+    /// The same tensor by tensor, each chunk once; what is held is taken in front of the passes and kept.
+    [[nodiscard]] IterationTrace tensors(const Layout& layout, int pp_rank);
 
 private:
     struct State;

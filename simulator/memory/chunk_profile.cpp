@@ -8,75 +8,63 @@ namespace mgplan::simulator {
 namespace {
 
 using model::MemoryCategory;
+using Kind = ChunkStep::Kind;
 
-/// Equal layers in a row.
-struct Run {
-    bool mixture;
-    std::int64_t count;
-};
-
-std::vector<Run> runs_of(const std::vector<bool>& mixtures) {
-    std::vector<Run> runs;
-    for (const bool mixture : mixtures) {
-        if (!runs.empty() && runs.back().mixture == mixture)
-            ++runs.back().count;
-        else
-            runs.push_back({mixture, 1});
-    }
-    return runs;
+const OpProfile& direction(const PassProfile& profile, bool backward) {
+    return backward ? profile.backward : profile.forward;
 }
 
-/// Layers of each recomputed block, 1 and not recomputed for the others.
-struct Block {
-    std::size_t begin, end;
-    bool recomputed;
-};
-
-std::vector<Block> blocks_of(std::size_t layers, const FullRecompute& full) {
-    std::vector<Block> blocks;
-    const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(full.layers, 0));
-    for (std::size_t i = 0; i < layers;) {
-        const bool uniform = full.method == RecomputeMethod::uniform;
-        const std::size_t length = uniform ? std::min(std::max<std::size_t>(wanted, 1), layers - i) : 1;
-        blocks.push_back({i, i + length, uniform || i < wanted});
-        i += length;
+const PassProfile& piece_of(const ShardProfiles& shard, const ChunkStep& step, bool recomputed) {
+    const PredictionProfiles& prediction = recomputed ? shard.recomputed_prediction : shard.prediction;
+    const auto depth = [&]() -> const DepthProfiles& {
+        MGPLAN_ASSERT(static_cast<std::size_t>(step.depth) < prediction.depths.size(), "the prediction was traced");
+        return prediction.depths[static_cast<std::size_t>(step.depth)];
+    };
+    switch (step.piece) {
+        case Piece::norm:
+            return step.predicting ? prediction.norm : shard.norm;
+        case Piece::loss:
+            return shard.loss;
+        case Piece::mtp_front:
+            return depth().front;
+        case Piece::mtp_end:
+            return depth().end;
+        case Piece::mtp_rest:
+            return depth().rest;
+        default:
+            return shard.embedding;
     }
-    return blocks;
 }
 
-/// Norms, projection, decoder layer and head of one multi-token prediction (arXiv 2412.19437, section 2.2).
-PassProfile prediction_of(const ShardProfiles& shard, const PassProfile& layer, bool recomputed) {
-    if (recomputed) {
-        // The embedded token and the hidden state are kept, and the layer's output; the rest comes again.
-        OpProfile inner = then(change_of(MemoryCategory::activations, 2 * shard.stream, "MTP projection input"), layer.forward);
-        const OpProfile again = inner;
-        inner.net = change_of(MemoryCategory::activations, shard.stream).net;
-        PassProfile mtp;
-        mtp.forward = then(shard.embedding.forward, change_of(MemoryCategory::activations, shard.stream, "MTP projection input"));
-        mtp.forward = then(then(mtp.forward, inner), shard.head.forward);
-        mtp.backward = then(then(shard.head.backward, again), layer.backward);
-        const std::int64_t rest = mtp.forward.net_total() + mtp.backward.net_total();
-        mtp.backward = then(mtp.backward, change_of(MemoryCategory::activations, -rest));
-        mtp.backward = then(mtp.backward, shard.embedding.backward);
-        return mtp;
-    }
-    // Kept: the hidden state and the embedded token in front of their norms, and both behind them.
-    PassProfile mtp;
-    mtp.forward = then(shard.embedding.forward, change_of(MemoryCategory::activations, 3 * shard.stream, "MTP projection input"));
-    mtp.forward = then(then(mtp.forward, layer.forward), shard.head.forward);
-    mtp.backward = then(shard.head.backward, layer.backward);
-    const std::int64_t rest = mtp.forward.net_total() + mtp.backward.net_total();
-    mtp.backward = then(mtp.backward, change_of(MemoryCategory::activations, -rest));
-    mtp.backward = then(mtp.backward, shard.embedding.backward);
-    return mtp;
+/// What norm and loss take and nobody gives back: the losses.
+std::int64_t losses_of(const ShardProfiles& shard) {
+    const auto rest = [](const PassProfile& piece) { return piece.forward.net_total() + piece.backward.net_total(); };
+    return rest(shard.norm) + rest(shard.loss);
 }
 
-/// A forward that keeps nothing: it runs as any other and gives everything but its output back when it has ended; its input
-/// goes too, unless it is the first of a recomputed block (model_chunk.cpp).
-OpProfile dropped(const OpProfile& forward, bool first, std::int64_t stream) {
-    OpProfile profile = forward;
-    profile.net = first ? change_of(MemoryCategory::activations, stream).net : BytesByCategory{};
-    return profile;
+OpProfile profile_of_step(const ShardProfiles& shard, const ChunkStep& step, bool recomputed) {
+    switch (step.kind) {
+        case Kind::ids:
+            return change_of(MemoryCategory::activations, step.count * (step.backward ? -shard.ids : shard.ids), step.tensor);
+        case Kind::receive:
+            return change_of(MemoryCategory::communication, shard.stream, step.tensor);
+        case Kind::give:
+            return change_of(MemoryCategory::activations, -shard.stream);
+        case Kind::losses:
+            return change_of(MemoryCategory::activations, -losses_of(shard));
+        case Kind::piece:
+            return direction(piece_of(shard, step, recomputed), step.backward);
+        case Kind::rest:
+            return {};
+        case Kind::layer:
+            break;
+    }
+    const OpProfile& layer = direction(shard.layer(step.mixture), step.backward);
+    if (step.drop == ChunkStep::Drop::none) return repeat(layer, step.count);
+    OpProfile dropped = layer;
+    const bool keeps_input = step.drop == ChunkStep::Drop::but_input;
+    dropped.net = keeps_input ? change_of(MemoryCategory::activations, shard.stream).net : BytesByCategory{};
+    return dropped;
 }
 
 }  // namespace
@@ -91,8 +79,28 @@ PieceProfiles piece_profiles(const PieceTrace& trace) {
     return profiles;
 }
 
+PredictionProfiles prediction_profiles(const PieceTrace& trace) {
+    PredictionProfiles prediction;
+    for (const PieceRange& range : trace.pieces) {
+        const auto into = [&](PassProfile& profile) {
+            (range.backward ? profile.backward : profile.forward) = profile_of(trace.tensors, range.begin, range.end);
+        };
+        const auto depth = static_cast<std::size_t>(range.layer);
+        if (prediction.depths.size() <= depth) prediction.depths.resize(depth + 1);
+        if (range.piece == Piece::norm) into(prediction.norm);
+        if (range.piece == Piece::mtp_front) into(prediction.depths[depth].front);
+        if (range.piece == Piece::mtp_end) into(prediction.depths[depth].end);
+        if (range.piece == Piece::mtp_rest) into(prediction.depths[depth].rest);
+    }
+    return prediction;
+}
+
 KeptAndTaken kept_and_taken(const PassProfile& piece) {
     return {piece.forward.net_total(), piece.backward.peak};
+}
+
+KeptAndTaken ShardProfiles::head() const {
+    return kept_and_taken({then(norm.forward, loss.forward), then(loss.backward, norm.backward)});
 }
 
 ShardProfiles shard_profiles(const PieceProfiles& dense, const PieceProfiles* mixture, const PieceSizes& sizes, std::int64_t hidden) {
@@ -105,9 +113,10 @@ ShardProfiles shard_profiles(const PieceProfiles& dense, const PieceProfiles* mi
     };
     ShardProfiles shard;
     shard.stream = sizes.rows_outside() * hidden * bytes_of(sizes.dtype);
-    shard.ids = 2 * sizes.rows() * bytes_of(Dtype::int32);
+    shard.ids = sizes.rows() * bytes_of(Dtype::int32);
     shard.embedding = of(dense, Piece::embedding);
-    shard.head = of(dense, Piece::head);
+    shard.norm = of(dense, Piece::norm);
+    shard.loss = of(dense, Piece::loss);
     shard.attention_half = kept_and_taken(of(dense, Piece::attention));
     shard.dense_half = kept_and_taken(of(dense, Piece::dense));
     if (mixture != nullptr) shard.mixture_half = kept_and_taken(of(*mixture, Piece::mixture));
@@ -117,55 +126,15 @@ ShardProfiles shard_profiles(const PieceProfiles& dense, const PieceProfiles* mi
 }
 
 PassProfile chunk_profile(const ShardProfiles& shard, const ChunkContents& contents, const FullRecompute* full) {
+    const ChunkSteps steps = chunk_steps(contents, full);
+    const bool recomputed = recomputes_prediction(full);
     PassProfile chunk;
-    OpProfile& f = chunk.forward;
-    OpProfile& b = chunk.backward;
-    f = change_of(MemoryCategory::activations, shard.ids, "token ids");
-    if (contents.embedding)
-        f = then(f, shard.embedding.forward);
-    else
-        f = then(f, change_of(MemoryCategory::communication, shard.stream, "received activations"));
-    if (!contents.loss) b = change_of(MemoryCategory::communication, shard.stream, "received gradients");
-    if (contents.loss) b = then(b, shard.head.backward);
-    PassProfile mtp;
-    if (contents.mtp > 0)
-        mtp = prediction_of(shard, shard.layer(contents.mtp_is_mixture), full != nullptr && full->method == RecomputeMethod::uniform);
-    for (std::int64_t i = 0; i < contents.mtp; ++i) b = then(b, mtp.backward);
-    if (full == nullptr) {
-        const std::vector<Run> runs = runs_of(contents.mixtures);
-        for (const Run& run : runs) f = then(f, repeat(shard.layer(run.mixture).forward, run.count));
-        for (auto run = runs.rbegin(); run != runs.rend(); ++run) b = then(b, repeat(shard.layer(run->mixture).backward, run->count));
-    } else {
-        const auto piece = [&](std::size_t layer) -> const PassProfile& { return shard.layer(contents.mixtures[layer]); };
-        const std::vector<Block> blocks = blocks_of(contents.mixtures.size(), *full);
-        for (const Block& block : blocks) {
-            if (!block.recomputed) {
-                f = then(f, piece(block.begin).forward);
-                continue;
-            }
-            for (std::size_t i = block.begin; i < block.end; ++i) f = then(f, dropped(piece(i).forward, i == block.begin, shard.stream));
-        }
-        for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-            if (block->recomputed) {
-                for (std::size_t i = block->begin; i < block->end; ++i) b = then(b, piece(i).forward);
-                // Nobody wants the block's output again.
-                b = then(b, change_of(MemoryCategory::activations, -shard.stream));
-            }
-            for (std::size_t i = block->end; i-- > block->begin;) b = then(b, piece(i).backward);
-        }
-    }
-    for (std::int64_t i = 0; i < contents.mtp; ++i) f = then(f, mtp.forward);
-    if (contents.loss) {
-        const PassProfile& head = shard.head;
-        // The losses are read and given back; everything else waits for the backward.
-        f = then(f, head.forward);
-        f = then(f, change_of(MemoryCategory::activations, -(head.forward.net_total() + head.backward.net_total())));
-    }
-    if (contents.embedding) b = then(b, shard.embedding.backward);
-    // What goes to the next stage, and what goes back.
-    if (!contents.loss) f = then(f, change_of(MemoryCategory::activations, -shard.stream));
-    if (!contents.embedding) b = then(b, change_of(MemoryCategory::activations, -shard.stream));
-    b = then(b, change_of(MemoryCategory::activations, -shard.ids));
+    for (const ChunkStep& step : steps.forward) chunk.forward = then(chunk.forward, profile_of_step(shard, step, recomputed));
+    for (const ChunkStep& step : steps.backward) chunk.backward = then(chunk.backward, profile_of_step(shard, step, recomputed));
+    // What was received is communication and is given back as an activation by the layer that used it: categories even out here.
+    OpProfile rest;
+    for (std::size_t i = 0; i < rest.net.size(); ++i) rest.net[i] = -(chunk.forward.net[i] + chunk.backward.net[i]);
+    chunk.backward = then(chunk.backward, rest);
     return chunk;
 }
 

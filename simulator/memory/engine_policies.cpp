@@ -249,12 +249,13 @@ constexpr unsigned in(Piece piece) {
     return 1U << static_cast<unsigned>(piece);
 }
 
+constexpr unsigned kEmbeddings = in(Piece::embedding) | in(Piece::mtp_embedding);
 constexpr unsigned kHalves = in(Piece::attention) | in(Piece::dense) | in(Piece::mixture);
 
 constexpr EnginePolicy kPolicies[] = {
-    {"products keep their workspaces", kHalves, "linear layers", "workspace", "bytes",
+    {"products keep their workspaces", kHalves | in(Piece::mtp_front) | in(Piece::mtp_end), "linear layers", "workspace", "bytes",
      "ATen/cuda/CublasHandlePool.cpp; transformer_engine/pytorch/module/base.py, get_workspace", always, drop_product_workspaces},
-    {"products keep their workspaces", in(Piece::head), "output layer", "workspace", "bytes", "ATen/cuda/CublasHandlePool.cpp", always,
+    {"products keep their workspaces", in(Piece::loss), "output layer", "workspace", "bytes", "ATen/cuda/CublasHandlePool.cpp", always,
      drop_product_workspaces},
     {"values are a view of the packed projection", in(Piece::attention), "attention without Transformer Engine", "packed q, k, v",
      "storage type", "megatron/core/transformer/attention.py, get_query_key_value_tensors", without_engine, keep_packed_projection},
@@ -272,20 +273,19 @@ constexpr EnginePolicy kPolicies[] = {
      keep_scores},
     {"dropout keeps its mask", kHalves, "residual additions", "mask", "1 byte",
      "megatron/core/fusions/fused_bias_dropout.py; ATen/native/cuda/Dropout.cu", drops, keep_dropout_masks},
-    {"dropout keeps its mask", in(Piece::embedding), "embedding", "mask", "1 byte", "ATen/native/cuda/Dropout.cu", drops,
-     keep_embedding_mask},
+    {"dropout keeps its mask", kEmbeddings, "embedding", "mask", "1 byte", "ATen/native/cuda/Dropout.cu", drops, keep_embedding_mask},
     {"the routing is a table of all experts", in(Piece::mixture), "router", "probability and choice of every token and expert",
      "fp32, 1 byte", "megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function", always, keep_dense_routing},
     {"the unweighted activation is kept", in(Piece::mixture), "experts", "activation before its probability; of gated ones the gate's too",
      "storage type", "megatron/core/transformer/moe/experts.py, forward", weights_activations, keep_unweighted_activation},
-    {"the table's gradient is made whole", in(Piece::embedding), "embedding", "weight gradient", "storage type",
+    {"the table's gradient is made whole", kEmbeddings, "embedding", "weight gradient", "storage type",
      "ATen/native/cuda/Embedding.cu, embedding_dense_backward_cuda", always, take_embedding_gradient},
-    {"the loss works on an fp32 copy of the logits", in(Piece::head), "cross-entropy", "logits", "fp32",
+    {"the loss works on an fp32 copy of the logits", in(Piece::loss), "cross-entropy", "logits", "fp32",
      "megatron/core/tensor_parallel/cross_entropy.py; megatron/core/fusions/fused_cross_entropy.py", copies_logits, copy_logits},
-    {"autograd gets a weight gradient", in(Piece::head), "output layer", "weight gradient, empty with gradient accumulation fusion",
+    {"autograd gets a weight gradient", in(Piece::loss), "output layer", "weight gradient, empty with gradient accumulation fusion",
      "storage type", "megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication.backward", always,
      take_output_weight_gradient},
-    {"the gather buffer is made once", in(Piece::head), "output layer", "gathered rows", "storage type",
+    {"the gather buffer is made once", in(Piece::loss), "output layer", "gathered rows", "storage type",
      "megatron/core/utils.py, GlobalMemoryBuffer", gathers_rows, drop_gathered_rows},
 };
 
@@ -373,12 +373,13 @@ std::span<const EnginePolicy> megatron_policies() {
 
 void apply_megatron_policies(PieceTrace& trace, const PolicyContext& context) {
     LayerEditor::spread(trace);
-    for (const Piece piece : {Piece::embedding, Piece::attention, Piece::dense, Piece::mixture, Piece::head}) {
-        const auto traced = [&](const PieceRange& range) { return range.piece == piece; };
-        if (std::none_of(trace.pieces.begin(), trace.pieces.end(), traced)) continue;
-        LayerEditor editor(trace, trace.range(piece, false), trace.range(piece, true));
+    for (const PieceRange& forward : trace.pieces) {
+        // Of layers the last one counts, of predictions each depth.
+        const bool predicts = forward.piece >= Piece::mtp_embedding;
+        if (forward.backward || (!predicts && &trace.range(forward.piece, false) != &forward)) continue;
+        LayerEditor editor(trace, forward, trace.range(forward.piece, true, predicts ? forward.layer : -1));
         for (const EnginePolicy& policy : kPolicies) {
-            if ((policy.pieces & in(piece)) != 0 && policy.holds(context)) policy.apply(editor, context);
+            if ((policy.pieces & in(forward.piece)) != 0 && policy.holds(context)) policy.apply(editor, context);
         }
     }
 }

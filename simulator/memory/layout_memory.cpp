@@ -1,6 +1,7 @@
 #include "simulator/memory/layout_memory.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -12,6 +13,7 @@
 #include "simulator/memory/activation_memory.hpp"
 #include "simulator/memory/device_overhead.hpp"
 #include "simulator/memory/model_state.hpp"
+#include "simulator/memory/rank_recording.hpp"
 #include "simulator/memory/routing_load.hpp"
 
 namespace mgplan::simulator {
@@ -42,11 +44,16 @@ struct FrameworkBytes {
     }
 };
 
-/// A caching allocator holds segments that no tensor fills; a thirty-second of the peak is an assumption where its replay is
-/// too slow (memory/allocator_replay.hpp). mgplan's own runtime plans offsets.
-std::int64_t fragmentation_bytes(Engine engine, std::int64_t framework) {
-    return engine == Engine::megatron ? framework / 32 : 0;
-}
+/// What the optimizer's update works on.
+constexpr std::string_view kUpdateCopies = "fp32 copies of gradients or moments";
+
+/// What a search takes for what a caching allocator holds and no tensor fills, of the tensors' bytes: an assumption where its
+/// replay is too slow.
+constexpr double kAssumedFragmentation = 1.0 / 32;
+
+/// Stages that may turn out the fullest once their allocators are replayed: so near to the fullest by the assumption, and so many.
+constexpr double kNearlyFullest = 0.95;
+constexpr std::size_t kMostReplayed = 4;
 
 }  // namespace
 
@@ -57,7 +64,8 @@ struct LayoutMemory::State {
     ModelStates model_states;
     ActivationMemory activations;
     DeviceOverhead overhead;
-    std::optional<RoutingLoad> routing;  ///< of models with experts
+    std::optional<RoutingLoad> routing;            ///< of models with experts
+    double fragmentation = kAssumedFragmentation;  ///< of engine megatron's tensors; mgplan's own runtime plans offsets
     std::unordered_map<MemoKey<4>, std::vector<std::vector<std::int64_t>>, MemoKeyHash> alive;
     std::unordered_map<MemoKey<6>, GraphResidency, MemoKeyHash> residencies;
     std::unordered_map<const LayerCosts*, GraphedLayers> graphed;
@@ -138,6 +146,10 @@ struct LayoutMemory::State {
         return layout.engine == Engine::megatron ? library_workspace_bytes(workload, layout.engine, calibration) : 0;
     }
 
+    [[nodiscard]] std::int64_t fragmentation_bytes(Engine engine, std::int64_t framework) const {
+        return engine == Engine::megatron ? std::llround(fragmentation * static_cast<double>(framework)) : 0;
+    }
+
     /// Outside what the framework's allocator counts.
     std::int64_t peak_of(const Layout& layout, int pp_rank, const FrameworkBytes& framework) {
         const std::int64_t allocated = framework.total();
@@ -173,6 +185,8 @@ struct LayoutMemory::State {
             b.communication = 0;
             b.workspace = framework.libraries;
         }
+        if (layout.cuda_graphs.empty())
+            memory.peak_at = framework.peaks_in_update() ? PeakInstant{0, kUpdateCopies} : PeakInstant{peak.op, peak.tensor};
         const std::int64_t allocated = b.total();
         memory.framework_bytes = allocated - hidden_by_graphs(graph, b);
         b.context = overhead.bytes(layout, pp_rank);
@@ -183,6 +197,49 @@ struct LayoutMemory::State {
         memory.high_water.fragmentation = b.fragmentation;
         memory.reserved_bytes = allocated + b.fragmentation;
         return memory;
+    }
+
+    RankProbe megatron_ops(const Layout& layout, int pp_rank) {
+        const ModelStateBytes state = model_states.of(layout, pp_rank);
+        const RankPasses passes_of_rank = activations.passes(layout, pp_rank);
+        RankProbe probe;
+        const auto held = [&](model::MemoryCategory category) -> std::int64_t& { return probe.held[static_cast<std::size_t>(category)]; };
+        held(model::MemoryCategory::parameters) = state.parameters;
+        held(model::MemoryCategory::gradients) = state.gradients;
+        held(model::MemoryCategory::optimizer) = state.optimizer;
+        held(model::MemoryCategory::workspace) = libraries(layout);
+        for (const RankPasses::Held& tensor : passes_of_rank.held) {
+            probe.before = then(probe.before, change_of(tensor.category, tensor.bytes, tensor.tensor));
+            probe.after = then(probe.after, change_of(tensor.category, -tensor.bytes));
+        }
+        probe.after = then(probe.after, change_of(model::MemoryCategory::optimizer, state.update, kUpdateCopies));
+        probe.after = then(probe.after, change_of(model::MemoryCategory::optimizer, -state.update));
+        for (const PassProfile& chunk : passes_of_rank.chunks) {
+            probe.forward.push_back(chunk.forward);
+            probe.backward.push_back(chunk.backward);
+        }
+        // A chunk's profile ends with its messages gone.
+        probe.sends_forward.assign(passes_of_rank.chunks.size(), false);
+        probe.sends_backward.assign(passes_of_rank.chunks.size(), false);
+        return probe;
+    }
+
+    /// From now on the fragmentation of a stage is that of its allocator's replay; without one the assumed.
+    void replay_fragmentation(const Layout& layout, int pp_rank) {
+        fragmentation = kAssumedFragmentation;
+        // The blocks of graphs' private pools are not in the traces.
+        if (layout.engine != Engine::megatron || !layout.cuda_graphs.empty()) return;
+        const ReservedMemory memory = replay(layout, pp_rank);
+        if (memory.allocated > 0) fragmentation = static_cast<double>(memory.fragmentation()) / static_cast<double>(memory.allocated);
+    }
+
+    ReservedMemory replay(const Layout& layout, int pp_rank) {
+        IterationTrace trace = activations.tensors(layout, pp_rank);
+        // The libraries' scratch is made in front of everything else that the iteration takes.
+        std::int64_t first = 0;
+        for (const Allocation& tensor : trace.tensors) first = std::min(first, tensor.taken);
+        trace.tensors.push_back({libraries(layout), first - 1, -1});
+        return simulator::replay_megatron(workload, layout, pp_rank, trace, model_states.of(layout, pp_rank).update);
     }
 
     // Routing
@@ -281,9 +338,31 @@ struct LayoutMemory::State {
         return peaks;
     }
 
-    MemoryPrediction predict(const Layout& layout) {
+    /// The fullest stage where allocators are replayed: of those that are nearly the fullest without.
+    int fullest_replayed(const Layout& layout) {
+        const auto [fullest, most] = fullest_stage(layout);
+        std::vector<std::pair<std::int64_t, int>> near;
+        for (int rank = 0; rank < static_cast<int>(stages.size()); ++rank) {
+            const std::int64_t peak = peak_of(layout, rank, stages[static_cast<std::size_t>(rank)]);
+            if (rank != fullest && static_cast<double>(peak) >= kNearlyFullest * static_cast<double>(most)) near.emplace_back(-peak, rank);
+        }
+        std::sort(near.begin(), near.end());
+        near.insert(near.begin(), {-most, fullest});
+        near.resize(std::min(near.size(), kMostReplayed));
+        std::pair<int, std::int64_t> result{fullest, -1};
+        for (const auto& [peak, rank] : near) {
+            replay_fragmentation(layout, rank);
+            const std::int64_t replayed = peak_of(layout, rank, stages[static_cast<std::size_t>(rank)]);
+            if (replayed > result.second) result = {rank, replayed};
+        }
+        return result.first;
+    }
+
+    MemoryPrediction predict(const Layout& layout, bool replayed) {
+        const bool replays = replayed && layout.engine == Engine::megatron && layout.cuda_graphs.empty();
         MemoryPrediction prediction;
-        prediction.worst_stage = fullest_stage(layout).first;
+        prediction.worst_stage = replays ? fullest_replayed(layout) : fullest_stage(layout).first;
+        if (replays) replay_fragmentation(layout, prediction.worst_stage);
         prediction.worst = stage(layout, prediction.worst_stage);
         prediction.worst.context_terms = overhead.terms(layout, prediction.worst_stage);
         if (routing) prediction.worst.routing = routed_peaks(layout, 0, static_cast<int>(layout.sizes.pp));
@@ -293,6 +372,7 @@ struct LayoutMemory::State {
         }
         prediction.worst_rank = prediction.worst_stage * stride;
         prediction.limit_bytes = workload.memory_limit;
+        fragmentation = kAssumedFragmentation;
         return prediction;
     }
 };
@@ -301,8 +381,8 @@ LayoutMemory::LayoutMemory(const Workload& workload, const Calibration& calibrat
     : state_(std::make_unique<State>(workload, calibration, std::move(shared))) {}
 LayoutMemory::~LayoutMemory() = default;
 
-MemoryPrediction LayoutMemory::predict(const Layout& layout) {
-    return state_->predict(layout);
+MemoryPrediction LayoutMemory::predict(const Layout& layout, bool replayed) {
+    return state_->predict(layout, replayed);
 }
 
 LayoutPeaks LayoutMemory::peaks(const Layout& layout, std::int64_t most) {
@@ -310,10 +390,20 @@ LayoutPeaks LayoutMemory::peaks(const Layout& layout, std::int64_t most) {
 }
 
 RankMemory LayoutMemory::stage(const Layout& layout, int pp_rank) {
+    state_->replay_fragmentation(layout, pp_rank);
     RankMemory memory = state_->stage(layout, pp_rank);
     memory.context_terms = state_->overhead.terms(layout, pp_rank);
     if (state_->routing) memory.routing = state_->routed_peaks(layout, pp_rank, pp_rank + 1);
+    state_->fragmentation = kAssumedFragmentation;
     return memory;
+}
+
+RankProbe LayoutMemory::megatron_ops(const Layout& layout, int pp_rank) {
+    return state_->megatron_ops(layout, pp_rank);
+}
+
+ReservedMemory LayoutMemory::replay_megatron(const Layout& layout, int pp_rank) {
+    return state_->replay(layout, pp_rank);
 }
 
 GraphTerms LayoutMemory::graphs(const Layout& layout, int pp_rank) {

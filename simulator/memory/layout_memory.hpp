@@ -12,6 +12,7 @@
 #include "simulator/calibration.hpp"
 #include "simulator/layers/layer_costs.hpp"
 #include "simulator/memory/cuda_graphs.hpp"
+#include "simulator/memory/rank_timeline.hpp"
 #include "simulator/prediction.hpp"
 #include "simulator/stage_census.hpp"
 
@@ -19,8 +20,8 @@ namespace mgplan::simulator {
 
 /// Peak bytes of the fullest rank.
 struct LayoutPeaks {
-    std::int64_t even = 0;      ///< where tokens are spread evenly over experts: predict().memory.worst.peak_bytes()
-    std::int64_t deciding = 0;  ///< what has to fit: predict().memory.deciding_bytes(); never less
+    std::int64_t even = 0;      ///< where tokens are spread evenly over experts: predict(layout, false).worst.peak_bytes()
+    std::int64_t deciding = 0;  ///< what has to fit: predict(layout, false).deciding_bytes(); never less
     /// Of the fullest stage where tokens are spread evenly. The rest of `even` lies outside the framework or in its libraries.
     std::int64_t parameters = 0, gradients = 0, optimizer = 0, activations = 0;
 };
@@ -40,13 +41,19 @@ public:
     LayoutMemory(const LayoutMemory&) = delete;
     LayoutMemory& operator=(const LayoutMemory&) = delete;
 
-    /// The fullest rank with all its terms.
-    [[nodiscard]] MemoryPrediction predict(const Layout& layout);
+    /// The fullest rank with all its terms. `replayed`: the fragmentation of engine megatron without CUDA graphs is that of PyTorch's
+    /// allocator, played on the rank's tensors (tens of milliseconds); else, as in peaks(), a thirty-second of them.
+    [[nodiscard]] MemoryPrediction predict(const Layout& layout, bool replayed);
     /// The peaks alone. Where the model state of a stage alone exceeds `most`, its sum stands for both peaks and no activation is
     /// looked at; where the even peak exceeds it, that one stands for the deciding one too.
     [[nodiscard]] LayoutPeaks peaks(const Layout& layout, std::int64_t most = std::numeric_limits<std::int64_t>::max());
-    /// Every rank of a pipeline stage.
+    /// Every rank of a pipeline stage, its fragmentation replayed.
     [[nodiscard]] RankMemory stage(const Layout& layout, int pp_rank);
+    /// The ops of a stage's ranks as engine megatron has them, without CUDA graphs: for play() with no sends left open, whose
+    /// peak is that of stage().
+    [[nodiscard]] RankProbe megatron_ops(const Layout& layout, int pp_rank);
+    /// PyTorch's allocator played over iterations of engine megatron on a stage's rank, tensor by tensor.
+    [[nodiscard]] ReservedMemory replay_megatron(const Layout& layout, int pp_rank);
     /// What CUDA graphs add to the ranks of a pipeline stage.
     [[nodiscard]] GraphTerms graphs(const Layout& layout, int pp_rank);
 

@@ -201,12 +201,27 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
     return bytes;
 }
 
+std::int64_t ModelStates::expert_bias_bytes(const Layout& layout, int pp_rank) const {
+    const ModelSpec& model = workload_.model;
+    if (!model.moe || !model.moe->expert_bias) return 0;
+    std::int64_t mixtures = 0;
+    for (int chunk = 0; chunk < layout.vpp; ++chunk) {
+        const StageChunk& contents = layout.split->chunk(pp_rank, chunk);
+        for (std::int64_t i = 0; i < contents.decoders; ++i) mixtures += model.is_moe_layer(contents.first_decoder + i) ? 1 : 0;
+        if (model.is_moe_layer(model.layers - 1)) mixtures += contents.mtp;
+    }
+    const bool wide = workload_.training.compute_dtype() == Dtype::fp64;
+    const std::int64_t each = layout.engine == Engine::megatron ? 2 * bytes_of(Dtype::fp32) : bytes_of(wide ? Dtype::fp64 : Dtype::fp32);
+    return mixtures * model.moe->experts * each;
+}
+
 std::vector<ModelStateBytes> ModelStates::all_stages(const Layout& layout) {
     Pieces& pieces = pieces_of(layout);
     std::vector<ModelStateBytes> stages(static_cast<std::size_t>(layout.sizes.pp));
     for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
         for (int chunk = 0; chunk < layout.vpp; ++chunk)
             stages[static_cast<std::size_t>(stage)] += chunk_bytes(pieces, layout, stage, chunk);
+        stages[static_cast<std::size_t>(stage)].parameters += expert_bias_bytes(layout, stage);
     }
     return stages;
 }

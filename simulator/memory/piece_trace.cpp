@@ -115,9 +115,16 @@ model::RoutingTable uneven_copies(const MoeSpec& moe, const PieceSizes& sizes, d
     return table;
 }
 
-PieceTrace trace_layers(const ModelSpec& model, const PieceSizes& sizes, model::RoutingLog* routing) {
+/// What running a model on shapes leaves behind.
+struct Recorded {
+    std::vector<model::AllocationRecord> tensors;
+    std::vector<model::RangeRecord> ranges;
+};
+
+Recorded run_layers(const ModelSpec& model, const PieceSizes& sizes, model::RoutingLog* routing, bool recomputed) {
     StageSplitRequest request;
     request.layers = model.layers;
+    request.mtp_layers = model.mtp_layers;
     const auto split = std::make_shared<const StageSplit>(make_stage_split(request));
     model::MetaDevice device({.keep_allocations = true, .keep_ops = false, .stands_for = sizes.traits});
     Groups groups(sizes);
@@ -139,29 +146,91 @@ PieceTrace trace_layers(const ModelSpec& model, const PieceSizes& sizes, model::
             &biases.emplace(device, std::vector<std::int64_t>{0}, model.moe->experts, model::statistics_dtype(sizes.dtype));
     model::RecomputeChoice recompute;
     recompute.modules = sizes.modules;
+    if (recomputed) {
+        recompute.full = RecomputeMethod::uniform;
+        recompute.layers = 1;
+    }
     const model::WeightTable weights = weights_of(device, model, sizes, split);
     model::ModelChunk chunk(model, split->chunk(0, 0), weights, recompute);
     model::MicrobatchContext microbatch;
     microbatch.batch = sizes.micro_batch;
     microbatch.sequence = sizes.sequence;
-    const Tensor ids = device.empty({sizes.rows()}, Dtype::int32, MemoryCategory::activations, "token ids");
-    const Tensor targets = device.empty({sizes.rows()}, Dtype::int32, MemoryCategory::activations, "target ids");
+    const auto ids_of = [&](std::string_view name) {
+        return device.empty({sizes.rows()}, Dtype::int32, MemoryCategory::activations, name);
+    };
+    const Tensor ids = ids_of("token ids"), targets = ids_of("target ids");
+    for (std::int64_t depth = 0; depth < model.mtp_layers; ++depth) microbatch.mtp_targets.push_back(ids_of("target ids"));
     model::ChunkSaved saved;
     (void)chunk.forward(context, microbatch, ids, targets, saved);
     (void)chunk.backward(context, microbatch, {}, 1, ids, targets, saved);
+    return {device.allocations(), device.ranges()};
+}
 
+bool is_backward(const model::RangeRecord& range) {
+    return range.name.ends_with("backward");
+}
+
+/// The stretches in front of a head's loss and behind it, and the loss itself. Ranges are in order of their beginning.
+void add_head(const std::vector<model::RangeRecord>& ranges, std::size_t head, std::vector<PieceRange>& pieces) {
+    const bool backward = is_backward(ranges[head]);
+    std::int64_t first = ranges[head].end, last = ranges[head].begin;
+    for (std::size_t i = head + 1; i < ranges.size() && ranges[i].depth > ranges[head].depth; ++i) {
+        if (ranges[i].depth > ranges[head].depth + 1) continue;
+        first = std::min(first, ranges[i].begin);
+        last = std::max(last, ranges[i].end);
+        if (ranges[i].name.starts_with("loss")) pieces.push_back({Piece::loss, backward, 0, ranges[i].begin, ranges[i].end});
+    }
+    pieces.push_back({Piece::norm, backward, 0, backward ? last : ranges[head].begin, backward ? ranges[head].end : first});
+}
+
+/// One depth's pieces around its layer.
+void add_depth(const std::vector<model::RangeRecord>& ranges, std::size_t mtp, std::vector<PieceRange>& pieces) {
+    const model::RangeRecord& depth = ranges[mtp];
+    const bool backward = is_backward(depth);
+    const auto within = [&](std::string_view name) -> const model::RangeRecord* {
+        for (std::size_t i = mtp + 1; i < ranges.size() && ranges[i].depth > depth.depth; ++i) {
+            if (ranges[i].name == name) return &ranges[i];
+        }
+        return nullptr;
+    };
+    const auto at = [&](std::string_view name) -> const model::RangeRecord& {
+        const model::RangeRecord* range = within(name);
+        MGPLAN_ASSERT(range != nullptr, name);
+        return *range;
+    };
+    const auto add = [&](Piece piece, std::int64_t begin, std::int64_t end) {
+        pieces.push_back({piece, backward, depth.number, begin, end});
+    };
+    if (!backward) {
+        const model::RangeRecord &embedding = at("mtp embedding forward"), &loss = at("loss forward");
+        add(Piece::mtp_embedding, embedding.begin, embedding.end);
+        add(Piece::mtp_front, depth.begin, at("attention forward").begin);
+        add(Piece::mtp_end, at("mlp forward").end, loss.begin);
+        add(Piece::mtp_rest, loss.end, depth.end);
+        return;
+    }
+    const model::RangeRecord &embedding = at("mtp embedding backward"), &layer = at("mlp backward");
+    const model::RangeRecord* again = within("attention forward");
+    add(Piece::mtp_embedding, embedding.begin, embedding.end);
+    add(Piece::mtp_end, at("loss backward").end, again != nullptr ? again->begin : layer.begin);
+    add(Piece::mtp_rest, again != nullptr ? at("mlp forward").end : layer.begin, layer.begin);
+    add(Piece::mtp_front, at("attention backward").end, depth.end);
+}
+
+PieceTrace trace_layers(const ModelSpec& model, const PieceSizes& sizes, model::RoutingLog* routing) {
+    Recorded recorded = run_layers(model, sizes, routing, false);
     PieceTrace trace;
-    trace.tensors = device.allocations();
+    trace.tensors = std::move(recorded.tensors);
     std::int64_t layer = 0;
-    for (const model::RangeRecord& range : device.ranges()) {
-        const bool backward = range.name.ends_with("backward");
-        const auto add = [&](Piece piece) { trace.pieces.push_back({piece, backward, layer, range.begin, range.end}); };
+    for (std::size_t i = 0; i < recorded.ranges.size(); ++i) {
+        const model::RangeRecord& range = recorded.ranges[i];
+        const auto add = [&](Piece piece) { trace.pieces.push_back({piece, is_backward(range), layer, range.begin, range.end}); };
         if (range.name.starts_with("layer"))
             layer = range.number;
         else if (range.name.starts_with("embedding"))
             add(Piece::embedding);
         else if (range.name.starts_with("head"))
-            add(Piece::head);
+            add_head(recorded.ranges, i, trace.pieces);
         else if (range.name.starts_with("attention"))
             add(Piece::attention);
         else if (range.name.starts_with("mlp"))
@@ -172,19 +241,46 @@ PieceTrace trace_layers(const ModelSpec& model, const PieceSizes& sizes, model::
 
 }  // namespace
 
-const PieceRange& PieceTrace::range(Piece piece, bool backward) const {
+const PieceRange& PieceTrace::range(Piece piece, bool backward, std::int64_t layer) const {
     const PieceRange* found = nullptr;
     for (const PieceRange& range : pieces) {
-        if (range.piece != piece || range.backward != backward) continue;
+        if (range.piece != piece || range.backward != backward || (layer >= 0 && range.layer != layer)) continue;
         if (found == nullptr || range.layer > found->layer) found = &range;
     }
     MGPLAN_ASSERT(found != nullptr, "the trace holds this piece");
     return *found;
 }
 
+bool PieceTrace::holds(Piece piece) const {
+    return std::any_of(pieces.begin(), pieces.end(), [&](const PieceRange& range) { return range.piece == piece; });
+}
+
 PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes) {
     PieceTrace trace = trace_layers(shortened(model, sizes, false), with_few_steps(sizes), nullptr);
     if (takes_steps(sizes)) widen_gathered(trace, sizes.cp / kSteps);
+    return trace;
+}
+
+PieceTrace trace_prediction(const ModelSpec& model, const PieceSizes& sizes, bool recomputed) {
+    ModelSpec few = shortened(model, sizes, false);
+    few.mtp_layers = std::min(model.mtp_layers, kMostDepths);
+    Recorded recorded = run_layers(few, with_few_steps(sizes), nullptr, recomputed);
+    PieceTrace trace;
+    trace.tensors = std::move(recorded.tensors);
+    for (std::size_t i = 0; i < recorded.ranges.size(); ++i) {
+        if (recorded.ranges[i].name.starts_with("head")) add_head(recorded.ranges, i, trace.pieces);
+        if (recorded.ranges[i].name == "mtp forward" || recorded.ranges[i].name == "mtp backward")
+            add_depth(recorded.ranges, i, trace.pieces);
+    }
+    // A recomputed layer gives up what it kept as soon as it has run, and what it kept is another layer's business.
+    for (const PieceRange& end : trace.pieces) {
+        if (end.piece != Piece::mtp_end || end.backward) continue;
+        const std::int64_t layer = trace.range(Piece::mtp_front, false, end.layer).end;
+        for (model::AllocationRecord& tensor : trace.tensors) {
+            const bool of_layer = tensor.taken >= layer && tensor.taken < end.begin;
+            if (of_layer && end.contains(tensor.returned)) tensor.returned = end.begin - 1;
+        }
+    }
     return trace;
 }
 

@@ -30,16 +30,21 @@ struct PieceSizes {
     [[nodiscard]] std::int64_t rows_outside() const { return sequence_parallel ? rows() / tp : rows(); }
 };
 
-/// The parts a model chunk is made of. A decoder layer is an attention half and an MLP half, dense or a mixture.
-enum class Piece : std::uint8_t { embedding, attention, dense, mixture, head };
-inline constexpr int kPieces = 5;
+/// The parts a model chunk is made of. A decoder layer is an attention half and an MLP half, dense or a mixture; the head is a
+/// norm and the loss, output layer included. One depth of multi-token prediction (model/layers/mtp.hpp) is a front up to its
+/// projection, with an embedding in it; a decoder layer; an end with a norm (in the backward all that is in front of the layer's,
+/// the front once more where it is recomputed); a loss; and a rest (forward: behind the loss; backward: between the layer's
+/// recompute and its backward).
+enum class Piece : std::uint8_t { embedding, attention, dense, mixture, norm, loss, mtp_embedding, mtp_front, mtp_end, mtp_rest };
+inline constexpr int kPieces = 10;
 
 /// A stretch of the trace in which one piece ran; times as in AllocationRecord.
 struct PieceRange {
     Piece piece = Piece::embedding;
     bool backward = false;
-    std::int64_t layer = 0;  ///< of the traced model
+    std::int64_t layer = 0;  ///< of the traced model; of multi-token prediction its depth
     std::int64_t begin = 0, end = 0;
+    [[nodiscard]] bool contains(std::int64_t when) const { return when >= begin && when < end; }
 };
 
 /// One microbatch forward and backward through a layer between embedding and head.
@@ -47,13 +52,19 @@ struct PieceTrace {
     std::vector<model::AllocationRecord> tensors;
     std::vector<PieceRange> pieces;
 
-    /// A piece's stretch; it must exist (assertion).
-    [[nodiscard]] const PieceRange& range(Piece piece, bool backward) const;
+    /// A piece's stretch, of the last layer that has it unless told; it must exist (assertion).
+    [[nodiscard]] const PieceRange& range(Piece piece, bool backward, std::int64_t layer = -1) const;
+    [[nodiscard]] bool holds(Piece piece) const;
 };
 
 /// Traces embedding, attention, dense MLP and head: everything but mixtures. The model may have features that no device
 /// computes yet, as long as they do not change a size.
 [[nodiscard]] PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes);
+/// Depths of multi-token prediction that are traced at most: the first, the last, and one that stands for those between them.
+inline constexpr std::int64_t kMostDepths = 3;
+/// Traces norm, loss and multi-token prediction around its layers, which are the decoder's; the model must predict so.
+/// `recomputed`: under full, uniform recompute.
+[[nodiscard]] PieceTrace trace_prediction(const ModelSpec& model, const PieceSizes& sizes, bool recomputed);
 /// The trace of so many rows (or sequences) from those of `rows_of_one` and of twice as many: rows, and with them all tensors,
 /// grow by as much with each. Scratch that is cut to a largest size may come out too large. Where rows do not spread evenly over
 /// experts, the first experts of the model get one copy more from every source, which is not in it. Nothing if the traces differ in more

@@ -114,7 +114,8 @@ std::vector<Allocation> megatron_moments(const Workload& workload, const Layout&
     return writer.finish();
 }
 
-ReservedMemory replay_megatron(const Workload& workload, const Layout& layout, int pp_rank, const IterationTrace& trace) {
+ReservedMemory replay_megatron(const Workload& workload, const Layout& layout, int pp_rank, const IterationTrace& trace,
+                               std::int64_t update) {
     ScheduleRequest request;
     request.pp = static_cast<int>(layout.sizes.pp);
     request.vpp = layout.vpp;
@@ -123,21 +124,21 @@ ReservedMemory replay_megatron(const Workload& workload, const Layout& layout, i
     const std::int64_t group = std::max<std::int64_t>(1, layout.group_size);
     const std::int64_t enough = (2 * (layout.sizes.pp + group) + group - 1) / group * group;
     request.microbatches = std::min(layout.num_microbatches, enough);
-    const model::SendDepth depth = model::send_depth(request.pp, request.vpp, layout.group_size, pp_rank);
-    std::vector<Allocation> iteration = play_allocations(trace, Schedule(request).rank(pp_rank), depth);
-    const std::vector<Allocation> moments = megatron_moments(workload, layout, pp_rank, std::numeric_limits<std::int64_t>::max() / 2);
+    std::vector<Allocation> iteration = play_allocations(trace, Schedule(request).rank(pp_rank));
+    constexpr std::int64_t kBehind = std::numeric_limits<std::int64_t>::max() / 4;
+    std::int64_t owned = 0;
+    const std::vector<std::int64_t> parameters = owned_parameters(workload, layout, pp_rank);
+    for (const std::int64_t numel : parameters) owned += numel;
+    const std::vector<Allocation> moments = megatron_moments(workload, layout, pp_rank, 2 * kBehind);
+    if (update > 0) {
+        for (std::size_t i = 0; i < parameters.size(); ++i) {
+            const double share = static_cast<double>(parameters[i]) / static_cast<double>(std::max<std::int64_t>(owned, 1));
+            const auto when = static_cast<std::int64_t>(i);
+            iteration.push_back({static_cast<std::int64_t>(share * static_cast<double>(update)), kBehind + when, 3 * kBehind + when});
+        }
+    }
     iteration.insert(iteration.end(), moments.begin(), moments.end());
     return replay_allocator(megatron_setup(workload, layout, pp_rank), iteration, kIterations);
-}
-
-std::optional<ReservedMemory> replay_megatron(const Workload& workload, const Layout& layout, int pp_rank) {
-    model::TrainingTask task;
-    task.model = workload.model;
-    task.batch = workload.batch;
-    task.training = workload.training;
-    task.layout = layout;
-    if (!model::features_not_executed(task).empty()) return std::nullopt;
-    return replay_megatron(workload, layout, pp_rank, record_rank(task, pp_rank).iteration);
 }
 
 }  // namespace mgplan::simulator

@@ -1,7 +1,6 @@
 #pragma once
 // The takes and returns of one rank over a training iteration, recorded on shapes, and what an engine's allocator makes of them.
 
-#include <optional>
 #include <vector>
 
 #include "model/training/rank_trainer.hpp"
@@ -30,11 +29,9 @@ struct RankRecording {
 [[nodiscard]] std::vector<Allocation> megatron_moments(const Workload& workload, const Layout& layout, int pp_rank, std::int64_t from);
 
 /// PyTorch's allocator behind three iterations of engine megatron on the rank of a stage, whose passes take and return what
-/// `trace` says. Beyond so many microbatches that the schedule is in its steady state further ones only repeat it, and are
-/// left out.
-[[nodiscard]] ReservedMemory replay_megatron(const Workload& workload, const Layout& layout, int pp_rank, const IterationTrace& trace);
-
-/// The same with the tensors of mgplan's own layers; nothing where those do not compute the model or the layout.
-[[nodiscard]] std::optional<ReservedMemory> replay_megatron(const Workload& workload, const Layout& layout, int pp_rank);
+/// `trace` says; `update` bytes of further copies live during the optimizer's step, one for each parameter. Beyond so many microbatches
+/// that the schedule is in its steady state further ones only repeat it, and are left out.
+[[nodiscard]] ReservedMemory replay_megatron(const Workload& workload, const Layout& layout, int pp_rank, const IterationTrace& trace,
+                                             std::int64_t update = 0);
 
 }  // namespace mgplan::simulator

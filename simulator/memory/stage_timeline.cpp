@@ -60,13 +60,10 @@ model::KernelTraits kernels_of(const ClusterSpec& cluster) {
     return {.kind = model::DeviceKind::cuda, .architecture = cluster.compute_capability, .fused_attention = true};
 }
 
-StageTimelines::StageTimelines(const Workload& workload, const Layout& layout, const model::KernelTraits& stands_for)
-    : task_(task_of(workload, layout)), stands_for_(stands_for) {
-    if (layout.engine != Engine::mgplan) {
-        why_none_ =
-            fmt::format("engine {} has no memory timeline yet: what stands here is the search's estimate", to_string(layout.engine));
-        return;
-    }
+StageTimelines::StageTimelines(const Workload& workload, const Layout& layout, const model::KernelTraits& stands_for,
+                               std::function<RankProbe(int pp_rank)> megatron_ops)
+    : task_(task_of(workload, layout)), stands_for_(stands_for), megatron_ops_(std::move(megatron_ops)) {
+    MGPLAN_ASSERT(exact() || megatron_ops_, "engine megatron's ops are known");
     if (!layout.cuda_graphs.empty()) {
         why_none_ = "CUDA graphs have no memory timeline yet: what stands here is the search's estimate";
         return;
@@ -77,7 +74,7 @@ StageTimelines::StageTimelines(const Workload& workload, const Layout& layout, c
         return;
     }
     try {
-        model::check_features(task_);
+        if (exact()) model::check_features(task_);
         schedule_ = schedule_of(layout);
     } catch (const ConfigError& error) {
         why_none_ = fmt::format("no memory timeline, what stands here is the search's estimate: {}", error.problems().front());
@@ -89,7 +86,10 @@ std::optional<StageTimeline> StageTimelines::of(int pp_rank, bool keep_ops) {
     StageTimeline stage;
     try {
         stage.schedule = schedule_->rank(pp_rank);
-        stage.memory = play(probe_rank(task_, pp_rank, stands_for_), stage.schedule, depth_of(task_.layout, pp_rank), keep_ops);
+        if (exact())
+            stage.memory = play(probe_rank(task_, pp_rank, stands_for_), stage.schedule, depth_of(task_.layout, pp_rank), keep_ops);
+        else
+            stage.memory = play(megatron_ops_(pp_rank), stage.schedule, {}, keep_ops);
     } catch (const ConfigError& error) {
         why_none_ = fmt::format("no memory timeline, what stands here is the search's estimate: {}", error.problems().front());
         return std::nullopt;

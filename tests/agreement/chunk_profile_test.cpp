@@ -26,6 +26,11 @@ ModelSpec small_mixture() {
     return model;
 }
 
+ModelSpec predicting(ModelSpec model, std::int64_t depths) {
+    model.mtp_layers = depths;
+    return model;
+}
+
 PieceSizes sizes_of(const TrainingTask& task) {
     PieceSizes sizes;
     const Layout& layout = task.layout;
@@ -48,7 +53,8 @@ class ChunkProfileOf : public testing::TestWithParam<Case> {};
 
 TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
     const Case& c = GetParam();
-    for (const ModelSpec& model : {tests::small_gpt(), tests::small_llama(), small_mixture()}) {
+    for (const ModelSpec& model : {tests::small_gpt(), tests::small_llama(), small_mixture(), predicting(tests::small_llama(), 1),
+                                   predicting(small_mixture(), 1), predicting(tests::small_llama(), 2), predicting(small_mixture(), 4)}) {
         if (model.moe && c.tp > 1 && !c.sequence_parallel) continue;  // mixtures want sequence parallelism
         if (!model.moe && c.ep > 1) continue;
         TrainingTask task = tests::task_for(model, c, Precision::bf16);
@@ -58,20 +64,28 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
         const PieceProfiles dense = piece_profiles(trace_dense_pieces(model, sizes));
         PieceProfiles mixtures{};
         if (model.moe) mixtures = piece_profiles(trace_mixture(model, sizes));
-        const ShardProfiles shard = shard_profiles(dense, model.moe ? &mixtures : nullptr, sizes, model.hidden);
+        ShardProfiles shard = shard_profiles(dense, model.moe ? &mixtures : nullptr, sizes, model.hidden);
+        if (model.mtp_layers > 0) {
+            shard.prediction = prediction_profiles(trace_prediction(model, sizes, false));
+            shard.recomputed_prediction = prediction_profiles(trace_prediction(model, sizes, true));
+        }
         const FullRecompute recompute{c.method, c.recompute_layers};
         for (int stage = 0; stage < static_cast<int>(task.layout.sizes.pp); ++stage) {
             const RankProbe probe = probe_rank(task, stage);
             for (int chunk = 0; chunk < task.layout.vpp; ++chunk) {
                 const StageChunk& held = task.layout.split->chunk(stage, chunk);
-                ChunkContents contents{held.embedding, held.loss, {}, 0};
+                ChunkContents contents{held.embedding, held.loss, {}, held.mtp, model.is_moe_layer(model.layers - 1)};
+                if (stage + 1 == static_cast<int>(task.layout.sizes.pp)) contents.further_ids = model.mtp_layers;
                 for (std::int64_t i = 0; i < held.decoders; ++i) contents.mixtures.push_back(model.is_moe_layer(held.first_decoder + i));
                 const PassProfile profile = chunk_profile(shard, contents, full ? &recompute : nullptr);
                 const auto index = static_cast<std::size_t>(chunk);
-                SCOPED_TRACE(testing::Message() << model.name << " stage " << stage << " chunk " << chunk);
+                SCOPED_TRACE(testing::Message()
+                             << model.name << " predicting " << model.mtp_layers << " stage " << stage << " chunk " << chunk);
                 EXPECT_EQ(profile.forward.peak, probe.forward[index].peak);
                 EXPECT_EQ(profile.backward.peak, probe.backward[index].peak);
                 EXPECT_EQ(profile.forward.net_total() + profile.backward.net_total(), 0);
+                // What waits for the backward.
+                EXPECT_EQ(profile.forward.net_total(), probe.forward[index].net_total());
             }
         }
     }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "simulator/cost_model.hpp"
 #include "simulator/memory/model_state.hpp"
 #include "simulator/memory/rank_timeline.hpp"
 #include "tests/model/training/small_training.hpp"
@@ -86,18 +87,17 @@ TEST(MegatronReplay, ReservesAtLeastWhatIsAllocated) {
     const Workload work = workload_of(task);
     Layout layout = task.layout;
     layout.engine = Engine::megatron;
-    const auto memory = replay_megatron(work, layout, 1);
+    const auto memory = CostModel(work).replay_allocator(layout, 1);
     ASSERT_TRUE(memory.has_value());
     EXPECT_GE(memory->fragmentation(), 0);
     EXPECT_GE(memory->steady, memory->first);
     EXPECT_EQ(memory->steady % (2 << 20), 0);
 }
 
-TEST(MegatronReplay, OfWhatTheLayersDoNotComputeIsNone) {
+TEST(MegatronReplay, IsOfEngineMegatronAlone) {
     const model::TrainingTask task = small::task(small::llama(), {});
-    Workload work = workload_of(task);
-    work.training.precision = Precision::fp8;
-    EXPECT_FALSE(replay_megatron(work, task.layout, 0).has_value());
+    const Workload work = workload_of(task);
+    EXPECT_FALSE(CostModel(work).replay_allocator(task.layout, 0).has_value());
 }
 
 }  // namespace

@@ -2,10 +2,14 @@
 
 #include "simulator/memory/stage_timeline.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 #include <gtest/gtest.h>
 
+#include "simulator/cost_model.hpp"
+#include "simulator/memory/activation_memory.hpp"
+#include "simulator/memory/model_state.hpp"
 #include "tests/model/training/small_training.hpp"
 
 namespace mgplan::simulator {
@@ -154,14 +158,112 @@ TEST(StageTimelines, SayWhyThereAreNone) {
         return stages.why_none();
     };
     TrainingTask task = bf16_task(small::llama(), {.pp = 2}, 4);
-    task.layout.engine = Engine::megatron;
-    EXPECT_NE(why(task).find("engine megatron has no memory timeline"), std::string::npos);
-    task.layout.engine = Engine::mgplan;
     task.training.precision = Precision::fp8;
     EXPECT_NE(why(task).find("fp8"), std::string::npos);
     task.training.precision = Precision::bf16;
     task.layout.num_microbatches = std::int64_t{1} << 40U;
     EXPECT_NE(why(task).find("too many"), std::string::npos);
+}
+
+TEST(StageTimelines, HoldTheBiasesOfExpertsThatModelStateCounts) {
+    for (const std::int64_t mtp : {0, 1}) {
+        ModelSpec model = mixture();
+        model.moe->expert_bias = true;
+        model.moe->score = RouterScore::sigmoid;
+        model.mtp_layers = mtp;
+        const TrainingTask task = bf16_task(model, {.pp = 2}, 4);
+        const Workload work = workload_of(task);
+        ModelStates states(work);
+        StageTimelines stages(work, task.layout, {});
+        ASSERT_EQ(stages.why_none(), "");
+        for (int stage = 0; stage < 2; ++stage) {
+            const auto timeline = stages.of(stage, false);
+            ASSERT_TRUE(timeline) << stages.why_none();
+            EXPECT_EQ(timeline->memory.begin.at_begin[static_cast<std::size_t>(model::MemoryCategory::parameters)],
+                      states.of(task.layout, stage).parameters);
+        }
+    }
+}
+
+/// The most bytes alive at once.
+std::int64_t most_alive(const std::vector<Allocation>& tensors) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> changes;
+    for (const Allocation& tensor : tensors) {
+        changes.emplace_back(tensor.taken, tensor.bytes);
+        if (tensor.returned >= 0) changes.emplace_back(tensor.returned, -tensor.bytes);
+    }
+    std::sort(changes.begin(), changes.end());
+    std::int64_t live = 0, most = 0;
+    for (const auto& [when, bytes] : changes) most = std::max(most, live += bytes);
+    return most;
+}
+
+/// The timeline of engine megatron and the search's composition say the same of every stage.
+void expect_composed(const TrainingTask& task, StepPart expected) {
+    Workload work = workload_of(task);
+    CostModel model(work);
+    StageTimelines stages(work, task.layout, {}, [&](int stage) { return model.megatron_ops(task.layout, stage); });
+    ASSERT_EQ(stages.why_none(), "");
+    EXPECT_FALSE(stages.exact());
+    for (int stage = 0; stage < static_cast<int>(task.layout.sizes.pp); ++stage) {
+        SCOPED_TRACE(testing::Message() << task.model.name << " " << summary(task.layout) << " stage " << stage);
+        const auto timeline = stages.of(stage, true);
+        ASSERT_TRUE(timeline);
+        const RankMemory composed = model.stage_memory(task.layout, stage);
+        EXPECT_EQ(timeline->memory.use.peak, composed.framework_bytes);
+        const RankMemory exact = exact_memory(composed, timeline->memory);
+        EXPECT_TRUE(exact.high_water == composed.high_water);
+        EXPECT_EQ(timeline->memory.peak_part, expected);
+        ASSERT_TRUE(composed.peak_at);
+        EXPECT_EQ(composed.peak_at->tensor, timeline->memory.peak_tensor);
+        EXPECT_EQ(composed.peak_at->op == 0, expected == StepPart::end);
+        if (expected == StepPart::end) {
+            EXPECT_TRUE(exact.breakdown == composed.breakdown);
+            continue;
+        }
+        // Of ops that are equally full the timeline names the first, which need not be the same.
+        const auto& ops = timeline->memory.ops;
+        EXPECT_TRUE(std::any_of(ops.begin(), ops.end(), [&](const TimelineOp& op) {
+            return op.op == composed.peak_at->op && op.peak == composed.framework_bytes && op.tensor == composed.peak_at->tensor;
+        }));
+        if (timeline->schedule.order[static_cast<std::size_t>(timeline->memory.peak_op)] == composed.peak_at->op) {
+            EXPECT_TRUE(exact.breakdown == composed.breakdown);
+        }
+        // Tensor by tensor the passes hold as much.
+        ActivationMemory activations(work);
+        const auto tensors = play_allocations(activations.tensors(task.layout, stage), timeline->schedule);
+        EXPECT_EQ(most_alive(tensors), activations.peak(task.layout, stage).bytes);
+        // What the passes took is given back.
+        EXPECT_EQ(timeline->memory.use.current, model.megatron_ops(task.layout, stage).held);
+    }
+}
+
+TEST(MegatronTimelines, HaveThePeakThatTheSearchComposes) {
+    const std::vector<small::Sizes> layouts{{.dp = 2}, {.pp = 4}, {.tp = 2, .pp = 2, .vpp = 2, .dp = 2, .sequence_parallel = true}};
+    ModelSpec predicting = mixture();
+    predicting.mtp_layers = 2;
+    for (const ModelSpec& model : {small::gpt(), small::llama(), mixture(), predicting}) {
+        for (const auto& sizes : layouts) {
+            for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+                TrainingTask task = bf16_task(model, sizes, 8);
+                task.batch.sequence = 256;
+                task.layout.engine = Engine::megatron;
+                task.layout.recompute = recompute;
+                if (recompute == Recompute::full) task.layout.recompute_num_layers = sizes.pp == 1 ? 2 : 1;
+                expect_composed(task, StepPart::passes);
+            }
+        }
+    }
+}
+
+TEST(MegatronTimelines, PeakInTheUpdateWhereItIsTheFullerInstant) {
+    ModelSpec model = small::llama();
+    model.vocab = 1 << 19U;
+    TrainingTask task = bf16_task(model, {}, 1);
+    task.batch.sequence = 1;
+    task.training.grad_dtype = Dtype::bf16;
+    task.layout.engine = Engine::megatron;
+    expect_composed(task, StepPart::end);
 }
 
 TEST(StageTimelines, ReplaceWhatWasEstimatedAndNothingElse) {

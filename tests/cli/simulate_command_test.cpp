@@ -157,7 +157,10 @@ TEST(SimulateCommand, NamesTheOpAtEachRanksPeakWhereThereIsATimeline) {
     const Json estimate = simulate(words + " --engine megatron");
     for (const auto& entry : estimate["ranks"]) {
         EXPECT_EQ(entry["exact"], false);
-        EXPECT_TRUE(entry["memory"]["peak_op"].is_null());
+        const Json& op = entry["memory"]["peak_op"];
+        EXPECT_THAT(op["kind"].get<std::string>(), AnyOf("forward", "backward"));
+        EXPECT_GE(op["microbatch"].get<std::int64_t>(), 0);
+        EXPECT_FALSE(op["tensor"].get<std::string>().empty());
         EXPECT_EQ(entry["estimated_peak_bytes"], entry["memory"]["peak_bytes"]);
     }
 }
@@ -257,8 +260,9 @@ TEST(SimulateCommand, DrawsTheFullestRankInText) {
                                  HasSubstr("# comes and goes"), Not(HasSubstr("\x1b"))));
     const Environment utf8("LC_ALL", "C.UTF-8");
     EXPECT_THAT(say(words).out, AllOf(HasSubstr("limit 79.2 GiB ┤"), HasSubstr("█ comes and goes"), Not(HasSubstr("\x1b"))));
-    const Said none = say(words + " --engine megatron");
-    EXPECT_THAT(none.out, AllOf(HasSubstr("engine megatron has no memory timeline yet"), Not(HasSubstr("comes and goes"))));
+    EXPECT_THAT(say(words + " --engine megatron").out, AllOf(HasSubstr("█ comes and goes"), HasSubstr("of chunk 0, microbatch 0: ")));
+    const Said none = say(words + " --cuda-graphs attn --global-batch 128");
+    EXPECT_THAT(none.out, AllOf(HasSubstr("CUDA graphs have no memory timeline yet"), Not(HasSubstr("comes and goes"))));
 }
 
 TEST(SimulateCommand, WritesAPage) {

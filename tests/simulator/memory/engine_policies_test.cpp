@@ -124,11 +124,11 @@ TEST_F(Policies, MakeTheTablesGradientWhole) {
 
 TEST_F(Policies, CopyTheLogitsOfTheLossToFp32) {
     const std::int64_t logits = s * b * model.padded_vocab(1);
-    EXPECT_EQ(kept_more(Piece::head), 2 * logits) << "the softmax in fp32 in place of the logits";
-    expect_balance(Piece::head);
+    EXPECT_EQ(kept_more(Piece::loss), 2 * logits) << "the softmax in fp32 in place of the logits";
+    expect_balance(Piece::loss);
     training.fused_cross_entropy = training.megatron.te_cross_entropy = true;
-    EXPECT_EQ(kept_more(Piece::head), 0);
-    EXPECT_GE(backward_peak(Piece::head), model.padded_vocab(1) * h * 2) << "the output layer's weight gradient";
+    EXPECT_EQ(kept_more(Piece::loss), 0);
+    EXPECT_GE(backward_peak(Piece::loss), model.padded_vocab(1) * h * 2) << "the output layer's weight gradient";
 }
 
 TEST_F(Policies, KeepTablesOfTheRoutingAndUnweightedActivations) {

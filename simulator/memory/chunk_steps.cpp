@@ -1,0 +1,154 @@
+#include "simulator/memory/chunk_steps.hpp"
+
+#include <algorithm>
+
+namespace mgplan::simulator {
+namespace {
+
+using Kind = ChunkStep::Kind;
+using Drop = ChunkStep::Drop;
+
+/// Layers of each recomputed block, 1 and not recomputed for the others.
+struct Block {
+    std::size_t begin, end;
+    bool recomputed;
+};
+
+std::vector<Block> blocks_of(std::size_t layers, const FullRecompute& full) {
+    std::vector<Block> blocks;
+    const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(full.layers, 0));
+    for (std::size_t i = 0; i < layers;) {
+        const bool uniform = full.method == RecomputeMethod::uniform;
+        const std::size_t length = uniform ? std::min(std::max<std::size_t>(wanted, 1), layers - i) : 1;
+        blocks.push_back({i, i + length, uniform || i < wanted});
+        i += length;
+    }
+    return blocks;
+}
+
+ChunkStep piece(Piece which, bool backward, std::int64_t depth = 0, std::int64_t instance = -1) {
+    ChunkStep step;
+    step.piece = which;
+    step.backward = backward;
+    step.depth = depth;
+    step.instance = instance;
+    return step;
+}
+
+ChunkStep layer(bool mixture, bool backward, std::int64_t instance, Drop drop = Drop::none) {
+    ChunkStep step;
+    step.kind = Kind::layer;
+    step.backward = backward;
+    step.mixture = mixture;
+    step.instance = instance;
+    step.drop = drop;
+    return step;
+}
+
+ChunkStep tensor(Kind kind, bool backward, std::string_view name = {}) {
+    ChunkStep step;
+    step.kind = kind;
+    step.backward = backward;
+    step.tensor = name;
+    return step;
+}
+
+/// Equal layers in a row are one step.
+void add_layer(std::vector<ChunkStep>& steps, const ChunkStep& next) {
+    if (!steps.empty() && next.drop == Drop::none) {
+        ChunkStep& last = steps.back();
+        if (last.kind == Kind::layer && last.mixture == next.mixture && last.backward == next.backward && last.drop == Drop::none) {
+            ++last.count;
+            return;
+        }
+    }
+    steps.push_back(next);
+}
+
+void add_decoder(const ChunkContents& contents, const FullRecompute* full, ChunkSteps& steps) {
+    const std::size_t layers = contents.mixtures.size();
+    const auto at = [&](std::size_t i, bool backward, Drop drop = Drop::none) {
+        return layer(contents.mixtures[i], backward, static_cast<std::int64_t>(i), drop);
+    };
+    if (full == nullptr) {
+        for (std::size_t i = 0; i < layers; ++i) add_layer(steps.forward, at(i, false));
+        for (std::size_t i = layers; i-- > 0;) add_layer(steps.backward, at(i, true));
+        return;
+    }
+    const std::vector<Block> blocks = blocks_of(layers, *full);
+    for (const Block& block : blocks) {
+        for (std::size_t i = block.begin; i < block.end; ++i)
+            add_layer(steps.forward, at(i, false, !block.recomputed ? Drop::none : i == block.begin ? Drop::but_input : Drop::all));
+    }
+    for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+        if (block->recomputed) {
+            for (std::size_t i = block->begin; i < block->end; ++i) add_layer(steps.backward, at(i, false));
+            steps.backward.push_back(tensor(Kind::give, true));  // nobody wants the block's output again
+        }
+        for (std::size_t i = block->end; i-- > block->begin;) add_layer(steps.backward, at(i, true));
+    }
+}
+
+/// The traced depth that stands for one of so many.
+std::int64_t traced_depth(std::int64_t depth, std::int64_t depths) {
+    if (depths <= kMostDepths) return depth;
+    return depth == 0 ? 0 : depth + 1 == depths ? kMostDepths - 1 : 1;
+}
+
+}  // namespace
+
+ChunkSteps chunk_steps(const ChunkContents& contents, const FullRecompute* full) {
+    ChunkSteps steps;
+    std::vector<ChunkStep>&f = steps.forward, &b = steps.backward;
+    const bool again = recomputes_prediction(full);
+    const auto layers = static_cast<std::int64_t>(contents.mixtures.size());
+    const auto norm = [&](bool backward) {
+        ChunkStep step = piece(Piece::norm, backward);
+        step.predicting = contents.mtp > 0;
+        return step;
+    };
+
+    const auto ids = [&](bool backward) {
+        ChunkStep step = tensor(Kind::ids, backward, "token ids");
+        step.count = 2 + contents.further_ids;
+        return step;
+    };
+
+    f.push_back(ids(false));
+    f.push_back(contents.embedding ? piece(Piece::embedding, false) : tensor(Kind::receive, false, "received activations"));
+    if (!contents.loss) b.push_back(tensor(Kind::receive, true, "received gradients"));
+    if (contents.loss) b.push_back(piece(Piece::loss, true));
+    for (std::int64_t i = contents.mtp; i-- > 0;) {
+        const std::int64_t depth = traced_depth(i, contents.mtp), instance = layers + i;
+        b.push_back(piece(Piece::loss, true, 0, instance));
+        b.push_back(piece(Piece::mtp_end, true, depth, instance));
+        if (again) b.push_back(layer(contents.mtp_is_mixture, false, instance));
+        b.push_back(piece(Piece::mtp_rest, true, depth, instance));
+        b.push_back(layer(contents.mtp_is_mixture, true, instance));
+        b.push_back(piece(Piece::mtp_front, true, depth, instance));
+    }
+    if (contents.loss) b.push_back(norm(true));
+    add_decoder(contents, full, steps);
+    if (contents.loss) f.push_back(norm(false));
+    for (std::int64_t i = 0; i < contents.mtp; ++i) {
+        const std::int64_t depth = traced_depth(i, contents.mtp), instance = layers + i;
+        f.push_back(piece(Piece::mtp_front, false, depth, instance));
+        f.push_back(layer(contents.mtp_is_mixture, false, instance, again ? Drop::but_input : Drop::none));
+        f.push_back(piece(Piece::mtp_end, false, depth, instance));
+        f.push_back(piece(Piece::loss, false, 0, instance));
+        f.push_back(piece(Piece::mtp_rest, false, depth, instance));
+    }
+    if (contents.loss) {
+        f.push_back(piece(Piece::loss, false));
+        f.push_back(tensor(Kind::losses, false));
+    }
+    if (contents.embedding) b.push_back(piece(Piece::embedding, true));
+    // What goes to the next stage, and what goes back.
+    if (!contents.loss) f.push_back(tensor(Kind::give, false));
+    if (!contents.embedding) b.push_back(tensor(Kind::give, true));
+    b.push_back(ids(true));
+    b.push_back(tensor(Kind::rest, true));
+    return steps;
+}
+
+}  // namespace mgplan::simulator

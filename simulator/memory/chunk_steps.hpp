@@ -1,0 +1,73 @@
+#pragma once
+// In which order the pieces of a model chunk run forward and backward: the one description that profiles (chunk_profile.hpp) and
+// traces (chunk_trace.hpp) of whole chunks are put together by.
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "model/device/memory_use.hpp"
+#include "plan/layout.hpp"
+#include "simulator/memory/piece_trace.hpp"
+
+namespace mgplan::simulator {
+
+/// What a chunk holds, layer by layer.
+struct ChunkContents {
+    bool embedding = false;
+    bool loss = false;
+    std::vector<bool> mixtures;  ///< of each decoder layer: whether it is a mixture
+    std::int64_t mtp = 0;
+    bool mtp_is_mixture = false;   ///< the decoder layer of each prediction
+    std::int64_t further_ids = 0;  ///< lists of target ids beside tokens and targets: one for each prediction of the rank
+    bool operator==(const ChunkContents&) const = default;
+};
+
+struct FullRecompute {
+    RecomputeMethod method = RecomputeMethod::uniform;
+    std::int64_t layers = 1;  ///< uniform: per kept input; block: of each chunk
+};
+
+/// Whether predictions are recomputed whole: under the uniform method alone (Megatron-core, multi_token_prediction.py).
+[[nodiscard]] inline bool recomputes_prediction(const FullRecompute* full) {
+    return full != nullptr && full->method == RecomputeMethod::uniform;
+}
+
+/// One step of a pass: a piece or a whole decoder layer in one direction, or tensors that come and go between them.
+struct ChunkStep {
+    enum class Kind : std::uint8_t {
+        piece,    ///< embedding, norm, loss or a part of a prediction
+        layer,    ///< attention and MLP half
+        ids,      ///< `count` lists of token and target ids are taken (forward) or given back (backward)
+        receive,  ///< the residual stream or its gradient comes from another stage
+        give,     ///< one tensor of the residual stream is given back: sent, or wanted by nobody
+        losses,   ///< the losses have been read
+        rest,     ///< the end: nothing of the microbatch is left
+    };
+    /// A forward that keeps nothing for its backward gives everything but its output back when it has ended …
+    enum class Drop : std::uint8_t {
+        none,
+        but_input,  ///< … and the input that it will run from again
+        all,        ///< … its input too
+    };
+    Kind kind = Kind::piece;
+    Piece piece = Piece::embedding;
+    bool backward = false;
+    bool mixture = false;       ///< of a layer
+    bool predicting = false;    ///< norm of a chunk with multi-token prediction
+    std::int64_t depth = 0;     ///< of multi-token prediction, as traced: below kMostDepths
+    std::int64_t instance = 0;  ///< layers from 0, then depths: what forward and backward have in common
+    std::int64_t count = 1;     ///< of layers: so many in a row, with instances counting up (forward) or down (backward)
+    Drop drop = Drop::none;
+    std::string_view tensor{};  ///< of `receive`
+};
+
+struct ChunkSteps {
+    std::vector<ChunkStep> forward, backward;
+};
+
+/// `full`: null without full recompute. As model/pipeline/pipeline_executor.cpp, model/layers/model_chunk.cpp and mtp.cpp run
+/// them. O(layers).
+[[nodiscard]] ChunkSteps chunk_steps(const ChunkContents& contents, const FullRecompute* full);
+
+}  // namespace mgplan::simulator

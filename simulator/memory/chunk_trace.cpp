@@ -1,0 +1,259 @@
+#include "simulator/memory/chunk_trace.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "plan/errors.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+using Kind = ChunkStep::Kind;
+using Drop = ChunkStep::Drop;
+
+/// A take or return in a stretch of a trace.
+struct Change {
+    std::int64_t when = 0;
+    bool returned = false;
+    std::size_t tensor = 0;
+};
+
+/// What happens in a stretch of a trace, as profile_of() orders it.
+struct Stretch {
+    const PieceTrace* trace = nullptr;
+    std::vector<Change> changes;
+};
+
+/// The stretches of a shard's traces, each looked up once.
+class Stretches {
+public:
+    const Stretch& of(const PieceTrace& trace, Piece piece, bool backward, std::int64_t layer) {
+        const PieceRange& range = trace.range(piece, backward, layer);
+        auto [entry, fresh] = found_.try_emplace(&range);
+        Stretch& stretch = entry->second;
+        if (!fresh) return stretch;
+        stretch.trace = &trace;
+        for (std::size_t i = 0; i < trace.tensors.size(); ++i) {
+            const model::AllocationRecord& tensor = trace.tensors[i];
+            if (tensor.bytes == 0) continue;
+            if (range.contains(tensor.taken)) stretch.changes.push_back({tensor.taken, false, i});
+            if (tensor.returned >= 0 && range.contains(tensor.returned)) stretch.changes.push_back({tensor.returned, true, i});
+        }
+        std::stable_sort(stretch.changes.begin(), stretch.changes.end(),
+                         [](const Change& a, const Change& b) { return a.when != b.when ? a.when < b.when : a.returned < b.returned; });
+        return stretch;
+    }
+
+private:
+    std::map<const PieceRange*, Stretch> found_;
+};
+
+/// One chunk's tensors from its forward to its backward.
+class Chunk {
+public:
+    Chunk(const ShardTraces& shard, const ChunkContents& contents, const FullRecompute* full, Stretches& stretches,
+          std::vector<Allocation>& tensors, std::int64_t& clock)
+        : shard_(shard), steps_(chunk_steps(contents, full)), stretches_(stretches), tensors_(tensors), clock_(clock) {}
+
+    void forward() {
+        for (const ChunkStep& step : steps_.forward) run(step);
+    }
+    void backward() {
+        for (const ChunkStep& step : steps_.backward) run(step);
+    }
+
+private:
+    /// A tensor of one piece or layer: its trace, its instance, its place in the trace.
+    struct Key {
+        const PieceTrace* trace = nullptr;
+        std::int64_t instance = 0;
+        std::size_t tensor = 0;
+        auto operator<=>(const Key&) const = default;
+    };
+
+    std::size_t take(std::int64_t bytes) {
+        tensors_.push_back({bytes, clock_++, -1});
+        return tensors_.size() - 1;
+    }
+    void give_back(std::size_t tensor) { tensors_[tensor].returned = clock_++; }
+
+    /// The latest of what other pieces took, of so many bytes.
+    void give_back_handed(std::int64_t bytes) {
+        for (std::size_t i = handed_.size(); i-- > 0;) {
+            if (tensors_[handed_[i]].bytes != bytes) continue;
+            give_back(handed_[i]);
+            handed_.erase(handed_.begin() + static_cast<std::ptrdiff_t>(i));
+            return;
+        }
+    }
+
+    void run(const ChunkStep& step) {
+        switch (step.kind) {
+            case Kind::ids:
+                for (std::int64_t i = 0; i < step.count; ++i) {
+                    if (step.backward)
+                        give_back_ids();
+                    else
+                        ids_.push_back(take(shard_.ids));
+                }
+                return;
+            case Kind::receive:
+                handed_.push_back(take(shard_.stream));
+                return;
+            case Kind::give:
+                give_back_handed(shard_.stream);
+                return;
+            case Kind::losses:
+                give_back_losses();
+                return;
+            case Kind::rest:
+                for (const auto& [key, tensor] : own_) give_back(tensor);
+                for (const std::size_t tensor : handed_) give_back(tensor);
+                own_.clear();
+                handed_.clear();
+                return;
+            case Kind::layer:
+                for (std::int64_t i = 0; i < step.count; ++i) run_layer(step, step.backward ? step.instance - i : step.instance + i);
+                return;
+            case Kind::piece:
+                run_piece(step);
+                return;
+        }
+    }
+
+    void give_back_ids() {
+        if (ids_.empty()) return;
+        give_back(ids_.back());
+        ids_.pop_back();
+    }
+
+    void run_layer(const ChunkStep& step, std::int64_t instance) {
+        const PieceTrace& mlp = step.mixture ? *shard_.mixture : shard_.dense;
+        const Piece half = step.mixture ? Piece::mixture : Piece::dense;
+        const std::size_t before = tensors_.size();
+        if (step.backward) {
+            play(mlp, half, true, -1, instance, false);
+            play(shard_.dense, Piece::attention, true, -1, instance, false);
+            return;
+        }
+        play(shard_.dense, Piece::attention, false, -1, instance, false);
+        play(mlp, half, false, -1, instance, false);
+        if (step.drop == Drop::none) return;
+        // Its output is the last tensor that it hands on; everything else of it goes, and an input that nobody needs again.
+        const bool has_output = !handed_.empty() && handed_.back() >= before;
+        const std::size_t output = has_output ? handed_.back() : 0;
+        std::vector<std::size_t> inputs;
+        for (const std::size_t tensor : handed_) {
+            if (tensor < before)
+                inputs.push_back(tensor);
+            else if (!has_output || tensor != output)
+                give_back(tensor);
+        }
+        handed_ = std::move(inputs);
+        for (auto entry = own_.begin(); entry != own_.end();) {
+            if (entry->second < before) {
+                ++entry;
+                continue;
+            }
+            give_back(entry->second);
+            entry = own_.erase(entry);
+        }
+        if (step.drop == Drop::all) give_back_handed(shard_.stream);
+        if (has_output) handed_.push_back(output);
+    }
+
+    void run_piece(const ChunkStep& step) {
+        switch (step.piece) {
+            case Piece::norm:
+                play(step.predicting ? *shard_.prediction : shard_.dense, Piece::norm, step.backward, -1, step.instance, false);
+                return;
+            case Piece::loss:
+                play(shard_.dense, Piece::loss, step.backward, -1, step.instance, true);
+                return;
+            case Piece::mtp_front:
+            case Piece::mtp_end:
+            case Piece::mtp_rest:
+                play(*shard_.prediction, step.piece, step.backward, step.depth, step.instance, false);
+                return;
+            default:
+                play(shard_.dense, Piece::embedding, step.backward, -1, step.instance, false);
+        }
+    }
+
+    /// Plays a stretch. `loss`: what the loss hands to nobody are the losses.
+    void play(const PieceTrace& trace, Piece piece, bool backward, std::int64_t layer, std::int64_t instance, bool loss) {
+        for (const Change& change : stretches_.of(trace, piece, backward, layer).changes) {
+            const model::AllocationRecord& tensor = trace.tensors[change.tensor];
+            const Key key{&trace, instance, change.tensor};
+            if (!change.returned) {
+                const std::size_t taken = take(tensor.bytes);
+                if (loss && tensor.returned >= 0 && losses(trace, tensor)) losses_ = tensor.bytes;
+                if (stays(trace, piece, layer, tensor))
+                    own_.insert_or_assign(key, taken);
+                else
+                    handed_.push_back(taken);
+                continue;
+            }
+            if (const auto own = own_.find(key); own != own_.end()) {
+                give_back(own->second);
+                own_.erase(own);
+            } else {
+                give_back_handed(tensor.bytes);
+            }
+        }
+    }
+
+    /// Whether the loss's tensor is returned outside of everything: the losses, which are read.
+    static bool losses(const PieceTrace& trace, const model::AllocationRecord& tensor) {
+        return std::none_of(trace.pieces.begin(), trace.pieces.end(),
+                            [&](const PieceRange& range) { return range.contains(tensor.returned); });
+    }
+
+    /// Whether the piece that takes a tensor gives it back too, or the other half of its layer in the same trace.
+    static bool stays(const PieceTrace& trace, Piece piece, std::int64_t layer, const model::AllocationRecord& tensor) {
+        if (tensor.returned < 0) return true;
+        for (const bool backward : {false, true}) {
+            if (trace.range(piece, backward, layer).contains(tensor.returned)) return true;
+        }
+        return false;
+    }
+
+    void give_back_losses() {
+        if (losses_ > 0) give_back_handed(losses_);
+    }
+
+    const ShardTraces& shard_;
+    ChunkSteps steps_;
+    Stretches& stretches_;
+    std::vector<Allocation>& tensors_;
+    std::int64_t& clock_;
+    std::map<Key, std::size_t> own_;   ///< taken, and given back by the piece itself
+    std::vector<std::size_t> handed_;  ///< taken, and given back by another piece; in order
+    std::vector<std::size_t> ids_;
+    std::int64_t losses_ = 0;  ///< bytes of the losses
+};
+
+}  // namespace
+
+IterationTrace chunk_traces(const ShardTraces& shard, std::span<const ChunkContents> chunks, const FullRecompute* full) {
+    IterationTrace trace;
+    Stretches stretches;
+    std::int64_t clock = 0;
+    std::vector<Chunk> list;
+    list.reserve(chunks.size());
+    for (const ChunkContents& contents : chunks) list.emplace_back(shard, contents, full, stretches, trace.tensors, clock);
+    const auto run = [&](std::size_t chunk, bool backward) {
+        const std::int64_t begin = clock;
+        backward ? list[chunk].backward() : list[chunk].forward();
+        const auto op = static_cast<int>(chunk) + 1;
+        trace.passes.push_back({backward ? -op : op, begin, clock});
+    };
+    for (std::size_t c = 0; c < list.size(); ++c) run(c, false);
+    for (std::size_t c = list.size(); c-- > 0;) run(c, true);
+    return trace;
+}
+
+}  // namespace mgplan::simulator

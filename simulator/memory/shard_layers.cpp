@@ -1,0 +1,235 @@
+#include "simulator/memory/shard_layers.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+#include <unordered_map>
+
+#include "simulator/memory/engine_policies.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+template <std::size_t kFields>
+using Key = MemoKey<kFields>;
+using KeyHash = MemoKeyHash;
+
+constexpr std::array<double, ShardLayers::kNodes> kReceived{1.0, 1.5, 4.0, 1e9};
+
+/// What is traced without mixtures.
+enum class Traced : std::uint8_t { dense, prediction, recomputed_prediction };
+
+/// Everything that does not depend on mixtures.
+struct DenseProfiles {
+    PieceProfiles pieces;
+    PredictionProfiles prediction, recomputed_prediction;
+};
+
+}  // namespace
+
+struct ShardLayers::State {
+    const Workload& workload;
+    model::KernelTraits traits;
+    std::unordered_map<Key<8>, PieceTrace, KeyHash> dense_traces;  // of one and two sequences
+    std::unordered_map<Key<7>, DenseProfiles, KeyHash> dense_pieces;
+    std::unordered_map<Key<9>, PieceProfiles, KeyHash> mixtures;
+    std::unordered_map<Key<9>, PieceTrace, KeyHash> mixture_traces;  // of two numbers of rows
+    std::unordered_map<Key<10>, ShardProfiles, KeyHash> shards;
+
+    explicit State(const Workload& work) : workload(work) {
+        traits.kind = model::DeviceKind::cuda;
+        traits.architecture = work.cluster.compute_capability;
+        traits.fused_attention = work.training.attention == AttentionBackend::flash;
+    }
+
+    [[nodiscard]] PieceSizes sizes_of(const Layout& layout) const {
+        PieceSizes sizes;
+        sizes.tp = layout.sizes.tp;
+        sizes.cp = layout.sizes.cp;
+        sizes.ep = layout.sizes.ep;
+        sizes.etp = layout.sizes.etp;
+        sizes.micro_batch = layout.micro_batch;
+        sizes.sequence = workload.batch.sequence;
+        sizes.sequence_parallel = layout.sequence_parallel;
+        sizes.cp_comm_type = layout.cp_comm_type;
+        if (layout.recompute == Recompute::selective) sizes.modules = layout.recompute_modules;
+        // fp16 is as wide as bf16, and fused kernels take both.
+        const Dtype dtype = workload.training.compute_dtype();
+        sizes.dtype = dtype == Dtype::fp16 ? Dtype::bf16 : dtype;
+        sizes.grad_dtype = dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;  // no trace depends on it
+        sizes.traits = traits;
+        // Both FlashAttention and cuDNN know windows (Transformer Engine, dot_product_attention/utils.py, get_attention_backend).
+        sizes.fuses_windows = layout.engine == Engine::megatron;
+        return sizes;
+    }
+
+    PieceTrace under_policies(const Layout& layout, PieceTrace trace, const PieceSizes& sizes) const {
+        if (layout.engine == Engine::megatron) apply_megatron_policies(trace, {workload.model, workload.training, sizes});
+        return trace;
+    }
+
+    static std::int64_t bits(const PieceSizes& sizes, std::initializer_list<RecomputeModule> modules) {
+        std::int64_t bits = 0;
+        for (const RecomputeModule module : modules) bits |= std::int64_t{sizes.modules.contains(module)} << static_cast<int>(module);
+        return bits;
+    }
+    /// Attention does not see how experts are shared, and mixtures see rows alone: each is traced for what it depends on.
+    static Key<7> dense_key(const Layout& layout, const PieceSizes& sizes) {
+        using enum RecomputeModule;
+        return {{sizes.tp, sizes.cp, sizes.micro_batch, sizes.sequence_parallel, static_cast<std::int64_t>(sizes.cp_comm_type),
+                 bits(sizes, {core_attn, mlp, layernorm, mla_up_proj}), static_cast<std::int64_t>(layout.engine)}};
+    }
+    static Key<9> mixture_key(const Layout& layout, const PieceSizes& sizes, int node) {
+        using enum RecomputeModule;
+        return {{sizes.tp, sizes.rows(), sizes.ep, sizes.etp, sizes.sequence_parallel,
+                 bits(sizes, {layernorm, moe, moe_act, shared_experts}), node, static_cast<std::int64_t>(layout.engine)}};
+    }
+
+    PieceTrace trace_now(const PieceSizes& sizes, Traced what) const {
+        if (what == Traced::dense) return trace_dense_pieces(workload.model, sizes);
+        return trace_prediction(workload.model, sizes, what == Traced::recomputed_prediction);
+    }
+
+    /// `fields`: of the sizes, whose third is the micro-batch. Larger ones are made from the traces of one and two sequences.
+    PieceTrace dense_trace(const PieceSizes& sizes, const Key<7>& fields, Traced what) {
+        Key<8> key;
+        std::copy(fields.fields.begin(), fields.fields.end(), key.fields.begin());
+        key.fields[7] = static_cast<std::int64_t>(what);
+        const auto of = [&](std::int64_t micro_batch) -> const PieceTrace& {
+            key.fields[2] = micro_batch;
+            auto [entry, fresh] = dense_traces.try_emplace(key);
+            if (fresh) {
+                PieceSizes few = sizes;
+                few.micro_batch = micro_batch;
+                entry->second = trace_now(few, what);
+            }
+            return entry->second;
+        };
+        if (sizes.micro_batch <= 2) return of(sizes.micro_batch);
+        if (auto trace = with_rows(of(1), of(2), sizes.micro_batch)) return *std::move(trace);
+        return trace_now(sizes, what);
+    }
+
+    /// `key`: of the sizes, whose second field is the number of rows. Others are made from the traces of two numbers, both large
+    /// enough for scratch that is cut to a largest size, and such that an even split is one.
+    PieceTrace mixture_trace(const PieceSizes& sizes, double received, Key<9> key) {
+        constexpr std::int64_t kEnough = 8192;
+        const std::int64_t unit = workload.model.moe->experts * (sizes.sequence_parallel ? sizes.tp : 1);
+        const std::int64_t rows = (kEnough * (sizes.sequence_parallel ? sizes.tp : 1) + unit - 1) / unit * unit;
+        const auto of = [&](std::int64_t count) -> const PieceTrace& {
+            key.fields[1] = count;
+            auto [entry, fresh] = mixture_traces.try_emplace(key);
+            if (fresh) {
+                PieceSizes few = sizes;
+                few.sequence = count;
+                few.micro_batch = few.cp = 1;
+                entry->second = trace_mixture(workload.model, few, received);
+            }
+            return entry->second;
+        };
+        // Few copies for each expert: what does not divide weighs.
+        const std::int64_t copies = sizes.rows_outside() * workload.model.moe->top_k, experts = workload.model.moe->experts;
+        if (copies % experts != 0 && copies < 64 * experts) return trace_mixture(workload.model, sizes, received);
+        if (auto trace = with_rows(of(rows), of(2 * rows), sizes.rows(), rows)) return *std::move(trace);
+        return trace_mixture(workload.model, sizes, received);
+    }
+
+    /// The most rows that a rank's experts can receive, over those of the even split: every token sends as many copies to them as
+    /// it may.
+    [[nodiscard]] double most_received(const Layout& layout) const {
+        const MoeSpec& moe = *workload.model.moe;
+        if (moe.pad_to_capacity || layout.sizes.ep == 1) return 1;
+        const auto top_k = static_cast<double>(moe.top_k);
+        const double most =
+            std::min(top_k, static_cast<double>(moe.experts / layout.sizes.ep)) * static_cast<double>(layout.sizes.ep) / top_k;
+        return moe.capacity_factor > 0 ? std::max(1.0, std::min(most, moe.capacity_factor)) : most;
+    }
+    [[nodiscard]] double received_at(const Layout& layout, int node) const {
+        return node == 0 ? 1 : std::min(kReceived[static_cast<std::size_t>(node)], most_received(layout));
+    }
+
+    const DenseProfiles& dense_profiles(const Layout& layout, const PieceSizes& sizes) {
+        const Key<7> key = dense_key(layout, sizes);
+        auto [entry, fresh] = dense_pieces.try_emplace(key);
+        if (!fresh) return entry->second;
+        const auto trace = [&](Traced what) { return under_policies(layout, dense_trace(sizes, key, what), sizes); };
+        DenseProfiles& profiles = entry->second;
+        profiles.pieces = piece_profiles(trace(Traced::dense));
+        if (workload.model.mtp_layers == 0) return profiles;
+        profiles.prediction = prediction_profiles(trace(Traced::prediction));
+        profiles.recomputed_prediction = prediction_profiles(trace(Traced::recomputed_prediction));
+        return profiles;
+    }
+
+    const ShardProfiles& profiles(const Layout& layout, int node) {
+        const Key<9> fields = ShardLayers::key(layout);
+        Key<10> key;
+        std::copy(fields.fields.begin(), fields.fields.end(), key.fields.begin());
+        key.fields[9] = node;
+        auto [entry, fresh] = shards.try_emplace(key);
+        if (!fresh) return entry->second;
+        const PieceSizes sizes = sizes_of(layout);
+        const DenseProfiles& dense = dense_profiles(layout, sizes);
+        const PieceProfiles* mixture = nullptr;
+        if (workload.model.moe) {
+            const Key<9> fields_of_mixture = mixture_key(layout, sizes, node);
+            auto [found, new_mixture] = mixtures.try_emplace(fields_of_mixture);
+            if (new_mixture) {
+                PieceTrace trace = mixture_trace(sizes, received_at(layout, node), fields_of_mixture);
+                found->second = piece_profiles(under_policies(layout, std::move(trace), sizes));
+            }
+            mixture = &found->second;
+        }
+        entry->second = shard_profiles(dense.pieces, mixture, sizes, workload.model.hidden);
+        entry->second.prediction = dense.prediction;
+        entry->second.recomputed_prediction = dense.recomputed_prediction;
+        return entry->second;
+    }
+
+    ShardTraces traces(const Layout& layout) {
+        const PieceSizes sizes = sizes_of(layout);
+        const Key<7> key = dense_key(layout, sizes);
+        ShardTraces traces;
+        traces.dense = under_policies(layout, dense_trace(sizes, key, Traced::dense), sizes);
+        if (workload.model.moe) traces.mixture = under_policies(layout, mixture_trace(sizes, 1, mixture_key(layout, sizes, 0)), sizes);
+        if (workload.model.mtp_layers > 0) {
+            const bool recomputed = layout.recompute == Recompute::full &&
+                                    layout.recompute_method.value_or(RecomputeMethod::uniform) == RecomputeMethod::uniform;
+            const Traced what = recomputed ? Traced::recomputed_prediction : Traced::prediction;
+            traces.prediction = under_policies(layout, dense_trace(sizes, key, what), sizes);
+        }
+        traces.stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
+        traces.ids = sizes.rows() * bytes_of(Dtype::int32);
+        return traces;
+    }
+};
+
+ShardLayers::ShardLayers(const Workload& workload) : state_(std::make_unique<State>(workload)) {}
+ShardLayers::~ShardLayers() = default;
+
+MemoKey<9> ShardLayers::key(const Layout& layout) {
+    std::int64_t modules = 0;
+    for (unsigned bit = 0; bit < 7; ++bit)
+        modules |= std::int64_t{layout.recompute_modules.contains(static_cast<RecomputeModule>(bit))} << bit;
+    if (layout.recompute != Recompute::selective) modules = 0;
+    const ParallelSizes& s = layout.sizes;
+    return {{s.tp, s.cp, s.ep, s.etp, layout.micro_batch, layout.sequence_parallel, static_cast<std::int64_t>(layout.cp_comm_type), modules,
+             static_cast<std::int64_t>(layout.engine)}};
+}
+
+PieceSizes ShardLayers::sizes(const Layout& layout) const {
+    return state_->sizes_of(layout);
+}
+
+double ShardLayers::received_at(const Layout& layout, int node) const {
+    return state_->received_at(layout, node);
+}
+
+const ShardProfiles& ShardLayers::profiles(const Layout& layout, int node) {
+    return state_->profiles(layout, node);
+}
+
+ShardTraces ShardLayers::traces(const Layout& layout) {
+    return state_->traces(layout);
+}
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,54 @@
+#pragma once
+// What the layers of one shard of a model allocate, for any layout of one workload: traces of its pieces under the engine's
+// policies, and their profiles, each made once.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "plan/layout.hpp"
+#include "plan/workload.hpp"
+#include "simulator/memo_key.hpp"
+#include "simulator/memory/chunk_profile.hpp"
+#include "simulator/memory/piece_trace.hpp"
+
+namespace mgplan::simulator {
+
+/// Traces of a shard, after the engine's policies.
+struct ShardTraces {
+    PieceTrace dense;                      ///< embedding, attention, dense MLP, norm and loss
+    std::optional<PieceTrace> mixture;     ///< of models with experts
+    std::optional<PieceTrace> prediction;  ///< of models with multi-token prediction: its parts, as the layout recomputes them
+    std::int64_t stream = 0;               ///< bytes of the residual stream
+    std::int64_t ids = 0;                  ///< bytes of a microbatch's token ids
+};
+
+/// Not thread-safe. The workload must outlive it. Layouts must be valid.
+class ShardLayers {
+public:
+    explicit ShardLayers(const Workload& workload);
+    ~ShardLayers();
+    ShardLayers(const ShardLayers&) = delete;
+    ShardLayers& operator=(const ShardLayers&) = delete;
+
+    /// All that a shard's profiles depend on.
+    [[nodiscard]] static MemoKey<9> key(const Layout& layout);
+    [[nodiscard]] PieceSizes sizes(const Layout& layout) const;
+
+    /// Received rows over the even split's at which mixtures are traced: node 0 is the even split, the last the most there can
+    /// be. Between two nodes bytes are interpolated: a peak is the largest of sums that grow with the rows, so that the chord lies
+    /// above it.
+    static constexpr std::size_t kNodes = 4;
+    [[nodiscard]] double received_at(const Layout& layout, int node) const;
+    /// The reference lasts as long as this object.
+    [[nodiscard]] const ShardProfiles& profiles(const Layout& layout, int node);
+    /// Made anew at each call, with rows spread evenly.
+    [[nodiscard]] ShardTraces traces(const Layout& layout);
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace mgplan::simulator
