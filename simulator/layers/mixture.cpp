@@ -96,8 +96,8 @@ PieceCost mixture_cost(const Shard& s) {
     const double activation = s.kernels->memory_bound(before + after);
     inner.forward += up + down + activation;
     const double gradients = weight_gradient(first, model.hidden) + weight_gradient(model.hidden, width);
-    inner.backward += product(rows, model.hidden, first) + product(rows, width, model.hidden) + gradients +
-                      s.kernels->memory_bound(2 * before + after);
+    inner.backward +=
+        product(rows, model.hidden, first) + product(rows, width, model.hidden) + gradients + s.kernels->memory_bound(2 * before + after);
     inner.weight_gradient += gradients;
     inner.forward_flops += 2.0 * routing.received * static_cast<double>(model.hidden) * static_cast<double>(first + width);
 
