@@ -207,7 +207,7 @@ void Rendezvous::handle(Message message) {
             return;
         }
         case MessageKind::refusal:
-            return end(fmt::format("rank 0 at {} refuses it: {}", server_text_, message.value), kAbortBadInput, false);
+            return end(fmt::format("rank 0 at {} refuses it: {}", server_text_, message.value), message.number, false);
         case MessageKind::abort:
             return end(message.value, message.number, true);
         default:

@@ -201,8 +201,8 @@ void RendezvousServer::handle(Peer& peer, Message message) {
 }
 
 void RendezvousServer::welcome(Peer& peer, const Message& hello) {
-    const auto refuse = [&](const std::string& why) {
-        send(peer, {MessageKind::refusal, kAbortBadInput, "", why});
+    const auto refuse = [&](const std::string& why, int code = kAbortBadInput) {
+        send(peer, {MessageKind::refusal, code, "", why});
         peer.closing = true;
     };
     if (!equal_secrets(hello.value, options_.secret)) {
@@ -227,7 +227,7 @@ void RendezvousServer::welcome(Peer& peer, const Message& hello) {
         refuse(problem);
         return abort(problem, kAbortBadInput);
     }
-    if (aborted_) return refuse("the job was already ended");
+    if (aborted_) return refuse(reason_, code_);
     peer.rank = hello.number;
     peer.reader.limit(kMostMessageBytes);
     if (++joined_ == options_.size) {
@@ -292,7 +292,9 @@ std::string RendezvousServer::missing() const {
 void RendezvousServer::abort(const std::string& reason, int code) {
     if (aborted_) return;
     aborted_ = true;
-    send_all({MessageKind::abort, code, "", reason.substr(0, kMostValueBytes)});
+    reason_ = reason.substr(0, kMostValueBytes);
+    code_ = code;
+    send_all({MessageKind::abort, code_, "", reason_});
 }
 
 void RendezvousServer::send(Peer& peer, const Message& message) {

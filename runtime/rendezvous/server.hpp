@@ -81,6 +81,8 @@ private:
     int left_ = 0;
     bool complete_ = false;
     bool aborted_ = false;
+    std::string reason_;  ///< of the abort, for those who come later, and its code
+    int code_ = kAbortFailed;
     int wrong_secrets_ = 0, no_messages_ = 0;
     Clock::time_point began_, beat_;
     std::atomic<bool> stop_ = false;
