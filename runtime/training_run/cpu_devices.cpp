@@ -14,7 +14,7 @@ public:
     model::Device& device() override { return device_; }
     const model::MemoryUse& memory() const override { return device_.memory(); }
     std::int64_t reserved_bytes() const override { return device_.reserved_bytes(); }
-    ArenaAllocator* arena() override { return arena_; }
+    SteppedMemory* arena() override { return arena_; }
 
 private:
     ArenaAllocator* arena_ = nullptr;  ///< the device's

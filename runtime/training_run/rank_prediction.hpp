@@ -40,6 +40,6 @@ private:
 
 /// What the pool or the arena of a device of these traits takes for this rank in a step of the task, mixtures balanced.
 [[nodiscard]] std::int64_t bytes_needed(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for,
-                                        MemoryMode mode = MemoryMode::pool);
+                                        MemoryMode mode = MemoryMode::pool, bool guarded = false);
 
 }  // namespace mgplan::runtime
