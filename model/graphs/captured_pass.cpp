@@ -9,13 +9,29 @@
 #include "plan/errors.hpp"
 
 namespace mgplan::model {
+namespace {
+
+/// While it lives, memory is handed out as it is, where work runs behind all the takes and returns of its tensors.
+class KeptContents {
+public:
+    explicit KeptContents(Device& device) : device_(device) {
+        if (!device.work_capture()->runs_at_once()) device_.allocator().keep_contents(true);
+    }
+    ~KeptContents() { device_.allocator().keep_contents(false); }
+    KeptContents(const KeptContents&) = delete;
+    KeptContents& operator=(const KeptContents&) = delete;
+
+private:
+    Device& device_;
+};
+
+}  // namespace
 
 /// While it lives, the device's work and memory go into a pass.
 class CapturedPass::Recorder final : public GraphRecorder {
 public:
     Recorder(Device& device, CapturedPass& pass, KnownStorages& known)
         : device_(device), work_(*device.work_capture()), pass_(pass), known_(known) {
-        if (!work_.runs_at_once()) device_.allocator().keep_contents(true);
         resume();
     }
     Recorder(const Recorder&) = delete;
@@ -25,7 +41,6 @@ public:
             device_.set_recorder(nullptr);
             work_.abandon();
         }
-        device_.allocator().keep_contents(false);
     }
 
     void finish() { pause(); }
@@ -81,6 +96,11 @@ private:
     public:
         Watched(Recorder& recorder, std::size_t which, std::unique_ptr<Pending> pending)
             : recorder_(recorder), which_(which), pending_(std::move(pending)) {}
+        // It may hold the last share of a tensor.
+        ~Watched() override {
+            pending_.reset();
+            recorder_.pass_.events_.push_back({Kind::drop, which_});
+        }
         void wait() override {
             recorder_.pause();
             recorder_.pass_.events_.push_back({Kind::wait, which_});
@@ -137,6 +157,7 @@ std::vector<Tensor> CapturedPass::capture(Device& device, std::string name, std:
     }
     std::vector<Tensor> outputs;
     {
+        const KeptContents kept(device);
         Recorder recorder(device, *this, known);
         outputs = body(std::move(inputs));
         recorder.finish();
@@ -176,8 +197,8 @@ std::vector<Tensor> CapturedPass::replay(Device& device, std::vector<Tensor> inp
     for (const Sketch& input : inputs_) make_room(input.number);
     if (!takes_.empty()) make_room(takes_.back().number);
     put_inputs(std::move(inputs), memory);
-    const bool issued_behind = !device.work_capture()->runs_at_once();
-    if (issued_behind) device.allocator().keep_contents(true);
+    const KeptContents kept(device);
+    device.report({"graph replay"});
     std::vector<std::unique_ptr<Pending>> pending(exchanges_.size());
     for (const Event& event : events_) {
         switch (event.kind) {
@@ -208,9 +229,11 @@ std::vector<Tensor> CapturedPass::replay(Device& device, std::vector<Tensor> inp
             case Kind::wait:
                 pending[event.which]->wait();
                 break;
+            case Kind::drop:
+                pending[event.which].reset();
+                break;
         }
     }
-    if (issued_behind) device.allocator().keep_contents(false);
     std::vector<Tensor> outputs;
     for (const Sketch& output : outputs_) outputs.push_back(again(output, memory));
     return outputs;

@@ -54,7 +54,7 @@ public:
 private:
     class Recorder;
 
-    enum class Kind : std::uint8_t { take, release, work, start, wait };
+    enum class Kind : std::uint8_t { take, release, work, start, wait, drop };
     struct Event {
         Kind kind;
         std::size_t which;

@@ -140,7 +140,7 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
         UnitEvents{events_, units() - 1}.after_backward(0);
     }
     for (std::size_t i = layers_.size(); i-- > 0;) {
-        if (!saved.layers[i].attention.x.defined()) {
+        if (recompute_.full && !saved.layers[i].attention.x.defined()) {
             // The last layer of a recomputed block: run the block again from its input.
             std::size_t begin = i;
             while (!saved.checkpoints[begin].defined()) {

@@ -44,6 +44,18 @@ void record_dropout(model::Device& device, const model::DropoutArguments& argume
     });
 }
 
+/// Its lists are the caller's, and the same in each pass: where they are not, an op before it has been refused.
+void record_reorder_blocks(model::Device& device, const model::ReorderBlocksArguments& arguments) {
+    cpu::reorder_blocks(device, arguments);
+    capture_of(device).add([&device, arguments, rows = std::vector(arguments.block_rows, arguments.block_rows + arguments.blocks),
+                            order = std::vector(arguments.order, arguments.order + arguments.blocks)] {
+        model::ReorderBlocksArguments again = arguments;
+        again.block_rows = rows.data();
+        again.order = order.data();
+        cpu::reorder_blocks(device, again);
+    });
+}
+
 const model::KernelTable& recording_kernels() {
     static constexpr model::KernelTable kTable{
         .matmul = Recorded<cpu::matmul>::call,
@@ -90,7 +102,7 @@ const model::KernelTable& recording_kernels() {
         .unpermute_rows = Recorded<cpu::unpermute_rows>::call,
         .permute_probabilities = Recorded<cpu::permute_probabilities>::call,
         .unpermute_probabilities = Recorded<cpu::unpermute_probabilities>::call,
-        .reorder_blocks = Refused<cpu::reorder_blocks>::call,
+        .reorder_blocks = record_reorder_blocks,
     };
     return kTable;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,10 @@ struct Case {
     CpCommType cp_comm_type = CpCommType::p2p;
     Precision precision = Precision::fp32;
 };
+
+void PrintTo(const Case& which, std::ostream* out) {
+    *out << which.name;
+}
 
 TrainingRunOptions run_of(const Case& which) {
     TrainingRunOptions run;
@@ -95,7 +100,10 @@ TEST_P(GraphRun, GivesTheBitsOfAnEagerRunAndIsAsPredicted) {
     }
     EXPECT_TRUE(graphs.as_predicted);
     const Layout& layout = run.task.layout;
-    ScheduleRequest request{.pp = static_cast<int>(layout.sizes.pp), .vpp = layout.vpp, .microbatches = layout.num_microbatches};
+    ScheduleRequest request;
+    request.pp = static_cast<int>(layout.sizes.pp);
+    request.vpp = layout.vpp;
+    request.microbatches = layout.num_microbatches;
     if (layout.vpp > 1) request.group_size = layout.group_size;
     const Schedule schedule(request);
     for (const RankValues& rank : graphs.ranks) {
