@@ -311,17 +311,15 @@ void write_group_lines(std::ostream& out, std::string_view title, const std::vec
 void write_table(std::ostream& out, const BufferLayouts& layouts, const NamedParameters& named, const model::BufferOptions& options,
                  bool shards) {
     const auto bucket_size = model::effective_bucket_size(options);
-    out << fmt::format("{} parameters, {}, {}\npositions and sizes count elements\n",
-                       with_thousands(static_cast<std::int64_t>(named.names.size())),
+    out << fmt::format("{}, {}, {}\npositions and sizes count elements\n", counted(std::ssize(named.names), "parameter"),
                        options.distributed_optimizer ? "distributed optimizer" : "no distributed optimizer",
                        bucket_size ? fmt::format("buckets cut from {} elements on", with_thousands(*bucket_size)) : "not cut by size");
     for (std::size_t b = 0; b < layouts.buffers.size(); ++b) {
         const BufferLayout& buffer = layouts.buffers[b];
-        out << fmt::format(
-            "\nbuffer {}: {} {}parameters ({}), {} gradients ({}), shared by {} ranks\n{} elements, {} of them padding at bucket ends\n\n",
-            b, to_string(buffer.param_dtype), buffer.expert ? "expert " : "", size_text(buffer, buffer.param_dtype),
-            to_string(buffer.grad_dtype), size_text(buffer, buffer.grad_dtype), buffer.dp, with_thousands(buffer.numel),
-            with_thousands(buffer.numel - buffer.numel_unpadded));
+        out << fmt::format("\nbuffer {}: {} {}parameters ({}), {} gradients ({}), shared by {}\n{}, {} of them padding at bucket ends\n\n",
+                           b, to_string(buffer.param_dtype), buffer.expert ? "expert " : "", size_text(buffer, buffer.param_dtype),
+                           to_string(buffer.grad_dtype), size_text(buffer, buffer.grad_dtype), counted(buffer.dp, "rank"),
+                           counted(buffer.numel, "element"), with_thousands(buffer.numel - buffer.numel_unpadded));
         using reports::Align;
         reports::Table table({{"bucket"}, {"elements"}, {"padding"}, {"parameters"}, {"first parameter", Align::left}});
         const std::string rest = leave_out_middle(buffer.buckets.size(), "buckets", [&](std::size_t i) {
@@ -351,7 +349,7 @@ void write_table(std::ostream& out, const BufferLayouts& layouts, const NamedPar
 int run_buffers(const std::vector<std::string>& args, Console& console) {
     BuffersOptions given;
     Options options("buffers (--params FILE | --model CFG --tp T --pp P) --dp D [options]",
-                    "Shows where each parameter lies in the flat parameter and gradient buffers of one model chunk, how these are cut\n"
+                    "Shows where each parameter lies in the flat parameter and gradient buffers of one model chunk, how these are cut "
                     "into buckets, and with --shards what each data-parallel rank owns.");
     options.group("Parameters");
     options.text("params", given.params, "FILE",
@@ -386,6 +384,16 @@ int run_buffers(const std::vector<std::string>& args, Console& console) {
         throw ConfigError(fmt::format("--shards would list more than {} ranges; use a smaller dp or larger buckets, or the table form",
                                       with_thousands(kMostShardEntries)));
     }
+    const bool dense =
+        std::none_of(layouts.buffers.begin(), layouts.buffers.end(), [](const BufferLayout& buffer) { return buffer.expert; });
+    options.note_idle(console, "ep", dense && given.ep != 1, "the rank holds no experts");
+    options.note_idle(console, "etp", dense && given.etp != given.tp, "the rank holds no experts");
+    options.note_idle(console, "edp", dense && given.edp != given.dp, "the rank holds no experts");
+    options.note_idle(console, "bucket-size", request.options.disable_bucketing || request.options.pp_rank > 0,
+                      "neither ranks behind the first, nor later chunks, nor --disable-bucketing cut by size");
+    options.note_idle(console, "pad-buckets-for-high-nccl-busbw", given.no_distributed_optimizer,
+                      "without the distributed optimizer nothing is padded");
+    options.note_idle(console, "dtype", given.params.has_value(), "the file says each parameter's type");
     options.write(console, [&](std::ostream& out) {
         switch (options.format()) {
             case Format::json:

@@ -90,6 +90,20 @@ Table figures(const ClusterSpec& cluster, bool short_sources) {
     return table;
 }
 
+/// The cluster of that name; its errors name the command in place of the option that others read it from.
+ClusterSpec named_cluster(const std::string& name) {
+    try {
+        return load_cluster(name);
+    } catch (const ConfigError& error) {
+        constexpr std::string_view kOption = "--cluster";
+        std::vector<std::string> problems = error.problems();
+        for (auto& problem : problems) {
+            if (problem.starts_with(kOption)) problem.replace(0, kOption.size(), "clusters show");
+        }
+        throw ConfigError(std::move(problems));
+    }
+}
+
 std::string show(const ClusterSpec& cluster, Format format) {
     if (format == Format::json) return cluster_to_json(cluster).dump(2) + "\n";
     if (format == Format::csv) return figures(cluster, false).to_csv();
@@ -111,11 +125,11 @@ int run_clusters(const std::vector<std::string>& args, Console& console) {
         return kDone;
     }
     if (words.front() != "show")
-        throw ConfigError(fmt::format("mgplan clusters: unknown word '{}'; write mgplan clusters, or mgplan clusters show NAME",
-                                      words.front().substr(0, 60)));
+        throw ConfigError(
+            fmt::format("clusters: unknown word '{}'; write mgplan clusters, or mgplan clusters show NAME", words.front().substr(0, 60)));
     if (words.size() < 2)
-        throw ConfigError("mgplan clusters show needs a name; use " + any_of_text(cluster_preset_names()) + ", or a JSON file's path");
-    options.write(console, show(load_cluster(words[1]), options.format()));
+        throw ConfigError("clusters show needs a name; use " + any_of_text(cluster_preset_names()) + ", or a JSON file's path");
+    options.write(console, show(named_cluster(words[1]), options.format()));
     return kDone;
 }
 

@@ -1,11 +1,13 @@
 #include "cli/command.hpp"
 
+#include <algorithm>
 #include <array>
 #include <exception>
 #include <ostream>
 
 #include <fmt/format.h>
 
+#include "importers/model_source.hpp"
 #include "plan/errors.hpp"
 #include "plan/text.hpp"
 
@@ -20,21 +22,25 @@ constexpr std::array kCommands{
     Command{"split", "show which layers each pipeline stage holds", run_split},
     Command{"buffers", "show parameter and gradient buffers, buckets and shards", run_buffers},
     Command{"graphs", "count CUDA graphs and the buffers they need", run_graphs},
-    Command{"run", "train for some steps, and compare what was held and sent with the prediction", run_run},
+    Command{"run", "train for some steps, measured beside predicted", run_run},
+    Command{"check", "judge a Megatron-LM command: legal, fits, how fast, what is better", run_check},
+    Command{"export", "write a plan as Megatron-LM's flags or YAML", run_export},
     Command{"models", "list the model presets, or show one", run_models},
     Command{"clusters", "list the cluster presets, or show one", run_clusters},
 };
 
 /// Commands that CLI.md promises and a later version brings.
-constexpr std::array<std::string_view, 6> kLater{"verify", "calibrate", "launch", "export", "check", "status"};
+constexpr std::array<std::string_view, 4> kLater{"verify", "calibrate", "launch", "status"};
 
 std::string overview() {
     std::string text =
-        "usage: mgplan --world N --model CFG [options]      rank layouts (see mgplan plan --help)\n"
-        "       mgplan COMMAND [options]                    (see mgplan COMMAND --help)\n\n"
-        "mgplan plans and predicts how to spread the training of a large language model over N GPUs.\n\nCommands:\n";
+        "usage: mgplan --world N --model CFG [options]   rank layouts (mgplan plan --help)\n"
+        "       mgplan COMMAND [options]                 (mgplan COMMAND --help)\n\n"
+        "mgplan plans and predicts how to spread the training of a large language model\nover N GPUs.\n\nCommands:\n";
     for (const auto& command : kCommands) text += fmt::format("  {:<10} {}\n", command.name, command.summary);
-    text += "\nExit codes: 0 done, 2 bad usage or input, 3 no layout fits, 4 the run failed, 5 a prediction missed its tolerance.\n";
+    text +=
+        "\nExit codes: 0 done, 2 bad usage or input, 3 no layout fits, 4 the run failed,\n"
+        "5 a prediction missed its tolerance.\n";
     return text;
 }
 
@@ -42,6 +48,7 @@ int dispatch(const std::vector<std::string>& args, Console& console) {
     if (args.empty())
         throw ConfigError("mgplan needs a world size and a model: mgplan --world 16 --model llama3-8b (mgplan --help lists everything)");
     const std::string& first = args.front();
+    if (first == "help" && args.size() > 1) return dispatch({args[1], "--help"}, console);
     if (first == "--help" || first == "-h" || first == "help") {
         console.out << overview();
         return kDone;
@@ -56,10 +63,14 @@ int dispatch(const std::vector<std::string>& args, Console& console) {
     }
     for (const auto later : kLater) {
         if (later == first)
-            throw ConfigError(fmt::format("mgplan {} is not part of this version yet; mgplan --help lists the commands there are", first));
+            throw ConfigError(fmt::format("{} is not part of this version yet; mgplan --help lists the commands there are", first));
     }
     std::vector<std::string> names;
     for (const auto& command : kCommands) names.emplace_back(command.name);
+    const auto models = importers::preset_names();
+    if (std::find(models.begin(), models.end(), first) != models.end())
+        throw ConfigError(
+            fmt::format("{} is a model, no command; write mgplan --world N --model {}, or mgplan models show {}", first, first, first));
     const std::string hint = did_you_mean(first, names);
     throw ConfigError(
         fmt::format("unknown command '{}'; {}", first.substr(0, 60), hint.empty() ? "mgplan --help lists the commands" : hint));

@@ -40,6 +40,8 @@ int run_split(const std::vector<std::string>& args, Console& console);
 int run_buffers(const std::vector<std::string>& args, Console& console);
 int run_graphs(const std::vector<std::string>& args, Console& console);
 int run_run(const std::vector<std::string>& args, Console& console);
+int run_check(const std::vector<std::string>& args, Console& console);
+int run_export(const std::vector<std::string>& args, Console& console);
 int run_models(const std::vector<std::string>& args, Console& console);
 int run_clusters(const std::vector<std::string>& args, Console& console);
 

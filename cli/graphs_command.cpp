@@ -281,9 +281,9 @@ void write_bytes(std::ostream& out, const GraphsRequest& request, const GraphsRe
 
 void write_table(std::ostream& out, const GraphsRequest& request, const GraphsReport& report) {
     const auto scopes = names_in(request.scopes);
-    out << fmt::format("policy {}, scope {}, pp {} x vpp {}, {} microbatches\n", policy_name(request.policy),
+    out << fmt::format("policy {}, scope {}, pp {} x vpp {}, {}\n", policy_name(request.policy),
                        scopes.empty() ? "none" : fmt::format("{}", fmt::join(scopes, " ")), request.schedule.pp, request.schedule.vpp,
-                       with_thousands(request.schedule.microbatches));
+                       counted(request.schedule.microbatches, "microbatch", "es"));
     out << reports::assumed_text(request.assumed) << "\n";
     reports::Table table({{"pp rank"}, {"forward graphs"}, {"backward graphs"}, {"static buffers"}, {"slots"}, {"peak live chunks"}});
     write_ranks(out, table, report.ranks, [](const RankLine& line) {
@@ -306,6 +306,14 @@ int run_graphs(const std::vector<std::string>& args, Console& console) {
     if (!options.parse(args, console.out)) return kDone;
     GraphsRequest request = read_graphs_request(given);
     if (request.workload && !request.scopes.empty()) request.assumed.emplace_back(simulator::kGraphNodeAssumption);
+    options.note_idle(console, "group-size", request.schedule.vpp == 1, "vpp is 1");
+    if (request.workload) {
+        const ModelSpec& model = request.workload->model;
+        const std::string no_experts = fmt::format("{} has no experts", model.name);
+        options.note_idle(console, "ep", !model.moe && given.ep != 1, no_experts);
+        options.note_idle(console, "etp", !model.moe && given.etp != request.layout.sizes.etp, no_experts);
+        options.note_idle(console, "sequence-parallel", request.layout.sizes.tp == 1 && given.sequence_parallel == "on", "tp is 1");
+    }
     const GraphsReport report = make_report(request);
     options.write(console, [&](std::ostream& out) {
         switch (options.format()) {

@@ -94,7 +94,7 @@ void take_model(const GraphsOptions& given, GraphsRequest& request, Problems& pr
     if (work.batch.sequence == 0) {
         const std::int64_t longest = work.model.max_positions > 0 ? work.model.max_positions : 4096;
         work.batch.sequence = work.model.default_sequence.value_or(std::min<std::int64_t>(longest, 4096));
-        request.assumed.push_back(fmt::format("sequence of {} tokens", with_thousands(work.batch.sequence)));
+        request.assumed.push_back(fmt::format("sequence of {}", counted(work.batch.sequence, "token")));
     }
     if (work.model.position == PositionEmbedding::learned && work.model.max_positions > 0 && work.batch.sequence > work.model.max_positions)
         problems.add("--seq = {} is longer than the {} learned positions of {}; use at most that", work.batch.sequence,
@@ -117,6 +117,10 @@ void take_model(const GraphsOptions& given, GraphsRequest& request, Problems& pr
                                         {"micro-batch", given.micro_batch.has_value()}}) {
         if (!present) request.assumed.push_back(fmt::format("{} 1", name));
     }
+    // The world follows from ep, so no world is what stands in the way.
+    if (work.model.moe && work.model.moe->experts % layout.ep != 0)
+        problems.add("ep = {} does not divide experts = {}; use {}", layout.ep, work.model.moe->experts,
+                     divisors_text(work.model.moe->experts, work.model.moe->experts));
     // Said here for schedules without a layout's words.
     if (!automatic_stage_split(work.model.layers, work.model.mtp_layers, schedule.pp, schedule.vpp))
         problems.add("pp·vpp = {}·{} makes more chunks than {} has layers = {}; use pp·vpp of at most {}", schedule.pp, schedule.vpp,
@@ -156,8 +160,8 @@ void take_sizes(const GraphsOptions& given, GraphsRequest& request, Problems& pr
         } else if (layers.size() == chunks) {
             for (const std::int64_t count : layers) request.per_chunk.push_back({{0, count}});
         } else if (!layers.empty()) {
-            problems.add("--layers-per-chunk lists {} chunks, but vpp = {}; give {} numbers, or one for all chunks", layers.size(), chunks,
-                         chunks);
+            problems.add("--layers-per-chunk lists {} chunks, but vpp = {}; give {}, or one for all chunks", layers.size(), chunks,
+                         counted(static_cast<std::int64_t>(chunks), "number"));
         }
     }
     problems.throw_if_any();

@@ -102,7 +102,7 @@ std::string group_text(std::span<const std::int32_t> ranks) {
 
 void write_table(std::ostream& out, const RankGroups& groups) {
     const auto& s = groups.sizes();
-    out << fmt::format("{} ranks, order {}\n", s.world, s.order.text());
+    out << fmt::format("{}, order {}\n", counted(s.world, "rank"), s.order.text());
     out << fmt::format("dense grid   tp {} x cp {} x dp {} x pp {}\n", s.tp, s.cp, s.dp(), s.pp);
     out << fmt::format("expert grid  tp {} x ep {} x dp {} x pp {}\n", s.etp, s.ep, s.edp(), s.pp);
     for (const auto& named : groups.all()) {
@@ -134,7 +134,7 @@ void write_table(std::ostream& out, const RankGroups& groups) {
 int run_groups(const std::vector<std::string>& args, Console& console) {
     GroupsOptions given;
     Options options("groups --world N [options]",
-                    "Lists which global ranks form each communication group of a layout, for the dense grid\n"
+                    "Lists which global ranks form each communication group of a layout, for the dense grid "
                     "(tp, cp, dp, pp) and the expert grid (etp, ep, edp, pp) over the same ranks.");
     options.group("Layout");
     options.integer("world", given.world, 1, kAny, "number of ranks");

@@ -107,13 +107,14 @@ std::string biases_text(const ModelSpec& model) {
     return biases.empty() ? "none" : fmt::format("{}", fmt::join(biases, ", "));
 }
 
-/// What a person wants to know about one model, one fact a row.
-Table facts(const Job& job) {
+/// What a person wants to know about one model, one fact a row; `plain`: counts without separators.
+Table facts(const Job& job, bool plain) {
+    const auto number = [&](std::int64_t value) { return plain ? std::to_string(value) : with_thousands(value); };
     const ModelSpec& model = job.model;
     Table table({{"fact", Align::left}, {"value", Align::left}});
     const auto row = [&](std::string_view fact, std::string value) { table.add_row({std::string(fact), std::move(value)}); };
-    row("parameters", with_thousands(total_parameters(model)));
-    if (model.moe) row("used by a token", with_thousands(active_parameters(model)));
+    row("parameters", number(total_parameters(model)));
+    if (model.moe) row("used by a token", number(active_parameters(model)));
     row("layers", std::to_string(model.layers));
     row("hidden size", std::to_string(model.hidden));
     row("attention", attention_text(model));
@@ -148,8 +149,8 @@ std::string show(const Job& job, Format format) {
         json["_active_parameters"] = active_parameters(job.model);
         return json.dump(2) + "\n";
     }
-    if (format == Format::csv) return facts(job).to_csv();
-    return fmt::format("{}\n\n{}\n--format json prints what --model FILE reads.\n", job.model.name, facts(job).to_text());
+    if (format == Format::csv) return facts(job, true).to_csv();
+    return fmt::format("{}\n\n{}\n--format json prints what --model FILE reads.\n", job.model.name, facts(job, false).to_text());
 }
 
 }  // namespace
@@ -166,8 +167,8 @@ int run_models(const std::vector<std::string>& args, Console& console) {
     }
     if (words.front() != "show")
         throw ConfigError(
-            fmt::format("mgplan models: unknown word '{}'; write mgplan models, or mgplan models show NAME", words.front().substr(0, 60)));
-    if (words.size() < 2) throw ConfigError("mgplan models show needs a name; mgplan models lists them, and a file's path does too");
+            fmt::format("models: unknown word '{}'; write mgplan models, or mgplan models show NAME", words.front().substr(0, 60)));
+    if (words.size() < 2) throw ConfigError("models show needs a name; mgplan models lists them, and a file's path does too");
     options.write(console, show(importers::load_model(words[1]), options.format()));
     return kDone;
 }

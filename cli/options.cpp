@@ -1,39 +1,47 @@
 #include "cli/options.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <ostream>
 #include <sstream>
-#include <system_error>
 
 #include <fmt/format.h>
 #include <boost/program_options.hpp>
 
+#include "cli/output_file.hpp"
 #include "plan/text.hpp"
+#include "reports/table.hpp"
 
 namespace mgplan::cli {
 namespace {
 
 namespace po = boost::program_options;
 
-constexpr unsigned kHelpWidth = 100;
+constexpr unsigned kHelpWidth = 80;
+/// A smaller size without a unit is most likely meant in another one than bytes.
+constexpr std::int64_t kLeastBareBytes = std::int64_t{1} << 20;
 
-/// Adds a problem if the file cannot be written. What it holds stays; a file that was not there is not left behind.
-void add_output_problem(Problems& problems, const std::string& path) {
-    std::error_code error;
-    const bool is_there = std::filesystem::exists(std::filesystem::symlink_status(path, error));
-    // Neither a pipe nor a device is opened: that could wait for a reader, or be noticed by one.
-    if (is_there && !std::filesystem::is_regular_file(path, error) && !std::filesystem::is_directory(path, error)) return;
-    errno = 0;
-    const bool is_writable = std::ofstream(path, std::ios::binary | std::ios::app).is_open();
-    const int reason = errno;
-    if (is_writable && !is_there) std::filesystem::remove(path, error);
-    if (!is_writable)
-        problems.add("--output = {} cannot be written ({}); name a file in a folder that exists and is writable", path,
-                     std::generic_category().message(reason));
+/// Breaks lines at blanks so that none is longer than the help. A line that is broken goes on behind `indent` blanks; all lines
+/// but the text's first begin with as many, too.
+std::string wrapped(const std::string& text, std::size_t indent) {
+    const std::string blanks(indent, ' ');
+    std::string out;
+    for (const auto& paragraph : split(text, '\n')) {
+        const std::size_t lead = std::min(paragraph.find_first_not_of(' '), paragraph.size());
+        std::string line = (out.empty() || lead == paragraph.size() ? "" : blanks) + paragraph.substr(0, lead);
+        bool starts = true;
+        for (const auto& word : split(std::string_view(paragraph).substr(lead), ' ')) {
+            if (!starts && reports::display_width(line) + 1 + reports::display_width(word) > kHelpWidth) {
+                out += line + "\n";
+                line = blanks + word;
+            } else {
+                line += (starts ? "" : " ") + word;
+            }
+            starts = false;
+        }
+        out += line + "\n";
+    }
+    return out;
 }
 
 }  // namespace
@@ -53,7 +61,9 @@ struct Options::State {
     std::string format = "table";
     std::optional<std::string> output;
     bool help_wanted = false;
-    bool output_is_checked_later = false;
+    std::vector<std::string> output_names;  ///< of the options that name files to write
+    std::vector<NamedFile> outputs;         ///< those that were given
+    bool outputs_are_tried_later = false;
 
     void declare(const char* name, const std::string& value_name, const std::string& default_text, const char* help,
                  std::function<void(const std::string&, Problems&)> store_value) {
@@ -92,6 +102,11 @@ void Options::text(const char* name, std::optional<std::string>& target, const c
     state_->declare(name, value_name, target.value_or(""), help, [&target](const std::string& given, Problems&) { target = given; });
 }
 
+void Options::output_file(const char* name, std::optional<std::string>& target, const char* help) {
+    state_->output_names.emplace_back(name);
+    text(name, target, "FILE", help);
+}
+
 void Options::integer(const char* name, std::int64_t& target, std::int64_t low, std::int64_t high, const char* help) {
     state_->declare(name, "N", std::to_string(target), help, [&target, name, low, high](const std::string& given, Problems& problems) {
         target = read_integer(problems, fmt::format("--{}", name), given, low, high);
@@ -125,7 +140,12 @@ void Options::real(const char* name, double& target, double low, double high, co
 void Options::bytes(const char* name, std::optional<std::int64_t>& target, const char* help) {
     state_->declare(name, "SIZE", "", help, [&target, name](const std::string& given, Problems& problems) {
         target = parse_size(given);
-        if (!target || *target == 0) problems.add("--{} = '{}' is no size; write bytes, 128M or 80GiB", name, given);
+        if (!target || *target == 0) {
+            problems.add("--{} = '{}' is no size; write bytes, 128M or 80GiB", name, given.substr(0, 60));
+        } else if (*target < kLeastBareBytes && parse_integer(given)) {
+            problems.add("--{} = {} has no unit, so it would be {} {}; write --{} {}GiB, or {}B if bytes are meant", name, given, given,
+                         *target == 1 ? "byte" : "bytes", name, given, given);
+        }
     });
 }
 
@@ -161,9 +181,15 @@ void Options::checked(const char* name, std::optional<std::string>& target, cons
 }
 
 void Options::choices(const char* name, std::vector<std::string>& target, std::vector<std::string> allowed, const char* help) {
-    const std::string shown = fmt::format("{}[,...]", fmt::join(allowed, "|"));
+    // Many words stand better in the text than in the name of the value.
+    std::string shown = fmt::format("{}[,...]", fmt::join(allowed, "|"));
+    std::string text = help;
+    if (shown.size() > kHelpWidth / 2 + 10) {
+        shown = "NAME[,...]";
+        text += fmt::format(" ({})", fmt::join(allowed, ", "));
+    }
     const std::string preset = fmt::format("{}", fmt::join(target, ","));
-    state_->declare(name, shown, preset, help, [&target, name, allowed](const std::string& given, Problems& problems) {
+    state_->declare(name, shown, preset, text.c_str(), [&target, name, allowed](const std::string& given, Problems& problems) {
         target = split(given, ',');
         if (target.empty()) problems.add("--{} is empty; use {}", name, any_of_text(allowed));
         for (const auto& word : target) {
@@ -185,7 +211,7 @@ bool Options::parse(const std::vector<std::string>& args, std::ostream& out) {
     State& state = *state_;
     group("Output");
     choice("format", state.format, {"table", "json", "csv"}, "how to print the result");
-    text("output", state.output, "FILE", "write the result to FILE instead of standard output");
+    output_file("output", state.output, "write the result to FILE instead of standard output");
     flag("help", state.help_wanted, "print this help");
 
     Problems problems;
@@ -242,18 +268,25 @@ bool Options::parse(const std::vector<std::string>& args, std::ostream& out) {
         state.values.insert({name, po::variable_value(boost::any(value), false)});
         state.store.at(name)(value, problems);
     }
-    if (state.output && !state.output_is_checked_later) add_output_problem(problems, *state.output);
+    std::vector<NamedFile> others;
+    for (const auto& word : words) others.push_back({state.positional_name, word});
+    for (const auto& [name, value] : found) {
+        const bool is_output = std::find(state.output_names.begin(), state.output_names.end(), name) != state.output_names.end();
+        (is_output ? state.outputs : others).push_back({"--" + name, value});
+    }
+    add_same_file_problems(problems, state.outputs, others);
+    if (!state.outputs_are_tried_later) add_unwritable_problems(problems, state.outputs);
     problems.throw_if_any();
     return true;
 }
 
-void Options::check_output_later() {
-    state_->output_is_checked_later = true;
+void Options::try_outputs_later() {
+    state_->outputs_are_tried_later = true;
 }
 
-void Options::check_output() const {
+void Options::try_outputs() const {
     Problems problems;
-    if (state_->output) add_output_problem(problems, *state_->output);
+    add_unwritable_problems(problems, state_->outputs);
     problems.throw_if_any();
 }
 
@@ -271,9 +304,13 @@ std::vector<std::string> Options::given() const {
     return names;
 }
 
+void Options::note_idle(Console& console, const char* name, bool idle, std::string_view why) const {
+    if (idle && given(name)) console.err << fmt::format("mgplan: --{} has no effect: {}\n", name, why);
+}
+
 std::string Options::help() const {
     std::ostringstream text;
-    text << "usage: mgplan " << state_->usage << "\n\n" << state_->purpose << "\n";
+    text << wrapped("usage: mgplan " + state_->usage, 7) << "\n" << wrapped(state_->purpose, 0);
     for (const auto& group : state_->groups) {
         if (!group->options().empty()) text << "\n" << *group;
     }
@@ -298,10 +335,7 @@ void Options::write(Console& console, const std::function<void(std::ostream&)>& 
         if (!console.out) throw RunError("standard output cannot be written; is the disk full or the reader gone?");
         return;
     }
-    std::ofstream file(*state_->output, std::ios::binary | std::ios::trunc);
-    if (file) write_to(file);
-    file.close();
-    if (file) return;
+    if (write_output_file(*state_->output, write_to)) return;
     // It could be written when the command began. What was computed since is not to be lost.
     write_to(console.out);
     console.out.flush();

@@ -32,12 +32,14 @@ public:
     void flag(const char* name, bool& target, const char* help);
     void text(const char* name, std::string& target, const char* value_name, const char* help);
     void text(const char* name, std::optional<std::string>& target, const char* value_name, const char* help);
+    /// A file that the command writes, with write_output_file(): parse() tries it, so that nothing is computed in vain.
+    void output_file(const char* name, std::optional<std::string>& target, const char* help);
     void integer(const char* name, std::int64_t& target, std::int64_t low, std::int64_t high, const char* help);
     void integer(const char* name, std::optional<std::int64_t>& target, std::int64_t low, std::int64_t high, const char* help);
     void integers(const char* name, std::vector<std::int64_t>& target, std::int64_t low, std::int64_t high, const char* help);
     /// A finite real number in [low, high].
     void real(const char* name, double& target, double low, double high, const char* help);
-    /// A byte count: 128M, 2GiB.
+    /// A byte count: 128M, 2GiB. A number below 1 MiB needs a unit.
     void bytes(const char* name, std::optional<std::int64_t>& target, const char* help);
     /// A word out of `allowed`.
     void choice(const char* name, std::string& target, std::vector<std::string> allowed, const char* help);
@@ -51,19 +53,22 @@ public:
     void positional(const char* name, std::vector<std::string>& target, int most, const char* help);
 
     /// Adds --format, --output and --help, reads `args` and stores values. Returns false when --help was asked for and
-    /// printed to `out`. Throws ConfigError with every problem: unknown options (nearest names), missing or bad values, an
-    /// --output that cannot be written (what the file holds stays until write()).
+    /// printed to `out`. Throws ConfigError with every problem: unknown options (nearest names), missing or bad values, output
+    /// files that cannot be written (what they hold stays until they are) or that another word of the command line names, too.
     bool parse(const std::vector<std::string>& args, std::ostream& out);
 
-    /// For commands of which not every process writes: parse() does not try --output, check_output() does.
-    void check_output_later();
-    void check_output() const;
+    /// For commands of which not every process writes: parse() does not try output files, try_outputs() does.
+    void try_outputs_later();
+    void try_outputs() const;
 
     [[nodiscard]] Format format() const;
     /// Whether the option stood on the command line.
     [[nodiscard]] bool given(const char* name) const;
     /// Names of all options that did, in alphabetical order.
     [[nodiscard]] std::vector<std::string> given() const;
+    /// One line on `console.err` where the option stood on the command line and is `idle`: it is accepted, and changes nothing.
+    /// What contradicts other options is no case for this but an error.
+    void note_idle(Console& console, const char* name, bool idle, std::string_view why) const;
     [[nodiscard]] std::string help() const;
 
     /// Writes a command's result to --output FILE, or to the console. Throws RunError when it cannot be written; the result

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <fstream>
 #include <ostream>
 
 #include <fmt/format.h>
@@ -8,6 +7,7 @@
 #include "cli/command.hpp"
 #include "cli/cost_models.hpp"
 #include "cli/options.hpp"
+#include "cli/plan_file.hpp"
 #include "cli/stage_memories.hpp"
 #include "cli/workload_options.hpp"
 #include "plan/graph_scopes.hpp"
@@ -15,6 +15,7 @@
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
 #include "planner/search.hpp"
+#include "reports/alike_plans.hpp"
 #include "reports/plan_report.hpp"
 #include "simulator/cost_model.hpp"
 
@@ -40,7 +41,7 @@ struct PlanOptions {
 };
 
 void declare_plan_options(Options& options, PlanOptions& values) {
-    options.group("Restricting the search (a comma-separated list of values, or one value to pin it)");
+    options.group("Restricting the search (one value, or a list separated by commas)");
     constexpr std::int64_t kMost = kMostRanks;
     options.integers("tp", values.space.tp, 1, kMost, "tensor parallel sizes; without it all that divide");
     options.integers("cp", values.space.cp, 1, kMost, "context parallel sizes; without it all that divide");
@@ -67,7 +68,7 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.choice("objective", values.objective, {"throughput", "memory"}, "what to rank by");
     options.integer("top", values.top, 1, 1000, "plans to print");
     options.integer("explain", values.explain, 1, 1000, "list every term of plan N");
-    options.text("save-plan", values.save_plan, "FILE", "write the best plan, or the picked one, to FILE");
+    options.output_file("save-plan", values.save_plan, "write the best plan, or the picked one, to FILE");
     options.integer("pick", values.pick, 1, 1000, "the plan that --save-plan writes; without it 1");
     options.integer("threads", values.threads, 0, 1024, "threads of the search; 0: all cores");
 }
@@ -93,6 +94,28 @@ void finish_space(PlanOptions& values, Problems& problems) {
         problems.add("--pick {} picks the plan that --save-plan writes; add --save-plan FILE", *values.pick);
 }
 
+/// Says which options change nothing, here because of what the others leave to search.
+void note_idle_options(const Options& options, const WorkloadOptions& workload, const PlanOptions& values, const ModelSpec& model,
+                       Console& console) {
+    note_idle_workload_options(options, workload, model, console);
+    const planner::SearchSpace& space = values.space;
+    const auto only_one = [](const std::vector<std::int64_t>& sizes) { return sizes == std::vector<std::int64_t>{1}; };
+    const auto recomputes = [&](Recompute kind) {
+        return std::find(space.recompute.begin(), space.recompute.end(), kind) != space.recompute.end();
+    };
+    const std::string no_experts = fmt::format("{} has no experts", model.name);
+    options.note_idle(console, "ep", !model.moe && !only_one(space.ep), no_experts);
+    options.note_idle(console, "etp", !model.moe && !only_one(space.etp), no_experts);
+    options.note_idle(console, "recompute-modules", !recomputes(Recompute::selective), "--recompute leaves selective out");
+    options.note_idle(console, "recompute-method", !recomputes(Recompute::full), "--recompute leaves full out");
+    options.note_idle(console, "recompute-num-layers", !recomputes(Recompute::full), "--recompute leaves full out");
+    options.note_idle(console, "sequence-parallel", only_one(space.tp) && values.sequence_parallel == "on", "tp is 1");
+    options.note_idle(console, "cp-comm-type", only_one(space.cp), "cp is 1");
+    options.note_idle(console, "group-size", only_one(space.vpp) || only_one(space.pp), "vpp is 1");
+    options.note_idle(console, "explain", options.format() != Format::table && values.explain <= values.top,
+                      "only the table lists terms below the plans; JSON holds those of each plan");
+}
+
 /// Refuses a layout string that suits the model on no pipeline: wrong numbers of layers, E or L out of place.
 void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
     StageSplitRequest request;
@@ -107,14 +130,6 @@ void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
         problems.absorb(error, "--pipeline-layout: ");
         problems.throw_if_any();
     }
-}
-
-void save_plan(const std::string& path, const Workload& work, const Layout& layout) {
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    file << plan_to_json(Plan{work.model, work.cluster, work.batch, work.training, layout, work.routing}).dump(1) << "\n";
-    file.close();
-    if (!file)
-        throw RunError(fmt::format("--save-plan {}: the file cannot be written; check that its folder exists and is writable", path));
 }
 
 /// No candidate satisfies the rules: says which ones stand in the way.
@@ -152,11 +167,17 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     }
     if (values.space.pipeline_layout) check_pipeline_layout(*values.space.pipeline_layout, resolved.workload.model);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
+    note_idle_options(options, workload_options, values, resolved.workload.model, console);
 
     resolved.workload.confine_tp = values.space.tp.empty();
 
     planner::SearchOptions search_options;
-    search_options.keep = static_cast<std::size_t>(std::max({values.top, values.explain.value_or(0), values.pick.value_or(0)}));
+    // A table leaves out those alike to a plan above them, of which there are at most two for each: one for each kind of exchange.
+    const bool as_table = options.format() == Format::table;
+    const std::int64_t kinds = as_table ? std::ssize(values.space.cp_comm_types) : 1;
+    // More than --top where a later plan is to be explained, since the list is what explains its number.
+    const std::int64_t rows = std::max(values.top, values.explain.value_or(0));
+    search_options.keep = static_cast<std::size_t>(std::max(kinds * rows, values.pick.value_or(0)));
     search_options.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;
     search_options.threads = static_cast<int>(values.threads);
     search_options.progress = [&console](std::size_t done, std::size_t total) {
@@ -176,10 +197,22 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     at_most("pick", values.pick);
     at_most("explain", values.explain);
 
-    // More than --top where a later plan is to be explained, since the list is what explains its number.
-    const auto shown = static_cast<std::size_t>(std::max(values.top, values.explain.value_or(0)));
     simulator::CostModel model(resolved.workload);
-    for (std::size_t i = 0; i < std::min(shown, best.size()); ++i) report.plans.push_back({best[i].layout, model.predict(best[i].layout)});
+    const auto add_plan = [&](std::size_t index) -> reports::PlannedLayout& {
+        return report.plans.emplace_back(reports::PlannedLayout{best[index].layout, model.predict(best[index].layout), index + 1, {}});
+    };
+    if (as_table) {
+        for (const auto& [shown, left_out] : reports::alike_plans(best, static_cast<std::size_t>(rows))) {
+            auto& plan = add_plan(shown);
+            for (const std::size_t index : left_out) plan.left_out.push_back(index + 1);
+        }
+        if (values.explain && !best.empty()) {
+            const Layout& layout = best[static_cast<std::size_t>(*values.explain - 1)].layout;
+            report.explained = reports::PlannedLayout{layout, model.predict(layout), static_cast<std::size_t>(*values.explain), {}};
+        }
+    } else {
+        for (std::size_t i = 0; i < std::min(static_cast<std::size_t>(rows), best.size()); ++i) add_plan(i);
+    }
     if (report.plans.empty()) {
         for (const auto& miss : report.search.nearest) {
             report.nearest.push_back(
@@ -197,7 +230,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         if (best.empty())
             console.err << fmt::format("mgplan: nothing fits, so --save-plan {} is not written\n", *values.save_plan);
         else
-            save_plan(*values.save_plan, resolved.workload, best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout);
+            save_plan(*values.save_plan, plan_of(resolved.workload, best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout));
     }
     switch (options.format()) {
         case Format::json:
@@ -207,11 +240,9 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
             options.write(console, reports::plan_report_csv(report));
             break;
         case Format::table: {
-            const auto explained = values.explain ? std::optional(static_cast<std::size_t>(*values.explain)) : std::nullopt;
-            std::string text = reports::plan_report_text(report, explained);
-            if (explained && !best.empty()) {
-                const Layout& layout = best[*explained - 1].layout;
-                text += stage_memories_text(stage_memories(model, resolved.workload, layout, model::DeviceKind::cuda),
+            std::string text = reports::plan_report_text(report);
+            if (report.explained) {
+                text += stage_memories_text(stage_memories(model, resolved.workload, report.explained->layout, model::DeviceKind::cuda),
                                             resolved.workload.memory_limit);
             }
             options.write(console, text);

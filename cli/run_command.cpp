@@ -114,7 +114,7 @@ std::shared_ptr<const runtime::RankDevices> check(const RunOptions& values) {
                 "leave --memory out, or use --cuda-graphs none",
                 values.cuda_graphs->substr(0, 60));
     }
-    if (values.plan.empty()) problems.add("mgplan run needs a PLAN; mgplan --world 8 --model tiny-llama --save-plan FILE writes one");
+    if (values.plan.empty()) problems.add("run needs a PLAN; mgplan --world 8 --model tiny-llama --save-plan FILE writes one");
     if (values.device == "cuda") {
         if (values.rank) problems.add("--device cuda and --rank exclude each other: all ranks are in this process, on one GPU; drop one");
         try {
@@ -302,10 +302,14 @@ int run_checked(const Options& options, const RunOptions& values, Console& conso
     run.devices = devices;
     const auto launched = launched_rank(values, plan.layout.sizes.world);
     const bool reports = !launched || launched->rank == 0;
-    if (reports) options.check_output();
+    if (reports) options.try_outputs();
     if (const auto unused = unused_choices(plan); reports && !unused.empty()) {
         console.err << fmt::format("mgplan: run does not use {}: results do not depend on {}, time and memory may\n",
                                    fmt::join(unused, ", "), unused.size() == 1 ? "it" : "them");
+    }
+    if (reports) {
+        for (const char* name : {"min-lr", "lr-decay-steps"})
+            options.note_idle(console, name, values.lr_decay_style == "constant", "--lr-decay-style is constant");
     }
     const auto seed = static_cast<std::uint64_t>(values.seed);
     const std::shared_ptr<const runtime::TokenData> data = values.data
@@ -361,7 +365,7 @@ int run_run(const std::vector<std::string>& args, Console& console) {
                         "On a GPU (--device cuda) all ranks are threads that share it.");
         RunOptions values;
         declare(options, values);
-        options.check_output_later();  // rank 0 alone writes
+        options.try_outputs_later();  // rank 0 alone writes
         if (!options.parse(args, console.out)) return kDone;
         return run_checked(options, values, console);
     } catch (const ConfigError&) {

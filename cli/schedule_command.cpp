@@ -161,7 +161,7 @@ int run_schedule(const std::vector<std::string>& args, Console& console) {
     std::vector<std::string> kinds{"auto", "none", "1f1b", "interleaved"};
     kinds.insert(kinds.end(), kLaterKinds.begin(), kLaterKinds.end());
     Options options("schedule --pp P --microbatches M [options]",
-                    "Shows the pipeline schedule: which forwards and backwards each pipeline rank runs, in order,\n"
+                    "Shows the pipeline schedule: which forwards and backwards each pipeline rank runs, in order, "
                     "how many microbatches wait for their backward, and a picture over time.");
     options.group("Pipeline");
     options.integer("pp", given.pp, 1, 65'536, "pipeline parallel size");
@@ -175,9 +175,7 @@ int run_schedule(const std::vector<std::string>& args, Console& console) {
 
     const Schedule schedule(request_of(given));
     check_size(schedule);
-    if (given.group_size && schedule.kind() != ScheduleKind::interleaved) {
-        console.err << "mgplan: note: --group-size has an effect in the interleaved schedule alone\n";
-    }
+    options.note_idle(console, "group-size", schedule.kind() != ScheduleKind::interleaved, "only the interleaved schedule has groups");
     options.write(console, [&](std::ostream& out) {
         switch (options.format()) {
             case Format::json:

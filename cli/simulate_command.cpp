@@ -1,4 +1,4 @@
-#include <fstream>
+#include <algorithm>
 #include <ostream>
 
 #include <fmt/format.h>
@@ -7,6 +7,7 @@
 #include "cli/command.hpp"
 #include "cli/list_writer.hpp"
 #include "cli/options.hpp"
+#include "cli/output_file.hpp"
 #include "cli/stage_memories.hpp"
 #include "cli/workload_options.hpp"
 #include "importers/model_source.hpp"
@@ -20,6 +21,7 @@
 #include "reports/memory_page.hpp"
 #include "reports/plan_report.hpp"
 #include "reports/prediction_json.hpp"
+#include "reports/table.hpp"
 #include "simulator/cost_model.hpp"
 
 namespace mgplan::cli {
@@ -115,6 +117,22 @@ LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& 
     return request;
 }
 
+/// Says which options change nothing for this layout.
+void note_idle_options(const Options& options, const Workload& work, const Layout& layout, const LayoutOptions& values, Console& console) {
+    const std::string no_experts = fmt::format("{} has no experts", work.model.name);
+    options.note_idle(console, "ep", !work.model.moe && values.ep != 1, no_experts);
+    options.note_idle(console, "etp", !work.model.moe && values.etp != layout.sizes.etp, no_experts);
+    options.note_idle(console, "recompute-modules", layout.recompute != Recompute::selective, "recompute is not selective");
+    options.note_idle(console, "recompute-method", layout.recompute != Recompute::full, "recompute is not full");
+    options.note_idle(console, "recompute-num-layers", layout.recompute != Recompute::full, "recompute is not full");
+    options.note_idle(console, "sequence-parallel", layout.sizes.tp == 1 && values.sequence_parallel == "on", "tp is 1");
+    options.note_idle(console, "cp-comm-type", layout.sizes.cp == 1, "cp is 1");
+    options.note_idle(console, "group-size", layout.vpp == 1, "vpp is 1");
+    const bool whole = layout.sizes.pp == 1;
+    options.note_idle(console, "account-for-embedding", whole, "pp is 1");
+    options.note_idle(console, "account-for-loss", whole, "pp is 1");
+}
+
 /// A plan holds model, batch, training options and layout; only what it is to be judged against may be given beside it.
 void refuse_what_a_plan_holds(const Options& options) {
     Problems problems;
@@ -153,10 +171,7 @@ void write_with_ranks(std::ostream& out, const Json& json, const std::vector<rep
                       const Layout& layout) {
     std::vector<StageText> texts;
     for (const auto& stage : stages) texts.push_back(stage_text(stage, work.memory_limit));
-    std::int64_t stride = 1;
-    for (const auto& axis : dense_grid(layout.sizes)) {
-        if (axis.axis == Axis::pp) stride = axis.stride;
-    }
+    const std::int64_t stride = stage_stride(layout);
     std::string head = json.dump(1);
     head.resize(head.rfind("\n}"));
     ListWriter writer(out);
@@ -178,6 +193,31 @@ void write_with_ranks(std::ostream& out, const Json& json, const std::vector<rep
     writer.text("\n ]\n}\n");
 }
 
+/// One row of CSV for each global rank.
+void write_csv_of_ranks(std::ostream& out, const std::vector<reports::StageMemory>& stages, const Workload& work, const Layout& layout) {
+    ListWriter writer(out);
+    std::vector<reports::Table::Column> columns;
+    for (auto& name : reports::stage_memory_csv_columns()) columns.push_back({std::move(name)});
+    std::vector<std::string> texts;
+    for (const auto& stage : stages) {
+        reports::Table row(columns);
+        row.add_row(reports::stage_memory_csv_row(stage, work.memory_limit));
+        const std::string both = row.to_csv();
+        const std::size_t header_end = both.find('\n') + 1;
+        if (texts.empty()) writer.text("rank,stage," + both.substr(0, header_end));
+        texts.push_back(both.substr(header_end));
+    }
+    const std::int64_t stride = stage_stride(layout);
+    for (std::int64_t rank = 0; rank < work.world; ++rank) {
+        const std::int64_t stage = rank / stride % layout.sizes.pp;
+        writer.number(rank);
+        writer.text(",");
+        writer.number(stage);
+        writer.text(",");
+        writer.text(texts[static_cast<std::size_t>(stage)]);
+    }
+}
+
 void write_page(const std::string& path, const StageMemories& memories, const Workload& work, const Layout& layout,
                 const std::vector<std::string>& assumed) {
     reports::MemoryPage page;
@@ -188,21 +228,21 @@ void write_page(const std::string& path, const StageMemories& memories, const Wo
     page.stages = memories.stages;
     page.limit_bytes = work.memory_limit;
     page.why_no_curve = memories.why_no_timeline;
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    file << reports::memory_page(page, curve_of(memories, work.memory_limit));
-    file.close();
-    if (!file) throw RunError(fmt::format("--html {}: the file cannot be written; check that its folder exists and is writable", path));
+    const std::string text = reports::memory_page(page, curve_of(memories, work.memory_limit));
+    if (!write_output_file(path, [&](std::ostream& out) { out << text; }))
+        throw RunError(fmt::format("--html {}: the file cannot be written any more; is the disk full?", path));
 }
 
 /// The search's estimate decides what fits; where the exact timeline says otherwise, that is worth a word.
 void warn_where_exact_differs(const StageMemories& memories, const simulator::MemoryPrediction& estimate, Console& console) {
-    const reports::StageMemory& worst = reports::fullest(memories.stages);
-    // With even routing on both sides: the timeline knows no other.
-    const bool fits = worst.memory.peak_bytes() <= estimate.limit_bytes;
-    if (!worst.exact || fits == (estimate.worst.peak_bytes() <= estimate.limit_bytes)) return;
+    const reports::StageMemory& worst = *std::max_element(memories.stages.begin(), memories.stages.end(), [](const auto& a, const auto& b) {
+        return a.memory.deciding_bytes() < b.memory.deciding_bytes();
+    });
+    const bool fits = worst.memory.deciding_bytes() <= estimate.limit_bytes;
+    if (!worst.exact || fits == estimate.fits()) return;
     console.err << fmt::format("mgplan: the search's estimate is {} of {}, the exact timeline of stage {} {}: {}\n",
-                               human_bytes(estimate.worst.peak_bytes()), human_bytes(estimate.limit_bytes), worst.stage,
-                               fits ? "fits" : "does not fit", human_bytes(worst.memory.peak_bytes()));
+                               human_bytes(estimate.deciding_bytes()), human_bytes(estimate.limit_bytes), worst.stage,
+                               fits ? "fits" : "does not fit", human_bytes(worst.memory.deciding_bytes()));
 }
 
 }  // namespace
@@ -220,8 +260,10 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     declare_workload_options(options, workload_options, true);
     declare_layout_options(options, layout_options);
     options.group("Answer");
-    options.flag("per-rank", per_rank, "list every rank's memory, with the op at its peak and a drawing of the fullest rank's iteration");
-    options.text("html", html, "FILE", "write a page: the fullest rank's memory over the iteration, and every stage's");
+    options.flag(
+        "per-rank", per_rank,
+        "memory of every stage, with the op at its peak and a drawing of the fullest rank's iteration; in JSON and CSV of every rank");
+    options.output_file("html", html, "write a page: the fullest rank's memory over the iteration, and every stage's");
     options.choice("device", device, {"cuda", "cpu"},
                    "whose scratch and context --per-rank and --html count: the cluster's GPUs, or CPU ranks as run has them");
     options.text("kind", kind, "KIND", "another pipeline schedule (a later version)");
@@ -254,7 +296,10 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
         assumed = resolved.assumed;
         layout = planner::make_layout(request_from(layout_options, resolved), work);
         for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
+        note_idle_options(options, work, layout, layout_options, console);
     }
+    note_idle_workload_options(options, workload_options, work.model, console);
+    options.note_idle(console, "device", !per_rank && !html, "only --per-rank and --html show scratch and context by device");
 
     if (!layout.cuda_graphs.empty()) assumed.emplace_back(simulator::kGraphNodeAssumption);
     simulator::CostModel model(work);
@@ -273,6 +318,8 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
             options.write(console, [&](std::ostream& out) { write_with_ranks(out, json, memories.stages, work, layout); });
         else
             options.write(console, json.dump(1) + "\n");
+    } else if (options.format() == Format::csv && per_rank) {
+        options.write(console, [&](std::ostream& out) { write_csv_of_ranks(out, memories.stages, work, layout); });
     } else if (options.format() == Format::csv) {
         reports::PlanReport report;
         report.plans.push_back({layout, prediction});

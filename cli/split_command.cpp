@@ -10,6 +10,7 @@
 #include "importers/model_source.hpp"
 #include "plan/errors.hpp"
 #include "plan/stage_split.hpp"
+#include "plan/text.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -148,7 +149,7 @@ std::string cell(const StageChunk& chunk) {
 
 void write_table(std::ostream& out, const StageSplit& split) {
     const auto& request = split.request();
-    out << fmt::format("{} decoder layers{} over pp {}{}: {}\n", request.layers,
+    out << fmt::format("{}{} over pp {}{}: {}\n", counted(request.layers, "decoder layer"),
                        request.mtp_layers > 0 ? fmt::format(" and {} MTP", request.mtp_layers) : "", split.pp(),
                        split.vpp() > 1 ? fmt::format(" x vpp {}", split.vpp()) : "", name_of(split.kind()));
     if (request.pipeline_layout) out << "layout string: " << *request.pipeline_layout << "\n";
@@ -199,7 +200,7 @@ void write_table(std::ostream& out, const StageSplit& split) {
 int run_split(const std::vector<std::string>& args, Console& console) {
     SplitOptions given;
     Options options("split (--model CFG | --layers N) --pp P [options]",
-                    "Shows which layers each pipeline stage and model chunk holds.\nWithout further options the layers are split evenly.");
+                    "Shows which layers each pipeline stage and model chunk holds. Without further options the layers are split evenly.");
     options.group("Layers");
     options.text("model", given.model, "CFG",
                  "preset name, Hugging Face config.json or its folder, Megatron-LM arguments, or mgplan's JSON");

@@ -9,14 +9,6 @@
 namespace mgplan::cli {
 namespace {
 
-/// Distance between the first ranks of neighbouring stages.
-std::int64_t stage_stride(const Layout& layout) {
-    for (const auto& axis : dense_grid(layout.sizes)) {
-        if (axis.axis == Axis::pp) return axis.stride;
-    }
-    return 1;
-}
-
 bool locale_is_utf8() {
     for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
         const char* value = std::getenv(name);
@@ -29,6 +21,13 @@ bool locale_is_utf8() {
 
 }  // namespace
 
+std::int64_t stage_stride(const Layout& layout) {
+    for (const auto& axis : dense_grid(layout.sizes)) {
+        if (axis.axis == Axis::pp) return axis.stride;
+    }
+    return 1;
+}
+
 StageMemories stage_memories(simulator::CostModel& model, const Workload& workload, const Layout& layout, model::DeviceKind device) {
     const bool on_gpus = device == model::DeviceKind::cuda;
     simulator::StageTimelines timelines(workload, layout, on_gpus ? simulator::kernels_of(workload.cluster) : model::KernelTraits{});
@@ -39,9 +38,10 @@ StageMemories stage_memories(simulator::CostModel& model, const Workload& worklo
         memory.stage = stage;
         memory.first_rank = stage * stride;
         memory.memory = model.stage_memory(layout, stage);
-        memory.estimated_peak = memory.memory.peak_bytes();
+        memory.estimated_peak = memory.memory.deciding_bytes();
         if (const auto timeline = timelines.of(stage, false)) {
             if (!on_gpus) {
+                memory.memory.shift_routing(-memory.memory.breakdown.context);
                 memory.memory.breakdown.context = memory.memory.high_water.context = 0;
                 memory.memory.context_terms = {};
             }

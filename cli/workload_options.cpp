@@ -38,7 +38,7 @@ void set_overlaps(TrainingSpec& training, const std::vector<std::string>& names,
 
 importers::Job load_job(const WorkloadOptions& values) {
     if (values.megatron_args) {
-        const std::string text = importers::read_text_file(*values.megatron_args, "--megatron-args");
+        const std::string text = importers::read_text_file(*values.megatron_args, "argument");
         return importers::read_megatron_arguments(importers::argument_words(text, *values.megatron_args), *values.megatron_args);
     }
     return importers::load_model(*values.model);
@@ -63,6 +63,10 @@ void apply_training_options(const WorkloadOptions& values, TrainingSpec& trainin
             problems.add("--overlap and --no-overlap both name {}; name it once", name);
         }
     }
+    if (values.no_distributed_optimizer && std::find(values.overlap.begin(), values.overlap.end(), "param-gather") != values.overlap.end())
+        problems.add(
+            "--overlap param-gather hides the parameter gather of the distributed optimizer, and --no-distributed-optimizer has none; "
+            "drop one of the two");
     if (values.attention) training.attention = parse_attention_backend(*values.attention).value_or(AttentionBackend::flash);
 }
 
@@ -142,6 +146,14 @@ RoutingSkew load_routing_skew(const std::string& given, const ModelSpec& model) 
     return skew;
 }
 
+void note_idle_workload_options(const Options& options, const WorkloadOptions& values, const ModelSpec& model, Console& console) {
+    const std::string no_experts = fmt::format("{} has no experts", model.name);
+    options.note_idle(console, "routing-skew", !model.moe, no_experts);
+    const auto names_experts_alone = [](const std::vector<std::string>& names) { return names == std::vector<std::string>{"moe"}; };
+    options.note_idle(console, "overlap", !model.moe && names_experts_alone(values.overlap), no_experts);
+    options.note_idle(console, "no-overlap", !model.moe && names_experts_alone(values.no_overlap), no_experts);
+}
+
 ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values) {
     Problems problems;
     if (!values.world) problems.add("--world is missing; give the number of GPUs, as in --world 16");
@@ -179,7 +191,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     } else if (work.batch.sequence == 0) {
         const std::int64_t longest = work.model.max_positions > 0 ? work.model.max_positions : 4096;
         work.batch.sequence = work.model.default_sequence.value_or(std::min<std::int64_t>(longest, 4096));
-        resolved.assumed.push_back(fmt::format("sequence of {} tokens", with_thousands(work.batch.sequence)));
+        resolved.assumed.push_back(fmt::format("sequence of {}", counted(work.batch.sequence, "token")));
     }
     if (values.global_batch) {
         work.batch.global_batch = *values.global_batch;
@@ -191,8 +203,8 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
             fmt::format("global batch of {} (a microbatch for each dp rank)", with_thousands(work.batch.global_batch)));
     } else if (work.batch.global_batch == 0) {
         work.batch.global_batch = work.model.default_global_batch.value_or(default_batch(work.world, work.batch.sequence));
-        resolved.assumed.push_back(fmt::format("global batch of {} sequences ({} tokens)", with_thousands(work.batch.global_batch),
-                                               with_thousands(work.batch.global_batch * work.batch.sequence)));
+        resolved.assumed.push_back(fmt::format("global batch of {} ({})", counted(work.batch.global_batch, "sequence"),
+                                               counted(work.batch.global_batch * work.batch.sequence, "token")));
     }
     if (work.model.position == PositionEmbedding::learned && work.model.max_positions > 0 &&
         work.batch.sequence > work.model.max_positions) {

@@ -50,6 +50,9 @@ inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 /// Loads model and cluster and fills in the defaults of CLI.md. Throws ConfigError with all problems.
 [[nodiscard]] ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values);
 
+/// Says which of these options change nothing for the model, whatever its layout.
+void note_idle_workload_options(const Options& options, const WorkloadOptions& values, const ModelSpec& model, Console& console);
+
 /// Reads --routing-skew: a word, or a file of counts. Throws ConfigError with all problems, among them what does not suit
 /// the model.
 [[nodiscard]] RoutingSkew load_routing_skew(const std::string& given, const ModelSpec& model);

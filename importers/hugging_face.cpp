@@ -4,6 +4,7 @@
 #include <array>
 #include <initializer_list>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -36,10 +37,12 @@ struct Architecture {
     bool windows_need_switch = false;       ///< sliding_window counts only with use_sliding_window
     Activation activation = Activation::silu;
     double rotary_fraction = 1.0;
+    bool llama4 = false;  ///< fields and layers of its own: see read_llama4_notes()
 };
 
 constexpr std::array kArchitectures{
     Architecture{.model_type = "llama", .class_name = "LlamaForCausalLM"},
+    Architecture{.model_type = "llama4_text", .class_name = "Llama4ForCausalLM", .sigmoid_router = true, .llama4 = true},
     Architecture{.model_type = "mistral", .class_name = "MistralForCausalLM"},
     Architecture{.model_type = "mixtral", .class_name = "MixtralForCausalLM"},
     Architecture{.model_type = "qwen2", .class_name = "Qwen2ForCausalLM", .qkv_bias = true, .windows_need_switch = true},
@@ -80,6 +83,16 @@ constexpr std::array kArchitectures{
                  .rotary_fraction = 0.5},
     Architecture{.model_type = "grok-1", .class_name = "Grok1ModelForCausalLM", .tied = true, .activation = Activation::gelu},
 };
+
+/// Names of the language models inside multimodal ones that are, but for what they see, an architecture above.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kTextModels{{{"llama4", "llama4_text"},
+                                                                                    {"qwen2_vl", "qwen2"},
+                                                                                    {"qwen2_vl_text", "qwen2"},
+                                                                                    {"qwen2_5_vl", "qwen2"},
+                                                                                    {"qwen2_5_vl_text", "qwen2"},
+                                                                                    {"qwen3_vl_text", "qwen3"},
+                                                                                    {"qwen3_vl_moe_text", "qwen3_moe"},
+                                                                                    {"ministral", "mistral"}}};
 
 /// Models that are no decoder-only transformer: their configs carry the same size fields with another meaning.
 constexpr std::array<std::string_view, 18> kOtherKinds{"bert",   "roberta", "xlm-roberta", "distilbert", "electra", "deberta",
@@ -243,6 +256,31 @@ void read_biases(ConfigReader& config, const Architecture& architecture, ModelSp
     model.mlp_bias = config.boolean_or({"mlp_bias"}, architecture.all_biases);
 }
 
+/// Llama 4 lists its mixture layers, or has one every interleave_moe_layer_step, the first at that step's end
+/// (configuration_llama4.py).
+std::vector<bool> read_llama4_moe_layers(ConfigReader& config, std::int64_t layers) {
+    const std::int64_t step = config.integer_or({"interleave_moe_layer_step"}, 1, 1, ModelLimits::layers);
+    const Json* listed = config.raw().member("moe_layers");
+    const bool has_list = listed != nullptr && listed->is_array();
+    std::vector<bool> moe(static_cast<std::size_t>(layers), false);
+    for (std::int64_t layer = step - 1; !has_list && layer < layers; layer += step) moe[static_cast<std::size_t>(layer)] = true;
+    if (!has_list) return moe;
+    for (const auto layer : config.raw().integers("moe_layers", 0, ModelLimits::layers)) {
+        if (layer < layers) moe[static_cast<std::size_t>(layer)] = true;
+    }
+    return moe;
+}
+
+/// What Llama 4's layers do that no ModelSpec says (modeling_llama4.py): none of it has weights.
+void read_llama4_notes(ConfigReader& config, ModelSpec& model, std::vector<std::string>& assumptions) {
+    if (model.qk_norm) assumptions.emplace_back("norms of queries and keys, which have no weights in Llama 4, left out");
+    model.qk_norm = false;
+    const std::int64_t chunk = config.integer_or({"attention_chunk_size"}, 8192, 0, ModelLimits::positions);
+    if (chunk > 0)
+        assumptions.push_back(fmt::format("attention in chunks of {} taken as attention to all before", counted(chunk, "token")));
+    assumptions.emplace_back("layers without rotary positions taken with them");
+}
+
 /// Which layers are mixtures: DeepSeek counts from first_k_dense_replace every moe_layer_freq-th, Qwen every
 /// decoder_sparse_step-th but mlp_only_layers.
 std::vector<bool> read_moe_layers(ConfigReader& config, std::int64_t layers) {
@@ -281,7 +319,9 @@ void read_moe(ConfigReader& config, const Architecture& architecture, ModelSpec&
     moe.experts = experts;
     moe.top_k = config.integer({"num_experts_per_tok", "experts_per_token", "num_selected_experts", "moe_topk"}, 1, ModelLimits::experts);
     moe.expert_ffn = config.integer({"moe_intermediate_size", "intermediate_size"}, 1, ModelLimits::ffn);
-    const std::int64_t shared = config.integer_or({"n_shared_experts", "num_shared_experts"}, 0, 0, ModelLimits::experts);
+    // Llama 4 always has one shared expert as wide as the others.
+    const std::int64_t shared =
+        config.integer_or({"n_shared_experts", "num_shared_experts"}, architecture.llama4 ? 1 : 0, 0, ModelLimits::experts);
     moe.shared_ffn =
         config.integer_or({"shared_expert_intermediate_size"}, std::min(shared * moe.expert_ffn, ModelLimits::ffn), 0, ModelLimits::ffn);
     moe.shared_gate = architecture.shared_gate && moe.shared_ffn > 0;
@@ -295,7 +335,7 @@ void read_moe(ConfigReader& config, const Architecture& architecture, ModelSpec&
         moe.groups = groups;
         moe.group_top_k = config.integer({"topk_group"}, 1, ModelLimits::experts);
     }
-    model.moe_layers = read_moe_layers(config, model.layers);
+    model.moe_layers = architecture.llama4 ? read_llama4_moe_layers(config, model.layers) : read_moe_layers(config, model.layers);
     if (std::find(model.moe_layers.begin(), model.moe_layers.end(), true) == model.moe_layers.end()) {
         model.moe_layers.clear();
         return;
@@ -336,7 +376,9 @@ void read_heads(ConfigReader& config, ModelSpec& model) {
 
 void read_ffn(ConfigReader& config, const Architecture& architecture, ModelSpec& model) {
     const Aliases kFfn{"intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim"};
-    if (!config.has(kFfn) && !architecture.gated)
+    if (architecture.llama4)  // intermediate_size is the experts'
+        model.ffn = config.integer({"intermediate_size_mlp", "intermediate_size"}, 1, ModelLimits::ffn);
+    else if (!config.has(kFfn) && !architecture.gated)
         model.ffn = 4 * model.hidden;  // GPT-2: n_inner absent or null
     else if (!config.has(kFfn) && config.has({"moe_intermediate_size"}))
         model.ffn = config.integer({"moe_intermediate_size"}, 1, ModelLimits::ffn);
@@ -351,7 +393,10 @@ std::string known_architectures() {
 }
 
 /// The traits behind model_type or architectures; nothing where neither is known.
-const Architecture* find_architecture(const std::string& type, const std::vector<std::string>& classes) {
+const Architecture* find_architecture(std::string_view type, const std::vector<std::string>& classes) {
+    for (const auto& [text_model, known] : kTextModels) {
+        if (text_model == type) type = known;
+    }
     for (const auto& architecture : kArchitectures) {
         if (architecture.model_type == type) return &architecture;
     }
@@ -387,7 +432,12 @@ bool looks_like_hugging_face(const Json& json) {
 Job read_hugging_face(const Json& json, const std::string& name, const std::string& where) {
     for (const auto* nested : {"text_config", "llm_config", "language_config"}) {
         if (json.is_object() && json.contains(nested) && json.at(nested).is_object()) {
-            Job job = read_hugging_face(json.at(nested), name, fmt::format("{}: {}", where, nested));
+            Json text = json.at(nested);
+            // Some keep what is the language model's alone beside it.
+            for (const auto* field : {"tie_word_embeddings", "vocab_size", "max_position_embeddings"}) {
+                if (!text.contains(field) && json.contains(field)) text[field] = json.at(field);
+            }
+            Job job = read_hugging_face(text, name, fmt::format("{}: {}", where, nested));
             job.assumptions.push_back(fmt::format("only the language model ({}) of a larger model is planned", nested));
             return job;
         }
@@ -419,7 +469,8 @@ Job read_hugging_face(const Json& json, const std::string& name, const std::stri
     read_window(config, architecture, model, job.assumptions);
     read_biases(config, architecture, model);
     model.tied_embeddings = config.boolean_or({"tie_word_embeddings"}, architecture.tied);
-    model.qk_norm = config.boolean_or({"qk_norm", "use_qk_norm"}, architecture.qk_norm);
+    model.qk_norm = config.boolean_or({"qk_norm", "use_qk_norm"}, architecture.qk_norm || architecture.llama4);
+    if (architecture.llama4) read_llama4_notes(config, model, job.assumptions);
     model.attention_sinks = config.boolean_or({"attention_sinks"}, architecture.sinks);
     model.mtp_layers = config.integer_or({"num_nextn_predict_layers", "mtp_num_layers"}, 0, 0, ModelLimits::mtp_layers);
     model.attention_dropout = config.real_or({"attention_dropout", "attn_pdrop"}, 0, 0, 1);

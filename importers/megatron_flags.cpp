@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "plan/text.hpp"
+
 namespace mgplan::importers {
 namespace {
 
@@ -25,7 +27,7 @@ constexpr std::array kGroups{
               "position-embedding-type rotary-percent rotary-base rope-type rotary-seq-len-interpolation-factor norm-epsilon "
               "rotary-scaling-factor rope-scaling-factor mscale mscale-all-dim original-max-position-embeddings beta-fast beta-slow "
               "mtp-loss-scaling-factor "
-              "attention-dropout hidden-dropout window-size softmax-type "
+              "attention-dropout hidden-dropout window-size window-attn-skip-freq softmax-type "
               "seq-length encoder-seq-length micro-batch-size global-batch-size"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
               "group-query-attention swiglu squared-relu openai-gelu onnx-safe quick-geglu qk-layernorm disable-bias-linear "
@@ -57,7 +59,8 @@ constexpr std::array kGroups{
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "num-experts moe-router-topk moe-ffn-hidden-size moe-shared-expert-intermediate-size moe-layer-freq "
               "moe-token-dispatcher-type moe-flex-dispatcher-backend moe-expert-capacity-factor moe-router-num-groups "
-              "moe-router-group-topk moe-router-score-function moe-router-dtype moe-router-load-balancing-type moe-aux-loss-coeff"},
+              "moe-router-group-topk moe-router-score-function moe-router-dtype moe-router-load-balancing-type moe-aux-loss-coeff "
+              "moe-router-bias-update-rate"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
               "moe-grouped-gemm moe-pad-expert-input-to-capacity moe-router-enable-expert-bias moe-enable-deepep "
               "moe-shared-expert-gate"},
@@ -89,7 +92,6 @@ constexpr std::array kGroups{
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "one MTP layer used repeatedly", "mtp-use-repeated-layer"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "variable context parallelism", "hybrid-context-parallel"},
     FlagGroup{FlagArity::many, FlagEffect::not_computed, "layers written elsewhere", "spec"},
-    FlagGroup{FlagArity::one, FlagEffect::not_computed, "full attention in some layers only", "window-attn-skip-freq"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "elastic sub-networks (Flextron)", "flextron enable-router"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "fused operation kernels", "use-transformer-engine-op-fuser"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "reductions in the network or in user buffers", "use-sharp nccl-ub use-nccl-ub"},
@@ -131,7 +133,7 @@ constexpr std::array kGroups{
               "inference-batch-times-seqlen-threshold "
               "cuda-graph-warmup-steps"},
     FlagGroup{FlagArity::one, FlagEffect::without, "",
-              "moe-z-loss-coeff moe-input-jitter-eps moe-router-bias-update-rate "
+              "moe-z-loss-coeff moe-input-jitter-eps "
               "moe-router-topk-scaling-factor moe-token-drop-policy moe-per-layer-logging-interval moe-deepep-num-sms "
               "moe-hybridep-num-sms moe-router-topk-limited-devices glu-linear-offset activation-func-clamp-value "
               "fp8-margin fp8-interval fp8-amax-history-len fp8-amax-compute-algo tp-comm-overlap-cfg tp-comm-bootstrap-backend "
@@ -256,7 +258,9 @@ ParsedFlags parse_flags(const std::vector<std::string>& words) {
         while (end < words.size() && !is_flag(words[end])) ++end;
         const auto flag = find_flag(name);
         if (!flag) {
-            add_once(parsed.unknown, joined(words[at].substr(0, 200), words, at + 1, end));
+            const std::string hint = did_you_mean(name, flag_names());
+            add_once(parsed.unknown,
+                     joined(words[at].substr(0, 200), words, at + 1, end) + (hint.empty() ? "" : fmt::format(" ({})", hint)));
             at = end;
             continue;
         }

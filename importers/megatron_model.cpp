@@ -32,6 +32,57 @@ void read_heads(FlagReader& flags, ModelSpec& model) {
     }
 }
 
+/// --window-attn-skip-freq N: every N-th layer sees all; a list: those with 0 do (core/transformer/utils.py,
+/// is_layer_window_attention, which counts layers from 1).
+void read_full_attention(FlagReader& flags, Job& job) {
+    ModelSpec& model = job.model;
+    const auto pattern = flags.text("--window-attn-skip-freq");
+    if (!pattern || model.sliding_window == 0) return;
+    if (pattern->find('[') == std::string::npos) {
+        model.full_attention_every = flags.integer_or("--window-attn-skip-freq", 0, 1, ModelLimits::layers);
+        if (model.full_attention_every == 1) model.sliding_window = model.full_attention_every = 0;
+        return;
+    }
+    std::vector<bool> windows;
+    try {
+        windows = parse_layer_pattern(*pattern, ModelLimits::layers);
+    } catch (const ConfigError& error) {
+        flags.problems().absorb(error, fmt::format("{}: --window-attn-skip-freq: ", flags.where()));
+        return;
+    }
+    if (static_cast<std::int64_t>(windows.size()) != model.layers) {
+        flags.problem("--window-attn-skip-freq = {} has {} entries for --num-layers = {}; give one entry per layer",
+                      FlagReader::shown(*pattern), windows.size(), model.layers);
+        return;
+    }
+    const std::int64_t first = std::find(windows.begin(), windows.end(), false) - windows.begin() + 1;
+    if (first > model.layers) return;  // every layer has the window
+    bool regular = first > 1;
+    for (std::size_t i = 0; i < windows.size(); ++i) regular = regular && windows[i] == ((static_cast<std::int64_t>(i) + 1) % first != 0);
+    if (regular)
+        model.full_attention_every = first;
+    else if (std::find(windows.begin(), windows.end(), true) == windows.end())
+        model.sliding_window = 0;
+    else
+        job.assumptions.emplace_back("--window-attn-skip-freq repeats irregularly, every layer taken with the window");
+}
+
+/// --window-size LEFT,RIGHT, "128,0" or "(128, 0)": a query sees its own place and LEFT before it (core/transformer/utils.py,
+/// get_sliding_window_causal_mask; Transformer Engine's DotProductAttention, inclusive at both ends); -1 is no border.
+void read_window(FlagReader& flags, Job& job) {
+    const auto window = flags.texts("--window-size");
+    if (!window.empty()) {
+        std::string left = window.front();
+        std::erase_if(left, [](char c) { return c == '(' || c == ')'; });
+        const auto tokens = parse_integer(left);
+        if (!tokens || *tokens < -1 || *tokens >= ModelLimits::positions)
+            flags.problem("--window-size = '{}' does not start with a number of tokens; write 4096,0", FlagReader::shown(left));
+        else
+            job.model.sliding_window = *tokens + 1;
+    }
+    read_full_attention(flags, job);
+}
+
 void read_positions(FlagReader& flags, ModelSpec& model) {
     model.position = flags.choice<PositionEmbedding>("--position-embedding-type", PositionEmbedding::learned,
                                                      {{"learned_absolute", PositionEmbedding::learned},
@@ -74,17 +125,6 @@ void read_positions(FlagReader& flags, ModelSpec& model) {
                   .mscale = read("--mscale", 1, 0),
                   .mscale_all_dim = read("--mscale-all-dim", 0, 0)};
         if (model.rotary_scaling.empty()) values = {};
-    }
-    // "128,0" or "(128, 0)": tokens to the left and to the right; -1 is no border.
-    const auto window = flags.texts("--window-size");
-    if (!window.empty()) {
-        std::string left = window.front();
-        std::erase_if(left, [](char c) { return c == '(' || c == ')'; });
-        const auto tokens = parse_integer(left);
-        if (!tokens || *tokens < -1 || *tokens > ModelLimits::positions)
-            flags.problem("--window-size = '{}' does not start with a number of tokens; write 4096,0", FlagReader::shown(left));
-        else
-            model.sliding_window = std::max<std::int64_t>(0, *tokens);
     }
     const std::string softmax = flags.text("--softmax-type").value_or("vanilla");
     model.attention_sinks = softmax == "learnable";
@@ -144,6 +184,8 @@ void read_moe(FlagReader& flags, ModelSpec& model, MegatronSwitches& switches) {
     moe.shared_ffn = flags.integer_or("--moe-shared-expert-intermediate-size", 0, 0, ModelLimits::ffn);
     moe.shared_gate = flags.has("--moe-shared-expert-gate") && moe.shared_ffn > 0;
     moe.expert_bias = flags.has("--moe-router-enable-expert-bias");
+    moe.expert_bias_update_rate =
+        flags.real_or("--moe-router-bias-update-rate", moe.expert_bias_update_rate, 0, ModelLimits::expert_bias_update_rate);
     moe.router_bias = model.mlp_bias;  // transformer/moe/router.py: with add_bias_linear
     moe.score = flags.choice<RouterScore>(
         "--moe-router-score-function", RouterScore::softmax,
@@ -206,6 +248,7 @@ void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches) {
     model.normalization = flags.choice<Normalization>("--normalization", Normalization::layer_norm,
                                                       {{"LayerNorm", Normalization::layer_norm}, {"RMSNorm", Normalization::rms_norm}});
     read_positions(flags, model);
+    read_window(flags, job);
     model.qk_norm = flags.has("--qk-layernorm");
     model.tied_embeddings = !flags.has("--untie-embeddings-and-output-weights");
     model.vocab_divisor = flags.integer_or("--make-vocab-size-divisible-by", 128, 1, ModelLimits::vocab);

@@ -93,6 +93,7 @@ std::vector<std::string> preset_names() {
 }
 
 std::string read_text_file(const std::string& path, std::string_view what, std::size_t limit) {
+    if (path.empty()) throw ConfigError(fmt::format("{} file: the path is empty; name a file", what));
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     if (!fs::exists(status)) throw ConfigError(fmt::format("{} file {} is not there; check the path", what, shown(path)));

@@ -82,7 +82,7 @@ std::vector<std::string> override_keys() {
 std::optional<double> read_real(Problems& problems, const std::string& key, const std::string& text, double low, double high) {
     const auto value = parse_real(text);
     if (!value || !(*value >= low && *value <= high)) {
-        problems.add("--cluster: {} = '{}' {}; use a number from {:g} to {:g}", key, text.substr(0, 60),
+        problems.add("--cluster: {} = '{}' {}; use a number from {:.10g} to {:.10g}", key, text.substr(0, 60),
                      value ? "is out of range" : "is not a number", low, high);
         return std::nullopt;
     }

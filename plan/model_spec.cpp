@@ -22,7 +22,10 @@ void check_scaling(Problems& problems, const RotaryScaling& scaling, const std::
     };
     check("factor", scaling.factor, 0);
     check("low frequency factor", scaling.low_frequency_factor, 0);
-    check("high frequency factor", scaling.high_frequency_factor, scaling.low_frequency_factor);
+    // Equal in Llama 4 Scout's config: no frequency lies between them.
+    if (!(scaling.high_frequency_factor >= scaling.low_frequency_factor && scaling.high_frequency_factor <= ModelLimits::rotary_scaling))
+        problems.add("{}: high frequency factor of the rotary scaling = {} is out of range; give a number from {} to {:g}", where,
+                     scaling.high_frequency_factor, scaling.low_frequency_factor, ModelLimits::rotary_scaling);
     check("beta_slow", scaling.beta_slow, 0);
     check("beta_fast", scaling.beta_fast, 0);
     for (const auto& [field, value] : {std::pair{"mscale", scaling.mscale}, {"mscale_all_dim", scaling.mscale_all_dim}}) {

@@ -139,8 +139,8 @@ void check_exclusions(const StageSplitRequest& r, Problems& problems) {
 void check_even(const StageSplitRequest& r, Problems& problems) {
     const std::int64_t chunks = std::int64_t{r.pp} * r.vpp;
     if (r.layers < chunks) {
-        problems.add("pp·vpp = {}·{} makes {} stages, more than layers = {}; use at most {} stages", r.pp, r.vpp, chunks, r.layers,
-                     r.layers);
+        problems.add("pp·vpp = {}·{} makes {} stages, more than layers = {}; use at most {}", r.pp, r.vpp, chunks, r.layers,
+                     counted(r.layers, "stage"));
     } else if (r.layers % r.pp != 0) {
         problems.add(
             "layers = {} do not split evenly over pp = {}; use {}, count embedding or loss as layers, set first or last stage layers, or "

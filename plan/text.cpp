@@ -212,6 +212,10 @@ std::string with_thousands(std::int64_t value) {
     return (value < 0 ? "-" : "") + digits;
 }
 
+std::string counted(std::int64_t count, std::string_view thing, std::string_view ending) {
+    return fmt::format("{} {}{}", with_thousands(count), thing, count == 1 ? "" : ending);
+}
+
 std::string human_bytes(std::int64_t bytes) {
     const double value = static_cast<double>(bytes);
     const double size = std::abs(value);

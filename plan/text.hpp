@@ -55,6 +55,9 @@ std::vector<std::int64_t> read_integer_list(Problems& problems, std::string_view
 /// "1,234,567"
 [[nodiscard]] std::string with_thousands(std::int64_t value);
 
+/// "1 layer", "1,024 layers"; `ending` makes the plural.
+[[nodiscard]] std::string counted(std::int64_t count, std::string_view thing, std::string_view ending = "s");
+
 /// "12.3 GiB", "512.0 MiB": binary units, one decimal.
 [[nodiscard]] std::string human_bytes(std::int64_t bytes);
 

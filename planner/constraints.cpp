@@ -188,7 +188,8 @@ constexpr auto kRules = std::to_array<Rule>({
     {"interleaving_two_ranks_needs_p2p_overlap", "vpp on pp 2 needs overlapped p2p", Level::chunks,
      [](W w, L l) { return l.vpp > 1 && l.sizes.pp == 2 && !w.training.overlap_p2p; },
      [](W, L l) { return fmt::format("vpp = {} on pp = 2 needs p2p overlap; drop --no-overlap p2p or use pp > 2", l.vpp); }},
-    {"chunks_have_layers", "more model chunks than layers", Level::chunks, [](W, L l) { return l.split == nullptr; },
+    {"chunks_have_layers", "more model chunks than layers", Level::chunks,
+     [](W, L l) { return l.split == nullptr && (l.vpp == 1 || l.sizes.pp > 1); },
      [](W w, L l) {
          return fmt::format("pp·vpp = {}·{} makes {} chunks of {} layers; use pp·vpp of at most {}", l.sizes.pp, l.vpp, stages(l),
                             w.model.layers, w.model.layers);

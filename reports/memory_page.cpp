@@ -329,18 +329,22 @@ std::string stage_table(const MemoryPage& page) {
         shown.push_back(i);
         html += fmt::format("<th>{}</th>", names[i].name);
     }
-    html += "<th>peak</th><th>framework</th><th>reserved</th><th>estimate</th><th>op at the peak</th></tr></thead>\n<tbody>\n";
+    const bool routed = worst.memory.routing.has_value();
+    html += "<th>peak</th>";
+    if (routed) html += "<th>p99</th>";
+    html += "<th>framework</th><th>reserved</th><th>estimate</th><th>op at the peak</th></tr></thead>\n<tbody>\n";
     for (const StageMemory& stage : page.stages) {
         html += fmt::format("<tr{}><td>{}</td><td>{}</td>", &stage == &worst ? " class=\"fullest\"" : "", stage.stage, stage.first_rank);
         const auto terms = memory_terms(stage.memory.breakdown);
         for (const auto i : shown) html += fmt::format("<td>{}</td>", unit.text(terms[i].bytes));
-        for (const std::int64_t bytes :
-             {stage.memory.peak_bytes(), stage.memory.framework_bytes, stage.memory.reserved_bytes, stage.estimated_peak})
+        html += fmt::format("<td>{}</td>", unit.text(stage.memory.peak_bytes()));
+        if (routed) html += fmt::format("<td>{}</td>", unit.text(stage.memory.deciding_bytes()));
+        for (const std::int64_t bytes : {stage.memory.framework_bytes, stage.memory.reserved_bytes, stage.estimated_peak})
             html += fmt::format("<td>{}</td>", unit.text(bytes));
         html += fmt::format("<td>{}</td></tr>\n", escaped(stage.peak_op ? stage.peak_op->text() : "not known"));
     }
     html += "</tbody>\n</table></div>\n";
-    html += fmt::format("<p class=\"faint\">Limit {}. estimate: what the search judges by.</p>\n", human_bytes(page.limit_bytes));
+    html += fmt::format("<p class=\"faint\">Limit {}. {}</p>\n", human_bytes(page.limit_bytes), estimate_text(page.stages));
     return html;
 }
 

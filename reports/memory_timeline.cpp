@@ -47,7 +47,8 @@ std::int64_t row_of(std::int64_t height, std::int64_t parts) {
 /// Columns of the scale at the left.
 constexpr std::size_t kScale = 18;
 
-/// Numbers of ops under the ends and the cuts of the axis, where there is room.
+/// Numbers of ops under the ends and the cuts of the axis: each begins below its place, or ends there where the next would not
+/// leave room; a number that finds none is left out.
 std::string places_text(const CurveSteps& drawn, std::size_t width, std::int64_t end) {
     const std::size_t columns = drawn.steps.size() * width;
     std::string line(kScale + columns, ' ');
@@ -58,9 +59,11 @@ std::string places_text(const CurveSteps& drawn, std::size_t width, std::int64_t
     places.insert(places.end(), drawn.cuts.begin(), drawn.cuts.end());
     for (const std::size_t place : places) {
         const std::string text = with_thousands(drawn.steps[place].first);
-        if (place * width < free || place * width + text.size() + 1 > columns - last.size()) continue;
-        line.replace(kScale + place * width, text.size(), text);
-        free = place * width + text.size() + 1;
+        std::size_t at = place * width;
+        if (at + text.size() + 1 > columns - last.size() && at + 1 >= text.size()) at = at + 1 - text.size();
+        if (at < free || at + text.size() + 1 > columns - last.size()) continue;
+        line.replace(kScale + at, text.size(), text);
+        free = at + text.size() + 1;
     }
     return line + "\n";
 }

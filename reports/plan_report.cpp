@@ -1,7 +1,6 @@
 #include "reports/plan_report.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -19,7 +18,6 @@ namespace mgplan::reports {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using simulator::MemoryBreakdown;
 
 struct Share {
     std::string_view name;
@@ -52,13 +50,15 @@ std::string cp_text(const Layout& l) {
     return fmt::format("{}{}", l.sizes.cp, l.cp_comm_type == CpCommType::all_gather ? "ag" : to_string(l.cp_comm_type));
 }
 
-/// "[8 8 8 8]" or, when all chunks are equal, "8 each".
+/// "9 8 8 7" or, when all chunks are equal, "8 in each of 4 chunks".
 std::string layers_text(const StageSplit& split) {
     bool equal = true;
     for (int r = 0; r < split.pp(); ++r) {
         for (int v = 0; v < split.vpp(); ++v) equal = equal && split.chunk(r, v).decoders == split.chunk(0, 0).decoders;
     }
-    if (equal) return fmt::format("{} in each of {} chunks", split.chunk(0, 0).decoders, split.pp() * split.vpp());
+    if (equal)
+        return split.pp() * split.vpp() == 1 ? fmt::format("{} in one chunk", split.chunk(0, 0).decoders)
+                                             : fmt::format("{} in each of {} chunks", split.chunk(0, 0).decoders, split.pp() * split.vpp());
     std::string text;
     for (int v = 0; v < split.vpp(); ++v) {
         for (int r = 0; r < split.pp(); ++r) text += fmt::format("{}{}", text.empty() ? "" : " ", split.chunk(r, v).decoders);
@@ -67,8 +67,8 @@ std::string layers_text(const StageSplit& split) {
     return text;
 }
 
-Json layout_and_prediction(std::size_t rank, const PlannedLayout& plan) {
-    return Json{{"rank", rank}, {"layout", layout_to_json(plan.layout)}, {"predicted", prediction_to_json(plan.prediction)}};
+Json layout_and_prediction(const PlannedLayout& plan) {
+    return Json{{"rank", plan.rank}, {"layout", layout_to_json(plan.layout)}, {"predicted", prediction_to_json(plan.prediction)}};
 }
 
 Table plan_table(const PlanReport& report) {
@@ -79,20 +79,34 @@ Table plan_table(const PlanReport& report) {
         columns.end(),
         {{"dp"}, {"pp"}, {"vpp"}, {"mbs"}, {"rec", Align::left}, {"s/step"}, {"tok/s"}, {"MFU"}, {"GiB"}, {"loss"}, {"fullest"}});
     Table table(columns);
-    for (std::size_t i = 0; i < report.plans.size(); ++i) {
-        const Layout& l = report.plans[i].layout;
-        const auto& t = report.plans[i].prediction.time;
-        const auto& memory = report.plans[i].prediction.memory;
-        std::vector<std::string> row{std::to_string(i + 1), tp_text(l), cp_text(l)};
+    for (const PlannedLayout& plan : report.plans) {
+        const Layout& l = plan.layout;
+        const auto& t = plan.prediction.time;
+        const auto& memory = plan.prediction.memory;
+        std::vector<std::string> row{std::to_string(plan.rank), tp_text(l), cp_text(l)};
         if (moe) row.push_back(fmt::format("{}/{}", l.sizes.ep, l.sizes.etp));
         row.insert(row.end(), {std::to_string(l.dp()), std::to_string(l.sizes.pp), std::to_string(l.vpp), std::to_string(l.micro_batch),
                                l.recompute == Recompute::selective ? "sel" : std::string(to_string(l.recompute)),
                                fmt::format("{:.{}f}", t.iteration_seconds, t.iteration_seconds < 100 ? 3 : 1),
                                fmt::format("{:.0f}", t.tokens_per_second_per_gpu), fmt::format("{:.1f}%", 100 * t.mfu),
-                               gib(memory.worst.peak_bytes()), largest_loss(t), fullest_term(l, memory)});
+                               gib(memory.deciding_bytes()), largest_loss(t), fullest_term(l, memory)});
         table.add_row(std::move(row));
     }
     return table;
+}
+
+/// Which plans the table does without, and why; empty where it has all.
+std::string left_out_text(const PlanReport& report) {
+    std::vector<std::string> ranks;
+    for (const PlannedLayout& plan : report.plans) {
+        for (const std::size_t rank : plan.left_out) ranks.push_back(fmt::format("{} (as {})", rank, plan.rank));
+    }
+    if (ranks.empty()) return {};
+    constexpr std::size_t kShown = 6;
+    const std::size_t more = ranks.size() - std::min(ranks.size(), kShown);
+    ranks.resize(ranks.size() - more);
+    return fmt::format("\nLeft out, as they differ only in how context-parallel ranks exchange, and by at most 1 %:\n{}{}.\n",
+                       fmt::join(ranks, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 /// Layouts that do not fit, by the rule that they break; rules that none breaks are left out.
@@ -186,18 +200,13 @@ std::string largest_loss(const simulator::TimePrediction& time) {
 }
 
 std::string fullest_term(const Layout& layout, const simulator::MemoryPrediction& memory) {
-    // Context and such are on every GPU; what the layout can change is what the column is for.
-    const MemoryBreakdown& b = memory.worst.breakdown;
-    const std::array<std::pair<std::string_view, std::int64_t>, 4> terms{
-        {{"params", b.parameters}, {"grads", b.gradients}, {"optim", b.optimizer}, {"activ", b.activations}}};
-    const auto largest = std::max_element(terms.begin(), terms.end(), [](const auto& a, const auto& c) { return a.second < c.second; });
-    return layout.sizes.pp == 1 ? std::string(largest->first) : fmt::format("s{} {}", memory.worst_stage, largest->first);
+    const MemoryTerm largest = largest_term(memory.worst.breakdown);
+    return layout.sizes.pp == 1 ? std::string(largest.heading) : fmt::format("s{} {}", memory.worst_stage, largest.heading);
 }
 
 std::string workload_text(const Workload& w) {
-    return fmt::format("{} on {} {} ({}), batch of {} x {} tokens, {}\n", w.model.name, with_thousands(w.world),
-                       w.world == 1 ? "GPU" : "GPUs", w.cluster.name, with_thousands(w.batch.global_batch),
-                       with_thousands(w.batch.sequence), to_string(w.training.precision));
+    return fmt::format("{} on {} ({}), batch of {} x {}, {}\n", w.model.name, counted(w.world, "GPU"), w.cluster.name,
+                       with_thousands(w.batch.global_batch), counted(w.batch.sequence, "token"), to_string(w.training.precision));
 }
 
 std::string assumed_text(const std::vector<std::string>& assumed) {
@@ -222,8 +231,8 @@ std::string layout_text(const Layout& l, const simulator::Prediction& prediction
     std::string text;
     text += fmt::format("  layout      tp {} cp {} ep {} etp {} dp {} edp {} pp {} vpp {}  order {}\n", l.sizes.tp, l.sizes.cp, l.sizes.ep,
                         l.sizes.etp, l.dp(), l.edp(), l.sizes.pp, l.vpp, l.sizes.order.text());
-    text += fmt::format("  schedule    {} microbatches of {} sequences, sequence parallel {}, recompute {}\n", l.num_microbatches,
-                        l.micro_batch, l.sequence_parallel ? "on" : "off", to_string(l.recompute));
+    text += fmt::format("  schedule    {} of {}, sequence parallel {}, recompute {}\n", counted(l.num_microbatches, "microbatch", "es"),
+                        counted(l.micro_batch, "sequence"), l.sequence_parallel ? "on" : "off", to_string(l.recompute));
     text += fmt::format("  layers      {}\n", layers_text(*l.split));
     text += fmt::format("  iteration   {} ({} to {}), {:.0f} tokens/s/GPU, {:.1f} TFLOP/s/GPU, MFU {:.1f} %, HFU {:.1f} %\n",
                         human_seconds(t.iteration_seconds), human_seconds(t.interval_low), human_seconds(t.interval_high),
@@ -242,6 +251,7 @@ std::string layout_text(const Layout& l, const simulator::Prediction& prediction
     share("exposed dp", t.exposed.dp);
     share("exposed pp", t.exposed.pp);
     share("optimizer", t.optimizer_seconds);
+    share("data, scheduler, logging", t.fixed_seconds());
     text += "\n" + time.to_text();
     Table memory({{fmt::format("memory of rank {}", m.worst_rank), Align::left}, {"bytes"}, {"GiB"}});
     for (const auto& term : memory_terms(m.worst.breakdown)) {
@@ -308,7 +318,7 @@ std::string plan_report_json(const PlanReport& report) {
                               {"rejections", rejections},
                               {"too_large", kinds}}},
               {"plans", Json::array()}};
-    for (std::size_t i = 0; i < report.plans.size(); ++i) json["plans"].push_back(layout_and_prediction(i + 1, report.plans[i]));
+    for (const PlannedLayout& plan : report.plans) json["plans"].push_back(layout_and_prediction(plan));
     if (report.plans.empty()) {
         json["nearest"] = Json::array();
         for (const auto& miss : report.nearest) {
@@ -326,27 +336,26 @@ std::string plan_report_json(const PlanReport& report) {
     return json.dump(1) + "\n";
 }
 
-std::string plan_report_text(const PlanReport& report, std::optional<std::size_t> explain) {
+std::string plan_report_text(const PlanReport& report) {
     const Workload& w = report.workload;
     const auto& s = report.search;
     std::string text = workload_text(w);
     text += assumed_text(report.assumed);
-    text += fmt::format("searched {} candidates in {:.2f} s on {} threads:\n{} legal, {} fit in {} per GPU\n\n",
-                        with_thousands(s.counts.candidates()), s.seconds, s.threads, with_thousands(s.counts.legal),
-                        with_thousands(s.feasible), human_bytes(w.memory_limit));
+    text += fmt::format("searched {} in {:.2f} s on {}:\n{} legal, {} fit in {} per GPU\n\n", counted(s.counts.candidates(), "candidate"),
+                        s.seconds, counted(s.threads, "thread"), with_thousands(s.counts.legal), with_thousands(s.feasible),
+                        human_bytes(w.memory_limit));
     if (report.plans.empty())
         text += nearest_text(report);
     else
-        text += plan_table(report).to_text() +
+        text += plan_table(report).to_text() + left_out_text(report) +
                 "\ntok/s: tokens per second and GPU. rec: recompute (sel: selective). loss: the largest share of the\n"
-                "step that is no useful compute. fullest: what fills the fullest GPU most, sN its pipeline stage.\n"
+                "step that is no useful compute. fullest: what fills the fullest GPU most, sN its pipeline stage.\n" +
+                (w.model.moe ? "GiB: at p99 of the routing skew, which is what has to fit.\n" : "") +
                 "+sp: sequence parallel. ag, a2a: all-gather, all-to-all context parallel.\n"
                 "Every term of one plan: --explain 1. As a file to keep: --save-plan FILE.\n";
     text += "\n" + rejections_text(report) + too_large_text(report);
-    if (explain && *explain >= 1 && *explain <= report.plans.size()) {
-        const auto& plan = report.plans[*explain - 1];
-        text += fmt::format("\nplan {} in detail\n", *explain) + layout_text(plan.layout, plan.prediction);
-    }
+    if (const auto& plan = report.explained)
+        text += fmt::format("\nplan {} in detail\n", plan->rank) + layout_text(plan->layout, plan->prediction);
     return text;
 }
 
@@ -369,17 +378,35 @@ std::string plan_report_csv(const PlanReport& report) {
                  {"tokens_per_second_per_gpu"},
                  {"mfu"},
                  {"peak_bytes"},
-                 {"bubble_fraction"}});
-    for (std::size_t i = 0; i < report.plans.size(); ++i) {
-        const Layout& l = report.plans[i].layout;
-        const auto& p = report.plans[i].prediction;
-        table.add_row({std::to_string(i + 1), std::to_string(l.sizes.tp), std::to_string(l.sizes.cp), std::to_string(l.sizes.ep),
-                       std::to_string(l.sizes.etp), std::to_string(l.dp()), std::to_string(l.edp()), std::to_string(l.sizes.pp),
-                       std::to_string(l.vpp), std::to_string(l.micro_batch), std::to_string(l.num_microbatches),
-                       l.sequence_parallel ? "true" : "false", std::string(to_string(l.cp_comm_type)), std::string(to_string(l.recompute)),
-                       fmt::format("{:.9g}", p.time.iteration_seconds), fmt::format("{:.9g}", p.time.tokens_per_second_per_gpu),
-                       fmt::format("{:.6g}", p.time.mfu), std::to_string(p.memory.worst.peak_bytes()),
-                       fmt::format("{:.6g}", p.time.bubble_fraction())});
+                 {"bubble_fraction"},
+                 {"p99_bytes"},
+                 {"limit_bytes"},
+                 {"fits"}});
+    for (const PlannedLayout& plan : report.plans) {
+        const Layout& l = plan.layout;
+        const auto& p = plan.prediction;
+        table.add_row({std::to_string(plan.rank),
+                       std::to_string(l.sizes.tp),
+                       std::to_string(l.sizes.cp),
+                       std::to_string(l.sizes.ep),
+                       std::to_string(l.sizes.etp),
+                       std::to_string(l.dp()),
+                       std::to_string(l.edp()),
+                       std::to_string(l.sizes.pp),
+                       std::to_string(l.vpp),
+                       std::to_string(l.micro_batch),
+                       std::to_string(l.num_microbatches),
+                       l.sequence_parallel ? "true" : "false",
+                       std::string(to_string(l.cp_comm_type)),
+                       std::string(to_string(l.recompute)),
+                       fmt::format("{:.9g}", p.time.iteration_seconds),
+                       fmt::format("{:.9g}", p.time.tokens_per_second_per_gpu),
+                       fmt::format("{:.6g}", p.time.mfu),
+                       std::to_string(p.memory.worst.peak_bytes()),
+                       fmt::format("{:.6g}", p.time.bubble_fraction()),
+                       p.memory.worst.routing ? std::to_string(p.memory.worst.routing->p99) : "",
+                       std::to_string(p.memory.limit_bytes),
+                       p.memory.fits() ? "true" : "false"});
     }
     return table.to_csv();
 }

@@ -16,6 +16,8 @@ namespace mgplan::reports {
 struct PlannedLayout {
     Layout layout;
     simulator::Prediction prediction;
+    std::size_t rank = 1;                    ///< in the search's order; --explain and --pick name it
+    std::vector<std::size_t> left_out = {};  ///< ranks of plans alike to this one (alike_plans.hpp)
 };
 
 /// One layout that does not fit, and what would make it fit.
@@ -39,7 +41,8 @@ struct PlanReport {
     Workload workload;
     std::vector<std::string> assumed;
     planner::SearchResult search;
-    std::vector<PlannedLayout> plans;
+    std::vector<PlannedLayout> plans;        ///< by rank; some may be left out of a table
+    std::optional<PlannedLayout> explained;  ///< the one whose terms a table lists
     std::vector<NearestMiss> nearest;        ///< where nothing fits
     std::vector<TooLargeLayouts> too_large;  ///< most layouts first
 };
@@ -47,8 +50,8 @@ struct PlanReport {
 /// JSON of CLI.md, "Planning".
 [[nodiscard]] std::string plan_report_json(const PlanReport& report);
 
-/// Table of at most 100 columns; `explain`: the plan (from 1) whose terms are listed below it.
-[[nodiscard]] std::string plan_report_text(const PlanReport& report, std::optional<std::size_t> explain);
+/// Table of at most 100 columns, and below it the terms of the explained plan.
+[[nodiscard]] std::string plan_report_text(const PlanReport& report);
 
 [[nodiscard]] std::string plan_report_csv(const PlanReport& report);
 
@@ -67,7 +70,7 @@ struct PlanReport {
 /// What costs this layout most beside useful compute: "bubble 12%", "tp 9%", "recomp 20%".
 [[nodiscard]] std::string largest_loss(const simulator::TimePrediction& time);
 
-/// The fullest stage and the largest of its parameters, gradients, optimizer state and activations: "s0 activ".
+/// The fullest stage and the largest category of its memory: "s0 activ".
 [[nodiscard]] std::string fullest_term(const Layout& layout, const simulator::MemoryPrediction& memory);
 
 }  // namespace mgplan::reports

@@ -72,6 +72,7 @@ Json prediction_to_json(const simulator::Prediction& p) {
                 {"recompute_seconds", t.recompute_seconds},
                 {"bubble_seconds", t.bubble_seconds},
                 {"optimizer_seconds", t.optimizer_seconds},
+                {"fixed_seconds", t.fixed_seconds()},
                 {"slowest_stage", t.slowest_stage},
                 {"memory", rank_memory_to_json(p.memory.worst, p.memory.worst_rank, p.memory.limit_bytes)}};
 }

@@ -74,6 +74,40 @@ Json stage_memory_to_json(const StageMemory& stage, std::int64_t limit_bytes) {
     return json;
 }
 
+std::vector<std::string> stage_memory_csv_columns() {
+    std::vector<std::string> columns{"exact",       "peak_bytes",      "p50_bytes",      "p99_bytes",           "worst_bytes",
+                                     "limit_bytes", "framework_bytes", "reserved_bytes", "estimated_peak_bytes"};
+    for (const MemoryTerm& term : memory_terms({})) {
+        std::string name(term.name);
+        std::replace(name.begin(), name.end(), ' ', '_');
+        columns.push_back(name);
+    }
+    for (const char* name : {"peak_op_kind", "peak_op_chunk", "peak_op_microbatch", "peak_op_tensor"}) columns.emplace_back(name);
+    return columns;
+}
+
+std::vector<std::string> stage_memory_csv_row(const StageMemory& stage, std::int64_t limit_bytes) {
+    const simulator::RankMemory& m = stage.memory;
+    std::vector<std::string> row{stage.exact ? "true" : "false", std::to_string(m.peak_bytes())};
+    for (const auto quantile : {&simulator::RoutedPeaks::p50, &simulator::RoutedPeaks::p99, &simulator::RoutedPeaks::worst})
+        row.push_back(m.routing ? std::to_string((*m.routing).*quantile) : "");
+    for (const std::int64_t bytes : {limit_bytes, m.framework_bytes, m.reserved_bytes, stage.estimated_peak})
+        row.push_back(std::to_string(bytes));
+    for (const MemoryTerm& term : memory_terms(m.breakdown)) row.push_back(std::to_string(term.bytes));
+    const PeakOp op = stage.peak_op.value_or(PeakOp{});
+    row.push_back(op.kind);
+    row.push_back(op.chunk ? std::to_string(*op.chunk) : "");
+    row.push_back(op.microbatch ? std::to_string(*op.microbatch) : "");
+    row.push_back(op.tensor);
+    return row;
+}
+
+std::string estimate_text(const std::vector<StageMemory>& stages) {
+    const bool routed = std::any_of(stages.begin(), stages.end(), [](const StageMemory& s) { return s.memory.routing.has_value(); });
+    return routed ? "estimate: what the search judges by, at p99 of the routing skew. peak: with even routing."
+                  : "estimate: what the search judges by.";
+}
+
 std::string stage_memory_text(const std::vector<StageMemory>& stages, std::int64_t limit_bytes) {
     const ByteUnit unit = unit_for(fullest(stages).memory.peak_bytes());
     // What no stage has gets no column.
@@ -88,20 +122,26 @@ std::string stage_memory_text(const std::vector<StageMemory>& stages, std::int64
     columns.push_back({"peak"});
     Table categories(columns);
     const bool all_exact = std::all_of(stages.begin(), stages.end(), [](const StageMemory& s) { return s.exact; });
-    Table peaks({{"stage"}, {"rank"}, {"peak"}, {"framework"}, {"reserved"}, {"limit"}, {"estimate"}, {"op at the peak", Align::left}});
+    const bool routed = std::any_of(stages.begin(), stages.end(), [](const StageMemory& s) { return s.memory.routing.has_value(); });
+    std::vector<Table::Column> peak_columns{{"stage"}, {"rank"}, {"peak"}};
+    if (routed) peak_columns.push_back({"p99"});
+    peak_columns.insert(peak_columns.end(), {{"framework"}, {"reserved"}, {"limit"}, {"estimate"}, {"op at the peak", Align::left}});
+    Table peaks(peak_columns);
     for (const StageMemory& stage : stages) {
         const simulator::RankMemory& m = stage.memory;
         std::vector<std::string> row{std::to_string(stage.stage)};
         for (const auto i : shown) row.push_back(unit.text(memory_terms(m.breakdown)[i].bytes));
         row.push_back(unit.text(m.peak_bytes()));
         categories.add_row(std::move(row));
-        peaks.add_row({std::to_string(stage.stage), std::to_string(stage.first_rank), unit.text(m.peak_bytes()),
-                       unit.text(m.framework_bytes), unit.text(m.reserved_bytes), unit.text(limit_bytes), unit.text(stage.estimated_peak),
-                       stage.peak_op ? stage.peak_op->text() : "not known"});
+        row = {std::to_string(stage.stage), std::to_string(stage.first_rank), unit.text(m.peak_bytes())};
+        if (routed) row.push_back(unit.text(m.deciding_bytes()));
+        row.insert(row.end(), {unit.text(m.framework_bytes), unit.text(m.reserved_bytes), unit.text(limit_bytes),
+                               unit.text(stage.estimated_peak), stage.peak_op ? stage.peak_op->text() : "not known"});
+        peaks.add_row(std::move(row));
     }
     std::string text =
         fmt::format("\nmemory of each stage's ranks at the peak ({})\n", unit.name) + categories.to_text() + "\n" + peaks.to_text();
-    text += all_exact ? "Exact: every tensor of the step, op by op. estimate: what the search judges by.\n" : "";
+    if (all_exact) text += "Exact: every tensor of the step, op by op.\n" + estimate_text(stages) + "\n";
     return text;
 }
 

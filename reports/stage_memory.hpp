@@ -28,9 +28,10 @@ struct StageMemory {
     int stage = 0;
     std::int64_t first_rank = 0;
     simulator::RankMemory memory;
-    bool exact = false;               ///< from a timeline; else the search's estimate
-    std::int64_t estimated_peak = 0;  ///< by which the search judges, whatever `exact`
-    std::optional<PeakOp> peak_op;    ///< known where exact
+    bool exact = false;  ///< from a timeline; else the search's estimate
+    /// By which the search judges, whatever `exact`: of mixtures at p99 of the routing skew.
+    std::int64_t estimated_peak = 0;
+    std::optional<PeakOp> peak_op;  ///< known where exact
 };
 
 [[nodiscard]] PeakOp peak_op_of(const simulator::StageTimeline& timeline);
@@ -41,7 +42,15 @@ struct StageMemory {
 /// The fields of predicted.memory, and `peak_op`: {"kind", "chunk", "microbatch", "tensor"} or null where it is not known.
 [[nodiscard]] nlohmann::ordered_json stage_memory_to_json(const StageMemory& stage, std::int64_t limit_bytes);
 
-/// Two tables: categories at the peak; and the peak beside framework, reserved, limit and estimate with the op at the peak.
+/// The same as a row of CSV: names of the columns behind rank and stage, and one stage's values. What is not known is empty.
+[[nodiscard]] std::vector<std::string> stage_memory_csv_columns();
+[[nodiscard]] std::vector<std::string> stage_memory_csv_row(const StageMemory& stage, std::int64_t limit_bytes);
+
+/// What `estimate` and p99 mean, for below a table of stages.
+[[nodiscard]] std::string estimate_text(const std::vector<StageMemory>& stages);
+
+/// Two tables: categories at the peak; and the peak (of mixtures also at p99 of the routing skew) beside framework, reserved,
+/// limit and estimate with the op at the peak.
 [[nodiscard]] std::string stage_memory_text(const std::vector<StageMemory>& stages, std::int64_t limit_bytes);
 
 }  // namespace mgplan::reports

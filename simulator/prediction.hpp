@@ -77,6 +77,11 @@ struct RankMemory {
     std::optional<RoutedPeaks> routing;
     ContextTerms context_terms;  ///< parts of breakdown.context; left empty where only sums are asked for
     [[nodiscard]] std::int64_t peak_bytes() const { return breakdown.total(); }
+    /// Moves the peak at each quantile of the skew by as many bytes: what the peak without it was off by, they were, too.
+    void shift_routing(std::int64_t bytes) {
+        if (!routing) return;
+        for (std::int64_t* peak : {&routing->p50, &routing->p99, &routing->worst}) *peak += bytes;
+    }
     /// What has to fit: the peak, of a mixture of experts at p99 of its routing skew.
     [[nodiscard]] std::int64_t deciding_bytes() const { return routing ? routing->p99 : peak_bytes(); }
 };
@@ -116,6 +121,11 @@ struct TimePrediction {
     double model_tflops_per_gpu = 0;
     double mfu = 0;  ///< model_flops() over the dense peak of the plan's precision
     double hfu = 0;  ///< mfu with the FLOPs of recompute added
+    /// What is no other term's: data loading, scheduler, logging (simulator/calibration.hpp iteration_fixed_seconds).
+    [[nodiscard]] double fixed_seconds() const {
+        const double rest = iteration_seconds - compute_seconds - exposed.total() - bubble_seconds - optimizer_seconds;
+        return rest > 1e-9 * iteration_seconds ? rest : 0;
+    }
     [[nodiscard]] double bubble_fraction() const { return iteration_seconds > 0 ? bubble_seconds / iteration_seconds : 0; }
 };
 

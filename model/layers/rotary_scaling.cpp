@@ -23,7 +23,8 @@ RotaryAngles rotary_angles(const ModelSpec& model, std::int64_t rotated) {
     angles.offset = 0;
     if (model.rotary_scaling == "llama3") {
         // (original · f / 2π - low) / (high - low)
-        const double width = scaling.high_frequency_factor - scaling.low_frequency_factor;
+        // A step where both are equal; as steep a ramp as yarn's is one.
+        const double width = std::max(scaling.high_frequency_factor - scaling.low_frequency_factor, 0.001);
         angles.offset = -scaling.low_frequency_factor / width;
         angles.by_frequency = original / turn / width;
     } else if (model.rotary_scaling == "yarn") {

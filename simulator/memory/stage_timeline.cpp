@@ -52,6 +52,7 @@ RankMemory exact_memory(const RankMemory& estimate, const RankTimeline& timeline
     take_tensors(memory.high_water, timeline.use.high_water);
     memory.framework_bytes = timeline.use.peak;
     memory.reserved_bytes = memory.framework_bytes + memory.breakdown.fragmentation;
+    memory.shift_routing(memory.peak_bytes() - estimate.peak_bytes());
     return memory;
 }
 

@@ -15,7 +15,8 @@
 namespace mgplan::simulator {
 
 /// `estimate` with what the timeline knows exactly in place of what was estimated: tensors by category at the peak, each
-/// category's maximum, what the tensor allocator reports. Context, fragmentation and the quantiles of routing stay as they are.
+/// category's maximum, what the tensor allocator reports. Context and fragmentation stay as they are, and the quantiles of routing
+/// as far above the peak as they were.
 [[nodiscard]] RankMemory exact_memory(const RankMemory& estimate, const RankTimeline& timeline);
 
 /// The kernels whose scratch a plan for this cluster's GPUs takes.

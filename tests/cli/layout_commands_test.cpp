@@ -76,7 +76,7 @@ TEST(ScheduleCommand, KeepsLargeTablesNarrowAndShort) {
 TEST(ScheduleCommand, PrintsCsvAndNotesAnOptionWithoutEffect) {
     const Said said = say("schedule --pp 2 --microbatches 1 --group-size 7 --format csv");
     EXPECT_EQ(said.out, "rank,step,op,chunk,microbatch\n0,0,F,0,0\n0,1,B,0,0\n1,0,F,0,0\n1,1,B,0,0\n");
-    EXPECT_THAT(said.err, HasSubstr("--group-size has an effect in the interleaved schedule alone"));
+    EXPECT_THAT(said.err, HasSubstr("--group-size has no effect: only the interleaved schedule has groups"));
 }
 
 TEST(ScheduleCommand, RefusesBadInput) {
@@ -130,6 +130,34 @@ TEST(LayoutCommands, WriteToAFileOrSayWhyNot) {
     EXPECT_EQ(kept.text(), "what was there before");
     EXPECT_EQ(say("groups --world 4 --output " + kept.path()).code, kDone);
     EXPECT_THAT(kept.text(), HasSubstr("tp"));
+}
+
+TEST(LayoutCommands, WriteBehindLinksAndLeaveNothingBeside) {
+    namespace fs = std::filesystem;
+    const fs::path folder = fs::path(::testing::TempDir()) / ("mgplan_links_" + std::to_string(::getpid()));
+    fs::create_directories(folder);
+    const auto write = [&](const std::string& name) { return say("groups --world 4 --output " + (folder / name).string()).code; };
+    fs::create_symlink("target", folder / "link");
+    EXPECT_EQ(write("link"), kDone) << "to a file that is not there yet";
+    EXPECT_TRUE(fs::is_symlink(folder / "link") && fs::file_size(folder / "target") > 0);
+    fs::permissions(folder / "target", fs::perms::owner_read | fs::perms::owner_write);
+    fs::resize_file(folder / "target", 0);
+    EXPECT_EQ(write("link"), kDone);
+    EXPECT_TRUE(fs::is_symlink(folder / "link") && fs::file_size(folder / "target") > 0);
+    EXPECT_EQ(fs::status(folder / "target").permissions(), fs::perms::owner_read | fs::perms::owner_write);
+    fs::create_hard_link(folder / "target", folder / "other name");
+    fs::resize_file(folder / "target", 0);
+    EXPECT_EQ(write("target"), kDone);
+    EXPECT_GT(fs::file_size(folder / "other name"), 0U);
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 3);
+    fs::remove_all(folder);
+}
+
+TEST(LayoutCommands, HelpOfACommandAndModelsThatAreNoCommands) {
+    EXPECT_EQ(say("help split").out, say("split --help").out);
+    expect_refused("llama3-8b", {"llama3-8b is a model, no command", "mgplan --world N --model llama3-8b"});
+    expect_refused("simulate --world 4 --model llama3-8b --vpp 2", {"vpp = 2 needs pp > 1"});
+    EXPECT_THAT(say("simulate --world 4 --model llama3-8b --vpp 2").err, ::testing::Not(HasSubstr("makes 2 chunks of 32")));
 }
 
 TEST(LayoutCommands, AResultThatNoFileTakesGoesToStandardOutput) {

@@ -177,11 +177,52 @@ TEST(BadInput, AnOutputThatCannotBeWrittenIsFoundBeforeTheSearch) {
     expect_refused(small("--output /"), {"--output = / cannot be written (Is a directory)"});
 }
 
-TEST(BadInput, APlanThatCannotBeWrittenIsAFailedRun) {
-    const Said said = say(small("--save-plan /no/such/folder/plan.json"));
-    EXPECT_EQ(said.code, kRunFailed);
-    EXPECT_THAT(said.err, HasSubstr("cannot be written; check that its folder exists"));
-    EXPECT_EQ(said.out, "");
+TEST(BadInput, APlanThatCannotBeWrittenIsFoundBeforeTheSearch) {
+    expect_refused(small("--save-plan /no/such/folder/plan.json"),
+                   {"--save-plan = /no/such/folder/plan.json cannot be written (No such file or directory)"});
+    expect_refused({"--world", "16", "--model", "llama3-8b", "--save-plan", ""}, {"--save-plan is empty; name a file"});
+    const TempFile kept("kept.json", "as before"), fresh("fresh.json");
+    expect_refused(small("--tp 3 --save-plan " + kept.path() + " --output " + fresh.path()), {"--tp 3"});
+    EXPECT_EQ(kept.text(), "as before");
+    EXPECT_FALSE(std::ifstream(fresh.path()).is_open()) << "what was tried is not left behind";
+}
+
+TEST(BadInput, OneFileCannotBeReadAndWrittenOrWrittenTwice) {
+    const TempFile config(
+        "twice.json", R"({"model_type":"llama","num_hidden_layers":4,"hidden_size":512,"num_attention_heads":8,"intermediate_size":512,)"
+                      R"("vocab_size":1000,"max_position_embeddings":128})");
+    const std::string text = config.text();
+    expect_refused("--world 16 --model " + config.path() + " --save-plan " + config.path(),
+                   {"is read, too (--model ", "name another file"});
+    expect_refused("models show " + config.path() + " --output " + config.path(), {"is read, too"});
+    // The same file by another path.
+    expect_refused("--world 16 --model " + config.path() + " --output " + ::testing::TempDir() + "./" +
+                       config.path().substr(::testing::TempDir().size()),
+                   {"--output = ", "is read, too"});
+    EXPECT_EQ(config.text(), text);
+    const TempFile out("same.json");
+    expect_refused(small("--save-plan " + out.path() + " --output " + out.path()),
+                   {"--output and --save-plan both write ", "name two files"});
+    const Said devices = say(small("--tp 8 --pp 2 --cp 1 --micro-batch 1 --save-plan /dev/null --output /dev/null"));
+    EXPECT_EQ(devices.code, kDone) << devices.err;
+}
+
+TEST(BadInput, ASmallSizeWithoutAUnitIsNoSizeInBytes) {
+    expect_refused(small("--max-memory 80"), {"--max-memory = 80 has no unit, so it would be 80 bytes; write --max-memory 80GiB"});
+    EXPECT_EQ(say(small("--tp 8 --pp 2 --cp 1 --micro-batch 1 --max-memory 80B")).code, kNothingFits);
+    EXPECT_EQ(say(small("--tp 8 --pp 2 --cp 1 --micro-batch 1 --max-memory 85899345920")).code, kDone);
+}
+
+TEST(BadInput, OptionsThatContradictEachOther) {
+    expect_refused(small("--no-distributed-optimizer --overlap param-gather"), {"--overlap param-gather", "--no-distributed-optimizer"});
+    expect_refused("simulate --world 16 --model llama3-8b --no-distributed-optimizer --overlap grad-reduce,param-gather", {"drop one"});
+    expect_refused("graphs --model mixtral-8x7b --microbatches 8 --ep 3", {"ep = 3 does not divide experts = 8; use 1, 2, 4 or 8"});
+}
+
+TEST(BadInput, SaysNoWordTwice) {
+    const Said said = say("simulate --world 16 --megatron-args ./no/such.args");
+    EXPECT_THAT(said.err, HasSubstr("--megatron-args: argument file ./no/such.args is not there"));
+    EXPECT_THAT(say("models shw").err, HasSubstr("mgplan: models: unknown word 'shw'"));
 }
 
 TEST(BadInput, HugeButLegalWorldsEnd) {

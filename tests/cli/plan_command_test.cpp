@@ -396,6 +396,17 @@ TEST(PlanCommand, WritesEveryFormatToAFile) {
     for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(split(lines[i], ',').size(), split(lines[0], ',').size());
 }
 
+TEST(PlanCommand, LeavesOutOfATableWhatDiffersOnlyInHowContextParallelRanksExchange) {
+    const std::string words = std::string(kSmall) + " --cp 4 --tp 1 --pp 1 --recompute none --micro-batch 1,2 --top 2";
+    const Said table = say(words);
+    EXPECT_THAT(table.out, HasSubstr("Left out, as they differ only in how context-parallel ranks exchange"));
+    const auto json = nlohmann::ordered_json::parse(say(words + " --format json").out);
+    EXPECT_EQ(json["plans"].size(), 2U) << "programs get every rank";
+    for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(json["plans"][i]["rank"], i + 1);
+    const Said other = say(words + " --cp-comm-type p2p");
+    EXPECT_THAT(other.out, ::testing::Not(HasSubstr("Left out")));
+}
+
 TEST(PlanCommand, ExplainsAPlanBeyondTheList) {
     const Said said = say(std::string(kSmall) + " --top 2 --explain 4");
     EXPECT_EQ(said.code, kDone);

@@ -219,7 +219,7 @@ TEST(RunCommand, SaysOnceWhyItCannotTrainOnAGpu) {
 TEST(RunCommand, RefusesBadInputWithEveryProblem) {
     const PlanFile plan("refused.json", "--world 2 --global-batch 4");
     const auto run = [&](const std::string& options) { return split("run " + plan.path() + " " + options, ' '); };
-    expect_refused("run", {"mgplan run needs a PLAN"});
+    expect_refused("run", {"mgplan: run needs a PLAN"});
     expect_refused("run no-such-plan.json", {"no-such-plan.json"});
     expect_refused(run("--device cuda --rank 1"), {"--device cuda and --rank exclude each other"});
     expect_refused(run("--checkpoint x --resume"), {"a later version brings checkpoints"});

@@ -1,6 +1,7 @@
 // `mgplan simulate`: one layout, its ranks, and what does not fit.
 
 #include <cstdlib>
+#include <map>
 #include <optional>
 
 #include <fmt/format.h>
@@ -158,6 +159,91 @@ TEST(SimulateCommand, NamesTheOpAtEachRanksPeakWhereThereIsATimeline) {
     }
 }
 
+TEST(SimulateCommand, ListsEveryRankInCsv) {
+    const std::string words = "--world 16 --model mixtral-8x7b --ep 8 --pp 2 --per-rank";
+    const Json json = simulate(words, kNothingFits);
+    const Said csv = say("simulate " + words + " --format csv");
+    EXPECT_EQ(csv.code, kNothingFits);
+    const auto lines = split(csv.out, '\n');
+    ASSERT_THAT(lines, SizeIs(18));  // the header, 16 ranks, and what follows the last line's end
+    const auto names = split(lines[0].substr(0, lines[0].size() - 1), ',');
+    for (std::size_t rank = 0; rank < 16; ++rank) {
+        const auto cells = split(lines[rank + 1].substr(0, lines[rank + 1].size() - 1), ',');
+        ASSERT_EQ(cells.size(), names.size());
+        const Json& entry = json["ranks"][rank];
+        std::map<std::string, std::string> row;
+        for (std::size_t i = 0; i < names.size(); ++i) row[names[i]] = cells[i];
+        EXPECT_EQ(row["rank"], std::to_string(rank));
+        EXPECT_EQ(row["stage"], entry["stage"].dump());
+        EXPECT_EQ(row["peak_bytes"], entry["memory"]["peak_bytes"].dump());
+        EXPECT_EQ(row["p99_bytes"], entry["memory"]["routing"]["p99_bytes"].dump());
+        EXPECT_EQ(row["limit_bytes"], entry["memory"]["limit_bytes"].dump());
+        EXPECT_EQ(row["graph_static_inputs"], "0");
+        EXPECT_EQ(row["estimated_peak_bytes"], entry["estimated_peak_bytes"].dump());
+        EXPECT_EQ(row["peak_op_kind"], entry["memory"]["peak_op"]["kind"].get<std::string>());
+    }
+    const auto one = split(say("simulate --world 16 --model mixtral-8x7b --ep 8 --pp 2 --format csv").out, '\n');
+    EXPECT_THAT(one[0], HasSubstr(",p99_bytes,limit_bytes,fits"));
+    EXPECT_THAT(one[1], EndsWith(",85018877624,false\r"));
+}
+
+TEST(SimulateCommand, JudgesMixturesAtP99InEstimateAndTimelineAlike) {
+    const std::string words = "--world 16 --model mixtral-8x7b --ep 8 --pp 2 --tp 2 --per-rank";
+    for (const char* device : {"cuda", "cpu"}) {
+        const Json json = simulate(words + " --device " + device, kNothingFits);
+        for (const auto& entry : json["ranks"]) {
+            const Json& memory = entry["memory"];
+            const Json& routing = memory["routing"];
+            EXPECT_GE(routing["p50_bytes"], memory["peak_bytes"]);
+            EXPECT_GE(routing["p99_bytes"], routing["p50_bytes"]);
+            EXPECT_GE(routing["worst_bytes"], routing["p99_bytes"]);
+        }
+        EXPECT_EQ(json["ranks"][0]["estimated_peak_bytes"], json["predicted"]["memory"]["routing"]["p99_bytes"]);
+    }
+    const Said table = say("simulate " + words);
+    EXPECT_THAT(table.out, HasSubstr("at p99 of the routing skew"));
+}
+
+TEST(SimulateCommand, SaysWhichOptionsChangeNothing) {
+    const auto idle = [](const std::string& words, const std::string& option, const std::string& why) {
+        const Said said = say("simulate --world 16 --model " + words);
+        EXPECT_EQ(said.code, kDone) << words << said.err;
+        EXPECT_THAT(said.err, HasSubstr("mgplan: --" + option + " has no effect: " + why)) << words;
+    };
+    idle("llama3-8b --routing-skew zipf", "routing-skew", "llama3-8b has no experts");
+    idle("llama3-8b --ep 4", "ep", "llama3-8b has no experts");
+    idle("llama3-8b --overlap moe", "overlap", "llama3-8b has no experts");
+    idle("llama3-8b --recompute-modules mlp", "recompute-modules", "recompute is not selective");
+    idle("llama3-8b --recompute-method block --recompute-num-layers 2", "recompute-num-layers", "recompute is not full");
+    idle("llama3-8b --sequence-parallel on", "sequence-parallel", "tp is 1");
+    idle("llama3-8b --cp-comm-type a2a", "cp-comm-type", "cp is 1");
+    idle("llama3-8b --group-size 8", "group-size", "vpp is 1");
+    idle("llama3-8b --account-for-loss", "account-for-loss", "pp is 1");
+    idle("llama3-8b --device cpu", "device", "only --per-rank and --html");
+    EXPECT_EQ(
+        say("simulate --world 16 --model llama3-8b --tp 2 --pp 2 --vpp 2 --cp 2 --sequence-parallel on --cp-comm-type a2a --group-size 2 "
+            "--recompute selective --recompute-modules mlp --device cuda --per-rank")
+            .err,
+        "");
+    const Said plan =
+        say("--world 16 --model llama3-8b --recompute none,full --recompute-modules mlp --tp 2 --pp 4 --cp 1 --cp-comm-type p2p");
+    EXPECT_THAT(plan.err, HasSubstr("--recompute-modules has no effect: --recompute leaves selective out"));
+    EXPECT_THAT(plan.err, HasSubstr("--cp-comm-type has no effect: cp is 1"));
+    EXPECT_THAT(say("buffers --model llama3-8b --dp 2 --edp 7").err, HasSubstr("--edp has no effect: the rank holds no experts"));
+    EXPECT_THAT(say("graphs --layers-per-chunk 4 --microbatches 4 --group-size 3").err, HasSubstr("--group-size has no effect: vpp is 1"));
+}
+
+TEST(SimulateCommand, AddsItsTimesUpToTheIteration) {
+    const Json json = simulate("--world 16 --model tiny-llama --tp 2 --pp 2");
+    const Json& p = json["predicted"];
+    double sum = 0;
+    for (const auto& [group, seconds] : p["exposed_communication_seconds"].items()) sum += seconds.get<double>();
+    for (const char* field : {"compute_seconds", "bubble_seconds", "optimizer_seconds", "fixed_seconds"}) sum += p[field].get<double>();
+    EXPECT_NEAR(sum, p["iteration_seconds"].get<double>(), 1e-9);
+    EXPECT_GT(p["fixed_seconds"].get<double>(), 0);
+    EXPECT_THAT(say("simulate --world 16 --model tiny-llama --tp 2 --pp 2").out, HasSubstr("data, scheduler, logging"));
+}
+
 TEST(SimulateCommand, DrawsTheFullestRankInText) {
     const std::string words = "simulate --world 16 --model llama3-8b --per-rank";
     const Environment ascii("LC_ALL", "C");
@@ -182,9 +268,8 @@ TEST(SimulateCommand, WritesAPage) {
     EXPECT_LT(html.size(), 2'000'000U);
     EXPECT_THAT(html, AllOf(StartsWith("<!DOCTYPE html>"), HasSubstr("<title>llama3-70b on 256 GPUs"), HasSubstr("id=\"area-activations\""),
                             HasSubstr("5,120 forwards and backwards"), HasSubstr("<td>15</td><td>240</td>"), EndsWith("</html>\n")));
-    const Said unwritable = say("simulate --world 8 --model tiny-llama --html /no/such/folder/page.html");
-    EXPECT_EQ(unwritable.code, kRunFailed);
-    EXPECT_THAT(unwritable.err, HasSubstr("--html /no/such/folder/page.html: the file cannot be written"));
+    expect_refused("simulate --world 8 --model tiny-llama --html /no/such/folder/page.html",
+                   {"--html = /no/such/folder/page.html cannot be written (No such file or directory)"});
 }
 
 TEST(SimulateCommand, StagesFollowTheOrder) {

@@ -154,6 +154,69 @@ TEST(HuggingFace, ReadsTheTextPartOfLargerModels) {
     EXPECT_THAT(job.assumptions, testing::Contains(HasSubstr("only the language model")));
 }
 
+TEST(HuggingFace, ReadsLlama4WithTheDenseWidthAndTheExpertsOfItsOwn) {
+    // Fields of the published config.json of Llama-4-Maverick-17B-128E; its card says 400 B parameters, 17 B of them active.
+    const Json text = {{"model_type", "llama4_text"},
+                       {"num_hidden_layers", 48},
+                       {"hidden_size", 5120},
+                       {"intermediate_size", 8192},
+                       {"intermediate_size_mlp", 16384},
+                       {"num_attention_heads", 40},
+                       {"num_key_value_heads", 8},
+                       {"head_dim", 128},
+                       {"num_local_experts", 128},
+                       {"num_experts_per_tok", 1},
+                       {"interleave_moe_layer_step", 2},
+                       {"use_qk_norm", false},
+                       {"attention_chunk_size", 8192},
+                       {"rms_norm_eps", 1e-5},
+                       {"rope_theta", 5e5},
+                       {"vocab_size", 202048},
+                       {"max_position_embeddings", 1048576}};
+    const Json maverick = {
+        {"model_type", "llama4"}, {"tie_word_embeddings", false}, {"vision_config", Json::object()}, {"text_config", text}};
+    const Job job = read_hugging_face(maverick, "maverick", "config.json");
+    EXPECT_EQ(job.model.ffn, 16384);
+    EXPECT_EQ(job.model.moe->expert_ffn, 8192);
+    EXPECT_EQ(job.model.moe->shared_ffn, 8192);
+    EXPECT_EQ(job.model.moe->score, RouterScore::sigmoid);
+    EXPECT_FALSE(job.model.moe_layers[0]);
+    EXPECT_TRUE(job.model.moe_layers[1]);
+    EXPECT_NEAR(static_cast<double>(total_parameters(job.model)) / 1e9, 400, 2);
+    EXPECT_NEAR(static_cast<double>(active_parameters(job.model)) / 1e9, 17, 0.5);
+    EXPECT_THAT(job.assumptions, testing::Contains(HasSubstr("only the language model")));
+    EXPECT_THAT(job.assumptions, testing::Contains(HasSubstr("chunks of 8,192 tokens")));
+    EXPECT_THAT(job.assumptions, testing::Not(testing::Contains(HasSubstr("not known"))));
+
+    Json scout = maverick;
+    scout["text_config"]["rope_scaling"] = {{"rope_type", "llama3"},
+                                            {"factor", 16},
+                                            {"low_freq_factor", 1},
+                                            {"high_freq_factor", 1},
+                                            {"original_max_position_embeddings", 8192}};
+    scout["text_config"]["num_local_experts"] = 16;
+    scout["text_config"]["interleave_moe_layer_step"] = 1;
+    scout["text_config"]["use_qk_norm"] = true;
+    const Job small = read_hugging_face(scout, "scout", "config.json");
+    EXPECT_NEAR(static_cast<double>(total_parameters(small.model)) / 1e9, 108, 2);
+    EXPECT_FALSE(small.model.qk_norm) << "its norm has no weights";
+    scout["text_config"]["moe_layers"] = {1, 3};
+    EXPECT_EQ(read(scout).moe_layers[3], true);
+    EXPECT_EQ(read(scout).moe_layers[2], false);
+}
+
+TEST(HuggingFace, TakesFromBesideTheTextPartWhatItLeavesOut) {
+    Json text = llama({{"model_type", "qwen2_5_vl_text"}});
+    text.erase("vocab_size");
+    const Json vlm = {{"model_type", "qwen2_5_vl"}, {"vocab_size", 321}, {"tie_word_embeddings", true}, {"text_config", text}};
+    const Job job = read_hugging_face(vlm, "vlm", "c");
+    EXPECT_EQ(job.model.vocab, 321);
+    EXPECT_TRUE(job.model.tied_embeddings);
+    EXPECT_TRUE(job.model.qkv_bias) << "as Qwen 2 has them";
+    text["tie_word_embeddings"] = false;
+    EXPECT_FALSE(read({{"tie_word_embeddings", true}, {"vocab_size", 321}, {"text_config", text}}).tied_embeddings);
+}
+
 TEST(HuggingFace, TakesUnknownArchitecturesForLlamaAndSaysSo) {
     const Job job = read_hugging_face(llama({{"model_type", "llamoid"}}), "new", "config.json");
     EXPECT_EQ(total_parameters(job.model), total_parameters(read(llama())));

@@ -87,6 +87,40 @@ TEST(MegatronArguments, ReadsLatentAttentionCapacityAndFusedLoss) {
     EXPECT_EQ(job.model.position, PositionEmbedding::rope);
 }
 
+TEST(MegatronArguments, ReadsWindowsAndWhichLayersHaveThem) {
+    const auto model = [](const std::string& flags) { return read(kSmall + flags).model; };
+    EXPECT_EQ(model("--window-size 16,0").sliding_window, 17) << "16 places before its own";
+    EXPECT_EQ(model("--window-size (16,0)").sliding_window, 17);
+    EXPECT_EQ(model("--window-size 0,0").sliding_window, 1);
+    EXPECT_EQ(model("--window-size -1,0").sliding_window, 0);
+    const auto every = [&](const std::string& pattern) {
+        const ModelSpec spec = model("--window-size 16,0 --window-attn-skip-freq " + pattern);
+        return std::pair(spec.sliding_window, spec.full_attention_every);
+    };
+    EXPECT_EQ(every("2"), std::pair(std::int64_t{17}, std::int64_t{2}));
+    EXPECT_EQ(every("[1,1,1,0]"), std::pair(std::int64_t{17}, std::int64_t{4}));
+    EXPECT_EQ(every("[1,0]*2"), std::pair(std::int64_t{17}, std::int64_t{2}));
+    EXPECT_EQ(every("[1]*4"), std::pair(std::int64_t{17}, std::int64_t{0}));
+    EXPECT_EQ(every("[0]*4"), std::pair(std::int64_t{0}, std::int64_t{0}));
+    EXPECT_EQ(every("1"), std::pair(std::int64_t{0}, std::int64_t{0})) << "every layer sees all";
+    EXPECT_THAT(read(kSmall + "--window-size 16,0 --window-attn-skip-freq [0,1,1,1]").assumptions, Contains(HasSubstr("irregularly")));
+    EXPECT_THAT(refusal(kSmall + "--window-size 16,0 --window-attn-skip-freq [1,0]"), HasSubstr("has 2 entries for --num-layers = 4"));
+    EXPECT_THAT(refusal(kSmall + "--window-size 16,0 --window-attn-skip-freq 0"), HasSubstr("--window-attn-skip-freq = 0"));
+    EXPECT_THAT(read(kSmall + "--window-size 16,0 --window-attn-skip-freq 2").features_not_computed, testing::IsEmpty());
+}
+
+TEST(MegatronArguments, ReadsHowFastTheExpertBiasMoves) {
+    const std::string moe = kSmall + "--num-experts 8 --moe-router-enable-expert-bias ";
+    EXPECT_EQ(read(moe).model.moe->expert_bias_update_rate, 1e-3);
+    EXPECT_EQ(read(moe + "--moe-router-bias-update-rate 0.02").model.moe->expert_bias_update_rate, 0.02);
+    EXPECT_THAT(refusal(moe + "--moe-router-bias-update-rate fast"), HasSubstr("--moe-router-bias-update-rate = 'fast'"));
+}
+
+TEST(MegatronArguments, SaysWhichFlagWasMeant) {
+    EXPECT_THAT(read(kSmall + "--num-layer 8").unknown_flags, ElementsAre(HasSubstr("--num-layer 8 (did you mean --num-layers")));
+    EXPECT_THAT(read(kSmall + "--frobnicate").unknown_flags, ElementsAre("--frobnicate"));
+}
+
 TEST(MegatronArguments, ReadsTheArraysOfAShellScript) {
     const Job job = load_model(data("gpt-oss.sh"));
     EXPECT_EQ(job.model.layers, 24);
@@ -94,7 +128,7 @@ TEST(MegatronArguments, ReadsTheArraysOfAShellScript) {
     EXPECT_EQ(job.model.vocab, 201088);
     EXPECT_EQ(job.model.normalization, Normalization::rms_norm);
     EXPECT_TRUE(job.model.attention_sinks && job.model.gated_mlp && job.model.moe->router_bias);
-    EXPECT_EQ(job.model.sliding_window, 128);
+    EXPECT_EQ(job.model.sliding_window, 129) << "its own place and 128 before";
     EXPECT_EQ(job.layout->tp, 2);
     EXPECT_EQ(job.layout->split->pipeline_layout, "Et*3|(tt|)*9ttt|L");
     EXPECT_EQ(job.layout->vpp, 3);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/text.hpp"
+#include "reports/alike_plans.hpp"
 #include "reports/table.hpp"
 #include "small_timeline.hpp"
 
@@ -63,6 +64,22 @@ TEST(MemoryTimelineText, RisesAboveTheLimitWhereItDoesNotFit) {
     EXPECT_THAT(lines[2], Not(HasSubstr("-")));
 }
 
+TEST(MemoryTimelineText, NumbersTheCoolDownWhereItsNumberWouldMeetTheLast) {
+    const SmallTimeline small(512, 3);
+    const auto lines = split(memory_timeline_text(small.curve(1000), {.columns = 72, .rows = 8, .unicode = false}), '\n');
+    const auto axis =
+        std::find_if(lines.begin(), lines.end(), [](const std::string& line) { return line.find(" 0 +--") != std::string::npos; });
+    ASSERT_NE(axis, lines.end());
+    const std::string& numbers = *(axis + 1);
+    const CurveSteps drawn = fullest_steps(small.timeline, 72);
+    const std::string last = with_thousands(std::ssize(small.timeline.schedule.order) + 1);
+    const std::string cool_down = with_thousands(drawn.steps[drawn.cuts[1]].first);
+    EXPECT_THAT(numbers, ::testing::EndsWith(last));
+    const std::size_t tick = axis->rfind('+');
+    ASSERT_GT(tick + cool_down.size() + last.size(), numbers.size()) << "no room to the right of the tick";
+    EXPECT_EQ(numbers.find(cool_down) + cool_down.size() - 1, tick) << *axis << "\n" << numbers;
+}
+
 TEST(FullestSteps, AreAllOfThemWhereThereIsRoom) {
     const SmallTimeline small;
     const CurveSteps drawn = fullest_steps(small.timeline, 10);
@@ -107,6 +124,40 @@ TEST(StageMemoryText, ShowsEveryCategoryThatIsThereAndTheOpAtThePeak) {
     EXPECT_THAT(text, HasSubstr("not known"));
     EXPECT_THAT(text, Not(HasSubstr("Exact")));
     EXPECT_THAT(stage_memory_text({small.stage}, 2048), HasSubstr("Exact"));
+}
+
+TEST(StageMemoryText, ShowsWhatRoutingAdds) {
+    SmallTimeline small;
+    const std::int64_t peak = small.stage.memory.peak_bytes();
+    small.stage.memory.routing = simulator::RoutedPeaks{"uniform", peak + 100, peak + 512, peak + 1024};
+    const std::string text = stage_memory_text({small.stage}, 2048);
+    EXPECT_THAT(text, HasSubstr("stage  rank  peak   p99  framework"));
+    EXPECT_THAT(text, HasSubstr("    2    16  1.25  1.75  "));
+    EXPECT_THAT(text, HasSubstr("estimate: what the search judges by, at p99 of the routing skew. peak: with even routing."));
+    // The quantiles lie as far above an exact peak as they did above the estimate.
+    simulator::RankMemory estimate = small.stage.memory;
+    estimate.breakdown.activations += 700;
+    estimate.shift_routing(700);
+    EXPECT_EQ(simulator::exact_memory(estimate, small.timeline.memory).routing, small.stage.memory.routing);
+}
+
+TEST(AlikePlans, AreEqualButForTheExchangeAndNearInTimeAndBytes) {
+    const auto plan = [](std::int64_t tp, CpCommType kind, double seconds, std::int64_t bytes) {
+        planner::RankedLayout ranked;
+        ranked.layout.sizes.tp = tp;
+        ranked.layout.sizes.cp = 2;
+        ranked.layout.cp_comm_type = kind;
+        ranked.iteration_seconds = seconds;
+        ranked.peak_bytes = bytes;
+        return ranked;
+    };
+    const std::vector<planner::RankedLayout> best{
+        plan(1, CpCommType::p2p, 1.000, 1000), plan(1, CpCommType::all_gather, 1.005, 1000), plan(2, CpCommType::p2p, 1.006, 1000),
+        plan(1, CpCommType::a2a, 1.009, 1100), plan(2, CpCommType::all_gather, 1.030, 1000), plan(4, CpCommType::p2p, 1.040, 1000)};
+    using Found = std::vector<AlikePlans>;
+    EXPECT_EQ(alike_plans(best, 10), (Found{{0, {1}}, {2, {}}, {3, {}}, {4, {}}, {5, {}}}));
+    EXPECT_EQ(alike_plans(best, 2), (Found{{0, {1}}, {2, {}}}));
+    EXPECT_EQ(alike_plans({}, 2), Found{});
 }
 
 TEST(PeakOp, SaysWhatRunsAtThePeakWhereverThatIs) {

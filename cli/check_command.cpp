@@ -1,0 +1,105 @@
+#include <algorithm>
+#include <ostream>
+
+#include <fmt/format.h>
+
+#include "cli/command.hpp"
+#include "cli/cost_models.hpp"
+#include "cli/options.hpp"
+#include "cli/plan_file.hpp"
+#include "cli/workload_options.hpp"
+#include "plan/plan.hpp"
+#include "planner/constraints.hpp"
+#include "reports/megatron_check.hpp"
+#include "simulator/cost_model.hpp"
+
+namespace mgplan::cli {
+namespace {
+
+/// A gain below this is within what the prediction of a difference can tell (docs/accuracy.md, regret).
+constexpr double kWorthSaying = 0.01;
+
+/// The best layouts of the same model, batch and training on the same GPUs, each with what has to be changed for it.
+void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& resolved, simulator::CostModel& model, std::size_t most,
+                     int threads) {
+    planner::SearchSpace space;
+    space.engine = resolved.engine;
+    space.cuda_graphs = resolved.job.layout->cuda_graphs;
+    if (resolved.job.layout->recompute == Recompute::selective) space.recompute_modules = resolved.job.layout->recompute_modules;
+    planner::SearchOptions options;
+    options.keep = most;
+    options.threads = threads;
+    Workload work = check.workload;
+    work.confine_tp = true;
+    const planner::SearchResult found = planner::search(work, space, simulator_cost_model(), options);
+    check.evaluated = found.evaluated;
+    const bool asked_fits = check.asked && check.asked->prediction.memory.fits();
+    for (const auto& ranked : found.best) {
+        reports::BetterLayout better{{ranked.layout, model.predict(ranked.layout)}, {}};
+        if (asked_fits && reports::gain(check, better).value_or(0) < kWorthSaying) break;  // best first: no later one is worth more
+        if (check.asked) {
+            better.changes = reports::flag_changes(reports::megatron_job(plan_of(check.workload, check.asked->layout)),
+                                                   reports::megatron_job(plan_of(check.workload, ranked.layout)));
+        }
+        check.better.push_back(std::move(better));
+    }
+}
+
+}  // namespace
+
+int run_check(const std::vector<std::string>& args, Console& console) {
+    Options options(
+        "check --megatron-args FILE --world N [options]",
+        "Judges a Megatron-LM command: is it legal, does it fit, how fast is it, and which layouts of the same model and batch are "
+        "faster? Exit code 2 when it is not legal, 3 when it does not fit.");
+    WorkloadOptions workload_options;
+    std::int64_t top = 3, threads = 0;
+    std::optional<std::string> plan_path;
+    declare_workload_options(options, workload_options, true);
+    options.group("Answer");
+    options.integer("top", top, 0, 100, "better layouts to list; 0 does not look for them");
+    options.output_file("save-plan", plan_path, "write the command as a plan, for simulate, run and export");
+    options.integer("threads", threads, 0, 1024, "threads of the search; 0: all cores");
+    if (!options.parse(args, console.out)) return kDone;
+    if (!workload_options.megatron_args)
+        throw ConfigError("--megatron-args is missing; give the file that holds the Megatron-LM command (mgplan plan judges a --model)");
+
+    const ResolvedWorkload resolved = resolve_workload(options, workload_options);
+    for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
+    note_idle_workload_options(options, workload_options, resolved.workload.model, console);
+    reports::MegatronCheck check;
+    check.workload = resolved.workload;
+    check.workload.confine_tp = false;
+    check.assumed = resolved.assumed;
+    simulator::CostModel model(check.workload);
+    try {
+        LayoutRequest request = *resolved.job.layout;
+        request.engine = resolved.engine;
+        const Layout layout = planner::make_layout(request, check.workload);
+        check.asked = {layout, model.predict(layout)};
+    } catch (const ConfigError& error) {
+        check.broken = error.problems();
+    }
+    if (top > 0) look_for_better(check, resolved, model, static_cast<std::size_t>(top), static_cast<int>(threads));
+    if (plan_path) {
+        if (check.asked)
+            save_plan(*plan_path, plan_of(check.workload, check.asked->layout));
+        else
+            console.err << fmt::format("mgplan: the command is not legal, so --save-plan {} is not written\n", *plan_path);
+    }
+    switch (options.format()) {
+        case Format::json:
+            options.write(console, reports::megatron_check_json(check));
+            break;
+        case Format::csv:
+            options.write(console, reports::megatron_check_csv(check));
+            break;
+        case Format::table:
+            options.write(console, reports::megatron_check_text(check));
+            break;
+    }
+    if (!check.asked) return kBadInput;
+    return check.asked->prediction.memory.fits() ? kDone : kNothingFits;
+}
+
+}  // namespace mgplan::cli

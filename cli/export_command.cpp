@@ -1,0 +1,57 @@
+#include <ostream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.hpp"
+#include "cli/megatron_round_trip.hpp"
+#include "cli/options.hpp"
+#include "cli/plan_file.hpp"
+#include "plan/errors.hpp"
+#include "reports/megatron_job.hpp"
+
+namespace mgplan::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json job_to_json(const reports::MegatronJob& job, const std::vector<std::string>& lost) {
+    Json environment = Json::object();
+    for (const auto& [name, value] : job.environment) environment[name] = value;
+    return {{"environment", environment}, {"arguments", job.words()}, {"lost", lost}};
+}
+
+}  // namespace
+
+int run_export(const std::vector<std::string>& args, Console& console) {
+    Options options("export PLAN --to megatron-args|megatron-yaml|mgplan",
+                    "Writes a plan in the words of the program that is to train it. What Megatron-LM has no flag for is listed on stderr.");
+    std::vector<std::string> plan_files;
+    std::optional<std::string> to;
+    options.positional("PLAN", plan_files, 1, "a plan written by --save-plan");
+    options.choice(
+        "to", to, {"megatron-args", "megatron-yaml", "mgplan"},
+        "megatron-args: a shell file with the flags of pretrain_gpt.py as an array; megatron-yaml: ENV_VARS and MODEL_ARGS; mgplan: "
+        "mgplan's own JSON, read and written anew");
+    if (!options.parse(args, console.out)) return kDone;
+    Problems problems;
+    if (plan_files.empty()) problems.add("export needs a PLAN; mgplan --world 16 --model llama3-8b --save-plan plan.json writes one");
+    if (!to) problems.add("--to is missing; use megatron-args, megatron-yaml or mgplan");
+    problems.throw_if_any();
+
+    const Plan plan = load_plan(plan_files.front());
+    if (*to == "mgplan") {
+        options.write(console, plan_to_json(plan).dump(1) + "\n");
+        return kDone;
+    }
+    const reports::MegatronJob job = reports::megatron_job(plan);
+    const std::vector<std::string> lost = lost_in_megatron_flags(plan);
+    for (const auto& field : lost) console.err << fmt::format("mgplan: no flag says that {}\n", field);
+    if (options.format() == Format::json)
+        options.write(console, job_to_json(job, lost).dump(1) + "\n");
+    else
+        options.write(console, *to == "megatron-yaml" ? reports::megatron_yaml_text(job) : reports::megatron_args_text(job));
+    return kDone;
+}
+
+}  // namespace mgplan::cli

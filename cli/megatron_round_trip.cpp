@@ -1,0 +1,76 @@
+#include "cli/megatron_round_trip.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "importers/megatron_arguments.hpp"
+#include "plan/errors.hpp"
+#include "planner/constraints.hpp"
+#include "reports/megatron_job.hpp"
+
+namespace mgplan::cli {
+namespace {
+
+/// Fields that say nothing about what is trained get one value, so that they do not differ.
+Plan comparable(Plan plan, const Plan& original) {
+    ModelSpec& model = plan.model;
+    model.name = model.source = "";
+    model.default_sequence.reset();
+    model.default_global_batch.reset();
+    if (model.mla) {
+        model.head_dim = 0;
+        model.kv_heads = model.heads;
+    }
+    if (model.position != PositionEmbedding::rope) {
+        model.rotary_fraction = 1;
+        model.rotary_base = 10000;
+        model.rotary_scaling.clear();
+    }
+    if (model.rotary_scaling.empty()) model.rotary_scaling_values = {};
+    if (model.moe && !model.moe->expert_bias) model.moe->expert_bias_update_rate = MoeSpec{}.expert_bias_update_rate;
+    if (model.mtp_layers == 0) model.mtp_loss_factor = ModelSpec{}.mtp_loss_factor;
+    plan.layout.engine = original.layout.engine;
+    if (original.layout.engine != Engine::megatron) plan.training.megatron = original.training.megatron;
+    return plan;
+}
+
+}  // namespace
+
+Plan read_back_from_megatron(const Plan& plan) {
+    const importers::Job job = importers::read_megatron_arguments(reports::megatron_job(plan).words(), "exported arguments");
+    Workload work;
+    work.model = job.model;
+    work.cluster = plan.cluster;
+    work.batch = job.batch.value();
+    work.training = job.training.value();
+    work.world = plan.layout.sizes.world;
+    work.confine_tp = false;
+    work.memory_limit = plan.cluster.memory_bytes;
+    work.routing = plan.routing;
+    Layout layout = planner::make_layout(job.layout.value(), work);
+    return {work.model, work.cluster, work.batch, work.training, std::move(layout), work.routing};
+}
+
+std::vector<std::string> lost_in_megatron_flags(const Plan& plan) {
+    const Plan written = comparable(plan, plan), read = comparable(read_back_from_megatron(plan), plan);
+    std::vector<std::string> lost;
+    if (written == read) return lost;
+    const auto ours = plan_to_json(written).flatten(), theirs = plan_to_json(read).flatten();
+    const auto shown = [](const auto& values, const std::string& key) { return values.contains(key) ? values[key].dump() : "not set"; };
+    const auto compare = [&](const std::string& key) {
+        const std::string was = shown(ours, key), is = shown(theirs, key);
+        if (was == is) return;
+        std::string name = key.substr(1);
+        for (char& c : name) c = c == '/' ? '.' : c;
+        lost.push_back(fmt::format("{} is {}, and {} to Megatron-LM", name, was, is));
+    };
+    for (const auto& entry : ours.items()) compare(entry.key());
+    for (const auto& entry : theirs.items()) {
+        if (!ours.contains(entry.key())) compare(entry.key());
+    }
+    return lost;
+}
+
+}  // namespace mgplan::cli

@@ -1,0 +1,134 @@
+#include "reports/megatron_check.hpp"
+
+#include <map>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "plan/plan.hpp"
+#include "plan/text.hpp"
+#include "reports/prediction_json.hpp"
+
+namespace mgplan::reports {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string values_text(const MegatronFlag& flag) {
+    return fmt::format("{}", fmt::join(flag.values, " "));
+}
+
+std::string flag_text(const MegatronFlag& flag) {
+    return flag.values.empty() ? flag.name : flag.name + " " + values_text(flag);
+}
+
+std::vector<MegatronFlag> all_flags(const MegatronJob& job) {
+    std::vector<MegatronFlag> flags;
+    for (const auto& part : job.parts) flags.insert(flags.end(), part.flags.begin(), part.flags.end());
+    return flags;
+}
+
+/// "1.83 s a step, 12.3% MFU, 3,400 tokens/s per GPU".
+std::string speed_text(const simulator::TimePrediction& time) {
+    return fmt::format("{} a step, {:.1f}% MFU, {} tokens/s per GPU", human_seconds(time.iteration_seconds), time.mfu * 100,
+                       with_thousands(static_cast<std::int64_t>(time.tokens_per_second_per_gpu)));
+}
+
+std::string fit_text(const simulator::MemoryPrediction& memory) {
+    if (memory.fits())
+        return fmt::format("fits: {} of {} on the fullest rank", human_bytes(memory.deciding_bytes()), human_bytes(memory.limit_bytes));
+    return "does not fit: " + missing_text(memory);
+}
+
+std::string better_text(const MegatronCheck& check, const BetterLayout& better) {
+    const auto faster = gain(check, better);
+    std::string text = fmt::format("{}: {}", faster ? fmt::format("{:+.1f}% tokens/s", *faster * 100) : std::string("possible"),
+                                   summary(better.plan.layout));
+    text += fmt::format("\n    {}; {}\n", speed_text(better.plan.prediction.time), fit_text(better.plan.prediction.memory));
+    for (const auto& change : better.changes) text += fmt::format("    {}\n", change);
+    return text;
+}
+
+}  // namespace
+
+std::vector<std::string> flag_changes(const MegatronJob& from, const MegatronJob& to) {
+    const std::vector<MegatronFlag> before = all_flags(from), after = all_flags(to);
+    std::map<std::string, const MegatronFlag*> had, has;
+    for (const auto& flag : before) had[flag.name] = &flag;
+    for (const auto& flag : after) has[flag.name] = &flag;
+    std::vector<std::string> changes;
+    for (const auto& flag : after) {
+        const auto old = had.find(flag.name);
+        if (old == had.end())
+            changes.push_back("add " + flag_text(flag));
+        else if (old->second->values != flag.values)
+            changes.push_back(fmt::format("{} {} -> {}", flag.name, values_text(*old->second), values_text(flag)));
+    }
+    for (const auto& flag : before) {
+        if (!has.contains(flag.name)) changes.push_back("drop " + flag_text(flag));
+    }
+    return changes;
+}
+
+std::optional<double> gain(const MegatronCheck& check, const BetterLayout& better) {
+    if (!check.asked || !(better.plan.prediction.time.iteration_seconds > 0)) return std::nullopt;
+    return check.asked->prediction.time.iteration_seconds / better.plan.prediction.time.iteration_seconds - 1;
+}
+
+std::string megatron_check_text(const MegatronCheck& check) {
+    std::string text = workload_text(check.workload) + assumed_text(check.assumed) + "\n";
+    if (check.asked) {
+        const Layout& layout = check.asked->layout;
+        const simulator::Prediction& prediction = check.asked->prediction;
+        text += fmt::format("legal:  yes, {}\n", summary(layout));
+        text += fmt::format("memory: {}\n", fit_text(prediction.memory));
+        text += fmt::format("speed:  {} (between {} and {})", speed_text(prediction.time), human_seconds(prediction.time.interval_low),
+                            human_seconds(prediction.time.interval_high));
+        const std::string loss = largest_loss(prediction.time);
+        text += loss.empty() ? "\n" : fmt::format("; costs most beside useful compute: {}\n", loss);
+    } else {
+        text += "legal:  no\n";
+        for (const auto& rule : check.broken) text += fmt::format("    {}\n", rule);
+    }
+    if (check.better.empty()) {
+        text += fmt::format("better: {}, of {} layouts looked at\n",
+                            check.asked && check.asked->prediction.memory.fits() ? "none that is faster" : "none that fits",
+                            with_thousands(check.evaluated));
+        return text;
+    }
+    text += fmt::format("better, of {} layouts looked at:\n", with_thousands(check.evaluated));
+    for (std::size_t i = 0; i < check.better.size(); ++i) text += fmt::format("  {} {}", i + 1, better_text(check, check.better[i]));
+    return text;
+}
+
+std::string megatron_check_json(const MegatronCheck& check) {
+    Json json{
+        {"legal", check.asked.has_value()}, {"problems", check.broken}, {"fits", nullptr}, {"layout", nullptr}, {"predicted", nullptr}};
+    if (check.asked) {
+        json["fits"] = check.asked->prediction.memory.fits();
+        json["layout"] = layout_to_json(check.asked->layout);
+        json["predicted"] = prediction_to_json(check.asked->prediction);
+    }
+    json["better"] = Json::array();
+    for (const auto& better : check.better) {
+        const auto faster = gain(check, better);
+        json["better"].push_back({{"layout", layout_to_json(better.plan.layout)},
+                                  {"predicted", prediction_to_json(better.plan.prediction)},
+                                  {"gain", faster ? Json(*faster) : Json(nullptr)},
+                                  {"changes", better.changes}});
+    }
+    json["evaluated"] = check.evaluated;
+    json["assumed"] = check.assumed;
+    return json.dump(1) + "\n";
+}
+
+std::string megatron_check_csv(const MegatronCheck& check) {
+    PlanReport rows;
+    rows.workload = check.workload;
+    if (check.asked) rows.plans.push_back(*check.asked);
+    for (const auto& better : check.better) rows.plans.push_back(better.plan);
+    return plan_report_csv(rows);
+}
+
+}  // namespace mgplan::reports

@@ -1,0 +1,43 @@
+#pragma once
+// The answer of `mgplan check`: is a Megatron-LM command legal, does it fit, how fast is it, what would be better?
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/workload.hpp"
+#include "reports/megatron_job.hpp"
+#include "reports/plan_report.hpp"
+
+namespace mgplan::reports {
+
+/// A layout that is faster (or fits, where the asked one does not), and the flags that lead to it.
+struct BetterLayout {
+    PlannedLayout plan;
+    /// "--tensor-model-parallel-size 4 -> 2", "add --sequence-parallel", "drop --recompute-granularity full".
+    std::vector<std::string> changes;
+};
+
+struct MegatronCheck {
+    Workload workload;
+    std::vector<std::string> assumed;
+    std::vector<std::string> broken;     ///< rules that the asked layout breaks, each with a way out; empty where it is legal
+    std::optional<PlannedLayout> asked;  ///< where it is legal
+    std::vector<BetterLayout> better;    ///< best first
+    std::int64_t evaluated = 0;          ///< layouts looked at for it
+};
+
+/// How the flags of `from` become those of `to`, in the order of `to`; flags that only `from` has come last.
+[[nodiscard]] std::vector<std::string> flag_changes(const MegatronJob& from, const MegatronJob& to);
+
+/// How much faster than the asked layout: 0.25 is a quarter more tokens per second. Nothing where there is nothing to compare with.
+[[nodiscard]] std::optional<double> gain(const MegatronCheck& check, const BetterLayout& better);
+
+[[nodiscard]] std::string megatron_check_text(const MegatronCheck& check);
+/// {"legal","problems","fits","layout","predicted","better":[{"layout","predicted","gain","changes"}],"evaluated","assumed"};
+/// layout, predicted and fits are null where the command is not legal.
+[[nodiscard]] std::string megatron_check_json(const MegatronCheck& check);
+/// One line for the asked layout and one for each better one.
+[[nodiscard]] std::string megatron_check_csv(const MegatronCheck& check);
+
+}  // namespace mgplan::reports

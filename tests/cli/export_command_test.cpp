@@ -1,0 +1,188 @@
+// `mgplan export`: what Megatron-LM's flags make of a plan, read back, is the plan.
+
+#include <random>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/megatron_round_trip.hpp"
+#include "cli/plan_file.hpp"
+#include "importers/megatron_arguments.hpp"
+#include "importers/model_source.hpp"
+#include "plan/cluster_json.hpp"
+#include "plan/plan.hpp"
+#include "planner/candidates.hpp"
+#include "reports/megatron_job.hpp"
+#include "say.hpp"
+
+namespace mgplan::cli::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using Json = nlohmann::ordered_json;
+
+Workload workload_of(const std::string& model, std::int64_t world) {
+    Workload work;
+    work.model = importers::load_model(model).model;
+    work.cluster = load_cluster("dgx-h100");
+    work.world = world;
+    work.batch = {.global_batch = 8 * world, .sequence = 2048};
+    work.memory_limit = work.cluster.memory_bytes;
+    return work;
+}
+
+/// The k-th legal layout of a workload, of all in the order of enumeration, every `stride`-th.
+std::vector<Layout> some_layouts(const Workload& work, const planner::SearchSpace& space, std::size_t stride) {
+    planner::CandidateCounts counts;
+    std::vector<Layout> layouts;
+    std::size_t seen = 0;
+    for (const auto& prefix : planner::prefixes(work, space, counts)) {
+        planner::visit_layouts(work, space, prefix, counts, [&](const Layout& layout) {
+            if (seen++ % stride == 0) layouts.push_back(layout);
+        });
+    }
+    return layouts;
+}
+
+/// Training choices of every kind that Megatron-LM knows, one set for each seed.
+TrainingSpec some_training(std::mt19937& random, bool moe) {
+    const auto coin = [&] { return random() % 2 == 0; };
+    TrainingSpec training;
+    constexpr std::array precisions{Precision::bf16, Precision::fp16, Precision::fp32, Precision::fp8};
+    training.precision = precisions[random() % precisions.size()];
+    const bool half = training.precision == Precision::bf16 || training.precision == Precision::fp16;
+    training.grad_dtype = half && coin() ? training.compute_dtype() : Dtype::fp32;
+    training.distributed_optimizer = coin();
+    training.overlap_grad_reduce = coin();
+    training.overlap_param_gather = training.distributed_optimizer && training.overlap_grad_reduce && coin();
+    training.overlap_tp = coin();
+    training.overlap_moe = moe && coin();
+    training.fused_cross_entropy = coin();
+    training.fp8_parameters = training.precision == Precision::fp8 && coin();
+    if (coin()) {
+        training.megatron.precision_aware_optimizer = true;
+        training.exp_avg_dtype = coin() ? Dtype::bf16 : Dtype::fp8;
+        training.exp_avg_sq_dtype = coin() ? Dtype::fp16 : Dtype::fp32;
+    }
+    MegatronSwitches& switches = training.megatron;
+    switches.transformer_engine = coin() || training.precision == Precision::fp8;
+    switches.gradient_accumulation_fusion = coin();
+    switches.bias_activation_fusion = coin();
+    switches.rope_fusion = coin();
+    switches.te_cross_entropy = coin();
+    switches.attention_softmax_in_fp32 = coin();
+    switches.deterministic = coin();
+    switches.defer_embedding_wgrad = coin();
+    switches.pad_buckets = coin();
+    switches.bucket_size = coin() ? 0 : 12'345'678;
+    switches.moe_permute_fusion = moe && coin();
+    switches.router_fp32 = moe && coin();
+    switches.fp8_recipe = training.precision == Precision::fp8 && coin() ? Fp8Recipe::mxfp8 : Fp8Recipe::delayed;
+    constexpr std::array kernels{FusedAttention::automatic, FusedAttention::flash_attention, FusedAttention::cudnn};
+    switches.fused_attention = kernels[random() % kernels.size()];
+    // auto finds no fused kernel for fp32, nor outside Transformer Engine; a kernel named is taken.
+    if (training.precision == Precision::fp32 || !switches.transformer_engine) switches.fused_attention = FusedAttention::flash_attention;
+    return training;
+}
+
+TEST(MegatronRoundTrip, GivesBackModelBatchLayoutAndTraining) {
+    std::mt19937 random(20261121);
+    std::size_t plans = 0;
+    for (const auto& [name, world, stride] :
+         {std::tuple{"llama3-70b", 64, 97U}, std::tuple{"gpt3-175b", 96, 41U}, std::tuple{"mixtral-8x7b", 32, 151U},
+          std::tuple{"deepseek-v3", 256, 1999U}, std::tuple{"qwen2-57b-a14b", 28, 31U}, std::tuple{"qwen3-30b-a3b", 16, 61U},
+          std::tuple{"nemotron4-15b", 24, 7U}, std::tuple{"qwen2.5-7b", 14, 5U}, std::tuple{"llama3.1-8b", 40, 11U}}) {
+        Workload work = workload_of(name, world);
+        planner::SearchSpace space;
+        space.engine = Engine::megatron;
+        space.recompute_modules = {RecomputeModule::core_attn, RecomputeModule::layernorm};
+        for (const Layout& layout : some_layouts(work, space, stride)) {
+            const Plan plan{work.model, work.cluster, work.batch, some_training(random, work.model.moe.has_value()), layout, work.routing};
+            ASSERT_THAT(lost_in_megatron_flags(plan), IsEmpty()) << name << " " << summary(layout) << "\n"
+                                                                 << reports::megatron_args_text(reports::megatron_job(plan));
+            ++plans;
+        }
+    }
+    EXPECT_GT(plans, 1000U);
+}
+
+TEST(MegatronRoundTrip, ReadsTheFileForTheShellAndTheYamlAsTheSameWords) {
+    Workload work = workload_of("deepseek-v3", 256);
+    planner::SearchSpace space;
+    space.pp = {16};
+    space.vpp = {2};
+    space.recompute = {Recompute::selective};
+    space.recompute_modules = {RecomputeModule::mla_up_proj, RecomputeModule::moe_act};
+    const auto layouts = some_layouts(work, space, 50);
+    ASSERT_FALSE(layouts.empty());
+    bool some_layout_string = false;
+    for (const Layout& layout : layouts) {
+        const reports::MegatronJob job = reports::megatron_job({work.model, work.cluster, work.batch, work.training, layout, work.routing});
+        EXPECT_EQ(importers::argument_words(reports::megatron_args_text(job), "file"), job.words());
+        EXPECT_EQ(importers::argument_words(reports::megatron_yaml_text(job), "file"), job.words());
+        some_layout_string |= layout.split->request().pipeline_layout.has_value();
+    }
+    EXPECT_TRUE(some_layout_string) << "its bars and stars need quotes";
+}
+
+TEST(MegatronRoundTrip, NamesWhatNoFlagCarries) {
+    Workload work = workload_of("llama3-8b", 8);
+    work.model.qk_norm = work.model.qk_norm_full_width = true;
+    const Layout layout = some_layouts(work, {}, 1).front();
+    EXPECT_THAT(lost_in_megatron_flags({work.model, work.cluster, work.batch, work.training, layout, work.routing}),
+                ElementsAre("model.qk_norm_full_width is true, and false to Megatron-LM"));
+}
+
+class ExportCommand : public ::testing::Test {
+protected:
+    /// A plan for two nodes of the best layout with tp 2.
+    std::string plan(const std::string& options = "") {
+        const Said said = say("plan --world 16 --model llama3-8b --tp 2 --save-plan " + file_.path() + options);
+        EXPECT_EQ(said.code, kDone) << said.err;
+        return file_.path();
+    }
+
+private:
+    TempFile file_{"exported_plan.json"};
+};
+
+TEST_F(ExportCommand, WritesFlagsAndTheEnvironmentThatTheyNeed) {
+    const Said said = say("export " + plan() + " --to megatron-args");
+    EXPECT_EQ(said.code, kDone) << said.err;
+    EXPECT_EQ(said.err, "");
+    EXPECT_THAT(said.out, AllOf(HasSubstr("export CUDA_DEVICE_MAX_CONNECTIONS=1\n"), HasSubstr("MEGATRON_ARGS=(\n"),
+                                HasSubstr("\n    --tensor-model-parallel-size 2\n"), HasSubstr("\n    --swiglu\n")));
+    const Said yaml = say("export " + plan() + " --to megatron-yaml");
+    EXPECT_THAT(yaml.out, AllOf(HasSubstr("ENV_VARS:\n  CUDA_DEVICE_MAX_CONNECTIONS: 1\n"), HasSubstr("\n  --swiglu: true\n")));
+}
+
+TEST_F(ExportCommand, WritesWhatSimulateAndCheckReadAgain) {
+    const std::string path = plan();
+    const TempFile arguments("exported.args");
+    ASSERT_EQ(say("export " + path + " --to megatron-args --output " + arguments.path()).code, kDone);
+    const Json of_plan = Json::parse(say("simulate " + path + " --format json").out);
+    const Json of_arguments =
+        Json::parse(say("simulate --megatron-args " + arguments.path() + " --world 16 --engine mgplan --format json").out);
+    EXPECT_EQ(of_arguments["layout"], of_plan["layout"]);
+    EXPECT_EQ(of_arguments["predicted"], of_plan["predicted"]);
+}
+
+TEST_F(ExportCommand, WritesAPlanAnew) {
+    const std::string path = plan();
+    const TempFile again("exported_again.json");
+    ASSERT_EQ(say("export " + path + " --to mgplan --output " + again.path()).code, kDone);
+    EXPECT_TRUE(load_plan(path) == load_plan(again.path()));
+}
+
+TEST_F(ExportCommand, SaysWhatIsMissingOrWrong) {
+    expect_refused("export", {"export needs a PLAN", "--to is missing"});
+    expect_refused("export nothing.json --to megatron-args", "nothing.json");
+    expect_refused("export " + plan() + " --to nemo", {"--to", "megatron-yaml"});
+    expect_refused("export " + plan(" --precision fp64 --attention unfused --cluster dgx-h100") + " --to megatron-args", {"fp64", "bf16"});
+}
+
+}  // namespace
+}  // namespace mgplan::cli::testing
