@@ -32,13 +32,13 @@ const std::string kText = std::string(MGPLAN_TEST_DATA) + "/../LICENSE";
 TEST(RunCommand, CapturesAndReplaysLayersWithTheLossesOfAnEagerRun) {
     const PlanFile plan("graphed.json", "--world 2 --pp 2 --global-batch 4 --cuda-graphs layer");
     const auto run = [&](const std::string& options) {
-        const Said said = say("run " + plan.path() + " --steps 3 --format json " + options);
+        const Said said = say("run " + plan.path() + " --steps 3 --format json" + options);
         EXPECT_EQ(said.code, kDone) << said.err;
         return nlohmann::json::parse(said.out);
     };
-    const auto eager = run("--cuda-graphs none");
+    const auto eager = run(" --cuda-graphs none");
     EXPECT_EQ(eager["memory_mode"], "pool");
-    for (const std::string options : {"", "--cuda-graphs attn,mlp", "--cuda-graphs attn"}) {
+    for (const std::string options : {"", " --cuda-graphs attn,mlp", " --cuda-graphs attn"}) {
         const auto graphs = run(options);
         EXPECT_EQ(graphs["memory_mode"], "arena");
         EXPECT_EQ(graphs["as_predicted"], true);
@@ -48,7 +48,7 @@ TEST(RunCommand, CapturesAndReplaysLayersWithTheLossesOfAnEagerRun) {
             EXPECT_EQ(rank["measured"]["graphs"], rank["predicted"]["graphs"]);
         }
         // As `mgplan graphs` counts them.
-        const Said counted = say("graphs " + plan.path() + " --format json " + options);
+        const Said counted = say("graphs " + plan.path() + " --format json" + options);
         ASSERT_EQ(counted.code, kDone) << counted.err;
         const auto ranks = nlohmann::json::parse(counted.out)["ranks"];
         for (std::size_t rank = 0; rank < 2; ++rank) {
