@@ -32,7 +32,8 @@ constexpr std::int64_t kMostSteps = 1'000'000'000;
 struct RunOptions {
     std::vector<std::string> plan;
     std::string device = "cpu";
-    std::string memory = "pool";
+    std::string memory = "auto";
+    bool check_memory = false;
     bool ranks_in_process = false;
     std::optional<std::int64_t> rank;
     std::int64_t steps = 20;
@@ -58,8 +59,11 @@ void declare(Options& options, RunOptions& values) {
     options.positional("PLAN", values.plan, 1, "a plan written by --save-plan");
     options.choice("device", values.device, {"cpu", "cuda"},
                    "what computes; cuda: one process for each GPU, or all ranks on this process's first");
-    options.choice("memory", values.memory, {"pool", "arena"},
-                   "where tensors lie: in blocks that are used again, or at planned offsets of one block");
+    options.choice("memory", values.memory, {"auto", "pool", "arena"},
+                   "where tensors lie: in blocks that are used again, or at planned offsets of one block; auto: the latter with "
+                   "CUDA graphs");
+    options.flag("check-memory", values.check_memory,
+                 "with an arena: fill memory that is free with NaN, and end the run where something writes behind a tensor; slow");
     options.flag("ranks-in-process", values.ranks_in_process,
                  "all ranks as threads of this process; the default where no launcher started one process for each rank");
     options.integer("rank", values.rank, 0, std::numeric_limits<int>::max() - 1,
@@ -71,7 +75,8 @@ void declare(Options& options, RunOptions& values) {
                  "weights from one seed for each tp and pp rank, as Megatron-LM; otherwise they do not depend on the layout");
     options.flag("deterministic", values.deterministic, "the same bits on every run; CPU ranks always do so, a GPU then leaves out cuDNN");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
-                 "what CUDA graphs capture (default: the plan's); neither device captures any yet, so that it must be none");
+                 "what CUDA graphs capture of each layer (default: the plan's): attn, mlp, or layer; on the CPU the calls of kernels are "
+                 "recorded and repeated instead");
     options.integer("log-interval", values.log_interval, 1, kMostSteps, "steps between two lines of progress on standard error");
     options.group("Optimizer");
     options.real("lr", values.lr, 0, 1e30, "learning rate, the largest of its schedule");
@@ -99,13 +104,17 @@ void declare(Options& options, RunOptions& values) {
 std::shared_ptr<const runtime::RankDevices> check(const RunOptions& values) {
     Problems problems;
     std::shared_ptr<const runtime::RankDevices> devices;
-    if (values.cuda_graphs && !read_graph_scopes(*values.cuda_graphs, problems).empty())
-        problems.add("--cuda-graphs = {}: --device {} captures no CUDA graphs; use --cuda-graphs none", values.cuda_graphs->substr(0, 60),
-                     values.device);
+    if (values.cuda_graphs) {
+        const EnumSet<CudaGraphScope> scopes = read_graph_scopes(*values.cuda_graphs, problems);
+        check_graph_scopes(scopes, problems);
+        if (!scopes.empty() && values.memory == "pool")
+            problems.add(
+                "--cuda-graphs = {} and --memory pool exclude each other: graphs repeat addresses, which only an arena fixes; "
+                "leave --memory out, or use --cuda-graphs none",
+                values.cuda_graphs->substr(0, 60));
+    }
     if (values.plan.empty()) problems.add("run needs a PLAN; mgplan --world 8 --model tiny-llama --save-plan FILE writes one");
     if (values.device == "cuda") {
-        if (values.memory == "arena")
-            problems.add("--memory arena and --device cuda exclude each other: only CPU ranks have arenas so far; use --memory pool");
         try {
             const auto launched = runtime::rank_from_environment({}, runtime::process_environment());
             // What started each process alone leaves it the card that CUDA shows it.
@@ -137,18 +146,25 @@ std::shared_ptr<const runtime::RankDevices> check(const RunOptions& values) {
 
 /// The plan as a task, once every rule of planner and runtime holds.
 model::TrainingTask task_of(const Plan& plan, const RunOptions& values) {
+    Layout layout = plan.layout;
+    if (values.cuda_graphs) {
+        Problems problems;
+        layout.cuda_graphs = read_graph_scopes(*values.cuda_graphs, problems);
+        problems.throw_if_any();
+    }
     const Workload work{plan.model,  plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes,
                         plan.routing};
-    if (auto broken = planner::broken_messages(work, plan.layout); !broken.empty()) throw ConfigError(std::move(broken));
+    if (auto broken = planner::broken_messages(work, layout); !broken.empty()) throw ConfigError(std::move(broken));
     model::TrainingTask task;
     task.model = plan.model;
     task.batch = plan.batch;
     task.training = plan.training;
-    task.layout = plan.layout;
-    if (values.cuda_graphs) task.layout.cuda_graphs = {};  // only none has come this far
-    if (!task.layout.cuda_graphs.empty())
-        throw ConfigError(fmt::format("cuda graphs = {} of the plan: --device {} captures no CUDA graphs; add --cuda-graphs none",
-                                      fmt::join(names_in(task.layout.cuda_graphs), ","), values.device));
+    task.layout = layout;
+    if (!layout.cuda_graphs.empty() && values.memory == "pool")
+        throw ConfigError(
+            fmt::format("cuda graphs = {} of the plan and --memory pool exclude each other: graphs repeat addresses, which "
+                        "only an arena fixes; leave --memory out, or add --cuda-graphs none",
+                        fmt::join(names_in(layout.cuda_graphs), ",")));
     task.initialization.seed = static_cast<std::uint64_t>(values.seed);
     if (values.per_rank_seeds) task.initialization.seeds = model::SeedKind::per_rank;
     task.dropout_seed = static_cast<std::uint64_t>(values.seed) + 1;
@@ -287,7 +303,10 @@ std::optional<RunOutcome> train(const Options& options, const RunOptions& values
                                                                : std::make_unique<runtime::SyntheticStream>(seed + 2, plan.model.vocab);
     run.data = std::make_shared<const runtime::Sequences>(data, plan.batch.sequence, plan.batch.global_batch, seed + 3);
     run.steps = values.steps;
-    run.memory = values.memory == "arena" ? runtime::MemoryMode::arena : runtime::MemoryMode::pool;
+    const bool arena = values.memory == "arena" || (values.memory == "auto" && !run.task.layout.cuda_graphs.empty());
+    if (values.check_memory && !arena) throw ConfigError("--check-memory looks into an arena; add --memory arena");
+    run.check_memory = values.check_memory;
+    run.memory = arena ? runtime::MemoryMode::arena : runtime::MemoryMode::pool;
     run.learning_rate = learning_rate_of(values);
     run.skip_non_finite = values.no_check_for_nan;
     run.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(values.timeout_minutes * 60'000));

@@ -32,6 +32,28 @@ Json bytes_json(const ByteCounts& bytes) {
     return json;
 }
 
+bool has_graphs(const RankUse& use) {
+    return use.graphs.forward_graphs + use.graphs.backward_graphs > 0;
+}
+bool has_graphs(const RankValues& rank) {
+    return has_graphs(rank.measured) || has_graphs(rank.predicted);
+}
+
+/// Name and value of every number of a rank's graphs.
+std::vector<std::pair<std::string, std::int64_t>> graph_numbers(const runtime::GraphValues& graphs) {
+    return {{"forward_graphs", graphs.forward_graphs},
+            {"backward_graphs", graphs.backward_graphs},
+            {"slots", graphs.slots},
+            {"static_input_bytes", graphs.static_input_bytes},
+            {"boundary_bytes", graphs.boundary_bytes}};
+}
+
+Json graphs_json(const runtime::GraphValues& graphs) {
+    Json json = Json::object();
+    for (const auto& [name, value] : graph_numbers(graphs)) json[name] = value;
+    return json;
+}
+
 Json use_json(const RankUse& use) {
     Json collectives = Json::array();
     for (const auto& each : use.collectives)
@@ -44,6 +66,7 @@ Json use_json(const RankUse& use) {
                 {"fallback_bytes", use.memory.fallback_bytes},
                 {"breakdown", bytes_json(use.memory.breakdown)},
                 {"high_water", bytes_json(use.memory.high_water)},
+                {"graphs", graphs_json(use.graphs)},
                 {"collectives", collectives}};
 }
 
@@ -139,6 +162,20 @@ std::string memory_text(const RunValues& values) {
     return table.to_text();
 }
 
+std::string graphs_text(const RunValues& values) {
+    Table table({{"rank"}, {"graphs", Align::left}, {"measured"}, {"predicted"}, {"difference"}, {"pieces"}, {"nodes"}});
+    for (const auto& rank : values.ranks) {
+        if (!has_graphs(rank)) continue;
+        const auto measured = graph_numbers(rank.measured.graphs), predicted = graph_numbers(rank.predicted.graphs);
+        for (std::size_t i = 0; i < measured.size(); ++i) {
+            table.add_row({i == 0 ? std::to_string(rank.rank) : "", measured[i].first, with_thousands(measured[i].second),
+                           with_thousands(predicted[i].second), signed_bytes(measured[i].second - predicted[i].second),
+                           i == 0 ? with_thousands(rank.graph_pieces) : "", i == 0 ? with_thousands(rank.graph_nodes) : ""});
+        }
+    }
+    return table.to_text();
+}
+
 std::string collectives_text(const RunValues& values) {
     Table table({{"group", Align::left}, {"op", Align::left}, {"count"}, {"predicted"}, {"payload bytes"}, {"predicted"}, {"difference"}});
     for (const auto& each : values.collectives) {
@@ -201,6 +238,8 @@ std::string run_report_json(const RunValues& values) {
         for (const auto& op : rank.ops) ops.push_back(Json{{"op", op.op}, {"count", op.count}, {"seconds", op.seconds}});
         ranks.push_back(Json{{"rank", rank.rank},
                              {"arena", arena_json(values, rank)},
+                             {"graph_pieces", rank.graph_pieces},
+                             {"graph_nodes", rank.graph_nodes},
                              {"measured", use_json(rank.measured)},
                              {"predicted", use_json(rank.predicted)},
                              {"difference", use_json(rank.difference)},
@@ -235,6 +274,9 @@ std::string run_report_text(const RunValues& values) {
     if (values.emulated_partners) text += "Losses and gradient norms mean nothing: what other ranks would send stands for no run.\n\n";
     text += steps_text(values);
     text += "\nmemory of each rank, high water (bytes)\n" + memory_text(values);
+    if (std::any_of(values.ranks.begin(), values.ranks.end(), [](const RankValues& rank) { return has_graphs(rank); }))
+        text += "\ngraphs of each rank: layers captured, their slots, bytes; pieces between collectives, and kernels in all of them\n" +
+                graphs_text(values);
     if (!values.collectives.empty()) text += "\ncollectives of all ranks\n" + collectives_text(values);
     const bool has_times = std::any_of(values.ranks.begin(), values.ranks.end(), [](const RankValues& rank) { return !rank.ops.empty(); });
     if (has_times) text += "\ntime of each op, all ranks together, waiting for partners included\n" + ops_text(values);
@@ -264,6 +306,10 @@ std::string run_report_csv(const RunValues& values) {
         };
         const auto measured = memory_numbers(rank.measured.memory), predicted = memory_numbers(rank.predicted.memory);
         for (std::size_t i = 0; i < measured.size(); ++i) add("memory", measured[i].first, measured[i].second, predicted[i].second);
+        if (has_graphs(rank)) {
+            const auto graphs = graph_numbers(rank.measured.graphs), expected = graph_numbers(rank.predicted.graphs);
+            for (std::size_t i = 0; i < graphs.size(); ++i) add("graphs", graphs[i].first, graphs[i].second, expected[i].second);
+        }
         // The difference names the collectives of both sides.
         for (const auto& each : rank.difference.collectives) {
             std::int64_t count = 0, bytes = 0;

@@ -5,6 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "model/device/device.hpp"
+#include "model/device/graph_capture.hpp"
+
 namespace mgplan::model {
 namespace {
 
@@ -23,6 +26,11 @@ void wait(std::unique_ptr<Pending> pending) {
 
 std::int64_t sum(std::span<const std::int64_t> counts) {
     return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+/// Who is to start this collective instead, again in each replay; nullptr where no graph is captured.
+GraphRecorder* recorder_of(const Tensor& tensor) {
+    return tensor.defined() ? tensor.device().recorder() : nullptr;
 }
 
 /// Bytes behind one index of the first dimension.
@@ -74,6 +82,10 @@ void Communicator::report(CollectiveKind kind, std::int64_t payload_bytes, std::
 
 std::unique_ptr<Pending> Communicator::start_all_reduce(const Tensor& tensor, Reduction reduction) {
     if (size_ == 1 || tensor.elements() == 0) return done();
+    if (GraphRecorder* const recorder = recorder_of(tensor)) {
+        const Tensor tensors[]{tensor};
+        return recorder->on_exchange(tensors, [this, reduction](auto again) { return start_all_reduce(again[0], reduction); });
+    }
     report(CollectiveKind::all_reduce, tensor.bytes());
     return do_all_reduce(tensor, reduction);
 }
@@ -81,6 +93,10 @@ std::unique_ptr<Pending> Communicator::start_all_reduce(const Tensor& tensor, Re
 std::unique_ptr<Pending> Communicator::start_all_gather(const Tensor& part, const Tensor& whole) {
     MGPLAN_ASSERT(part.dtype() == whole.dtype() && part.elements() * size_ == whole.elements(), "the whole has one part for every rank");
     if (whole.elements() == 0) return done();
+    if (GraphRecorder* const recorder = recorder_of(part)) {
+        const Tensor tensors[]{part, whole};
+        return recorder->on_exchange(tensors, [this](auto again) { return start_all_gather(again[0], again[1]); });
+    }
     if (size_ > 1) report(CollectiveKind::all_gather, whole.bytes());
     return do_all_gather(part, whole);
 }
@@ -88,18 +104,31 @@ std::unique_ptr<Pending> Communicator::start_all_gather(const Tensor& part, cons
 std::unique_ptr<Pending> Communicator::start_reduce_scatter(const Tensor& whole, const Tensor& part, Reduction reduction) {
     MGPLAN_ASSERT(part.dtype() == whole.dtype() && part.elements() * size_ == whole.elements(), "the whole has one part for every rank");
     if (whole.elements() == 0) return done();
+    if (GraphRecorder* const recorder = recorder_of(whole)) {
+        const Tensor tensors[]{whole, part};
+        return recorder->on_exchange(tensors,
+                                     [this, reduction](auto again) { return start_reduce_scatter(again[0], again[1], reduction); });
+    }
     if (size_ > 1) report(CollectiveKind::reduce_scatter, whole.bytes());
     return do_reduce_scatter(whole, part, reduction);
 }
 
 std::unique_ptr<Pending> Communicator::start_send(const Tensor& tensor, int peer) {
     MGPLAN_ASSERT(peer >= 0 && peer < size_ && peer != rank_, "the peer is another member");
+    if (GraphRecorder* const recorder = recorder_of(tensor)) {
+        const Tensor tensors[]{tensor};
+        return recorder->on_exchange(tensors, [this, peer](auto again) { return start_send(again[0], peer); });
+    }
     report(CollectiveKind::send, tensor.bytes(), peer);
     return do_send(tensor, peer);
 }
 
 std::unique_ptr<Pending> Communicator::start_receive(const Tensor& tensor, int peer) {
     MGPLAN_ASSERT(peer >= 0 && peer < size_ && peer != rank_, "the peer is another member");
+    if (GraphRecorder* const recorder = recorder_of(tensor)) {
+        const Tensor tensors[]{tensor};
+        return recorder->on_exchange(tensors, [this, peer](auto again) { return start_receive(again[0], peer); });
+    }
     report(CollectiveKind::receive, tensor.bytes(), peer);
     return do_receive(tensor, peer);
 }
@@ -119,6 +148,7 @@ void Communicator::reduce_scatter(const Tensor& whole, const Tensor& part, Reduc
 void Communicator::all_gather_rows(const Tensor& part, const Tensor& whole, std::span<const std::int64_t> rows) {
     expect_rows(part, whole, rows, size_, rank_);
     if (whole.elements() == 0) return;
+    if (whole.device().recorder() != nullptr) whole.device().expect_host_access();  // counts may differ from pass to pass
     if (size_ > 1) report(CollectiveKind::all_gather, whole.bytes());
     wait(do_all_gather_rows(part, whole, rows));
 }
@@ -126,6 +156,7 @@ void Communicator::all_gather_rows(const Tensor& part, const Tensor& whole, std:
 void Communicator::reduce_scatter_rows(const Tensor& whole, const Tensor& part, std::span<const std::int64_t> rows, Reduction reduction) {
     expect_rows(part, whole, rows, size_, rank_);
     if (whole.elements() == 0) return;
+    if (whole.device().recorder() != nullptr) whole.device().expect_host_access();  // counts may differ from pass to pass
     if (size_ > 1) report(CollectiveKind::reduce_scatter, whole.bytes());
     wait(do_reduce_scatter_rows(whole, part, rows, reduction));
 }
@@ -135,6 +166,14 @@ void Communicator::all_to_all(const Tensor& from, const Tensor& to, std::span<co
     MGPLAN_ASSERT(from.dtype() == to.dtype() && from.shape().rank() >= 1 && to.shape().rank() >= 1, "rows of one type travel");
     MGPLAN_ASSERT(std::ssize(send_rows) == size_ && std::ssize(receive_rows) == size_, "one count for every rank");
     MGPLAN_ASSERT(sum(send_rows) <= from.shape()[0] && sum(receive_rows) <= to.shape()[0], "the rows fit the tensors");
+    if (GraphRecorder* const recorder = recorder_of(from)) {
+        const Tensor tensors[]{from, to};
+        const std::vector<std::int64_t> sent(send_rows.begin(), send_rows.end()), received(receive_rows.begin(), receive_rows.end());
+        return wait(recorder->on_exchange(tensors, [this, sent, received](auto again) {
+            all_to_all(again[0], again[1], sent, received);
+            return done();
+        }));
+    }
     if (size_ > 1) report(CollectiveKind::all_to_all, sum(send_rows) * row_bytes(from));
     wait(do_all_to_all(from, to, send_rows, receive_rows));
 }
@@ -142,6 +181,7 @@ void Communicator::all_to_all(const Tensor& from, const Tensor& to, std::span<co
 void Communicator::broadcast(const Tensor& tensor, int root) {
     MGPLAN_ASSERT(root >= 0 && root < size_, "the root is a member");
     if (size_ == 1 || tensor.elements() == 0) return;
+    tensor.device().expect_host_access();  // not part of any layer
     report(CollectiveKind::broadcast, tensor.bytes());
     wait(do_broadcast(tensor, root));
 }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "model/device/graph_capture.hpp"
 #include "model/ops/kernel_table.hpp"
 #include "plan/errors.hpp"
 
@@ -60,17 +61,36 @@ const KernelTable& Device::kernels() const {
 }
 
 void Device::write(const Tensor& tensor, const void* values) {
-    if (computes() && tensor.bytes() > 0) do_write(tensor.data(), values, tensor.bytes());
+    if (!computes() || tensor.bytes() == 0) return;
+    expect_host_access();
+    do_write(tensor.data(), values, tensor.bytes());
 }
 
 void Device::read(const Tensor& tensor, void* values) {
-    if (computes() && tensor.bytes() > 0) do_read(values, tensor.data(), tensor.bytes());
+    if (!computes() || tensor.bytes() == 0) return;
+    expect_host_access();
+    do_read(values, tensor.data(), tensor.bytes());
+}
+
+void Device::expect_host_access() {
+    if (recorder_ != nullptr) recorder_->on_host_access();
+}
+
+void Device::tell_recorder(std::string_view op) {
+    recorder_->on_op(op);
 }
 
 Storage::Storage(Device& device, std::int64_t bytes, MemoryCategory category, std::string_view name)
-    : device_(device), bytes_(bytes), category_(category), data_(bytes > 0 ? device.allocator().take(bytes, category, name) : nullptr) {}
+    : device_(device),
+      number_(device.next_storage()),
+      bytes_(bytes),
+      category_(category),
+      data_(bytes > 0 ? device.allocator().take(bytes, category, name) : nullptr) {
+    if (device.recorder() != nullptr) device.recorder()->on_take(*this, name);
+}
 
 Storage::~Storage() {
+    if (device_.recorder() != nullptr) device_.recorder()->on_give_back(*this);
     if (bytes_ > 0) device_.allocator().give_back(data_, bytes_, category_);
 }
 

@@ -13,7 +13,9 @@
 namespace mgplan::model {
 
 struct KernelTable;
+class GraphRecorder;
 class MemoryOperations;
+class WorkCapture;
 
 /// Sizes of a matrix product, C (m, n) = or += op(A) (m, k) · op(B) (k, n).
 struct ProductSizes {
@@ -96,12 +98,23 @@ public:
     /// For communicators inside one process; nullptr where this device's memory is host memory.
     [[nodiscard]] virtual MemoryOperations* memory_operations() { return nullptr; }
 
+    /// Records this device's work for CUDA graphs (graph_capture.hpp); nullptr where it cannot.
+    [[nodiscard]] virtual WorkCapture* work_capture() { return nullptr; }
+    /// Who hears of allocations and of what no graph can hold while work is captured; nullptr: nobody, nothing is.
+    void set_recorder(GraphRecorder* recorder) { recorder_ = recorder; }
+    [[nodiscard]] GraphRecorder* recorder() const { return recorder_; }
+    /// Values pass between host and device: throws RunError while work is captured.
+    void expect_host_access();
+
     void set_listener(OpListener* listener) { listener_ = listener; }
     void report(const OpRecord& record) {
+        if (recorder_ != nullptr) tell_recorder(record.name);
         if (listener_ != nullptr) listener_->on_op(record);
     }
     [[nodiscard]] OpListener* listener() const { return listener_; }
     [[nodiscard]] Allocator& allocator() { return *allocator_; }
+    /// Numbers this device's storages from 1.
+    [[nodiscard]] std::uint64_t next_storage() { return ++storages_; }
 
 protected:
     Device(DeviceKind kind, const KernelTraits& traits, std::unique_ptr<Allocator> allocator, const KernelTable* kernels);
@@ -110,12 +123,19 @@ protected:
     virtual void do_read(void* to, const void* from, std::int64_t bytes) = 0;
     virtual void do_zero(void* memory, std::int64_t bytes) = 0;
 
+    /// Another table of the same kernels, one that records their calls say.
+    void use_kernels(const KernelTable* kernels) { kernels_ = kernels; }
+
 private:
+    void tell_recorder(std::string_view op);
+
     DeviceKind kind_;
     KernelTraits traits_;
     std::unique_ptr<Allocator> allocator_;
     const KernelTable* kernels_;
     OpListener* listener_ = nullptr;
+    GraphRecorder* recorder_ = nullptr;
+    std::uint64_t storages_ = 0;
 };
 
 /// Names a stretch of work for whoever listens to the device: a layer's forward, an op of the pipeline schedule.
@@ -148,9 +168,12 @@ public:
     [[nodiscard]] std::byte* data() const { return device_.computes() ? data_ : nullptr; }
     [[nodiscard]] std::int64_t bytes() const { return bytes_; }
     [[nodiscard]] MemoryCategory category() const { return category_; }
+    /// No other storage of the device has or had this number.
+    [[nodiscard]] std::uint64_t number() const { return number_; }
 
 private:
     Device& device_;
+    std::uint64_t number_;
     std::int64_t bytes_;
     MemoryCategory category_;
     std::byte* data_;

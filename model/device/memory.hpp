@@ -19,6 +19,9 @@ public:
     [[nodiscard]] virtual std::byte* take(std::int64_t bytes, MemoryCategory category, std::string_view name) = 0;
     /// Gives back what take() returned, with the same bytes and category.
     virtual void give_back(std::byte* memory, std::int64_t bytes, MemoryCategory category) noexcept = 0;
+    /// While true, memory is handed out as it is, without whatever a debug build fills it with: a CUDA graph's work, which is
+    /// issued behind all takes and returns of its tensors, reads and writes it.
+    virtual void keep_contents(bool /*keep*/) noexcept {}
 };
 
 }  // namespace mgplan::model

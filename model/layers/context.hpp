@@ -36,6 +36,7 @@ private:
 
 class RoutingLog;
 class ExpertBiases;
+class LayerGraphs;
 
 /// The rank's device, groups and choices. All pointers outlive the layers; groups of one rank are communicators of size 1.
 struct RankContext {
@@ -59,6 +60,7 @@ struct RankContext {
     double* auxiliary_loss = nullptr;
     /// Takes up the sum of this rank's rows' losses of each depth of multi-token prediction. May be null.
     std::vector<double>* mtp_losses = nullptr;
+    LayerGraphs* graphs = nullptr;  ///< what is captured of the decoder's layers; null: nothing
 };
 
 /// One microbatch on one rank.
@@ -69,6 +71,7 @@ struct MicrobatchContext {
     std::uint64_t dropout_seed = 0;   ///< seed mixed with the step
     std::int64_t step = 0;            ///< of the trainer, from 1
     std::int64_t index = 0;           ///< of this microbatch among the step's on this rank
+    std::int64_t slot = 0;            ///< with CUDA graphs: whose addresses this pass of its chunk works at
     double d_auxiliary = 0;           ///< gradient of each mixture's auxiliary loss: cp / microbatches (Megatron-LM schedules.py)
     /// Multi-token prediction: for each depth the token that each row predicts, (rows) int32, negative behind the sequence's end.
     std::vector<Tensor> mtp_targets{};

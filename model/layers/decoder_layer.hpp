@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "model/graphs/layer_graphs.hpp"
 #include "model/layers/context.hpp"
 #include "model/layers/mlp.hpp"
 #include "model/layers/moe.hpp"
@@ -20,6 +21,7 @@ public:
         SelfAttentionSaved attention;
         MlpSaved mlp;
         MoeSaved moe;
+        PassMemory graph;  ///< in place of what a replayed forward would have kept
     };
 
     /// `layer`: global number from 0.
@@ -29,12 +31,22 @@ public:
     /// Units that a layer reports: its attention half, its MLP half.
     static constexpr int kUnits = 2;
 
+    /// With CUDA graphs, parts of it are captured or replayed. Then the weights of all that a graph holds are announced
+    /// before it, and their gradients behind it. `place`: whose graphs; `leaves`: nothing that is captured takes the output.
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,
-                                 const UnitEvents& events) const;
+                                 const UnitEvents& events, const GraphPlace& place = {}, bool leaves = true) const;
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
-                                  const UnitEvents& events) const;
+                                  const UnitEvents& events, const GraphPlace& place = {}) const;
+
+    /// What of this layer is captured.
+    [[nodiscard]] GraphedPart graphed(const RankContext& context) const;
 
 private:
+    [[nodiscard]] Tensor attend(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
+    [[nodiscard]] Tensor transform(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
+    [[nodiscard]] Tensor attend_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved) const;
+    [[nodiscard]] Tensor transform_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved) const;
+
     SelfAttention attention_;
     std::optional<Mlp> mlp_;
     std::optional<Moe> moe_;

@@ -64,9 +64,26 @@ Tensor ModelChunk::run_layers(const RankContext& context, const MicrobatchContex
                               ChunkSaved& saved) {
     for (std::size_t i = begin; i < end; ++i) {
         const Range range(*context.device, "layer forward", contents_.first_decoder + static_cast<std::int64_t>(i));
-        x = layers_[i].forward(context, microbatch, x, saved.layers[i], events_of_layer(i));
+        const bool to_graph =
+            i + 1 < layers_.size() && ends_layer(layers_[i].graphed(context)) && begins_layer(layers_[i + 1].graphed(context));
+        x = layers_[i].forward(context, microbatch, x, saved.layers[i], events_of_layer(i), place_of(microbatch, i), !to_graph);
     }
     return x;
+}
+
+GraphPlace ModelChunk::place_of(const MicrobatchContext& microbatch, std::size_t i) const {
+    return {microbatch.slot, number_, contents_.first_decoder + static_cast<std::int64_t>(i)};
+}
+
+std::int64_t ModelChunk::captured_layers(const RankContext& context) const {
+    return std::count_if(layers_.begin(), layers_.end(),
+                         [&](const DecoderLayer& layer) { return layer.graphed(context) != GraphedPart::none; });
+}
+
+Tensor ModelChunk::message(const RankContext& context, const Tensor& x, std::string_view name) {
+    Tensor message = context.device->empty(x.shape(), x.dtype(), MemoryCategory::communication, name);
+    copy(x, message);
+    return message;
 }
 
 Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& input, const Tensor& targets,
@@ -95,7 +112,10 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
         }
         i += block;
     }
-    if (!head_) return x;
+    if (!head_) {
+        const bool fixed = !layers_.empty() && ends_layer(layers_.back().graphed(context));
+        return fixed ? message(context, x, "sent activations") : x;
+    }
     const Range range(*context.device, "head forward");
     last.before_use(0);
     const Tensor normed = head_->normalise(context, x, saved.head);
@@ -120,7 +140,7 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
         UnitEvents{events_, units() - 1}.after_backward(0);
     }
     for (std::size_t i = layers_.size(); i-- > 0;) {
-        if (!saved.layers[i].attention.x.defined()) {
+        if (recompute_.full && !saved.layers[i].attention.x.defined()) {
             // The last layer of a recomputed block: run the block again from its input.
             std::size_t begin = i;
             while (!saved.checkpoints[begin].defined()) {
@@ -131,9 +151,13 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
             saved.checkpoints[begin] = Tensor();
         }
         const Range range(*context.device, "layer backward", contents_.first_decoder + static_cast<std::int64_t>(i));
-        gradient = layers_[i].backward(context, microbatch, std::move(gradient), saved.layers[i], events_of_layer(i));
+        gradient =
+            layers_[i].backward(context, microbatch, std::move(gradient), saved.layers[i], events_of_layer(i), place_of(microbatch, i));
     }
-    if (!embedding_) return gradient;
+    if (!embedding_) {
+        const bool fixed = !layers_.empty() && begins_layer(layers_.front().graphed(context));
+        return fixed ? message(context, gradient, "sent gradients") : gradient;
+    }
     const Range range(*context.device, "embedding backward");
     embedding_->backward(context, microbatch, gradient, ids);
     gradient = {};

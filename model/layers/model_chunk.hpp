@@ -50,6 +50,11 @@ public:
 
     [[nodiscard]] const StageChunk& contents() const { return contents_; }
 
+    /// Its number among the rank's chunks, for the places of CUDA graphs.
+    void set_number(int number) { number_ = number; }
+    /// Layers of which anything is captured.
+    [[nodiscard]] std::int64_t captured_layers(const RankContext& context) const;
+
     /// Who hears of the chunk's weights; nullptr: nobody. The listener outlives the chunk's passes.
     void set_events(WeightEvents* events) { events_ = events; }
     [[nodiscard]] int units() const { return first_mtp_unit() + MtpDepth::kUnits * static_cast<int>(contents_.mtp) + 1; }
@@ -62,12 +67,16 @@ private:
     /// Layers [begin, end) forward, keeping everything.
     Tensor run_layers(const RankContext& context, const MicrobatchContext& microbatch, Tensor x, std::size_t begin, std::size_t end,
                       ChunkSaved& saved);
+    [[nodiscard]] GraphPlace place_of(const MicrobatchContext& microbatch, std::size_t i) const;
+    /// A copy of what a graph wrote, for another stage: messages outlive passes, and graphs write fixed addresses.
+    [[nodiscard]] static Tensor message(const RankContext& context, const Tensor& x, std::string_view name);
     /// Number of layers in the recomputed block that begins at layer i; 0: that layer keeps everything.
     [[nodiscard]] std::size_t recomputed_block(std::size_t i) const;
 
     StageChunk contents_;
     RecomputeChoice recompute_;
     WeightEvents* events_ = nullptr;
+    int number_ = 0;
     std::optional<VocabularyEmbedding> embedding_;
     std::vector<DecoderLayer> layers_;
     std::optional<Mtp> mtp_;

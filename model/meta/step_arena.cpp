@@ -36,6 +36,7 @@ struct Stretch {
 struct Effort {
     double slot_waste = 0;         ///< room that equal slots may waste, as a share of the lower bound
     bool between_carried = false;  ///< local tensors may lie where no carried tensor does during their pass
+    bool fixed = false;            ///< slots are equal, whatever it wastes, and no pass depends on what lies beside it in time
 };
 
 /// First the plan with the fewest addresses; when it wastes more than this, the tightest one.
@@ -117,7 +118,7 @@ private:
             if (stretch.forward && stretch.partner >= 0) ++alive;
             stretch.alive = alive;
             const auto self = &stretch - stretches_.data();
-            stretch.joint = stretch.forward && stretch.partner == self + 2 &&
+            stretch.joint = !effort_.fixed && stretch.forward && stretch.partner == self + 2 &&
                             stretches_[static_cast<std::size_t>(self) + 1].begin == stretches_[static_cast<std::size_t>(self) + 1].end;
             arena_.slot_count = std::max(arena_.slot_count, alive);
             if (stretch.chunk >= 0 && !stretch.forward && stretch.partner >= 0) --alive;
@@ -214,7 +215,8 @@ private:
             largest = std::max(largest, bytes);
         }
         arena_.slots = largest * arena_.slot_count;
-        if (static_cast<double>(arena_.slots - most_alive(items)) <= effort_.slot_waste * static_cast<double>(arena_.lower_bound)) {
+        if (effort_.fixed ||
+            static_cast<double>(arena_.slots - most_alive(items)) <= effort_.slot_waste * static_cast<double>(arena_.lower_bound)) {
             place_equal_slots(largest);
         } else {
             const ArenaPlan own = plan_arena(items, alignment_);
@@ -237,13 +239,14 @@ private:
     }
 
     void place_equal_slots(std::int64_t largest) {
-        std::deque<std::int64_t> free;  // the one that has been free for longest first
-        for (std::int64_t slot = 0; slot < arena_.slot_count; ++slot) free.push_back(slot * largest);
+        std::deque<std::int64_t> free;  // the one that has been free for longest first, as plan/graph_slots.cpp
+        std::int64_t used = 0;
         std::map<std::int64_t, std::int64_t> taken;  // by stretch of the backward
         for (std::size_t i = 0; i < stretches_.size(); ++i) {
             Stretch& stretch = stretches_[i];
             if (stretch.chunk < 0 || stretch.partner < 0) continue;
             if (stretch.forward) {
+                if (free.empty()) free.push_back(used++ * largest);
                 std::int64_t offset = free.front();
                 taken[stretch.partner] = offset;
                 free.pop_front();
@@ -423,7 +426,9 @@ StepArena each_alone(std::span<const AllocationRecord> records, const std::vecto
 }  // namespace
 
 StepArena plan_step(std::span<const AllocationRecord> records, std::span<const RangeRecord> ranges, const std::vector<bool>& left_out,
-                    std::int64_t alignment) {
+                    std::int64_t alignment, ArenaPurpose purpose) {
+    if (purpose == ArenaPurpose::fixed_addresses)
+        return StepPlanner(records, ranges, left_out, alignment, {.between_carried = false, .fixed = true}).plan();
     StepArena plan = StepPlanner(records, ranges, left_out, alignment, kFewAddresses).plan();
     if (plan.waste() <= kEnough) return plan;
     StepArena tight = StepPlanner(records, ranges, left_out, alignment, kTightest).plan();

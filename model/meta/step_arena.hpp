@@ -38,12 +38,19 @@ struct StepArena {
     }
 };
 
+/// What a plan is for.
+enum class ArenaPurpose : std::uint8_t {
+    least_bytes,      ///< as small as it gets
+    fixed_addresses,  ///< CUDA graphs: a pass of a chunk finds the same addresses whenever it works in the same slot
+};
+
 /// Plans the trace of a rank: `records` and `ranges` of a MetaDevice that kept both. Records with left_out[i] get no place
 /// (`left_out` is empty or as long as `records`). Passes are the outermost ranges named "chunk forward" and "chunk backward",
 /// whose numbers are chunks; the k-th backward of a chunk belongs to its k-th forward (where it does not, tensors are carried
 /// instead, so that the plan is sound for any order). `alignment`: of every tensor, a power of two. Time is linear in the
 /// number of records, but for what is planned once.
 [[nodiscard]] StepArena plan_step(std::span<const AllocationRecord> records, std::span<const RangeRecord> ranges,
-                                  const std::vector<bool>& left_out = {}, std::int64_t alignment = 256);
+                                  const std::vector<bool>& left_out = {}, std::int64_t alignment = 256,
+                                  ArenaPurpose purpose = ArenaPurpose::least_bytes);
 
 }  // namespace mgplan::model

@@ -10,7 +10,13 @@ void expect_place(const Tensor& x, const DropoutPlace& place) {
     MGPLAN_ASSERT(x.shape().rank() == 2, "dropout works on rows and columns");
     MGPLAN_ASSERT(place.probability >= 0 && place.probability < 1, "the probability of dropout lies in [0, 1)");
     if (place.probability == 0) return;
+    MGPLAN_ASSERT(!place.changing.defined() || (place.changing.dtype() == Dtype::int32 && place.changing.elements() == 4),
+                  "seed and first sequence of dropout are four words");
     MGPLAN_ASSERT(place.first_row >= 0 && place.first_row + x.shape()[0] <= place.positions.rows(), "the rows of dropout have positions");
+}
+
+Input changing_of(const DropoutPlace& place) {
+    return place.changing.defined() ? Input(place.changing) : Input{};
 }
 
 }  // namespace
@@ -26,7 +32,7 @@ Tensor dropout_add(const Tensor& x, const Tensor& residual, const DropoutPlace& 
     device.report(
         {"dropout_add", (place.probability > 0 ? 3.0 : 1.0) * static_cast<double>(x.elements()), total_bytes(x, residual), y.bytes()});
     if (device.computes() && x.elements() > 0) {
-        device.kernels().dropout(device, {x, residual, y, x.shape()[0], x.shape()[1], &place});
+        device.kernels().dropout(device, {x, residual, y, x.shape()[0], x.shape()[1], &place, changing_of(place)});
     }
     return y;
 }
@@ -39,7 +45,7 @@ Tensor dropout_backward(const Tensor& dy, const DropoutPlace& place) {
     Tensor dx = device.empty(dy.shape(), dy.dtype(), MemoryCategory::activations, "dropout input gradient");
     device.report({"dropout_backward", 2.0 * static_cast<double>(dy.elements()), dy.bytes(), dx.bytes()});
     if (device.computes() && dy.elements() > 0) {
-        device.kernels().dropout(device, {dy, {}, dx, dy.shape()[0], dy.shape()[1], &place});
+        device.kernels().dropout(device, {dy, {}, dx, dy.shape()[0], dy.shape()[1], &place, changing_of(place)});
     }
     return dx;
 }

@@ -230,12 +230,14 @@ struct RotaryArguments {
     bool inverse;
 };
 
-/// y = residual (0 where absent) + x · mask / (1 - probability).
+/// y = residual (0 where absent) + x · mask / (1 - probability). `place` is read before the kernel returns; `changing` as in
+/// it.
 struct DropoutArguments {
     Input x, residual;
     Output y;
     std::int64_t rows, width;
     const DropoutPlace* place;
+    Input changing{};
 };
 
 struct AdamArguments {

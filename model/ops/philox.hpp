@@ -32,6 +32,11 @@ namespace mgplan::model {
     return {static_cast<std::uint32_t>(mixed), static_cast<std::uint32_t>(mixed >> 32)};
 }
 
+/// Two words as one number, the low one first.
+[[nodiscard]] constexpr std::uint64_t joined_words(std::int32_t low, std::int32_t high) {
+    return std::uint64_t{static_cast<std::uint32_t>(high)} << 32 | static_cast<std::uint32_t>(low);
+}
+
 /// Random words for columns 4·quad to 4·quad + 3 of one token.
 [[nodiscard]] constexpr std::array<std::uint32_t, 4> dropout_words(std::array<std::uint32_t, 2> key, std::uint64_t sequence,
                                                                    std::uint64_t position, std::uint64_t quad) {

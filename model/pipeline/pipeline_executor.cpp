@@ -1,6 +1,8 @@
 #include "model/pipeline/pipeline_executor.hpp"
 
+#include "model/graphs/layer_graphs.hpp"
 #include "plan/errors.hpp"
+#include "plan/graph_slots.hpp"
 
 namespace mgplan::model {
 PipelineExecutor::PipelineExecutor(const ModelSpec& model, const RankContext& context, std::vector<ModelChunk*> chunks,
@@ -21,13 +23,21 @@ void PipelineExecutor::send(Communicator& channel, const Tensor& tensor, int pee
     open.push_back({channel.start_send(tensor, peer), tensor});
 }
 
-void PipelineExecutor::forward(int chunk, std::int64_t index, const std::function<Microbatch(std::int64_t)>& source) {
+std::vector<std::int32_t> PipelineExecutor::slots(const RankSchedule& schedule) const {
+    if (context_.graphs == nullptr) return {};
+    std::vector<GraphedChunk> chunks;
+    for (const ModelChunk* chunk : chunks_) chunks.push_back({{0, chunk->captured_layers(context_)}});
+    return plan_slots(schedule, chunks).slot;
+}
+
+void PipelineExecutor::forward(int chunk, std::int64_t index, std::int64_t slot, const std::function<Microbatch(std::int64_t)>& source) {
     const Range range(*context_.device, "chunk forward", chunk);
     ModelChunk& part = *chunks_[static_cast<std::size_t>(chunk)];
     const auto [entry, fresh] = in_flight_.try_emplace({chunk, index});
     MGPLAN_ASSERT(fresh, "a microbatch goes forward through a chunk once");
     InFlight& flight = entry->second;
     flight.microbatch = source(index);
+    flight.microbatch.context.slot = slot;
     const MicrobatchContext& microbatch = flight.microbatch.context;
     const int pp = channels_.forward->size(), rank = channels_.forward->rank();
     Tensor input = flight.microbatch.ids;
@@ -35,6 +45,7 @@ void PipelineExecutor::forward(int chunk, std::int64_t index, const std::functio
         input = stream(microbatch, "received activations");
         channels_.forward->receive(input, (rank + pp - 1) % pp);
     }
+    if (context_.graphs != nullptr) context_.graphs->write_changing(microbatch.dropout_seed, microbatch.first_sequence);
     const Tensor output = part.forward(context_, microbatch, input, flight.microbatch.targets, flight.saved);
     if (part.contents().loss)
         loss_sum_ += sum_of_losses(output);
@@ -54,6 +65,8 @@ void PipelineExecutor::backward(int chunk, std::int64_t index, double d_loss) {
         gradient = stream(flight.microbatch.context, "received gradients");
         channels_.backward->receive(gradient, (rank + 1) % pp);
     }
+    if (context_.graphs != nullptr)
+        context_.graphs->write_changing(flight.microbatch.context.dropout_seed, flight.microbatch.context.first_sequence);
     const Tensor d_input = part.backward(context_, flight.microbatch.context, std::move(gradient), d_loss, flight.microbatch.ids,
                                          flight.microbatch.targets, flight.saved);
     if (!part.contents().embedding) send(*channels_.backward, d_input, (rank + pp - 1) % pp, sent_backward_, depth_.backward);
@@ -62,11 +75,12 @@ void PipelineExecutor::backward(int chunk, std::int64_t index, double d_loss) {
 
 double PipelineExecutor::run(const RankSchedule& schedule, const std::function<Microbatch(std::int64_t)>& source, double d_loss) {
     loss_sum_ = 0;
+    const std::vector<std::int32_t> slots_of_order = slots(schedule);
     for (std::size_t i = 0; i < schedule.order.size(); ++i) {
         const int op = schedule.order[i];
         const std::int64_t index = schedule.microbatch[i];
         if (op > 0)
-            forward(op - 1, index, source);
+            forward(op - 1, index, slots_of_order.empty() ? 0 : slots_of_order[i], source);
         else
             backward(-op - 1, index, d_loss);
     }

@@ -50,8 +50,10 @@ private:
         Tensor tensor;
     };
 
-    void forward(int chunk, std::int64_t index, const std::function<Microbatch(std::int64_t)>& source);
+    void forward(int chunk, std::int64_t index, std::int64_t slot, const std::function<Microbatch(std::int64_t)>& source);
     void backward(int chunk, std::int64_t index, double d_loss);
+    /// With CUDA graphs, the slot of each entry of the order.
+    [[nodiscard]] std::vector<std::int32_t> slots(const RankSchedule& schedule) const;
     [[nodiscard]] Tensor stream(const MicrobatchContext& microbatch, std::string_view name) const;
     static void send(Communicator& channel, const Tensor& tensor, int peer, std::deque<Sent>& open, std::int64_t depth);
 

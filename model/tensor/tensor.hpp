@@ -33,6 +33,10 @@ public:
     template <class Element>
     [[nodiscard]] Element* as() const;
 
+    /// The memory behind it, and where in it the tensor begins, in elements. For graphs, which make tensors of it again.
+    [[nodiscard]] const std::shared_ptr<Storage>& storage() const { return storage_; }
+    [[nodiscard]] std::int64_t first_element() const { return first_element_; }
+
     /// The same elements under another shape of equal size.
     [[nodiscard]] Tensor view(const Shape& shape) const;
     /// Rows [begin, end) of the first dimension, without a copy.

@@ -91,6 +91,22 @@ void add_values_not_computed(std::vector<std::string>& features, const TrainingT
     if (task.training.precision == Precision::fp16) features.emplace_back("fp16 with loss scaling");
 }
 
+/// What CUDA graphs do not hold. Which scopes exclude each other, or the model, is said elsewhere (plan/graph_scopes.hpp).
+void add_graph_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
+    const EnumSet<CudaGraphScope> scopes = layout.cuda_graphs;
+    if (scopes.empty()) return;
+    using Scope = CudaGraphScope;
+    if (scopes.contains(Scope::full_iteration))
+        features.emplace_back("the scope full_iteration of CUDA graphs: each step reads the loss and the gradient norm on the host");
+    if (scopes.contains(Scope::moe) || (model.moe && scopes.contains(Scope::layer)))
+        features.push_back(fmt::format("the scope {} of CUDA graphs with experts: their products take row counts from the host (attn is)",
+                                       scopes.contains(Scope::moe) ? "moe" : "layer"));
+    if (scopes.contains(Scope::moe_router) || scopes.contains(Scope::moe_preprocess))
+        features.emplace_back("the scopes moe_router and moe_preprocess of CUDA graphs: the router counts choices on the host (attn is)");
+    if (model.mtp_layers > 0) features.emplace_back("CUDA graphs with multi-token prediction");
+    if (layout.recompute == Recompute::full) features.emplace_back("CUDA graphs of layers with full recompute, which runs across them");
+}
+
 /// What multi-token prediction is not computed with; Megatron-LM too has it with rotary positions or none (arguments.py).
 void add_mtp_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
     if (model.position == PositionEmbedding::learned) features.emplace_back("multi-token prediction with learned positions");
@@ -139,7 +155,7 @@ std::vector<std::string> features_not_executed(const TrainingTask& task, bool co
     if (model.heads % layout.sizes.tp != 0 || !packed_heads_divide(model, layout.sizes.tp))
         features.push_back(fmt::format("tp = {} over {} heads with {} kv heads", layout.sizes.tp, model.heads, model.kv_heads));
     if (layout.sizes.cp > 1 && layout.cp_comm_type == CpCommType::a2a_p2p) features.emplace_back("hierarchical context parallelism");
-    if (!layout.cuda_graphs.empty()) features.emplace_back("CUDA graphs");
+    add_graph_features(features, model, layout);
     const std::int64_t sequence = task.batch.sequence;
     if (layout.sizes.cp > 1 && sequence % (2 * layout.sizes.cp) != 0)
         features.push_back(fmt::format("a sequence of {} tokens, which 2·cp = {} does not divide", sequence, 2 * layout.sizes.cp));
@@ -234,6 +250,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
         traffic_.push_back(std::make_unique<BucketTraffic>(*buffers_.back(), units, chunks_.back()->units(), *groups_.dp_cp,
                                                            *groups_.expert_dp, traffic_options(task)));
         chunks_.back()->set_events(traffic_.back().get());
+        chunks_.back()->set_number(c);
         buffers.push_back(buffers_.back().get());
         chunks.push_back(chunks_.back().get());
     }
@@ -249,6 +266,10 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
         }
         expert_biases_ = std::make_unique<ExpertBiases>(device, mixtures, task.model.moe->experts, statistics_dtype(context_.dtype));
         context_.expert_biases = expert_biases_.get();
+    }
+    if (!task.layout.cuda_graphs.empty()) {
+        graphs_ = std::make_unique<LayerGraphs>(device, task.layout.cuda_graphs, task.model.hidden_dropout > 0);
+        context_.graphs = graphs_.get();
     }
     OptimizerOptions options = task.optimizer;
     options.distributed = task.training.distributed_optimizer;
@@ -396,6 +417,7 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate)
 
 StepReport RankTrainer::step(const SequenceSource& source, double learning_rate, const RankSchedule& schedule, std::int64_t microbatches) {
     ++steps_;
+    if (graphs_) graphs_->begin_step();
     auxiliary_loss_ = 0;
     std::fill(mtp_losses_.begin(), mtp_losses_.end(), 0);
     for (auto& buffers : buffers_) buffers->zero_gradients();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/communicator/world.hpp"
+#include "model/graphs/layer_graphs.hpp"
 #include "model/layers/expert_bias.hpp"
 #include "model/layers/initialization.hpp"
 #include "model/layers/model_chunk.hpp"
@@ -105,6 +106,9 @@ public:
     /// Biases of the experts of this rank's mixtures; nullptr where the model has none.
     [[nodiscard]] const ExpertBiases* expert_biases() const { return expert_biases_.get(); }
 
+    /// What is captured of the layers; on shapes, what would be. nullptr without CUDA graphs.
+    [[nodiscard]] const LayerGraphs* graphs() const { return graphs_.get(); }
+
     /// Reports what every communicator of this rank does from now on.
     void set_listener(CollectiveListener* listener);
 
@@ -137,6 +141,7 @@ private:
     std::vector<std::unique_ptr<BucketTraffic>> traffic_;  ///< by chunk
     std::unique_ptr<Optimizer> optimizer_;
     std::unique_ptr<ExpertBiases> expert_biases_;  ///< of models with them
+    std::unique_ptr<LayerGraphs> graphs_;          ///< with CUDA graphs
     std::unique_ptr<PipelineExecutor> executor_;
     RankSchedule schedule_;
     double auxiliary_loss_ = 0;       ///< of this rank's rows in this step, what the layers add to

@@ -22,6 +22,7 @@ void CpuDevice::do_read(void* to, const void* from, std::int64_t bytes) {
 
 void CpuDevice::do_zero(void* memory, std::int64_t bytes) {
     std::memset(memory, 0, static_cast<std::size_t>(bytes));
+    capture_.add([=] { std::memset(memory, 0, static_cast<std::size_t>(bytes)); });
 }
 
 }  // namespace mgplan::runtime

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "model/device/device.hpp"
+#include "runtime/cpu/cpu_capture.hpp"
 #include "runtime/memory/pool_allocator.hpp"
 
 namespace mgplan::runtime {
@@ -20,12 +21,18 @@ public:
     /// Forgets maxima: from now on they are those of what is live.
     void restart_high_water() { measured_.restart_high_water(); }
 
+    [[nodiscard]] model::WorkCapture* work_capture() override { return &capture_; }
+    [[nodiscard]] CpuCapture& capture() { return capture_; }
+    /// For the capture: kernels that write their calls down, or those that do not.
+    void call_kernels(const model::KernelTable& kernels) { use_kernels(&kernels); }
+
 private:
     void do_write(void* to, const void* from, std::int64_t bytes) override;
     void do_read(void* to, const void* from, std::int64_t bytes) override;
     void do_zero(void* memory, std::int64_t bytes) override;
 
     MeasuredAllocator& measured_;
+    CpuCapture capture_{*this};
 };
 
 }  // namespace mgplan::runtime

@@ -1,5 +1,8 @@
 #include "runtime/cuda/cuda_device.hpp"
 
+#include <algorithm>
+#include <array>
+
 #include "plan/errors.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cudnn_attention.hpp"
@@ -23,6 +26,17 @@ public:
         static_cast<void>(cudaDeviceSynchronize());
         static_cast<void>(cudaMemset(block, 0xff, static_cast<std::size_t>(bytes)));
         static_cast<void>(cudaDeviceSynchronize());
+    }
+    bool is_spoiled(const void* block, std::int64_t bytes) noexcept override {
+        std::array<unsigned char, 4096> values{};
+        const auto* const from = static_cast<const std::byte*>(block);
+        static_cast<void>(cudaDeviceSynchronize());
+        for (std::int64_t at = 0; at < bytes; at += std::ssize(values)) {
+            const std::int64_t count = std::min<std::int64_t>(bytes - at, std::ssize(values));
+            if (cudaMemcpy(values.data(), from + at, static_cast<std::size_t>(count), cudaMemcpyDeviceToHost) != cudaSuccess) return false;
+            if (!std::all_of(values.begin(), values.begin() + count, [](unsigned char value) { return value == 0xff; })) return false;
+        }
+        return true;
     }
 };
 
@@ -72,6 +86,12 @@ private:
     cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
+std::unique_ptr<MeasuredAllocator> make_allocator(int ordinal, const ArenaScript* script) {
+    MGPLAN_CUDA(cudaSetDevice(ordinal));  // an arena takes its block at once
+    if (script != nullptr) return std::make_unique<ArenaAllocator>(*script, card_blocks());
+    return std::make_unique<PoolAllocator>(card_blocks());
+}
+
 int selected(int ordinal) {
     MGPLAN_CUDA(cudaSetDevice(ordinal));
     return ordinal;
@@ -79,16 +99,19 @@ int selected(int ordinal) {
 
 }  // namespace
 
-CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits)
-    : CudaDeviceInterface(traits, std::make_unique<PoolAllocator>(card_blocks()), &kernel_table()),
+CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits, const ArenaScript* script)
+    : CudaDeviceInterface(traits, make_allocator(ordinal, script), &kernel_table()),
       ordinal_(selected(ordinal)),
       rank_(rank),
-      pool_(static_cast<PoolAllocator&>(Device::allocator())) {
+      measured_(static_cast<MeasuredAllocator&>(Device::allocator())),
+      pool_(script == nullptr ? static_cast<PoolAllocator*>(&measured_) : nullptr),
+      arena_(script == nullptr ? nullptr : static_cast<ArenaAllocator*>(&measured_)) {
     name_rank_of_this_thread(rank);
     int reads = 0;
     MGPLAN_CUDA(cudaDeviceGetAttribute(&reads, cudaDevAttrPageableMemoryAccess, ordinal_));
     reads_host_memory_ = reads != 0;
     MGPLAN_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    capture_ = std::make_unique<CudaCapture>(stream_);
     products_ = std::make_unique<CublasLt>(stream_);
     attention_ = make_cudnn_attention(stream_);
 }
@@ -115,6 +138,7 @@ std::unique_ptr<model::Stopwatch> CudaDevice::make_stopwatch() {
 }
 
 void CudaDevice::synchronize() {
+    expect_host_access();
     MGPLAN_CUDA(cudaStreamSynchronize(stream_));
 }
 
@@ -130,6 +154,7 @@ void CudaDevice::zero_memory(void* memory, std::int64_t bytes) {
 
 void CudaDevice::upload(void* to, const void* from, std::int64_t bytes) {
     if (bytes == 0) return;
+    expect_host_access();
     // From pageable memory the call returns once the values were taken to a staging buffer; from pinned memory, and from any
     // where the card needs no staging (CUDA programming guide, "Asynchronous Execution"), it may return earlier, so wait.
     MGPLAN_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream_));
@@ -141,6 +166,7 @@ void CudaDevice::upload(void* to, const void* from, std::int64_t bytes) {
 
 void CudaDevice::download(void* to, const void* from, std::int64_t bytes) {
     if (bytes == 0) return;
+    expect_host_access();
     MGPLAN_CUDA(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToHost, stream_));
     synchronize();
 }

@@ -8,8 +8,10 @@
 
 #include "model/device/memory_operations.hpp"
 #include "runtime/cuda/cublas_lt.hpp"
+#include "runtime/cuda/cuda_capture.hpp"
 #include "runtime/cuda/ops/launch.hpp"
 #include "runtime/cuda_loader/cuda_module.hpp"
+#include "runtime/memory/arena_allocator.hpp"
 #include "runtime/memory/pool_allocator.hpp"
 
 namespace mgplan::runtime::cuda {
@@ -18,15 +20,20 @@ namespace mgplan::runtime::cuda {
 /// for later calls of the same device alone, which its stream keeps apart.
 class CudaDevice final : public CudaDeviceInterface, private model::MemoryOperations {
 public:
-    /// `ordinal` as CUDA counts the cards. The rank is for messages.
-    CudaDevice(int ordinal, int rank, const model::KernelTraits& traits);
+    /// `ordinal` as CUDA counts the cards. The rank is for messages. `script`: of an arena, outlives the device; nullptr: a
+    /// pool. Throws std::bad_alloc where the card has no room for the arena.
+    CudaDevice(int ordinal, int rank, const model::KernelTraits& traits, const ArenaScript* script = nullptr);
     ~CudaDevice() override;
 
-    [[nodiscard]] const model::MemoryUse& memory() const override { return pool_.use(); }
-    void restart_high_water() override { pool_.restart_high_water(); }
-    [[nodiscard]] std::int64_t reserved_bytes() const override { return pool_.reserved_bytes(); }
-    void trim() noexcept override { pool_.trim(); }
+    [[nodiscard]] const model::MemoryUse& memory() const override { return measured_.use(); }
+    void restart_high_water() override { measured_.restart_high_water(); }
+    [[nodiscard]] std::int64_t reserved_bytes() const override { return measured_.reserved_bytes(); }
+    void trim() noexcept override {
+        if (pool_ != nullptr) pool_->trim();
+    }
     [[nodiscard]] const std::byte* uncounted(std::span<const std::byte> bytes) override;
+    [[nodiscard]] SteppedMemory* arena() override { return arena_; }
+    [[nodiscard]] model::WorkCapture* work_capture() override { return capture_.get(); }
     void synchronize() override;
     [[nodiscard]] std::unique_ptr<model::Stopwatch> make_stopwatch() override;
     [[nodiscard]] model::MemoryOperations* memory_operations() override { return this; }
@@ -57,9 +64,12 @@ private:
     int ordinal_;
     int rank_;
     bool reads_host_memory_ = false;  ///< by itself, without staging
-    PoolAllocator& pool_;
+    MeasuredAllocator& measured_;
+    PoolAllocator* pool_ = nullptr;  ///< one of the two
+    ArenaAllocator* arena_ = nullptr;
     cudaStream_t stream_ = nullptr;
     void* uncounted_ = nullptr;
+    std::unique_ptr<CudaCapture> capture_;
     std::unique_ptr<CublasLt> products_;
     std::unique_ptr<FusedLibrary> attention_;
 };

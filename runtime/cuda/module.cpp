@@ -98,13 +98,13 @@ public:
                 fmt::format("{}.{}.{}", cublas / 10000, cublas / 100 % 100, cublas % 100), cudnn_version(), nccl_version()};
     }
 
-    std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank, bool deterministic) override {
+    std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank, bool deterministic, const ArenaScript* script) override {
         if (const std::string why = unavailable(); !why.empty()) throw RunError(why);
         cudaDeviceProp properties{};
         MGPLAN_CUDA(cudaGetDeviceProperties(&properties, ordinal));
         model::KernelTraits traits = traits_of(properties);
         if (deterministic) traits.fused_attention = false;
-        return std::make_unique<CudaDevice>(ordinal, rank, traits);
+        return std::make_unique<CudaDevice>(ordinal, rank, traits, script);
     }
 
     std::unique_ptr<NcclWorldInterface> make_nccl_world(CudaDeviceInterface& device, int rank, int size, const Bootstrap& bootstrap,

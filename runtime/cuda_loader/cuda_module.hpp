@@ -19,6 +19,9 @@
 
 namespace mgplan::runtime {
 
+class SteppedMemory;
+struct ArenaScript;
+
 /// A GPU as one rank uses it, from one thread.
 class CudaDeviceInterface : public model::Device {
 public:
@@ -27,10 +30,12 @@ public:
     virtual void restart_high_water() = 0;
     /// Bytes held from the driver, in use or kept.
     [[nodiscard]] virtual std::int64_t reserved_bytes() const = 0;
-    /// Hands kept blocks back to the driver.
+    /// Hands kept blocks back to the driver; nothing happens with an arena.
     virtual void trim() noexcept = 0;
     /// A copy of these bytes on the card, beside the pool and its counters, until the device goes. One call.
     [[nodiscard]] virtual const std::byte* uncounted(std::span<const std::byte> bytes) = 0;
+    /// The arena that its tensors lie in; nullptr with a pool alone.
+    [[nodiscard]] virtual SteppedMemory* arena() = 0;
 
 protected:
     CudaDeviceInterface(const model::KernelTraits& traits, std::unique_ptr<model::Allocator> allocator, const model::KernelTable* kernels)
@@ -93,8 +98,10 @@ public:
     /// Takes seconds: it builds plans. Throws RunError where the card does not answer.
     [[nodiscard]] virtual CudaProbe probe(int ordinal) = 0;
     /// Several devices may share a card. `deterministic`: no kernel whose result may differ from run to run, so no fused
-    /// attention. Call it on the rank's thread. Throws RunError.
-    [[nodiscard]] virtual std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank, bool deterministic = false) = 0;
+    /// attention. `script`: where its tensors lie in one block of memory; nullptr: in a pool. Call it on the rank's thread.
+    /// Throws RunError, std::bad_alloc where the card has no room for that block.
+    [[nodiscard]] virtual std::unique_ptr<CudaDeviceInterface> make_device(int ordinal, int rank, bool deterministic = false,
+                                                                           const ArenaScript* script = nullptr) = 0;
     /// `device` is this module's and outlives the world. Throws RunError where there is no NCCL.
     [[nodiscard]] virtual std::unique_ptr<NcclWorldInterface> make_nccl_world(CudaDeviceInterface& device, int rank, int size,
                                                                               const Bootstrap& bootstrap, const NcclOptions& options) = 0;

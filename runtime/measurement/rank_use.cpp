@@ -27,6 +27,10 @@ std::vector<CollectiveValues> values_of(const Totals& totals) {
 
 }  // namespace
 
+GraphValues graph_values(const model::GraphTotals& totals) {
+    return {totals.forward_graphs, totals.backward_graphs, totals.slots, totals.static_input_bytes, totals.boundary_bytes};
+}
+
 RankUse rank_use(const model::MemoryUse& memory, std::int64_t reserved_bytes, const model::CollectiveCounter& traffic) {
     RankUse use;
     use.memory = {memory.peak, reserved_bytes, memory.at_peak, memory.high_water, 0, 0};
@@ -49,6 +53,9 @@ RankUse difference(const RankUse& measured, const RankUse& predicted) {
         result.memory.breakdown[i] = a.breakdown[i] - b.breakdown[i];
         result.memory.high_water[i] = a.high_water[i] - b.high_water[i];
     }
+    const GraphValues &c = measured.graphs, &d = predicted.graphs;
+    result.graphs = {c.forward_graphs - d.forward_graphs, c.backward_graphs - d.backward_graphs, c.slots - d.slots,
+                     c.static_input_bytes - d.static_input_bytes, c.boundary_bytes - d.boundary_bytes};
     Totals totals;
     add(totals, measured.collectives, 1);
     add(totals, predicted.collectives, -1);
@@ -57,9 +64,9 @@ RankUse difference(const RankUse& measured, const RankUse& predicted) {
 }
 
 bool is_zero(const RankUse& use) {
-    return use.memory == MemoryValues{} && std::all_of(use.collectives.begin(), use.collectives.end(), [](const CollectiveValues& each) {
-               return each.count == 0 && each.payload_bytes == 0;
-           });
+    return use.memory == MemoryValues{} && use.graphs == GraphValues{} &&
+           std::all_of(use.collectives.begin(), use.collectives.end(),
+                       [](const CollectiveValues& each) { return each.count == 0 && each.payload_bytes == 0; });
 }
 
 void compare(RunValues& values) {

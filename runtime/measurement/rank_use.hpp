@@ -5,11 +5,14 @@
 
 #include "model/communicator/collective_counter.hpp"
 #include "model/device/memory.hpp"
+#include "model/graphs/layer_graphs.hpp"
 #include "runtime/measurement/run_values.hpp"
 
 namespace mgplan::runtime {
 
 [[nodiscard]] RankUse rank_use(const model::MemoryUse& memory, std::int64_t reserved_bytes, const model::CollectiveCounter& traffic);
+
+[[nodiscard]] GraphValues graph_values(const model::GraphTotals& totals);
 
 /// measured - predicted, field by field; a collective that only one side knows stands against zeros.
 [[nodiscard]] RankUse difference(const RankUse& measured, const RankUse& predicted);

@@ -41,9 +41,20 @@ struct CollectiveValues {
     bool operator==(const CollectiveValues&) const = default;
 };
 
+/// A rank's CUDA graphs; zeros without.
+struct GraphValues {
+    std::int64_t forward_graphs = 0;
+    std::int64_t backward_graphs = 0;
+    std::int64_t slots = 0;
+    std::int64_t static_input_bytes = 0;
+    std::int64_t boundary_bytes = 0;  ///< of what goes from graphs to eager work
+    bool operator==(const GraphValues&) const = default;
+};
+
 /// What a rank holds and sends: measured or predicted. Collectives by group and op in alphabetical order.
 struct RankUse {
     MemoryValues memory;
+    GraphValues graphs;
     std::vector<CollectiveValues> collectives;
     bool operator==(const RankUse&) const = default;
 };
@@ -67,8 +78,10 @@ struct RankValues {
     ArenaValues arena;
     RankUse measured;
     RankUse predicted;
-    RankUse difference;          ///< measured - predicted, field by field; a collective of one side alone stands against zeros
-    std::vector<OpSeconds> ops;  ///< most seconds first
+    std::int64_t graph_pieces = 0;  ///< what collectives cut the captured graphs into
+    std::int64_t graph_nodes = 0;   ///< kernels, copies and fills of all of them
+    RankUse difference;             ///< measured - predicted, field by field; a collective of one side alone stands against zeros
+    std::vector<OpSeconds> ops;     ///< most seconds first
 };
 
 struct StepValues {

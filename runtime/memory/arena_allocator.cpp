@@ -12,7 +12,7 @@
 namespace mgplan::runtime {
 
 ArenaAllocator::ArenaAllocator(const ArenaScript& script, BlockSource& source)
-    : source_(source), cursor_(script), pool_(source), bytes_((script.bytes + 63) / 64 * 64), alignment_(script.alignment) {
+    : script_(script), source_(source), cursor_(script), pool_(source), bytes_((script.bytes + 63) / 64 * 64) {
     if (bytes_ == 0) return;
     arena_ = static_cast<std::byte*>(source_.take(bytes_));
     if (arena_ == nullptr) throw std::bad_alloc();
@@ -23,6 +23,17 @@ ArenaAllocator::~ArenaAllocator() {
     if (arena_ != nullptr) source_.give_back(arena_, bytes_);
 }
 
+void ArenaAllocator::end_step() {
+    cursor_.end_step();
+    throw_if_written();
+}
+
+void ArenaAllocator::throw_if_written() {
+    if (written_at_ < 0) return;
+    throw RunError(fmt::format("something wrote behind the tensor of {} bytes at byte {} of the arena: an op that goes beyond its output",
+                               with_thousands(written_bytes_), with_thousands(written_at_)));
+}
+
 bool ArenaAllocator::is_free(std::int64_t offset, std::int64_t end) const {
     const auto behind = live_.lower_bound(end);  // the first that begins behind it; the one before is the last that may overlap
     return behind == live_.begin() || std::prev(behind)->second <= offset;
@@ -30,10 +41,11 @@ bool ArenaAllocator::is_free(std::int64_t offset, std::int64_t end) const {
 
 std::byte* ArenaAllocator::take(std::int64_t bytes, model::MemoryCategory category, std::string_view name) {
     if (bytes <= 0) throw std::bad_alloc();
+    throw_if_written();
     const auto offset = cursor_.take(bytes, category, name);
     std::byte* memory = nullptr;
     if (offset) {
-        const std::int64_t end = *offset + rounded(bytes);
+        const std::int64_t end = *offset + script_.room_of(bytes);
         if (*offset < 0 || end > bytes_ || !is_free(*offset, end)) {
             throw RunError(
                 fmt::format("the arena's plan puts \"{}\" at bytes [{}, {}) of {}, where another tensor lives or the arena ends; run "
@@ -43,9 +55,14 @@ std::byte* ArenaAllocator::take(std::int64_t bytes, model::MemoryCategory catego
         live_.emplace(*offset, end);
         touched_ = std::max(touched_, end);
         memory = arena_ + *offset;
+        if (checks()) {
+            source_.allow(memory, end - *offset);
+            source_.spoil(memory, end - *offset);
+            source_.forbid(memory + bytes, end - *offset - bytes);
+        }
         source_.allow(memory, bytes);
 #ifndef NDEBUG
-        source_.spoil(memory, bytes);  // reading before writing shows
+        if (!keeps_contents_) source_.spoil(memory, bytes);  // reading before writing shows
 #endif
     } else {
         memory = pool_.take(bytes, category, name);
@@ -57,8 +74,17 @@ std::byte* ArenaAllocator::take(std::int64_t bytes, model::MemoryCategory catego
 void ArenaAllocator::give_back(std::byte* memory, std::int64_t bytes, model::MemoryCategory category) noexcept {
     counter_.give_back(nullptr, bytes, category);
     if (arena_ != nullptr && memory >= arena_ && memory < arena_ + bytes_) {
+        const std::int64_t room = script_.room_of(bytes);
         live_.erase(memory - arena_);
-        source_.forbid(memory, rounded(bytes));
+        if (checks()) {
+            source_.allow(memory, room);
+            if (written_at_ < 0 && !source_.is_spoiled(memory + bytes, room - bytes)) {
+                written_at_ = memory - arena_;
+                written_bytes_ = bytes;
+            }
+            source_.spoil(memory, room);
+        }
+        source_.forbid(memory, room);
     } else {
         pool_.give_back(memory, bytes, category);
     }

@@ -14,7 +14,10 @@ namespace mgplan::runtime {
 /// Follows a script (arena_script.hpp). What the script has no place for comes from a pool beside the arena and is counted
 /// apart. Does not trust the plan: a range that overlaps a living tensor is refused before it is handed out. For one thread
 /// on the CPU, one stream on a GPU, as PoolAllocator.
-class ArenaAllocator final : public MeasuredAllocator {
+///
+/// With guards in its script, memory is filled with NaN when it is handed out and when it was given back, and a guard that was
+/// written is told by the next take or the end of the step; not while a GPU's graphs are issued (keep_contents).
+class ArenaAllocator final : public MeasuredAllocator, public SteppedMemory {
 public:
     /// Takes the arena from the source at once. Both outlive the allocator. Throws std::bad_alloc.
     explicit ArenaAllocator(const ArenaScript& script, BlockSource& source = host_blocks());
@@ -23,35 +26,38 @@ public:
     /// All memory must have been given back.
     ~ArenaAllocator() override;
 
-    /// Around each step: its takes begin from the first again.
-    void begin_step() { cursor_.begin_step(); }
-    void end_step() { cursor_.end_step(); }
+    void begin_step() override { cursor_.begin_step(); }
+    /// Throws RunError for a guard that was written.
+    void end_step() override;
 
     /// Throws RunError for an allocation that is not the one planned (ArenaCursor), or whose place is taken.
     [[nodiscard]] std::byte* take(std::int64_t bytes, model::MemoryCategory category, std::string_view name) override;
     void give_back(std::byte* memory, std::int64_t bytes, model::MemoryCategory category) noexcept override;
+    void keep_contents(bool keep) noexcept override { keeps_contents_ = keep; }
 
     [[nodiscard]] const model::MemoryUse& use() const override { return counter_.use(); }
     void restart_high_water() override { counter_.restart_high_water(); }
     [[nodiscard]] std::int64_t reserved_bytes() const override { return touched_ + pool_.reserved_bytes(); }
-    /// The end of the last range that was handed out so far: what of the arena was needed, whatever its plan says.
-    [[nodiscard]] std::int64_t touched_bytes() const { return touched_; }
-    /// Bytes that the pool beside the arena holds.
-    [[nodiscard]] std::int64_t fallback_bytes() const { return pool_.reserved_bytes(); }
+    [[nodiscard]] std::int64_t touched_bytes() const override { return touched_; }
+    [[nodiscard]] std::int64_t fallback_bytes() const override { return pool_.reserved_bytes(); }
 
 private:
-    [[nodiscard]] std::int64_t rounded(std::int64_t bytes) const { return (bytes + alignment_ - 1) / alignment_ * alignment_; }
+    [[nodiscard]] bool checks() const { return script_.guard > 0 && !keeps_contents_; }
+    void throw_if_written();
     /// Nothing that lives reaches into [offset, end).
     [[nodiscard]] bool is_free(std::int64_t offset, std::int64_t end) const;
 
+    const ArenaScript& script_;
     BlockSource& source_;
     ArenaCursor cursor_;
     PoolAllocator pool_;
     model::MetaAllocator counter_{false};
     std::byte* arena_ = nullptr;
     std::int64_t bytes_;
-    std::int64_t alignment_;
+    std::int64_t written_at_ = -1;    ///< offset of a tensor whose guard was written …
+    std::int64_t written_bytes_ = 0;  ///< … and its bytes
     std::int64_t touched_ = 0;
+    bool keeps_contents_ = false;
     std::map<std::int64_t, std::int64_t> live_;  ///< ends by offset
 };
 

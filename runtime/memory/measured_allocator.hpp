@@ -18,4 +18,17 @@ public:
     [[nodiscard]] virtual std::int64_t reserved_bytes() const = 0;
 };
 
+/// An arena, as whoever drives a rank's steps sees it. The GPU's lies behind the module's border (cuda_module.hpp).
+class SteppedMemory {
+public:
+    virtual ~SteppedMemory() = default;
+    /// Around each step: its takes begin from the first again.
+    virtual void begin_step() = 0;
+    virtual void end_step() = 0;
+    /// The end of the last range that was handed out so far: what of the arena was needed, whatever its plan says.
+    [[nodiscard]] virtual std::int64_t touched_bytes() const = 0;
+    /// Bytes that the pool beside the arena holds.
+    [[nodiscard]] virtual std::int64_t fallback_bytes() const = 0;
+};
+
 }  // namespace mgplan::runtime

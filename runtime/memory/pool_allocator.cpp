@@ -33,6 +33,10 @@ public:
         std::free(block);
     }
     void spoil(void* block, std::int64_t bytes) noexcept override { std::memset(block, 0xff, static_cast<std::size_t>(bytes)); }
+    bool is_spoiled(const void* block, std::int64_t bytes) noexcept override {
+        const auto* const values = static_cast<const unsigned char*>(block);
+        return std::all_of(values, values + bytes, [](unsigned char value) { return value == 0xff; });
+    }
 
     // A kept block is out of bounds for the address sanitizer until it is taken again, and so is what rounding added to one
     // in use: without this it would not see a tensor that is used after its end.

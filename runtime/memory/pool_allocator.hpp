@@ -20,6 +20,8 @@ public:
     virtual void give_back(void* block, std::int64_t bytes) noexcept = 0;
     /// Fills memory that is handed out with bytes that are NaN in every float type.
     virtual void spoil(void* block, std::int64_t bytes) noexcept = 0;
+    /// Whether memory is still as spoil() left it.
+    [[nodiscard]] virtual bool is_spoiled(const void* block, std::int64_t bytes) noexcept = 0;
     /// What of its blocks may be touched from now on, and what not, for a source whose memory a sanitizer watches.
     virtual void allow(void* /*memory*/, std::int64_t /*bytes*/) noexcept {}
     virtual void forbid(void* /*memory*/, std::int64_t /*bytes*/) noexcept {}

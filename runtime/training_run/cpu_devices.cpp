@@ -15,7 +15,7 @@ public:
     model::Device& device() override { return device_; }
     const model::MemoryUse& memory() const override { return device_.memory(); }
     std::int64_t reserved_bytes() const override { return device_.reserved_bytes(); }
-    ArenaAllocator* arena() override { return arena_; }
+    SteppedMemory* arena() override { return arena_; }
     const std::byte* uncounted(std::span<const std::byte> bytes) override {
         uncounted_.assign(bytes.begin(), bytes.end());
         return uncounted_.data();

@@ -15,6 +15,7 @@ public:
     model::Device& device() override { return *device_; }
     const model::MemoryUse& memory() const override { return device_->memory(); }
     std::int64_t reserved_bytes() const override { return device_->reserved_bytes(); }
+    SteppedMemory* arena() override { return device_->arena(); }
     const std::byte* uncounted(std::span<const std::byte> bytes) override { return device_->uncounted(bytes); }
     [[nodiscard]] CudaDeviceInterface& card() { return *device_; }
 
@@ -33,8 +34,7 @@ public:
     MachineMemory memory() const override { return {card_.memory_bytes, fmt::format("GPU {} ({}) has", card_.ordinal, card_.name)}; }
     bool runs_at_once() const override { return false; }
     std::unique_ptr<RankDevice> make(int rank, const ArenaScript* script) const override {
-        if (script != nullptr) throw ConfigError("--memory arena: only CPU ranks have arenas so far; use --memory pool, or --device cpu");
-        return std::make_unique<CudaRankDevice>(module_.make_device(card_.ordinal, rank, deterministic_));
+        return std::make_unique<CudaRankDevice>(module_.make_device(card_.ordinal, rank, deterministic_, script));
     }
     std::unique_ptr<NcclWorldInterface> connect(RankDevice& device, int rank, int size, const Bootstrap& bootstrap,
                                                 const NcclOptions& options) const override {

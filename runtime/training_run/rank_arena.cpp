@@ -109,7 +109,7 @@ void check_steps(const Trace& trace) {
 
 }  // namespace
 
-ArenaScript arena_script(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for) {
+ArenaScript arena_script(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for, bool guarded) {
     std::vector<bool> varies;
     Trace trace;
     if (depends_on_routing(task.model)) {
@@ -126,13 +126,17 @@ ArenaScript arena_script(const model::TrainingTask& task, int rank, const model:
     const auto second = trace.part(2);
     const std::int64_t end = second.empty() ? std::numeric_limits<std::int64_t>::max() : second.front().taken;
     std::erase_if(trace.ranges, [&](const model::RangeRecord& range) { return range.begin >= end; });
-    const model::StepArena arena = model::plan_step(records, trace.ranges, varies);
     ArenaScript script;
+    if (guarded) script.guard = script.alignment;
+    for (auto& record : records) record.bytes += guarded ? script.room_of(record.bytes) - record.bytes : 0;
+    const bool graphs = !task.layout.cuda_graphs.empty();
+    const model::StepArena arena = model::plan_step(records, trace.ranges, varies, 256,
+                                                    graphs ? model::ArenaPurpose::fixed_addresses : model::ArenaPurpose::least_bytes);
     script.bytes = arena.total;
     script.lower_bound = arena.lower_bound;
     for (std::size_t i = 0; i < records.size(); ++i) {
         auto& takes = i < trace.ends[0] ? script.construction : script.step;
-        takes.push_back({records[i].name, records[i].category, records[i].bytes, arena.offsets[i]});
+        takes.push_back({records[i].name, records[i].category, trace.records[i].bytes, arena.offsets[i]});
     }
     return script;
 }

@@ -10,6 +10,8 @@ namespace mgplan::runtime {
 /// The script of this rank's allocations for a device of given traits. What depends on a router's choices has no place: sizes
 /// that differ between two traces in which the other ranks send different numbers of copies. Throws ConfigError for a task
 /// whose steps are not alike.
-[[nodiscard]] ArenaScript arena_script(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for);
+/// `guarded`: with room behind every tensor that nobody may write.
+[[nodiscard]] ArenaScript arena_script(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for,
+                                       bool guarded = false);
 
 }  // namespace mgplan::runtime

@@ -15,7 +15,7 @@
 
 namespace mgplan::runtime {
 
-class ArenaAllocator;
+class SteppedMemory;
 struct ArenaScript;
 
 /// One rank's device and what its allocator counts. Made and used on the rank's thread.
@@ -27,7 +27,7 @@ public:
     /// Bytes that the device's pool holds, in use or kept, and those of its arena.
     [[nodiscard]] virtual std::int64_t reserved_bytes() const = 0;
     /// What its memory follows; nullptr for a pool alone.
-    [[nodiscard]] virtual ArenaAllocator* arena() { return nullptr; }
+    [[nodiscard]] virtual SteppedMemory* arena() { return nullptr; }
     /// A copy of these bytes in the device's memory, until it goes, that its counters do not know: for what stands in for other
     /// ranks. One call.
     [[nodiscard]] virtual const std::byte* uncounted(std::span<const std::byte> bytes) = 0;
@@ -44,8 +44,7 @@ public:
     [[nodiscard]] virtual MachineMemory memory() const = 0;
     /// An op has run when its call returns, so that ops can be timed one by one.
     [[nodiscard]] virtual bool runs_at_once() const = 0;
-    /// With a pool, or an arena that follows the script, which outlives the device. Throws ConfigError for a script where
-    /// arenas are not known.
+    /// With a pool, or an arena that follows the script, which outlives the device.
     [[nodiscard]] virtual std::unique_ptr<RankDevice> make(int rank, const ArenaScript* script) const = 0;
     /// Joins a world of processes over NCCL, on a device of these. Throws ConfigError where devices have none.
     [[nodiscard]] virtual std::unique_ptr<NcclWorldInterface> connect(RankDevice& device, int rank, int size, const Bootstrap& bootstrap,

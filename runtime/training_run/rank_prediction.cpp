@@ -32,7 +32,7 @@ public:
         const auto offset = cursor_ ? cursor_->take(bytes, category, name) : std::nullopt;
         static_cast<void>(use_.take(bytes, category, name));
         if (offset) {
-            const std::int64_t end = *offset + (bytes + arena_->alignment - 1) / arena_->alignment * arena_->alignment;
+            const std::int64_t end = *offset + arena_->room_of(bytes);
             arena_bytes_ = std::max(arena_bytes_, end);
             return &in_arena_;
         }
@@ -128,6 +128,7 @@ RankUse RankPrediction::use() const {
         use.memory.arena_bytes = shapes.arena_bytes();
         use.memory.fallback_bytes = shapes.pool_bytes();
     }
+    if (state_->trainer.graphs() != nullptr) use.graphs = graph_values(state_->trainer.graphs()->totals());
     return use;
 }
 
@@ -141,9 +142,9 @@ model::TrainingTask with_few_microbatches(const model::TrainingTask& task) {
     return few;
 }
 
-std::int64_t bytes_needed(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for, MemoryMode mode) {
+std::int64_t bytes_needed(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for, MemoryMode mode, bool guarded) {
     ArenaScript arena;
-    if (mode == MemoryMode::arena) arena = arena_script(task, rank, stands_for);
+    if (mode == MemoryMode::arena) arena = arena_script(task, rank, stands_for, guarded);
     RankPrediction prediction(task, rank, stands_for, nullptr, mode == MemoryMode::arena ? &arena : nullptr);
     prediction.step();
     return prediction.use().memory.reserved_bytes;

@@ -42,7 +42,7 @@ private:
 
 /// What the pool or the arena of a device of these traits takes for this rank in a step of the task, mixtures balanced.
 [[nodiscard]] std::int64_t bytes_needed(const model::TrainingTask& task, int rank, const model::KernelTraits& stands_for,
-                                        MemoryMode mode = MemoryMode::pool);
+                                        MemoryMode mode = MemoryMode::pool, bool guarded = false);
 
 /// Throws ConfigError, with what is missing, where `here` ranks of the size of this one need more memory than their devices
 /// share: so that nothing is allocated that could only end in the middle.

@@ -64,13 +64,15 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
     const bool has_auxiliary_loss = task.model.moe && task.model.moe->auxiliary_loss != 0;
     model::RoutingLog routing;  // of one step
     const bool has_arena = options.memory == MemoryMode::arena;
+    if (!has_arena && !task.layout.cuda_graphs.empty())
+        throw ConfigError("CUDA graphs repeat addresses, which only an arena fixes; use --memory arena, or --cuda-graphs none");
     ArenaScript script;
-    if (has_arena) script = arena_script(task, rank, devices.traits());
+    if (has_arena) script = arena_script(task, rank, devices.traits(), options.check_memory);
     outcome.values.arena = {script.bytes, script.lower_bound};
     RankPrediction prediction(task, rank, devices.traits(), &routing, has_arena ? &script : nullptr);
     const auto train = [&](RankDevice& made, const Connection& connection) {
         model::Device& device = made.device();
-        ArenaAllocator* const arena = made.arena();
+        SteppedMemory* const arena = made.arena();
         const auto observer = options.observe ? options.observe(rank) : nullptr;
         // Where ops only begin when they are called, their calls say nothing about their times.
         const bool times_ops = devices.runs_at_once();
@@ -119,6 +121,12 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
         if (arena != nullptr) {
             outcome.values.measured.memory.arena_bytes = arena->touched_bytes();
             outcome.values.measured.memory.fallback_bytes = arena->fallback_bytes();
+        }
+        if (trainer.graphs() != nullptr) {
+            const model::GraphTotals totals = trainer.graphs()->totals();
+            outcome.values.measured.graphs = graph_values(totals);
+            outcome.values.graph_pieces = totals.stretches;
+            outcome.values.graph_nodes = totals.nodes;
         }
         outcome.values.ops = timer.times();
     };

@@ -30,7 +30,7 @@ void check_size(const TrainingRunOptions& options, const RankDevices& devices) {
     std::int64_t together = 0, most = 0;
     for (int rank = 0; rank < static_cast<int>(world); ++rank) {
         if (options.interrupt != nullptr && options.interrupt->load()) throw RunError("interrupted before the first step");
-        const std::int64_t needed = bytes_needed(task, rank, devices.traits(), options.memory);
+        const std::int64_t needed = bytes_needed(task, rank, devices.traits(), options.memory, options.check_memory);
         together += needed;
         most = std::max(most, needed);
     }

@@ -29,6 +29,8 @@ struct TrainingRunOptions {
     model::TrainingTask task;
     std::int64_t steps = 1;
     MemoryMode memory = MemoryMode::pool;
+    /// With an arena: memory holds NaN before it is written and when it was given back, and writes behind a tensor end the run.
+    bool check_memory = false;
     LearningRateOptions learning_rate;
     std::shared_ptr<const Sequences> data;
     /// In one process: what ranks compute on; nullptr: the CPU. Over MPI it is always the CPU.

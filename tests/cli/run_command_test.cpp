@@ -29,11 +29,43 @@ private:
 
 const std::string kText = std::string(MGPLAN_TEST_DATA) + "/../LICENSE";
 
-TEST(RunCommand, CapturesNoCudaGraphsOnTheCpu) {
+TEST(RunCommand, CapturesAndReplaysLayersWithTheLossesOfAnEagerRun) {
+    const PlanFile plan("graphed.json", "--world 2 --pp 2 --global-batch 4 --cuda-graphs layer");
+    const auto run = [&](const std::string& options) {
+        const Said said = say("run " + plan.path() + " --steps 3 --format json" + options);
+        EXPECT_EQ(said.code, kDone) << said.err;
+        return nlohmann::json::parse(said.out);
+    };
+    const auto eager = run(" --cuda-graphs none");
+    EXPECT_EQ(eager["memory_mode"], "pool");
+    for (const std::string options : {"", " --cuda-graphs attn,mlp", " --cuda-graphs attn"}) {
+        const auto graphs = run(options);
+        EXPECT_EQ(graphs["memory_mode"], "arena");
+        EXPECT_EQ(graphs["as_predicted"], true);
+        for (std::size_t step = 0; step < 3; ++step) EXPECT_EQ(graphs["steps"][step]["loss"], eager["steps"][step]["loss"]) << options;
+        for (const auto& rank : graphs["ranks"]) {
+            EXPECT_GT(rank["measured"]["graphs"]["forward_graphs"], 0);
+            EXPECT_EQ(rank["measured"]["graphs"], rank["predicted"]["graphs"]);
+        }
+        // As `mgplan graphs` counts them.
+        const Said counted = say("graphs " + plan.path() + " --format json" + options);
+        ASSERT_EQ(counted.code, kDone) << counted.err;
+        const auto ranks = nlohmann::json::parse(counted.out)["ranks"];
+        for (std::size_t rank = 0; rank < 2; ++rank) {
+            for (const char* name : {"forward_graphs", "backward_graphs", "slots", "static_input_bytes", "boundary_bytes"})
+                EXPECT_EQ(graphs["ranks"][rank]["measured"]["graphs"][name], ranks[rank][name]) << options << name;
+        }
+    }
+    EXPECT_THAT(say("run " + plan.path() + " --steps 2").out, HasSubstr("graphs of each rank"));
+}
+
+TEST(RunCommand, RefusesGraphsThatItCannotReplay) {
     const PlanFile plan("graphed.json", "--world 1 --cuda-graphs layer");
-    expect_refused("run " + plan.path() + " --steps 1",
-                   {"cuda graphs = layer of the plan: --device cpu captures no CUDA graphs", "add --cuda-graphs none"});
-    expect_refused("run " + plan.path() + " --steps 1 --cuda-graphs attn", "--cuda-graphs = attn: --device cpu captures no CUDA graphs");
+    expect_refused("run " + plan.path() + " --steps 1 --memory pool",
+                   {"cuda graphs = layer of the plan and --memory pool", "--memory out"});
+    expect_refused("run " + plan.path() + " --steps 1 --memory pool --cuda-graphs attn", "--cuda-graphs = attn and --memory pool");
+    expect_refused("run " + plan.path() + " --steps 1 --cuda-graphs full_iteration", "reads the loss and the gradient norm on the host");
+    expect_refused("run " + plan.path() + " --steps 1 --cuda-graphs layer,attn", "layer captures all that the other scopes name");
     expect_refused("run " + plan.path() + " --steps 1 --cuda-graphs attention", "'attention' is not known");
     const Said said = say("run " + plan.path() + " --steps 1 --cuda-graphs none --format json");
     ASSERT_EQ(said.code, kDone) << said.err;
@@ -189,7 +221,6 @@ TEST(RunCommand, RefusesBadInputWithEveryProblem) {
     const auto run = [&](const std::string& options) { return split("run " + plan.path() + " " + options, ' '); };
     expect_refused("run", {"mgplan: run needs a PLAN"});
     expect_refused("run no-such-plan.json", {"no-such-plan.json"});
-    expect_refused(run("--device cuda --memory arena"), {"--memory arena and --device cuda exclude each other", "use --memory pool"});
     expect_refused(run("--checkpoint x --resume"), {"a later version brings checkpoints"});
     expect_refused(run("--steps 0"), {"--steps"});
     expect_refused(run("--lr nan --clip-grad -1"), {"--lr = 'nan'", "--clip-grad = '-1'"});

@@ -1,5 +1,10 @@
 // Runs as `mgplan run --device cuda` makes them: several ranks on one card, measured and predicted.
 
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
 #include "tests/gpu/gpu.hpp"
 #include "tests/gpu/small_run.hpp"
 
@@ -32,6 +37,50 @@ TEST_F(GpuRun, RepeatsItselfToTheBitWhenAskedTo) {
     for (std::size_t i = 0; i < once.steps.size(); ++i) {
         EXPECT_EQ(once.steps[i].loss, again.steps[i].loss) << i;
         EXPECT_EQ(once.steps[i].grad_norm, again.steps[i].grad_norm) << i;
+    }
+}
+
+TEST_F(GpuRun, GivesTheBitsOfAnEagerRunWithCapturedLayers) {
+    for (const Case& layout :
+         {Case{.name = "one"}, Case{.name = "pp2", .pp = 2}, Case{.name = "tp2", .tp = 2, .sequence_parallel = true}}) {
+        for (const EnumSet<CudaGraphScope> scopes :
+             {EnumSet<CudaGraphScope>{CudaGraphScope::layer}, EnumSet<CudaGraphScope>{CudaGraphScope::attn}}) {
+            runtime::TrainingRunOptions run = run_of(small_llama(kScale), layout, Precision::bf16);
+            run.task.model.hidden_dropout = 0.1;
+            run.devices = runtime::cuda_devices(true);
+            run.memory = runtime::MemoryMode::arena;
+            run.steps = 4;  // eager, captured, replayed twice
+            const runtime::RunValues eager = runtime::run_in_process(run);
+            run.task.layout.cuda_graphs = scopes;
+            const runtime::RunValues graphs = runtime::run_in_process(run);
+            EXPECT_TRUE(eager.as_predicted) << layout.name;
+            EXPECT_TRUE(graphs.as_predicted) << layout.name;
+            EXPECT_GT(graphs.ranks.front().measured.graphs.forward_graphs, 0);
+            ASSERT_EQ(graphs.steps.size(), eager.steps.size());
+            for (std::size_t i = 0; i < eager.steps.size(); ++i) {
+                EXPECT_EQ(graphs.steps[i].loss, eager.steps[i].loss) << layout.name << i;
+                EXPECT_EQ(graphs.steps[i].grad_norm, eager.steps[i].grad_norm) << layout.name << i;
+            }
+        }
+    }
+}
+
+/// Small layers leave a GPU waiting for the host: what a launch costs is most of a step. No claim is made of how much.
+TEST_F(GpuRun, TellsHowLongStepsOfSmallLayersTakeWithAndWithoutGraphs) {
+    runtime::TrainingRunOptions run = run_of(small_llama(kScale), {.name = ""}, Precision::bf16);
+    run.devices = runtime::cuda_devices(false);
+    run.memory = runtime::MemoryMode::arena;
+    run.steps = 30;
+    for (const bool graphs : {false, true}) {
+        if (graphs) run.task.layout.cuda_graphs = {CudaGraphScope::layer};
+        const runtime::RunValues values = runtime::run_in_process(run);
+        std::vector<double> seconds;
+        for (std::size_t i = values.steps.size() / 2; i < values.steps.size(); ++i) seconds.push_back(values.steps[i].seconds);
+        std::nth_element(seconds.begin(), seconds.begin() + std::ssize(seconds) / 2, seconds.end());
+        std::printf("small layers, %s: %.6f s a step (median of the last %zu)\n", graphs ? "captured" : "eager",
+                    seconds[seconds.size() / 2], seconds.size());
+        RecordProperty(graphs ? "seconds_captured" : "seconds_eager", std::to_string(seconds[seconds.size() / 2]));
+        EXPECT_TRUE(values.as_predicted);
     }
 }
 

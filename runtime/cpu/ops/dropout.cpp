@@ -12,7 +12,11 @@ void dropout(model::Device& /*device*/, const model::DropoutArguments& x) {
         with_type(x.x.dtype, [&]<class Element>() {
             using Sum = Compute<Element>;
             const auto& place = *x.place;
-            const auto key = model::dropout_key(place.seed, place.stream);
+            const auto* const changing = static_cast<const std::int32_t*>(x.changing.data);
+            const std::uint64_t seed = changing != nullptr ? model::joined_words(changing[0], changing[1]) : place.seed;
+            const auto first_sequence =
+                changing != nullptr ? static_cast<std::int64_t>(model::joined_words(changing[2], changing[3])) : place.first_sequence;
+            const auto key = model::dropout_key(seed, place.stream);
             const std::uint32_t threshold = model::dropout_threshold(place.probability);
             const Sum factor = static_cast<Sum>(1 / (1 - place.probability));
             for (std::int64_t row = 0; row < x.rows; ++row) {
@@ -25,7 +29,7 @@ void dropout(model::Device& /*device*/, const model::DropoutArguments& x) {
                     continue;
                 }
                 const std::int64_t global = place.first_row + row;
-                const auto sequence = static_cast<std::uint64_t>(place.first_sequence + global % place.positions.batch);
+                const auto sequence = static_cast<std::uint64_t>(first_sequence + global % place.positions.batch);
                 const auto position = static_cast<std::uint64_t>(place.positions.at(global / place.positions.batch));
                 for (std::int64_t i = 0; i < x.width; i += 4) {
                     const auto words = model::dropout_words(key, sequence, position, static_cast<std::uint64_t>(i / 4));

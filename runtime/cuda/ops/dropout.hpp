@@ -18,6 +18,8 @@ struct Dropout {
     std::uint32_t key_low, key_high, threshold;
     Sum factor;
     bool drops;
+    const std::int32_t* changing;  ///< as in model/ops/dropout.hpp, or nullptr
+    std::uint64_t stream;
 
     MGPLAN_BOTH void operator()(std::int64_t index) const {
         const auto [row, quad] = row_column(index, quads);
@@ -26,8 +28,14 @@ struct Dropout {
         std::uint32_t words[4] = {0, 0, 0, 0};
         if (drops) {
             const std::int64_t global = first_row + row;
+            std::int64_t first = first_sequence;
+            std::array<std::uint32_t, 2> key{key_low, key_high};
+            if (changing != nullptr) {
+                key = model::dropout_key(model::joined_words(changing[0], changing[1]), stream);
+                first = static_cast<std::int64_t>(model::joined_words(changing[2], changing[3]));
+            }
             const auto random =
-                model::dropout_words({key_low, key_high}, static_cast<std::uint64_t>(first_sequence + global % positions.batch),
+                model::dropout_words(key, static_cast<std::uint64_t>(first + global % positions.batch),
                                      static_cast<std::uint64_t>(positions.at(global / positions.batch)), static_cast<std::uint64_t>(quad));
             for (std::size_t i = 0; i < 4; ++i) words[i] = random[i];
         }
@@ -46,11 +54,11 @@ void dropout(model::Device& device, const model::DropoutArguments& x) {
     const auto key = model::dropout_key(place.seed, place.stream);
     const std::int64_t quads = (x.width + 3) / 4;
     with_type(x.x.dtype, [&]<class Element>() {
-        Launcher::of(device).each(
-            x.rows * quads,
-            Dropout<Element>{values<Element>(x.x), values<Element>(x.residual), values<Element>(x.y), x.width, quads, place.positions,
-                             place.first_row, place.first_sequence, key[0], key[1], model::dropout_threshold(place.probability),
-                             static_cast<Compute<Element>>(1 / (1 - place.probability)), place.probability > 0});
+        Launcher::of(device).each(x.rows * quads, Dropout<Element>{values<Element>(x.x), values<Element>(x.residual), values<Element>(x.y),
+                                                                   x.width, quads, place.positions, place.first_row, place.first_sequence,
+                                                                   key[0], key[1], model::dropout_threshold(place.probability),
+                                                                   static_cast<Compute<Element>>(1 / (1 - place.probability)),
+                                                                   place.probability > 0, values<std::int32_t>(x.changing), place.stream});
     });
 }
 

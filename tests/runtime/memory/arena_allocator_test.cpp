@@ -1,5 +1,6 @@
 #include "runtime/memory/arena_allocator.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <new>
 #include <string>
@@ -147,6 +148,7 @@ TEST(ArenaAllocator, TellsItsSourceWhatMayBeTouchedAndTakesOneBlock) {
             host_blocks().give_back(block, bytes);
         }
         void spoil(void* /*block*/, std::int64_t /*bytes*/) noexcept override {}
+        bool is_spoiled(const void* /*block*/, std::int64_t /*bytes*/) noexcept override { return true; }
         void allow(void* /*memory*/, std::int64_t bytes) noexcept override { calls.emplace_back('+', bytes); }
         void forbid(void* /*memory*/, std::int64_t bytes) noexcept override { calls.emplace_back('-', bytes); }
     } source;
@@ -165,6 +167,7 @@ TEST(ArenaAllocator, ThrowsWhenThereIsNoMemory) {
         void* take(std::int64_t /*bytes*/) noexcept override { return nullptr; }
         void give_back(void* /*block*/, std::int64_t /*bytes*/) noexcept override {}
         void spoil(void* /*block*/, std::int64_t /*bytes*/) noexcept override {}
+        bool is_spoiled(const void* /*block*/, std::int64_t /*bytes*/) noexcept override { return true; }
     } source;
     const ArenaScript planned = script();
     EXPECT_THROW(ArenaAllocator(planned, source), std::bad_alloc);
@@ -184,6 +187,33 @@ TEST(ArenaAllocatorDeathTest, ShowsTheSanitizerWhatIsUsedAfterItsEndOrPastIt) {
     EXPECT_DEATH((void)read[0], "use-after-poison");
 }
 #endif
+
+TEST(ArenaAllocator, TellsOfWritesBehindATensorWhereItHasGuards) {
+    ArenaScript guarded;
+    guarded.guard = 256;
+    guarded.step = {{"x", kActivations, 500, 0}, {"y", kActivations, 300, 768}};
+    guarded.bytes = 1536;
+    for (const std::int64_t beyond : {0, 11, 12, 200}) {
+        ArenaAllocator arena(guarded);
+        arena.begin_step();
+        std::byte* const x = arena.take(500, kActivations, "x");
+        EXPECT_EQ(x[499], std::byte{0xff});
+#ifdef __SANITIZE_ADDRESS__
+        if (beyond > 0) {  // the sanitizer would see it first
+            arena.give_back(x, 500, kActivations);
+            break;
+        }
+#endif
+        std::fill_n(x, 500 + beyond, std::byte{7});
+        arena.give_back(x, 500, kActivations);
+        if (beyond == 0) {
+            arena.end_step();
+            continue;
+        }
+        EXPECT_THAT(message_of([&] { static_cast<void>(arena.take(300, kActivations, "y")); }),
+                    AllOf(HasSubstr("behind the tensor of 500 bytes"), HasSubstr("at byte 0 of the arena")));
+    }
+}
 
 }  // namespace
 }  // namespace mgplan::runtime

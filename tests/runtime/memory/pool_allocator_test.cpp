@@ -129,6 +129,7 @@ TEST(PoolAllocator, TellsItsSourceWhatMayBeTouched) {
         void* take(std::int64_t bytes) noexcept override { return host_blocks().take(bytes); }
         void give_back(void* block, std::int64_t bytes) noexcept override { host_blocks().give_back(block, bytes); }
         void spoil(void* /*block*/, std::int64_t /*bytes*/) noexcept override {}
+        bool is_spoiled(const void* /*block*/, std::int64_t /*bytes*/) noexcept override { return true; }
         void allow(void* /*memory*/, std::int64_t bytes) noexcept override { calls.emplace_back('+', bytes); }
         void forbid(void* /*memory*/, std::int64_t bytes) noexcept override { calls.emplace_back('-', bytes); }
     } source;

@@ -1,0 +1,98 @@
+#pragma once
+// The CUDA graphs of one rank: which parts of its layers are captured, and their forwards and backwards, one for each
+// layer of each (chunk, slot) pair (plan/graph_slots.hpp). The same class on every device: on shapes it counts.
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "model/graphs/captured_pass.hpp"
+#include "plan/layout.hpp"
+
+namespace mgplan::model {
+
+/// What of a decoder layer lies in one graph.
+enum class GraphedPart : std::uint8_t {
+    none,
+    attention,  ///< its norm, attention and residual addition
+    mlp,        ///< the same of a dense MLP
+    whole,      ///< both
+};
+
+/// Of a layer with a dense MLP, or with a mixture, whose experts stay outside.
+[[nodiscard]] GraphedPart graphed_part(EnumSet<CudaGraphScope> scopes, bool mixture);
+/// Whether the layer's input is the graph's, and its output.
+[[nodiscard]] constexpr bool begins_layer(GraphedPart part) {
+    return part == GraphedPart::attention || part == GraphedPart::whole;
+}
+[[nodiscard]] constexpr bool ends_layer(GraphedPart part) {
+    return part == GraphedPart::mlp || part == GraphedPart::whole;
+}
+
+/// One layer in one slot.
+struct GraphPlace {
+    std::int64_t slot = 0;
+    int chunk = 0;
+    std::int64_t layer = 0;  ///< global number
+    auto operator<=>(const GraphPlace&) const = default;
+};
+
+/// What a rank's graphs are: captured, or on shapes those that would be.
+struct GraphTotals {
+    std::int64_t forward_graphs = 0;
+    std::int64_t backward_graphs = 0;
+    std::int64_t slots = 0;
+    /// Inputs of forwards, and outputs of forwards that go to eager work: of each slot those of the chunk that has most.
+    std::int64_t static_input_bytes = 0;
+    std::int64_t boundary_bytes = 0;
+    std::int64_t stretches = 0;  ///< pieces that collectives cut the graphs into; 0 on shapes
+    std::int64_t nodes = 0;      ///< kernels, copies and fills; 0 on shapes
+};
+
+/// The first step runs eagerly, so that libraries choose their algorithms; then each pass is captured when it is first met,
+/// and replayed from there on.
+class LayerGraphs {
+public:
+    /// `random`: the layers draw random numbers, so that seed and offset lie in device memory.
+    LayerGraphs(Device& device, EnumSet<CudaGraphScope> scopes, bool random);
+    LayerGraphs(const LayerGraphs&) = delete;
+    LayerGraphs& operator=(const LayerGraphs&) = delete;
+    ~LayerGraphs();
+
+    [[nodiscard]] GraphedPart part(bool mixture) const { return graphed_part(scopes_, mixture); }
+
+    void begin_step() { ++steps_; }
+
+    /// (4) int32: seed and first sequence of the microbatch whose pass runs, low words first; undefined without dropout.
+    [[nodiscard]] const Tensor& changing() const { return changing_; }
+    /// Before each pass of a chunk.
+    void write_changing(std::uint64_t dropout_seed, std::int64_t first_sequence);
+
+    /// Runs `body` on x, captures or replays it. `leaves`: its output goes to eager work. `memory` belongs to the
+    /// microbatch.
+    [[nodiscard]] Tensor forward(const GraphPlace& place, const Tensor& x, bool leaves, PassMemory& memory, const PassBody& body);
+    [[nodiscard]] Tensor backward(const GraphPlace& place, Tensor dy, PassMemory& memory, const PassBody& body);
+
+    [[nodiscard]] GraphTotals totals() const;
+
+private:
+    struct Pair {
+        CapturedPass forward, backward;
+        KnownStorages known;
+        std::int64_t input_bytes = 0, boundary_bytes = 0;
+        bool seen_forward = false, seen_backward = false;
+    };
+
+    [[nodiscard]] bool eager() const { return steps_ <= 1; }
+
+    Device& device_;
+    EnumSet<CudaGraphScope> scopes_;
+    Tensor changing_;
+    std::int64_t steps_ = 0;
+    std::map<GraphPlace, Pair> pairs_;
+};
+
+}  // namespace mgplan::model

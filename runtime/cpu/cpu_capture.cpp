@@ -1,0 +1,142 @@
+#include "runtime/cpu/cpu_capture.hpp"
+
+#include <utility>
+
+#include "runtime/cpu/cpu_device.hpp"
+#include "runtime/cpu/ops/kernels.hpp"
+
+namespace mgplan::runtime {
+namespace {
+
+CpuCapture& capture_of(model::Device& device) {
+    return static_cast<CpuDevice&>(device).capture();
+}
+
+/// A kernel whose call is written down as it is: its arguments are values and addresses of tensors.
+template <auto Kernel>
+struct Recorded;
+template <class Arguments, void (*Kernel)(model::Device&, const Arguments&)>
+struct Recorded<Kernel> {
+    static void call(model::Device& device, const Arguments& arguments) {
+        Kernel(device, arguments);
+        capture_of(device).add([&device, arguments] { Kernel(device, arguments); });
+    }
+};
+
+/// A kernel that returns values to the host, or takes lists from it.
+template <auto Kernel>
+struct Refused;
+template <class Result, class Arguments, Result (*Kernel)(model::Device&, const Arguments&)>
+struct Refused<Kernel> {
+    static Result call(model::Device& device, const Arguments& arguments) {
+        device.expect_host_access();
+        return Kernel(device, arguments);
+    }
+};
+
+/// Its place is the caller's.
+void record_dropout(model::Device& device, const model::DropoutArguments& arguments) {
+    cpu::dropout(device, arguments);
+    capture_of(device).add([&device, arguments, place = *arguments.place]() mutable {
+        model::DropoutArguments again = arguments;
+        again.place = &place;
+        cpu::dropout(device, again);
+    });
+}
+
+/// Its lists are the caller's, and the same in each pass: where they are not, an op before it has been refused.
+void record_reorder_blocks(model::Device& device, const model::ReorderBlocksArguments& arguments) {
+    cpu::reorder_blocks(device, arguments);
+    capture_of(device).add([&device, arguments, rows = std::vector(arguments.block_rows, arguments.block_rows + arguments.blocks),
+                            order = std::vector(arguments.order, arguments.order + arguments.blocks)] {
+        model::ReorderBlocksArguments again = arguments;
+        again.block_rows = rows.data();
+        again.order = order.data();
+        cpu::reorder_blocks(device, again);
+    });
+}
+
+const model::KernelTable& recording_kernels() {
+    static constexpr model::KernelTable kTable{
+        .matmul = Recorded<cpu::matmul>::call,
+        .grouped_matmul = Refused<cpu::grouped_matmul>::call,
+        .grouped_matmul_accumulate = Refused<cpu::grouped_matmul_accumulate>::call,
+        .norm = Recorded<cpu::norm>::call,
+        .norm_backward = Recorded<cpu::norm_backward>::call,
+        .activation = Recorded<cpu::activation>::call,
+        .activation_backward = Recorded<cpu::activation_backward>::call,
+        .gate_rows = Recorded<cpu::gate_rows>::call,
+        .gate_rows_backward = Recorded<cpu::gate_rows_backward>::call,
+        .add_bias = Recorded<cpu::add_bias>::call,
+        .bias_gradient = Recorded<cpu::bias_gradient>::call,
+        .copy = Recorded<cpu::copy>::call,
+        .add = Recorded<cpu::add>::call,
+        .scale = Recorded<cpu::scale>::call,
+        .fill = Recorded<cpu::fill>::call,
+        .sums_of_squares = Refused<cpu::sums_of_squares>::call,
+        .has_non_finite = Refused<cpu::has_non_finite>::call,
+        .copy_columns = Recorded<cpu::copy_columns>::call,
+        .swap_leading = Recorded<cpu::swap_leading>::call,
+        .embedding = Recorded<cpu::embedding>::call,
+        .embedding_backward = Recorded<cpu::embedding_backward>::call,
+        .row_maximum = Recorded<cpu::row_maximum>::call,
+        .softmax_sums = Recorded<cpu::softmax_sums>::call,
+        .token_losses = Recorded<cpu::token_losses>::call,
+        .cross_entropy_backward = Recorded<cpu::cross_entropy_backward>::call,
+        .attention = Recorded<cpu::attention>::call,
+        .attention_backward = Recorded<cpu::attention_backward>::call,
+        .merge_attention = Recorded<cpu::merge_attention>::call,
+        .add_sinks = Recorded<cpu::add_sinks>::call,
+        .sinks_gradient = Recorded<cpu::sinks_gradient>::call,
+        .rotary = Recorded<cpu::rotary>::call,
+        .dropout = record_dropout,
+        .adam_step = Recorded<cpu::adam_step>::call,
+        .route = Recorded<cpu::route>::call,
+        .route_backward = Recorded<cpu::route_backward>::call,
+        .keep_within_capacity = Recorded<cpu::keep_within_capacity>::call,
+        .auxiliary_loss = Refused<cpu::auxiliary_loss>::call,
+        .auxiliary_loss_backward = Refused<cpu::auxiliary_loss_backward>::call,
+        .count_by_expert = Refused<cpu::count_by_expert>::call,
+        .sort_by_expert = Refused<cpu::sort_by_expert>::call,
+        .permute_rows = Recorded<cpu::permute_rows>::call,
+        .unpermute_rows = Recorded<cpu::unpermute_rows>::call,
+        .permute_probabilities = Recorded<cpu::permute_probabilities>::call,
+        .unpermute_probabilities = Recorded<cpu::unpermute_probabilities>::call,
+        .reorder_blocks = record_reorder_blocks,
+    };
+    return kTable;
+}
+
+class Calls final : public model::CapturedWork {
+public:
+    explicit Calls(std::vector<std::function<void()>> calls) : calls_(std::move(calls)) {}
+    void launch() override {
+        for (const auto& call : calls_) call();
+    }
+    std::int64_t nodes() const override { return std::ssize(calls_); }
+
+private:
+    std::vector<std::function<void()>> calls_;
+};
+
+}  // namespace
+
+void CpuCapture::begin() {
+    recording_ = true;
+    device_.call_kernels(recording_kernels());
+}
+
+std::unique_ptr<model::CapturedWork> CpuCapture::end() {
+    recording_ = false;
+    device_.call_kernels(cpu::kernels());
+    if (calls_.empty()) return nullptr;
+    return std::make_unique<Calls>(std::exchange(calls_, {}));
+}
+
+void CpuCapture::abandon() noexcept {
+    recording_ = false;
+    device_.call_kernels(cpu::kernels());
+    calls_.clear();
+}
+
+}  // namespace mgplan::runtime

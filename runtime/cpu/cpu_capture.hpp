@@ -1,0 +1,37 @@
+#pragma once
+// CUDA graphs' stand-in on the CPU: kernels are called through a table that writes their calls down, and a replay makes the
+// calls again, with the same addresses and values, without the layers' code. What a GPU would repeat is repeated, and what
+// it could not is refused.
+
+#include <functional>
+#include <vector>
+
+#include "model/device/device.hpp"
+#include "model/device/graph_capture.hpp"
+
+namespace mgplan::runtime {
+
+class CpuDevice;
+
+class CpuCapture final : public model::WorkCapture {
+public:
+    /// Of a device that outlives it.
+    explicit CpuCapture(CpuDevice& device) : device_(device) {}
+
+    void begin() override;
+    [[nodiscard]] std::unique_ptr<model::CapturedWork> end() override;
+    void abandon() noexcept override;
+    [[nodiscard]] bool runs_at_once() const override { return true; }
+
+    /// Writes a call down that was just made, where calls are recorded.
+    void add(std::function<void()> call) {
+        if (recording_) calls_.push_back(std::move(call));
+    }
+
+private:
+    CpuDevice& device_;
+    bool recording_ = false;
+    std::vector<std::function<void()>> calls_;
+};
+
+}  // namespace mgplan::runtime

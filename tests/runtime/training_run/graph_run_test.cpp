@@ -1,0 +1,233 @@
+// Training with captured layers: the bits of an eager run, and graphs, slots and bytes as predicted.
+
+#include <algorithm>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/errors.hpp"
+#include "plan/graph_slots.hpp"
+#include "runtime/data/synthetic_stream.hpp"
+#include "runtime/training_run/training_run.hpp"
+
+namespace mgplan::runtime {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Scope = CudaGraphScope;
+
+struct Case {
+    std::string name;
+    EnumSet<Scope> scopes{Scope::layer};
+    std::int64_t tp = 1, pp = 1, dp = 1, cp = 1;
+    int vpp = 1;
+    std::int64_t microbatches = 6;
+    bool sequence_parallel = true;
+    bool experts = false;
+    double dropout = 0;
+    bool recompute = false;
+    CpCommType cp_comm_type = CpCommType::p2p;
+    Precision precision = Precision::fp32;
+};
+
+void PrintTo(const Case& which, std::ostream* out) {
+    *out << which.name;
+}
+
+TrainingRunOptions run_of(const Case& which) {
+    TrainingRunOptions run;
+    ModelSpec& model = run.task.model;
+    model.name = "small-llama";
+    model.layers = 4;
+    model.hidden = 32;
+    model.ffn = 48;
+    model.heads = 4;
+    model.kv_heads = 2;
+    model.head_dim = 8;
+    model.vocab = 256;
+    model.max_positions = 16;
+    model.hidden_dropout = which.dropout;
+    if (which.experts) {
+        MoeSpec& moe = model.moe.emplace();
+        moe.experts = 4;
+        moe.top_k = 2;
+        moe.expert_ffn = 24;
+        moe.auxiliary_loss = 0.01;
+        model.moe_layers = {false, true, true, false};
+    }
+    run.task.training.precision = which.precision;
+    Layout& layout = run.task.layout;
+    layout.sizes = {
+        which.tp * which.cp * which.pp * which.dp, which.tp, which.cp, 1, which.experts ? 1 : which.tp, which.pp, AxisOrder{}, 1};
+    layout.vpp = which.vpp;
+    layout.group_size = which.pp;
+    layout.cp_comm_type = which.cp_comm_type;
+    layout.num_microbatches = which.microbatches;
+    layout.sequence_parallel = which.tp > 1 && which.sequence_parallel;
+    if (which.recompute) {
+        layout.recompute = Recompute::selective;
+        layout.recompute_modules = {RecomputeModule::core_attn, RecomputeModule::mlp, RecomputeModule::layernorm};
+    }
+    run.task.batch = {which.microbatches * which.dp, 16};
+    layout.split =
+        std::make_shared<const StageSplit>(automatic_stage_split(model.layers, 0, static_cast<int>(which.pp), which.vpp).value());
+    run.steps = 4;  // eager, captured, replayed twice
+    run.memory = MemoryMode::arena;
+    run.learning_rate = {.maximum = 1e-2, .decay_steps = 4, .decay = LearningRateDecay::linear};
+    run.data = std::make_shared<Sequences>(std::make_shared<SyntheticStream>(1, 256), 16, run.task.batch.global_batch, 1);
+    return run;
+}
+
+RunValues run_with(TrainingRunOptions run, EnumSet<Scope> scopes) {
+    run.task.layout.cuda_graphs = scopes;
+    return run_in_process(run);
+}
+
+class GraphRun : public testing::TestWithParam<Case> {};
+
+TEST_P(GraphRun, GivesTheBitsOfAnEagerRunAndIsAsPredicted) {
+    const TrainingRunOptions run = run_of(GetParam());
+    const RunValues eager = run_with(run, {}), graphs = run_with(run, GetParam().scopes);
+    ASSERT_EQ(graphs.steps.size(), eager.steps.size());
+    for (std::size_t i = 0; i < eager.steps.size(); ++i) {
+        EXPECT_EQ(graphs.steps[i].loss, eager.steps[i].loss) << i;
+        EXPECT_EQ(graphs.steps[i].grad_norm, eager.steps[i].grad_norm) << i;
+    }
+    EXPECT_TRUE(graphs.as_predicted);
+    const Layout& layout = run.task.layout;
+    ScheduleRequest request;
+    request.pp = static_cast<int>(layout.sizes.pp);
+    request.vpp = layout.vpp;
+    request.microbatches = layout.num_microbatches;
+    if (layout.vpp > 1) request.group_size = layout.group_size;
+    const Schedule schedule(request);
+    for (const RankValues& rank : graphs.ranks) {
+        EXPECT_EQ(rank.measured, rank.predicted) << rank.rank;
+        // The same traffic as without graphs.
+        EXPECT_EQ(rank.measured.collectives, eager.ranks[static_cast<std::size_t>(rank.rank)].measured.collectives) << rank.rank;
+        EXPECT_GT(rank.graph_nodes, 0) << rank.rank;
+        if (GetParam().experts || GetParam().scopes == EnumSet<Scope>{Scope::mlp}) continue;
+        const int stage = static_cast<int>(rank.rank / (layout.sizes.world / layout.sizes.pp));
+        std::vector<GraphedChunk> chunks;
+        for (int c = 0; c < layout.vpp; ++c) chunks.push_back({{0, layout.split->chunk(stage, c).decoders}});
+        const GraphCounts counts = count_graphs(schedule, stage, chunks, GraphPolicy::slots);
+        EXPECT_EQ(rank.measured.graphs.forward_graphs, counts.forward_graphs) << rank.rank;
+        EXPECT_EQ(rank.measured.graphs.backward_graphs, counts.backward_graphs) << rank.rank;
+        EXPECT_EQ(rank.measured.graphs.slots, counts.slots) << rank.rank;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, GraphRun,
+    testing::Values(Case{.name = "one"}, Case{.name = "bf16", .precision = Precision::bf16}, Case{.name = "dp2", .dp = 2},
+                    Case{.name = "tp2_pp2", .tp = 2, .pp = 2}, Case{.name = "tp2_without_sp", .tp = 2, .sequence_parallel = false},
+                    Case{.name = "cp2", .cp = 2}, Case{.name = "cp2_all_gather", .cp = 2, .cp_comm_type = CpCommType::all_gather},
+                    Case{.name = "cp2_a2a", .cp = 2, .cp_comm_type = CpCommType::a2a}, Case{.name = "pp4", .pp = 4},
+                    Case{.name = "pp2_vpp2_dp2", .pp = 2, .dp = 2, .vpp = 2}, Case{.name = "dropout_pp2", .pp = 2, .dropout = 0.1},
+                    Case{.name = "recompute", .recompute = true}, Case{.name = "attn", .scopes = {Scope::attn}, .pp = 2},
+                    Case{.name = "mlp", .scopes = {Scope::mlp}, .pp = 2}, Case{.name = "attn_mlp", .scopes = {Scope::attn, Scope::mlp}},
+                    Case{.name = "attn_of_experts", .scopes = {Scope::attn}, .pp = 2, .experts = true},
+                    Case{.name = "attn_mlp_of_experts", .scopes = {Scope::attn, Scope::mlp}, .dp = 2, .experts = true}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(GraphCounts, DoNotGrowWithMicrobatchesAndGrowWithThePipeline) {
+    std::int64_t of_pp2 = 0, bytes_of_pp2 = 0;
+    for (const std::int64_t pp : {2, 4}) {
+        std::vector<GraphValues> seen;
+        for (const std::int64_t microbatches : {4, 16, 64}) {
+            TrainingRunOptions run = run_of({.name = "", .pp = pp, .microbatches = microbatches});
+            run.steps = 2;
+            const RunValues values = run_with(run, {Scope::layer});
+            EXPECT_TRUE(values.as_predicted);
+            seen.push_back(values.ranks.front().measured.graphs);
+        }
+        EXPECT_EQ(seen[0], seen[1]);
+        EXPECT_EQ(seen[0], seen[2]);
+        EXPECT_EQ(seen[0].slots, pp);
+        // A layer of the first stage is captured once for each slot.
+        EXPECT_EQ(seen[0].forward_graphs, pp * 4 / pp);
+        const std::int64_t stream = 16 * 32 * 4;
+        EXPECT_EQ(seen[0].static_input_bytes, pp * (4 / pp) * stream);
+        EXPECT_EQ(seen[0].boundary_bytes, pp * stream);
+        if (pp == 2) {
+            of_pp2 = seen[0].slots;
+            bytes_of_pp2 = seen[0].boundary_bytes;
+        } else {
+            EXPECT_GT(seen[0].slots, of_pp2);
+            EXPECT_GT(seen[0].boundary_bytes, bytes_of_pp2);
+        }
+    }
+}
+
+TEST(GraphRun, AreCutAtCollectives) {
+    const RunValues alone = run_with(run_of({.name = ""}), {Scope::layer});
+    const RunValues cut = run_with(run_of({.name = "", .tp = 2}), {Scope::layer});
+    const GraphValues& graphs = alone.ranks.front().measured.graphs;
+    EXPECT_EQ(alone.ranks.front().graph_pieces, graphs.forward_graphs + graphs.backward_graphs);
+    EXPECT_GT(cut.ranks.front().graph_pieces, 2 * alone.ranks.front().graph_pieces);
+}
+
+/// Collectives of one group in the order of their starts.
+class Starts final : public RankObserver {
+public:
+    explicit Starts(std::vector<std::string>& starts) : starts_(starts) {}
+    void on_ready(model::Device& /*device*/, const model::World& /*world*/) override {}
+    void on_op(const model::OpRecord& /*record*/) override {}
+    void on_collective(const model::CollectiveRecord& record) override {
+        if (record.group == "dp-cp") starts_.push_back(std::string(to_string(record.kind)) + std::to_string(record.payload_bytes));
+        if (record.group == "pp-backward") starts_.emplace_back("gradient message");
+    }
+
+private:
+    std::vector<std::string>& starts_;
+};
+
+TEST(GraphRun, StartsReductionsAndGathersInTheOrderOfAnEagerRun) {
+    TrainingRunOptions run = run_of({.name = "", .pp = 2, .dp = 2});
+    run.task.gradients.bucket_size = 2000;  // many buckets
+    std::vector<std::string> eager, graphs;
+    for (auto* starts : {&eager, &graphs}) {
+        run.task.layout.cuda_graphs = starts == &graphs ? EnumSet<Scope>{Scope::layer} : EnumSet<Scope>{};
+        run.observe = [starts](int rank) -> std::unique_ptr<RankObserver> {
+            return rank == 0 ? std::make_unique<Starts>(*starts) : nullptr;
+        };
+        static_cast<void>(run_in_process(run));
+    }
+    EXPECT_GT(std::count_if(eager.begin(), eager.end(), [](const auto& start) { return start.starts_with("reduce_scatter"); }), 4 * 4);
+    EXPECT_EQ(eager, graphs);
+}
+
+TEST(GraphRun, LeavesTheGuardsOfAnArenaAloneAndReadsNoFreedMemory) {
+    TrainingRunOptions run = run_of({.name = "", .tp = 2, .pp = 2, .dropout = 0.1});
+    const RunValues plain = run_with(run, {Scope::layer});
+    run.check_memory = true;
+    const RunValues checked = run_with(run, {Scope::layer});
+    EXPECT_TRUE(checked.as_predicted);
+    EXPECT_GT(checked.ranks.front().arena.planned_bytes, plain.ranks.front().arena.planned_bytes);
+    for (std::size_t i = 0; i < plain.steps.size(); ++i) EXPECT_EQ(checked.steps[i].loss, plain.steps[i].loss) << i;
+}
+
+TEST(GraphRun, NeedsAnArena) {
+    TrainingRunOptions run = run_of({.name = ""});
+    run.memory = MemoryMode::pool;
+    EXPECT_THAT([&] { static_cast<void>(run_with(run, {Scope::layer})); },
+                testing::ThrowsMessage<std::runtime_error>(HasSubstr("--memory arena")));
+}
+
+TEST(GraphRun, RefusesWhatNoGraphHolds) {
+    const auto refuses = [](const Case& which, EnumSet<Scope> scopes, const char* why) {
+        EXPECT_THAT([&] { static_cast<void>(run_with(run_of(which), scopes)); },
+                    testing::ThrowsMessage<ConfigError>(AllOf(HasSubstr("CUDA graphs"), HasSubstr(why))));
+    };
+    refuses({.name = ""}, {Scope::full_iteration}, "reads the loss");
+    refuses({.name = "", .experts = true}, {Scope::layer}, "row counts from the host");
+    refuses({.name = "", .experts = true}, {Scope::moe}, "row counts from the host");
+}
+
+}  // namespace
+}  // namespace mgplan::runtime
