@@ -257,9 +257,13 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     bool per_rank = false;
     std::string device = "cuda";
     std::optional<std::string> timeline, html;
-    std::string kind = "auto";
-    std::vector<std::string> kinds{"auto", "none", "1f1b", "interleaved"};
-    for (const auto& name : split_schedule_names()) kinds.push_back(name);
+    std::optional<std::string> kind;
+    const auto check_kind = [](const std::string& given, Problems& problems) {
+        std::vector<std::string> kinds{"auto", "none", "1f1b", "interleaved"};
+        for (const auto& name : split_schedule_names()) kinds.push_back(name);
+        if (std::find(kinds.begin(), kinds.end(), given) == kinds.end())
+            problems.add("--kind = '{}' is not known; use {}", given, any_of_text(kinds));
+    };
     options.positional("PLAN", plan_files, 1, "a plan written by --save-plan");
     declare_workload_options(options, workload_options, true);
     declare_layout_options(options, layout_options);
@@ -270,7 +274,9 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     options.output_file("html", html, "write a page: the fullest rank's memory over the iteration, and every stage's");
     options.choice("device", device, {"cuda", "cpu"},
                    "whose scratch and context --per-rank and --html count: the cluster's GPUs, or CPU ranks as run has them");
-    options.choice("kind", kind, kinds, "pipeline schedule; auto: as Megatron-LM runs the layout; the memory is that of auto for all");
+    options.checked("kind", kind, "KIND", check_kind,
+                    "pipeline schedule: none, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v; without it "
+                    "as Megatron-LM runs the layout, whose memory is shown for all");
     options.output_file("timeline", timeline, "write a trace of the iteration that Perfetto and chrome://tracing open");
     if (!options.parse(args, console.out)) return kDone;
 
@@ -304,7 +310,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     options.note_idle(console, "device", !per_rank && !html, "only --per-rank and --html show scratch and context by device");
 
     if (!layout.cuda_graphs.empty()) assumed.emplace_back(simulator::kGraphNodeAssumption);
-    const SimulatedSchedule schedule = simulated_schedule(kind, layout);
+    const SimulatedSchedule schedule = simulated_schedule(kind.value_or("auto"), layout);
     if (timeline) check_replayable("--timeline", layout);
     simulator::CostModel model(work);
     simulator::Prediction prediction = model.predict_exactly(layout);
