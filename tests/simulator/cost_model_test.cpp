@@ -163,7 +163,8 @@ RC_GTEST_PROP(CostModelProperties, GraphsMoveBytesAndAddThemButNeverInventAny, (
             RC_ASSERT(bytes >= 0);
         RC_ASSERT(b.activations + b.communication + b.workspace >= terms.resident);
         RC_ASSERT(b.graph_static_inputs == terms.static_inputs && b.graph_boundary == terms.boundary_bytes);
-        RC_ASSERT(with.peak_bytes() >= without.peak_bytes());
+        // The allocator is replayed for eager work alone.
+        RC_ASSERT(with.peak_bytes() - b.fragmentation >= without.peak_bytes() - without.breakdown.fragmentation);
         RC_ASSERT(with.framework_bytes <= with.peak_bytes());
         RC_ASSERT(b.parameters == without.breakdown.parameters && b.gradients == without.breakdown.gradients);
         // Nothing but inputs, outputs and what unequal chunks and the private pool leave unused comes on top.

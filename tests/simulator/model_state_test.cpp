@@ -61,7 +61,8 @@ TEST(ModelState, OfNothingIsNothing) {
     EXPECT_EQ(bytes({}, {}), 0);
 }
 
-/// What the buffers of one stage come to, laid out one by one from the list of its parameters.
+/// What the buffers of one stage come to, laid out one by one from the list of its parameters, and the biases of experts beside
+/// them: of mgplan's own layers an fp32 for each expert of a mixture.
 ModelStateBytes laid_out(const Workload& work, const Layout& layout, int stage) {
     ModelStateBytes sum;
     const auto chunks = stage_parameters(work.model, layout, stage);
@@ -74,6 +75,13 @@ ModelStateBytes laid_out(const Workload& work, const Layout& layout, int stage) 
             const std::int64_t tensors = std::ssize(buffer.spans);
             sum += model_state_bytes({buffer.numel_unpadded, buffer.numel, false, shards, tensors}, layout.engine, work.training);
         }
+    }
+    for (int c = 0; work.model.moe && work.model.moe->expert_bias && c < layout.vpp; ++c) {
+        const StageChunk& chunk = layout.split->chunk(stage, c);
+        std::int64_t mixtures = work.model.moe_layers.back() ? chunk.mtp : 0;
+        for (std::int64_t i = chunk.first_decoder; i < chunk.first_decoder + chunk.decoders; ++i)
+            mixtures += work.model.moe_layers[static_cast<std::size_t>(i)] ? 1 : 0;
+        sum.parameters += mixtures * work.model.moe->experts * 4;
     }
     return sum;
 }
