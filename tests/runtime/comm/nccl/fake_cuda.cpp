@@ -179,11 +179,20 @@ namespace mgplan::runtime::cuda {
 struct CublasLt::State {};
 CublasLt::~CublasLt() = default;
 
-CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits)
+// Nothing is captured here: the device below has none of these.
+void CudaCapture::begin() {}
+std::unique_ptr<model::CapturedWork> CudaCapture::end() {
+    return nullptr;
+}
+void CudaCapture::abandon() noexcept {}
+
+CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits, const ArenaScript* script)
     : CudaDeviceInterface(traits, std::make_unique<PoolAllocator>(), &cpu::kernels()),
       ordinal_(ordinal),
       rank_(rank),
-      pool_(static_cast<PoolAllocator&>(Device::allocator())) {
+      measured_(static_cast<MeasuredAllocator&>(Device::allocator())),
+      pool_(static_cast<PoolAllocator*>(&measured_)) {
+    MGPLAN_ASSERT(script == nullptr, "the fake card has a pool alone");
     name_rank_of_this_thread(rank);
 }
 CudaDevice::~CudaDevice() {
@@ -195,6 +204,9 @@ const std::byte* CudaDevice::uncounted(std::span<const std::byte> bytes) {
     return static_cast<const std::byte*>(uncounted_);
 }
 void CudaDevice::synchronize() {}
+std::unique_ptr<model::Stopwatch> CudaDevice::make_stopwatch() {
+    return nullptr;  // nobody times work here
+}
 void CudaDevice::copy_on_device(void* to, const void* from, std::int64_t bytes) {
     std::memmove(to, from, static_cast<std::size_t>(bytes));
 }
