@@ -7,6 +7,7 @@
 #include "plan/errors.hpp"
 #include "reports/timeline_trace.hpp"
 #include "simulator/memory/stage_timeline.hpp"
+#include "simulator/timeline/step_trace.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -62,7 +63,7 @@ void write_trace(std::ostream& out, simulator::CostModel& model, const Workload&
         for (int stage = 0; timelines.why_none().empty() && stage < static_cast<int>(layout.sizes.pp); ++stage)
             memory.push_back(timelines.of(stage, true));
     }
-    reports::write_timeline_trace(out, {timeline, title, memory, timeline.step.transfer});
+    reports::write_timeline_trace(out, simulator::timeline_trace(timeline, memory, reports::kMostTraceEvents), title);
 }
 
 }  // namespace mgplan::cli

@@ -43,10 +43,13 @@ constexpr std::array kFields{
     Field{"host_kernel_seconds", &Calibration::host_kernel_seconds},
     Field{"nvlink_efficiency", &Calibration::nvlink_efficiency},
     Field{"nvls_efficiency", &Calibration::nvls_efficiency},
+    Field{"nvls_seconds", &Calibration::nvls_seconds},
     Field{"all_to_all_efficiency", &Calibration::all_to_all_efficiency},
     Field{"pcie_efficiency", &Calibration::pcie_efficiency},
     Field{"network_efficiency", &Calibration::network_efficiency},
     Field{"collective_seconds", &Calibration::collective_seconds},
+    Field{"low_latency_seconds", &Calibration::low_latency_seconds},
+    Field{"low_latency_bandwidth", &Calibration::low_latency_bandwidth},
     Field{"overlap_cost", &Calibration::overlap_cost},
     Field{"expert_overlap_cost", &Calibration::expert_overlap_cost},
     Field{"driver_bytes", nullptr, nullptr, &Calibration::driver_bytes},
@@ -234,13 +237,15 @@ void Fit::collectives() {
     const bool by_nvlink = cluster_.nvlink_domain > 1;
     const double link = by_nvlink ? cluster_.nvlink.bandwidth : cluster_.pcie.bandwidth;
     const double latency = by_nvlink ? cluster_.nvlink.latency : cluster_.pcie.latency;
+    // Below, NCCL may take LL or LL128, whose lines are others (collectives/protocol.hpp).
+    const std::int64_t least = calibration.low_latency_bandwidth > 0 ? std::int64_t{16} << 20 : 0;
     std::map<std::tuple<std::string, std::string, std::int64_t>, std::vector<std::pair<double, double>>> curves;
     for (const auto& each : cluster_.calibration->collectives) {
         // Groups beyond one domain would tell of the network too; which nodes their ranks were on is not known here.
-        if (each.ranks <= cluster_.fast_domain())
+        if (each.ranks <= cluster_.fast_domain() && each.bytes >= least)
             curves[{each.op, each.group, each.ranks}].emplace_back(static_cast<double>(each.bytes), each.time.seconds);
     }
-    std::vector<double> ring, in_switch, exchange, starts;
+    std::vector<double> ring, in_switch, exchange, starts, switch_starts;
     for (const auto& [key, points] : curves) {
         const auto& [op, group, ranks] = key;
         const auto line = line_through(points);
@@ -251,20 +256,27 @@ void Fit::collectives() {
         Calibration unit = calibration;
         unit.nvlink_efficiency = unit.pcie_efficiency = 1;
         const double full = group_path(axes, cluster_, unit).inside;
+        if (op == "all_reduce" && by_nvlink && cluster_.nvls && ranks > 4) {
+            // Once into the switch and once out of it, whatever the number of ranks (collectives/all_reduce.cpp).
+            in_switch.push_back(1 / line->per_byte / link);
+            switch_starts.push_back(std::max(line->start - 2 * latency, 1e-9));
+            continue;
+        }
         const double factor = op == "send_receive" ? 1 : op == "all_reduce" ? 2 * (n - 1) / n : (n - 1) / n;
         const double efficiency = factor / line->per_byte / full;
         if (op == "all_to_all") {
             exchange.push_back(efficiency);
-        } else if (op == "all_reduce" && by_nvlink && cluster_.nvls && ranks > 4) {
-            in_switch.push_back(efficiency);
         } else {
             ring.push_back(efficiency);
         }
         const double steps = op == "all_reduce" ? 2 * (n - 1) : op == "all_to_all" || op == "send_receive" ? 1 : n - 1;
         starts.push_back((op == "send_receive" ? 2 : 1) * std::max(line->start - steps * latency, 1e-9));
     }
-    if (starts.empty()) return;
-    found("collective_seconds", median(starts), fmt::format("median start of {} collectives' lines", starts.size()));
+    const auto start = [&](const char* name, const std::vector<double>& of) {
+        if (!of.empty()) found(name, median(of), fmt::format("median start of {} collectives' lines", of.size()));
+    };
+    start("collective_seconds", starts);
+    start("nvls_seconds", switch_starts);
     const auto source = [&](const std::vector<double>& slopes) {
         return fmt::format("median slope of {} collectives' lines over {:.4g} GB/s", slopes.size(), link / 1e9);
     };
@@ -285,6 +297,7 @@ void Fit::cpu() {
         found(name, 0, none);
     for (const char* name : {"multiprocessors", "tile_m", "tile_n"}) found(name, 1, "CPU products run without waves of tiles");
     for (const char* name : {"nvlink_efficiency", "nvls_efficiency"}) found(name, 1, "CPU ranks have no NVLink");
+    found("low_latency_bandwidth", 0, "CPU ranks have one protocol");
     found("overlap_cost", 1, "threads of one processor hide no collective behind a kernel");
     found("expert_overlap_cost", 1, "threads of one processor hide no collective behind a kernel");
 }

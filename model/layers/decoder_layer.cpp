@@ -31,12 +31,16 @@ Tensor DecoderLayer::transform(const RankContext& context, const MicrobatchConte
 
 Tensor DecoderLayer::attend_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved) const {
     const Range range(*context.device, "attention backward");
-    return attention_.backward(context, microbatch, dy, saved.attention);
+    Tensor dx = attention_.backward(context, microbatch, dy, saved.attention);
+    dy = {};  // within the range: traces put it there
+    return dx;
 }
 
 Tensor DecoderLayer::transform_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved) const {
     const Range range(*context.device, "mlp backward");
-    return moe_ ? moe_->backward(context, microbatch, dy, saved.moe) : mlp_->backward(context, microbatch, dy, saved.mlp);
+    Tensor d_attended = moe_ ? moe_->backward(context, microbatch, dy, saved.moe) : mlp_->backward(context, microbatch, dy, saved.mlp);
+    dy = {};
+    return d_attended;
 }
 
 Tensor DecoderLayer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,

@@ -36,6 +36,7 @@ VALUE_HEADERS = {
     "runtime/measurement/run_values.hpp",
     "simulator/memory/timeline.hpp",
     "simulator/prediction.hpp",
+    "simulator/timeline/timeline_trace.hpp",
 }
 
 # Folders at the root that hold C++ but are no rooms; rooms may not include them.

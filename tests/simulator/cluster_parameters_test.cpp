@@ -39,7 +39,7 @@ ClusterSpec measured_with(const Calibration& truth) {
     }
     const std::array<GridAxis, 1> axes{GridAxis{Axis::tp, 8, 1}};
     const GroupPath path = group_path(axes, cluster, truth);
-    for (const std::int64_t bytes : {1 << 12, 1 << 18, 1 << 24, 1 << 30}) {
+    for (const std::int64_t bytes : {1 << 12, 1 << 18, 1 << 24, 1 << 27, 1 << 30}) {
         const auto b = static_cast<double>(bytes);
         calibration.collectives.push_back({"tp", "all_gather", 8, bytes, {all_gather_seconds(b, path, truth), 0, 9}});
         calibration.collectives.push_back({"tp", "all_reduce", 8, bytes, {all_reduce_seconds(b, path, truth), 0, 9}});
@@ -59,6 +59,7 @@ TEST(ClusterParameters, AreFoundAgainInWhatTheModelSaysWithThem) {
     truth.kernel_seconds = 4e-6;
     truth.nvlink_efficiency = 0.71;
     truth.nvls_efficiency = 0.98;
+    truth.nvls_seconds = 33e-6;
     truth.all_to_all_efficiency = 0.66;
     truth.collective_seconds = 21e-6;
     const auto fitted = fitted_parameters(measured_with(truth));
@@ -75,6 +76,7 @@ TEST(ClusterParameters, AreFoundAgainInWhatTheModelSaysWithThem) {
     expect("attention_backward", 0.37, 0.01);
     expect("nvlink_efficiency", 0.71, 0.01);
     expect("nvls_efficiency", 0.98, 0.01);
+    expect("nvls_seconds", 33e-6, 0.2);
     expect("all_to_all_efficiency", 0.66, 0.01);
     expect("collective_seconds", 21e-6, 0.2);
     // What was not measured stays at its default.
@@ -117,10 +119,13 @@ TEST(ClusterParameters, StandAboveTheDefaultsAndEachHasItsField) {
                                        c.host_kernel_seconds,
                                        c.nvlink_efficiency,
                                        c.nvls_efficiency,
+                                       c.nvls_seconds,
                                        c.all_to_all_efficiency,
                                        c.pcie_efficiency,
                                        c.network_efficiency,
                                        c.collective_seconds,
+                                       c.low_latency_seconds,
+                                       c.low_latency_bandwidth,
                                        c.overlap_cost,
                                        c.expert_overlap_cost,
                                        static_cast<double>(c.driver_bytes),
