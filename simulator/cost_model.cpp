@@ -138,8 +138,12 @@ struct CostModel::State {
         const SplitCensus& split = census(layout);
         StepInputs inputs{
             workload, layout, calibration, kernels, costs(layout), split, paths_of(layout.sizes, workload.cluster, calibration), flops, {}};
-        for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank)
-            inputs.stage_parameters.push_back(stage_count(layout, split, rank));
+        inputs.stage_parameters.reserve(static_cast<std::size_t>(layout.sizes.pp));
+        for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
+            const int like = split.alike[static_cast<std::size_t>(rank)];
+            inputs.stage_parameters.push_back(like < rank ? inputs.stage_parameters[static_cast<std::size_t>(like)]
+                                                          : stage_count(layout, split, rank));
+        }
         return inputs;
     }
 

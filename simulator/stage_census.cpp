@@ -3,9 +3,17 @@
 #include <algorithm>
 
 namespace mgplan::simulator {
+namespace {
+
+bool takes_as_long(const ChunkCensus& a, const ChunkCensus& b) {
+    return a.dense == b.dense && a.mixture == b.mixture && a.mtp == b.mtp && a.embedding == b.embedding && a.loss == b.loss;
+}
+
+}  // namespace
 
 SplitCensus take_census(const ModelSpec& model, const std::shared_ptr<const StageSplit>& split) {
-    SplitCensus census{split, {}, {}};
+    SplitCensus census;
+    census.split = split;
     for (int pp_rank = 0; pp_rank < split->pp(); ++pp_rank) {
         ChunkCensus stage;
         for (int vpp_rank = 0; vpp_rank < split->vpp(); ++vpp_rank) {
@@ -30,6 +38,13 @@ SplitCensus take_census(const ModelSpec& model, const std::shared_ptr<const Stag
             census.chunks.push_back(counts);
         }
         census.stages.push_back(stage);
+    }
+    const auto vpp = static_cast<std::ptrdiff_t>(split->vpp());
+    for (int rank = 0; rank < split->pp(); ++rank) {
+        const auto own = census.chunks.begin() + rank * vpp;
+        int like = 0;
+        while (!std::equal(own, own + vpp, census.chunks.begin() + like * vpp, takes_as_long)) ++like;
+        census.alike.push_back(like);
     }
     return census;
 }

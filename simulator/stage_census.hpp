@@ -25,6 +25,8 @@ struct SplitCensus {
     std::shared_ptr<const StageSplit> split;  ///< keeps the key of the memo alive
     std::vector<ChunkCensus> chunks;
     std::vector<ChunkCensus> stages;  ///< chunks of one pp rank added up; index = pp_rank
+    /// By pp rank: the first rank whose chunks hold as many layers of each kind and the same ends. It takes as long as this one.
+    std::vector<int> alike;
 };
 
 [[nodiscard]] SplitCensus take_census(const ModelSpec& model, const std::shared_ptr<const StageSplit>& split);

@@ -364,8 +364,17 @@ TimePrediction step_time(const StepInputs& in) {
     ranks.reserve(static_cast<std::size_t>(pp));
     std::optional<ChunkSums> chunks;
     if (layout.vpp > 1) chunks.emplace(in, layers);
+    std::vector<double> repeated;  // by rank: FLOPs of recompute
+    repeated.reserve(static_cast<std::size_t>(pp));
     for (int rank = 0; rank < pp; ++rank) {
+        if (const auto like = static_cast<std::size_t>(in.split.alike[static_cast<std::size_t>(rank)]); like < ranks.size()) {
+            ranks.push_back(ranks[like]);
+            repeated.push_back(repeated[like]);
+            recompute_flops += repeated[like];
+            continue;
+        }
         const StageTime stage = stage_time(in, layers, rank);
+        repeated.push_back(stage.recompute_flops);
         recompute_flops += stage.recompute_flops;
         if (stage.total() > slowest.total()) {
             slowest = stage;
@@ -384,7 +393,9 @@ TimePrediction step_time(const StepInputs& in) {
     double in_step = 0;
     for (int chunk = 0; chunks && chunk < layout.vpp; ++chunk) {
         double longest = 0;
-        for (int rank = 0; rank < pp; ++rank) longest = std::max(longest, chunks->of(rank, chunk));
+        for (int rank = 0; rank < pp; ++rank) {
+            if (in.split.alike[static_cast<std::size_t>(rank)] == rank) longest = std::max(longest, chunks->of(rank, chunk));
+        }
         in_step += longest;
     }
     const Pipeline pipeline(in, std::move(ranks), chunks ? waiting * std::max(0.0, in_step - slowest.total()) : 0);

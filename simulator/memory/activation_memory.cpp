@@ -142,9 +142,19 @@ struct ActivationMemory::State {
     /// What a rank of the stage holds beside its layers' traces.
     Held held(const Layout& layout, const SplitChunks& split, int pp_rank) {
         if (layout.engine == Engine::megatron) return held_by_megatron(layout, split, pp_rank);
-        // Messages that wait until the next one is to be sent (model/pipeline/pipeline_executor.cpp).
         Held held;
-        if (layout.sizes.pp == 1) return held;
+        held.add(MemoryCategory::activations, open_messages(layout, split, pp_rank), "messages on their way");
+        return held;
+    }
+
+    /// The sum of it, which the search asks for.
+    std::int64_t held_bytes(const Layout& layout, const SplitChunks& split, int pp_rank) {
+        return layout.engine == Engine::megatron ? held_by_megatron(layout, split, pp_rank).total : open_messages(layout, split, pp_rank);
+    }
+
+    /// Bytes of messages that wait until the next one is to be sent (model/pipeline/pipeline_executor.cpp).
+    [[nodiscard]] std::int64_t open_messages(const Layout& layout, const SplitChunks& split, int pp_rank) const {
+        if (layout.sizes.pp == 1) return 0;
         const model::SendDepth depth = model::send_depth(static_cast<int>(layout.sizes.pp), layout.vpp, layout.group_size, pp_rank);
         const auto first = static_cast<std::size_t>(pp_rank * layout.vpp), behind = first + static_cast<std::size_t>(layout.vpp);
         const auto some = [&](bool ChunkContents::*end) {
@@ -157,8 +167,7 @@ struct ActivationMemory::State {
         const std::int64_t stream = (layout.sequence_parallel ? rows / layout.sizes.tp : rows) * workload.model.hidden *
                                     bytes_of(workload.training.compute_dtype());
         const std::int64_t open = (some(&ChunkContents::loss) ? depth.forward : 0) + (some(&ChunkContents::embedding) ? depth.backward : 0);
-        held.add(MemoryCategory::activations, open * stream, "messages on their way");
-        return held;
+        return open * stream;
     }
 
     const Held& held_by_megatron(const Layout& layout, const SplitChunks& split, int pp_rank) {
@@ -242,7 +251,7 @@ void ActivationMemory::peak_bytes(const Layout& layout, std::vector<std::int64_t
         } else {
             for (const LiveState& state : state_->live(layout, stage)) most = std::max(most, bytes_in(state, kinds, chunks));
         }
-        by_stage.push_back(most + state_->held(layout, split, stage).total);
+        by_stage.push_back(most + state_->held_bytes(layout, split, stage));
     }
 }
 
@@ -298,7 +307,7 @@ void ActivationMemory::routed_peak_bytes(const Layout& layout, std::span<const R
                 most = std::max(most, bytes);
             }
         }
-        by_stage.push_back(static_cast<std::int64_t>(std::ceil(most)) + state_->held(layout, split, stage).total);
+        by_stage.push_back(static_cast<std::int64_t>(std::ceil(most)) + state_->held_bytes(layout, split, stage));
     }
 }
 
