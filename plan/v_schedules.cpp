@@ -157,7 +157,7 @@ void fill(PipelineOrder& order, const std::vector<Rank>& ranks, std::int64_t mos
                 if (!state.waiting.empty()) make_weight_gradient();
                 continue;
             }
-            const int step = state.steps[state.at];
+            const int step = static_cast<std::uint8_t>(state.steps[state.at]);
             const auto index = static_cast<std::size_t>(step);
             const std::size_t microbatch = state.next[index];
             const bool forward = step == forward_down || step == forward_up;

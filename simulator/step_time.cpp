@@ -194,9 +194,8 @@ double transfer_seconds(const StepInputs& in) {
 
 double tied_embedding_seconds(const StepInputs& in) {
     if (!in.workload.model.tied_embeddings || in.layout.sizes.pp <= 1) return 0;
-    const double table =
-        static_cast<double>(in.workload.model.padded_vocab(in.layout.sizes.tp) / in.layout.sizes.tp * in.workload.model.hidden) *
-        static_cast<double>(bytes_of(in.workload.training.grad_dtype));
+    const std::int64_t rows = in.workload.model.padded_vocab(in.layout.sizes.tp) / in.layout.sizes.tp;
+    const auto table = static_cast<double>(rows * in.workload.model.hidden * bytes_of(in.workload.training.grad_dtype));
     return all_reduce_seconds(
         table, GroupPath{2, in.paths.pp.crosses_network() ? 1 : 2, in.paths.pp.inside, in.paths.pp.network, in.paths.pp.latency},
         in.calibration);
