@@ -55,7 +55,7 @@ bool write_straight(const std::string& path, const std::function<void(std::ostre
 /// A name beside `target` that nothing has, "" where there is none to be had.
 std::string free_neighbour(const fs::path& target) {
     for (int attempt = 0; attempt < 100; ++attempt) {
-        const std::string name = fmt::format("{}.{}-{}.part", target.string(), ::getpid(), attempt);
+        std::string name = fmt::format("{}.{}-{}.part", target.string(), ::getpid(), attempt);
         std::error_code error;
         if (!fs::exists(fs::symlink_status(name, error))) return name;
     }

@@ -139,8 +139,8 @@ struct ShardLayers::State {
         const MoeSpec& moe = *workload.model.moe;
         if (moe.pad_to_capacity || layout.sizes.ep == 1) return 1;
         const auto top_k = static_cast<double>(moe.top_k);
-        const double most =
-            std::min(top_k, static_cast<double>(moe.experts / layout.sizes.ep)) * static_cast<double>(layout.sizes.ep) / top_k;
+        const std::int64_t own_experts = moe.experts / layout.sizes.ep;
+        const double most = std::min(top_k, static_cast<double>(own_experts)) * static_cast<double>(layout.sizes.ep) / top_k;
         return moe.capacity_factor > 0 ? std::max(1.0, std::min(most, moe.capacity_factor)) : most;
     }
     [[nodiscard]] double received_at(const Layout& layout, int node) const {

@@ -141,7 +141,7 @@ ncclComm_t made(Shared comm) {
 
 /// All ranks' bytes to all: what every collective here is made of.
 ncclResult_t collective(ncclComm_t handle, const void* from, std::size_t bytes, cudaStream_t stream,
-                        std::function<void(const std::vector<std::string>&)> then) {
+                        const std::function<void(const std::vector<std::string>&)>& then) {
     const Shared comm = of(handle);
     const std::string what = "c" + std::to_string(comm->turn++);
     return add({[] {}, [=] { then(comm->exchange(what, from, bytes)); }}, stream);
