@@ -175,7 +175,8 @@ struct CostModel::State {
         const auto own = [&](int rank, int chunk) {
             // In a V chunk 1 of a rank is what chunk 1 of the opposite rank is otherwise.
             const int holder = v_shaped && chunk == 1 ? pp - 1 - rank : rank;
-            return inputs.split.chunks[static_cast<std::size_t>(holder * program->chunks + chunk)];
+            return inputs.split
+                .chunks[static_cast<std::size_t>(holder) * static_cast<std::size_t>(program->chunks) + static_cast<std::size_t>(chunk)];
         };
         for (int rank = 0; rank < pp; ++rank) {
             bool has_table = false;

@@ -15,7 +15,8 @@ PipelineTimes pipeline_times(const StepInputs& in, const PipelineProgram& progra
     times.overlap_cost = in.calibration.overlap_cost;
     for (int r = 0; r < program.pp; ++r) {
         for (int c = 0; c < program.chunks; ++c) {
-            const ChunkTimes& chunk = chunks[static_cast<std::size_t>(r * program.chunks + c)];
+            const ChunkTimes& chunk =
+                chunks[static_cast<std::size_t>(r) * static_cast<std::size_t>(program.chunks) + static_cast<std::size_t>(c)];
             times.passes[program.slot(r, c, Pass::forward)] = chunk.time.forward;
             times.passes[program.slot(r, c, Pass::backward)] = chunk.time.backward;
             times.passes[program.slot(r, c, Pass::input_gradient)] = chunk.time.backward - chunk.time.weight;

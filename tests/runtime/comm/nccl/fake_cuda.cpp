@@ -193,6 +193,7 @@ CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits,
       measured_(static_cast<MeasuredAllocator&>(Device::allocator())),
       pool_(static_cast<PoolAllocator*>(&measured_)) {
     MGPLAN_ASSERT(script == nullptr, "the fake card has a pool alone");
+    reads_host_memory_ = true;  // it is the host's
     name_rank_of_this_thread(rank);
 }
 CudaDevice::~CudaDevice() {
