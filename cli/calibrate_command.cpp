@@ -9,6 +9,7 @@
 #include "cli/command.hpp"
 #include "cli/interrupt_watch.hpp"
 #include "cli/options.hpp"
+#include "cli/plan_file.hpp"
 #include "cli/workload_options.hpp"
 #include "importers/model_source.hpp"
 #include "plan/cluster_json.hpp"
@@ -288,7 +289,7 @@ int calibrate(const Options& options, const CalibrateValues& values, Console& co
     const runtime::RankDevices& devices = *setup.devices;
 
     std::optional<Plan> plan;
-    if (values.plan) plan = plan_from_json(parse_json(importers::read_text_file(*values.plan, "--plan"), *values.plan), *values.plan);
+    if (values.plan) plan = read_plan(*values.plan, "--plan");
     std::int64_t ranks = over_mpi ? launched.size : values.ranks;
     if (ranks == 0) ranks = values.device == "cuda" ? 1 : plan ? std::min<std::int64_t>(plan->layout.sizes.world, 512) : 2;
     if (plan && ranks > 1 && ranks != plan->layout.sizes.world)

@@ -1,6 +1,7 @@
 #include "cli/graphs_request.hpp"
 
 #include <numeric>
+#include "cli/plan_file.hpp"
 
 #include <fmt/format.h>
 
@@ -57,7 +58,7 @@ void take_plan(const GraphsOptions& given, GraphsRequest& request, Problems& pro
     }
     problems.throw_if_any();
     const std::string& path = given.plan.front();
-    const Plan plan = plan_from_json(parse_json(importers::read_text_file(path, "plan"), path), path);
+    const Plan plan = read_plan(path);
     request.workload = Workload{
         plan.model, plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes, plan.routing};
     request.layout = plan.layout;

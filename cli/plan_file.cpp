@@ -14,8 +14,12 @@
 
 namespace mgplan::cli {
 
+Plan read_plan(const std::string& path, const std::string& option) {
+    return plan_from_json(parse_json(importers::read_text_file(path, option), path), path);
+}
+
 Plan load_plan(const std::string& path) {
-    Plan plan = plan_from_json(parse_json(importers::read_text_file(path, "plan"), path), path);
+    Plan plan = read_plan(path);
     Workload work;
     work.model = plan.model;
     work.cluster = plan.cluster;

@@ -8,8 +8,12 @@
 
 namespace mgplan::cli {
 
-/// Reads the plan that --save-plan wrote. Throws ConfigError with all problems: unreadable, no JSON, fields wrong, or a layout
-/// that breaks a rule of its model (planner/constraints).
+/// Reads the plan that --save-plan wrote. Throws ConfigError with all problems: unreadable, no JSON, fields wrong. `option` names
+/// the file in messages. Rules between layout and model are the caller's to ask.
+[[nodiscard]] Plan read_plan(const std::string& path, const std::string& option = "plan");
+
+/// The same for callers that change nothing of it: also throws for a layout that breaks a rule of its model
+/// (planner/constraints).
 [[nodiscard]] Plan load_plan(const std::string& path);
 
 /// The plan of one layout of a workload.

@@ -10,6 +10,7 @@
 #include "cli/command.hpp"
 #include "cli/interrupt_watch.hpp"
 #include "cli/options.hpp"
+#include "cli/plan_file.hpp"
 #include "cli/run_command.hpp"
 #include "importers/model_source.hpp"
 #include "plan/graph_scopes.hpp"
@@ -282,7 +283,7 @@ void report(const Options& options, const runtime::RunValues& result, Console& c
 std::optional<RunOutcome> train(const Options& options, const RunOptions& values, Console& console) {
     const auto devices = check(values);
     const std::string& path = values.plan.front();
-    Plan plan = plan_from_json(parse_json(importers::read_text_file(path, "plan"), path), path);
+    Plan plan = read_plan(path);
     runtime::TrainingRunOptions run;
     run.task = task_of(plan, values);
     run.devices = devices;

@@ -8,6 +8,7 @@
 #include "cli/list_writer.hpp"
 #include "cli/options.hpp"
 #include "cli/output_file.hpp"
+#include "cli/plan_file.hpp"
 #include "cli/simulated_schedule.hpp"
 #include "cli/stage_memories.hpp"
 #include "cli/workload_options.hpp"
@@ -146,10 +147,6 @@ void refuse_what_a_plan_holds(const Options& options) {
             name);
     }
     problems.throw_if_any();
-}
-
-Plan read_plan(const std::string& path) {
-    return plan_from_json(parse_json(importers::read_text_file(path, "plan"), path), path);
 }
 
 /// One rank's memory as text around its own number, the only thing in which ranks of a stage differ.

@@ -9,6 +9,7 @@
 #include "cli/cluster_file.hpp"
 #include "cli/command.hpp"
 #include "cli/options.hpp"
+#include "cli/plan_file.hpp"
 #include "cli/run_command.hpp"
 #include "cli/workload_options.hpp"
 #include "importers/megatron_log.hpp"
@@ -199,7 +200,7 @@ void attribute(const RunOutcome& outcome, const ClusterSpec& cluster, const simu
 
 int verify_run(const Options& options, const VerifyOptions& values, const RunJob& job, Console& console) {
     const std::string& path = job.plan_files().front();
-    Plan plan = plan_from_json(parse_json(importers::read_text_file(path, "plan"), path), path);
+    Plan plan = read_plan(path);
     const ClusterSpec cluster = values.cluster ? load_cluster(*values.cluster) : plan.cluster;
     if (cluster.peak(plan.training.precision) <= 0)
         throw ConfigError(
