@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <ostream>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"

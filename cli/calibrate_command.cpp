@@ -2,7 +2,7 @@
 #include <filesystem>
 #include <ostream>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/cluster_file.hpp"

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <ostream>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "cli/command.hpp"
 #include "cli/cost_models.hpp"
@@ -18,6 +18,8 @@ namespace {
 
 /// A gain below this is within what the prediction of a difference can tell (docs/accuracy.md, regret).
 constexpr double kWorthSaying = 0.01;
+/// Layouts that stand in for those that do not fit once their allocators are replayed.
+constexpr std::size_t kSpare = 32;
 
 /// The best layouts of the same model, batch and training on the same GPUs, each with what has to be changed for it.
 void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& resolved, simulator::CostModel& model, std::size_t most,
@@ -27,11 +29,12 @@ void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& reso
     space.cuda_graphs = resolved.job.layout->cuda_graphs;
     if (resolved.job.layout->recompute == Recompute::selective) space.recompute_modules = resolved.job.layout->recompute_modules;
     planner::SearchOptions options;
-    options.keep = most;
+    options.keep = most + kSpare;
     options.threads = threads;
     Workload work = check.workload;
     work.confine_tp = true;
-    const planner::SearchResult found = planner::search(work, space, simulator_cost_model(), options);
+    planner::SearchResult found = planner::search(work, space, simulator_cost_model(), options);
+    keep_fitting_when_replayed(found, model, most);
     check.evaluated = found.evaluated;
     const bool asked_fits = check.asked && check.asked->prediction.memory.fits();
     for (const auto& ranked : found.best) {

@@ -5,7 +5,7 @@
 #include <exception>
 #include <ostream>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "importers/model_source.hpp"
 #include "plan/errors.hpp"
@@ -23,16 +23,17 @@ constexpr std::array kCommands{
     Command{"buffers", "show parameter and gradient buffers, buckets and shards", run_buffers},
     Command{"graphs", "count CUDA graphs and the buffers they need", run_graphs},
     Command{"run", "train for some steps, measured beside predicted", run_run},
+    Command{"launch", "start a plan's ranks here or on a cluster, and follow the job", run_launch},
+    Command{"status", "say how the jobs are that launch started", run_status},
     Command{"verify", "judge the prediction by a run, or by a Megatron-LM log", run_verify},
     Command{"calibrate", "measure this machine and write a cluster file", run_calibrate},
     Command{"check", "judge a Megatron-LM command: legal, fits, how fast, what is better", run_check},
     Command{"export", "write a plan as Megatron-LM's flags or YAML", run_export},
     Command{"models", "list the model presets, or show one", run_models},
     Command{"clusters", "list the cluster presets, or show one", run_clusters},
+    Command{"completion", "print a completion script for bash, zsh or fish", run_completion},
+    Command{"manual", "print the manual page", run_manual},
 };
-
-/// Commands that CLI.md promises and a later version brings.
-constexpr std::array<std::string_view, 2> kLater{"launch", "status"};
 
 std::string overview() {
     std::string text =
@@ -63,10 +64,7 @@ int dispatch(const std::vector<std::string>& args, Console& console) {
     for (const auto& command : kCommands) {
         if (command.name == first) return command.run({args.begin() + 1, args.end()}, console);
     }
-    for (const auto later : kLater) {
-        if (later == first)
-            throw ConfigError(fmt::format("{} is not part of this version yet; mgplan --help lists the commands there are", first));
-    }
+    if (first == "rank") return run_rank({args.begin() + 1, args.end()}, console);
     std::vector<std::string> names;
     for (const auto& command : kCommands) names.emplace_back(command.name);
     const auto models = importers::preset_names();

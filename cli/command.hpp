@@ -40,11 +40,17 @@ int run_split(const std::vector<std::string>& args, Console& console);
 int run_buffers(const std::vector<std::string>& args, Console& console);
 int run_graphs(const std::vector<std::string>& args, Console& console);
 int run_run(const std::vector<std::string>& args, Console& console);
+int run_launch(const std::vector<std::string>& args, Console& console);
+int run_status(const std::vector<std::string>& args, Console& console);
+/// Not in the overview: the scripts of launch call it.
+int run_rank(const std::vector<std::string>& args, Console& console);
 int run_verify(const std::vector<std::string>& args, Console& console);
 int run_calibrate(const std::vector<std::string>& args, Console& console);
 int run_check(const std::vector<std::string>& args, Console& console);
 int run_export(const std::vector<std::string>& args, Console& console);
 int run_models(const std::vector<std::string>& args, Console& console);
 int run_clusters(const std::vector<std::string>& args, Console& console);
+int run_completion(const std::vector<std::string>& args, Console& console);
+int run_manual(const std::vector<std::string>& args, Console& console);
 
 }  // namespace mgplan::cli

@@ -1,8 +1,8 @@
 #include "cli/cost_models.hpp"
 
 #include <memory>
-
-#include "simulator/cost_model.hpp"
+#include <utility>
+#include <vector>
 
 namespace mgplan::cli {
 namespace {
@@ -34,6 +34,27 @@ planner::CostModelFactory simulator_cost_model() {
         return planner::LayoutCost{[model](const Layout& layout, std::int64_t most) { return need_of(model->peaks(layout, most)); },
                                    [model](const Layout& layout) { return model->iteration_seconds(layout); }};
     };
+}
+
+void keep_fitting_when_replayed(planner::SearchResult& found, simulator::CostModel& model, std::size_t most) {
+    std::vector<planner::RankedLayout> kept;
+    for (planner::RankedLayout& ranked : found.best) {
+        if (kept.size() == most) break;
+        const bool replays = ranked.layout.engine == Engine::megatron;
+        if (replays) {
+            const simulator::MemoryPrediction memory = model.replayed_memory(ranked.layout);
+            if (!memory.fits()) {
+                ranked.peak_bytes = memory.deciding_bytes();
+                planner::TooLarge& dropped = found.too_large_replayed;
+                ++dropped.count;
+                --found.feasible;
+                if (!dropped.nearest || ranked.peak_bytes < dropped.nearest->peak_bytes) dropped.nearest = std::move(ranked);
+                continue;
+            }
+        }
+        kept.push_back(std::move(ranked));
+    }
+    found.best = std::move(kept);
 }
 
 }  // namespace mgplan::cli

@@ -1,6 +1,6 @@
 #include <ostream>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"

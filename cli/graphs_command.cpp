@@ -13,6 +13,7 @@
 #include "plan/text.hpp"
 #include "reports/plan_report.hpp"
 #include "reports/table.hpp"
+#include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"
 
 namespace mgplan::cli {
@@ -305,7 +306,9 @@ int run_graphs(const std::vector<std::string>& args, Console& console) {
     declare_graphs_options(options, given);
     if (!options.parse(args, console.out)) return kDone;
     GraphsRequest request = read_graphs_request(given);
-    if (request.workload && !request.scopes.empty()) request.assumed.emplace_back(simulator::kGraphNodeAssumption);
+    if (request.workload && !request.scopes.empty()) {
+        if (const auto assumption = simulator::assumed_graph_node_bytes(request.workload->cluster)) request.assumed.push_back(*assumption);
+    }
     options.note_idle(console, "group-size", request.schedule.vpp == 1, "vpp is 1");
     if (request.workload) {
         const ModelSpec& model = request.workload->model;

@@ -50,6 +50,7 @@ struct Options::State {
     std::string usage;
     std::string purpose;
     std::vector<std::unique_ptr<po::options_description>> groups;
+    CommandDescription description;
     std::vector<std::string> names;
     std::map<std::string, bool> is_flag;
     /// Stores the given text into the option's target, adding problems.
@@ -65,8 +66,11 @@ struct Options::State {
     std::vector<NamedFile> outputs;         ///< those that were given
     bool outputs_are_tried_later = false;
 
+    OptionDescription& last_option() { return description.groups.back().options.back(); }
+
     void declare(const char* name, const std::string& value_name, const std::string& default_text, const char* help,
                  std::function<void(const std::string&, Problems&)> store_value) {
+        description.groups.back().options.push_back({name, value_name, help, default_text, {}, false});
         names.emplace_back(name);
         is_flag[name] = false;
         store[name] = std::move(store_value);
@@ -76,6 +80,8 @@ struct Options::State {
 };
 
 Options::Options(std::string usage, std::string purpose) : state_(std::make_unique<State>()) {
+    state_->description.usage = split(usage, '\n');
+    state_->description.purpose = purpose;
     state_->usage = std::move(usage);
     state_->purpose = std::move(purpose);
     group("Options");
@@ -84,12 +90,14 @@ Options::Options(std::string usage, std::string purpose) : state_(std::make_uniq
 Options::~Options() = default;
 
 void Options::group(std::string title) {
+    state_->description.groups.push_back({title, {}});
     state_->groups.push_back(std::make_unique<po::options_description>(std::move(title), kHelpWidth, kHelpWidth / 2));
 }
 
 void Options::flag(const char* name, bool& target, const char* help) {
     state_->names.emplace_back(name);
     state_->is_flag[name] = true;
+    state_->description.groups.back().options.push_back({name, "", help, "", {}, false});
     state_->store[name] = [&target](const std::string&, Problems&) { target = true; };
     state_->groups.back()->add_options()(name, po::bool_switch(), help);
 }
@@ -157,6 +165,7 @@ void Options::choice(const char* name, std::string& target, std::vector<std::str
             problems.add("--{} = '{}' is not known; use {}", name, given, any_of_text(allowed));
         }
     });
+    state_->last_option().words = std::move(allowed);
 }
 
 void Options::choice(const char* name, std::optional<std::string>& target, std::vector<std::string> allowed, const char* help) {
@@ -169,6 +178,7 @@ void Options::choice(const char* name, std::optional<std::string>& target, std::
             }
         },
         help);
+    state_->last_option().words = std::move(allowed);
 }
 
 void Options::checked(const char* name, std::optional<std::string>& target, const char* value_name,
@@ -198,6 +208,8 @@ void Options::choices(const char* name, std::vector<std::string>& target, std::v
             }
         }
     });
+    state_->last_option().words = std::move(allowed);
+    state_->last_option().takes_list = true;
 }
 
 void Options::positional(const char* name, std::vector<std::string>& target, int most, const char* help) {
@@ -205,6 +217,7 @@ void Options::positional(const char* name, std::vector<std::string>& target, int
     state_->positional_most = most;
     state_->positional_name = name;
     state_->purpose += fmt::format("\n\n  {}  {}", name, help);
+    state_->description.positionals.push_back({name, help});
 }
 
 bool Options::parse(const std::vector<std::string>& args, std::ostream& out) {
@@ -255,7 +268,7 @@ bool Options::parse(const std::vector<std::string>& args, std::ostream& out) {
         }
     }
     if (found.contains("help")) {
-        out << help();
+        out << (found.contains("format") && found["format"] == "json" ? to_json(description()) : help());
         return false;
     }
     const std::size_t most = state.positional_target == nullptr ? 0 : static_cast<std::size_t>(state.positional_most);
@@ -326,6 +339,12 @@ std::string Options::help() const {
     }
     help.pop_back();
     return help;
+}
+
+CommandDescription Options::description() const {
+    CommandDescription description = state_->description;
+    std::erase_if(description.groups, [](const OptionGroup& group) { return group.options.empty(); });
+    return description;
 }
 
 void Options::write(Console& console, const std::string& result) const {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/command.hpp"
+#include "cli/command_description.hpp"
 #include "plan/errors.hpp"
 
 namespace mgplan::cli {
@@ -53,8 +54,9 @@ public:
     void positional(const char* name, std::vector<std::string>& target, int most, const char* help);
 
     /// Adds --format, --output and --help, reads `args` and stores values. Returns false when --help was asked for and
-    /// printed to `out`. Throws ConfigError with every problem: unknown options (nearest names), missing or bad values, output
-    /// files that cannot be written (what they hold stays until they are) or that another word of the command line names, too.
+    /// printed to `out`, with --format json as the declarations themselves. Throws ConfigError with every problem: unknown options (nearest
+    /// names), missing or bad values, output files that cannot be written (what they hold stays until they are) or that another word of the
+    /// command line names, too.
     bool parse(const std::vector<std::string>& args, std::ostream& out);
 
     /// For commands of which not every process writes: parse() does not try output files, try_outputs() does.
@@ -72,6 +74,8 @@ public:
     /// What contradicts other options is no case for this but an error.
     void note_idle(Console& console, const char* name, bool idle, std::string_view why) const;
     [[nodiscard]] std::string help() const;
+    /// The declarations; the command's name and summary are not theirs to know.
+    [[nodiscard]] CommandDescription description() const;
 
     /// Writes a command's result to --output FILE, or to the console. Throws RunError when it cannot be written; the result
     /// of a file goes to the console then.

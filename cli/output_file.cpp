@@ -7,7 +7,7 @@
 #include <fstream>
 #include <system_error>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace mgplan::cli {
 namespace {

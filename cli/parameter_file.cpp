@@ -3,7 +3,7 @@
 #include <array>
 #include <unordered_set>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "plan/json_reader.hpp"
 #include "plan/text.hpp"

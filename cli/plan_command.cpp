@@ -1,13 +1,16 @@
 #include <algorithm>
+#include <array>
 #include <ostream>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/balanced_stages.hpp"
 #include "cli/command.hpp"
 #include "cli/cost_models.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
+#include "cli/scaling_study.hpp"
 #include "cli/stage_memories.hpp"
 #include "cli/workload_options.hpp"
 #include "plan/graph_scopes.hpp"
@@ -17,6 +20,7 @@
 #include "planner/search.hpp"
 #include "reports/alike_plans.hpp"
 #include "reports/plan_report.hpp"
+#include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"
 
 namespace mgplan::cli {
@@ -35,10 +39,42 @@ struct PlanOptions {
     std::string objective = "throughput";
     std::int64_t top = 10;
     std::int64_t threads = 0;
+    bool balance_stages = false;
     std::optional<std::int64_t> explain;
     std::optional<std::int64_t> pick;
     std::optional<std::string> save_plan;
+    std::optional<std::string> tokens, gpu_hour_price;
 };
+
+/// A count that people write large: a real number with an optional suffix K, M, B (or G) or T, powers of 1000 in any case of
+/// letters: "15T", "1.5e12", "300B". Nothing for anything else, for what is not above zero, and beyond 1e18.
+std::optional<double> parse_count(std::string_view text) {
+    constexpr double kMost = 1e18;
+    double factor = 1;
+    if (!text.empty()) {
+        constexpr std::string_view kLetters = "kmbgt";
+        constexpr std::array<double, 5> kFactors{1e3, 1e6, 1e9, 1e9, 1e12};
+        const auto letter = kLetters.find(lower_case(text.substr(text.size() - 1)));
+        if (letter != std::string_view::npos) {
+            factor = kFactors[letter];
+            text.remove_suffix(1);
+        }
+    }
+    const auto value = parse_real(text);
+    if (!value || *value <= 0 || *value * factor > kMost) return std::nullopt;
+    return *value * factor;
+}
+
+void check_tokens(const std::string& given, Problems& problems) {
+    if (!parse_count(given))
+        problems.add("--tokens = '{}' is no count above 0 and up to 1e18; write one, such as 15T, 300B or 1.5e12", given.substr(0, 60));
+}
+
+void check_price(const std::string& given, Problems& problems) {
+    const auto price = parse_real(given);
+    if (!price || *price < 0 || *price > 1e9)
+        problems.add("--gpu-hour-price = '{}' is no number from 0 to 1e9; write one, such as 2.5", given.substr(0, 60));
+}
 
 void declare_plan_options(Options& options, PlanOptions& values) {
     options.group("Restricting the search (one value, or a list separated by commas)");
@@ -61,16 +97,46 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.integer("group-size", values.space.group_size, 1, 1 << 20, "microbatch group of the interleaved schedule; without it pp");
     options.text("pipeline-layout", values.space.pipeline_layout, "STRING",
                  "layers per stage as in Megatron-LM, such as 'Et*3|(tt|)*29m|L'");
-    options.checked("order", values.order, "AXES", check_axis_order, "order of the axes in the rank grid, fastest first");
+    options.flag("balance-stages", values.balance_stages,
+                 "also try, for the best layouts with a pipeline, the layers per stage that make the slowest stage fastest");
+    options.checked("order", values.order, "AXES[,AXES...]", check_axis_orders,
+                    "orders of the axes in the rank grid, fastest first; of several each is searched");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
                  "what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration");
     options.group("Answer");
     options.choice("objective", values.objective, {"throughput", "memory"}, "what to rank by");
     options.integer("top", values.top, 1, 1000, "plans to print");
-    options.integer("explain", values.explain, 1, 1000, "list every term of plan N");
+    options.integer("explain", values.explain, 1, 1000, "list every term of plan N, and why it stands before plan N+1");
     options.output_file("save-plan", values.save_plan, "write the best plan, or the picked one, to FILE");
     options.integer("pick", values.pick, 1, 1000, "the plan that --save-plan writes; without it 1");
+    options.checked("tokens", values.tokens, "COUNT", check_tokens,
+                    "tokens to train on, such as 15T: days, and what one more node, a longer sequence or another batch would change; "
+                    "without it speed alone");
+    options.checked("gpu-hour-price", values.gpu_hour_price, "P", check_price,
+                    "price of a GPU for an hour, for the cost of all --tokens; without it no cost");
     options.integer("threads", values.threads, 0, 1024, "threads of the search; 0: all cores");
+}
+
+/// Most worlds of one study: each is searched five times.
+constexpr std::size_t kMostWorlds = 64;
+
+/// Adds what options of the answer contradict.
+void check_answer(const PlanOptions& values, const std::vector<std::int64_t>& worlds, Problems& problems) {
+    if (values.gpu_hour_price && !values.tokens)
+        problems.add("--gpu-hour-price {} prices a run over --tokens, which is missing; add one, such as --tokens 15T",
+                     *values.gpu_hour_price);
+    if (worlds.size() > kMostWorlds)
+        problems.add("--world names {} worlds, more than {}; ask for fewer at once", worlds.size(), kMostWorlds);
+    if (values.balance_stages && (worlds.size() > 1 || values.tokens))
+        problems.add("--balance-stages balances the plans of one world, not a study of {}; drop one of them",
+                     worlds.size() > 1 ? "several (--world)" : "how a run scales (--tokens)");
+    if (worlds.size() < 2) return;
+    const auto needs_one = [&](bool given, std::string_view name) {
+        if (given) problems.add("--{} is for the plans of one world, but --world names {}; give one", name, worlds.size());
+    };
+    needs_one(values.explain.has_value(), "explain");
+    needs_one(values.pick.has_value(), "pick");
+    needs_one(values.save_plan.has_value(), "save-plan");
 }
 
 /// Reads the words into the space; problems are added.
@@ -83,12 +149,15 @@ void finish_space(PlanOptions& values, Problems& problems) {
     if (values.sequence_parallel != "auto") space.sequence_parallel = values.sequence_parallel == "on";
     space.cp_comm_types.clear();
     for (const auto& word : values.cp_comm_types) space.cp_comm_types.push_back(parse_cp_comm_type(word).value_or(CpCommType::p2p));
-    space.order = AxisOrder::parse(*values.order);
+    space.orders.clear();
+    for (const auto& word : split(*values.order, ',')) space.orders.push_back(AxisOrder::parse(word));
     try {
         if (space.pipeline_layout) (void)parse_pipeline_layout(*space.pipeline_layout);
     } catch (const ConfigError& error) {
         problems.absorb(error, "--pipeline-layout: ");
     }
+    if (space.pipeline_layout && values.balance_stages)
+        problems.add("--balance-stages looks for a pipeline layout and --pipeline-layout gives one; drop one of them");
     space.cuda_graphs = read_graph_scopes(values.cuda_graphs, problems);
     if (values.pick && !values.save_plan)
         problems.add("--pick {} picks the plan that --save-plan writes; add --save-plan FILE", *values.pick);
@@ -112,8 +181,9 @@ void note_idle_options(const Options& options, const WorkloadOptions& workload, 
     options.note_idle(console, "sequence-parallel", only_one(space.tp) && values.sequence_parallel == "on", "tp is 1");
     options.note_idle(console, "cp-comm-type", only_one(space.cp), "cp is 1");
     options.note_idle(console, "group-size", only_one(space.vpp) || only_one(space.pp), "vpp is 1");
-    options.note_idle(console, "explain", options.format() != Format::table && values.explain <= values.top,
-                      "only the table lists terms below the plans; JSON holds those of each plan");
+    options.note_idle(console, "balance-stages", only_one(space.pp), "pp is 1");
+    options.note_idle(console, "explain", options.format() == Format::csv && values.explain <= values.top,
+                      "CSV holds the terms of each plan");
 }
 
 /// Refuses a layout string that suits the model on no pipeline: wrong numbers of layers, E or L out of place.
@@ -136,10 +206,11 @@ void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
 constexpr std::size_t kRankedExactly = 200;
 constexpr std::int64_t kPassesRankedExactly = 1'000'000;
 
-/// Ranks the best of the search anew by the exact timeline, and keeps `most`. All of `most` are replayed; of the others, in
-/// their order, as many as kPassesRankedExactly allow, so that the answer does not depend on the machine. Those behind keep
-/// their order behind them.
-void rank_exactly(std::vector<planner::RankedLayout>& best, simulator::CostModel& model, planner::Objective objective, std::size_t most) {
+/// Ranks the best of the search anew by the exact timeline. The first `most` are replayed; of the others, in their order, as
+/// many as kPassesRankedExactly allow, so that the answer does not depend on the machine. Those behind keep their order behind
+/// them. Returns how many were replayed.
+std::size_t rank_exactly(std::vector<planner::RankedLayout>& best, simulator::CostModel& model, planner::Objective objective,
+                         std::size_t most) {
     std::int64_t passes = 0;
     std::size_t replayed = 0;
     for (; replayed < best.size(); ++replayed) {
@@ -149,7 +220,31 @@ void rank_exactly(std::vector<planner::RankedLayout>& best, simulator::CostModel
     }
     std::stable_sort(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(replayed),
                      [objective](const auto& a, const auto& b) { return planner::ranks_before(a, b, objective); });
-    if (best.size() > most) best.resize(most);
+    return replayed;
+}
+
+/// Layouts whose stages --balance-stages balances.
+constexpr std::size_t kMostBalanced = 10;
+
+/// Puts the balanced ones of the best layouts with a pipeline among the first `replayed`, where they are faster. Says what was
+/// gained, and from which seconds, by split.
+reports::BalancedStagesReport add_balanced(std::vector<planner::RankedLayout>& best, std::size_t replayed, simulator::CostModel& model,
+                                           const Workload& workload, planner::Objective objective) {
+    reports::BalancedStagesReport report;
+    std::vector<planner::RankedLayout> added;
+    for (std::size_t i = 0; i < replayed && report.tried < kMostBalanced; ++i) {
+        if (best[i].layout.sizes.pp == 1) continue;
+        ++report.tried;
+        const BalancedLayout balanced = balance_layout(model, workload, best[i].layout);
+        if (!balanced.why_not.empty()) continue;
+        ++report.faster;
+        report.seconds_before[balanced.layout.split.get()] = balanced.seconds_before;
+        added.push_back({balanced.layout, balanced.seconds, model.peaks(balanced.layout).deciding});
+    }
+    const auto behind = best.begin() + static_cast<std::ptrdiff_t>(replayed);
+    const auto end = best.insert(behind, added.begin(), added.end()) + std::ssize(added);
+    std::stable_sort(best.begin(), end, [objective](const auto& a, const auto& b) { return planner::ranks_before(a, b, objective); });
+    return report;
 }
 
 /// No candidate satisfies the rules: says which ones stand in the way.
@@ -166,15 +261,25 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
                     "Enumerates every layout of the model on N GPUs, predicts memory and time of each, and ranks those that fit.");
     WorkloadOptions workload_options;
     PlanOptions values;
-    declare_workload_options(options, workload_options, false);
+    declare_workload_options(options, workload_options, false, true);
     declare_plan_options(options, values);
     if (!options.parse(args, console.out)) return kDone;
 
     Problems problems;
     finish_space(values, problems);
+    check_answer(values, workload_options.worlds, problems);
+    const bool study = workload_options.worlds.size() > 1 || values.tokens;
+    const auto resolve = [&](const WorkloadOptions& job) {
+        ResolvedWorkload resolved = resolve_workload(options, job);
+        resolved.workload.confine_tp = values.space.tp.empty();
+        const auto assumption = simulator::assumed_graph_node_bytes(resolved.workload.cluster);
+        if (!values.space.cuda_graphs.empty() && assumption) resolved.assumed.push_back(*assumption);
+        return resolved;
+    };
     ResolvedWorkload resolved;
+    if (!workload_options.worlds.empty()) workload_options.world = workload_options.worlds.front();
     try {
-        resolved = resolve_workload(options, workload_options);
+        resolved = resolve(workload_options);
     } catch (const ConfigError& error) {
         problems.absorb(error);
     }
@@ -183,13 +288,10 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     if (!values.space.cuda_graphs.empty()) {
         check_graph_scopes(values.space.cuda_graphs, resolved.workload.model, problems);
         problems.throw_if_any();
-        resolved.assumed.emplace_back(simulator::kGraphNodeAssumption);
     }
     if (values.space.pipeline_layout) check_pipeline_layout(*values.space.pipeline_layout, resolved.workload.model);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
     note_idle_options(options, workload_options, values, resolved.workload.model, console);
-
-    resolved.workload.confine_tp = values.space.tp.empty();
 
     planner::SearchOptions search_options;
     // A table leaves out those alike to a plan above them, of which there are at most two for each: one for each kind of exchange.
@@ -197,7 +299,8 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     const std::int64_t kinds = as_table ? std::ssize(values.space.cp_comm_types) : 1;
     // More than --top where a later plan is to be explained, since the list is what explains its number.
     const std::int64_t rows = std::max(values.top, values.explain.value_or(0));
-    const auto wanted = static_cast<std::size_t>(std::max(kinds * rows, values.pick.value_or(0)));
+    // The explained plan is held against the one behind it.
+    const auto wanted = static_cast<std::size_t>(std::max({kinds * rows, values.pick.value_or(0), values.explain.value_or(0) + 1}));
     search_options.keep = std::max(wanted, kRankedExactly);
     search_options.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;
     search_options.threads = static_cast<int>(values.threads);
@@ -205,13 +308,32 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         console.err << fmt::format("mgplan: searched {} of {} parts\n", done, total) << std::flush;
     };
     reports::PlanReport report;
+    const auto search = [&](const Workload& workload, bool pareto) {
+        search_options.pareto = pareto;
+        planner::SearchResult found = planner::search(workload, values.space, simulator_cost_model(), search_options);
+        if (found.counts.legal == 0) refuse(workload, values.space, found);
+        simulator::CostModel model(workload);
+        const std::size_t replayed = rank_exactly(found.best, model, search_options.objective, wanted);
+        if (values.balance_stages) report.balanced = add_balanced(found.best, replayed, model, workload, search_options.objective);
+        keep_fitting_when_replayed(found, model, wanted);
+        return found;
+    };
+    if (study) {
+        planner::TrainingGoal goal;
+        if (values.tokens) goal.tokens = parse_count(*values.tokens);
+        if (values.gpu_hour_price) goal.gpu_hour_price = parse_real(*values.gpu_hour_price);
+        ScalingStudy studied = study_scaling(workload_options, workload_options.worlds, goal, {resolve, search}, console);
+        report.scaling = std::move(studied.report);
+        report.search = std::move(studied.search);
+        resolved = std::move(studied.resolved);
+    } else {
+        report.search = search(resolved.workload, false);
+    }
     report.workload = resolved.workload;
     report.assumed = resolved.assumed;
-    report.search = planner::search(resolved.workload, values.space, simulator_cost_model(), search_options);
-    if (report.search.counts.legal == 0) refuse(resolved.workload, values.space, report.search);
+    report.orders = values.space.orders.size();
 
     simulator::CostModel model(resolved.workload);
-    rank_exactly(report.search.best, model, search_options.objective, wanted);
     const auto& best = report.search.best;
     const auto at_most = [&](const char* name, std::optional<std::int64_t> k) {
         if (k && !best.empty() && static_cast<std::size_t>(*k) > best.size())
@@ -229,25 +351,39 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
             auto& plan = add_plan(shown);
             for (const std::size_t index : left_out) plan.left_out.push_back(index + 1);
         }
-        if (values.explain && !best.empty()) {
-            const Layout& layout = best[static_cast<std::size_t>(*values.explain - 1)].layout;
-            report.explained = reports::PlannedLayout{layout, model.predict_exactly(layout), static_cast<std::size_t>(*values.explain), {}};
-        }
     } else {
         for (std::size_t i = 0; i < std::min(static_cast<std::size_t>(rows), best.size()); ++i) add_plan(i);
     }
+    if (values.explain && !best.empty()) {
+        const auto plan_at = [&](std::size_t index) {
+            return reports::ComparedPlan{index + 1, best[index].layout, model.predict_exactly(best[index].layout)};
+        };
+        const auto index = static_cast<std::size_t>(*values.explain - 1);
+        const reports::ComparedPlan plan = plan_at(index);
+        report.explained = reports::PlannedLayout{plan.layout, plan.prediction, plan.rank, {}};
+        if (index + 1 < best.size()) report.comparison = reports::PlanComparison{plan, plan_at(index + 1)};
+    }
+    const planner::TooLarge& replayed = report.search.too_large_replayed;
+    const auto closely = [&](const Layout& layout) { return model.replayed_memory(layout); };
     if (report.plans.empty()) {
+        if (replayed.count > 0) {
+            const Layout& layout = replayed.nearest->layout;
+            report.nearest.push_back({layout, closely(layout), planner::remedies(resolved.workload, layout, simulator_cost_model())});
+        }
         for (const auto& miss : report.search.nearest) {
             report.nearest.push_back(
                 {miss.layout, model.memory(miss.layout), planner::remedies(resolved.workload, miss.layout, simulator_cost_model())});
         }
     }
     const auto say_too_large = [&](std::optional<planner::FillingTerm> term, const planner::TooLarge& found) {
-        if (found.count > 0) report.too_large.push_back({term, found.count, found.nearest->layout, model.memory(found.nearest->layout)});
+        if (found.count > 0)
+            report.too_large.push_back({term, found.count, found.nearest->layout, model.memory(found.nearest->layout), false});
     };
     for (std::size_t term = 0; term < planner::kFillingTerms; ++term)
         say_too_large(static_cast<planner::FillingTerm>(term), report.search.too_large_by_term[term]);
     say_too_large(std::nullopt, report.search.too_large_uneven);
+    if (replayed.count > 0)
+        report.too_large.push_back({std::nullopt, replayed.count, replayed.nearest->layout, closely(replayed.nearest->layout), true});
     std::stable_sort(report.too_large.begin(), report.too_large.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
     if (values.save_plan) {
         if (best.empty())
@@ -260,14 +396,16 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
             options.write(console, reports::plan_report_json(report));
             break;
         case Format::csv:
-            options.write(console, reports::plan_report_csv(report));
+            options.write(console, report.scaling ? reports::scaling_csv(*report.scaling) : reports::plan_report_csv(report));
             break;
         case Format::table: {
-            std::string text = reports::plan_report_text(report);
+            // Of several worlds the plans themselves stay in JSON.
+            std::string text = workload_options.worlds.size() > 1 ? "" : reports::plan_report_text(report);
             if (report.explained) {
                 text += stage_memories_text(stage_memories(model, resolved.workload, report.explained->layout, model::DeviceKind::cuda),
                                             resolved.workload.memory_limit);
             }
+            if (report.scaling) text += (text.empty() ? "" : "\n") + reports::scaling_text(*report.scaling);
             options.write(console, text);
             break;
         }

@@ -3,7 +3,7 @@
 #include <ostream>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/output_file.hpp"

@@ -16,8 +16,11 @@
 #include "plan/graph_scopes.hpp"
 #include "plan/json_reader.hpp"
 #include "plan/plan.hpp"
+#include "plan/text.hpp"
 #include "planner/constraints.hpp"
 #include "reports/run_report.hpp"
+#include "runtime/checkpoint/checkpoint_folder.hpp"
+#include "runtime/checkpoint/saved_checkpoint.hpp"
 #include "runtime/cuda_loader/cuda_loader.hpp"
 #include "runtime/data/synthetic_stream.hpp"
 #include "runtime/data/token_data.hpp"
@@ -37,6 +40,7 @@ struct RunOptions {
     bool check_memory = false;
     bool ranks_in_process = false;
     std::optional<std::int64_t> rank;
+    std::optional<std::int64_t> ranks_per_node;
     std::int64_t steps = 20;
     std::optional<std::string> data;
     std::optional<std::string> cuda_graphs;
@@ -53,6 +57,7 @@ struct RunOptions {
     std::int64_t log_interval = 1;
     std::optional<std::string> checkpoint;
     std::optional<std::int64_t> checkpoint_every;
+    std::int64_t checkpoint_keep = 0;
     bool resume = false;
 };
 
@@ -69,6 +74,8 @@ void declare(Options& options, RunOptions& values) {
                  "all ranks as threads of this process; the default where no launcher started one process for each rank");
     options.integer("rank", values.rank, 0, std::numeric_limits<int>::max() - 1,
                     "run this rank alone, its partners emulated: its memory and the time it computes; losses mean nothing then");
+    options.integer("ranks-per-node", values.ranks_per_node, 1, std::numeric_limits<int>::max(),
+                    "with processes as ranks: refuse to begin unless each machine in turn holds so many of consecutive numbers");
     options.integer("steps", values.steps, 1, kMostSteps, "training steps");
     options.text("data", values.data, "FILE", "a text, or Megatron-LM's FILE.bin with FILE.idx (default: a synthetic stream)");
     options.integer("seed", values.seed, 0, std::numeric_limits<std::int64_t>::max() / 2, "of weights, dropout and the order of the data");
@@ -95,10 +102,13 @@ void declare(Options& options, RunOptions& values) {
                  "stop when the loss or a gradient is NaN or infinite (the default)");
     options.flag("no-check-for-nan-in-loss-and-grad", values.no_check_for_nan, "leave such a step out, and say so");
     options.real("distributed-timeout-minutes", values.timeout_minutes, 0.001, 1e6, "how long a rank waits for the others");
-    options.group("Checkpoints (a later version)");
-    options.text("checkpoint", values.checkpoint, "DIR", "write checkpoints");
-    options.integer("checkpoint-every", values.checkpoint_every, 1, kMostSteps, "steps between two checkpoints");
-    options.flag("resume", values.resume, "go on from the last checkpoint");
+    options.group("Checkpoints");
+    options.text("checkpoint", values.checkpoint, "DIR", "save the training there behind the last step; all ranks share the folder");
+    options.integer("checkpoint-every", values.checkpoint_every, 1, kMostSteps, "and every N steps");
+    options.integer("checkpoint-keep", values.checkpoint_keep, 0, kMostSteps, "checkpoints that are kept, the last ones; 0: all");
+    options.flag("resume", values.resume,
+                 "go on from the last complete checkpoint in DIR, whatever layout saved it; from the start where there is none. --steps "
+                 "counts from the start");
 }
 
 /// What contradicts itself or is not there; else what the ranks compute on, nothing for the CPU.
@@ -127,8 +137,11 @@ std::shared_ptr<const runtime::RankDevices> check(const RunOptions& values) {
             problems.absorb(error);
         }
     }
-    if (values.checkpoint || values.checkpoint_every || values.resume)
-        problems.add("--checkpoint, --checkpoint-every, --resume: a later version brings checkpoints; leave them out");
+    if (!values.checkpoint && (values.checkpoint_every || values.resume || values.checkpoint_keep > 0))
+        problems.add("--checkpoint-every, --checkpoint-keep and --resume need a folder; add --checkpoint DIR");
+    if (values.checkpoint && values.checkpoint->empty()) problems.add("--checkpoint = '' is no folder; name one");
+    if (values.checkpoint && values.rank)
+        problems.add("--checkpoint and --rank exclude each other: what one rank computes alone is no training; drop one");
     if (values.ranks_in_process && values.rank)
         problems.add("--ranks-in-process and --rank exclude each other: all ranks run, or one alone; drop one");
     if (values.check_for_nan && values.no_check_for_nan)
@@ -257,11 +270,47 @@ void print_step(std::ostream& err, const RunOptions& values, std::int64_t step, 
     err.flush();
 }
 
+/// The folder, made where it is not there, and what the run goes on from.
+runtime::CheckpointOptions checkpoints_of(const RunOptions& values, const runtime::TrainingRunOptions& run, bool reports,
+                                          Console& console) {
+    runtime::CheckpointOptions options;
+    if (!values.checkpoint) return options;
+    options.folder = *values.checkpoint;
+    options.every = values.checkpoint_every.value_or(0);
+    options.keep = values.checkpoint_keep;
+    const auto steps = runtime::complete_checkpoints(options.folder);
+    if (!values.resume && !steps.empty()) {
+        throw ConfigError(
+            fmt::format("--checkpoint {} holds a checkpoint of step {} already; add --resume to go on from it, or name another folder",
+                        options.folder, steps.back()));
+    }
+    runtime::check_checkpoint_folder(options.folder);
+    if (values.resume) options.resume = runtime::SavedCheckpoint::open_last(options.folder);
+    if (options.resume) {
+        runtime::check_identity(*options.resume, run.task, *run.data);
+        const runtime::Manifest& manifest = options.resume->manifest();
+        if (reports) {
+            console.err << fmt::format("mgplan: goes on behind step {} of {}, saved by {}\n", manifest.position.steps,
+                                       options.resume->folder(), manifest.layout);
+            if (manifest.position.steps >= values.steps)
+                console.err << fmt::format("mgplan: --steps = {} are done: nothing is left to train\n", values.steps);
+        }
+    } else if (values.resume && reports) {
+        console.err << fmt::format("mgplan: no complete checkpoint in {}: begins at the first step\n", options.folder);
+    }
+    options.on_saved = [&err = console.err](std::int64_t step, std::int64_t bytes, double seconds) {
+        err << fmt::format("mgplan: step {} saved: {} in {:.3f} s\n", step, human_bytes(bytes), seconds);
+        err.flush();
+    };
+    return options;
+}
+
 void report(const Options& options, const runtime::RunValues& result, Console& console) {
     // Said before the report, which may not find its file writable any more.
     if (!result.problem.empty()) console.err << fmt::format("mgplan: {}\n", result.problem);
     if (result.interrupted)
-        console.err << fmt::format("mgplan: interrupted: stopped behind step {} of {}\n", result.steps.size(), result.steps_asked);
+        console.err << fmt::format("mgplan: interrupted: stopped behind step {} of {}\n", result.steps_before + std::ssize(result.steps),
+                                   result.steps_asked);
     if (!result.as_predicted) {
         console.err << "mgplan: what was held or sent differs from the prediction; the report says where, and the exit code does not "
                        "depend on it\n";
@@ -304,11 +353,14 @@ std::optional<RunOutcome> train(const Options& options, const RunOptions& values
                                                                : std::make_unique<runtime::SyntheticStream>(seed + 2, plan.model.vocab);
     run.data = std::make_shared<const runtime::Sequences>(data, plan.batch.sequence, plan.batch.global_batch, seed + 3);
     run.steps = values.steps;
+    if (values.ranks_per_node) run.ranks_per_node = static_cast<int>(*values.ranks_per_node);
     const bool arena = values.memory == "arena" || (values.memory == "auto" && !run.task.layout.cuda_graphs.empty());
     if (values.check_memory && !arena) throw ConfigError("--check-memory looks into an arena; add --memory arena");
     run.check_memory = values.check_memory;
     run.memory = arena ? runtime::MemoryMode::arena : runtime::MemoryMode::pool;
     run.learning_rate = learning_rate_of(values);
+    run.checkpoint = checkpoints_of(values, run, reports, console);
+    const std::int64_t steps_before = run.checkpoint.resume ? run.checkpoint.resume->manifest().position.steps : 0;
     run.skip_non_finite = values.no_check_for_nan;
     run.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(values.timeout_minutes * 60'000));
     run.on_step = [&](std::int64_t step, const runtime::StepValues& done) { print_step(console.err, values, step, done); };
@@ -329,7 +381,8 @@ std::optional<RunOutcome> train(const Options& options, const RunOptions& values
     }
     result->data = data->text();
     result->steps_asked = values.steps;
-    result->interrupted = result->problem.empty() && std::ssize(result->steps) < values.steps;
+    result->steps_before = steps_before;
+    result->interrupted = result->problem.empty() && steps_before + std::ssize(result->steps) < values.steps;
     const model::KernelTraits traits = devices ? devices->traits() : runtime::cpu_devices().traits();
     return RunOutcome{std::move(plan), std::move(run.task), traits, std::move(*result), !launched};
 }

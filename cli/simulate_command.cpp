@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/balanced_stages.hpp"
 #include "cli/command.hpp"
+#include "cli/disturbances.hpp"
 #include "cli/list_writer.hpp"
 #include "cli/options.hpp"
 #include "cli/output_file.hpp"
@@ -20,11 +22,16 @@
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
 #include "planner/constraints.hpp"
+#include "reports/html_page.hpp"
+#include "reports/iteration_page.hpp"
 #include "reports/memory_page.hpp"
 #include "reports/plan_report.hpp"
 #include "reports/prediction_json.hpp"
 #include "reports/table.hpp"
+#include "reports/time_terms.hpp"
+#include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"
+#include "simulator/timeline/step_trace.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -140,7 +147,8 @@ void refuse_what_a_plan_holds(const Options& options) {
     Problems problems;
     for (const auto& name : options.given()) {
         if (name == "cluster" || name == "max-memory" || name == "routing-skew" || name == "per-rank" || name == "html" ||
-            name == "device" || name == "format" || name == "output" || name == "timeline" || name == "kind")
+            name == "device" || name == "format" || name == "output" || name == "timeline" || name == "kind" || name == "balance-stages" ||
+            name == "straggler" || name == "jitter" || name == "seed")
             continue;
         problems.add(
             "--{} has no place beside a PLAN, which holds model, batch and layout; drop --{}, or give --model … in place of the plan", name,
@@ -154,21 +162,30 @@ struct StageText {
     std::string before, after;
 };
 
-StageText stage_text(reports::StageMemory stage, std::int64_t limit) {
+StageText stage_text(reports::StageMemory stage, const simulator::StageUse* use, std::int64_t limit) {
     stage.first_rank = 0;
-    const std::string text = fmt::format("\"exact\":{},\"estimated_peak_bytes\":{},\"memory\":{}", stage.exact, stage.estimated_peak,
-                                         reports::stage_memory_to_json(stage, limit).dump());
+    const std::string time = use == nullptr ? "null" : reports::stage_use_to_json(*use).dump();
+    const std::string text = fmt::format("\"exact\":{},\"estimated_peak_bytes\":{},\"time\":{},\"memory\":{}", stage.exact,
+                                         stage.estimated_peak, time, reports::stage_memory_to_json(stage, limit).dump());
     const std::string key = "\"worst_rank\":";
     const auto at = text.find(key);
     MGPLAN_ASSERT(at != std::string::npos && text[at + key.size()] == '0', "a rank's memory names the rank");
     return {text.substr(0, at + key.size()), text.substr(at + key.size() + 1)};
 }
 
-/// `json` with the memory of every global rank as its last field, written rank by rank: there may be millions.
-void write_with_ranks(std::ostream& out, const Json& json, const std::vector<reports::StageMemory>& stages, const Workload& work,
-                      const Layout& layout) {
+/// What every stage's ranks hold and do.
+struct Stages {
+    const std::vector<reports::StageMemory>& memory;
+    std::vector<simulator::StageUse> use;  ///< empty where the iteration is too long to be replayed
+
+    [[nodiscard]] const simulator::StageUse* use_of(std::size_t stage) const { return use.empty() ? nullptr : &use[stage]; }
+};
+
+/// `json` with memory and time of every global rank as its last field, written rank by rank: there may be millions.
+void write_with_ranks(std::ostream& out, const Json& json, const Stages& stages, const Workload& work, const Layout& layout) {
     std::vector<StageText> texts;
-    for (const auto& stage : stages) texts.push_back(stage_text(stage, work.memory_limit));
+    for (std::size_t i = 0; i < stages.memory.size(); ++i)
+        texts.push_back(stage_text(stages.memory[i], stages.use_of(i), work.memory_limit));
     const std::int64_t stride = stage_stride(layout);
     std::string head = json.dump(1);
     head.resize(head.rfind("\n}"));
@@ -192,14 +209,19 @@ void write_with_ranks(std::ostream& out, const Json& json, const std::vector<rep
 }
 
 /// One row of CSV for each global rank.
-void write_csv_of_ranks(std::ostream& out, const std::vector<reports::StageMemory>& stages, const Workload& work, const Layout& layout) {
+void write_csv_of_ranks(std::ostream& out, const Stages& stages, const Workload& work, const Layout& layout) {
     ListWriter writer(out);
     std::vector<reports::Table::Column> columns;
     for (auto& name : reports::stage_memory_csv_columns()) columns.push_back({std::move(name)});
+    for (auto& name : reports::stage_use_csv_columns()) columns.push_back({std::move(name)});
     std::vector<std::string> texts;
-    for (const auto& stage : stages) {
+    for (std::size_t i = 0; i < stages.memory.size(); ++i) {
         reports::Table row(columns);
-        row.add_row(reports::stage_memory_csv_row(stage, work.memory_limit));
+        auto cells = reports::stage_memory_csv_row(stages.memory[i], work.memory_limit);
+        if (const auto* use = stages.use_of(i)) {
+            for (auto& cell : reports::stage_use_csv_row(*use)) cells.push_back(std::move(cell));
+        }
+        row.add_row(std::move(cells));
         const std::string both = row.to_csv();
         const std::size_t header_end = both.find('\n') + 1;
         if (texts.empty()) writer.text("rank,stage," + both.substr(0, header_end));
@@ -216,17 +238,23 @@ void write_csv_of_ranks(std::ostream& out, const std::vector<reports::StageMemor
     }
 }
 
+/// Everything that was simulated, on one page.
 void write_page(const std::string& path, const StageMemories& memories, const Workload& work, const Layout& layout,
-                const std::vector<std::string>& assumed) {
-    reports::MemoryPage page;
-    page.title = reports::workload_text(work);
-    page.title.pop_back();  // its newline
-    page.details.push_back(summary(layout));
-    if (!assumed.empty()) page.details.push_back(fmt::format("assumed: {}", fmt::join(assumed, ", ")));
-    page.stages = memories.stages;
-    page.limit_bytes = work.memory_limit;
-    page.why_no_curve = memories.why_no_timeline;
-    const std::string text = reports::memory_page(page, curve_of(memories, work.memory_limit));
+                const std::vector<std::string>& details, const simulator::Prediction& prediction,
+                const std::optional<simulator::LayoutTimeline>& timeline, const std::string& schedule) {
+    std::string title = reports::workload_text(work);
+    title.pop_back();  // its newline
+    reports::MemoryPage memory;
+    memory.stages = memories.stages;
+    memory.limit_bytes = work.memory_limit;
+    memory.why_no_curve = memories.why_no_timeline;
+    const std::string pipeline = timeline ? reports::pipeline_section(simulator::pipeline_picture(*timeline), schedule)
+                                          : fmt::format("<p>The iteration has more than {} passes, too many to replay one by one.</p>\n",
+                                                        simulator::kMostReplayedPasses);
+    const std::string text = reports::html_page(title, details,
+                                                reports::figures_section(prediction) + reports::time_section(prediction) + pipeline +
+                                                    reports::memory_section(memory, curve_of(memories, work.memory_limit)) +
+                                                    reports::groups_section(layout, work.cluster.gpus_per_node));
     if (!write_output_file(path, [&](std::ostream& out) { out << text; }))
         throw RunError(fmt::format("--html {}: the file cannot be written any more; is the disk full?", path));
 }
@@ -251,7 +279,8 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     WorkloadOptions workload_options;
     LayoutOptions layout_options;
     std::vector<std::string> plan_files;
-    bool per_rank = false;
+    bool per_rank = false, balance_stages = false;
+    DisturbanceOptions disturbances;
     std::string device = "cuda";
     std::optional<std::string> timeline, html;
     std::optional<std::string> kind;
@@ -264,11 +293,16 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     options.positional("PLAN", plan_files, 1, "a plan written by --save-plan");
     declare_workload_options(options, workload_options, true);
     declare_layout_options(options, layout_options);
+    options.flag("balance-stages", balance_stages,
+                 "replace the split by the layers per stage that make the slowest stage fastest, where that is faster and fits");
+    declare_disturbance_options(options, disturbances);
     options.group("Answer");
-    options.flag(
-        "per-rank", per_rank,
-        "memory of every stage, with the op at its peak and a drawing of the fullest rank's iteration; in JSON and CSV of every rank");
-    options.output_file("html", html, "write a page: the fullest rank's memory over the iteration, and every stage's");
+    options.flag("per-rank", per_rank,
+                 "memory and time of every stage, with the op at the memory's peak and a drawing of the fullest rank's iteration; in JSON "
+                 "and CSV of "
+                 "every rank");
+    options.output_file("html", html,
+                        "write a page of its own: where the time goes, the pipeline as it runs, memory over the iteration, rank groups");
     options.choice("device", device, {"cuda", "cpu"},
                    "whose scratch and context --per-rank and --html count: the cluster's GPUs, or CPU ranks as run has them");
     options.checked("kind", kind, "KIND", check_kind,
@@ -306,27 +340,63 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     note_idle_workload_options(options, workload_options, work.model, console);
     options.note_idle(console, "device", !per_rank && !html, "only --per-rank and --html show scratch and context by device");
 
-    if (!layout.cuda_graphs.empty()) assumed.emplace_back(simulator::kGraphNodeAssumption);
+    if (!layout.cuda_graphs.empty()) {
+        if (const auto assumption = simulator::assumed_graph_node_bytes(work.cluster)) assumed.push_back(*assumption);
+    }
     const SimulatedSchedule schedule = simulated_schedule(kind.value_or("auto"), layout);
     if (timeline) check_replayable("--timeline", layout);
+    if (disturbances.any()) check_replayable("--straggler and --jitter", layout);
+    if (balance_stages && schedule.order)
+        throw ConfigError(
+            fmt::format("--balance-stages balances for the schedules of Megatron-LM, not for --kind {}; drop one of them", schedule.kind));
+    options.note_idle(console, "seed", disturbances.jitter_percent == 0, "only --jitter draws");
     simulator::CostModel model(work);
+    std::optional<BalancedLayout> balanced;
+    if (balance_stages) {
+        balanced = balance_layout(model, work, layout);
+        layout = balanced->layout;
+    }
     simulator::Prediction prediction = model.predict_exactly(layout);
     if (schedule.order) {
         prediction.time = model.timeline(layout, *schedule.order, false).step.time;
         assumed.push_back(fmt::format("the memory of schedule {} (of {}, the activations follow peak_live)",
                                       layout.vpp > 1 ? "interleaved" : "1f1b", schedule.kind));
     }
+    std::optional<DisturbedIteration> disturbed;
+    if (disturbances.any()) {
+        disturbed = disturbed_iteration(disturbances, layout, [&](const std::vector<double>& slowdown) {
+            return timeline_of(model, layout, schedule, false, slowdown);
+        });
+        prediction.time = disturbed->time;
+    }
+    const std::vector<double> slowdown = disturbed ? disturbed->slowdown : std::vector<double>{};
+    std::vector<simulator::StageUse> use;
+    if (per_rank && simulator::CostModel::passes(layout) <= simulator::kMostReplayedPasses)
+        use = timeline_of(model, layout, schedule, false, slowdown).step.stages;
     StageMemories memories;
     if (per_rank || html) {
         memories = stage_memories(model, work, layout, device == "cpu" ? model::DeviceKind::cpu : model::DeviceKind::cuda);
         warn_where_exact_differs(memories, prediction.memory, console);
     }
+    std::optional<simulator::LayoutTimeline> replayed;
+    if (timeline || html) replayed = timeline_of(model, layout, schedule, true, slowdown);
     if (timeline) {
         const std::string title = fmt::format("{}, {}", summary(layout), schedule.kind);
-        if (!write_output_file(*timeline, [&](std::ostream& out) { write_trace(out, model, work, layout, schedule, title); }))
+        if (!write_output_file(*timeline, [&](std::ostream& out) { write_trace(out, *replayed, work, layout, schedule, title); }))
             throw RunError(fmt::format("--timeline {}: the file cannot be written any more; is the disk full?", *timeline));
     }
-    if (html) write_page(*html, memories, work, layout, assumed);
+    if (html) {
+        std::vector<std::string> details{summary(layout)};
+        if (const auto& string = layout.split->request().pipeline_layout) details.push_back(fmt::format("layers per stage: {}", *string));
+        if (!assumed.empty()) details.push_back(fmt::format("assumed: {}", fmt::join(assumed, ", ")));
+        for (const std::string& text :
+             {balanced ? balanced_text(*balanced) : "", disturbed ? disturbed_text(disturbances, *disturbed) : ""}) {
+            for (const auto& line : split(text, '\n')) {
+                if (!line.empty()) details.push_back(line);
+            }
+        }
+        write_page(*html, memories, work, layout, details, prediction, replayed, schedule.kind);
+    }
     if (options.format() == Format::json) {
         Json json{{"layout", layout_to_json(layout)}, {"predicted", reports::prediction_to_json(prediction)}, {"assumed", assumed}};
         if (schedule.order) {
@@ -334,22 +404,30 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
             for (int rank = 0; rank < schedule.order->pp; ++rank) live.push_back(peak_live(*schedule.order, rank));
             json["schedule"] = Json{{"kind", schedule.kind}, {"chunks", schedule.order->chunks}, {"peak_live", live}};
         }
+        if (balanced) {
+            json["balanced"] =
+                Json{{"seconds_before", balanced->seconds_before}, {"seconds", balanced->seconds}, {"gain", balanced->gain()}};
+            json["balanced"]["why_not"] = balanced->why_not.empty() ? Json() : Json(balanced->why_not);
+        }
+        if (disturbed) json["disturbed"] = disturbed_to_json(disturbances, *disturbed);
         if (const auto replay = model.replay_allocator(layout, prediction.memory.worst_stage))
             json["predicted"]["memory"]["allocator_replay"] = reports::reserved_memory_to_json(*replay);
         if (per_rank)
-            options.write(console, [&](std::ostream& out) { write_with_ranks(out, json, memories.stages, work, layout); });
+            options.write(console, [&](std::ostream& out) { write_with_ranks(out, json, {memories.stages, use}, work, layout); });
         else
             options.write(console, json.dump(1) + "\n");
     } else if (options.format() == Format::csv && per_rank) {
-        options.write(console, [&](std::ostream& out) { write_csv_of_ranks(out, memories.stages, work, layout); });
+        options.write(console, [&](std::ostream& out) { write_csv_of_ranks(out, {memories.stages, use}, work, layout); });
     } else if (options.format() == Format::csv) {
         reports::PlanReport report;
         report.plans.push_back({layout, prediction});
         options.write(console, reports::plan_report_csv(report));
     } else {
         options.write(console, reports::workload_text(work) + reports::assumed_text(assumed) + "\n" +
-                                   reports::layout_text(layout, prediction) +
-                                   (per_rank ? stage_memories_text(memories, work.memory_limit) : std::string()));
+                                   reports::layout_text(layout, prediction) + (balanced ? balanced_text(*balanced) : std::string()) +
+                                   (disturbed ? disturbed_text(disturbances, *disturbed) : std::string()) +
+                                   (per_rank ? stage_memories_text(memories, work.memory_limit) : std::string()) +
+                                   (per_rank && !use.empty() ? reports::stage_use_text(use) : std::string()));
     }
     return prediction.memory.fits() ? kDone : kNothingFits;
 }

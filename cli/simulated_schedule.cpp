@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "plan/errors.hpp"
 #include "reports/timeline_trace.hpp"
@@ -54,9 +54,13 @@ void check_replayable(const std::string& option, const Layout& layout) {
                     option, passes, layout.sizes.pp, layout.vpp, layout.num_microbatches, simulator::kMostReplayedPasses));
 }
 
-void write_trace(std::ostream& out, simulator::CostModel& model, const Workload& workload, const Layout& layout,
+simulator::LayoutTimeline timeline_of(simulator::CostModel& model, const Layout& layout, const SimulatedSchedule& schedule, bool details,
+                                      const std::vector<double>& slowdown) {
+    return schedule.order ? model.timeline(layout, *schedule.order, details, slowdown) : model.timeline(layout, details, slowdown);
+}
+
+void write_trace(std::ostream& out, const simulator::LayoutTimeline& timeline, const Workload& workload, const Layout& layout,
                  const SimulatedSchedule& schedule, const std::string& title) {
-    const simulator::LayoutTimeline timeline = schedule.order ? model.timeline(layout, *schedule.order) : model.timeline(layout);
     std::vector<std::optional<simulator::StageTimeline>> memory;
     if (!schedule.order) {
         simulator::StageTimelines timelines(workload, layout, simulator::kernels_of(workload.cluster));

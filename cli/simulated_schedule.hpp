@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "plan/pipeline_order.hpp"
 #include "plan/workload.hpp"
@@ -21,9 +22,13 @@ struct SimulatedSchedule {
 /// Throws ConfigError where the schedule has too many passes to be replayed one by one.
 void check_replayable(const std::string& option, const Layout& layout);
 
+/// The layout under the schedule, event by event (simulator::CostModel::timeline).
+[[nodiscard]] simulator::LayoutTimeline timeline_of(simulator::CostModel& model, const Layout& layout, const SimulatedSchedule& schedule,
+                                                    bool details, const std::vector<double>& slowdown);
+
 /// Writes the iteration as a trace to `out`; memory counters where the schedule is the layout's own and there is an exact
 /// memory timeline.
-void write_trace(std::ostream& out, simulator::CostModel& model, const Workload& workload, const Layout& layout,
+void write_trace(std::ostream& out, const simulator::LayoutTimeline& timeline, const Workload& workload, const Layout& layout,
                  const SimulatedSchedule& schedule, const std::string& title);
 
 }  // namespace mgplan::cli

@@ -2,7 +2,7 @@
 #include <optional>
 #include <ostream>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"

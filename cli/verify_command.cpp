@@ -4,7 +4,7 @@
 #include <ostream>
 #include <thread>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "cli/cluster_file.hpp"
 #include "cli/command.hpp"

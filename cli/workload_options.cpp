@@ -11,6 +11,7 @@
 #include "plan/cluster_json.hpp"
 #include "plan/json_reader.hpp"
 #include "plan/text.hpp"
+#include "simulator/cluster_parameters.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -92,9 +93,18 @@ void check_axis_order(const std::string& given, Problems& problems) {
     }
 }
 
-void declare_workload_options(Options& options, WorkloadOptions& values, bool with_megatron_args) {
+void check_axis_orders(const std::string& given, Problems& problems) {
+    const auto orders = split(given, ',');
+    if (orders.empty()) check_axis_order(given, problems);
+    for (const auto& order : orders) check_axis_order(order, problems);
+}
+
+void declare_workload_options(Options& options, WorkloadOptions& values, bool with_megatron_args, bool several_worlds) {
     options.group("What is trained, and on what");
-    options.integer("world", values.world, 1, kMostRanks, "number of GPUs");
+    if (several_worlds)
+        options.integers("world", values.worlds, 1, kMostRanks, "numbers of GPUs; of several, how the model scales over them");
+    else
+        options.integer("world", values.world, 1, kMostRanks, "number of GPUs");
     options.text("model", values.model, "CFG",
                  "a preset (mgplan models), a Hugging Face config.json or its folder, a Megatron-LM argument file, or mgplan's JSON");
     if (with_megatron_args) {
@@ -221,6 +231,10 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     resolved.engine = values.megatron_args ? Engine::megatron : Engine::mgplan;
     if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(Engine::mgplan);
     if (!values.engine) resolved.assumed.push_back(fmt::format("engine {}", to_string(resolved.engine)));
+    if (resolved.engine == Engine::mgplan && work.training.precision == Precision::fp8)
+        resolved.assumed.emplace_back(
+            "fp8 by engine mgplan, which run refuses: weights copied as Transformer Engine does, activations kept in 16 bits");
+    if (const auto assumption = simulator::assumed_module_bytes(work.cluster)) resolved.assumed.push_back(*assumption);
     if (work.cluster.peak(work.training.precision) <= 0) {
         throw ConfigError(
             fmt::format("--precision: {} has no peak rate for {}; use another precision or a cluster file that names its rate",

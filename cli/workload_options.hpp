@@ -16,6 +16,7 @@ namespace mgplan::cli {
 /// Values as given; what is not given is filled in by resolve_workload().
 struct WorkloadOptions {
     std::optional<std::int64_t> world;
+    std::vector<std::int64_t> worlds;  ///< where several are taken; parse() leaves `world` alone then
     std::optional<std::string> model;
     std::optional<std::string> megatron_args;
     std::string cluster = "dgx-h100";
@@ -32,8 +33,8 @@ struct WorkloadOptions {
     std::optional<std::string> engine;
 };
 
-/// Declares them; `with_megatron_args`: also --megatron-args.
-void declare_workload_options(Options& options, WorkloadOptions& values, bool with_megatron_args);
+/// Declares them; `with_megatron_args`: also --megatron-args. `several_worlds`: --world takes a list.
+void declare_workload_options(Options& options, WorkloadOptions& values, bool with_megatron_args, bool several_worlds = false);
 
 /// A workload ready to be searched or priced, and how it came about.
 struct ResolvedWorkload {
@@ -59,6 +60,8 @@ void note_idle_workload_options(const Options& options, const WorkloadOptions& v
 
 /// A check for Options::checked: the text is an order of axes.
 void check_axis_order(const std::string& given, Problems& problems);
+/// The same for several with commas between them.
+void check_axis_orders(const std::string& given, Problems& problems);
 
 /// Declares the recompute modules, methods and so on as words; these read them back (the words were checked by Options).
 [[nodiscard]] std::vector<std::string> recompute_module_names();

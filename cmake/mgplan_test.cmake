@@ -1,16 +1,51 @@
-# Test programs. mgplan_test(NAME SOURCES … DEPENDS … LABELS …): one GoogleTest program per room.
+# Test programs. mgplan_test(NAME [OPTIMIZED] [LONG] SOURCES … DEPENDS … LABELS …): one GoogleTest program per room.
 # Labels: unit and golden run under the address and undefined behaviour sanitizers too, threads (beside one of these)
 # under the thread sanitizer, gpu may be skipped where there is none, slow is left out by ./test --quick.
-# The target threaded_tests builds the programs labelled threads.
+# LONG programs take minutes under a sanitizer.
+# The target sanitized_tests builds the programs labelled unit or golden, threaded_tests those labelled threads.
+add_custom_target(sanitized_tests)
 add_custom_target(threaded_tests)
 
+# Compiling a test takes longer than running it, so tests are optimized little; of the sanitizers' builds they are the greater
+# part. OPTIMIZED is for those that compile code of the project, such as the bodies of CUDA kernels, and run it long.
+add_library(mgplan_quickly_compiled INTERFACE)
+if(MGPLAN_SANITIZE)
+  target_compile_options(mgplan_quickly_compiled INTERFACE -O0)
+else()
+  target_compile_options(mgplan_quickly_compiled INTERFACE $<$<CONFIG:Release>:-O1>)
+endif()
+mgplan_precompiled_headers(mgplan_precompiled_tests
+  DEPENDS mgplan_quickly_compiled GTest::gmock fmt::fmt nlohmann_json::nlohmann_json
+  HEADERS <algorithm> <array> <chrono> <cmath> <cstdint> <filesystem> <fstream> <functional> <map> <memory> <numeric> <optional> <random> <set>
+    <span> <sstream> <string> <string_view> <thread> <utility> <vector> <fmt/format.h> <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
+
 function(mgplan_test name)
-  cmake_parse_arguments(TEST "" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  cmake_parse_arguments(TEST "OPTIMIZED;LONG" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main rapidcheck mgplan_warnings)
+  if(TEST_OPTIMIZED)
+    target_compile_options(${name} PRIVATE $<$<CONFIG:None>:-O2>) # what sanitizers' builds do without
+    mgplan_reuse_precompiled(${name} mgplan_precompiled)
+  else()
+    target_link_libraries(${name} PRIVATE mgplan_quickly_compiled)
+    mgplan_reuse_precompiled(${name} mgplan_precompiled_tests)
+  endif()
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_definitions(${name} PRIVATE MGPLAN_TEST_DATA="${PROJECT_SOURCE_DIR}/tests")
+  if("unit" IN_LIST TEST_LABELS OR "golden" IN_LIST TEST_LABELS)
+    add_dependencies(sanitized_tests ${name})
+  endif()
   if("threads" IN_LIST TEST_LABELS)
     add_dependencies(threaded_tests ${name})
+  endif()
+  if(MGPLAN_SANITIZE)
+    # A whole program is one test: most of a short test under a sanitizer is the start of its process.
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT 1800)
+    if(TEST_LONG)
+      set_tests_properties(${name} PROPERTIES COST 1000) # begins first, so that no core is left with it at the end
+    endif()
+    return()
   endif()
   # Named cases keep their names; printed values would add bytes that differ from build to build.
   gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)

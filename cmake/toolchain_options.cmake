@@ -1,4 +1,4 @@
-# Choices about the compiler and linker that hold for every target: ccache, lld, sanitizers.
+# Choices about the compiler and linker that hold for every target: ccache, lld, sanitizers, precompiled headers.
 
 find_program(MGPLAN_CCACHE ccache)
 mark_as_advanced(MGPLAN_CCACHE)
@@ -24,3 +24,26 @@ if(MGPLAN_SANITIZE)
   add_compile_definitions(_GLIBCXX_ASSERTIONS)
   add_link_options(-fsanitize=${MGPLAN_SANITIZE})
 endif()
+
+# Headers of the standard library, fmt, JSON and GoogleTest are most of what a file costs to compile; precompiled,
+# they take clang next to nothing. GCC 12 gains little from them (docs/decisions/0010-sanitizers-with-clang.md).
+option(MGPLAN_PRECOMPILED_HEADERS "Precompile the headers that most files include; pays under clang only" OFF)
+
+# mgplan_precompiled_headers(NAME DEPENDS … HEADERS …): a library whose precompiled headers others take by
+# mgplan_reuse_precompiled(TARGET NAME). Nothing happens without MGPLAN_PRECOMPILED_HEADERS.
+function(mgplan_precompiled_headers name)
+  if(NOT MGPLAN_PRECOMPILED_HEADERS)
+    return()
+  endif()
+  cmake_parse_arguments(PRECOMPILED "" "" "DEPENDS;HEADERS" ${ARGN})
+  file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp CONTENT "")
+  add_library(${name} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
+  target_link_libraries(${name} PRIVATE ${PRECOMPILED_DEPENDS})
+  target_precompile_headers(${name} PRIVATE ${PRECOMPILED_HEADERS})
+endfunction()
+
+function(mgplan_reuse_precompiled target name)
+  if(MGPLAN_PRECOMPILED_HEADERS)
+    target_precompile_headers(${target} REUSE_FROM ${name})
+  endif()
+endfunction()

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "importers/job.hpp"
 #include "importers/megatron_flags.hpp"

@@ -4,7 +4,7 @@
 #include <array>
 #include <unordered_map>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "plan/text.hpp"
 
@@ -220,6 +220,27 @@ void add_once(std::vector<std::string>& list, std::string text) {
     if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(std::move(text));
 }
 
+/// What no flag explains, each text once. A file that is no command line is all of that: after so many no more are listed.
+class UnknownWords {
+public:
+    /// Whether a text is still listed; if not, it is counted.
+    bool lists_more() {
+        if (listed_.size() < kMost) return true;
+        ++left_out_;
+        return false;
+    }
+    void add(std::string text) { add_once(listed_, std::move(text)); }
+    [[nodiscard]] std::vector<std::string> list() && {
+        if (left_out_ > 0) listed_.push_back(fmt::format("and {} more", left_out_));
+        return std::move(listed_);
+    }
+
+private:
+    static constexpr std::size_t kMost = 100;
+    std::vector<std::string> listed_;
+    std::size_t left_out_ = 0;
+};
+
 std::string joined(std::string text, const std::vector<std::string>& words, std::size_t from, std::size_t to) {
     constexpr std::size_t kShown = 200;
     for (std::size_t i = from; i < to && text.size() < kShown; ++i) text += fmt::format(" {}", words[i].substr(0, kShown));
@@ -245,6 +266,8 @@ std::vector<std::string> flag_names() {
 
 ParsedFlags parse_flags(const std::vector<std::string>& words) {
     ParsedFlags parsed;
+    UnknownWords unknown;
+    std::vector<std::string> known;  // for suggestions, made when the first is needed
     std::size_t at = behind_launcher(words);
     while (at < words.size() && !is_flag(words[at])) ++at;  // the command before its flags
     while (at < words.size()) {
@@ -258,9 +281,11 @@ ParsedFlags parse_flags(const std::vector<std::string>& words) {
         while (end < words.size() && !is_flag(words[end])) ++end;
         const auto flag = find_flag(name);
         if (!flag) {
-            const std::string hint = did_you_mean(name, flag_names());
-            add_once(parsed.unknown,
-                     joined(words[at].substr(0, 200), words, at + 1, end) + (hint.empty() ? "" : fmt::format(" ({})", hint)));
+            if (unknown.lists_more()) {
+                if (known.empty()) known = flag_names();
+                const std::string hint = did_you_mean(name, known);
+                unknown.add(joined(words[at].substr(0, 200), words, at + 1, end) + (hint.empty() ? "" : fmt::format(" ({})", hint)));
+            }
             at = end;
             continue;
         }
@@ -271,7 +296,7 @@ ParsedFlags parse_flags(const std::vector<std::string>& words) {
             taken = most;
         }
         // Words behind a flag that takes none: a redirection behind a command, say.
-        if (taken < end) add_once(parsed.unknown, joined("words that belong to no flag:", words, taken, end));
+        if (taken < end && unknown.lists_more()) unknown.add(joined("words that belong to no flag:", words, taken, end));
         switch (flag->effect) {
             case FlagEffect::used:
                 parsed.used[name] = std::move(values);
@@ -285,6 +310,7 @@ ParsedFlags parse_flags(const std::vector<std::string>& words) {
         }
         at = end;
     }
+    parsed.unknown = std::move(unknown).list();
     return parsed;
 }
 

@@ -35,7 +35,7 @@ struct ParsedFlags {
     std::map<std::string, std::vector<std::string>, std::less<>> used;  ///< with "--"; values, empty for switches
     std::vector<std::string> without_effect;
     std::vector<std::string> not_computed;  ///< "Megatron FSDP (--use-megatron-fsdp)"
-    std::vector<std::string> unknown;       ///< with their words up to the next "--"; also words that belong to no flag
+    std::vector<std::string> unknown;       ///< with their words up to the next "--"; also words that belong to no flag; the first hundred
 };
 
 /// Never fails: what is not known lands in `unknown`. Values behind "=" are taken too (--num-layers=32).

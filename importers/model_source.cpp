@@ -7,7 +7,7 @@
 #include <fstream>
 #include <system_error>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "importers/hugging_face.hpp"

@@ -52,6 +52,7 @@ constexpr std::array kParameters{
     CalibrationParameter{"expert_overlap_cost", 0, 1},
     CalibrationParameter{"driver_bytes", 0, 1e12, true},
     CalibrationParameter{"module_bytes", 0, 1e12, true},
+    CalibrationParameter{"graph_node_bytes", 0, 1e9, true},
     CalibrationParameter{"gemm_workspace_bytes", 0, 1e12, true},
     CalibrationParameter{"engine_workspace_bytes", 0, 1e12, true},
     CalibrationParameter{"optimizer_fixed_seconds", 0, 100},

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "plan/text.hpp"
 
@@ -11,7 +11,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kDepthLimit = 64;
+constexpr std::size_t kDepthLimit = 64;
+constexpr std::size_t kMemberLimit = 4096;
 
 std::string shown(const Json& value) {
     if (value.is_structured()) return value.is_object() ? "an object" : "a list";
@@ -32,11 +33,19 @@ std::string line_and_column(std::string_view text, std::size_t byte) {
     return fmt::format("{}:{}", line, column);
 }
 
-/// Deepest nesting outside strings: the parser itself recurses on destruction, so depth is checked before it runs.
-int nesting(std::string_view text) {
-    int depth = 0, deepest = 0;
+/// What is found by looking at brackets and colons alone.
+struct Extent {
+    std::size_t depth = 0;    ///< deepest nesting
+    std::size_t members = 0;  ///< most members of one object
+};
+
+/// Looks before the parser runs: its values recurse on destruction, and an object that keeps the order of its members looks each
+/// new one up among all before it.
+Extent extent_of(std::string_view text) {
+    Extent extent;
+    std::vector<std::size_t> members;  // of the objects and lists that are open
     bool in_string = false;
-    for (std::size_t i = 0; i < text.size(); ++i) {
+    for (std::size_t i = 0; i < text.size() && extent.depth <= kDepthLimit; ++i) {
         const char c = text[i];
         if (in_string) {
             if (c == '\\')
@@ -46,19 +55,27 @@ int nesting(std::string_view text) {
         } else if (c == '"') {
             in_string = true;
         } else if (c == '[' || c == '{') {
-            deepest = std::max(deepest, ++depth);
-        } else if (c == ']' || c == '}') {
-            --depth;
+            members.push_back(0);
+            extent.depth = std::max(extent.depth, members.size());
+        } else if ((c == ']' || c == '}') && !members.empty()) {
+            members.pop_back();
+        } else if (c == ':' && !members.empty()) {
+            extent.members = std::max(extent.members, ++members.back());
         }
     }
-    return deepest;
+    return extent;
 }
 
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& where) {
-    if (nesting(text) > kDepthLimit)
+    const Extent extent = extent_of(text);
+    if (extent.depth > kDepthLimit)
         throw ConfigError(fmt::format("{}: nested deeper than {} levels; this is no configuration", where, kDepthLimit));
+    if (extent.members > kMemberLimit)
+        throw ConfigError(
+            fmt::format("{}: an object of more than {} members; leave out what is no part of a configuration (such as names of labels)",
+                        where, kMemberLimit));
     try {
         return Json::parse(text);
     } catch (const Json::parse_error& error) {

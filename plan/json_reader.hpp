@@ -14,7 +14,7 @@
 
 namespace mgplan {
 
-/// Parses text with a depth limit of 64; throws ConfigError "where:line:column: reason".
+/// Parses text of at most 64 levels with at most 4,096 members in one object; throws ConfigError "where:line:column: reason".
 [[nodiscard]] nlohmann::ordered_json parse_json(std::string_view text, const std::string& where);
 
 /// Takes fields out of one JSON object. Missing or ill-typed fields become problems (with the field's path) and a

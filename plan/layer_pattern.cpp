@@ -1,6 +1,6 @@
 #include "plan/layer_pattern.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "plan/errors.hpp"
 #include "plan/text.hpp"

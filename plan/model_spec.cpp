@@ -1,6 +1,6 @@
 #include "plan/model_spec.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "plan/errors.hpp"
 #include "plan/text.hpp"

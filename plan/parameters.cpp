@@ -1,6 +1,6 @@
 #include "plan/parameters.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace mgplan {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "plan/dual_pipe.hpp"
 #include "plan/errors.hpp"

@@ -1,6 +1,6 @@
 #include "plan/plan.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "plan/cluster_json.hpp"

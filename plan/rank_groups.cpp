@@ -7,7 +7,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "plan/errors.hpp"
 #include "plan/text.hpp"

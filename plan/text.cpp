@@ -7,7 +7,7 @@
 #include <limits>
 #include <string>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "plan/errors.hpp"
 
@@ -145,10 +145,14 @@ std::vector<std::string> nearest_names(std::string_view name, std::span<const st
     std::vector<std::pair<std::size_t, std::string>> ranked;
     for (const auto& candidate : names) {
         const std::string known = lower_case(candidate);
+        const std::size_t most = (wanted.size() + 2) / 3;
+        // A name that begins with what was typed is near however long its rest is; others differ by what one is longer, at least.
+        const bool begins_so = !wanted.empty() && known.starts_with(wanted);
+        const std::size_t longer = std::max(wanted.size(), known.size()) - std::min(wanted.size(), known.size());
+        if (!begins_so && longer > most) continue;
         std::size_t distance = edit_distance(wanted, known);
-        // A name that begins with what was typed is near however long its rest is.
-        if (!wanted.empty() && known.starts_with(wanted)) distance = std::min<std::size_t>(distance, 1);
-        if (distance <= (wanted.size() + 2) / 3) ranked.emplace_back(distance, candidate);
+        if (begins_so) distance = std::min<std::size_t>(distance, 1);
+        if (distance <= most) ranked.emplace_back(distance, candidate);
     }
     std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<std::string> nearest;

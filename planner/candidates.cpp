@@ -37,7 +37,7 @@ bool rejected(const Workload& workload, const Layout& layout, Level level, Candi
 Layout start(const Workload& workload, const SearchSpace& space) {
     Layout layout;
     layout.sizes.world = workload.world;
-    layout.sizes.order = space.order;
+    layout.sizes.order = space.orders.front();
     layout.sizes.optimizer_instances = workload.training.distributed_optimizer_instances;
     layout.cuda_graphs = space.cuda_graphs;
     layout.engine = space.engine;
@@ -74,6 +74,47 @@ std::shared_ptr<const std::vector<SplitChoice>> splits_for(const Workload& workl
     for (const auto vpp : vpps) splits.push_back(split_for(workload, space, pp, static_cast<int>(vpp)));
     return std::make_shared<const std::vector<SplitChoice>>(std::move(splits));
 }
+
+/// The orders of the axes that sizes were looked at in. Two that differ in the places of axes of one rank alone make the same
+/// groups, and so the same layouts.
+class OrdersSeen {
+public:
+    void clear() { seen_.clear(); }
+
+    /// Whether an order before this one made the same groups, and either satisfied the rules or broke the same one; `broken` is
+    /// what this one breaks, or null. Remembers it where not.
+    [[nodiscard]] bool repeats(const ParallelSizes& sizes, bool experts, const Rule* broken) {
+        Order order{axes_of_groups(sizes, experts), broken};
+        const auto before = std::find_if(seen_.begin(), seen_.end(), [&](const Order& other) {
+            return other.axes == order.axes && (other.broken == nullptr || other.broken == broken);
+        });
+        if (before != seen_.end()) return true;
+        seen_.push_back(std::move(order));
+        return false;
+    }
+
+private:
+    struct Order {
+        std::vector<Axis> axes;
+        const Rule* broken;
+    };
+
+    /// The axes of more than one rank, fastest first, of the dense grid and of that of the experts: with the sizes they say what
+    /// every group is.
+    static std::vector<Axis> axes_of_groups(const ParallelSizes& sizes, bool experts) {
+        std::vector<Axis> axes;
+        const auto add = [&axes](const std::vector<GridAxis>& grid) {
+            for (const GridAxis& axis : grid) {
+                if (axis.size != 1) axes.push_back(axis.axis);
+            }
+        };
+        add(dense_grid(sizes));
+        if (experts) add(expert_grid(sizes));
+        return axes;
+    }
+
+    std::vector<Order> seen_;
+};
 
 /// Enumerates what lies behind fixed tp, cp, pp, ep, etp and vpp.
 class TailVisitor {
@@ -151,6 +192,7 @@ std::string_view to_string(FillingTerm term) {
 std::string_view reason_of(std::string_view rule) {
     if (rule == kFits) return "does not fit in memory";
     if (rule == kFitsAtP99) return "fits with even routing, not at p99 of the routing skew";
+    if (rule == kFitsReplayed) return "fits with fragmentation assumed, not with the allocator replayed";
     if (rule == kLayoutSuits) return "the pipeline layout does not suit";
     const auto found = std::find_if(rules().begin(), rules().end(), [&](const Rule& known) { return known.name == rule; });
     MGPLAN_ASSERT(found != rules().end(), "only rules are counted");
@@ -212,22 +254,36 @@ void visit_layouts(const Workload& workload, const SearchSpace& space, const Pre
     counts.part = prefix.part;
     // Dense models have one expert grid, whatever is pinned: ep and etp are accepted and without effect.
     const Sizes eps = !moe ? Sizes{1} : pinned_or(space.ep, [&] { return divisors(rest); });
-    const Sizes etps = !moe ? Sizes{etp_without_experts(layout.sizes)} : pinned_or(space.etp, [&] { return divisors(rest); });
+    const Sizes etps = !moe ? Sizes{1} : pinned_or(space.etp, [&] { return divisors(rest); });
     TailVisitor tail(workload, space, counts, visit);
+    OrdersSeen orders_seen;
+    const auto visit_grids = [&](std::int64_t ep, std::int64_t etp, const AxisOrder& order) {
+        layout.sizes.order = order;
+        layout.sizes.ep = ep;
+        layout.sizes.etp = moe ? etp : etp_without_experts(layout.sizes);
+        const Rule* broken = nullptr;
+        // The prefix satisfies the rules of its levels in the first order; one of them asks for the order.
+        if (&order != &space.orders.front()) broken = first_broken(workload, layout, Level::tensor);
+        if (broken == nullptr) broken = first_broken(workload, layout, Level::expert);
+        if (space.orders.size() > 1 && orders_seen.repeats(layout.sizes, moe, broken)) return;
+        if (broken != nullptr) {
+            counts.reject(broken->name, [&] { return broken->message(workload, layout); });
+            return;
+        }
+        for (const SplitChoice& choice : *prefix.splits) {
+            layout.split = choice.split;
+            layout.vpp = choice.vpp;
+            if (!choice.refusal.empty()) {
+                counts.reject(kLayoutSuits, [&] { return choice.refusal; });
+                continue;
+            }
+            if (!rejected(workload, layout, Level::chunks, counts)) tail(layout);
+        }
+    };
     for (const auto ep : eps) {
         for (const auto etp : etps) {
-            layout.sizes.ep = ep;
-            layout.sizes.etp = etp;
-            if (rejected(workload, layout, Level::expert, counts)) continue;
-            for (const SplitChoice& choice : *prefix.splits) {
-                layout.split = choice.split;
-                layout.vpp = choice.vpp;
-                if (!choice.refusal.empty()) {
-                    counts.reject(kLayoutSuits, [&] { return choice.refusal; });
-                    continue;
-                }
-                if (!rejected(workload, layout, Level::chunks, counts)) tail(layout);
-            }
+            orders_seen.clear();
+            for (const AxisOrder& order : space.orders) visit_grids(ep, etp, order);
         }
     }
 }

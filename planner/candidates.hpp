@@ -27,7 +27,7 @@ struct SearchSpace {
     std::vector<CpCommType> cp_comm_types{CpCommType::p2p, CpCommType::all_gather, CpCommType::a2a};
     std::optional<std::int64_t> group_size;
     std::optional<std::string> pipeline_layout;
-    AxisOrder order;
+    std::vector<AxisOrder> orders{AxisOrder{}};  ///< at least one; of orders that make the same groups of a layout the first counts
     EnumSet<CudaGraphScope> cuda_graphs;
     Engine engine = Engine::mgplan;
 };

@@ -11,6 +11,8 @@
 #include <thread>
 #include <tuple>
 
+#include "planner/scaling.hpp"
+
 namespace mgplan::planner {
 namespace {
 
@@ -24,7 +26,8 @@ double seconds_since(Clock::time_point begin) {
 auto simplicity(const Layout& l) {
     const ParallelSizes& s = l.sizes;
     return std::tuple((s.tp > 1) + (s.cp > 1) + (s.ep > 1) + (s.pp > 1) + (l.vpp > 1) + (l.recompute != Recompute::none), s.pp, l.vpp, s.tp,
-                      s.cp, s.ep, s.etp, l.micro_batch, l.sequence_parallel, l.cp_comm_type, l.recompute, l.recompute_modules);
+                      s.cp, s.ep, s.etp, l.micro_batch, l.sequence_parallel, l.cp_comm_type, l.recompute, l.recompute_modules,
+                      l.sizes.order.axes());
 }
 
 /// The best `capacity` layouts seen, kept sorted; most candidates fail one comparison with the last.
@@ -86,6 +89,7 @@ void keep_nearer(TooLarge& alike, const Layout& layout, std::int64_t peak) {
 struct Share {
     BestList<BeforeByObjective> best;
     BestList<SmallerPeak> nearest;
+    ParetoSet pareto;
     CandidateCounts counts;
     std::int64_t evaluated = 0, feasible = 0;
     std::array<TooLarge, kFillingTerms> too_large;
@@ -94,7 +98,7 @@ struct Share {
     explicit Share(const SearchOptions& options)
         : best(options.keep, BeforeByObjective{options.objective}), nearest(options.keep_nearest, SmallerPeak{}) {}
 
-    void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, bool prune) {
+    void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, const SearchOptions& options) {
         const MemoryNeed need = cost.memory(layout, limit);
         const bool fits = need.bytes <= limit;
         if (!fits) {
@@ -111,13 +115,14 @@ struct Share {
                 nearest.offer(layout, 0, peak);
                 keep_nearer(alike, layout, peak);
             }
-            if (prune) return;
+            if (options.prune) return;
         }
         const double seconds = cost.iteration_seconds(layout);
         ++evaluated;
         if (!fits) return;
         ++feasible;
         best.offer(layout, seconds, need.bytes);
+        if (options.pareto) pareto.offer(layout, seconds, need.bytes);
     }
 };
 
@@ -194,7 +199,7 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
         [&](std::size_t part, Share& share, std::size_t thread) {
             const LayoutCost& cost = pricers[thread];
             visit_layouts(workload, space, parts[part], share.counts,
-                          [&](const Layout& layout) { share.price(layout, cost, workload.memory_limit, options.prune); });
+                          [&](const Layout& layout) { share.price(layout, cost, workload.memory_limit, options); });
         },
         options.progress);
     result.evaluate_seconds = seconds_since(evaluation);
@@ -206,7 +211,9 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
         result.too_large += found.count;
         if (found.nearest) keep_nearer(all, found.nearest->layout, found.nearest->peak_bytes);
     };
+    ParetoSet pareto;
     for (auto& share : shares) {
+        for (const auto& ranked : share.pareto.layouts()) pareto.offer(ranked);
         for (const auto& ranked : share.best.take()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
         for (const auto& ranked : share.nearest.take()) nearest.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
         result.counts.merge(share.counts);
@@ -217,6 +224,7 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
     }
     result.best = best.take();
     result.nearest = nearest.take();
+    result.pareto = pareto.layouts();
     result.threads = static_cast<int>(threads);
     result.seconds = seconds_since(begin);
     return result;

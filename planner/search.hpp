@@ -31,6 +31,7 @@ struct SearchOptions {
     int threads = 0;  ///< 0: all cores
     /// false: the time of layouts that do not fit is computed too (the brute force that tests and benchmarks compare with)
     bool prune = true;
+    bool pareto = false;  ///< also collect SearchResult::pareto
     /// Called about once a second from the calling thread with the finished and total parts.
     std::function<void(std::size_t done, std::size_t total)> progress;
 };

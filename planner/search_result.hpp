@@ -68,7 +68,9 @@ struct TooLarge {
 };
 
 struct SearchResult {
-    std::vector<RankedLayout> best;     ///< fitting layouts, best first
+    std::vector<RankedLayout> best;  ///< fitting layouts, best first
+    /// The fastest of the fitting layouts in the memory that each needs (scaling.hpp ParetoSet); empty unless asked for.
+    std::vector<RankedLayout> pareto;
     std::vector<RankedLayout> nearest;  ///< layouts that do not fit, smallest peak first; time 0
     CandidateCounts counts;
     std::int64_t evaluated = 0;  ///< layouts whose memory and time were computed
@@ -76,6 +78,8 @@ struct SearchResult {
     std::int64_t too_large = 0;                             ///< legal layouts that do not fit
     std::array<TooLarge, kFillingTerms> too_large_by_term;  ///< of these, by FillingTerm, those that do not with even routing either
     TooLarge too_large_uneven;                              ///< the others: they would fit if routing were even
+    /// Found to fit, but not by a closer look that was taken at the best of them; in none of the counts above.
+    TooLarge too_large_replayed;
     double seconds = 0;
     double evaluate_seconds = 0;  ///< wall time of the parallel part
     int threads = 1;
@@ -87,8 +91,10 @@ inline constexpr std::string_view kLayoutSuits = "pipeline_layout_suits";
 /// The same for layouts that do not fit, and for those that would with even routing; counted in SearchResult::too_large.
 inline constexpr std::string_view kFits = "fits_in_memory";
 inline constexpr std::string_view kFitsAtP99 = "fits_in_memory_at_p99";
+/// The same for SearchResult::too_large_replayed.
+inline constexpr std::string_view kFitsReplayed = "fits_in_memory_when_replayed";
 
-/// A rule's short reason, "tp does not divide the attention heads", by its name; of the three above too.
+/// A rule's short reason, "tp does not divide the attention heads", by its name; of the four above too.
 [[nodiscard]] std::string_view reason_of(std::string_view rule);
 
 /// A change to a layout that makes it fit.

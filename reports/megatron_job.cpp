@@ -9,6 +9,7 @@
 
 #include "plan/errors.hpp"
 #include "plan/layer_pattern.hpp"
+#include "reports/shell_words.hpp"
 
 namespace mgplan::reports {
 namespace {
@@ -339,13 +340,6 @@ MegatronFlags training_flags(const Plan& plan) {
     return out.take();
 }
 
-/// A word as a shell reads it back: quoted where it holds anything but plain characters.
-std::string shell_word(const std::string& word) {
-    constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,+";
-    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-    return fmt::format("'{}'", word);  // none of our values holds a quote
-}
-
 constexpr std::string_view kLeftOpen = "Data, tokenizer, learning rate, iterations and checkpoints are yours to add.";
 
 }  // namespace
@@ -361,18 +355,21 @@ std::vector<std::string> MegatronJob::words() const {
     return all;
 }
 
+std::vector<std::pair<std::string, std::string>> megatron_environment(const Plan& plan) {
+    // arguments.py, validate_args: asserted for tp, and for cp before Blackwell, so that kernels run in the order in which they are
+    // issued; two batches overlapped want several queues instead (it warns otherwise).
+    const ParallelSizes& sizes = plan.layout.sizes;
+    if (plan.training.overlap_moe) return {{"CUDA_DEVICE_MAX_CONNECTIONS", "32"}};
+    if (sizes.tp > 1 || (sizes.cp > 1 && plan.cluster.compute_capability < 100)) return {{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}};
+    return {};
+}
+
 MegatronJob megatron_job(const Plan& plan) {
     MegatronJob job;
     job.model = plan.model.name;
     job.layout = fmt::format("{} on {} GPUs", summary(plan.layout), plan.layout.sizes.world);
     job.parts = {model_flags(plan), layout_flags(plan), training_flags(plan)};
-    // arguments.py, validate_args: asserted for tp, and for cp before Blackwell, so that kernels run in the order in which they are
-    // issued; two batches overlapped want several queues instead (it warns otherwise).
-    const ParallelSizes& sizes = plan.layout.sizes;
-    if (plan.training.overlap_moe)
-        job.environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", "32");
-    else if (sizes.tp > 1 || (sizes.cp > 1 && plan.cluster.compute_capability < 100))
-        job.environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", "1");
+    job.environment = megatron_environment(plan);
     return job;
 }
 

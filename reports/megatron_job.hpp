@@ -25,12 +25,15 @@ struct MegatronJob {
     std::string model;                 ///< for the headline
     std::string layout;                ///< one line, as summary() writes it
     std::vector<MegatronFlags> parts;  ///< model, layout, training
-    /// Variables that Megatron-LM's validate_args asserts for these flags: CUDA_DEVICE_MAX_CONNECTIONS.
+    /// megatron_environment()
     std::vector<std::pair<std::string, std::string>> environment;
 
     /// Flags and values in order, one word each.
     [[nodiscard]] std::vector<std::string> words() const;
 };
+
+/// Variables that Megatron-LM's validate_args asserts for the plan's parallelism and architecture.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> megatron_environment(const Plan& plan);
 
 /// The flags (megatron/training/arguments.py) that make Megatron-LM train this plan's model and batch in its layout. Data,
 /// tokenizer, learning rate and checkpoints are left to the user. What the flags cannot say is found by reading them back

@@ -5,11 +5,12 @@
 #include <cmath>
 #include <map>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "plan/text.hpp"
 #include "reports/byte_units.hpp"
+#include "reports/html_page.hpp"
 #include "reports/memory_terms.hpp"
 
 namespace mgplan::reports {
@@ -36,31 +37,6 @@ constexpr std::array<Area, 7> kAreas{{{"context and others", "other", -1},
                                       {"communication", "communication", static_cast<int>(MemoryCategory::communication)},
                                       {"workspace", "workspace", static_cast<int>(MemoryCategory::workspace)},
                                       {"activations", "activations", static_cast<int>(MemoryCategory::activations)}}};
-
-constexpr std::string_view kStyle = R"(
-:root { color-scheme: light dark; --ground: #ffffff; --ink: #1c1c1c; --faint: #6a6a6a; --rule: #d8d8d8; --limit: #c00000;
-  --other: #9c9c9c; --parameters: #4e79a7; --gradients: #f28e2b; --optimizer: #76b7b2; --communication: #59a14f;
-  --workspace: #edc948; --activations: #e15759; }
-@media (prefers-color-scheme: dark) { :root { --ground: #16181c; --ink: #e6e6e6; --faint: #a0a0a0; --rule: #3a3d44; --limit: #ff6b6b;
-  --other: #707070; --parameters: #5b8ec4; --gradients: #d97d26; --optimizer: #5f9f9a; --communication: #4f9146;
-  --workspace: #c9a93a; --activations: #c94a4d; } }
-body { margin: 2rem auto; max-width: 1100px; padding: 0 1rem; background: var(--ground); color: var(--ink);
-  font: 15px/1.45 system-ui, sans-serif; }
-h1 { font-size: 1.3rem; margin: 0 0 .3rem; } h2 { font-size: 1.05rem; margin: 2rem 0 .4rem; }
-p { margin: .2rem 0; } .faint { color: var(--faint); }
-svg { width: 100%; height: auto; display: block; } svg text { fill: var(--ink); font-size: 13px; }
-svg .rule { stroke: var(--rule); } svg .limit { stroke: var(--limit); stroke-dasharray: 7 4; stroke-width: 1.5; }
-svg .cut { stroke: var(--ink); stroke-dasharray: 1 4; } svg .limit-text { fill: var(--limit); } svg .peak { fill: none; stroke: var(--ink); stroke-width: 2; }
-svg #pointer { stroke: var(--ink); visibility: hidden; }
-.picture { position: relative; }
-#tip { position: absolute; top: 2.5rem; visibility: hidden; pointer-events: none; background: var(--ground); color: var(--ink);
-  border: 1px solid var(--rule); border-radius: 4px; padding: .4rem .6rem; font-size: 13px; max-width: 22rem; }
-#tip td { padding: 0 0 0 1rem; border: 0; } #tip td:first-child { padding-left: 0; text-align: left; }
-.legend span { white-space: nowrap; margin-right: 1rem; } .legend i { display: inline-block; width: .8em; height: .8em; margin-right: .35em; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid var(--rule); white-space: nowrap; }
-th { font-weight: 600; } th:last-child, td:last-child { text-align: left; } tr.fullest td { font-weight: 600; }
-)";
 
 // Text alone goes into the page (textContent), never markup.
 constexpr std::string_view kScript = R"(
@@ -96,39 +72,6 @@ function hide() { tip.style.visibility = "hidden"; pointer.style.visibility = "h
 svg.addEventListener("pointermove", show);
 svg.addEventListener("pointerleave", hide);
 )";
-
-std::string escaped(std::string_view text) {
-    std::string out;
-    for (const char c : text) {
-        switch (c) {
-            case '&':
-                out += "&amp;";
-                break;
-            case '<':
-                out += "&lt;";
-                break;
-            case '>':
-                out += "&gt;";
-                break;
-            case '"':
-                out += "&quot;";
-                break;
-            case '\'':
-                out += "&#39;";
-                break;
-            default:
-                out += c;
-        }
-    }
-    return out;
-}
-
-/// JSON that may stand inside a script element: nothing in it ends that.
-std::string inside_script(const Json& json) {
-    std::string out;
-    for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace)) out += c == '<' ? "\\u003c" : std::string(1, c);
-    return out;
-}
 
 /// What is drawn of one step: bytes of each area at its begin (where every op is drawn) and at its fullest.
 struct Heights {
@@ -191,11 +134,6 @@ std::vector<std::int64_t> ticks(std::int64_t top, const ByteUnit& unit) {
     std::vector<std::int64_t> found;
     for (int i = 0; i * step <= most; ++i) found.push_back(static_cast<std::int64_t>(i * step * unit.bytes));
     return found;
-}
-
-std::string svg_text(double x, double y, std::string_view anchor, std::string_view text, std::string_view style = "") {
-    return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor,
-                       style.empty() ? std::string() : fmt::format(" class=\"{}\"", style), escaped(text));
 }
 
 std::string axes(const MemoryCurve& curve, const CurveSteps& drawn, const Scale& scale) {
@@ -310,7 +248,7 @@ std::string picture(const MemoryCurve& curve) {
     html += marks(curve, drawn, scale);
     html += fmt::format("<line id=\"pointer\" y1=\"{:.1f}\" y2=\"{:.1f}\" x1=\"0\" x2=\"0\"/>\n</svg>\n<div id=\"tip\"></div>\n</div>\n",
                         kTop, kHeight - kBottom);
-    html += "<script type=\"application/json\" id=\"steps\">" + inside_script(steps_json(curve, steps, heights)) + "</script>\n";
+    html += "<script type=\"application/json\" id=\"steps\">" + json_inside_script(steps_json(curve, steps, heights)) + "</script>\n";
     html += fmt::format("<script>{}</script>\n", kScript);
     return html;
 }
@@ -341,7 +279,7 @@ std::string stage_table(const MemoryPage& page) {
         if (routed) html += fmt::format("<td>{}</td>", unit.text(stage.memory.deciding_bytes()));
         for (const std::int64_t bytes : {stage.memory.framework_bytes, stage.memory.reserved_bytes, stage.estimated_peak})
             html += fmt::format("<td>{}</td>", unit.text(bytes));
-        html += fmt::format("<td>{}</td></tr>\n", escaped(stage.peak_op ? stage.peak_op->text() : "not known"));
+        html += fmt::format("<td>{}</td></tr>\n", html_escaped(stage.peak_op ? stage.peak_op->text() : "not known"));
     }
     html += "</tbody>\n</table></div>\n";
     html += fmt::format("<p class=\"faint\">Limit {}. {}</p>\n", human_bytes(page.limit_bytes), estimate_text(page.stages));
@@ -350,15 +288,8 @@ std::string stage_table(const MemoryPage& page) {
 
 }  // namespace
 
-std::string memory_page(const MemoryPage& page, const std::optional<MemoryCurve>& curve) {
-    std::string html = fmt::format(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, "
-        "initial-scale=1\">\n<title>{0}: memory</title>\n<style>{1}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
-        escaped(page.title), kStyle);
-    for (const auto& line : page.details) html += fmt::format("<p class=\"faint\">{}</p>\n", escaped(line));
-    html += curve ? picture(*curve) : fmt::format("<p>{}</p>\n", escaped(page.why_no_curve));
-    html += stage_table(page);
-    return html + "</body>\n</html>\n";
+std::string memory_section(const MemoryPage& page, const std::optional<MemoryCurve>& curve) {
+    return (curve ? picture(*curve) : fmt::format("<p>{}</p>\n", html_escaped(page.why_no_curve))) + stage_table(page);
 }
 
 }  // namespace mgplan::reports

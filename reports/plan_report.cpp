@@ -10,9 +10,11 @@
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
 #include "plan/training_json.hpp"
+#include "reports/layout_cells.hpp"
 #include "reports/memory_terms.hpp"
 #include "reports/prediction_json.hpp"
 #include "reports/table.hpp"
+#include "reports/time_terms.hpp"
 
 namespace mgplan::reports {
 namespace {
@@ -32,6 +34,7 @@ std::vector<Share> losses(const simulator::TimePrediction& t) {
             {"dp", t.exposed.dp},
             {"pp", t.exposed.pp},
             {"recompute", t.recompute_seconds},
+            {"host", t.host_seconds},
             {"optimizer", t.optimizer_seconds}};
 }
 
@@ -48,6 +51,18 @@ std::string tp_text(const Layout& l) {
 std::string cp_text(const Layout& l) {
     if (l.sizes.cp == 1 || l.cp_comm_type == CpCommType::p2p) return std::to_string(l.sizes.cp);
     return fmt::format("{}{}", l.sizes.cp, l.cp_comm_type == CpCommType::all_gather ? "ag" : to_string(l.cp_comm_type));
+}
+
+/// "tp-dp-pp": the order of the axes that have more than one rank, which decides all groups.
+std::string order_text(const ParallelSizes& sizes, bool moe) {
+    std::vector<std::string> axes;
+    for (const auto& word : split(sizes.order.text(), '-')) {
+        const bool one = (word == "tp" && sizes.tp == 1 && (!moe || sizes.etp == 1)) || (word == "cp" && sizes.cp == 1) ||
+                         (word == "ep" && sizes.ep == 1) || (word == "dp" && sizes.dp() == 1 && (!moe || sizes.edp() == 1)) ||
+                         (word == "pp" && sizes.pp == 1);
+        if (!one) axes.push_back(word);
+    }
+    return fmt::format("{}", fmt::join(axes, "-"));
 }
 
 /// "9 8 8 7" or, when all chunks are equal, "8 in each of 4 chunks".
@@ -78,6 +93,7 @@ Table plan_table(const PlanReport& report) {
     columns.insert(
         columns.end(),
         {{"dp"}, {"pp"}, {"vpp"}, {"mbs"}, {"rec", Align::left}, {"s/step"}, {"tok/s"}, {"MFU"}, {"GiB"}, {"loss"}, {"fullest"}});
+    if (report.orders > 1) columns.push_back({"order", Align::left});
     Table table(columns);
     for (const PlannedLayout& plan : report.plans) {
         const Layout& l = plan.layout;
@@ -90,6 +106,29 @@ Table plan_table(const PlanReport& report) {
                                fmt::format("{:.{}f}", t.iteration_seconds, t.iteration_seconds < 100 ? 3 : 1),
                                fmt::format("{:.0f}", t.tokens_per_second_per_gpu), fmt::format("{:.1f}%", 100 * t.mfu),
                                gib(memory.deciding_bytes()), largest_loss(t), fullest_term(l, memory)});
+        if (report.orders > 1) row.push_back(order_text(l.sizes, moe));
+        table.add_row(std::move(row));
+    }
+    return table;
+}
+
+/// Where the time of each plan's step goes, in percent of it; what is below a thousandth of all of them has no column.
+Table time_table(const PlanReport& report) {
+    std::vector<std::size_t> shown;
+    for (std::size_t i = 0; i < kTimeTerms; ++i) {
+        if (std::any_of(report.plans.begin(), report.plans.end(), [i](const PlannedLayout& plan) {
+                const auto& time = plan.prediction.time;
+                return time_terms(time)[i].seconds >= 0.001 * time.iteration_seconds;
+            }))
+            shown.push_back(i);
+    }
+    std::vector<Table::Column> columns{{"#"}};
+    for (const auto i : shown) columns.push_back({std::string(time_terms(simulator::TimePrediction{})[i].heading)});
+    Table table(columns);
+    for (const PlannedLayout& plan : report.plans) {
+        const auto terms = time_terms(plan.prediction.time);
+        std::vector<std::string> row{std::to_string(plan.rank)};
+        for (const auto i : shown) row.push_back(fmt::format("{:.1f}%", 100 * terms[i].seconds / plan.prediction.time.iteration_seconds));
         table.add_row(std::move(row));
     }
     return table;
@@ -109,12 +148,36 @@ std::string left_out_text(const PlanReport& report) {
                        fmt::join(ranks, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
+/// Seconds of the plan with its even split, where its stages were balanced.
+std::optional<double> seconds_before(const PlanReport& report, const PlannedLayout& plan) {
+    if (!report.balanced) return std::nullopt;
+    const auto found = report.balanced->seconds_before.find(plan.layout.split.get());
+    if (found == report.balanced->seconds_before.end()) return std::nullopt;
+    return found->second;
+}
+
+/// What balancing gained; empty where it was not asked for.
+std::string balanced_text(const PlanReport& report) {
+    if (!report.balanced) return {};
+    std::string text = fmt::format("\nBalanced stages: {} with pp > 1 tried, {} became faster{}\n",
+                                   counted(static_cast<std::int64_t>(report.balanced->tried), "layout"), report.balanced->faster,
+                                   report.balanced->faster > 0 ? "; of those in the table:" : ".");
+    for (const PlannedLayout& plan : report.plans) {
+        if (const auto before = seconds_before(report, plan))
+            text +=
+                fmt::format("{:2} {:.2f} % faster with --pipeline-layout '{}'\n", plan.rank,
+                            100 * (*before / plan.prediction.time.iteration_seconds - 1), *plan.layout.split->request().pipeline_layout);
+    }
+    return text;
+}
+
 /// Layouts that do not fit, by the rule that they break; rules that none breaks are left out.
 std::vector<std::pair<std::string_view, std::int64_t>> too_large(const planner::SearchResult& search) {
     std::vector<std::pair<std::string_view, std::int64_t>> rules;
     const std::int64_t uneven = search.too_large_uneven.count;
     if (search.too_large > uneven) rules.emplace_back(planner::kFits, search.too_large - uneven);
     if (uneven > 0) rules.emplace_back(planner::kFitsAtP99, uneven);
+    if (search.too_large_replayed.count > 0) rules.emplace_back(planner::kFitsReplayed, search.too_large_replayed.count);
     return rules;
 }
 
@@ -138,7 +201,10 @@ std::string too_large_text(const PlanReport& report) {
     Table table({{"too large"}, {"most is"}, {"missing at least"}, {"on rank"}, {"with the layout", Align::left}});
     for (const auto& kind : report.too_large) {
         const auto& m = kind.memory;
-        table.add_row({with_thousands(kind.count), kind.term ? std::string(planner::to_string(*kind.term)) : "routing skew",
+        table.add_row({with_thousands(kind.count),
+                       kind.replayed ? "fragmentation"
+                       : kind.term   ? std::string(planner::to_string(*kind.term))
+                                     : "routing skew",
                        human_bytes(m.deciding_bytes() - m.limit_bytes), fmt::format("{} (stage {})", m.worst_rank, m.worst_stage),
                        summary(kind.nearest)});
     }
@@ -234,6 +300,7 @@ std::string layout_text(const Layout& l, const simulator::Prediction& prediction
     text += fmt::format("  schedule    {} of {}, sequence parallel {}, recompute {}\n", counted(l.num_microbatches, "microbatch", "es"),
                         counted(l.micro_batch, "sequence"), l.sequence_parallel ? "on" : "off", to_string(l.recompute));
     text += fmt::format("  layers      {}\n", layers_text(*l.split));
+    if (const auto& string = l.split->request().pipeline_layout) text += fmt::format("  stages      {}\n", *string);
     text += fmt::format("  iteration   {} ({} to {}), {:.0f} tokens/s/GPU, {:.1f} TFLOP/s/GPU, MFU {:.1f} %, HFU {:.1f} %\n",
                         human_seconds(t.iteration_seconds), human_seconds(t.interval_low), human_seconds(t.interval_high),
                         t.tokens_per_second_per_gpu, t.model_tflops_per_gpu, 100 * t.mfu, 100 * t.hfu);
@@ -242,8 +309,9 @@ std::string layout_text(const Layout& l, const simulator::Prediction& prediction
         if (seconds > 0)
             time.add_row({std::string(name), fmt::format("{:.4f}", seconds), fmt::format("{:.1f}%", 100 * seconds / t.iteration_seconds)});
     };
-    share(fmt::format("compute of stage {}", t.slowest_stage), t.compute_seconds - t.recompute_seconds);
+    share(fmt::format("compute of stage {}", t.slowest_stage), t.compute_seconds - t.recompute_seconds - t.host_seconds);
     share("recompute", t.recompute_seconds);
+    share("waiting for kernel launches", t.host_seconds);
     share("pipeline bubble", t.bubble_seconds);
     share("exposed tp", t.exposed.tp);
     share("exposed cp", t.exposed.cp);
@@ -297,6 +365,7 @@ std::string plan_report_json(const PlanReport& report) {
     Json kinds = Json::array();
     for (const auto& kind : report.too_large) {
         Json entry{{"rule", kind.rule()}, {"largest_term", nullptr}, {"layouts", kind.count}};
+        if (kind.replayed) entry["largest_term"] = "fragmentation";
         if (kind.term) entry["largest_term"] = planner::to_string(*kind.term);
         entry["nearest"] = miss_to_json(kind.nearest, kind.memory);
         kinds.push_back(std::move(entry));
@@ -318,7 +387,14 @@ std::string plan_report_json(const PlanReport& report) {
                               {"rejections", rejections},
                               {"too_large", kinds}}},
               {"plans", Json::array()}};
-    for (const PlannedLayout& plan : report.plans) json["plans"].push_back(layout_and_prediction(plan));
+    if (report.comparison) json["explained"] = comparison_to_json(*report.comparison);
+    if (report.balanced) json["balanced"] = Json{{"tried", report.balanced->tried}, {"faster", report.balanced->faster}};
+    for (const PlannedLayout& plan : report.plans) {
+        json["plans"].push_back(layout_and_prediction(plan));
+        if (const auto before = seconds_before(report, plan))
+            json["plans"].back()["balanced"] =
+                Json{{"even_iteration_seconds", *before}, {"gain", *before / plan.prediction.time.iteration_seconds - 1}};
+    }
     if (report.plans.empty()) {
         json["nearest"] = Json::array();
         for (const auto& miss : report.nearest) {
@@ -332,6 +408,12 @@ std::string plan_report_json(const PlanReport& report) {
             json["nearest"].push_back(miss_to_json(miss.layout, miss.memory));
             json["nearest"].back()["would_fit_with"] = remedies;
         }
+    }
+    if (report.scaling) {
+        const planner::TrainingGoal& goal = report.scaling->goal;
+        json["tokens"] = goal.tokens ? Json(*goal.tokens) : Json();
+        json["gpu_hour_price"] = goal.gpu_hour_price ? Json(*goal.gpu_hour_price) : Json();
+        json["scaling"] = scaling_to_json(*report.scaling);
     }
     return json.dump(1) + "\n";
 }
@@ -347,66 +429,63 @@ std::string plan_report_text(const PlanReport& report) {
     if (report.plans.empty())
         text += nearest_text(report);
     else
-        text += plan_table(report).to_text() + left_out_text(report) +
+        text += plan_table(report).to_text() + left_out_text(report) + balanced_text(report) +
                 "\ntok/s: tokens per second and GPU. rec: recompute (sel: selective). loss: the largest share of the\n"
                 "step that is no useful compute. fullest: what fills the fullest GPU most, sN its pipeline stage.\n" +
                 (w.model.moe ? "GiB: at p99 of the routing skew, which is what has to fit.\n" : "") +
                 "+sp: sequence parallel. ag, a2a: all-gather, all-to-all context parallel.\n"
-                "Every term of one plan: --explain 1. As a file to keep: --save-plan FILE.\n";
+                "\nWhere the time of a step goes:\n" +
+                time_table(report).to_text() +
+                "\nhost: waiting for kernel launches. tp to pp: communication that nothing hides. fixed: data, logging.\n"
+                "Every term of one plan, and why it beats the next: --explain 1. To keep it: --save-plan FILE.\n";
     text += "\n" + rejections_text(report) + too_large_text(report);
     if (const auto& plan = report.explained)
         text += fmt::format("\nplan {} in detail\n", plan->rank) + layout_text(plan->layout, plan->prediction);
+    if (report.comparison) text += comparison_text(*report.comparison);
     return text;
 }
 
 std::string plan_report_csv(const PlanReport& report) {
-    Table table({{"rank"},
-                 {"tp"},
-                 {"cp"},
-                 {"ep"},
-                 {"etp"},
-                 {"dp"},
-                 {"edp"},
-                 {"pp"},
-                 {"vpp"},
-                 {"micro_batch"},
-                 {"num_microbatches"},
-                 {"sequence_parallel"},
-                 {"cp_comm_type"},
-                 {"recompute"},
-                 {"iteration_seconds"},
-                 {"tokens_per_second_per_gpu"},
-                 {"mfu"},
-                 {"peak_bytes"},
-                 {"bubble_fraction"},
-                 {"p99_bytes"},
-                 {"limit_bytes"},
-                 {"fits"}});
+    std::vector<Table::Column> columns{{"rank"}};
+    for (const auto& name : layout_csv_columns()) columns.push_back({name});
+    for (const char* name : {"iteration_seconds",
+                             "tokens_per_second_per_gpu",
+                             "mfu",
+                             "peak_bytes",
+                             "bubble_fraction",
+                             "p99_bytes",
+                             "limit_bytes",
+                             "fits",
+                             "order",
+                             "compute_seconds",
+                             "recompute_seconds",
+                             "host_seconds",
+                             "bubble_seconds",
+                             "exposed_tp_seconds",
+                             "exposed_cp_seconds",
+                             "exposed_ep_seconds",
+                             "exposed_dp_seconds",
+                             "exposed_pp_seconds",
+                             "optimizer_seconds",
+                             "fixed_seconds"})
+        columns.push_back({name});
+    Table table(columns);
     for (const PlannedLayout& plan : report.plans) {
-        const Layout& l = plan.layout;
         const auto& p = plan.prediction;
-        table.add_row({std::to_string(plan.rank),
-                       std::to_string(l.sizes.tp),
-                       std::to_string(l.sizes.cp),
-                       std::to_string(l.sizes.ep),
-                       std::to_string(l.sizes.etp),
-                       std::to_string(l.dp()),
-                       std::to_string(l.edp()),
-                       std::to_string(l.sizes.pp),
-                       std::to_string(l.vpp),
-                       std::to_string(l.micro_batch),
-                       std::to_string(l.num_microbatches),
-                       l.sequence_parallel ? "true" : "false",
-                       std::string(to_string(l.cp_comm_type)),
-                       std::string(to_string(l.recompute)),
-                       fmt::format("{:.9g}", p.time.iteration_seconds),
-                       fmt::format("{:.9g}", p.time.tokens_per_second_per_gpu),
-                       fmt::format("{:.6g}", p.time.mfu),
-                       std::to_string(p.memory.worst.peak_bytes()),
-                       fmt::format("{:.6g}", p.time.bubble_fraction()),
-                       p.memory.worst.routing ? std::to_string(p.memory.worst.routing->p99) : "",
-                       std::to_string(p.memory.limit_bytes),
-                       p.memory.fits() ? "true" : "false"});
+        std::vector<std::string> row{std::to_string(plan.rank)};
+        for (auto& cell : layout_csv_row(plan.layout)) row.push_back(std::move(cell));
+        for (std::string cell :
+             {fmt::format("{:.9g}", p.time.iteration_seconds), fmt::format("{:.9g}", p.time.tokens_per_second_per_gpu),
+              fmt::format("{:.6g}", p.time.mfu), std::to_string(p.memory.worst.peak_bytes()),
+              fmt::format("{:.6g}", p.time.bubble_fraction()),
+              p.memory.worst.routing ? std::to_string(p.memory.worst.routing->p99) : std::string(), std::to_string(p.memory.limit_bytes),
+              std::string(p.memory.fits() ? "true" : "false"), plan.layout.sizes.order.text()})
+            row.push_back(std::move(cell));
+        const auto& t = p.time;
+        for (const double seconds : {t.compute_seconds, t.recompute_seconds, t.host_seconds, t.bubble_seconds, t.exposed.tp, t.exposed.cp,
+                                     t.exposed.ep, t.exposed.dp, t.exposed.pp, t.optimizer_seconds, t.fixed_seconds()})
+            row.push_back(fmt::format("{:.9g}", seconds));
+        table.add_row(std::move(row));
     }
     return table.to_csv();
 }

@@ -1,6 +1,7 @@
 #pragma once
 // The answer of `mgplan plan` for people and programs.
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,6 +9,8 @@
 
 #include "plan/workload.hpp"
 #include "planner/search_result.hpp"
+#include "reports/scaling_report.hpp"
+#include "reports/time_terms.hpp"
 #include "simulator/prediction.hpp"
 
 namespace mgplan::reports {
@@ -27,13 +30,21 @@ struct NearestMiss {
     std::vector<planner::Remedy> remedies;
 };
 
-/// Layouts that do not fit and have the same largest term on their fullest rank, with the nearest of them.
+/// Layouts that do not fit and have the same largest term on their fullest rank, or the same other reason, with the nearest of
+/// them.
 struct TooLargeLayouts {
-    std::optional<planner::FillingTerm> term;  ///< nothing: they would fit with even routing
+    std::optional<planner::FillingTerm> term;  ///< nothing: they would fit with even routing, or …
     std::int64_t count = 0;
     Layout nearest;
     simulator::MemoryPrediction memory;  ///< of the nearest
-    [[nodiscard]] std::string_view rule() const { return term ? planner::kFits : planner::kFitsAtP99; }
+    bool replayed = false;               ///< … if their allocator left no more holes than a search assumes
+    [[nodiscard]] std::string_view rule() const { return replayed ? planner::kFitsReplayed : term ? planner::kFits : planner::kFitsAtP99; }
+};
+
+/// What balancing the stages of the best layouts gained (`plan --balance-stages`).
+struct BalancedStagesReport {
+    std::size_t tried = 0, faster = 0;                        ///< layouts
+    std::map<const StageSplit*, double> seconds_before = {};  ///< of an iteration with the even split, by the balanced one
 };
 
 /// Everything the report prints.
@@ -41,10 +52,14 @@ struct PlanReport {
     Workload workload;
     std::vector<std::string> assumed;
     planner::SearchResult search;
-    std::vector<PlannedLayout> plans;        ///< by rank; some may be left out of a table
-    std::optional<PlannedLayout> explained;  ///< the one whose terms a table lists
-    std::vector<NearestMiss> nearest;        ///< where nothing fits
-    std::vector<TooLargeLayouts> too_large;  ///< most layouts first
+    std::vector<PlannedLayout> plans;          ///< by rank; some may be left out of a table
+    std::optional<PlannedLayout> explained;    ///< the one whose terms a table lists
+    std::optional<PlanComparison> comparison;  ///< of the explained plan with the next
+    std::size_t orders = 1;                    ///< of the axes that were searched
+    std::optional<ScalingReport> scaling;      ///< where several worlds, or days and cost, are asked for
+    std::vector<NearestMiss> nearest;          ///< where nothing fits
+    std::vector<TooLargeLayouts> too_large;    ///< most layouts first
+    std::optional<BalancedStagesReport> balanced;
 };
 
 /// JSON of CLI.md, "Planning".

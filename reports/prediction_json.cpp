@@ -70,6 +70,7 @@ Json prediction_to_json(const simulator::Prediction& p) {
                  Json{{"tp", t.exposed.tp}, {"cp", t.exposed.cp}, {"ep", t.exposed.ep}, {"dp", t.exposed.dp}, {"pp", t.exposed.pp}}},
                 {"compute_seconds", t.compute_seconds},
                 {"recompute_seconds", t.recompute_seconds},
+                {"host_seconds", t.host_seconds},
                 {"bubble_seconds", t.bubble_seconds},
                 {"optimizer_seconds", t.optimizer_seconds},
                 {"fixed_seconds", t.fixed_seconds()},

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "plan/text.hpp"
@@ -109,7 +109,7 @@ std::string steps_text(const RunValues& values) {
     Table table(std::move(columns));
     for (const auto i : shown_steps(values.steps.size())) {
         const StepValues& step = values.steps[i];
-        std::vector<std::string> row{std::to_string(i + 1),
+        std::vector<std::string> row{std::to_string(values.steps_before + static_cast<std::int64_t>(i) + 1),
                                      number(step.loss),
                                      number(step.grad_norm),
                                      number(step.learning_rate),
@@ -258,6 +258,7 @@ std::string run_report_json(const RunValues& values) {
                     {"memory_mode", values.memory == runtime::MemoryMode::arena ? "arena" : "pool"},
                     {"transport", values.transport},
                     {"losses_mean_something", !values.emulated_partners},
+                    {"steps_before", values.steps_before},
                     {"steps_asked", values.steps_asked},
                     {"interrupted", values.interrupted},
                     {"problem", values.problem.empty() ? Json() : Json(values.problem)},
@@ -289,7 +290,8 @@ std::string run_report_csv(const RunValues& values) {
     Table table({{"kind"}, {"index"}, {"name"}, {"measured"}, {"predicted"}, {"difference"}});
     for (std::size_t i = 0; i < values.steps.size(); ++i) {
         const StepValues& step = values.steps[i];
-        const auto add = [&](const char* name, const std::string& value) { table.add_row({"step", std::to_string(i + 1), name, value}); };
+        const std::string at = std::to_string(values.steps_before + static_cast<std::int64_t>(i) + 1);
+        const auto add = [&](const char* name, const std::string& value) { table.add_row({"step", at, name, value}); };
         add("loss", fmt::format("{}", step.loss));
         add("grad_norm", fmt::format("{}", step.grad_norm));
         if (step.auxiliary_loss) add("auxiliary_loss", fmt::format("{}", *step.auxiliary_loss));

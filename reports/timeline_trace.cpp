@@ -4,7 +4,7 @@
 #include <iterator>
 #include <string_view>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 namespace mgplan::reports {

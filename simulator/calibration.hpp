@@ -49,6 +49,7 @@ struct Calibration {
     // Memory outside the tensor allocator.
     std::int64_t driver_bytes = 0;            ///< an empty CUDA context
     std::int64_t module_bytes = 0;            ///< kernels of the libraries and the framework, loaded at their first use
+    std::int64_t graph_node_bytes = 0;        ///< one kernel node of an instantiated CUDA graph
     std::int64_t gemm_workspace_bytes = 0;    ///< cuBLAS, one handle
     std::int64_t engine_workspace_bytes = 0;  ///< Transformer Engine's own for products
     // Optimizer step.

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "plan/errors.hpp"
 #include "simulator/compute/kernels.hpp"
@@ -54,6 +54,7 @@ constexpr std::array kFields{
     Field{"expert_overlap_cost", &Calibration::expert_overlap_cost},
     Field{"driver_bytes", nullptr, nullptr, &Calibration::driver_bytes},
     Field{"module_bytes", nullptr, nullptr, &Calibration::module_bytes},
+    Field{"graph_node_bytes", nullptr, nullptr, &Calibration::graph_node_bytes},
     Field{"gemm_workspace_bytes", nullptr, nullptr, &Calibration::gemm_workspace_bytes},
     Field{"engine_workspace_bytes", nullptr, nullptr, &Calibration::engine_workspace_bytes},
     Field{"optimizer_fixed_seconds", &Calibration::optimizer_fixed_seconds},
@@ -293,7 +294,7 @@ void Fit::cpu() {
     const std::string none = "CPU ranks have no such cost, or count it in their kernels";
     for (const char* name :
          {"checkpoint_host_seconds", "host_kernel_seconds", "grouped_rows_half", "attention_tail", "driver_bytes", "module_bytes",
-          "gemm_workspace_bytes", "engine_workspace_bytes", "optimizer_fixed_seconds", "iteration_fixed_seconds"})
+          "graph_node_bytes", "gemm_workspace_bytes", "engine_workspace_bytes", "optimizer_fixed_seconds", "iteration_fixed_seconds"})
         found(name, 0, none);
     for (const char* name : {"multiprocessors", "tile_m", "tile_n"}) found(name, 1, "CPU products run without waves of tiles");
     for (const char* name : {"nvlink_efficiency", "nvls_efficiency"}) found(name, 1, "CPU ranks have no NVLink");
@@ -310,6 +311,27 @@ Calibration calibration_of(const ClusterSpec& cluster) {
         for (const auto& [name, each] : cluster.calibration->parameters) set(calibration, name, each.value);
     }
     return calibration;
+}
+
+namespace {
+
+/// Whether the cluster's file says it.
+bool says(const ClusterSpec& cluster, const char* parameter) {
+    return cluster.calibration && cluster.calibration->parameters.contains(parameter);
+}
+
+}  // namespace
+
+std::optional<std::string> assumed_module_bytes(const ClusterSpec& cluster) {
+    const std::int64_t bytes = calibration_of(cluster).module_bytes;
+    if (bytes == 0 || says(cluster, "module_bytes")) return std::nullopt;
+    return fmt::format("{} MiB of loaded kernels on each GPU", bytes >> 20);
+}
+
+std::optional<std::string> assumed_graph_node_bytes(const ClusterSpec& cluster) {
+    const std::int64_t bytes = calibration_of(cluster).graph_node_bytes;
+    if (bytes == 0 || says(cluster, "graph_node_bytes")) return std::nullopt;
+    return fmt::format("{} KiB of device memory for each kernel of a CUDA graph", bytes >> 10);
 }
 
 std::map<std::string, CalibratedValue> fitted_parameters(const ClusterSpec& cluster) {

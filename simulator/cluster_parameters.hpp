@@ -2,6 +2,7 @@
 // Between a cluster file's calibration and the time model: what it says is read, and what was measured is fitted.
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "plan/cluster_spec.hpp"
@@ -11,6 +12,11 @@ namespace mgplan::simulator {
 
 /// The defaults of the cluster's architecture, and above them what its calibration says.
 [[nodiscard]] Calibration calibration_of(const ClusterSpec& cluster);
+
+/// Sentences for lists of assumptions: bytes of device memory that rest on no measurement (calibration.cpp). Nothing where the
+/// cluster's file names the parameter, module_bytes or graph_node_bytes.
+[[nodiscard]] std::optional<std::string> assumed_module_bytes(const ClusterSpec& cluster);
+[[nodiscard]] std::optional<std::string> assumed_graph_node_bytes(const ClusterSpec& cluster);
 
 /// The parameters that a cluster's measurements give, in the forms that the time model itself uses:
 /// - kernel_seconds, memory_efficiency: the line through the memory-bound kernels, seconds = start + bytes / bandwidth, with the

@@ -50,7 +50,9 @@ struct CostModel::State {
     std::unordered_map<Key, PieceParameters, MemoKeyHash> parameters;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
     std::unordered_map<Key, std::shared_ptr<const PipelineProgram>, MemoKeyHash> programs;
-    std::size_t kept_passes = 0;  ///< of all of them
+    std::size_t kept_passes = 0;   ///< of all of them
+    ParallelSizes sizes_of_paths;  ///< of the layout before
+    LayoutPaths last_paths;
     LayoutMemory memory;
 
     State(const Workload& work, const Calibration& rates)
@@ -60,6 +62,7 @@ struct CostModel::State {
           storage_kernels(work.cluster, calibration, work.training.precision == Precision::fp8 ? Precision::bf16 : work.training.precision,
                           bytes_of(work.training.grad_dtype)),
           flops(model_flops(work.model, work.batch)),
+          last_paths(paths_of(sizes_of_paths, work.cluster, calibration)),
           memory(work, calibration,
                  {[this](const Layout& layout) -> const SplitCensus& { return census(layout); },
                   [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }}) {}
@@ -77,6 +80,15 @@ struct CostModel::State {
         return entry->second;
     }
 
+    const LayoutPaths& paths(const ParallelSizes& sizes) {
+        // A search varies what follows from the sizes before it turns to others.
+        if (!(sizes == sizes_of_paths)) {
+            last_paths = paths_of(sizes, workload.cluster, calibration);
+            sizes_of_paths = sizes;
+        }
+        return last_paths;
+    }
+
     const LayerCosts& costs(const Layout& layout) {
         const ParallelSizes& sizes = layout.sizes;
         std::int64_t modules = 0;
@@ -91,13 +103,12 @@ struct CostModel::State {
                        usual ? 0 : sizes.pp, usual ? 0 : sizes.world, usual ? 0 : order, static_cast<std::int64_t>(layout.engine)}};
         auto [entry, fresh] = layers.try_emplace(key);
         if (fresh) {
-            const LayoutPaths paths = paths_of(sizes, workload.cluster, calibration);
             Shard shard;
             shard.workload = &workload;
             shard.calibration = &calibration;
             shard.kernels = &kernels;
             shard.storage_kernels = &storage_kernels;
-            shard.paths = &paths;
+            shard.paths = &paths(sizes);
             shard.tp = sizes.tp;
             shard.cp = sizes.cp;
             shard.ep = sizes.ep;
@@ -116,14 +127,8 @@ struct CostModel::State {
         return entry->second;
     }
 
-    ParameterCount stage_count(const Layout& layout, const SplitCensus& split, int rank) {
-        const ChunkCensus& stage = split.stages[static_cast<std::size_t>(rank)];
-        return count_of(layout, stage, stage.embedding);
-    }
-
     /// Parameters of the pieces in `stage`, on a rank that holds the embedding's table or not.
-    ParameterCount count_of(const Layout& layout, const ChunkCensus& stage, bool has_table) {
-        const PieceParameters& pieces = piece_counts(layout);
+    static ParameterCount count_of(const PieceParameters& pieces, const ChunkCensus& stage, bool has_table) {
         ParameterCount count;
         count.dense = stage.dense * pieces.dense.dense + stage.mixture * pieces.mixture.dense + stage.mtp * pieces.mtp.dense;
         count.expert = stage.dense * pieces.dense.expert + stage.mixture * pieces.mixture.expert + stage.mtp * pieces.mtp.expert;
@@ -136,13 +141,17 @@ struct CostModel::State {
 
     StepInputs inputs_of(const Layout& layout) {
         const SplitCensus& split = census(layout);
-        StepInputs inputs{
-            workload, layout, calibration, kernels, costs(layout), split, paths_of(layout.sizes, workload.cluster, calibration), flops, {}};
+        const PieceParameters& pieces = piece_counts(layout);
+        StepInputs inputs{workload, layout, calibration, kernels, costs(layout), split, paths(layout.sizes), flops, {}};
         inputs.stage_parameters.reserve(static_cast<std::size_t>(layout.sizes.pp));
         for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
             const int like = split.alike[static_cast<std::size_t>(rank)];
-            inputs.stage_parameters.push_back(like < rank ? inputs.stage_parameters[static_cast<std::size_t>(like)]
-                                                          : stage_count(layout, split, rank));
+            if (like < rank) {
+                inputs.stage_parameters.push_back(inputs.stage_parameters[static_cast<std::size_t>(like)]);
+            } else {
+                const ChunkCensus& stage = split.stages[static_cast<std::size_t>(rank)];
+                inputs.stage_parameters.push_back(count_of(pieces, stage, stage.embedding));
+            }
         }
         return inputs;
     }
@@ -167,8 +176,10 @@ struct CostModel::State {
         return programs.emplace(key, std::move(program)).first->second;
     }
 
-    LayoutTimeline timeline(const Layout& layout, std::shared_ptr<const PipelineProgram> program, bool v_shaped, bool details) {
+    LayoutTimeline timeline(const Layout& layout, std::shared_ptr<const PipelineProgram> program, bool v_shaped, bool details,
+                            const std::vector<double>& slowdown) {
         const StepInputs inputs = inputs_of(layout);
+        const PieceParameters& pieces = piece_counts(layout);
         std::vector<ChunkCensus> chunks;
         std::vector<ParameterCount> held;
         const int pp = program->pp;
@@ -183,10 +194,10 @@ struct CostModel::State {
             for (int chunk = 0; chunk < program->chunks; ++chunk) has_table = has_table || own(rank, chunk).embedding;
             for (int chunk = 0; chunk < program->chunks; ++chunk) {
                 chunks.push_back(own(rank, chunk));
-                held.push_back(count_of(layout, chunks.back(), has_table));
+                held.push_back(count_of(pieces, chunks.back(), has_table));
             }
         }
-        StepTimeline step = step_timeline(inputs, *program, chunks, held, details);
+        StepTimeline step = step_timeline(inputs, *program, chunks, held, details, slowdown);
         return {std::move(program), std::move(step)};
     }
 };
@@ -205,6 +216,10 @@ LayoutPeaks CostModel::peaks(const Layout& layout, std::int64_t most) {
 
 MemoryPrediction CostModel::memory(const Layout& layout) {
     return state_->memory.predict(layout, false);
+}
+
+MemoryPrediction CostModel::replayed_memory(const Layout& layout) {
+    return state_->memory.predict(layout, true);
 }
 
 double CostModel::iteration_seconds(const Layout& layout) {
@@ -229,12 +244,12 @@ double CostModel::exact_seconds(const Layout& layout) {
     return passes(layout) <= kMostReplayedPasses ? timeline(layout, false).step.time.iteration_seconds : iteration_seconds(layout);
 }
 
-LayoutTimeline CostModel::timeline(const Layout& layout, bool details) {
-    return state_->timeline(layout, state_->program_of(layout), false, details);
+LayoutTimeline CostModel::timeline(const Layout& layout, bool details, const std::vector<double>& slowdown) {
+    return state_->timeline(layout, state_->program_of(layout), false, details, slowdown);
 }
 
-LayoutTimeline CostModel::timeline(const Layout& layout, const PipelineOrder& order, bool details) {
-    return state_->timeline(layout, std::make_shared<const PipelineProgram>(make_program(order)), order.v_shaped, details);
+LayoutTimeline CostModel::timeline(const Layout& layout, const PipelineOrder& order, bool details, const std::vector<double>& slowdown) {
+    return state_->timeline(layout, std::make_shared<const PipelineProgram>(make_program(order)), order.v_shaped, details, slowdown);
 }
 
 RankMemory CostModel::stage_memory(const Layout& layout, int pp_rank) {
@@ -247,6 +262,13 @@ RankProbe CostModel::megatron_ops(const Layout& layout, int pp_rank) {
 
 GraphTerms CostModel::graphs(const Layout& layout, int pp_rank) {
     return state_->memory.graphs(layout, pp_rank);
+}
+
+double CostModel::chunk_seconds(const Layout& layout, const StageChunk& chunk) {
+    const StepInputs inputs = state_->inputs_of(layout);
+    const double seconds = chunk_time(inputs, launched_costs(inputs), census_of(state_->workload.model, chunk)).total();
+    if (layout.vpp > 1 && state_->workload.training.overlap_p2p) return seconds;
+    return seconds + transfer_seconds(inputs) * ((chunk.loss ? 0 : 1) + (chunk.embedding ? 0 : 1));
 }
 
 const LayerCosts& CostModel::costs(const Layout& layout) {

@@ -41,6 +41,8 @@ public:
     [[nodiscard]] LayoutPeaks peaks(const Layout& layout, std::int64_t most = std::numeric_limits<std::int64_t>::max());
     /// As the search judges: predict().memory without the time, and fragmentation assumed where predict() replays it.
     [[nodiscard]] MemoryPrediction memory(const Layout& layout);
+    /// predict().memory without the time.
+    [[nodiscard]] MemoryPrediction replayed_memory(const Layout& layout);
     /// Seconds of one iteration: predict().time.iteration_seconds, without the memory.
     [[nodiscard]] double iteration_seconds(const Layout& layout);
     [[nodiscard]] Prediction predict(const Layout& layout);
@@ -51,16 +53,21 @@ public:
     /// Seconds of one iteration as predict_exactly() has them.
     [[nodiscard]] double exact_seconds(const Layout& layout);
     /// The exact timeline of a layout of at most kMostReplayedPasses passes. `details`: of every pass.
-    [[nodiscard]] LayoutTimeline timeline(const Layout& layout, bool details = true);
+    /// `slowdown`: of step_timeline().
+    [[nodiscard]] LayoutTimeline timeline(const Layout& layout, bool details = true, const std::vector<double>& slowdown = {});
     /// The same model chunks under another schedule: of two chunks a rank the layout must have vpp = 2, else vpp = 1. The
     /// order must be for the layout's pp and microbatches and have at most three passes for each of its backwards and forwards.
-    [[nodiscard]] LayoutTimeline timeline(const Layout& layout, const PipelineOrder& order, bool details = true);
+    [[nodiscard]] LayoutTimeline timeline(const Layout& layout, const PipelineOrder& order, bool details = true,
+                                          const std::vector<double>& slowdown = {});
     /// Memory of every rank of pipeline stage `pp_rank` in [0, pp) (they are equal where tokens spread evenly over experts).
     [[nodiscard]] RankMemory stage_memory(const Layout& layout, int pp_rank);
     /// The ops of a stage's ranks as engine megatron has them, for StageTimelines (LayoutMemory::megatron_ops).
     [[nodiscard]] RankProbe megatron_ops(const Layout& layout, int pp_rank);
     /// What CUDA graphs add to the ranks of a pipeline stage: with engine megatron as Megatron-LM captures them.
     [[nodiscard]] GraphTerms graphs(const Layout& layout, int pp_rank);
+    /// Forward and backward of one microbatch of a chunk, whatever split the layout has, and the transfers that its rank waits
+    /// for (those that nothing hides).
+    [[nodiscard]] double chunk_seconds(const Layout& layout, const StageChunk& chunk);
     /// Valid until the model is gone.
     [[nodiscard]] const LayerCosts& costs(const Layout& layout);
     /// PyTorch's allocator played over iterations of engine megatron on a stage's rank; nothing for engine mgplan.

@@ -121,6 +121,7 @@ struct TimePrediction {
     double interval_high = 0;
     double compute_seconds = 0;    ///< of the slowest stage, recompute and waiting for kernel launches included
     double recompute_seconds = 0;  ///< part of compute_seconds
+    double host_seconds = 0;       ///< another part of compute_seconds: the GPU waits for kernels to be launched
     double bubble_seconds = 0;     ///< the slowest stage waits for the others while the pipeline fills and drains
     double optimizer_seconds = 0;
     ExposedCommunication exposed;
@@ -135,6 +136,22 @@ struct TimePrediction {
         return rest > 1e-9 * iteration_seconds ? rest : 0;
     }
     [[nodiscard]] double bubble_fraction() const { return iteration_seconds > 0 ? bubble_seconds / iteration_seconds : 0; }
+};
+
+/// What the ranks of one pipeline stage do in an iteration, in seconds that add up to it. Causes are told apart as in TimePrediction:
+/// exposed pp and the reduction in exposed dp are what the iteration would be shorter without, and so equal on all stages; tp, cp,
+/// ep and a gather behind the optimizer are the stage's own.
+struct StageUse {
+    double compute_seconds = 0;    ///< inside forwards and backwards, without communication
+    double recompute_seconds = 0;  ///< part of compute_seconds
+    double host_seconds = 0;       ///< another part of it: waiting for kernels to be launched
+    ExposedCommunication exposed;
+    double bubble_seconds = 0;  ///< waiting for other stages, also behind its own optimizer update
+    double optimizer_seconds = 0;
+    double fixed_seconds = 0;  ///< data loading, scheduler, logging
+    double utilisation = 0;    ///< compute_seconds over the whole iteration
+
+    [[nodiscard]] double total() const { return compute_seconds + exposed.total() + bubble_seconds + optimizer_seconds + fixed_seconds; }
 };
 
 struct Prediction {

@@ -11,25 +11,28 @@ bool takes_as_long(const ChunkCensus& a, const ChunkCensus& b) {
 
 }  // namespace
 
+ChunkCensus census_of(const ModelSpec& model, const StageChunk& chunk) {
+    ChunkCensus counts;
+    if (model.moe) counts.first_mixture = std::count(model.moe_layers.begin(), model.moe_layers.begin() + chunk.first_decoder, true);
+    for (std::int64_t i = 0; i < chunk.decoders; ++i) {
+        if (model.moe && model.is_moe_layer(chunk.first_decoder + i))
+            ++counts.mixture;
+        else
+            ++counts.dense;
+    }
+    counts.mtp = chunk.mtp;
+    counts.embedding = chunk.embedding;
+    counts.loss = chunk.loss;
+    return counts;
+}
+
 SplitCensus take_census(const ModelSpec& model, const std::shared_ptr<const StageSplit>& split) {
     SplitCensus census;
     census.split = split;
     for (int pp_rank = 0; pp_rank < split->pp(); ++pp_rank) {
         ChunkCensus stage;
         for (int vpp_rank = 0; vpp_rank < split->vpp(); ++vpp_rank) {
-            const StageChunk& chunk = split->chunk(pp_rank, vpp_rank);
-            ChunkCensus counts;
-            if (model.moe)
-                counts.first_mixture = std::count(model.moe_layers.begin(), model.moe_layers.begin() + chunk.first_decoder, true);
-            for (std::int64_t i = 0; i < chunk.decoders; ++i) {
-                if (model.moe && model.is_moe_layer(chunk.first_decoder + i))
-                    ++counts.mixture;
-                else
-                    ++counts.dense;
-            }
-            counts.mtp = chunk.mtp;
-            counts.embedding = chunk.embedding;
-            counts.loss = chunk.loss;
+            const ChunkCensus counts = census_of(model, split->chunk(pp_rank, vpp_rank));
             stage.dense += counts.dense;
             stage.mixture += counts.mixture;
             stage.mtp += counts.mtp;

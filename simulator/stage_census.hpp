@@ -29,6 +29,7 @@ struct SplitCensus {
     std::vector<int> alike;
 };
 
+[[nodiscard]] ChunkCensus census_of(const ModelSpec& model, const StageChunk& chunk);
 [[nodiscard]] SplitCensus take_census(const ModelSpec& model, const std::shared_ptr<const StageSplit>& split);
 
 }  // namespace mgplan::simulator

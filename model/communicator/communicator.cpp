@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/device/device.hpp"
 #include "model/device/graph_capture.hpp"

@@ -2,7 +2,7 @@
 
 #include <new>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace mgplan::model {
 namespace {

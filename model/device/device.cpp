@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/device/graph_capture.hpp"
 #include "model/ops/kernel_table.hpp"

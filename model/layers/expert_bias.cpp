@@ -38,6 +38,12 @@ const Tensor& ExpertBiases::of(std::int64_t layer) const {
     return found->second.bias;
 }
 
+std::vector<std::int64_t> ExpertBiases::layers() const {
+    std::vector<std::int64_t> numbers;
+    for (const auto& [number, layer] : layers_) numbers.push_back(number);
+    return numbers;
+}
+
 void ExpertBiases::count(std::int64_t layer, const std::vector<std::int64_t>& choices) {
     auto& sums = layers_.at(layer).choices;
     MGPLAN_ASSERT(choices.size() == sums.size(), "there is a count for each expert");

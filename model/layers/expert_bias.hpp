@@ -20,6 +20,8 @@ public:
 
     /// (experts); the layer must be one of the rank's (assertion).
     [[nodiscard]] const Tensor& of(std::int64_t layer) const;
+    /// The mixtures' numbers, ascending.
+    [[nodiscard]] std::vector<std::int64_t> layers() const;
     /// Rows of one microbatch that chose each expert; once for each microbatch.
     void count(std::int64_t layer, const std::vector<std::int64_t>& choices);
     /// Once a step: adds the counts up over `ranks`, all that hold rows for these layers (tp·cp·dp), and moves every bias by

@@ -1,6 +1,6 @@
 #include "model/layers/experts.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/ops/activation.hpp"
 #include "model/ops/bias.hpp"

@@ -38,36 +38,9 @@ bool contains(const std::string& name, std::string_view part) {
     return name.find(part) != std::string::npos;
 }
 
-/// Which shard of how many a parameter is.
-struct Shard {
-    std::int64_t index, count;
-};
-
-Shard shard_of(const Parameter& parameter, const ShardPlace& place) {
-    return parameter.expert ? Shard{place.etp_rank, place.etp} : Shard{place.tp_rank, place.tp};
-}
-
-/// Row of the whole parameter that a shard's row stands for.
-std::int64_t global_row(const Parameter& parameter, const ShardPlace& place, std::int64_t row) {
-    if (parameter.shard_axis != 0) return row;
-    // The whole is `shard_stride` blocks, and so is each shard.
-    const Shard shard = shard_of(parameter, place);
-    const std::int64_t block = parameter.shape[0] / parameter.shard_stride;
-    return row / block * block * shard.count + shard.index * block + row % block;
-}
-
 /// A tied table has one name wherever its copies live.
 std::string name_on_rank(const Parameter& parameter) {
     return parameter.shared_embedding ? "embedding.word_embeddings.weight" : parameter.name;
-}
-
-/// The name that a parameter has in every layout: an expert's is of its number in the whole model.
-std::string layout_independent_name(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place) {
-    if (!parameter.expert) return name_on_rank(parameter);
-    const std::string local = std::to_string(parameter.local_expert);
-    MGPLAN_ASSERT(parameter.name.ends_with(local), "an expert's name ends with its number");
-    return parameter.name.substr(0, parameter.name.size() - local.size()) +
-           std::to_string(place.ep_rank * (model.moe->experts / place.ep) + parameter.local_expert);
 }
 
 /// Calls work(first, last) for stretches of all rows, on several threads where there is much to do: a value takes some 40 ns,
@@ -98,17 +71,15 @@ std::vector<double> initial_values(const ModelSpec& model, const Parameter& para
     const double deviation = options.deviation / (projects_out ? std::sqrt(2.0 * static_cast<double>(model.layers)) : 1.0);
     const bool per_rank = options.seeds == SeedKind::per_rank;
     const std::uint64_t seed = per_rank ? mixed(rank_seed(options.seed, parameter, place)) : options.seed;
-    const std::uint64_t key = mixed(seed ^ hash_of(per_rank ? name_on_rank(parameter) : layout_independent_name(model, parameter, place)));
-    const bool vocabulary = name.ends_with("word_embeddings.weight") || name == "output_layer.weight";
-    const std::int64_t rows = parameter.shape[0], columns = parameter.shape.size() > 1 ? parameter.shape[1] : 1;
-    const Shard shard = shard_of(parameter, place);
-    const std::int64_t first_column = parameter.shard_axis == 1 ? shard.index * columns : 0;
-    const std::int64_t all_columns = parameter.shard_axis == 1 ? columns * shard.count : columns;
+    const std::uint64_t key = mixed(seed ^ hash_of(per_rank ? name_on_rank(parameter) : whole_name(model, parameter, place)));
+    const ShardOfWhole shard = shard_of_whole(model, parameter, place);
+    const std::int64_t rows = shard.rows, columns = shard.columns;
+    const std::int64_t first_column = shard.axis == 1 ? shard.index * columns : 0;
     const auto fill_rows = [&](std::int64_t first, std::int64_t last) {
         for (std::int64_t row = first; row < last; ++row) {
-            const std::int64_t global = global_row(parameter, place, row);
-            if (vocabulary && global >= model.vocab) continue;
-            const std::int64_t counter = per_rank ? row * columns : global * all_columns + first_column;
+            const std::int64_t global = shard.whole_row(row);
+            if (global >= shard.whole_rows) continue;  // padding of the vocabulary
+            const std::int64_t counter = per_rank ? row * columns : global * shard.whole_columns() + first_column;
             for (std::int64_t column = 0; column < columns; ++column) {
                 values[static_cast<std::size_t>(row * columns + column)] =
                     deviation * normal(key, static_cast<std::uint64_t>(counter + column));

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "model/layers/context.hpp"
-#include "plan/parameters.hpp"
+#include "plan/whole_parameter.hpp"
 
 namespace mgplan::model {
 
@@ -19,17 +19,6 @@ struct InitializationOptions {
     std::uint64_t seed = 1234;
     SeedKind seeds = SeedKind::by_position;
     double deviation = 0.02;  ///< of matrices; output projections of each half layer are divided by sqrt(2·layers) (GPT-2)
-};
-
-/// Where a rank's shard lies. Experts are divided over etp, and numbered through over ep.
-struct ShardPlace {
-    std::int64_t tp_rank = 0;
-    std::int64_t tp = 1;
-    std::int64_t pp_rank = 0;
-    std::int64_t ep_rank = 0;
-    std::int64_t ep = 1;
-    std::int64_t etp_rank = 0;
-    std::int64_t etp = 1;
 };
 
 /// The seed that a parameter of this rank is drawn from with SeedKind::per_rank, as Megatron-LM has it: seed + 100·pp rank

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <string_view>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/ops/elementwise.hpp"
 #include "plan/errors.hpp"

@@ -1,6 +1,6 @@
 #include "model/layers/mtp.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/ops/elementwise.hpp"
 #include "plan/errors.hpp"

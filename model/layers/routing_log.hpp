@@ -29,6 +29,10 @@ public:
     void record(const RoutingPlace& place, RoutingTable table) { tables_[place] = std::move(table); }
     /// What at() says of places without a record: for traces of routings that no run had.
     void assume(RoutingTable table) { assumed_ = std::move(table); }
+    /// The same where every rank has as many copies of each expert: the table's one row.
+    void assume_alike(std::vector<std::int64_t> copies) { alike_ = std::move(copies); }
+    /// That row; empty without one.
+    [[nodiscard]] const std::vector<std::int64_t>& alike() const { return alike_; }
     /// A table that was recorded or assumed; it must exist (assertion).
     [[nodiscard]] const RoutingTable& at(const RoutingPlace& place) const;
     [[nodiscard]] bool empty() const { return tables_.empty() && assumed_.empty(); }
@@ -44,6 +48,7 @@ public:
 private:
     std::map<RoutingPlace, RoutingTable> tables_;
     RoutingTable assumed_;
+    std::vector<std::int64_t> alike_;
     bool watches_ = false;
     double smallest_margin_ = std::numeric_limits<double>::infinity();
 };

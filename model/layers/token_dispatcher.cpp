@@ -74,7 +74,9 @@ DispatchPlan AllToAllDispatcher::plan(const RankContext& context, const Microbat
         if (context.routing_log != nullptr) context.routing_log->record(place, table);
     } else {
         std::vector<std::int64_t> known = balanced_copies(rows);
-        if (context.routing_log != nullptr && !context.routing_log->empty()) {
+        if (context.routing_log != nullptr && !context.routing_log->alike().empty()) {
+            known = context.routing_log->alike();
+        } else if (context.routing_log != nullptr && !context.routing_log->empty()) {
             table = context.routing_log->at(place);
             MGPLAN_ASSERT(std::ssize(table) == etp * ep * moe_.experts, "the log is of this layout");
             const auto begin = table.begin() + (context.etp->rank() * ep + context.ep->rank()) * moe_.experts;
@@ -84,6 +86,8 @@ DispatchPlan AllToAllDispatcher::plan(const RankContext& context, const Microbat
         (void)gather_counts(context, known);
     }
     const auto& own = plan.permutation.per_expert;
+    const auto blocks = static_cast<std::size_t>(etp * ep * local);
+    plan.arriving.reserve(blocks);
     for (std::int64_t rank = 0; rank < ep; ++rank) {
         const auto begin = own.begin() + rank * local;
         plan.send_rows.push_back(std::accumulate(begin, begin + local, std::int64_t{0}));
@@ -101,7 +105,9 @@ DispatchPlan AllToAllDispatcher::plan(const RankContext& context, const Microbat
         }
         plan.etp_rows.push_back(brought);
     }
-    plan.sorted_order.resize(plan.arriving.size());
+    plan.sorted_order.resize(blocks);
+    plan.arriving_order.reserve(blocks);
+    plan.sorted.reserve(blocks);
     for (std::int64_t e = 0; e < local; ++e) {
         std::int64_t of_expert = 0;
         for (std::int64_t source = 0; source < etp * ep; ++source) {

@@ -1,6 +1,6 @@
 #include "model/ops/activation.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"

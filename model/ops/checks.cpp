@@ -1,6 +1,6 @@
 #include "model/ops/checks.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace mgplan::model {
 

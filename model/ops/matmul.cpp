@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
@@ -260,10 +260,10 @@ Tensor reorder_blocks(const Tensor& x, const std::vector<std::int64_t>& block_ro
     const auto blocks = std::ssize(block_rows);
     MGPLAN_ASSERT(std::ranges::all_of(block_rows, [](std::int64_t rows) { return rows >= 0; }), "blocks have rows");
     MGPLAN_ASSERT(std::accumulate(block_rows.begin(), block_rows.end(), std::int64_t{0}) == x.shape()[0], "the blocks are all of x");
-    std::vector<bool> seen(block_rows.size());
+    std::vector<char> seen(block_rows.size(), 0);  // bytes are quicker than bits
     for (const auto block : order) {
-        MGPLAN_ASSERT(block >= 0 && block < blocks && !seen[static_cast<std::size_t>(block)], "the order names every block once");
-        seen[static_cast<std::size_t>(block)] = true;
+        MGPLAN_ASSERT(block >= 0 && block < blocks && seen[static_cast<std::size_t>(block)] == 0, "the order names every block once");
+        seen[static_cast<std::size_t>(block)] = 1;
     }
     MGPLAN_ASSERT(std::ssize(order) == blocks, "the order names every block once");
     Device& device = x.device();

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "plan/errors.hpp"
+#include "plan/rounding.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -13,10 +14,6 @@ namespace {
 constexpr std::int64_t kParameterMultiple = 64;
 constexpr std::int64_t kBucketMultiple = 128;
 constexpr std::int64_t kBusBandwidthMultiple = std::int64_t{1} << 16;
-
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-    return (value + multiple - 1) / multiple * multiple;
-}
 
 Dtype grad_dtype_of(Dtype param, const BufferOptions& options) {
     if (options.grad_dtype) return *options.grad_dtype;

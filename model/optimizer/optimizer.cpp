@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/ops/elementwise.hpp"
 #include "plan/errors.hpp"
@@ -47,7 +47,8 @@ Communicator& Optimizer::shards_of(const FlatBuffer& buffer) const {
 
 void Optimizer::own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::size_t bucket, std::int64_t state_begin,
                            const FlatState& state) {
-    const auto add_piece = [&](std::int32_t parameter, std::int64_t in_state, std::int64_t in_buffer, std::int64_t size) {
+    const auto add_piece = [&](std::int32_t parameter, std::int64_t in_state, std::int64_t in_buffer, std::int64_t in_parameter,
+                               std::int64_t size) {
         const Parameter& description = chunk.parameters()[static_cast<std::size_t>(parameter)];
         Piece piece;
         piece.gradient = buffer.gradients.slice(in_buffer, in_buffer + size);
@@ -57,6 +58,7 @@ void Optimizer::own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::s
         piece.exp_avg_sq = state.exp_avg_sq.slice(in_state, in_state + size);
         piece.state = states_.size();
         piece.in_state = in_state;
+        piece.in_parameter = in_parameter;
         piece.description = &description;
         piece.decays = !description.no_weight_decay;
         // Every parameter counts once: replicated ones on the first tp (etp) rank, a tied embedding's copy not at all.
@@ -67,14 +69,27 @@ void Optimizer::own_bucket(FlatBuffer& buffer, const ChunkBuffers& chunk, std::s
     };
     if (options_.distributed) {
         for (const ShardRange& range : shard_ranges(buffer.layout, bucket, shards_of(buffer).rank())) {
-            add_piece(range.parameter, state_begin + range.local.start, range.world.start, range.world.size());
+            add_piece(range.parameter, state_begin + range.local.start, range.world.start, range.in_param.start, range.world.size());
         }
         return;
     }
     const Bucket& whole = buffer.layout.buckets[bucket];
     for (std::int32_t i = whole.first_span; i < whole.end_span; ++i) {
         const BufferSpan& span = buffer.layout.spans[static_cast<std::size_t>(i)];
-        add_piece(span.parameter, state_begin + span.start - whole.start, span.start, span.end - span.start);
+        add_piece(span.parameter, state_begin + span.start - whole.start, span.start, 0, span.end - span.start);
+    }
+}
+
+std::vector<Optimizer::Owned> Optimizer::owned() const {
+    std::vector<Owned> all;
+    all.reserve(pieces_.size());
+    for (const Piece& piece : pieces_) all.push_back({piece.description, piece.in_parameter, piece.main, piece.exp_avg, piece.exp_avg_sq});
+    return all;
+}
+
+void Optimizer::take_over() {
+    for (const Piece& piece : pieces_) {
+        if (piece.main.dtype() != piece.parameter.dtype()) copy(piece.main, piece.parameter);
     }
 }
 

@@ -64,6 +64,17 @@ public:
     /// `assume_finite`: whether gradients are, on a device that has no values.
     StepResult step(double learning_rate, std::int64_t step_number, bool assume_finite = true);
 
+    /// One parameter's state that this rank owns; the tensors are views of it, flat and equally long.
+    struct Owned {
+        const Parameter* description;
+        std::int64_t in_parameter;  ///< first element in the rank's flattened shard
+        Tensor main, exp_avg, exp_avg_sq;
+    };
+    /// All of it, padding left out. What is written there is the state from then on, once take_over() was called.
+    [[nodiscard]] std::vector<Owned> owned() const;
+    /// Rounds main parameters that were written from outside to the parameters; other ranks' shards are still to be gathered.
+    void take_over();
+
 private:
     /// One parameter's piece of the state that this rank owns.
     struct Piece {
@@ -71,6 +82,7 @@ private:
         Tensor gradient, parameter;        ///< views of the chunk's buffers
         std::size_t state = 0;             ///< index of its flat state
         std::int64_t in_state = 0;         ///< first element there
+        std::int64_t in_parameter = 0;     ///< and in the rank's flattened shard of the parameter
         const Parameter* description = nullptr;
         bool decays = true;
         bool counts = true;  ///< whether this rank's copy counts in the norm

@@ -229,6 +229,8 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     context_.norm_epsilon = task.model.norm_epsilon;
     rank_ = world.rank;
     pp_rank_ = groups_.pp_forward->rank();
+    place_ = {groups_.tp->rank(), groups_.tp->size(),  pp_rank_,           groups_.ep->rank(),
+              groups_.ep->size(), groups_.etp->rank(), groups_.etp->size()};
     const auto dp_ranks = group_with("dp");
     dp_rank_ = std::find(dp_ranks.begin(), dp_ranks.end(), world.rank) - dp_ranks.begin();
 
@@ -238,10 +240,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     for (int c = 0; c < task.layout.vpp; ++c) {
         buffers_.push_back(
             std::make_unique<ChunkBuffers>(device, parameters[static_cast<std::size_t>(c)], context_.dtype, buffers_of(task, pp_rank_, c)));
-        initialize_weights(task.model, buffers_.back()->parameters(), buffers_.back()->weights(),
-                           {groups_.tp->rank(), groups_.tp->size(), pp_rank_, groups_.ep->rank(), groups_.ep->size(), groups_.etp->rank(),
-                            groups_.etp->size()},
-                           task.initialization);
+        initialize_weights(task.model, buffers_.back()->parameters(), buffers_.back()->weights(), place_, task.initialization);
         chunks_.push_back(std::make_unique<ModelChunk>(task.model, task.layout.split->chunk(pp_rank_, c), buffers_.back()->weights(),
                                                        recompute_of(task.layout)));
         predicts_further_ = predicts_further_ || chunks_.back()->contents().mtp > 0;
@@ -409,6 +408,55 @@ void RankTrainer::stop_or_note(StepResult& result) const {
 const std::vector<std::unique_ptr<ChunkBuffers>>& RankTrainer::parameters() {
     for (auto& traffic : traffic_) traffic->finish_gathers();
     return buffers_;
+}
+
+std::vector<StatePiece> RankTrainer::state() const {
+    std::vector<StatePiece> pieces;
+    for (const Optimizer::Owned& owned : optimizer_->owned()) {
+        const Parameter& parameter = *owned.description;
+        // Who holds the same values: without shards all data-parallel ranks, and of what is not divided all ranks of tp (etp).
+        const Communicator& data = parameter.expert ? *groups_.expert_dp : *groups_.dp_cp;
+        const Communicator& divided = parameter.expert ? *groups_.etp : *groups_.tp;
+        std::int64_t copy = 0, copies = 1;
+        if (!task_.training.distributed_optimizer) {
+            copy = data.rank();
+            copies = data.size();
+        }
+        if (replicated_over_tp(parameter)) {
+            copy = copy * divided.size() + divided.rank();
+            copies *= divided.size();
+        }
+        const std::string name = whole_name(task_.model, parameter, place_);
+        const ShardOfWhole shard = shard_of_whole(task_.model, parameter, place_);
+        const ElementShare saves = parameter.embedding_copy ? ElementShare{} : share_of_copies(owned.main.elements(), copy, copies);
+        pieces.push_back({name + "/main", shard, owned.in_parameter, owned.main, saves});
+        pieces.push_back({name + "/exp_avg", shard, owned.in_parameter, owned.exp_avg, saves});
+        pieces.push_back({name + "/exp_avg_sq", shard, owned.in_parameter, owned.exp_avg_sq, saves});
+    }
+    if (expert_biases_) {
+        for (const std::int64_t layer : expert_biases_->layers()) {
+            const Tensor& bias = expert_biases_->of(layer);
+            ShardOfWhole whole;
+            whole.rows = whole.whole_rows = bias.elements();
+            pieces.push_back({fmt::format("decoder.layers.{}.mlp.router.expert_bias", layer), whole, 0, bias,
+                              share_of_copies(bias.elements(), groups_.tp_dp_cp->rank(), groups_.tp_dp_cp->size())});
+        }
+    }
+    return pieces;
+}
+
+void RankTrainer::go_on_from(const TrainingPosition& position) {
+    MGPLAN_ASSERT(steps_ == 0 && position.updates <= position.steps, "a position to begin at");
+    steps_ = position.steps;
+    updates_ = position.updates;
+    optimizer_->take_over();
+    for (auto& traffic : traffic_) traffic->start_gathers();
+}
+
+void RankTrainer::meet_all() {
+    // Whoever is past the second barrier knows that everybody of its tp·pp has passed the first, each with all of its dp·cp.
+    groups_.dp_cp->barrier();
+    groups_.tp_pp->barrier();
 }
 
 StepReport RankTrainer::step(const SequenceSource& source, double learning_rate) {

@@ -71,6 +71,23 @@ struct StepReport {
     StepEnd end = StepEnd::updated;
 };
 
+/// A tensor of training state, or the part of it that one rank holds.
+struct StatePiece {
+    std::string name;        ///< the same under every layout: "decoder.layers.0.mlp.linear_fc1.weight/exp_avg"
+    ShardOfWhole shard;      ///< what it is flattened from
+    std::int64_t begin = 0;  ///< its first element there
+    Tensor values;           ///< flat
+    ElementShare saves;      ///< its elements that this rank saves; others with the same values save the rest
+};
+
+/// How far a training has come; with the state and the task it decides all that follows: which sequences come next, what
+/// dropout drops, the learning rate.
+struct TrainingPosition {
+    std::int64_t steps = 0;    ///< done or left out
+    std::int64_t updates = 0;  ///< of these, done
+    bool operator==(const TrainingPosition&) const = default;
+};
+
 /// Features of the task that the layers do not compute, in words; a task with any cannot be trained. `computes`: on a device
 /// with values; without (the meta device) those that change values alone are left out, for they change no shape.
 [[nodiscard]] std::vector<std::string> features_not_executed(const TrainingTask& task, bool computes = true);
@@ -102,6 +119,15 @@ public:
 
     /// Parameters and gradients of this rank's `chunk`-th model chunk.
     [[nodiscard]] const ChunkBuffers& buffers(int chunk) const { return *buffers_.at(static_cast<std::size_t>(chunk)); }
+
+    /// All that the next step depends on besides position() and the task: main parameters, moments, biases of experts. Between
+    /// steps; on shapes too.
+    [[nodiscard]] std::vector<StatePiece> state() const;
+    [[nodiscard]] TrainingPosition position() const { return {steps_, updates_}; }
+    /// Goes on from there, with what was written into all pieces of state(). Every rank calls it, before its first step.
+    void go_on_from(const TrainingPosition& position);
+    /// Returns once every rank of the world has called it. Sends and allocates nothing that counts bytes.
+    void meet_all();
 
     /// Biases of the experts of this rank's mixtures; nullptr where the model has none.
     [[nodiscard]] const ExpertBiases* expert_biases() const { return expert_biases_.get(); }
@@ -135,6 +161,7 @@ private:
     RankContext context_;
     int rank_ = 0;
     int pp_rank_ = 0;
+    ShardPlace place_;
     std::int64_t dp_rank_ = 0;
     std::vector<std::unique_ptr<ChunkBuffers>> buffers_;
     std::vector<std::unique_ptr<ModelChunk>> chunks_;

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <set>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "plan/text.hpp"
 #include "runtime/calibration/calibrate.hpp"

@@ -9,7 +9,7 @@
 #include <optional>
 #include <thread>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/ops/activation.hpp"
 #include "model/ops/attention.hpp"

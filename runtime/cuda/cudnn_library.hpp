@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "runtime/cuda/lazy_library.hpp"
+
 namespace mgplan::runtime::cuda {
 
 // clang-format off
@@ -14,11 +16,7 @@ namespace mgplan::runtime::cuda {
     each(cudnnDestroy) each(cudnnGetErrorString) each(cudnnGetLastErrorString) each(cudnnGetVersion) each(cudnnSetStream)
 // clang-format on
 
-struct CudnnFunctions {
-#define MGPLAN_CUDNN_MEMBER(name) decltype(&::name) name = nullptr;
-    MGPLAN_CUDNN_FUNCTIONS(MGPLAN_CUDNN_MEMBER)
-#undef MGPLAN_CUDNN_MEMBER
-};
+MGPLAN_LIBRARY_FUNCTIONS(CudnnFunctions, MGPLAN_CUDNN_FUNCTIONS);
 
 /// Why cuDNN cannot be used here; empty where it can. Any thread.
 [[nodiscard]] const std::string& cudnn_unavailable();

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace mgplan::runtime::cuda {
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstring>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/ops/checks.hpp"
 #include "model/ops/scratch.hpp"

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace mgplan::runtime {
 namespace {
@@ -18,7 +18,8 @@ std::vector<std::filesystem::path> candidates() {
     const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
     if (error) return {kCudaModuleFile};
     const auto folder = program.parent_path();
-    return {folder / kCudaModuleFile, (folder / ".." / "lib" / kCudaModuleFile).lexically_normal()};
+    const auto library = (folder / ".." / "lib").lexically_normal();
+    return {folder / kCudaModuleFile, library / "mgplan" / kCudaModuleFile, library / kCudaModuleFile};
 }
 
 }  // namespace

@@ -106,7 +106,8 @@ struct CollectiveComparison {
 struct RunValues {
     MemoryMode memory = MemoryMode::pool;
     std::vector<StepValues> steps;  ///< those that were done
-    std::int64_t steps_asked = 0;
+    std::int64_t steps_before = 0;  ///< done before those, up to the checkpoint that the run went on from
+    std::int64_t steps_asked = 0;   ///< both together
     bool interrupted = false;
     std::string problem;    ///< why all ranks stopped behind the last of `steps`, naming step and rank; empty where nothing was wrong
     std::string data;       ///< in words

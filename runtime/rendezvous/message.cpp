@@ -1,6 +1,6 @@
 #include "runtime/rendezvous/message.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace mgplan::runtime {
 namespace {

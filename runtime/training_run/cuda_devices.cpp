@@ -1,6 +1,6 @@
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "plan/errors.hpp"
 #include "runtime/cuda_loader/cuda_loader.hpp"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"

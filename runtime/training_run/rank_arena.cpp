@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/communicator/recording_communicator.hpp"
 #include "model/layers/router.hpp"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/communicator/collective_counter.hpp"
 #include "model/communicator/recording_communicator.hpp"
@@ -119,6 +119,14 @@ void RankPrediction::step(model::StepEnd end) {
     state_->device.shapes().begin_step();
     static_cast<void>(state_->trainer.step({}, 0));
     state_->device.shapes().end_step();
+}
+
+void RankPrediction::go_on_from(const model::TrainingPosition& position) {
+    state_->trainer.go_on_from(position);
+}
+
+void RankPrediction::save() {
+    state_->trainer.meet_all();
 }
 
 RankUse RankPrediction::use() const {

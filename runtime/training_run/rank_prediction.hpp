@@ -27,6 +27,9 @@ public:
 
     /// Traces the next step. How it ends is decided by values, which shapes do not have.
     void step(model::StepEnd end = model::StepEnd::updated);
+    /// What going on from a checkpoint and saving one do beside reading and writing files.
+    void go_on_from(const model::TrainingPosition& position);
+    void save();
     /// From the first allocation to the last step.
     [[nodiscard]] RankUse use() const;
 

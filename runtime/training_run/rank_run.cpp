@@ -4,13 +4,14 @@
 #include <limits>
 #include <memory>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "plan/errors.hpp"
 #include "runtime/measurement/op_timer.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/memory/arena_allocator.hpp"
 #include "runtime/training_run/rank_arena.hpp"
+#include "runtime/training_run/rank_checkpoints.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
 
 namespace mgplan::runtime {
@@ -89,7 +90,10 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
             timer.end();
         };
         const bool speaks = rank == options.speaker;
-        for (std::int64_t step = 1; last_step.includes(rank, step) && outcome.problem.text.empty(); ++step) {
+        RankCheckpoints checkpoints(options, rank, trainer);
+        const std::int64_t done_before = checkpoints.resume();
+        if (options.checkpoint.resume) prediction.go_on_from(trainer.position());
+        for (std::int64_t step = done_before + 1; last_step.includes(rank, step) && outcome.problem.text.empty(); ++step) {
             StepValues values;
             values.learning_rate = learning_rate(options.learning_rate, trainer.updates());
             const auto begin = Clock::now();
@@ -115,7 +119,9 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
             }
             prediction.step(report.end);
             routing.clear();
+            if (outcome.problem.text.empty() && checkpoints.is_due(step) && checkpoints.save()) prediction.save();
         }
+        if (outcome.problem.text.empty() && checkpoints.save()) prediction.save();
         device.set_listener(nullptr);
         outcome.values.measured = rank_use(made.memory(), made.reserved_bytes(), *connection.traffic);
         if (arena != nullptr) {

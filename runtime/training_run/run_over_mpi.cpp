@@ -1,8 +1,10 @@
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "plan/errors.hpp"
 #include "plan/text.hpp"
 #include "runtime/comm/mpi/mpi_world.hpp"
+#include "runtime/launch/node_name.hpp"
+#include "runtime/launch/placement.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/training_run/gather_values.hpp"
 #include "runtime/training_run/rank_devices.hpp"
@@ -52,6 +54,12 @@ std::optional<RunValues> run_over_mpi(const TrainingRunOptions& options, const L
             if (world.rank() != launched.rank) {
                 throw RunError(fmt::format("it is rank {} by {} and rank {} by MPI; let mpirun number the ranks and leave --rank out",
                                            launched.rank, to_string(launched.source), world.rank()));
+            }
+            if (options.ranks_per_node) {
+                const std::vector<std::string> nodes = world.gather_names(node_name(process_environment()));
+                // Rank 0 alone knows; its abort ends the others, which wait for it in their first collective.
+                if (const std::string problem = placement_problem(nodes, *options.ranks_per_node); !problem.empty())
+                    throw ConfigError(problem);
             }
             LastStep last_step(options.steps, nullptr);
             RankOutcome outcome = run_rank(options, cpu_devices(), world.view(), world.traffic(), last_step);

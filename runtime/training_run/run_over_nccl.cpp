@@ -3,9 +3,11 @@
 #include <mutex>
 #include <thread>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "plan/errors.hpp"
+#include "runtime/launch/node_name.hpp"
+#include "runtime/launch/placement.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/rendezvous/rendezvous.hpp"
 #include "runtime/training_run/gather_values.hpp"
@@ -125,6 +127,13 @@ std::optional<RunValues> run_over_nccl(const TrainingRunOptions& asked, const Re
     };
     try {
         check_one_rank(options, devices, rank);
+        const GatherTexts gather = gather_by(rendezvous);
+        if (options.ranks_per_node) {
+            const std::vector<std::string> nodes = gather(node_name(process_environment()));
+            // Rank 0 alone knows; the others wait for it to make the world.
+            const std::string problem = rank == 0 ? placement_problem(nodes, *options.ranks_per_node) : "";
+            if (!problem.empty()) throw ConfigError(problem);
+        }
         if (rank == 0) check_issue_order(options.task);
         LastStep last_step(options.steps, nullptr);
         RankOutcome outcome = run_rank(
@@ -138,7 +147,6 @@ std::optional<RunValues> run_over_nccl(const TrainingRunOptions& asked, const Re
             },
             last_step, tell);
         rendezvous.at("the report", "");
-        const GatherTexts gather = gather_by(rendezvous);
         std::vector<Problem> problems;  // where there is one, all ranks have it
         if (!outcome.problem.text.empty()) problems = gather_problems(gather, outcome.problem);
         std::vector<RankValues> ranks = gather_values(gather, outcome.values);

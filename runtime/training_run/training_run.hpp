@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "model/training/rank_trainer.hpp"
+#include "runtime/checkpoint/saved_checkpoint.hpp"
 #include "runtime/data/sequences.hpp"
 #include "runtime/launch/rank_from_environment.hpp"
 #include "runtime/measurement/run_values.hpp"
@@ -25,9 +26,21 @@ public:
     virtual void on_ready(model::Device& device, const model::World& world) = 0;
 };
 
+/// Where a run saves itself, and what it goes on from. All ranks share the folder.
+struct CheckpointOptions {
+    std::string folder;      ///< empty: nothing is saved
+    std::int64_t every = 0;  ///< steps; behind the last step in any case
+    std::int64_t keep = 0;   ///< complete checkpoints that are kept; 0: all
+    /// The run goes on behind its last step, under whatever layout. Its identity must be the run's: check_identity().
+    std::shared_ptr<const SavedCheckpoint> resume;
+    /// Called on the speaker once a checkpoint is complete.
+    std::function<void(std::int64_t step, std::int64_t bytes, double seconds)> on_saved;
+};
+
 struct TrainingRunOptions {
     model::TrainingTask task;
-    std::int64_t steps = 1;
+    std::int64_t steps = 1;  ///< of the training, those before a checkpoint that it goes on from included
+    CheckpointOptions checkpoint;
     MemoryMode memory = MemoryMode::pool;
     /// With an arena: memory holds NaN before it is written and when it was given back, and writes behind a tensor end the run.
     bool check_memory = false;
@@ -35,6 +48,9 @@ struct TrainingRunOptions {
     std::shared_ptr<const Sequences> data;
     /// In one process: what ranks compute on; nullptr: the CPU. Over MPI it is always the CPU.
     std::shared_ptr<const RankDevices> devices;
+    /// With processes as ranks: each machine in turn must hold so many (runtime/launch/placement.hpp), else a ConfigError before the
+    /// first step. Not looked at without.
+    std::optional<int> ranks_per_node;
     /// A step whose loss or gradients are NaN or infinite is left out instead of ending the run.
     bool skip_non_finite = false;
     /// A rank that waits longer for the others ends the run. Longer than the slowest computation between two collectives.
@@ -55,8 +71,8 @@ struct TrainingRunOptions {
 [[nodiscard]] bool training_available();
 
 /// All ranks as threads of this process. Throws ConfigError for a plan that needs more memory than its devices have or
-/// whose data holds ids outside the vocabulary, RunError naming rank, operation and group for a run that failed. A loss or
-/// gradient that is not finite ends the run early instead: the values say so (RunValues::problem).
+/// whose data holds ids outside the vocabulary, and for a checkpoint to go on from that is damaged, RunError naming rank, operation and
+/// group for a run that failed. A loss or gradient that is not finite ends the run early instead: the values say so (RunValues::problem).
 [[nodiscard]] RunValues run_in_process(const TrainingRunOptions& options);
 
 /// One rank of the plan, alone, its partners emulated (runtime/comm/alone/lone_world.hpp): its memory, and the time of what

@@ -1,5 +1,7 @@
 // Built where OpenBLAS was not found, instead of the others of this folder.
 #include "plan/errors.hpp"
+#include "runtime/training_run/rank_devices.hpp"
+#include "runtime/training_run/rank_prediction.hpp"
 #include "runtime/training_run/training_run.hpp"
 
 namespace mgplan::runtime {
@@ -13,6 +15,12 @@ namespace {
 
 }  // namespace
 
+const RankDevices& cpu_devices() {
+    absent();
+}
+model::TrainingTask with_few_microbatches(const model::TrainingTask& /*task*/) {
+    absent();
+}
 bool training_available() {
     return false;
 }

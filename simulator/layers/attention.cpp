@@ -86,7 +86,7 @@ ScorePasses score_passes(const Shard& s, std::int64_t rows, std::int64_t keys, s
     return {14, 16, 8, 5};
 }
 
-/// Core attention: time, saved bytes, scratch.
+/// Core attention.
 void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes) {
     const ModelSpec& model = s.model();
     const std::int64_t sequence = s.workload->batch.sequence;
@@ -95,12 +95,9 @@ void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes) {
     const std::int64_t keys = sequence;
     double forward = 0, backward = 0;
     const bool recomputed = s.recomputes(RecomputeModule::core_attn);
-    std::int64_t inner = 0;    // what only the core itself saves
-    std::int64_t scratch = 0;  // further bytes while its backward runs
     if (s.workload->training.attention == AttentionBackend::flash) {
         forward = s.kernels->attention_forward(flops, keys, sizes.qk_dim);
         backward = s.kernels->attention_backward(2.5 * flops, keys, sizes.qk_dim);
-        inner = s.tokens * sizes.heads * 4;  // log-sum-exp, fp32
         cost.kernels_forward += 1;
         cost.kernels_backward += 3;
     } else {
@@ -116,10 +113,6 @@ void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes) {
         backward = 2 * (s.storage_kernels->gemm(sequence / s.cp, sequence, sizes.v_dim, batch_heads) +
                         s.storage_kernels->gemm(sequence, sizes.qk_dim, sequence / s.cp, batch_heads)) +
                    s.kernels->memory_bound(scores * element * (passes.backward + (dropout ? 2.5 : 0)), Traffic::softmax);
-        const std::int64_t elements = s.tokens * sequence * sizes.heads;
-        // Softmax output; with dropout also its mask (1 byte) and output (Korthikanti et al., section 4.1: 5·a·s²·b).
-        inner = elements * (s.element + (model.attention_dropout > 0 ? 1 + s.element : 0));
-        scratch = 2 * elements * s.element;  // gradients of the scores before and behind the softmax
         cost.kernels_forward += 3 + passes.kernels_forward;
         cost.kernels_backward += 6 + passes.kernels_backward;
     }
@@ -132,15 +125,7 @@ void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes) {
         cost.recompute += forward;
         cost.recompute_flops += flops;
         cost.exposed_recompute.cp += cost.exposed_forward.cp - exchanged;
-        scratch += inner;
-    } else {
-        cost.saved += inner;
     }
-    cost.transient = std::max(cost.transient, scratch);
-    cost.saved += s.tokens * sizes.o() * s.element;  // the core's output, input of the output projection
-    // Between two all-to-alls Transformer Engine keeps the core's output by heads beside the one by tokens that leaves it
-    // (dot_product_attention/context_parallel.py, AttnFuncWithCPAndQKVOA2A).
-    if (s.megatron() != nullptr && s.cp > 1 && s.cp_comm_type == CpCommType::a2a) cost.saved += s.tokens * sizes.o() * s.element;
 }
 
 /// Multi-head and grouped-query attention: one fused projection to q, k and v.
@@ -158,23 +143,17 @@ CoreSizes add_qkv(PieceCost& cost, const Shard& s) {
     cost.kernels_backward += 4;
     const std::int64_t packed = s.tokens * (sizes.q() + sizes.k() + sizes.v());
     const std::int64_t rotated = s.tokens * (sizes.q() + sizes.k());
-    cost.saved += packed * s.element;
     if (model.position == PositionEmbedding::rope) {
         cost.forward += s.kernels->memory_bound(static_cast<double>(2 * rotated * s.element));
         cost.backward += s.kernels->memory_bound(static_cast<double>(2 * packed * s.element));
         cost.kernels_forward += 2;
         cost.kernels_backward += 3;
-        // Rotated q and k take the place of the packed projection beside a copy of v: mgplan's layers take them apart, and
-        // Transformer Engine makes q, k and v contiguous where they are no views of one tensor (dot_product_attention/
-        // utils.py, get_qkv_layout). Megatron-core's own attention keeps v as a view, and with it the packed projection.
-        if (s.megatron() != nullptr && !s.megatron()->transformer_engine) cost.saved += rotated * s.element;
     }
     if (model.qk_norm) {
         cost.forward += s.kernels->memory_bound(static_cast<double>(2 * rotated * s.element));
         cost.backward += s.kernels->memory_bound(static_cast<double>(3 * rotated * s.element));
         cost.kernels_forward += 2;
         cost.kernels_backward += 4;
-        cost.saved += rotated * s.element;
     }
     // The input gradient's reduction runs beside the weight gradient, the second gather beside the input gradient
     // (Megatron-core tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
@@ -214,7 +193,6 @@ CoreSizes add_latent(PieceCost& cost, const Shard& s) {
         add(Projection(outside, model.hidden, mla.q_lora_rank), 2);
         const Projection q_up(s, mla.q_lora_rank, sizes.q());
         add(q_up, 2);
-        cost.saved += 2 * s.tokens_outside * mla.q_lora_rank * s.element;
         up += q_up.forward;
         up_flops += q_up.flops;
     } else {
@@ -228,9 +206,7 @@ CoreSizes add_latent(PieceCost& cost, const Shard& s) {
     add(kv, 2);
     up += kv.forward;
     up_flops += kv.flops;
-    cost.saved += s.tokens_outside * (kv_down + mla.kv_lora_rank) * s.element;
-    // Projected q and kv, then q and k put together from their rotated and unrotated parts.
-    const std::int64_t projected = s.tokens * (sizes.q() + kv_up) * s.element;
+    // q and k are put together from their rotated and unrotated parts.
     const std::int64_t assembled = s.tokens * (sizes.q() + sizes.k()) * s.element;
     const double assemble = s.kernels->memory_bound(static_cast<double>(2 * assembled));
     cost.forward += assemble;
@@ -240,10 +216,6 @@ CoreSizes add_latent(PieceCost& cost, const Shard& s) {
     if (s.recomputes(RecomputeModule::mla_up_proj)) {
         cost.recompute += up + assemble;
         cost.recompute_flops += up_flops;
-        cost.transient = std::max(cost.transient, projected + assembled);
-    } else {
-        // q's projection is freed once rotated in place; the kv projection lives on through the view that v is.
-        cost.saved += s.tokens * kv_up * s.element + assembled;
     }
     // The latents enter the tp region; queries without a latent enter it as the hidden state itself.
     const std::int64_t entering = (mla.q_lora_rank > 0 ? mla.q_lora_rank : model.hidden) + kv_down;
@@ -260,17 +232,13 @@ PieceCost attention_cost(const Shard& s) {
     PieceCost cost;
     const std::int64_t stream = s.tokens_outside * model.hidden * s.element;  // one residual-stream tensor
 
-    // Input norm: its input is the residual stream, its output the projections' input.
-    cost.saved += stream;
+    // Input norm.
     const double norm = s.kernels->memory_bound(static_cast<double>(2 * stream));
     cost.forward += norm;
     cost.backward += s.kernels->memory_bound(static_cast<double>(3 * stream));
     cost.kernels_forward += 1;
     cost.kernels_backward += 2;
-    if (s.recomputes(RecomputeModule::layernorm))
-        cost.recompute += norm;
-    else
-        cost.saved += stream;
+    if (s.recomputes(RecomputeModule::layernorm)) cost.recompute += norm;
 
     const CoreSizes sizes = model.mla ? add_latent(cost, s) : add_qkv(cost, s);
     add_core(cost, s, sizes);
@@ -289,9 +257,6 @@ PieceCost attention_cost(const Shard& s) {
     cost.backward += s.kernels->memory_bound(static_cast<double>(2 * stream));
     cost.kernels_forward += 2;
     cost.kernels_backward += 3;
-    if (model.hidden_dropout > 0) cost.saved += s.tokens_outside * model.hidden;  // mask of one byte
-    cost.transient =
-        std::max(cost.transient, s.tokens * (model.hidden + sizes.q() + sizes.k() + sizes.v() + sizes.o()) * s.element + stream);
     return cost;
 }
 

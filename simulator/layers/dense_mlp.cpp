@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "simulator/layers/mlp.hpp"
 
 namespace mgplan::simulator {
@@ -12,12 +10,7 @@ PieceCost norm_and_residual_cost(const Shard& s) {
     cost.backward = s.kernels->memory_bound(static_cast<double>(3 * stream)) + s.kernels->memory_bound(static_cast<double>(2 * stream));
     cost.kernels_forward = 2;
     cost.kernels_backward = 4;
-    cost.saved = stream;
-    if (s.recomputes(RecomputeModule::layernorm))
-        cost.recompute += norm;
-    else
-        cost.saved += stream;
-    if (s.model().hidden_dropout > 0) cost.saved += s.tokens_outside * s.model().hidden;  // mask of one byte
+    if (s.recomputes(RecomputeModule::layernorm)) cost.recompute += norm;
     return cost;
 }
 
@@ -49,16 +42,9 @@ PieceCost mlp_core_cost(const Shard& s, std::int64_t ffn, bool recompute_activat
         cost.recompute = cost.forward;
         cost.exposed_recompute = cost.exposed_forward;
         cost.recompute_flops = cost.forward_flops;
-    } else {
-        cost.saved += before;
-        if (recompute_activation)
-            cost.recompute = activation;
-        else
-            cost.saved += after;
+    } else if (recompute_activation) {
+        cost.recompute = activation;
     }
-    // Gradients of both inner tensors and of the gathered input, while the activations are still held.
-    cost.transient =
-        before + after + s.tokens * model.hidden * s.element * (s.sequence_parallel ? 2 : 1) + (recompute_all ? before + after : 0);
     return cost;
 }
 

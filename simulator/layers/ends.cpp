@@ -1,7 +1,5 @@
 #include "simulator/layers/ends.hpp"
 
-#include <algorithm>
-
 #include "simulator/collectives/all_reduce.hpp"
 
 namespace mgplan::simulator {
@@ -16,9 +14,6 @@ PieceCost embedding_cost(const Shard& s) {
     cost.kernels_backward = 4;
     cost.exposed_forward.tp = tp_reduce_seconds(s, model.hidden);
     cost.exposed_backward.tp = tp_gather_seconds(s, model.hidden);
-    if (model.hidden_dropout > 0) cost.saved += s.tokens_outside * model.hidden;
-    // The table's gradient is made whole in the storage type before it is added to the gradient buffer.
-    cost.transient = model.padded_vocab(s.tp) / s.tp * model.hidden * s.element;
     return cost;
 }
 
@@ -46,23 +41,6 @@ PieceCost head_cost(const Shard& s) {
     const double loss_reduce = s.tp == 1 ? 0 : 3 * all_reduce_seconds(static_cast<double>(s.tokens) * 4, s.paths->tp, *s.calibration);
     cost.exposed_forward.tp = tp_exposed(s, gather, project) + loss_reduce;
     cost.exposed_backward.tp = beside(s, gather, project_input) + beside(s, tp_reduce_seconds(s, model.hidden), project_weight);
-    cost.saved = 2 * stream;
-    // mgplan's loss turns the logits into their gradient in place, and so does Transformer Engine's
-    // (transformer_engine/pytorch/triton/cross_entropy.py). Megatron-LM's unfused loss has a fp32 copy beside the logits,
-    // which becomes the softmax and then the gradient in place. Its own fused loss is compiled and works out of place: the
-    // copy and the exponentials (fused_cross_entropy.py; 10 bytes a logit agree with its functional tests).
-    const bool in_place = s.megatron() == nullptr || (fused && s.megatron()->te_cross_entropy);
-    const std::int64_t per_logit = in_place ? s.element : fused ? s.element + 8 : s.element + 4;
-    cost.transient = static_cast<std::int64_t>(logits) * per_logit;
-    if (s.megatron() != nullptr) {
-        // Behind the loss the output layer holds the gradient of the logits, that of its gathered input and of its own part of
-        // it, and a weight gradient in the storage type: with gradient accumulation fusion an empty one, made for autograd
-        // alone (Megatron-core tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication). The input
-        // gathered again lies in the gather buffer.
-        const std::int64_t whole = s.tokens * model.hidden * s.element;
-        cost.transient = std::max(cost.transient, static_cast<std::int64_t>(logits) * s.element + vocab * model.hidden * s.element + whole +
-                                                      (s.sequence_parallel ? stream : 0));
-    }
     return cost;
 }
 

@@ -40,7 +40,6 @@ LayerCosts layer_costs(const Shard& shard) {
         projection.forward_flops = 4.0 * static_cast<double>(shard.tokens) * static_cast<double>(model.hidden) * width;
         projection.kernels_forward = 4;
         projection.kernels_backward = 8;
-        projection.saved = 4 * costs.boundary;  // inputs of both norms, their concatenated outputs
         costs.mtp += projection;
     }
     return costs;

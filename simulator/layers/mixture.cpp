@@ -62,7 +62,6 @@ PieceCost router_cost(const Shard& s) {
     cost.backward = 2 * product + scores;
     cost.weight_gradient = product;
     cost.kernels_forward = cost.kernels_backward = 12;
-    cost.saved = s.tokens_outside * experts * (4 + 4 + 1);  // logits and probabilities in fp32, the routing map
     return cost;
 }
 
@@ -119,19 +118,7 @@ PieceCost mixture_cost(const Shard& s) {
     inner.exposed_backward.ep += exposed(inner.forward);
 
     const bool whole = s.recomputes(RecomputeModule::moe);
-    const std::int64_t dispatched = static_cast<std::int64_t>(routing.received * row_bytes);
-    inner.saved +=
-        dispatched + static_cast<std::int64_t>(before) + static_cast<std::int64_t>(routing.received) * 4;  // probabilities in fp32
-    if (s.recomputes(RecomputeModule::moe_act))
-        inner.recompute += activation;
-    else
-        inner.saved += static_cast<std::int64_t>(after);
-    if (s.megatron() != nullptr && !(model.gated_mlp && s.megatron()->bias_activation_fusion)) {
-        // Megatron-core weights the activations by their probabilities (experts.py). Only the fused SwiGLU kernel recomputes
-        // them; otherwise autograd keeps the activation in front of the product, of a gated one also the activated half.
-        if (!s.recomputes(RecomputeModule::moe_act)) inner.saved += static_cast<std::int64_t>(after) * (model.gated_mlp ? 2 : 1);
-    }
-    inner.transient = static_cast<std::int64_t>(before + after) + 2 * dispatched;
+    if (s.recomputes(RecomputeModule::moe_act)) inner.recompute += activation;
 
     if (moe.shared_ffn > 0) {
         inner += mlp_core_cost(s, moe.shared_ffn, false, s.recomputes(RecomputeModule::shared_experts));
@@ -140,8 +127,6 @@ PieceCost mixture_cost(const Shard& s) {
         inner.recompute = inner.forward;
         inner.exposed_recompute = inner.exposed_forward;
         inner.recompute_flops = inner.forward_flops;
-        inner.transient += inner.saved;
-        inner.saved = 0;
     }
     PieceCost cost = norm_and_residual_cost(s);
     cost += inner;

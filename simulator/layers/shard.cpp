@@ -20,8 +20,6 @@ PieceCost& PieceCost::operator+=(const PieceCost& other) {
     kernels_backward += other.kernels_backward;
     forward_flops += other.forward_flops;
     recompute_flops += other.recompute_flops;
-    saved += other.saved;
-    transient = std::max(transient, other.transient);
     return *this;
 }
 

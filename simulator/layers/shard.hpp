@@ -53,7 +53,7 @@ struct GroupSeconds {
     }
 };
 
-/// Cost of one piece of the model for one microbatch on one rank.
+/// Time of one piece of the model for one microbatch on one rank. Its bytes are traced (simulator/memory).
 struct PieceCost {
     double forward = 0;                                                 ///< compute seconds
     double backward = 0;                                                ///< compute seconds without recompute
@@ -63,10 +63,8 @@ struct PieceCost {
     int kernels_forward = 0, kernels_backward = 0;
     double forward_flops = 0;    ///< this rank's share of model_flops() in one forward
     double recompute_flops = 0;  ///< part of forward_flops that selective recompute repeats
-    std::int64_t saved = 0;      ///< bytes kept from forward to backward
-    std::int64_t transient = 0;  ///< further bytes alive during its backward
 
-    /// Another piece behind this one on the same rank. Their backwards run one after the other: of transient the larger counts.
+    /// Another piece behind this one on the same rank.
     PieceCost& operator+=(const PieceCost& other);
 };
 

@@ -13,6 +13,7 @@
 #include "simulator/memo_key.hpp"
 #include "simulator/memory/chunk_profile.hpp"
 #include "simulator/memory/chunk_trace.hpp"
+#include "simulator/memory/chunk_weights.hpp"
 #include "simulator/memory/engine_policies.hpp"
 #include "simulator/memory/live_states.hpp"
 #include "simulator/memory/shard_layers.hpp"
@@ -25,18 +26,6 @@ using model::MemoryCategory;
 template <std::size_t kFields>
 using Key = MemoKey<kFields>;
 using KeyHash = MemoKeyHash;
-
-/// The sums of a chunk's profiles that the search asks for.
-struct ChunkWeight {
-    std::int64_t kept = -1;  ///< from forward to backward; -1: not computed yet
-    std::int64_t forward_peak = 0, backward_peak = 0;
-};
-
-/// One shard's profiles, and the weights of chunks made of them by the number of their contents.
-struct ShardWeights {
-    const ShardProfiles* profiles = nullptr;
-    std::vector<ChunkWeight> chunks;
-};
 
 /// What a rank holds beside its layers' traces.
 struct Held {
@@ -56,7 +45,38 @@ struct Held {
 struct SplitChunks {
     std::shared_ptr<const StageSplit> split;  ///< keeps the memo's key alive
     std::vector<int> kind;                    ///< number of its contents; index = pp_rank · vpp + chunk
-    std::vector<bool> uniform;                ///< by pp rank: all of its chunks are of one kind
+    std::vector<int> distinct;                ///< the numbers among them, each once
+};
+
+/// The instants of a stage at which it can be the fullest, whatever its chunks weigh.
+struct StageInstants {
+    std::vector<int> kinds;  ///< places among the split's distinct chunks, each once
+    MostLive most;           ///< of a stage with chunks of one kind
+    /// Of others by instant: which of `kinds` runs, whether backward, and how many microbatches of each of `kinds` are alive.
+    std::vector<std::int32_t> table;
+    std::int64_t open_messages = 0;  ///< on their way while the next one is made (model/pipeline/pipeline_executor.cpp)
+
+    [[nodiscard]] bool uniform() const { return kinds.size() == 1; }
+    [[nodiscard]] std::size_t width() const { return kinds.size() + 2; }
+};
+
+/// Adds an instant unless one of the table has as many of every kind alive, and takes out those of which that can be said now.
+void add_instant(StageInstants& stage, const std::vector<std::int32_t>& instant) {
+    const auto width = static_cast<std::ptrdiff_t>(stage.width());
+    const auto no_fuller = [&](auto a, auto b) {
+        return a[0] == b[0] && a[1] == b[1] && std::equal(a + 2, a + width, b + 2, [](std::int32_t x, std::int32_t y) { return x <= y; });
+    };
+    for (auto known = stage.table.begin(); known != stage.table.end();) {
+        if (no_fuller(instant.begin(), known)) return;
+        known = no_fuller(known, instant.begin()) ? stage.table.erase(known, known + width) : known + width;
+    }
+    stage.table.insert(stage.table.end(), instant.begin(), instant.end());
+}
+
+/// How all chunks run under one mode of recompute, by number of their contents as far as they were asked for.
+struct ChunkRecipes {
+    std::optional<FullRecompute> full;
+    std::vector<std::optional<ChunkRecipe>> of;
 };
 
 }  // namespace
@@ -66,10 +86,16 @@ struct ActivationMemory::State {
     ShardLayers layers;
     std::unordered_map<const StageSplit*, SplitChunks> splits;
     std::vector<ChunkContents> contents;  // all that were met
-    std::unordered_map<Key<12>, ShardWeights, KeyHash> weighed;
-    std::unordered_map<Key<13>, Held, KeyHash> helds;
-    std::unordered_map<Key<4>, std::vector<MostLive>, KeyHash> most_lives;
+    std::vector<ChunkRecipes> recipes;
+    std::unordered_map<Key<3>, std::vector<StageInstants>, KeyHash> instants;
     std::unordered_map<Key<5>, std::vector<LiveState>, KeyHash> states;
+    // Of the layout at hand; members, so that they need no memory for each.
+    StepStretches steps;
+    std::array<std::vector<ChunkWeight>, ShardLayers::kNodes> weights;  ///< of the split's distinct chunks
+    std::array<bool, ShardLayers::kNodes> weighed{};
+    std::vector<std::int64_t> held_totals;  ///< by stage
+    std::vector<double> kept;
+    std::vector<std::int64_t> kept_bytes;
 
     explicit State(const Workload& work) : workload(work), layers(work) {}
 
@@ -89,7 +115,6 @@ struct ActivationMemory::State {
         SplitChunks& chunks = entry->second;
         chunks.split = layout.split;
         for (int rank = 0; rank < layout.split->pp(); ++rank) {
-            bool uniform = true;
             std::int64_t predictions = 0;
             for (int c = 0; c < layout.split->vpp(); ++c) predictions = std::max(predictions, layout.split->chunk(rank, c).mtp);
             for (int c = 0; c < layout.split->vpp(); ++c) {
@@ -100,9 +125,11 @@ struct ActivationMemory::State {
                 held.further_ids = predictions;
                 held.mtp_is_mixture = chunk.mtp > 0 && workload.model.is_moe_layer(workload.model.layers - 1);
                 chunks.kind.push_back(number_of(std::move(held)));
-                uniform &= chunks.kind.back() == chunks.kind[chunks.kind.size() - 1 - static_cast<std::size_t>(c)];
             }
-            chunks.uniform.push_back(uniform);
+        }
+        for (const int number : chunks.kind) {
+            if (std::find(chunks.distinct.begin(), chunks.distinct.end(), number) == chunks.distinct.end())
+                chunks.distinct.push_back(number);
         }
         return chunks;
     }
@@ -116,43 +143,62 @@ struct ActivationMemory::State {
         return chunk_profile(profiles, contents[static_cast<std::size_t>(number)], layout.recompute == Recompute::full ? &full : nullptr);
     }
 
-    /// Weights of every chunk of the split.
-    const ShardWeights& weights(const Layout& layout, const SplitChunks& split, int node = 0) {
-        const Key<9> shard_fields = ShardLayers::key(layout);
-        Key<12> key;
-        key.fields[11] = node;
-        std::copy(shard_fields.fields.begin(), shard_fields.fields.end(), key.fields.begin());
-        if (layout.recompute == Recompute::full) {
-            key.fields[9] = 1 + static_cast<std::int64_t>(full_recompute(layout).method);
-            key.fields[10] = layout.recompute_num_layers;
+    ChunkRecipes& recipes_of(const Layout& layout) {
+        const std::optional<FullRecompute> full =
+            layout.recompute == Recompute::full ? std::optional(full_recompute(layout)) : std::nullopt;
+        const auto found = std::find_if(recipes.begin(), recipes.end(), [&](const ChunkRecipes& known) { return known.full == full; });
+        return found != recipes.end() ? *found : recipes.emplace_back(ChunkRecipes{full, {}});
+    }
+
+    /// From now on weights() are of this layout.
+    void begin(const Layout& layout, const SplitChunks& split) {
+        weighed.fill(false);
+        weigh_held(layout, split);
+    }
+
+    /// Of the split's distinct chunks.
+    const std::vector<ChunkWeight>& weights_at(const Layout& layout, const SplitChunks& split, std::size_t node) {
+        std::vector<ChunkWeight>& weights_of_node = weights[node];
+        if (weighed[node]) return weights_of_node;
+        weighed[node] = true;
+        ChunkRecipes& chunks = recipes_of(layout);
+        const FullRecompute* full = chunks.full ? &*chunks.full : nullptr;
+        layers.steps(layout, recomputes_prediction(full), static_cast<int>(node), steps);
+        if (chunks.of.size() < contents.size()) chunks.of.resize(contents.size());
+        weights_of_node.clear();
+        for (const int number : split.distinct) {
+            auto& recipe = chunks.of[static_cast<std::size_t>(number)];
+            if (!recipe) recipe.emplace(contents[static_cast<std::size_t>(number)], full);
+            weights_of_node.push_back(recipe->weigh(steps));
         }
-        auto [entry, fresh] = weighed.try_emplace(key);
-        ShardWeights& weights = entry->second;
-        if (fresh) weights.profiles = &layers.profiles(layout, node);
-        if (weights.chunks.size() < contents.size()) weights.chunks.resize(contents.size());
-        for (const int number : split.kind) {
-            ChunkWeight& weight = weights.chunks[static_cast<std::size_t>(number)];
-            if (weight.kept >= 0) continue;
-            const PassProfile profile = profile_of_chunk(*weights.profiles, layout, number);
-            weight = {profile.forward.net_total(), profile.forward.peak, profile.backward.peak};
+        return weights_of_node;
+    }
+
+    /// The sum of it on each stage, which the search asks for.
+    void weigh_held(const Layout& layout, const SplitChunks& split) {
+        held_totals.clear();
+        if (layout.engine == Engine::megatron) {
+            const PieceSizes sizes = layers.sizes(layout);
+            for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
+                const RankContext context = megatron_rank(layout, split, rank, sizes);
+                std::int64_t total = 0;
+                for (const RankPolicy& policy : megatron_rank_policies()) total += policy.bytes(context);
+                held_totals.push_back(total);
+            }
+            return;
         }
-        return weights;
+        const std::int64_t stream = stream_bytes(layout);
+        for (const StageInstants& stage : instants_of(layout, split)) held_totals.push_back(stage.open_messages * stream);
     }
 
-    /// What a rank of the stage holds beside its layers' traces.
-    Held held(const Layout& layout, const SplitChunks& split, int pp_rank) {
-        if (layout.engine == Engine::megatron) return held_by_megatron(layout, split, pp_rank);
-        Held held;
-        held.add(MemoryCategory::activations, open_messages(layout, split, pp_rank), "messages on their way");
-        return held;
+    /// Of the residual stream between stages.
+    [[nodiscard]] std::int64_t stream_bytes(const Layout& layout) const {
+        const std::int64_t rows = layout.micro_batch * workload.batch.sequence / layout.sizes.cp;
+        return (layout.sequence_parallel ? rows / layout.sizes.tp : rows) * workload.model.hidden *
+               bytes_of(workload.training.compute_dtype());
     }
 
-    /// The sum of it, which the search asks for.
-    std::int64_t held_bytes(const Layout& layout, const SplitChunks& split, int pp_rank) {
-        return layout.engine == Engine::megatron ? held_by_megatron(layout, split, pp_rank).total : open_messages(layout, split, pp_rank);
-    }
-
-    /// Bytes of messages that wait until the next one is to be sent (model/pipeline/pipeline_executor.cpp).
+    /// Messages that wait until the next one is to be sent (model/pipeline/pipeline_executor.cpp).
     [[nodiscard]] std::int64_t open_messages(const Layout& layout, const SplitChunks& split, int pp_rank) const {
         if (layout.sizes.pp == 1) return 0;
         const model::SendDepth depth = model::send_depth(static_cast<int>(layout.sizes.pp), layout.vpp, layout.group_size, pp_rank);
@@ -163,23 +209,10 @@ struct ActivationMemory::State {
             }
             return false;
         };
-        const std::int64_t rows = layout.micro_batch * workload.batch.sequence / layout.sizes.cp;
-        const std::int64_t stream = (layout.sequence_parallel ? rows / layout.sizes.tp : rows) * workload.model.hidden *
-                                    bytes_of(workload.training.compute_dtype());
-        const std::int64_t open = (some(&ChunkContents::loss) ? depth.forward : 0) + (some(&ChunkContents::embedding) ? depth.backward : 0);
-        return open * stream;
+        return (some(&ChunkContents::loss) ? depth.forward : 0) + (some(&ChunkContents::embedding) ? depth.backward : 0);
     }
 
-    const Held& held_by_megatron(const Layout& layout, const SplitChunks& split, int pp_rank) {
-        const Key<9> shard_fields = ShardLayers::key(layout);
-        Key<13> key;
-        std::copy(shard_fields.fields.begin(), shard_fields.fields.end(), key.fields.begin());
-        key.fields[9] = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(layout.split.get()));
-        key.fields[10] = pp_rank;
-        key.fields[11] = layout.num_microbatches;
-        auto [entry, fresh] = helds.try_emplace(key);
-        if (!fresh) return entry->second;
-        const PieceSizes sizes = layers.sizes(layout);
+    [[nodiscard]] RankContext megatron_rank(const Layout& layout, const SplitChunks& split, int pp_rank, const PieceSizes& sizes) const {
         RankContext rank{{workload.model, workload.training, sizes}, layout, pp_rank};
         rank.stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
         for (int c = 0; c < layout.vpp; ++c) {
@@ -188,18 +221,53 @@ struct ActivationMemory::State {
             rank.loss |= held.loss;
             for (const bool mixture : held.mixtures) (mixture ? rank.mixture : rank.dense) = true;
         }
-        for (const RankPolicy& policy : megatron_rank_policies()) entry->second.add(policy.category, policy.bytes(rank), policy.tensor);
-        return entry->second;
+        return rank;
+    }
+
+    /// What a rank of the stage holds beside its layers' traces.
+    Held held(const Layout& layout, const SplitChunks& split, int pp_rank) const {
+        Held held;
+        if (layout.engine == Engine::megatron) {
+            const PieceSizes sizes = layers.sizes(layout);
+            const RankContext rank = megatron_rank(layout, split, pp_rank, sizes);
+            for (const RankPolicy& policy : megatron_rank_policies()) held.add(policy.category, policy.bytes(rank), policy.tensor);
+        } else {
+            held.add(MemoryCategory::activations, open_messages(layout, split, pp_rank) * stream_bytes(layout), "messages on their way");
+        }
+        return held;
     }
 
     /// By pipeline stage.
-    const std::vector<MostLive>& most(const Layout& layout) {
+    const std::vector<StageInstants>& instants_of(const Layout& layout, const SplitChunks& split) {
         const int pp = static_cast<int>(layout.sizes.pp);
         const std::int64_t group = layout.vpp > 1 ? layout.group_size : pp;
         const std::int64_t microbatches = enough_microbatches(pp, layout.vpp, layout.num_microbatches, group);
-        auto [entry, fresh] = most_lives.try_emplace(Key<4>{{pp, layout.vpp, microbatches, group}});
-        if (fresh) {
-            for (int rank = 0; rank < pp; ++rank) entry->second.push_back(most_live(pp, layout.vpp, microbatches, group, rank));
+        const auto split_key = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(layout.split.get()));
+        auto [entry, fresh] = instants.try_emplace(Key<3>{{split_key, microbatches, group}});
+        if (!fresh) return entry->second;
+        for (int rank = 0; rank < pp; ++rank) {
+            StageInstants stage;
+            std::vector<std::size_t> place;  // by chunk, in stage.kinds
+            for (int c = 0; c < layout.vpp; ++c) {
+                const int number = split.kind[static_cast<std::size_t>(rank * layout.vpp + c)];
+                const auto at = std::find(split.distinct.begin(), split.distinct.end(), number) - split.distinct.begin();
+                const auto known = std::find(stage.kinds.begin(), stage.kinds.end(), at);
+                place.push_back(static_cast<std::size_t>(known - stage.kinds.begin()));
+                if (known == stage.kinds.end()) stage.kinds.push_back(static_cast<int>(at));
+            }
+            stage.most = most_live(pp, layout.vpp, microbatches, group, rank);
+            if (!stage.uniform()) {
+                std::vector<std::int32_t> instant;
+                for (const LiveState& state : live(layout, rank)) {
+                    instant.assign(stage.width(), 0);
+                    instant[0] = static_cast<std::int32_t>(place[static_cast<std::size_t>(std::abs(state.op) - 1)]);
+                    instant[1] = state.op < 0 ? 1 : 0;
+                    for (std::size_t c = 0; c < place.size(); ++c) instant[2 + place[c]] += state.live[c];
+                    add_instant(stage, instant);
+                }
+            }
+            stage.open_messages = open_messages(layout, split, rank);
+            entry->second.push_back(std::move(stage));
         }
         return entry->second;
     }
@@ -225,50 +293,59 @@ std::span<const int> kinds_of(const SplitChunks& split, const Layout& layout, in
     return {split.kind.data() + static_cast<std::size_t>(pp_rank) * vpp, vpp};
 }
 
-std::int64_t bytes_in(const LiveState& state, std::span<const int> kinds, const std::vector<ChunkWeight>& chunks) {
-    const auto chunk = static_cast<std::size_t>(state.op > 0 ? state.op - 1 : -state.op - 1);
-    const ChunkWeight& running = chunks[static_cast<std::size_t>(kinds[chunk])];
-    std::int64_t bytes = state.op > 0 ? running.forward_peak : running.backward_peak;
-    for (std::size_t c = 0; c < kinds.size(); ++c) bytes += state.live[c] * chunks[static_cast<std::size_t>(kinds[c])].kept;
-    return bytes;
+/// The fullest instant of a stage, from functions of a place among the split's distinct chunks.
+template <class Bytes, class Kept, class Peak>
+Bytes fullest(const StageInstants& stage, std::vector<Bytes>& kept, Kept kept_of, Peak peak_of) {
+    if (stage.uniform()) {
+        const int kind = stage.kinds.front();
+        const Bytes each = kept_of(kind);
+        return std::max(static_cast<Bytes>(stage.most.before_forward) * each + peak_of(kind, false),
+                        static_cast<Bytes>(stage.most.before_backward) * each + peak_of(kind, true));
+    }
+    kept.clear();
+    for (const int kind : stage.kinds) kept.push_back(kept_of(kind));
+    Bytes most = 0;
+    for (auto instant = stage.table.begin(); instant != stage.table.end(); instant += static_cast<std::ptrdiff_t>(stage.width())) {
+        Bytes bytes = peak_of(stage.kinds[static_cast<std::size_t>(instant[0])], instant[1] != 0);
+        for (std::size_t k = 0; k < kept.size(); ++k) bytes += static_cast<Bytes>(instant[static_cast<std::ptrdiff_t>(k) + 2]) * kept[k];
+        most = std::max(most, bytes);
+    }
+    return most;
 }
 
 }  // namespace
 
 void ActivationMemory::peak_bytes(const Layout& layout, std::vector<std::int64_t>& by_stage) {
     const SplitChunks& split = state_->chunks(layout);
-    const auto& chunks = state_->weights(layout, split).chunks;
-    const auto& most_alive = state_->most(layout);
+    state_->begin(layout, split);
+    const auto& weights = state_->weights_at(layout, split, 0);
+    const auto kept = [&](int kind) { return weights[static_cast<std::size_t>(kind)].kept; };
+    const auto peak = [&](int kind, bool backward) {
+        const ChunkWeight& weight = weights[static_cast<std::size_t>(kind)];
+        return backward ? weight.backward_peak : weight.forward_peak;
+    };
     by_stage.clear();
-    for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
-        const auto kinds = kinds_of(split, layout, stage);
-        const MostLive& alive = most_alive[static_cast<std::size_t>(stage)];
-        std::int64_t most = 0;
-        if (split.uniform[static_cast<std::size_t>(stage)]) {
-            const ChunkWeight& chunk = chunks[static_cast<std::size_t>(kinds.front())];
-            most =
-                std::max(alive.before_forward * chunk.kept + chunk.forward_peak, alive.before_backward * chunk.kept + chunk.backward_peak);
-        } else {
-            for (const LiveState& state : state_->live(layout, stage)) most = std::max(most, bytes_in(state, kinds, chunks));
-        }
-        by_stage.push_back(most + state_->held_bytes(layout, split, stage));
-    }
+    for (const StageInstants& stage : state_->instants_of(layout, split))
+        by_stage.push_back(fullest(stage, state_->kept_bytes, kept, peak) + state_->held_totals[by_stage.size()]);
 }
 
 PieceBytes ActivationMemory::pieces(const Layout& layout) {
     const ShardProfiles& shard = state_->layers.profiles(layout, 0);
-    return {kept_and_taken(shard.embedding), shard.attention_half, shard.dense_half, shard.mixture_half, shard.head()};
+    PieceBytes pieces{shard.attention_half, shard.dense_half, shard.mixture_half, {}, shard.head()};
+    if (layout.cuda_graphs.contains(CudaGraphScope::moe_router)) pieces.router = state_->layers.router_part(layout);
+    return pieces;
 }
 
 void ActivationMemory::routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first,
                                          std::vector<std::int64_t>& by_stage) {
     const SplitChunks& split = state_->chunks(layout);
-    const auto& most_alive = state_->most(layout);
+    state_->begin(layout, split);
+    const auto& stages = state_->instants_of(layout, split);
     std::array<double, ShardLayers::kNodes> nodes{};
     std::array<const std::vector<ChunkWeight>*, ShardLayers::kNodes> weights{};
     for (std::size_t node = 0; node < nodes.size(); ++node) nodes[node] = state_->layers.received_at(layout, static_cast<int>(node));
     const auto at = [&](std::size_t node) {
-        if (weights[node] == nullptr) weights[node] = &state_->weights(layout, split, static_cast<int>(node)).chunks;
+        if (weights[node] == nullptr) weights[node] = &state_->weights_at(layout, split, node);
         return weights[node];
     };
     /// Weights of the chunks at two neighbouring nodes, and how far on the way from one to the other.
@@ -290,33 +367,20 @@ void ActivationMemory::routed_peak_bytes(const Layout& layout, std::span<const R
     };
     by_stage.clear();
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        const int stage = first + static_cast<int>(i);
-        const auto kinds = kinds_of(split, layout, stage);
-        const MostLive& alive = most_alive[static_cast<std::size_t>(stage)];
+        const std::size_t stage = static_cast<std::size_t>(first) + i;
         const Between saved = between(rows[i].saved), running = between(rows[i].peak);
-        double most = 0;
-        if (split.uniform[static_cast<std::size_t>(stage)]) {
-            const double kept = saved.of(&ChunkWeight::kept, kinds.front());
-            most = std::max(static_cast<double>(alive.before_forward) * kept + running.of(&ChunkWeight::forward_peak, kinds.front()),
-                            static_cast<double>(alive.before_backward) * kept + running.of(&ChunkWeight::backward_peak, kinds.front()));
-        } else {
-            for (const LiveState& state : state_->live(layout, stage)) {
-                const auto chunk = static_cast<std::size_t>(state.op > 0 ? state.op - 1 : -state.op - 1);
-                double bytes = running.of(state.op > 0 ? &ChunkWeight::forward_peak : &ChunkWeight::backward_peak, kinds[chunk]);
-                for (std::size_t c = 0; c < kinds.size(); ++c) bytes += state.live[c] * saved.of(&ChunkWeight::kept, kinds[c]);
-                most = std::max(most, bytes);
-            }
-        }
-        by_stage.push_back(static_cast<std::int64_t>(std::ceil(most)) + state_->held_bytes(layout, split, stage));
+        const double most = fullest(
+            stages[stage], state_->kept, [&](int kind) { return saved.of(&ChunkWeight::kept, kind); },
+            [&](int kind, bool backward) { return running.of(backward ? &ChunkWeight::backward_peak : &ChunkWeight::forward_peak, kind); });
+        by_stage.push_back(static_cast<std::int64_t>(std::ceil(most)) + state_->held_totals[stage]);
     }
 }
 
 RankPasses ActivationMemory::passes(const Layout& layout, int pp_rank) {
     const SplitChunks& split = state_->chunks(layout);
-    const ShardWeights& weights = state_->weights(layout, split);
+    const ShardProfiles& shard = state_->layers.profiles(layout, 0);
     RankPasses passes;
-    for (const int number : kinds_of(split, layout, pp_rank))
-        passes.chunks.push_back(state_->profile_of_chunk(*weights.profiles, layout, number));
+    for (const int number : kinds_of(split, layout, pp_rank)) passes.chunks.push_back(state_->profile_of_chunk(shard, layout, number));
     passes.held = state_->held(layout, split, pp_rank).tensors;
     return passes;
 }
@@ -335,11 +399,10 @@ IterationTrace ActivationMemory::tensors(const Layout& layout, int pp_rank) {
 
 PassesPeak ActivationMemory::peak(const Layout& layout, int pp_rank) {
     const SplitChunks& split = state_->chunks(layout);
-    const ShardWeights& weights = state_->weights(layout, split);
-    const auto& chunks = weights.chunks;
+    const ShardProfiles& shard = state_->layers.profiles(layout, 0);
     const auto kinds = kinds_of(split, layout, pp_rank);
     std::vector<PassProfile> profiles;  // by chunk
-    for (const int number : kinds) profiles.push_back(state_->profile_of_chunk(*weights.profiles, layout, number));
+    for (const int number : kinds) profiles.push_back(state_->profile_of_chunk(shard, layout, number));
     PassesPeak peak;
     for (const LiveState& state : state_->live(layout, pp_rank)) {
         const auto running = static_cast<std::size_t>(state.op > 0 ? state.op - 1 : -state.op - 1);
@@ -351,7 +414,8 @@ PassesPeak ActivationMemory::peak(const Layout& layout, int pp_rank) {
             for (std::size_t i = 0; i < held.size(); ++i) held[i] += state.live[c] * kept.net[i];
         }
         for (std::size_t i = 0; i < held.size(); ++i) peak.high_water[i] = std::max(peak.high_water[i], held[i] + op.high_water[i]);
-        const std::int64_t bytes = bytes_in(state, kinds, chunks);
+        std::int64_t bytes = op.peak;
+        for (const std::int64_t category : held) bytes += category;
         if (bytes <= peak.bytes) continue;
         peak.bytes = bytes;
         peak.op = state.op;

@@ -38,11 +38,6 @@ struct RankPasses {
     std::vector<Held> held;
 };
 
-/// What the pieces of chunks keep and take, for one microbatch.
-struct PieceBytes {
-    KeptAndTaken embedding, attention, dense, mixture, head;
-};
-
 /// Not thread-safe. The workload must outlive it. Layouts must be valid.
 class ActivationMemory {
 public:
@@ -56,7 +51,7 @@ public:
     /// The same of the stages from `first` on, one for each of `rows`: so many times the rows of the even split that their
     /// experts receive. Never too little.
     void routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first, std::vector<std::int64_t>& by_stage);
-    /// Of the layout's shard, for whoever takes layers apart.
+    /// Of the layout's shard, for whoever takes layers apart. Of the router nothing, unless the layout's graphs may end behind it.
     [[nodiscard]] PieceBytes pieces(const Layout& layout);
     [[nodiscard]] PassesPeak peak(const Layout& layout, int pp_rank);
     /// What peak() is made of: played over the schedule it has the same peak.

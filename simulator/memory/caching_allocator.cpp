@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/errors.hpp"
+#include "plan/rounding.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -14,10 +15,6 @@ constexpr std::int64_t kSmallBuffer = std::int64_t{2} << 20;  // segments of the
 constexpr std::int64_t kMinLargeAlloc = std::int64_t{10} << 20;
 constexpr std::int64_t kLargeBuffer = std::int64_t{20} << 20;  // segments for sizes below kMinLargeAlloc, and pages
 constexpr std::int64_t kRoundLarge = std::int64_t{2} << 20;    // segments of larger ones are multiples of it
-
-std::int64_t round_up(std::int64_t bytes, std::int64_t unit) {
-    return (bytes + unit - 1) / unit * unit;
-}
 
 std::int64_t segment_bytes(std::int64_t bytes) {
     if (bytes <= kSmallSize) return kSmallBuffer;

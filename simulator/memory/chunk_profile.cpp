@@ -42,6 +42,8 @@ std::int64_t losses_of(const ShardProfiles& shard) {
     return rest(shard.norm) + rest(shard.loss);
 }
 
+}  // namespace
+
 OpProfile profile_of_step(const ShardProfiles& shard, const ChunkStep& step, bool recomputed) {
     switch (step.kind) {
         case Kind::ids:
@@ -66,8 +68,6 @@ OpProfile profile_of_step(const ShardProfiles& shard, const ChunkStep& step, boo
     dropped.net = keeps_input ? change_of(MemoryCategory::activations, shard.stream).net : BytesByCategory{};
     return dropped;
 }
-
-}  // namespace
 
 PieceProfiles piece_profiles(const PieceTrace& trace) {
     PieceProfiles profiles{};
@@ -97,6 +97,32 @@ PredictionProfiles prediction_profiles(const PieceTrace& trace) {
 
 KeptAndTaken kept_and_taken(const PassProfile& piece) {
     return {piece.forward.net_total(), piece.backward.peak};
+}
+
+KeptAndTaken router_part(const PieceTrace& mixture, std::int64_t stream) {
+    const PieceRange &forward = mixture.range(Piece::mixture, false), &backward = mixture.range(Piece::mixture, true);
+    const auto first = [&](std::string_view name, std::int64_t begin, std::int64_t end) -> const model::AllocationRecord& {
+        const model::AllocationRecord* found = nullptr;
+        for (const model::AllocationRecord& tensor : mixture.tensors) {
+            const bool there = tensor.name == name && tensor.taken >= begin && tensor.taken < end;
+            if (there && (found == nullptr || tensor.taken < found->taken)) found = &tensor;
+        }
+        MGPLAN_ASSERT(found != nullptr, name);
+        return *found;
+    };
+    KeptAndTaken part{stream, 0};
+    const std::int64_t router = first("router logits", forward.begin, forward.end).taken;
+    const std::int64_t dispatch = first("token permutation", router, forward.end).taken;
+    for (const model::AllocationRecord& tensor : mixture.tensors) {
+        const bool of_norm = forward.contains(tensor.taken) && tensor.name.starts_with("norm ");
+        const bool of_router = tensor.taken >= router && tensor.taken < dispatch;
+        if ((of_norm || of_router) && tensor.returned >= backward.begin) part.kept += tensor.bytes;
+    }
+    const std::int64_t d_logits = first("router logit gradient", backward.begin, backward.end).taken;
+    const std::int64_t d_input = first("input gradient", d_logits, backward.end).returned;
+    const std::int64_t d_stream = first("norm input gradient", d_logits, backward.end).taken;
+    part.taken = std::max(profile_of(mixture.tensors, d_logits, d_input).peak, profile_of(mixture.tensors, d_stream, backward.end).peak);
+    return part;
 }
 
 KeptAndTaken ShardProfiles::head() const {

@@ -26,6 +26,16 @@ struct KeptAndTaken {
     std::int64_t kept = 0, taken = 0;
 };
 [[nodiscard]] KeptAndTaken kept_and_taken(const PassProfile& piece);
+/// The same of a mixture's norm and router alone, without the shared experts that run between them. `stream`: bytes of the
+/// residual stream, which the norm keeps. The trace must hold a mixture (assertion).
+[[nodiscard]] KeptAndTaken router_part(const PieceTrace& mixture, std::int64_t stream);
+
+/// What the pieces of chunks keep and take, for one microbatch.
+struct PieceBytes {
+    KeptAndTaken attention, dense, mixture;
+    KeptAndTaken router;  ///< of the mixture: its norm and router
+    KeptAndTaken head;
+};
 
 /// One depth of multi-token prediction without its layer and loss.
 struct DepthProfiles {
@@ -56,6 +66,10 @@ struct ShardProfiles {
 /// `mixture`: of trace_mixture(), null for a model without mixtures. `hidden`: of the residual stream. Without predictions.
 [[nodiscard]] ShardProfiles shard_profiles(const PieceProfiles& dense, const PieceProfiles* mixture, const PieceSizes& sizes,
                                            std::int64_t hidden);
+
+/// What one step of a chunk does; of the end nothing. `recomputed`: predictions are. The shard must have been traced with what the
+/// step runs (assertion).
+[[nodiscard]] OpProfile profile_of_step(const ShardProfiles& shard, const ChunkStep& step, bool recomputed);
 
 /// A microbatch's forward through a chunk, and its backward. What is sent to another stage is given back at the end.
 /// `full`: null without full recompute. O(layers).

@@ -26,6 +26,7 @@ struct ChunkContents {
 struct FullRecompute {
     RecomputeMethod method = RecomputeMethod::uniform;
     std::int64_t layers = 1;  ///< uniform: per kept input; block: of each chunk
+    bool operator==(const FullRecompute&) const = default;
 };
 
 /// Whether predictions are recomputed whole: under the uniform method alone (Megatron-core, multi_token_prediction.py).

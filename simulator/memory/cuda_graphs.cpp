@@ -13,7 +13,6 @@ constexpr std::string_view kLayerFile = "core/transformer/transformer_layer.py";
 constexpr std::string_view kMoeFile = "core/transformer/moe/moe_layer.py";
 constexpr std::string_view kDispatcherFile = "core/transformer/moe/token_dispatcher.py";
 constexpr std::string_view kSharedFile = "core/transformer/moe/shared_experts.py";
-constexpr std::string_view kIterationFile = "core/full_cuda_graph.py";
 
 struct ElementType {
     std::string_view name;
@@ -150,25 +149,15 @@ std::int64_t all_bytes(const std::vector<StaticTensor>& tensors) {
     return bytes;
 }
 
-/// Saved bytes, backward temporaries and kernels of the captured part of a layer: the one place that reads them off the
-/// layer costs.
-void take_costs(GraphedLayer& layer, const LayerCosts& costs, LayerKind kind, bool attention, bool mlp, bool router) {
-    const PieceCost& rest = kind == LayerKind::dense ? costs.dense_mlp : costs.experts;
-    const auto take = [&layer](const PieceCost& piece, bool inside) {
-        auto& transient = inside ? layer.transient : layer.eager_transient;
-        transient = std::max(transient, piece.transient);
-        if (!inside) return;
-        layer.saved += piece.saved;
+/// Adds the kernels of the captured part of a layer.
+void count_kernels(GraphedLayer& layer, const LayerCosts& costs, LayerKind kind, bool attention, bool mlp, bool router) {
+    const auto count = [&layer](const PieceCost& piece) {
         layer.kernels_forward += piece.kernels_forward;
         layer.kernels_backward += piece.kernels_backward;
     };
-    take(costs.attention, attention);
-    if (mlp || !router) {
-        take(rest, mlp);
-    } else {
-        take(costs.router, true);
-        take(rest, false);
-    }
+    if (attention) count(costs.attention);
+    if (mlp) count(kind == LayerKind::dense ? costs.dense_mlp : costs.experts);
+    if (router) count(costs.router);
 }
 
 /// A product that stays far within 64 bits, whatever the factors; absurd sizes are cut off at 2^59.
@@ -214,7 +203,7 @@ GraphTerms iteration_terms(const GraphInputs& in, GraphPolicy policy) {
     }
     add_boundary(terms, "loss", last ? microbatches * 4 : 0);
     terms.nodes = microbatches * nodes;
-    terms.objects = bounded(static_cast<double>(terms.nodes) * static_cast<double>(kGraphNodeBytes));
+    terms.objects = bounded(static_cast<double>(terms.nodes) * static_cast<double>(in.node_bytes));
     terms.pool_is_private = policy == GraphPolicy::megatron;
     return terms;
 }
@@ -236,7 +225,7 @@ GraphedLayer captured_part(EnumSet<Scope> scopes, const LayerCosts& costs, Layer
     layer.whole = attention && mlp;
     layer.from_norm = attention;
     layer.to_router = router;
-    take_costs(layer, costs, kind, attention, mlp, router);
+    count_kernels(layer, costs, kind, attention, mlp, router);
     return layer;
 }
 
@@ -253,6 +242,19 @@ GraphedLayer graphed_layer(const Workload& workload, const Layout& layout, const
         layer.outside = kept_bytes(layer.boundary);
     }
     return layer;
+}
+
+void take_bytes(GraphedLayer& layer, const PieceBytes& bytes, LayerKind kind) {
+    if (!layer.captured) return;
+    const auto take = [&layer](const KeptAndTaken& piece, bool inside) {
+        auto& transient = inside ? layer.transient : layer.eager_transient;
+        transient = std::max(transient, piece.taken);
+        if (inside) layer.saved += piece.kept;
+    };
+    const bool mlp = layer.whole || !(layer.from_norm || layer.to_router);
+    take(bytes.attention, layer.from_norm);
+    if (layer.to_router) take(bytes.router, true);
+    take(kind == LayerKind::dense ? bytes.dense : bytes.mixture, mlp);
 }
 
 GraphTerms graph_terms(const GraphInputs& in) {
@@ -279,17 +281,19 @@ GraphTerms graph_terms(const GraphInputs& in) {
                                           [&](std::int64_t sum, const ChunkCensus& chunk) { return sum + layers_of(chunk); });
         if (held == 0) continue;
         const GraphedLayer& layer = kind == LayerKind::dense ? in.dense : in.mixture;
-        const PieceCost& whole = kind == LayerKind::dense ? in.layers.dense : in.layers.mixture;
         if (!layer.captured) {
-            outside = std::max(outside, whole.transient);
+            const KeptAndTaken& mlp = kind == LayerKind::dense ? in.bytes.dense : in.bytes.mixture;
+            outside = std::max({outside, in.bytes.attention.taken, mlp.taken});
             continue;
         }
         inside = std::max(inside, layer.transient);
         outside = std::max(outside, layer.eager_transient);
         attention |= layer.from_norm;
         norms_ahead |= !layer.from_norm && layer.outside > 0;
-        const std::int64_t input_bytes = all_bytes(layer.inputs), moving = kept_bytes(layer.inputs) + kept_bytes(layer.boundary);
-        const std::int64_t rest = layer.saved + layer.outside - moving;
+        const std::int64_t input_bytes = all_bytes(layer.inputs), kept = layer.saved + layer.outside;
+        // Tables of all experts leave the graph even where the layers keep less than that of the routing.
+        const std::int64_t moving = std::min(kept, kept_bytes(layer.inputs) + kept_bytes(layer.boundary));
+        const std::int64_t rest = kept - moving;
         // Where whole layers follow each other, slots write a layer's output straight into the next one's input.
         const bool chained = layer.whole && !megatron;
         for (std::size_t c = 0; c < chunks; ++c) {
@@ -313,7 +317,7 @@ GraphTerms graph_terms(const GraphInputs& in) {
     // The angles are one table for all layers; latent attention computes them inside.
     if (megatron && attention && model.position == PositionEmbedding::rope && !model.mla)
         terms.static_inputs += s.sequence * static_cast<std::int64_t>(static_cast<double>(model.head_dim) * model.rotary_fraction) * 4;
-    terms.objects = bounded(static_cast<double>(terms.nodes) * static_cast<double>(kGraphNodeBytes));
+    terms.objects = bounded(static_cast<double>(terms.nodes) * static_cast<double>(in.node_bytes));
 
     terms.resident = in.residency.held(inner);
     terms.activations = terms.resident;
@@ -326,7 +330,7 @@ GraphTerms graph_terms(const GraphInputs& in) {
     }
     if (megatron) {
         // The graphs' private pool keeps what their backwards used, and eager work cannot have it.
-        const std::int64_t eager = std::max(outside, loss ? in.layers.head.transient : 0);
+        const std::int64_t eager = std::max(outside, loss ? in.bytes.head.taken : 0);
         terms.activations += inside + eager - std::max(inside, eager);
         terms.resident += inside;
         terms.pool = terms.resident + terms.boundary_bytes;
@@ -350,7 +354,7 @@ PaddingCost padding_cost(const Workload& workload, const Layout& layout, double 
     cost.sent_rows = cost.capacity * moe.experts;
     const std::int64_t extra_sent = cost.sent_rows - s.local_rows * moe.top_k;
     cost.extra_rows = extra_sent * layout.sizes.etp;
-    // The same tensors as in simulator/layers/mixture.cpp: input, before and behind the activation, a probability.
+    // What experts keep of a row (model/layers/experts.hpp): input, before and behind the activation, its probability.
     cost.extra_bytes = cost.extra_rows * ((workload.model.hidden + first + width) * s.element.bytes + 4);
     cost.extra_flops =
         3 * 2.0 * static_cast<double>(cost.extra_rows) * static_cast<double>(workload.model.hidden) * static_cast<double>(first + width);

@@ -18,18 +18,11 @@
 #include "plan/parameters.hpp"
 #include "plan/workload.hpp"
 #include "simulator/layers/layer_costs.hpp"
+#include "simulator/memory/chunk_profile.hpp"
 #include "simulator/prediction.hpp"
 #include "simulator/stage_census.hpp"
 
 namespace mgplan::simulator {
-
-/// Device memory of one kernel node of an instantiated graph: a user's measurements with driver 470 and CUDA 11.2, 362,
-/// 395 and 458 MiB with 500, 1,000 and 2,000 empty kernels, make 63 to 66 KiB (forums.developer.nvidia.com, "Increasing
-/// memory footprint with large task graphs", thread 244901). An assumption for other drivers.
-inline constexpr std::int64_t kGraphNodeBytes = std::int64_t{64} << 10;
-
-/// The sentence that lists of assumptions carry where graphs are captured.
-inline constexpr const char* kGraphNodeAssumption = "64 KiB of device memory for each kernel of a CUDA graph";
 
 /// One tensor at a fixed address, of one layer and microbatch on one rank. What the layout has no use for (splits without
 /// ranks to send to, a gate that the model has not) has 0 bytes.
@@ -57,12 +50,16 @@ struct GraphedLayer {
     int kernels_forward = 0, kernels_backward = 0;
 };
 
-/// The captured part of a kind of layer without its tensors at fixed addresses: quick to make.
+/// The captured part of a kind of layer without its tensors at fixed addresses and what it keeps and takes: quick to make.
 [[nodiscard]] GraphedLayer captured_part(EnumSet<CudaGraphScope> scopes, const LayerCosts& costs, LayerKind kind);
 
-/// How scopes meet a kind of layer. `policy` megatron: with the inputs that Megatron-LM gives its graphs.
+/// How scopes meet a kind of layer, without what it keeps and takes. `policy` megatron: with the inputs that Megatron-LM gives
+/// its graphs.
 [[nodiscard]] GraphedLayer graphed_layer(const Workload& workload, const Layout& layout, const LayerCosts& costs, LayerKind kind,
                                          GraphPolicy policy);
+
+/// Sets saved, transient and eager_transient.
+void take_bytes(GraphedLayer& layer, const PieceBytes& bytes, LayerKind kind);
 
 /// Bytes of one name on one rank, all layers and slots together.
 struct BoundaryBytes {
@@ -76,7 +73,7 @@ struct GraphTerms {
     std::vector<BoundaryBytes> boundary;
     std::int64_t boundary_bytes = 0;  ///< their sum
     std::int64_t nodes = 0;           ///< kernel nodes of all graphs
-    std::int64_t objects = 0;         ///< nodes · kGraphNodeBytes
+    std::int64_t objects = 0;         ///< nodes · GraphInputs::node_bytes
     std::int64_t activations = 0;     ///< what the graphs change in the activations at the peak; often negative, for tensors move
     std::int64_t pool = 0;            ///< of megatron's private pool: activations, temporaries and outputs of all graphs
     std::int64_t resident = 0;        ///< activations that stay when no microbatch is alive, as during the optimizer's update
@@ -85,12 +82,14 @@ struct GraphTerms {
 
 struct GraphInputs {
     const Workload& workload;
-    const Layout& layout;  ///< engine megatron: policy megatron; else slots
-    const LayerCosts& layers;
-    const GraphedLayer &dense, &mixture;  ///< graphed_layer() of both kinds
+    const Layout& layout;                 ///< engine megatron: policy megatron; else slots
+    const LayerCosts& layers;             ///< whose kernels are counted
+    const PieceBytes& bytes;              ///< of the layout's shard (ActivationMemory::pieces)
+    const GraphedLayer &dense, &mixture;  ///< graphed_layer() and take_bytes() of both kinds
     std::span<const ChunkCensus> chunks;  ///< the rank's
     std::span<const std::int64_t> alive;  ///< microbatches of each chunk at the rank's peak (live_at_peak)
     const GraphResidency& residency;
+    std::int64_t node_bytes;  ///< Calibration::graph_node_bytes
 };
 
 [[nodiscard]] GraphPolicy policy_of(const Layout& layout);

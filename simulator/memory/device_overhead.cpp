@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "plan/rounding.hpp"
+
 namespace mgplan::simulator {
 namespace {
 
@@ -16,10 +18,6 @@ constexpr std::int64_t kSimple = 4 * kMiB;
 constexpr std::int64_t kIpcMinimum = 2 * kMiB;
 constexpr std::int64_t kSharedSteps = 16;
 constexpr std::int64_t kMostChannels = 64;
-
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
-    return (value + unit - 1) / unit * unit;
-}
 
 // One channel's send to one neighbour and receive from one. The flags take a few KiB of a side that is rounded up.
 constexpr std::int64_t kPairInside = round_up(kLowLatency + kLowLatency128 + kSimple + 1, kIpcMinimum) + kIpcMinimum;
@@ -170,7 +168,7 @@ std::size_t DeviceOverhead::KeyHash::operator()(const Key& key) const {
     return static_cast<std::size_t>(hash);
 }
 
-std::int64_t DeviceOverhead::bytes(const Layout& layout, int pp_rank) {
+const DeviceOverhead::Sums& DeviceOverhead::sums(const Layout& layout) {
     const ParallelSizes& sizes = layout.sizes;
     std::int64_t order = 0;
     if (!(sizes.order == AxisOrder{})) {
@@ -185,7 +183,11 @@ std::int64_t DeviceOverhead::bytes(const Layout& layout, int pp_rank) {
         last_ = &entry->second;
         last_key_ = key;
     }
-    return pp_rank == 0 || pp_rank + 1 == static_cast<int>(sizes.pp) ? last_->end : last_->inner;
+    return *last_;
+}
+
+std::int64_t DeviceOverhead::bytes(const Layout& layout, int pp_rank) {
+    return pp_rank == 0 || pp_rank + 1 == static_cast<int>(layout.sizes.pp) ? sums(layout).end : sums(layout).inner;
 }
 
 }  // namespace mgplan::simulator

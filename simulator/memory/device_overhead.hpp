@@ -48,12 +48,18 @@ struct CommunicatorUse {
 /// outlive it.
 class DeviceOverhead {
 public:
+    struct Sums {
+        std::int64_t end = 0, inner = 0;  ///< of the first and last stage, and of those between them
+    };
+
     DeviceOverhead(const Workload& workload, const Calibration& calibration) : workload_(workload), calibration_(calibration) {}
 
     /// Every part on the fullest rank of a stage. Groups are those that the engine makes and uses: of mgplan as RankTrainer
     /// joins them, of Megatron-LM as parallel_state.py names them, whose communicators PyTorch makes at their first use.
     [[nodiscard]] ContextTerms terms(const Layout& layout, int pp_rank) const;
-    /// The sum of terms(). O(1) for layouts with groups seen before.
+    /// The sum of terms() by stage. O(1) for layouts with groups seen before; the reference lasts as long as this object.
+    [[nodiscard]] const Sums& sums(const Layout& layout);
+    /// The same of one stage.
     [[nodiscard]] std::int64_t bytes(const Layout& layout, int pp_rank);
 
 private:
@@ -63,9 +69,6 @@ private:
     };
     struct KeyHash {
         std::size_t operator()(const Key& key) const;
-    };
-    struct Sums {
-        std::int64_t end = 0, inner = 0;  ///< of the first and last stage, and of those between them
     };
 
     const Workload& workload_;

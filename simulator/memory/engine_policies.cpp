@@ -7,6 +7,7 @@
 
 #include "plan/errors.hpp"
 #include "plan/parameters.hpp"
+#include "simulator/memory/fp8_policies.hpp"
 #include "simulator/memory/layer_editor.hpp"
 
 namespace mgplan::simulator {
@@ -253,6 +254,27 @@ constexpr unsigned kEmbeddings = in(Piece::embedding) | in(Piece::mtp_embedding)
 constexpr unsigned kHalves = in(Piece::attention) | in(Piece::dense) | in(Piece::mixture);
 
 constexpr EnginePolicy kPolicies[] = {
+    // Under fp8; in front of all that drops the products' workspaces.
+    {"gathered rows travel in fp8", kHalves, "linear layers with sequence parallelism", "gathered inputs and output gradients",
+     "fp8 and scales", "transformer_engine/pytorch/distributed.py, gather_along_first_dim", fp8::products, fp8::gather_quantised},
+    {"gradients are quantised for both products", kHalves, "linear layers", "output gradient, along rows and along columns",
+     "fp8 and scales", "transformer_engine/pytorch/module/base.py, grad_output_preprocess", fp8::products, fp8::quantise_gradients},
+    {"fused norms keep their output in fp8", in(Piece::attention) | in(Piece::dense), "norm with the linear layer behind it", "norm output",
+     "fp8 and scales", "transformer_engine/pytorch/module/layernorm_linear.py, _LayerNormLinear.forward", fp8::products,
+     fp8::keep_normed_inputs},
+    {"linear layers keep their input in fp8", kHalves,
+     "second linear layer of MLPs and shared experts; down projections of latent attention; first linear layer of shared experts under "
+     "delayed scaling",
+     "input", "fp8 and scales",
+     "transformer_engine/pytorch/module/linear.py, _Linear.forward; megatron/core/transformer/moe/shared_experts.py", fp8::products,
+     fp8::keep_linear_inputs},
+    {"linear layers keep their input in fp8", in(Piece::mtp_front), "projection of multi-token prediction", "joined embeddings and states",
+     "fp8 and scales", "transformer_engine/pytorch/module/linear.py, _Linear.forward", fp8::products, fp8::keep_joined_inputs},
+    {"experts keep their rows in fp8", in(Piece::mixture), "grouped linear layers", "dispatched rows and weighted activation",
+     "fp8 and scales", "transformer_engine/pytorch/module/grouped_linear.py, _GroupedLinear.forward", fp8::products,
+     fp8::keep_expert_inputs},
+    {"the output projection keeps a copy in fp8", in(Piece::attention), "output projection under delayed scaling", "core attention output",
+     "fp8 and scale", "megatron/core/transformer/attention.py, set_save_original_input", fp8::copies_core_output, fp8::keep_core_output},
     {"products keep their workspaces", kHalves | in(Piece::mtp_front) | in(Piece::mtp_end), "linear layers", "workspace", "bytes",
      "ATen/cuda/CublasHandlePool.cpp; transformer_engine/pytorch/module/base.py, get_workspace", always, drop_product_workspaces},
     {"products keep their workspaces", in(Piece::loss), "output layer", "workspace", "bytes", "ATen/cuda/CublasHandlePool.cpp", always,

@@ -1,15 +1,9 @@
 #include "simulator/memory/fp8_weights.hpp"
 
+#include "plan/rounding.hpp"
+
 namespace mgplan::simulator {
 namespace {
-
-constexpr std::int64_t divide_up(std::int64_t value, std::int64_t unit) {
-    return (value + unit - 1) / unit;
-}
-
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
-    return divide_up(value, unit) * unit;
-}
 
 constexpr std::int64_t kBlock = 128;
 constexpr std::int64_t kMicroscalingBlock = 32;

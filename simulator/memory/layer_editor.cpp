@@ -21,6 +21,16 @@ LayerEditor::Tensor* LayerEditor::find(Stretch where, std::string_view name, int
     return nullptr;
 }
 
+LayerEditor::Tensor* LayerEditor::alive(std::int64_t when, std::int64_t bytes, std::string_view name) {
+    Tensor* latest = nullptr;
+    for (Tensor& tensor : trace_.tensors) {
+        const bool lives = tensor.taken <= when && (tensor.returned < 0 || tensor.returned > when);
+        if (!lives || tensor.bytes != bytes || (!name.empty() && tensor.name != name)) continue;
+        if (latest == nullptr || tensor.taken > latest->taken) latest = &tensor;
+    }
+    return latest;
+}
+
 void LayerEditor::add(std::string_view name, model::MemoryCategory category, std::int64_t bytes, std::int64_t taken,
                       std::int64_t returned) {
     if (bytes > 0) trace_.tensors.push_back({name, category, bytes, taken, returned});

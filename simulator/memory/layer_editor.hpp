@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "simulator/memory/piece_trace.hpp"
 
@@ -21,17 +22,22 @@ public:
     using Tensor = model::AllocationRecord;
 
     LayerEditor(PieceTrace& trace, const PieceRange& forward, const PieceRange& backward)
-        : trace_(trace), forward_{forward.begin, forward.end}, backward_{backward.begin, backward.end} {}
+        : trace_(trace), piece_(forward.piece), forward_{forward.begin, forward.end}, backward_{backward.begin, backward.end} {}
 
     /// Room that spread() makes between recorded instants: a moment right behind instant t is t + 1, right before it t - 1.
     static constexpr std::int64_t kRoom = 8;
     /// Multiplies all times of a trace, so that changes fall between them.
     static void spread(PieceTrace& trace);
 
+    [[nodiscard]] Piece piece() const { return piece_; }
     [[nodiscard]] Stretch forward() const { return forward_; }
     [[nodiscard]] Stretch backward() const { return backward_; }
     /// The `which`-th tensor of that name taken in a stretch, from 0; nullptr where there are fewer.
     [[nodiscard]] Tensor* find(Stretch where, std::string_view name, int which = 0);
+    /// The latest of the tensors of so many bytes that are alive at an instant; of that name if one is given.
+    [[nodiscard]] Tensor* alive(std::int64_t when, std::int64_t bytes, std::string_view name = {});
+    /// All of the trace, other pieces' too.
+    [[nodiscard]] const std::vector<Tensor>& tensors() const { return trace_.tensors; }
     /// A further tensor, alive in [taken, returned).
     void add(std::string_view name, model::MemoryCategory category, std::int64_t bytes, std::int64_t taken, std::int64_t returned);
     /// The tensor was never there.
@@ -39,6 +45,7 @@ public:
 
 private:
     PieceTrace& trace_;
+    Piece piece_;
     Stretch forward_, backward_;
 };
 

@@ -21,7 +21,7 @@ namespace {
 
 /// What CUDA graphs make of kinds of layers with one shard.
 struct GraphedLayers {
-    LayerCosts costs;  ///< with bytes as traced
+    PieceBytes bytes;
     EnumSet<CudaGraphScope> scopes;
     GraphedLayer dense, mixture;
 };
@@ -32,6 +32,7 @@ struct FrameworkBytes {
     std::int64_t passes = 0;  ///< what forwards and backwards take, workspaces of the trace included
     std::int64_t libraries = 0;
     GraphTerms graph;
+    std::int64_t outside = 0;  ///< what the framework's allocator does not count, graphs left aside
 
     /// What graphs hold is there even where they take more out of the passes than they hold.
     [[nodiscard]] std::int64_t moved() const { return std::max(graph.activations, graph.resident - passes); }
@@ -73,6 +74,7 @@ struct LayoutMemory::State {
     std::vector<std::int64_t> passes;
     std::vector<LiveMixtures> live_mixtures;
     std::vector<FrameworkBytes> stages;
+    bool stages_are_graphed = false;
     std::vector<RowFactors> factors;
     std::vector<std::int64_t> routed_passes;
 
@@ -87,14 +89,14 @@ struct LayoutMemory::State {
     }
 
     /// Live (microbatch, chunk) pairs per rank and chunk at the rank's peak.
-    const std::vector<std::int64_t>& live_counts(const Layout& layout, int pp_rank) {
+    const std::vector<std::vector<std::int64_t>>& live_counts(const Layout& layout) {
         const int pp = static_cast<int>(layout.sizes.pp);
         auto [entry, fresh] = alive.try_emplace({{pp, layout.vpp, layout.num_microbatches, layout.group_size}});
         if (fresh) {
             for (int rank = 0; rank < pp; ++rank)
                 entry->second.push_back(live_at_peak(pp, layout.vpp, layout.num_microbatches, layout.group_size, rank));
         }
-        return entry->second[static_cast<std::size_t>(pp_rank)];
+        return entry->second;
     }
 
     [[nodiscard]] std::span<const ChunkCensus> chunks_of(const Layout& layout, int pp_rank) const {
@@ -117,28 +119,18 @@ struct LayoutMemory::State {
         GraphedLayers& kinds = graphed[&layer];
         if (kinds.scopes != layout.cuda_graphs) {
             kinds.scopes = layout.cuda_graphs;
-            kinds.costs = layer;
-            const PieceBytes traced = activations.pieces(layout);
-            const auto take = [](PieceCost& cost, const KeptAndTaken& half) {
-                cost.saved = half.kept;
-                cost.transient = half.taken;
+            kinds.bytes = activations.pieces(layout);
+            const auto graphed_kind = [&](LayerKind kind) {
+                GraphedLayer of_kind = graphed_layer(workload, layout, layer, kind, policy);
+                take_bytes(of_kind, kinds.bytes, kind);
+                return of_kind;
             };
-            const auto join = [](PieceCost& layer_cost, const KeptAndTaken& attention, const KeptAndTaken& mlp) {
-                layer_cost.saved = attention.kept + mlp.kept;
-                layer_cost.transient = std::max(attention.taken, mlp.taken);
-            };
-            take(kinds.costs.attention, traced.attention);
-            take(kinds.costs.dense_mlp, traced.dense);
-            take(kinds.costs.experts, traced.mixture);
-            take(kinds.costs.embedding, traced.embedding);
-            take(kinds.costs.head, traced.head);
-            join(kinds.costs.dense, traced.attention, traced.dense);
-            join(kinds.costs.mixture, traced.attention, traced.mixture);
-            kinds.dense = graphed_layer(workload, layout, kinds.costs, LayerKind::dense, policy);
-            if (workload.model.moe) kinds.mixture = graphed_layer(workload, layout, kinds.costs, LayerKind::moe, policy);
+            kinds.dense = graphed_kind(LayerKind::dense);
+            if (workload.model.moe) kinds.mixture = graphed_kind(LayerKind::moe);
         }
-        return graph_terms(
-            {workload, layout, layer, kinds.dense, kinds.mixture, chunks_of(layout, pp_rank), live_counts(layout, pp_rank), entry->second});
+        const auto& alive_here = live_counts(layout)[static_cast<std::size_t>(pp_rank)];
+        return graph_terms({workload, layout, layer, kinds.bytes, kinds.dense, kinds.mixture, chunks_of(layout, pp_rank), alive_here,
+                            entry->second, calibration.graph_node_bytes});
     }
 
     std::int64_t libraries(const Layout& layout) const {
@@ -150,16 +142,15 @@ struct LayoutMemory::State {
         return engine == Engine::megatron ? std::llround(fragmentation * static_cast<double>(framework)) : 0;
     }
 
-    /// Outside what the framework's allocator counts.
-    std::int64_t peak_of(const Layout& layout, int pp_rank, const FrameworkBytes& framework) {
+    [[nodiscard]] std::int64_t peak_of(const Layout& layout, const FrameworkBytes& framework) const {
         const std::int64_t allocated = framework.total();
-        return allocated + fragmentation_bytes(layout.engine, allocated) + framework.graph.objects + overhead.bytes(layout, pp_rank);
+        return allocated + fragmentation_bytes(layout.engine, allocated) + framework.graph.objects + framework.outside;
     }
 
     RankMemory stage(const Layout& layout, int pp_rank) {
         const PassesPeak peak = activations.peak(layout, pp_rank);
         const auto at_peak = [&](model::MemoryCategory category) { return peak.at_peak[static_cast<std::size_t>(category)]; };
-        const FrameworkBytes framework{model_states.of(layout, pp_rank), peak.bytes, libraries(layout), graphs(layout, pp_rank)};
+        const FrameworkBytes framework{model_states.of(layout, pp_rank), peak.bytes, libraries(layout), graphs(layout, pp_rank), 0};
         const GraphTerms& graph = framework.graph;
 
         RankMemory memory;
@@ -256,30 +247,34 @@ struct LayoutMemory::State {
                               quantile);
     }
 
-    /// Of the rows that experts of a stage receive at a quantile.
-    RowFactors row_factors(const Layout& layout, const RoutingLoad::Level& level, int pp_rank) {
-        const auto chunks = chunks_of(layout, pp_rank);
-        const auto& counts = live_counts(layout, pp_rank);
-        live_mixtures.clear();
-        for (std::size_t c = 0; c < chunks.size(); ++c) {
-            const std::int64_t mtp = workload.model.moe_layers.back() ? chunks[c].mtp : 0;
-            if (chunks[c].mixture + mtp > 0) live_mixtures.push_back({chunks[c].first_mixture, chunks[c].mixture + mtp, counts[c]});
+    /// Of the rows that experts of the stages [first, end) receive at a quantile, into `factors`.
+    void row_factors(const Layout& layout, const RoutingLoad::Level& level, int first, int end) {
+        const std::vector<ChunkCensus>& chunks = shared.census(layout).chunks;
+        const auto& counts = live_counts(layout);
+        const bool predicts_mixtures = workload.model.moe_layers.back();
+        factors.clear();
+        for (int rank = first; rank < end; ++rank) {
+            live_mixtures.clear();
+            auto chunk = chunks.begin() + static_cast<std::ptrdiff_t>(rank) * layout.vpp;
+            for (const std::int64_t count : counts[static_cast<std::size_t>(rank)]) {
+                const std::int64_t layers = chunk->mixture + (predicts_mixtures ? chunk->mtp : 0);
+                if (layers > 0) live_mixtures.push_back({chunk->first_mixture, layers, count});
+                ++chunk;
+            }
+            factors.push_back(routing->rows(level, live_mixtures));
         }
-        return routing->rows(level, live_mixtures);
     }
 
     /// Peak of the fullest of the stages [first, end), which weigh_stages() has seen, at a quantile.
     std::int64_t routed_peak(const Layout& layout, RoutingQuantile quantile, int first, int end) {
-        const RoutingLoad::Level level = routing_level(layout, quantile);
-        factors.clear();
-        for (int rank = first; rank < end; ++rank) factors.push_back(row_factors(layout, level, rank));
+        row_factors(layout, routing_level(layout, quantile), first, end);
         activations.routed_peak_bytes(layout, factors, first, routed_passes);
         std::int64_t most = 0;
         for (int rank = first; rank < end; ++rank) {
             FrameworkBytes& framework = stages[static_cast<std::size_t>(rank)];
             const std::int64_t even = framework.passes;
             framework.passes = std::max(even, routed_passes[static_cast<std::size_t>(rank - first)]);
-            most = std::max(most, peak_of(layout, rank, framework));
+            most = std::max(most, peak_of(layout, framework));
             framework.passes = even;
         }
         return most;
@@ -288,10 +283,20 @@ struct LayoutMemory::State {
     /// What every stage's framework holds, into `stages`.
     void weigh_stages(const Layout& layout) {
         activations.peak_bytes(layout, passes);
-        stages.clear();
+        const bool graphed_now = !layout.cuda_graphs.empty();
+        if (!graphed_now && stages_are_graphed) stages.clear();
+        stages_are_graphed = graphed_now;
+        stages.resize(passes.size());
         const std::int64_t scratch = libraries(layout);
-        for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank)
-            stages.push_back({model_states.of(layout, rank), passes[static_cast<std::size_t>(rank)], scratch, graphs(layout, rank)});
+        const DeviceOverhead::Sums& outside = overhead.sums(layout);
+        for (std::size_t rank = 0; rank < stages.size(); ++rank) {
+            FrameworkBytes& stage = stages[rank];
+            stage.state = model_states.of(layout, static_cast<int>(rank));
+            stage.passes = passes[rank];
+            stage.libraries = scratch;
+            stage.outside = rank == 0 || rank + 1 == stages.size() ? outside.end : outside.inner;
+            if (graphed_now) stage.graph = graphs(layout, static_cast<int>(rank));
+        }
     }
 
     RoutedPeaks routed_peaks(const Layout& layout, int first, int end) {
@@ -307,7 +312,7 @@ struct LayoutMemory::State {
         weigh_stages(layout);
         std::pair<int, std::int64_t> fullest{0, -1};
         for (int rank = 0; rank < static_cast<int>(stages.size()); ++rank) {
-            const std::int64_t peak = peak_of(layout, rank, stages[static_cast<std::size_t>(rank)]);
+            const std::int64_t peak = peak_of(layout, stages[static_cast<std::size_t>(rank)]);
             if (peak > fullest.second) fullest = {rank, peak};
         }
         return fullest;
@@ -343,7 +348,7 @@ struct LayoutMemory::State {
         const auto [fullest, most] = fullest_stage(layout);
         std::vector<std::pair<std::int64_t, int>> near;
         for (int rank = 0; rank < static_cast<int>(stages.size()); ++rank) {
-            const std::int64_t peak = peak_of(layout, rank, stages[static_cast<std::size_t>(rank)]);
+            const std::int64_t peak = peak_of(layout, stages[static_cast<std::size_t>(rank)]);
             if (rank != fullest && static_cast<double>(peak) >= kNearlyFullest * static_cast<double>(most)) near.emplace_back(-peak, rank);
         }
         std::sort(near.begin(), near.end());
@@ -352,7 +357,7 @@ struct LayoutMemory::State {
         std::pair<int, std::int64_t> result{fullest, -1};
         for (const auto& [peak, rank] : near) {
             replay_fragmentation(layout, rank);
-            const std::int64_t replayed = peak_of(layout, rank, stages[static_cast<std::size_t>(rank)]);
+            const std::int64_t replayed = peak_of(layout, stages[static_cast<std::size_t>(rank)]);
             if (replayed > result.second) result = {rank, replayed};
         }
         return result.first;

@@ -102,17 +102,15 @@ void widen_gathered(PieceTrace& trace, std::int64_t times) {
 }
 
 /// Copies that every rank sends to each expert, more of them to the experts of this one, the first.
-model::RoutingTable uneven_copies(const MoeSpec& moe, const PieceSizes& sizes, double received) {
+std::vector<std::int64_t> uneven_copies(const MoeSpec& moe, const PieceSizes& sizes, double received) {
     const std::int64_t copies = sizes.rows_outside() * moe.top_k, local = moe.experts / sizes.ep, others = moe.experts - local;
     const auto here =
         std::min(copies, static_cast<std::int64_t>(std::llround(received * static_cast<double>(copies) / static_cast<double>(sizes.ep))));
     const auto share = [](std::int64_t sum, std::int64_t parts, std::int64_t part) { return sum / parts + (part < sum % parts ? 1 : 0); };
-    model::RoutingTable table;
-    for (std::int64_t source = 0; source < sizes.etp * sizes.ep; ++source) {
-        for (std::int64_t expert = 0; expert < moe.experts; ++expert)
-            table.push_back(expert < local ? share(here, local, expert) : share(copies - here, others, expert - local));
-    }
-    return table;
+    std::vector<std::int64_t> row;
+    for (std::int64_t expert = 0; expert < moe.experts; ++expert)
+        row.push_back(expert < local ? share(here, local, expert) : share(copies - here, others, expert - local));
+    return row;
 }
 
 /// What running a model on shapes leaves behind.
@@ -301,7 +299,7 @@ PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes, double
     PieceSizes rows = sizes;
     rows.sequence = sizes.rows();
     rows.micro_batch = rows.cp = 1;
-    // A table of every source and expert, where it would be vast: as many rows in all instead, which errs upwards.
+    // What every source brings every expert is listed; where that would be vast, as many rows in all instead, which errs upwards.
     if (received > 1 && static_cast<double>(sizes.etp) * static_cast<double>(sizes.ep) * static_cast<double>(model.moe->experts) > 1e6) {
         rows.sequence =
             static_cast<std::int64_t>(std::ceil(static_cast<double>(rows.sequence) * received / static_cast<double>(sizes.tp))) * sizes.tp;
@@ -309,7 +307,7 @@ PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes, double
     }
     if (received == 1 || sizes.ep == 1) return trace_layers(shortened(model, sizes, true), rows, nullptr);
     model::RoutingLog routing;
-    routing.assume(uneven_copies(*model.moe, sizes, received));
+    routing.assume_alike(uneven_copies(*model.moe, sizes, received));
     return trace_layers(shortened(model, sizes, true), rows, &routing);
 }
 

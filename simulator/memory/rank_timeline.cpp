@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"

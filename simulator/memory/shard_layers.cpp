@@ -22,6 +22,8 @@ enum class Traced : std::uint8_t { dense, prediction, recomputed_prediction };
 struct DenseProfiles {
     PieceProfiles pieces;
     PredictionProfiles prediction, recomputed_prediction;
+    std::array<StepStretches, 2> steps;  ///< without mixtures; the second with recomputed predictions
+    PassStretches attention;
 };
 
 }  // namespace
@@ -32,6 +34,8 @@ struct ShardLayers::State {
     std::unordered_map<Key<8>, PieceTrace, KeyHash> dense_traces;  // of one and two sequences
     std::unordered_map<Key<7>, DenseProfiles, KeyHash> dense_pieces;
     std::unordered_map<Key<9>, PieceProfiles, KeyHash> mixtures;
+    std::unordered_map<Key<9>, PassStretches, KeyHash> mixture_stretches;
+    std::unordered_map<Key<9>, KeptAndTaken, KeyHash> routers;
     std::unordered_map<Key<9>, PieceTrace, KeyHash> mixture_traces;  // of two numbers of rows
     std::unordered_map<Key<10>, ShardProfiles, KeyHash> shards;
 
@@ -78,8 +82,10 @@ struct ShardLayers::State {
         return {{sizes.tp, sizes.cp, sizes.micro_batch, sizes.sequence_parallel, static_cast<std::int64_t>(sizes.cp_comm_type),
                  bits(sizes, {core_attn, mlp, layernorm, mla_up_proj}), static_cast<std::int64_t>(layout.engine)}};
     }
-    static Key<9> mixture_key(const Layout& layout, const PieceSizes& sizes, int node) {
+    [[nodiscard]] Key<9> mixture_key(const Layout& layout, const PieceSizes& sizes, int node) const {
         using enum RecomputeModule;
+        // The last nodes are one where rows cannot be as uneven as that.
+        while (node > 0 && received_at(layout, node) == received_at(layout, node - 1)) --node;
         return {{sizes.tp, sizes.rows(), sizes.ep, sizes.etp, sizes.sequence_parallel,
                  bits(sizes, {layernorm, moe, moe_act, shared_experts}), node, static_cast<std::int64_t>(layout.engine)}};
     }
@@ -154,10 +160,43 @@ struct ShardLayers::State {
         const auto trace = [&](Traced what) { return under_policies(layout, dense_trace(sizes, key, what), sizes); };
         DenseProfiles& profiles = entry->second;
         profiles.pieces = piece_profiles(trace(Traced::dense));
-        if (workload.model.mtp_layers == 0) return profiles;
-        profiles.prediction = prediction_profiles(trace(Traced::prediction));
-        profiles.recomputed_prediction = prediction_profiles(trace(Traced::recomputed_prediction));
+        if (workload.model.mtp_layers > 0) {
+            profiles.prediction = prediction_profiles(trace(Traced::prediction));
+            profiles.recomputed_prediction = prediction_profiles(trace(Traced::recomputed_prediction));
+        }
+        ShardProfiles shard = shard_profiles(profiles.pieces, nullptr, sizes, workload.model.hidden);
+        shard.prediction = profiles.prediction;
+        shard.recomputed_prediction = profiles.recomputed_prediction;
+        profiles.steps = {StepStretches(shard, false), StepStretches(shard, true)};
+        profiles.attention = stretches_of(profiles.pieces[static_cast<std::size_t>(Piece::attention)]);
         return profiles;
+    }
+
+    PieceProfiles mixture_profiles(const Layout& layout, const PieceSizes& sizes, int node, const Key<9>& key) {
+        PieceTrace trace = mixture_trace(sizes, received_at(layout, node), key);
+        return piece_profiles(under_policies(layout, std::move(trace), sizes));
+    }
+
+    KeptAndTaken router_part(const Layout& layout) {
+        const PieceSizes sizes = sizes_of(layout);
+        const Key<9> key = mixture_key(layout, sizes, 0);
+        auto [entry, fresh] = routers.try_emplace(key);
+        if (fresh) {
+            const std::int64_t stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
+            entry->second = simulator::router_part(under_policies(layout, mixture_trace(sizes, 1, key), sizes), stream);
+        }
+        return entry->second;
+    }
+
+    void steps(const Layout& layout, bool recomputed, int node, StepStretches& steps) {
+        const PieceSizes sizes = sizes_of(layout);
+        const DenseProfiles& dense = dense_profiles(layout, sizes);
+        steps = dense.steps[recomputed ? 1 : 0];
+        if (!workload.model.moe) return;
+        const Key<9> key = mixture_key(layout, sizes, node);
+        auto [entry, fresh] = mixture_stretches.try_emplace(key);
+        if (fresh) entry->second = stretches_of(mixture_profiles(layout, sizes, node, key)[static_cast<std::size_t>(Piece::mixture)]);
+        steps.set_mixture(dense.attention, entry->second);
     }
 
     const ShardProfiles& profiles(const Layout& layout, int node) {
@@ -173,10 +212,7 @@ struct ShardLayers::State {
         if (workload.model.moe) {
             const Key<9> fields_of_mixture = mixture_key(layout, sizes, node);
             auto [found, new_mixture] = mixtures.try_emplace(fields_of_mixture);
-            if (new_mixture) {
-                PieceTrace trace = mixture_trace(sizes, received_at(layout, node), fields_of_mixture);
-                found->second = piece_profiles(under_policies(layout, std::move(trace), sizes));
-            }
+            if (new_mixture) found->second = mixture_profiles(layout, sizes, node, fields_of_mixture);
             mixture = &found->second;
         }
         entry->second = shard_profiles(dense.pieces, mixture, sizes, workload.model.hidden);
@@ -226,6 +262,14 @@ double ShardLayers::received_at(const Layout& layout, int node) const {
 
 const ShardProfiles& ShardLayers::profiles(const Layout& layout, int node) {
     return state_->profiles(layout, node);
+}
+
+void ShardLayers::steps(const Layout& layout, bool recomputed, int node, StepStretches& steps) {
+    state_->steps(layout, recomputed, node, steps);
+}
+
+KeptAndTaken ShardLayers::router_part(const Layout& layout) {
+    return state_->router_part(layout);
 }
 
 ShardTraces ShardLayers::traces(const Layout& layout) {

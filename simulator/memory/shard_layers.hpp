@@ -11,6 +11,7 @@
 #include "plan/workload.hpp"
 #include "simulator/memo_key.hpp"
 #include "simulator/memory/chunk_profile.hpp"
+#include "simulator/memory/chunk_weights.hpp"
 #include "simulator/memory/piece_trace.hpp"
 
 namespace mgplan::simulator {
@@ -43,6 +44,10 @@ public:
     [[nodiscard]] double received_at(const Layout& layout, int node) const;
     /// The reference lasts as long as this object.
     [[nodiscard]] const ShardProfiles& profiles(const Layout& layout, int node);
+    /// What chunks of the shard are weighed by, as if made of profiles(): quickly, into `steps`. `recomputed`: predictions are.
+    void steps(const Layout& layout, bool recomputed, int node, StepStretches& steps);
+    /// Of a model with mixtures, with rows spread evenly: router_part() of the layout's shard.
+    [[nodiscard]] KeptAndTaken router_part(const Layout& layout);
     /// Made anew at each call, with rows spread evenly.
     [[nodiscard]] ShardTraces traces(const Layout& layout);
 

@@ -73,6 +73,7 @@ private:
         double begin = streams.compute;
         if (op.input >= 0) begin = std::max(begin, arrivals_[static_cast<std::size_t>(op.input)]);
         double seconds = times_.passes[program_.slot(op)];
+        if (!times_.factors.empty()) seconds *= times_.factors[i];
         const std::size_t chunk = chunk_index(op.rank, op.chunk);
         if (op.first_forward && gathered_[chunk] > 0) {
             // Layer by layer the forward follows the buckets: it waits for the first and ends behind the last.

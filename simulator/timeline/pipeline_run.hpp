@@ -22,6 +22,7 @@ struct PipelineTimes {
     std::vector<double> buckets;  ///< into which both are cut; 1: not
     bool overlap_reduce = false;  ///< else it follows the last pass of the rank
     bool overlap_gather = false;  ///< else it is not part of the run: it follows the optimizer
+    std::vector<double> factors;  ///< by op: how many times its seconds it takes; empty: once
     double overlap_cost = 0;      ///< share of its time that hidden communication takes from the pass beside it
 };
 

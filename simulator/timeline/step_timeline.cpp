@@ -1,8 +1,22 @@
 #include "simulator/timeline/step_timeline.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace mgplan::simulator {
+
+namespace {
+
+/// The chunk on a rank that computes `factor` times as long.
+StageTime slowed(StageTime time, double factor) {
+    const double exposed_forward = time.exposed_forward.total(), exposed_backward = time.exposed.total() - exposed_forward;
+    time.forward = (time.forward - exposed_forward) * factor + exposed_forward;
+    time.backward = (time.backward - exposed_backward) * factor + exposed_backward;
+    for (double* part : {&time.weight, &time.recompute, &time.host, &time.expert_layers}) *part *= factor;
+    return time;
+}
+
+}  // namespace
 
 PipelineTimes pipeline_times(const StepInputs& in, const PipelineProgram& program, const std::vector<ChunkTimes>& chunks) {
     const TrainingSpec& training = in.workload.training;
@@ -34,13 +48,15 @@ PipelineTimes pipeline_times(const StepInputs& in, const PipelineProgram& progra
 }
 
 StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program, const std::vector<ChunkCensus>& census,
-                           const std::vector<ParameterCount>& chunk_parameters, bool details) {
+                           const std::vector<ParameterCount>& chunk_parameters, bool details, const std::vector<double>& slowdown) {
     const Layout& layout = in.layout;
     const double m = static_cast<double>(layout.num_microbatches);
     const auto ranks = static_cast<std::size_t>(program.pp), chunks = static_cast<std::size_t>(program.chunks);
     const LayerCosts layers = launched_costs(in);
     StepTimeline step;
-    for (std::size_t i = 0; i < ranks * chunks; ++i) step.chunks.push_back({chunk_time(in, layers, census[i]), chunk_parameters[i]});
+    const auto factor = [&](std::size_t rank) { return slowdown.empty() ? 1.0 : slowdown[rank]; };
+    for (std::size_t i = 0; i < ranks * chunks; ++i)
+        step.chunks.push_back({slowed(chunk_time(in, layers, census[i]), factor(i / chunks)), chunk_parameters[i]});
 
     TimePrediction& time = step.time;
     std::vector<StageTime> stages(ranks);
@@ -53,6 +69,7 @@ StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program,
             stages[r].forward += chunk.time.forward;
             stages[r].backward += chunk.time.backward;
             stages[r].recompute += chunk.time.recompute;
+            stages[r].waiting += chunk.time.waiting;
             stages[r].host += chunk.time.host;
             stages[r].expert_layers += chunk.time.expert_layers;
             stages[r].exposed += chunk.time.exposed;
@@ -61,12 +78,12 @@ StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program,
             if (!in.workload.training.overlap_param_gather) gather += data_parallel_seconds(in, chunk.parameters).gather;
         }
         if (stages[r].total() > stages[static_cast<std::size_t>(time.slowest_stage)].total()) time.slowest_stage = static_cast<int>(r);
-        step.optimizer.push_back(optimizer_seconds(in, parameters));
+        step.optimizer.push_back(optimizer_seconds(in, parameters) * factor(r));
         step.gather.push_back(gather);
     }
     const StageTime& slowest = stages[static_cast<std::size_t>(time.slowest_stage)];
 
-    const PipelineTimes times = pipeline_times(in, program, step.chunks);
+    PipelineTimes times = pipeline_times(in, program, step.chunks);
     // What a cause costs is what the iteration would be shorter without it: first without communication between ranks of the
     // pipeline and of the data-parallel group, then with the former, then with both.
     PipelineTimes alone = times;
@@ -92,6 +109,7 @@ StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program,
 
     time.compute_seconds = m * (slowest.total() - slowest.exposed.total());
     time.recompute_seconds = m * slowest.recompute;
+    time.host_seconds = m * slowest.waiting;
     time.exposed.tp = m * slowest.exposed.tp;
     time.exposed.cp = m * slowest.exposed.cp;
     time.exposed.ep = m * slowest.exposed.ep;
@@ -102,9 +120,21 @@ StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program,
     time.optimizer_seconds = optimizer_of_last;
     time.iteration_seconds = step.optimizer_begin + after + in.calibration.iteration_fixed_seconds;
     for (std::size_t r = 0; r < ranks; ++r) {
-        step.stages.push_back({step.run.busy[r], step.optimizer_begin - step.run.busy[r], step.run.busy[r] / time.iteration_seconds});
+        const StageTime& stage = stages[r];
+        StageUse use;
+        use.compute_seconds = m * (stage.total() - stage.exposed.total());
+        use.recompute_seconds = m * stage.recompute;
+        use.host_seconds = m * stage.waiting;
+        use.exposed = {m * stage.exposed.tp, m * stage.exposed.cp, m * stage.exposed.ep, time.exposed.dp - gather_of_last + step.gather[r],
+                       time.exposed.pp};
+        use.optimizer_seconds = step.optimizer[r];
+        use.bubble_seconds = std::max(0.0, passes_alone - m * stage.total()) + after - step.optimizer[r] - step.gather[r];
+        use.fixed_seconds = in.calibration.iteration_fixed_seconds;
+        use.utilisation = use.compute_seconds / time.iteration_seconds;
+        step.stages.push_back(use);
     }
     finish_rates(in, slowest, recompute_flops, time);
+    step.times = std::move(times);
     return step;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // The exact time of one iteration: the pipeline run event by event, then the tied embedding's all-reduce, optimizer and
-// parameter gather. Durations are those of the closed form (step_time.hpp).
+// parameter gather. Durations are those of the closed form (step_parts.hpp).
 
 #include <vector>
 
@@ -8,13 +8,6 @@
 #include "simulator/timeline/pipeline_run.hpp"
 
 namespace mgplan::simulator {
-
-/// One pipeline rank of the iteration.
-struct StageUse {
-    double busy_seconds = 0;  ///< inside forwards and backwards, waiting for kernel launches included
-    double idle_seconds = 0;  ///< before the optimizer: bubble, and communication that nothing hides
-    double utilisation = 0;   ///< busy over the whole iteration
-};
 
 /// A chunk of a rank, for whoever shows the run.
 struct ChunkTimes {
@@ -26,6 +19,7 @@ struct StepTimeline {
     TimePrediction time;
     std::vector<StageUse> stages;
     PipelineRun run;                 ///< details where asked for
+    PipelineTimes times;             ///< of which it is the run
     std::vector<ChunkTimes> chunks;  ///< by rank · chunks + chunk
     double transfer = 0;             ///< seconds of one message between ranks
     double optimizer_begin = 0;      ///< every rank's gradients are complete: the gradient norm needs them all
@@ -38,8 +32,10 @@ struct StepTimeline {
 /// `chunks` in the program's own numbering.
 [[nodiscard]] PipelineTimes pipeline_times(const StepInputs& inputs, const PipelineProgram& program, const std::vector<ChunkTimes>& chunks);
 
-/// `chunk_parameters` by rank · chunks + chunk. `census` the same; where empty the layout's own.
+/// `chunk_parameters` and `census` by rank · chunks + chunk. `slowdown`: how many times as long each rank computes (stragglers.hpp),
+/// communication and transfers as ever; empty: as long as all.
 [[nodiscard]] StepTimeline step_timeline(const StepInputs& inputs, const PipelineProgram& program, const std::vector<ChunkCensus>& census,
-                                         const std::vector<ParameterCount>& chunk_parameters, bool details = false);
+                                         const std::vector<ParameterCount>& chunk_parameters, bool details = false,
+                                         const std::vector<double>& slowdown = {});
 
 }  // namespace mgplan::simulator

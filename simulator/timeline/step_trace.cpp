@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace mgplan::simulator {
 namespace {
@@ -108,6 +108,24 @@ TimelineTrace timeline_trace(const LayoutTimeline& timeline, const std::vector<s
         add(r, Stream::dp, "gather parameters", updated, updated + step.gather[rank]);
     }
     return trace;
+}
+
+PipelinePicture pipeline_picture(const LayoutTimeline& timeline) {
+    const PipelineProgram& program = *timeline.program;
+    const StepTimeline& step = timeline.step;
+    PipelinePicture picture;
+    picture.ranks = program.pp;
+    picture.chunks = program.chunks;
+    picture.passes.reserve(program.ops.size());
+    for (std::size_t i = 0; i < program.ops.size(); ++i) {
+        const ProgramOp& op = program.ops[i];
+        picture.passes.push_back({step.run.begins[i], step.run.ends[i], op.microbatch, op.rank, op.chunk, op.pass});
+    }
+    for (const DataParallelEvent& event : step.run.data_parallel) picture.data_parallel.push_back({event.begin, event.end, event.rank});
+    picture.optimizer_begin = step.optimizer_begin;
+    picture.optimizer = step.optimizer;
+    picture.gather = step.gather;
+    return picture;
 }
 
 }  // namespace mgplan::simulator

@@ -6,6 +6,7 @@
 
 #include "simulator/cost_model.hpp"
 #include "simulator/memory/timeline.hpp"
+#include "simulator/timeline/pipeline_picture.hpp"
 #include "simulator/timeline/timeline_trace.hpp"
 
 namespace mgplan::simulator {
@@ -15,5 +16,8 @@ namespace mgplan::simulator {
 /// and ep communication is drawn at the end of its pass.
 [[nodiscard]] TimelineTrace timeline_trace(const LayoutTimeline& timeline, const std::vector<std::optional<StageTimeline>>& memory,
                                            std::size_t most);
+
+/// Every pass of it. The timeline must have its details.
+[[nodiscard]] PipelinePicture pipeline_picture(const LayoutTimeline& timeline);
 
 }  // namespace mgplan::simulator

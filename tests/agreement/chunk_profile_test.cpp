@@ -1,6 +1,7 @@
 // The memory of chunks put together from single layers, against whole chunks that ran on shapes: byte for byte.
 
 #include "simulator/memory/chunk_profile.hpp"
+#include "simulator/memory/chunk_weights.hpp"
 
 #include <gtest/gtest.h>
 
@@ -86,6 +87,19 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
                 EXPECT_EQ(profile.forward.net_total() + profile.backward.net_total(), 0);
                 // What waits for the backward.
                 EXPECT_EQ(profile.forward.net_total(), probe.forward[index].net_total());
+                // The search's way to the same sums.
+                const ChunkWeight weight{profile.forward.net_total(), profile.forward.peak, profile.backward.peak};
+                const ChunkRecipe recipe(contents, full ? &recompute : nullptr);
+                const bool recomputed = recomputes_prediction(full ? &recompute : nullptr);
+                EXPECT_EQ(recipe.weigh(StepStretches(shard, recomputed)), weight);
+                if (!model.moe) continue;
+                ShardProfiles without = shard_profiles(dense, nullptr, sizes, model.hidden);
+                without.prediction = shard.prediction;
+                without.recomputed_prediction = shard.recomputed_prediction;
+                StepStretches steps(without, recomputed);
+                steps.set_mixture(stretches_of(dense[static_cast<std::size_t>(Piece::attention)]),
+                                  stretches_of(mixtures[static_cast<std::size_t>(Piece::mixture)]));
+                EXPECT_EQ(recipe.weigh(steps), weight);
             }
         }
     }

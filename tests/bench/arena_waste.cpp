@@ -11,7 +11,7 @@
 #include <sstream>
 #include <string>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"

@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/ops/elementwise.hpp"
 #include "model/ops/matmul.hpp"

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/training/rank_trainer.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"

@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "say.hpp"
@@ -73,6 +73,38 @@ TEST(PlanCommand, DecidesFitWithItsCudaGraphs) {
     const Json all = plan(std::string(kSmall) + " --cuda-graphs attn");
     EXPECT_GT(rejected(all, "cuda_graphs_hold_the_recompute"), 0);
     EXPECT_THAT(each<std::string>(all, "recompute"), Not(Contains("full")));
+}
+
+TEST(PlanCommand, ListsOnlyWhatFitsWithTheAllocatorReplayed) {
+    const std::string words =
+        std::string(kSmall) + " --engine megatron --tp 2 --cp 1 --pp 1 --recompute none --sequence-parallel on --micro-batch ";
+    const Json all = plan(words + "1,2");
+    // Holes of more than the thirty-second that the search assumes.
+    const auto holes = [](const Json& entry) {
+        const Json& memory = entry["predicted"]["memory"];
+        return static_cast<double>(memory["breakdown"]["fragmentation"].get<std::int64_t>()) / memory["framework_bytes"].get<double>();
+    };
+    ASSERT_THAT(all["plans"], SizeIs(2));
+    const Json& larger = all["plans"][0];
+    ASSERT_GT(holes(larger), 0.035);
+    const auto peak = [](const Json& entry) { return entry["predicted"]["memory"]["peak_bytes"].get<std::int64_t>(); };
+    ASSERT_GT(peak(larger), peak(all["plans"][1]));
+    const std::string limit = fmt::format(" --max-memory {}", peak(larger) - 1);
+    const Json fewer = plan(words + "1,2" + limit);
+    ASSERT_THAT(fewer["plans"], SizeIs(1));
+    EXPECT_EQ(fewer["plans"][0]["layout"], all["plans"][1]["layout"]);
+    EXPECT_EQ(rejected(fewer, "fits_in_memory_when_replayed"), 1);
+    EXPECT_EQ(fewer["search"]["feasible"], 1);
+    const Json& dropped = fewer["search"]["too_large"][0];
+    EXPECT_EQ(dropped["rule"], "fits_in_memory_when_replayed");
+    EXPECT_EQ(dropped["largest_term"], "fragmentation");
+    EXPECT_EQ(dropped["nearest"]["missing_bytes"], 1);
+    EXPECT_EQ(dropped["nearest"]["layout"], larger["layout"]);
+    // Where nothing else fits it is the nearest miss.
+    const Said nothing = say(words + std::to_string(larger["layout"]["micro_batch"].get<int>()) + limit + " --format json");
+    EXPECT_EQ(nothing.code, kNothingFits);
+    EXPECT_EQ(Json::parse(nothing.out)["nearest"][0]["missing_bytes"], 1);
+    EXPECT_THAT(say(words + "1,2" + limit).out, HasSubstr("not with the allocator replayed"));
 }
 
 TEST(PlanCommand, IsTheDefaultCommand) {
@@ -415,6 +447,31 @@ TEST(PlanCommand, ExplainsAPlanBeyondTheList) {
     EXPECT_THAT(said.out, HasSubstr("op at the peak"));
     EXPECT_THAT(said.out, HasSubstr("over one iteration: "));
     EXPECT_THAT(said.out, HasSubstr("microbatches of"));
+}
+
+TEST(PlanCommand, BalancesStagesAndIsNeverWorse) {
+    const std::string words = "plan --world 32 --model llama3-8b --pp 8 --tp 1,2 --global-batch 256 --micro-batch 1 --top 8 --format json";
+    const Json even = Json::parse(say(words).out), balanced = Json::parse(say(words + " --balance-stages").out);
+    EXPECT_FALSE(even.contains("balanced"));
+    EXPECT_EQ(balanced["balanced"]["tried"], 10);
+    EXPECT_GT(balanced["balanced"]["faster"], 0);
+    const Json& first = balanced["plans"][0];
+    EXPECT_LT(first["predicted"]["iteration_seconds"], even["plans"][0]["predicted"]["iteration_seconds"]);
+    EXPECT_GT(first["balanced"]["gain"], 0);
+    EXPECT_GT(first["balanced"]["even_iteration_seconds"], first["predicted"]["iteration_seconds"]);
+    EXPECT_FALSE(first["layout"]["pipeline_layout"].is_null());
+    for (const Json& plan : balanced["plans"])
+        EXPECT_LE(plan["predicted"]["memory"]["peak_bytes"], plan["predicted"]["memory"]["limit_bytes"]);
+    const TempFile file("balanced_plan.json");
+    const Said said = say(
+        "plan --world 32 --model llama3-8b --pp 8 --tp 1,2 --global-batch 256 --micro-batch 1 --balance-stages --save-plan " + file.path());
+    EXPECT_THAT(said.out, HasSubstr("Balanced stages: 10 layouts with pp > 1 tried, "));
+    EXPECT_THAT(said.out, HasSubstr("faster with --pipeline-layout 'Et"));
+    const Json again = Json::parse(say("simulate " + file.path() + " --format json").out);
+    EXPECT_EQ(again["predicted"]["iteration_seconds"], first["predicted"]["iteration_seconds"]);
+    EXPECT_EQ(again["layout"]["pipeline_layout"], first["layout"]["pipeline_layout"]);
+    expect_refused("plan --world 32 --model llama3-8b --pp 4 --balance-stages --pipeline-layout Et*8|t*8|t*8|t*8L",
+                   {"--balance-stages looks for a pipeline layout and --pipeline-layout gives one"});
 }
 
 TEST(PlanCommand, ReadsFiles) {

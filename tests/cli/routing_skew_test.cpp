@@ -1,6 +1,6 @@
 // `--routing-skew` on plan and simulate: what it changes, what files it reads, what it refuses.
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "say.hpp"

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/say.hpp"
+#include "tests/runtime/checkpoint/temporary_folder.hpp"
 #include "tests/support/indexed_dataset_writer.hpp"
 
 namespace mgplan::cli::testing {
@@ -181,6 +182,38 @@ TEST(RunCommand, PrintsTablesAndCsv) {
                                HasSubstr("memory,1,high_water.activations,"), HasSubstr("collective,0,tp all_reduce count,")));
 }
 
+TEST(RunCommand, SavesAndGoesOnUnderAnotherLayout) {
+    const tests::TemporaryFolder folder;
+    const PlanFile four("save4.json", "--world 4 --tp 2 --pp 2 --precision fp32 --global-batch 4"),
+        one("save1.json", "--world 1 --precision fp32 --global-batch 4");
+    const std::string saved = " --format json --checkpoint " + folder.path();
+    const auto run = [&](const std::string& options) {
+        const Said said = say("run " + options);
+        EXPECT_EQ(said.code, kDone) << said.err;
+        return std::pair(nlohmann::json::parse(said.out), said.err);
+    };
+    const auto whole = run(one.path() + " --steps 4 --format json").first;
+    const auto begun = run(four.path() + " --steps 3 --checkpoint-every 2 --resume" + saved);
+    EXPECT_THAT(begun.second, AllOf(HasSubstr("no complete checkpoint in " + folder.path() + ": begins at the first step"),
+                                    HasSubstr("mgplan: step 2 saved: "), HasSubstr("mgplan: step 3 saved: ")));
+    EXPECT_TRUE(begun.first["as_predicted"]);
+    expect_refused(split("run " + one.path() + saved, ' '), {"holds a checkpoint of step 3 already; add --resume"});
+    const auto rest = run(one.path() + " --steps 4 --resume" + saved);
+    EXPECT_THAT(rest.second, HasSubstr("mgplan: goes on behind step 3 of " + folder.path() + "/step-000000000003, saved by tp2"));
+    ASSERT_EQ(rest.first["steps"].size(), 1U);
+    EXPECT_EQ(rest.first["steps_before"], 3);
+    EXPECT_FALSE(rest.first["interrupted"]);
+    EXPECT_NEAR(rest.first["steps"][0]["loss"].get<double>() / whole["steps"][3]["loss"].get<double>(), 1, 1e-6);
+    // Nothing left to do is done, in every form of the report.
+    for (const char* format : {"json", "csv", "table"}) {
+        const Said again = say("run " + four.path() + " --steps 4 --resume --checkpoint " + folder.path() + " --format " + format);
+        EXPECT_EQ(again.code, kDone) << again.err;
+        EXPECT_THAT(again.err, HasSubstr("--steps = 4 are done"));
+    }
+    expect_refused(split("run " + one.path() + " --steps 5 --resume --seed 7" + saved, ' '),
+                   {"is of another training: dropout seed = 1235, here 8 (--seed); other tokens in its first sequences (--data, --seed)"});
+}
+
 TEST(RunCommand, ReadsAnIndexedDatasetTheSameUnderEveryLayout) {
     TempFile data("indexed", "x"), bin("indexed.bin", "x"), idx("indexed.idx", "x");
     tests::IndexedFiles<std::uint16_t> files{8, {}, {}};
@@ -221,7 +254,11 @@ TEST(RunCommand, RefusesBadInputWithEveryProblem) {
     const auto run = [&](const std::string& options) { return split("run " + plan.path() + " " + options, ' '); };
     expect_refused("run", {"mgplan: run needs a PLAN"});
     expect_refused("run no-such-plan.json", {"no-such-plan.json"});
-    expect_refused(run("--checkpoint x --resume"), {"a later version brings checkpoints"});
+    expect_refused(run("--resume"), {"--checkpoint-every, --checkpoint-keep and --resume need a folder; add --checkpoint DIR"});
+    expect_refused(run("--checkpoint-every 2"), {"add --checkpoint DIR"});
+    expect_refused(run("--checkpoint /nowhere --rank 0"), {"--checkpoint and --rank exclude each other"});
+    expect_refused(run("--checkpoint /proc/no/folder"), {"checkpoint folder /proc/no/folder cannot be made"});
+    expect_refused(run("--checkpoint " + plan.path()), {plan.path()});
     expect_refused(run("--steps 0"), {"--steps"});
     expect_refused(run("--lr nan --clip-grad -1"), {"--lr = 'nan'", "--clip-grad = '-1'"});
     expect_refused(run("--lr 0 --min-lr 1"), {"--lr = 0 trains nothing", "--min-lr = 1 is above"});

@@ -1,20 +1,20 @@
 // `mgplan run` with processes as ranks, under mpirun.
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <random>
 #include <thread>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/say.hpp"
+#include "tests/runtime/checkpoint/temporary_folder.hpp"
 #include "tests/support/indexed_dataset_writer.hpp"
+#include "tests/support/mpirun_job.hpp"
 
 namespace mgplan::cli::testing {
 namespace {
@@ -24,80 +24,11 @@ using Clock = std::chrono::steady_clock;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// One mpirun of the program, or with 0 ranks the program alone; its output in files.
-class Job {
+/// One mpirun of the program, or with 0 ranks the program alone.
+class Job : public tests::MpirunJob {
 public:
-    Job(int ranks, const std::vector<std::string>& words, const std::map<std::string, std::string>& variables = {})
-        : out_("job.out"), err_("job.err") {
-        std::vector<std::string> all{MGPLAN_MPIRUN, "--oversubscribe", "-n", std::to_string(ranks), "--timeout", "120"};
-        if (ranks == 0) all.clear();
-        all.emplace_back(MGPLAN_PROGRAM);
-        all.insert(all.end(), words.begin(), words.end());
-        process_ = ::fork();
-        if (process_ != 0) return;
-        ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-        ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-        for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
-        ::dup2(::open(out_.path().c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600), 1);
-        ::dup2(::open(err_.path().c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600), 2);
-        std::vector<char*> arguments;
-        for (auto& word : all) arguments.push_back(word.data());
-        arguments.push_back(nullptr);
-        ::execv(arguments[0], arguments.data());
-        ::_exit(127);
-    }
-    ~Job() {
-        if (!ended_) {
-            ::kill(process_, SIGKILL);
-            ::waitpid(process_, nullptr, 0);
-        }
-    }
-    Job(const Job&) = delete;
-    Job& operator=(const Job&) = delete;
-
-    /// The process of a rank, once it is there: a child of this mpirun that knows its rank.
-    [[nodiscard]] pid_t process_of(int rank) const {
-        const std::string wanted = '\0' + fmt::format("OMPI_COMM_WORLD_RANK={}", rank) + '\0';
-        for (int turn = 0; turn < 2000; ++turn) {
-            for (const auto& entry :
-                 std::filesystem::directory_iterator("/proc", std::filesystem::directory_options::skip_permission_denied)) {
-                const auto number = parse_integer(entry.path().filename().string());
-                if (!number || parent(entry.path()) != process_) continue;
-                const std::string environment = '\0' + text_of(entry.path() / "environ");
-                if (environment.find(wanted) != std::string::npos) return static_cast<pid_t>(*number);
-            }
-            std::this_thread::sleep_for(5ms);
-        }
-        return -1;
-    }
-    void wait_for(const std::string& part) const {
-        const auto until = Clock::now() + 60s;
-        while (err_.text().find(part) == std::string::npos && Clock::now() < until) std::this_thread::sleep_for(10ms);
-    }
-    /// Waits for the end; 128 + the signal that killed it.
-    int code() {
-        int status = 0;
-        ::waitpid(process_, &status, 0);
-        ended_ = true;
-        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    }
-    [[nodiscard]] std::string out() const { return out_.text(); }
-    [[nodiscard]] std::string err() const { return err_.text(); }
-
-private:
-    static std::string text_of(const std::filesystem::path& path) {
-        std::ifstream file(path);
-        return {std::istreambuf_iterator<char>(file), {}};
-    }
-    static pid_t parent(const std::filesystem::path& process) {
-        const std::string stat = text_of(process / "stat");  // "12 (name) S 11 …"
-        const auto name_end = stat.rfind(')');
-        return name_end == std::string::npos ? -1 : static_cast<pid_t>(std::atoi(stat.c_str() + name_end + 4));
-    }
-
-    TempFile out_, err_;
-    pid_t process_ = -1;
-    bool ended_ = false;
+    Job(int ranks, std::vector<std::string> words, std::map<std::string, std::string> variables = {})
+        : MpirunJob(MGPLAN_MPIRUN, ranks, MGPLAN_PROGRAM, std::move(words), std::move(variables)) {}
 };
 
 class RunUnderMpi : public ::testing::Test {
@@ -128,6 +59,29 @@ TEST_F(RunUnderMpi, TrainsAndReportsFromRankZeroAlone) {
         EXPECT_NEAR(json["steps"][i]["loss"].get<double>() / other["steps"][i]["loss"].get<double>(), 1, 1e-3);
     for (std::size_t rank = 0; rank < 8; ++rank) EXPECT_EQ(json["ranks"][rank]["measured"], other["ranks"][rank]["measured"]);
     EXPECT_EQ(json["collectives"], other["collectives"]);
+}
+
+TEST_F(RunUnderMpi, SavesWhatThreadsGoOnFromAndTheOtherWayRound) {
+    const tests::TemporaryFolder folder;
+    make_plan("--world 4 --tp 2 --pp 2 --precision fp32 --global-batch 4");
+    const std::vector<std::string> words{"run", plan.path(), "--checkpoint", folder.path(), "--resume", "--format", "json", "--steps"};
+    const auto with_steps = [&](const std::string& steps) {
+        auto all = words;
+        all.push_back(steps);
+        return all;
+    };
+    const auto whole = nlohmann::json::parse(say("run " + plan.path() + " --steps 3 --format json").out);
+    Job first(4, with_steps("1"));
+    ASSERT_EQ(first.code(), kDone) << first.err();
+    EXPECT_TRUE(nlohmann::json::parse(first.out())["as_predicted"]);
+    const Said threads = say(fmt::format("{} 2", fmt::join(words, " ")));
+    ASSERT_EQ(threads.code, kDone) << threads.err;
+    Job last(4, with_steps("3"));
+    ASSERT_EQ(last.code(), kDone) << last.err();
+    const auto second = nlohmann::json::parse(threads.out), third = nlohmann::json::parse(last.out());
+    EXPECT_TRUE(third["as_predicted"]);
+    EXPECT_NEAR(second["steps"][0]["loss"].get<double>() / whole["steps"][1]["loss"].get<double>(), 1, 1e-6);
+    EXPECT_NEAR(third["steps"][0]["loss"].get<double>() / whole["steps"][2]["loss"].get<double>(), 1, 1e-6);
 }
 
 TEST_F(RunUnderMpi, RefusesAPlanForAnotherWorldOnce) {
@@ -178,13 +132,14 @@ TEST_F(RunUnderMpi, ARankKilledAtAnyMomentStopsTheOthersWhichSayWhereTheyWere) {
         Job job(4, {"run", plan.path(), "--steps", "1000000", "--log-interval", "1"});
         const pid_t process = job.process_of(victim);
         ASSERT_GT(process, 0);
-        if (victim % 2 == 0) job.wait_for("mgplan: step 1 of");
+        if (victim % 2 == 0) {
+            EXPECT_TRUE(job.says("mgplan: step 1 of"));
+        }
         std::this_thread::sleep_for(std::chrono::milliseconds(random() % 500));
         const auto begin = Clock::now();
         ::kill(process, SIGKILL);
-        const int code = job.code();
-        EXPECT_LT(Clock::now() - begin, 5s);
-        EXPECT_NE(code, 0);
+        EXPECT_NE(job.code(), 0);
+        EXPECT_LT(job.ranks_ended() - begin, 5s);
         EXPECT_THAT(job.err(), HasSubstr("signal 9")) << victim;
         if (victim % 2 == 0) {  // the others were training
             EXPECT_THAT(job.err(), AllOf(HasSubstr("mgplan: rank "), HasSubstr(" in group "), HasSubstr("another rank may have died")));
@@ -198,7 +153,7 @@ TEST_F(RunUnderMpi, ARankThatIsHeldUpIsNoticedAtTheDeadline) {
     Job job(2, {"run", plan.path(), "--steps", "1000000", "--distributed-timeout-minutes", "0.05"});
     const pid_t process = job.process_of(1);
     ASSERT_GT(process, 0);
-    job.wait_for("mgplan: step 1 of");
+    EXPECT_TRUE(job.says("mgplan: step 1 of"));
     ::kill(process, SIGSTOP);
     const auto begin = Clock::now();
     // mpirun's SIGTERM does not wake a stopped process, its SIGKILL does.

@@ -5,7 +5,7 @@
 #include <optional>
 #include <set>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "say.hpp"
@@ -141,6 +141,40 @@ TEST(SimulateCommand, ListsEveryRank) {
     }
 }
 
+TEST(SimulateCommand, ShowsWhatEveryStagesRanksDoInAnIteration) {
+    for (const char* words :
+         {"--world 16 --model llama3-8b --tp 2 --pp 4", "--world 16 --model llama3-8b --tp 2 --pp 4 --vpp 2 --recompute full",
+          "--world 16 --model llama3-8b --pp 4 --kind zb-h1", "--world 16 --model llama3.2-1b --tp 2 --no-overlap grad-reduce",
+          "--world 64 --model mixtral-8x7b --ep 8 --pp 2 --no-overlap param-gather"}) {
+        const Json json = simulate(std::string(words) + " --per-rank");
+        const double iteration = json["predicted"]["iteration_seconds"];
+        for (const auto& entry : json["ranks"]) {
+            const Json& time = entry["time"];
+            double sum = 0;
+            for (const char* term : {"compute_seconds", "bubble_seconds", "optimizer_seconds", "fixed_seconds"})
+                sum += time[term].get<double>();
+            for (const auto& [group, seconds] : time["exposed_communication_seconds"].items()) {
+                EXPECT_GE(seconds.get<double>(), 0) << group;
+                sum += seconds.get<double>();
+            }
+            ASSERT_NEAR(sum, iteration, 1e-12 * iteration) << words << " rank " << entry["rank"];
+            EXPECT_GE(time["bubble_seconds"].get<double>(), 0);
+            EXPECT_LE(time["recompute_seconds"].get<double>() + time["host_seconds"].get<double>(), time["compute_seconds"].get<double>());
+            EXPECT_DOUBLE_EQ(time["utilisation"].get<double>(), time["compute_seconds"].get<double>() / iteration);
+            // The slowest stage is the one that the prediction speaks of.
+            if (entry["stage"] != json["predicted"]["slowest_stage"]) continue;
+            for (const char* term : {"compute_seconds", "recompute_seconds", "host_seconds"})
+                EXPECT_EQ(time[term], json["predicted"][term]);
+        }
+        const Said table = say("simulate " + std::string(words) + " --per-rank");
+        EXPECT_THAT(table.out, HasSubstr("time of each stage's ranks in an iteration"));
+        const auto rows = split(say("simulate " + std::string(words) + " --per-rank --format csv").out, '\n');
+        EXPECT_THAT(rows[0], EndsWith(",fixed_seconds,utilisation\r"));
+        for (std::size_t i = 1; i + 1 < rows.size(); ++i)
+            EXPECT_EQ(std::count(rows[i].begin(), rows[i].end(), ','), std::count(rows[0].begin(), rows[0].end(), ','));
+    }
+}
+
 TEST(SimulateCommand, NamesTheOpAtEachRanksPeakWhereThereIsATimeline) {
     const std::string words = "--world 16 --model llama3-8b --tp 2 --pp 4 --vpp 2 --per-rank";
     const Json exact = simulate(words);
@@ -190,7 +224,7 @@ TEST(SimulateCommand, ListsEveryRankInCsv) {
     }
     const auto one = split(say("simulate --world 16 --model mixtral-8x7b --ep 8 --pp 2 --format csv").out, '\n');
     EXPECT_THAT(one[0], HasSubstr(",p99_bytes,limit_bytes,fits"));
-    EXPECT_THAT(one[1], EndsWith(",85018877624,false\r"));
+    EXPECT_THAT(one[1], HasSubstr(",85018877624,false,tp-cp-ep-dp-pp,"));
 }
 
 TEST(SimulateCommand, JudgesMixturesAtP99InEstimateAndTimelineAlike) {
@@ -272,7 +306,7 @@ TEST(SimulateCommand, WritesAPage) {
     ASSERT_EQ(said.code, kDone) << said.err;
     EXPECT_EQ(said.out, say("simulate --world 256 --model llama3-70b --tp 8 --pp 16 --vpp 5 --global-batch 1024 --micro-batch 1").out);
     const std::string html = page.text();
-    EXPECT_LT(html.size(), 2'000'000U);
+    EXPECT_LT(html.size(), 3'000'000U);
     EXPECT_THAT(html, AllOf(StartsWith("<!DOCTYPE html>"), HasSubstr("<title>llama3-70b on 256 GPUs"), HasSubstr("id=\"area-activations\""),
                             HasSubstr("5,120 forwards and backwards"), HasSubstr("<td>15</td><td>240</td>"), EndsWith("</html>\n")));
     expect_refused("simulate --world 8 --model tiny-llama --html /no/such/folder/page.html",
@@ -356,6 +390,80 @@ TEST(SimulateCommand, ComparesSchedules) {
         EXPECT_GT(v["predicted"]["iteration_seconds"].get<double>(), 0) << kind;
         EXPECT_EQ(v["schedule"]["chunks"], 2);
     }
+}
+
+TEST(SimulateCommand, SlowsTheStageOfAStraggler) {
+    const std::string words = "--world 8 --model llama3-8b --tp 2 --pp 4 --vpp 1 --global-batch 64 --micro-batch 1";
+    const double usual = simulate(words)["predicted"]["iteration_seconds"].get<double>();
+    const Json slowed = simulate(words + " --straggler 7=1.5");
+    EXPECT_EQ(slowed["disturbed"]["undisturbed_seconds"], usual);
+    EXPECT_EQ(slowed["disturbed"]["slowdown_by_stage"].dump(), "[1.0,1.0,1.0,1.5]");
+    EXPECT_EQ(slowed["predicted"]["slowest_stage"], 3);
+    // With many microbatches the slowest stage decides: its computation takes half as long again, its communication as ever.
+    const double ratio = slowed["predicted"]["iteration_seconds"].get<double>() / usual;
+    EXPECT_GT(ratio, 1.2);
+    EXPECT_LT(ratio, 1.5);
+    // The other rank of its tp group makes no difference, the factor 1 neither.
+    EXPECT_EQ(simulate(words + " --straggler 6=1.5")["predicted"], slowed["predicted"]);
+    EXPECT_EQ(simulate(words + " --straggler 3=1")["predicted"]["iteration_seconds"].get<double>(), usual);
+    EXPECT_THAT(say("simulate " + words + " --straggler 3=1.5").out,
+                HasSubstr("stragglers: 1 stage slower, the most stage 1 (1.5 times): "));
+}
+
+TEST(SimulateCommand, DrawsJitterFromASeed) {
+    const std::string words = "--world 8 --model llama3-8b --tp 2 --pp 4 --vpp 1 --global-batch 32 --micro-batch 1 --jitter 5";
+    const Json json = simulate(words);
+    const Json& jitter = json["disturbed"]["jitter"];
+    EXPECT_EQ(json["disturbed"]["undisturbed_seconds"], json["predicted"]["iteration_seconds"]);
+    const double planned = json["predicted"]["iteration_seconds"].get<double>();
+    EXPECT_NEAR(jitter["mean_seconds"].get<double>(), planned, 0.02 * planned);
+    EXPECT_GT(jitter["p95_seconds"].get<double>(), jitter["mean_seconds"].get<double>());
+    EXPECT_EQ(simulate(words + " --seed 1")["disturbed"], json["disturbed"]);
+    EXPECT_NE(simulate(words + " --seed 2")["disturbed"]["jitter"]["mean_seconds"], jitter["mean_seconds"]);
+    EXPECT_THAT(say("simulate " + words).out, HasSubstr("jitter of 5 % in 200 runs of 1 replica (seed 1): mean "));
+}
+
+TEST(SimulateCommand, RefusesStragglersThatAreNone) {
+    const std::string words = "simulate --world 8 --model llama3-8b --tp 2 --pp 4 ";
+    expect_refused(words + "--straggler 3", {"'3' is not RANK=FACTOR", "such as 3=1.5"});
+    expect_refused(words + "--straggler a=2,3=b,1=0.5,1=1e9,2=nan",
+                   {"'a=2' is not", "'3=b' is not", "factor = 0.5 of rank 1", "factor = 1e9"});
+    expect_refused(words + "--straggler 3=2,3=3", {"rank 3 twice"});
+    expect_refused(words + "--straggler -1=2", {"rank = -1 is out of range"});
+    expect_refused(words + "--straggler 8=2,9=2", {"rank = 8 is no rank of the layout; use 0 to 7", "rank = 9"});
+    expect_refused(words + "--jitter 101", {"--jitter"});
+    expect_refused(words + "--jitter nan", {"--jitter"});
+}
+
+TEST(SimulateCommand, BalancesStagesWhereThatIsFaster) {
+    const std::string words = "--world 16 --model llama3-8b --tp 1 --pp 8 --micro-batch 1 --global-batch 128";
+    const double even = simulate(words)["predicted"]["iteration_seconds"].get<double>();
+    const Json json = simulate(words + " --balance-stages");
+    ASSERT_TRUE(json["balanced"]["why_not"].is_null());
+    EXPECT_EQ(json["balanced"]["seconds_before"], even);
+    EXPECT_LT(json["predicted"]["iteration_seconds"].get<double>(), even);
+    EXPECT_EQ(json["balanced"]["seconds"], json["predicted"]["iteration_seconds"]);
+    // The string makes the same layout again, and the head's stage has fewer layers than the others.
+    const std::string string = json["layout"]["pipeline_layout"].get<std::string>();
+    EXPECT_EQ(simulate(words + " --pipeline-layout " + string)["predicted"], json["predicted"]);
+    EXPECT_LT(json["layout"]["layers_per_chunk"][7][0], json["layout"]["layers_per_chunk"][3][0]);
+    // What is balanced stays.
+    EXPECT_TRUE(simulate(words + " --balance-stages --pipeline-layout " + string)["balanced"]["why_not"].is_string());
+    const Json whole = simulate("--world 2 --model tiny-llama --balance-stages --global-batch 8");
+    EXPECT_EQ(whole["balanced"]["why_not"], "pp = 1 has one stage");
+    expect_refused("simulate " + words + " --balance-stages --kind zb-h1", {"--balance-stages balances for the schedules of Megatron-LM"});
+}
+
+TEST(SimulateCommand, DrawsAPageWithTheFiguresOfTheJson) {
+    const TempFile page("whole.html");
+    const std::string words = "--world 16 --model llama3-8b --tp 2 --pp 4 --global-batch 32 --straggler 0=1.25 --jitter 2 --html ";
+    const Json json = simulate(words + page.path());
+    const std::string html = page.text(), begin = "id=\"prediction\">";
+    const auto at = html.find(begin) + begin.size();
+    EXPECT_EQ(Json::parse(html.substr(at, html.find("</script>", at) - at)), json["predicted"]);
+    EXPECT_THAT(html, AllOf(HasSubstr("<h2>The pipeline, schedule 1f1b</h2>"), HasSubstr("<h2>Rank groups</h2>"), HasSubstr("id=\"curve\""),
+                            HasSubstr("stragglers: 1 stage slower"), HasSubstr("jitter of 2 %")));
+    for (const char* outside : {"http:", "https:", "src=", "href=", "@import", "url("}) EXPECT_THAT(html, Not(HasSubstr(outside)));
 }
 
 }  // namespace

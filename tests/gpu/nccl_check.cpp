@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/ops/elementwise.hpp"
 #include "runtime/cuda_loader/cuda_loader.hpp"

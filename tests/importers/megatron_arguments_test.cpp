@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -119,6 +120,11 @@ TEST(MegatronArguments, ReadsHowFastTheExpertBiasMoves) {
 TEST(MegatronArguments, SaysWhichFlagWasMeant) {
     EXPECT_THAT(read(kSmall + "--num-layer 8").unknown_flags, ElementsAre(HasSubstr("--num-layer 8 (did you mean --num-layers")));
     EXPECT_THAT(read(kSmall + "--frobnicate").unknown_flags, ElementsAre("--frobnicate"));
+    std::string many = kSmall;
+    for (int i = 0; i < 250'000; ++i) many += fmt::format("--unheard-of-{} ", i);
+    const auto listed = read(many).unknown_flags;
+    ASSERT_EQ(listed.size(), 101U);
+    EXPECT_EQ(listed.back(), "and 249900 more");
 }
 
 TEST(MegatronArguments, ReadsTheArraysOfAShellScript) {

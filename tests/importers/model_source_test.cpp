@@ -81,6 +81,9 @@ TEST_F(ModelSource, SaysWhatIsWrongWithAFile) {
     EXPECT_THAT(refusal(file("broken.json", "{\n  \"hidden_size\": 64,\n  oops\n}")), HasSubstr("broken.json:3:3: not valid JSON"));
     EXPECT_THAT(refusal(file("nan.json", "{\"hidden_size\": NaN}")), HasSubstr("nan.json:1:17: not valid JSON"));
     EXPECT_THAT(refusal(file("deep.json", std::string(100000, '['))), HasSubstr("nested deeper"));
+    std::string many = "{\"hidden_size\": 64";
+    for (int i = 0; i < 5000; ++i) many += ",\"k" + std::to_string(i) + "\":[{\"a\":\"b:c\"}]";
+    EXPECT_THAT(refusal(file("many.json", many + "}")), HasSubstr("an object of more than 4096 members"));
     EXPECT_THAT(refusal(file("list.json", "[1, 2]")), HasSubstr("holds no JSON object"));
     EXPECT_THAT(refusal(file("other.json", "{\"colour\": \"red\"}")), HasSubstr("neither a Hugging Face config"));
     EXPECT_THAT(refusal(file("prose.txt", "Dear planner,\nplease plan.\n")), HasSubstr("holds no Megatron-LM flags"));

@@ -3,8 +3,10 @@
 #include "planner/candidates.hpp"
 
 #include <map>
+#include <set>
 #include <unordered_set>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -195,7 +197,7 @@ TEST(Candidates, FollowAnyRankOrder) {
         for (const char* model : {"tiny-llama", "tiny-moe"}) {
             const Workload work = workload_of(model, 8);
             SearchSpace space;
-            space.order = AxisOrder::parse(order);
+            space.orders = {AxisOrder::parse(order)};
             CandidateCounts counts;
             std::unordered_set<std::string> seen;
             for (const Layout& layout : candidates_of(work, space, counts)) {
@@ -205,6 +207,69 @@ TEST(Candidates, FollowAnyRankOrder) {
             EXPECT_FALSE(seen.empty()) << order << " " << model;
         }
     }
+}
+
+/// All groups of a layout, dense and of the experts; of models without experts the dense ones.
+std::string groups_text(const Layout& layout, bool moe) {
+    const RankGroups groups(layout.sizes);
+    std::string text;
+    for (const auto& kind : groups.all()) {
+        if (!moe && kind.name.starts_with("expert")) continue;
+        text += kind.name + fmt::format(" {}:{};", kind.group_size, fmt::join(kind.ranks, ","));
+    }
+    return text;
+}
+
+/// What tells layouts apart but their order: its groups stand for it.
+std::string with_groups(Layout layout, bool moe) {
+    const std::string groups = groups_text(layout, moe);
+    layout.sizes.order = AxisOrder{};
+    if (!moe) layout.sizes.etp = layout.sizes.tp;
+    return fingerprint(layout) + groups;
+}
+
+TEST(Candidates, OfSeveralOrdersAreThoseOfEachButNoLayoutTwice) {
+    const std::vector<std::string> orders{"tp-cp-ep-dp-pp", "tp-cp-dp-ep-pp", "dp-tp-cp-ep-pp",
+                                          "tp-cp-ep-pp-dp", "pp-dp-tp-cp-ep", "tp-dp-pp"};
+    for (const char* model : {"tiny-llama", "tiny-moe"}) {
+        const Workload work = workload_of(model, 8);
+        const bool moe = work.model.moe.has_value();
+        SearchSpace narrow;
+        narrow.micro_batch = {1};
+        narrow.vpp = {1};
+        narrow.recompute = {Recompute::none};
+        SearchSpace all = narrow;
+        all.orders.clear();
+        std::set<std::string> wanted;
+        for (const auto& order : orders) {
+            all.orders.push_back(AxisOrder::parse(order));
+            SearchSpace one = narrow;
+            one.orders = {AxisOrder::parse(order)};
+            CandidateCounts counts;
+            for (const Layout& layout : candidates_of(work, one, counts)) wanted.insert(with_groups(layout, moe));
+        }
+        CandidateCounts counts;
+        std::set<std::string> found;
+        std::set<std::string> used;
+        for (const Layout& layout : candidates_of(work, all, counts)) {
+            ASSERT_THAT(broken_messages(work, layout), IsEmpty()) << layout.sizes.order.text() << " " << fingerprint(layout);
+            EXPECT_TRUE(found.insert(with_groups(layout, moe)).second) << layout.sizes.order.text() << " " << fingerprint(layout);
+            used.insert(layout.sizes.order.text());
+        }
+        EXPECT_EQ(found, wanted) << model;
+        EXPECT_EQ(counts.legal, static_cast<std::int64_t>(found.size()));
+        EXPECT_GT(used.size(), 2U) << model;
+    }
+}
+
+TEST(Candidates, ARepeatedOrderChangesNothing) {
+    const Workload work = workload_of("tiny-moe", 8);
+    SearchSpace once, twice;
+    once.orders = {AxisOrder::parse("cp-tp-ep-dp-pp")};
+    twice.orders = {once.orders.front(), once.orders.front()};
+    CandidateCounts first, second;
+    EXPECT_EQ(candidates_of(work, once, first).size(), candidates_of(work, twice, second).size());
+    EXPECT_EQ(first.candidates(), second.candidates());
 }
 
 }  // namespace

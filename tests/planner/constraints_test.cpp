@@ -2,6 +2,7 @@
 
 #include "planner/constraints.hpp"
 
+#include <fstream>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -349,7 +350,7 @@ TEST(Constraints, MakeALayoutAgainFromItsRequest) {
 
 TEST(Constraints, MakeALayoutAgainFromItsRequestInOtherOrdersAndWithOtherRecompute) {
     SearchSpace space;
-    space.order = AxisOrder::parse("cp-tp-ep-dp-pp");
+    space.orders = {AxisOrder::parse("cp-tp-ep-dp-pp")};
     space.recompute_modules = {RecomputeModule::layernorm, RecomputeModule::mlp};
     space.recompute_method = RecomputeMethod::block;
     space.recompute_num_layers = 2;
@@ -362,6 +363,12 @@ TEST(Constraints, MakeALayoutAgainFromItsRequestInOtherOrdersAndWithOtherRecompu
         EXPECT_GT(layouts.size(), 100U);
         for (const Layout& layout : layouts) ASSERT_EQ(make_layout(request_of(layout), work), layout) << fingerprint(layout);
     }
+}
+
+TEST(Constraints, StandInTheDocumentation) {
+    std::ifstream file(std::string(MGPLAN_TEST_DATA) + "/../docs/errors.md");
+    const std::string page{std::istreambuf_iterator<char>(file), {}};
+    for (const Rule& rule : rules()) EXPECT_THAT(page, HasSubstr("`" + std::string(rule.name) + "`"));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <ostream>
 #include <set>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -301,6 +301,7 @@ TEST(Search, KeepsTheNearestMissOfEveryLargestTerm) {
 TEST(Search, GivesEveryCountedRuleAReason) {
     for (const auto& rule : rules()) EXPECT_EQ(reason_of(rule.name), rule.reason);
     EXPECT_EQ(reason_of(kFits), "does not fit in memory");
+    EXPECT_EQ(reason_of(kFitsReplayed), "fits with fragmentation assumed, not with the allocator replayed");
     EXPECT_EQ(reason_of(kFitsAtP99), "fits with even routing, not at p99 of the routing skew");
     EXPECT_FALSE(reason_of(kLayoutSuits).empty());
 }

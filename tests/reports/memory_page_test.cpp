@@ -10,30 +10,28 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "page_reader.hpp"
+#include "reports/html_page.hpp"
 #include "small_timeline.hpp"
 
 namespace mgplan::reports {
 namespace {
 
+using testing::between;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::SmallTimeline;
 using Json = nlohmann::json;
 
+std::string memory_page(const MemoryPage& page, const std::optional<MemoryCurve>& curve) {
+    return html_page("a <model> & more", {"tp1 \"quoted\""}, memory_section(page, curve));
+}
+
 MemoryPage page_of(const SmallTimeline& small, std::int64_t limit) {
     MemoryPage page;
-    page.title = "a <model> & more";
-    page.details = {"tp1 \"quoted\""};
     page.stages = {small.stage};
     page.limit_bytes = limit;
     return page;
-}
-
-std::string between(const std::string& text, const std::string& begin, const std::string& end) {
-    const auto from = text.find(begin);
-    if (from == std::string::npos) return {};
-    const auto start = from + begin.size();
-    return text.substr(start, text.find(end, start) - start);
 }
 
 Json steps_in(const std::string& html) {

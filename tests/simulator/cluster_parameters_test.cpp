@@ -130,6 +130,7 @@ TEST(ClusterParameters, StandAboveTheDefaultsAndEachHasItsField) {
                                        c.expert_overlap_cost,
                                        static_cast<double>(c.driver_bytes),
                                        static_cast<double>(c.module_bytes),
+                                       static_cast<double>(c.graph_node_bytes),
                                        static_cast<double>(c.gemm_workspace_bytes),
                                        static_cast<double>(c.engine_workspace_bytes),
                                        c.optimizer_fixed_seconds,
@@ -144,6 +145,19 @@ TEST(ClusterParameters, StandAboveTheDefaultsAndEachHasItsField) {
         }
         EXPECT_EQ(different, 1) << parameter.name;
     }
+}
+
+TEST(ClusterParameters, NameTheBytesThatAreAssumedUntilTheFileSaysThem) {
+    ClusterSpec cluster = load_cluster("dgx-h100");
+    EXPECT_EQ(assumed_module_bytes(cluster), "274 MiB of loaded kernels on each GPU");
+    EXPECT_EQ(assumed_graph_node_bytes(cluster), "64 KiB of device memory for each kernel of a CUDA graph");
+    cluster.calibration = ClusterCalibration{};
+    cluster.calibration->parameters = {{"module_bytes", {1e8, "nvidia-smi"}}};
+    EXPECT_FALSE(assumed_module_bytes(cluster).has_value());
+    EXPECT_TRUE(assumed_graph_node_bytes(cluster).has_value());
+    cluster.calibration->parameters = {{"graph_node_bytes", {2e4, "nvidia-smi"}}};
+    EXPECT_FALSE(assumed_graph_node_bytes(cluster).has_value());
+    EXPECT_EQ(calibration_of(cluster).graph_node_bytes, 20000);
 }
 
 TEST(ClusterParameters, OfCpuRanksKnowNoTilesNoLaunchesAndNoLibrariesMemory) {

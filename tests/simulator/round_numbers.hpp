@@ -28,6 +28,7 @@ inline Calibration ideal_calibration() {
     c.multiprocessors = c.tile_m = c.tile_n = 1;
     c.attention_forward = c.attention_backward = 1;
     c.memory_efficiency = 1;
+    c.graph_node_bytes = 1000;
     c.nvlink_efficiency = c.nvls_efficiency = c.all_to_all_efficiency = c.pcie_efficiency = c.network_efficiency = 1;
     return c;
 }

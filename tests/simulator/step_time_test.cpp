@@ -1,38 +1,11 @@
+#include "simulator/step_time.hpp"
+
 #include <cmath>
 
-#include <gtest/gtest.h>
-
-#include "simulator/cost_model.hpp"
-#include "simulator/step_time.hpp"
-#include "tests/simulator/round_numbers.hpp"
+#include "tests/simulator/step_time_fixture.hpp"
 
 namespace mgplan::simulator {
 namespace {
-
-/// A pipeline of equal layers whose forward takes one second and whose backward takes two; ends and links are free.
-class StepTime : public testing::Test {
-protected:
-    Workload workload = workload_of(gpt(16), 4, 8);
-    Calibration calibration = ideal_calibration();
-    LayoutRequest request;
-    LayerCosts layers;
-    LayoutPaths paths;
-    std::vector<ParameterCount> parameters;
-
-    StepTime() {
-        request.pp = 4;
-        layers.dense.forward = 1;
-        layers.dense.backward = 2;
-    }
-    TimePrediction run() {
-        const Layout layout = planner::make_layout(request, workload);
-        const KernelTimes kernels(workload.cluster, calibration, workload.training.precision);
-        const SplitCensus split = take_census(workload.model, layout.split);
-        parameters.resize(static_cast<std::size_t>(request.pp));
-        return step_time(
-            {workload, layout, calibration, kernels, layers, split, paths, model_flops(workload.model, workload.batch), parameters});
-    }
-};
 
 TEST_F(StepTime, HasTheBubbleOf1F1B) {
     const TimePrediction time = run();
@@ -63,33 +36,6 @@ TEST_F(StepTime, TheSlowestStageSetsThePace) {
     EXPECT_DOUBLE_EQ(time.bubble_seconds, 3 * 4 * 3);
 }
 
-TEST_F(StepTime, FullRecomputeRepeatsTheForward) {
-    request.recompute = Recompute::full;
-    const TimePrediction time = run();
-    EXPECT_DOUBLE_EQ(time.recompute_seconds, 8 * 4 * 1);
-    EXPECT_DOUBLE_EQ(time.compute_seconds, 8 * 4 * (3 + 1));
-}
-
-TEST_F(StepTime, BlockRecomputeRepeatsItsLayersAlone) {
-    request.recompute = Recompute::full;
-    request.recompute_method = RecomputeMethod::block;
-    request.recompute_num_layers = 1;
-    EXPECT_DOUBLE_EQ(run().recompute_seconds, 8 * 1);
-    request.vpp = 2;  // the first layer of each chunk
-    EXPECT_DOUBLE_EQ(run().recompute_seconds, 8 * 2);
-}
-
-TEST_F(StepTime, RecomputeRepeatsCommunicationButCountsItAsCommunication) {
-    layers.dense.exposed_forward.tp = 0.25;
-    layers.dense.exposed_backward.tp = 0.5;
-    EXPECT_DOUBLE_EQ(run().exposed.tp, 8 * 4 * 0.75);
-    request.recompute = Recompute::full;
-    const TimePrediction time = run();
-    EXPECT_DOUBLE_EQ(time.exposed.tp, 8 * 4 * 1.0);
-    EXPECT_DOUBLE_EQ(time.recompute_seconds, 8 * 4 * 1);
-    EXPECT_DOUBLE_EQ(time.compute_seconds, 8 * 4 * 4);
-}
-
 TEST_F(StepTime, HfuAddsTheFlopsOfRecompute) {
     layers.dense.forward_flops = model_flops(workload.model, workload.batch) / (3 * 8 * 16);  // a model of layers alone
     TimePrediction time = run();
@@ -107,28 +53,6 @@ TEST_F(StepTime, MfuIsModelFlopsOverPeak) {
     EXPECT_DOUBLE_EQ(time.tokens_per_second_per_gpu, 8 * 512 / time.iteration_seconds / 4);
 }
 
-TEST_F(StepTime, AnEagerHostLimitsShortKernels) {
-    calibration.host_kernel_seconds = 0.5;
-    layers.dense.kernels_forward = 4;   // 2 s against 1 s of work
-    layers.dense.kernels_backward = 2;  // 1 s against 2 s
-    // Forward and backward: fourth root of 1⁴ + 2⁴.
-    EXPECT_DOUBLE_EQ(run().compute_seconds, 8 * 4 * 2 * std::sqrt(std::sqrt(17.0)));
-    layers.dense.kernels_forward = 4000;
-    layers.dense.kernels_backward = 0;
-    EXPECT_NEAR(run().compute_seconds, 8 * 4 * (2000 + 2), 1e-3) << "the host alone, the device alone";
-}
-
-TEST_F(StepTime, PredictionLayersPassThroughEmbeddingAndHeadAgain) {
-    request.pp = 1;
-    workload.world = 1;
-    layers.embedding.forward = 10;
-    layers.head.forward = 100;
-    EXPECT_DOUBLE_EQ(run().compute_seconds, 8 * (16 * 3 + 110));
-    workload.model.mtp_layers = 1;
-    layers.mtp.forward = 1000;
-    EXPECT_DOUBLE_EQ(run().compute_seconds, 8 * (16 * 3 + 110 + 1110));
-}
-
 TEST_F(StepTime, OnlyInterleavedTransfersHideBehindCompute) {
     paths.pp = {.ranks = 4, .ranks_per_domain = 1, .inside = 100e9, .network = 1e9, .latency = 0};
     layers.boundary = 1'000'000'000;  // one second each way
@@ -137,23 +61,6 @@ TEST_F(StepTime, OnlyInterleavedTransfersHideBehindCompute) {
     EXPECT_DOUBLE_EQ(run().exposed.pp, 2 * 3) << "while filling and draining";
     workload.training.overlap_p2p = false;
     EXPECT_DOUBLE_EQ(run().exposed.pp, 2 * (2 * 8 + 3));
-}
-
-TEST_F(StepTime, TensorRanksShareATransferOfTheStreamUnderMegatron) {
-    paths.pp = {.ranks = 4, .ranks_per_domain = 1, .inside = 100e9, .network = 1e9, .latency = 0};
-    paths.tp = {.ranks = 2, .ranks_per_domain = 2, .inside = 100e9, .network = 1e9, .latency = 0};
-    layers.boundary = 1'000'000'000;
-    workload.world = 8;
-    request.tp = 2;
-    request.engine = Engine::megatron;
-    request.sequence_parallel = false;
-    const double transfers = 2 * (8 + 4 - 2) - 1;  // 1F1B of 8 microbatches on 4 stages
-    EXPECT_NEAR(run().exposed.pp, transfers * (0.5 + 0.5 / 100), 1e-9) << "half over the network, gathered over NVLink";
-    request.engine = Engine::mgplan;
-    EXPECT_NEAR(run().exposed.pp, transfers, 1e-9);
-    request.engine = Engine::megatron;
-    request.sequence_parallel = true;
-    EXPECT_NEAR(run().exposed.pp, transfers, 1e-9) << "each already holds its own part";
 }
 
 TEST_F(StepTime, IntervalGrowsWithWhatIsUncertain) {
@@ -178,31 +85,6 @@ TEST_F(StepTime, IntervalGrowsWithWhatIsUncertain) {
     EXPECT_NEAR(half_width(), 1.2816 * std::hypot(0.03, 0.4), 1e-3);
 }
 
-class DataParallelTime : public StepTime {
-protected:
-    DataParallelTime() {
-        request.pp = 1;
-        workload.world = 8;
-        workload.training.overlap_grad_reduce = workload.training.overlap_param_gather = false;
-        paths.dp_cp = {.ranks = 8, .ranks_per_domain = 8, .inside = 1e9, .network = 1e9, .latency = 0};
-        parameters = {{.dense = 400'000'000}};
-    }
-};
-
-TEST_F(DataParallelTime, ReducesGradientsAndGathersParameters) {
-    // fp32 gradients out, bf16 parameters back: (4 + 2) bytes · 7/8 at 1 GB/s.
-    EXPECT_DOUBLE_EQ(run().exposed.dp, 0.4 * 6 * 7 / 8);
-    workload.training.grad_dtype = Dtype::bf16;
-    EXPECT_DOUBLE_EQ(run().exposed.dp, 0.4 * 4 * 7 / 8);
-    workload.training.fp8_parameters = true;
-    EXPECT_DOUBLE_EQ(run().exposed.dp, 0.4 * 3 * 7 / 8);
-}
-
-TEST_F(DataParallelTime, WithoutTheDistributedOptimizerIsOneAllReduce) {
-    workload.training.distributed_optimizer = false;
-    EXPECT_DOUBLE_EQ(run().exposed.dp, 0.4 * 4 * 2 * 7 / 8);
-}
-
 TEST_F(DataParallelTime, OverlapLeavesTheLastBucket) {
     // Ten buckets of 40 M elements; the backward of 16 layers is long enough for the others.
     const double whole = run().exposed.dp;
@@ -218,17 +100,6 @@ TEST_F(DataParallelTime, OverlapHidesNoMoreThanTheComputeBesideIt) {
     const double hidden = 0.4 * 6 * 7 / 8 - run().exposed.dp;
     EXPECT_GT(hidden, 0);
     EXPECT_LE(hidden, 0.16 + 1e-12);
-}
-
-TEST_F(DataParallelTime, OfExpertsUsesTheirOwnGroup) {
-    parameters = {{.dense = 0, .expert = 400'000'000}};
-    EXPECT_EQ(run().exposed.dp, 0) << "edp = 1";
-    paths.edp = {.ranks = 2, .ranks_per_domain = 2, .inside = 1e9, .network = 1e9, .latency = 0};
-    EXPECT_DOUBLE_EQ(run().exposed.dp, 0.4 * 6 / 2);
-}
-
-TEST_F(DataParallelTime, AdamTouches42BytesOfItsShareAndZeroesEveryGradient) {
-    EXPECT_DOUBLE_EQ(run().optimizer_seconds, (400e6 / 8 * 42 + 400e6 * 4) / 1e12);
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ public:
     ChildProcess(const ChildProcess&) = delete;
     ChildProcess& operator=(const ChildProcess&) = delete;
 
+    [[nodiscard]] pid_t process() const { return process_; }
     void signal(int number) const { ::kill(process_, number); }
     /// Waits for the end; 128 + the signal that killed it, -1 where it does not end in time.
     int code(std::chrono::milliseconds patience = std::chrono::seconds{60}) {

@@ -2,7 +2,7 @@
 
 #include "tests/support/mpi_main.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/host_device.hpp"

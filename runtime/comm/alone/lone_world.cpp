@@ -8,7 +8,7 @@
 #include <random>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/device/device.hpp"
 #include "plan/errors.hpp"

@@ -2,7 +2,7 @@
 
 #include <exception>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/device/device.hpp"
 #include "runtime/comm/reduce.hpp"

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <thread>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "runtime/comm/reduce.hpp"
 

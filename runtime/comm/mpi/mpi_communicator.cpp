@@ -5,7 +5,7 @@
 #include <functional>
 #include <limits>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "model/device/device.hpp"
 #include "runtime/comm/reduce.hpp"

@@ -1,8 +1,9 @@
 #include "runtime/comm/mpi/mpi_world.hpp"
 
+#include <array>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "runtime/comm/mpi/mpi_communicator.hpp"
 #include "runtime/comm/mpi/mpi_state.hpp"
@@ -89,6 +90,21 @@ void MpiWorld::run(const std::function<void()>& body) {
 
 void MpiWorld::abort(const std::string& reason, int code) noexcept {
     state_->abort(reason, code);
+}
+
+std::vector<std::string> MpiWorld::gather_names(const std::string& mine) {
+    constexpr std::size_t kLength = 256;
+    std::array<char, kLength> name{};
+    mine.copy(name.data(), kLength - 1);
+    std::vector<char> all(state_->rank == 0 ? kLength * static_cast<std::size_t>(state_->size) : 0);
+    const std::string& everyone = state_->intern("of all ranks");
+    MPI_Request request = MPI_REQUEST_NULL;
+    state_->check(MPI_Igather(name.data(), kLength, MPI_CHAR, all.data(), kLength, MPI_CHAR, 0, state_->world, &request), "MPI_Igather",
+                  "the gathering of names", everyone);
+    state_->wait(request, "the gathering of names", everyone);
+    std::vector<std::string> names;
+    for (std::size_t at = 0; at < all.size(); at += kLength) names.emplace_back(all.data() + at);
+    return names;
 }
 
 model::CollectiveCounter& MpiWorld::traffic() {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "model/communicator/collective_counter.hpp"
 #include "model/communicator/communicator.hpp"
@@ -55,6 +56,9 @@ public:
     [[nodiscard]] std::unique_ptr<model::Communicator> join(const std::string& group, std::span<const std::int32_t> ranks);
     /// The same for those who know no transport; must not outlive this object.
     [[nodiscard]] model::World view();
+
+    /// The text of every rank on rank 0, each cut at 255 bytes; nothing elsewhere. All ranks call it; no counter sees it.
+    [[nodiscard]] std::vector<std::string> gather_names(const std::string& mine);
 
     /// Runs the body; when it throws, aborts with "rank 3 failed: <what>; after all_reduce in group tp (ranks 2, 3)", with
     /// code 2 for a ConfigError.

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "runtime/cuda/lazy_library.hpp"
+
 namespace mgplan::runtime::cuda {
 
 // clang-format off
@@ -15,11 +17,7 @@ namespace mgplan::runtime::cuda {
     each(ncclGroupStart) each(ncclRecv) each(ncclReduce) each(ncclReduceScatter) each(ncclSend)
 // clang-format on
 
-struct NcclFunctions {
-#define MGPLAN_NCCL_MEMBER(name) decltype(&::name) name = nullptr;
-    MGPLAN_NCCL_FUNCTIONS(MGPLAN_NCCL_MEMBER)
-#undef MGPLAN_NCCL_MEMBER
-};
+MGPLAN_LIBRARY_FUNCTIONS(NcclFunctions, MGPLAN_NCCL_FUNCTIONS);
 
 /// Why NCCL cannot be used here; empty where it can. Any thread.
 [[nodiscard]] const std::string& nccl_unavailable();

@@ -3,7 +3,7 @@
 #include <exception>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "plan/errors.hpp"
 #include "runtime/comm/nccl/nccl_library.hpp"

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "runtime/comm/nccl/message_channels.hpp"
 #include "runtime/comm/nccl/nccl_communicator.hpp"

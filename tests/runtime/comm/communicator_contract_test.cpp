@@ -8,7 +8,7 @@
 #include <random>
 #include <tuple>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "tests/runtime/comm/communicator_contract.hpp"

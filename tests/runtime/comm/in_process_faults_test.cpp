@@ -8,7 +8,7 @@
 #include <random>
 #include <thread>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,15 +1,40 @@
 // The libraries that the CUDA module can do without: opened late, and missed in words.
 
+#include <unistd.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "runtime/cuda/lazy_library.hpp"
+
+extern "C" int mgplan_function_of_no_library();
 
 namespace mgplan::runtime::cuda {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+
+#define MGPLAN_TEST_FUNCTIONS(each) each(getpid) each(getppid)
+#define MGPLAN_TEST_MAJOR 6
+MGPLAN_LIBRARY_FUNCTIONS(ProcessFunctions, MGPLAN_TEST_FUNCTIONS);
+
+#define MGPLAN_TEST_ABSENT(each) each(getpid) each(mgplan_function_of_no_library)
+MGPLAN_LIBRARY_FUNCTIONS(AbsentFunctions, MGPLAN_TEST_ABSENT);
+
+TEST(LibraryFunctions, AreTheLibrarysByTheirNames) {
+    const LibraryFunctions<ProcessFunctions> library("the C library", MGPLAN_LIBRARY_FILE("c", MGPLAN_TEST_MAJOR));
+    EXPECT_EQ(library.unavailable(), "");
+    EXPECT_EQ(library.functions().getpid(), getpid());
+    EXPECT_EQ(library.functions().getppid(), getppid());
+}
+
+TEST(LibraryFunctions, OfNoLibrarySayWhatIsMissing) {
+    const LibraryFunctions<ProcessFunctions> absent("NCCL", "libnccl-of-no-machine.so.2");
+    EXPECT_THAT(absent.unavailable(), StartsWith("NCCL cannot be loaded ("));
+    const LibraryFunctions<AbsentFunctions> old("NCCL", "libc.so.6");
+    EXPECT_EQ(old.unavailable(), "the NCCL in libc.so.6 is too old: it has no mgplan_function_of_no_library");
+}
 
 TEST(LazyLibrary, FindsFunctionsOfALibraryThatIsThere) {
     LazyLibrary library("the mathematics library", "libm.so.6");

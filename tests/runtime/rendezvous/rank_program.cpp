@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "plan/errors.hpp"
 #include "runtime/rendezvous/rendezvous.hpp"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <random>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "simulator/cost_model.hpp"
+#include "simulator/memory/activation_memory.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
 namespace mgplan::simulator {
@@ -233,7 +234,7 @@ TEST(CudaGraphMemory, NamesEachBoundaryTensorOnceAndTheySumUp) {
                 const MemoryBreakdown b = model.stage_memory(layout, stage).breakdown;
                 EXPECT_EQ(b.graph_boundary, sum);
                 EXPECT_EQ(b.graph_static_inputs, terms.static_inputs);
-                EXPECT_EQ(b.graph_objects, terms.nodes * kGraphNodeBytes);
+                EXPECT_EQ(b.graph_objects, terms.nodes * ideal_calibration().graph_node_bytes);
                 EXPECT_GE(b.activations, terms.resident);
             }
         }
@@ -289,12 +290,58 @@ TEST(CudaGraphMemory, OfPaddedExpertsIsWhatTheCapacityAdds) {
     EXPECT_EQ(half.extra_bytes, 512 * ((1024 + 1024 + 512) * 2 + 4));
     EXPECT_EQ(half.extra_flops, 3.0 * 2 * 512 * 1024 * (1024 + 512));
     EXPECT_EQ(half.extra_traffic, std::int64_t{4} * 512 * 1024 * 2);
-    // The cost model holds the same rows.
+    // The layers hold the same rows, and for each where it comes from.
     Workload padded = workload;
     padded.model.moe->capacity_factor = 1.5;
     padded.model.moe->pad_to_capacity = true;
-    CostModel dropless_model(workload, ideal_calibration()), padded_model(padded, ideal_calibration());
-    EXPECT_EQ(padded_model.costs(layout).mixture.saved - dropless_model.costs(layout).mixture.saved, half.extra_bytes);
+    const std::int64_t more = ActivationMemory(padded).pieces(layout).mixture.kept - ActivationMemory(workload).pieces(layout).mixture.kept;
+    EXPECT_GE(more, half.extra_bytes);
+    EXPECT_LE(more, half.extra_bytes + 512 * 12);
+}
+
+/// Of norm and router, under graphs that end behind them.
+KeptAndTaken router_of(const Workload& workload, Engine engine, EnumSet<RecomputeModule> modules = {}) {
+    LayoutRequest request;
+    request.etp = 1;
+    request.cuda_graphs = {moe_router};
+    request.engine = engine;
+    Layout layout = planner::make_layout(request, workload);
+    if (!modules.empty()) layout.recompute = Recompute::selective;
+    layout.recompute_modules = modules;
+    return ActivationMemory(workload).pieces(layout).router;
+}
+
+TEST(CudaGraphMemory, OfTheRouterKeepsWhatTheTraceOfNormAndRouterKeeps) {
+    Workload workload = workload_of(mixture(4), 4, 16);
+    // LayerNorm: input, output, mean and inverse deviation. Router: probability and expert of each copy, the scores of all experts.
+    const std::int64_t rows = 512, routing = 2 * rows * (4 + 4) + rows * 8 * 4;
+    const std::int64_t kept = 2 * kStream + 2 * rows * 4 + routing;
+    EXPECT_EQ(router_of(workload, Engine::mgplan).kept, kept);
+    EXPECT_EQ(router_of(workload, Engine::megatron).kept, kept + rows * 8 * (4 + 1)) << "tables of all experts";
+    EXPECT_EQ(router_of(workload, Engine::mgplan, {RecomputeModule::layernorm}).kept, kept - kStream) << "the norm runs again";
+    workload.model.moe->shared_ffn = 512;
+    EXPECT_EQ(router_of(workload, Engine::mgplan).kept, kept) << "shared experts are no part of it";
+}
+
+TEST(CudaGraphMemory, OfTheRouterTakesTheGradientsOfItsInputAndOfTheNorms) {
+    Workload workload = workload_of(mixture(4), 4, 16);
+    const std::int64_t alone = router_of(workload, Engine::mgplan).taken;
+    // Either with the logits' gradient or with the sums over rows that the weight's gradient is made of.
+    EXPECT_GT(alone, kStream + 2 * 1024 * 4);
+    EXPECT_LT(alone, ActivationMemory(workload).pieces(layout_of(workload, {moe_router}, 1)).mixture.taken);
+    workload.model.moe->shared_ffn = 4096;
+    EXPECT_EQ(router_of(workload, Engine::mgplan).taken, alone) << "shared experts are no part of it";
+    EXPECT_EQ(ActivationMemory(workload).pieces(layout_of(workload, {attn}, 1)).router.kept, 0) << "nobody asks for it";
+}
+
+TEST(CudaGraphMemory, OfTheRouterAddsTablesWhereTheLayersKeepLess) {
+    // 64 experts: a probability of 4 bytes and a choice of 1 for each, where the layers keep scores, 2 choices and statistics.
+    Workload workload = workload_of(mixture(4), 4, 16);
+    workload.model.moe->experts = 64;
+    const MemoryBreakdown eager = memory_of(workload, layout_of(workload, {}, 1)).breakdown;
+    const MemoryBreakdown graphs = memory_of(workload, layout_of(workload, {moe_router}, 1)).breakdown;
+    const std::int64_t rows = 512, more = rows * 64 * (4 + 1) - rows * (64 * 4 + 2 * 8 + 2 * 4);
+    EXPECT_EQ(activations_and_graphs(graphs), activations_and_graphs(eager) + 3 * more) << "3 of 4 layers are mixtures";
 }
 
 TEST(CudaGraphMemory, ShortensNoStepThatTheDeviceBounds) {

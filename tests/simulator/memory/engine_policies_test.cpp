@@ -5,7 +5,9 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "simulator/memory/chunk_profile.hpp"
@@ -138,6 +140,117 @@ TEST_F(Policies, KeepTablesOfTheRoutingAndUnweightedActivations) {
     training.megatron.bias_activation_fusion = false;
     EXPECT_EQ(kept_more(Piece::mixture), s * b * experts * (4 + 1) + 2 * copies * width * 2);
     expect_balance(Piece::mixture);
+}
+
+TEST_F(Policies, KeepInputsOfLinearLayersInFp8) {
+    training.precision = Precision::fp8;
+    training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+    const std::int64_t rows = s * b, scale = 4;
+    EXPECT_EQ(kept_more(Piece::attention), -(rows * h - scale)) << "the norm's output; the projection's input is the core's output";
+    EXPECT_EQ(kept_more(Piece::dense), -(rows * h - scale) - (rows * model.ffn - scale)) << "norm's and activation's output";
+    PieceTrace trace = trace_dense_pieces(model, sizes);
+    apply_megatron_policies(trace, {model, training, sizes});
+    std::vector<std::int64_t> gradients;
+    for (const auto& tensor : trace.tensors) {
+        if (tensor.name == "output gradient in fp8" && trace.range(Piece::dense, true).contains(tensor.taken))
+            gradients.push_back(tensor.bytes);
+    }
+    EXPECT_THAT(gradients, testing::ElementsAre(2 * rows * h + scale, 2 * rows * model.ffn + scale)) << "along rows and along columns";
+    training.megatron.fp8_recipe = Fp8Recipe::delayed;
+    EXPECT_EQ(kept_more(Piece::attention), -(rows * h - scale) + rows * h + scale) << "a copy of the core's output";
+    training.megatron.fp8_recipe = Fp8Recipe::mxfp8;
+    EXPECT_EQ(kept_more(Piece::dense), -(rows * h + rows * model.ffn) * 31 / 32) << "a byte for 32 elements";
+    training.megatron.fp8_recipe = Fp8Recipe::blockwise;
+    EXPECT_EQ(kept_more(Piece::dense), -(rows * h + rows * model.ffn) * 31 / 32) << "four bytes for 128";
+    sizes.traits.architecture = 80;
+    EXPECT_EQ(kept_more(Piece::dense), 0) << "no fp8";
+    sizes.traits.architecture = 90;
+    training.megatron.transformer_engine = false;
+    EXPECT_EQ(kept_more(Piece::dense), 0) << "Megatron-LM's own layers compute in 16 bits";
+}
+
+TEST_F(Policies, KeepExpertsRowsInFp8AndTheRoutersInputIn16Bits) {
+    model = mixture(1);
+    const std::int64_t tables = kept_more(Piece::mixture), rows = s * b, copies = rows * model.moe->top_k, experts = model.moe->experts;
+    training.precision = Precision::fp8;
+    const std::int64_t less = copies * (h + model.moe->expert_ffn) - 2 * 4 * experts;
+    EXPECT_EQ(kept_more(Piece::mixture), tables - less);
+    model.moe->shared_ffn = 512;
+    training.precision = Precision::bf16;
+    const std::int64_t shared = kept_more(Piece::mixture);
+    training.precision = Precision::fp8;
+    training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+    EXPECT_EQ(kept_more(Piece::mixture), shared - less - (rows * 512 - 4));
+    training.megatron.fp8_recipe = Fp8Recipe::delayed;
+    EXPECT_EQ(kept_more(Piece::mixture), shared - less - (rows * 512 - 4) + rows * h + 4) << "shared experts copy the norm's output";
+}
+
+TEST_F(Policies, KeepLatentAttentionsInputsInFp8) {
+    model.position = PositionEmbedding::rope;
+    model.mla = MlaSpec{256, 128, 48, 16, 32};
+    model.qk_norm = true;
+    const std::int64_t sixteen = kept_more(Piece::attention), rows = s * b;
+    training.precision = Precision::fp8;
+    training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+    // Two down projections copy one norm's output each.
+    EXPECT_EQ(kept_more(Piece::attention), sixteen + 2 * 4 - (rows * 256 - 4) - (rows * 128 - 4));
+}
+
+TEST_F(Policies, GatherInFp8) {
+    training.precision = Precision::fp8;
+    sizes.tp = 2;
+    sizes.sequence_parallel = true;
+    const auto gathered = [&](Fp8Recipe recipe, int architecture) {
+        training.megatron.fp8_recipe = recipe;
+        sizes.traits.architecture = architecture;
+        PieceTrace trace = trace_dense_pieces(model, sizes);
+        apply_megatron_policies(trace, {model, training, sizes});
+        std::vector<std::int64_t> bytes;
+        const PieceRange &forward = trace.range(Piece::dense, false), &backward = trace.range(Piece::dense, true);
+        for (const auto& tensor : trace.tensors) {
+            if (tensor.name == "gathered rows" && (forward.contains(tensor.taken) || backward.contains(tensor.taken)))
+                bytes.push_back(tensor.bytes);
+        }
+        return bytes;
+    };
+    const std::int64_t rows = s * b * h;
+    using testing::ElementsAre;
+    EXPECT_THAT(gathered(Fp8Recipe::delayed, 90), ElementsAre(rows + 4, 2 * rows + 4, 2 * rows + 4)) << "both with their transposes";
+    EXPECT_THAT(gathered(Fp8Recipe::delayed, 100), ElementsAre(rows + 4, rows + 4, rows + 4));
+    EXPECT_THAT(gathered(Fp8Recipe::mxfp8, 100), ElementsAre(rows / 32 * 33, rows / 32 * 66, rows / 32 * 33));
+}
+
+TEST_F(Policies, GiveBackWhatTheyTakeUnderFp8) {
+    training.precision = Precision::fp8;
+    const ModelSpec plain = gpt(1);
+    ModelSpec latent = plain, experts = mixture(1);
+    latent.position = PositionEmbedding::rope;
+    latent.mla = MlaSpec{256, 128, 48, 16, 32};
+    latent.qk_norm = true;
+    experts.moe->shared_ffn = 512;
+    using enum RecomputeModule;
+    const std::vector<EnumSet<RecomputeModule>> recomputes{
+        {}, {core_attn}, {layernorm}, {mlp}, {mla_up_proj}, {moe}, {moe_act, shared_experts}};
+    for (const Fp8Recipe recipe : {Fp8Recipe::delayed, Fp8Recipe::mxfp8}) {
+        for (const auto& modules : recomputes) {
+            for (const std::int64_t tp : {1, 2}) {
+                training.megatron.fp8_recipe = recipe;
+                sizes.modules = modules;
+                sizes.tp = tp;
+                sizes.sequence_parallel = tp > 1;
+                for (const ModelSpec& each : {plain, latent, experts}) {
+                    model = each;
+                    for (const Piece piece : {Piece::attention, Piece::dense, Piece::mixture}) {
+                        if ((piece == Piece::mixture) == model.moe.has_value()) expect_balance(piece);
+                    }
+                    PieceTrace trace = model.moe ? trace_mixture(model, sizes) : trace_dense_pieces(model, sizes);
+                    apply_megatron_policies(trace, {model, training, sizes});
+                    for (const auto& tensor : trace.tensors)
+                        EXPECT_TRUE(tensor.bytes >= 0 && (tensor.returned < 0 || tensor.returned > tensor.taken)) << tensor.name;
+                }
+            }
+        }
+    }
 }
 
 TEST(PolicyTable, NamesModuleTensorTypeAndSource) {

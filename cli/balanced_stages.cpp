@@ -1,0 +1,119 @@
+#include "cli/balanced_stages.hpp"
+
+#include <map>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "plan/text.hpp"
+#include "planner/stage_balance.hpp"
+#include "simulator/stage_census.hpp"
+
+namespace mgplan::cli {
+namespace {
+
+/// Decoders from the first on of which all are of the last one's kind.
+std::int64_t alike_from(const ModelSpec& model) {
+    if (!model.moe) return 0;
+    std::int64_t from = model.layers;
+    while (from > 0 && model.is_moe_layer(from - 1) == model.is_moe_layer(model.layers - 1)) --from;
+    return from;
+}
+
+using Contents = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, bool>;
+
+/// What decides a chunk's seconds and bytes.
+Contents contents_of(const ModelSpec& model, const StageChunk& chunk) {
+    const simulator::ChunkCensus counts = simulator::census_of(model, chunk);
+    return {counts.dense, counts.mixture, counts.mtp, counts.embedding, counts.loss};
+}
+
+/// Bytes of one rank, from a pipeline whose other ranks hold nothing but the ends: they are never the fullest that decides.
+class RankBytes {
+public:
+    RankBytes(simulator::CostModel& model, const Workload& workload, const Layout& layout)
+        : model_(model), workload_(workload), layout_(layout) {}
+
+    bool fits(int pp_rank, const std::vector<StageChunk>& chunks) {
+        std::pair<int, std::vector<Contents>> key{pp_rank, {}};
+        for (const StageChunk& chunk : chunks) key.second.push_back(contents_of(workload_.model, chunk));
+        const auto [entry, fresh] = known_.try_emplace(std::move(key), false);
+        if (fresh) entry->second = asked(pp_rank, chunks);
+        return entry->second;
+    }
+
+private:
+    bool asked(int pp_rank, const std::vector<StageChunk>& chunks) {
+        const auto pp = static_cast<std::size_t>(layout_.sizes.pp);
+        std::vector<StageChunk> all(pp * chunks.size());
+        all.front().embedding = true;
+        all.back().loss = true;
+        for (std::size_t v = 0; v < chunks.size(); ++v) all[v * pp + static_cast<std::size_t>(pp_rank)] = chunks[v];
+        StageSplitRequest request = layout_.split->request();
+        request.vpp = layout_.vpp;
+        Layout probe = layout_;
+        probe.split = std::make_shared<const StageSplit>(std::move(request), SplitKind::layout_string, std::move(all));
+        return model_.peaks(probe, workload_.memory_limit).deciding <= workload_.memory_limit;
+    }
+
+    simulator::CostModel& model_;
+    const Workload& workload_;
+    const Layout& layout_;
+    std::map<std::pair<int, std::vector<Contents>>, bool> known_;
+};
+
+}  // namespace
+
+BalancedLayout balance_layout(simulator::CostModel& model, const Workload& workload, const Layout& layout) {
+    const ModelSpec& spec = workload.model;
+    BalancedLayout result{layout, model.exact_seconds(layout), 0, {}};
+    result.seconds = result.seconds_before;
+    const auto stay = [&](std::string why) {
+        result.why_not = std::move(why);
+        return result;
+    };
+    if (layout.sizes.pp == 1) return stay("pp = 1 has one stage");
+    if (spec.layers > planner::kMostBalancedLayers)
+        return stay(fmt::format("{} layers are more than {}", spec.layers, planner::kMostBalancedLayers));
+
+    planner::StageBalanceProblem problem;
+    problem.layers = spec.layers;
+    problem.mtp_layers = spec.mtp_layers;
+    problem.pp = static_cast<int>(layout.sizes.pp);
+    problem.vpp = layout.vpp;
+    problem.alike_from = alike_from(spec);
+    std::map<Contents, double> known;
+    problem.seconds = [&](int, const StageChunk& chunk) {
+        const auto [entry, fresh] = known.try_emplace(contents_of(spec, chunk), 0.0);
+        if (fresh) entry->second = model.chunk_seconds(layout, chunk);
+        return entry->second;
+    };
+    RankBytes bytes(model, workload, layout);
+    problem.fits = [&](int pp_rank, const std::vector<StageChunk>& chunks) { return bytes.fits(pp_rank, chunks); };
+    auto balanced = planner::balance_stages(problem);
+    if (!balanced)
+        return stay(layout.vpp > 1 && problem.alike_from > 0 ? "no split fits whose layers are alike behind the first chunks"
+                                                             : "no other split fits in memory");
+
+    Layout candidate = layout;
+    candidate.split = std::make_shared<const StageSplit>(std::move(balanced->split));
+    const auto fits = [&](const Layout& asked) { return model.peaks(asked, workload.memory_limit).deciding <= workload.memory_limit; };
+    if (!fits(candidate)) return stay("the balanced split does not fit in memory");
+    const double seconds = model.exact_seconds(candidate);
+    if (fits(layout) && seconds >= result.seconds_before) return stay("the balanced one is no faster event by event");
+    result.layout = std::move(candidate);
+    result.seconds = seconds;
+    return result;
+}
+
+std::string balanced_text(const BalancedLayout& balanced) {
+    if (!balanced.why_not.empty()) return fmt::format("\nbalanced stages: the split stays, {}\n", balanced.why_not);
+    return fmt::format("\nbalanced stages: --pipeline-layout '{}', {} instead of {}, {:+.2f} %\n",
+                       *balanced.layout.split->request().pipeline_layout, human_seconds(balanced.seconds),
+                       human_seconds(balanced.seconds_before), -100 * (1 - balanced.seconds / balanced.seconds_before));
+}
+
+}  // namespace mgplan::cli

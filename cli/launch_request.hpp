@@ -1,0 +1,54 @@
+#pragma once
+// The options of `mgplan launch` and the job they ask for.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/options.hpp"
+#include "jobs/job.hpp"
+#include "plan/plan.hpp"
+
+namespace mgplan::cli {
+
+struct LaunchRequest {
+    std::vector<std::string> plan;
+    std::optional<std::string> via;
+    std::string job = "mgplan";
+    std::optional<std::string> script;
+    bool dry_run = false;
+    bool detach = false;
+    std::optional<std::int64_t> nodes;
+    std::optional<std::int64_t> gpus_per_node;
+    std::optional<std::string> partition;
+    std::optional<std::string> hostfile;
+    std::optional<std::int64_t> steps;
+    std::string device = "cpu";
+    std::optional<std::string> checkpoint;
+    std::optional<std::int64_t> checkpoint_every;
+    bool resume = false;
+    std::int64_t max_restarts = 0;
+    /// Behind "--": for `mgplan run`, or for Megatron-LM's script.
+    std::vector<std::string> more;
+
+    void declare(Options& options);
+    [[nodiscard]] bool megatron() const { return job == "megatron"; }
+};
+
+/// Everything that is wrong with the request by itself: options that exclude each other, words behind "--" that run does not know,
+/// an engine that this machine does not have (not with --dry-run). Throws ConfigError.
+void check(const LaunchRequest& request);
+
+/// How many ranks each of how many nodes holds. Throws ConfigError where the plan's world does not fill the nodes evenly.
+struct Placement {
+    int nodes = 1;
+    int ranks_per_node = 1;
+};
+[[nodiscard]] Placement placement_of(const LaunchRequest& request, const Plan& plan);
+
+/// The job, to lie in `folder`; `format` is that of rank 0's report.
+[[nodiscard]] jobs::Job job_of(const LaunchRequest& request, const Plan& plan, const std::string& id, const std::string& folder,
+                               std::string_view format);
+
+}  // namespace mgplan::cli

@@ -1,0 +1,159 @@
+#include "jobs/child.hpp"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+#include <fmt/core.h>
+
+#include "plan/errors.hpp"
+
+namespace mgplan::jobs {
+namespace {
+
+std::string error_text(int error) {
+    return std::strerror(error);
+}
+
+void pause(std::chrono::milliseconds time) {
+    timespec rest{time.count() / 1000, static_cast<long>(time.count() % 1000) * 1'000'000};
+    ::nanosleep(&rest, nullptr);
+}
+
+/// In the child: what fails is told through `report` as an errno, and the process ends.
+[[noreturn]] void become(const ChildOptions& options, std::vector<char*>& arguments, int output, int report, pid_t parent) {
+    sigset_t none;
+    sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD}) std::signal(number, SIG_DFL);
+    if (options.own_group) ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, options.signal_without_parent);
+    if (::getppid() != parent) ::_exit(127);  // it went before we asked
+    if (output >= 0) {
+        ::dup2(output, STDOUT_FILENO);
+        ::dup2(output, STDERR_FILENO);
+    }
+    for (const auto& [name, value] : options.variables) ::setenv(name.c_str(), value.c_str(), 1);
+    ::execvp(arguments[0], arguments.data());
+    const int error = errno;
+    [[maybe_unused]] const auto written = ::write(report, &error, sizeof error);
+    ::_exit(127);
+}
+
+}  // namespace
+
+std::string end_text(int wait_status) {
+    if (WIFSIGNALED(wait_status))
+        return fmt::format("was killed by signal {} ({})", WTERMSIG(wait_status), ::strsignal(WTERMSIG(wait_status)));
+    return fmt::format("ended with exit code {}", WEXITSTATUS(wait_status));
+}
+
+int exit_code_of(int wait_status) {
+    return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+Child::Child(const ChildOptions& options) : own_group_(options.own_group) {
+    MGPLAN_ASSERT(!options.words.empty(), "a program");
+    std::vector<std::string> words = options.words;
+    std::vector<char*> arguments;
+    for (auto& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    int output = -1;
+    if (!options.output.empty()) {
+        constexpr mode_t kMode = 0666;
+        output = ::open(options.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kMode);
+        if (output < 0) throw RunError(fmt::format("{} cannot be written: {}", options.output, error_text(errno)));
+    }
+    std::array<int, 2> report{};
+    if (::pipe2(report.data(), O_CLOEXEC) != 0) {
+        const int error = errno;
+        if (output >= 0) ::close(output);
+        throw RunError(fmt::format("{} cannot be started: {}", words.front(), error_text(error)));
+    }
+    const pid_t parent = ::getpid();
+    process_ = ::fork();
+    if (process_ == 0) become(options, arguments, output, report[1], parent);
+    int error = process_ < 0 ? errno : 0;
+    ::close(report[1]);
+    if (output >= 0) ::close(output);
+    if (process_ > 0) {
+        // Both set it, so that it is set before anybody signals the group.
+        if (own_group_) ::setpgid(process_, process_);
+        int told = 0;
+        ssize_t length = 0;
+        do length = ::read(report[0], &told, sizeof told);
+        while (length < 0 && errno == EINTR);
+        if (length == static_cast<ssize_t>(sizeof told)) {
+            error = told;
+            while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+            }
+        }
+    }
+    ::close(report[0]);
+    if (error != 0) {
+        process_ = -1;
+        throw RunError(fmt::format("{} cannot be started: {}", words.front(), error_text(error)));
+    }
+}
+
+Child::~Child() {
+    if (process_ < 0) return;
+    if (own_group_) ::kill(-process_, SIGKILL);
+    if (status_) return;
+    ::kill(process_, SIGKILL);
+    while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+}
+
+std::optional<int> Child::ended() {
+    int status = 0;
+    if (!status_ && ::waitpid(process_, &status, WNOHANG) == process_) status_ = status;
+    return status_;
+}
+
+void Child::signal(int number) const {
+    if (process_ < 0) return;
+    if (own_group_)
+        ::kill(-process_, number);
+    else if (!status_)
+        ::kill(process_, number);
+}
+
+Answer ask(const std::vector<std::string>& words, std::chrono::milliseconds patience) {
+    std::string file = (std::getenv("TMPDIR") != nullptr ? std::getenv("TMPDIR") : "/tmp") + std::string("/mgplan-answer-XXXXXX");
+    const int opened = ::mkstemp(file.data());
+    if (opened < 0) throw RunError(fmt::format("no temporary file for the answer of {}: {}", words.front(), error_text(errno)));
+    ::unlink(file.c_str());
+    Answer answer;
+    try {
+        ChildOptions options;
+        options.words = words;
+        options.output = fmt::format("/proc/self/fd/{}", opened);
+        options.own_group = true;  // Ctrl-C is not meant for it
+        Child child(options);
+        const auto until = std::chrono::steady_clock::now() + patience;
+        while (!child.ended() && std::chrono::steady_clock::now() < until) pause(std::chrono::milliseconds(3));
+        const auto status = child.ended();
+        answer.code = status ? exit_code_of(*status) : 124;
+    } catch (...) {
+        ::close(opened);
+        throw;
+    }
+    constexpr off_t kMost = 1 << 20;
+    const off_t length = std::min(::lseek(opened, 0, SEEK_END), kMost);
+    answer.text.resize(length > 0 ? static_cast<std::size_t>(length) : 0);
+    const ssize_t got = ::pread(opened, answer.text.data(), answer.text.size(), 0);
+    answer.text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    ::close(opened);
+    return answer;
+}
+
+}  // namespace mgplan::jobs

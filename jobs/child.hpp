@@ -1,0 +1,57 @@
+#pragma once
+// Processes of the operating system that end with the one who started them.
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace mgplan::jobs {
+
+/// "was killed by signal 9 (Killed)" or "ended with exit code 3", for a status of waitpid().
+[[nodiscard]] std::string end_text(int wait_status);
+/// The exit code as a shell has it: 128 + signal for what a signal ended.
+[[nodiscard]] int exit_code_of(int wait_status);
+
+struct ChildOptions {
+    std::vector<std::string> words;  ///< looked up on PATH
+    std::vector<std::pair<std::string, std::string>> variables;
+    std::string output;  ///< a file for standard output and error, appended to; empty: ours
+    bool own_group = false;
+    /// What the child gets when this process is gone, however that happened.
+    int signal_without_parent = 9;
+};
+
+/// A child process. Destroyed before its end it is killed, and with it its group where it has one of its own.
+class Child {
+public:
+    /// Throws RunError where the program cannot be started or the output cannot be opened.
+    explicit Child(const ChildOptions& options);
+    ~Child();
+    Child(const Child&) = delete;
+    Child& operator=(const Child&) = delete;
+
+    [[nodiscard]] pid_t process() const { return process_; }
+    /// The status of waitpid() once it has ended.
+    [[nodiscard]] std::optional<int> ended();
+    /// To its group where it has one of its own, else to it alone.
+    void signal(int number) const;
+
+private:
+    pid_t process_ = -1;
+    bool own_group_ = false;
+    std::optional<int> status_;
+};
+
+/// What a short command said (both streams) and its exit code; 124 where it did not end in time.
+struct Answer {
+    int code = 0;
+    std::string text;
+};
+/// Throws RunError where the program cannot be started.
+[[nodiscard]] Answer ask(const std::vector<std::string>& words, std::chrono::milliseconds patience);
+
+}  // namespace mgplan::jobs

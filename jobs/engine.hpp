@@ -1,0 +1,59 @@
+#pragma once
+// What starts a job's ranks and knows how they are: a process of this machine (a script, with mpirun or torchrun inside), or Slurm.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "jobs/job.hpp"
+
+namespace mgplan::jobs {
+
+struct EngineStatus {
+    enum class Phase : std::uint8_t { waiting, running, ended };
+    Phase phase = Phase::waiting;
+    /// Once ended: 0 where all went well; as a shell has it.
+    int code = 0;
+    /// Somebody ended it who was not us: scancel, or a signal.
+    bool cancelled = false;
+    /// What the engine says of it: why it waits, why it ended. May be empty.
+    std::string text;
+};
+
+/// One attempt of a job.
+class Engine {
+public:
+    virtual ~Engine() = default;
+    Engine(const Engine&) = delete;
+    Engine& operator=(const Engine&) = delete;
+    /// Throws RunError with what the engine said where it does not take the job.
+    virtual void start() = 0;
+    /// Cheap: asks the engine again only when it is time to. `urgent`: something has happened.
+    [[nodiscard]] virtual EngineStatus look(bool urgent) = 0;
+    /// Asks it to end the job; `now`: without mercy.
+    virtual void end(bool now) = 0;
+    /// Its own number of the job; empty where it has none.
+    [[nodiscard]] virtual std::string number() const { return ""; }
+
+protected:
+    Engine() = default;
+};
+
+/// `start_words` as reports::start_command() has them; `log`: where a script of this machine writes what it says itself.
+[[nodiscard]] std::unique_ptr<Engine> make_engine(Via via, std::vector<std::string> start_words, const std::string& log);
+
+/// What `scontrol -o show job` says, read.
+struct SlurmJob {
+    std::string state;  ///< "RUNNING"; empty where the text is of no job
+    std::string reason;
+    std::string nodes;  ///< "n[1-4]"
+    int exit_code = 0;  ///< as a shell has it
+};
+[[nodiscard]] SlurmJob read_slurm_job(const std::string& scontrol_text);
+/// What a state of Slurm's means here.
+[[nodiscard]] EngineStatus status_of(const SlurmJob& job);
+
+/// How a job of this number is, by Slurm; nothing in `state` where Slurm does not know it. Throws RunError where Slurm does not answer.
+[[nodiscard]] SlurmJob ask_slurm(const std::string& number);
+
+}  // namespace mgplan::jobs

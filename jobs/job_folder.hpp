@@ -1,0 +1,93 @@
+#pragma once
+// What is kept of jobs: a folder for each, per user, with script, plan, logs, and a record that outlives every crash.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "jobs/job.hpp"
+#include "jobs/rank_failure.hpp"
+#include "runtime/launch/rank_from_environment.hpp"
+
+namespace mgplan::jobs {
+
+enum class State : std::uint8_t {
+    starting,  ///< written down, not yet given to the engine
+    waiting,   ///< for the engine to begin it
+    running,
+    finished,  ///< all ranks ended with 0
+    failed,
+    cancelled,  ///< by Ctrl-C, a signal to the launcher, or scancel
+    lost,       ///< nobody watches it any more, and how it ended is not known
+};
+[[nodiscard]] std::string_view to_string(State state);
+[[nodiscard]] constexpr bool is_over(State state) {
+    return state >= State::finished;
+}
+
+/// A process, so that another one of the same number later is not taken for it.
+struct ProcessMark {
+    std::int64_t process = 0;
+    std::string host;
+    std::string boot;          ///< of the machine
+    std::int64_t started = 0;  ///< clock ticks since then
+    bool operator==(const ProcessMark&) const = default;
+};
+[[nodiscard]] ProcessMark this_process();
+/// Nothing where this machine cannot tell: the process is on another one.
+[[nodiscard]] std::optional<bool> alive(const ProcessMark& mark);
+
+struct Record {
+    std::string id;
+    std::string folder;
+    std::string title;
+    std::string via;
+    std::string program;  ///< "mgplan" or "megatron"
+    int world = 1;
+    int nodes = 1;
+    std::string begun;  ///< UTC, "2026-01-31T12:00:00Z"
+    std::string ended;  ///< empty until then
+    State state = State::starting;
+    int attempt = 0;  ///< counted from 1
+    int max_restarts = 0;
+    std::string engine_job;  ///< Slurm's number of the attempt
+    ProcessMark launcher;
+    int exit_code = 0;
+    std::string reason;  ///< why it ended as it did, or what it waits for
+    std::optional<RankFailure> failure;
+};
+
+/// $XDG_STATE_HOME/mgplan/jobs, else $HOME/.local/state/mgplan/jobs. Throws ConfigError where neither is an absolute path.
+[[nodiscard]] std::string jobs_folder(const runtime::Environment& environment);
+
+/// A name that is not taken there: time and title in plain letters.
+[[nodiscard]] std::string new_job_id(const std::string& jobs_folder, const std::string& title);
+
+/// The same, and makes its folder: what two launches ask for at the same time is two folders. Throws RunError.
+[[nodiscard]] std::string claim_job_id(const std::string& jobs_folder, const std::string& title);
+
+/// Makes a folder and those above it, for this user alone. Throws RunError.
+void make_folder(const std::string& path);
+/// Replaces the file by one that has all of the text, or throws RunError and leaves it as it was. `mode` as for chmod.
+void write_whole(const std::string& path, const std::string& text, unsigned mode = 0644);
+
+/// FOLDER/record.json. Throws RunError.
+void write_record(const Record& record);
+/// Nothing where there is none; throws RunError, naming file and reason, for one that cannot be read.
+[[nodiscard]] std::optional<Record> read_record(const std::string& folder);
+/// All jobs, oldest first; folders whose record cannot be read add a sentence to `unreadable`.
+[[nodiscard]] std::vector<Record> read_records(const std::string& jobs_folder, std::vector<std::string>& unreadable);
+
+/// FOLDER/attempt-N
+[[nodiscard]] std::string logs_folder(const std::string& job_folder, int attempt);
+/// The last line in which rank 0's log says how far it is, without "mgplan: "; empty where there is none.
+[[nodiscard]] std::string progress(const std::string& job_folder, int attempt);
+/// The end of a text file: whole lines, at most so many; the last 64 KiB are looked at.
+[[nodiscard]] std::vector<std::string> last_lines(const std::string& path, std::size_t most);
+
+/// "2026-01-31T12:00:00Z"
+[[nodiscard]] std::string utc_now();
+
+}  // namespace mgplan::jobs

@@ -1,0 +1,71 @@
+#include "jobs/rank_failure.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+namespace mgplan::jobs {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string failure_file(const std::string& logs) {
+    return logs + "/first_failure.json";
+}
+
+}  // namespace
+
+void to_json(Json& json, const RankFailure& failure) {
+    json = {{"rank", failure.rank}, {"node", failure.node}, {"code", failure.code}, {"reason", failure.reason}, {"log", failure.log}};
+}
+
+void from_json(const Json& json, RankFailure& failure) {
+    failure = {json.at("rank"), json.at("node"), json.at("code"), json.at("reason"), json.at("log")};
+}
+
+std::string text_of(const RankFailure& failure) {
+    if (failure.log.empty()) return fmt::format("rank {} on {}: {}", failure.rank, failure.node, failure.reason);
+    return fmt::format("rank {} on {} {}; its log: {}", failure.rank, failure.node, failure.reason, failure.log);
+}
+
+std::optional<RankFailure> first_failure(const std::string& logs) {
+    std::ifstream file(failure_file(logs));
+    if (!file) return std::nullopt;
+    const Json json = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}), nullptr, false);
+    if (!json.is_object()) return std::nullopt;
+    try {
+        RankFailure failure;
+        from_json(json, failure);
+        return failure;
+    } catch (const Json::exception&) {
+        return std::nullopt;
+    }
+}
+
+void leave_word(const std::string& logs, const RankFailure& failure) {
+    Json json;
+    to_json(json, failure);
+    const std::string mine = fmt::format("{}/failure-{}-{}-{}", logs, failure.rank, failure.node, ::getpid());
+    {
+        std::ofstream file(mine);
+        file << json.dump(1, ' ', false, Json::error_handler_t::replace) << "\n";
+    }
+    // A name is given once, also on network file systems, and whoever sees it sees the whole text.
+    if (::link(mine.c_str(), failure_file(logs).c_str()) == 0 || errno == EEXIST) {
+        ::unlink(mine.c_str());
+        return;
+    }
+    // No hard links here: renamed, so that the last one wins; unless there is one already.
+    if (::access(failure_file(logs).c_str(), F_OK) != 0)
+        std::rename(mine.c_str(), failure_file(logs).c_str());
+    else
+        ::unlink(mine.c_str());
+}
+
+}  // namespace mgplan::jobs

@@ -1,0 +1,36 @@
+#pragma once
+// What an engine starts for each rank: looks whether the rank is the one that was planned, runs its command with a log of its own,
+// and leaves word of a failure.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/launch/rank_from_environment.hpp"
+
+namespace mgplan::jobs {
+
+/// FOLDER/rank-00003.log
+[[nodiscard]] std::string rank_log(const std::string& logs, int rank);
+
+struct RankProcessOptions {
+    int world = 1;
+    int ranks_per_node = 1;
+    std::string logs;
+    std::vector<std::string> command;
+    bool torch_variables = false;
+    std::optional<std::string> secret_file;  ///< its text becomes MGPLAN_SECRET
+};
+
+/// What the launcher's variables say against the plan, in one sentence: no launcher at all, another world (16 jobs of one rank in
+/// place of one of 16), other ranks on this machine than planned. Empty where all is as planned.
+[[nodiscard]] std::string start_problem(const RankProcessOptions& options, const runtime::LaunchedRank& launched,
+                                        const runtime::Environment& environment);
+
+/// Runs the rank's command to its end and returns its exit code, 2 where the rank is not the planned one. The command's output
+/// goes to rank_log(). SIGTERM, SIGINT and SIGHUP are passed on, two seconds later SIGKILL; the command dies with this process,
+/// and this process is stopped when the one that started it dies. The first rank of a job to fail writes first_failure; one that
+/// was stopped from outside does not. Throws ConfigError and RunError for what keeps it from beginning.
+[[nodiscard]] int run_rank_process(const RankProcessOptions& options);
+
+}  // namespace mgplan::jobs

@@ -1,0 +1,23 @@
+#include "reports/layout_cells.hpp"
+
+namespace mgplan::reports {
+
+std::vector<std::string> layout_csv_columns() {
+    return {"tp",           "cp",       "ep", "etp", "dp", "edp", "pp", "vpp", "micro_batch", "num_microbatches", "sequence_parallel",
+            "cp_comm_type", "recompute"};
+}
+
+std::vector<std::string> layout_csv_row(const Layout& layout) {
+    std::vector<std::string> row;
+    for (const std::int64_t size :
+         {std::int64_t{layout.sizes.tp}, std::int64_t{layout.sizes.cp}, std::int64_t{layout.sizes.ep}, std::int64_t{layout.sizes.etp},
+          std::int64_t{layout.dp()}, std::int64_t{layout.edp()}, std::int64_t{layout.sizes.pp}, std::int64_t{layout.vpp},
+          std::int64_t{layout.micro_batch}, std::int64_t{layout.num_microbatches}})
+        row.push_back(std::to_string(size));
+    row.emplace_back(layout.sequence_parallel ? "true" : "false");
+    row.emplace_back(to_string(layout.cp_comm_type));
+    row.emplace_back(to_string(layout.recompute));
+    return row;
+}
+
+}  // namespace mgplan::reports

@@ -1,0 +1,16 @@
+#pragma once
+// The sizes of a layout as columns of CSV, the same in every table.
+
+#include <string>
+#include <vector>
+
+#include "plan/layout.hpp"
+
+namespace mgplan::reports {
+
+/// Names of the columns: tp to vpp, micro_batch, num_microbatches, sequence_parallel, cp_comm_type, recompute.
+[[nodiscard]] std::vector<std::string> layout_csv_columns();
+/// A layout's values in them.
+[[nodiscard]] std::vector<std::string> layout_csv_row(const Layout& layout);
+
+}  // namespace mgplan::reports

@@ -1,0 +1,328 @@
+#include "reports/scaling_report.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "plan/plan.hpp"
+#include "plan/text.hpp"
+#include "reports/layout_cells.hpp"
+#include "reports/plan_report.hpp"
+#include "reports/table.hpp"
+
+namespace mgplan::reports {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using planner::RunCost;
+
+double speed_of(const ScaledPlan& plan) {
+    return planner::tokens_per_second(plan.batch, plan.prediction.time.iteration_seconds);
+}
+
+std::optional<RunCost> cost_of(const ScalingReport& report, const ScaledPlan& plan) {
+    return planner::run_cost(report.goal, plan.batch, plan.world, plan.prediction.time.iteration_seconds);
+}
+
+std::optional<double> efficiency_of(const ScalingReport& report, const ScaledPlan& plan) {
+    const ScaledPlan* base = report.base();
+    if (base == nullptr) return std::nullopt;
+    return planner::scaling_efficiency(speed_of(plan), plan.world, speed_of(*base), base->world);
+}
+
+/// "1,234" or, of small amounts, "12.34".
+std::string amount(double value) {
+    if (std::abs(value) < 100) return fmt::format("{:.2f}", value);
+    // Beyond 64 bits nobody counts digits.
+    return std::abs(value) < 9e15 ? with_thousands(static_cast<std::int64_t>(std::llround(value))) : fmt::format("{:.3g}", value);
+}
+
+std::string seconds_text(double seconds) {
+    return fmt::format("{:.{}f}", seconds, seconds < 100 ? 3 : 1);
+}
+
+std::string gib(std::int64_t bytes) {
+    return fmt::format("{:.1f}", static_cast<double>(bytes) / 1073741824.0);
+}
+
+std::string percent(double share) {
+    return fmt::format("{:.1f}%", 100 * share);
+}
+
+void add_cost(Json& json, const ScalingReport& report, const BatchSpec& batch, std::int64_t world, double iteration_seconds) {
+    const auto cost = planner::run_cost(report.goal, batch, world, iteration_seconds);
+    for (const char* name : {"steps", "days", "gpu_hours", "cost"}) json[name] = nullptr;
+    if (!cost) return;
+    json["steps"] = static_cast<std::int64_t>(cost->steps);
+    json["days"] = cost->days;
+    json["gpu_hours"] = cost->gpu_hours;
+    if (cost->cost) json["cost"] = *cost->cost;
+}
+
+Json numbers_of(const ScalingReport& report, const ScaledPlan& plan) {
+    const auto& time = plan.prediction.time;
+    Json json{{"world", plan.world},
+              {"global_batch", plan.batch.global_batch},
+              {"sequence", plan.batch.sequence},
+              {"iteration_seconds", time.iteration_seconds},
+              {"interval_seconds", Json::array({time.interval_low, time.interval_high})},
+              {"tokens_per_second", speed_of(plan)},
+              {"tokens_per_second_per_gpu", time.tokens_per_second_per_gpu},
+              {"mfu", time.mfu},
+              {"peak_bytes", plan.prediction.memory.deciding_bytes()},
+              {"efficiency", nullptr}};
+    if (const auto efficiency = efficiency_of(report, plan)) json["efficiency"] = *efficiency;
+    add_cost(json, report, plan.batch, plan.world, time.iteration_seconds);
+    json["layout"] = layout_to_json(plan.layout);
+    return json;
+}
+
+Json changes_to_json(const ScalingReport& report, const ScaledWorld& world) {
+    Json changes = Json::array();
+    for (const ScalingChange& change : world.changes) {
+        Json json{{"change", change.kind}, {"text", change.text}, {"possible", change.plan.has_value()}};
+        if (!change.plan) json["why_not"] = change.why_not;
+        json["before"] = numbers_of(report, *world.best);
+        json["after"] = nullptr;
+        if (change.plan) {
+            json["after"] = numbers_of(report, *change.plan);
+            json["speedup"] = speed_of(*change.plan) / speed_of(*world.best);
+        }
+        changes.push_back(std::move(json));
+    }
+    return changes;
+}
+
+/// The goal's columns: only what was asked for.
+void add_cost_columns(const ScalingReport& report, std::vector<Table::Column>& columns) {
+    if (!report.goal.tokens) return;
+    columns.insert(columns.end(), {{"days"}, {"GPU-hours"}});
+    if (report.goal.gpu_hour_price) columns.push_back({"cost"});
+}
+
+void add_cost_cells(const ScalingReport& report, const std::optional<RunCost>& cost, std::vector<std::string>& row) {
+    if (!report.goal.tokens) return;
+    row.push_back(cost ? amount(cost->days) : "");
+    row.push_back(cost ? amount(cost->gpu_hours) : "");
+    if (report.goal.gpu_hour_price) row.push_back(cost && cost->cost ? amount(*cost->cost) : "");
+}
+
+/// "tp2+sp dp8 pp4 mbs1 full recompute": without what is 1 or usual.
+std::string short_layout(const Layout& l) {
+    const ParallelSizes& s = l.sizes;
+    std::string text = fmt::format("tp{}{}", s.tp, l.sequence_parallel ? "+sp" : "");
+    if (s.cp > 1)
+        text += fmt::format(" cp{}{}", s.cp, l.cp_comm_type == CpCommType::p2p ? "" : fmt::format(" {}", to_string(l.cp_comm_type)));
+    if (s.ep > 1) text += fmt::format(" ep{} etp{}", s.ep, s.etp);
+    text += fmt::format(" dp{}", l.dp());
+    if (s.pp > 1) text += fmt::format(" pp{}", s.pp);
+    if (l.vpp > 1) text += fmt::format(" vpp{}", l.vpp);
+    text += fmt::format(" mbs{}", l.micro_batch);
+    if (l.recompute != Recompute::none) text += fmt::format(" {} recompute", to_string(l.recompute));
+    return text;
+}
+
+std::string worlds_text(const ScalingReport& report) {
+    std::vector<Table::Column> columns{{"GPUs"}, {"batch"}, {"s/step"}, {"tok/s/GPU"}, {"MFU"}, {"GiB"}, {"scaling"}};
+    add_cost_columns(report, columns);
+    columns.push_back({"layout", Align::left});
+    Table table(columns);
+    for (const ScaledWorld& world : report.worlds) {
+        if (!world.best) {
+            std::vector<std::string> row(columns.size());
+            row.front() = with_thousands(world.world);
+            row.back() = "not possible: " + world.why_not;
+            table.add_row(std::move(row));
+            continue;
+        }
+        const ScaledPlan& plan = *world.best;
+        const auto& time = plan.prediction.time;
+        std::vector<std::string> row{with_thousands(world.world),
+                                     with_thousands(plan.batch.global_batch),
+                                     seconds_text(time.iteration_seconds),
+                                     fmt::format("{:.0f}", time.tokens_per_second_per_gpu),
+                                     percent(time.mfu),
+                                     gib(plan.prediction.memory.deciding_bytes()),
+                                     percent(*efficiency_of(report, plan))};
+        add_cost_cells(report, cost_of(report, plan), row);
+        row.push_back(short_layout(plan.layout));
+        table.add_row(std::move(row));
+    }
+    return table.to_text();
+}
+
+std::string changes_text(const ScalingReport& report) {
+    std::vector<Table::Column> columns{{"GPUs"}, {"change", Align::left}, {"batch"}, {"tok/s"}, {"differs"}, {"GiB"}};
+    if (report.goal.tokens) columns.push_back({"days"});
+    if (report.goal.gpu_hour_price) columns.push_back({"cost"});
+    columns.push_back({"layout", Align::left});
+    Table table(columns);
+    const auto add = [&](const ScaledWorld& world, std::string what, const ScaledPlan& plan, bool changed) {
+        std::vector<std::string> row{changed ? "" : with_thousands(world.world),
+                                     std::move(what),
+                                     with_thousands(plan.batch.global_batch),
+                                     amount(speed_of(plan)),
+                                     changed ? fmt::format("{:+.1f}%", 100 * (speed_of(plan) / speed_of(*world.best) - 1)) : "",
+                                     gib(plan.prediction.memory.deciding_bytes())};
+        const auto cost = cost_of(report, plan);
+        if (report.goal.tokens) row.push_back(amount(cost->days));
+        if (report.goal.gpu_hour_price) row.push_back(amount(*cost->cost));
+        row.push_back(short_layout(plan.layout));
+        table.add_row(std::move(row));
+    };
+    for (const ScaledWorld& world : report.worlds) {
+        if (!world.best) continue;
+        add(world, "as it is", *world.best, false);
+        for (const ScalingChange& change : world.changes) {
+            if (change.plan) {
+                add(world, change.text, *change.plan, true);
+                continue;
+            }
+            std::vector<std::string> row(columns.size());
+            row[1] = change.text;
+            row.back() = "not possible: " + change.why_not;
+            table.add_row(std::move(row));
+        }
+    }
+    return table.rows() == 0 ? "" : "\nWhat would change, each searched anew (tok/s of all GPUs):\n" + table.to_text();
+}
+
+/// At most eight of a set, the first and the last among them: where it is longer, evenly spread over its bytes.
+std::vector<std::size_t> shown_of(const std::vector<planner::RankedLayout>& set) {
+    constexpr std::size_t kShown = 8;
+    std::vector<std::size_t> shown;
+    if (set.empty()) return shown;
+    const double most = static_cast<double>(set.front().peak_bytes), least = static_cast<double>(set.back().peak_bytes);
+    for (std::size_t i = 0; i < set.size(); ++i) {
+        const double next = most - (most - least) * static_cast<double>(shown.size()) / static_cast<double>(kShown - 1);
+        if (set.size() <= kShown || i + 1 == set.size() || static_cast<double>(set[i].peak_bytes) <= next) shown.push_back(i);
+    }
+    return shown;
+}
+
+std::string pareto_text(const ScalingReport& report) {
+    std::vector<Table::Column> columns{{"GPUs"}, {"GiB"}, {"s/step"}, {"slower"}};
+    if (report.goal.tokens) columns.push_back({"days"});
+    columns.push_back({"layout", Align::left});
+    Table table(columns);
+    std::size_t left_out = 0;
+    for (const ScaledWorld& world : report.worlds) {
+        if (!world.best) continue;
+        const auto shown = shown_of(world.pareto);
+        left_out += world.pareto.size() - shown.size();
+        for (const std::size_t i : shown) {
+            const planner::RankedLayout& point = world.pareto[i];
+            std::vector<std::string> row{i == 0 ? with_thousands(world.world) : "", gib(point.peak_bytes),
+                                         seconds_text(point.iteration_seconds),
+                                         percent(point.iteration_seconds / world.pareto.front().iteration_seconds - 1)};
+            if (const auto cost = planner::run_cost(report.goal, world.best->batch, world.world, point.iteration_seconds))
+                row.push_back(amount(cost->days));
+            row.push_back(short_layout(point.layout));
+            table.add_row(std::move(row));
+        }
+    }
+    if (table.rows() == 0) return {};
+    return "\nThe fastest layouts in less memory (Pareto set of time and memory):\n" + table.to_text() +
+           (left_out > 0 ? fmt::format("{} more in JSON and CSV.\n", left_out) : "");
+}
+
+}  // namespace
+
+const ScaledPlan* ScalingReport::base() const {
+    const ScaledPlan* smallest = nullptr;
+    for (const ScaledWorld& world : worlds) {
+        if (world.best && (smallest == nullptr || world.best->world < smallest->world)) smallest = &*world.best;
+    }
+    return smallest;
+}
+
+Json scaling_to_json(const ScalingReport& report) {
+    Json list = Json::array();
+    for (const ScaledWorld& world : report.worlds) {
+        Json json{{"world", world.world}, {"possible", world.best.has_value()}};
+        if (!world.best) {
+            json["why_not"] = world.why_not;
+            list.push_back(std::move(json));
+            continue;
+        }
+        json.update(numbers_of(report, *world.best));
+        json["pareto"] = Json::array();
+        for (const auto& point : world.pareto) {
+            Json entry{{"iteration_seconds", point.iteration_seconds}, {"peak_bytes", point.peak_bytes}};
+            add_cost(entry, report, world.best->batch, world.world, point.iteration_seconds);
+            entry["layout"] = layout_to_json(point.layout);
+            json["pareto"].push_back(std::move(entry));
+        }
+        json["changes"] = changes_to_json(report, world);
+        list.push_back(std::move(json));
+    }
+    return list;
+}
+
+std::string scaling_text(const ScalingReport& report) {
+    std::string text = fmt::format("{} on {}, {}", report.model, report.cluster, report.precision);
+    if (report.goal.tokens) text += fmt::format(", {} tokens", amount(*report.goal.tokens));
+    if (report.goal.gpu_hour_price) text += fmt::format(" at {} for a GPU-hour", amount(*report.goal.gpu_hour_price));
+    text += "\n" + assumed_text(report.assumed) + "\n" + worlds_text(report);
+    if (const ScaledPlan* base = report.base())
+        text += fmt::format("scaling: tokens per second and GPU against {}.\n", counted(base->world, "GPU"));
+    if (report.goal.tokens) text += "days: all steps in a row, without restarts, evaluations and checkpoints.\n";
+    return text + changes_text(report) + pareto_text(report);
+}
+
+std::string scaling_csv(const ScalingReport& report) {
+    std::vector<Table::Column> columns;
+    for (const char* name : {"world", "kind", "possible", "why_not", "gpus", "global_batch", "sequence", "iteration_seconds",
+                             "tokens_per_second", "peak_bytes", "efficiency", "steps", "days", "gpu_hours", "cost"})
+        columns.push_back({name});
+    for (const auto& name : layout_csv_columns()) columns.push_back({name});
+    columns.push_back({"order"});
+    Table table(columns);
+    const auto number = [](double value) { return fmt::format("{:.9g}", value); };
+    const auto add = [&](std::int64_t world, const std::string& kind, std::int64_t gpus, const BatchSpec& batch,
+                         const planner::RankedLayout& point) {
+        const double speed = planner::tokens_per_second(batch, point.iteration_seconds);
+        const ScaledPlan* base = report.base();
+        const auto cost = planner::run_cost(report.goal, batch, gpus, point.iteration_seconds);
+        std::vector<std::string> row{std::to_string(world),
+                                     kind,
+                                     "true",
+                                     "",
+                                     std::to_string(gpus),
+                                     std::to_string(batch.global_batch),
+                                     std::to_string(batch.sequence),
+                                     number(point.iteration_seconds),
+                                     number(speed),
+                                     std::to_string(point.peak_bytes),
+                                     number(planner::scaling_efficiency(speed, gpus, speed_of(*base), base->world)),
+                                     cost ? fmt::format("{:.0f}", cost->steps) : "",
+                                     cost ? number(cost->days) : "",
+                                     cost ? number(cost->gpu_hours) : "",
+                                     cost && cost->cost ? number(*cost->cost) : ""};
+        for (auto& cell : layout_csv_row(point.layout)) row.push_back(std::move(cell));
+        row.push_back(point.layout.sizes.order.text());
+        table.add_row(std::move(row));
+    };
+    const auto as_point = [](const ScaledPlan& plan) {
+        return planner::RankedLayout{plan.layout, plan.prediction.time.iteration_seconds, plan.prediction.memory.deciding_bytes()};
+    };
+    for (const ScaledWorld& world : report.worlds) {
+        if (!world.best) {
+            table.add_row({std::to_string(world.world), "best", "false", world.why_not});
+            continue;
+        }
+        add(world.world, "best", world.world, world.best->batch, as_point(*world.best));
+        for (const ScalingChange& change : world.changes) {
+            if (change.plan)
+                add(world.world, change.kind, change.plan->world, change.plan->batch, as_point(*change.plan));
+            else
+                table.add_row({std::to_string(world.world), change.kind, "false", change.why_not});
+        }
+        for (const auto& point : world.pareto) add(world.world, "pareto", world.world, world.best->batch, point);
+    }
+    return table.to_csv();
+}
+
+}  // namespace mgplan::reports

@@ -1,0 +1,196 @@
+#include "reports/time_terms.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "plan/text.hpp"
+#include "reports/memory_terms.hpp"
+#include "reports/table.hpp"
+
+namespace mgplan::reports {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+TimeTerms terms_of(double compute, double recompute, double host, double bubble, const simulator::ExposedCommunication& exposed,
+                   double optimizer, double rest) {
+    return {{{"compute", "compute", compute - recompute - host},
+             {"recompute", "recomp", recompute},
+             {"host", "host", host},
+             {"bubble", "bubble", bubble},
+             {"exposed tp", "tp", exposed.tp},
+             {"exposed cp", "cp", exposed.cp},
+             {"exposed ep", "ep", exposed.ep},
+             {"exposed dp", "dp", exposed.dp},
+             {"exposed pp", "pp", exposed.pp},
+             {"optimizer", "optim", optimizer},
+             {"fixed", "fixed", rest}}};
+}
+
+/// Milliseconds where an iteration is short.
+struct TimeUnit {
+    std::string_view name;
+    double seconds;
+    [[nodiscard]] std::string text(double value) const { return fmt::format("{:.3f}", value / seconds); }
+    /// "+0.120", "-0.120"; what rounds to zero has no sign.
+    [[nodiscard]] std::string difference(double value) const {
+        const double shown = value / seconds;
+        return std::abs(shown) < 0.0005 ? "0.000" : fmt::format("{:+.3f}", shown);
+    }
+};
+
+TimeUnit unit_for_seconds(double longest) {
+    return longest < 1 ? TimeUnit{"ms", 1e-3} : TimeUnit{"s", 1};
+}
+
+/// "0.12 s less recompute"
+std::string amount_text(const TimeUnit& unit, std::string_view name, double difference) {
+    return fmt::format("{} {} {} {}", unit.text(std::abs(difference)), unit.name, difference > 0 ? "less" : "more", name);
+}
+
+/// What decides, and what stands against it most.
+std::string deciding_text(const TimeTerms& mine, const TimeTerms& other, const TimeUnit& unit) {
+    std::size_t gain = 0, loss = 0;
+    const auto difference = [&](std::size_t i) { return other[i].seconds - mine[i].seconds; };
+    for (std::size_t i = 0; i < kTimeTerms; ++i) {
+        if (difference(i) > difference(gain)) gain = i;
+        if (difference(i) < difference(loss)) loss = i;
+    }
+    std::vector<std::string> parts;
+    for (const std::size_t i : {gain, loss}) {
+        if (unit.difference(difference(i)) != "0.000") parts.push_back(amount_text(unit, mine[i].name, difference(i)));
+    }
+    if (gain == loss && parts.size() == 2) parts.pop_back();
+    return parts.empty() ? "" : fmt::format("most of it: {}\n", fmt::join(parts, ", "));
+}
+
+}  // namespace
+
+TimeTerms time_terms(const simulator::TimePrediction& t) {
+    const double rest = t.iteration_seconds - t.compute_seconds - t.bubble_seconds - t.exposed.total() - t.optimizer_seconds;
+    return terms_of(t.compute_seconds, t.recompute_seconds, t.host_seconds, t.bubble_seconds, t.exposed, t.optimizer_seconds, rest);
+}
+
+TimeTerms time_terms(const simulator::StageUse& use) {
+    return terms_of(use.compute_seconds, use.recompute_seconds, use.host_seconds, use.bubble_seconds, use.exposed, use.optimizer_seconds,
+                    use.fixed_seconds);
+}
+
+Json comparison_to_json(const PlanComparison& comparison) {
+    const auto& [plan, against] = comparison;
+    const TimeTerms mine = time_terms(plan.prediction.time), other = time_terms(against.prediction.time);
+    Json terms = Json::array(), memory = Json::array();
+    for (std::size_t i = 0; i < kTimeTerms; ++i) {
+        terms.push_back(Json{{"term", mine[i].name},
+                             {"seconds", mine[i].seconds},
+                             {"against_seconds", other[i].seconds},
+                             {"difference_seconds", other[i].seconds - mine[i].seconds}});
+    }
+    const auto held = memory_terms(plan.prediction.memory.worst.breakdown),
+               held_there = memory_terms(against.prediction.memory.worst.breakdown);
+    for (std::size_t i = 0; i < held.size(); ++i) {
+        memory.push_back(Json{{"term", held[i].name},
+                              {"bytes", held[i].bytes},
+                              {"against_bytes", held_there[i].bytes},
+                              {"difference_bytes", held_there[i].bytes - held[i].bytes}});
+    }
+    return Json{{"rank", plan.rank},
+                {"against", against.rank},
+                {"difference_seconds", against.prediction.time.iteration_seconds - plan.prediction.time.iteration_seconds},
+                {"terms", terms},
+                {"peak_bytes", plan.prediction.memory.deciding_bytes()},
+                {"against_peak_bytes", against.prediction.memory.deciding_bytes()},
+                {"memory", memory}};
+}
+
+std::string comparison_text(const PlanComparison& comparison) {
+    const auto& [plan, against] = comparison;
+    const auto& time = plan.prediction.time;
+    const auto& time_there = against.prediction.time;
+    const TimeTerms mine = time_terms(time), other = time_terms(time_there);
+    const TimeUnit unit = unit_for_seconds(std::max(time.iteration_seconds, time_there.iteration_seconds));
+    const double ahead = time_there.iteration_seconds - time.iteration_seconds;
+    std::string text = fmt::format("\nplan {} against plan {}\n  {}: {}\n  {}: {}\n", plan.rank, against.rank, plan.rank,
+                                   summary(plan.layout), against.rank, summary(against.layout));
+    text += fmt::format("An iteration takes {} {} {} than plan {}'s; {}", unit.text(std::abs(ahead)), unit.name,
+                        ahead < 0 ? "more" : "less", against.rank, deciding_text(mine, other, unit));
+    if (text.back() != '\n') text += "no term differs.\n";
+    const auto column = [](const ComparedPlan& p) { return Table::Column{fmt::format("plan {}", p.rank)}; };
+    Table times({{fmt::format("time ({})", unit.name), Align::left}, column(plan), column(against), {"difference"}});
+    for (std::size_t i = 0; i < kTimeTerms; ++i) {
+        if (unit.text(mine[i].seconds) == "0.000" && unit.text(other[i].seconds) == "0.000") continue;
+        times.add_row({std::string(mine[i].name), unit.text(mine[i].seconds), unit.text(other[i].seconds),
+                       unit.difference(other[i].seconds - mine[i].seconds)});
+    }
+    times.add_row({"iteration", unit.text(time.iteration_seconds), unit.text(time_there.iteration_seconds), unit.difference(ahead)});
+    const auto gib = [](std::int64_t bytes) { return fmt::format("{:.2f}", static_cast<double>(bytes) / 1073741824.0); };
+    const auto gib_more = [](std::int64_t bytes) { return fmt::format("{:+.2f}", static_cast<double>(bytes) / 1073741824.0); };
+    Table memory({{"memory (GiB)", Align::left}, column(plan), column(against), {"difference"}});
+    const auto& held = plan.prediction.memory.worst;
+    const auto& held_there = against.prediction.memory.worst;
+    const auto terms = memory_terms(held.breakdown), terms_there = memory_terms(held_there.breakdown);
+    const auto add = [&](std::string_view name, std::int64_t here, std::int64_t there) {
+        if (here > 0 || there > 0) memory.add_row({std::string(name), gib(here), gib(there), gib_more(there - here)});
+    };
+    for (std::size_t i = 0; i < terms.size(); ++i) add(terms[i].name, terms[i].bytes, terms_there[i].bytes);
+    add("peak", held.peak_bytes(), held_there.peak_bytes());
+    if (held.routing && held_there.routing) add("peak at p99 of the routing", held.routing->p99, held_there.routing->p99);
+    return text + "\n" + times.to_text() + "\n" + memory.to_text();
+}
+
+Json stage_use_to_json(const simulator::StageUse& use) {
+    const auto& e = use.exposed;
+    return Json{{"compute_seconds", use.compute_seconds},
+                {"recompute_seconds", use.recompute_seconds},
+                {"host_seconds", use.host_seconds},
+                {"exposed_communication_seconds", Json{{"tp", e.tp}, {"cp", e.cp}, {"ep", e.ep}, {"dp", e.dp}, {"pp", e.pp}}},
+                {"bubble_seconds", use.bubble_seconds},
+                {"optimizer_seconds", use.optimizer_seconds},
+                {"fixed_seconds", use.fixed_seconds},
+                {"utilisation", use.utilisation}};
+}
+
+std::vector<std::string> stage_use_csv_columns() {
+    return {"compute_seconds",    "recompute_seconds",  "host_seconds",   "exposed_tp_seconds", "exposed_cp_seconds", "exposed_ep_seconds",
+            "exposed_dp_seconds", "exposed_pp_seconds", "bubble_seconds", "optimizer_seconds",  "fixed_seconds",      "utilisation"};
+}
+
+std::vector<std::string> stage_use_csv_row(const simulator::StageUse& use) {
+    std::vector<std::string> row;
+    for (const double value :
+         {use.compute_seconds, use.recompute_seconds, use.host_seconds, use.exposed.tp, use.exposed.cp, use.exposed.ep, use.exposed.dp,
+          use.exposed.pp, use.bubble_seconds, use.optimizer_seconds, use.fixed_seconds, use.utilisation})
+        row.push_back(fmt::format("{:.9g}", value));
+    return row;
+}
+
+std::string stage_use_text(const std::vector<simulator::StageUse>& stages) {
+    double longest = 0;
+    for (const auto& use : stages) longest = std::max(longest, use.total());
+    const TimeUnit unit = unit_for_seconds(longest);
+    std::vector<std::size_t> shown;
+    for (std::size_t i = 0; i < kTimeTerms; ++i) {
+        if (std::any_of(stages.begin(), stages.end(), [&](const auto& use) { return unit.text(time_terms(use)[i].seconds) != "0.000"; }))
+            shown.push_back(i);
+    }
+    std::vector<Table::Column> columns{{"stage"}};
+    for (const auto i : shown) columns.push_back({std::string(time_terms(simulator::StageUse{})[i].heading)});
+    columns.insert(columns.end(), {{"all"}, {"used"}});
+    Table table(columns);
+    for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+        const auto terms = time_terms(stages[stage]);
+        std::vector<std::string> row{std::to_string(stage)};
+        for (const auto i : shown) row.push_back(unit.text(terms[i].seconds));
+        row.push_back(unit.text(stages[stage].total()));
+        row.push_back(fmt::format("{:.1f}%", 100 * stages[stage].utilisation));
+        table.add_row(std::move(row));
+    }
+    return fmt::format("\ntime of each stage's ranks in an iteration ({})\n", unit.name) + table.to_text() +
+           "used: computing, recompute and waiting for launches included. tp to pp: communication that nothing hides;\n"
+           "of dp and pp what the iteration would be shorter without, the same for all stages.\n";
+}
+
+}  // namespace mgplan::reports

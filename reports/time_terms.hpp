@@ -1,0 +1,61 @@
+#pragma once
+// Where the time of an iteration goes, term by term: what plan and simulate print of it.
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "plan/layout.hpp"
+#include "simulator/prediction.hpp"
+
+namespace mgplan::reports {
+
+struct TimeTerm {
+    std::string_view name;     ///< for programs and people
+    std::string_view heading;  ///< of a narrow column
+    double seconds = 0;
+};
+inline constexpr std::size_t kTimeTerms = 11;
+using TimeTerms = std::array<TimeTerm, kTimeTerms>;
+
+/// compute (without the two behind it), recompute, host (waiting for kernels to be launched), bubble, exposed tp, cp, ep, dp and
+/// pp, optimizer, and the rest: data loading, scheduler, logging. They add up to the iteration, of a prediction to the bit of
+/// rounding since the rest is what the others leave.
+[[nodiscard]] TimeTerms time_terms(const simulator::TimePrediction& time);
+[[nodiscard]] TimeTerms time_terms(const simulator::StageUse& use);
+
+/// A layout with its prediction and its place among the plans.
+struct ComparedPlan {
+    std::size_t rank = 1;
+    Layout layout;
+    simulator::Prediction prediction;
+};
+
+/// Why one plan stands before another: the difference of their iterations and of their memory, term by term.
+struct PlanComparison {
+    ComparedPlan plan, against;
+};
+
+/// {"rank", "against", "difference_seconds", "terms": [{"term", "seconds", "against_seconds", "difference_seconds"}],
+/// "peak_bytes", "against_peak_bytes", "memory": [{"term", "bytes", "against_bytes", "difference_bytes"}]}. Differences are those of
+/// `against` less those of the plan: above zero, the plan is better. Seconds of the terms add up to difference_seconds; bytes, those at the
+/// peaks with even routing, to the difference of the two breakdowns.
+[[nodiscard]] nlohmann::ordered_json comparison_to_json(const PlanComparison& comparison);
+
+/// The same as two tables under a sentence that names what decides.
+[[nodiscard]] std::string comparison_text(const PlanComparison& comparison);
+
+/// Use of the GPUs of every pipeline stage (StageUse), as simulate --per-rank shows it.
+/// {"compute_seconds", "recompute_seconds", "host_seconds", "exposed_communication_seconds": {...}, "bubble_seconds",
+/// "optimizer_seconds", "fixed_seconds", "utilisation"}; the first holds the two behind it, the others add up with it.
+[[nodiscard]] nlohmann::ordered_json stage_use_to_json(const simulator::StageUse& use);
+/// One row of CSV of the same, and the names of its columns.
+[[nodiscard]] std::vector<std::string> stage_use_csv_columns();
+[[nodiscard]] std::vector<std::string> stage_use_csv_row(const simulator::StageUse& use);
+/// A table with one row for each stage; terms that no stage has get no column.
+[[nodiscard]] std::string stage_use_text(const std::vector<simulator::StageUse>& stages);
+
+}  // namespace mgplan::reports

@@ -1,0 +1,25 @@
+#pragma once
+// Which checkpoints a folder holds: step-000000000040/ with a manifest.json is the complete one of step 40.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace mgplan::runtime {
+
+[[nodiscard]] std::string step_folder(const std::string& folder, std::int64_t step);
+[[nodiscard]] std::string manifest_path(const std::string& folder, std::int64_t step);
+[[nodiscard]] std::string rank_file_name(int rank);
+
+/// Steps of the complete ones, ascending; none where the folder does not exist. Throws ConfigError naming the folder where it cannot
+/// be read.
+[[nodiscard]] std::vector<std::int64_t> complete_checkpoints(const std::string& folder);
+
+/// Makes the folder where it is not there. Throws ConfigError naming it where this process cannot write there.
+void check_checkpoint_folder(const std::string& folder);
+
+/// Behind a complete save of `newest`: removes what saves that were cut off have left before it, and, unless `keep` is 0, complete
+/// checkpoints but the last `keep`. Only files with names that checkpoints have. What cannot be removed stays.
+void remove_leftovers(const std::string& folder, std::int64_t newest, std::int64_t keep);
+
+}  // namespace mgplan::runtime

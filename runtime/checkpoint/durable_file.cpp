@@ -1,0 +1,98 @@
+#include "runtime/checkpoint/durable_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include <fmt/core.h>
+
+#include "plan/errors.hpp"
+
+namespace mgplan::runtime {
+namespace {
+
+std::string way_out(int error) {
+    if (error == ENOSPC || error == EDQUOT || error == EFBIG) return "; make room, or let fewer checkpoints be kept (--checkpoint-keep)";
+    if (error == EROFS || error == EACCES || error == EPERM) return "; choose a folder that every rank may write";
+    if (error == ENOENT || error == ENOTDIR || error == EINVAL) return "; name a folder that can be made and written";
+    return "";
+}
+
+[[noreturn]] void fail_with(int error, const std::string& path, std::string_view doing) {
+    throw RunError(fmt::format("checkpoint file {} cannot be {}: {}{}", path, doing, std::strerror(error), way_out(error)));
+}
+
+}  // namespace
+
+DurableFile::DurableFile(std::string path, std::int64_t size) : path_(std::move(path)) {
+    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (descriptor_ < 0) fail("made");
+    // File systems that cannot say so; others know now what they will not be able to hold.
+    if (size > 0 && ::fallocate(descriptor_, 0, 0, size) != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR) {
+        const int error = errno;
+        ::close(descriptor_);
+        fail_with(error, path_, fmt::format("given {} bytes", size));
+    }
+}
+
+DurableFile::~DurableFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void DurableFile::fail(std::string_view doing) const {
+    fail_with(errno, path_, doing);
+}
+
+void DurableFile::write(std::int64_t at, std::span<const std::byte> bytes) {
+    const std::int64_t begin = at;
+    const auto size = static_cast<std::int64_t>(bytes.size());
+    while (!bytes.empty()) {
+        const ssize_t count = ::pwrite(descriptor_, bytes.data(), bytes.size(), at);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) fail("written");
+        bytes = bytes.subspan(static_cast<std::size_t>(count));
+        at += count;
+    }
+    // The disk begins while the next bytes are made; whether it is done is finish()'s matter.
+    static_cast<void>(::sync_file_range(descriptor_, begin, size, SYNC_FILE_RANGE_WRITE));
+}
+
+void DurableFile::finish() {
+    if (::fsync(descriptor_) != 0) fail("brought to the disk");
+    const int descriptor = descriptor_;
+    descriptor_ = -1;
+    if (::close(descriptor) != 0) fail("closed");
+}
+
+void replace_file(const std::string& path, std::string_view text) {
+    const std::string draft = path + ".partial";
+    DurableFile file(draft, 0);
+    file.write(0, std::as_bytes(std::span(text)));
+    file.finish();
+    if (std::rename(draft.c_str(), path.c_str()) != 0) fail_with(errno, path, "renamed into place");
+    sync_folder(std::filesystem::path(path).parent_path().string());
+}
+
+void make_folder(const std::string& path) {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error) throw RunError(fmt::format("checkpoint folder {} cannot be made: {}{}", path, error.message(), way_out(error.value())));
+    if (!std::filesystem::is_directory(path, error)) throw RunError(fmt::format("checkpoint folder {} is no folder; name another", path));
+}
+
+void sync_folder(const std::string& path) {
+    const int descriptor = ::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) fail_with(errno, path, "opened");
+    const int result = ::fsync(descriptor);
+    const int error = errno;
+    ::close(descriptor);
+    // Some network file systems have nothing to do here and say that they cannot.
+    if (result != 0 && error != EINVAL && error != ENOTSUP) fail_with(error, path, "brought to the disk");
+}
+
+}  // namespace mgplan::runtime

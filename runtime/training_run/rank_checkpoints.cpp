@@ -1,0 +1,52 @@
+#include "runtime/training_run/rank_checkpoints.hpp"
+
+#include <chrono>
+#include <string>
+
+#include "runtime/checkpoint/checkpoint_folder.hpp"
+#include "runtime/checkpoint/load_state.hpp"
+#include "runtime/checkpoint/save_state.hpp"
+
+namespace mgplan::runtime {
+
+RankCheckpoints::RankCheckpoints(const TrainingRunOptions& options, int rank, model::RankTrainer& trainer)
+    : options_(options), rank_(rank), trainer_(trainer) {}
+
+std::int64_t RankCheckpoints::resume() {
+    const auto& checkpoint = options_.checkpoint.resume;
+    if (checkpoint == nullptr) return 0;
+    load_state(*checkpoint, trainer_.state());
+    trainer_.go_on_from(checkpoint->manifest().position);
+    saved_ = trainer_.position().steps;
+    return saved_;
+}
+
+bool RankCheckpoints::is_due(std::int64_t step) const {
+    return !options_.checkpoint.folder.empty() && options_.checkpoint.every > 0 && step % options_.checkpoint.every == 0;
+}
+
+bool RankCheckpoints::save() {
+    const CheckpointOptions& options = options_.checkpoint;
+    const model::TrainingPosition position = trainer_.position();
+    if (options.folder.empty() || position.steps == saved_) return false;
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string folder = step_folder(options.folder, position.steps);
+    save_rank_file(folder, rank_, position.steps, trainer_.state());
+    // Everybody's file is on the disk, or nobody gets past this.
+    trainer_.meet_all();
+    saved_ = position.steps;
+    if (rank_ != options_.speaker) return true;
+    Manifest manifest;
+    manifest.identity = identity_of(options_.task, *options_.data);
+    manifest.position = position;
+    manifest.layout = summary(options_.task.layout);
+    finish_checkpoint(folder, static_cast<int>(options_.task.layout.sizes.world), manifest);
+    remove_leftovers(options.folder, position.steps, options.keep);
+    if (options.on_saved) {
+        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        options.on_saved(position.steps, manifest.bytes(), seconds);
+    }
+    return true;
+}
+
+}  // namespace mgplan::runtime

@@ -1,0 +1,30 @@
+#pragma once
+// The checkpoints of one rank's run.
+
+#include <cstdint>
+
+#include "model/training/rank_trainer.hpp"
+#include "runtime/training_run/training_run.hpp"
+
+namespace mgplan::runtime {
+
+class RankCheckpoints {
+public:
+    /// Everything outlives this.
+    RankCheckpoints(const TrainingRunOptions& options, int rank, model::RankTrainer& trainer);
+
+    /// Reads the checkpoint that the run goes on from, if there is one; returns the number of steps done.
+    std::int64_t resume();
+    /// Whether one is to be saved behind this step, which is not the last one.
+    [[nodiscard]] bool is_due(std::int64_t step) const;
+    /// Saves behind the trainer's last step, unless that is done. Every rank calls it; returns whether it did.
+    bool save();
+
+private:
+    const TrainingRunOptions& options_;
+    int rank_;
+    model::RankTrainer& trainer_;
+    std::int64_t saved_ = 0;  ///< the last step that is in the folder
+};
+
+}  // namespace mgplan::runtime

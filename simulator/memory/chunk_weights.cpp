@@ -1,0 +1,167 @@
+#include "simulator/memory/chunk_weights.hpp"
+
+#include <algorithm>
+
+#include "plan/errors.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+using Kind = ChunkStep::Kind;
+using Drop = ChunkStep::Drop;
+
+/// First `a`, then `b`: then() of profiles with their categories added up.
+Stretch then(const Stretch& a, const Stretch& b) {
+    return {a.net + b.net, std::max(a.peak, a.net + b.peak)};
+}
+
+/// Where each turn adds, the last is the fullest; otherwise the first.
+Stretch repeat(const Stretch& a, std::int64_t times) {
+    return {times * a.net, a.peak + std::max<std::int64_t>(0, (times - 1) * a.net)};
+}
+
+// Slots: a forward has an even number, its backward the odd one behind it.
+constexpr std::size_t kNorm = 0, kPredictingNorm = 2, kLoss = 4, kEmbedding = 6, kIds = 8, kReceive = 10, kGive = 11, kLosses = 12;
+constexpr std::size_t kLayers = 13, kSlotsOfLayer = 4;  // forward, backward, forwards that drop all or all but their input
+constexpr std::size_t kDepths = kLayers + 2 * kSlotsOfLayer, kSlotsOfDepth = 6;
+
+}  // namespace
+
+Stretch stretch_of(const OpProfile& profile) {
+    return {profile.net_total(), profile.peak};
+}
+
+PassStretches stretches_of(const PassProfile& profile) {
+    return {stretch_of(profile.forward), stretch_of(profile.backward)};
+}
+
+std::optional<std::size_t> StepStretches::slot_of(const ChunkStep& step) {
+    const std::size_t backward = step.backward ? 1 : 0;
+    const auto of_depth = [&](std::size_t part) {
+        return kDepths + static_cast<std::size_t>(step.depth) * kSlotsOfDepth + part + backward;
+    };
+    switch (step.kind) {
+        case Kind::ids:
+            return kIds + backward;
+        case Kind::receive:
+            return kReceive;
+        case Kind::give:
+            return kGive;
+        case Kind::losses:
+            return kLosses;
+        case Kind::rest:
+            return std::nullopt;
+        case Kind::layer: {
+            const std::size_t layer = kLayers + (step.mixture ? kSlotsOfLayer : 0);
+            return layer + (step.drop == Drop::none ? backward : step.drop == Drop::but_input ? 2U : 3U);
+        }
+        case Kind::piece:
+            break;
+    }
+    switch (step.piece) {
+        case Piece::norm:
+            return (step.predicting ? kPredictingNorm : kNorm) + backward;
+        case Piece::loss:
+            return kLoss + backward;
+        case Piece::mtp_front:
+            return of_depth(0);
+        case Piece::mtp_end:
+            return of_depth(2);
+        case Piece::mtp_rest:
+            return of_depth(4);
+        default:
+            return kEmbedding + backward;
+    }
+}
+
+void StepStretches::set_layer(bool mixture, const PassStretches& layer, std::int64_t stream) {
+    const std::size_t first = kLayers + (mixture ? kSlotsOfLayer : 0);
+    stretches_[first] = layer.forward;
+    stretches_[first + 1] = layer.backward;
+    stretches_[first + 2] = {stream, layer.forward.peak};
+    stretches_[first + 3] = {0, layer.forward.peak};
+}
+
+StepStretches::StepStretches(const ShardProfiles& shard, bool recomputed) {
+    const auto put = [&](ChunkStep step) {
+        const auto slot = slot_of(step);
+        stretches_[*slot] = stretch_of(profile_of_step(shard, step, recomputed));
+    };
+    for (const bool backward : {false, true}) {
+        for (const Piece piece : {Piece::norm, Piece::loss, Piece::embedding}) put({.piece = piece, .backward = backward});
+        put({.piece = Piece::norm, .backward = backward, .predicting = true});
+        put({.kind = Kind::ids, .backward = backward});
+        const auto& depths = (recomputed ? shard.recomputed_prediction : shard.prediction).depths;
+        for (std::int64_t depth = 0; depth < std::min(kMostDepths, std::ssize(depths)); ++depth) {
+            for (const Piece piece : {Piece::mtp_front, Piece::mtp_end, Piece::mtp_rest})
+                put({.piece = piece, .backward = backward, .depth = depth});
+        }
+    }
+    for (const Kind kind : {Kind::receive, Kind::give, Kind::losses}) put({.kind = kind});
+    for (const bool mixture : {false, true}) set_layer(mixture, stretches_of(shard.layer(mixture)), shard.stream);
+}
+
+void StepStretches::set_mixture(const PassStretches& attention, const PassStretches& mixture) {
+    set_layer(true, {then(attention.forward, mixture.forward), then(mixture.backward, attention.backward)}, stretches_[kLayers + 2].net);
+}
+
+ChunkRecipe::ChunkRecipe(const ChunkContents& contents, const FullRecompute* full) {
+    const ChunkSteps steps = chunk_steps(contents, full);
+    forward_ = fold(steps.forward);
+    backward_ = fold(steps.backward);
+}
+
+ChunkRecipe::Pass ChunkRecipe::fold(const std::vector<ChunkStep>& steps) {
+    // A recomputed block of equal layers runs forward, gives its output back and runs backward.
+    constexpr std::size_t kLongestPeriod = 4;
+    Pass pass;
+    for (const ChunkStep& step : steps) {
+        const auto slot = StepStretches::slot_of(step);
+        if (!slot) continue;
+        static_assert(StepStretches::kSlots <= 256);
+        static_assert(StepStretches::kSlots == kDepths + kSlotsOfDepth * static_cast<std::size_t>(kMostDepths));
+        const Run run{static_cast<std::uint8_t>(*slot), step.count};
+        if (!pass.runs.empty() && pass.runs.back().slot == run.slot)
+            pass.runs.back().count += run.count;
+        else
+            pass.runs.push_back(run);
+    }
+    const auto turns = [&](std::size_t begin, std::size_t period) {
+        std::size_t end = begin + period;
+        while (end < pass.runs.size() && pass.runs[end] == pass.runs[end - period]) ++end;
+        return (end - begin) / period;
+    };
+    for (std::size_t i = 0; i < pass.runs.size();) {
+        std::size_t period = 1, times = 1;
+        for (std::size_t p = 2; p <= kLongestPeriod && i + 2 * p <= pass.runs.size(); ++p) {
+            const std::size_t found = turns(i, p);
+            if (found > 1 && found * p > period * times) period = p, times = found;
+        }
+        if (times == 1 && !pass.loops.empty() && pass.loops.back().times == 1)
+            pass.loops.back().end = i + period;
+        else
+            pass.loops.push_back({i, i + period, static_cast<std::int64_t>(times)});
+        i += period * times;
+    }
+    return pass;
+}
+
+Stretch ChunkRecipe::play(const Pass& pass, const StepStretches& steps) {
+    Stretch all;
+    for (const Loop& loop : pass.loops) {
+        Stretch turn;
+        for (std::size_t i = loop.begin; i < loop.end; ++i) {
+            const Run& run = pass.runs[i];
+            turn = then(turn, repeat(steps.stretches_[run.slot], run.count));
+        }
+        all = then(all, repeat(turn, loop.times));
+    }
+    return all;
+}
+
+ChunkWeight ChunkRecipe::weigh(const StepStretches& steps) const {
+    const Stretch forward = play(forward_, steps), backward = play(backward_, steps);
+    return {forward.net, forward.peak, backward.peak};
+}
+
+}  // namespace mgplan::simulator

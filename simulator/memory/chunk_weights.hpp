@@ -1,0 +1,88 @@
+#pragma once
+// The three sums of a chunk's profile that a search asks for, without its profile: profiles of pieces come down to two numbers
+// each, chunks to the order in which pieces run, and a chunk's sums are a few additions for each run of equal layers.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "simulator/memory/chunk_profile.hpp"
+#include "simulator/memory/chunk_steps.hpp"
+
+namespace mgplan::simulator {
+
+/// An OpProfile with its categories added up.
+struct Stretch {
+    std::int64_t net = 0;
+    std::int64_t peak = 0;  ///< at least 0
+    bool operator==(const Stretch&) const = default;
+};
+[[nodiscard]] Stretch stretch_of(const OpProfile& profile);
+
+/// A stretch forward, and its backward.
+struct PassStretches {
+    Stretch forward, backward;
+};
+[[nodiscard]] PassStretches stretches_of(const PassProfile& profile);
+
+/// What a chunk of one shard holds and takes, for one microbatch, in bytes.
+struct ChunkWeight {
+    std::int64_t kept = 0;  ///< from forward to backward
+    std::int64_t forward_peak = 0, backward_peak = 0;
+    bool operator==(const ChunkWeight&) const = default;
+};
+
+/// All that the steps of chunks of one shard do to memory.
+class StepStretches {
+public:
+    StepStretches() = default;
+    /// Of a shard without mixtures, or with all of them. `recomputed`: predictions are.
+    StepStretches(const ShardProfiles& shard, bool recomputed);
+
+    /// Puts in the layers whose attention is this shard's and whose MLP half is `mixture`.
+    void set_mixture(const PassStretches& attention, const PassStretches& mixture);
+
+private:
+    friend class ChunkRecipe;
+    // Norm (predicting or not), loss, embedding, what is neither piece nor layer; layers; parts of predictions.
+    static constexpr std::size_t kSlots = 2 * 4 + 5 + 2 * 4 + 6 * static_cast<std::size_t>(kMostDepths);
+
+    /// Where a step stands that is one of `count` equal ones; nothing for steps after which nobody looks.
+    static std::optional<std::size_t> slot_of(const ChunkStep& step);
+    void set_layer(bool mixture, const PassStretches& layer, std::int64_t stream);
+
+    std::array<Stretch, kSlots> stretches_{};
+};
+
+/// In which order the pieces of a chunk run, equal ones in a row as one: what chunk_steps() lists, made once for all shards.
+class ChunkRecipe {
+public:
+    /// `full`: null without full recompute.
+    ChunkRecipe(const ChunkContents& contents, const FullRecompute* full);
+
+    /// The sums of chunk_profile() of the same chunk. No allocation.
+    [[nodiscard]] ChunkWeight weigh(const StepStretches& steps) const;
+
+private:
+    struct Run {
+        std::uint8_t slot = 0;
+        std::int64_t count = 1;
+        bool operator==(const Run&) const = default;
+    };
+    /// Runs [begin, end), so many times.
+    struct Loop {
+        std::size_t begin = 0, end = 0;
+        std::int64_t times = 1;
+    };
+    struct Pass {
+        std::vector<Run> runs;
+        std::vector<Loop> loops;
+    };
+    static Pass fold(const std::vector<ChunkStep>& steps);
+    static Stretch play(const Pass& pass, const StepStretches& steps);
+
+    Pass forward_, backward_;
+};
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,29 @@
+#pragma once
+// Bytes of what a matrix product reads in fp8, beside weights: inputs and output gradients, each with its scales.
+
+#include <cstdint>
+
+#include "plan/megatron_switches.hpp"
+
+namespace mgplan::simulator {
+
+/// A matrix of rows x columns, quantised along its rows (for the forward product and the input's gradient) or along its columns
+/// (for the weight's gradient). What is kept of an input is the column-wise one, as large as the row-wise but for the scales.
+struct Fp8OperandBytes {
+    std::int64_t rowwise = 0;
+    std::int64_t columnwise = 0;
+    std::int64_t both = 0;  ///< at once; the same data serve both products where a GPU multiplies fp8 in any layout
+    [[nodiscard]] Fp8OperandBytes times(std::int64_t count) const { return {rowwise * count, columnwise * count, both * count}; }
+    bool operator==(const Fp8OperandBytes&) const = default;
+};
+
+/// By recipe (Transformer Engine, transformer_engine/pytorch/tensor/):
+/// - delayed and tensorwise (float8_tensor.py): a byte an element, its transpose beside it before Blackwell
+///   (nvte_is_non_tn_fp8_gemm_supported); one fp32 scale;
+/// - blockwise (float8_blockwise_tensor.py, one-dimensional blocks): an fp32 scale for 128 elements, the other dimension padded
+///   to 4;
+/// - mxfp8 (mxfp8_tensor.py): a byte for 32 elements, padded to 4, the other dimension to 128.
+/// Nothing on GPUs without fp8 (before Ada).
+[[nodiscard]] Fp8OperandBytes fp8_operand_bytes(std::int64_t rows, std::int64_t columns, Fp8Recipe recipe, int compute_capability);
+
+}  // namespace mgplan::simulator

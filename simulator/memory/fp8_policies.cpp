@@ -1,0 +1,318 @@
+#include "simulator/memory/fp8_policies.hpp"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "plan/errors.hpp"
+#include "simulator/memory/fp8_operands.hpp"
+
+namespace mgplan::simulator::fp8 {
+namespace {
+
+using model::MemoryCategory;
+using Tensor = LayerEditor::Tensor;
+
+/// One product, told by its workspace.
+struct Product {
+    std::int64_t begin = 0, end = 0;
+};
+
+std::vector<Product> products_of(const LayerEditor& layer, Stretch where) {
+    std::vector<Product> products;
+    for (const Tensor& tensor : layer.tensors()) {
+        if (tensor.name == "matmul workspace" && tensor.bytes > 0 && where.contains(tensor.taken))
+            products.push_back({tensor.taken, tensor.returned});
+    }
+    std::ranges::sort(products, {}, &Product::begin);
+    return products;
+}
+
+/// The first product from an instant on; the last in front of it.
+Product product_after(const std::vector<Product>& products, std::int64_t when) {
+    const auto found = std::ranges::find_if(products, [&](const Product& each) { return each.begin > when; });
+    MGPLAN_ASSERT(found != products.end(), "a product follows");
+    return *found;
+}
+
+Product product_before(const std::vector<Product>& products, std::int64_t when) {
+    const auto found = std::ranges::find_if(products, [&](const Product& each) { return each.begin > when; });
+    MGPLAN_ASSERT(found != products.begin(), "a product is in front");
+    return *(found - 1);
+}
+
+Fp8OperandBytes operand(const PolicyContext& context, std::int64_t rows, std::int64_t columns) {
+    return fp8_operand_bytes(rows, columns, context.megatron().fp8_recipe, context.sizes.traits.architecture);
+}
+
+std::int64_t element(const PolicyContext& context) {
+    return bytes_of(context.sizes.dtype);
+}
+
+std::int64_t rows_of(const PolicyContext& context, const Tensor& tensor, std::int64_t columns) {
+    return tensor.bytes / element(context) / columns;
+}
+
+std::int64_t columns_of(const PolicyContext& context, const Tensor& tensor, std::int64_t rows) {
+    return tensor.bytes / element(context) / rows;
+}
+
+/// Rows of experts, each quantised for itself and padded for itself.
+Fp8OperandBytes expert_operand(const PolicyContext& context, std::int64_t rows, std::int64_t columns) {
+    const std::int64_t experts = context.model.moe->experts / context.sizes.ep;
+    return operand(context, (rows + experts - 1) / experts, columns).times(experts);
+}
+
+bool attention(const LayerEditor& layer) {
+    return layer.piece() == Piece::attention;
+}
+
+bool mixture(const LayerEditor& layer) {
+    return layer.piece() == Piece::mixture;
+}
+
+bool gathers(const PolicyContext& context) {
+    return context.sizes.sequence_parallel && context.sizes.tp > 1;
+}
+
+bool recomputes(const PolicyContext& context, RecomputeModule module) {
+    return context.sizes.modules.contains(module);
+}
+
+/// Where a module's forward returns, and with it what Python names there: right in front of the sum with the residual stream.
+std::int64_t module_end(LayerEditor& layer) {
+    const Tensor* stream = layer.find(layer.forward(), "residual stream");
+    MGPLAN_ASSERT(stream != nullptr, "the residual stream");
+    return stream->taken - 1;
+}
+
+/// The input of a product that quantises it: in 16 bits until `sixteen_bits`, both ways while the product runs, one way until it
+/// was read for the weight's gradient, as long as the trace keeps it.
+void quantise_input(LayerEditor& layer, Tensor& input, const Fp8OperandBytes& bytes, Product product, std::int64_t sixteen_bits) {
+    const std::int64_t until = input.returned, taken = std::max(product.begin - 1, input.taken + 1);
+    input.returned = std::min(until, sixteen_bits);
+    layer.add("input in fp8", MemoryCategory::activations, bytes.columnwise, taken, std::max(until, product.end + 1));
+    layer.add("input in fp8, along rows", MemoryCategory::activations, bytes.both - bytes.columnwise, taken, product.end + 1);
+}
+
+/// What activations hand to the second linear layer of a dense MLP or of shared experts, which run ahead of the others.
+void quantise_activation(LayerEditor& layer, const PolicyContext& context, std::int64_t rows) {
+    Tensor* activation = layer.find(layer.forward(), "activation output");
+    MGPLAN_ASSERT(activation != nullptr, "the activation's output");
+    const Product second = product_after(products_of(layer, layer.forward()), activation->taken);
+    quantise_input(layer, *activation, operand(context, rows, columns_of(context, *activation, rows)), second, module_end(layer));
+    // Made again for the backward: by all of a mixture, else by the first product and the activation alone.
+    activation = layer.find(layer.backward(), "activation output");
+    if (activation == nullptr || (mixture(layer) && !recomputes(context, RecomputeModule::moe))) return;
+    const Product again = mixture(layer) ? product_after(products_of(layer, layer.backward()), activation->taken)
+                                         : Product{activation->taken + 2, activation->taken + 3};
+    quantise_input(layer, *activation, operand(context, rows, columns_of(context, *activation, rows)), again, again.end);
+}
+
+void quantise_latent_inputs(LayerEditor& layer, const PolicyContext& context) {
+    Tensor& normed = *layer.find(layer.forward(), "norm output");
+    // Under recompute of the norm the layers keep what is made again.
+    if (normed.returned < layer.backward().begin) return;
+    const std::int64_t until = normed.returned;
+    const Fp8OperandBytes bytes = operand(context, context.sizes.rows_outside(), context.model.hidden);
+    const Product first = product_after(products_of(layer, layer.forward()), normed.taken);
+    normed.returned = module_end(layer);
+    for (int layers = 0; layers < 2; ++layers)  // down to, or up to, queries; down to keys and values
+        layer.add("input in fp8", MemoryCategory::activations, bytes.columnwise, first.begin - 1, until);
+}
+
+/// The output's gradient of the linear layer whose input's gradient is the `which`-th of the backward.
+void quantise_gradient(LayerEditor& layer, const PolicyContext& context, int which, std::int64_t rows, std::int64_t columns,
+                       bool weight_first) {
+    const Tensor* d_input = layer.find(layer.backward(), "input gradient", which);
+    MGPLAN_ASSERT(d_input != nullptr, "the input's gradient of a linear layer");
+    const std::int64_t when = d_input->taken;
+    const std::vector<Product> all = products_of(layer, layer.backward());
+    const Product input = product_after(all, when), weight = weight_first ? product_before(all, when) : product_after(all, input.end);
+    layer.add("output gradient in fp8", MemoryCategory::activations, operand(context, rows, columns).both,
+              std::min({when, input.begin, weight.begin}) - 1, std::max(input.end, weight.end) + 1);
+}
+
+void quantise_grouped_gradient(LayerEditor& layer, const PolicyContext& context, std::string_view d_input, std::int64_t rows,
+                               std::int64_t columns) {
+    const Tensor* tensor = layer.find(layer.backward(), d_input);
+    if (tensor == nullptr) return;  // no rows
+    const std::int64_t when = tensor->taken;
+    const std::vector<Product> all = products_of(layer, layer.backward());
+    layer.add("output gradient in fp8", MemoryCategory::activations, expert_operand(context, rows, columns).both,
+              product_before(all, when).begin - 1, product_after(all, when).end + 1);
+}
+
+}  // namespace
+
+bool products(const PolicyContext& context) {
+    return context.training.precision == Precision::fp8 && context.megatron().transformer_engine && operand(context, 1, 1).both > 0;
+}
+
+bool copies_core_output(const PolicyContext& context) {
+    return products(context) && context.megatron().fp8_recipe == Fp8Recipe::delayed;
+}
+
+void keep_normed_inputs(LayerEditor& layer, const PolicyContext& context) {
+    const std::int64_t rows = context.sizes.rows_outside();
+    const auto quantise = [&](Stretch where, int which, std::int64_t width) {
+        Tensor* normed = layer.find(where, "norm output", which);
+        if (normed == nullptr || normed->bytes != rows * width * element(context)) return;
+        const Fp8OperandBytes bytes = operand(context, rows, width);
+        const std::int64_t taken = normed->taken;
+        normed->bytes = bytes.columnwise;
+        // Ranks that gather quantise one way only.
+        if (gathers(context) || where.begin == layer.backward().begin) return;
+        layer.add("input in fp8, along rows", MemoryCategory::activations, bytes.both - bytes.columnwise, taken,
+                  product_after(products_of(layer, where), taken).end + 1);
+    };
+    for (const Stretch where : {layer.forward(), layer.backward()}) {
+        if (!context.model.mla || !attention(layer)) {
+            quantise(where, 0, context.model.hidden);
+            continue;
+        }
+        // Latents; queries' first.
+        for (int which = 0; which < 3; ++which) {
+            const Tensor* normed = layer.find(where, "norm output", which);
+            const bool of_layer = which == 0 && normed != nullptr && normed->bytes == rows * context.model.hidden * element(context);
+            if (of_layer) continue;
+            for (const std::int64_t width : {context.model.mla->q_lora_rank, context.model.mla->kv_lora_rank})
+                quantise(where, which, width);
+        }
+    }
+}
+
+void keep_linear_inputs(LayerEditor& layer, const PolicyContext& context) {
+    if (attention(layer)) {
+        if (context.model.mla) quantise_latent_inputs(layer, context);
+        return;
+    }
+    if (!mixture(layer)) {
+        quantise_activation(layer, context, context.sizes.rows());
+        return;
+    }
+    if (context.model.moe->shared_ffn == 0 || recomputes(context, RecomputeModule::shared_experts)) return;
+    quantise_activation(layer, context, context.sizes.rows());
+    // The router keeps the norm's output in 16 bits; with other recipes Megatron-LM has the shared experts do the same.
+    if (context.megatron().fp8_recipe != Fp8Recipe::delayed) return;
+    const Tensor* normed = layer.find(layer.forward(), "norm output");
+    if (normed->returned < layer.backward().begin) return;
+    const std::int64_t taken = normed->taken, until = normed->returned;
+    layer.add("input in fp8", MemoryCategory::activations, operand(context, context.sizes.rows_outside(), context.model.hidden).columnwise,
+              taken + 1, until);
+}
+
+void keep_core_output(LayerEditor& layer, const PolicyContext& context) {
+    const std::int64_t rows = context.sizes.rows(), width = context.model.heads / context.sizes.tp * context.model.v_head_dim();
+    const Product projection = products_of(layer, layer.forward()).back();
+    const Tensor* d_input = layer.find(layer.backward(), "input gradient");
+    MGPLAN_ASSERT(d_input != nullptr, "the gradient of the projection's input");
+    const std::vector<Product> backward = products_of(layer, layer.backward());
+    const Product weight = product_after(backward, product_after(backward, d_input->taken).end);
+    if (recomputes(context, RecomputeModule::core_attn)) {
+        // The core keeps nothing, and the projection only its copy.
+        if (Tensor* output = layer.find(layer.forward(), "attention output"))
+            output->returned = std::min(output->returned, module_end(layer));
+    }
+    const Fp8OperandBytes bytes = operand(context, rows, width);
+    layer.add("input in fp8", MemoryCategory::activations, bytes.columnwise, projection.begin - 1, weight.end + 1);
+    layer.add("input in fp8, along rows", MemoryCategory::activations, bytes.both - bytes.columnwise, projection.begin - 1,
+              projection.end + 1);
+}
+
+void keep_joined_inputs(LayerEditor& front, const PolicyContext& context) {
+    Tensor* joined = front.find(front.forward(), "joined embeddings and states");
+    if (joined == nullptr || joined->returned < front.backward().begin) return;  // recomputed
+    const Product projection = product_after(products_of(front, front.forward()), joined->taken);
+    quantise_input(front, *joined, operand(context, context.sizes.rows_outside(), 2 * context.model.hidden), projection,
+                   projection.end + 1);
+}
+
+void keep_expert_inputs(LayerEditor& layer, const PolicyContext& context) {
+    const std::int64_t hidden = context.model.hidden;
+    for (const Stretch where : {layer.forward(), layer.backward()}) {
+        const Tensor* first = layer.find(where, "expert first product");
+        if (first == nullptr) continue;
+        const std::vector<Product> all = products_of(layer, where);
+        const std::int64_t at = first->taken, width = context.model.moe->expert_ffn / context.sizes.etp * (context.model.gated_mlp ? 2 : 1);
+        const std::int64_t rows = rows_of(context, *first, width);
+        const Tensor* output = layer.find(where, "expert output");
+        MGPLAN_ASSERT(output != nullptr, "the experts' output");
+        const std::int64_t second = output->taken;
+        const Product last = product_after(all, second);
+        if (Tensor* dispatched = layer.alive(at, rows * hidden * element(context)))
+            quantise_input(layer, *dispatched, expert_operand(context, rows, hidden), product_after(all, at), last.end + 1);
+        // Recomputed activations are kept as they are (experts.py, set_save_original_input).
+        if (recomputes(context, RecomputeModule::moe_act)) continue;
+        const std::int64_t inner = context.model.moe->expert_ffn / context.sizes.etp;
+        if (Tensor* activation = layer.alive(second, rows * inner * element(context), "activation output"))
+            quantise_input(layer, *activation, expert_operand(context, rows, inner), last, last.end + 1);
+    }
+}
+
+void gather_quantised(LayerEditor& layer, const PolicyContext& context) {
+    const std::int64_t rows = context.sizes.rows();
+    // Keys' rotated part enters no product.
+    const std::int64_t rotated = context.model.mla && attention(layer) ? context.model.mla->qk_rope_head_dim : 0;
+    std::vector<std::int64_t> gradients;  // instants at which those of inputs are taken
+    for (int which = 0; const Tensor* d_input = layer.find(layer.backward(), "input gradient", which); ++which)
+        gradients.push_back(d_input->taken);
+    const bool by_blocks = context.megatron().fp8_recipe == Fp8Recipe::blockwise || context.megatron().fp8_recipe == Fp8Recipe::mxfp8;
+    for (const Stretch where : {layer.forward(), layer.backward()}) {
+        for (int which = 0; Tensor* gathered = layer.find(where, "gathered rows", which); ++which) {
+            const std::int64_t columns = columns_of(context, *gathered, rows);
+            if (columns == rotated) continue;
+            const Fp8OperandBytes bytes = operand(context, rows, columns);
+            // An output's gradient is there while the input's is computed, and multiplied both ways. Inputs are gathered again for
+            // the weight's gradient behind that, and for a forward that runs again in front of it.
+            const auto lives = [&](std::int64_t when) { return gathered->taken < when && gathered->returned > when; };
+            const bool gradient = std::ranges::any_of(gradients, lives);
+            const bool for_weight = !gradient && !gradients.empty() && gathered->taken > gradients.front();
+            if (gradient)
+                gathered->bytes = bytes.both;
+            else if (for_weight)
+                gathered->bytes = by_blocks ? bytes.columnwise : bytes.both;
+            else
+                gathered->bytes = bytes.rowwise;
+        }
+    }
+}
+
+void quantise_gradients(LayerEditor& layer, const PolicyContext& context) {
+    const ModelSpec& model = context.model;
+    const std::int64_t rows = context.sizes.rows(), outside = context.sizes.rows_outside();
+    const bool gathered = gathers(context);  // gradients of row-parallel layers, which are gathered in fp8
+    const auto width_of = [&](int which) {
+        const Tensor* output = layer.find(layer.forward(), "column-parallel output", which);
+        MGPLAN_ASSERT(output != nullptr, "the output of a column-parallel layer");
+        return columns_of(context, *output, rows);
+    };
+    if (attention(layer) && model.mla) {
+        const bool down = model.mla->q_lora_rank > 0;
+        const std::int64_t queries = width_of(0), keys = width_of(1);
+        if (!gathered) quantise_gradient(layer, context, 0, rows, model.hidden, false);
+        quantise_gradient(layer, context, 1, rows, queries, false);
+        if (down) quantise_gradient(layer, context, 2, outside, model.mla->q_lora_rank, true);
+        quantise_gradient(layer, context, down ? 3 : 2, rows, keys, false);
+        quantise_gradient(layer, context, down ? 4 : 3, outside, model.mla->kv_lora_rank + model.mla->qk_rope_head_dim, true);
+    } else if (!mixture(layer)) {
+        const std::int64_t width = width_of(0);
+        if (!gathered) quantise_gradient(layer, context, 0, rows, model.hidden, false);
+        quantise_gradient(layer, context, 1, rows, width, false);
+    } else {
+        const Tensor* first = layer.find(layer.forward(), "expert first product");
+        if (first != nullptr) {
+            const std::int64_t width = model.moe->expert_ffn / context.sizes.etp * (model.gated_mlp ? 2 : 1);
+            const std::int64_t copies = rows_of(context, *first, width);
+            quantise_grouped_gradient(layer, context, "expert activation gradient", copies, model.hidden);
+            quantise_grouped_gradient(layer, context, "expert input gradient", copies, width);
+        }
+        if (model.moe->shared_ffn == 0) return;
+        const std::int64_t width = width_of(0);
+        // The router's comes first.
+        if (!gathered) quantise_gradient(layer, context, 1, rows, model.hidden, false);
+        quantise_gradient(layer, context, 2, rows, width, false);
+    }
+}
+
+}  // namespace mgplan::simulator::fp8

@@ -1,0 +1,202 @@
+#include "simulator/step_parts.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "simulator/collectives/all_gather.hpp"
+#include "simulator/collectives/all_reduce.hpp"
+#include "simulator/collectives/reduce_scatter.hpp"
+#include "simulator/collectives/send_receive.hpp"
+#include "simulator/memory/cuda_graphs.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+/// Seconds of work that takes the device `device` seconds and the host `issue` seconds to issue. Where both are alike the
+/// device waits behind the short kernels and the host behind the long ones, so the sum of fourth powers takes the place of
+/// the larger: vTrain's runs at hidden 1024 pass from one to the other between 2 and 8 sequences a microbatch.
+double beside_host(double device, double issue) {
+    const double larger = std::max(device, issue), smaller = std::min(device, issue);
+    if (smaller <= 0) return larger;
+    const double ratio = smaller / larger;
+    return larger * std::sqrt(std::sqrt(1 + ratio * ratio * ratio * ratio));
+}
+
+/// By how many percent beside_host() grows when the host gets one percent slower.
+double host_share(double device, double issue) {
+    if (issue <= 0) return 0;
+    const double ratio = device / issue;
+    return 1 / (1 + ratio * ratio * ratio * ratio);
+}
+
+/// Kernels of a piece that the host does not issue one by one, because a CUDA graph replays them.
+struct Replayed {
+    int forward = 0, backward = 0;
+};
+
+/// Launches that the host makes for `kernels` of which a graph holds `replayed`: the graph's own is one more.
+int launches(int kernels, int replayed) {
+    return replayed > 0 ? std::max(0, kernels - replayed) + 1 : kernels;
+}
+
+/// Adds `count` copies of a piece. `recomputed`: the whole forward runs again in the backward.
+void add_piece(StageTime& time, const PieceCost& piece, double count, bool recomputed, const Calibration& calibration,
+               Replayed replayed = {}) {
+    if (count <= 0) return;
+    const double again = recomputed ? piece.forward : piece.recompute;
+    const GroupSeconds& again_exposed = recomputed ? piece.exposed_forward : piece.exposed_recompute;
+    const double forward = piece.forward + piece.exposed_forward.total();
+    const double backward = piece.backward + piece.exposed_backward.total() + again + again_exposed.total();
+    // An eager framework issues kernels one by one; the device waits when they are shorter than that.
+    const double issue_forward = launches(piece.kernels_forward, replayed.forward) * calibration.host_kernel_seconds;
+    const double issue_backward =
+        (launches(piece.kernels_backward, replayed.backward) + (recomputed ? piece.kernels_forward : 0)) * calibration.host_kernel_seconds +
+        (recomputed ? calibration.checkpoint_host_seconds : 0);
+    const double issued_forward = beside_host(forward, issue_forward), issued_backward = beside_host(backward, issue_backward);
+    time.forward += count * issued_forward;
+    time.backward += count * issued_backward;
+    // Waiting for the host is spread over both halves of a backward.
+    if (backward > 0) time.weight += count * issued_backward * piece.weight_gradient / backward;
+    time.waiting += count * (issued_forward - forward + issued_backward - backward);
+    time.host += count * (issued_forward * host_share(forward, issue_forward) + issued_backward * host_share(backward, issue_backward));
+    time.recompute += count * again;
+    time.recompute_flops += count * (recomputed ? piece.forward_flops : piece.recompute_flops);
+    for (const GroupSeconds& part : {piece.exposed_forward, piece.exposed_backward, again_exposed}) {
+        time.exposed += {count * part.tp, count * part.cp, count * part.ep};
+    }
+    const GroupSeconds& ahead = piece.exposed_forward;
+    time.exposed_forward += {count * ahead.tp, count * ahead.cp, count * ahead.ep};
+}
+
+/// Share of a stage's layers that full recompute repeats.
+double recomputed_share(const StepInputs& in, int rank) {
+    const Layout& layout = in.layout;
+    if (layout.recompute != Recompute::full) return 0;
+    const ChunkCensus& stage = in.split.stages[static_cast<std::size_t>(rank)];
+    if (layout.recompute_method != RecomputeMethod::block || stage.layers() == 0) return 1;
+    std::int64_t recomputed = 0;
+    for (int c = 0; c < layout.vpp; ++c) {
+        const auto index = static_cast<std::size_t>(rank) * static_cast<std::size_t>(layout.vpp) + static_cast<std::size_t>(c);
+        recomputed += std::min(layout.recompute_num_layers, in.split.chunks[index].layers());
+    }
+    return static_cast<double>(recomputed) / static_cast<double>(stage.layers());
+}
+
+/// What graphs of this kind of layer replay.
+Replayed replayed_kernels(const StepInputs& in, LayerKind kind) {
+    if (in.layout.cuda_graphs.empty()) return {};
+    const GraphedLayer layer = captured_part(in.layout.cuda_graphs, in.layers, kind);
+    return {layer.kernels_forward, layer.kernels_backward};
+}
+
+}  // namespace
+
+LayerCosts launched_costs(const StepInputs& in) {
+    LayerCosts layers = in.layers;
+    if (!in.layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) return layers;
+    // One graph for the whole iteration: nothing is launched beside it.
+    for (PieceCost* piece : {&layers.dense, &layers.mixture, &layers.mtp, &layers.embedding, &layers.head})
+        piece->kernels_forward = piece->kernels_backward = 0;
+    return layers;
+}
+
+namespace {
+
+StageTime census_time(const StepInputs& in, const LayerCosts& layers, const ChunkCensus& stage, double share) {
+    StageTime time;
+    for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) {
+        const PieceCost& piece = kind == LayerKind::dense ? layers.dense : layers.mixture;
+        const double count = static_cast<double>(kind == LayerKind::dense ? stage.dense : stage.mixture);
+        if (count <= 0) continue;
+        const Replayed replayed = replayed_kernels(in, kind);
+        const double before = time.total();
+        add_piece(time, piece, count * share, true, in.calibration, replayed);
+        add_piece(time, piece, count * (1 - share), false, in.calibration, replayed);
+        if (kind == LayerKind::moe) time.expert_layers = time.total() - before;
+    }
+    if (stage.mtp > 0) {
+        const ModelSpec& model = in.workload.model;
+        const Replayed replayed = replayed_kernels(in, model.moe && model.moe_layers.back() ? LayerKind::moe : LayerKind::dense);
+        add_piece(time, layers.mtp, static_cast<double>(stage.mtp), in.layout.recompute == Recompute::full, in.calibration, replayed);
+    }
+    // Each MTP layer looks its tokens up again where it stands and has its own pass through the shared head.
+    add_piece(time, layers.embedding, static_cast<double>(stage.mtp + (stage.embedding ? 1 : 0)), false, in.calibration);
+    if (stage.loss) add_piece(time, layers.head, static_cast<double>(1 + in.workload.model.mtp_layers), false, in.calibration);
+    return time;
+}
+
+}  // namespace
+
+StageTime stage_time(const StepInputs& in, const LayerCosts& layers, int rank) {
+    return census_time(in, layers, in.split.stages[static_cast<std::size_t>(rank)], recomputed_share(in, rank));
+}
+
+StageTime chunk_time(const StepInputs& in, const LayerCosts& layers, const ChunkCensus& chunk) {
+    double share = 0;
+    if (in.layout.recompute == Recompute::full && chunk.layers() > 0) {
+        share = in.layout.recompute_method == RecomputeMethod::block
+                    ? static_cast<double>(std::min(in.layout.recompute_num_layers, chunk.layers())) / static_cast<double>(chunk.layers())
+                    : 1;
+    }
+    return census_time(in, layers, chunk, share);
+}
+
+DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterCount& count) {
+    const TrainingSpec& training = in.workload.training;
+    const double grad = static_cast<double>(bytes_of(training.grad_dtype));
+    const double weight = training.fp8_parameters ? 1.0 : static_cast<double>(bytes_of(training.compute_dtype()));
+    const double dense = static_cast<double>(count.dense), expert = static_cast<double>(count.expert);
+    DataParallelSeconds seconds;
+    if (training.distributed_optimizer) {
+        seconds.reduce = reduce_scatter_seconds(dense * grad, in.paths.dp_cp, in.calibration);
+        seconds.gather = all_gather_seconds(dense * weight, in.paths.dp_cp, in.calibration);
+        if (expert > 0) {
+            seconds.reduce += reduce_scatter_seconds(expert * grad, in.paths.edp, in.calibration);
+            seconds.gather += all_gather_seconds(expert * weight, in.paths.edp, in.calibration);
+        }
+    } else {
+        seconds.reduce = all_reduce_seconds(dense * grad, in.paths.dp_cp, in.calibration);
+        if (expert > 0) seconds.reduce += all_reduce_seconds(expert * grad, in.paths.edp, in.calibration);
+    }
+    // A bucket holds 40 M elements, or 1 M per data-parallel rank where that is more (Megatron-core
+    // distributed_data_parallel.py).
+    const double bucket = std::max(40e6, 1e6 * static_cast<double>(in.paths.dp_cp.ranks));
+    seconds.buckets = std::max(1.0, (dense + expert) / bucket);
+    return seconds;
+}
+
+double optimizer_seconds(const StepInputs& in, const ParameterCount& count) {
+    const TrainingSpec& training = in.workload.training;
+    double elements = static_cast<double>(count.total());
+    if (training.distributed_optimizer) {
+        elements = static_cast<double>(count.dense) / static_cast<double>(std::max<std::int64_t>(1, in.layout.dp() * in.layout.sizes.cp)) +
+                   static_cast<double>(count.expert) / static_cast<double>(std::max<std::int64_t>(1, in.layout.edp()));
+    }
+    // Adam reads gradient, main parameter and two moments and writes all but the gradient and the 16-bit copy:
+    // 16 + 12 + 2 bytes; the norm and the unscaling read the gradient twice more and write it once. Zeroing the buffer
+    // touches every gradient of the rank.
+    const double zeroing = static_cast<double>(count.total() * bytes_of(training.grad_dtype));
+    return in.kernels.memory_bound(elements * 42) + in.kernels.memory_bound(zeroing) + in.calibration.optimizer_fixed_seconds;
+}
+
+double transfer_seconds(const StepInputs& in) {
+    if (in.layout.sizes.pp <= 1) return 0;
+    const double bytes = static_cast<double>(in.layers.boundary);
+    if (in.layout.engine != Engine::megatron || in.layout.sequence_parallel || in.layout.sizes.tp == 1)
+        return send_receive_seconds(bytes, in.paths.pp, in.calibration);
+    // Without sequence parallelism all tp ranks hold the same stream. Megatron-LM has each send its part and gathers them over
+    // tp on the other side (--no-scatter-gather-tensors-in-pipeline turns it off; arXiv 2104.04473, section 4.1).
+    return send_receive_seconds(bytes / static_cast<double>(in.layout.sizes.tp), in.paths.pp, in.calibration) +
+           all_gather_seconds(bytes, in.paths.tp, in.calibration);
+}
+
+double tied_embedding_seconds(const StepInputs& in) {
+    if (!in.workload.model.tied_embeddings || in.layout.sizes.pp <= 1) return 0;
+    const std::int64_t rows = in.workload.model.padded_vocab(in.layout.sizes.tp) / in.layout.sizes.tp;
+    const auto table = static_cast<double>(rows * in.workload.model.hidden * bytes_of(in.workload.training.grad_dtype));
+    return all_reduce_seconds(
+        table, GroupPath{2, in.paths.pp.crosses_network() ? 1 : 2, in.paths.pp.inside, in.paths.pp.network, in.paths.pp.latency},
+        in.calibration);
+}
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,60 @@
+#pragma once
+// What the parts of an iteration take: one microbatch on a stage or on a chunk of it, gradient reduction and parameter gather,
+// the optimizer, transfers between stages. The closed form (step_time.hpp) and the exact timeline (timeline/step_timeline.hpp)
+// put them together.
+
+#include <vector>
+
+#include "simulator/layers/layer_costs.hpp"
+#include "simulator/prediction.hpp"
+#include "simulator/stage_census.hpp"
+
+namespace mgplan::simulator {
+
+struct StepInputs {
+    const Workload& workload;
+    const Layout& layout;
+    const Calibration& calibration;
+    const KernelTimes& kernels;
+    const LayerCosts& layers;
+    const SplitCensus& split;
+    LayoutPaths paths;
+    double model_flops;
+    std::vector<ParameterCount> stage_parameters;  ///< per pipeline rank
+};
+
+/// One microbatch on one stage, or on one chunk of it.
+struct StageTime {
+    double forward = 0, backward = 0;  ///< seconds, all in
+    double weight = 0;                 ///< part of backward: gradients of weights
+    double recompute = 0;              ///< compute seconds, part of backward
+    double recompute_flops = 0;
+    double waiting = 0;        ///< compute seconds: the device waits for the host's launches
+    double host = 0;           ///< what of it follows the host's launches
+    double expert_layers = 0;  ///< of layers with experts
+    GroupSeconds exposed;      ///< part of forward and backward
+    GroupSeconds exposed_forward;
+
+    [[nodiscard]] double total() const { return forward + backward; }
+};
+
+/// The costs of layers as they are launched: one graph for the whole iteration has no launches.
+[[nodiscard]] LayerCosts launched_costs(const StepInputs& inputs);
+[[nodiscard]] StageTime chunk_time(const StepInputs& inputs, const LayerCosts& layers, const ChunkCensus& chunk);
+/// All chunks of a pipeline rank.
+[[nodiscard]] StageTime stage_time(const StepInputs& inputs, const LayerCosts& layers, int rank);
+
+/// Gradient reduction and parameter gather of `count` parameters, nothing of it hidden.
+struct DataParallelSeconds {
+    double reduce = 0, gather = 0;
+    double buckets = 1;  ///< into which they are cut where they are cut by size
+};
+[[nodiscard]] DataParallelSeconds data_parallel_seconds(const StepInputs& inputs, const ParameterCount& count);
+
+[[nodiscard]] double optimizer_seconds(const StepInputs& inputs, const ParameterCount& count);
+/// One transfer between neighbouring stages; 0 without a pipeline.
+[[nodiscard]] double transfer_seconds(const StepInputs& inputs);
+/// All-reduce of the gradient of a table that the first and the last stage share; 0 where they do not.
+[[nodiscard]] double tied_embedding_seconds(const StepInputs& inputs);
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,35 @@
+#pragma once
+// One iteration of a pipeline as it is drawn: when each pass ran. Plain values, for whoever draws it.
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/pipeline_order.hpp"
+
+namespace mgplan::simulator {
+
+struct DrawnPass {
+    double begin = 0, end = 0;  ///< seconds from the iteration's begin
+    std::int32_t microbatch = 0;
+    std::uint16_t rank = 0;  ///< of the pipeline
+    std::uint16_t chunk = 0;
+    Pass pass = Pass::forward;
+};
+
+/// Gradients reduced or parameters gathered beside the passes.
+struct DrawnTraffic {
+    double begin = 0, end = 0;
+    std::uint16_t rank = 0;
+};
+
+struct PipelinePicture {
+    int ranks = 1;
+    int chunks = 1;
+    std::vector<DrawnPass> passes;
+    std::vector<DrawnTraffic> data_parallel;
+    double optimizer_begin = 0;
+    std::vector<double> optimizer;  ///< seconds by rank
+    std::vector<double> gather;     ///< seconds by rank behind the optimizer
+};
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,84 @@
+// What `mgplan launch` refuses and prints; that it starts jobs is tested in tests/cluster.
+#include <cstdlib>
+#include <regex>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "say.hpp"
+
+namespace mgplan::cli::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Launch : public ::testing::Test {
+protected:
+    Launch() : plan("launch.json") {
+        EXPECT_EQ(say("--model tiny-llama --world 8 --tp 2 --pp 2 --save-plan " + plan.path()).code, kDone);
+        ::setenv("XDG_STATE_HOME", "/nowhere/state", 1);
+    }
+    ~Launch() override { ::unsetenv("XDG_STATE_HOME"); }
+    [[nodiscard]] std::string launch(const std::string& words) const { return "launch " + plan.path() + " " + words; }
+    TempFile plan;
+};
+
+TEST_F(Launch, TellsOfEverythingThatIsWrongAtOnce) {
+    expect_refused("launch --max-restarts 2 --partition main",
+                   {"launch needs a PLAN", "--via is missing; use local, mpirun, slurm or torchrun", "--partition is Slurm's",
+                    "--max-restarts needs --checkpoint DIR"});
+    expect_refused(launch("--via torchrun --dry-run"), "CPU ranks talk over MPI alone");
+    expect_refused(launch("--via slurm --dry-run --partition a;b"), "--partition = 'a;b' is no name of a partition");
+    expect_refused(launch("--via slurm --dry-run --detach"), "--dry-run and --detach exclude each other");
+    expect_refused(launch("--via local --job megatron"), "--job megatron needs --script FILE");
+    expect_refused(launch("--via local --job megatron --script /no/such.py"), "--script = /no/such.py is no file");
+    expect_refused(launch("--via mpirun --dry-run --hostfile /no/such"), "--hostfile = /no/such cannot be read");
+}
+
+TEST_F(Launch, AsksRunWhetherItKnowsTheWordsBehindTheDashes) {
+    expect_refused(launch("--via local --dry-run -- --lrr 3"), "behind --: ");
+    expect_refused(launch("--via local --dry-run -- --steps 3"), "--steps stands behind --; write it before");
+    expect_refused(launch("--via local --dry-run -- --rank 3"), "--rank behind -- is launch's to decide");
+    EXPECT_THAT(say(launch("--via local --dry-run -- --lr 0.5")).out, HasSubstr(" --lr 0.5 "));
+}
+
+TEST_F(Launch, RefusesNodesThatTheRanksDoNotFill) {
+    expect_refused(launch("--via slurm --dry-run --nodes 3"), "8 ranks do not fill 3 nodes evenly");
+    expect_refused(launch("--via slurm --dry-run --nodes 2 --gpus-per-node 2"), "hold 4 ranks, and the plan has 8");
+    expect_refused(launch("--via local --dry-run --nodes 2"), "--via local is this machine alone");
+}
+
+TEST_F(Launch, PrintsTheScriptAndTouchesNothing) {
+    const Said said = say(launch("--via slurm --dry-run --device cuda --nodes 2 --steps 7 --partition main"));
+    EXPECT_EQ(said.code, kDone) << said.err;
+    // Where lines break depends on how long the program's path is.
+    const std::string unbroken = std::regex_replace(said.out, std::regex(R"(\\\n *)"), "");
+    EXPECT_THAT(unbroken,
+                AllOf(HasSubstr("#SBATCH --nodes=2\n#SBATCH --ntasks=8\n#SBATCH --ntasks-per-node=4\n#SBATCH --gpus-per-node=4\n"),
+                      HasSubstr("export CUDA_DEVICE_MAX_CONNECTIONS=1\n"), HasSubstr("--device cuda --steps 7 --ranks-per-node 4"),
+                      HasSubstr("# started by: sbatch --parsable /nowhere/state/mgplan/jobs/")));
+    EXPECT_THAT(said.err, HasSubstr("the plan's times are for 8 GPUs a node, and this job has 4"));
+    const auto json = nlohmann::json::parse(say(launch("--via mpirun --dry-run --format json")).out);
+    EXPECT_EQ(json["nodes"], 1);
+    EXPECT_EQ(json["environment"]["OMPI_MCA_mpi_yield_when_idle"], "1");
+}
+
+TEST_F(Launch, WritesTheSameJobForMegatron) {
+    const Said said = say(launch("--via slurm --dry-run --job megatron --steps 9 --checkpoint /c --max-restarts 1 -- --data-path /d"));
+    EXPECT_EQ(said.code, kDone) << said.err;
+    EXPECT_THAT(said.out, AllOf(HasSubstr(" rank --world 8"), HasSubstr("--torch-variables"), HasSubstr("pretrain_gpt.py"),
+                                HasSubstr("--tensor-model-parallel-size 2"), HasSubstr("--train-iters 9"), HasSubstr("--save /c"),
+                                HasSubstr("--data-path /d"), HasSubstr("then resume=(--load /c); fi")));
+    EXPECT_THAT(said.out, Not(HasSubstr("--secret-file")));
+}
+
+TEST_F(Launch, HasNoStatusOfJobsThatAreNot) {
+    EXPECT_EQ(say("status").out, "no jobs in /nowhere/state/mgplan/jobs\n");
+    EXPECT_EQ(say("status --format json").out, "{\n \"jobs\": []\n}\n");
+    expect_refused("status nothing", "there is no job 'nothing' in /nowhere/state/mgplan/jobs");
+}
+
+}  // namespace
+}  // namespace mgplan::cli::testing

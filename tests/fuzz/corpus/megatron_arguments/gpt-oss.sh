@@ -1,0 +1,1 @@
+../../../importers/data/gpt-oss.sh

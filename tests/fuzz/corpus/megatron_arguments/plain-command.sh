@@ -1,0 +1,1 @@
+../../../importers/data/plain-command.sh

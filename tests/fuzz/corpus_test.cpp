@@ -1,0 +1,43 @@
+// The corpus that fuzzing left (tests/fuzz/run): every input is taken or refused in words, on every run of the tests.
+
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include "plan/errors.hpp"
+#include "readers.hpp"
+
+namespace mgplan::fuzz {
+namespace {
+
+class Corpus : public ::testing::TestWithParam<Reader> {};
+
+TEST_P(Corpus, IsTakenOrRefusedInWords) {
+    const Reader reader = GetParam();
+    int taken = 0;
+    int refused = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(fmt::format("{}/fuzz/corpus/{}", MGPLAN_TEST_DATA, reader.name))) {
+        std::ifstream file(entry.path(), std::ios::binary);
+        const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+        EXPECT_NO_THROW((takes(reader, bytes) ? taken : refused)++) << entry.path();
+    }
+    EXPECT_GT(taken, 0) << "the corpus holds no input that is taken";
+    EXPECT_GT(refused, 0) << "the corpus holds no input that is refused";
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Corpus, ::testing::ValuesIn(readers().begin(), readers().end()),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+TEST(Fuzzing, NoticesBrokenPromises) {
+    EXPECT_THROW(takes({"other", [](std::string_view) { throw std::out_of_range("at"); }}, ""), std::logic_error);
+    EXPECT_THROW(takes({"runtime", [](std::string_view) { throw std::runtime_error("oh"); }}, ""), std::logic_error);
+    EXPECT_THROW(takes({"silent", [](std::string_view) { throw ConfigError(""); }}, ""), std::logic_error);
+    EXPECT_THROW(takes({"loud", [](std::string_view) { throw ConfigError(std::string(2U << 20U, 'x')); }}, ""), std::logic_error);
+    EXPECT_FALSE(takes({"refuses", [](std::string_view) { throw ConfigError("no"); }}, ""));
+    EXPECT_TRUE(takes({"takes", [](std::string_view) {}}, ""));
+}
+
+}  // namespace
+}  // namespace mgplan::fuzz

@@ -1,0 +1,245 @@
+// Jobs of scripts that stand for engines: how they are followed, ended, begun anew and remembered.
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "jobs/child.hpp"
+#include "jobs/engine.hpp"
+#include "jobs/job_folder.hpp"
+#include "jobs/rank_process.hpp"
+#include "jobs/supervisor.hpp"
+#include "plan/errors.hpp"
+#include "runtime/launch/placement.hpp"
+
+namespace mgplan::jobs {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+class Jobs : public ::testing::Test {
+protected:
+    Jobs() : jobs(::testing::TempDir() + fmt::format("mgplan_jobs_{}", ::getpid())), folder(jobs + "/one") {
+        std::filesystem::create_directory(jobs);
+        make_folder(folder);
+        job.id = record.id = "one";
+        job.folder = record.folder = folder;
+        record.launcher = this_process();
+        watch.say = [this](const std::string& line) { said += line + "\n"; };
+        watch.rank_0 = [this](std::string_view text) { rank_0 += text; };
+    }
+    ~Jobs() override { std::filesystem::remove_all(jobs); }
+
+    /// A bash text in place of the job's script; $1 is the attempt, $logs its folder.
+    void follow(const std::string& text) {
+        supervise(
+            job, record,
+            [&](int attempt) {
+                return std::vector<std::string>{"bash", "-c", fmt::format("logs='{}'\n{}", logs_folder(folder, attempt), text), "job",
+                                                std::to_string(attempt)};
+            },
+            watch);
+    }
+    static std::string failure(int rank, int code) {
+        return fmt::format(R"(echo '{{"rank":{},"node":"n1","code":{},"reason":"fell","log":""}}' >"$logs/first_failure.json"
+)",
+                           rank, code);
+    }
+
+    std::string jobs;  // all jobs' folder, of this test alone
+    std::string folder;
+    Job job;
+    Record record;
+    Watch watch;
+    std::string said, rank_0;
+};
+
+TEST_F(Jobs, PassOnWhatRankZeroSays) {
+    follow("echo 'mgplan: step 1 of 2: loss 5' >\"$logs/rank-00000.log\"; echo not this >\"$logs/rank-00001.log\"");
+    EXPECT_EQ(record.state, State::finished);
+    EXPECT_EQ(record.exit_code, 0);
+    EXPECT_EQ(rank_0, "mgplan: step 1 of 2: loss 5\n");
+    EXPECT_EQ(progress(folder, 1), "step 1 of 2: loss 5");
+}
+
+TEST_F(Jobs, NameTheRankThatFailedFirst) {
+    follow(failure(3, 137) + "exit 1");
+    EXPECT_EQ(record.state, State::failed);
+    EXPECT_EQ(record.exit_code, 4);
+    EXPECT_EQ(said, "rank 3 on n1: fell\n");
+    const auto kept = read_record(folder);
+    ASSERT_TRUE(kept && kept->failure);
+    EXPECT_EQ(kept->failure->rank, 3);
+}
+
+TEST_F(Jobs, ShowTheEnginesWordsWhereNoRankLeftAny) {
+    follow("echo no such interface; exit 3");
+    EXPECT_EQ(record.exit_code, 4);
+    EXPECT_THAT(said, HasSubstr("  no such interface\n"));
+    EXPECT_THAT(record.reason, HasSubstr("ended with exit code 3"));
+}
+
+TEST_F(Jobs, BeginAnewWhileRestartsAreLeft) {
+    record.max_restarts = 5;
+    follow("if (($1 < 3)); then " + failure(1, 4) + "exit 1; fi");
+    EXPECT_EQ(record.state, State::finished);
+    EXPECT_EQ(record.attempt, 3);
+    EXPECT_FALSE(record.failure);
+    EXPECT_THAT(said, HasSubstr("restart 2 of 5: rank 1 on n1: fell\n"));
+}
+
+TEST_F(Jobs, GiveUpWhenNoneIsLeft) {
+    record.max_restarts = 2;
+    follow("exit 1");
+    EXPECT_EQ(record.state, State::failed);
+    EXPECT_EQ(record.attempt, 3);
+}
+
+TEST_F(Jobs, AreNotBegunAnewWhereRanksRefusedTheirInput) {
+    record.max_restarts = 2;
+    follow(failure(0, 2) + "exit 1");
+    EXPECT_EQ(record.attempt, 1);
+    EXPECT_EQ(record.exit_code, 2);
+}
+
+TEST_F(Jobs, LeaveNoProcessBehind) {
+    follow("sleep 300 & echo $! >\"$logs/pid\"; exit 1");
+    const auto pid = last_lines(logs_folder(folder, 1) + "/pid", 1);
+    ASSERT_EQ(pid.size(), 1U);
+    // Killed, and at most waiting for its new parent to notice: what is left of a process has no command line.
+    const auto runs = [&] { return std::ifstream(fmt::format("/proc/{}/cmdline", pid.front())).get() != EOF; };
+    for (int turn = 0; turn < 2000 && runs(); ++turn) ::usleep(5000);
+    EXPECT_FALSE(runs());
+}
+
+TEST_F(Jobs, EndWhenTheyAreAskedTo) {
+    int asked = 0;
+    watch.stopped = [&] { return ++asked > 3; };
+    record.max_restarts = 3;
+    follow("sleep 300");
+    EXPECT_EQ(record.state, State::cancelled);
+    EXPECT_EQ(record.exit_code, 4);
+    EXPECT_EQ(record.attempt, 1);
+}
+
+TEST_F(Jobs, AreRefusedWhereTheEngineIsMissing) {
+    EXPECT_THROW(supervise(
+                     job, record, [](int) { return std::vector<std::string>{"/no/such/engine"}; }, watch),
+                 RunError);
+    EXPECT_EQ(read_record(folder)->state, State::failed);
+}
+
+TEST_F(Jobs, AreCalledLostWhenTheirLauncherIsGone) {
+    record.state = State::running;
+    record.via = "local";
+    EXPECT_EQ(seen_now(record).state, State::running);  // it is this process
+    record.launcher.started += 1;                       // another process of the same number
+    EXPECT_EQ(seen_now(record).state, State::lost);
+    record.launcher.host = "elsewhere";
+    EXPECT_EQ(seen_now(record).state, State::running);
+    EXPECT_THAT(seen_now(record).reason, HasSubstr("watched on elsewhere"));
+}
+
+TEST_F(Jobs, AreReadBackAsTheyWereWritten) {
+    record.title = "it's \"x\"\n\xff";
+    record.state = State::waiting;
+    record.engine_job = "17";
+    write_record(record);
+    const auto kept = read_record(folder);
+    ASSERT_TRUE(kept);
+    EXPECT_EQ(kept->state, State::waiting);
+    EXPECT_EQ(kept->engine_job, "17");
+    EXPECT_EQ(kept->launcher, record.launcher);
+    std::ofstream(folder + "/record.json") << "{\"mgplan_job\": 1, \"id\": 3}";
+    EXPECT_THROW(static_cast<void>(read_record(folder)), RunError);
+    std::ofstream(folder + "/record.json") << "{\"mgplan_job\": 9}";
+    EXPECT_THROW(static_cast<void>(read_record(folder)), RunError);
+    std::ofstream(folder + "/record.json") << "[[[";
+    std::vector<std::string> unreadable;
+    EXPECT_THAT(read_records(jobs, unreadable), ::testing::IsEmpty());
+    EXPECT_THAT(unreadable, ::testing::SizeIs(1));
+}
+
+TEST(RankProcess, RefusesAnotherWorldOrPlaceThanPlanned) {
+    using runtime::LaunchedRank;
+    using runtime::RankSource;
+    RankProcessOptions options;
+    options.world = 16;
+    options.ranks_per_node = 4;
+    std::map<std::string, std::string, std::less<>> variables;
+    const runtime::Environment environment = [&](std::string_view name) -> std::optional<std::string> {
+        const auto found = variables.find(name);
+        return found == variables.end() ? std::nullopt : std::optional(found->second);
+    };
+    const auto problem = [&](const LaunchedRank& launched) { return start_problem(options, launched, environment); };
+    EXPECT_EQ(problem({5, 16, 1, RankSource::slurm}), "");
+    EXPECT_THAT(problem({0, 1, std::nullopt, RankSource::none}), HasSubstr("jobs of one rank each"));
+    EXPECT_THAT(problem({0, 1, 0, RankSource::pmi}), HasSubstr("PMI started 1 (so there are perhaps many jobs of one rank each)"));
+    EXPECT_THAT(problem({5, 8, 1, RankSource::open_mpi}), HasSubstr("Open MPI started 8; start as many"));
+    EXPECT_THAT(problem({5, 16, 2, RankSource::slurm}), HasSubstr("rank 5 on node 1 as local rank 1 of 4, and Slurm made it local rank 2"));
+    variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "8";
+    EXPECT_THAT(problem({5, 16, 1, RankSource::open_mpi}), HasSubstr("4 ranks on a node, and Open MPI started 8 on this one"));
+}
+
+TEST(Placement, IsRightWhereNodesHoldConsecutiveRanks) {
+    const auto problem = [](const std::vector<std::string>& nodes, int each) { return runtime::placement_problem(nodes, each); };
+    EXPECT_EQ(problem({"a", "a", "b", "b"}, 2), "");
+    EXPECT_EQ(problem({"a", "a", "a", "a"}, 4), "");
+    EXPECT_THAT(problem({"a", "b", "a", "b"}, 2), HasSubstr("of ranks 0 to 1 rank 0 is on a but rank 1 on b"));
+    EXPECT_THAT(problem({"a", "a", "a", "a"}, 2), HasSubstr("a holds rank 2 beside ranks 0 to 1"));
+    EXPECT_THAT(problem({"a", "b", "b", "c"}, 2), HasSubstr("rank 1 on b"));
+}
+
+TEST(Slurm, SaysHowAJobIs) {
+    const auto status = [](const std::string& fields) { return status_of(read_slurm_job("JobId=17 JobName=x " + fields + " Next=1\n")); };
+    using Phase = EngineStatus::Phase;
+    EXPECT_EQ(status("JobState=PENDING Reason=Resources ExitCode=0:0").phase, Phase::waiting);
+    EXPECT_EQ(status("JobState=PENDING Reason=Resources ExitCode=0:0").text, "Resources");
+    EXPECT_EQ(status("JobState=RUNNING Reason=None ExitCode=0:0").phase, Phase::running);
+    EXPECT_EQ(status("JobState=COMPLETING Reason=None ExitCode=0:0").phase, Phase::running);
+    EXPECT_EQ(status("JobState=COMPLETED Reason=None ExitCode=0:0").code, 0);
+    EXPECT_EQ(status("JobState=FAILED Reason=NonZeroExitCode ExitCode=0:9").code, 137);
+    EXPECT_EQ(status("JobState=FAILED Reason=NonZeroExitCode ExitCode=4:0").code, 4);
+    EXPECT_TRUE(status("JobState=CANCELLED Reason=None ExitCode=0:15").cancelled);
+    EXPECT_THAT(status("JobState=NODE_FAIL Reason=None ExitCode=0:0").text, HasSubstr("lost one of the job's nodes"));
+    EXPECT_NE(status("JobState=NODE_FAIL Reason=None ExitCode=0:0").code, 0);
+    EXPECT_NE(status("JobState=TIMEOUT Reason=None ExitCode=0:0").code, 0);
+    EXPECT_EQ(read_slurm_job("slurm_load_jobs error: Invalid job id specified").state, "");
+}
+
+TEST(Ask, GivesUpOnWhatDoesNotEnd) {
+    EXPECT_EQ(ask({"sleep", "60"}, 50ms).code, 124);
+    EXPECT_EQ(ask({"bash", "-c", "echo out; echo err >&2; exit 3"}, 20s).text, "out\nerr\n");
+    EXPECT_THROW(static_cast<void>(ask({"/no/such/program"}, 1s)), RunError);
+}
+
+TEST_F(Jobs, OfTheSameSecondHaveFoldersOfTheirOwn) {
+    const std::string first = claim_job_id(folder + "/a/b", "it's a/model");
+    const std::string second = claim_job_id(folder + "/a/b", "it's a/model");
+    EXPECT_NE(first, second);
+    EXPECT_TRUE(std::filesystem::is_directory(folder + "/a/b/" + second));
+    EXPECT_THAT(first, HasSubstr("-it_s_a_model"));
+}
+
+TEST(JobsFolder, FollowsTheUsersVariables) {
+    const auto folder = [](const std::map<std::string, std::string>& variables) {
+        return jobs_folder([variables](std::string_view name) -> std::optional<std::string> {
+            const auto found = variables.find(std::string(name));
+            return found == variables.end() ? std::nullopt : std::optional(found->second);
+        });
+    };
+    EXPECT_EQ(folder({{"HOME", "/home/me"}}), "/home/me/.local/state/mgplan/jobs");
+    EXPECT_EQ(folder({{"HOME", "/home/me"}, {"XDG_STATE_HOME", "/state"}}), "/state/mgplan/jobs");
+    EXPECT_EQ(folder({{"HOME", "/home/me"}, {"XDG_STATE_HOME", "relative"}}), "/home/me/.local/state/mgplan/jobs");
+    EXPECT_THROW(folder({}), ConfigError);
+}
+
+}  // namespace
+}  // namespace mgplan::jobs

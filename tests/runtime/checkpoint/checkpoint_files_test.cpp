@@ -1,0 +1,206 @@
+// The files of a checkpoint: checksums, safetensors, manifests, folders.
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/errors.hpp"
+#include "runtime/checkpoint/checkpoint_folder.hpp"
+#include "runtime/checkpoint/crc32c.hpp"
+#include "runtime/checkpoint/manifest.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/checkpoint/slice_text.hpp"
+#include "tests/runtime/checkpoint/temporary_folder.hpp"
+
+namespace mgplan::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using tests::TemporaryFolder;
+
+TEST(Crc32c, IsThatOfTheRfc) {
+    EXPECT_EQ(crc32c("123456789"), 0xE3069283U);                        // the usual check value
+    const std::vector<std::byte> zeros(32), ones(32, std::byte{0xFF});  // RFC 3720, B.4
+    EXPECT_EQ(crc32c(zeros), 0x8A9136AAU);
+    EXPECT_EQ(crc32c(ones), 0x62A8AB43U);
+    EXPECT_EQ(crc32c(std::span<const std::byte>()), 0U);
+}
+
+TEST(Crc32c, IsTheSameFromTableAndInstructionAndInPieces) {
+    std::mt19937 random(3);
+    std::vector<std::byte> bytes(1000);
+    for (auto& byte : bytes) byte = static_cast<std::byte>(random());
+    for (std::size_t size = 0; size < 40; ++size) {
+        const auto part = std::span<const std::byte>(bytes).subspan(size, size);
+        EXPECT_EQ(crc32c(part), crc32c_portable(part)) << size;
+        EXPECT_EQ(crc32c(std::span<const std::byte>(bytes).subspan(size), crc32c(std::span<const std::byte>(bytes).first(size))),
+                  crc32c(bytes));
+    }
+    EXPECT_EQ(parse_checksum(checksum_text(0x0012abcdU)), 0x0012abcdU);
+    for (const char* text : {"", "12abcd", "0012abcg", "0x12abcd", "+012abcd"}) EXPECT_FALSE(parse_checksum(text)) << text;
+}
+
+SafetensorsHeader two_tensors() {
+    SafetensorsHeader header;
+    header.metadata["format"] = "a \"quoted\" text";
+    header.tensors = {{"b", Dtype::fp32, {2, 3}, 0, 24}, {"a", Dtype::bf16, {5}, 24, 34}, {"none", Dtype::fp64, {0}, 34, 34}};
+    return header;
+}
+
+TEST(Safetensors, ReadsWhatItWrote) {
+    const std::string head = safetensors_head(two_tensors());
+    EXPECT_EQ(head.size() % 8, 0U);
+    EXPECT_EQ(parse_safetensors(std::string_view(head).substr(8), 34, "file"), two_tensors());
+}
+
+TEST(Safetensors, RefusesWhatBreaksTheFormat) {
+    const auto refused = [](const std::string& json, const std::string& reason, std::int64_t values = 8) {
+        try {
+            static_cast<void>(parse_safetensors(json, values, "some.safetensors"));
+            ADD_FAILURE() << json;
+        } catch (const ConfigError& error) {
+            EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("some.safetensors"), HasSubstr(reason))) << json;
+        }
+    };
+    refused("", "no JSON");
+    refused("[1]", "no object");
+    refused("{", "no JSON");
+    refused("{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}", "nested too deeply");
+    refused(R"({"a":3})", "no dtype");
+    refused(R"({"a":{"dtype":"F4","shape":[2],"data_offsets":[0,8]}})", "type");
+    refused(R"({"a":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})", "list of sizes");
+    refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", "two data_offsets");
+    refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[-8,8]}})", "whole numbers");
+    refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,18446744073709551615]}})", "whole numbers");
+    refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,16]}})", "cut off");
+    refused(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "3 elements in 8 bytes");
+    refused(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]}})", "too many");
+    refused(R"({"a":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0]}})", "elements in 0 bytes");
+    refused(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "hole");
+    refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "overlap");
+    refused(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "end at byte 4 of 8");
+    refused(R"({"__metadata__":{"a":1}})", "__metadata__", 0);
+}
+
+TEST(Safetensors, TakesNoLengthAtItsWord) {
+    const TemporaryFolder folder;
+    const auto read = [&](const std::string& bytes) {
+        const std::string path = folder.path() + "/file";
+        std::ofstream(path, std::ios::binary) << bytes;
+        try {
+            static_cast<void>(read_safetensors_head(FileBytes(path, "file")));
+            return std::string("read");
+        } catch (const ConfigError& error) {
+            return std::string(error.what());
+        }
+    };
+    EXPECT_THAT(read(""), HasSubstr("it has 0 bytes"));
+    EXPECT_THAT(read("1234567"), HasSubstr("it has 7 bytes"));
+    EXPECT_THAT(read(std::string(8, '\xff') + "{}"), HasSubstr("18446744073709551615 bytes, of 2 at most"));
+    EXPECT_THAT(read(std::string("\x03\0\0\0\0\0\0\0{}", 10)), HasSubstr("3 bytes, of 2 at most"));
+    EXPECT_EQ(read(std::string("\x02\0\0\0\0\0\0\0{}", 10)), "read");
+}
+
+TEST(SliceText, ReadsWhatItWroteAndNothingElse) {
+    SavedSlice slice{"w", {8, 4, 0, 2, 1, 2, 13}, 3, 17, 0x1234abcdU};
+    const std::string text = slice_text(slice);
+    const SavedSlice read = parse_slice(text, "w", "file");
+    EXPECT_EQ(read.shard, slice.shard);
+    EXPECT_EQ(slice_text(read), text);
+    SavedSlice other = slice;
+    other.checksum = 0;
+    EXPECT_EQ(slice_text(other).size(), text.size());
+    for (const char* bad :
+         {"", "rows=8", "rows=0 columns=4 axis=0 stride=2 index=1 count=2 whole_rows=13 begin=3 end=17 crc32c=1234abcd",
+          "rows=8 columns=4 axis=2 stride=2 index=1 count=2 whole_rows=13 begin=3 end=17 crc32c=1234abcd",
+          "rows=8 columns=4 axis=0 stride=3 index=1 count=2 whole_rows=13 begin=3 end=17 crc32c=1234abcd",
+          "rows=8 columns=4 axis=0 stride=2 index=2 count=2 whole_rows=13 begin=3 end=17 crc32c=1234abcd",
+          "rows=8 columns=4 axis=0 stride=2 index=1 count=2 whole_rows=17 begin=3 end=17 crc32c=1234abcd",
+          "rows=8 columns=4 axis=0 stride=2 index=1 count=2 whole_rows=13 begin=3 end=33 crc32c=1234abcd",
+          "rows=8 columns=4 axis=0 stride=2 index=1 count=2 whole_rows=13 begin=3 end=17 crc32c=1234abcd more=1",
+          "rows=999999999999999 columns=999999999 axis=0 stride=1 index=1 count=2 whole_rows=13 begin=3 end=17 crc32c=1234abcd"}) {
+        EXPECT_THROW(static_cast<void>(parse_slice(bad, "w", "file")), ConfigError) << bad;
+    }
+}
+
+Manifest some_manifest() {
+    Manifest manifest;
+    manifest.identity.model = R"({"layers":2,"epsilon":1e-05})";
+    manifest.identity.global_batch = 8;
+    manifest.identity.sequence = 16;
+    manifest.identity.precision = "fp32";
+    manifest.identity.dropout_seed = 5;
+    manifest.identity.data_checksum = 7;
+    manifest.position = {12, 11};
+    manifest.layout = "tp2";
+    manifest.files = {{"rank-00000.safetensors", 100, 1}, {"rank-00001.safetensors", 50, 2}};
+    return manifest;
+}
+
+TEST(Manifest, ReadsWhatItWroteAndSeesEveryChange) {
+    const std::string text = manifest_text(some_manifest());
+    const Manifest read = parse_manifest(text, "manifest.json");
+    EXPECT_EQ(manifest_text(read), text);
+    EXPECT_EQ(read.files, some_manifest().files);
+    EXPECT_EQ(read.bytes(), 150);
+    EXPECT_TRUE(differences(read.identity, some_manifest().identity).empty());
+    int refused = 0;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        std::string broken = text;
+        broken[i] = static_cast<char>(broken[i] ^ 1);
+        try {
+            // What does not change the JSON's meaning (a blank between its parts that becomes none) is let pass.
+            EXPECT_EQ(manifest_text(parse_manifest(broken, "manifest.json")), text) << i;
+        } catch (const ConfigError& error) {
+            EXPECT_THAT(error.what(), HasSubstr("manifest.json"));
+            ++refused;
+        }
+    }
+    EXPECT_GT(refused, static_cast<int>(text.size()) / 2);
+    for (std::size_t size = 0; size + 2 < text.size(); size += 7)
+        EXPECT_THROW(static_cast<void>(parse_manifest(text.substr(0, size), "manifest.json")), ConfigError);
+}
+
+TEST(Manifest, NamesWhatAnotherTrainingHasOtherwise) {
+    TrainingIdentity other = some_manifest().identity;
+    other.model = R"({"layers":3,"epsilon":1e-05})";
+    other.global_batch = 16;
+    other.dropout_seed = 6;
+    EXPECT_THAT(differences(some_manifest().identity, other),
+                ElementsAre("model.layers = 2, here 3", "global batch = 8, here 16", "dropout seed = 5, here 6 (--seed)"));
+}
+
+TEST(CheckpointFolder, ListsCompleteOnesAndRemovesOnlyItsOwn) {
+    const TemporaryFolder folder;
+    const auto make = [&](std::int64_t step, bool complete) {
+        fs::create_directories(step_folder(folder.path(), step));
+        std::ofstream(step_folder(folder.path(), step) + "/rank-00000.safetensors") << "x";
+        if (complete) std::ofstream(manifest_path(folder.path(), step)) << "{}";
+    };
+    EXPECT_THAT(complete_checkpoints(folder.path()), ElementsAre());
+    EXPECT_THAT(complete_checkpoints(folder.path() + "/nothing"), ElementsAre());
+    for (const std::int64_t step : {10, 20, 30}) make(step, true);
+    make(5, false);
+    make(25, false);
+    make(40, false);
+    std::ofstream(step_folder(folder.path(), 5) + "/notes.txt") << "mine";
+    fs::create_directories(folder.path() + "/step-7");
+    EXPECT_THAT(complete_checkpoints(folder.path()), ElementsAre(10, 20, 30));
+    remove_leftovers(folder.path(), 30, 2);
+    EXPECT_THAT(complete_checkpoints(folder.path()), ElementsAre(20, 30));
+    EXPECT_FALSE(fs::exists(step_folder(folder.path(), 25)));
+    EXPECT_TRUE(fs::exists(step_folder(folder.path(), 40)));
+    EXPECT_TRUE(fs::exists(step_folder(folder.path(), 5) + "/notes.txt"));
+    EXPECT_TRUE(fs::exists(folder.path() + "/step-7"));
+    std::ofstream(folder.path() + "/file") << "x";
+    EXPECT_THROW(static_cast<void>(complete_checkpoints(folder.path() + "/file")), ConfigError);
+    EXPECT_THROW(check_checkpoint_folder(folder.path() + "/file"), ConfigError);
+    EXPECT_THROW(check_checkpoint_folder("/proc/no/folder"), ConfigError);
+}
+
+}  // namespace
+}  // namespace mgplan::runtime

@@ -1,0 +1,102 @@
+#include "simulator/step_parts.hpp"
+
+#include <cmath>
+
+#include "tests/simulator/step_time_fixture.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+TEST_F(StepTime, FullRecomputeRepeatsTheForward) {
+    request.recompute = Recompute::full;
+    const TimePrediction time = run();
+    EXPECT_DOUBLE_EQ(time.recompute_seconds, 8 * 4 * 1);
+    EXPECT_DOUBLE_EQ(time.compute_seconds, 8 * 4 * (3 + 1));
+}
+
+TEST_F(StepTime, BlockRecomputeRepeatsItsLayersAlone) {
+    request.recompute = Recompute::full;
+    request.recompute_method = RecomputeMethod::block;
+    request.recompute_num_layers = 1;
+    EXPECT_DOUBLE_EQ(run().recompute_seconds, 8 * 1);
+    request.vpp = 2;  // the first layer of each chunk
+    EXPECT_DOUBLE_EQ(run().recompute_seconds, 8 * 2);
+}
+
+TEST_F(StepTime, RecomputeRepeatsCommunicationButCountsItAsCommunication) {
+    layers.dense.exposed_forward.tp = 0.25;
+    layers.dense.exposed_backward.tp = 0.5;
+    EXPECT_DOUBLE_EQ(run().exposed.tp, 8 * 4 * 0.75);
+    request.recompute = Recompute::full;
+    const TimePrediction time = run();
+    EXPECT_DOUBLE_EQ(time.exposed.tp, 8 * 4 * 1.0);
+    EXPECT_DOUBLE_EQ(time.recompute_seconds, 8 * 4 * 1);
+    EXPECT_DOUBLE_EQ(time.compute_seconds, 8 * 4 * 4);
+}
+
+TEST_F(StepTime, AnEagerHostLimitsShortKernels) {
+    calibration.host_kernel_seconds = 0.5;
+    layers.dense.kernels_forward = 4;   // 2 s against 1 s of work
+    layers.dense.kernels_backward = 2;  // 1 s against 2 s
+    // Forward and backward: fourth root of 1⁴ + 2⁴.
+    EXPECT_DOUBLE_EQ(run().compute_seconds, 8 * 4 * 2 * std::sqrt(std::sqrt(17.0)));
+    layers.dense.kernels_forward = 4000;
+    layers.dense.kernels_backward = 0;
+    EXPECT_NEAR(run().compute_seconds, 8 * 4 * (2000 + 2), 1e-3) << "the host alone, the device alone";
+}
+
+TEST_F(StepTime, PredictionLayersPassThroughEmbeddingAndHeadAgain) {
+    request.pp = 1;
+    workload.world = 1;
+    layers.embedding.forward = 10;
+    layers.head.forward = 100;
+    EXPECT_DOUBLE_EQ(run().compute_seconds, 8 * (16 * 3 + 110));
+    workload.model.mtp_layers = 1;
+    layers.mtp.forward = 1000;
+    EXPECT_DOUBLE_EQ(run().compute_seconds, 8 * (16 * 3 + 110 + 1110));
+}
+
+TEST_F(StepTime, TensorRanksShareATransferOfTheStreamUnderMegatron) {
+    paths.pp = {.ranks = 4, .ranks_per_domain = 1, .inside = 100e9, .network = 1e9, .latency = 0};
+    paths.tp = {.ranks = 2, .ranks_per_domain = 2, .inside = 100e9, .network = 1e9, .latency = 0};
+    layers.boundary = 1'000'000'000;
+    workload.world = 8;
+    request.tp = 2;
+    request.engine = Engine::megatron;
+    request.sequence_parallel = false;
+    const double transfers = 2 * (8 + 4 - 2) - 1;  // 1F1B of 8 microbatches on 4 stages
+    EXPECT_NEAR(run().exposed.pp, transfers * (0.5 + 0.5 / 100), 1e-9) << "half over the network, gathered over NVLink";
+    request.engine = Engine::mgplan;
+    EXPECT_NEAR(run().exposed.pp, transfers, 1e-9);
+    request.engine = Engine::megatron;
+    request.sequence_parallel = true;
+    EXPECT_NEAR(run().exposed.pp, transfers, 1e-9) << "each already holds its own part";
+}
+
+TEST_F(DataParallelTime, ReducesGradientsAndGathersParameters) {
+    // fp32 gradients out, bf16 parameters back: (4 + 2) bytes · 7/8 at 1 GB/s.
+    EXPECT_DOUBLE_EQ(run().exposed.dp, 0.4 * 6 * 7 / 8);
+    workload.training.grad_dtype = Dtype::bf16;
+    EXPECT_DOUBLE_EQ(run().exposed.dp, 0.4 * 4 * 7 / 8);
+    workload.training.fp8_parameters = true;
+    EXPECT_DOUBLE_EQ(run().exposed.dp, 0.4 * 3 * 7 / 8);
+}
+
+TEST_F(DataParallelTime, WithoutTheDistributedOptimizerIsOneAllReduce) {
+    workload.training.distributed_optimizer = false;
+    EXPECT_DOUBLE_EQ(run().exposed.dp, 0.4 * 4 * 2 * 7 / 8);
+}
+
+TEST_F(DataParallelTime, OfExpertsUsesTheirOwnGroup) {
+    parameters = {{.dense = 0, .expert = 400'000'000}};
+    EXPECT_EQ(run().exposed.dp, 0) << "edp = 1";
+    paths.edp = {.ranks = 2, .ranks_per_domain = 2, .inside = 1e9, .network = 1e9, .latency = 0};
+    EXPECT_DOUBLE_EQ(run().exposed.dp, 0.4 * 6 / 2);
+}
+
+TEST_F(DataParallelTime, AdamTouches42BytesOfItsShareAndZeroesEveryGradient) {
+    EXPECT_DOUBLE_EQ(run().optimizer_seconds, (400e6 / 8 * 42 + 400e6 * 4) / 1e12);
+}
+
+}  // namespace
+}  // namespace mgplan::simulator

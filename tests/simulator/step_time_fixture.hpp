@@ -1,0 +1,51 @@
+#pragma once
+// Layers and links made up so that every time is a round number.
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "simulator/cost_model.hpp"
+#include "simulator/step_time.hpp"
+#include "tests/simulator/round_numbers.hpp"
+
+namespace mgplan::simulator {
+
+/// A pipeline of equal layers whose forward takes one second and whose backward takes two; ends and links are free.
+class StepTime : public testing::Test {
+protected:
+    Workload workload = workload_of(gpt(16), 4, 8);
+    Calibration calibration = ideal_calibration();
+    LayoutRequest request;
+    LayerCosts layers;
+    LayoutPaths paths;
+    std::vector<ParameterCount> parameters;
+
+    StepTime() {
+        request.pp = 4;
+        layers.dense.forward = 1;
+        layers.dense.backward = 2;
+    }
+    TimePrediction run() {
+        const Layout layout = planner::make_layout(request, workload);
+        const KernelTimes kernels(workload.cluster, calibration, workload.training.precision);
+        const SplitCensus split = take_census(workload.model, layout.split);
+        parameters.resize(static_cast<std::size_t>(request.pp));
+        return step_time(
+            {workload, layout, calibration, kernels, layers, split, paths, model_flops(workload.model, workload.batch), parameters});
+    }
+};
+
+/// One stage of eight data-parallel ranks on links of 1 GB/s, nothing overlapped.
+class DataParallelTime : public StepTime {
+protected:
+    DataParallelTime() {
+        request.pp = 1;
+        workload.world = 8;
+        workload.training.overlap_grad_reduce = workload.training.overlap_param_gather = false;
+        paths.dp_cp = {.ranks = 8, .ranks_per_domain = 8, .inside = 1e9, .network = 1e9, .latency = 0};
+        parameters = {{.dense = 400'000'000}};
+    }
+};
+
+}  // namespace mgplan::simulator
