@@ -138,9 +138,9 @@ TEST_F(RunUnderMpi, ARankKilledAtAnyMomentStopsTheOthersWhichSayWhereTheyWere) {
         std::this_thread::sleep_for(std::chrono::milliseconds(random() % 500));
         const auto begin = Clock::now();
         ::kill(process, SIGKILL);
+        // mpirun's own words are not looked at: where it hears of a rank's end before its signal, it names no signal.
         EXPECT_NE(job.code(), 0);
         EXPECT_LT(job.ranks_ended() - begin, 5s);
-        EXPECT_THAT(job.err(), HasSubstr("signal 9")) << victim;
         if (victim % 2 == 0) {  // the others were training
             EXPECT_THAT(job.err(), AllOf(HasSubstr("mgplan: rank "), HasSubstr(" in group "), HasSubstr("another rank may have died")));
         }
