@@ -17,18 +17,18 @@ namespace {
 
 /// Decoders from the first on of which all are of the last one's kind.
 std::int64_t alike_from(const ModelSpec& model) {
-    if (!model.moe) return 0;
+    const auto kind = [&](std::int64_t layer) { return std::pair{model.is_moe_layer(layer), model.window_of_layer(layer) > 0}; };
     std::int64_t from = model.layers;
-    while (from > 0 && model.is_moe_layer(from - 1) == model.is_moe_layer(model.layers - 1)) --from;
+    while (from > 0 && kind(from - 1) == kind(model.layers - 1)) --from;
     return from;
 }
 
-using Contents = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, bool>;
+using Contents = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, bool>;
 
 /// What decides a chunk's seconds and bytes.
 Contents contents_of(const ModelSpec& model, const StageChunk& chunk) {
     const simulator::ChunkCensus counts = simulator::census_of(model, chunk);
-    return {counts.dense, counts.mixture, counts.mtp, counts.embedding, counts.loss};
+    return {counts.dense, counts.mixture, counts.windowed_dense, counts.windowed_mixture, counts.mtp, counts.embedding, counts.loss};
 }
 
 /// Bytes of one rank, from a pipeline whose other ranks hold nothing but the ends: they are never the fullest that decides.

@@ -95,7 +95,12 @@ std::string attention_text(const ModelSpec& model) {
         return fmt::format("latent, {} heads of {} + {} (v {}), ranks q {} kv {}", model.heads, mla.qk_nope_head_dim, mla.qk_rope_head_dim,
                            mla.v_head_dim, mla.q_lora_rank == 0 ? "-" : std::to_string(mla.q_lora_rank), mla.kv_lora_rank);
     }
-    return fmt::format("{} heads of {}, {} for keys and values", model.heads, model.head_dim, model.kv_heads);
+    std::string window;
+    if (model.sliding_window > 0) {
+        window = fmt::format(", sliding window of {}", with_thousands(model.sliding_window));
+        if (model.full_attention_every > 0) window += fmt::format(" (none in one layer of {})", model.full_attention_every);
+    }
+    return fmt::format("{} heads of {}, {} for keys and values{}", model.heads, model.head_dim, model.kv_heads, window);
 }
 
 std::string biases_text(const ModelSpec& model) {

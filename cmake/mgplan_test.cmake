@@ -19,10 +19,14 @@ mgplan_precompiled_headers(mgplan_precompiled_tests
   HEADERS <algorithm> <array> <chrono> <cmath> <cstdint> <filesystem> <fstream> <functional> <map> <memory> <numeric> <optional> <random> <set>
     <span> <sstream> <string> <string_view> <thread> <utility> <vector> <fmt/format.h> <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
 
+add_library(mgplan_test_data STATIC ${PROJECT_SOURCE_DIR}/tests/support/data_folder.cpp)
+target_include_directories(mgplan_test_data PRIVATE ${PROJECT_SOURCE_DIR})
+target_compile_definitions(mgplan_test_data PRIVATE MGPLAN_TEST_DATA="${PROJECT_SOURCE_DIR}/tests")
+
 function(mgplan_test name)
   cmake_parse_arguments(TEST "OPTIMIZED;LONG" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
   add_executable(${name} ${TEST_SOURCES})
-  target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main rapidcheck mgplan_warnings)
+  target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main rapidcheck mgplan_test_data mgplan_warnings)
   if(TEST_OPTIMIZED)
     target_compile_options(${name} PRIVATE $<$<CONFIG:None>:-O2>) # what sanitizers' builds do without
     mgplan_reuse_precompiled(${name} mgplan_precompiled)
@@ -31,7 +35,6 @@ function(mgplan_test name)
     mgplan_reuse_precompiled(${name} mgplan_precompiled_tests)
   endif()
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_compile_definitions(${name} PRIVATE MGPLAN_TEST_DATA="${PROJECT_SOURCE_DIR}/tests")
   if("unit" IN_LIST TEST_LABELS OR "golden" IN_LIST TEST_LABELS)
     add_dependencies(sanitized_tests ${name})
   endif()

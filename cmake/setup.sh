@@ -140,7 +140,8 @@ run_build() {
             return 4
         fi
     fi
-    NINJA_STATUS='[%f/%t] ' "${launch[@]}" ninja -C "$folder" -j "$(build_jobs)" "${targets[@]}" </dev/null 2>&1 | show_progress "$log" "$what"
+    # With ccache, what another clone compiled is found too.
+    CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} NINJA_STATUS='[%f/%t] ' "${launch[@]}" ninja -C "$folder" -j "$(build_jobs)" "${targets[@]}" </dev/null 2>&1 | show_progress "$log" "$what"
     if ((PIPESTATUS[0] != 0)); then
         show_failure "$log"
         say "the build failed (everything it said: $log)"

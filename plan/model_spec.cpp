@@ -165,7 +165,6 @@ void validate(const ModelSpec& model, const std::string& where) {
 
 std::vector<std::string> features_not_computed(const ModelSpec& model) {
     std::vector<std::string> features;
-    if (model.sliding_window > 0) features.push_back(fmt::format("sliding window of {} tokens", with_thousands(model.sliding_window)));
     if (model.attention_sinks) features.emplace_back("attention sinks");
     if (model.moe) {
         if (model.moe->expert_bias) features.emplace_back("expert bias (balancing without an auxiliary loss)");

@@ -139,7 +139,7 @@ struct ModelSpec {
 void validate(const ModelSpec& model, const std::string& where);
 
 /// Features the spec carries that a prediction leaves out, in words, for messages:
-/// "sliding window of 128 tokens", "attention sinks". Their parameters are counted.
+/// "attention sinks", "router bias". Their parameters are counted.
 [[nodiscard]] std::vector<std::string> features_not_computed(const ModelSpec& model);
 
 }  // namespace mgplan

@@ -6,7 +6,8 @@ namespace mgplan::simulator {
 namespace {
 
 bool takes_as_long(const ChunkCensus& a, const ChunkCensus& b) {
-    return a.dense == b.dense && a.mixture == b.mixture && a.mtp == b.mtp && a.embedding == b.embedding && a.loss == b.loss;
+    return a.dense == b.dense && a.mixture == b.mixture && a.windowed_dense == b.windowed_dense &&
+           a.windowed_mixture == b.windowed_mixture && a.mtp == b.mtp && a.embedding == b.embedding && a.loss == b.loss;
 }
 
 }  // namespace
@@ -15,10 +16,15 @@ ChunkCensus census_of(const ModelSpec& model, const StageChunk& chunk) {
     ChunkCensus counts;
     if (model.moe) counts.first_mixture = std::count(model.moe_layers.begin(), model.moe_layers.begin() + chunk.first_decoder, true);
     for (std::int64_t i = 0; i < chunk.decoders; ++i) {
-        if (model.moe && model.is_moe_layer(chunk.first_decoder + i))
+        const std::int64_t layer = chunk.first_decoder + i;
+        const std::int64_t windowed = model.window_of_layer(layer) > 0 ? 1 : 0;
+        if (model.moe && model.is_moe_layer(layer)) {
             ++counts.mixture;
-        else
+            counts.windowed_mixture += windowed;
+        } else {
             ++counts.dense;
+            counts.windowed_dense += windowed;
+        }
     }
     counts.mtp = chunk.mtp;
     counts.embedding = chunk.embedding;
@@ -35,6 +41,8 @@ SplitCensus take_census(const ModelSpec& model, const std::shared_ptr<const Stag
             const ChunkCensus counts = census_of(model, split->chunk(pp_rank, vpp_rank));
             stage.dense += counts.dense;
             stage.mixture += counts.mixture;
+            stage.windowed_dense += counts.windowed_dense;
+            stage.windowed_mixture += counts.windowed_mixture;
             stage.mtp += counts.mtp;
             stage.embedding |= counts.embedding;
             stage.loss |= counts.loss;

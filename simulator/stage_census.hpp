@@ -13,7 +13,8 @@ namespace mgplan::simulator {
 struct ChunkCensus {
     std::int64_t dense = 0;
     std::int64_t mixture = 0;
-    std::int64_t first_mixture = 0;  ///< mixture layers of the model in front of this chunk
+    std::int64_t windowed_dense = 0, windowed_mixture = 0;  ///< of these, layers with a sliding window
+    std::int64_t first_mixture = 0;                         ///< mixture layers of the model in front of this chunk
     std::int64_t mtp = 0;
     bool embedding = false;
     bool loss = false;

@@ -95,7 +95,8 @@ LayerCosts launched_costs(const StepInputs& in) {
     LayerCosts layers = in.layers;
     if (!in.layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) return layers;
     // One graph for the whole iteration: nothing is launched beside it.
-    for (PieceCost* piece : {&layers.dense, &layers.mixture, &layers.mtp, &layers.embedding, &layers.head})
+    for (PieceCost* piece :
+         {&layers.dense, &layers.mixture, &layers.windowed_dense, &layers.windowed_mixture, &layers.mtp, &layers.embedding, &layers.head})
         piece->kernels_forward = piece->kernels_backward = 0;
     return layers;
 }
@@ -105,13 +106,17 @@ namespace {
 StageTime census_time(const StepInputs& in, const LayerCosts& layers, const ChunkCensus& stage, double share) {
     StageTime time;
     for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) {
-        const PieceCost& piece = kind == LayerKind::dense ? layers.dense : layers.mixture;
-        const double count = static_cast<double>(kind == LayerKind::dense ? stage.dense : stage.mixture);
-        if (count <= 0) continue;
+        const bool dense = kind == LayerKind::dense;
+        const std::int64_t all = dense ? stage.dense : stage.mixture, windowed = dense ? stage.windowed_dense : stage.windowed_mixture;
+        if (all == 0) continue;
         const Replayed replayed = replayed_kernels(in, kind);
         const double before = time.total();
-        add_piece(time, piece, count * share, true, in.calibration, replayed);
-        add_piece(time, piece, count * (1 - share), false, in.calibration, replayed);
+        const auto add = [&](const PieceCost& piece, std::int64_t count) {
+            add_piece(time, piece, static_cast<double>(count) * share, true, in.calibration, replayed);
+            add_piece(time, piece, static_cast<double>(count) * (1 - share), false, in.calibration, replayed);
+        };
+        add(dense ? layers.dense : layers.mixture, all - windowed);
+        add(dense ? layers.windowed_dense : layers.windowed_mixture, windowed);
         if (kind == LayerKind::moe) time.expert_layers = time.total() - before;
     }
     if (stage.mtp > 0) {

@@ -43,6 +43,12 @@ SelfAttention::SelfAttention(const ModelSpec& model, const WeightTable& weights,
         packed_.emplace(model, weights, prefix + "self_attention.");
 }
 
+CoreAttention SelfAttention::core_of(const MicrobatchContext& microbatch) const {
+    CoreAttention core = core_;
+    if (core.window >= microbatch.sequence) core.window = 0;
+    return core;
+}
+
 Tensor SelfAttention::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
     return norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics);
 }
@@ -53,7 +59,7 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
     saved.normed = normalised(context, x, saved.statistics);
     QkvParts parts = latent_ ? latent_->forward(context, microbatch, saved.normed, saved.latent)
                              : packed_->forward(context, microbatch, saved.normed, saved.packed);
-    saved.core = sharded_attention(context, microbatch, parts.q, parts.k, parts.v, core_);
+    saved.core = sharded_attention(context, microbatch, parts.q, parts.k, parts.v, core_of(microbatch));
     if (latent_ && latent_->recomputes_up()) {
         latent_->discard_up(saved.latent);
     } else {
@@ -81,12 +87,13 @@ Tensor SelfAttention::backward(const RankContext& context, const MicrobatchConte
         saved.k = parts.k;
         saved.v = parts.v;
     }
-    if (!saved.core.log_sum_exp.defined()) saved.core = sharded_attention(context, microbatch, saved.q, saved.k, saved.v, core_);
+    if (!saved.core.log_sum_exp.defined())
+        saved.core = sharded_attention(context, microbatch, saved.q, saved.k, saved.v, core_of(microbatch));
     // Each tensor goes as soon as it was read for the last time, as autograd frees it.
     Tensor d_output = projection_.backward(context, residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy),
                                            joined_heads(saved.core.output));
     AttentionGradients gradients = sharded_attention_backward(context, microbatch, d_output.view(saved.core.output.shape()), saved.q,
-                                                              saved.k, saved.v, saved.core, core_);
+                                                              saved.k, saved.v, saved.core, core_of(microbatch));
     d_output = {};
     saved.core = {};
     saved.q = saved.k = saved.v = {};

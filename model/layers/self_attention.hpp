@@ -40,6 +40,8 @@ public:
                                   SelfAttentionSaved& saved) const;
 
 private:
+    /// The core as this microbatch's sequences need it: a window as long as they are is none, which fused kernels take.
+    [[nodiscard]] CoreAttention core_of(const MicrobatchContext& microbatch) const;
     [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
 
     const ModelSpec& model_;

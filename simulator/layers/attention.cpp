@@ -86,22 +86,46 @@ ScorePasses score_passes(const Shard& s, std::int64_t rows, std::int64_t keys, s
     return {14, 16, 8, 5};
 }
 
+/// Keys that fused attention walks for a query, on average over a sequence, and for the last tile of queries.
+struct WalkedKeys {
+    double mean;
+    std::int64_t longest;
+};
+
+/// A window of w places shows w - w^2/2s of a sequence's s to a query on average, the causal half where it is the sequence. A tile
+/// of 128 queries walks whole tiles of 128 keys (FlashAttention, hopper/tile_size.h: 64 to 192 by head width): half a tile at either end
+/// of the window is computed for nothing. The causal end's share of that is in the fitted efficiency, for which the tiles count the less,
+/// the more the window is like the sequence.
+WalkedKeys walked_keys(std::int64_t sequence, std::int64_t window) {
+    if (window == 0) return {static_cast<double>(sequence) / 2, sequence};
+    constexpr std::int64_t kTile = 128;
+    const double w = static_cast<double>(window), s = static_cast<double>(sequence);
+    const double mean = w - w * w / (2 * s) + static_cast<double>(kTile) * (1 - w / s);
+    return {std::min(mean, s / 2), std::min(sequence, window + kTile)};
+}
+
 /// Core attention.
-void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes) {
+void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes, std::int64_t window) {
     const ModelSpec& model = s.model();
     const std::int64_t sequence = s.workload->batch.sequence;
+    if (window >= sequence) window = 0;  // it hides nothing
+    // FlashAttention and cuDNN know windows (Transformer Engine, dot_product_attention/utils.py, get_attention_backend); mgplan's own
+    // CUDA device computes them by separate products (model/ops/scratch.hpp, attention_is_fused).
+    const bool fused = s.workload->training.attention == AttentionBackend::flash && (window == 0 || s.engine == Engine::megatron);
     // QK^T and PV, half of the pairs under the causal mask: 2·tokens·(seq/2)·width each.
     const double flops = static_cast<double>(s.tokens) * static_cast<double>(sequence) * static_cast<double>(sizes.q() + sizes.o());
-    const std::int64_t keys = sequence;
     double forward = 0, backward = 0;
     const bool recomputed = s.recomputes(RecomputeModule::core_attn);
-    if (s.workload->training.attention == AttentionBackend::flash) {
-        forward = s.kernels->attention_forward(flops, keys, sizes.qk_dim);
-        backward = s.kernels->attention_backward(2.5 * flops, keys, sizes.qk_dim);
+    if (fused) {
+        const WalkedKeys keys = walked_keys(sequence, window);
+        const double walked = flops * keys.mean / (static_cast<double>(sequence) / 2);
+        forward = s.kernels->attention_forward(walked, keys.longest, sizes.qk_dim);
+        backward = s.kernels->attention_backward(2.5 * walked, keys.longest, sizes.qk_dim);
         cost.kernels_forward += 1;
         cost.kernels_backward += 3;
     } else {
-        // The score matrix is full: both halves are computed, and it is read and written by softmax, dropout and products.
+        // The score matrix is full, whatever the mask: both halves are computed, and it is read and written by softmax, dropout and
+        // products.
         const double scores = static_cast<double>(s.tokens) * static_cast<double>(sequence) * static_cast<double>(sizes.heads);
         const std::int64_t batch_heads = s.micro_batch * sizes.heads;
         const bool dropout = model.attention_dropout > 0;
@@ -227,7 +251,7 @@ CoreSizes add_latent(PieceCost& cost, const Shard& s) {
 
 }  // namespace
 
-PieceCost attention_cost(const Shard& s) {
+PieceCost attention_cost(const Shard& s, std::int64_t window) {
     const ModelSpec& model = s.model();
     PieceCost cost;
     const std::int64_t stream = s.tokens_outside * model.hidden * s.element;  // one residual-stream tensor
@@ -241,7 +265,7 @@ PieceCost attention_cost(const Shard& s) {
     if (s.recomputes(RecomputeModule::layernorm)) cost.recompute += norm;
 
     const CoreSizes sizes = model.mla ? add_latent(cost, s) : add_qkv(cost, s);
-    add_core(cost, s, sizes);
+    add_core(cost, s, sizes, window);
 
     const Projection output(s, sizes.o(), model.hidden);
     cost.forward += output.forward;

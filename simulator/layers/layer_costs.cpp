@@ -12,12 +12,15 @@ LayerCosts layer_costs(const Shard& shard) {
     const ModelSpec& model = shard.model();
     LayerCosts costs;
     const PieceCost attention = costs.attention = attention_cost(shard);
+    const PieceCost windowed = model.sliding_window > 0 ? attention_cost(shard, model.sliding_window) : attention;
     const bool has_mixture = model.moe.has_value();
     const bool has_dense = !has_mixture || std::find(model.moe_layers.begin(), model.moe_layers.end(), false) != model.moe_layers.end();
     if (has_dense) {
         costs.dense = attention;
         costs.dense_mlp = dense_mlp_cost(shard);
         costs.dense += costs.dense_mlp;
+        costs.windowed_dense = windowed;
+        costs.windowed_dense += costs.dense_mlp;
     }
     if (has_mixture) {
         costs.mixture = attention;
@@ -25,13 +28,19 @@ LayerCosts layer_costs(const Shard& shard) {
         costs.router = norm_and_residual_cost(shard);
         costs.router += router_cost(shard);
         costs.mixture += costs.experts;
+        costs.windowed_mixture = windowed;
+        costs.windowed_mixture += costs.experts;
     }
     costs.embedding = embedding_cost(shard);
     costs.head = head_cost(shard);
     costs.boundary = shard.tokens_outside * model.hidden * shard.element;
     if (model.mtp_layers > 0) {
         // Two norms, the 2h -> h projection, a decoder layer of the last kind (arXiv 2412.19437, 2.2).
-        costs.mtp = has_mixture && model.moe_layers.back() ? costs.mixture : costs.dense;
+        const bool mixture = has_mixture && model.moe_layers.back();
+        if (model.window_of_layer(model.layers) > 0)
+            costs.mtp = mixture ? costs.windowed_mixture : costs.windowed_dense;
+        else
+            costs.mtp = mixture ? costs.mixture : costs.dense;
         PieceCost projection;
         const double width = static_cast<double>(model.hidden) / static_cast<double>(shard.tp);
         projection.forward = shard.kernels->gemm(shard.tokens, model.hidden / shard.tp, 2 * model.hidden);

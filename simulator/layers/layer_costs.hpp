@@ -7,10 +7,11 @@
 namespace mgplan::simulator {
 
 struct LayerCosts {
-    PieceCost dense, mixture;                 ///< whole decoder layers
-    PieceCost attention, dense_mlp, experts;  ///< their halves
-    PieceCost router;                         ///< of experts: the norm and the router
-    PieceCost mtp;                            ///< one multi-token-prediction layer with its projection; embedding and head come on top
+    PieceCost dense, mixture;                    ///< whole decoder layers
+    PieceCost windowed_dense, windowed_mixture;  ///< the same with the model's sliding window
+    PieceCost attention, dense_mlp, experts;     ///< their halves, attention without a window
+    PieceCost router;                            ///< of experts: the norm and the router
+    PieceCost mtp;                               ///< one multi-token-prediction layer with its projection; embedding and head come on top
     PieceCost embedding, head;
     std::int64_t boundary = 0;  ///< bytes of the residual stream between two layers, on this rank
 };

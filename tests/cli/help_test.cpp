@@ -7,6 +7,7 @@
 
 #include "reports/table.hpp"
 #include "say.hpp"
+#include "tests/support/data_folder.hpp"
 
 namespace mgplan::cli::testing {
 namespace {
@@ -22,7 +23,7 @@ void expect_snapshot(const std::string& command) {
     EXPECT_EQ(said.code, kDone);
     EXPECT_EQ(said.err, "");
     for (const auto& line : split(said.out, '\n')) EXPECT_LE(reports::display_width(line), 80U) << line;
-    const std::string path = fmt::format("{}/cli/data/{}_help.txt", MGPLAN_TEST_DATA, command);
+    const std::string path = fmt::format("{}/cli/data/{}_help.txt", tests::data_folder(), command);
     if (std::getenv("MGPLAN_UPDATE_SNAPSHOTS") != nullptr) {
         std::ofstream(path) << said.out;
         return;

@@ -63,7 +63,8 @@ TEST(ModelsCommand, ShowsFactsAndWhatIsNotComputed) {
         EXPECT_EQ(result.code, kDone) << result.err;
         expect_at_most_100_columns(result.out);
     }
-    EXPECT_THAT(run({"models", "show", "gpt-oss-20b"}).out, HasSubstr("sliding window of 128 tokens, attention sinks"));
+    EXPECT_THAT(run({"models", "show", "gpt-oss-20b"}).out,
+                AllOf(HasSubstr("8 for keys and values, sliding window of 128 (none in one layer of 2)"), HasSubstr("attention sinks")));
     EXPECT_THAT(run({"models", "show", "deepseek-v3"}).out, HasSubstr("[0]*3+[1]*58"));
 }
 

@@ -6,6 +6,7 @@
 
 #include "tests/cli/say.hpp"
 #include "tests/runtime/checkpoint/temporary_folder.hpp"
+#include "tests/support/data_folder.hpp"
 #include "tests/support/indexed_dataset_writer.hpp"
 
 namespace mgplan::cli::testing {
@@ -28,7 +29,7 @@ private:
     TempFile file_;
 };
 
-const std::string kText = std::string(MGPLAN_TEST_DATA) + "/../LICENSE";
+const std::string kText = tests::data_folder() + "/../LICENSE";
 
 TEST(RunCommand, CapturesAndReplaysLayersWithTheLossesOfAnEagerRun) {
     const PlanFile plan("graphed.json", "--world 2 --pp 2 --global-batch 4 --cuda-graphs layer");

@@ -13,6 +13,7 @@
 
 #include "tests/cli/say.hpp"
 #include "tests/runtime/checkpoint/temporary_folder.hpp"
+#include "tests/support/data_folder.hpp"
 #include "tests/support/indexed_dataset_writer.hpp"
 #include "tests/support/mpirun_job.hpp"
 
@@ -40,7 +41,7 @@ protected:
         ASSERT_EQ(said.code, kDone) << said.err;
     }
     TempFile plan;
-    const std::string text = std::string(MGPLAN_TEST_DATA) + "/../LICENSE";
+    const std::string text = tests::data_folder() + "/../LICENSE";
 };
 
 TEST_F(RunUnderMpi, TrainsAndReportsFromRankZeroAlone) {

@@ -8,6 +8,7 @@
 
 #include "plan/errors.hpp"
 #include "readers.hpp"
+#include "tests/support/data_folder.hpp"
 
 namespace mgplan::fuzz {
 namespace {
@@ -18,7 +19,7 @@ TEST_P(Corpus, IsTakenOrRefusedInWords) {
     const Reader reader = GetParam();
     int taken = 0;
     int refused = 0;
-    for (const auto& entry : std::filesystem::directory_iterator(fmt::format("{}/fuzz/corpus/{}", MGPLAN_TEST_DATA, reader.name))) {
+    for (const auto& entry : std::filesystem::directory_iterator(fmt::format("{}/fuzz/corpus/{}", tests::data_folder(), reader.name))) {
         std::ifstream file(entry.path(), std::ios::binary);
         const std::string bytes{std::istreambuf_iterator<char>(file), {}};
         EXPECT_NO_THROW((takes(reader, bytes) ? taken : refused)++) << entry.path();

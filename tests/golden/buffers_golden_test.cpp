@@ -9,6 +9,7 @@
 
 #include "model/optimizer/parameter_groups.hpp"
 #include "model/optimizer/shard_ranges.hpp"
+#include "tests/support/data_folder.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 Json load(const std::string& topic) {
-    std::ifstream file(std::string(MGPLAN_TEST_DATA) + "/golden/data/" + topic + ".dev.json");
+    std::ifstream file(tests::data_folder() + "/golden/data/" + topic + ".dev.json");
     return Json::parse(file);
 }
 

@@ -14,6 +14,7 @@
 #include "plan/errors.hpp"
 #include "plan/pipeline_layout.hpp"
 #include "plan/text.hpp"
+#include "tests/support/data_folder.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -29,7 +30,7 @@ struct Tally {
 };
 
 Json cases_of(const std::string& topic) {
-    std::ifstream file(std::string(MGPLAN_TEST_DATA) + "/golden/data/" + topic + ".dev.json");
+    std::ifstream file(tests::data_folder() + "/golden/data/" + topic + ".dev.json");
     return Json::parse(file).at("cases");
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/graph_slots.hpp"
+#include "tests/support/data_folder.hpp"
 
 namespace mgplan {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 
 TEST(Golden, GraphCountsAreThoseOfMegatron) {
-    std::ifstream file(std::string(MGPLAN_TEST_DATA) + "/golden/data/cuda_graph.dev.json");
+    std::ifstream file(tests::data_folder() + "/golden/data/cuda_graph.dev.json");
     const Json data = Json::parse(file);
     int agreed = 0;
     int skipped = 0;

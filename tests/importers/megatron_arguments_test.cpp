@@ -11,6 +11,7 @@
 #include "importers/model_source.hpp"
 #include "plan/errors.hpp"
 #include "plan/parameters.hpp"
+#include "tests/support/data_folder.hpp"
 
 namespace mgplan::importers {
 namespace {
@@ -21,7 +22,7 @@ using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
 std::string data(const std::string& name) {
-    return std::string(MGPLAN_TEST_DATA) + "/importers/data/" + name;
+    return tests::data_folder() + "/importers/data/" + name;
 }
 
 Job read(const std::string& flags) {

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/errors.hpp"
+#include "tests/support/data_folder.hpp"
 
 namespace mgplan {
 namespace {
@@ -77,7 +78,7 @@ void expect_equal(double ours, const Json& theirs, const char* what) {
 }
 
 TEST(MegatronMemoryEstimate, ReproducesMegatronNumberForNumber) {
-    std::ifstream file(std::string(MGPLAN_TEST_DATA) + "/golden/data/memory.dev.json");
+    std::ifstream file(tests::data_folder() + "/golden/data/memory.dev.json");
     int agreed = 0, refused = 0;
     const Json recorded = Json::parse(file);
     for (const auto& test : recorded.at("cases")) {

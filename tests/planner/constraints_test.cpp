@@ -11,6 +11,7 @@
 #include "plan/errors.hpp"
 #include "planner/candidates.hpp"
 #include "support.hpp"
+#include "tests/support/data_folder.hpp"
 
 namespace mgplan::planner::testing {
 namespace {
@@ -366,7 +367,7 @@ TEST(Constraints, MakeALayoutAgainFromItsRequestInOtherOrdersAndWithOtherRecompu
 }
 
 TEST(Constraints, StandInTheDocumentation) {
-    std::ifstream file(std::string(MGPLAN_TEST_DATA) + "/../docs/errors.md");
+    std::ifstream file(tests::data_folder() + "/../docs/errors.md");
     const std::string page{std::istreambuf_iterator<char>(file), {}};
     for (const Rule& rule : rules()) EXPECT_THAT(page, HasSubstr("`" + std::string(rule.name) + "`"));
 }

@@ -56,6 +56,24 @@ TEST_F(StepTime, PredictionLayersPassThroughEmbeddingAndHeadAgain) {
     EXPECT_DOUBLE_EQ(run().compute_seconds, 8 * (16 * 3 + 110 + 1110));
 }
 
+TEST_F(StepTime, WindowedLayersTakeTheirOwnTime) {
+    workload.model.sliding_window = 64;
+    layers.windowed_dense.forward = layers.windowed_dense.backward = 0.5;
+    for (request.vpp = 1; request.vpp <= 2; ++request.vpp) {
+        workload.model.full_attention_every = 0;
+        EXPECT_DOUBLE_EQ(run().compute_seconds, 8 * 4 * 1);
+        workload.model.full_attention_every = 2;
+        EXPECT_DOUBLE_EQ(run().compute_seconds, 8 * (2 * 1 + 2 * 3));
+    }
+}
+
+TEST_F(StepTime, StagesOfWindowedLayersAreNotAlike) {
+    workload.model.sliding_window = 64;
+    workload.model.full_attention_every = 8;  // the last layers of the second and the fourth stage see all
+    layers.windowed_dense.forward = layers.windowed_dense.backward = 0.5;
+    EXPECT_DOUBLE_EQ(run().compute_seconds, 8 * (3 * 1 + 3)) << "of the slowest";
+}
+
 TEST_F(StepTime, TensorRanksShareATransferOfTheStreamUnderMegatron) {
     paths.pp = {.ranks = 4, .ranks_per_domain = 1, .inside = 100e9, .network = 1e9, .latency = 0};
     paths.tp = {.ranks = 2, .ranks_per_domain = 2, .inside = 100e9, .network = 1e9, .latency = 0};

@@ -16,6 +16,7 @@
 #include "model/pipeline/send_depth.hpp"
 #include "model/training/rank_trainer.hpp"
 #include "plan/schedule.hpp"
+#include "tests/support/data_folder.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -114,7 +115,7 @@ std::vector<Calls> calls_of_all(const ScheduleRequest& request) {
 }
 
 TEST(PipelineDeadlock, EveryGoldenScheduleFinishes) {
-    std::ifstream file(std::string(MGPLAN_TEST_DATA) + "/golden/data/schedules.dev.json");
+    std::ifstream file(tests::data_folder() + "/golden/data/schedules.dev.json");
     const Json data = Json::parse(file);
     int walked = 0, refused = 0;
     for (const Json& test : data.at("cases")) {

@@ -15,6 +15,7 @@
 #include "plan/parameters.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"
+#include "tests/support/data_folder.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -22,7 +23,7 @@ namespace {
 using Json = nlohmann::json;
 
 Json golden(const std::string& name) {
-    std::ifstream file(std::string(MGPLAN_TEST_DATA) + "/golden/data/torch_" + name + ".json");
+    std::ifstream file(tests::data_folder() + "/golden/data/torch_" + name + ".json");
     EXPECT_TRUE(file.good()) << name;
     return Json::parse(file);
 }

@@ -12,6 +12,7 @@
 
 #include "simulator/memory/chunk_profile.hpp"
 #include "tests/simulator/round_numbers.hpp"
+#include "tests/support/data_folder.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -267,7 +268,7 @@ TEST(PolicyTable, NamesModuleTensorTypeAndSource) {
 }
 
 TEST(PolicyTable, IsToldInTheDocumentation) {
-    std::ifstream file(std::string(MGPLAN_TEST_DATA) + "/../docs/memory.md");
+    std::ifstream file(tests::data_folder() + "/../docs/memory.md");
     const std::string page{std::istreambuf_iterator<char>(file), {}};
     ASSERT_FALSE(page.empty());
     for (const EnginePolicy& policy : megatron_policies()) EXPECT_NE(page.find(policy.name), std::string::npos) << policy.name;

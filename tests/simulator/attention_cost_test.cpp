@@ -1,0 +1,58 @@
+#include "simulator/layers/attention.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/simulator/round_numbers.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+/// One rank with sequences of 4,096 tokens and 16 heads of 64.
+class AttentionCost : public testing::Test {
+protected:
+    Workload workload = workload_of(gpt(1), 1, 1, 4096);
+    Calibration calibration = ideal_calibration();
+    KernelTimes kernels{workload.cluster, calibration, Precision::bf16};
+    LayoutPaths paths;
+
+    [[nodiscard]] PieceCost cost(std::int64_t window, Engine engine = Engine::megatron) const {
+        Shard shard;
+        shard.workload = &workload;
+        shard.calibration = &calibration;
+        shard.kernels = shard.storage_kernels = &kernels;
+        shard.paths = &paths;
+        shard.engine = engine;
+        shard.tokens = shard.tokens_outside = 4096;
+        return attention_cost(shard, window);
+    }
+};
+
+TEST_F(AttentionCost, AWindowLeavesTheKeysOutThatNoTileWalks) {
+    // A query sees 1024 - 1024^2/8192 keys on average, and walks three quarters of a tile of 128 beside; without a window 2048.
+    const double keys = 1024 - 128 + 96;
+    const double saved = 4.0 * 4096 * (2048 - keys) * 16 * 64 / 1e12;
+    EXPECT_NEAR(cost(0).forward - cost(1024).forward, saved, 1e-12);
+    EXPECT_NEAR(cost(0).backward - cost(1024).backward, 2.5 * saved, 1e-12);
+    EXPECT_LT(cost(128).forward, cost(1024).forward);
+    EXPECT_DOUBLE_EQ(cost(0).forward_flops, cost(1024).forward_flops) << "model FLOPs are Megatron-LM's, which knows no windows";
+    EXPECT_EQ(cost(0).kernels_backward, cost(1024).kernels_backward);
+}
+
+TEST_F(AttentionCost, AWindowAsLongAsTheSequenceIsNone) {
+    for (const Engine engine : {Engine::megatron, Engine::mgplan}) {
+        EXPECT_DOUBLE_EQ(cost(4096, engine).forward, cost(0, engine).forward);
+        EXPECT_DOUBLE_EQ(cost(8192, engine).backward, cost(0, engine).backward);
+        EXPECT_NE(cost(3000, engine).forward, cost(0, engine).forward);
+    }
+}
+
+TEST_F(AttentionCost, OurOwnWindowsAreSeparateProducts) {
+    const PieceCost windowed = cost(1024, Engine::mgplan);
+    workload.training.attention = AttentionBackend::unfused;
+    EXPECT_DOUBLE_EQ(windowed.forward, cost(0, Engine::mgplan).forward);
+    EXPECT_DOUBLE_EQ(windowed.backward, cost(1024, Engine::mgplan).backward);
+    EXPECT_EQ(windowed.kernels_forward, cost(0, Engine::mgplan).kernels_forward);
+}
+
+}  // namespace
+}  // namespace mgplan::simulator
