@@ -144,7 +144,7 @@ std::string left_out_text(const PlanReport& report) {
     constexpr std::size_t kShown = 6;
     const std::size_t more = ranks.size() - std::min(ranks.size(), kShown);
     ranks.resize(ranks.size() - more);
-    return fmt::format("\nLeft out, as they differ only in how context-parallel ranks exchange, and by at most 1 %:\n{}{}.\n",
+    return fmt::format("\nLeft out, as they differ by at most 1 %, and only in vpp or how context-parallel ranks exchange:\n{}{}.\n",
                        fmt::join(ranks, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
 }
 

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "plan/text.hpp"
-#include "reports/alike_plans.hpp"
 #include "reports/table.hpp"
 #include "small_timeline.hpp"
 
@@ -139,25 +138,6 @@ TEST(StageMemoryText, ShowsWhatRoutingAdds) {
     estimate.breakdown.activations += 700;
     estimate.shift_routing(700);
     EXPECT_EQ(simulator::exact_memory(estimate, small.timeline.memory).routing, small.stage.memory.routing);
-}
-
-TEST(AlikePlans, AreEqualButForTheExchangeAndNearInTimeAndBytes) {
-    const auto plan = [](std::int64_t tp, CpCommType kind, double seconds, std::int64_t bytes) {
-        planner::RankedLayout ranked;
-        ranked.layout.sizes.tp = tp;
-        ranked.layout.sizes.cp = 2;
-        ranked.layout.cp_comm_type = kind;
-        ranked.iteration_seconds = seconds;
-        ranked.peak_bytes = bytes;
-        return ranked;
-    };
-    const std::vector<planner::RankedLayout> best{
-        plan(1, CpCommType::p2p, 1.000, 1000), plan(1, CpCommType::all_gather, 1.005, 1000), plan(2, CpCommType::p2p, 1.006, 1000),
-        plan(1, CpCommType::a2a, 1.009, 1100), plan(2, CpCommType::all_gather, 1.030, 1000), plan(4, CpCommType::p2p, 1.040, 1000)};
-    using Found = std::vector<AlikePlans>;
-    EXPECT_EQ(alike_plans(best, 10), (Found{{0, {1}}, {2, {}}, {3, {}}, {4, {}}, {5, {}}}));
-    EXPECT_EQ(alike_plans(best, 2), (Found{{0, {1}}, {2, {}}}));
-    EXPECT_EQ(alike_plans({}, 2), Found{});
 }
 
 TEST(PeakOp, SaysWhatRunsAtThePeakWhereverThatIs) {

@@ -1,0 +1,46 @@
+#include "reports/alike_plans.hpp"
+
+#include <memory>
+
+#include <gtest/gtest.h>
+
+namespace mgplan::reports {
+namespace {
+
+using Found = std::vector<AlikePlans>;
+
+TEST(AlikePlans, AreEqualButForTheExchangeAndNearInTimeAndBytes) {
+    const auto plan = [](std::int64_t tp, CpCommType kind, double seconds, std::int64_t bytes) {
+        planner::RankedLayout ranked;
+        ranked.layout.sizes.tp = tp;
+        ranked.layout.sizes.cp = 2;
+        ranked.layout.cp_comm_type = kind;
+        ranked.iteration_seconds = seconds;
+        ranked.peak_bytes = bytes;
+        return ranked;
+    };
+    const std::vector<planner::RankedLayout> best{
+        plan(1, CpCommType::p2p, 1.000, 1000), plan(1, CpCommType::all_gather, 1.005, 1000), plan(2, CpCommType::p2p, 1.006, 1000),
+        plan(1, CpCommType::a2a, 1.009, 1100), plan(2, CpCommType::all_gather, 1.030, 1000), plan(4, CpCommType::p2p, 1.040, 1000)};
+    EXPECT_EQ(alike_plans(best, 10), (Found{{0, {1}}, {2, {}}, {3, {}}, {4, {}}, {5, {}}}));
+    EXPECT_EQ(alike_plans(best, 2), (Found{{0, {1}}, {2, {}}}));
+    EXPECT_EQ(alike_plans({}, 2), Found{});
+}
+
+TEST(AlikePlans, MayInterleaveMoreOrFewerChunks) {
+    const auto plan = [](int vpp, StageSplitRequest request = {.layers = 12, .pp = 2}) {
+        planner::RankedLayout ranked;
+        ranked.layout.sizes.pp = 2;
+        request.vpp = ranked.layout.vpp = vpp;
+        ranked.layout.split = std::make_shared<const StageSplit>(make_stage_split(request));
+        ranked.iteration_seconds = 1;
+        ranked.peak_bytes = 1000;
+        return ranked;
+    };
+    const StageSplitRequest chosen{.layers = 4, .pp = 2, .pipeline_layout = "Et|t|t|tL"};
+    const std::vector<planner::RankedLayout> best{plan(6), plan(3), plan(1), plan(2), plan(2, chosen)};
+    EXPECT_EQ(alike_plans(best, 10), (Found{{0, {1, 3}}, {2, {}}, {4, {}}})) << "1F1B is another schedule, a layout string was chosen";
+}
+
+}  // namespace
+}  // namespace mgplan::reports
