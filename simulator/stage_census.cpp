@@ -15,10 +15,10 @@ ChunkCensus census_of(const ModelSpec& model, const StageChunk& chunk) {
     ChunkCensus counts;
     if (model.moe) counts.first_mixture = std::count(model.moe_layers.begin(), model.moe_layers.begin() + chunk.first_decoder, true);
     for (std::int64_t i = 0; i < chunk.decoders; ++i) {
-        if (model.moe && model.is_moe_layer(chunk.first_decoder + i))
-            ++counts.mixture;
-        else
-            ++counts.dense;
+        const bool mixture = model.moe && model.is_moe_layer(chunk.first_decoder + i);
+        if (i > 0 && mixture != counts.ends_with_mixture) ++(mixture ? counts.dense_then_mixture : counts.mixture_then_dense);
+        ++(mixture ? counts.mixture : counts.dense);
+        counts.ends_with_mixture = mixture;
     }
     counts.mtp = chunk.mtp;
     counts.embedding = chunk.embedding;
