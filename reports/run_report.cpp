@@ -67,7 +67,8 @@ std::vector<GraphNumber> graph_numbers(const RankValues& rank) {
     const auto measured = graph_counts(rank.measured.graphs), predicted = graph_counts(rank.predicted.graphs);
     for (std::size_t i = 0; i < measured.size(); ++i) numbers.push_back({measured[i].first, measured[i].second, predicted[i].second});
     const auto bytes_of = [](const runtime::GraphValues& graphs, const std::string& name) {
-        const auto found = std::find_if(graphs.boundary.begin(), graphs.boundary.end(), [&](const auto& each) { return each.name == name; });
+        const auto found =
+            std::find_if(graphs.boundary.begin(), graphs.boundary.end(), [&](const auto& each) { return each.name == name; });
         return found == graphs.boundary.end() ? 0 : found->bytes;
     };
     // The difference names the tensors of both sides.

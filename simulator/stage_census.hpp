@@ -13,7 +13,7 @@ namespace mgplan::simulator {
 struct ChunkCensus {
     std::int64_t dense = 0;
     std::int64_t mixture = 0;
-    std::int64_t first_mixture = 0;  ///< mixture layers of the model in front of this chunk
+    std::int64_t first_mixture = 0;       ///< mixture layers of the model in front of this chunk
     std::int64_t dense_then_mixture = 0;  ///< dense layers with a mixture right behind them in this chunk
     std::int64_t mixture_then_dense = 0;
     bool ends_with_mixture = false;  ///< its last layer, before those of multi-token prediction

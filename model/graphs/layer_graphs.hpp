@@ -72,8 +72,8 @@ struct GraphTotals {
     std::int64_t static_input_bytes = 0;
     std::vector<BoundaryTotal> boundary;  ///< names in alphabetical order, none without bytes
     std::int64_t boundary_bytes = 0;      ///< their sum
-    std::int64_t stretches = 0;  ///< pieces that collectives cut the graphs into; 0 on shapes
-    std::int64_t nodes = 0;      ///< kernels, copies and fills; 0 on shapes
+    std::int64_t stretches = 0;           ///< pieces that collectives cut the graphs into; 0 on shapes
+    std::int64_t nodes = 0;               ///< kernels, copies and fills; 0 on shapes
 };
 
 /// The first step runs eagerly, so that libraries choose their algorithms; then each pass is captured when it is first met,

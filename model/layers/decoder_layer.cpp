@@ -117,7 +117,9 @@ Tensor DecoderLayer::forward(const RankContext& context, const MicrobatchContext
     const auto run = [&](const Tensor& input, std::string_view name, const auto& body) {
         return std::move(context.graphs
                              ->forward(place, input, saved.graph,
-                                       [&](const Tensor& given) { return std::vector<GraphOutput>{{name, body(given)}}; })
+                                       [&](const Tensor& given) {
+                                           return std::vector<GraphOutput>{{name, body(given)}};
+                                       })
                              .front());
     };
     const auto attends = [&](const Tensor& input) { return attend(context, microbatch, input, saved); };
@@ -149,8 +151,9 @@ Tensor DecoderLayer::backward(const RankContext& context, const MicrobatchContex
     const auto attends = [&](Tensor gradient) { return attend_backward(context, microbatch, std::move(gradient), saved); };
     const auto transforms = [&](Tensor gradient) { return transform_backward(context, microbatch, std::move(gradient), saved); };
     if (part == GraphedPart::whole || part == GraphedPart::attention_router) {
-        Tensor dx = part == GraphedPart::whole ? run(std::move(dy), [&](Tensor gradient) { return attends(transforms(std::move(gradient))); })
-                                               : backward_from_router(context, microbatch, std::move(dy), saved, place, true);
+        Tensor dx = part == GraphedPart::whole
+                        ? run(std::move(dy), [&](Tensor gradient) { return attends(transforms(std::move(gradient))); })
+                        : backward_from_router(context, microbatch, std::move(dy), saved, place, true);
         events.after_backward(1);
         events.after_backward(0);
         return dx;

@@ -105,8 +105,7 @@ ChosenGradients Moe::combine_backward(const RankContext& context, const Microbat
     if (shared_) gradients.shared = d_y;
     d_y = Tensor();
     gradients.hidden = dispatcher_.from_experts(context, mixture.plan, std::move(of_experts.rows));
-    gradients.probabilities =
-        as_list(dispatcher_.from_experts(context, mixture.plan, as_rows(std::exchange(of_experts.row_weights, {}))));
+    gradients.probabilities = as_list(dispatcher_.from_experts(context, mixture.plan, as_rows(std::exchange(of_experts.row_weights, {}))));
     if (up_to == ChosenUpTo::permuted) return gradients;
     gradients.up_to = up_to;
     gradients.hidden = unpermute_rows(gradients.hidden, mixture.permutation, rows, top_k);
@@ -155,8 +154,8 @@ Tensor Moe::backward(const RankContext& context, const MicrobatchContext& microb
             saved.normed = normalise(context, saved.x, again);
         }
         MoeSaved::Mixture& mixture = saved.mixture.emplace();
-        (void)mix(context, microbatch, saved.x.shape()[0],
-                  choose_rows(context, microbatch, saved.normed, ChosenUpTo::permuted, mixture), mixture);
+        (void)mix(context, microbatch, saved.x.shape()[0], choose_rows(context, microbatch, saved.normed, ChosenUpTo::permuted, mixture),
+                  mixture);
     }
     ChosenGradients gradients = combine_backward(context, microbatch, dy, ChosenUpTo::permuted, saved);
     Tensor dx = choose_backward(context, microbatch, dy, std::move(gradients), saved);

@@ -49,8 +49,7 @@ Tensor Router::backward(const RankContext& context, const MicrobatchContext& mic
         auxiliary_loss_backward(saved.routing.scores, moe_.score, saved.copies, all_rows(context, x), moe_.top_k, moe_.auxiliary_loss,
                                 microbatch.d_auxiliary, d_logits);
         if (context.auxiliary_loss.defined())
-            auxiliary_loss(saved.routing.scores, moe_.score, saved.copies, all_rows(context, x), moe_.top_k, 1,
-                                          context.auxiliary_loss);
+            auxiliary_loss(saved.routing.scores, moe_.score, saved.copies, all_rows(context, x), moe_.top_k, 1, context.auxiliary_loss);
     }
     if (context.expert_biases != nullptr) context.expert_biases->count(layer_, saved.routing.experts);
     if (d_logits.dtype() != x.dtype()) {

@@ -45,8 +45,8 @@ std::vector<std::int64_t> AllToAllDispatcher::balanced_copies(std::int64_t rows)
 Tensor AllToAllDispatcher::gather_counts(const RankContext& context, Tensor counts) {
     for (Communicator* ranks : {context.ep, context.etp}) {
         if (ranks->size() == 1) continue;
-        const Tensor whole = context.device->empty({counts.elements() * ranks->size()}, Dtype::int32, MemoryCategory::communication,
-                                                   "copies of all ranks");
+        const Tensor whole =
+            context.device->empty({counts.elements() * ranks->size()}, Dtype::int32, MemoryCategory::communication, "copies of all ranks");
         ranks->all_gather(counts, whole);
         counts = whole;
     }

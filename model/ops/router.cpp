@@ -29,8 +29,7 @@ void count_into(const Tensor& experts, const Tensor& counts, bool adds) {
     expect_dtype(experts, Dtype::int32, "chosen experts");
     Device& device = experts.device();
     device.report({"count_by_expert", 0, experts.bytes() + (adds ? counts.bytes() : 0), counts.bytes()});
-    if (device.computes())
-        device.kernels().count_by_expert(device, {experts, counts, experts.elements(), counts.elements(), adds});
+    if (device.computes()) device.kernels().count_by_expert(device, {experts, counts, experts.elements(), counts.elements(), adds});
 }
 
 std::int64_t expect_source(const Permutation& permutation) {
@@ -135,8 +134,7 @@ void auxiliary_loss(const Tensor& scores, RouterScore score, const Tensor& copie
     if (scores.elements() == 0) return;
     const Tensor scratch = take_scratch(device, auxiliary_loss_scratch_bytes(device.traits(), scores.shape()[0]), "auxiliary loss");
     if (device.computes()) {
-        device.kernels().auxiliary_loss(device,
-                                        {scores, copies, {}, scores.shape()[0], scores.shape()[1], score, factor, total, scratch});
+        device.kernels().auxiliary_loss(device, {scores, copies, {}, scores.shape()[0], scores.shape()[1], score, factor, total, scratch});
     }
 }
 
@@ -147,11 +145,10 @@ void auxiliary_loss_backward(const Tensor& scores, RouterScore score, const Tens
     expect_shape(d_logits, scores.shape(), "gradient of the router logits");
     expect_same_device(scores, d_logits);
     Device& device = scores.device();
-    device.report({"auxiliary_loss_backward", 6.0 * static_cast<double>(scores.elements()), total_bytes(scores, copies, d_logits),
-                   d_logits.bytes()});
+    device.report(
+        {"auxiliary_loss_backward", 6.0 * static_cast<double>(scores.elements()), total_bytes(scores, copies, d_logits), d_logits.bytes()});
     if (device.computes() && scores.elements() > 0)
-        device.kernels().auxiliary_loss_backward(device,
-                                                 {scores, copies, d_logits, scores.shape()[0], scores.shape()[1], score, factor});
+        device.kernels().auxiliary_loss_backward(device, {scores, copies, d_logits, scores.shape()[0], scores.shape()[1], score, factor});
 }
 
 Permutation sort_by_expert(const Tensor& experts, const Tensor& counts, std::int64_t copies) {
@@ -174,8 +171,7 @@ Permutation sort_and_pad(const Tensor& experts, std::int64_t expert_count, std::
     expect_dtype(experts, Dtype::int32, "chosen experts");
     MGPLAN_ASSERT(expert_count >= 1 && capacity >= 0, "there are experts with room");
     Device& device = experts.device();
-    Permutation permutation{
-        device.empty({expert_count * capacity}, Dtype::int32, MemoryCategory::activations, "token permutation")};
+    Permutation permutation{device.empty({expert_count * capacity}, Dtype::int32, MemoryCategory::activations, "token permutation")};
     const Tensor scratch = take_scratch(device, expert_scratch_bytes(device.traits(), expert_count), "first copies of each expert");
     device.report({"sort_by_expert", 0, experts.bytes(), permutation.source.bytes()});
     if (device.computes() && permutation.source.elements() > 0)

@@ -56,8 +56,8 @@ RankUse difference(const RankUse& measured, const RankUse& predicted) {
         result.memory.high_water[i] = a.high_water[i] - b.high_water[i];
     }
     const GraphValues &c = measured.graphs, &d = predicted.graphs;
-    result.graphs = {c.forward_graphs - d.forward_graphs, c.backward_graphs - d.backward_graphs, c.slots - d.slots,
-                     c.static_input_bytes - d.static_input_bytes, c.boundary_bytes - d.boundary_bytes, {}};
+    result.graphs = {c.forward_graphs - d.forward_graphs,         c.backward_graphs - d.backward_graphs, c.slots - d.slots,
+                     c.static_input_bytes - d.static_input_bytes, c.boundary_bytes - d.boundary_bytes,   {}};
     std::map<std::string, std::int64_t> boundary;
     for (const auto& [name, bytes] : c.boundary) boundary[name] += bytes;
     for (const auto& [name, bytes] : d.boundary) boundary[name] -= bytes;

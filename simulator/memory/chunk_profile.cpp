@@ -121,7 +121,8 @@ KeptAndTaken router_part(const PieceTrace& mixture, std::int64_t stream, bool wi
     const std::int64_t d_logits = first("router logit gradient", backward.begin, backward.end).taken;
     const std::int64_t d_input = first("input gradient", d_logits, backward.end).returned;
     const std::int64_t d_stream = first("norm input gradient", d_logits, backward.end).taken;
-    part.taken = std::max(profile_of(mixture.tensors, d_logits, with_shared ? d_stream : d_input).peak, profile_of(mixture.tensors, d_stream, backward.end).peak);
+    part.taken = std::max(profile_of(mixture.tensors, d_logits, with_shared ? d_stream : d_input).peak,
+                          profile_of(mixture.tensors, d_stream, backward.end).peak);
     return part;
 }
 

@@ -385,9 +385,9 @@ void auxiliary_loss_backward(model::Device& device, const model::AuxiliaryLossAr
 /// Ids are those of route(), which names no expert that is not there.
 template <class Launcher>
 void count_by_expert(model::Device& device, const model::CountByExpertArguments& x) {
-    Launcher::of(device).teams(x.expert_count, 256,
-                               CountEntries<std::int32_t>{values<std::int32_t>(x.experts), values<std::int32_t>(x.counts), x.entries,
-                                                          x.expert_count, x.adds});
+    Launcher::of(device).teams(
+        x.expert_count, 256,
+        CountEntries<std::int32_t>{values<std::int32_t>(x.experts), values<std::int32_t>(x.counts), x.entries, x.expert_count, x.adds});
 }
 
 template <class Launcher>
