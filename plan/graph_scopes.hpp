@@ -42,7 +42,8 @@ void check_graph_scopes(EnumSet<CudaGraphScope> scopes, const ModelSpec& model, 
 
 /// Names of the tensors that graphs hand to what runs outside: static outputs. moe_router: to dispatch and experts;
 /// otherwise the hidden states, and of full_iteration the loss. `shared_experts`: those overlap with the dispatch and
-/// hand over two more. Shapes and bytes: simulator/memory/cuda_graphs.hpp.
+/// hand over two more. Names as in Megatron-LM; which of them mgplan's own graphs hand over, shapes and bytes:
+/// simulator/memory/cuda_graphs.hpp.
 [[nodiscard]] std::vector<std::string> graph_boundary_tensors(EnumSet<CudaGraphScope> scopes, bool shared_experts);
 
 }  // namespace mgplan

@@ -39,8 +39,8 @@ bool has_graphs(const RankValues& rank) {
     return has_graphs(rank.measured) || has_graphs(rank.predicted);
 }
 
-/// Name and value of every number of a rank's graphs.
-std::vector<std::pair<std::string, std::int64_t>> graph_numbers(const runtime::GraphValues& graphs) {
+/// Name and value of every count of a rank's graphs.
+std::vector<std::pair<std::string, std::int64_t>> graph_counts(const runtime::GraphValues& graphs) {
     return {{"forward_graphs", graphs.forward_graphs},
             {"backward_graphs", graphs.backward_graphs},
             {"slots", graphs.slots},
@@ -50,8 +50,31 @@ std::vector<std::pair<std::string, std::int64_t>> graph_numbers(const runtime::G
 
 Json graphs_json(const runtime::GraphValues& graphs) {
     Json json = Json::object();
-    for (const auto& [name, value] : graph_numbers(graphs)) json[name] = value;
+    for (const auto& [name, value] : graph_counts(graphs)) json[name] = value;
+    json["boundary"] = Json::array();
+    for (const auto& [name, bytes] : graphs.boundary) json["boundary"].push_back({{"name", name}, {"bytes", bytes}});
     return json;
+}
+
+struct GraphNumber {
+    std::string name;
+    std::int64_t measured = 0, predicted = 0;
+};
+
+/// Counts of a rank's graphs, then the boundary tensors of either side.
+std::vector<GraphNumber> graph_numbers(const RankValues& rank) {
+    std::vector<GraphNumber> numbers;
+    const auto measured = graph_counts(rank.measured.graphs), predicted = graph_counts(rank.predicted.graphs);
+    for (std::size_t i = 0; i < measured.size(); ++i) numbers.push_back({measured[i].first, measured[i].second, predicted[i].second});
+    const auto bytes_of = [](const runtime::GraphValues& graphs, const std::string& name) {
+        const auto found =
+            std::find_if(graphs.boundary.begin(), graphs.boundary.end(), [&](const auto& each) { return each.name == name; });
+        return found == graphs.boundary.end() ? 0 : found->bytes;
+    };
+    // The difference names the tensors of both sides.
+    for (const auto& [name, difference] : rank.difference.graphs.boundary)
+        numbers.push_back({"boundary " + name, bytes_of(rank.measured.graphs, name), bytes_of(rank.predicted.graphs, name)});
+    return numbers;
 }
 
 Json use_json(const RankUse& use) {
@@ -166,11 +189,12 @@ std::string graphs_text(const RunValues& values) {
     Table table({{"rank"}, {"graphs", Align::left}, {"measured"}, {"predicted"}, {"difference"}, {"pieces"}, {"nodes"}});
     for (const auto& rank : values.ranks) {
         if (!has_graphs(rank)) continue;
-        const auto measured = graph_numbers(rank.measured.graphs), predicted = graph_numbers(rank.predicted.graphs);
-        for (std::size_t i = 0; i < measured.size(); ++i) {
-            table.add_row({i == 0 ? std::to_string(rank.rank) : "", measured[i].first, with_thousands(measured[i].second),
-                           with_thousands(predicted[i].second), signed_bytes(measured[i].second - predicted[i].second),
-                           i == 0 ? with_thousands(rank.graph_pieces) : "", i == 0 ? with_thousands(rank.graph_nodes) : ""});
+        bool first = true;
+        for (const auto& [name, measured, predicted] : graph_numbers(rank)) {
+            table.add_row({first ? std::to_string(rank.rank) : "", name, with_thousands(measured), with_thousands(predicted),
+                           signed_bytes(measured - predicted), first ? with_thousands(rank.graph_pieces) : "",
+                           first ? with_thousands(rank.graph_nodes) : ""});
+            first = false;
         }
     }
     return table.to_text();
@@ -309,8 +333,7 @@ std::string run_report_csv(const RunValues& values) {
         const auto measured = memory_numbers(rank.measured.memory), predicted = memory_numbers(rank.predicted.memory);
         for (std::size_t i = 0; i < measured.size(); ++i) add("memory", measured[i].first, measured[i].second, predicted[i].second);
         if (has_graphs(rank)) {
-            const auto graphs = graph_numbers(rank.measured.graphs), expected = graph_numbers(rank.predicted.graphs);
-            for (std::size_t i = 0; i < graphs.size(); ++i) add("graphs", graphs[i].first, graphs[i].second, expected[i].second);
+            for (const auto& number : graph_numbers(rank)) add("graphs", number.name, number.measured, number.predicted);
         }
         // The difference names the collectives of both sides.
         for (const auto& each : rank.difference.collectives) {

@@ -17,14 +17,11 @@ ChunkCensus census_of(const ModelSpec& model, const StageChunk& chunk) {
     if (model.moe) counts.first_mixture = std::count(model.moe_layers.begin(), model.moe_layers.begin() + chunk.first_decoder, true);
     for (std::int64_t i = 0; i < chunk.decoders; ++i) {
         const std::int64_t layer = chunk.first_decoder + i;
-        const std::int64_t windowed = model.window_of_layer(layer) > 0 ? 1 : 0;
-        if (model.moe && model.is_moe_layer(layer)) {
-            ++counts.mixture;
-            counts.windowed_mixture += windowed;
-        } else {
-            ++counts.dense;
-            counts.windowed_dense += windowed;
-        }
+        const bool mixture = model.moe && model.is_moe_layer(layer);
+        if (i > 0 && mixture != counts.ends_with_mixture) ++(mixture ? counts.dense_then_mixture : counts.mixture_then_dense);
+        ++(mixture ? counts.mixture : counts.dense);
+        if (model.window_of_layer(layer) > 0) ++(mixture ? counts.windowed_mixture : counts.windowed_dense);
+        counts.ends_with_mixture = mixture;
     }
     counts.mtp = chunk.mtp;
     counts.embedding = chunk.embedding;

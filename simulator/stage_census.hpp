@@ -15,6 +15,9 @@ struct ChunkCensus {
     std::int64_t mixture = 0;
     std::int64_t windowed_dense = 0, windowed_mixture = 0;  ///< of these, layers with a sliding window
     std::int64_t first_mixture = 0;                         ///< mixture layers of the model in front of this chunk
+    std::int64_t dense_then_mixture = 0;                    ///< dense layers with a mixture right behind them in this chunk
+    std::int64_t mixture_then_dense = 0;
+    bool ends_with_mixture = false;  ///< its last layer, before those of multi-token prediction
     std::int64_t mtp = 0;
     bool embedding = false;
     bool loss = false;

@@ -148,7 +148,13 @@ void Communicator::reduce_scatter(const Tensor& whole, const Tensor& part, Reduc
 void Communicator::all_gather_rows(const Tensor& part, const Tensor& whole, std::span<const std::int64_t> rows) {
     expect_rows(part, whole, rows, size_, rank_);
     if (whole.elements() == 0) return;
-    if (whole.device().recorder() != nullptr) whole.device().expect_host_access();  // counts may differ from pass to pass
+    if (GraphRecorder* const recorder = recorder_of(whole)) {
+        const Tensor tensors[]{part, whole};
+        return wait(recorder->on_exchange(tensors, [this, counts = std::vector(rows.begin(), rows.end())](auto again) {
+            all_gather_rows(again[0], again[1], counts);
+            return done();
+        }));
+    }
     if (size_ > 1) report(CollectiveKind::all_gather, whole.bytes());
     wait(do_all_gather_rows(part, whole, rows));
 }
@@ -156,7 +162,13 @@ void Communicator::all_gather_rows(const Tensor& part, const Tensor& whole, std:
 void Communicator::reduce_scatter_rows(const Tensor& whole, const Tensor& part, std::span<const std::int64_t> rows, Reduction reduction) {
     expect_rows(part, whole, rows, size_, rank_);
     if (whole.elements() == 0) return;
-    if (whole.device().recorder() != nullptr) whole.device().expect_host_access();  // counts may differ from pass to pass
+    if (GraphRecorder* const recorder = recorder_of(whole)) {
+        const Tensor tensors[]{whole, part};
+        return wait(recorder->on_exchange(tensors, [this, counts = std::vector(rows.begin(), rows.end()), reduction](auto again) {
+            reduce_scatter_rows(again[0], again[1], counts, reduction);
+            return done();
+        }));
+    }
     if (size_ > 1) report(CollectiveKind::reduce_scatter, whole.bytes());
     wait(do_reduce_scatter_rows(whole, part, rows, reduction));
 }

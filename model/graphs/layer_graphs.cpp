@@ -26,11 +26,12 @@ void let_go(const CapturedPass& forward, const CapturedPass& backward, PassMemor
 
 GraphedPart graphed_part(EnumSet<CudaGraphScope> scopes, bool mixture) {
     using Scope = CudaGraphScope;
-    const bool attention = scopes.contains(Scope::attn) || (scopes.contains(Scope::layer) && !mixture);
-    const bool mlp = !mixture && (scopes.contains(Scope::mlp) || scopes.contains(Scope::layer));
+    const bool attention = scopes.contains(Scope::attn) || scopes.contains(Scope::layer);
+    const bool mlp = scopes.contains(mixture ? Scope::moe : Scope::mlp) || scopes.contains(Scope::layer);
     if (attention && mlp) return GraphedPart::whole;
-    if (attention) return GraphedPart::attention;
-    return mlp ? GraphedPart::mlp : GraphedPart::none;
+    if (mlp) return GraphedPart::mlp;
+    if (mixture && scopes.contains(Scope::moe_router)) return attention ? GraphedPart::attention_router : GraphedPart::router;
+    return attention ? GraphedPart::attention : GraphedPart::none;
 }
 
 LayerGraphs::LayerGraphs(Device& device, EnumSet<CudaGraphScope> scopes, bool random) : device_(device), scopes_(scopes) {
@@ -47,36 +48,41 @@ void LayerGraphs::write_changing(std::uint64_t dropout_seed, std::int64_t first_
     device_.write(changing_, words.data());
 }
 
-Tensor LayerGraphs::forward(const GraphPlace& place, const Tensor& x, bool leaves, PassMemory& memory, const PassBody& body) {
-    if (eager()) return std::move(body({x}).front());
+std::vector<Tensor> LayerGraphs::forward(const GraphPlace& place, const Tensor& x, PassMemory& memory, const ForwardBody& body) {
+    std::vector<std::pair<std::string_view, std::int64_t>> boundary;
+    const PassBody tensors = [&](std::vector<Tensor> inputs) {
+        std::vector<Tensor> outputs;
+        for (GraphOutput& output : body(inputs.front())) {
+            if (!output.name.empty() && output.tensor.defined()) boundary.emplace_back(output.name, output.tensor.bytes());
+            outputs.push_back(std::move(output.tensor));
+        }
+        return outputs;
+    };
+    if (eager()) return tensors({x});
     Pair& pair = pairs_[place];
-    Tensor y;
-    if (!device_.computes()) {
-        y = std::move(body({x}).front());
-    } else if (pair.forward.captured()) {
-        y = std::move(pair.forward.replay(device_, {x}, memory).front());
+    std::vector<Tensor> outputs;
+    if (device_.computes() && pair.forward.captured()) {
+        outputs = pair.forward.replay(device_, {x}, memory);
         let_go(pair.forward, pair.backward, memory);
-    } else {
-        y = std::move(pair.forward.capture(device_, name_of(place, "forward"), {x}, body, pair.known).front());
+        return outputs;
     }
+    outputs = device_.computes() ? pair.forward.capture(device_, name_of(place, "forward"), {x}, tensors, pair.known) : tensors({x});
     pair.seen_forward = true;
     pair.input_bytes = x.bytes();
-    pair.boundary_bytes = leaves ? y.bytes() : 0;
-    return y;
+    pair.boundary = std::move(boundary);
+    return outputs;
 }
 
-Tensor LayerGraphs::backward(const GraphPlace& place, Tensor dy, PassMemory& memory, const PassBody& body) {
-    std::vector<Tensor> inputs;
-    inputs.push_back(std::move(dy));
-    if (eager()) return std::move(body(std::move(inputs)).front());
+Tensor LayerGraphs::backward(const GraphPlace& place, std::vector<Tensor> gradients, PassMemory& memory, const PassBody& body) {
+    if (eager()) return std::move(body(std::move(gradients)).front());
     Pair& pair = pairs_[place];
     pair.seen_backward = true;
-    if (!device_.computes()) return std::move(body(std::move(inputs)).front());
+    if (!device_.computes()) return std::move(body(std::move(gradients)).front());
     if (!pair.backward.captured()) {
         MGPLAN_ASSERT(memory.held.empty(), "a backward is captured behind its forward's capture");
-        return std::move(pair.backward.capture(device_, name_of(place, "backward"), std::move(inputs), body, pair.known).front());
+        return std::move(pair.backward.capture(device_, name_of(place, "backward"), std::move(gradients), body, pair.known).front());
     }
-    Tensor dx = std::move(pair.backward.replay(device_, std::move(inputs), memory).front());
+    Tensor dx = std::move(pair.backward.replay(device_, std::move(gradients), memory).front());
     memory.held.clear();
     return dx;
 }
@@ -84,26 +90,30 @@ Tensor LayerGraphs::backward(const GraphPlace& place, Tensor dy, PassMemory& mem
 GraphTotals LayerGraphs::totals() const {
     GraphTotals totals;
     const bool shapes = !device_.computes();
-    std::map<std::pair<std::int64_t, int>, std::pair<std::int64_t, std::int64_t>> bytes;  // by slot and chunk
+    // Inputs stand under no name.
+    std::map<std::pair<std::int64_t, std::string_view>, std::map<int, std::int64_t>> bytes;  // by slot and name: those of each chunk
     for (const auto& [place, pair] : pairs_) {
         totals.forward_graphs += (shapes ? pair.seen_forward : pair.forward.captured()) ? 1 : 0;
         totals.backward_graphs += (shapes ? pair.seen_backward : pair.backward.captured()) ? 1 : 0;
         totals.slots = std::max(totals.slots, place.slot + 1);
         totals.stretches += pair.forward.stretches() + pair.backward.stretches();
         totals.nodes += pair.forward.nodes() + pair.backward.nodes();
-        auto& [inputs, boundary] = bytes[{place.slot, place.chunk}];
-        inputs += pair.input_bytes;
-        boundary += pair.boundary_bytes;
+        bytes[{place.slot, {}}][place.chunk] += pair.input_bytes;
+        for (const auto& [name, own] : pair.boundary) bytes[{place.slot, name}][place.chunk] += own;
     }
-    std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> most;  // by slot
-    for (const auto& [where, own] : bytes) {
-        auto& [inputs, boundary] = most[where.first];
-        inputs = std::max(inputs, own.first);
-        boundary = std::max(boundary, own.second);
+    std::map<std::string_view, std::int64_t> by_name;
+    for (const auto& [where, chunks] : bytes) {
+        std::int64_t most = 0;
+        for (const auto& [chunk, own] : chunks) most = std::max(most, own);
+        by_name[where.second] += most;
     }
-    for (const auto& [slot, own] : most) {
-        totals.static_input_bytes += own.first;
-        totals.boundary_bytes += own.second;
+    for (const auto& [name, held] : by_name) {
+        if (name.empty()) {
+            totals.static_input_bytes = held;
+        } else if (held > 0) {
+            totals.boundary.push_back({std::string(name), held});
+            totals.boundary_bytes += held;
+        }
     }
     return totals;
 }

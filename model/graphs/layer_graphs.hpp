@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model/graphs/captured_pass.hpp"
@@ -17,19 +19,25 @@ namespace mgplan::model {
 /// What of a decoder layer lies in one graph.
 enum class GraphedPart : std::uint8_t {
     none,
-    attention,  ///< its norm, attention and residual addition
-    mlp,        ///< the same of a dense MLP
-    whole,      ///< both
+    attention,         ///< its norm, attention and residual addition
+    mlp,               ///< the same of a dense MLP, or of a mixture padded to capacity
+    whole,             ///< both
+    router,            ///< of a mixture what ChosenUpTo (model/layers/moe.hpp) says
+    attention_router,  ///< the attention and that
 };
 
-/// Of a layer with a dense MLP, or with a mixture, whose experts stay outside.
+/// Of a layer with a dense MLP, or with a mixture.
 [[nodiscard]] GraphedPart graphed_part(EnumSet<CudaGraphScope> scopes, bool mixture);
 /// Whether the layer's input is the graph's, and its output.
 [[nodiscard]] constexpr bool begins_layer(GraphedPart part) {
-    return part == GraphedPart::attention || part == GraphedPart::whole;
+    return part == GraphedPart::attention || part == GraphedPart::whole || part == GraphedPart::attention_router;
 }
 [[nodiscard]] constexpr bool ends_layer(GraphedPart part) {
     return part == GraphedPart::mlp || part == GraphedPart::whole;
+}
+/// Whether it ends inside a mixture.
+[[nodiscard]] constexpr bool ends_at_router(GraphedPart part) {
+    return part == GraphedPart::router || part == GraphedPart::attention_router;
 }
 
 /// One layer in one slot.
@@ -40,16 +48,32 @@ struct GraphPlace {
     auto operator<=>(const GraphPlace&) const = default;
 };
 
+/// An output of a forward graph. `name`: a literal, of which the simulator has the same (simulator/memory/cuda_graphs.hpp);
+/// empty for one that goes into another graph alone.
+struct GraphOutput {
+    std::string_view name;
+    Tensor tensor;  ///< may be undefined
+};
+
+/// Bytes of one name.
+struct BoundaryTotal {
+    std::string name;
+    std::int64_t bytes = 0;
+    bool operator==(const BoundaryTotal&) const = default;
+};
+
 /// What a rank's graphs are: captured, or on shapes those that would be.
 struct GraphTotals {
     std::int64_t forward_graphs = 0;
     std::int64_t backward_graphs = 0;
     std::int64_t slots = 0;
-    /// Inputs of forwards, and outputs of forwards that go to eager work: of each slot those of the chunk that has most.
+    /// Inputs of forwards, and outputs of forwards that go to eager work: of each slot, and each name, those of the chunk that
+    /// has most.
     std::int64_t static_input_bytes = 0;
-    std::int64_t boundary_bytes = 0;
-    std::int64_t stretches = 0;  ///< pieces that collectives cut the graphs into; 0 on shapes
-    std::int64_t nodes = 0;      ///< kernels, copies and fills; 0 on shapes
+    std::vector<BoundaryTotal> boundary;  ///< names in alphabetical order, none without bytes
+    std::int64_t boundary_bytes = 0;      ///< their sum
+    std::int64_t stretches = 0;           ///< pieces that collectives cut the graphs into; 0 on shapes
+    std::int64_t nodes = 0;               ///< kernels, copies and fills; 0 on shapes
 };
 
 /// The first step runs eagerly, so that libraries choose their algorithms; then each pass is captured when it is first met,
@@ -63,6 +87,8 @@ public:
     ~LayerGraphs();
 
     [[nodiscard]] GraphedPart part(bool mixture) const { return graphed_part(scopes_, mixture); }
+    /// Whether a graph that ends at the router goes on to the dispatcher's first half.
+    [[nodiscard]] bool captures_preprocess() const { return scopes_.contains(CudaGraphScope::moe_preprocess); }
 
     void begin_step() { ++steps_; }
 
@@ -71,10 +97,11 @@ public:
     /// Before each pass of a chunk.
     void write_changing(std::uint64_t dropout_seed, std::int64_t first_sequence);
 
-    /// Runs `body` on x, captures or replays it. `leaves`: its output goes to eager work. `memory` belongs to the
-    /// microbatch.
-    [[nodiscard]] Tensor forward(const GraphPlace& place, const Tensor& x, bool leaves, PassMemory& memory, const PassBody& body);
-    [[nodiscard]] Tensor backward(const GraphPlace& place, Tensor dy, PassMemory& memory, const PassBody& body);
+    using ForwardBody = std::function<std::vector<GraphOutput>(const Tensor& x)>;
+    /// Runs `body` on x, captures or replays it. Returns its outputs in their order. `memory` belongs to the microbatch.
+    [[nodiscard]] std::vector<Tensor> forward(const GraphPlace& place, const Tensor& x, PassMemory& memory, const ForwardBody& body);
+    /// `gradients`: all defined.
+    [[nodiscard]] Tensor backward(const GraphPlace& place, std::vector<Tensor> gradients, PassMemory& memory, const PassBody& body);
 
     [[nodiscard]] GraphTotals totals() const;
 
@@ -82,7 +109,8 @@ private:
     struct Pair {
         CapturedPass forward, backward;
         KnownStorages known;
-        std::int64_t input_bytes = 0, boundary_bytes = 0;
+        std::int64_t input_bytes = 0;
+        std::vector<std::pair<std::string_view, std::int64_t>> boundary;  ///< name and bytes
         bool seen_forward = false, seen_backward = false;
     };
 

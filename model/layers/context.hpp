@@ -56,8 +56,8 @@ struct RankContext {
     /// device takes balanced counts. May be null.
     RoutingLog* routing_log = nullptr;
     ExpertBiases* expert_biases = nullptr;  ///< of models with them; null: none
-    /// Takes up the auxiliary losses of this rank's rows, without their coefficient. May be null.
-    double* auxiliary_loss = nullptr;
+    /// One fp64 value that takes up the auxiliary losses of this rank's rows, without their coefficient. May be undefined.
+    Tensor auxiliary_loss{};
     /// Takes up the sum of this rank's rows' losses of each depth of multi-token prediction. May be null.
     std::vector<double>* mtp_losses = nullptr;
     LayerGraphs* graphs = nullptr;  ///< what is captured of the decoder's layers; null: nothing

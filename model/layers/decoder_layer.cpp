@@ -43,64 +43,128 @@ Tensor DecoderLayer::transform_backward(const RankContext& context, const Microb
     return d_attended;
 }
 
+namespace {
+
+ChosenUpTo chosen_up_to(const RankContext& context) {
+    return context.graphs->captures_preprocess() ? ChosenUpTo::permuted : ChosenUpTo::router;
+}
+
+/// Of the layer's output or its attention's: a graph that reads it next has counted it as its input.
+std::string_view name_of_stream(bool leaves) {
+    return leaves ? "hidden_states" : "";
+}
+
+}  // namespace
+
+Tensor DecoderLayer::forward_to_router(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,
+                                       const GraphPlace& place, bool with_attention) const {
+    const ChosenUpTo up_to = chosen_up_to(context);
+    const bool permuted = up_to == ChosenUpTo::permuted;
+    // Without the attention the residual is the graph's input.
+    std::vector<Tensor> outputs = context.graphs->forward(place, x, saved.graph, [&](const Tensor& input) {
+        Tensor attended = with_attention ? attend(context, microbatch, input, saved) : input;
+        const Range range(*context.device, "mlp forward");
+        ChosenRows chosen = moe_->choose(context, microbatch, attended, up_to, saved.moe);
+        return std::vector<GraphOutput>{{"residual", with_attention ? std::move(attended) : Tensor()},
+                                        {permuted ? "permuted_hidden_states" : "hidden_states", std::move(chosen.hidden)},
+                                        {"probabilities", std::move(chosen.probabilities)},
+                                        {"routing_map", std::move(chosen.choices)},
+                                        {"reversed_permutation_map", std::move(chosen.source)},
+                                        {"tokens_per_expert", std::move(chosen.counts)},
+                                        {"shared_experts_output", std::move(chosen.shared)}};
+    });
+    const Range range(*context.device, "mlp forward");
+    const Tensor attended = with_attention ? std::move(outputs[0]) : x;
+    ChosenRows chosen{up_to,
+                      std::move(outputs[1]),
+                      std::move(outputs[2]),
+                      std::move(outputs[3]),
+                      std::move(outputs[4]),
+                      std::move(outputs[5]),
+                      std::move(outputs[6])};
+    return moe_->combine(context, microbatch, attended, std::move(chosen), saved.moe);
+}
+
+Tensor DecoderLayer::backward_from_router(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
+                                          const GraphPlace& place, bool with_attention) const {
+    const ChosenUpTo up_to = chosen_up_to(context);
+    std::vector<Tensor> gradients;
+    {
+        const Range range(*context.device, "mlp backward");
+        ChosenGradients of_chosen = moe_->combine_backward(context, microbatch, dy, up_to, saved.moe);
+        gradients = {std::move(dy), std::move(of_chosen.hidden), std::move(of_chosen.probabilities)};
+        if (of_chosen.shared.defined()) gradients.push_back(std::move(of_chosen.shared));
+    }
+    Tensor dx = context.graphs->backward(place, std::move(gradients), saved.graph, [&](std::vector<Tensor> inputs) {
+        Tensor d_attended;
+        {
+            const Range range(*context.device, "mlp backward");
+            const Tensor d_output = std::move(inputs[0]);
+            ChosenGradients of_chosen{up_to, std::move(inputs[1]), std::move(inputs[2]), {}};
+            if (inputs.size() > 3) of_chosen.shared = std::move(inputs[3]);
+            d_attended = moe_->choose_backward(context, microbatch, d_output, std::move(of_chosen), saved.moe);
+        }
+        if (with_attention) d_attended = attend_backward(context, microbatch, std::move(d_attended), saved);
+        return std::vector<Tensor>{std::move(d_attended)};
+    });
+    saved.moe = {};  // what eager work kept
+    return dx;
+}
+
 Tensor DecoderLayer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,
                              const UnitEvents& events, const GraphPlace& place, bool leaves) const {
     const GraphedPart part = graphed(context);
-    if (part == GraphedPart::whole) {
-        events.before_use(0);
-        events.before_use(1);
-        return context.graphs->forward(place, x, leaves, saved.graph, [&](std::vector<Tensor> inputs) {
-            const Tensor attended = attend(context, microbatch, inputs.front(), saved);
-            return std::vector<Tensor>{transform(context, microbatch, attended, saved)};
-        });
-    }
-    Tensor attended;
+    const auto run = [&](const Tensor& input, std::string_view name, const auto& body) {
+        return std::move(context.graphs
+                             ->forward(place, input, saved.graph,
+                                       [&](const Tensor& given) {
+                                           return std::vector<GraphOutput>{{name, body(given)}};
+                                       })
+                             .front());
+    };
+    const auto attends = [&](const Tensor& input) { return attend(context, microbatch, input, saved); };
+    const auto transforms = [&](const Tensor& input) { return transform(context, microbatch, input, saved); };
     events.before_use(0);
-    if (part == GraphedPart::attention) {
-        attended = context.graphs->forward(place, x, true, saved.graph, [&](std::vector<Tensor> inputs) {
-            return std::vector<Tensor>{attend(context, microbatch, inputs.front(), saved)};
+    if (part == GraphedPart::whole || part == GraphedPart::attention_router) events.before_use(1);
+    if (part == GraphedPart::attention_router) return forward_to_router(context, microbatch, x, saved, place, true);
+    if (part == GraphedPart::whole) {
+        return run(x, name_of_stream(leaves), [&](const Tensor& input) {
+            const Tensor attended = attends(input);
+            return transforms(attended);
         });
-    } else {
-        attended = attend(context, microbatch, x, saved);
     }
+    const Tensor attended = part == GraphedPart::attention ? run(x, name_of_stream(true), attends) : attends(x);
     events.before_use(1);
-    if (part == GraphedPart::mlp) {
-        return context.graphs->forward(place, attended, true, saved.graph, [&](std::vector<Tensor> inputs) {
-            return std::vector<Tensor>{transform(context, microbatch, inputs.front(), saved)};
-        });
-    }
-    return transform(context, microbatch, attended, saved);
+    if (part == GraphedPart::router) return forward_to_router(context, microbatch, attended, saved, place, false);
+    return part == GraphedPart::mlp ? run(attended, name_of_stream(leaves), transforms) : transforms(attended);
 }
 
 Tensor DecoderLayer::backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
                               const UnitEvents& events, const GraphPlace& place) const {
     const GraphedPart part = graphed(context);
-    const auto whole = [&](std::vector<Tensor> inputs) {
-        Tensor d_attended = transform_backward(context, microbatch, std::move(inputs.front()), saved);
-        return std::vector<Tensor>{attend_backward(context, microbatch, std::move(d_attended), saved)};
+    const auto run = [&](Tensor gradient, const auto& body) {
+        std::vector<Tensor> gradients;
+        gradients.push_back(std::move(gradient));
+        return context.graphs->backward(place, std::move(gradients), saved.graph,
+                                        [&](std::vector<Tensor> inputs) { return std::vector<Tensor>{body(std::move(inputs.front()))}; });
     };
-    if (part == GraphedPart::whole) {
-        Tensor dx = context.graphs->backward(place, std::move(dy), saved.graph, whole);
+    const auto attends = [&](Tensor gradient) { return attend_backward(context, microbatch, std::move(gradient), saved); };
+    const auto transforms = [&](Tensor gradient) { return transform_backward(context, microbatch, std::move(gradient), saved); };
+    if (part == GraphedPart::whole || part == GraphedPart::attention_router) {
+        Tensor dx = part == GraphedPart::whole
+                        ? run(std::move(dy), [&](Tensor gradient) { return attends(transforms(std::move(gradient))); })
+                        : backward_from_router(context, microbatch, std::move(dy), saved, place, true);
         events.after_backward(1);
         events.after_backward(0);
         return dx;
     }
     Tensor gradient;
-    if (part == GraphedPart::mlp) {
-        gradient = context.graphs->backward(place, std::move(dy), saved.graph, [&](std::vector<Tensor> inputs) {
-            return std::vector<Tensor>{transform_backward(context, microbatch, std::move(inputs.front()), saved)};
-        });
-    } else {
-        gradient = transform_backward(context, microbatch, std::move(dy), saved);
-    }
+    if (part == GraphedPart::router)
+        gradient = backward_from_router(context, microbatch, std::move(dy), saved, place, false);
+    else
+        gradient = part == GraphedPart::mlp ? run(std::move(dy), transforms) : transforms(std::move(dy));
     events.after_backward(1);
-    if (part == GraphedPart::attention) {
-        gradient = context.graphs->backward(place, std::move(gradient), saved.graph, [&](std::vector<Tensor> inputs) {
-            return std::vector<Tensor>{attend_backward(context, microbatch, std::move(inputs.front()), saved)};
-        });
-    } else {
-        gradient = attend_backward(context, microbatch, std::move(gradient), saved);
-    }
+    gradient = part == GraphedPart::attention ? run(std::move(gradient), attends) : attends(std::move(gradient));
     events.after_backward(0);
     return gradient;
 }

@@ -32,7 +32,7 @@ public:
     static constexpr int kUnits = 2;
 
     /// With CUDA graphs, parts of it are captured or replayed. Then the weights of all that a graph holds are announced
-    /// before it, and their gradients behind it. `place`: whose graphs; `leaves`: nothing that is captured takes the output.
+    /// before it, and their gradients behind it. `place`: whose graphs; `leaves`: the output goes to work that is not captured.
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,
                                  const UnitEvents& events, const GraphPlace& place = {}, bool leaves = true) const;
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
@@ -46,6 +46,13 @@ private:
     [[nodiscard]] Tensor transform(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
     [[nodiscard]] Tensor attend_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved) const;
     [[nodiscard]] Tensor transform_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved) const;
+
+    /// The half layer behind `attended`, with a graph that ends at the router: alone, or with the attention, whose input is `x` then.
+    [[nodiscard]] Tensor forward_to_router(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,
+                                           const GraphPlace& place, bool with_attention) const;
+    /// From the layer's output to the input of that graph.
+    [[nodiscard]] Tensor backward_from_router(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
+                                              const GraphPlace& place, bool with_attention) const;
 
     SelfAttention attention_;
     std::optional<Mlp> mlp_;

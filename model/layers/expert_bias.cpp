@@ -1,8 +1,6 @@
 #include "model/layers/expert_bias.hpp"
 
-#include <algorithm>
-#include <functional>
-
+#include "model/ops/router.hpp"
 #include "plan/errors.hpp"
 
 namespace mgplan::model {
@@ -26,9 +24,12 @@ void move_biases(Device& device, const Tensor& bias, const std::int32_t* choices
 
 ExpertBiases::ExpertBiases(Device& device, const std::vector<std::int64_t>& layers, std::int64_t experts, Dtype dtype)
     : device_(device), experts_(experts) {
+    if (layers.empty()) return;
+    choices_ = device.zeros({std::ssize(layers), experts}, Dtype::int32, MemoryCategory::parameters, "choices of each expert");
     for (const std::int64_t layer : layers) {
+        const std::int64_t row = std::ssize(layers_);
         layers_[layer] = {device.zeros({experts}, dtype, MemoryCategory::parameters, "expert bias"),
-                          std::vector<std::int64_t>(static_cast<std::size_t>(experts))};
+                          choices_.slice(row, row + 1).view({experts})};
     }
 }
 
@@ -44,26 +45,17 @@ std::vector<std::int64_t> ExpertBiases::layers() const {
     return numbers;
 }
 
-void ExpertBiases::count(std::int64_t layer, const std::vector<std::int64_t>& choices) {
-    auto& sums = layers_.at(layer).choices;
-    MGPLAN_ASSERT(choices.size() == sums.size(), "there is a count for each expert");
-    std::transform(sums.begin(), sums.end(), choices.begin(), sums.begin(), std::plus<>());
+void ExpertBiases::count(std::int64_t layer, const Tensor& experts) {
+    add_counts_by_expert(experts, layers_.at(layer).choices);
 }
 
 void ExpertBiases::update(Communicator& ranks, double rate) {
     if (layers_.empty()) return;
-    // Counts travel as int32, all layers at once.
-    std::vector<std::int32_t> choices;
-    for (auto& [number, layer] : layers_) {
-        choices.insert(choices.end(), layer.choices.begin(), layer.choices.end());
-        std::fill(layer.choices.begin(), layer.choices.end(), 0);
-    }
-    const Tensor all =
-        device_.empty({std::ssize(layers_), experts_}, Dtype::int32, MemoryCategory::communication, "choices of each expert");
-    device_.write(all, choices.data());
-    ranks.all_reduce(all, Reduction::sum);
+    ranks.all_reduce(choices_, Reduction::sum);  // of all layers at once
     if (!device_.computes()) return;
-    device_.read(all, choices.data());
+    std::vector<std::int32_t> choices(static_cast<std::size_t>(choices_.elements()));
+    device_.read(choices_, choices.data());
+    device_.write(choices_, std::vector<std::int32_t>(choices.size()).data());
     const std::int32_t* of_layer = choices.data();
     for (auto& [number, layer] : layers_) {
         if (layer.bias.dtype() == Dtype::fp64)

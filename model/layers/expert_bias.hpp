@@ -15,15 +15,15 @@ namespace mgplan::model {
 /// the optimizer.
 class ExpertBiases {
 public:
-    /// `layers`: global numbers of the rank's mixtures. Biases start at 0.
+    /// `layers`: global numbers of the rank's mixtures. Biases and counts start at 0.
     ExpertBiases(Device& device, const std::vector<std::int64_t>& layers, std::int64_t experts, Dtype dtype);
 
     /// (experts); the layer must be one of the rank's (assertion).
     [[nodiscard]] const Tensor& of(std::int64_t layer) const;
     /// The mixtures' numbers, ascending.
     [[nodiscard]] std::vector<std::int64_t> layers() const;
-    /// Rows of one microbatch that chose each expert; once for each microbatch.
-    void count(std::int64_t layer, const std::vector<std::int64_t>& choices);
+    /// What the rows of one microbatch chose, (rows, top_k) int32; once for each microbatch. Counted on the device.
+    void count(std::int64_t layer, const Tensor& experts);
     /// Once a step: adds the counts up over `ranks`, all that hold rows for these layers (tp·cp·dp), and moves every bias by
     /// `rate`, up where an expert had less than the mean and down where more (Megatron-LM moe_utils.py,
     /// get_updated_expert_bias). Counts begin anew.
@@ -32,11 +32,12 @@ public:
 private:
     struct Layer {
         Tensor bias;
-        std::vector<std::int64_t> choices;
+        Tensor choices;  ///< (experts) int32, a part of choices_
     };
 
     Device& device_;
     std::int64_t experts_;
+    Tensor choices_;  ///< (layers, experts) int32
     std::map<std::int64_t, Layer> layers_;
 };
 

@@ -1,5 +1,7 @@
 #include "model/layers/moe.hpp"
 
+#include <utility>
+
 #include "model/layers/residual.hpp"
 #include "model/ops/elementwise.hpp"
 #include "plan/errors.hpp"
@@ -31,64 +33,132 @@ Moe::Moe(const ModelSpec& model, const WeightTable& weights, const std::string& 
     if (model.moe->shared_ffn > 0) shared_.emplace(model, weights, prefix + "mlp.shared_experts.", recompute);
 }
 
-Tensor Moe::mix(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed, MoeSaved::Mixture& saved) const {
+Tensor Moe::normalise(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
+    return norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics);
+}
+
+ChosenRows Moe::choose_rows(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed, ChosenUpTo up_to,
+                            MoeSaved::Mixture& saved) const {
     MGPLAN_ASSERT(context.tp->size() == 1 || context.sequence_parallel, "with tp > 1 mixtures need sequence parallelism");
-    const std::int64_t top_k = model_.moe->top_k;
-    Tensor shared;
-    if (shared_) shared = shared_->forward(context, normed, saved.shared);
+    ChosenRows chosen;
+    if (shared_) chosen.shared = shared_->forward(context, normed, saved.shared);
     router_.forward(context, microbatch, normed, saved.router);
-    saved.plan = dispatcher_.plan(context, microbatch, saved.router.kept);
-    const Permutation& permutation = saved.plan.permutation;
-    const Tensor row_weights = as_list(
-        dispatcher_.to_experts(context, saved.plan, as_rows(permute_probabilities(saved.router.routing.probabilities, permutation))));
-    Tensor outputs = experts_.forward(context, dispatcher_.to_experts(context, saved.plan, permute_rows(normed, permutation, top_k)),
-                                      row_weights, saved.plan.per_expert, saved.experts);
+    chosen.up_to = ChosenUpTo::router;
+    chosen.hidden = normed;
+    chosen.probabilities = saved.router.routing.probabilities;
+    chosen.choices = saved.router.kept;
+    if (up_to == ChosenUpTo::permuted) permute(context, microbatch, chosen);
+    return chosen;
+}
+
+void Moe::permute(const RankContext& context, const MicrobatchContext& microbatch, ChosenRows& chosen) const {
+    SortedCopies sorted = dispatcher_.sort(context, microbatch, chosen.choices);
+    chosen.probabilities = permute_probabilities(chosen.probabilities, sorted.permutation);
+    chosen.hidden = permute_rows(chosen.hidden, sorted.permutation, model_.moe->top_k);
+    chosen.choices = Tensor();
+    chosen.source = std::move(sorted.permutation.source);
+    chosen.counts = std::move(sorted.counts);
+    chosen.up_to = ChosenUpTo::permuted;
+}
+
+Tensor Moe::mix(const RankContext& context, const MicrobatchContext& microbatch, std::int64_t rows, ChosenRows chosen,
+                MoeSaved::Mixture& saved) const {
+    if (chosen.up_to == ChosenUpTo::router) permute(context, microbatch, chosen);
+    saved.permutation.source = std::move(chosen.source);
+    saved.plan = dispatcher_.plan(context, microbatch, chosen.counts, rows);
+    chosen.counts = Tensor();
+    const Tensor row_weights = as_list(dispatcher_.to_experts(context, saved.plan, as_rows(std::exchange(chosen.probabilities, {}))));
+    const Tensor routed = dispatcher_.to_experts(context, saved.plan, std::exchange(chosen.hidden, {}));
+    Tensor outputs = experts_.forward(context, routed, row_weights, saved.plan.per_expert, saved.experts);
     outputs = dispatcher_.from_experts(context, saved.plan, std::move(outputs));
-    Tensor y = unpermute_rows(outputs, permutation, normed.shape()[0], top_k);
-    if (shared_) add(shared, y);
+    Tensor y = unpermute_rows(outputs, saved.permutation, rows, model_.moe->top_k);
+    if (shared_) add(chosen.shared, y);
     return y;
 }
 
-Tensor Moe::mix_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, const Tensor& normed,
-                         MoeSaved::Mixture& saved) const {
-    const std::int64_t top_k = model_.moe->top_k, rows = normed.shape()[0];
-    const Permutation& permutation = saved.plan.permutation;
-    ExpertGradients gradients = experts_.backward(
-        context, dispatcher_.to_experts(context, saved.plan, permute_rows(dy, permutation, top_k)), saved.plan.per_expert, saved.experts);
-    Tensor d_rows = dispatcher_.from_experts(context, saved.plan, std::move(gradients.rows));
-    Tensor d_normed = unpermute_rows(d_rows, permutation, rows, top_k);
-    d_rows = Tensor();
-    const Tensor d_copies = as_list(dispatcher_.from_experts(context, saved.plan, as_rows(gradients.row_weights)));
-    const Tensor d_probabilities = unpermute_probabilities(d_copies, permutation, rows, top_k);
-    add(router_.backward(context, microbatch, d_probabilities, normed, saved.router), d_normed);
-    if (shared_) add(shared_->backward(context, dy, normed, saved.shared), d_normed);
-    return d_normed;
+ChosenRows Moe::choose(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, ChosenUpTo up_to,
+                       MoeSaved& saved) const {
+    saved.x = x;
+    saved.normed = normalise(context, x, saved.statistics);
+    ChosenRows chosen = choose_rows(context, microbatch, saved.normed, up_to, saved.mixture.emplace());
+    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
+    return chosen;
 }
 
-Tensor Moe::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, MoeSaved& saved) const {
-    saved.x = x;
-    saved.normed = norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, saved.statistics);
-    const Tensor y = mix(context, microbatch, saved.normed, saved.mixture.emplace());
+Tensor Moe::combine(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, ChosenRows chosen,
+                    MoeSaved& saved) const {
+    if (!saved.mixture) saved.mixture.emplace();  // the rest of it is a graph's
+    const Tensor y = mix(context, microbatch, x.shape()[0], std::move(chosen), *saved.mixture);
     if (recompute_.contains(RecomputeModule::moe)) saved.mixture.reset();
-    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
     return add_residual(context, microbatch, model_, layer_, ResidualPlace::mlp, y, x);
 }
 
-Tensor Moe::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, MoeSaved& saved) const {
+ChosenGradients Moe::combine_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, ChosenUpTo up_to,
+                                      MoeSaved& saved) const {
+    MoeSaved::Mixture& mixture = *saved.mixture;
+    const std::int64_t top_k = model_.moe->top_k, rows = dy.shape()[0];
+    ChosenGradients gradients;
+    Tensor d_y = residual_backward(context, microbatch, model_, layer_, ResidualPlace::mlp, dy);
+    ExpertGradients of_experts =
+        experts_.backward(context, dispatcher_.to_experts(context, mixture.plan, permute_rows(d_y, mixture.permutation, top_k)),
+                          mixture.plan.per_expert, mixture.experts);
+    if (shared_) gradients.shared = d_y;
+    d_y = Tensor();
+    gradients.hidden = dispatcher_.from_experts(context, mixture.plan, std::move(of_experts.rows));
+    gradients.probabilities = as_list(dispatcher_.from_experts(context, mixture.plan, as_rows(std::exchange(of_experts.row_weights, {}))));
+    if (up_to == ChosenUpTo::permuted) return gradients;
+    gradients.up_to = up_to;
+    gradients.hidden = unpermute_rows(gradients.hidden, mixture.permutation, rows, top_k);
+    gradients.probabilities = unpermute_probabilities(gradients.probabilities, mixture.permutation, rows, top_k);
+    return gradients;
+}
+
+Tensor Moe::choose_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, ChosenGradients gradients,
+                            MoeSaved& saved) const {
+    MoeSaved::Mixture& mixture = *saved.mixture;
+    const std::int64_t top_k = model_.moe->top_k, rows = dy.shape()[0];
     if (!saved.normed.defined()) {
         NormStatistics again;
-        saved.normed = norm(saved.x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, again);
+        saved.normed = normalise(context, saved.x, again);
     }
-    // All of it again, its output and traffic included, as a checkpoint around the layer does (moe_layer.py, forward).
-    if (!saved.mixture) (void)mix(context, microbatch, saved.normed, saved.mixture.emplace());
-    Tensor d_normed = mix_backward(context, microbatch, residual_backward(context, microbatch, model_, layer_, ResidualPlace::mlp, dy),
-                                   saved.normed, *saved.mixture);
-    saved.mixture.reset();
+    Tensor d_normed = std::exchange(gradients.hidden, {});
+    if (gradients.up_to == ChosenUpTo::permuted) {
+        d_normed = unpermute_rows(d_normed, mixture.permutation, rows, top_k);
+        gradients.probabilities = unpermute_probabilities(gradients.probabilities, mixture.permutation, rows, top_k);
+    }
+    add(router_.backward(context, microbatch, gradients.probabilities, saved.normed, mixture.router), d_normed);
+    if (shared_) add(shared_->backward(context, gradients.shared, saved.normed, mixture.shared), d_normed);
+    gradients = {};
+    mixture.router = {};
+    mixture.shared = {};
     saved.normed = {};
     Tensor dx = norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
                               norm_bias_.gradient);
     d_normed = {};
     add(dy, dx);  // the residual path
+    saved.x = {};
+    saved.statistics = {};
+    return dx;
+}
+
+Tensor Moe::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, MoeSaved& saved) const {
+    ChosenRows chosen = choose(context, microbatch, x, ChosenUpTo::permuted, saved);
+    return combine(context, microbatch, x, std::move(chosen), saved);
+}
+
+Tensor Moe::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, MoeSaved& saved) const {
+    if (!saved.mixture) {
+        // All of it again, its output and traffic included, as a checkpoint around the layer does (moe_layer.py, forward).
+        if (!saved.normed.defined()) {
+            NormStatistics again;
+            saved.normed = normalise(context, saved.x, again);
+        }
+        MoeSaved::Mixture& mixture = saved.mixture.emplace();
+        (void)mix(context, microbatch, saved.x.shape()[0], choose_rows(context, microbatch, saved.normed, ChosenUpTo::permuted, mixture),
+                  mixture);
+    }
+    ChosenGradients gradients = combine_backward(context, microbatch, dy, ChosenUpTo::permuted, saved);
+    Tensor dx = choose_backward(context, microbatch, dy, std::move(gradients), saved);
     saved = {};
     return dx;
 }

@@ -2,6 +2,7 @@
 // The mixture-of-experts half of a decoder layer: norm, router, dispatch, experts, combination, shared experts, residual
 // addition (Megatron-LM transformer/moe/moe_layer.py).
 
+#include <cstdint>
 #include <optional>
 
 #include "model/layers/context.hpp"
@@ -18,15 +19,40 @@ struct MoeSaved {
     /// Between the norm and the residual addition.
     struct Mixture {
         RouterSaved router;
+        SharedExpertsSaved shared;
+        // Of the part that CUDA graphs leave outside:
+        Permutation permutation;
         DispatchPlan plan;
         ExpertsSaved experts;
-        SharedExpertsSaved shared;
     };
 
     Tensor x;
     NormStatistics statistics;
     Tensor normed;  ///< input of router, experts and shared experts
     std::optional<Mixture> mixture;
+};
+
+/// How far choose() goes: the parts of a mixture that CUDA graphs hold.
+enum class ChosenUpTo : std::uint8_t {
+    router,    ///< norm, shared experts, router
+    permuted,  ///< and the dispatcher's first half: counts, sorting, copies in the order of their experts
+};
+
+/// What choose() hands to combine(): under CUDA graphs the boundary tensors.
+struct ChosenRows {
+    ChosenUpTo up_to = ChosenUpTo::permuted;
+    Tensor hidden;         ///< the norm's output (rows, hidden); permuted: the copies (copies, hidden)
+    Tensor probabilities;  ///< (rows, top_k); permuted: (copies)
+    Tensor choices;        ///< (rows, top_k) int32, negative where dropped; permuted: undefined
+    Tensor source;         ///< permuted: the permutation, (copies) int32
+    Tensor counts;         ///< permuted: as SortedCopies has them
+    Tensor shared;         ///< output of the shared experts (rows, hidden); undefined without
+};
+
+/// Gradients of ChosenRows' `hidden`, `probabilities` and `shared`.
+struct ChosenGradients {
+    ChosenUpTo up_to = ChosenUpTo::permuted;
+    Tensor hidden, probabilities, shared;
 };
 
 /// Each rank routes the rows it holds outside the tp region. With tp > 1 that takes sequence parallelism, or the ranks of a
@@ -40,11 +66,30 @@ public:
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, MoeSaved& saved) const;
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, MoeSaved& saved) const;
 
+    // forward() and backward() in two steps each. The host reads nothing between the first and the last of choose() and of
+    // choose_backward(), unless copies are dropped and not padded: CUDA graphs can hold them. combine() begins with reading the
+    // counts. `saved` of all four is the same, with what choose() put there missing where a graph has it.
+
+    [[nodiscard]] ChosenRows choose(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, ChosenUpTo up_to,
+                                    MoeSaved& saved) const;
+    /// `x`: as choose() got it.
+    [[nodiscard]] Tensor combine(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, ChosenRows chosen,
+                                 MoeSaved& saved) const;
+    [[nodiscard]] ChosenGradients combine_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
+                                                   ChosenUpTo up_to, MoeSaved& saved) const;
+    /// Consumes what choose() saved.
+    [[nodiscard]] Tensor choose_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
+                                         ChosenGradients gradients, MoeSaved& saved) const;
+
 private:
-    [[nodiscard]] Tensor mix(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+    [[nodiscard]] ChosenRows choose_rows(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
+                                         ChosenUpTo up_to, MoeSaved::Mixture& saved) const;
+    /// Counts, sorting and copies: from ChosenUpTo::router to ChosenUpTo::permuted.
+    void permute(const RankContext& context, const MicrobatchContext& microbatch, ChosenRows& chosen) const;
+    /// `rows`: of the layer's input.
+    [[nodiscard]] Tensor mix(const RankContext& context, const MicrobatchContext& microbatch, std::int64_t rows, ChosenRows chosen,
                              MoeSaved::Mixture& saved) const;
-    [[nodiscard]] Tensor mix_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
-                                      const Tensor& normed, MoeSaved::Mixture& saved) const;
+    [[nodiscard]] Tensor normalise(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
 
     const ModelSpec& model_;
     std::int64_t layer_;

@@ -1,6 +1,5 @@
 #include "model/layers/router.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 #include "model/layers/expert_bias.hpp"
@@ -11,20 +10,6 @@
 #include "plan/errors.hpp"
 
 namespace mgplan::model {
-namespace {
-
-/// Adds counts up over a group; they travel as int32.
-void add_up(const RankContext& context, Communicator& ranks, std::vector<std::int64_t>& counts) {
-    if (ranks.size() == 1) return;
-    std::vector<std::int32_t> narrow(counts.begin(), counts.end());
-    const Tensor sum = context.device->empty({std::ssize(counts)}, Dtype::int32, MemoryCategory::communication, "choices of each expert");
-    context.device->write(sum, narrow.data());
-    ranks.all_reduce(sum, Reduction::sum);
-    context.device->read(sum, narrow.data());
-    counts.assign(narrow.begin(), narrow.end());
-}
-
-}  // namespace
 
 std::int64_t expert_capacity(const MoeSpec& moe, std::int64_t rows) {
     if (moe.capacity_factor == 0) return 0;
@@ -48,12 +33,10 @@ void Router::forward(const RankContext& context, const MicrobatchContext& /*micr
         saved.routing = route(logits, moe_.top_k, moe_.score, context.balanced_routing, choice);
     }
     if (context.routing_log != nullptr && !context.balanced_routing) context.routing_log->watch(saved.routing);
-    if (context.expert_biases != nullptr) saved.own = count_by_expert(saved.routing.experts, moe_.experts);
     if (moe_.auxiliary_loss > 0) {
         // router.py, _apply_aux_loss: choices of the whole microbatch, scores of this rank's rows.
-        saved.copies = saved.own.empty() ? count_by_expert(saved.routing.experts, moe_.experts) : saved.own;
-        add_up(context, *context.tp_cp, saved.copies);
-        saved.auxiliary_loss = auxiliary_loss(saved.routing.scores, moe_.score, saved.copies, all_rows(context, x), moe_.top_k, 1);
+        saved.copies = count_by_expert(saved.routing.experts, moe_.experts);
+        context.tp_cp->all_reduce(saved.copies, Reduction::sum);
     }
     const std::int64_t capacity = expert_capacity(moe_, x.shape()[0]);
     saved.kept = capacity > 0 ? keep_within_capacity(saved.routing, capacity) : saved.routing.experts;
@@ -65,9 +48,10 @@ Tensor Router::backward(const RankContext& context, const MicrobatchContext& mic
     if (moe_.auxiliary_loss > 0) {
         auxiliary_loss_backward(saved.routing.scores, moe_.score, saved.copies, all_rows(context, x), moe_.top_k, moe_.auxiliary_loss,
                                 microbatch.d_auxiliary, d_logits);
-        if (context.auxiliary_loss != nullptr) *context.auxiliary_loss += saved.auxiliary_loss;
+        if (context.auxiliary_loss.defined())
+            auxiliary_loss(saved.routing.scores, moe_.score, saved.copies, all_rows(context, x), moe_.top_k, 1, context.auxiliary_loss);
     }
-    if (context.expert_biases != nullptr) context.expert_biases->count(layer_, saved.own);
+    if (context.expert_biases != nullptr) context.expert_biases->count(layer_, saved.routing.experts);
     if (d_logits.dtype() != x.dtype()) {
         const Tensor narrow = context.device->empty(d_logits.shape(), x.dtype(), MemoryCategory::activations, "router logit gradient");
         copy(d_logits, narrow);

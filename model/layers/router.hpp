@@ -2,7 +2,6 @@
 // The router of a mixture: which experts each row goes to, with what probability, and the loss that keeps them balanced.
 
 #include <cstdint>
-#include <vector>
 
 #include "model/layers/context.hpp"
 #include "model/ops/router.hpp"
@@ -16,10 +15,8 @@ namespace mgplan::model {
 /// What a forward keeps.
 struct RouterSaved {
     Routing routing;
-    Tensor kept;                       ///< routing.experts with dropped choices negative; the same tensor when dropless
-    std::vector<std::int64_t> copies;  ///< choices of each expert over tp·cp before dropping; with an auxiliary loss
-    std::vector<std::int64_t> own;     ///< this rank's part of them; with expert biases
-    double auxiliary_loss = 0;         ///< this rank's part, without the coefficient
+    Tensor kept;    ///< routing.experts with dropped choices negative; the same tensor when dropless
+    Tensor copies;  ///< (experts) int32: choices of each expert over tp·cp before dropping; with an auxiliary loss
 };
 
 /// The projection to experts, in the compute type; scores and probabilities in fp32 (fp64). Its weight is whole on every

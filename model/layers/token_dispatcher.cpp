@@ -19,6 +19,12 @@ bool needs_sorting(const RankContext& context, const DispatchPlan& plan) {
     return plan.per_expert.size() > 1 && context.ep->size() * context.etp->size() > 1;
 }
 
+/// The context's rank's part of a table.
+RoutingTable::const_iterator own_counts(const RankContext& context, const RoutingTable& table) {
+    const std::int64_t ranks = context.etp->size() * context.ep->size();
+    return table.begin() + (context.etp->rank() * context.ep->size() + context.ep->rank()) * (std::ssize(table) / ranks);
+}
+
 /// Rows that the next step of an exchange takes up are staging; the last step's are what layers compute with.
 Tensor rows_like(const RankContext& context, const Tensor& x, std::int64_t rows, bool last, std::string_view name) {
     return context.device->empty({rows, x.shape()[1]}, x.dtype(), last ? MemoryCategory::activations : MemoryCategory::communication, name);
@@ -36,56 +42,81 @@ std::vector<std::int64_t> AllToAllDispatcher::balanced_copies(std::int64_t rows)
     return copies;
 }
 
-std::vector<std::int64_t> AllToAllDispatcher::gather_counts(const RankContext& context, const std::vector<std::int64_t>& counts) const {
-    Device& device = *context.device;
-    const std::vector<std::int32_t> narrow(counts.begin(), counts.end());
-    Tensor gathered = device.empty({std::ssize(counts)}, Dtype::int32, MemoryCategory::communication, "copies of each expert");
-    device.write(gathered, narrow.data());
+Tensor AllToAllDispatcher::gather_counts(const RankContext& context, Tensor counts) {
     for (Communicator* ranks : {context.ep, context.etp}) {
         if (ranks->size() == 1) continue;
         const Tensor whole =
-            device.empty({gathered.elements() * ranks->size()}, Dtype::int32, MemoryCategory::communication, "copies of all ranks");
-        ranks->all_gather(gathered, whole);
-        gathered = whole;
+            context.device->empty({counts.elements() * ranks->size()}, Dtype::int32, MemoryCategory::communication, "copies of all ranks");
+        ranks->all_gather(counts, whole);
+        counts = whole;
     }
-    if (!device.computes()) return {};
-    std::vector<std::int32_t> all(static_cast<std::size_t>(gathered.elements()));
-    device.read(gathered, all.data());
-    return {all.begin(), all.end()};
+    return counts;
 }
 
-DispatchPlan AllToAllDispatcher::plan(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& kept) const {
-    const std::int64_t ep = context.ep->size(), etp = context.etp->size(), local = moe_.experts / ep, rows = kept.shape()[0];
+RoutingTable AllToAllDispatcher::known_counts(const RankContext& context, const MicrobatchContext& microbatch, std::int64_t rows,
+                                              std::vector<std::int64_t>& alike) const {
+    alike = balanced_copies(rows);
+    if (context.routing_log == nullptr) return {};
+    if (!context.routing_log->alike().empty()) {
+        alike = context.routing_log->alike();
+        return {};
+    }
+    if (context.routing_log->empty()) return {};
+    return context.routing_log->at({microbatch.step, microbatch.index, layer_});
+}
+
+SortedCopies AllToAllDispatcher::sort(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& kept) const {
+    const std::int64_t capacity = expert_capacity(moe_, kept.shape()[0]);
+    SortedCopies sorted;
+    if (moe_.pad_to_capacity) {
+        sorted.permutation = sort_and_pad(kept, moe_.experts, capacity);
+        return sorted;
+    }
+    const Tensor counts = count_by_expert(kept, moe_.experts);
+    std::int64_t copies = kept.elements();
+    if (capacity > 0 && context.device->computes()) {
+        std::vector<std::int32_t> own(static_cast<std::size_t>(moe_.experts));
+        context.device->read(counts, own.data());
+        copies = std::accumulate(own.begin(), own.end(), std::int64_t{0});
+    } else if (capacity > 0) {
+        std::vector<std::int64_t> own;
+        const RoutingTable table = known_counts(context, microbatch, kept.shape()[0], own);
+        if (!table.empty()) own.assign(own_counts(context, table), own_counts(context, table) + moe_.experts);
+        copies = sum(own);
+    }
+    sorted.permutation = sort_by_expert(kept, counts, copies);
+    sorted.counts = gather_counts(context, counts);
+    return sorted;
+}
+
+DispatchPlan AllToAllDispatcher::plan(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& counts,
+                                      std::int64_t rows) const {
+    const std::int64_t ep = context.ep->size(), etp = context.etp->size(), local = moe_.experts / ep;
     const std::int64_t first_expert = context.ep->rank() * local;
     DispatchPlan plan;
     RoutingTable table;  // empty where every rank has as many copies of an expert as this one
+    std::vector<std::int64_t> own;
+    if (moe_.pad_to_capacity) {
+        own.assign(static_cast<std::size_t>(moe_.experts), expert_capacity(moe_, rows));
+    } else if (context.device->computes()) {
+        std::vector<std::int32_t> read(static_cast<std::size_t>(counts.elements()));
+        context.device->read(counts, read.data());
+        table.assign(read.begin(), read.end());
+        if (context.routing_log != nullptr) context.routing_log->record({microbatch.step, microbatch.index, layer_}, table);
+    } else {
+        table = known_counts(context, microbatch, rows, own);
+    }
+    if (!table.empty()) {
+        MGPLAN_ASSERT(std::ssize(table) == etp * ep * moe_.experts, "there is a count for each expert and rank");
+        own.assign(own_counts(context, table), own_counts(context, table) + moe_.experts);
+    }
+    MGPLAN_ASSERT(moe_.capacity_factor > 0 || !context.device->computes() || sum(own) == rows * moe_.top_k,
+                  "without a capacity every choice is some expert's");
+    MGPLAN_ASSERT(std::ranges::all_of(own, [](std::int64_t count) { return count >= 0; }), "counts are not negative");
     const auto copies = [&](std::int64_t etp_rank, std::int64_t ep_rank, std::int64_t expert) {
         const std::int64_t source = (etp_rank * ep + ep_rank) * moe_.experts;
-        return table.empty() ? plan.permutation.per_expert[static_cast<std::size_t>(expert)]
-                             : table[static_cast<std::size_t>(source + expert)];
+        return table.empty() ? own[static_cast<std::size_t>(expert)] : table[static_cast<std::size_t>(source + expert)];
     };
-    const RoutingPlace place{microbatch.step, microbatch.index, layer_};
-    if (moe_.pad_to_capacity) {
-        plan.permutation = sort_and_pad(kept, moe_.experts, expert_capacity(moe_, rows));
-    } else if (context.device->computes()) {
-        plan.permutation = sort_by_expert(kept, moe_.experts, {});
-        // The host waits here for the counts: they are sizes of what follows.
-        table = gather_counts(context, plan.permutation.per_expert);
-        if (context.routing_log != nullptr) context.routing_log->record(place, table);
-    } else {
-        std::vector<std::int64_t> known = balanced_copies(rows);
-        if (context.routing_log != nullptr && !context.routing_log->alike().empty()) {
-            known = context.routing_log->alike();
-        } else if (context.routing_log != nullptr && !context.routing_log->empty()) {
-            table = context.routing_log->at(place);
-            MGPLAN_ASSERT(std::ssize(table) == etp * ep * moe_.experts, "the log is of this layout");
-            const auto begin = table.begin() + (context.etp->rank() * ep + context.ep->rank()) * moe_.experts;
-            known.assign(begin, begin + moe_.experts);
-        }
-        plan.permutation = sort_by_expert(kept, moe_.experts, known);
-        (void)gather_counts(context, known);
-    }
-    const auto& own = plan.permutation.per_expert;
     const auto blocks = static_cast<std::size_t>(etp * ep * local);
     plan.arriving.reserve(blocks);
     for (std::int64_t rank = 0; rank < ep; ++rank) {

@@ -6,13 +6,21 @@
 #include <vector>
 
 #include "model/layers/context.hpp"
+#include "model/layers/routing_log.hpp"
 #include "model/ops/router.hpp"
 
 namespace mgplan::model {
 
-/// Where the copies of one pass go; host values, but for the permutation.
+/// What a device finds out about a pass's copies by itself, for CUDA graphs to hold.
+struct SortedCopies {
+    Permutation permutation;  ///< of this rank's own copies
+    /// Copies of each expert from every rank, [etp rank][ep rank][expert] int32: the sizes of what follows. Undefined where
+    /// every expert's copies are padded to capacity, so that sizes are known.
+    Tensor counts;
+};
+
+/// Where the copies of one pass go; host values.
 struct DispatchPlan {
-    Permutation permutation;                             ///< of this rank's own copies
     std::vector<std::int64_t> send_rows;                 ///< to each ep rank
     std::vector<std::int64_t> receive_rows;              ///< from each ep rank
     std::vector<std::int64_t> etp_rows;                  ///< that each etp rank brings
@@ -29,8 +37,13 @@ public:
     AllToAllDispatcher(const ModelSpec& model, std::int64_t layer) : moe_(*model.moe), layer_(layer) {}
 
     /// `kept`: (rows, top_k) experts, negative where dropped. Exchanges the counts over ep and etp, unless every expert's
-    /// copies are padded to capacity. The meta device takes them from the context's routing log, or balanced ones.
-    [[nodiscard]] DispatchPlan plan(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& kept) const;
+    /// copies are padded to capacity. The host reads nothing, unless copies are dropped and not padded: their number then is a
+    /// size. The meta device takes that from the context's routing log, or a balanced one.
+    [[nodiscard]] SortedCopies sort(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& kept) const;
+    /// Reads the counts: the host waits for them. `rows`: of this rank before they are copied. The meta device takes counts from
+    /// the context's routing log, or balanced ones.
+    [[nodiscard]] DispatchPlan plan(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& counts,
+                                    std::int64_t rows) const;
 
     /// Rows (copies, width) in the order of the plan's permutation -> rows of the local experts.
     [[nodiscard]] Tensor to_experts(const RankContext& context, const DispatchPlan& plan, Tensor x) const;
@@ -40,8 +53,12 @@ public:
 private:
     /// Copies of each expert when `rows` rows choose in turn, as route() does when told to.
     [[nodiscard]] std::vector<std::int64_t> balanced_copies(std::int64_t rows) const;
-    /// Every rank's counts, [etp rank][ep rank][expert]; empty on the meta device.
-    [[nodiscard]] std::vector<std::int64_t> gather_counts(const RankContext& context, const std::vector<std::int64_t>& counts) const;
+    /// Every rank's counts, [etp rank][ep rank][expert].
+    [[nodiscard]] static Tensor gather_counts(const RankContext& context, Tensor counts);
+    /// A pass's counts, [etp rank][ep rank][expert], as the meta device knows them: empty where every rank has as many copies of
+    /// each expert, which stand in `alike` then.
+    [[nodiscard]] RoutingTable known_counts(const RankContext& context, const MicrobatchContext& microbatch, std::int64_t rows,
+                                            std::vector<std::int64_t>& alike) const;
 
     const MoeSpec& moe_;
     std::int64_t layer_;

@@ -271,23 +271,32 @@ struct CapacityArguments {
     Output scratch;  ///< capacity_scratch_bytes()
 };
 
-/// copies: host memory, one count per expert. factor stands before Σ_e copies_e · Σ_rows p_e.
+/// copies: int32, one count per expert. factor stands before Σ_e copies_e · Σ_rows p_e. total: one fp64 value that the loss is
+/// added to, absent in the backward, which adds to d_logits.
 struct AuxiliaryLossArguments {
     Input scores;
+    Input copies;
     Output d_logits;
-    const std::int64_t* copies;
     std::int64_t rows, expert_count;
     RouterScore score;
     double factor;
+    Output total{};
     Output scratch{};  ///< auxiliary_loss_scratch_bytes()
 };
 
-/// experts holds `entries` ids, negative where a copy is dropped; counts: host memory, one per expert. capacity > 0: room
-/// for so many copies of each expert, the rest filled up with -1.
-struct SortByExpertArguments {
+/// experts holds `entries` ids, negative where a copy is dropped; counts: int32, one per expert. adds: to what the counts are.
+struct CountByExpertArguments {
     Input experts;
+    Output counts;
+    std::int64_t entries, expert_count;
+    bool adds;
+};
+
+/// counts: those of the same ids. capacity > 0: room for so many copies of each expert, the rest filled up with -1, and the
+/// counts absent.
+struct SortByExpertArguments {
+    Input experts, counts;
     Output source;
-    std::int64_t* counts;
     std::int64_t entries, expert_count, capacity;
     Output scratch{};  ///< expert_scratch_bytes()
 };
@@ -381,9 +390,9 @@ struct KernelTable {
     void (*route)(Device&, const RouteArguments&);
     void (*route_backward)(Device&, const RouteBackwardArguments&);
     void (*keep_within_capacity)(Device&, const CapacityArguments&);
-    double (*auxiliary_loss)(Device&, const AuxiliaryLossArguments&);
+    void (*auxiliary_loss)(Device&, const AuxiliaryLossArguments&);
     void (*auxiliary_loss_backward)(Device&, const AuxiliaryLossArguments&);
-    void (*count_by_expert)(Device&, const SortByExpertArguments&);
+    void (*count_by_expert)(Device&, const CountByExpertArguments&);
     void (*sort_by_expert)(Device&, const SortByExpertArguments&);
     void (*permute_rows)(Device&, const PermuteArguments&);
     void (*unpermute_rows)(Device&, const PermuteArguments&);

@@ -13,21 +13,23 @@ namespace mgplan::model {
 namespace {
 
 /// factor before Σ_e copies_e · Σ_rows p_e.
-double auxiliary_factor(const Tensor& scores, const std::vector<std::int64_t>& copies, std::int64_t rows, std::int64_t top_k,
-                        double coefficient) {
+double auxiliary_factor(const Tensor& scores, const Tensor& copies, std::int64_t rows, std::int64_t top_k, double coefficient) {
     expect_float(scores, "router scores");
-    MGPLAN_ASSERT(scores.shape().rank() == 2 && std::ssize(copies) == scores.shape()[1], "there is a count of copies for each expert");
+    MGPLAN_ASSERT(scores.shape().rank() == 2, "router scores have rows and experts");
+    expect_dtype(copies, Dtype::int32, "copies of each expert");
+    expect_shape(copies, {scores.shape()[1]}, "copies of each expert");
+    expect_same_device(scores, copies);
     MGPLAN_ASSERT(rows >= 1 && top_k >= 1, "there are tokens with experts");
     const auto all_rows = static_cast<double>(rows);
-    return coefficient * static_cast<double>(copies.size()) / (all_rows * all_rows * static_cast<double>(top_k));
+    return coefficient * static_cast<double>(copies.elements()) / (all_rows * all_rows * static_cast<double>(top_k));
 }
 
-Tensor take_auxiliary_scratch(Device& device, const Tensor& scores) {
-    return take_scratch(device, auxiliary_loss_scratch_bytes(device.traits(), scores.shape()[0], scores.shape()[1]), "auxiliary loss");
-}
-
-Tensor take_expert_scratch(Device& device, std::int64_t expert_count) {
-    return take_scratch(device, expert_scratch_bytes(device.traits(), expert_count), "copies of each expert");
+/// Counts the ids in `experts` into `counts`, or adds to them.
+void count_into(const Tensor& experts, const Tensor& counts, bool adds) {
+    expect_dtype(experts, Dtype::int32, "chosen experts");
+    Device& device = experts.device();
+    device.report({"count_by_expert", 0, experts.bytes() + (adds ? counts.bytes() : 0), counts.bytes()});
+    if (device.computes()) device.kernels().count_by_expert(device, {experts, counts, experts.elements(), counts.elements(), adds});
 }
 
 std::int64_t expect_source(const Permutation& permutation) {
@@ -107,74 +109,61 @@ Tensor keep_within_capacity(const Routing& routing, std::int64_t capacity) {
     return kept;
 }
 
-std::vector<std::int64_t> count_by_expert(const Tensor& experts, std::int64_t expert_count) {
-    expect_dtype(experts, Dtype::int32, "chosen experts");
+Tensor count_by_expert(const Tensor& experts, std::int64_t expert_count) {
     MGPLAN_ASSERT(expert_count >= 1, "there are experts");
-    std::vector<std::int64_t> counts(static_cast<std::size_t>(expert_count));
-    Device& device = experts.device();
-    device.report({"count_by_expert", 0, experts.bytes(), 0});
-    const Tensor scratch = take_expert_scratch(device, expert_count);
-    if (device.computes()) {
-        device.kernels().count_by_expert(device, {experts, {}, counts.data(), experts.elements(), expert_count, 0, scratch});
-    }
+    Tensor counts = experts.device().empty({expert_count}, Dtype::int32, MemoryCategory::activations, "choices of each expert");
+    count_into(experts, counts, false);
     return counts;
 }
 
-double auxiliary_loss(const Tensor& scores, RouterScore score, const std::vector<std::int64_t>& copies, std::int64_t rows,
-                      std::int64_t top_k, double coefficient) {
-    const double factor = auxiliary_factor(scores, copies, rows, top_k, coefficient);
-    Device& device = scores.device();
-    device.report({"auxiliary_loss", 3.0 * static_cast<double>(scores.elements()), scores.bytes(), 0});
-    if (scores.elements() == 0) return 0;
-    const Tensor scratch = take_auxiliary_scratch(device, scores);
-    if (!device.computes()) return 0;
-    return device.kernels().auxiliary_loss(device,
-                                           {scores, {}, copies.data(), scores.shape()[0], scores.shape()[1], score, factor, scratch});
+void add_counts_by_expert(const Tensor& experts, const Tensor& counts) {
+    expect_dtype(counts, Dtype::int32, "choices of each expert");
+    MGPLAN_ASSERT(counts.elements() >= 1, "there are experts");
+    expect_same_device(experts, counts);
+    count_into(experts, counts, true);
 }
 
-void auxiliary_loss_backward(const Tensor& scores, RouterScore score, const std::vector<std::int64_t>& copies, std::int64_t rows,
-                             std::int64_t top_k, double coefficient, double d_loss, const Tensor& d_logits) {
+void auxiliary_loss(const Tensor& scores, RouterScore score, const Tensor& copies, std::int64_t rows, std::int64_t top_k,
+                    double coefficient, const Tensor& total) {
+    const double factor = auxiliary_factor(scores, copies, rows, top_k, coefficient);
+    expect_dtype(total, Dtype::fp64, "sum of auxiliary losses");
+    expect_shape(total, {1}, "sum of auxiliary losses");
+    expect_same_device(scores, total);
+    Device& device = scores.device();
+    device.report({"auxiliary_loss", 3.0 * static_cast<double>(scores.elements()), scores.bytes() + copies.bytes(), total.bytes()});
+    if (scores.elements() == 0) return;
+    const Tensor scratch = take_scratch(device, auxiliary_loss_scratch_bytes(device.traits(), scores.shape()[0]), "auxiliary loss");
+    if (device.computes()) {
+        device.kernels().auxiliary_loss(device, {scores, copies, {}, scores.shape()[0], scores.shape()[1], score, factor, total, scratch});
+    }
+}
+
+void auxiliary_loss_backward(const Tensor& scores, RouterScore score, const Tensor& copies, std::int64_t rows, std::int64_t top_k,
+                             double coefficient, double d_loss, const Tensor& d_logits) {
     const double factor = auxiliary_factor(scores, copies, rows, top_k, coefficient) * d_loss;
     expect_dtype(d_logits, scores.dtype(), "gradient of the router logits");
     expect_shape(d_logits, scores.shape(), "gradient of the router logits");
     expect_same_device(scores, d_logits);
     Device& device = scores.device();
     device.report(
-        {"auxiliary_loss_backward", 6.0 * static_cast<double>(scores.elements()), total_bytes(scores, d_logits), d_logits.bytes()});
-    if (scores.elements() == 0) return;
-    const Tensor scratch = take_auxiliary_scratch(device, scores);
-    if (device.computes()) {
-        device.kernels().auxiliary_loss_backward(
-            device, {scores, d_logits, copies.data(), scores.shape()[0], scores.shape()[1], score, factor, scratch});
-    }
+        {"auxiliary_loss_backward", 6.0 * static_cast<double>(scores.elements()), total_bytes(scores, copies, d_logits), d_logits.bytes()});
+    if (device.computes() && scores.elements() > 0)
+        device.kernels().auxiliary_loss_backward(device, {scores, copies, d_logits, scores.shape()[0], scores.shape()[1], score, factor});
 }
 
-Permutation sort_by_expert(const Tensor& experts, std::int64_t expert_count, const std::vector<std::int64_t>& meta_counts) {
+Permutation sort_by_expert(const Tensor& experts, const Tensor& counts, std::int64_t copies) {
     expect_dtype(experts, Dtype::int32, "chosen experts");
-    MGPLAN_ASSERT(expert_count >= 1, "there are experts");
+    expect_dtype(counts, Dtype::int32, "choices of each expert");
+    expect_same_device(experts, counts);
+    MGPLAN_ASSERT(counts.elements() >= 1, "there are experts");
+    MGPLAN_ASSERT(copies >= 0 && copies <= experts.elements(), "no more copies than choices");
     Device& device = experts.device();
-    Permutation permutation;
-    const Tensor scratch = take_expert_scratch(device, expert_count);
-    if (device.computes()) {
-        permutation.per_expert.assign(static_cast<std::size_t>(expert_count), 0);
-        device.kernels().count_by_expert(device,
-                                         {experts, {}, permutation.per_expert.data(), experts.elements(), expert_count, 0, scratch});
-    } else {
-        MGPLAN_ASSERT(std::ssize(meta_counts) == expert_count, "shapes alone do not tell how many copies each expert gets");
-        permutation.per_expert = meta_counts;
-    }
-    std::int64_t copies = 0;
-    for (const auto count : permutation.per_expert) {
-        MGPLAN_ASSERT(count >= 0, "counts are not negative");
-        copies += count;
-    }
-    MGPLAN_ASSERT(copies <= experts.elements(), "no more copies than choices");
-    permutation.source = device.empty({copies}, Dtype::int32, MemoryCategory::activations, "token permutation");
-    device.report({"sort_by_expert", 0, 2 * experts.bytes(), permutation.source.bytes()});
-    if (device.computes() && copies > 0) {
-        std::vector<std::int64_t> counts = permutation.per_expert;
-        device.kernels().sort_by_expert(device, {experts, permutation.source, counts.data(), experts.elements(), expert_count, 0, scratch});
-    }
+    const std::int64_t expert_count = counts.elements();
+    Permutation permutation{device.empty({copies}, Dtype::int32, MemoryCategory::activations, "token permutation")};
+    const Tensor scratch = take_scratch(device, expert_scratch_bytes(device.traits(), expert_count), "first copies of each expert");
+    device.report({"sort_by_expert", 0, experts.bytes() + counts.bytes(), permutation.source.bytes()});
+    if (device.computes() && copies > 0)
+        device.kernels().sort_by_expert(device, {experts, counts, permutation.source, experts.elements(), expert_count, 0, scratch});
     return permutation;
 }
 
@@ -182,16 +171,11 @@ Permutation sort_and_pad(const Tensor& experts, std::int64_t expert_count, std::
     expect_dtype(experts, Dtype::int32, "chosen experts");
     MGPLAN_ASSERT(expert_count >= 1 && capacity >= 0, "there are experts with room");
     Device& device = experts.device();
-    Permutation permutation;
-    const Tensor scratch = take_expert_scratch(device, expert_count);
-    permutation.per_expert.assign(static_cast<std::size_t>(expert_count), capacity);
-    permutation.source = device.empty({expert_count * capacity}, Dtype::int32, MemoryCategory::activations, "token permutation");
+    Permutation permutation{device.empty({expert_count * capacity}, Dtype::int32, MemoryCategory::activations, "token permutation")};
+    const Tensor scratch = take_scratch(device, expert_scratch_bytes(device.traits(), expert_count), "first copies of each expert");
     device.report({"sort_by_expert", 0, experts.bytes(), permutation.source.bytes()});
-    if (device.computes() && permutation.source.elements() > 0) {
-        std::vector<std::int64_t> counts = permutation.per_expert;
-        device.kernels().sort_by_expert(device,
-                                        {experts, permutation.source, counts.data(), experts.elements(), expert_count, capacity, scratch});
-    }
+    if (device.computes() && permutation.source.elements() > 0)
+        device.kernels().sort_by_expert(device, {experts, {}, permutation.source, experts.elements(), expert_count, capacity, scratch});
     return permutation;
 }
 

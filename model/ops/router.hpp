@@ -36,28 +36,28 @@ struct ExpertChoice {
 /// upper); the other choices are -1 (Megatron-LM moe_utils.py, apply_router_token_dropping with policy "probs").
 [[nodiscard]] Tensor keep_within_capacity(const Routing& routing, std::int64_t capacity);
 
-/// Choices of each expert in a list of ids, on the host; zeros on the meta device.
-[[nodiscard]] std::vector<std::int64_t> count_by_expert(const Tensor& experts, std::int64_t expert_count);
+/// Choices of each expert in a list of ids, (expert_count) int32; negative ids count for none.
+[[nodiscard]] Tensor count_by_expert(const Tensor& experts, std::int64_t expert_count);
+/// Adds them to `counts`.
+void add_counts_by_expert(const Tensor& experts, const Tensor& counts);
 
 /// Auxiliary load-balancing loss (Switch Transformer, arXiv 2101.03961, equation 4, with top_k; Megatron-LM moe_utils.py,
 /// switch_load_balancing_loss_func): coefficient · experts / (rows² · top_k) · Σ_e copies_e · Σ_rows p_e, where p are the
-/// scores of route(), sigmoid ones divided by their sum. `copies` and `rows` may span ranks, of which each sums its own
-/// rows. Returns the loss; the backward adds its gradient, times d_loss, to d_logits.
-[[nodiscard]] double auxiliary_loss(const Tensor& scores, RouterScore score, const std::vector<std::int64_t>& copies, std::int64_t rows,
-                                    std::int64_t top_k, double coefficient);
-void auxiliary_loss_backward(const Tensor& scores, RouterScore score, const std::vector<std::int64_t>& copies, std::int64_t rows,
-                             std::int64_t top_k, double coefficient, double d_loss, const Tensor& d_logits);
+/// scores of route(), sigmoid ones divided by their sum. `copies`, (experts) int32, and `rows` may span ranks, of which each
+/// sums its own rows. Adds the loss to `total`, one fp64 value; the backward adds its gradient, times d_loss, to d_logits.
+void auxiliary_loss(const Tensor& scores, RouterScore score, const Tensor& copies, std::int64_t rows, std::int64_t top_k,
+                    double coefficient, const Tensor& total);
+void auxiliary_loss_backward(const Tensor& scores, RouterScore score, const Tensor& copies, std::int64_t rows, std::int64_t top_k,
+                             double coefficient, double d_loss, const Tensor& d_logits);
 
 /// Token copies ordered by expert, then row: what dispatch sends.
 struct Permutation {
-    Tensor source;                         ///< (copies) int32: row · top_k + slot of each copy; -1: a row of zeros, to fill up
-    std::vector<std::int64_t> per_expert;  ///< copies of each expert
+    Tensor source;  ///< (copies) int32: row · top_k + slot of each copy; -1: a row of zeros, to fill up
 };
-/// Negative ids are choices that were dropped: they get no copy. On the meta device the caller says how many copies each
-/// expert gets (balanced, or a run's own counts).
-[[nodiscard]] Permutation sort_by_expert(const Tensor& experts, std::int64_t expert_count, const std::vector<std::int64_t>& meta_counts);
-/// The same with exactly `capacity` copies for each expert, the missing ones filled up; no expert has more choices. Needs no
-/// counts on any device.
+/// Negative ids are choices that were dropped: they get no copy. `counts`: of each expert, as count_by_expert() says; `copies`:
+/// their sum, which is the number of ids where none was dropped, so that no device has to be asked for it.
+[[nodiscard]] Permutation sort_by_expert(const Tensor& experts, const Tensor& counts, std::int64_t copies);
+/// The same with exactly `capacity` copies for each expert, the missing ones filled up; no expert has more choices.
 [[nodiscard]] Permutation sort_and_pad(const Tensor& experts, std::int64_t expert_count, std::int64_t capacity);
 
 /// (copies, width): rows of x by permutation.source / top_k.

@@ -60,12 +60,12 @@ std::int64_t embedding_backward_scratch_bytes(const KernelTraits& traits, std::i
     return on_gpu(traits) ? (2 * kEmbeddingBuckets + 1) * 8 + 3 * rows * 4 : 0;
 }
 
-std::int64_t auxiliary_loss_scratch_bytes(const KernelTraits& traits, std::int64_t rows, std::int64_t experts) {
-    return on_gpu(traits) ? (experts + rows + 1) * 8 : 0;
+std::int64_t auxiliary_loss_scratch_bytes(const KernelTraits& traits, std::int64_t rows) {
+    return on_gpu(traits) ? rows * 8 : 0;
 }
 
 std::int64_t expert_scratch_bytes(const KernelTraits& traits, std::int64_t experts) {
-    return on_gpu(traits) ? (experts + 1) * 8 : 0;
+    return on_gpu(traits) ? experts * 8 : 0;
 }
 
 std::int64_t capacity_scratch_bytes(const KernelTraits& traits, std::int64_t entries, std::int64_t experts) {

@@ -30,9 +30,9 @@ namespace mgplan::model {
 inline constexpr std::int64_t kEmbeddingBuckets = 256;
 /// Rows by bucket; for each row the next one with the same id, and whether it is the first with its id.
 [[nodiscard]] std::int64_t embedding_backward_scratch_bytes(const KernelTraits& traits, std::int64_t rows);
-/// Counts of copies, and a loss for each row with their sum.
-[[nodiscard]] std::int64_t auxiliary_loss_scratch_bytes(const KernelTraits& traits, std::int64_t rows, std::int64_t experts);
-/// A count or first place for each expert, and the number of ids that are no expert's.
+/// A loss for each row.
+[[nodiscard]] std::int64_t auxiliary_loss_scratch_bytes(const KernelTraits& traits, std::int64_t rows);
+/// A first place for each expert.
 [[nodiscard]] std::int64_t expert_scratch_bytes(const KernelTraits& traits, std::int64_t experts);
 
 /// Counts and first places by expert, and the entries in the order of their experts.

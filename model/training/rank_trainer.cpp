@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "model/ops/checks.hpp"
+#include "model/ops/elementwise.hpp"
 #include "plan/errors.hpp"
 #include "plan/rank_groups.hpp"
 
@@ -98,11 +99,16 @@ void add_graph_features(std::vector<std::string>& features, const ModelSpec& mod
     using Scope = CudaGraphScope;
     if (scopes.contains(Scope::full_iteration))
         features.emplace_back("the scope full_iteration of CUDA graphs: each step reads the loss and the gradient norm on the host");
-    if (scopes.contains(Scope::moe) || (model.moe && scopes.contains(Scope::layer)))
-        features.push_back(fmt::format("the scope {} of CUDA graphs with experts: their products take row counts from the host (attn is)",
-                                       scopes.contains(Scope::moe) ? "moe" : "layer"));
-    if (scopes.contains(Scope::moe_router) || scopes.contains(Scope::moe_preprocess))
-        features.emplace_back("the scopes moe_router and moe_preprocess of CUDA graphs: the router counts choices on the host (attn is)");
+    const bool padded = model.moe && model.moe->pad_to_capacity;
+    if (model.moe && !padded && (scopes.contains(Scope::moe) || scopes.contains(Scope::layer)))
+        features.push_back(
+            fmt::format("the scope {} of CUDA graphs with experts that are not padded to capacity: their products take row counts from the "
+                        "host (attn, moe_router and moe_preprocess are)",
+                        scopes.contains(Scope::moe) ? "moe" : "layer"));
+    if (model.moe && !padded && model.moe->capacity_factor > 0 && scopes.contains(Scope::moe_preprocess))
+        features.emplace_back(
+            "the scope moe_preprocess of CUDA graphs with a capacity that is not padded to: the host reads how many copies are left "
+            "(moe_router is)");
     if (model.mtp_layers > 0) features.emplace_back("CUDA graphs with multi-token prediction");
     if (layout.recompute == Recompute::full) features.emplace_back("CUDA graphs of layers with full recompute, which runs across them");
 }
@@ -220,7 +226,6 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     context_.tp_cp = groups_.tp_cp.get();
     context_.balanced_routing = task.balanced_routing;
     context_.routing_log = routing_log;
-    context_.auxiliary_loss = &auxiliary_loss_;
     context_.mtp_losses = &mtp_losses_;
     mtp_losses_.assign(static_cast<std::size_t>(task.model.mtp_layers), 0);
     context_.sequence_parallel = task.layout.sequence_parallel && groups_.tp->size() > 1;
@@ -266,6 +271,8 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
         expert_biases_ = std::make_unique<ExpertBiases>(device, mixtures, task.model.moe->experts, statistics_dtype(context_.dtype));
         context_.expert_biases = expert_biases_.get();
     }
+    if (task.model.moe && task.model.moe->auxiliary_loss != 0)
+        context_.auxiliary_loss = device.empty({1}, Dtype::fp64, MemoryCategory::workspace, "sum of auxiliary losses");
     if (!task.layout.cuda_graphs.empty()) {
         graphs_ = std::make_unique<LayerGraphs>(device, task.layout.cuda_graphs, task.model.hidden_dropout > 0);
         context_.graphs = graphs_.get();
@@ -363,8 +370,8 @@ double RankTrainer::mean_auxiliary_loss() const {
     if (!model.moe || model.moe->auxiliary_loss == 0) return 0;
     // Each rank of tp·cp has its rows' part, each stage its own mixtures, each rank of dp other microbatches.
     const Tensor total = device_.empty({1}, Dtype::fp64, MemoryCategory::communication, "auxiliary loss");
-    double sum = auxiliary_loss_;
-    device_.write(total, &sum);
+    double sum = 0;
+    copy(context_.auxiliary_loss, total);
     groups_.dp_cp->all_reduce(total, Reduction::sum);
     groups_.tp_pp->all_reduce(total, Reduction::sum);
     device_.read(total, &sum);
@@ -466,7 +473,7 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate)
 StepReport RankTrainer::step(const SequenceSource& source, double learning_rate, const RankSchedule& schedule, std::int64_t microbatches) {
     ++steps_;
     if (graphs_) graphs_->begin_step();
-    auxiliary_loss_ = 0;
+    if (context_.auxiliary_loss.defined()) fill(context_.auxiliary_loss, 0);
     std::fill(mtp_losses_.begin(), mtp_losses_.end(), 0);
     for (auto& buffers : buffers_) buffers->zero_gradients();
     for (auto& traffic : traffic_) traffic->begin_step(microbatches);

@@ -171,7 +171,6 @@ private:
     std::unique_ptr<LayerGraphs> graphs_;          ///< with CUDA graphs
     std::unique_ptr<PipelineExecutor> executor_;
     RankSchedule schedule_;
-    double auxiliary_loss_ = 0;       ///< of this rank's rows in this step, what the layers add to
     std::vector<double> mtp_losses_;  ///< by depth, the same
     bool predicts_further_ = false;   ///< whether this rank has layers of multi-token prediction
     std::int64_t steps_ = 0;

@@ -23,7 +23,7 @@ struct Recorded<Kernel> {
     }
 };
 
-/// A kernel that returns values to the host, or takes lists from it.
+/// A kernel that returns values to the host.
 template <auto Kernel>
 struct Refused;
 template <class Result, class Arguments, Result (*Kernel)(model::Device&, const Arguments&)>
@@ -56,11 +56,34 @@ void record_reorder_blocks(model::Device& device, const model::ReorderBlocksArgu
     });
 }
 
+/// Its lists are the caller's. Row counts that differ from pass to pass were read by the host, which has been refused.
+template <class Matrix, class Arguments>
+void record_groups(model::Device& device, const Arguments& arguments, Matrix Arguments::*matrices,
+                   void (*kernel)(model::Device&, const Arguments&)) {
+    kernel(device, arguments);
+    const auto groups = static_cast<std::size_t>(arguments.groups);
+    capture_of(device).add([&device, arguments, matrices, kernel, rows = std::vector(arguments.rows, arguments.rows + groups),
+                            list = std::vector(arguments.*matrices, arguments.*matrices + groups)] {
+        Arguments again = arguments;
+        again.rows = rows.data();
+        again.*matrices = list.data();
+        kernel(device, again);
+    });
+}
+
+void record_grouped_matmul(model::Device& device, const model::GroupedMatmulArguments& arguments) {
+    record_groups(device, arguments, &model::GroupedMatmulArguments::b, cpu::grouped_matmul);
+}
+
+void record_grouped_matmul_accumulate(model::Device& device, const model::GroupedAccumulateArguments& arguments) {
+    record_groups(device, arguments, &model::GroupedAccumulateArguments::out, cpu::grouped_matmul_accumulate);
+}
+
 const model::KernelTable& recording_kernels() {
     static constexpr model::KernelTable kTable{
         .matmul = Recorded<cpu::matmul>::call,
-        .grouped_matmul = Refused<cpu::grouped_matmul>::call,
-        .grouped_matmul_accumulate = Refused<cpu::grouped_matmul_accumulate>::call,
+        .grouped_matmul = record_grouped_matmul,
+        .grouped_matmul_accumulate = record_grouped_matmul_accumulate,
         .norm = Recorded<cpu::norm>::call,
         .norm_backward = Recorded<cpu::norm_backward>::call,
         .activation = Recorded<cpu::activation>::call,
@@ -94,10 +117,10 @@ const model::KernelTable& recording_kernels() {
         .route = Recorded<cpu::route>::call,
         .route_backward = Recorded<cpu::route_backward>::call,
         .keep_within_capacity = Recorded<cpu::keep_within_capacity>::call,
-        .auxiliary_loss = Refused<cpu::auxiliary_loss>::call,
-        .auxiliary_loss_backward = Refused<cpu::auxiliary_loss_backward>::call,
-        .count_by_expert = Refused<cpu::count_by_expert>::call,
-        .sort_by_expert = Refused<cpu::sort_by_expert>::call,
+        .auxiliary_loss = Recorded<cpu::auxiliary_loss>::call,
+        .auxiliary_loss_backward = Recorded<cpu::auxiliary_loss_backward>::call,
+        .count_by_expert = Recorded<cpu::count_by_expert>::call,
+        .sort_by_expert = Recorded<cpu::sort_by_expert>::call,
         .permute_rows = Recorded<cpu::permute_rows>::call,
         .unpermute_rows = Recorded<cpu::unpermute_rows>::call,
         .permute_probabilities = Recorded<cpu::permute_probabilities>::call,

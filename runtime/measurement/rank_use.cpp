@@ -28,7 +28,9 @@ std::vector<CollectiveValues> values_of(const Totals& totals) {
 }  // namespace
 
 GraphValues graph_values(const model::GraphTotals& totals) {
-    return {totals.forward_graphs, totals.backward_graphs, totals.slots, totals.static_input_bytes, totals.boundary_bytes};
+    GraphValues values{totals.forward_graphs, totals.backward_graphs, totals.slots, totals.static_input_bytes, totals.boundary_bytes, {}};
+    for (const auto& [name, bytes] : totals.boundary) values.boundary.push_back({name, bytes});
+    return values;
 }
 
 RankUse rank_use(const model::MemoryUse& memory, std::int64_t reserved_bytes, const model::CollectiveCounter& traffic) {
@@ -54,8 +56,12 @@ RankUse difference(const RankUse& measured, const RankUse& predicted) {
         result.memory.high_water[i] = a.high_water[i] - b.high_water[i];
     }
     const GraphValues &c = measured.graphs, &d = predicted.graphs;
-    result.graphs = {c.forward_graphs - d.forward_graphs, c.backward_graphs - d.backward_graphs, c.slots - d.slots,
-                     c.static_input_bytes - d.static_input_bytes, c.boundary_bytes - d.boundary_bytes};
+    result.graphs = {c.forward_graphs - d.forward_graphs,         c.backward_graphs - d.backward_graphs, c.slots - d.slots,
+                     c.static_input_bytes - d.static_input_bytes, c.boundary_bytes - d.boundary_bytes,   {}};
+    std::map<std::string, std::int64_t> boundary;
+    for (const auto& [name, bytes] : c.boundary) boundary[name] += bytes;
+    for (const auto& [name, bytes] : d.boundary) boundary[name] -= bytes;
+    for (const auto& [name, bytes] : boundary) result.graphs.boundary.push_back({name, bytes});
     Totals totals;
     add(totals, measured.collectives, 1);
     add(totals, predicted.collectives, -1);
@@ -64,7 +70,10 @@ RankUse difference(const RankUse& measured, const RankUse& predicted) {
 }
 
 bool is_zero(const RankUse& use) {
-    return use.memory == MemoryValues{} && use.graphs == GraphValues{} &&
+    GraphValues counts = use.graphs;
+    counts.boundary.clear();
+    return use.memory == MemoryValues{} && counts == GraphValues{} &&
+           std::all_of(use.graphs.boundary.begin(), use.graphs.boundary.end(), [](const NamedBytes& each) { return each.bytes == 0; }) &&
            std::all_of(use.collectives.begin(), use.collectives.end(),
                        [](const CollectiveValues& each) { return each.count == 0 && each.payload_bytes == 0; });
 }

@@ -41,13 +41,21 @@ struct CollectiveValues {
     bool operator==(const CollectiveValues&) const = default;
 };
 
+/// Bytes of the tensors of one name.
+struct NamedBytes {
+    std::string name;
+    std::int64_t bytes = 0;
+    bool operator==(const NamedBytes&) const = default;
+};
+
 /// A rank's CUDA graphs; zeros without.
 struct GraphValues {
     std::int64_t forward_graphs = 0;
     std::int64_t backward_graphs = 0;
     std::int64_t slots = 0;
     std::int64_t static_input_bytes = 0;
-    std::int64_t boundary_bytes = 0;  ///< of what goes from graphs to eager work
+    std::int64_t boundary_bytes = 0;   ///< of what goes from graphs to eager work …
+    std::vector<NamedBytes> boundary;  ///< … by name, in alphabetical order
     bool operator==(const GraphValues&) const = default;
 };
 

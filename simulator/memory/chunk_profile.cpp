@@ -99,7 +99,7 @@ KeptAndTaken kept_and_taken(const PassProfile& piece) {
     return {piece.forward.net_total(), piece.backward.peak};
 }
 
-KeptAndTaken router_part(const PieceTrace& mixture, std::int64_t stream) {
+KeptAndTaken router_part(const PieceTrace& mixture, std::int64_t stream, bool with_shared) {
     const PieceRange &forward = mixture.range(Piece::mixture, false), &backward = mixture.range(Piece::mixture, true);
     const auto first = [&](std::string_view name, std::int64_t begin, std::int64_t end) -> const model::AllocationRecord& {
         const model::AllocationRecord* found = nullptr;
@@ -115,13 +115,14 @@ KeptAndTaken router_part(const PieceTrace& mixture, std::int64_t stream) {
     const std::int64_t dispatch = first("token permutation", router, forward.end).taken;
     for (const model::AllocationRecord& tensor : mixture.tensors) {
         const bool of_norm = forward.contains(tensor.taken) && tensor.name.starts_with("norm ");
-        const bool of_router = tensor.taken >= router && tensor.taken < dispatch;
+        const bool of_router = tensor.taken >= (with_shared ? forward.begin : router) && tensor.taken < dispatch;
         if ((of_norm || of_router) && tensor.returned >= backward.begin) part.kept += tensor.bytes;
     }
     const std::int64_t d_logits = first("router logit gradient", backward.begin, backward.end).taken;
     const std::int64_t d_input = first("input gradient", d_logits, backward.end).returned;
     const std::int64_t d_stream = first("norm input gradient", d_logits, backward.end).taken;
-    part.taken = std::max(profile_of(mixture.tensors, d_logits, d_input).peak, profile_of(mixture.tensors, d_stream, backward.end).peak);
+    part.taken = std::max(profile_of(mixture.tensors, d_logits, with_shared ? d_stream : d_input).peak,
+                          profile_of(mixture.tensors, d_stream, backward.end).peak);
     return part;
 }
 

@@ -26,9 +26,9 @@ struct KeptAndTaken {
     std::int64_t kept = 0, taken = 0;
 };
 [[nodiscard]] KeptAndTaken kept_and_taken(const PassProfile& piece);
-/// The same of a mixture's norm and router alone, without the shared experts that run between them. `stream`: bytes of the
+/// The same of a mixture's norm and router alone, with or without the shared experts that run between them. `stream`: bytes of the
 /// residual stream, which the norm keeps. The trace must hold a mixture (assertion).
-[[nodiscard]] KeptAndTaken router_part(const PieceTrace& mixture, std::int64_t stream);
+[[nodiscard]] KeptAndTaken router_part(const PieceTrace& mixture, std::int64_t stream, bool with_shared);
 
 /// What the pieces of chunks keep and take, for one microbatch.
 struct PieceBytes {

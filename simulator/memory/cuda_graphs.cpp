@@ -20,7 +20,8 @@ struct ElementType {
     bool real;
 };
 
-constexpr ElementType kBool{"bool", 1, false}, kInt64{"int64", 8, false}, kInt32{"int32", 4, false}, kFp32{"fp32", 4, true};
+constexpr ElementType kBool{"bool", 1, false}, kInt64{"int64", 8, false}, kInt32{"int32", 4, false}, kFp32{"fp32", 4, true},
+    kFp64{"fp64", 8, true};
 
 StaticTensor tensor(std::string_view name, std::vector<std::int64_t> shape, ElementType type, std::string_view source, bool kept = false) {
     const std::int64_t bytes = std::accumulate(shape.begin(), shape.end(), type.bytes, std::multiplies<>());
@@ -69,12 +70,51 @@ std::int64_t sent_rows(const Sizes& s) {
     return s.local_rows * moe.top_k;
 }
 
-/// Probabilities are computed in fp32 and, in Megatron-LM without --moe-router-dtype, stored as activations.
-ElementType probability_type(const Sizes& s) {
-    return s.policy == GraphPolicy::megatron && !s.training.megatron.router_fp32 ? s.element : kFp32;
+/// The same as model/layers hands over (moe.hpp, ChosenRows; decoder_layer.cpp names them): of what Megatron-LM's dispatcher
+/// lists, the host makes most of one table of counts.
+void add_slot_outputs(GraphedLayer& layer, const Sizes& s, bool preprocess) {
+    const MoeSpec& moe = *s.model.moe;
+    const std::int64_t tokens = s.local_rows, ep = s.layout.sizes.ep, etp = s.layout.sizes.etp;
+    const ElementType probability = s.training.compute_dtype() == Dtype::fp64 ? kFp64 : kFp32;
+    const auto add = [&](std::string_view name, std::vector<std::int64_t> shape, ElementType type, std::string_view source, bool kept) {
+        layer.boundary.push_back(tensor(name, std::move(shape), type, source, kept));
+    };
+    const auto add_residual = [&] {
+        // Without the attention it is the graph's input.
+        add("residual", layer.from_norm ? s.stream() : std::vector<std::int64_t>{0}, s.element, kLayerFile, layer.from_norm);
+    };
+    if (!preprocess) {
+        add("hidden_states", s.stream(), s.element, kMoeFile, !s.recomputes(RecomputeModule::layernorm));
+        add("probabilities", {tokens, moe.top_k}, probability, kMoeFile, true);
+        add("routing_map", {tokens, moe.top_k}, kInt32, kMoeFile, true);
+        add_residual();
+    } else {
+        const bool padded = moe.capacity_factor > 0 && moe.pad_to_capacity;
+        const std::int64_t sent = sent_rows(s);
+        // Where nothing is exchanged the experts keep what they get; so they do the order in which it came.
+        const bool stays = ep * etp == 1;
+        add("permuted_hidden_states", {sent, s.model.hidden}, s.element, kDispatcherFile, stays);
+        add("probabilities", {sent}, probability, kDispatcherFile, stays);
+        add("reversed_permutation_map", {sent}, kInt32, kDispatcherFile, true);
+        layer.outside = 0;
+        for (const StaticTensor& each : layer.boundary) layer.outside += each.kept ? each.bytes : 0;
+        add_residual();
+        add("tokens_per_expert", padded ? std::vector<std::int64_t>{0} : std::vector<std::int64_t>{etp * ep, moe.experts}, kInt32,
+            kDispatcherFile, false);
+        for (const std::string_view name :
+             {"input_splits", "output_splits", "output_splits_tp", "num_output_tokens", "global_tokens_per_local_expert", "routing_map"})
+            add(name, {0}, kInt32, kDispatcherFile, false);
+    }
+    // Computed inside the graph: nothing runs beside the dispatch.
+    if (moe.shared_ffn > 0) add("shared_experts_output", s.stream(), s.element, kMoeFile, false);
 }
 
-/// What the router's graph hands over, and with `preprocess` the dispatcher's first half.
+/// Probabilities are computed in fp32 and, in Megatron-LM without --moe-router-dtype, stored as activations.
+ElementType probability_type(const Sizes& s) {
+    return s.training.megatron.router_fp32 ? kFp32 : s.element;
+}
+
+/// What Megatron-LM's graph of a router hands over, and with `preprocess` the dispatcher's first half.
 void add_router_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool preprocess, bool from_norm) {
     const MoeSpec& moe = *s.model.moe;
     const std::int64_t experts = moe.experts, tokens = s.local_rows;
@@ -111,14 +151,14 @@ void add_router_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool pre
     counts("output_splits_tp", {etp}, dispatches && exchange);
     counts("num_output_tokens", {1}, dispatches);
     counts("global_tokens_per_local_expert", {etp * ep, local}, dispatches && local > 1);
-    if (s.policy == GraphPolicy::megatron && s.training.megatron.moe_permute_fusion)
+    if (s.training.megatron.moe_permute_fusion)
         // Transformer Engine's row map (triton/permutation.py): for each token its experts, their rows, and how many.
         out.push_back(tensor("reversed_permutation_map", {dispatches ? tokens : 0, 2 * experts + 1}, kInt32, kDispatcherFile));
     else
         out.push_back(tensor("reversed_permutation_map", {dispatches ? sent : 0}, kInt64, kDispatcherFile));
     out.push_back(tensor("routing_map", {tokens, experts}, kBool, kDispatcherFile, true));
     if (moe.shared_ffn == 0) return;
-    if (s.policy == GraphPolicy::megatron && !s.training.megatron.moe_shared_expert_overlap) {
+    if (!s.training.megatron.moe_shared_expert_overlap) {
         // Computed inside the graph, where they do not run beside the dispatch.
         out.push_back(tensor("shared_experts_output", s.stream(), s.element, kMoeFile));
         return;
@@ -234,8 +274,11 @@ GraphedLayer graphed_layer(const Workload& workload, const Layout& layout, const
     GraphedLayer layer = captured_part(layout.cuda_graphs, costs, kind);
     if (!layer.captured) return layer;
     layer.inputs = layer_inputs(s, layer.from_norm);
-    if (layer.to_router) {
-        add_router_outputs(layer.boundary, s, layout.cuda_graphs.contains(Scope::moe_preprocess), layer.from_norm);
+    const bool preprocess = layout.cuda_graphs.contains(Scope::moe_preprocess);
+    if (layer.to_router && policy == GraphPolicy::slots) {
+        add_slot_outputs(layer, s, preprocess);
+    } else if (layer.to_router) {
+        add_router_outputs(layer.boundary, s, preprocess, layer.from_norm);
     } else {
         // Behind a graph that ends inside a layer, or in front of an eager attention, a norm keeps its input.
         layer.boundary.push_back(tensor("hidden_states", s.stream(), s.element, kLayerFile, !layer.whole));
@@ -289,13 +332,21 @@ GraphTerms graph_terms(const GraphInputs& in) {
         inside = std::max(inside, layer.transient);
         outside = std::max(outside, layer.eager_transient);
         attention |= layer.from_norm;
-        norms_ahead |= !layer.from_norm && layer.outside > 0;
+        norms_ahead |= !layer.from_norm && !layer.to_router && layer.outside > 0;
         const std::int64_t input_bytes = all_bytes(layer.inputs), kept = layer.saved + layer.outside;
         // Tables of all experts leave the graph even where the layers keep less than that of the routing.
         const std::int64_t moving = std::min(kept, kept_bytes(layer.inputs) + kept_bytes(layer.boundary));
         const std::int64_t rest = kept - moving;
-        // Where whole layers follow each other, slots write a layer's output straight into the next one's input.
-        const bool chained = layer.whole && !megatron;
+        const GraphedLayer& other = kind == LayerKind::dense ? in.mixture : in.dense;
+        const bool ends_layer = !layer.to_router && (layer.whole || !layer.from_norm);
+        // Slots write a layer's output straight into the input of the next one's graph.
+        const auto leaving = [&](const ChunkCensus& chunk) {
+            const std::int64_t layers = layers_of(chunk), own = layers - mtp_of(chunk);
+            if (megatron || !ends_layer || own == 0) return layers;
+            const bool last = chunk.ends_with_mixture == (kind == LayerKind::moe);
+            const std::int64_t to_other = kind == LayerKind::dense ? chunk.dense_then_mixture : chunk.mixture_then_dense;
+            return layers - (layer.from_norm ? own - to_other - (last ? 1 : 0) : 0) - (other.captured && other.from_norm ? to_other : 0);
+        };
         for (std::size_t c = 0; c < chunks; ++c) {
             const std::int64_t layers = layers_of(in.chunks[c]);
             static_inputs[c] += layers * input_bytes;
@@ -305,8 +356,7 @@ GraphTerms graph_terms(const GraphInputs& in) {
         }
         for (const StaticTensor& t : layer.boundary) {
             for (std::size_t c = 0; c < chunks; ++c) {
-                const std::int64_t layers = layers_of(in.chunks[c]), mtp = mtp_of(in.chunks[c]);
-                amount[c] = t.bytes * (chained ? std::min<std::int64_t>(layers - mtp, 1) + mtp : layers);
+                amount[c] = t.bytes * leaving(in.chunks[c]);
             }
             add_boundary(terms, t.name, in.residency.held(amount));
             // Gradients of the outputs come in at fixed addresses too, one set for all graphs with the same outputs.

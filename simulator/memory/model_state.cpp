@@ -211,7 +211,8 @@ std::int64_t ModelStates::expert_bias_bytes(const Layout& layout, int pp_rank) c
         if (model.is_moe_layer(model.layers - 1)) mixtures += contents.mtp;
     }
     const bool wide = workload_.training.compute_dtype() == Dtype::fp64;
-    const std::int64_t each = layout.engine == Engine::megatron ? 2 * bytes_of(Dtype::fp32) : bytes_of(wide ? Dtype::fp64 : Dtype::fp32);
+    const std::int64_t each =
+        layout.engine == Engine::megatron ? 2 * bytes_of(Dtype::fp32) : bytes_of(wide ? Dtype::fp64 : Dtype::fp32) + bytes_of(Dtype::int32);
     return mixtures * model.moe->experts * each;
 }
 

@@ -97,8 +97,8 @@ private:
     [[nodiscard]] const Ends& ends_of(Pieces& pieces, const Layout& layout, const StageChunk& chunk) const;
     [[nodiscard]] ModelStateBytes chunk_bytes(Pieces& pieces, const Layout& layout, int pp_rank, int chunk) const;
     /// Biases of the experts' scores, which no optimizer moves: one for each expert of each mixture of the stage, fp32 (fp64 with
-    /// fp64; model/layers/expert_bias.hpp). Megatron-core counts the tokens of each expert beside them, in fp32 (transformer/moe/
-    /// router.py, TopKRouter).
+    /// fp64), and the rows that chose it, int32 (model/layers/expert_bias.hpp). Megatron-core counts the tokens of each expert in
+    /// fp32 (transformer/moe/router.py, TopKRouter).
     [[nodiscard]] std::int64_t expert_bias_bytes(const Layout& layout, int pp_rank) const;
     [[nodiscard]] std::vector<ModelStateBytes> all_stages(const Layout& layout);
     /// Copies in fp8 of the linear layers' weights among these; nothing where products are not in fp8.

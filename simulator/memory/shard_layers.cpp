@@ -183,7 +183,9 @@ struct ShardLayers::State {
         auto [entry, fresh] = routers.try_emplace(key);
         if (fresh) {
             const std::int64_t stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
-            entry->second = simulator::router_part(under_policies(layout, mixture_trace(sizes, 1, key), sizes), stream);
+            // mgplan's graphs hold the shared experts; Megatron-LM's may leave them to run beside the dispatch.
+            entry->second = simulator::router_part(under_policies(layout, mixture_trace(sizes, 1, key), sizes), stream,
+                                                   layout.engine == Engine::mgplan);
         }
         return entry->second;
     }

@@ -40,6 +40,26 @@ TEST_F(GpuRun, RepeatsItselfToTheBitWhenAskedTo) {
     }
 }
 
+/// Four steps: eager, captured, replayed twice.
+void expect_bits_of_an_eager_run(runtime::TrainingRunOptions run, EnumSet<CudaGraphScope> scopes, const std::string& name) {
+    SCOPED_TRACE(name);
+    run.devices = runtime::cuda_devices(true);
+    run.memory = runtime::MemoryMode::arena;
+    run.steps = 4;
+    const runtime::RunValues eager = runtime::run_in_process(run);
+    run.task.layout.cuda_graphs = scopes;
+    const runtime::RunValues graphs = runtime::run_in_process(run);
+    EXPECT_TRUE(eager.as_predicted);
+    EXPECT_TRUE(graphs.as_predicted);
+    EXPECT_GT(graphs.ranks.front().measured.graphs.forward_graphs, 0);
+    ASSERT_EQ(graphs.steps.size(), eager.steps.size());
+    for (std::size_t i = 0; i < eager.steps.size(); ++i) {
+        EXPECT_EQ(graphs.steps[i].loss, eager.steps[i].loss) << i;
+        EXPECT_EQ(graphs.steps[i].grad_norm, eager.steps[i].grad_norm) << i;
+        EXPECT_EQ(graphs.steps[i].auxiliary_loss, eager.steps[i].auxiliary_loss) << i;
+    }
+}
+
 TEST_F(GpuRun, GivesTheBitsOfAnEagerRunWithCapturedLayers) {
     for (const Case& layout :
          {Case{.name = "one"}, Case{.name = "pp2", .pp = 2}, Case{.name = "tp2", .tp = 2, .sequence_parallel = true}}) {
@@ -47,21 +67,19 @@ TEST_F(GpuRun, GivesTheBitsOfAnEagerRunWithCapturedLayers) {
              {EnumSet<CudaGraphScope>{CudaGraphScope::layer}, EnumSet<CudaGraphScope>{CudaGraphScope::attn}}) {
             runtime::TrainingRunOptions run = run_of(small_llama(kScale), layout, Precision::bf16);
             run.task.model.hidden_dropout = 0.1;
-            run.devices = runtime::cuda_devices(true);
-            run.memory = runtime::MemoryMode::arena;
-            run.steps = 4;  // eager, captured, replayed twice
-            const runtime::RunValues eager = runtime::run_in_process(run);
-            run.task.layout.cuda_graphs = scopes;
-            const runtime::RunValues graphs = runtime::run_in_process(run);
-            EXPECT_TRUE(eager.as_predicted) << layout.name;
-            EXPECT_TRUE(graphs.as_predicted) << layout.name;
-            EXPECT_GT(graphs.ranks.front().measured.graphs.forward_graphs, 0);
-            ASSERT_EQ(graphs.steps.size(), eager.steps.size());
-            for (std::size_t i = 0; i < eager.steps.size(); ++i) {
-                EXPECT_EQ(graphs.steps[i].loss, eager.steps[i].loss) << layout.name << i;
-                EXPECT_EQ(graphs.steps[i].grad_norm, eager.steps[i].grad_norm) << layout.name << i;
-            }
+            expect_bits_of_an_eager_run(run, scopes, layout.name);
         }
+    }
+}
+
+TEST_F(GpuRun, GivesTheBitsOfAnEagerRunWithMixturesCapturedUpToTheirExperts) {
+    using enum CudaGraphScope;
+    for (const Case& layout : {Case{.name = "one"}, Case{.name = "pp2_ep2", .pp = 2, .dp = 2, .ep = 2}}) {
+        for (const EnumSet<CudaGraphScope> scopes :
+             {EnumSet<CudaGraphScope>{attn, moe_router}, EnumSet<CudaGraphScope>{attn, moe_router, moe_preprocess}})
+            expect_bits_of_an_eager_run(run_of(small_mixture(RouterScore::softmax), layout, Precision::bf16), scopes, layout.name);
+        expect_bits_of_an_eager_run(run_of(small_mixture(RouterScore::sigmoid, 1.25, true), layout, Precision::bf16), {layer},
+                                    layout.name + " padded");
     }
 }
 

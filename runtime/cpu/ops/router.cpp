@@ -144,22 +144,24 @@ void keep_within_capacity(model::Device& /*device*/, const model::CapacityArgume
     });
 }
 
-double auxiliary_loss(model::Device& /*device*/, const model::AuxiliaryLossArguments& x) {
-    return with_type(x.scores.dtype, [&]<class Element>() {
+void auxiliary_loss(model::Device& /*device*/, const model::AuxiliaryLossArguments& x) {
+    const std::int32_t* const copies = values<std::int32_t>(x.copies);
+    with_type(x.scores.dtype, [&]<class Element>() {
         double total = 0;
         for (std::int64_t row = 0; row < x.rows; ++row) {
             const Element* const scores = values<Element>(x.scores) + row * x.expert_count;
             const auto score = [&](std::int64_t e) { return static_cast<double>(scores[e]); };
             const double sum = x.score == RouterScore::softmax ? 1 : sum_over<double>(x.expert_count, score);
-            total += sum_over<double>(x.expert_count, [&](std::int64_t e) { return static_cast<double>(x.copies[e]) * score(e); }) / sum;
+            total += sum_over<double>(x.expert_count, [&](std::int64_t e) { return static_cast<double>(copies[e]) * score(e); }) / sum;
         }
-        return x.factor * total;
+        *values<double>(x.total) += x.factor * total;
     });
 }
 
 // softmax: d logit_e = factor · p_e (copies_e - Σ p copies). sigmoid, p = s / Σ s: the same times 1 - s_e, the slope of s_e
 // over s_e.
 void auxiliary_loss_backward(model::Device& /*device*/, const model::AuxiliaryLossArguments& x) {
+    const std::int32_t* const copies = values<std::int32_t>(x.copies);
     with_type(x.scores.dtype, [&]<class Element>() {
         using Sum = Compute<Element>;
         for (std::int64_t row = 0; row < x.rows; ++row) {
@@ -168,27 +170,30 @@ void auxiliary_loss_backward(model::Device& /*device*/, const model::AuxiliaryLo
             const bool softmax = x.score == RouterScore::softmax;
             const Sum sum = softmax ? Sum{1} : sum_over<Sum>(x.expert_count, [&](std::int64_t e) { return Sum(scores[e]); });
             const auto probability = [&](std::int64_t e) { return Sum(scores[e]) / sum; };
-            const Sum mean = sum_over<Sum>(x.expert_count, [&](std::int64_t e) { return probability(e) * static_cast<Sum>(x.copies[e]); });
+            const Sum mean = sum_over<Sum>(x.expert_count, [&](std::int64_t e) { return probability(e) * static_cast<Sum>(copies[e]); });
             for (std::int64_t e = 0; e < x.expert_count; ++e) {
-                const Sum slope = probability(e) * (static_cast<Sum>(x.copies[e]) - mean) * (softmax ? Sum{1} : 1 - Sum(scores[e]));
+                const Sum slope = probability(e) * (static_cast<Sum>(copies[e]) - mean) * (softmax ? Sum{1} : 1 - Sum(scores[e]));
                 into[e] = Element(Sum(into[e]) + static_cast<Sum>(x.factor) * slope);
             }
         }
     });
 }
 
-void count_by_expert(model::Device& /*device*/, const model::SortByExpertArguments& x) {
-    std::fill(x.counts, x.counts + x.expert_count, 0);
+void count_by_expert(model::Device& /*device*/, const model::CountByExpertArguments& x) {
+    std::int32_t* const counts = values<std::int32_t>(x.counts);
+    if (!x.adds) std::fill(counts, counts + x.expert_count, 0);
     for (std::int64_t i = 0; i < x.entries; ++i) {
         const std::int32_t expert = values<std::int32_t>(x.experts)[i];
         MGPLAN_ASSERT(expert < x.expert_count, "the chosen expert exists");
-        if (expert >= 0) ++x.counts[expert];
+        if (expert >= 0) ++counts[expert];
     }
 }
 
 void sort_by_expert(model::Device& /*device*/, const model::SortByExpertArguments& x) {
+    const std::int32_t* const counts = values<std::int32_t>(x.counts);
     std::vector<std::int64_t> next(static_cast<std::size_t>(x.expert_count));  // where the next copy of each expert goes
-    for (std::size_t expert = 1; expert < next.size(); ++expert) next[expert] = next[expert - 1] + x.counts[expert - 1];
+    for (std::size_t expert = 1; expert < next.size(); ++expert)
+        next[expert] = next[expert - 1] + (x.capacity > 0 ? x.capacity : counts[expert - 1]);
     if (x.capacity > 0) std::fill_n(values<std::int32_t>(x.source), x.capacity * x.expert_count, -1);
     for (std::int64_t i = 0; i < x.entries; ++i) {
         const std::int32_t expert = values<std::int32_t>(x.experts)[i];

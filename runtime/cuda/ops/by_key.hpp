@@ -6,11 +6,14 @@
 
 namespace mgplan::runtime::cuda {
 
-/// counts[k] = entries with key k, for one team each; the last team counts keys that are too large.
+/// counts[k] = entries with key k, or the same more, for one team each; the team behind the last key counts keys that are
+/// too large.
+template <class Count>
 struct CountEntries {
     const std::int32_t* keys;
-    std::int64_t* counts;
+    Count* counts;
     std::int64_t entries, key_count;
+    bool adds = false;
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t key) const {
@@ -18,13 +21,14 @@ struct CountEntries {
             const std::int64_t own = keys[i];
             return std::int64_t{(key == key_count ? own >= key_count : own == key) ? 1 : 0};
         });
-        team.once([&] { counts[key] = count; });
+        team.once([&] { counts[key] = static_cast<Count>(adds ? counts[key] + count : count); });
     }
 };
 
 /// starts[k]: sum of the counts before k's. For one team.
+template <class Count>
 struct FirstPlaces {
-    const std::int64_t* counts;
+    const Count* counts;
     std::int64_t* starts;
     std::int64_t key_count;
 
@@ -60,8 +64,8 @@ struct ListEntries {
 template <class Launcher>
 void list_by_key(Launcher& launcher, const std::int32_t* keys, std::int64_t entries, std::int64_t key_count, std::int64_t* counts,
                  std::int64_t* starts, std::int32_t* list) {
-    launcher.teams(key_count + 1, 256, CountEntries{keys, counts, entries, key_count});
-    launcher.teams(1, 32, FirstPlaces{counts, starts, key_count});
+    launcher.teams(key_count + 1, 256, CountEntries<std::int64_t>{keys, counts, entries, key_count});
+    launcher.teams(1, 32, FirstPlaces<std::int64_t>{counts, starts, key_count});
     launcher.teams(key_count, 256, ListEntries{keys, starts, list, entries});
 }
 

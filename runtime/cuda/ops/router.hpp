@@ -192,7 +192,7 @@ struct DropBeyondCapacity {
 template <class Element>
 struct AuxiliaryLossRow {
     const Element* scores;
-    const std::int64_t* copies;
+    const std::int32_t* copies;
     double* losses;
     std::int64_t expert_count;
     bool softmax;
@@ -211,7 +211,7 @@ template <class Element>
 struct AuxiliaryLossGradient {
     using Sum = Compute<Element>;
     const Element* scores;
-    const std::int64_t* copies;
+    const std::int32_t* copies;
     Element* d_logits;
     std::int64_t expert_count;
     Sum factor;
@@ -230,6 +230,27 @@ struct AuxiliaryLossGradient {
             into[e] = Element(Sum(into[e]) + factor * slope);
         });
     }
+};
+
+/// total += factor · (losses[0] + …), for one team.
+struct AddLosses {
+    const double* losses;
+    double* total;
+    std::int64_t rows;
+    double factor;
+
+    template <class Team>
+    MGPLAN_BOTH void operator()(const Team& team, std::int64_t /*one*/) const {
+        const double sum = team.reduce(rows, 0.0, Add{}, [&](std::int64_t row) { return losses[row]; });
+        team.once([&] { *total += factor * sum; });
+    }
+};
+
+/// Experts with the same room each.
+struct EqualPlaces {
+    std::int64_t* starts;
+    std::int64_t capacity;
+    MGPLAN_BOTH void operator()(std::int64_t expert) const { starts[expert] = expert * capacity; }
 };
 
 struct FillIds {
@@ -340,50 +361,45 @@ void keep_within_capacity(model::Device& device, const model::CapacityArguments&
 }
 
 template <class Launcher>
-double auxiliary_loss(model::Device& device, const model::AuxiliaryLossArguments& x) {
+void auxiliary_loss(model::Device& device, const model::AuxiliaryLossArguments& x) {
     auto&& launcher = Launcher::of(device);
-    auto* const copies = values<std::int64_t>(x.scratch);
-    auto* const losses = reinterpret_cast<double*>(copies + x.expert_count);
-    launcher.upload(copies, x.copies, x.expert_count * 8);
+    auto* const losses = values<double>(x.scratch);
     with_type(x.scores.dtype, [&]<class Element>() {
-        launcher.teams(
-            x.rows, 32,
-            AuxiliaryLossRow<Element>{values<Element>(x.scores), copies, losses, x.expert_count, x.score == RouterScore::softmax});
+        launcher.teams(x.rows, 32,
+                       AuxiliaryLossRow<Element>{values<Element>(x.scores), values<std::int32_t>(x.copies), losses, x.expert_count,
+                                                 x.score == RouterScore::softmax});
     });
-    return x.factor * total_of(launcher, losses, x.rows);
+    launcher.teams(1, 256, AddLosses{losses, values<double>(x.total), x.rows, x.factor});
 }
 
 template <class Launcher>
 void auxiliary_loss_backward(model::Device& device, const model::AuxiliaryLossArguments& x) {
-    auto&& launcher = Launcher::of(device);
-    auto* const copies = values<std::int64_t>(x.scratch);
-    launcher.upload(copies, x.copies, x.expert_count * 8);
     with_type(x.scores.dtype, [&]<class Element>() {
-        launcher.teams(x.rows, 32,
-                       AuxiliaryLossGradient<Element>{values<Element>(x.scores), copies, values<Element>(x.d_logits), x.expert_count,
-                                                      static_cast<Compute<Element>>(x.factor), x.score == RouterScore::softmax});
+        Launcher::of(device).teams(
+            x.rows, 32,
+            AuxiliaryLossGradient<Element>{values<Element>(x.scores), values<std::int32_t>(x.copies), values<Element>(x.d_logits),
+                                           x.expert_count, static_cast<Compute<Element>>(x.factor), x.score == RouterScore::softmax});
     });
 }
 
+/// Ids are those of route(), which names no expert that is not there.
 template <class Launcher>
-void count_by_expert(model::Device& device, const model::SortByExpertArguments& x) {
-    auto&& launcher = Launcher::of(device);
-    auto* const counts = values<std::int64_t>(x.scratch);
-    launcher.teams(x.expert_count + 1, 256, CountEntries{values<std::int32_t>(x.experts), counts, x.entries, x.expert_count});
-    std::vector<std::int64_t> found(static_cast<std::size_t>(x.expert_count) + 1);
-    launcher.download(found.data(), counts, (x.expert_count + 1) * 8);  // waits once
-    MGPLAN_ASSERT(found.back() == 0, "the chosen expert exists");
-    std::copy(found.begin(), found.end() - 1, x.counts);
+void count_by_expert(model::Device& device, const model::CountByExpertArguments& x) {
+    Launcher::of(device).teams(
+        x.expert_count, 256,
+        CountEntries<std::int32_t>{values<std::int32_t>(x.experts), values<std::int32_t>(x.counts), x.entries, x.expert_count, x.adds});
 }
 
 template <class Launcher>
 void sort_by_expert(model::Device& device, const model::SortByExpertArguments& x) {
     auto&& launcher = Launcher::of(device);
     auto* const starts = values<std::int64_t>(x.scratch);
-    std::vector<std::int64_t> first(static_cast<std::size_t>(x.expert_count));
-    for (std::size_t expert = 1; expert < first.size(); ++expert) first[expert] = first[expert - 1] + x.counts[expert - 1];
-    launcher.upload(starts, first.data(), x.expert_count * 8);
-    if (x.capacity > 0) launcher.each(x.capacity * x.expert_count, FillIds{values<std::int32_t>(x.source), -1});
+    if (x.capacity > 0) {
+        launcher.each(x.expert_count, EqualPlaces{starts, x.capacity});
+        launcher.each(x.capacity * x.expert_count, FillIds{values<std::int32_t>(x.source), -1});
+    } else {
+        launcher.teams(1, 32, FirstPlaces<std::int32_t>{values<std::int32_t>(x.counts), starts, x.expert_count});
+    }
     launcher.teams(x.expert_count, 256, ListEntries{values<std::int32_t>(x.experts), starts, values<std::int32_t>(x.source), x.entries});
 }
 

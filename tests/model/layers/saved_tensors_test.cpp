@@ -184,7 +184,9 @@ struct ExpectedMixture {
     std::int64_t copies = e.m * model.moe->top_k;  ///< of dropless experts
     std::int64_t routed = copies * etp;            ///< balanced
 
-    [[nodiscard]] std::int64_t router() const { return e.m * (8 * model.moe->top_k + 4 * model.moe->experts); }
+    [[nodiscard]] std::int64_t router() const {
+        return e.m * (8 * model.moe->top_k + 4 * model.moe->experts) + (model.moe->auxiliary_loss > 0 ? 4 * model.moe->experts : 0);
+    }
     [[nodiscard]] std::int64_t capacity() const { return 4 * e.m * model.moe->top_k; }
     [[nodiscard]] std::int64_t dispatch() const { return 4 * copies; }
     [[nodiscard]] std::int64_t activated() const { return routed * model.moe->expert_ffn / etp * kElement; }

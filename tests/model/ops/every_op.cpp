@@ -169,15 +169,22 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     for (const auto score : {RouterScore::softmax, RouterScore::sigmoid}) {
         const Routing routing = route(maker.random({4, 3}), 2, score, true), single = route(maker.random({4, 3}), 1, score, true);
         const Tensor d_router_logits = maker.zeros({4, 3}, kept);
-        auxiliary_loss_backward(routing.scores, score, {5, 1, 2}, 4, 2, 2, 1, d_router_logits);
+        const Tensor chosen = maker.ids({5, 1, 2}, {3}), loss = maker.zeros({1}, Dtype::fp64);
+        auxiliary_loss_backward(routing.scores, score, chosen, 4, 2, 2, 1, d_router_logits);
         keep("auxiliary_loss_backward", d_router_logits);
+        auxiliary_loss(routing.scores, score, chosen, 4, 2, 2, loss);
+        keep("auxiliary_loss", loss);
         keep("route, balanced", routing.probabilities);
         keep("route, one of three", single.probabilities);
         const Tensor within = keep_within_capacity(routing, 2);
         keep("keep_within_capacity", within);
         keep("sort_and_pad", sort_and_pad(within, 3, 2).source);
     }
-    const Permutation permutation = sort_by_expert(maker.ids({1, 0, 2, 1, 0, 2, 1, -1}, {4, 2}), 3, {2, 3, 2});
+    const Tensor choices = maker.ids({1, 0, 2, 1, 0, 2, 1, -1}, {4, 2}), counts = count_by_expert(choices, 3);
+    keep("count_by_expert", counts);
+    const Permutation permutation = sort_by_expert(choices, counts, 7);
+    add_counts_by_expert(choices, counts);
+    keep("add_counts_by_expert", counts);
     keep("sort_by_expert", permutation.source);
     const Tensor copies = permute_rows(maker.random({4, 5}), permutation, 2);
     keep("permute_rows", copies);

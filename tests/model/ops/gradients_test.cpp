@@ -249,8 +249,8 @@ TEST_F(Gradients, OfRoutersGoToTheChosenLogits) {
 TEST_F(Gradients, OfTheAuxiliaryLossAreAdded) {
     for (const auto score : {RouterScore::softmax, RouterScore::sigmoid}) {
         const Tensor logits = maker.random({4, 3}), d_logits = maker.zeros({4, 3});
-        const std::vector<std::int64_t> copies{5, 1, 2};
-        const auto loss = [&] { return 3 * auxiliary_loss(route(logits, 2, score).scores, score, copies, 4, 2, 0.5); };
+        const Tensor copies = maker.ids({5, 1, 2}, {3});
+        const auto loss = [&] { return 3 * auxiliary_loss_of(route(logits, 2, score).scores, score, copies, 4, 2, 0.5); };
         auxiliary_loss_backward(route(logits, 2, score).scores, score, copies, 4, 2, 0.5, 3, d_logits);
         expect_gradient("logits", logits, d_logits, loss);
         auxiliary_loss_backward(route(logits, 2, score).scores, score, copies, 4, 2, 0.5, 3, d_logits);
@@ -261,7 +261,7 @@ TEST_F(Gradients, OfTheAuxiliaryLossAreAdded) {
 
 TEST_F(Gradients, OfPermutationsAreTheWayBack) {
     const Tensor experts = maker.ids({2, 0, 0, -1, 1, 2}, {3, 2});
-    const Permutation permutation = sort_by_expert(experts, 3, {});
+    const Permutation permutation = sort_by_expert(experts, count_by_expert(experts, 3), 5);
     const Tensor x = maker.random({3, 4}), dy = maker.random({5, 4});
     expect_gradient("x", x, unpermute_rows(dy, permutation, 3, 2), [&] { return weigh(permute_rows(x, permutation, 2), dy); });
     const Tensor copies = maker.random({5, 4}), d_rows = maker.random({3, 4});

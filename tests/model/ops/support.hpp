@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "model/device/device.hpp"
+#include "model/ops/router.hpp"
 #include "runtime/bf16.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 
@@ -88,6 +89,14 @@ inline double largest(const std::vector<double>& values) {
     double most = 0;
     for (const double value : values) most = std::max(most, std::abs(value));
     return most;
+}
+
+/// What auxiliary_loss() adds to nothing.
+inline double auxiliary_loss_of(const Tensor& scores, RouterScore score, const Tensor& copies, std::int64_t rows, std::int64_t top_k,
+                                double coefficient) {
+    const Tensor total = scores.device().zeros({1}, Dtype::fp64, MemoryCategory::activations, "loss");
+    auxiliary_loss(scores, score, copies, rows, top_k, coefficient, total);
+    return read(total).front();
 }
 
 /// Differences of at most `tolerance` times the largest expected value.

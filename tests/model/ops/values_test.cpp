@@ -452,10 +452,14 @@ TEST_F(Values, OfExpertBiasDecideTheChoiceAndNotTheProbability) {
 TEST_F(Values, OfTheAuxiliaryLossAreTheCoefficientWhenBalanced) {
     for (const auto score : {RouterScore::softmax, RouterScore::sigmoid}) {
         const Tensor even = route(maker.zeros({6, 3}), 2, score).scores;
-        EXPECT_NEAR(auxiliary_loss(even, score, {4, 4, 4}, 6, 2, 0.01), 0.01, 1e-17);
+        EXPECT_NEAR(auxiliary_loss_of(even, score, maker.ids({4, 4, 4}, {3}), 6, 2, 0.01), 0.01, 1e-17);
     }
-    EXPECT_NEAR(auxiliary_loss(fp64({1, 2}, {0.25, 0.75}), RouterScore::softmax, {1, 0}, 1, 1, 1), 2 * 0.25, 1e-15);
-    EXPECT_NEAR(auxiliary_loss(fp64({1, 2}, {0.1, 0.3}), RouterScore::sigmoid, {1, 0}, 1, 1, 1), 2 * 0.25, 1e-15);
+    const Tensor first = maker.ids({1, 0}, {2});
+    EXPECT_NEAR(auxiliary_loss_of(fp64({1, 2}, {0.25, 0.75}), RouterScore::softmax, first, 1, 1, 1), 2 * 0.25, 1e-15);
+    EXPECT_NEAR(auxiliary_loss_of(fp64({1, 2}, {0.1, 0.3}), RouterScore::sigmoid, first, 1, 1, 1), 2 * 0.25, 1e-15);
+    const Tensor sum = fp64({1}, {10});
+    auxiliary_loss(fp64({1, 2}, {0.25, 0.75}), RouterScore::softmax, first, 1, 1, 1, sum);
+    EXPECT_NEAR(read(sum)[0], 10.5, 1e-14) << "it is added";
 }
 
 TEST_F(Values, OfGroupedProductsAreThoseOfEachGroup) {
@@ -491,7 +495,11 @@ TEST_F(Values, OfBalancedRoutingsGoRound) {
     EXPECT_THAT(read(routing.experts), ElementsAre(0, 1, 2, 0, 1, 2));
     EXPECT_NEAR(read(routing.probabilities)[4], 0.5, 1e-15);
     EXPECT_NEAR(read(routing.probabilities)[0], 1 / (1 + std::exp(-9.0)), 1e-15);
-    EXPECT_THAT(count_by_expert(routing.experts, 4), ElementsAre(2, 2, 2, 0));
+    const Tensor counts = count_by_expert(routing.experts, 4);
+    EXPECT_THAT(read(counts), ElementsAre(2, 2, 2, 0));
+    add_counts_by_expert(maker.ids({3, -1, 0}, {3, 1}), counts);
+    EXPECT_THAT(read(counts), ElementsAre(3, 2, 2, 1)) << "a dropped choice is nobody's";
+    EXPECT_THROW((void)count_by_expert(routing.experts, 2), std::logic_error) << "expert 2 of 2";
 }
 
 TEST_F(Values, OfCapacitiesKeepTheMostProbable) {
@@ -505,7 +513,6 @@ TEST_F(Values, OfCapacitiesKeepTheMostProbable) {
 
 TEST_F(Values, OfPaddedPermutationsAreFilledWithZeros) {
     const Permutation padded = sort_and_pad(maker.ids({0, -1, 1, 0}, {2, 2}), 3, 2);
-    EXPECT_THAT(padded.per_expert, ElementsAre(2, 2, 2));
     EXPECT_THAT(read(padded.source), ElementsAre(0, 3, 2, -1, -1, -1));
     EXPECT_THAT(read(permute_rows(fp64({2, 1}, {10, 20}), padded, 2)), ElementsAre(10, 20, 20, 0, 0, 0));
     EXPECT_THAT(read(unpermute_rows(fp64({6, 1}, {1, 2, 3, 9, 9, 9}), padded, 2, 2)), ElementsAre(1, 5));
@@ -515,18 +522,17 @@ TEST_F(Values, OfPaddedPermutationsAreFilledWithZeros) {
 
 TEST_F(Values, OfPermutationsRunByExpertThenRow) {
     const Tensor experts = maker.ids({2, 0, 0, 1, 2, 1}, {3, 2});
-    const Permutation permutation = sort_by_expert(experts, 4, {});
-    EXPECT_THAT(permutation.per_expert, ElementsAre(2, 2, 2, 0));
+    const Permutation permutation = sort_by_expert(experts, count_by_expert(experts, 4), 6);
     EXPECT_THAT(read(permutation.source), ElementsAre(1, 2, 3, 5, 0, 4));
     const Tensor x = fp64({3, 1}, {10, 20, 30});
     EXPECT_THAT(read(permute_rows(x, permutation, 2)), ElementsAre(10, 20, 20, 30, 10, 30));
     EXPECT_THAT(read(unpermute_rows(fp64({6, 1}, {1, 2, 3, 4, 5, 6}), permutation, 3, 2)), ElementsAre(1 + 5, 2 + 3, 4 + 6));
     EXPECT_THAT(read(permute_probabilities(fp64({3, 2}, {0, 1, 2, 3, 4, 5}), permutation)), ElementsAre(1, 2, 3, 5, 0, 4));
-    const Permutation dropped = sort_by_expert(maker.ids({-1, 0, -1, -1}, {2, 2}), 2, {});
+    const Tensor one = maker.ids({-1, 0, -1, -1}, {2, 2});
+    const Permutation dropped = sort_by_expert(one, count_by_expert(one, 2), 1);
     EXPECT_THAT(read(dropped.source), ElementsAre(1));
     EXPECT_THAT(read(unpermute_rows(fp64({1, 1}, {7}), dropped, 2, 2)), ElementsAre(7, 0));
     EXPECT_THAT(read(unpermute_probabilities(fp64({1}, {7}), dropped, 2, 2)), ElementsAre(0, 7, 0, 0));
-    EXPECT_THROW((void)sort_by_expert(experts, 2, {}), std::logic_error) << "expert 2 of 2";
 }
 
 TEST_F(Values, OfReorderedBlocksMoveAsBlocks) {

@@ -71,10 +71,18 @@ TEST_P(EmulatedMixture, AgreesWithTheCpuAndTakesThePredictedBytes) {
     expect_as_predicted(task, emulated_traits(true), actual);
 }
 
+ModelSpec biased_mixture() {
+    ModelSpec model = small_mixture(RouterScore::sigmoid);
+    model.moe->expert_bias = true;
+    model.moe->expert_bias_update_rate = 0.05;  // choices change with it
+    return model;
+}
+
 constexpr auto kSoftmax = RouterScore::softmax, kSigmoid = RouterScore::sigmoid;
 INSTANTIATE_TEST_SUITE_P(Layouts, EmulatedMixture,
                          testing::Values(Mixture{"dropless_ep2", small_mixture(kSoftmax), {.name = "", .dp = 2, .ep = 2}},
                                          Mixture{"sigmoid_ep2_etp2", small_mixture(kSigmoid), {.name = "", .dp = 4, .ep = 2, .etp = 2}},
+                                         Mixture{"biased_ep2", biased_mixture(), {.name = "", .dp = 2, .ep = 2}},
                                          Mixture{"capacity_ep2", small_mixture(kSoftmax, 1), {.name = "", .dp = 2, .ep = 2}},
                                          Mixture{"padded_ep2_tp2",
                                                  small_mixture(kSigmoid, 1.25, true),

@@ -132,13 +132,14 @@ TEST(KernelBodiesAtSize, AuxiliaryLossesAreThoseOfTheCpu) {
     CpuDevice cpu;
     EmulatedDevice gpu(emulated_traits(false));
     Maker on_cpu(cpu, Dtype::fp64), on_gpu(gpu, Dtype::fp64);
-    const std::vector<std::int64_t> copies{3, 9, 0, 7, 5, 1, 2, 8, 4, 6, 11, 10};
+    const std::vector<double> list{3, 9, 0, 7, 5, 1, 2, 8, 4, 6, 11, 10};
+    const Tensor of_a = on_cpu.ids(list, {12}), of_b = on_gpu.ids(list, {12});
     for (const auto score : {RouterScore::softmax, RouterScore::sigmoid}) {
         const Tensor a = route(on_cpu.random({40, 12}), 2, score).scores, b = route(on_gpu.random({40, 12}), 2, score).scores;
-        EXPECT_NEAR(auxiliary_loss(b, score, copies, 40, 2, 0.1), auxiliary_loss(a, score, copies, 40, 2, 0.1), 1e-14);
+        EXPECT_NEAR(auxiliary_loss_of(b, score, of_b, 40, 2, 0.1), auxiliary_loss_of(a, score, of_a, 40, 2, 0.1), 1e-14);
         const Tensor da = on_cpu.zeros({40, 12}), db = on_gpu.zeros({40, 12});
-        auxiliary_loss_backward(a, score, copies, 40, 2, 0.1, 3, da);
-        auxiliary_loss_backward(b, score, copies, 40, 2, 0.1, 3, db);
+        auxiliary_loss_backward(a, score, of_a, 40, 2, 0.1, 3, da);
+        auxiliary_loss_backward(b, score, of_b, 40, 2, 0.1, 3, db);
         expect_close(read(db), read(da), 1e-12, "gradient");
     }
 }

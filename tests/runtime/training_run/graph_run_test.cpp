@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/errors.hpp"
+#include "plan/graph_scopes.hpp"
 #include "plan/graph_slots.hpp"
 #include "runtime/data/synthetic_stream.hpp"
 #include "runtime/training_run/training_run.hpp"
@@ -28,7 +29,12 @@ struct Case {
     int vpp = 1;
     std::int64_t microbatches = 6;
     bool sequence_parallel = true;
-    bool experts = false;
+    bool experts = false;  ///< in the second and third of four layers
+    std::int64_t ep = 1, etp = 1;
+    bool shared = false;  ///< experts for every row, with a gate
+    bool biased = false;  ///< sigmoid scores, and balanced by expert biases
+    double capacity = 0;
+    bool pads = false;
     double dropout = 0;
     bool recompute = false;
     CpCommType cp_comm_type = CpCommType::p2p;
@@ -58,12 +64,19 @@ TrainingRunOptions run_of(const Case& which) {
         moe.top_k = 2;
         moe.expert_ffn = 24;
         moe.auxiliary_loss = 0.01;
+        moe.shared_ffn = which.shared ? 16 : 0;
+        moe.shared_gate = which.shared;
+        moe.score = which.biased ? RouterScore::sigmoid : RouterScore::softmax;
+        moe.expert_bias = which.biased;
+        moe.expert_bias_update_rate = 0.1;
+        moe.capacity_factor = which.capacity;
+        moe.pad_to_capacity = which.pads;
         model.moe_layers = {false, true, true, false};
     }
     run.task.training.precision = which.precision;
     Layout& layout = run.task.layout;
-    layout.sizes = {
-        which.tp * which.cp * which.pp * which.dp, which.tp, which.cp, 1, which.experts ? 1 : which.tp, which.pp, AxisOrder{}, 1};
+    layout.sizes = {which.tp * which.cp * which.pp * which.dp, which.tp, which.cp,    which.ep,
+                    which.experts ? which.etp : which.tp,      which.pp, AxisOrder{}, 1};
     layout.vpp = which.vpp;
     layout.group_size = which.pp;
     layout.cp_comm_type = which.cp_comm_type;
@@ -71,7 +84,8 @@ TrainingRunOptions run_of(const Case& which) {
     layout.sequence_parallel = which.tp > 1 && which.sequence_parallel;
     if (which.recompute) {
         layout.recompute = Recompute::selective;
-        layout.recompute_modules = {RecomputeModule::core_attn, RecomputeModule::mlp, RecomputeModule::layernorm};
+        layout.recompute_modules = {RecomputeModule::core_attn, RecomputeModule::layernorm};
+        layout.recompute_modules.add(which.experts ? RecomputeModule::moe_act : RecomputeModule::mlp);
     }
     run.task.batch = {which.microbatches * which.dp, 16};
     layout.split =
@@ -97,6 +111,7 @@ TEST_P(GraphRun, GivesTheBitsOfAnEagerRunAndIsAsPredicted) {
     for (std::size_t i = 0; i < eager.steps.size(); ++i) {
         EXPECT_EQ(graphs.steps[i].loss, eager.steps[i].loss) << i;
         EXPECT_EQ(graphs.steps[i].grad_norm, eager.steps[i].grad_norm) << i;
+        EXPECT_EQ(graphs.steps[i].auxiliary_loss, eager.steps[i].auxiliary_loss) << i;
     }
     EXPECT_TRUE(graphs.as_predicted);
     const Layout& layout = run.task.layout;
@@ -111,10 +126,19 @@ TEST_P(GraphRun, GivesTheBitsOfAnEagerRunAndIsAsPredicted) {
         // The same traffic as without graphs.
         EXPECT_EQ(rank.measured.collectives, eager.ranks[static_cast<std::size_t>(rank.rank)].measured.collectives) << rank.rank;
         EXPECT_GT(rank.graph_nodes, 0) << rank.rank;
-        if (GetParam().experts || GetParam().scopes == EnumSet<Scope>{Scope::mlp}) continue;
         const int stage = static_cast<int>(rank.rank / (layout.sizes.world / layout.sizes.pp));
         std::vector<GraphedChunk> chunks;
-        for (int c = 0; c < layout.vpp; ++c) chunks.push_back({{0, layout.split->chunk(stage, c).decoders}});
+        for (int c = 0; c < layout.vpp; ++c) {
+            const StageChunk& chunk = layout.split->chunk(stage, c);
+            std::int64_t captured = 0;
+            for (std::int64_t i = 0; i < chunk.decoders; ++i)
+                captured += captures_layer(GetParam().scopes, GetParam().experts && run.task.model.is_moe_layer(chunk.first_decoder + i)
+                                                                  ? LayerKind::moe
+                                                                  : LayerKind::dense)
+                                ? 1
+                                : 0;
+            chunks.push_back({{0, captured}});
+        }
         const GraphCounts counts = count_graphs(schedule, stage, chunks, GraphPolicy::slots);
         EXPECT_EQ(rank.measured.graphs.forward_graphs, counts.forward_graphs) << rank.rank;
         EXPECT_EQ(rank.measured.graphs.backward_graphs, counts.backward_graphs) << rank.rank;
@@ -134,6 +158,90 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{.name = "attn_of_experts", .scopes = {Scope::attn}, .pp = 2, .experts = true},
                     Case{.name = "attn_mlp_of_experts", .scopes = {Scope::attn, Scope::mlp}, .dp = 2, .experts = true}),
     [](const auto& test) { return test.param.name; });
+
+constexpr EnumSet<Scope> kRouter{Scope::moe_router}, kPermuted{Scope::moe_router, Scope::moe_preprocess},
+    kAttentionPermuted{Scope::attn, Scope::moe_router, Scope::moe_preprocess},
+    kAllButExperts{Scope::attn, Scope::mlp, Scope::moe_router, Scope::moe_preprocess};
+INSTANTIATE_TEST_SUITE_P(
+    Mixtures, GraphRun,
+    testing::Values(
+        Case{.name = "router", .scopes = kRouter, .experts = true},
+        Case{.name = "attn_router_pp2", .scopes = {Scope::attn, Scope::moe_router}, .pp = 2, .experts = true, .shared = true},
+        Case{.name = "router_with_capacity", .scopes = kRouter, .dp = 2, .experts = true, .ep = 2, .capacity = 1},
+        Case{.name = "preprocess", .scopes = kPermuted, .experts = true, .shared = true},
+        Case{.name = "attn_preprocess_ep2", .scopes = kAttentionPermuted, .dp = 2, .experts = true, .ep = 2, .shared = true},
+        Case{.name = "attn_preprocess_biased_pp2", .scopes = kAttentionPermuted, .pp = 2, .experts = true, .biased = true},
+        Case{.name = "all_but_experts_tp2_etp2", .scopes = kAllButExperts, .tp = 2, .experts = true, .etp = 2, .shared = true},
+        Case{.name = "all_but_experts_pp2_vpp2", .scopes = kAllButExperts, .pp = 2, .vpp = 2, .experts = true},
+        Case{.name = "all_but_experts_cp2", .scopes = kAllButExperts, .cp = 2, .experts = true, .biased = true},
+        Case{.name = "preprocess_with_dropout", .scopes = kAllButExperts, .pp = 2, .experts = true, .shared = true, .dropout = 0.1},
+        Case{.name = "router_recompute", .scopes = {Scope::attn, Scope::moe_router}, .experts = true, .recompute = true},
+        Case{.name = "preprocess_bf16_recompute",
+             .scopes = kAttentionPermuted,
+             .experts = true,
+             .recompute = true,
+             .precision = Precision::bf16},
+        Case{.name = "preprocess_padded_ep2",
+             .scopes = kAttentionPermuted,
+             .dp = 2,
+             .experts = true,
+             .ep = 2,
+             .capacity = 1.25,
+             .pads = true},
+        Case{.name = "experts_padded", .scopes = {Scope::moe}, .experts = true, .shared = true, .capacity = 1, .pads = true},
+        Case{.name = "layer_padded_dp4_ep2_etp2",
+             .scopes = {Scope::layer},
+             .dp = 4,
+             .experts = true,
+             .ep = 2,
+             .etp = 2,
+             .capacity = 1.25,
+             .pads = true},
+        Case{.name = "layer_padded_tp2_pp2",
+             .scopes = {Scope::layer},
+             .tp = 2,
+             .pp = 2,
+             .experts = true,
+             .ep = 2,
+             .biased = true,
+             .capacity = 1,
+             .pads = true}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(GraphCounts, OfMixturesDoNotGrowWithMicrobatches) {
+    for (const EnumSet<Scope> scopes : {kAttentionPermuted, EnumSet<Scope>{Scope::attn, Scope::moe_router}}) {
+        std::vector<GraphValues> seen;
+        for (const std::int64_t microbatches : {4, 16, 64}) {
+            TrainingRunOptions run = run_of({.name = "", .pp = 2, .microbatches = microbatches, .experts = true, .shared = true});
+            run.steps = 2;
+            const RunValues values = run_with(run, scopes);
+            EXPECT_TRUE(values.as_predicted);
+            seen.push_back(values.ranks.front().measured.graphs);
+        }
+        EXPECT_EQ(seen[0], seen[1]);
+        EXPECT_EQ(seen[0], seen[2]);
+        // The first stage holds a dense layer, whose attention is captured, and a mixture, in two slots.
+        const std::int64_t stream = 16 * 32 * 4, copies = 2;
+        EXPECT_EQ(seen[0].forward_graphs, 4);
+        EXPECT_EQ(seen[0].static_input_bytes, 2 * 2 * stream);
+        std::vector<NamedBytes> expected{{"hidden_states", 2 * stream}};
+        if (scopes == kAttentionPermuted) {
+            expected.push_back({"permuted_hidden_states", 2 * copies * stream});
+            expected.push_back({"probabilities", 2 * 16 * copies * 4});
+            expected.push_back({"residual", 2 * stream});
+            expected.push_back({"reversed_permutation_map", 2 * 16 * copies * 4});
+            expected.push_back({"shared_experts_output", 2 * stream});
+            expected.push_back({"tokens_per_expert", 2 * 4 * 4});
+        } else {
+            expected.front().bytes += 2 * stream;  // the dense layer's attention and the mixture's norm
+            expected.push_back({"probabilities", 2 * 16 * copies * 4});
+            expected.push_back({"residual", 2 * stream});
+            expected.push_back({"routing_map", 2 * 16 * copies * 4});
+            expected.push_back({"shared_experts_output", 2 * stream});
+        }
+        EXPECT_EQ(seen[0].boundary, expected);
+    }
+}
 
 TEST(GraphCounts, DoNotGrowWithMicrobatchesAndGrowWithThePipeline) {
     std::int64_t of_pp2 = 0, bytes_of_pp2 = 0;
@@ -227,6 +335,7 @@ TEST(GraphRun, RefusesWhatNoGraphHolds) {
     refuses({.name = ""}, {Scope::full_iteration}, "reads the loss");
     refuses({.name = "", .experts = true}, {Scope::layer}, "row counts from the host");
     refuses({.name = "", .experts = true}, {Scope::moe}, "row counts from the host");
+    refuses({.name = "", .experts = true, .capacity = 1}, kPermuted, "how many copies are left");
 }
 
 }  // namespace

@@ -149,7 +149,8 @@ TEST(CudaGraphMemory, OfTheRouterIsWhatTheExpertsNeed) {
     request.cuda_graphs = {attn, moe_router};
     const Layout layout = planner::make_layout(request, workload);
     EXPECT_EQ(boundary_of(workload, layout, LayerKind::moe),
-              (std::map<std::string, std::int64_t>{{"hidden_states", kStream}, {"probabilities", 512 * 8 * 4}, {"routing_map", 512 * 8}}));
+              (std::map<std::string, std::int64_t>{
+                  {"hidden_states", kStream}, {"probabilities", 512 * 2 * 4}, {"routing_map", 512 * 2 * 4}, {"residual", kStream}}));
     EXPECT_EQ(boundary_of(workload, layout, LayerKind::dense), (std::map<std::string, std::int64_t>{{"hidden_states", kStream}}));
     // All of it is kept for the backward anyway.
     request.cuda_graphs = {};
@@ -168,28 +169,31 @@ TEST(CudaGraphMemory, OfPreprocessIsEachTensorOfTheDispatcher) {
     std::map<std::string, std::int64_t> wanted{{"permuted_hidden_states", 2 * kStream},  // 512 tokens, 2 experts each
                                                {"probabilities", 1024 * 4},
                                                {"residual", kStream},
-                                               {"tokens_per_expert", 2 * 8},
-                                               {"input_splits", 4 * 8},
-                                               {"output_splits", 4 * 8},
-                                               {"output_splits_tp", 8},
-                                               {"num_output_tokens", 8},
-                                               {"global_tokens_per_local_expert", 4 * 2 * 8},
-                                               {"reversed_permutation_map", 1024 * 8},
-                                               {"routing_map", 512 * 8},
-                                               {"shared_experts_gate_score", 0},
-                                               {"shared_experts_fc1_input", kStream}};
+                                               {"tokens_per_expert", 4 * 8 * 4},  // of all ep ranks
+                                               {"input_splits", 0},
+                                               {"output_splits", 0},
+                                               {"output_splits_tp", 0},
+                                               {"num_output_tokens", 0},
+                                               {"global_tokens_per_local_expert", 0},
+                                               {"reversed_permutation_map", 1024 * 4},
+                                               {"routing_map", 0},
+                                               {"shared_experts_output", kStream}};
     EXPECT_EQ(boundary_of(workload, layout, LayerKind::moe), wanted);
-    workload.model.moe->shared_gate = true;
-    wanted["shared_experts_gate_score"] = 512 * 2;
+    workload.model.moe->shared_gate = true;  // within
     EXPECT_EQ(boundary_of(workload, layout, LayerKind::moe), wanted);
     // Without attention in the graph the residual is its input once more.
     request.cuda_graphs = {moe_router, moe_preprocess};
     wanted["residual"] = 0;
     EXPECT_EQ(boundary_of(workload, planner::make_layout(request, workload), LayerKind::moe), wanted);
-    // Alone, a rank has no splits to send.
     request.ep = 1;
-    wanted["input_splits"] = wanted["output_splits"] = wanted["output_splits_tp"] = 0;
-    wanted["tokens_per_expert"] = wanted["global_tokens_per_local_expert"] = 8 * 8;
+    wanted["tokens_per_expert"] = 8 * 4;
+    EXPECT_EQ(boundary_of(workload, planner::make_layout(request, workload), LayerKind::moe), wanted);
+    // Padded experts have as many rows whatever they are.
+    workload.model.moe->capacity_factor = 1.5;
+    workload.model.moe->pad_to_capacity = true;
+    wanted["tokens_per_expert"] = 0;
+    wanted["permuted_hidden_states"] = 3 * kStream;
+    wanted["probabilities"] = wanted["reversed_permutation_map"] = 1536 * 4;
     EXPECT_EQ(boundary_of(workload, planner::make_layout(request, workload), LayerKind::moe), wanted);
 }
 
@@ -320,7 +324,9 @@ TEST(CudaGraphMemory, OfTheRouterKeepsWhatTheTraceOfNormAndRouterKeeps) {
     EXPECT_EQ(router_of(workload, Engine::megatron).kept, kept + rows * 8 * (4 + 1)) << "tables of all experts";
     EXPECT_EQ(router_of(workload, Engine::mgplan, {RecomputeModule::layernorm}).kept, kept - kStream) << "the norm runs again";
     workload.model.moe->shared_ffn = 512;
-    EXPECT_EQ(router_of(workload, Engine::mgplan).kept, kept) << "shared experts are no part of it";
+    const std::int64_t shared = (workload.model.gated_mlp ? 3 : 2) * rows * 512 * 2;
+    EXPECT_EQ(router_of(workload, Engine::mgplan).kept, kept + shared) << "which the graph holds too";
+    EXPECT_EQ(router_of(workload, Engine::megatron).kept, kept + rows * 8 * (4 + 1)) << "shared experts are no part of it";
 }
 
 TEST(CudaGraphMemory, OfTheRouterTakesTheGradientsOfItsInputAndOfTheNorms) {
@@ -329,19 +335,23 @@ TEST(CudaGraphMemory, OfTheRouterTakesTheGradientsOfItsInputAndOfTheNorms) {
     // Either with the logits' gradient or with the sums over rows that the weight's gradient is made of.
     EXPECT_GT(alone, kStream + 2 * 1024 * 4);
     EXPECT_LT(alone, ActivationMemory(workload).pieces(layout_of(workload, {moe_router}, 1)).mixture.taken);
+    const std::int64_t of_megatron = router_of(workload, Engine::megatron).taken;
     workload.model.moe->shared_ffn = 4096;
-    EXPECT_EQ(router_of(workload, Engine::mgplan).taken, alone) << "shared experts are no part of it";
+    EXPECT_GT(router_of(workload, Engine::mgplan).taken, alone) << "with the shared experts";
+    EXPECT_EQ(router_of(workload, Engine::megatron).taken, of_megatron) << "shared experts are no part of it";
     EXPECT_EQ(ActivationMemory(workload).pieces(layout_of(workload, {attn}, 1)).router.kept, 0) << "nobody asks for it";
 }
 
-TEST(CudaGraphMemory, OfTheRouterAddsTablesWhereTheLayersKeepLess) {
-    // 64 experts: a probability of 4 bytes and a choice of 1 for each, where the layers keep scores, 2 choices and statistics.
+TEST(CudaGraphMemory, OfTheRouterAddsNoTablesOfAllExperts) {
+    // 64 experts, of which the layers hand over the two chosen ones of each token; Megatron-LM's hand over tables.
     Workload workload = workload_of(mixture(4), 4, 16);
     workload.model.moe->experts = 64;
     const MemoryBreakdown eager = memory_of(workload, layout_of(workload, {}, 1)).breakdown;
     const MemoryBreakdown graphs = memory_of(workload, layout_of(workload, {moe_router}, 1)).breakdown;
-    const std::int64_t rows = 512, more = rows * 64 * (4 + 1) - rows * (64 * 4 + 2 * 8 + 2 * 4);
-    EXPECT_EQ(activations_and_graphs(graphs), activations_and_graphs(eager) + 3 * more) << "3 of 4 layers are mixtures";
+    EXPECT_EQ(activations_and_graphs(graphs), activations_and_graphs(eager));
+    workload.training.megatron.router_fp32 = true;
+    EXPECT_EQ(boundary_of(workload, layout_of(workload, {moe_router}, 1, Engine::megatron), LayerKind::moe).at("probabilities"),
+              512 * 64 * 4);
 }
 
 TEST(CudaGraphMemory, ShortensNoStepThatTheDeviceBounds) {
