@@ -8,7 +8,8 @@ double broadcast_seconds(double bytes, const GroupPath& path, const Calibration&
     if (path.single()) return 0;
     // A pipelined ring: every link carries the whole array once, and the last rank is n-1 hops behind the first
     // (nccl-tests doc/PERFORMANCE.md: bus bandwidth factor 1).
-    return wire_seconds(bytes, path.ring_steps(), path.ring_bandwidth(), path.latency, calibration);
+    const double steps = static_cast<double>(path.ranks - 1), far = path.crosses_network() ? path.domains() - 1 : steps;
+    return wire_seconds(bytes, far * path.latency + (steps - far) * path.latency_inside, path.ring_bandwidth(), calibration);
 }
 
 }  // namespace mgplan::simulator

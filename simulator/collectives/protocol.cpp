@@ -4,11 +4,10 @@
 
 namespace mgplan::simulator {
 
-double wire_seconds(double bytes, double steps, double bandwidth, double latency, const Calibration& calibration) {
-    const double hops = steps * latency;
-    const double simple = calibration.collective_seconds + hops + bytes / bandwidth;
+double wire_seconds(double bytes, double latency, double bandwidth, const Calibration& calibration) {
+    const double simple = calibration.collective_seconds + latency + bytes / bandwidth;
     if (calibration.low_latency_bandwidth <= 0) return simple;
-    return std::min(simple, calibration.low_latency_seconds + hops + bytes / (bandwidth * calibration.low_latency_bandwidth));
+    return std::min(simple, calibration.low_latency_seconds + latency + bytes / (bandwidth * calibration.low_latency_bandwidth));
 }
 
 }  // namespace mgplan::simulator

@@ -5,9 +5,9 @@
 
 namespace mgplan::simulator {
 
-/// `steps` hops of `latency` seconds that move `bytes` through a rank's link of `bandwidth` bytes/s in all. NCCL's LL and
+/// Steps of `latency` seconds in all that move `bytes` through a rank's link of `bandwidth` bytes/s in all. NCCL's LL and
 /// LL128 protocols carry a flag with the data instead of waiting for a fence: they start sooner and reach a part of the
 /// bandwidth; Simple starts later and reaches all of it (NCCL, src/graph/tuning.cc). The faster one is taken, as NCCL does.
-[[nodiscard]] double wire_seconds(double bytes, double steps, double bandwidth, double latency, const Calibration& calibration);
+[[nodiscard]] double wire_seconds(double bytes, double latency, double bandwidth, const Calibration& calibration);
 
 }  // namespace mgplan::simulator

@@ -20,7 +20,9 @@ GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster,
     path.inside = by_nvlink ? small_group * cluster.nvlink.bandwidth * calibration.nvlink_efficiency
                             : cluster.pcie.bandwidth * calibration.pcie_efficiency;
     path.network = cluster.network.bandwidth * calibration.network_efficiency;
-    path.latency = path.crosses_network() ? cluster.network.latency : (by_nvlink ? cluster.nvlink.latency : cluster.pcie.latency);
+    path.latency_inside = by_nvlink ? cluster.nvlink.latency : cluster.pcie.latency;
+    path.latency = path.crosses_network() ? cluster.network.latency : path.latency_inside;
+    path.one_port = !by_nvlink;
     // NCCL picks NVLS from five ranks of one domain on (ml-engineering, H200 and B200 by number of GPUs).
     if (by_nvlink && cluster.nvls && !path.crosses_network() && path.ranks > 4)
         path.in_switch = cluster.nvlink.bandwidth * calibration.nvls_efficiency;

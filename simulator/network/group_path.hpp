@@ -20,16 +20,30 @@ struct GroupPath {
     double network = 0;                 ///< bytes/s per rank between domains
     double latency = 0;                 ///< seconds per step of the slowest link used
     double in_switch = 0;               ///< bytes/s of an array that the NVLink switch itself reduces; 0: it does not
+    double latency_inside = 0;          ///< seconds per step inside a domain, where the group has several
+    bool one_port = false;              ///< the way to the network leads through the link that joins the domain (PCIe)
     [[nodiscard]] bool crosses_network() const { return ranks > ranks_per_domain; }
     [[nodiscard]] bool single() const { return ranks <= 1; }
-    /// Hops of a ring that count: between domains where there are several, for a network's latency hides NVLink's.
-    [[nodiscard]] double ring_steps() const {
-        return static_cast<double>(ranks) / (crosses_network() ? static_cast<double>(ranks_per_domain) : 1.0) - 1;
+    [[nodiscard]] double domains() const { return static_cast<double>(ranks) / static_cast<double>(ranks_per_domain); }
+
+    /// Seconds of latency in a ring that a part of the array goes round `rounds` times but for the last step of each: 1 gathers
+    /// or scatters, 2 does both (all-reduce). A ring passes each domain once, so that a round has as many steps through the
+    /// network as there are domains; the steps that the slowest part is spared lie inside a domain where that has any
+    /// (tests/simulator/flow_oracle_test.cpp). NCCL counts steps of both kinds too (src/graph/tuning.cc, ncclTopoGetAlgoTime).
+    [[nodiscard]] double ring_latency(double rounds) const {
+        const double steps = rounds * static_cast<double>(ranks - 1);
+        if (!crosses_network()) return steps * latency;
+        const double far = rounds * domains() - std::max(0.0, rounds - static_cast<double>(ranks_per_domain - 1));
+        return far * latency + (steps - far) * latency_inside;
     }
     /// Bytes/s of a ring. Across domains each member inside one drives a ring through its own adapter, so they run at the sum
-    /// of their adapters, at most at NVLink speed.
+    /// of their adapters. All of these rings pass through every member: one leaves it by its adapter, the others by NVLink, which
+    /// thus carries the less the fewer they are. PCIe carries all of them.
     [[nodiscard]] double ring_bandwidth() const {
-        return crosses_network() ? std::min(inside, network * static_cast<double>(ranks_per_domain)) : inside;
+        if (!crosses_network()) return inside;
+        const double rings = static_cast<double>(ranks_per_domain), adapters = network * rings;
+        if (one_port) return std::min(inside, adapters);
+        return ranks_per_domain == 1 ? network : std::min(inside * rings / (rings - 1), adapters);
     }
 };
 

@@ -60,6 +60,8 @@ TEST(GroupPath, WithoutNvlinkGoesThroughPcie) {
     EXPECT_FALSE(tp.crosses_network());
     EXPECT_DOUBLE_EQ(tp.inside, 20e9);
     EXPECT_DOUBLE_EQ(tp.latency, 3e-6);
+    EXPECT_TRUE(tp.one_port) << "the network adapter is behind it too";
+    EXPECT_FALSE(path({{Axis::tp, 8, 1}}).one_port);
 }
 
 TEST(GroupPath, HasTheLatencyOfItsSlowestLink) {
@@ -68,6 +70,7 @@ TEST(GroupPath, HasTheLatencyOfItsSlowestLink) {
     cluster.network.latency = 5e-6;
     EXPECT_DOUBLE_EQ(path({{Axis::tp, 8, 1}}, cluster).latency, 1e-6);
     EXPECT_DOUBLE_EQ(path({{Axis::dp, 4, 8}}, cluster).latency, 5e-6);
+    EXPECT_DOUBLE_EQ(path({{Axis::dp, 8, 4}}, cluster).latency_inside, 1e-6);
 }
 
 }  // namespace
