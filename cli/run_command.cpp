@@ -20,6 +20,7 @@
 #include "planner/constraints.hpp"
 #include "reports/run_report.hpp"
 #include "runtime/checkpoint/checkpoint_folder.hpp"
+#include "runtime/checkpoint/folder_lock.hpp"
 #include "runtime/checkpoint/saved_checkpoint.hpp"
 #include "runtime/cuda_loader/cuda_loader.hpp"
 #include "runtime/data/synthetic_stream.hpp"
@@ -271,7 +272,22 @@ void print_step(std::ostream& err, const RunOptions& values, std::int64_t step, 
     err.flush();
 }
 
-/// The folder, made where it is not there, and what the run goes on from.
+/// Makes the folder where it is not there, and keeps other jobs out of it; nothing without a folder, and on ranks that do not report:
+/// one of a job speaks for all.
+std::unique_ptr<runtime::FolderLock> lock_checkpoints(const RunOptions& values, bool reports, Console& console) {
+    if (!values.checkpoint) return nullptr;
+    runtime::check_checkpoint_folder(*values.checkpoint);
+    if (!reports) return nullptr;
+    auto lock = std::make_unique<runtime::FolderLock>(*values.checkpoint);
+    if (!lock->problem().empty()) {
+        console.err << fmt::format(
+            "mgplan: the file system of --checkpoint {} has no locks ({}): see to it that no other job saves there\n", *values.checkpoint,
+            lock->problem());
+    }
+    return lock;
+}
+
+/// Where the run saves and what it goes on from, by what the folder holds.
 runtime::CheckpointOptions checkpoints_of(const RunOptions& values, const runtime::TrainingRunOptions& run, bool reports,
                                           Console& console) {
     runtime::CheckpointOptions options;
@@ -285,7 +301,6 @@ runtime::CheckpointOptions checkpoints_of(const RunOptions& values, const runtim
             fmt::format("--checkpoint {} holds a checkpoint of step {} already; add --resume to go on from it, or name another folder",
                         options.folder, steps.back()));
     }
-    runtime::check_checkpoint_folder(options.folder);
     if (values.resume) options.resume = runtime::SavedCheckpoint::open_last(options.folder);
     if (options.resume) {
         runtime::check_identity(*options.resume, run.task, *run.data);
@@ -360,6 +375,7 @@ std::optional<RunOutcome> train(const Options& options, const RunOptions& values
     run.check_memory = values.check_memory;
     run.memory = arena ? runtime::MemoryMode::arena : runtime::MemoryMode::pool;
     run.learning_rate = learning_rate_of(values);
+    const auto lock = lock_checkpoints(values, reports, console);
     run.checkpoint = checkpoints_of(values, run, reports, console);
     const std::int64_t steps_before = run.checkpoint.resume ? run.checkpoint.resume->manifest().position.steps : 0;
     run.skip_non_finite = values.no_check_for_nan;

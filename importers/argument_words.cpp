@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kValueLimit = 64U << 10U;  ///< of one variable: assignments that double each other stay bounded
 constexpr std::size_t kWordLimit = 1U << 20U;
+constexpr std::size_t kExpansionLimit = 4U << 20U;  ///< of all variables' values together: 16 KiB of "$A" are 5,000 times 64 KiB
 
 bool is_blank(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\f' || c == '\v';
@@ -31,12 +32,13 @@ public:
     }
 
     /// Replaces $NAME, ${NAME} and ${NAME:-default} as far as they are known; the others stay as they are.
-    [[nodiscard]] std::string expand(std::string_view text) const {
+    [[nodiscard]] std::string expand(std::string_view text) {
         std::string out;
-        for (std::size_t at = 0; at < text.size() && out.size() <= kValueLimit;) {
+        for (std::size_t at = 0; at < text.size() && out.size() <= kValueLimit && expanded_ <= kExpansionLimit;) {
             const auto reference = text[at] == '$' ? reference_at(text, at) : std::nullopt;
             if (reference && reference->value) {
                 out += *reference->value;
+                expanded_ += reference->value->size();
                 at = reference->end;
             } else {
                 out += text[at++];
@@ -44,6 +46,8 @@ public:
         }
         return out;
     }
+    /// Whether the values that were put in are more than a command's may be.
+    [[nodiscard]] bool overflowed() const { return expanded_ > kExpansionLimit; }
 
 private:
     struct Reference {
@@ -74,13 +78,14 @@ private:
     }
 
     std::map<std::string, std::string> values_;
+    std::size_t expanded_ = 0;  // bytes
 };
 
 /// Takes words out of text as a shell does: white space separates, quotes keep, a backslash before a line break
 /// continues the line and takes any other character literally, # at the start of a word comments to the line's end.
 class WordScanner {
 public:
-    WordScanner(std::string_view text, std::size_t at, const Variables& variables, const std::string& where)
+    WordScanner(std::string_view text, std::size_t at, Variables& variables, const std::string& where)
         : text_(text), at_(at), variables_(variables), where_(where) {}
 
     [[nodiscard]] std::size_t position() const { return at_; }
@@ -132,6 +137,7 @@ public:
             }
         }
         flush();
+        if (variables_.overflowed()) fail("its variables, put in, are more than 4 MiB; give a command with fewer or shorter ones");
         if (word.size() > kWordLimit) fail("a word of more than 1 MiB");
         return word;
     }
@@ -175,19 +181,19 @@ private:
 
     std::string_view text_;
     std::size_t at_;
-    const Variables& variables_;
+    Variables& variables_;
     const std::string& where_;
 };
 
 /// Words of a text that is nothing but flags and values. With `at_end`, stops there.
-void add_words(std::vector<std::string>& words, std::string_view text, const Variables& variables, const std::string& where) {
+void add_words(std::vector<std::string>& words, std::string_view text, Variables& variables, const std::string& where) {
     WordScanner scanner(text, 0, variables, where);
     while (scanner.skip_blanks()) {
         std::string word = scanner.word();
         if (word.empty()) continue;  // a variable that holds nothing
         // "--vocab-size 128256" quoted as one: an array expanded without quotes splits it again. So does a variable.
         if (word.starts_with("--") && word.find_first_of(" \t\n") != std::string::npos) {
-            const Variables none;
+            Variables none;
             WordScanner again(word, 0, none, where);
             while (again.skip_blanks()) words.push_back(again.word());
         } else {
@@ -310,7 +316,7 @@ bool has_model_args(std::string_view text) {
 
 /// One entry of MODEL_ARGS: true (or nothing) a bare flag, false none, anything else its values.
 void add_yaml_entry(std::vector<std::string>& words, const std::string& flag, const YAML::Node& value, const std::string& where) {
-    const Variables none;
+    Variables none;
     if (value.IsNull()) {
         words.push_back(flag);
     } else if (value.IsScalar()) {

@@ -267,7 +267,6 @@ std::vector<std::string> flag_names() {
 ParsedFlags parse_flags(const std::vector<std::string>& words) {
     ParsedFlags parsed;
     UnknownWords unknown;
-    std::vector<std::string> known;  // for suggestions, made when the first is needed
     std::size_t at = behind_launcher(words);
     while (at < words.size() && !is_flag(words[at])) ++at;  // the command before its flags
     while (at < words.size()) {
@@ -282,7 +281,7 @@ ParsedFlags parse_flags(const std::vector<std::string>& words) {
         const auto flag = find_flag(name);
         if (!flag) {
             if (unknown.lists_more()) {
-                if (known.empty()) known = flag_names();
+                static const std::vector<std::string> known = flag_names();
                 const std::string hint = did_you_mean(name, known);
                 unknown.add(joined(words[at].substr(0, 200), words, at + 1, end) + (hint.empty() ? "" : fmt::format(" ({})", hint)));
             }

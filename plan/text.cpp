@@ -14,21 +14,53 @@
 namespace mgplan {
 namespace {
 
-/// Levenshtein distance; names are short, so the quadratic form is enough.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-    std::vector<std::size_t> row(b.size() + 1);
-    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+char lower_case(char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+/// Levenshtein distance where it is at most `most`, else something above. Only what lies within `most` of the diagonal can be part of
+/// such a distance (Ukkonen 1985), so the work is |a| * (2 most + 1) at most.
+std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t most) {
+    const std::size_t far = most + 1;
+    if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) > most) return far;
+    std::vector<std::size_t> row(b.size() + 1, far);
+    for (std::size_t j = 0; j <= std::min(b.size(), most); ++j) row[j] = j;
     for (std::size_t i = 1; i <= a.size(); ++i) {
-        std::size_t diagonal = row[0];
-        row[0] = i;
-        for (std::size_t j = 1; j <= b.size(); ++j) {
+        const std::size_t first = i > most ? i - most : 1, last = std::min(b.size(), i + most);
+        std::size_t diagonal = row[first - 1], nearest = far;
+        row[first - 1] = first == 1 && i <= most ? i : far;
+        for (std::size_t j = first; j <= last; ++j) {
             const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
             diagonal = row[j];
-            row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+            row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1, far});
+            nearest = std::min(nearest, row[j]);
         }
+        if (std::min(nearest, row[first - 1]) > most) return far;
     }
     return row.back();
 }
+
+/// Tells most names that are far from one at the price of a look at their letters.
+class LetterCount {
+public:
+    explicit LetterCount(std::string_view text) : size_(text.size()) {
+        for (const char c : text) ++left_[index(c)];
+    }
+    /// Whether the edit distance may be at most `most`: every letter of the longer text that the other lacks is one edit.
+    bool may_be_within(std::string_view other, std::size_t most) {
+        if (std::max(size_, other.size()) - std::min(size_, other.size()) > most) return false;
+        std::size_t shared = 0;
+        for (const char c : other) shared += left_[index(c)]-- > 0 ? 1 : 0;
+        for (const char c : other) ++left_[index(c)];
+        return std::max(size_, other.size()) - shared <= most;
+    }
+
+private:
+    static std::size_t index(char c) { return static_cast<unsigned char>(lower_case(c)); }
+
+    std::size_t size_;
+    std::array<std::ptrdiff_t, 256> left_{};
+};
 
 /// What a person typed, short enough for a message and without control characters.
 std::string shown(std::string_view text) {
@@ -134,24 +166,23 @@ std::vector<std::string> split(std::string_view text, char separator) {
 
 std::string lower_case(std::string_view text) {
     std::string out(text);
-    for (char& c : out) {
-        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    }
+    for (char& c : out) c = lower_case(c);
     return out;
 }
 
 std::vector<std::string> nearest_names(std::string_view name, std::span<const std::string> names, std::size_t count) {
     const std::string wanted = lower_case(name.substr(0, 200));
+    const std::size_t most = (wanted.size() + 2) / 3;
+    LetterCount letters(wanted);
     std::vector<std::pair<std::size_t, std::string>> ranked;
     for (const auto& candidate : names) {
-        const std::string known = lower_case(candidate);
-        const std::size_t most = (wanted.size() + 2) / 3;
-        // A name that begins with what was typed is near however long its rest is; others differ by what one is longer, at least.
-        const bool begins_so = !wanted.empty() && known.starts_with(wanted);
-        const std::size_t longer = std::max(wanted.size(), known.size()) - std::min(wanted.size(), known.size());
-        if (!begins_so && longer > most) continue;
-        std::size_t distance = edit_distance(wanted, known);
-        if (begins_so) distance = std::min<std::size_t>(distance, 1);
+        // A name that begins with what was typed is near however long its rest is.
+        const bool begins_so =
+            !wanted.empty() && candidate.size() >= wanted.size() &&
+            std::equal(wanted.begin(), wanted.end(), candidate.begin(), [](char w, char c) { return w == lower_case(c); });
+        if (!begins_so && !letters.may_be_within(candidate, most)) continue;
+        const std::size_t distance =
+            begins_so ? std::min<std::size_t>(candidate.size() - wanted.size(), 1) : edit_distance(wanted, lower_case(candidate), most);
         if (distance <= most) ranked.emplace_back(distance, candidate);
     }
     std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });

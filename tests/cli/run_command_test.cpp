@@ -1,9 +1,11 @@
 // `mgplan run` with ranks as threads: what it prints, and what it refuses.
 #include <csignal>
+#include <filesystem>
 #include <thread>
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/checkpoint/folder_lock.hpp"
 #include "tests/cli/say.hpp"
 #include "tests/runtime/checkpoint/temporary_folder.hpp"
 #include "tests/support/data_folder.hpp"
@@ -213,6 +215,20 @@ TEST(RunCommand, SavesAndGoesOnUnderAnotherLayout) {
     }
     expect_refused(split("run " + one.path() + " --steps 5 --resume --seed 7" + saved, ' '),
                    {"is of another training: dropout seed = 1235, here 8 (--seed); other tokens in its first sequences (--data, --seed)"});
+}
+
+TEST(RunCommand, LetsOneJobAtATimeSaveIntoAFolder) {
+    const tests::TemporaryFolder folder;
+    const PlanFile plan("locked.json", "--world 2 --global-batch 2");
+    const std::string words = "run " + plan.path() + " --steps 1 --checkpoint " + folder.path();
+    {
+        const runtime::FolderLock other(folder.path());
+        expect_refused(split(words, ' '), {"checkpoint folder " + folder.path() + " is in use by another job (process "});
+        EXPECT_FALSE(std::filesystem::exists(folder.path() + "/step-000000000001"));
+    }
+    const Said said = say(words);
+    EXPECT_EQ(said.code, kDone) << said.err;
+    EXPECT_NO_THROW(runtime::FolderLock(folder.path(), {})) << "a run that is over holds nothing";
 }
 
 TEST(RunCommand, ReadsAnIndexedDatasetTheSameUnderEveryLayout) {

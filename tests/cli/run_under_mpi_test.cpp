@@ -85,6 +85,28 @@ TEST_F(RunUnderMpi, SavesWhatThreadsGoOnFromAndTheOtherWayRound) {
     EXPECT_NEAR(third["steps"][0]["loss"].get<double>() / whole["steps"][2]["loss"].get<double>(), 1, 1e-6);
 }
 
+TEST_F(RunUnderMpi, ASecondJobInTheSameFolderIsRefusedAndAKilledOneBlocksNobody) {
+    const tests::TemporaryFolder folder;
+    make_plan("--world 2 --global-batch 2");
+    const auto words = [&](const char* steps) {
+        return std::vector<std::string>{"run", plan.path(), "--checkpoint", folder.path(), "--resume", "--steps", steps};
+    };
+    Job first(2, words("1000000"));
+    const pid_t holder = first.process_of(0);
+    ASSERT_GT(holder, 0);
+    EXPECT_TRUE(first.says("mgplan: step 10 of"));
+    Job second(2, words("1"));
+    EXPECT_EQ(second.code(), kBadInput);
+    const std::string message = fmt::format("mgplan: checkpoint folder {} is in use by another job (process {} on ", folder.path(), holder);
+    const auto at = second.err().find(message);
+    EXPECT_NE(at, std::string::npos) << second.err();
+    EXPECT_EQ(second.err().find(message, at + 1), std::string::npos) << second.err();
+    ::kill(holder, SIGKILL);
+    EXPECT_NE(first.code(), 0);
+    Job third(2, words("1"));
+    EXPECT_EQ(third.code(), kDone) << third.err();
+}
+
 TEST_F(RunUnderMpi, RefusesAPlanForAnotherWorldOnce) {
     make_plan("--world 4");
     Job job(2, {"run", plan.path()});

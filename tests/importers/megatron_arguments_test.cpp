@@ -128,6 +128,13 @@ TEST(MegatronArguments, SaysWhichFlagWasMeant) {
     EXPECT_EQ(listed.back(), "and 249900 more");
 }
 
+TEST(MegatronArguments, RefusesVariablesThatGrowWithoutEnd) {
+    std::string script = "A='x " + std::string(4000, '-') + "'\nB=\"$A$A$A$A\"\nC=\"$B$B$B$B\"\n" + kSmall;
+    for (int i = 0; i < 4000; ++i) script += " --$C";  // 250 MB
+    EXPECT_THAT(refusal(script), HasSubstr("its variables, put in, are more than 4 MiB; give a command with fewer or shorter ones"));
+    EXPECT_EQ(read("H=512\n--num-layers 4 --hidden-size $H --num-attention-heads 8 --vocab-size 1000 --seq-length 64").model.hidden, 512);
+}
+
 TEST(MegatronArguments, ReadsTheArraysOfAShellScript) {
     const Job job = load_model(data("gpt-oss.sh"));
     EXPECT_EQ(job.model.layers, 24);

@@ -1,5 +1,7 @@
 #include "plan/text.hpp"
 
+#include <random>
+
 #include <gtest/gtest.h>
 
 #include "plan/errors.hpp"
@@ -37,6 +39,40 @@ TEST(Text, OffersTheNearestNames) {
     const std::vector<std::string> names{"llama3-8b", "llama3-70b", "mixtral-8x7b"};
     EXPECT_EQ(nearest_names("lama3-8b", names).front(), "llama3-8b");
     EXPECT_TRUE(nearest_names("zzzzzzzzzzzzzzzz", names).empty());
+}
+
+/// The definition, by all ways of editing a prefix into a prefix.
+std::size_t levenshtein(std::string_view a, std::string_view b) {
+    std::vector<std::vector<std::size_t>> table(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+    for (std::size_t i = 0; i <= a.size(); ++i) {
+        for (std::size_t j = 0; j <= b.size(); ++j) {
+            if (i == 0 || j == 0)
+                table[i][j] = i + j;
+            else
+                table[i][j] = std::min({table[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1), table[i - 1][j] + 1, table[i][j - 1] + 1});
+        }
+    }
+    return table[a.size()][b.size()];
+}
+
+TEST(Text, TakesNamesForNearByTheirEditDistance) {
+    std::mt19937 random(7);
+    const auto name = [&] {
+        std::string text(random() % 12, ' ');
+        for (char& c : text) c = "aAbc-"[random() % 5];
+        return text;
+    };
+    int near = 0;
+    for (int round = 0; round < 20'000; ++round) {
+        const std::string typed = name(), known = name();
+        const std::string a = lower_case(typed), b = lower_case(known);
+        const bool expected = (!a.empty() && b.starts_with(a)) || levenshtein(a, b) <= (a.size() + 2) / 3;
+        EXPECT_EQ(!nearest_names(typed, std::vector{known}).empty(), expected) << typed << " and " << known;
+        near += expected ? 1 : 0;
+    }
+    EXPECT_GT(near, 1000);
+    const std::vector<std::string> both{"--tensor-x", "--pipe-size"};  // one and two edits away
+    EXPECT_EQ(nearest_names("--tensor-xy", both), std::vector<std::string>{"--tensor-x"});
 }
 
 TEST(Text, ListsDivisorsAndPutsTheCaretUnderTheSpot) {

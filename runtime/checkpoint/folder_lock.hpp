@@ -1,0 +1,31 @@
+#pragma once
+// One job at a time in a checkpoint folder.
+
+#include <chrono>
+#include <string>
+
+namespace mgplan::runtime {
+
+/// Holds a folder for this process (flock(2) on FOLDER/lock) until it is destroyed or the process ends, however that happens: the
+/// kernel lets go, and the file that stays blocks nobody. The file names the holder, for others to read.
+class FolderLock {
+public:
+    /// A job that was just ended may still be letting go; so long others wait for it.
+    static constexpr std::chrono::milliseconds kPatience{3000};
+
+    /// The folder exists. Throws ConfigError naming folder, holder and way out where another holds it still after `patience`, and
+    /// where the file cannot be made.
+    explicit FolderLock(const std::string& folder, std::chrono::milliseconds patience = kPatience);
+    ~FolderLock();
+    FolderLock(const FolderLock&) = delete;
+    FolderLock& operator=(const FolderLock&) = delete;
+
+    /// Why nothing is held: the file system has no locks. Empty where the folder is held.
+    [[nodiscard]] const std::string& problem() const { return problem_; }
+
+private:
+    int descriptor_ = -1;
+    std::string problem_;
+};
+
+}  // namespace mgplan::runtime
