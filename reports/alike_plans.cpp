@@ -15,9 +15,7 @@ bool alike(const planner::RankedLayout& a, const planner::RankedLayout& b) {
     if (!is_near(static_cast<double>(a.peak_bytes), static_cast<double>(b.peak_bytes))) return false;
     Layout same = b.layout;
     same.cp_comm_type = a.layout.cp_comm_type;
-    // Interleaved with more or with fewer chunks; a layout string has its number of chunks for a reason.
-    if (a.layout.vpp > 1 && same.vpp > 1 && a.layout.vpp != same.vpp && a.layout.split->kind() == same.split->kind() &&
-        same.split->kind() != SplitKind::layout_string) {
+    if (a.layout.vpp > 1 && same.vpp > 1 && a.layout.vpp != same.vpp) {  // interleaved with more or with fewer chunks
         same.vpp = a.layout.vpp;
         same.split = a.layout.split;
     }
