@@ -135,7 +135,7 @@ Tensor DecoderLayer::forward(const RankContext& context, const MicrobatchContext
     }
     const Tensor attended = part == GraphedPart::attention ? run(x, name_of_stream(true), attends) : attends(x);
     events.before_use(1);
-    if (part == GraphedPart::router) return forward_to_router(context, microbatch, attended, saved, place, false);
+    if (ends_at_router(part)) return forward_to_router(context, microbatch, attended, saved, place, false);
     return part == GraphedPart::mlp ? run(attended, name_of_stream(leaves), transforms) : transforms(attended);
 }
 
@@ -159,7 +159,7 @@ Tensor DecoderLayer::backward(const RankContext& context, const MicrobatchContex
         return dx;
     }
     Tensor gradient;
-    if (part == GraphedPart::router)
+    if (ends_at_router(part))
         gradient = backward_from_router(context, microbatch, std::move(dy), saved, place, false);
     else
         gradient = part == GraphedPart::mlp ? run(std::move(dy), transforms) : transforms(std::move(dy));

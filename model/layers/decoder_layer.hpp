@@ -47,7 +47,7 @@ private:
     [[nodiscard]] Tensor attend_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved) const;
     [[nodiscard]] Tensor transform_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved) const;
 
-    /// The half layer behind `attended`, with a graph that ends at the router: alone, or with the attention, whose input is `x` then.
+    /// From `x` to the layer's output, with a graph that ends at the router: it begins at the attention or, without it, behind it.
     [[nodiscard]] Tensor forward_to_router(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved,
                                            const GraphPlace& place, bool with_attention) const;
     /// From the layer's output to the input of that graph.

@@ -57,7 +57,6 @@ Tensor grouped_matmul(const Tensor& a, std::span<const Tensor> b, std::span<cons
     device.report({"grouped_matmul", operations(a.shape()[0], n, k), a.bytes() + busy * b.front().bytes(), out.bytes()});
     const Scratch scratch = scratch_for(device, a.dtype(), *std::ranges::max_element(rows), n, k);
     if (!device.computes() || out.elements() == 0) return out;
-    device.expect_host_access();  // row counts come from the host
     const std::vector<Input> matrices(b.begin(), b.end());
     device.kernels().grouped_matmul(device, {a, matrices.data(), out, rows.data(), std::ssize(rows), n, k, transpose_b, scratch.a,
                                              scratch.b, scratch.out, scratch.workspace});
@@ -81,7 +80,6 @@ void grouped_matmul_accumulate(const Tensor& a, const Tensor& b, std::span<const
     const Scratch scratch = scratch_for(device, a.dtype(), m, n, *std::ranges::max_element(rows));
     if (!device.computes() || a.shape()[0] == 0) return;
     const std::vector<Output> sums(out.begin(), out.end());
-    device.expect_host_access();
     device.kernels().grouped_matmul_accumulate(
         device, {a, b, sums.data(), rows.data(), std::ssize(rows), m, n, scratch.a, scratch.b, scratch.out, scratch.workspace});
 }

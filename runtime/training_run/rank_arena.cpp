@@ -52,7 +52,8 @@ bool depends_on_routing(const ModelSpec& model) {
     return model.moe && !model.moe->pad_to_capacity;
 }
 
-/// Copies from every rank to every expert, at least one from each of the others, so that no tensor is missing.
+/// Copies from every rank to every expert, at least one from each of the others, so that no tensor is missing. The rank's own
+/// are spread a little differently with each number, for the largest group of rows is a size too.
 model::RoutingTable routing_from_others(const model::TrainingTask& task, int rank, std::int64_t from_others) {
     const MoeSpec& moe = *task.model.moe;
     const Layout& layout = task.layout;
@@ -72,6 +73,11 @@ model::RoutingTable routing_from_others(const model::TrainingTask& task, int ran
     for (std::int64_t expert = 0; expert < moe.experts; ++expert) {
         const std::int64_t chosen = choices / moe.experts + (expert < choices % moe.experts ? 1 : 0);
         table[static_cast<std::size_t>(own * moe.experts + expert)] = capacity > 0 ? std::min(chosen, capacity) : chosen;
+    }
+    const auto first = table.begin() + own * moe.experts;
+    if (const std::int64_t moved = std::min(from_others - 1, *(first + moe.experts - 1)); capacity == 0 && moe.experts > 1) {
+        *first += moved;
+        *(first + moe.experts - 1) -= moved;
     }
     return table;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace mgplan::simulator {
 namespace {
@@ -311,7 +312,9 @@ GraphTerms graph_terms(const GraphInputs& in) {
 
     GraphTerms terms;
     const std::size_t chunks = in.chunks.size();
-    std::vector<std::int64_t> static_inputs(chunks, 0), inner(chunks, 0), moved(chunks, 0), amount(chunks, 0);
+    std::vector<std::int64_t> static_inputs(chunks, 0), inner(chunks, 0), moved(chunks, 0);
+    // By name in the order of appearance: bytes of each chunk, layers of both kinds together, for they share slots.
+    std::vector<std::pair<std::string_view, std::vector<std::int64_t>>> boundary;
     std::int64_t inside = 0, outside = 0;  // backward temporaries
     bool attention = false, norms_ahead = false;
     const bool mtp_is_moe = model.moe && model.moe_layers.back();
@@ -355,14 +358,14 @@ GraphTerms graph_terms(const GraphInputs& in) {
             terms.nodes += in.residency.copies(static_cast<int>(c)) * layers * (layer.kernels_forward + layer.kernels_backward);
         }
         for (const StaticTensor& t : layer.boundary) {
-            for (std::size_t c = 0; c < chunks; ++c) {
-                amount[c] = t.bytes * leaving(in.chunks[c]);
-            }
-            add_boundary(terms, t.name, in.residency.held(amount));
+            auto named = std::find_if(boundary.begin(), boundary.end(), [&](const auto& each) { return each.first == t.name; });
+            if (named == boundary.end()) named = boundary.insert(named, {t.name, std::vector<std::int64_t>(chunks, 0)});
+            for (std::size_t c = 0; c < chunks; ++c) named->second[c] += t.bytes * leaving(in.chunks[c]);
             // Gradients of the outputs come in at fixed addresses too, one set for all graphs with the same outputs.
             if (megatron && t.real) terms.static_inputs += t.bytes;
         }
     }
+    for (const auto& [name, bytes] : boundary) add_boundary(terms, name, in.residency.held(bytes));
     terms.static_inputs += in.residency.held(static_inputs);
     // The angles are one table for all layers; latent attention computes them inside.
     if (megatron && attention && model.position == PositionEmbedding::rope && !model.mla)

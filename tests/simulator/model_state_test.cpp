@@ -81,7 +81,7 @@ ModelStateBytes laid_out(const Workload& work, const Layout& layout, int stage) 
         std::int64_t mixtures = work.model.moe_layers.back() ? chunk.mtp : 0;
         for (std::int64_t i = chunk.first_decoder; i < chunk.first_decoder + chunk.decoders; ++i)
             mixtures += work.model.moe_layers[static_cast<std::size_t>(i)] ? 1 : 0;
-        sum.parameters += mixtures * work.model.moe->experts * 4;
+        sum.parameters += mixtures * work.model.moe->experts * (4 + 4);  // a bias and a count
     }
     return sum;
 }

@@ -18,8 +18,14 @@ TEST(ExpertBiases, MoveAgainstTheLoadOfAllRanksAndLayersApart) {
         ExpertBiases biases(device, {3, 7}, 4, Dtype::fp64);
         EXPECT_THAT(read(biases.of(3)), ElementsAre(0, 0, 0, 0));
         // Together 4, 6, 5, 5: the mean is 5.
-        biases.count(3, rank == 0 ? std::vector<std::int64_t>{4, 1, 0, 5} : std::vector<std::int64_t>{0, 5, 5, 0});
-        biases.count(7, {1, 0, 0, 0});
+        Maker maker(device, Dtype::fp64);
+        if (rank == 0) {
+            biases.count(3, maker.ids({0, 3, 0, 3, 0, 3}, {3, 2}));
+            biases.count(3, maker.ids({1, 3, 0, 3}, {2, 2}));
+        } else {
+            biases.count(3, maker.ids({1, 2, 2, 1, 1, 2, 1, 2, 2, 1}, {5, 2}));
+        }
+        biases.count(7, maker.ids({0}, {1, 1}));
         biases.update(*ranks, 0.5);
         EXPECT_THAT(read(biases.of(3)), ElementsAre(0.5, -0.5, 0, 0));
         EXPECT_THAT(read(biases.of(7)), ElementsAre(-0.5, 0.5, 0.5, 0.5));

@@ -105,8 +105,15 @@ public:
         if (bytes > 0) std::memmove(to, from, static_cast<std::size_t>(bytes));
     }
     void zero(void* memory, std::int64_t bytes) { std::memset(memory, 0, static_cast<std::size_t>(bytes)); }
-    void upload(void* to, const void* from, std::int64_t bytes) { copy(to, from, bytes); }
-    void download(void* to, const void* from, std::int64_t bytes) { copy(to, from, bytes); }
+    int transfers = 0;  ///< values that kernels passed between host and device, which no CUDA graph can hold
+    void upload(void* to, const void* from, std::int64_t bytes) {
+        ++transfers;
+        copy(to, from, bytes);
+    }
+    void download(void* to, const void* from, std::int64_t bytes) {
+        ++transfers;
+        copy(to, from, bytes);
+    }
     [[nodiscard]] FusedLibrary* library() { return &library_; }
     [[nodiscard]] FusedEmulation& emulation() { return library_; }
 

@@ -13,6 +13,7 @@
 #include "model/ops/cross_entropy.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
+#include "model/ops/grouped_matmul.hpp"
 #include "model/ops/norm.hpp"
 #include "model/ops/router.hpp"
 #include "model/ops/scratch.hpp"
@@ -142,6 +143,34 @@ TEST(KernelBodiesAtSize, AuxiliaryLossesAreThoseOfTheCpu) {
         auxiliary_loss_backward(b, score, of_b, 40, 2, 0.1, 3, db);
         expect_close(read(db), read(da), 1e-12, "gradient");
     }
+}
+
+// What CUDA graphs hold of a mixture, and of its experts where they are padded.
+TEST(KernelBodiesAtSize, BetweenRouterAndDispatchNothingPassesBetweenHostAndDevice) {
+    EmulatedDevice gpu(emulated_traits(false));
+    Maker maker(gpu, Dtype::fp32);
+    const Tensor logits = maker.random({40, 12}), x = maker.random({40, 8}), total = maker.zeros({1}, Dtype::fp64);
+    const std::vector<Tensor> matrices(12, maker.random({6, 8})), sums(12, maker.zeros({6, 8}));
+    gpu.launcher().transfers = 0;
+    const Routing routing = route(logits, 2, RouterScore::softmax);
+    const Tensor counts = count_by_expert(routing.experts, 12),
+                 d_logits = route_backward(routing.probabilities, routing, RouterScore::softmax);
+    add_counts_by_expert(routing.experts, counts);
+    auxiliary_loss(routing.scores, RouterScore::softmax, counts, 40, 2, 1, total);
+    auxiliary_loss_backward(routing.scores, RouterScore::softmax, counts, 40, 2, 1, 1, d_logits);
+    const Permutation all = sort_by_expert(routing.experts, count_by_expert(routing.experts, 12), 80);
+    const Permutation padded = sort_and_pad(keep_within_capacity(routing, 5), 12, 5);
+    for (const Permutation& permutation : {all, padded}) {
+        const Tensor copies = permute_rows(x, permutation, 2), weights = permute_probabilities(routing.probabilities, permutation);
+        (void)unpermute_rows(copies, permutation, 40, 2);
+        (void)unpermute_probabilities(weights, permutation, 40, 2);
+    }
+    const std::vector<std::int64_t> rows(12, 5);
+    const Tensor copies = permute_rows(x, padded, 2), y = grouped_matmul(copies, matrices, rows, true, "products");
+    grouped_matmul_accumulate(y, copies, rows, sums);
+    EXPECT_EQ(gpu.launcher().transfers, 0);
+    (void)sum_of_squares(x);
+    EXPECT_EQ(gpu.launcher().transfers, 1) << "which is seen";
 }
 
 TEST(KernelBodiesAtSize, ASingleSigmoidChoiceIsNotNormalised) {
