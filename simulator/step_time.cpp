@@ -125,8 +125,9 @@ public:
     /// Seconds from the first forward until all gradients are reduced and all ranks updated, or less. What any run must take: a rank
     /// begins when the first forward has come down to it through the first chunks in front, runs all its passes, and from its last
     /// backward, one of its first chunk, the gradient goes up again. On rank 0 the first forward stands behind the first bucket of its
-    /// parameters and the last bucket of gradients behind the last backward; on the others, behind their last backward, all of a chunk.
-    [[nodiscard]] double at_least(double hop, double tied_embedding) const {
+    /// parameters and the last bucket of gradients behind the last backward; what the others reduce is left out.
+    /// `makespan`: of the same `hop`.
+    [[nodiscard]] double at_least(double makespan, double hop, double tied_embedding) const {
         const TrainingSpec& training = in_.workload.training;
         const int pp = static_cast<int>(ranks_.size());
         const RankTime& front = ranks_.front();
@@ -135,7 +136,7 @@ public:
         const double parts = training.overlap_grad_reduce ? std::max(1.0, front.work.buckets) : 1;
         const double begin = one_chunk && training.overlap_param_gather ? front.work.gather / parts : 0;
         const double reduced = one_chunk ? front.work.reduce / parts : 0;
-        double longest = one_chunk ? makespan(hop) + begin + reduced : 0;
+        double longest = one_chunk ? makespan + begin + reduced : 0;
         double in_front = 0, behind = 0;
         for (int r = 0; r < pp; ++r) {
             const RankTime& rank = ranks_[static_cast<std::size_t>(r)];
@@ -252,12 +253,13 @@ TimePrediction step_time(const StepInputs& in) {
     time.exposed.cp = m * slowest.exposed.cp;
     time.exposed.ep = m * slowest.exposed.ep;
     time.exposed.dp = pipeline.data_parallel(hop);
-    time.exposed.pp = with_transfers - passes + tied_embedding_seconds(in);
+    const double tied_embedding = tied_embedding_seconds(in);
+    time.exposed.pp = with_transfers - passes + tied_embedding;
     time.optimizer_seconds = optimizer;
     time.iteration_seconds =
         m * slowest.total() + time.bubble_seconds + time.exposed.dp + time.exposed.pp + optimizer + in.calibration.iteration_fixed_seconds;
     // A hair less, for the sums are others than the events'.
-    time.at_least_seconds = (pipeline.at_least(hop, tied_embedding_seconds(in)) + in.calibration.iteration_fixed_seconds) * (1 - 1e-9);
+    time.at_least_seconds = (pipeline.at_least(with_transfers, hop, tied_embedding) + in.calibration.iteration_fixed_seconds) * (1 - 1e-9);
     finish_rates(in, slowest, recompute_flops, time);
     return time;
 }
