@@ -32,7 +32,10 @@ planner::CostModelFactory simulator_cost_model() {
     return [](const Workload& workload) {
         auto model = std::make_shared<simulator::CostModel>(workload);
         return planner::LayoutCost{[model](const Layout& layout, std::int64_t most) { return need_of(model->peaks(layout, most)); },
-                                   [model](const Layout& layout) { return model->iteration_seconds(layout); }};
+                                   [model](const Layout& layout) {
+                                       const simulator::TimePrediction time = model->time(layout);
+                                       return planner::TimeEstimate(time.iteration_seconds, time.at_least_seconds);
+                                   }};
     };
 }
 

@@ -8,6 +8,7 @@
 #include "cli/balanced_stages.hpp"
 #include "cli/command.hpp"
 #include "cli/cost_models.hpp"
+#include "cli/exact_ranking.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/scaling_study.hpp"
@@ -202,27 +203,6 @@ void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
     }
 }
 
-/// Layouts that the exact timeline ranks anew, at least; and the passes that it may replay for more than those that are shown.
-constexpr std::size_t kRankedExactly = 200;
-constexpr std::int64_t kPassesRankedExactly = 1'000'000;
-
-/// Ranks the best of the search anew by the exact timeline. The first `most` are replayed; of the others, in their order, as
-/// many as kPassesRankedExactly allow, so that the answer does not depend on the machine. Those behind keep their order behind
-/// them. Returns how many were replayed.
-std::size_t rank_exactly(std::vector<planner::RankedLayout>& best, simulator::CostModel& model, planner::Objective objective,
-                         std::size_t most) {
-    std::int64_t passes = 0;
-    std::size_t replayed = 0;
-    for (; replayed < best.size(); ++replayed) {
-        passes += simulator::CostModel::passes(best[replayed].layout);
-        if (replayed >= most && passes > kPassesRankedExactly) break;
-        best[replayed].iteration_seconds = model.exact_seconds(best[replayed].layout);
-    }
-    std::stable_sort(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(replayed),
-                     [objective](const auto& a, const auto& b) { return planner::ranks_before(a, b, objective); });
-    return replayed;
-}
-
 /// Layouts whose stages --balance-stages balances.
 constexpr std::size_t kMostBalanced = 10;
 
@@ -302,6 +282,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     // The explained plan is held against the one behind it.
     const auto wanted = static_cast<std::size_t>(std::max({kinds * rows, values.pick.value_or(0), values.explain.value_or(0) + 1}));
     search_options.keep = std::max(wanted, kRankedExactly);
+    search_options.keep_contenders = kContenders;
     search_options.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;
     search_options.threads = static_cast<int>(values.threads);
     search_options.progress = [&console](std::size_t done, std::size_t total) {
@@ -313,8 +294,8 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         planner::SearchResult found = planner::search(workload, values.space, simulator_cost_model(), search_options);
         if (found.counts.legal == 0) refuse(workload, values.space, found);
         simulator::CostModel model(workload);
-        const std::size_t replayed = rank_exactly(found.best, model, search_options.objective, wanted);
-        if (values.balance_stages) report.balanced = add_balanced(found.best, replayed, model, workload, search_options.objective);
+        rank_exactly(found, model, search_options.objective, wanted);
+        if (values.balance_stages) report.balanced = add_balanced(found.best, found.replayed, model, workload, search_options.objective);
         keep_fitting_when_replayed(found, model, wanted);
         return found;
     };

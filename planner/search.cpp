@@ -78,6 +78,49 @@ struct SmallerPeak {
     [[nodiscard]] bool surely_behind(const RankedLayout& a, const RankedLayout& b) const { return a.peak_bytes > b.peak_bytes; }
 };
 
+/// The layouts with the smallest bounds. Sorted only now and then: what is behind the last of a full list is dropped at once.
+class ContenderList {
+public:
+    explicit ContenderList(std::size_t capacity) : capacity_(capacity) {}
+
+    void offer(const Layout& layout, const TimeEstimate& time, std::int64_t peak) {
+        if (time.at_least >= others_) return;
+        if (capacity_ == 0) {
+            others_ = time.at_least;
+            return;
+        }
+        list_.push_back({layout, time.at_least, time.seconds, peak});
+        if (list_.size() >= 2 * capacity_) shrink();
+    }
+    void absorb(ContenderList&& other) {
+        others_ = std::min(others_, other.others_);
+        for (Contender& each : other.list_) list_.push_back(std::move(each));
+    }
+    /// Sorted. Bounds that are equal are all left out or none, so that the result does not depend on the order of the offers.
+    std::vector<Contender> take() {
+        shrink();
+        std::erase_if(list_, [this](const Contender& each) { return each.at_least >= others_; });
+        return std::move(list_);
+    }
+    /// The least bound of what is not in the list.
+    [[nodiscard]] double others() const { return others_; }
+
+private:
+    void shrink() {
+        const auto before = [](const Contender& a, const Contender& b) {
+            return std::tuple(a.at_least, a.peak_bytes, simplicity(a.layout)) < std::tuple(b.at_least, b.peak_bytes, simplicity(b.layout));
+        };
+        std::sort(list_.begin(), list_.end(), before);
+        if (list_.size() <= capacity_) return;
+        others_ = std::min(others_, list_[capacity_].at_least);
+        list_.resize(capacity_);
+    }
+
+    std::size_t capacity_;
+    double others_ = std::numeric_limits<double>::infinity();
+    std::vector<Contender> list_;
+};
+
 /// Most layouts are farther away, which their bytes alone tell.
 void keep_nearer(TooLarge& alike, const Layout& layout, std::int64_t peak) {
     if (alike.nearest && peak > alike.nearest->peak_bytes) return;
@@ -89,6 +132,7 @@ void keep_nearer(TooLarge& alike, const Layout& layout, std::int64_t peak) {
 struct Share {
     BestList<BeforeByObjective> best;
     BestList<SmallerPeak> nearest;
+    ContenderList contenders;
     ParetoSet pareto;
     CandidateCounts counts;
     std::int64_t evaluated = 0, feasible = 0;
@@ -96,7 +140,9 @@ struct Share {
     TooLarge too_large_uneven;
 
     explicit Share(const SearchOptions& options)
-        : best(options.keep, BeforeByObjective{options.objective}), nearest(options.keep_nearest, SmallerPeak{}) {}
+        : best(options.keep, BeforeByObjective{options.objective}),
+          nearest(options.keep_nearest, SmallerPeak{}),
+          contenders(options.keep_contenders) {}
 
     void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, const SearchOptions& options) {
         const MemoryNeed need = cost.memory(layout, limit);
@@ -117,12 +163,13 @@ struct Share {
             }
             if (options.prune) return;
         }
-        const double seconds = cost.iteration_seconds(layout);
+        const TimeEstimate time = cost.iteration_seconds(layout);
         ++evaluated;
         if (!fits) return;
         ++feasible;
-        best.offer(layout, seconds, need.bytes);
-        if (options.pareto) pareto.offer(layout, seconds, need.bytes);
+        best.offer(layout, time.seconds, need.bytes);
+        contenders.offer(layout, time, need.bytes);
+        if (options.pareto) pareto.offer(layout, time.seconds, need.bytes);
     }
 };
 
@@ -211,8 +258,10 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
         result.too_large += found.count;
         if (found.nearest) keep_nearer(all, found.nearest->layout, found.nearest->peak_bytes);
     };
+    ContenderList contenders(options.keep_contenders);
     ParetoSet pareto;
     for (auto& share : shares) {
+        contenders.absorb(std::move(share.contenders));
         for (const auto& ranked : share.pareto.layouts()) pareto.offer(ranked);
         for (const auto& ranked : share.best.take()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
         for (const auto& ranked : share.nearest.take()) nearest.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
@@ -223,6 +272,8 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
         add(result.too_large_uneven, share.too_large_uneven);
     }
     result.best = best.take();
+    result.contenders = contenders.take();
+    result.others_at_least = contenders.others();
     result.nearest = nearest.take();
     result.pareto = pareto.layouts();
     result.threads = static_cast<int>(threads);

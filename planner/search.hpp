@@ -17,7 +17,7 @@ struct LayoutCost {
     /// Exact where the even peak is at most `most`. Else both may be a lower bound that exceeds `most`, and `largest` be
     /// found without the terms that were not looked at.
     std::function<MemoryNeed(const Layout&, std::int64_t most)> memory;
-    std::function<double(const Layout&)> iteration_seconds;
+    std::function<TimeEstimate(const Layout&)> iteration_seconds;
 };
 /// Makes one pricer per thread for a workload, which outlives it.
 using CostModelFactory = std::function<LayoutCost(const Workload&)>;
@@ -27,6 +27,7 @@ enum class Objective : std::uint8_t { throughput, memory };
 struct SearchOptions {
     std::size_t keep = 10;  ///< best layouts to return
     std::size_t keep_nearest = 3;
+    std::size_t keep_contenders = 0;  ///< SearchResult::contenders
     Objective objective = Objective::throughput;
     int threads = 0;  ///< 0: all cores
     /// false: the time of layouts that do not fit is computed too (the brute force that tests and benchmarks compare with)

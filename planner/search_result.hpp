@@ -46,6 +46,23 @@ struct RankedLayout {
     std::int64_t peak_bytes = 0;  ///< what has to fit (MemoryNeed::bytes)
 };
 
+/// What a cost model knows at once of a layout's time.
+struct TimeEstimate {
+    double seconds = 0;   ///< of one iteration
+    double at_least = 0;  ///< a closer look at the layout never finds less
+    // A cost model may have no closer look.
+    TimeEstimate(double all = 0) : seconds(all), at_least(all) {}
+    TimeEstimate(double estimated, double least) : seconds(estimated), at_least(least) {}
+};
+
+/// A layout that a closer look may find fastest.
+struct Contender {
+    Layout layout;
+    double at_least = 0;  ///< TimeEstimate::at_least
+    double iteration_seconds = 0;
+    std::int64_t peak_bytes = 0;
+};
+
 /// What fills a rank, as far as a layout can change it.
 enum class FillingTerm : std::uint8_t { parameters, gradients, optimizer, activations, other };
 inline constexpr std::size_t kFillingTerms = 5;
@@ -69,6 +86,13 @@ struct TooLarge {
 
 struct SearchResult {
     std::vector<RankedLayout> best;  ///< fitting layouts, best first
+    /// The fitting layouts of which the least is known of how long they take at least, by that; empty unless asked for.
+    std::vector<Contender> contenders;
+    double others_at_least = 0;  ///< no fitting layout that is not among the contenders takes less; infinite where there is none
+    std::size_t replayed = 0;    ///< of best, the first: their times are of a closer look
+    /// No fitting layout is faster than the first by a closer look: each of the others had one or has a bound that says so. Set by
+    /// whoever takes these looks (cli/exact_ranking.hpp); nothing where the ranking is not by time.
+    std::optional<bool> fastest_is_proven;
     /// The fastest of the fitting layouts in the memory that each needs (scaling.hpp ParetoSet); empty unless asked for.
     std::vector<RankedLayout> pareto;
     std::vector<RankedLayout> nearest;  ///< layouts that do not fit, smallest peak first; time 0

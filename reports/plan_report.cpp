@@ -148,6 +148,13 @@ std::string left_out_text(const PlanReport& report) {
                        fmt::join(ranks, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
+/// Where the event-by-event ranking may have missed the fastest layout.
+std::string unproven_text(const planner::SearchResult& search) {
+    if (search.fastest_is_proven.value_or(true)) return {};
+    return fmt::format("{} were ranked event by event; by their lower bounds others might be as fast as the first.\n",
+                       counted(static_cast<std::int64_t>(search.replayed), "layout"));
+}
+
 /// Seconds of the plan with its even split, where its stages were balanced.
 std::optional<double> seconds_before(const PlanReport& report, const PlannedLayout& plan) {
     if (!report.balanced) return std::nullopt;
@@ -383,6 +390,8 @@ std::string plan_report_json(const PlanReport& report) {
                               {"seconds", s.seconds},
                               {"evaluate_seconds", s.evaluate_seconds},
                               {"threads", s.threads},
+                              {"replayed", s.replayed},
+                              {"fastest_is_proven", s.fastest_is_proven ? Json(*s.fastest_is_proven) : Json()},
                               {"rejected", rejected},
                               {"rejections", rejections},
                               {"too_large", kinds}}},
@@ -429,7 +438,7 @@ std::string plan_report_text(const PlanReport& report) {
     if (report.plans.empty())
         text += nearest_text(report);
     else
-        text += plan_table(report).to_text() + left_out_text(report) + balanced_text(report) +
+        text += plan_table(report).to_text() + left_out_text(report) + unproven_text(s) + balanced_text(report) +
                 "\ntok/s: tokens per second and GPU. rec: recompute (sel: selective). loss: the largest share of the\n"
                 "step that is no useful compute. fullest: what fills the fullest GPU most, sN its pipeline stage.\n" +
                 (w.model.moe ? "GiB: at p99 of the routing skew, which is what has to fit.\n" : "") +

@@ -226,6 +226,10 @@ double CostModel::iteration_seconds(const Layout& layout) {
     return state_->time(layout).iteration_seconds;
 }
 
+TimePrediction CostModel::time(const Layout& layout) {
+    return state_->time(layout);
+}
+
 Prediction CostModel::predict(const Layout& layout) {
     return {state_->time(layout), state_->memory.predict(layout, true)};
 }

@@ -45,6 +45,8 @@ public:
     [[nodiscard]] MemoryPrediction replayed_memory(const Layout& layout);
     /// Seconds of one iteration: predict().time.iteration_seconds, without the memory.
     [[nodiscard]] double iteration_seconds(const Layout& layout);
+    /// predict().time: the closed form, with its lower bound.
+    [[nodiscard]] TimePrediction time(const Layout& layout);
     [[nodiscard]] Prediction predict(const Layout& layout);
     /// Forwards and backwards of all ranks in one iteration.
     [[nodiscard]] static std::int64_t passes(const Layout& layout);

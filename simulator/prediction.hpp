@@ -117,6 +117,8 @@ struct ExposedCommunication {
 
 struct TimePrediction {
     double iteration_seconds = 0;
+    /// Of the closed form (step_time.hpp) alone: the events of this layout never take less. 0: nothing is known.
+    double at_least_seconds = 0;
     double interval_low = 0;  ///< the model's own uncertainty, see docs/accuracy.md
     double interval_high = 0;
     double compute_seconds = 0;    ///< of the slowest stage, recompute and waiting for kernel launches included

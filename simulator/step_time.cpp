@@ -13,6 +13,8 @@ namespace {
 struct RankTime {
     double forward = 0, backward = 0;  ///< of one microbatch
     double ends = 0;                   ///< forward and backward of its first chunk, or of its last where that takes longer
+    double first = 0;                  ///< forward and backward of its first chunk, or less
+    double behind = 0;                 ///< seconds behind the slowest rank's gradients: optimizer, and a gather that nothing hides
     DataParallelSeconds work;
 };
 
@@ -122,6 +124,35 @@ public:
         return late_begin + late_end + gathered_behind;
     }
 
+    /// Seconds from the first forward until all gradients are reduced and all ranks updated, or less. What any run must take: a rank
+    /// begins when the first forward has come down to it through the first chunks in front, runs all its passes, and from its last
+    /// backward, one of its first chunk, the gradient goes up again. On rank 0 the first forward stands behind the first bucket of its
+    /// parameters and the last bucket of gradients behind the last backward; what the others reduce is left out.
+    /// `makespan`: of the same `hop`.
+    [[nodiscard]] double at_least(double makespan, double hop, double tied_embedding) const {
+        const TrainingSpec& training = in_.workload.training;
+        const int pp = static_cast<int>(ranks_.size());
+        const RankTime& front = ranks_.front();
+        // Which chunk takes which part of a rank's parameters is not looked at, so that only what one chunk moves counts.
+        const bool one_chunk = vpp_ == 1;
+        const double parts = training.overlap_grad_reduce ? std::max(1.0, front.work.buckets) : 1;
+        const double begin = one_chunk && training.overlap_param_gather ? front.work.gather / parts : 0;
+        const double reduced = one_chunk ? front.work.reduce / parts : 0;
+        double longest = one_chunk ? makespan + begin + reduced : 0;
+        double in_front = 0, behind = 0;
+        for (int r = 0; r < pp; ++r) {
+            const RankTime& rank = ranks_[static_cast<std::size_t>(r)];
+            const double passes = m_ * (forward(r, hop) + backward(r, hop));
+            // Down to it and up again; the rank's own last send is one of its passes where it waits for it.
+            const double hops = std::max(0, 2 * r - (overlapped() ? 0 : 1)) * hop;
+            longest = std::max(longest, begin + in_front + hops + passes + reduced);
+            behind = std::max(behind, rank.behind);
+            in_front += rank.first;
+        }
+        // The table's owners meet behind their last passes.
+        return longest + tied_embedding + behind;
+    }
+
 private:
     /// The slowest rank runs without a pause; before and behind it one chunk passes through all others. For equal ranks that is
     /// (pp - 1)/(m·vpp) of the time of the passes (Narayanan et al., arXiv 2104.04473, section 2.2).
@@ -190,9 +221,15 @@ TimePrediction step_time(const StepInputs& in) {
             time.slowest_stage = rank;
         }
         const ParameterCount& count = in.stage_parameters[static_cast<std::size_t>(rank)];
-        const double ends = chunks ? std::max(chunks->of(rank, 0), chunks->of(rank, layout.vpp - 1)) : stage.total();
-        ranks.push_back({stage.forward, stage.backward, ends, data_parallel_seconds(in, count)});
-        optimizer = std::max(optimizer, optimizer_seconds(in, count));
+        const double first = chunks ? chunks->of(rank, 0) : stage.total();
+        const double ends = chunks ? std::max(first, chunks->of(rank, layout.vpp - 1)) : first;
+        const DataParallelSeconds work = data_parallel_seconds(in, count);
+        const double update = optimizer_seconds(in, count);
+        // Of recompute in blocks a chunk repeats fewer layers than ChunkSums has.
+        const bool known = layout.recompute != Recompute::full || layout.recompute_method != RecomputeMethod::block;
+        ranks.push_back({stage.forward, stage.backward, ends, known ? first : 0,
+                         update + (in.workload.training.overlap_param_gather ? 0 : work.gather), work});
+        optimizer = std::max(optimizer, update);
     }
 
     // Were the ranks in step, each would wait for the longest chunk of its kind. Their warm-ups give them room of two microbatches
@@ -218,10 +255,13 @@ TimePrediction step_time(const StepInputs& in) {
     time.exposed.cp = m * slowest.exposed.cp;
     time.exposed.ep = m * slowest.exposed.ep;
     time.exposed.dp = pipeline.data_parallel(hop);
-    time.exposed.pp = with_transfers - passes + tied_embedding_seconds(in);
+    const double tied_embedding = tied_embedding_seconds(in);
+    time.exposed.pp = with_transfers - passes + tied_embedding;
     time.optimizer_seconds = optimizer;
     time.iteration_seconds =
         m * slowest.total() + time.bubble_seconds + time.exposed.dp + time.exposed.pp + optimizer + in.calibration.iteration_fixed_seconds;
+    // A hair less, for the sums are others than the events'.
+    time.at_least_seconds = (pipeline.at_least(with_transfers, hop, tied_embedding) + in.calibration.iteration_fixed_seconds) * (1 - 1e-9);
     finish_rates(in, slowest, recompute_flops, time);
     return time;
 }

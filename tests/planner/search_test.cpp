@@ -38,7 +38,7 @@ BruteForce brute_force(const Workload& work, Objective objective) {
     visit_naively(work, [&](const Layout& layout) {
         ++found.legal;
         const std::int64_t peak = cost.memory(layout, kAnyAmount).bytes;
-        const double seconds = cost.iteration_seconds(layout);
+        const double seconds = cost.iteration_seconds(layout).seconds;
         if (peak > work.memory_limit) return;
         ++found.feasible;
         found.best.push_back({layout, seconds, peak});

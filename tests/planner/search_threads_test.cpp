@@ -22,6 +22,9 @@ void expect_equal(const SearchResult& a, const SearchResult& b) {
     };
     same_list(a.best, b.best);
     same_list(a.nearest, b.nearest);
+    ASSERT_EQ(a.contenders.size(), b.contenders.size());
+    for (std::size_t i = 0; i < a.contenders.size(); ++i) EXPECT_EQ(a.contenders[i].layout, b.contenders[i].layout);
+    EXPECT_EQ(a.others_at_least, b.others_at_least);
     EXPECT_EQ(a.counts.legal, b.counts.legal);
     EXPECT_EQ(a.evaluated, b.evaluated);
     EXPECT_EQ(a.feasible, b.feasible);
@@ -48,6 +51,7 @@ TEST(SearchThreads, ManyFindWhatOneFinds) {
     for (const auto& work :
          {workload_of("llama3-8b", 24), workload_of("mixtral-8x7b", 16), workload_of("llama3-70b", 16, "dgx-a100-40g")}) {
         SearchOptions options;
+        options.keep_contenders = 30;
         options.threads = 1;
         const auto alone = search(work, SearchSpace{}, cli::simulator_cost_model(), options);
         EXPECT_EQ(alone.threads, 1);

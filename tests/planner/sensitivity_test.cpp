@@ -34,7 +34,7 @@ Workload changed(Workload work, void (*change)(ClusterSpec&)) {
 }
 
 double seconds(const Workload& work, const Layout& layout) {
-    return cli::simulator_cost_model()(work).iteration_seconds(layout);
+    return cli::simulator_cost_model()(work).iteration_seconds(layout).seconds;
 }
 
 TEST(Sensitivity, NoLayoutGetsFasterOnASlowerCluster) {
@@ -52,7 +52,7 @@ TEST(Sensitivity, NoLayoutGetsFasterOnASlowerCluster) {
             const Workload slower = changed(work, change);
             const LayoutCost after = cli::simulator_cost_model()(slower);
             for (const Layout& layout : some) {
-                EXPECT_GE(after.iteration_seconds(layout), before.iteration_seconds(layout)) << fingerprint(layout);
+                EXPECT_GE(after.iteration_seconds(layout).seconds, before.iteration_seconds(layout).seconds) << fingerprint(layout);
                 EXPECT_EQ(after.memory(layout, kAnyAmount).bytes, before.memory(layout, kAnyAmount).bytes) << fingerprint(layout);
             }
         }

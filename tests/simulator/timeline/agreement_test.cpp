@@ -71,6 +71,39 @@ TEST(FastPath, AgreesWithTheEventsOnRandomLayouts) {
     EXPECT_LE(high, 0.035) << "interleaved schedules of uneven chunks are farthest away";
 }
 
+TEST(FastPath, IsNeverBelowItsBoundInTheEvents) {
+    std::vector<double> tightness;
+    const auto hold = [&](const Workload& work, std::size_t most) {
+        CostModel model(work);
+        auto layouts = fitting_layouts(work, model);
+        ASSERT_GT(layouts.size(), 20U) << work.model.name;
+        std::shuffle(layouts.begin(), layouts.end(), std::mt19937(11));
+        layouts.resize(std::min(layouts.size(), most));
+        for (const Layout& layout : layouts) {
+            const double exact = model.exact_seconds(layout), bound = model.time(layout).at_least_seconds;
+            EXPECT_LE(bound, exact) << work.model.name << ", " << layout.sizes.pp << " x " << layout.vpp << " of "
+                                    << layout.num_microbatches;
+            tightness.push_back(bound / exact);
+        }
+    };
+    for (const Job& job : kJobs) hold(workload_of(job), 300);
+    // The same without what overlaps, with a slow network that makes transfers and reductions long, and with uneven stages.
+    Workload work = workload_of({"deepseek-v2-lite", "dgx-a100-80g,node_network_gbps=100", 32, 128, 4096});
+    for (const unsigned off : {0U, 1U, 2U, 4U, 7U}) {
+        work.training.overlap_grad_reduce = (off & 1U) == 0;
+        work.training.overlap_param_gather = (off & 1U) == 0;
+        work.training.overlap_p2p = (off & 2U) == 0;
+        work.training.distributed_optimizer = (off & 4U) == 0;
+        hold(work, 100);
+    }
+    work = workload_of({"llama3.2-1b", "dgx-h100", 16, 64, 4096});  // one table for both ends
+    hold(work, 300);
+    std::sort(tightness.begin(), tightness.end());
+    std::cout << "bound over events, " << tightness.size() << " layouts: least " << tightness.front() << ", median "
+              << tightness[tightness.size() / 2] << "\n";
+    EXPECT_GT(tightness[tightness.size() / 2], 0.97) << "a bound that says something";
+}
+
 TEST(FastPath, KeepsTheExactWinnerAmongTheFirst) {
     for (const Job& job : kJobs) {
         const Workload work = workload_of(job);

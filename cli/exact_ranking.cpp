@@ -1,0 +1,85 @@
+#include "cli/exact_ranking.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace mgplan::cli {
+namespace {
+
+/// Replays contenders until none is left that could be faster than the fastest; false where passes run out before that.
+class Proof {
+public:
+    Proof(planner::SearchResult& found, std::size_t replayed, std::vector<double> estimated, simulator::CostModel& model)
+        : found_(found), replayed_(replayed), estimated_(std::move(estimated)), model_(model) {
+        for (std::size_t i = 0; i < replayed_; ++i) fastest_ = std::min(fastest_, found_.best[i].iteration_seconds);
+    }
+
+    bool run() {
+        std::int64_t passes = 0;
+        for (const planner::Contender& each : found_.contenders) {
+            if (each.at_least >= fastest_) return true;
+            if (is_replayed(each)) continue;
+            passes += simulator::CostModel::passes(each.layout);
+            if (passes > kPassesRankedExactly) return false;
+            added_.push_back({each.layout, model_.exact_seconds(each.layout), each.peak_bytes});
+            fastest_ = std::min(fastest_, added_.back().iteration_seconds);
+        }
+        return found_.others_at_least >= fastest_;
+    }
+
+    /// Puts what was replayed for the proof among the best.
+    std::size_t merge() {
+        auto& best = found_.best;
+        const auto first_behind = best.begin() + static_cast<std::ptrdiff_t>(replayed_);
+        best.erase(std::remove_if(first_behind, best.end(),
+                                  [this](const planner::RankedLayout& behind) {
+                                      return std::any_of(added_.begin(), added_.end(),
+                                                         [&](const auto& each) { return each.layout == behind.layout; });
+                                  }),
+                   best.end());
+        best.insert(best.begin() + static_cast<std::ptrdiff_t>(replayed_), added_.begin(), added_.end());
+        return replayed_ + added_.size();
+    }
+
+private:
+    [[nodiscard]] bool is_replayed(const planner::Contender& contender) const {
+        for (std::size_t i = 0; i < replayed_; ++i) {
+            if (estimated_[i] == contender.iteration_seconds && found_.best[i].layout == contender.layout) return true;
+        }
+        return false;
+    }
+
+    planner::SearchResult& found_;
+    std::size_t replayed_;
+    std::vector<double> estimated_;  ///< by place in best: what the search had
+    simulator::CostModel& model_;
+    double fastest_ = std::numeric_limits<double>::infinity();
+    std::vector<planner::RankedLayout> added_;
+};
+
+}  // namespace
+
+void rank_exactly(planner::SearchResult& found, simulator::CostModel& model, planner::Objective objective, std::size_t most) {
+    auto& best = found.best;
+    std::size_t replayed = 0;
+    std::int64_t passes = 0;
+    std::vector<double> estimated;
+    for (; replayed < best.size(); ++replayed) {
+        planner::RankedLayout& ranked = best[replayed];
+        passes += simulator::CostModel::passes(ranked.layout);
+        if (replayed >= most && passes > kPassesRankedExactly) break;
+        estimated.push_back(ranked.iteration_seconds);
+        ranked.iteration_seconds = model.exact_seconds(ranked.layout);
+    }
+    if (objective == planner::Objective::throughput) {
+        Proof proof(found, replayed, std::move(estimated), model);
+        found.fastest_is_proven = proof.run();
+        replayed = proof.merge();
+    }
+    std::stable_sort(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(replayed),
+                     [objective](const auto& a, const auto& b) { return planner::ranks_before(a, b, objective); });
+    found.replayed = replayed;
+}
+
+}  // namespace mgplan::cli
