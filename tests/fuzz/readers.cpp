@@ -118,6 +118,11 @@ void read_checkpoint_manifest(std::string_view bytes) {
         json["crc32c"] = runtime::checksum_text(checksum);
     }
     const auto manifest = runtime::parse_manifest(json.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace), "input");
+    expect(manifest.bytes() >= 0, "a sum of sizes that overflows");
+    expect(runtime::differences(manifest.identity, manifest.identity).empty(), "a training differs from itself");
+    runtime::TrainingIdentity other;
+    other.model = R"({"name": "other", "layers": 1, "heads": 2})";
+    expect(!runtime::differences(manifest.identity, other).empty(), "another training does not differ");
     const auto text = runtime::manifest_text(manifest);
     expect(runtime::manifest_text(runtime::parse_manifest(text, "again")) == text, "a manifest changed when it was written and read");
 }
