@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <new>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -96,29 +97,35 @@ void BlockWriter::Free::operator()(std::byte* memory) const {
     std::free(memory);
 }
 
-BlockWriter::BlockWriter(DurableFile& file, std::int64_t begin)
-    : file_(file), at_(begin), buffer_(static_cast<std::byte*>(std::aligned_alloc(kBlock, kWriteBytes))) {
-    if (!buffer_) throw std::bad_alloc();
+BlockWriter::BlockWriter(DurableFile& file, std::int64_t begin) : file_(file), at_(begin) {
     MGPLAN_ASSERT(begin % kBlock == 0, "blocks begin at their multiples");
+    for (auto& buffer : buffers_) {
+        buffer.reset(static_cast<std::byte*>(std::aligned_alloc(kBlock, kWriteBytes)));
+        if (!buffer) throw std::bad_alloc();
+    }
 }
 
 void BlockWriter::append(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
         const std::size_t count = std::min(bytes.size(), kWriteBytes - filled_);
-        std::memcpy(buffer_.get() + filled_, bytes.data(), count);
+        std::memcpy(buffers_[0].get() + filled_, bytes.data(), count);
         filled_ += count;
         bytes = bytes.subspan(count);
         if (filled_ < kWriteBytes) return;
-        file_.write(at_, {buffer_.get(), filled_});
+        if (writing_.valid()) writing_.get();
+        std::swap(buffers_[0], buffers_[1]);
+        writing_ = std::async(std::launch::async, [this, at = at_] { file_.write(at, {buffers_[1].get(), kWriteBytes}); });
         at_ += static_cast<std::int64_t>(filled_);
         filled_ = 0;
     }
 }
 
 void BlockWriter::finish() {
+    if (writing_.valid()) writing_.get();
+    const std::span<const std::byte> rest(buffers_[0].get(), filled_);
     const std::size_t whole = filled_ / kBlock * kBlock;
-    if (whole > 0) file_.write(at_, {buffer_.get(), whole});
-    if (whole < filled_) file_.write(at_ + static_cast<std::int64_t>(whole), {buffer_.get() + whole, filled_ - whole});
+    if (whole > 0) file_.write(at_, rest.first(whole));
+    if (whole < filled_) file_.write(at_ + static_cast<std::int64_t>(whole), rest.subspan(whole));
     filled_ = 0;
 }
 

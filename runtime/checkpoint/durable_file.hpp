@@ -1,8 +1,10 @@
 #pragma once
 // Writing files so that what is said to be written is on the disk.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,14 +39,16 @@ private:
     bool may_be_direct_ = true;  ///< until the file system says that it cannot
 };
 
-/// Bytes that come in pieces of any size, written one behind the other in whole blocks (16 MiB at a time) from memory of its own.
+/// Bytes that come in pieces of any size, written one behind the other in whole blocks, 16 MiB at a time: while a thread waits for the
+/// disk with one such part, the next is filled.
 class BlockWriter {
 public:
-    /// The unit of O_DIRECT: no disk in use has larger sectors, and memory pages are as large.
+    /// The unit of O_DIRECT on usual disks and machines; where a larger one is wanted, writes go through the page cache.
     static constexpr std::int64_t kBlock = 4096;
 
     /// `begin`: where the first byte goes, a multiple of kBlock. The file outlives this.
     BlockWriter(DurableFile& file, std::int64_t begin);
+    /// Throws RunError for what was appended before, too.
     void append(std::span<const std::byte> bytes);
     /// Writes what is left. Nothing comes behind it.
     void finish();
@@ -57,7 +61,8 @@ private:
     DurableFile& file_;
     std::int64_t at_;
     std::size_t filled_ = 0;
-    std::unique_ptr<std::byte[], Free> buffer_;
+    std::array<std::unique_ptr<std::byte[], Free>, 2> buffers_;  ///< the first is being filled
+    std::future<void> writing_;                                  ///< from the second; its end is waited for before buffers go
 };
 
 /// Writes a small file whole: under a name of its own beside it, to the disk, and then renamed into place together with the folder's
