@@ -4,10 +4,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <new>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -15,6 +19,8 @@
 
 namespace mgplan::runtime {
 namespace {
+
+constexpr std::size_t kWriteBytes = std::size_t{16} << 20;
 
 std::string way_out(int error) {
     if (error == ENOSPC || error == EDQUOT || error == EFBIG) return "; make room, or let fewer checkpoints be kept (--checkpoint-keep)";
@@ -51,15 +57,33 @@ void DurableFile::fail(std::string_view doing) const {
 void DurableFile::write(std::int64_t at, std::span<const std::byte> bytes) {
     const std::int64_t begin = at;
     const auto size = static_cast<std::int64_t>(bytes.size());
+    const auto is_block = [](auto value) { return value % BlockWriter::kBlock == 0; };
+    set_direct(may_be_direct_ && !bytes.empty() && is_block(at) && is_block(size) &&
+               is_block(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(bytes.data()))));
     while (!bytes.empty()) {
         const ssize_t count = ::pwrite(descriptor_, bytes.data(), bytes.size(), at);
         if (count < 0 && errno == EINTR) continue;
+        if (count < 0 && errno == EINVAL && direct_) {
+            // It takes the flag and not the write, or larger blocks alone.
+            may_be_direct_ = false;
+            set_direct(false);
+            continue;
+        }
         if (count < 0) fail("written");
         bytes = bytes.subspan(static_cast<std::size_t>(count));
         at += count;
     }
     // The disk begins while the next bytes are made; whether it is done is finish()'s matter.
-    static_cast<void>(::sync_file_range(descriptor_, begin, size, SYNC_FILE_RANGE_WRITE));
+    if (!direct_) static_cast<void>(::sync_file_range(descriptor_, begin, size, SYNC_FILE_RANGE_WRITE));
+}
+
+void DurableFile::set_direct(bool direct) {
+    if (direct == direct_) return;
+    const int flags = ::fcntl(descriptor_, F_GETFL);
+    if (flags >= 0 && ::fcntl(descriptor_, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0)
+        direct_ = direct;
+    else
+        may_be_direct_ = false;
 }
 
 void DurableFile::finish() {
@@ -67,6 +91,42 @@ void DurableFile::finish() {
     const int descriptor = descriptor_;
     descriptor_ = -1;
     if (::close(descriptor) != 0) fail("closed");
+}
+
+void BlockWriter::Free::operator()(std::byte* memory) const {
+    std::free(memory);
+}
+
+BlockWriter::BlockWriter(DurableFile& file, std::int64_t begin) : file_(file), at_(begin) {
+    MGPLAN_ASSERT(begin % kBlock == 0, "blocks begin at their multiples");
+    for (auto& buffer : buffers_) {
+        buffer.reset(static_cast<std::byte*>(std::aligned_alloc(kBlock, kWriteBytes)));
+        if (!buffer) throw std::bad_alloc();
+    }
+}
+
+void BlockWriter::append(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const std::size_t count = std::min(bytes.size(), kWriteBytes - filled_);
+        std::memcpy(buffers_[0].get() + filled_, bytes.data(), count);
+        filled_ += count;
+        bytes = bytes.subspan(count);
+        if (filled_ < kWriteBytes) return;
+        if (writing_.valid()) writing_.get();
+        std::swap(buffers_[0], buffers_[1]);
+        writing_ = std::async(std::launch::async, [this, at = at_] { file_.write(at, {buffers_[1].get(), kWriteBytes}); });
+        at_ += static_cast<std::int64_t>(filled_);
+        filled_ = 0;
+    }
+}
+
+void BlockWriter::finish() {
+    if (writing_.valid()) writing_.get();
+    const std::span<const std::byte> rest(buffers_[0].get(), filled_);
+    const std::size_t whole = filled_ / kBlock * kBlock;
+    if (whole > 0) file_.write(at_, rest.first(whole));
+    if (whole < filled_) file_.write(at_ + static_cast<std::int64_t>(whole), rest.subspan(whole));
+    filled_ = 0;
 }
 
 void replace_file(const std::string& path, std::string_view text) {

@@ -1,8 +1,11 @@
 #pragma once
 // Writing files so that what is said to be written is on the disk.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <future>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,15 +23,46 @@ public:
     DurableFile(const DurableFile&) = delete;
     DurableFile& operator=(const DurableFile&) = delete;
 
+    /// Whole blocks from aligned memory go past the page cache where the file system can (O_DIRECT): the processor copies nothing, and
+    /// the disk is at work from the first byte on. All else goes through it.
     void write(std::int64_t at, std::span<const std::byte> bytes);
     /// Returns once all of it is on the disk.
     void finish();
 
 private:
     [[noreturn]] void fail(std::string_view doing) const;
+    void set_direct(bool direct);
 
     std::string path_;
     int descriptor_ = -1;
+    bool direct_ = false;        ///< what the descriptor is set to
+    bool may_be_direct_ = true;  ///< until the file system says that it cannot
+};
+
+/// Bytes that come in pieces of any size, written one behind the other in whole blocks, 16 MiB at a time: while a thread waits for the
+/// disk with one such part, the next is filled.
+class BlockWriter {
+public:
+    /// The unit of O_DIRECT on usual disks and machines; where a larger one is wanted, writes go through the page cache.
+    static constexpr std::int64_t kBlock = 4096;
+
+    /// `begin`: where the first byte goes, a multiple of kBlock. The file outlives this.
+    BlockWriter(DurableFile& file, std::int64_t begin);
+    /// Throws RunError for what was appended before, too.
+    void append(std::span<const std::byte> bytes);
+    /// Writes what is left. Nothing comes behind it.
+    void finish();
+
+private:
+    struct Free {
+        void operator()(std::byte* memory) const;
+    };
+
+    DurableFile& file_;
+    std::int64_t at_;
+    std::size_t filled_ = 0;
+    std::array<std::unique_ptr<std::byte[], Free>, 2> buffers_;  ///< the first is being filled
+    std::future<void> writing_;                                  ///< from the second; its end is waited for before buffers go
 };
 
 /// Writes a small file whole: under a name of its own beside it, to the disk, and then renamed into place together with the folder's

@@ -18,6 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMostManifestBytes = 8 << 20;
+constexpr std::int64_t kMostFileBytes = std::int64_t{1} << 44;  ///< their sum over all files of a manifest stays inside 64 bits
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 /// Of a name that came from a file: nothing that leads out of the folder.
@@ -147,7 +148,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
         RankFile entry;
         entry.name = file.text("name");
         if (!is_plain_name(entry.name)) problems.add("{}.name is no file's name without a folder", at);
-        entry.bytes = file.integer("bytes", 0, kMost);
+        entry.bytes = file.integer("bytes", 0, kMostFileBytes);
         entry.checksum = checksum_of(file, "header_crc32c");
         file.finish();
         manifest.files.push_back(std::move(entry));

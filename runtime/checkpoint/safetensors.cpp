@@ -76,7 +76,7 @@ std::optional<std::string_view> safetensors_dtype(Dtype dtype) {
     return std::nullopt;
 }
 
-std::string safetensors_head(const SafetensorsHeader& header) {
+std::string safetensors_head(const SafetensorsHeader& header, std::size_t alignment) {
     Json json = Json::object();
     if (!header.metadata.empty()) {
         Json& metadata = json["__metadata__"] = Json::object();
@@ -88,7 +88,8 @@ std::string safetensors_head(const SafetensorsHeader& header) {
         json[tensor.name] = Json{{"dtype", *dtype}, {"shape", tensor.shape}, {"data_offsets", {tensor.begin, tensor.end}}};
     }
     std::string text = json.dump();
-    text.resize((text.size() + 7) / 8 * 8, ' ');
+    const std::size_t unfilled = kLengthBytes + text.size();
+    text.resize((unfilled + alignment - 1) / alignment * alignment - kLengthBytes, ' ');
     std::string head(kLengthBytes, '\0');
     for (std::size_t i = 0; i < head.size(); ++i) head[i] = static_cast<char>(text.size() >> (8 * i) & 0xFFU);
     return head + text;

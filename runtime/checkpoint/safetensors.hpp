@@ -3,6 +3,7 @@
 //   {"__metadata__": {"key": "text", …}, "NAME": {"dtype": "F32", "shape": […], "data_offsets": [BEGIN, END]}, …}
 // and the values, with offsets from behind the JSON, without holes and overlaps.
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -36,8 +37,8 @@ struct SafetensorsHeader {
 /// The format's name of a type; nothing for types it does not have or we do not use.
 [[nodiscard]] std::optional<std::string_view> safetensors_dtype(Dtype dtype);
 
-/// All that comes before the values: length and JSON, filled up with blanks to a multiple of 8 bytes.
-[[nodiscard]] std::string safetensors_head(const SafetensorsHeader& header);
+/// All that comes before the values: length and JSON, filled up with blanks so that values begin at a multiple of `alignment` bytes.
+[[nodiscard]] std::string safetensors_head(const SafetensorsHeader& header, std::size_t alignment = 8);
 
 /// Reads that, `json` being the JSON and `values` the bytes behind it. Throws ConfigError naming `where` and the reason for
 /// whatever breaks the format: sizes are compared with the file's before anything is taken at their word.

@@ -21,6 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Values begin where a block does.
+constexpr std::size_t kAlignment = BlockWriter::kBlock;
+
 struct PlannedSlice {
     SavedSlice slice;
     model::Tensor values;
@@ -77,7 +80,7 @@ std::span<const std::byte> host_bytes(const model::Tensor& values, std::vector<s
 std::int64_t save_rank_file(const std::string& folder, int rank, std::int64_t steps, std::span<const model::StatePiece> pieces) {
     std::vector<PlannedSlice> slices = plan_slices(pieces);
     // Checksums are known behind the values and stand before them; their texts are equally long.
-    const auto head_bytes = std::ssize(safetensors_head(header_of(slices, rank, steps)));
+    const auto head_bytes = std::ssize(safetensors_head(header_of(slices, rank, steps), kAlignment));
     const std::string path = (fs::path(folder) / rank_file_name(rank)).string();
     if (head_bytes > kMostHeaderBytes)
         throw RunError(fmt::format("checkpoint file {} would have a header of {} bytes; use more ranks", path, head_bytes));
@@ -86,14 +89,14 @@ std::int64_t save_rank_file(const std::string& folder, int rank, std::int64_t st
     make_folder(folder);
     DurableFile file(path, bytes);
     std::vector<std::byte> staged;
-    std::int64_t at = head_bytes;
+    BlockWriter writer(file, head_bytes);
     for (auto& [slice, values] : slices) {
         const std::span<const std::byte> host = host_bytes(values, staged);
         slice.checksum = crc32c(host);
-        file.write(at, host);
-        at += values.bytes();
+        writer.append(host);
     }
-    const std::string head = safetensors_head(header_of(slices, rank, steps));
+    writer.finish();
+    const std::string head = safetensors_head(header_of(slices, rank, steps), kAlignment);
     MGPLAN_ASSERT(std::ssize(head) == head_bytes, "checksums are equally long");
     file.write(0, std::as_bytes(std::span(head)));
     file.finish();

@@ -3,11 +3,13 @@
 
     bandwidth.py MGPLAN [--folder DIR] [--repeats 3] [--model MODEL] [--ranks 2]
 
-Each repeat writes as many bytes with dd (conv=fsync, blocks of 16 MiB, one file) as the checkpoint before it had. Times of the
-checkpoint are those that `mgplan run` tells: from the step's end until the manifest is on the disk.
+Each repeat writes as many bytes with dd (conv=fsync, blocks of 16 MiB, one file) as the checkpoint before it had, once through the page
+cache and once past it (oflag=direct), as checkpoints are written. Times of the checkpoint are those that `mgplan run` tells: from the
+step's end until the manifest is on the disk.
 """
 import argparse
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -40,7 +42,7 @@ def main() -> int:
         subprocess.run([options.mgplan, "--model", model, "--world", str(options.ranks), "--tp", "1", "--pp", "1", "--global-batch",
                         str(options.ranks), "--micro-batch", "1", "--seq", "16", "--precision", "fp32", "--save-plan", plan], check=True,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        ours, theirs = [], []
+        rates = {"checkpoint": [], "dd": [], "dd oflag=direct": []}
         for repeat in range(options.repeats):
             folder = work / "checkpoint"
             said = subprocess.run([options.mgplan, "run", plan, "--steps", "1", "--ranks-in-process", "--checkpoint", folder, "--format", "json"],
@@ -48,17 +50,19 @@ def main() -> int:
             seconds = float(re.search(r"saved: .* in ([0-9.]+) s", said)[1])
             size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
             shutil.rmtree(folder)
-            begin = time.monotonic()
-            subprocess.run(["dd", "if=/dev/zero", f"of={work / 'dd'}", "bs=16M", f"count={max(1, size >> 24)}", "conv=fsync"], check=True,
-                           stderr=subprocess.DEVNULL)
-            dd_seconds = time.monotonic() - begin
-            dd_size = (work / "dd").stat().st_size
-            (work / "dd").unlink()
-            ours.append(size / seconds)
-            theirs.append(dd_size / dd_seconds)
-            print(f"{size / 1e6:,.0f} MB: checkpoint {ours[-1] / 1e6:,.0f} MB/s, dd {theirs[-1] / 1e6:,.0f} MB/s", flush=True)
-        print(f"medians: checkpoint {statistics.median(ours) / 1e6:,.0f} MB/s, dd {statistics.median(theirs) / 1e6:,.0f} MB/s: "
-              f"{100 * statistics.median(ours) / statistics.median(theirs):.0f} %")
+            rates["checkpoint"].append(size / seconds)
+            for name in ("dd", "dd oflag=direct"):
+                begin = time.monotonic()
+                subprocess.run([*name.split(), "if=/dev/zero", f"of={work / 'dd'}", "bs=16M", f"count={max(1, size >> 24)}",
+                                "conv=fsync"], check=True, stderr=subprocess.DEVNULL)
+                rates[name].append((work / "dd").stat().st_size / (time.monotonic() - begin))
+                (work / "dd").unlink()
+            print(f"{size / 1e6:,.0f} MB: " + ", ".join(f"{name} {rate[-1] / 1e6:,.0f} MB/s" for name, rate in rates.items()) +
+                  f"; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
+        middle = {name: statistics.median(rate) for name, rate in rates.items()}
+        print("medians: " + ", ".join(f"{name} {rate / 1e6:,.0f} MB/s" for name, rate in middle.items()) +
+              f": {100 * middle['checkpoint'] / middle['dd']:.0f} % of dd, "
+              f"{100 * middle['checkpoint'] / middle['dd oflag=direct']:.0f} % of dd oflag=direct")
         return 0
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -9,6 +9,7 @@
 #include "plan/errors.hpp"
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/crc32c.hpp"
+#include "runtime/checkpoint/durable_file.hpp"
 #include "runtime/checkpoint/manifest.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/slice_text.hpp"
@@ -55,6 +56,32 @@ TEST(Safetensors, ReadsWhatItWrote) {
     const std::string head = safetensors_head(two_tensors());
     EXPECT_EQ(head.size() % 8, 0U);
     EXPECT_EQ(parse_safetensors(std::string_view(head).substr(8), 34, "file"), two_tensors());
+    const std::string aligned = safetensors_head(two_tensors(), 4096);
+    EXPECT_EQ(aligned.size(), 4096U);
+    EXPECT_EQ(parse_safetensors(std::string_view(aligned).substr(8), 34, "file"), two_tensors());
+}
+
+TEST(BlockWriter, WritesPiecesOfAnySizeOneBehindTheOther) {
+    const TemporaryFolder folder;
+    const std::string path = folder.path() + "/file", head(4096, 'h');
+    std::mt19937 random(5);
+    std::string all(std::size_t{40} << 20, ' ');  // more than two writes
+    for (char& c : all) c = static_cast<char>(random());
+    for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{4096}, std::size_t{16} << 20, all.size() - 5}) {
+        DurableFile file(path, static_cast<std::int64_t>(head.size() + size));
+        BlockWriter writer(file, 4096);
+        for (std::size_t at = 0; at < size;) {
+            const std::size_t piece = std::min<std::size_t>(size - at, 1 + random() % (std::size_t{9} << 20));
+            writer.append(std::as_bytes(std::span(all)).subspan(at, piece));
+            at += piece;
+        }
+        writer.finish();
+        file.write(0, std::as_bytes(std::span(head)));
+        file.finish();
+        std::ifstream read(path, std::ios::binary);
+        const std::string found{std::istreambuf_iterator<char>(read), {}};
+        EXPECT_TRUE(found == head + all.substr(0, size)) << size;
+    }
 }
 
 TEST(Safetensors, RefusesWhatBreaksTheFormat) {

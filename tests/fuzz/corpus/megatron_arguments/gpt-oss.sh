@@ -1,1 +1,0 @@
-../../../importers/data/gpt-oss.sh

@@ -1,1 +1,0 @@
-../../../importers/data/plain-command.sh
