@@ -154,7 +154,7 @@ std::vector<std::string> megatron_command(const LaunchRequest& request, const Pl
 
 Meeting meeting_of(const LaunchRequest& request, Via via) {
     if (request.megatron()) return Meeting::address;
-    if (request.device == "cpu") return via == Via::local ? Meeting::none : Meeting::mpi;
+    if (request.device == "cpu" && via != Via::torchrun) return via == Via::local ? Meeting::none : Meeting::mpi;
     return via == Via::local && !request.gpus_per_node ? Meeting::none : Meeting::address;
 }
 
@@ -190,10 +190,6 @@ void check(const LaunchRequest& request) {
     if (!request.megatron()) {
         check_run_words(request, problems);
         if (request.via && request.device == "cpu") {
-            if (via == Via::torchrun)
-                problems.add(
-                    "--via torchrun starts processes that MPI does not connect, and CPU ranks talk over MPI alone; use --via mpirun or "
-                    "local, or --device cuda");
             if ((via == Via::mpirun || via == Via::slurm) && !runtime::mpi_available())
                 problems.add(
                     "--via {} with --device cpu needs MPI, and this build has none; install it (on Debian: apt-get install libopenmpi-dev "

@@ -9,6 +9,7 @@
 
 #include "cli/command.hpp"
 #include "cli/interrupt_watch.hpp"
+#include "cli/launched_rank.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/run_command.hpp"
@@ -205,41 +206,6 @@ std::vector<std::string> unused_choices(const Plan& plan) {
     return unused;
 }
 
-/// Which rank this process is; nothing where it is all of them, or one alone.
-std::optional<runtime::LaunchedRank> launched_rank(const RunOptions& values, std::int64_t world) {
-    const runtime::LaunchedRank launched = runtime::rank_from_environment({}, runtime::process_environment());
-    if (values.rank) {
-        if (*values.rank >= world)
-            throw ConfigError(fmt::format("--rank = {} is outside the plan's {} ranks; they count from 0", *values.rank, world));
-        if (launched.size > 1) {
-            throw ConfigError(fmt::format("--rank runs one rank alone, in one process, and {} started {}; drop it, or start one process",
-                                          to_string(launched.source), launched.size));
-        }
-        return std::nullopt;
-    }
-    if (launched.source == runtime::RankSource::none) return std::nullopt;
-    // On a GPU one process is all ranks.
-    if (launched.size == 1 && (values.ranks_in_process || values.device == "cuda")) return std::nullopt;
-    if (values.ranks_in_process) {
-        throw ConfigError(fmt::format("--ranks-in-process runs all ranks in one process, and {} started {}; drop it, or start one process",
-                                      to_string(launched.source), launched.size));
-    }
-    if (launched.size != world) {
-        throw ConfigError(fmt::format(
-            "the plan is for {} rank{}, and {} started {}; start {} (mpirun -n {} …), or make a plan for {} (mgplan --world {} …)", world,
-            world == 1 ? "" : "s", to_string(launched.source), launched.size, world, world, launched.size, launched.size));
-    }
-    return launched;
-}
-
-/// Where processes with a GPU each meet.
-runtime::RendezvousOptions meeting_of(const runtime::LaunchedRank& launched, std::chrono::milliseconds deadline) {
-    runtime::RendezvousOptions meeting = runtime::rendezvous_options(launched, runtime::process_environment());
-    meeting.join_deadline = std::min(meeting.join_deadline, deadline);
-    meeting.deadline = deadline;
-    return meeting;
-}
-
 runtime::LearningRateOptions learning_rate_of(const RunOptions& values) {
     runtime::LearningRateOptions rate;
     rate.maximum = values.lr;
@@ -352,7 +318,7 @@ std::optional<RunOutcome> train(const Options& options, const RunOptions& values
     runtime::TrainingRunOptions run;
     run.task = task_of(plan, values);
     run.devices = devices;
-    const auto launched = launched_rank(values, plan.layout.sizes.world);
+    const auto launched = launched_rank({values.rank, values.ranks_in_process, values.device == "cuda"}, plan.layout.sizes.world);
     const bool reports = !launched || launched->rank == 0;
     if (reports) options.try_outputs();
     if (const auto unused = unused_choices(plan); reports && !unused.empty()) {
@@ -388,8 +354,12 @@ std::optional<RunOutcome> train(const Options& options, const RunOptions& values
 
     std::optional<runtime::RunValues> result;
     if (launched) {
-        result = values.device == "cuda" ? runtime::run_over_nccl(run, meeting_of(*launched, run.deadline))
-                                         : runtime::run_over_mpi(run, *launched);
+        if (values.device == "cuda") {
+            result = runtime::run_over_nccl(run, meeting_of(*launched, run.deadline));
+        } else {
+            result = talks_without_mpi(*launched) ? runtime::run_over_sockets(run, meeting_of(*launched, run.deadline))
+                                                  : runtime::run_over_mpi(run, *launched);
+        }
         if (!result) return std::nullopt;  // rank 0 reports
     } else {
         const InterruptWatch watch("mgplan: interrupted; stops behind this step, Ctrl-C again ends at once\n");
@@ -451,7 +421,7 @@ int run_run(const std::vector<std::string>& args, Console& console) {
     try {
         Options options("run PLAN [--steps N] [--data FILE] [options]",
                         "Trains the plan's model for some steps, prints losses, and compares memory and traffic of every rank with what "
-                        "the same code predicts on shapes. Under mpirun each process is one rank; otherwise ranks are threads. "
+                        "the same code predicts on shapes. Under mpirun or torchrun each process is one rank; otherwise ranks are threads. "
                         "On GPUs (--device cuda) each process is one rank with a GPU of its own where torchrun started several, and "
                         "else all ranks are threads that share one. --rank R runs one rank of a large plan alone.");
         RunOptions values;

@@ -32,6 +32,7 @@ constexpr std::array kParameters{
     CalibrationParameter{"tile_m", 1, 65536, true},
     CalibrationParameter{"tile_n", 1, 65536, true},
     CalibrationParameter{"grouped_rows_half", 0, 1e6},
+    CalibrationParameter{"grouped_weight_gradient", 1e-6, 4},
     CalibrationParameter{"attention_forward", 1e-6, 2},
     CalibrationParameter{"attention_backward", 1e-6, 2},
     CalibrationParameter{"attention_tail", 0, 100},
@@ -133,6 +134,19 @@ ProductTime read_product(JsonReader& reader) {
     return product;
 }
 
+GroupedProductTime read_grouped_product(JsonReader& reader) {
+    GroupedProductTime product;
+    product.groups = read_size(reader, "groups");
+    product.m = read_size(reader, "m");
+    product.n = read_size(reader, "n");
+    product.k = read_size(reader, "k");
+    product.transpose_b = reader.boolean("transpose_b");
+    product.accumulate = reader.boolean("accumulate");
+    product.dtype = read_dtype(reader);
+    product.time = read_timing(reader);
+    return product;
+}
+
 AttentionTime read_attention(JsonReader& reader) {
     AttentionTime attention;
     attention.sequence = read_size(reader, "sequence");
@@ -155,12 +169,23 @@ CollectiveTime read_collective(JsonReader& reader) {
     each.ranks = reader.integer("ranks", 2, 1 << 24);
     each.bytes = read_size(reader, "bytes");
     each.time = read_timing(reader);
+    each.nodes = reader.integer_or("nodes", 1, 1, 1 << 24);
     const double algorithm = reader.real("algbw", 1e-6, 1e18), bus = reader.real("busbw", 1e-6, 1e18);
     const auto differs = [](double given, double computed) { return !(std::abs(given - computed) <= 1e-6 * computed); };
     if (reader.problems().empty() && (differs(algorithm, each.algorithm_bandwidth()) || differs(bus, each.bus_bandwidth())))
         reader.problems().add("{}: algbw = {:g} and busbw = {:g} do not follow from bytes, seconds, op and ranks, which give {:g} and {:g}",
                               reader.where(), algorithm, bus, each.algorithm_bandwidth(), each.bus_bandwidth());
     return each;
+}
+
+GraphMemory read_graph(JsonReader& reader) {
+    GraphMemory graph;
+    graph.kernels = reader.integer("kernels", 1, 1 << 24);
+    graph.graphs = reader.integer("graphs", 1, 1 << 24);
+    graph.bytes = reader.integer("bytes", 0, kLargest);
+    graph.spread = reader.real("spread", 0, 1e6);
+    graph.repetitions = read_size(reader, "repetitions");
+    return graph;
 }
 
 Refit read_refit(JsonReader& reader) {
@@ -216,8 +241,8 @@ std::span<const CalibrationParameter> calibration_parameters() {
 }
 
 Json calibration_to_json(const ClusterCalibration& calibration) {
-    Json products = Json::array(), attention = Json::array(), kernels = Json::array(), copies = Json::array(), collectives = Json::array(),
-         refits = Json::array(), parameters = Json::object();
+    Json products = Json::array(), grouped_products = Json::array(), graphs = Json::array(), attention = Json::array(),
+         kernels = Json::array(), copies = Json::array(), collectives = Json::array(), refits = Json::array(), parameters = Json::object();
     for (const auto& each : calibration.products) {
         products.push_back(Json{{"m", each.m},
                                 {"n", each.n},
@@ -227,6 +252,16 @@ Json calibration_to_json(const ClusterCalibration& calibration) {
                                 {"accumulate", each.accumulate},
                                 {"dtype", to_string(each.dtype)}});
         add_timing(products.back(), each.time);
+    }
+    for (const auto& each : calibration.grouped_products) {
+        grouped_products.push_back(Json{{"groups", each.groups},
+                                        {"m", each.m},
+                                        {"n", each.n},
+                                        {"k", each.k},
+                                        {"transpose_b", each.transpose_b},
+                                        {"accumulate", each.accumulate},
+                                        {"dtype", to_string(each.dtype)}});
+        add_timing(grouped_products.back(), each.time);
     }
     for (const auto& each : calibration.attention) {
         attention.push_back(Json{{"sequence", each.sequence},
@@ -249,10 +284,18 @@ Json calibration_to_json(const ClusterCalibration& calibration) {
         add_timing(copies.back(), each.time);
     }
     for (const auto& each : calibration.collectives) {
-        collectives.push_back(Json{{"group", each.group}, {"op", each.op}, {"ranks", each.ranks}, {"bytes", each.bytes}});
+        collectives.push_back(
+            Json{{"group", each.group}, {"op", each.op}, {"ranks", each.ranks}, {"nodes", each.nodes}, {"bytes", each.bytes}});
         add_timing(collectives.back(), each.time);
         collectives.back()["algbw"] = each.algorithm_bandwidth();
         collectives.back()["busbw"] = each.bus_bandwidth();
+    }
+    for (const auto& each : calibration.graphs) {
+        graphs.push_back(Json{{"kernels", each.kernels},
+                              {"graphs", each.graphs},
+                              {"bytes", each.bytes},
+                              {"spread", each.spread},
+                              {"repetitions", each.repetitions}});
     }
     for (const auto& each : calibration.refits) {
         refits.push_back(Json{{"log", each.log},
@@ -272,10 +315,12 @@ Json calibration_to_json(const ClusterCalibration& calibration) {
               {"complete", calibration.complete},
               {"parameters", parameters},
               {"products", products},
+              {"grouped_products", grouped_products},
               {"attention", attention},
               {"kernels", kernels},
               {"copies", copies},
-              {"collectives", collectives}};
+              {"collectives", collectives},
+              {"graphs", graphs}};
     if (calibration.launch.repetitions > 0) {
         json["launch"] = Json::object();
         add_timing(json["launch"], calibration.launch);
@@ -308,6 +353,9 @@ ClusterCalibration calibration_from_json(const Json& json, const std::string& wh
     }
     read.parameters = read_parameters(reader);
     read.products = read_list(reader, "products", read_product);
+    // Files of before these were measured have none.
+    if (reader.has("grouped_products")) read.grouped_products = read_list(reader, "grouped_products", read_grouped_product);
+    if (reader.has("graphs")) read.graphs = read_list(reader, "graphs", read_graph);
     read.attention = read_list(reader, "attention", read_attention);
     read.kernels = read_list(reader, "kernels", [](JsonReader& entry) {
         return KernelTime{entry.text("op"), read_size(entry, "bytes"), read_timing(entry)};

@@ -35,6 +35,16 @@ struct ProductTime {
     bool operator==(const ProductTime&) const = default;
 };
 
+/// `groups` products as above in one call, each with operands of its own: the experts of a mixture, equally full.
+struct GroupedProductTime {
+    std::int64_t groups = 0;
+    std::int64_t m = 0, n = 0, k = 0;  ///< of each
+    bool transpose_b = false, accumulate = false;
+    Dtype dtype = Dtype::bf16;
+    Timing time;
+    bool operator==(const GroupedProductTime&) const = default;
+};
+
 /// Causal attention of whole sequences. `flops`: of the visible half alone, 4 (forward) or 10 (backward) for each pair and
 /// value where both widths are equal.
 struct AttentionTime {
@@ -70,12 +80,26 @@ struct CollectiveTime {
     std::int64_t ranks = 0;
     std::int64_t bytes = 0;
     Timing time;
+    std::int64_t nodes = 1;  ///< machines that the ranks of one group are on
     bool operator==(const CollectiveTime&) const = default;
 
     [[nodiscard]] double algorithm_bandwidth() const { return static_cast<double>(bytes) / time.seconds; }
     /// By the factors of nccl-tests, doc/PERFORMANCE.md: all-reduce 2(n-1)/n; all-gather, reduce-scatter and all-to-all
     /// (n-1)/n; send and receive 1.
     [[nodiscard]] double bus_bandwidth() const;
+};
+
+/// Device memory that instantiating `graphs` graphs of so many kernels takes: free before less free behind, all graphs being
+/// held. Several at a time, because a driver takes memory in pieces larger than a graph.
+struct GraphMemory {
+    std::int64_t kernels = 0;  ///< of each graph
+    std::int64_t graphs = 0;
+    std::int64_t bytes = 0;        ///< of all of them, median of the repetitions; may be 0
+    double spread = 0;             ///< distance of the quartiles over the median; 0 where that is 0
+    std::int64_t repetitions = 0;  ///< each with further graphs
+    bool operator==(const GraphMemory&) const = default;
+
+    [[nodiscard]] double bytes_of_a_kernel() const { return static_cast<double>(bytes) / static_cast<double>(graphs * kernels); }
 };
 
 /// A parameter of the time model and how it came about.
@@ -104,10 +128,12 @@ struct ClusterCalibration {
     std::string transport;  ///< what carried the collectives' data; empty without any
     bool complete = false;  ///< false: measuring stopped on the way, and `parameters` are not there yet
     std::vector<ProductTime> products;
+    std::vector<GroupedProductTime> grouped_products;
     std::vector<AttentionTime> attention;
     std::vector<KernelTime> kernels;
     std::vector<CopyTime> copies;
     std::vector<CollectiveTime> collectives;
+    std::vector<GraphMemory> graphs;
     Timing launch;  ///< of one op without work: what the host needs to issue it; no repetitions: not measured
     std::map<std::string, CalibratedValue> parameters;
     std::vector<Refit> refits;

@@ -34,6 +34,7 @@ constexpr std::array kFields{
     Field{"tile_m", nullptr, &Calibration::tile_m},
     Field{"tile_n", nullptr, &Calibration::tile_n},
     Field{"grouped_rows_half", &Calibration::grouped_rows_half},
+    Field{"grouped_weight_gradient", &Calibration::grouped_weight_gradient},
     Field{"attention_forward", &Calibration::attention_forward},
     Field{"attention_backward", &Calibration::attention_backward},
     Field{"attention_tail", &Calibration::attention_tail},
@@ -142,6 +143,8 @@ public:
 
     void kernels();
     void products();
+    void grouped_products();
+    void graphs();
     void attention();
     void collectives();
     void cpu();
@@ -214,6 +217,55 @@ void Fit::products() {
     found("gemm_k_half", best_half, source);
 }
 
+void Fit::grouped_products() {
+    std::vector<const GroupedProductTime*> plain, added;
+    for (const auto& each : cluster_.calibration->grouped_products) {
+        if (each.dtype == Dtype::fp8 || cluster_.peak(precision_of(each.dtype)) <= 0) continue;
+        (each.accumulate ? added : plain).push_back(&each);
+    }
+    const auto error = [&](const std::vector<const GroupedProductTime*>& points, const Calibration& tried) {
+        double sum = 0;
+        for (const auto* point : points) {
+            const KernelTimes times(cluster_, tried, precision_of(point->dtype), point->dtype == Dtype::fp64 ? 8 : 4);
+            const double said = point->accumulate ? times.grouped_weight_gradient(point->m, point->n, point->k, point->groups)
+                                                  : times.grouped_gemm(point->m, point->n, point->k, point->groups);
+            sum += std::abs(std::log(said / point->time.seconds));
+        }
+        return sum / static_cast<double>(points.size());
+    };
+    // The value of a geometric grid with the least error, and once more around it.
+    const auto fit = [&](const char* name, double Calibration::*field, const std::vector<const GroupedProductTime*>& points, double low,
+                         double high, bool or_nothing) {
+        if (points.size() < 3) return;
+        Calibration tried = calibration;
+        double least = std::numeric_limits<double>::infinity(), best = 0;
+        const auto attempt = [&](double value) {
+            tried.*field = value;
+            const double e = error(points, tried);
+            if (e >= least) return;
+            least = e;
+            best = value;
+        };
+        if (or_nothing) attempt(0);
+        constexpr int kSteps = 60;
+        const double step = std::log(high / low) / kSteps;
+        for (int i = 0; i <= kSteps; ++i) attempt(low * std::exp(step * i));
+        const double centre = best;
+        for (int i = -kSteps; centre > 0 && i <= kSteps; ++i) attempt(std::clamp(centre * std::exp(step * i / kSteps), low, high));
+        found(name, best, fmt::format("fitted to {} grouped products; mean error {:.1f} %", points.size(), 100 * (std::exp(least) - 1)));
+    };
+    fit("grouped_rows_half", &Calibration::grouped_rows_half, plain, 1, 65536, true);
+    fit("grouped_weight_gradient", &Calibration::grouped_weight_gradient, added, 1e-3, 4, false);
+}
+
+void Fit::graphs() {
+    std::vector<double> bytes;
+    for (const auto& each : cluster_.calibration->graphs) bytes.push_back(each.bytes_of_a_kernel());
+    if (bytes.empty()) return;
+    found("graph_node_bytes", std::round(median(bytes)),
+          fmt::format("free device memory before and after instantiating graphs of {} sizes; median", bytes.size()));
+}
+
 void Fit::attention() {
     for (const bool backward : {false, true}) {
         std::vector<double> efficiencies;
@@ -242,8 +294,8 @@ void Fit::collectives() {
     const std::int64_t least = calibration.low_latency_bandwidth > 0 ? std::int64_t{16} << 20 : 0;
     std::map<std::tuple<std::string, std::string, std::int64_t>, std::vector<std::pair<double, double>>> curves;
     for (const auto& each : cluster_.calibration->collectives) {
-        // Groups beyond one domain would tell of the network too; which nodes their ranks were on is not known here.
-        if (each.ranks <= cluster_.fast_domain() && each.bytes >= least)
+        // Groups beyond one domain tell of the network too.
+        if (each.nodes == 1 && each.ranks <= cluster_.fast_domain() && each.bytes >= least)
             curves[{each.op, each.group, each.ranks}].emplace_back(static_cast<double>(each.bytes), each.time.seconds);
     }
     std::vector<double> ring, in_switch, exchange, starts, switch_starts;
@@ -340,6 +392,8 @@ std::map<std::string, CalibratedValue> fitted_parameters(const ClusterSpec& clus
     if (cluster.calibration->device == "cpu") fit.cpu();
     fit.kernels();
     fit.products();
+    fit.grouped_products();
+    fit.graphs();
     fit.attention();
     fit.collectives();
     return std::move(fit.values);

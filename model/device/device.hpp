@@ -25,6 +25,16 @@ struct ProductSizes {
     auto operator<=>(const ProductSizes&) const = default;
 };
 
+/// Sizes of a grouped product: one product for each group that has rows. m, with `accumulate` k, are the rows of a group: the
+/// mean of these groups, rounded up.
+struct GroupedProductSizes {
+    std::int64_t groups = 0;  ///< with rows; 0: no such product
+    std::int64_t m = 0, n = 0, k = 0;
+    bool transpose_b = false, accumulate = false;
+    Dtype dtype = Dtype::fp32;  ///< of A and B
+    auto operator<=>(const GroupedProductSizes&) const = default;
+};
+
 /// Sizes of causal attention over whole sequences.
 struct AttentionExtent {
     std::int64_t sequence = 0;  ///< 0: no such attention
@@ -41,6 +51,7 @@ struct OpRecord {
     std::int64_t bytes_written = 0;
     ProductSizes product{};       ///< of a single matrix product
     AttentionExtent attention{};  ///< of attention and its backward without a window, where one rank holds the sequence
+    GroupedProductSizes grouped{};
 };
 
 /// Tells how long a device takes for what is issued between start() and stop().

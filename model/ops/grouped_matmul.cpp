@@ -35,6 +35,11 @@ Scratch scratch_for(Device& device, Dtype dtype, std::int64_t m, std::int64_t n,
             device.empty({rows, columns}, Dtype::fp32, MemoryCategory::workspace, "matmul tile of the product"), std::move(workspace)};
 }
 
+/// `busy`: groups with rows.
+std::int64_t rows_of_one(const Tensor& a, std::int64_t busy) {
+    return busy == 0 ? 0 : (a.shape()[0] + busy - 1) / busy;
+}
+
 double operations(std::int64_t m, std::int64_t n, std::int64_t k) {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
 }
@@ -54,7 +59,13 @@ Tensor grouped_matmul(const Tensor& a, std::span<const Tensor> b, std::span<cons
     Tensor out = device.empty({a.shape()[0], n}, a.dtype(), MemoryCategory::activations, name);
     // Matrices of empty groups are not read.
     const auto busy = static_cast<std::int64_t>(std::ranges::count_if(rows, [](std::int64_t each) { return each > 0; }));
-    device.report({"grouped_matmul", operations(a.shape()[0], n, k), a.bytes() + busy * b.front().bytes(), out.bytes()});
+    device.report({"grouped_matmul",
+                   operations(a.shape()[0], n, k),
+                   a.bytes() + busy * b.front().bytes(),
+                   out.bytes(),
+                   {},
+                   {},
+                   {busy, rows_of_one(a, busy), n, k, transpose_b, false, a.dtype()}});
     const Scratch scratch = scratch_for(device, a.dtype(), *std::ranges::max_element(rows), n, k);
     if (!device.computes() || out.elements() == 0) return out;
     const std::vector<Input> matrices(b.begin(), b.end());
@@ -75,8 +86,13 @@ void grouped_matmul_accumulate(const Tensor& a, const Tensor& b, std::span<const
     }
     Device& device = a.device();
     const auto busy = static_cast<std::int64_t>(std::ranges::count_if(rows, [](std::int64_t each) { return each > 0; }));
-    device.report(
-        {"grouped_matmul", operations(m, n, a.shape()[0]), total_bytes(a, b) + busy * out.front().bytes(), busy * out.front().bytes()});
+    device.report({"grouped_matmul",
+                   operations(m, n, a.shape()[0]),
+                   total_bytes(a, b) + busy * out.front().bytes(),
+                   busy * out.front().bytes(),
+                   {},
+                   {},
+                   {busy, m, n, rows_of_one(a, busy), false, true, a.dtype()}});
     const Scratch scratch = scratch_for(device, a.dtype(), m, n, *std::ranges::max_element(rows));
     if (!device.computes() || a.shape()[0] == 0) return;
     const std::vector<Output> sums(out.begin(), out.end());

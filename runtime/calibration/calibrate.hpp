@@ -14,6 +14,7 @@
 #include "plan/cluster_calibration.hpp"
 #include "plan/rank_groups.hpp"
 #include "runtime/calibration/traced_work.hpp"
+#include "runtime/rendezvous/rendezvous_options.hpp"
 #include "runtime/training_run/rank_devices.hpp"
 
 namespace mgplan::runtime {
@@ -29,6 +30,8 @@ struct CalibrateOptions {
     TracedWork work;
     std::vector<Dtype> dtypes;  ///< of memory-bound kernels
     double seconds = 0.5;       ///< for each measurement
+    /// Machine of each rank, numbered from 0, for what is said of groups; empty: all on one.
+    std::vector<int> node_of_rank;
     /// What would take longer than this many times `seconds` for one call, by the best rate so far, is left out and said.
     double patience = 20;
     std::int64_t memory_bytes = 0;                      ///< of the device; what needs more than half of it is left out and said
@@ -46,6 +49,11 @@ struct CalibrateOptions {
 /// interrupted.
 [[nodiscard]] bool measure_device(model::Device& device, const CalibrateOptions& options, ClusterCalibration& into);
 
+/// Device memory of graphs: those of `kernels` kernels each, instantiated some at a time and all held, with the device's free
+/// memory read before and behind. Adds nothing on a device that captures nothing or does not tell its free memory. Others that take
+/// or give back the device's memory meanwhile falsify it. Returns false when it was interrupted.
+[[nodiscard]] bool measure_graphs(RankDevice& device, const CalibrateOptions& options, ClusterCalibration& into);
+
 /// One group to measure, by name, with the lists of all its instances: every rank of the world is in exactly one of them.
 struct MeasuredGroup {
     std::string name;
@@ -57,11 +65,18 @@ struct MeasuredGroup {
 [[nodiscard]] std::vector<MeasuredGroup> groups_of(const ParallelSizes& sizes);
 [[nodiscard]] std::vector<MeasuredGroup> groups_of(std::int64_t world);
 
-/// Collectives of one rank's groups over a list of sizes; all ranks call it together with equal options and an equal `into`,
-/// and all instances of a group communicate at once, as in a training step. nccl-tests' method: a barrier, some operations
-/// without a pause, their time over their number, the ranks' average. Callbacks are called on rank 0. Returns false when rank 0 was
-/// interrupted.
+/// Collectives of one rank's groups over a list of sizes; all ranks call it together with equal options, and all instances of a
+/// group communicate at once, as in a training step. nccl-tests' method: a barrier, some operations without a pause, their time
+/// over their number, the ranks' average. Rank 0's `into` says what is known already; callbacks are called there. Returns false when
+/// rank 0 was interrupted.
 [[nodiscard]] bool measure_collectives(const model::World& world, model::Device& device, const std::vector<MeasuredGroup>& groups,
                                        const CalibrateOptions& options, ClusterCalibration& into);
+
+/// As a rank that a launcher started as a process, on a GPU of its own or on the CPU: rank 0 measures its device, then all of them the
+/// collectives, over NCCL or TCP. `meeting`, and what is thrown: as run_over_nccl(). `on_stuck`: as TrainingRunOptions::on_stuck.
+[[nodiscard]] bool calibrate_over_rendezvous(const RankDevices& devices, const RendezvousOptions& meeting,
+                                             const std::function<void(const std::string&)>& on_stuck,
+                                             const std::vector<MeasuredGroup>& groups, const CalibrateOptions& options,
+                                             ClusterCalibration& into);
 
 }  // namespace mgplan::runtime

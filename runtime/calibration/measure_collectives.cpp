@@ -17,6 +17,7 @@ using model::MemoryCategory;
 using model::Tensor;
 
 constexpr int kRounds = 7;
+constexpr double kMeasure = 0, kPassOver = 1, kStop = 2;  ///< what rank 0 chooses for all
 constexpr std::array<const char*, 5> kOperations{"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_receive"};
 
 /// One number that all ranks of the world agree on.
@@ -102,6 +103,18 @@ Timing timed(Operation& operation, model::Device& device, Agreement& agreement, 
     return timing_of(std::move(seconds));
 }
 
+/// Machines of the instance of the group that is on most of them.
+std::int64_t most_nodes(const MeasuredGroup& group, const std::vector<int>& node_of_rank) {
+    std::size_t most = 1;
+    if (node_of_rank.empty()) return 1;
+    for (const auto& ranks : group.ranks) {
+        std::set<int> nodes;
+        for (const std::int32_t rank : ranks) nodes.insert(node_of_rank[static_cast<std::size_t>(rank)]);
+        most = std::max(most, nodes.size());
+    }
+    return static_cast<std::int64_t>(most);
+}
+
 }  // namespace
 
 std::vector<MeasuredGroup> groups_of(const ParallelSizes& sizes) {
@@ -144,6 +157,7 @@ bool measure_collectives(const model::World& world, model::Device& device, const
     const std::size_t all = groups.size() * kOperations.size() * sizes.size();
     std::size_t done = 0;
     for (const auto& group : groups) {
+        const std::int64_t nodes = most_nodes(group, options.node_of_rank);
         const auto own = std::find_if(group.ranks.begin(), group.ranks.end(),
                                       [&](const auto& list) { return std::find(list.begin(), list.end(), world.rank) != list.end(); });
         MGPLAN_ASSERT(own != group.ranks.end(), "every rank is in one group of each name");
@@ -156,11 +170,13 @@ bool measure_collectives(const model::World& world, model::Device& device, const
                 const bool known = std::any_of(into.collectives.begin(), into.collectives.end(), [&](const CollectiveTime& each) {
                     return each.group == group.name && each.op == op && each.ranks == n && each.bytes == bytes;
                 });
-                if (known) continue;
-                const bool stop = world.rank == 0 && options.interrupt != nullptr && options.interrupt->load();
-                if (agreement.largest(stop ? 1 : 0) > 0) return false;
+                const bool stop = options.interrupt != nullptr && options.interrupt->load();
+                // Rank 0 alone knows: the others may have no file, and signals come to each at a time of its own.
+                const double choice = agreement.largest(world.rank != 0 ? kMeasure : known ? kPassOver : stop ? kStop : kMeasure);
+                if (choice == kPassOver) continue;
+                if (choice == kStop) return false;
                 Operation operation(op, *communicator, device, bytes);
-                const CollectiveTime time{group.name, op, n, bytes, timed(operation, device, agreement, options.seconds)};
+                const CollectiveTime time{group.name, op, n, bytes, timed(operation, device, agreement, options.seconds), nodes};
                 into.collectives.push_back(time);
                 if (world.rank == 0 && options.on_measured) {
                     options.on_measured(into, {fmt::format("{} of {} ranks ({}), {}: {:.1f} us, busbw {:.2f} GB/s", op, n, group.name,

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include <fmt/core.h>
@@ -14,6 +15,7 @@
 #include "model/ops/activation.hpp"
 #include "model/ops/attention.hpp"
 #include "model/ops/elementwise.hpp"
+#include "model/ops/grouped_matmul.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/ops/norm.hpp"
 #include "plan/text.hpp"
@@ -96,6 +98,22 @@ std::string product_text(const model::ProductSizes& sizes) {
     return fmt::format("product {} x {} x {} {}{}", sizes.m, sizes.n, sizes.k, to_string(sizes.dtype), sizes.accumulate ? ", added" : "");
 }
 
+std::string grouped_text(const model::GroupedProductSizes& sizes) {
+    return fmt::format("{} products {} x {} x {} {}{}", sizes.groups, sizes.m, sizes.n, sizes.k, to_string(sizes.dtype),
+                       sizes.accumulate ? ", added" : "");
+}
+
+/// What the experts compute, and the same with a quarter of the tokens, which tells what few of them cost.
+std::set<model::GroupedProductSizes> with_fewer_rows(const std::set<model::GroupedProductSizes>& traced) {
+    std::set<model::GroupedProductSizes> all = traced;
+    for (model::GroupedProductSizes each : traced) {
+        std::int64_t& rows = each.accumulate ? each.k : each.m;
+        rows /= 4;
+        if (rows > 0) all.insert(each);
+    }
+    return all;
+}
+
 class Bench {
 public:
     Bench(model::Device& device, const CalibrateOptions& options, ClusterCalibration& into)
@@ -131,6 +149,8 @@ private:
                 list_.emplace_back([this, bytes, way] { copy(way, bytes); });
         }
         for (const auto& each : products) list_.emplace_back([this, each] { product(each); });
+        for (const auto& each : with_fewer_rows(options_.work.grouped_products))
+            list_.emplace_back([this, each] { grouped_product(each); });
         for (const auto& each : options_.work.attention) list_.emplace_back([this, each] { attention(each); });
     }
 
@@ -273,6 +293,45 @@ private:
         into_.products.push_back({p.m, p.n, p.k, p.transpose_a, p.transpose_b, p.accumulate, p.dtype, time});
         note_rate(p.dtype, flops / time.seconds);
         measured(fmt::format("{}: {}, {:.4g} GFLOP/s", product_text(p), time_text(time.seconds), 1e-9 * flops / time.seconds));
+    }
+
+    void grouped_product(const model::GroupedProductSizes& p) {
+        for (const auto& each : into_.grouped_products) {
+            if (each.groups == p.groups && each.m == p.m && each.n == p.n && each.k == p.k && each.transpose_b == p.transpose_b &&
+                each.accumulate == p.accumulate && each.dtype == p.dtype)
+                return known();
+        }
+        const auto groups = static_cast<double>(p.groups), m = static_cast<double>(p.m), n = static_cast<double>(p.n),
+                   k = static_cast<double>(p.k);
+        const double flops = 2 * groups * m * n * k;
+        const double once = groups * (static_cast<double>(bytes_of(p.dtype)) * (m * k + k * n) + 4 * m * n);
+        if (once > 1e15) return left_out(grouped_text(p), "its matrices fit into no memory");
+        const auto bytes = static_cast<std::int64_t>(once);
+        const std::size_t sets = bytes < kCache && device_.kind() == model::DeviceKind::cuda ? 3 : 1;
+        if (!feasible(grouped_text(p), p.dtype, flops, bytes * static_cast<std::int64_t>(sets))) return;
+        const std::vector<std::int64_t> rows(static_cast<std::size_t>(p.groups), p.accumulate ? p.k : p.m);
+        std::vector<Tensor> a, b;              // of all groups; b: rows that stand beside those of a, where these are added up
+        std::vector<std::vector<Tensor>> own;  // each group's matrix, or its sum
+        for (std::size_t i = 0; i < sets; ++i) {
+            a.push_back(values(device_, {p.groups * rows.front(), p.accumulate ? p.m : p.k}, p.dtype));
+            if (p.accumulate) b.push_back(values(device_, {p.groups * rows.front(), p.n}, p.dtype));
+            auto& matrices = own.emplace_back();
+            for (std::int64_t group = 0; group < p.groups; ++group) {
+                const Dtype sum = p.dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32;
+                matrices.push_back(p.accumulate ? device_.zeros({p.m, p.n}, sum, MemoryCategory::gradients, "sum to measure with")
+                                                : values(device_, p.transpose_b ? Shape{p.n, p.k} : Shape{p.k, p.n}, p.dtype));
+            }
+        }
+        const Timing time = repeat(device_, options_.seconds, [&](std::int64_t call) {
+            const std::size_t i = static_cast<std::size_t>(call) % sets;
+            if (p.accumulate) {
+                model::grouped_matmul_accumulate(a[i], b[i], rows, own[i]);
+            } else {
+                static_cast<void>(model::grouped_matmul(a[i], own[i], rows, p.transpose_b, "grouped product to measure"));
+            }
+        });
+        into_.grouped_products.push_back({p.groups, p.m, p.n, p.k, p.transpose_b, p.accumulate, p.dtype, time});
+        measured(fmt::format("{}: {}, {:.4g} GFLOP/s", grouped_text(p), time_text(time.seconds), 1e-9 * flops / time.seconds));
     }
 
     void attention(const model::AttentionExtent& e) {

@@ -21,11 +21,18 @@ double quantile(const std::vector<double>& sorted, double share) {
 
 }  // namespace
 
+Spread spread_of(std::vector<double> values) {
+    MGPLAN_ASSERT(!values.empty(), "a spread is of something");
+    std::sort(values.begin(), values.end());
+    const double median = quantile(values, 0.5);
+    return {median, median > 0 ? (quantile(values, 0.75) - quantile(values, 0.25)) / median : 0};
+}
+
 Timing timing_of(std::vector<double> seconds) {
-    MGPLAN_ASSERT(!seconds.empty(), "a timing is of something");
-    std::sort(seconds.begin(), seconds.end());
-    const double median = std::max(quantile(seconds, 0.5), kLeast);
-    return {median, (quantile(seconds, 0.75) - quantile(seconds, 0.25)) / median, static_cast<std::int64_t>(seconds.size())};
+    for (double& each : seconds) each = std::max(each, kLeast);
+    const auto count = static_cast<std::int64_t>(seconds.size());
+    const Spread spread = spread_of(std::move(seconds));
+    return {spread.median, spread.relative, count};
 }
 
 std::int64_t calls_together(double seconds_of_one) {

@@ -10,6 +10,13 @@
 
 namespace mgplan::runtime {
 
+struct Spread {
+    double median = 0;
+    double relative = 0;  ///< distance of the quartiles over the median; 0 where that is 0
+};
+/// At least one value.
+[[nodiscard]] Spread spread_of(std::vector<double> values);
+
 /// Median, and the distance of the quartiles over it. `seconds`: of each repetition, at least one.
 [[nodiscard]] Timing timing_of(std::vector<double> seconds);
 

@@ -11,15 +11,17 @@ namespace mgplan::runtime {
 /// Different sizes of one rank's step, each once.
 struct TracedWork {
     std::set<model::ProductSizes> products;
+    std::set<model::GroupedProductSizes> grouped_products;
     std::set<model::AttentionExtent> attention;
     void merge(const TracedWork& other) {
         products.insert(other.products.begin(), other.products.end());
+        grouped_products.insert(other.grouped_products.begin(), other.grouped_products.end());
         attention.insert(other.attention.begin(), other.attention.end());
     }
 };
 
-/// Of one step of a rank of the task, mixtures balanced; `traits`: of the device that it is for. Grouped products, whose sizes
-/// depend on the routing, are not among them. Throws ConfigError for what the layers do not compute.
+/// Of one step of a rank of the task, every expert with as many tokens as any other; `traits`: of the device that it is for. Throws
+/// ConfigError for what the layers do not compute.
 [[nodiscard]] TracedWork traced_work(const model::TrainingTask& task, int rank, const model::KernelTraits& traits);
 
 }  // namespace mgplan::runtime

@@ -126,6 +126,13 @@ CudaDevice::~CudaDevice() {
     if (stream_ != nullptr) static_cast<void>(cudaStreamDestroy(stream_));
 }
 
+std::int64_t CudaDevice::free_bytes() {
+    synchronize();
+    std::size_t free = 0, total = 0;
+    MGPLAN_CUDA(cudaMemGetInfo(&free, &total));
+    return static_cast<std::int64_t>(free);
+}
+
 const std::byte* CudaDevice::uncounted(std::span<const std::byte> bytes) {
     MGPLAN_ASSERT(uncounted_ == nullptr, "it is asked for once");
     MGPLAN_CUDA(cudaMalloc(&uncounted_, bytes.size()));

@@ -28,6 +28,7 @@ public:
     [[nodiscard]] const model::MemoryUse& memory() const override { return measured_.use(); }
     void restart_high_water() override { measured_.restart_high_water(); }
     [[nodiscard]] std::int64_t reserved_bytes() const override { return measured_.reserved_bytes(); }
+    [[nodiscard]] std::int64_t free_bytes() override;
     void trim() noexcept override {
         if (pool_ != nullptr) pool_->trim();
     }

@@ -30,6 +30,8 @@ public:
     virtual void restart_high_water() = 0;
     /// Bytes held from the driver, in use or kept.
     [[nodiscard]] virtual std::int64_t reserved_bytes() const = 0;
+    /// Bytes that the card has left for this process and all others, once all that was issued is done. Throws RunError.
+    [[nodiscard]] virtual std::int64_t free_bytes() = 0;
     /// Hands kept blocks back to the driver; nothing happens with an arena.
     virtual void trim() noexcept = 0;
     /// A copy of these bytes on the card, beside the pool and its counters, until the device goes. One call.

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 namespace mgplan::runtime {
@@ -13,6 +14,17 @@ std::string node_name(const Environment& environment) {
     std::array<char, 256> name{};
     if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
     return name.data();
+}
+
+std::vector<int> node_numbers(const std::vector<std::string>& names) {
+    std::vector<std::string> seen;
+    std::vector<int> numbers;
+    for (const auto& name : names) {
+        const auto found = std::find(seen.begin(), seen.end(), name);
+        numbers.push_back(static_cast<int>(found - seen.begin()));
+        if (found == seen.end()) seen.push_back(name);
+    }
+    return numbers;
 }
 
 }  // namespace mgplan::runtime

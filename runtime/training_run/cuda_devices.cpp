@@ -15,6 +15,7 @@ public:
     model::Device& device() override { return *device_; }
     const model::MemoryUse& memory() const override { return device_->memory(); }
     std::int64_t reserved_bytes() const override { return device_->reserved_bytes(); }
+    std::optional<std::int64_t> free_bytes() override { return device_->free_bytes(); }
     SteppedMemory* arena() override { return device_->arena(); }
     const std::byte* uncounted(std::span<const std::byte> bytes) override { return device_->uncounted(bytes); }
     [[nodiscard]] CudaDeviceInterface& card() { return *device_; }

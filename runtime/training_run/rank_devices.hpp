@@ -26,6 +26,8 @@ public:
     [[nodiscard]] virtual const model::MemoryUse& memory() const = 0;
     /// Bytes that the device's pool holds, in use or kept, and those of its arena.
     [[nodiscard]] virtual std::int64_t reserved_bytes() const = 0;
+    /// Bytes that the device has left for this process and all others; nothing where it does not tell.
+    [[nodiscard]] virtual std::optional<std::int64_t> free_bytes() { return std::nullopt; }
     /// What its memory follows; nullptr for a pool alone.
     [[nodiscard]] virtual SteppedMemory* arena() { return nullptr; }
     /// A copy of these bytes in the device's memory, until it goes, that its counters do not know: for what stands in for other

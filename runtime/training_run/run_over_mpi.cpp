@@ -21,14 +21,7 @@ MpiOptions mpi_options(const TrainingRunOptions& options, const LaunchedRank& la
     mpi.deadline = options.deadline;
     mpi.expected_size = launched.size;
     mpi.expected_by = to_string(launched.source);
-    // A shell starts no processes, and torchrun starts them without MPI.
-    if (launched.source == RankSource::torchrun) {
-        mpi.expected_by = "the variables RANK and WORLD_SIZE";
-        mpi.way_out = fmt::format(
-            "unset both, then start mpirun -n {}, or this process alone with all ranks as its threads (--ranks-in-process): only processes "
-            "with a GPU each (--device cuda) do without MPI",
-            launched.size);
-    }
+    if (launched.source == RankSource::torchrun) mpi.expected_by = "the variables RANK and WORLD_SIZE";
     return mpi;
 }
 

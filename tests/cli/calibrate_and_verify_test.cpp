@@ -4,6 +4,7 @@
 #include <fstream>
 #include <set>
 #include <thread>
+#include <tuple>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -180,6 +181,38 @@ TEST(Calibrate, MeasuresCollectivesInThePlansGroups) {
     EXPECT_EQ(groups, (std::set<std::string>{"tp", "pp"}));
     expect_refused("calibrate --plan " + plan.path() + " --ranks 3 --output " + cluster.path() + "2",
                    {"--plan is for 4 ranks and 3 are here", "--ranks 1: none"});
+}
+
+TEST(Calibrate, MeasuresTheExpertsOfMixtures) {
+    const TempFile cluster("experts.json");
+    const Said said =
+        say("calibrate --model tiny-moe --tp 1 --ep 1,4 --seq 64 --precision fp32 --seconds 0.00001 --most-bytes 2MiB --ranks 1 --output " +
+            cluster.path());
+    ASSERT_EQ(said.code, kDone) << said.err;
+    const json calibration = read(cluster)["calibration"];
+    // 64 tokens choose 2 of 8 experts: 16 rows of each. Of 4 ranks' tokens the 2 experts of one get 64.
+    std::set<std::tuple<int, int, int, int>> products;
+    for (const auto& each : calibration["grouped_products"]) {
+        EXPECT_EQ(each["dtype"], "fp32");
+        EXPECT_GE(each["repetitions"], 3);
+        if (each["accumulate"] == false) products.insert({each["groups"], each["m"], each["n"], each["k"]});
+    }
+    // Into the experts (hidden 128) gate and value of 256, out of them 256; backward the other way; a quarter of the rows besides.
+    std::set<std::tuple<int, int, int, int>> expected;
+    for (const auto& [groups, rows] : {std::pair{8, 16}, {8, 4}, {2, 64}, {2, 16}}) {
+        for (const auto& [n, k] : {std::pair{512, 128}, {128, 256}, {256, 128}, {128, 512}}) expected.insert({groups, rows, n, k});
+    }
+    EXPECT_EQ(products, expected);
+    // Four forward and backward, two of weights, of each number of rows.
+    for (const auto& [name, points] : {std::pair{"grouped_rows_half", 16}, {"grouped_weight_gradient", 8}}) {
+        ASSERT_TRUE(calibration["parameters"].contains(name)) << name;
+        EXPECT_THAT(calibration["parameters"][name]["source"].get<std::string>(),
+                    HasSubstr(fmt::format("fitted to {} grouped products", points)))
+            << name;
+    }
+    // A CPU has no memory of graphs to measure.
+    EXPECT_EQ(calibration["graphs"].size(), 0U);
+    EXPECT_NO_THROW(static_cast<void>(load_cluster(cluster.path())));
 }
 
 TEST(Calibrate, SaysWhatIsMissing) {

@@ -29,7 +29,6 @@ TEST_F(Launch, TellsOfEverythingThatIsWrongAtOnce) {
     expect_refused("launch --max-restarts 2 --partition main",
                    {"launch needs a PLAN", "--via is missing; use local, mpirun, slurm or torchrun", "--partition is Slurm's",
                     "--max-restarts needs --checkpoint DIR"});
-    expect_refused(launch("--via torchrun --dry-run"), "CPU ranks talk over MPI alone");
     expect_refused(launch("--via slurm --dry-run --partition a;b"), "--partition = 'a;b' is no name of a partition");
     expect_refused(launch("--via slurm --dry-run --detach"), "--dry-run and --detach exclude each other");
     expect_refused(launch("--via local --job megatron"), "--job megatron needs --script FILE");

@@ -1,6 +1,7 @@
 // Measures products and Llama-shaped layers on a GPU, as tests/gpu/torch_reference.py does for PyTorch on the same card:
-//     gpu_bench --card | --products | --layers FILE
-// --card says what card, libraries and attention plans there are. FILE gets one JSON object, anew after each step, so that
+//     gpu_bench --card | --products | --layers | --calibration FILE
+// --card says what card, libraries and attention plans there are, --calibration measures as `mgplan calibrate` does (the
+// `calibration` of a cluster file). FILE gets one JSON object, anew after each step, so that
 // what was measured is there when the program is stopped. Exits 77 without a GPU.
 
 #include <algorithm>
@@ -23,6 +24,9 @@
 #include "model/meta/meta_device.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/training/rank_trainer.hpp"
+#include "plan/cluster_calibration.hpp"
+#include "runtime/calibration/calibrate.hpp"
+#include "runtime/calibration/traced_work.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cuda_loader/cuda_loader.hpp"
 
@@ -163,8 +167,9 @@ double model_flops_per_token(const ModelSpec& m, double sequence) {
     return 3 * (static_cast<double>(m.layers) * (2 * weights + attention) + 2 * hidden * static_cast<double>(m.vocab));
 }
 
-nlohmann::json measure_layers(runtime::CudaModule& module) {
-    constexpr std::int64_t kSequence = 4096, kSequences = 2;
+constexpr std::int64_t kSequence = 4096, kSequences = 2;
+
+model::TrainingTask layers_task() {
     model::TrainingTask task;
     task.model = llama_shape();
     task.batch = {kSequences, kSequence};
@@ -176,6 +181,11 @@ nlohmann::json measure_layers(runtime::CudaModule& module) {
     task.layout.micro_batch = kSequences;
     task.layout.num_microbatches = 1;
     task.layout.split = std::make_shared<const StageSplit>(automatic_stage_split(task.model.layers, 0, 1, 1).value());
+    return task;
+}
+
+nlohmann::json measure_layers(runtime::CudaModule& module) {
+    const model::TrainingTask task = layers_task();
     const auto tokens = [](std::int64_t sequence, std::span<std::int32_t> into) {
         auto state = static_cast<std::uint64_t>(sequence) * 7919 + 17;
         for (auto& token : into) {
@@ -224,6 +234,35 @@ nlohmann::json measure_layers(runtime::CudaModule& module) {
             {"peak_predicted", meta.memory().peak},
             {"peak_measured", measured.peak},
             {"reserved", device->reserved_bytes()}};
+}
+
+/// What `mgplan calibrate` measures on one card: the layers' shapes, experts' products, kernels, copies, launches, graphs' memory.
+void calibrate(Report& report) {
+    const auto devices = runtime::cuda_devices(false);
+    ClusterCalibration calibration;
+    calibration.device = "cuda";
+    calibration.hardware = runtime::hardware_name(*devices);
+    runtime::CalibrateOptions options;
+    options.work = runtime::traced_work(layers_task(), 0, devices->traits());
+    // Of Mixtral's and DeepSeek-V3's experts, 4,096 tokens on eight ranks and on 32.
+    for (const auto& [groups, rows, hidden, ffn] : {std::array<std::int64_t, 4>{1, 8192, 4096, 14336}, {8, 4096, 7168, 2048}}) {
+        options.work.grouped_products.insert({groups, rows, 2 * ffn, hidden, true, false, Dtype::bf16});
+        options.work.grouped_products.insert({groups, rows, hidden, ffn, true, false, Dtype::bf16});
+        options.work.grouped_products.insert({groups, hidden, ffn, rows, false, true, Dtype::bf16});
+    }
+    options.dtypes = {Dtype::bf16};
+    options.seconds = 0.05;
+    options.memory_bytes = devices->memory().bytes;
+    options.on_measured = [&](const ClusterCalibration& so_far, const runtime::CalibrationProgress& progress) {
+        fmt::print("{}\n", progress.text);
+        report.values["calibration"] = calibration_to_json(so_far);
+        report.save();
+    };
+    options.on_left_out = [](const std::string& text) { fmt::print("{}\n", text); };
+    const auto device = devices->make(0, nullptr);
+    // Graphs first: what a pool takes from the card and gives back would be counted.
+    static_cast<void>(runtime::measure_graphs(*device, options, calibration));
+    static_cast<void>(runtime::measure_device(device->device(), options, calibration));
 }
 
 /// Files of CUDA's libraries and the driver's that this process has loaded.
@@ -280,6 +319,8 @@ int run(const std::string& what, const std::string& file) {
         report.save();
     } else if (what == "--products") {
         measure_products(module, report);
+    } else if (what == "--calibration") {
+        calibrate(report);
     } else {
         report.values["layers"] = measure_layers(module);
         report.save();
@@ -292,8 +333,8 @@ int run(const std::string& what, const std::string& file) {
 
 int main(int argc, char** argv) {
     const std::string what = argc == 3 ? argv[1] : "";
-    if (what != "--card" && what != "--products" && what != "--layers") {
-        fmt::print(stderr, "usage: gpu_bench --card | --products | --layers FILE\n");
+    if (what != "--card" && what != "--products" && what != "--layers" && what != "--calibration") {
+        fmt::print(stderr, "usage: gpu_bench --card | --products | --layers | --calibration FILE\n");
         return 2;
     }
     try {

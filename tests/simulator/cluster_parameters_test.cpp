@@ -30,6 +30,16 @@ ClusterSpec measured_with(const Calibration& truth) {
         for (const std::int64_t k : {512, 2048, 8192})
             calibration.products.push_back({8192, n, k, false, true, false, Dtype::bf16, {times.gemm(8192, n, k), 0, 9}});
     }
+    for (const std::int64_t rows : {64, 256, 1024, 4096}) {
+        for (const std::int64_t k : {2048, 7168}) {
+            calibration.grouped_products.push_back(
+                {8, rows, 2048, k, true, false, Dtype::bf16, {times.grouped_gemm(rows, 2048, k, 8), 0, 9}});
+            calibration.grouped_products.push_back(
+                {8, 2048, k, rows, false, true, Dtype::bf16, {times.grouped_weight_gradient(2048, k, rows, 8), 0, 9}});
+        }
+    }
+    for (const std::int64_t kernels : {16, 64, 256})
+        calibration.graphs.push_back({kernels, 512 / kernels, 512 * truth.graph_node_bytes, 0, 5});
     for (const std::int64_t sequence : {2048, 8192}) {
         const double flops = 2.0 * 2 * 128 * 32 * static_cast<double>(sequence * (sequence + 1));
         calibration.attention.push_back(
@@ -44,6 +54,8 @@ ClusterSpec measured_with(const Calibration& truth) {
         calibration.collectives.push_back({"tp", "all_gather", 8, bytes, {all_gather_seconds(b, path, truth), 0, 9}});
         calibration.collectives.push_back({"tp", "all_reduce", 8, bytes, {all_reduce_seconds(b, path, truth), 0, 9}});
         calibration.collectives.push_back({"tp", "all_to_all", 8, bytes, {all_to_all_seconds(b, path, truth), 0, 9}});
+        // Beyond one machine, where links of others are the slowest: nothing follows for NVLink.
+        calibration.collectives.push_back({"dp", "all_gather", 4, bytes, {1e3 * all_gather_seconds(b, path, truth), 0, 9}, 4});
     }
     cluster.calibration = calibration;
     return cluster;
@@ -53,6 +65,9 @@ TEST(ClusterParameters, AreFoundAgainInWhatTheModelSaysWithThem) {
     Calibration truth = default_calibration(load_cluster("dgx-h200"));
     truth.gemm_efficiency = 0.61;
     truth.gemm_k_half = 300;
+    truth.grouped_rows_half = 210;
+    truth.grouped_weight_gradient = 0.83;
+    truth.graph_node_bytes = 41'000;
     truth.attention_forward = 0.41;
     truth.attention_backward = 0.37;
     truth.memory_efficiency = 0.77;
@@ -72,6 +87,9 @@ TEST(ClusterParameters, AreFoundAgainInWhatTheModelSaysWithThem) {
     expect("memory_efficiency", 0.77, 0.001);
     expect("gemm_efficiency", 0.61, 0.01);
     expect("gemm_k_half", 300, 0.04);  // the next point of the grid
+    expect("grouped_rows_half", 210, 0.1);
+    expect("grouped_weight_gradient", 0.83, 0.03);
+    expect("graph_node_bytes", 41'000, 0);
     expect("attention_forward", 0.41, 0.01);
     expect("attention_backward", 0.37, 0.01);
     expect("nvlink_efficiency", 0.71, 0.01);
@@ -90,6 +108,11 @@ TEST(ClusterParameters, AreFoundAgainInWhatTheModelSaysWithThem) {
     const KernelTimes times(cluster, found, Precision::bf16);
     for (const auto& each : cluster.calibration->products)
         EXPECT_NEAR(times.gemm(each.m, each.n, each.k) / each.time.seconds, 1, 0.01) << each.n << " " << each.k;
+    for (const auto& each : cluster.calibration->grouped_products) {
+        const double said = each.accumulate ? times.grouped_weight_gradient(each.m, each.n, each.k, each.groups)
+                                            : times.grouped_gemm(each.m, each.n, each.k, each.groups);
+        EXPECT_NEAR(said / each.time.seconds, 1, 0.03) << each.m << " " << each.n << " " << each.k;
+    }
 }
 
 TEST(ClusterParameters, StandAboveTheDefaultsAndEachHasItsField) {
@@ -110,6 +133,7 @@ TEST(ClusterParameters, StandAboveTheDefaultsAndEachHasItsField) {
                                        static_cast<double>(c.tile_m),
                                        static_cast<double>(c.tile_n),
                                        c.grouped_rows_half,
+                                       c.grouped_weight_gradient,
                                        c.attention_forward,
                                        c.attention_backward,
                                        c.attention_tail,

@@ -18,6 +18,8 @@ namespace {
 
 /// How long an end waits for partners that may be gone.
 constexpr std::chrono::seconds kFarewell{10};
+/// How long NCCL is asked without a pause whether it has issued an operation.
+constexpr std::chrono::milliseconds kQuick{1};
 
 }  // namespace
 
@@ -172,7 +174,7 @@ void NcclState::perform(NcclGroup& group, const std::function<ncclResult_t()>& c
 }
 
 void NcclState::settle(NcclGroup& group, ncclResult_t result, const std::string& what) {
-    const auto until = steady_clock::now() + options_.deadline;
+    const auto since = steady_clock::now(), until = since + options_.deadline;
     while (result == ncclInProgress) {
         {
             const std::scoped_lock lock(api_);
@@ -183,12 +185,18 @@ void NcclState::settle(NcclGroup& group, ncclResult_t result, const std::string&
         }
         throw_if_aborted(what);
         if (result != ncclInProgress) break;
-        if (steady_clock::now() > until) {
+        const auto now = steady_clock::now();
+        if (now > until) {
             const std::string reason = fmt::format("rank {}: {} took longer than {} ms", rank_, what, options_.deadline.count());
             abort(reason);
             throw CommunicationError(reason);
         }
-        std::this_thread::sleep_for(std::chrono::microseconds{50});
+        // Without blocking, an operation is issued by a thread of NCCL's: that takes microseconds, and a sleep many times as long.
+        if (now - since < kQuick) {
+            std::this_thread::yield();
+        } else {
+            std::this_thread::sleep_for(std::chrono::microseconds{50});
+        }
     }
     if (result != ncclSuccess) fail(group, result, what);
 }

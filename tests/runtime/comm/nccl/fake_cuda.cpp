@@ -179,21 +179,55 @@ namespace mgplan::runtime::cuda {
 struct CublasLt::State {};
 CublasLt::~CublasLt() = default;
 
-// Nothing is captured here: the device below has none of these.
-void CudaCapture::begin() {}
+namespace {
+
+/// Scalings that were captured, and what graphs of them take of the card's memory, which this process alone uses.
+thread_local std::int64_t scalings = 0;
+std::atomic<std::int64_t> graph_bytes = 0;
+constexpr std::int64_t kFreeBytes = std::int64_t{1} << 36, kScalingBytes = 50'000;
+
+class FakeGraph final : public model::CapturedWork {
+public:
+    explicit FakeGraph(std::int64_t nodes) : nodes_(nodes) { graph_bytes += kScalingBytes * nodes; }
+    ~FakeGraph() override { graph_bytes -= kScalingBytes * nodes_; }
+    void launch() override {}
+    std::int64_t nodes() const override { return nodes_; }
+
+private:
+    std::int64_t nodes_;
+};
+
+const model::KernelTable& fake_kernels() {
+    static const model::KernelTable table = [] {
+        model::KernelTable made = cpu::kernels();
+        made.scale = [](model::Device& device, const model::ScalarArguments& arguments) {
+            ++scalings;
+            cpu::kernels().scale(device, arguments);
+        };
+        return made;
+    }();
+    return table;
+}
+
+}  // namespace
+
+void CudaCapture::begin() {
+    scalings = 0;
+}
 std::unique_ptr<model::CapturedWork> CudaCapture::end() {
-    return nullptr;
+    return std::make_unique<FakeGraph>(scalings);
 }
 void CudaCapture::abandon() noexcept {}
 
 CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits, const ArenaScript* script)
-    : CudaDeviceInterface(traits, std::make_unique<PoolAllocator>(), &cpu::kernels()),
+    : CudaDeviceInterface(traits, std::make_unique<PoolAllocator>(), &fake_kernels()),
       ordinal_(ordinal),
       rank_(rank),
       measured_(static_cast<MeasuredAllocator&>(Device::allocator())),
       pool_(static_cast<PoolAllocator*>(&measured_)) {
     MGPLAN_ASSERT(script == nullptr, "the fake card has a pool alone");
     reads_host_memory_ = true;  // it is the host's
+    capture_ = std::make_unique<CudaCapture>(nullptr);
     name_rank_of_this_thread(rank);
 }
 CudaDevice::~CudaDevice() {
@@ -206,7 +240,10 @@ const std::byte* CudaDevice::uncounted(std::span<const std::byte> bytes) {
 }
 void CudaDevice::synchronize() {}
 std::unique_ptr<model::Stopwatch> CudaDevice::make_stopwatch() {
-    return nullptr;  // nobody times work here
+    return model::Device::make_stopwatch();
+}
+std::int64_t CudaDevice::free_bytes() {
+    return kFreeBytes - graph_bytes;
 }
 void CudaDevice::copy_on_device(void* to, const void* from, std::int64_t bytes) {
     std::memmove(to, from, static_cast<std::size_t>(bytes));

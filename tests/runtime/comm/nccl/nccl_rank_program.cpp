@@ -1,13 +1,16 @@
 // One rank of a training run over NCCL, as its environment tells, with CUDA and NCCL faked (fake_cuda.cpp, fake_nccl.cpp);
 // run_over_nccl_test starts it. Prints rank 0's report as lines: a loss for each step, then whether all is as predicted.
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <thread>
 
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include "plan/errors.hpp"
+#include "runtime/calibration/calibrate.hpp"
 #include "runtime/comm/nccl/nccl_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/cuda/cuda_device.hpp"
@@ -23,6 +26,7 @@ public:
     model::Device& device() override { return device_; }
     const model::MemoryUse& memory() const override { return device_.memory(); }
     std::int64_t reserved_bytes() const override { return device_.reserved_bytes(); }
+    std::optional<std::int64_t> free_bytes() override { return device_.free_bytes(); }
     const std::byte* uncounted(std::span<const std::byte> bytes) override { return device_.uncounted(bytes); }
     runtime::cuda::CudaDevice& card() { return device_; }
 
@@ -52,7 +56,12 @@ private:
     model::KernelTraits traits_ = runtime::CpuDevice::kernel_traits();
 };
 
-int run(const std::string& layout, const std::string& fault) {
+[[noreturn]] void end_now(const std::string& text) {
+    fmt::print(stderr, "mgplan: {}\n", text);
+    std::_Exit(4);
+}
+
+runtime::RendezvousOptions meeting_of_the_test() {
     const auto environment = runtime::process_environment();
     auto meeting = runtime::rendezvous_options(runtime::rank_from_environment({}, environment), environment);
     meeting.join_deadline = std::chrono::seconds{40};
@@ -60,6 +69,36 @@ int run(const std::string& layout, const std::string& fault) {
     meeting.heartbeat = std::chrono::milliseconds{100};
     meeting.silence = std::chrono::milliseconds{2000};
     meeting.patience = std::chrono::milliseconds{500};
+    return meeting;
+}
+
+/// Prints what rank 0 measures, and in the end all of it. "interrupt": behind the first all-gather, as by a signal; "work": hangs behind
+/// the first measurement.
+int calibrate(const std::string& fault) {
+    const auto meeting = meeting_of_the_test();
+    const FakeCards cards;
+    std::atomic<bool> interrupted = false;
+    runtime::CalibrateOptions options;
+    options.seconds = 1e-5;
+    options.most_bytes = 4096;
+    options.interrupt = &interrupted;
+    options.work.grouped_products.insert({2, 8, 4, 16, true, false, Dtype::fp32});
+    options.on_measured = [&](const ClusterCalibration&, const runtime::CalibrationProgress& progress) {
+        fmt::print("{}\n", progress.text);
+        std::fflush(stdout);
+        interrupted = fault == "interrupt" && progress.text.find("all_gather") != std::string::npos;
+        if (fault == "work") std::this_thread::sleep_for(std::chrono::hours{1});
+    };
+    ClusterCalibration found;
+    if (fault == "resume" && meeting.rank == 0) found.collectives.push_back({"tp", "all_reduce", 2, 4096, {1, 0, 3}});
+    const ParallelSizes sizes{2, 2, 1, 1, 2, 1, AxisOrder{}, 1};
+    const bool whole = runtime::calibrate_over_rendezvous(cards, meeting, end_now, runtime::groups_of(sizes), options, found);
+    if (meeting.rank == 0) fmt::print("{}\n", calibration_to_json(found).dump());
+    return whole ? 0 : 4;
+}
+
+int run(const std::string& layout, const std::string& fault) {
+    const auto meeting = meeting_of_the_test();
     runtime::TrainingRunOptions options = small_nccl_run(layout);
     options.devices = std::make_shared<FakeCards>();
     options.deadline = std::chrono::milliseconds{fault == "hang" && meeting.rank == 0 ? 700 : 60'000};
@@ -69,10 +108,7 @@ int run(const std::string& layout, const std::string& fault) {
         if (fault != "none") fmt::print("step {} of loss {}\n", step, values.loss);
         std::fflush(stdout);
     };
-    options.on_stuck = [](const std::string& text) {
-        fmt::print(stderr, "mgplan: {}\n", text);
-        std::_Exit(4);
-    };
+    options.on_stuck = end_now;
     // One that neither dies nor goes on: heartbeats go on, and its partners wait.
     class Hang final : public runtime::RankObserver {
         void on_ready(model::Device& /*device*/, const model::World& /*world*/) override {}
@@ -95,7 +131,8 @@ int run(const std::string& layout, const std::string& fault) {
 
 int main(int argc, char** argv) {
     try {
-        return mgplan::tests::run(argc > 1 ? argv[1] : "", argc > 2 ? argv[2] : "none");
+        const std::string what = argc > 1 ? argv[1] : "", fault = argc > 2 ? argv[2] : "none";
+        return what == "calibrate" ? mgplan::tests::calibrate(fault) : mgplan::tests::run(what, fault);
     } catch (const mgplan::ConfigError& error) {
         fmt::print(stderr, "mgplan: {}\n", error.what());
         return 2;

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "plan/text.hpp"
 #include "runtime/rendezvous/socket.hpp"
@@ -54,6 +55,12 @@ private:
     std::string folder_;
     std::vector<std::unique_ptr<ChildProcess>> ranks_;
 };
+
+/// What a calibration prints behind its progress.
+nlohmann::json printed_last(const ChildProcess& rank) {
+    const auto lines = split(rank.out(), '\n');  // the last one is empty
+    return nlohmann::json::parse(lines.size() < 2 ? std::string() : lines[lines.size() - 2]);
+}
 
 class RunOverNcclOfLayouts : public RunOverNccl, public ::testing::WithParamInterface<std::string> {};
 
@@ -117,6 +124,48 @@ TEST_F(RunOverNccl, TooSmallACardIsRefusedBeforeAnythingIsAllocated) {
         EXPECT_EQ(rank(number).code(20s), 2) << rank(number).err();
         EXPECT_THAT(rank(number).err(), ContainsRegex("rank 1 needs .*, more than the .* of memory that the fake GPU has: .* are missing"));
     }
+}
+
+TEST_F(RunOverNccl, CalibratesADeviceAloneAndThenTheGroupsTogether) {
+    start("calibrate", "resume");
+    for (const int number : {0, 1}) ASSERT_EQ(rank(number).code(), 0) << rank(number).err();
+    EXPECT_EQ(rank(1).out(), "") << "rank 0 reports";
+    const auto measured = printed_last(rank(0));
+    // The example's, and with a quarter of its rows.
+    ASSERT_EQ(measured["grouped_products"].size(), 2U);
+    EXPECT_EQ(measured["grouped_products"][0]["m"], 2);
+    EXPECT_EQ(measured["grouped_products"][1]["m"], 8);
+    // The fake card takes 50,000 bytes for each kernel of a graph.
+    ASSERT_EQ(measured["graphs"].size(), 3U);
+    for (const auto& each : measured["graphs"]) {
+        EXPECT_EQ(each["bytes"], 50'000 * each["graphs"].get<int>() * each["kernels"].get<int>());
+        EXPECT_EQ(each["spread"], 0);
+        EXPECT_EQ(each["repetitions"], 5);
+    }
+    std::vector<std::string> operations;
+    for (const auto& each : measured["collectives"]) {
+        EXPECT_EQ(each["group"], "tp");
+        EXPECT_EQ(each["ranks"], 2);
+        EXPECT_EQ(each["nodes"], 1);
+        EXPECT_EQ(each["bytes"], 4096);
+        operations.push_back(each["op"]);
+    }
+    EXPECT_EQ(operations, (std::vector<std::string>{"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_receive"}));
+    EXPECT_EQ(measured["collectives"][0]["seconds"], 1) << "rank 0 alone knew it, and nobody measured it again";
+}
+
+TEST_F(RunOverNccl, ACalibrationStopsOnAllRanksWhenRank0IsInterrupted) {
+    start("calibrate", "interrupt");
+    for (const int number : {0, 1}) EXPECT_EQ(rank(number).code(), 4) << rank(number).err();
+    EXPECT_EQ(printed_last(rank(0))["collectives"].size(), 2U);
+}
+
+TEST_F(RunOverNccl, ARankThatDiesEndsACalibrationWhileItsDeviceIsMeasured) {
+    start("calibrate", "work");
+    ASSERT_TRUE(rank(0).says("launch of an op"));
+    rank(0).signal(SIGKILL);
+    EXPECT_EQ(rank(1).code(10s), 4);
+    EXPECT_THAT(rank(1).err(), HasSubstr("ended, because rank 0"));
 }
 
 }  // namespace

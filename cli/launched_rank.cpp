@@ -1,0 +1,63 @@
+#include "cli/launched_rank.hpp"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include "plan/errors.hpp"
+
+namespace mgplan::cli {
+
+std::optional<runtime::LaunchedRank> launched_rank(const RankChoice& choice, std::int64_t world) {
+    const runtime::LaunchedRank launched = runtime::rank_from_environment({}, runtime::process_environment());
+    if (choice.rank) {
+        if (*choice.rank >= world)
+            throw ConfigError(fmt::format("--rank = {} is outside the plan's {} ranks; they count from 0", *choice.rank, world));
+        if (launched.size > 1) {
+            throw ConfigError(fmt::format("--rank runs one rank alone, in one process, and {} started {}; drop it, or start one process",
+                                          to_string(launched.source), launched.size));
+        }
+        return std::nullopt;
+    }
+    if (launched.source == runtime::RankSource::none) return std::nullopt;
+    // On a GPU, and without MPI, one process is all ranks.
+    if (launched.size == 1 && (choice.ranks_in_process || choice.gpu || talks_without_mpi(launched))) return std::nullopt;
+    if (choice.ranks_in_process) {
+        throw ConfigError(fmt::format("--ranks-in-process runs all ranks in one process, and {} started {}; drop it, or start one process",
+                                      to_string(launched.source), launched.size));
+    }
+    if (launched.size != world) {
+        throw ConfigError(fmt::format(
+            "the plan is for {} rank{}, and {} started {}; start {} (mpirun -n {} …), or make a plan for {} (mgplan --world {} …)", world,
+            world == 1 ? "" : "s", to_string(launched.source), launched.size, world, world, launched.size, launched.size));
+    }
+    return launched;
+}
+
+bool talks_without_mpi(const runtime::LaunchedRank& launched) {
+    const runtime::Environment environment = runtime::process_environment();
+    return launched.source == runtime::RankSource::torchrun && !environment("OMPI_COMM_WORLD_SIZE") && !environment("PMI_SIZE");
+}
+
+runtime::RendezvousOptions meeting_of(const runtime::LaunchedRank& launched, std::chrono::milliseconds deadline) {
+    runtime::RendezvousOptions meeting;
+    try {
+        meeting = runtime::rendezvous_options(launched, runtime::process_environment());
+    } catch (const ConfigError& error) {
+        if (launched.source != runtime::RankSource::torchrun) throw;
+        // A shell starts no processes.
+        Problems problems;
+        problems.absorb(error);
+        problems.add(
+            "RANK = {} and WORLD_SIZE = {} say that this process is one of several; where nothing started the others, unset both, then "
+            "start "
+            "mpirun -n {}, or this process alone with all ranks as its threads (--ranks-in-process)",
+            launched.rank, launched.size, launched.size);
+        problems.throw_if_any();
+    }
+    meeting.join_deadline = std::min(meeting.join_deadline, deadline);
+    meeting.deadline = deadline;
+    return meeting;
+}
+
+}  // namespace mgplan::cli

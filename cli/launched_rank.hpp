@@ -1,0 +1,30 @@
+#pragma once
+// Which rank of a run a process is, and how it finds the others.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "runtime/launch/rank_from_environment.hpp"
+#include "runtime/rendezvous/rendezvous_options.hpp"
+
+namespace mgplan::cli {
+
+/// What the user said of it.
+struct RankChoice {
+    std::optional<std::int64_t> rank;  ///< this one alone
+    bool ranks_in_process = false;
+    bool gpu = false;
+};
+
+/// This process's rank among as many as the plan has; nothing where it is all of them, or one alone. Throws ConfigError where a launcher
+/// started another number, or what the user said contradicts it.
+[[nodiscard]] std::optional<runtime::LaunchedRank> launched_rank(const RankChoice& choice, std::int64_t world);
+
+/// Whether CPU ranks talk over TCP alone: torchrun started them, or what sets its variables, and no launcher of MPI did.
+[[nodiscard]] bool talks_without_mpi(const runtime::LaunchedRank& launched);
+
+/// Where processes meet. Throws ConfigError for variables that are missing or wrong.
+[[nodiscard]] runtime::RendezvousOptions meeting_of(const runtime::LaunchedRank& launched, std::chrono::milliseconds deadline);
+
+}  // namespace mgplan::cli

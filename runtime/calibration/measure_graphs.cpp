@@ -1,0 +1,77 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/core.h>
+
+#include "model/device/graph_capture.hpp"
+#include "model/ops/elementwise.hpp"
+#include "plan/text.hpp"
+#include "runtime/calibration/calibrate.hpp"
+#include "runtime/calibration/repeat.hpp"
+
+namespace mgplan::runtime {
+namespace {
+
+/// Kernels of a graph: as layers of large models have them, and fewer and more.
+constexpr std::array<std::int64_t, 3> kKernels{16, 64, 256};
+constexpr int kTimes = 5;
+/// Kernels of the graphs that are instantiated at a time. At some 64 KiB each (docs/memory.md) 32 MiB, many of the pieces of 2 MiB
+/// that a driver takes.
+constexpr std::int64_t kAtATime = 512;
+
+using Graphs = std::vector<std::unique_ptr<model::CapturedWork>>;
+
+/// One graph of so many kernels, instantiated; the kernels change nothing.
+std::unique_ptr<model::CapturedWork> captured(model::Device& device, model::WorkCapture& capture, std::int64_t kernels) {
+    const model::Tensor x = device.zeros({1}, Dtype::fp32, model::MemoryCategory::parameters, "value to measure with");
+    device.synchronize();
+    capture.begin();
+    try {
+        for (std::int64_t i = 0; i < kernels; ++i) model::scale(x, 1);
+        std::unique_ptr<model::CapturedWork> graph = capture.end();
+        device.synchronize();  // x goes
+        return graph;
+    } catch (...) {
+        capture.abandon();
+        throw;
+    }
+}
+
+}  // namespace
+
+bool measure_graphs(RankDevice& made, const CalibrateOptions& options, ClusterCalibration& into) {
+    model::Device& device = made.device();
+    model::WorkCapture* const capturing = device.work_capture();
+    if (capturing == nullptr || !made.free_bytes()) return true;
+    const bool known = std::ranges::all_of(kKernels, [&](std::int64_t kernels) {
+        return std::ranges::any_of(into.graphs, [&](const GraphMemory& each) { return each.kernels == kernels; });
+    });
+    if (known) return true;
+    into.graphs.clear();  // what was held then is not held now, and a driver may keep what it took
+    Graphs held;
+    held.push_back(captured(device, *capturing, kKernels.front()));  // the first of a process takes more
+    for (std::size_t i = 0; i < kKernels.size(); ++i) {
+        const std::int64_t kernels = kKernels[i], graphs = std::max<std::int64_t>(1, kAtATime / kernels);
+        std::vector<double> bytes;
+        for (int time = 0; time < kTimes; ++time) {
+            if (options.interrupt != nullptr && options.interrupt->load()) {
+                into.graphs.clear();
+                return false;
+            }
+            const std::int64_t before = *made.free_bytes();
+            for (std::int64_t graph = 0; graph < graphs; ++graph) held.push_back(captured(device, *capturing, kernels));
+            bytes.push_back(static_cast<double>(std::max<std::int64_t>(0, before - *made.free_bytes())));
+        }
+        const Spread spread = spread_of(std::move(bytes));
+        into.graphs.push_back({kernels, graphs, std::llround(spread.median), spread.relative, kTimes});
+        if (options.on_measured) {
+            options.on_measured(into, {fmt::format("{} graphs of {} kernels: {} of the device, {:.1f} KiB a kernel", graphs, kernels,
+                                                   human_bytes(into.graphs.back().bytes), into.graphs.back().bytes_of_a_kernel() / 1024),
+                                       i + 1, kKernels.size()});
+        }
+    }
+    return true;
+}
+
+}  // namespace mgplan::runtime
