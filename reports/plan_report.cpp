@@ -151,8 +151,8 @@ std::string left_out_text(const PlanReport& report) {
 /// Where the event-by-event ranking may have missed the fastest layout.
 std::string unproven_text(const planner::SearchResult& search) {
     if (search.fastest_is_proven.value_or(true)) return {};
-    return fmt::format("{} were ranked event by event; by their lower bounds others might be as fast as the first.\n",
-                       counted(static_cast<std::int64_t>(search.replayed), "layout"));
+    return fmt::format("\n{} {} ranked event by event; by their lower bounds others might be as fast as the first.\n",
+                       counted(static_cast<std::int64_t>(search.replayed), "layout"), search.replayed == 1 ? "was" : "were");
 }
 
 /// Seconds of the plan with its even split, where its stages were balanced.

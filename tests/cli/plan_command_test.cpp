@@ -126,6 +126,22 @@ TEST(PlanCommand, CountsAddUp) {
     }
 }
 
+TEST(PlanCommand, SaysWhetherAnyOtherLayoutCouldBeFaster) {
+    const Json proven = plan(std::string(kSmall) + " --top 3")["search"];
+    EXPECT_EQ(proven["fastest_is_proven"], true);
+    EXPECT_GE(proven["replayed"], 3);
+    EXPECT_TRUE(plan(std::string(kSmall) + " --objective memory")["search"]["fastest_is_proven"].is_null());
+    // So many passes that but the shown ones are replayed, of uneven chunks, whose bounds are loose.
+    const std::string endless =
+        "--world 64 --model llama3-70b --pp 8 --vpp 3,4,7 --global-batch 200000 --micro-batch 1 --top 1 --cp-comm-type p2p";
+    const Json search = plan(endless)["search"];
+    EXPECT_EQ(search["fastest_is_proven"], false);
+    EXPECT_EQ(search["replayed"], 1);
+    EXPECT_THAT(say(endless).out,
+                HasSubstr("\n1 layout was ranked event by event; by their lower bounds others might be as fast as the first.\n"));
+    EXPECT_THAT(say(kSmall).out, Not(HasSubstr("event by event")));
+}
+
 TEST(PlanCommand, SaysTheSameWhateverTheThreads) {
     const auto once = without_seconds(plan("--world 24 --model mixtral-8x7b --threads 1"));
     EXPECT_EQ(once, without_seconds(plan("--world 24 --model mixtral-8x7b --threads 1")));
