@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kValueLimit = 64U << 10U;  ///< of one variable: assignments that double each other stay bounded
 constexpr std::size_t kWordLimit = 1U << 20U;
-constexpr std::size_t kExpansionLimit = 4U << 20U;  ///< of all variables' values together: 16 KiB of "$A" are 5,000 times 64 KiB
+constexpr std::size_t kExpansionLimit = 16U << 20U;  ///< of all variables' values together: 16 KiB of "$A" are 5,000 times 64 KiB
 
 bool is_blank(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\f' || c == '\v';
@@ -137,7 +137,7 @@ public:
             }
         }
         flush();
-        if (variables_.overflowed()) fail("its variables, put in, are more than 4 MiB; give a command with fewer or shorter ones");
+        if (variables_.overflowed()) fail("its variables, put in, are more than 16 MiB; give a command with fewer or shorter ones");
         if (word.size() > kWordLimit) fail("a word of more than 1 MiB");
         return word;
     }
