@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kValueLimit = 64U << 10U;  ///< of one variable: assignments that double each other stay bounded
 constexpr std::size_t kWordLimit = 1U << 20U;
-constexpr std::size_t kExpansionLimit = 4U << 20U;  ///< of all variables' values together: 16 KiB of "$A" are 5,000 times 64 KiB
+constexpr std::size_t kExpansionLimit = 1U << 20U;  ///< of all variables' values together: 16 KiB of "$A" are 5,000 times 64 KiB
 
 bool is_blank(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\f' || c == '\v';
@@ -48,6 +48,9 @@ public:
     }
     /// Whether the values that were put in are more than a command's may be.
     [[nodiscard]] bool overflowed() const { return expanded_ > kExpansionLimit; }
+    [[nodiscard]] std::size_t expanded() const { return expanded_; }
+    /// What was put in since then is no part of the command: it became the value of one variable.
+    void take_back(std::size_t expanded_before) { expanded_ = expanded_before; }
 
 private:
     struct Reference {
@@ -137,7 +140,7 @@ public:
             }
         }
         flush();
-        if (variables_.overflowed()) fail("its variables, put in, are more than 4 MiB; give a command with fewer or shorter ones");
+        if (variables_.overflowed()) fail("its variables, put in, are more than 1 MiB; give a command with fewer or shorter ones");
         if (word.size() > kWordLimit) fail("a word of more than 1 MiB");
         return word;
     }
@@ -286,6 +289,7 @@ Script read_script(std::string_view text, const std::string& where) {
             const auto line_end = text.find('\n', assignment->value_at);
             scanner.move_to(line_end == std::string_view::npos ? text.size() : line_end);
         } else if (assignment->value_at < text.size() && !is_blank(text[assignment->value_at]) && text[assignment->value_at] != ';') {
+            const std::size_t before = script.variables.expanded();
             std::string value = scanner.word();
             while (value.ends_with(';')) value.pop_back();
             const auto first = value.find_first_not_of(" \t\r\n");
@@ -295,8 +299,10 @@ Script read_script(std::string_view text, const std::string& where) {
                 add_words(words, value, script.variables, where);
                 script.flags.insert(script.flags.end(), words.begin(), words.end());
                 script.variables.assign(assignment->name, "");
-            } else if (value.find('$') == std::string::npos && value.find('`') == std::string::npos) {
-                script.variables.assign(assignment->name, value);
+            } else {
+                script.variables.take_back(before);
+                if (value.find('$') == std::string::npos && value.find('`') == std::string::npos)
+                    script.variables.assign(assignment->name, value);
             }
         }
         at = std::max(scanner.position(), assignment->value_at);

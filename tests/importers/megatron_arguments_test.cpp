@@ -131,7 +131,7 @@ TEST(MegatronArguments, SaysWhichFlagWasMeant) {
 TEST(MegatronArguments, RefusesVariablesThatGrowWithoutEnd) {
     std::string script = "A='x " + std::string(4000, '-') + "'\nB=\"$A$A$A$A\"\nC=\"$B$B$B$B\"\n" + kSmall;
     for (int i = 0; i < 4000; ++i) script += " --$C";  // 250 MB
-    EXPECT_THAT(refusal(script), HasSubstr("its variables, put in, are more than 4 MiB; give a command with fewer or shorter ones"));
+    EXPECT_THAT(refusal(script), HasSubstr("its variables, put in, are more than 1 MiB; give a command with fewer or shorter ones"));
     EXPECT_EQ(read("H=512\n--num-layers 4 --hidden-size $H --num-attention-heads 8 --vocab-size 1000 --seq-length 64").model.hidden, 512);
 }
 
