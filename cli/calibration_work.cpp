@@ -19,12 +19,15 @@ constexpr std::int64_t kMostModels = 64;
 /// One layer of each kind that the model has: shapes repeat.
 ModelSpec without_repetition(ModelSpec model) {
     if (model.moe) {
-        const auto mixture = std::find(model.moe_layers.begin(), model.moe_layers.end(), true);
-        const auto dense = std::find(model.moe_layers.begin(), model.moe_layers.end(), false);
-        model.layers = (mixture != model.moe_layers.end() ? 1 : 0) + (dense != model.moe_layers.end() ? 1 : 0);
-        model.moe_layers.assign(static_cast<std::size_t>(model.layers), true);
-        if (dense != model.moe_layers.end()) model.moe_layers.front() = false;
-        if (mixture == model.moe_layers.end()) model.moe_layers.assign(1, false);
+        const auto has = [&](bool mixture) {
+            return std::find(model.moe_layers.begin(), model.moe_layers.end(), mixture) != model.moe_layers.end();
+        };
+        std::vector<bool> kinds;
+        for (const bool mixture : {false, true}) {
+            if (has(mixture)) kinds.push_back(mixture);
+        }
+        model.layers = std::ssize(kinds);
+        model.moe_layers = std::move(kinds);
     } else {
         model.layers = 1;
     }
