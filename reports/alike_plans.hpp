@@ -13,8 +13,8 @@ namespace mgplan::reports {
 /// Share of time and of memory below which two predictions are the same to a reader: far less than the interval of either.
 inline constexpr double kAlike = 0.01;
 
-/// A layout of the list (index from 0), and those behind it that are alike: equal but for cp_comm_type and, where both interleave, vpp; time and
-/// bytes are within kAlike of its own.
+/// A layout of the list (index from 0), and those behind it that are alike: equal but for cp_comm_type and, where both interleave, vpp;
+/// time and bytes are within kAlike of its own.
 struct AlikePlans {
     std::size_t shown = 0;
     std::vector<std::size_t> left_out;
