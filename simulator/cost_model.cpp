@@ -1,12 +1,14 @@
 #include "simulator/cost_model.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/layers/layer_costs.hpp"
 #include "simulator/memo_key.hpp"
 #include "simulator/memory/layout_memory.hpp"
+#include "simulator/memory/routing_load.hpp"
 #include "simulator/stage_census.hpp"
 #include "simulator/step_time.hpp"
 
@@ -54,6 +56,7 @@ struct CostModel::State {
     ParallelSizes sizes_of_paths;  ///< of the layout before
     LayoutPaths last_paths;
     LayoutMemory memory;
+    std::optional<RoutingLoad> routing;  ///< of models with experts
 
     State(const Workload& work, const Calibration& rates)
         : workload(work),
@@ -65,7 +68,9 @@ struct CostModel::State {
           last_paths(paths_of(sizes_of_paths, work.cluster, calibration)),
           memory(work, calibration,
                  {[this](const Layout& layout) -> const SplitCensus& { return census(layout); },
-                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }}) {}
+                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }}) {
+        if (work.model.moe) routing.emplace(work.model, work.routing);
+    }
 
     const SplitCensus& census(const Layout& layout) {
         auto [entry, fresh] = splits.try_emplace(layout.split.get());
@@ -122,6 +127,7 @@ struct CostModel::State {
             shard.tokens = layout.micro_batch * workload.batch.sequence / sizes.cp;
             shard.tokens_outside = layout.sequence_parallel ? shard.tokens / sizes.tp : shard.tokens;
             shard.element = bytes_of(workload.training.compute_dtype());
+            if (routing) shard.busiest_experts = routing->busiest(sizes.ep);
             entry->second = layer_costs(shard);
         }
         return entry->second;

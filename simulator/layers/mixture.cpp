@@ -8,21 +8,23 @@
 namespace mgplan::simulator {
 namespace {
 
-/// Rows that one rank's experts process in all, under balanced routing.
+/// Rows that a rank sends, and those that the busiest rank's experts process: the others of its group wait for it.
 struct Routing {
     double sent;      ///< token copies one rank sends out: its tokens · top_k
-    double received;  ///< token copies one rank's experts process, gathered over etp
+    double even;      ///< token copies one rank's experts process under balanced routing, gathered over etp
+    double received;  ///< those of the busiest rank
     std::int64_t local_experts;
     std::int64_t rows_per_expert;
 };
 
-Routing balanced_routing(const Shard& s) {
+Routing routing_of(const Shard& s) {
     const MoeSpec& moe = *s.model().moe;
     Routing routing{};
     routing.sent = static_cast<double>(s.tokens_outside) * static_cast<double>(moe.top_k);
     // Padding to capacity sends full slots whatever the router says (GShard's capacity, arXiv 2006.16668).
     if (moe.capacity_factor > 0 && moe.pad_to_capacity) routing.sent *= moe.capacity_factor;
-    routing.received = routing.sent * static_cast<double>(s.etp);
+    routing.even = routing.sent * static_cast<double>(s.etp);
+    routing.received = routing.even * s.busiest_experts;
     routing.local_experts = moe.experts / s.ep;
     routing.rows_per_expert =
         std::max<std::int64_t>(1, static_cast<std::int64_t>(std::llround(routing.received / static_cast<double>(routing.local_experts))));
@@ -32,7 +34,8 @@ Routing balanced_routing(const Shard& s) {
 /// Seconds of one dispatch (or combine): all-to-all over ep, then the gather (or reduce-scatter) over etp.
 double exchange_seconds(const Shard& s, const Routing& routing) {
     const MoeSpec& moe = *s.model().moe;
-    double bytes = routing.sent * static_cast<double>(s.model().hidden * s.element);
+    // What arrives at the busiest rank, or leaves it on the way back, takes longest.
+    double bytes = routing.sent * s.busiest_experts * static_cast<double>(s.model().hidden * s.element);
     if (moe.dispatcher == TokenDispatcher::deep_ep || moe.dispatcher == TokenDispatcher::hybrid_ep) {
         // A token travels once to each node that holds any of its experts (inside one node: to each rank), not once per
         // expert (DeepEP README). Of n places, top_k balanced draws hit n·(1 - (1 - 1/n)^top_k) different ones.
@@ -68,7 +71,7 @@ PieceCost router_cost(const Shard& s) {
 PieceCost mixture_cost(const Shard& s) {
     const ModelSpec& model = s.model();
     const MoeSpec& moe = *model.moe;
-    const Routing routing = balanced_routing(s);
+    const Routing routing = routing_of(s);
     const std::int64_t width = moe.expert_ffn / s.etp;
     const std::int64_t first = model.gated_mlp ? 2 * width : width;
     const std::int64_t rows = routing.rows_per_expert, experts = routing.local_experts;
@@ -98,7 +101,7 @@ PieceCost mixture_cost(const Shard& s) {
     inner.backward +=
         product(rows, model.hidden, first) + product(rows, width, model.hidden) + gradients + s.kernels->memory_bound(2 * before + after);
     inner.weight_gradient += gradients;
-    inner.forward_flops += 2.0 * routing.received * static_cast<double>(model.hidden) * static_cast<double>(first + width);
+    inner.forward_flops += 2.0 * routing.even * static_cast<double>(model.hidden) * static_cast<double>(first + width);
 
     // Permutation before and behind the all-to-all, and back: each reads and writes every copied row once.
     const double permute = s.kernels->memory_bound(2 * routing.sent * row_bytes, Traffic::permutation) +

@@ -34,6 +34,7 @@ struct Shard {
     std::int64_t tokens = 0;          ///< micro_batch · sequence / cp: rows of the products inside a tp region
     std::int64_t tokens_outside = 0;  ///< rows outside it: tokens / tp with sequence parallelism
     std::int64_t element = 2;         ///< bytes of an activation
+    double busiest_experts = 1;       ///< token copies of the busiest rank of an ep group over the even number (RoutingLoad::busiest)
 
     [[nodiscard]] const ModelSpec& model() const { return workload->model; }
     /// Megatron-LM's switches where it is the engine, else nothing.

@@ -241,6 +241,29 @@ RoutingLoad::Level RoutingLoad::level(const RoutedJob& job, RoutingQuantile quan
     return level;
 }
 
+double RoutingLoad::busiest(std::int64_t ep) {
+    if (ep == 1 || skew_.kind == RoutingKind::balanced || skew_.kind == RoutingKind::uniform) return 1;
+    if (moe_.capacity_factor > 0 && moe_.pad_to_capacity) return 1;
+    const double even = static_cast<double>(moe_.top_k) / static_cast<double>(ep);
+    if (skew_.kind == RoutingKind::worst) {
+        const double most = static_cast<double>(std::min(moe_.top_k, moe_.experts / ep)) / even;
+        return moe_.capacity_factor > 0 ? std::max(1.0, std::min(most, moe_.capacity_factor)) : most;
+    }
+    const Placement& place = placement(ep);
+    double copies = place.mean;
+    if (!place.by_layer.empty()) {
+        double sum = 0;
+        for (auto layer = place.by_layer.begin(); layer != place.by_layer.end(); layer += ep) sum += *std::max_element(layer, layer + ep);
+        copies = sum * static_cast<double>(ep) / static_cast<double>(place.by_layer.size());
+    } else if (place.deviation > 0) {
+        // The mean of what is never negative is the integral of its tail.
+        copies = 0;
+        for (const double above : place.tail) copies += place.step * (1 - std::pow(1 - std::min(1.0, above), static_cast<double>(ep)));
+        copies = std::clamp(copies, place.mean, place.most);
+    }
+    return std::max(1.0, copies / even);
+}
+
 double RoutingLoad::choice_spread(double held) const {
     const double experts = static_cast<double>(moe_.experts), top_k = static_cast<double>(moe_.top_k);
     if (experts < 2) return 0;

@@ -95,6 +95,12 @@ public:
     /// Of a rank that holds `live`; 1 where that is no mixture at all.
     [[nodiscard]] RowFactors rows(const Level& level, std::span<const LiveMixtures> live) const;
 
+    /// For time, as all ranks of an ep group wait for the one with the most copies in each layer: its copies over the even number,
+    /// on average over layers and, where which experts are popular is random, over their orders; at least 1. What single tokens'
+    /// choices vary by, which many tokens average out, is left out. Random orders: the largest of ep ranks by each one's own
+    /// distribution, as if they were independent (that their copies have a common sum makes the largest a little smaller).
+    [[nodiscard]] double busiest(std::int64_t ep);
+
     [[nodiscard]] const RoutingSkew& skew() const { return skew_; }
 
 private:

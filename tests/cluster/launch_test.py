@@ -3,6 +3,7 @@
 
     launch_test.py MGPLAN local|mpirun|slurm        the tests of an engine
     launch_test.py MGPLAN mpirun|slurm --tries 20   kills one of 16 ranks so often, and prints how each job ended
+    launch_test.py MGPLAN mpirun|slurm --starts 5   so often: from the launch of 16 ranks to their first step, beside the engine's own start
 
 Needs nothing but the engine's own packages (slurm_cluster says which). A try counts as good when the launcher names the rank that
 was killed, ends with code 4 within 5 s of the kill, and leaves no process behind.
@@ -23,6 +24,7 @@ HERE = Path(__file__).resolve().parent
 MGPLAN = ENGINE = None
 RANKS = 16
 TRY_LIMIT = 5.0  # seconds, of the issue; the tests themselves ask for nothing that a busy machine could miss
+START_LIMIT = 5.0  # the same, beyond the engine's own start
 
 
 def setUpModule():
@@ -318,6 +320,34 @@ class Megatron(unittest.TestCase):
         self.assertEqual(job.left(), {})
 
 
+def starts(count):
+    """The engine's own start is what it takes for 16 processes that do nothing."""
+    setUpModule()
+    alone = {"mpirun": ["mpirun", "--oversubscribe", "-n", str(RANKS), "true"],
+             "slurm": ["srun", "--mpi=pmix", "-N4", "--ntasks-per-node=4", "true"]}[ENGINE]
+    good = 0
+    try:
+        path = plan(RANKS)
+        for number in range(1, count + 1):
+            begun = time.monotonic()
+            subprocess.run(alone, stdin=subprocess.DEVNULL, check=True)
+            engine = time.monotonic() - begun
+            begun = time.monotonic()
+            job = Job(path, "--via", ENGINE, *placed(), "--steps", "100000")
+            assert wait_for(lambda: "mgplan: step 1 of" in job.err()), job.err()
+            launch = time.monotonic() - begun
+            job.process.send_signal(signal.SIGINT)
+            job.end()
+            fine = launch - engine <= START_LIMIT
+            good += fine
+            print(f"start {number}: first step after {launch:.2f} s, the engine alone {engine:.2f} s, "
+                  f"beyond it {launch - engine:.2f} s: {'good' if fine else 'BAD'}", flush=True)
+    finally:
+        tearDownModule()
+    print(f"{good} of {count} starts under {ENGINE} good")
+    return 0 if good == count else 1
+
+
 def tries(count):
     setUpModule()
     good = 0
@@ -342,4 +372,6 @@ if __name__ == "__main__":
     MGPLAN, ENGINE = os.path.abspath(sys.argv[1]), sys.argv[2]
     if sys.argv[3:4] == ["--tries"]:
         sys.exit(tries(int(sys.argv[4])))
+    if sys.argv[3:4] == ["--starts"]:
+        sys.exit(starts(int(sys.argv[4])))
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)

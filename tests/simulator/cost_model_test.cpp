@@ -328,6 +328,24 @@ TEST(CostModel, TensorParallelismExposesItsCollectivesPerLayer) {
     EXPECT_NEAR(units_per_layer(true), 6, 1e-9);
 }
 
+TEST(CostModel, AnExpertGroupWaitsForItsBusiestRank) {
+    // Four ranks of two experts each, top 2: at worst one rank gets all copies, four times its share, over links that count alone.
+    Workload workload = workload_of(mixture(4), 4, 8);
+    LayoutRequest request;
+    request.ep = 4;
+    const auto time = [&](RoutingKind kind) {
+        workload.routing.kind = kind;
+        CostModel model(workload, ideal_calibration());
+        return model.predict(planner::make_layout(request, workload)).time;
+    };
+    const TimePrediction even = time(RoutingKind::balanced), worst = time(RoutingKind::worst), zipf = time(RoutingKind::zipf);
+    EXPECT_NEAR(worst.exposed.ep / even.exposed.ep, 4, 1e-9);
+    EXPECT_GT(zipf.compute_seconds, even.compute_seconds);
+    EXPECT_LT(zipf.compute_seconds, worst.compute_seconds);
+    EXPECT_DOUBLE_EQ(time(RoutingKind::uniform).iteration_seconds, even.iteration_seconds);
+    EXPECT_DOUBLE_EQ(worst.mfu * worst.iteration_seconds, even.mfu * even.iteration_seconds) << "the model's FLOPs are the same";
+}
+
 TEST(CostModel, TheLayersFlopsAreTheModelsFlops) {
     // Recomputing everything repeats the layers' forward: hfu / mfu is 1 + (layers' share of the FLOPs) / 3.
     for (const std::int64_t tp : {1, 2, 8}) {

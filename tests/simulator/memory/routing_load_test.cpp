@@ -286,5 +286,45 @@ TEST(RoutingLoad, InvertsTheNormalTail) {
         EXPECT_NEAR(0.5 * std::erfc(normal_upper_quantile(p) / std::sqrt(2.0)) / p, 1, 1e-9) << p;
 }
 
+TEST(RoutingLoad, TheBusiestOfAGroupIsKnownWhereNothingIsRandom) {
+    const ModelSpec model = mixture(8, 2, 2);
+    const auto busiest = [&](const ModelSpec& of, const RoutingSkew& skew, std::int64_t ep) { return RoutingLoad(of, skew).busiest(ep); };
+    EXPECT_EQ(busiest(model, skew_of(RoutingKind::balanced), 4), 1);
+    EXPECT_EQ(busiest(model, skew_of(RoutingKind::uniform), 4), 1);
+    EXPECT_EQ(busiest(model, skew_of(RoutingKind::zipf), 1), 1);
+    // All copies of all tokens go to one of four ranks; one of eight holds a single expert, and so one of a token's two copies.
+    EXPECT_DOUBLE_EQ(busiest(model, skew_of(RoutingKind::worst), 4), 4);
+    EXPECT_DOUBLE_EQ(busiest(model, skew_of(RoutingKind::worst), 8), 4);
+    // Of 16 copies 10 lie on the second of two ranks in one layer, 12 on the first in the other.
+    RoutingSkew counted = skew_of(RoutingKind::histogram);
+    counted.counts = {{1, 2, 2, 1, 2, 3, 3, 2}, {3, 3, 3, 3, 1, 1, 1, 1}};
+    EXPECT_NEAR(busiest(model, counted, 2), (10.0 / 16 + 12.0 / 16) / 2 * 2, 1e-12);
+    ModelSpec dropping = model;
+    dropping.moe->capacity_factor = 1.5;
+    EXPECT_DOUBLE_EQ(busiest(dropping, skew_of(RoutingKind::worst), 4), 1.5);
+    dropping.moe->pad_to_capacity = true;
+    EXPECT_EQ(busiest(dropping, skew_of(RoutingKind::worst), 4), 1);
+}
+
+TEST(RoutingLoad, TheBusiestOfAGroupIsAsDrawnOrALittleMore) {
+    // Zipf shares of 16 experts in random orders, on 4 ranks: the largest sum, against the mean of all.
+    std::mt19937_64 random(5);
+    std::vector<double> shares;
+    for (int i = 1; i <= 16; ++i) shares.push_back(std::pow(i, -0.6));
+    const double even = std::accumulate(shares.begin(), shares.end(), 0.0) / 4;
+    double drawn = 0;
+    constexpr int kDraws = 20'000;
+    for (int draw = 0; draw < kDraws; ++draw) {
+        std::shuffle(shares.begin(), shares.end(), random);
+        double most = 0;
+        for (int rank = 0; rank < 4; ++rank)
+            most = std::max(most, std::accumulate(shares.begin() + 4 * rank, shares.begin() + 4 * rank + 4, 0.0));
+        drawn += most / even / kDraws;
+    }
+    const double predicted = RoutingLoad(mixture(16, 2, 4), skew_of(RoutingKind::zipf, 0.6)).busiest(4);
+    EXPECT_GT(predicted, drawn * 0.99);
+    EXPECT_LT(predicted, drawn * 1.06) << "ranks are not independent";
+}
+
 }  // namespace
 }  // namespace mgplan::simulator
