@@ -32,7 +32,11 @@ TEST(AlikePlans, MayInterleaveMoreOrFewerChunks) {
         planner::RankedLayout ranked;
         ranked.layout.sizes.pp = 2;
         ranked.layout.vpp = vpp;
-        ranked.layout.split = std::make_shared<const StageSplit>(make_stage_split({.layers = 12, .pp = 2, .vpp = vpp}));
+        StageSplitRequest request;
+        request.layers = 12;
+        request.pp = 2;
+        request.vpp = vpp;
+        ranked.layout.split = std::make_shared<const StageSplit>(make_stage_split(request));
         ranked.iteration_seconds = 1;
         ranked.peak_bytes = 1000;
         return ranked;
