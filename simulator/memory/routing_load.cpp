@@ -256,9 +256,10 @@ double RoutingLoad::busiest(std::int64_t ep) {
         for (auto layer = place.by_layer.begin(); layer != place.by_layer.end(); layer += ep) sum += *std::max_element(layer, layer + ep);
         copies = sum * static_cast<double>(ep) / static_cast<double>(place.by_layer.size());
     } else if (place.deviation > 0) {
-        // The mean of what is never negative is the integral of its tail.
+        // The mean of what is never negative is the integral of its tail; that of the largest has ep tails, as far as they are not one
+        // another's.
         copies = 0;
-        for (const double above : place.tail) copies += place.step * (1 - std::pow(1 - std::min(1.0, above), static_cast<double>(ep)));
+        for (const double above : place.tail) copies += place.step * std::min(1.0, static_cast<double>(ep) * above);
         copies = std::clamp(copies, place.mean, place.most);
     }
     return std::max(1.0, copies / even);

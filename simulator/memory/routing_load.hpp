@@ -97,8 +97,8 @@ public:
 
     /// For time, as all ranks of an ep group wait for the one with the most copies in each layer: its copies over the even number,
     /// on average over layers and, where which experts are popular is random, over their orders; at least 1. What single tokens'
-    /// choices vary by, which many tokens average out, is left out. Random orders: the largest of ep ranks by each one's own
-    /// distribution, as if they were independent (that their copies have a common sum makes the largest a little smaller).
+    /// choices vary by, which many tokens average out, is left out. Random orders: the largest of ep ranks by Boole's inequality, which
+    /// says little too much here: where one rank has many, the others of the group have few.
     [[nodiscard]] double busiest(std::int64_t ep);
 
     [[nodiscard]] const RoutingSkew& skew() const { return skew_; }

@@ -306,7 +306,7 @@ TEST(RoutingLoad, TheBusiestOfAGroupIsKnownWhereNothingIsRandom) {
     EXPECT_EQ(busiest(dropping, skew_of(RoutingKind::worst), 4), 1);
 }
 
-TEST(RoutingLoad, TheBusiestOfAGroupIsAsDrawnOrALittleMore) {
+TEST(RoutingLoad, TheBusiestOfAGroupIsAsDrawn) {
     // Zipf shares of 16 experts in random orders, on 4 ranks: the largest sum, against the mean of all.
     std::mt19937_64 random(5);
     std::vector<double> shares;
@@ -322,8 +322,8 @@ TEST(RoutingLoad, TheBusiestOfAGroupIsAsDrawnOrALittleMore) {
         drawn += most / even / kDraws;
     }
     const double predicted = RoutingLoad(mixture(16, 2, 4), skew_of(RoutingKind::zipf, 0.6)).busiest(4);
-    EXPECT_GT(predicted, drawn * 0.99);
-    EXPECT_LT(predicted, drawn * 1.06) << "ranks are not independent";
+    EXPECT_GT(predicted, drawn * 0.98);
+    EXPECT_LT(predicted, drawn * 1.03);
 }
 
 }  // namespace
