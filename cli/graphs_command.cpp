@@ -11,7 +11,7 @@
 #include "plan/graph_scopes.hpp"
 #include "plan/graph_slots.hpp"
 #include "plan/text.hpp"
-#include "reports/plan_report.hpp"
+#include "reports/layout_report.hpp"
 #include "reports/table.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"

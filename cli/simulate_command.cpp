@@ -24,6 +24,7 @@
 #include "planner/constraints.hpp"
 #include "reports/html_page.hpp"
 #include "reports/iteration_page.hpp"
+#include "reports/layout_report.hpp"
 #include "reports/memory_page.hpp"
 #include "reports/plan_report.hpp"
 #include "reports/prediction_json.hpp"

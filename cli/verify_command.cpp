@@ -20,7 +20,7 @@
 #include "plan/errors.hpp"
 #include "plan/json_reader.hpp"
 #include "planner/constraints.hpp"
-#include "reports/plan_report.hpp"
+#include "reports/layout_report.hpp"
 #include "reports/verification.hpp"
 #include "runtime/calibration/calibrate.hpp"
 #include "simulator/cluster_parameters.hpp"

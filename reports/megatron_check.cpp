@@ -8,6 +8,7 @@
 
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
+#include "reports/layout_report.hpp"
 #include "reports/prediction_json.hpp"
 
 namespace mgplan::reports {

@@ -3,40 +3,16 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
-#include "plan/cluster_json.hpp"
-#include "plan/model_json.hpp"
-#include "plan/plan.hpp"
 #include "plan/text.hpp"
-#include "plan/training_json.hpp"
 #include "reports/layout_cells.hpp"
+#include "reports/layout_report.hpp"
 #include "reports/memory_terms.hpp"
-#include "reports/prediction_json.hpp"
 #include "reports/table.hpp"
 #include "reports/time_terms.hpp"
 
 namespace mgplan::reports {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-struct Share {
-    std::string_view name;
-    double seconds;
-};
-
-std::vector<Share> losses(const simulator::TimePrediction& t) {
-    return {{"bubble", t.bubble_seconds},
-            {"tp", t.exposed.tp},
-            {"cp", t.exposed.cp},
-            {"ep", t.exposed.ep},
-            {"dp", t.exposed.dp},
-            {"pp", t.exposed.pp},
-            {"recompute", t.recompute_seconds},
-            {"host", t.host_seconds},
-            {"optimizer", t.optimizer_seconds}};
-}
 
 std::string gib(std::int64_t bytes) {
     return fmt::format("{:.1f}", static_cast<double>(bytes) / static_cast<double>(std::int64_t{1} << 30));
@@ -63,27 +39,6 @@ std::string order_text(const ParallelSizes& sizes, bool moe) {
         if (!one) axes.push_back(word);
     }
     return fmt::format("{}", fmt::join(axes, "-"));
-}
-
-/// "9 8 8 7" or, when all chunks are equal, "8 in each of 4 chunks".
-std::string layers_text(const StageSplit& split) {
-    bool equal = true;
-    for (int r = 0; r < split.pp(); ++r) {
-        for (int v = 0; v < split.vpp(); ++v) equal = equal && split.chunk(r, v).decoders == split.chunk(0, 0).decoders;
-    }
-    if (equal)
-        return split.pp() * split.vpp() == 1 ? fmt::format("{} in one chunk", split.chunk(0, 0).decoders)
-                                             : fmt::format("{} in each of {} chunks", split.chunk(0, 0).decoders, split.pp() * split.vpp());
-    std::string text;
-    for (int v = 0; v < split.vpp(); ++v) {
-        for (int r = 0; r < split.pp(); ++r) text += fmt::format("{}{}", text.empty() ? "" : " ", split.chunk(r, v).decoders);
-    }
-    if (text.size() > 70) text = text.substr(0, text.rfind(' ', 67)) + " ...";
-    return text;
-}
-
-Json layout_and_prediction(const PlannedLayout& plan) {
-    return Json{{"rank", plan.rank}, {"layout", layout_to_json(plan.layout)}, {"predicted", prediction_to_json(plan.prediction)}};
 }
 
 Table plan_table(const PlanReport& report) {
@@ -155,14 +110,6 @@ std::string unproven_text(const planner::SearchResult& search) {
                        counted(static_cast<std::int64_t>(search.replayed), "layout"), search.replayed == 1 ? "was" : "were");
 }
 
-/// Seconds of the plan with its even split, where its stages were balanced.
-std::optional<double> seconds_before(const PlanReport& report, const PlannedLayout& plan) {
-    if (!report.balanced) return std::nullopt;
-    const auto found = report.balanced->seconds_before.find(plan.layout.split.get());
-    if (found == report.balanced->seconds_before.end()) return std::nullopt;
-    return found->second;
-}
-
 /// What balancing gained; empty where it was not asked for.
 std::string balanced_text(const PlanReport& report) {
     if (!report.balanced) return {};
@@ -170,22 +117,12 @@ std::string balanced_text(const PlanReport& report) {
                                    counted(static_cast<std::int64_t>(report.balanced->tried), "layout"), report.balanced->faster,
                                    report.balanced->faster > 0 ? "; of those in the table:" : ".");
     for (const PlannedLayout& plan : report.plans) {
-        if (const auto before = seconds_before(report, plan))
+        if (const auto before = report.seconds_before(plan))
             text +=
                 fmt::format("{:2} {:.2f} % faster with --pipeline-layout '{}'\n", plan.rank,
                             100 * (*before / plan.prediction.time.iteration_seconds - 1), *plan.layout.split->request().pipeline_layout);
     }
     return text;
-}
-
-/// Layouts that do not fit, by the rule that they break; rules that none breaks are left out.
-std::vector<std::pair<std::string_view, std::int64_t>> too_large(const planner::SearchResult& search) {
-    std::vector<std::pair<std::string_view, std::int64_t>> rules;
-    const std::int64_t uneven = search.too_large_uneven.count;
-    if (search.too_large > uneven) rules.emplace_back(planner::kFits, search.too_large - uneven);
-    if (uneven > 0) rules.emplace_back(planner::kFitsAtP99, uneven);
-    if (search.too_large_replayed.count > 0) rules.emplace_back(planner::kFitsReplayed, search.too_large_replayed.count);
-    return rules;
 }
 
 std::string rejections_text(const PlanReport& report) {
@@ -194,7 +131,7 @@ std::string rejections_text(const PlanReport& report) {
         std::int64_t count;
     };
     std::vector<Line> lines;
-    for (const auto& [rule, count] : too_large(report.search)) lines.push_back({planner::reason_of(rule), count});
+    for (const auto& [rule, count] : report.too_large_rules()) lines.push_back({planner::reason_of(rule), count});
     for (const auto& [rule, found] : report.search.counts.rejected) lines.push_back({planner::reason_of(rule), found.count});
     std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.count > b.count; });
     Table table({{"rejected"}, {"reason", Align::left}});
@@ -239,192 +176,22 @@ std::string nearest_text(const PlanReport& report) {
     return text;
 }
 
-/// A layout that does not fit: what is missing where, and what fills that rank.
-Json miss_to_json(const Layout& layout, const simulator::MemoryPrediction& memory) {
-    Json json{{"layout", layout_to_json(layout)}};
-    json["peak_bytes"] = memory.deciding_bytes();
-    if (memory.worst.routing) json["even_peak_bytes"] = memory.worst.peak_bytes();
-    json["missing_bytes"] = memory.deciding_bytes() - memory.limit_bytes;
-    json["rank"] = memory.worst_rank;
-    json["stage"] = memory.worst_stage;
-    const Json all = rank_memory_to_json(memory.worst, memory.worst_rank, memory.limit_bytes);
-    json["largest_term"] = all["largest_term"];
-    json["breakdown"] = all["breakdown"];
-    return json;
-}
-
-/// Of the layouts that break `rule`, the one that misses by the fewest bytes, and by how many.
-std::string too_large_example(const PlanReport& report, std::string_view rule) {
-    const TooLargeLayouts* nearest = nullptr;
-    for (const auto& kind : report.too_large) {
-        if (kind.rule() != rule) continue;
-        if (nearest == nullptr || kind.memory.deciding_bytes() < nearest->memory.deciding_bytes()) nearest = &kind;
-    }
-    return nearest == nullptr ? "" : fmt::format("{}: {}", summary(nearest->nearest), missing_text(nearest->memory));
-}
-
 }  // namespace
 
-std::string largest_loss(const simulator::TimePrediction& time) {
-    const auto all = losses(time);
-    const auto largest = std::max_element(all.begin(), all.end(), [](const Share& a, const Share& b) { return a.seconds < b.seconds; });
-    const std::string_view name = largest->name == "recompute" ? "recomp" : largest->name == "optimizer" ? "optim" : largest->name;
-    return fmt::format("{} {:.0f}%", name, 100 * largest->seconds / time.iteration_seconds);
+std::optional<double> PlanReport::seconds_before(const PlannedLayout& plan) const {
+    if (!balanced) return std::nullopt;
+    const auto found = balanced->seconds_before.find(plan.layout.split.get());
+    if (found == balanced->seconds_before.end()) return std::nullopt;
+    return found->second;
 }
 
-std::string fullest_term(const Layout& layout, const simulator::MemoryPrediction& memory) {
-    const MemoryTerm largest = largest_term(memory.worst.breakdown);
-    return layout.sizes.pp == 1 ? std::string(largest.heading) : fmt::format("s{} {}", memory.worst_stage, largest.heading);
-}
-
-std::string workload_text(const Workload& w) {
-    return fmt::format("{} on {} ({}), batch of {} x {}, {}\n", w.model.name, counted(w.world, "GPU"), w.cluster.name,
-                       with_thousands(w.batch.global_batch), counted(w.batch.sequence, "token"), to_string(w.training.precision));
-}
-
-std::string assumed_text(const std::vector<std::string>& assumed) {
-    if (assumed.empty()) return {};
-    std::string text = "assumed:";
-    std::size_t width = text.size();
-    for (std::size_t i = 0; i < assumed.size(); ++i) {
-        const std::string item = assumed[i] + (i + 1 < assumed.size() ? "," : "");
-        if (width + 1 + item.size() > 98) {
-            text += "\n        ";
-            width = 8;
-        }
-        text += " " + item;
-        width += 1 + item.size();
-    }
-    return text + "\n";
-}
-
-std::string layout_text(const Layout& l, const simulator::Prediction& prediction) {
-    const auto& t = prediction.time;
-    const auto& m = prediction.memory;
-    std::string text;
-    text += fmt::format("  layout      tp {} cp {} ep {} etp {} dp {} edp {} pp {} vpp {}  order {}\n", l.sizes.tp, l.sizes.cp, l.sizes.ep,
-                        l.sizes.etp, l.dp(), l.edp(), l.sizes.pp, l.vpp, l.sizes.order.text());
-    text += fmt::format("  schedule    {} of {}, sequence parallel {}, recompute {}\n", counted(l.num_microbatches, "microbatch", "es"),
-                        counted(l.micro_batch, "sequence"), l.sequence_parallel ? "on" : "off", to_string(l.recompute));
-    text += fmt::format("  layers      {}\n", layers_text(*l.split));
-    if (const auto& string = l.split->request().pipeline_layout) text += fmt::format("  stages      {}\n", *string);
-    text += fmt::format("  iteration   {} ({} to {}), {:.0f} tokens/s/GPU, {:.1f} TFLOP/s/GPU, MFU {:.1f} %, HFU {:.1f} %\n",
-                        human_seconds(t.iteration_seconds), human_seconds(t.interval_low), human_seconds(t.interval_high),
-                        t.tokens_per_second_per_gpu, t.model_tflops_per_gpu, 100 * t.mfu, 100 * t.hfu);
-    Table time({{"time", Align::left}, {"seconds"}, {"share"}});
-    const auto share = [&](std::string_view name, double seconds) {
-        if (seconds > 0)
-            time.add_row({std::string(name), fmt::format("{:.4f}", seconds), fmt::format("{:.1f}%", 100 * seconds / t.iteration_seconds)});
-    };
-    share(fmt::format("compute of stage {}", t.slowest_stage), t.compute_seconds - t.recompute_seconds - t.host_seconds);
-    share("recompute", t.recompute_seconds);
-    share("waiting for kernel launches", t.host_seconds);
-    share("pipeline bubble", t.bubble_seconds);
-    share("exposed tp", t.exposed.tp);
-    share("exposed cp", t.exposed.cp);
-    share("exposed ep", t.exposed.ep);
-    share("exposed dp", t.exposed.dp);
-    share("exposed pp", t.exposed.pp);
-    share("optimizer", t.optimizer_seconds);
-    share("data, scheduler, logging", t.fixed_seconds());
-    text += "\n" + time.to_text();
-    Table memory({{fmt::format("memory of rank {}", m.worst_rank), Align::left}, {"bytes"}, {"GiB"}});
-    for (const auto& term : memory_terms(m.worst.breakdown)) {
-        if (term.bytes > 0)
-            memory.add_row({std::string(term.name), with_thousands(term.bytes),
-                            fmt::format("{:.2f}", static_cast<double>(term.bytes) / 1073741824.0)});
-    }
-    memory.add_row(
-        {"peak", with_thousands(m.worst.peak_bytes()), fmt::format("{:.2f}", static_cast<double>(m.worst.peak_bytes()) / 1073741824.0)});
-    text += "\n" + memory.to_text();
-    std::string at;
-    if (const auto& routing = m.worst.routing) {
-        text += fmt::format("\n  routing {}: peak {} at p50, {} at p99, {} at worst (the table: even routing)\n", routing->skew,
-                            human_bytes(routing->p50), human_bytes(routing->p99), human_bytes(routing->worst));
-        at = " at p99";
-    }
-    text += m.fits() ? fmt::format("\n  fits{}: {} of {} stay free\n", at, human_bytes(m.limit_bytes - m.deciding_bytes()),
-                                   human_bytes(m.limit_bytes))
-                     : fmt::format("\n  does not fit{}: {}\n", at, missing_text(m));
-    return text;
-}
-
-std::string missing_text(const simulator::MemoryPrediction& memory) {
-    const MemoryTerm most = largest_term(memory.worst.breakdown);
-    return fmt::format("{} over the limit of {} on rank {} (stage {}), of which most is {}, {}",
-                       human_bytes(memory.deciding_bytes() - memory.limit_bytes), human_bytes(memory.limit_bytes), memory.worst_rank,
-                       memory.worst_stage, most.name, human_bytes(most.bytes));
-}
-
-std::string plan_report_json(const PlanReport& report) {
-    const auto& s = report.search;
-    Json rejected = Json::object(), rejections = Json::array();
-    for (const auto& [rule, count] : too_large(s)) {
-        rejected[std::string(rule)] = count;
-        rejections.push_back(Json{
-            {"rule", rule}, {"reason", planner::reason_of(rule)}, {"candidates", count}, {"example", too_large_example(report, rule)}});
-    }
-    for (const auto& [rule, found] : s.counts.rejected) {
-        rejected[rule] = found.count;
-        rejections.push_back(
-            Json{{"rule", rule}, {"reason", planner::reason_of(rule)}, {"candidates", found.count}, {"example", found.example}});
-    }
-    Json kinds = Json::array();
-    for (const auto& kind : report.too_large) {
-        Json entry{{"rule", kind.rule()}, {"largest_term", nullptr}, {"layouts", kind.count}};
-        if (kind.replayed) entry["largest_term"] = "fragmentation";
-        if (kind.term) entry["largest_term"] = planner::to_string(*kind.term);
-        entry["nearest"] = miss_to_json(kind.nearest, kind.memory);
-        kinds.push_back(std::move(entry));
-    }
-    Json json{{"model", model_to_json(report.workload.model)},
-              {"cluster", cluster_to_json(report.workload.cluster)},
-              {"batch", batch_to_json(report.workload.batch)},
-              {"training", training_to_json(report.workload.training)},
-              {"world", report.workload.world},
-              {"assumed", report.assumed},
-              {"search", Json{{"candidates", s.counts.candidates()},
-                              {"legal", s.counts.legal},
-                              {"evaluated", s.evaluated},
-                              {"feasible", s.feasible},
-                              {"seconds", s.seconds},
-                              {"evaluate_seconds", s.evaluate_seconds},
-                              {"threads", s.threads},
-                              {"replayed", s.replayed},
-                              {"fastest_is_proven", s.fastest_is_proven ? Json(*s.fastest_is_proven) : Json()},
-                              {"rejected", rejected},
-                              {"rejections", rejections},
-                              {"too_large", kinds}}},
-              {"plans", Json::array()}};
-    if (report.comparison) json["explained"] = comparison_to_json(*report.comparison);
-    if (report.balanced) json["balanced"] = Json{{"tried", report.balanced->tried}, {"faster", report.balanced->faster}};
-    for (const PlannedLayout& plan : report.plans) {
-        json["plans"].push_back(layout_and_prediction(plan));
-        if (const auto before = seconds_before(report, plan))
-            json["plans"].back()["balanced"] =
-                Json{{"even_iteration_seconds", *before}, {"gain", *before / plan.prediction.time.iteration_seconds - 1}};
-    }
-    if (report.plans.empty()) {
-        json["nearest"] = Json::array();
-        for (const auto& miss : report.nearest) {
-            Json remedies = Json::array();
-            for (const auto& remedy : miss.remedies)
-                remedies.push_back(Json{{"change", remedy.change},
-                                        {"peak_bytes", remedy.peak_bytes},
-                                        {"world", remedy.layout.sizes.world},
-                                        {"global_batch", remedy.global_batch},
-                                        {"layout", layout_to_json(remedy.layout)}});
-            json["nearest"].push_back(miss_to_json(miss.layout, miss.memory));
-            json["nearest"].back()["would_fit_with"] = remedies;
-        }
-    }
-    if (report.scaling) {
-        const planner::TrainingGoal& goal = report.scaling->goal;
-        json["tokens"] = goal.tokens ? Json(*goal.tokens) : Json();
-        json["gpu_hour_price"] = goal.gpu_hour_price ? Json(*goal.gpu_hour_price) : Json();
-        json["scaling"] = scaling_to_json(*report.scaling);
-    }
-    return json.dump(1) + "\n";
+std::vector<std::pair<std::string_view, std::int64_t>> PlanReport::too_large_rules() const {
+    std::vector<std::pair<std::string_view, std::int64_t>> rules;
+    const std::int64_t uneven = search.too_large_uneven.count;
+    if (search.too_large > uneven) rules.emplace_back(planner::kFits, search.too_large - uneven);
+    if (uneven > 0) rules.emplace_back(planner::kFitsAtP99, uneven);
+    if (search.too_large_replayed.count > 0) rules.emplace_back(planner::kFitsReplayed, search.too_large_replayed.count);
+    return rules;
 }
 
 std::string plan_report_text(const PlanReport& report) {

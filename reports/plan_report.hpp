@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "plan/workload.hpp"
@@ -60,6 +61,11 @@ struct PlanReport {
     std::vector<NearestMiss> nearest;          ///< where nothing fits
     std::vector<TooLargeLayouts> too_large;    ///< most layouts first
     std::optional<BalancedStagesReport> balanced;
+
+    /// Seconds of the plan with its even split, where its stages were balanced.
+    [[nodiscard]] std::optional<double> seconds_before(const PlannedLayout& plan) const;
+    /// Layouts that do not fit, by the rule that they break; rules that none breaks are left out.
+    [[nodiscard]] std::vector<std::pair<std::string_view, std::int64_t>> too_large_rules() const;
 };
 
 /// JSON of CLI.md, "Planning".
@@ -69,23 +75,5 @@ struct PlanReport {
 [[nodiscard]] std::string plan_report_text(const PlanReport& report);
 
 [[nodiscard]] std::string plan_report_csv(const PlanReport& report);
-
-/// "llama3-8b on 16 GPUs (dgx-h100), batch of …": one line.
-[[nodiscard]] std::string workload_text(const Workload& workload);
-
-/// "assumed: …" wrapped at 98 columns; empty where nothing was assumed.
-[[nodiscard]] std::string assumed_text(const std::vector<std::string>& assumed);
-
-/// One layout in full: sizes, time by cause, memory by category. Used by --explain and by simulate.
-[[nodiscard]] std::string layout_text(const Layout& layout, const simulator::Prediction& prediction);
-
-/// "3.2 GiB over the limit of 79.2 GiB on rank 0 (stage 0), of which most is activations, 50.1 GiB".
-[[nodiscard]] std::string missing_text(const simulator::MemoryPrediction& memory);
-
-/// What costs this layout most beside useful compute: "bubble 12%", "tp 9%", "recomp 20%".
-[[nodiscard]] std::string largest_loss(const simulator::TimePrediction& time);
-
-/// The fullest stage and the largest category of its memory: "s0 activ".
-[[nodiscard]] std::string fullest_term(const Layout& layout, const simulator::MemoryPrediction& memory);
 
 }  // namespace mgplan::reports

@@ -9,7 +9,7 @@
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
 #include "reports/layout_cells.hpp"
-#include "reports/plan_report.hpp"
+#include "reports/layout_report.hpp"
 #include "reports/table.hpp"
 
 namespace mgplan::reports {

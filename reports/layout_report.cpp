@@ -1,0 +1,141 @@
+#include "reports/layout_report.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "plan/text.hpp"
+#include "reports/memory_terms.hpp"
+#include "reports/table.hpp"
+
+namespace mgplan::reports {
+namespace {
+
+struct Share {
+    std::string_view name;
+    double seconds;
+};
+
+std::vector<Share> losses(const simulator::TimePrediction& t) {
+    return {{"bubble", t.bubble_seconds},
+            {"tp", t.exposed.tp},
+            {"cp", t.exposed.cp},
+            {"ep", t.exposed.ep},
+            {"dp", t.exposed.dp},
+            {"pp", t.exposed.pp},
+            {"recompute", t.recompute_seconds},
+            {"host", t.host_seconds},
+            {"optimizer", t.optimizer_seconds}};
+}
+
+/// "9 8 8 7" or, when all chunks are equal, "8 in each of 4 chunks".
+std::string layers_text(const StageSplit& split) {
+    bool equal = true;
+    for (int r = 0; r < split.pp(); ++r) {
+        for (int v = 0; v < split.vpp(); ++v) equal = equal && split.chunk(r, v).decoders == split.chunk(0, 0).decoders;
+    }
+    if (equal)
+        return split.pp() * split.vpp() == 1 ? fmt::format("{} in one chunk", split.chunk(0, 0).decoders)
+                                             : fmt::format("{} in each of {} chunks", split.chunk(0, 0).decoders, split.pp() * split.vpp());
+    std::string text;
+    for (int v = 0; v < split.vpp(); ++v) {
+        for (int r = 0; r < split.pp(); ++r) text += fmt::format("{}{}", text.empty() ? "" : " ", split.chunk(r, v).decoders);
+    }
+    if (text.size() > 70) text = text.substr(0, text.rfind(' ', 67)) + " ...";
+    return text;
+}
+
+}  // namespace
+
+std::string largest_loss(const simulator::TimePrediction& time) {
+    const auto all = losses(time);
+    const auto largest = std::max_element(all.begin(), all.end(), [](const Share& a, const Share& b) { return a.seconds < b.seconds; });
+    const std::string_view name = largest->name == "recompute" ? "recomp" : largest->name == "optimizer" ? "optim" : largest->name;
+    return fmt::format("{} {:.0f}%", name, 100 * largest->seconds / time.iteration_seconds);
+}
+
+std::string fullest_term(const Layout& layout, const simulator::MemoryPrediction& memory) {
+    const MemoryTerm largest = largest_term(memory.worst.breakdown);
+    return layout.sizes.pp == 1 ? std::string(largest.heading) : fmt::format("s{} {}", memory.worst_stage, largest.heading);
+}
+
+std::string workload_text(const Workload& w) {
+    return fmt::format("{} on {} ({}), batch of {} x {}, {}\n", w.model.name, counted(w.world, "GPU"), w.cluster.name,
+                       with_thousands(w.batch.global_batch), counted(w.batch.sequence, "token"), to_string(w.training.precision));
+}
+
+std::string assumed_text(const std::vector<std::string>& assumed) {
+    if (assumed.empty()) return {};
+    std::string text = "assumed:";
+    std::size_t width = text.size();
+    for (std::size_t i = 0; i < assumed.size(); ++i) {
+        const std::string item = assumed[i] + (i + 1 < assumed.size() ? "," : "");
+        if (width + 1 + item.size() > 98) {
+            text += "\n        ";
+            width = 8;
+        }
+        text += " " + item;
+        width += 1 + item.size();
+    }
+    return text + "\n";
+}
+
+std::string layout_text(const Layout& l, const simulator::Prediction& prediction) {
+    const auto& t = prediction.time;
+    const auto& m = prediction.memory;
+    std::string text;
+    text += fmt::format("  layout      tp {} cp {} ep {} etp {} dp {} edp {} pp {} vpp {}  order {}\n", l.sizes.tp, l.sizes.cp, l.sizes.ep,
+                        l.sizes.etp, l.dp(), l.edp(), l.sizes.pp, l.vpp, l.sizes.order.text());
+    text += fmt::format("  schedule    {} of {}, sequence parallel {}, recompute {}\n", counted(l.num_microbatches, "microbatch", "es"),
+                        counted(l.micro_batch, "sequence"), l.sequence_parallel ? "on" : "off", to_string(l.recompute));
+    text += fmt::format("  layers      {}\n", layers_text(*l.split));
+    if (const auto& string = l.split->request().pipeline_layout) text += fmt::format("  stages      {}\n", *string);
+    text += fmt::format("  iteration   {} ({} to {}), {:.0f} tokens/s/GPU, {:.1f} TFLOP/s/GPU, MFU {:.1f} %, HFU {:.1f} %\n",
+                        human_seconds(t.iteration_seconds), human_seconds(t.interval_low), human_seconds(t.interval_high),
+                        t.tokens_per_second_per_gpu, t.model_tflops_per_gpu, 100 * t.mfu, 100 * t.hfu);
+    Table time({{"time", Align::left}, {"seconds"}, {"share"}});
+    const auto share = [&](std::string_view name, double seconds) {
+        if (seconds > 0)
+            time.add_row({std::string(name), fmt::format("{:.4f}", seconds), fmt::format("{:.1f}%", 100 * seconds / t.iteration_seconds)});
+    };
+    share(fmt::format("compute of stage {}", t.slowest_stage), t.compute_seconds - t.recompute_seconds - t.host_seconds);
+    share("recompute", t.recompute_seconds);
+    share("waiting for kernel launches", t.host_seconds);
+    share("pipeline bubble", t.bubble_seconds);
+    share("exposed tp", t.exposed.tp);
+    share("exposed cp", t.exposed.cp);
+    share("exposed ep", t.exposed.ep);
+    share("exposed dp", t.exposed.dp);
+    share("exposed pp", t.exposed.pp);
+    share("optimizer", t.optimizer_seconds);
+    share("data, scheduler, logging", t.fixed_seconds());
+    text += "\n" + time.to_text();
+    Table memory({{fmt::format("memory of rank {}", m.worst_rank), Align::left}, {"bytes"}, {"GiB"}});
+    for (const auto& term : memory_terms(m.worst.breakdown)) {
+        if (term.bytes > 0)
+            memory.add_row({std::string(term.name), with_thousands(term.bytes),
+                            fmt::format("{:.2f}", static_cast<double>(term.bytes) / 1073741824.0)});
+    }
+    memory.add_row(
+        {"peak", with_thousands(m.worst.peak_bytes()), fmt::format("{:.2f}", static_cast<double>(m.worst.peak_bytes()) / 1073741824.0)});
+    text += "\n" + memory.to_text();
+    std::string at;
+    if (const auto& routing = m.worst.routing) {
+        text += fmt::format("\n  routing {}: peak {} at p50, {} at p99, {} at worst (the table: even routing)\n", routing->skew,
+                            human_bytes(routing->p50), human_bytes(routing->p99), human_bytes(routing->worst));
+        at = " at p99";
+    }
+    text += m.fits() ? fmt::format("\n  fits{}: {} of {} stay free\n", at, human_bytes(m.limit_bytes - m.deciding_bytes()),
+                                   human_bytes(m.limit_bytes))
+                     : fmt::format("\n  does not fit{}: {}\n", at, missing_text(m));
+    return text;
+}
+
+std::string missing_text(const simulator::MemoryPrediction& memory) {
+    const MemoryTerm most = largest_term(memory.worst.breakdown);
+    return fmt::format("{} over the limit of {} on rank {} (stage {}), of which most is {}, {}",
+                       human_bytes(memory.deciding_bytes() - memory.limit_bytes), human_bytes(memory.limit_bytes), memory.worst_rank,
+                       memory.worst_stage, most.name, human_bytes(most.bytes));
+}
+
+}  // namespace mgplan::reports

@@ -1,0 +1,31 @@
+#pragma once
+// One layout and its prediction in words: what `simulate`, `check` and `plan --explain` print of it.
+
+#include <string>
+#include <vector>
+
+#include "plan/layout.hpp"
+#include "plan/workload.hpp"
+#include "simulator/prediction.hpp"
+
+namespace mgplan::reports {
+
+/// "llama3-8b on 16 GPUs (dgx-h100), batch of …": one line.
+[[nodiscard]] std::string workload_text(const Workload& workload);
+
+/// "assumed: …" wrapped at 98 columns; empty where nothing was assumed.
+[[nodiscard]] std::string assumed_text(const std::vector<std::string>& assumed);
+
+/// One layout in full: sizes, time by cause, memory by category. Used by --explain and by simulate.
+[[nodiscard]] std::string layout_text(const Layout& layout, const simulator::Prediction& prediction);
+
+/// "3.2 GiB over the limit of 79.2 GiB on rank 0 (stage 0), of which most is activations, 50.1 GiB".
+[[nodiscard]] std::string missing_text(const simulator::MemoryPrediction& memory);
+
+/// What costs this layout most beside useful compute: "bubble 12%", "tp 9%", "recomp 20%".
+[[nodiscard]] std::string largest_loss(const simulator::TimePrediction& time);
+
+/// The fullest stage and the largest category of its memory: "s0 activ".
+[[nodiscard]] std::string fullest_term(const Layout& layout, const simulator::MemoryPrediction& memory);
+
+}  // namespace mgplan::reports

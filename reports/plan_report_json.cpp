@@ -1,0 +1,118 @@
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "plan/cluster_json.hpp"
+#include "plan/model_json.hpp"
+#include "plan/plan.hpp"
+#include "plan/training_json.hpp"
+#include "reports/layout_report.hpp"
+#include "reports/plan_report.hpp"
+#include "reports/prediction_json.hpp"
+
+namespace mgplan::reports {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json layout_and_prediction(const PlannedLayout& plan) {
+    return Json{{"rank", plan.rank}, {"layout", layout_to_json(plan.layout)}, {"predicted", prediction_to_json(plan.prediction)}};
+}
+
+/// A layout that does not fit: what is missing where, and what fills that rank.
+Json miss_to_json(const Layout& layout, const simulator::MemoryPrediction& memory) {
+    Json json{{"layout", layout_to_json(layout)}};
+    json["peak_bytes"] = memory.deciding_bytes();
+    if (memory.worst.routing) json["even_peak_bytes"] = memory.worst.peak_bytes();
+    json["missing_bytes"] = memory.deciding_bytes() - memory.limit_bytes;
+    json["rank"] = memory.worst_rank;
+    json["stage"] = memory.worst_stage;
+    const Json all = rank_memory_to_json(memory.worst, memory.worst_rank, memory.limit_bytes);
+    json["largest_term"] = all["largest_term"];
+    json["breakdown"] = all["breakdown"];
+    return json;
+}
+
+/// Of the layouts that break `rule`, the one that misses by the fewest bytes, and by how many.
+std::string too_large_example(const PlanReport& report, std::string_view rule) {
+    const TooLargeLayouts* nearest = nullptr;
+    for (const auto& kind : report.too_large) {
+        if (kind.rule() != rule) continue;
+        if (nearest == nullptr || kind.memory.deciding_bytes() < nearest->memory.deciding_bytes()) nearest = &kind;
+    }
+    return nearest == nullptr ? "" : fmt::format("{}: {}", summary(nearest->nearest), missing_text(nearest->memory));
+}
+
+}  // namespace
+
+std::string plan_report_json(const PlanReport& report) {
+    const auto& s = report.search;
+    Json rejected = Json::object(), rejections = Json::array();
+    for (const auto& [rule, count] : report.too_large_rules()) {
+        rejected[std::string(rule)] = count;
+        rejections.push_back(Json{
+            {"rule", rule}, {"reason", planner::reason_of(rule)}, {"candidates", count}, {"example", too_large_example(report, rule)}});
+    }
+    for (const auto& [rule, found] : s.counts.rejected) {
+        rejected[rule] = found.count;
+        rejections.push_back(
+            Json{{"rule", rule}, {"reason", planner::reason_of(rule)}, {"candidates", found.count}, {"example", found.example}});
+    }
+    Json kinds = Json::array();
+    for (const auto& kind : report.too_large) {
+        Json entry{{"rule", kind.rule()}, {"largest_term", nullptr}, {"layouts", kind.count}};
+        if (kind.replayed) entry["largest_term"] = "fragmentation";
+        if (kind.term) entry["largest_term"] = planner::to_string(*kind.term);
+        entry["nearest"] = miss_to_json(kind.nearest, kind.memory);
+        kinds.push_back(std::move(entry));
+    }
+    Json json{{"model", model_to_json(report.workload.model)},
+              {"cluster", cluster_to_json(report.workload.cluster)},
+              {"batch", batch_to_json(report.workload.batch)},
+              {"training", training_to_json(report.workload.training)},
+              {"world", report.workload.world},
+              {"assumed", report.assumed},
+              {"search", Json{{"candidates", s.counts.candidates()},
+                              {"legal", s.counts.legal},
+                              {"evaluated", s.evaluated},
+                              {"feasible", s.feasible},
+                              {"seconds", s.seconds},
+                              {"evaluate_seconds", s.evaluate_seconds},
+                              {"threads", s.threads},
+                              {"replayed", s.replayed},
+                              {"fastest_is_proven", s.fastest_is_proven ? Json(*s.fastest_is_proven) : Json()},
+                              {"rejected", rejected},
+                              {"rejections", rejections},
+                              {"too_large", kinds}}},
+              {"plans", Json::array()}};
+    if (report.comparison) json["explained"] = comparison_to_json(*report.comparison);
+    if (report.balanced) json["balanced"] = Json{{"tried", report.balanced->tried}, {"faster", report.balanced->faster}};
+    for (const PlannedLayout& plan : report.plans) {
+        json["plans"].push_back(layout_and_prediction(plan));
+        if (const auto before = report.seconds_before(plan))
+            json["plans"].back()["balanced"] =
+                Json{{"even_iteration_seconds", *before}, {"gain", *before / plan.prediction.time.iteration_seconds - 1}};
+    }
+    if (report.plans.empty()) {
+        json["nearest"] = Json::array();
+        for (const auto& miss : report.nearest) {
+            Json remedies = Json::array();
+            for (const auto& remedy : miss.remedies)
+                remedies.push_back(Json{{"change", remedy.change},
+                                        {"peak_bytes", remedy.peak_bytes},
+                                        {"world", remedy.layout.sizes.world},
+                                        {"global_batch", remedy.global_batch},
+                                        {"layout", layout_to_json(remedy.layout)}});
+            json["nearest"].push_back(miss_to_json(miss.layout, miss.memory));
+            json["nearest"].back()["would_fit_with"] = remedies;
+        }
+    }
+    if (report.scaling) {
+        const planner::TrainingGoal& goal = report.scaling->goal;
+        json["tokens"] = goal.tokens ? Json(*goal.tokens) : Json();
+        json["gpu_hour_price"] = goal.gpu_hour_price ? Json(*goal.gpu_hour_price) : Json();
+        json["scaling"] = scaling_to_json(*report.scaling);
+    }
+    return json.dump(1) + "\n";
+}
+
+}  // namespace mgplan::reports
