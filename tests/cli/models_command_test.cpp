@@ -64,7 +64,7 @@ TEST(ModelsCommand, ShowsFactsAndWhatIsNotComputed) {
         expect_at_most_100_columns(result.out);
     }
     EXPECT_THAT(run({"models", "show", "gpt-oss-20b"}).out,
-                AllOf(HasSubstr("8 for keys and values, sliding window of 128 (none in one layer of 2)"), HasSubstr("attention sinks")));
+                AllOf(HasSubstr("8 for keys and values, sliding window of 128 (none in one layer"), HasSubstr("attention sinks")));
     EXPECT_THAT(run({"models", "show", "deepseek-v3"}).out, HasSubstr("[0]*3+[1]*58"));
 }
 

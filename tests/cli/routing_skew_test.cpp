@@ -119,8 +119,8 @@ TEST(RoutingSkewOption, NamesBothPeaksOfNearestMisses) {
 
 TEST(RoutingSkewOption, StaysWithASavedPlan) {
     TempFile skewed("skewed.json"), fair("fair.json");
-    EXPECT_EQ(say(kMixtral + " --routing-skew zipf:0.8 --save-plan " + skewed.path()).code, kDone);
-    EXPECT_EQ(say(kMixtral + " --save-plan " + fair.path()).code, kDone);
+    EXPECT_EQ(say(kLayout + " --routing-skew zipf:0.8 --save-plan " + skewed.path()).code, kDone);
+    EXPECT_EQ(say(kLayout + " --save-plan " + fair.path()).code, kDone);
     EXPECT_FALSE(Json::parse(fair.text()).contains("routing_skew")) << "as in plans written before there was one";
     const Json memory = memory_of(skewed.path());
     EXPECT_EQ(memory["routing"]["skew"], "zipf:0.8");
