@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "runtime/sanitizers.hpp"
+
 namespace mgplan::runtime::cpu {
 
 /// avx2: with FMA (Haswell, Zen and later); avx512: F, BW, DQ, VL (Skylake-X, Zen 4 and later).
@@ -17,7 +19,7 @@ enum class VectorUnits : std::uint8_t { baseline, avx2, avx512 };
 void limit_vector_units(VectorUnits widest);
 
 // Builds with sanitizers keep to the baseline: the same source, a third of the compile time.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(MGPLAN_ADDRESS_SANITIZER) && !defined(MGPLAN_THREAD_SANITIZER)
 #define MGPLAN_HAVE_VECTOR_COPIES 1
 // flatten: everything that work calls is inlined, lambdas and templates included, and so compiled for these units, while
 // their copies elsewhere stay within the baseline. What is not inlined (the C library, BLAS) chooses for itself.

@@ -10,6 +10,7 @@
 #include "plan/errors.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/measurement/rank_use.hpp"
+#include "runtime/sanitizers.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
 #include "tests/gpu/small_run.hpp"
 #include "tests/runtime/cuda/emulated_device.hpp"
@@ -41,7 +42,7 @@ TEST_P(EmulatedTraining, AgreesWithTheCpuAndTakesThePredictedBytes) {
 
 /// Under a sanitizer only those with the most different code: the whole list would take minutes.
 std::vector<Case> cases_in_time() {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef MGPLAN_ADDRESS_SANITIZER
     return {{.name = "full_recompute", .recompute = Recompute::full},
             {.name = "cp2_heads", .cp = 2, .cp_comm_type = CpCommType::a2a},
             {.name = "tp2_pp2", .tp = 2, .pp = 2, .sequence_parallel = true}};

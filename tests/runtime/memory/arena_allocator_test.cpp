@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/errors.hpp"
+#include "runtime/sanitizers.hpp"
 
 namespace mgplan::runtime {
 namespace {
@@ -173,7 +174,7 @@ TEST(ArenaAllocator, ThrowsWhenThereIsNoMemory) {
     EXPECT_THROW(ArenaAllocator(planned, source), std::bad_alloc);
 }
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef MGPLAN_ADDRESS_SANITIZER
 TEST(ArenaAllocatorDeathTest, ShowsTheSanitizerWhatIsUsedAfterItsEndOrPastIt) {
     const ArenaScript planned = script();
     ArenaAllocator arena(planned);
@@ -198,7 +199,7 @@ TEST(ArenaAllocator, TellsOfWritesBehindATensorWhereItHasGuards) {
         arena.begin_step();
         std::byte* const x = arena.take(500, kActivations, "x");
         EXPECT_EQ(x[499], std::byte{0xff});
-#ifdef __SANITIZE_ADDRESS__
+#ifdef MGPLAN_ADDRESS_SANITIZER
         if (beyond > 0) {  // the sanitizer would see it first
             arena.give_back(x, 500, kActivations);
             break;

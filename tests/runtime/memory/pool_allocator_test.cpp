@@ -11,6 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/sanitizers.hpp"
+
 namespace mgplan::runtime {
 namespace {
 
@@ -66,7 +68,7 @@ TEST(PoolAllocator, GivesAlignedMemoryThatDoesNotOverlap) {
     for (const Live& rest : live) pool.give_back(rest.memory, rest.bytes, MemoryCategory::activations);
 }
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef MGPLAN_ADDRESS_SANITIZER
 TEST(PoolAllocatorDeathTest, ShowsTheSanitizerWhatIsUsedAfterItsEndOrPastIt) {
     PoolAllocator pool;
     std::byte* const memory = pool.take(100, MemoryCategory::activations, "test");
@@ -143,7 +145,7 @@ TEST(PoolAllocator, TellsItsSourceWhatMayBeTouched) {
 
 TEST(PoolAllocator, ThrowsWhenThereIsNoMemory) {
     PoolAllocator pool;
-#ifndef __SANITIZE_ADDRESS__  // the sanitizer ends the program instead
+#ifndef MGPLAN_ADDRESS_SANITIZER  // the sanitizer ends the program instead
     EXPECT_THROW((void)pool.take(std::int64_t{1} << 59, MemoryCategory::activations, "too much"), std::bad_alloc);
 #endif
     EXPECT_THROW((void)pool.take(std::int64_t{1} << 62, MemoryCategory::activations, "far too much"), std::bad_alloc);
