@@ -1,3 +1,5 @@
+#include "cli/run_command.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -12,7 +14,6 @@
 #include "cli/launched_rank.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
-#include "cli/run_command.hpp"
 #include "importers/model_source.hpp"
 #include "plan/graph_scopes.hpp"
 #include "plan/json_reader.hpp"

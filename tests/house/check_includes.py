@@ -5,7 +5,8 @@
 
 The table below says what each room may include. Besides, everywhere: project headers are included by their path from
 the root and exist; no circle between rooms or between headers; nlohmann/json.hpp stands in no header but
-plan/json_reader.hpp. Prints one line per offence and exits 1 when there is any.
+plan/json_reader.hpp; headers begin with #pragma once; X.cpp and X.cu include X.hpp before all else, so that they show it to compile
+alone. Prints one line per offence and exits 1 when there is any.
 """
 
 import re
@@ -57,6 +58,7 @@ TOKENS = re.compile(
     r"""//[^\n]*|/\*.*?\*/|R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"|'(?:\\.|[^'\\\n])*'|(?P<keep>"(?:\\.|[^"\\\n])*")""", re.DOTALL
 )
 DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?:include|include_next|import)\b[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+PRAGMA_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once\b", re.MULTILINE)
 TARGET = re.compile(r"""<([^>]+)>|"([^"]+)\"""")
 
 
@@ -137,6 +139,13 @@ def check(root):
         room = name.split("/")[0]
         is_header = path.suffix in {".hpp", ".h", ".cuh", ".inl"}
         header_graph.setdefault(name, set())
+        if path.suffix == ".hpp" and not PRAGMA_ONCE.search(without_comments(path.read_text(encoding="utf-8"))):
+            offences.append(f"{name}:1: lacks #pragma once")
+        own_header = Path(name).with_suffix(".hpp").as_posix()
+        if path.suffix in {".cpp", ".cu"} and (root / own_header).is_file():
+            line, first, _ = next(includes_of(path), (1, None, False))
+            if first != own_header:
+                offences.append(f"{name}:{line}: must include {own_header} before all else, which shows that it compiles alone")
         for line, target, quoted in includes_of(path):
             where = f"{name}:{line}"
             if target is None:

@@ -48,8 +48,15 @@ class CheckIncludes(unittest.TestCase):
     def test_allowed_includes_pass(self):
         self.assertEqual(self.offences(), [])
 
+    def test_headers_may_be_included_twice(self):
+        self.assert_one({"plan/bad.hpp": "// #pragma once\n#include <vector>\n"}, "plan/bad.hpp:1", "#pragma once")
+
+    def test_source_files_begin_with_their_header(self):
+        self.assert_one({"plan/layout.cpp": '// Why.\n#include <vector>\n#include "plan/layout.hpp"\n'}, "plan/layout.cpp:2", "plan/layout.hpp before all else")
+        self.assert_one({"plan/layout.cu": "int layout;\n"}, "plan/layout.cu:1", "plan/layout.hpp before all else")
+
     def test_plan_stands_on_nothing(self):
-        self.assert_one({"plan/bad.hpp": '#pragma once\n\n#include "importers/job.hpp"\n', "importers/job.hpp": ""}, "plan/bad.hpp:3", "importers/")
+        self.assert_one({"plan/bad.hpp": '#pragma once\n\n#include "importers/job.hpp"\n', "importers/job.hpp": "#pragma once\n"}, "plan/bad.hpp:3", "importers/")
 
     def test_plan_takes_no_yaml(self):
         self.assert_one({"plan/bad.cpp": "#include <yaml-cpp/yaml.h>\n"}, "plan/bad.cpp:1", "<yaml-cpp/yaml.h>")
@@ -91,7 +98,7 @@ class CheckIncludes(unittest.TestCase):
         self.assertEqual(offences, ["circle of rooms: plan -> reports -> plan"])
 
     def test_headers_form_no_circle(self):
-        self.assert_one({"plan/a.hpp": '#include "plan/b.hpp"\n', "plan/b.hpp": '#include "plan/a.hpp"\n'}, "circle of headers: plan/a.hpp -> plan/b.hpp")
+        self.assert_one({"plan/a.hpp": '#pragma once\n#include "plan/b.hpp"\n', "plan/b.hpp": '#pragma once\n#include "plan/a.hpp"\n'}, "circle of headers: plan/a.hpp -> plan/b.hpp")
 
     def test_project_headers_are_named_from_the_root(self):
         self.assert_one({"plan/bad.cpp": '#include "layout.hpp"\n'}, '"layout.hpp"', "root")
@@ -100,7 +107,7 @@ class CheckIncludes(unittest.TestCase):
     def test_comments_and_strings_are_not_includes(self):
         text = '// #include "cli/x.hpp"\n/*\n#include "cli/x.hpp"\n*/\nconst char* s = R"x(\n#include "cli/x.hpp"\n)x";\nint n = 1\'000;\n'
         self.assertEqual(self.offences({"plan/fine.cpp": text}), [])
-        self.assert_one({"plan/bad.cpp": text + '/* "*/ #  include "cli/x.hpp" // why\n', "cli/x.hpp": ""}, "plan/bad.cpp:9", "cli/x.hpp")
+        self.assert_one({"plan/bad.cpp": text + '/* "*/ #  include "cli/x.hpp" // why\n', "cli/x.hpp": "#pragma once\n"}, "plan/bad.cpp:9", "cli/x.hpp")
 
     def test_macros_as_targets_are_refused(self):
         self.assert_one({"plan/bad.cpp": "#include HEADER\n"}, "macro")
