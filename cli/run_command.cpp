@@ -15,6 +15,7 @@
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
 #include "importers/model_source.hpp"
+#include "jobs/rank_process.hpp"
 #include "plan/graph_scopes.hpp"
 #include "plan/json_reader.hpp"
 #include "plan/plan.hpp"
@@ -355,6 +356,9 @@ std::optional<RunOutcome> train(const Options& options, const RunOptions& values
 
     std::optional<runtime::RunValues> result;
     if (launched) {
+        run.on_failure = [&](const std::string& what, int code) {
+            jobs::leave_word_of_own_failure(*launched, runtime::process_environment(), what, code);
+        };
         if (values.device == "cuda") {
             result = runtime::run_over_nccl(run, meeting_of(*launched, run.deadline));
         } else {

@@ -21,6 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Where the command of a rank may leave word of its failure.
+constexpr const char* kLogsVariable = "MGPLAN_JOB_LOGS";
 constexpr auto kPatience = std::chrono::seconds(2);
 /// A rank that ends because another one's connection broke must not be taken for the first: signals are reported at once, exits
 /// so much later.
@@ -135,6 +137,7 @@ int run_rank_process(const RankProcessOptions& options) {
                                    {"LOCAL_RANK", std::to_string(launched.rank % options.ranks_per_node)},
                                    {"LOCAL_WORLD_SIZE", std::to_string(options.ranks_per_node)}};
     }
+    child_options.variables.emplace_back(kLogsVariable, options.logs);
     failure.log = child_options.output;
     int status = 0;
     bool stopped = false;
@@ -173,6 +176,14 @@ int run_rank_process(const RankProcessOptions& options) {
     failure.reason = end_text(status);
     leave_word(options.logs, failure);
     return failure.code;
+}
+
+void leave_word_of_own_failure(const runtime::LaunchedRank& launched, const runtime::Environment& environment, const std::string& what,
+                               int code) {
+    const auto logs = environment(kLogsVariable);
+    if (!logs) return;
+    leave_word(*logs, {launched.rank, runtime::node_name(environment), code, fmt::format("ended with exit code {}: {}", code, what),
+                       rank_log(*logs, launched.rank)});
 }
 
 }  // namespace mgplan::jobs

@@ -33,4 +33,9 @@ struct RankProcessOptions {
 /// was stopped from outside does not. Throws ConfigError and RunError for what keeps it from beginning.
 [[nodiscard]] int run_rank_process(const RankProcessOptions& options);
 
+/// For a command that run_rank_process() started and that is about to end all ranks at once (MPI_Abort): the engine may kill the
+/// process that watches it before that can say who began, so the command leaves word itself. Does nothing elsewhere.
+void leave_word_of_own_failure(const runtime::LaunchedRank& launched, const runtime::Environment& environment, const std::string& what,
+                               int code);
+
 }  // namespace mgplan::jobs

@@ -1,5 +1,9 @@
+#include <exception>
+#include <functional>
+
 #include <fmt/core.h>
 
+#include "model/communicator/communicator.hpp"
 #include "plan/errors.hpp"
 #include "plan/text.hpp"
 #include "runtime/comm/mpi/mpi_world.hpp"
@@ -36,6 +40,24 @@ void check_size(const TrainingRunOptions& options, const LaunchedRank& launched)
     check_one_rank(options, cpu_devices(), launched.rank, here);
 }
 
+/// Does the work, and tells of what fails in it.
+void telling_of_failure(const TrainingRunOptions& options, const std::function<void()>& work) {
+    const auto tell = [&](const std::exception& error, int code) {
+        if (options.on_failure) options.on_failure(error.what(), code);
+    };
+    try {
+        work();
+    } catch (const model::CommunicationError&) {
+        throw;
+    } catch (const ConfigError& error) {
+        tell(error, 2);
+        throw;
+    } catch (const std::exception& error) {
+        tell(error, 4);
+        throw;
+    }
+}
+
 }  // namespace
 
 std::optional<RunValues> run_over_mpi(const TrainingRunOptions& options, const LaunchedRank& launched) {
@@ -43,7 +65,7 @@ std::optional<RunValues> run_over_mpi(const TrainingRunOptions& options, const L
     {
         check_size(options, launched);
         MpiWorld world(mpi_options(options, launched));
-        world.run([&] {
+        const auto train = [&] {
             if (world.rank() != launched.rank) {
                 throw RunError(fmt::format("it is rank {} by {} and rank {} by MPI; let mpirun number the ranks and leave --rank out",
                                            launched.rank, to_string(launched.source), world.rank()));
@@ -69,7 +91,8 @@ std::optional<RunValues> run_over_mpi(const TrainingRunOptions& options, const L
             if (!problems.empty()) result->problem = most_telling(problems);
             result->steps = std::move(outcome.steps);
             result->ranks = std::move(ranks);
-        });
+        };
+        world.run([&] { telling_of_failure(options, train); });
     }
     if (result) compare(*result);
     return result;

@@ -64,6 +64,9 @@ struct TrainingRunOptions {
     /// In one process, and over NCCL and TCP: called with a message when ranks do not stop within seconds after a failure. Threads
     /// cannot be ended from outside, so it should end the program.
     std::function<void(const std::string&)> on_stuck;
+    /// Over MPI: called with what went wrong and the exit code on a rank whose own work failed (not its communication, whose cause may
+    /// be another rank), before it ends all ranks at once.
+    std::function<void(const std::string& what, int code)> on_failure;
     std::function<std::unique_ptr<RankObserver>(int rank)> observe;
 };
 

@@ -188,8 +188,8 @@ def offences(a, world, environment):
     if a.get("--bf16") and a.get("--fp16"):
         yield "bf16 and fp16"
     connections = environment.get("CUDA_DEVICE_MAX_CONNECTIONS")
-    if (tp > 1 or cp > 1) and a.get("--sequence-parallel") and connections != "1":
-        yield f"tp {tp} with sequence parallel on Hopper under CUDA_DEVICE_MAX_CONNECTIONS={connections}"
+    if (tp > 1 or cp > 1) and not a.get("--overlap-moe-expert-parallel-comm") and connections != "1":
+        yield f"tp {tp} and cp {cp} on Hopper under CUDA_DEVICE_MAX_CONNECTIONS={connections}"
 
 
 def self_test():
@@ -237,7 +237,7 @@ def self_test():
         "modules beside": dense + " --recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --recompute-modules mlp",
         "beside selective": dense + " --recompute-granularity selective --recompute-method uniform",
         "bf16 and fp16": dense + " --bf16 --fp16",
-        "MAX_CONNECTIONS": dense + " --tensor-model-parallel-size 2 --sequence-parallel",
+        "MAX_CONNECTIONS": dense + " --tensor-model-parallel-size 2",
     }
     wrong = []
     for words in good:

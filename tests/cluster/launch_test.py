@@ -11,6 +11,7 @@ was killed, ends with code 4 within 5 s of the kill, and leaves no process behin
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,9 @@ def setUpModule():
     for name in list(os.environ):
         if name.startswith(("SLURM_", "SBATCH_")) or name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
             del os.environ[name]
+    # Nodes see what is mounted before they start. Where nothing may be mounted, it is a folder like any other.
+    os.mkdir(f"{FOLDER}/small")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "none", f"{FOLDER}/small"], capture_output=True)
     if ENGINE == "slurm":
         subprocess.run([HERE / "slurm_cluster", "start", f"{FOLDER}/slurm", "4", "4"], check=True)
         os.environ["SLURM_CONF"] = f"{FOLDER}/slurm/slurm.conf"
@@ -42,6 +46,8 @@ def setUpModule():
 def tearDownModule():
     if ENGINE == "slurm":
         subprocess.run([HERE / "slurm_cluster", "stop", f"{FOLDER}/slurm"], check=False)
+    if os.path.ismount(f"{FOLDER}/small"):
+        subprocess.run(["umount", "--lazy", f"{FOLDER}/small"], check=False)
     shutil.rmtree(FOLDER, ignore_errors=True)
 
 
@@ -107,11 +113,12 @@ def wait_for(condition, seconds=90):
 class Job:
     """A launch under way, followed through its files."""
 
-    def __init__(self, *words):
+    def __init__(self, *words, **more):
         before = set(self.folders())
         self.err_path = tempfile.mktemp(dir=FOLDER)
         with open(self.err_path, "w") as err:
-            self.process = subprocess.Popen([MGPLAN, "launch", *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err, text=True)
+            self.process = subprocess.Popen([MGPLAN, "launch", *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err, text=True,
+                                            **more)
         made = wait_for(lambda: set(self.folders()) - before or self.process.poll() is not None)
         self.folder = made.pop() if isinstance(made, set) else None
 
@@ -243,6 +250,39 @@ class Launch(unittest.TestCase):
         self.assertEqual(code, 4)
         self.assertIn("cancelled in Slurm (scancel)", err)
         self.assertEqual(job.left(10), {})
+
+    @unittest.skipUnless(len(sys.argv) > 2 and sys.argv[2] == "slurm", "Slurm's")
+    def test_names_the_node_that_was_lost_and_ends_the_ranks(self):
+        job = Job(plan(RANKS), "--via", ENGINE, *placed(), "--steps", "100000")
+        self.assertTrue(job.trains(), job.err())
+        cluster = [HERE / "slurm_cluster"]
+        lost = subprocess.run([*cluster, "lose", f"{FOLDER}/slurm", "4"], check=True, capture_output=True, text=True).stdout.strip()
+        try:
+            code, _, err = job.end()
+        finally:
+            subprocess.run([*cluster, "return", f"{FOLDER}/slurm", "4"], check=True)
+        self.assertEqual(code, 4, err)
+        self.assertIn("Slurm lost one of the job's nodes", err)
+        self.assertIn(lost, err)
+        self.assertEqual(job.left(30), {})
+
+    def test_ends_with_the_file_and_the_reason_where_a_checkpoint_has_no_room(self):
+        small, more, reason = Path(FOLDER, "small"), {}, "No space left on device"
+        if not os.path.ismount(small):
+            if ENGINE != "local":
+                self.skipTest("no file system of a chosen size can be mounted here")
+            # A limit that ends a file is the next best thing; under it no MPI starts.
+            reason, limit = "File too large", (200_000, 200_000)
+            more = {"restore_signals": False, "preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)}
+        job = Job(plan(4), "--via", ENGINE, "--steps", "100000", "--checkpoint", small / "saved", "--checkpoint-every", "1", **more)
+        code, _, err = job.end()
+        self.assertEqual(code, 4, err)
+        self.assertIn(f"{small}/saved", err)
+        self.assertIn(reason, err)
+        if ENGINE != "local":
+            self.assertRegex(err, r"mgplan: rank \d+ on \S+ ended with exit code 4: checkpoint file ")  # though the engine kills all at once
+        self.assertEqual(list(small.glob("saved/step-*/manifest.json")), [])
+        self.assertEqual(job.left(), {})
 
     @unittest.skipUnless(len(sys.argv) > 2 and sys.argv[2] == "slurm", "Slurm's")
     def test_passes_on_what_slurm_refuses(self):
