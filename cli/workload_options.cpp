@@ -120,9 +120,9 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                     "tokens per sequence; without it the preset's, or min(model's maximum, 4096)");
     options.bytes("max-memory", values.max_memory, "memory a rank may use; without it the GPU's");
     options.text("routing-skew", values.routing_skew, "KIND|FILE",
-                 "how unevenly tokens choose experts; a mixture of experts must fit at p99 of it: balanced, uniform, zipf, "
-                 "zipf:EXPONENT, worst, or a JSON list of counts, one for each expert, or one such list for each mixture layer; without "
-                 "it uniform");
+                 "how unevenly tokens choose experts; a mixture of experts must fit at p99 of it, and its layers wait for the rank "
+                 "whose experts get most tokens: balanced, uniform (both cost no time), zipf, zipf:EXPONENT, worst, or a JSON list of "
+                 "counts, one for each expert, or one such list for each mixture layer; without it uniform");
     options.group("How it is trained");
     options.choice("precision", values.precision, {"bf16", "fp16", "fp32", "fp64", "fp8"}, "of the matrix products; without it bf16");
     options.choice("grad-dtype", values.grad_dtype, {"fp32", "bf16", "fp16"}, "of gradients and their reduction; without it fp32");

@@ -104,14 +104,24 @@ WalkedKeys walked_keys(std::int64_t sequence, std::int64_t window) {
     return {std::min(mean, s / 2), std::min(sequence, window + kTile)};
 }
 
+/// Parts of the core that run one after the other: the ring and the gathered keys attend to one rank's part of the sequence at a time
+/// (model/layers/context_parallel.cpp); all-to-all leaves each rank whole sequences.
+std::int64_t core_parts(const Shard& s) {
+    return s.cp_comm_type == CpCommType::p2p || s.cp_comm_type == CpCommType::all_gather ? s.cp : 1;
+}
+
 /// Core attention.
 void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes, std::int64_t window) {
     const ModelSpec& model = s.model();
     const std::int64_t sequence = s.workload->batch.sequence;
     if (window >= sequence) window = 0;  // it hides nothing
-    // FlashAttention and cuDNN know windows (Transformer Engine, dot_product_attention/utils.py, get_attention_backend); mgplan's own
-    // CUDA device computes them by separate products (model/ops/scratch.hpp, attention_is_fused).
-    const bool fused = s.workload->training.attention == AttentionBackend::flash && (window == 0 || s.engine == Engine::megatron);
+    // FlashAttention and cuDNN know windows, and Transformer Engine's ring runs them part by part (dot_product_attention/utils.py,
+    // get_attention_backend; context_parallel.py); mgplan's own CUDA device computes windows, and queries that stand at other places than
+    // the keys, by separate products (model/ops/scratch.hpp, attention_is_fused). Of a zigzag slice's two chunks each stands elsewhere, but
+    // for the last rank's, which waits for the others.
+    const std::int64_t parts = core_parts(s);
+    const bool fused =
+        s.workload->training.attention == AttentionBackend::flash && (s.engine == Engine::megatron || (window == 0 && parts == 1));
     // QK^T and PV, half of the pairs under the causal mask: 2·tokens·(seq/2)·width each.
     const double flops = static_cast<double>(s.tokens) * static_cast<double>(sequence) * static_cast<double>(sizes.q() + sizes.o());
     double forward = 0, backward = 0;
@@ -137,8 +147,9 @@ void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes, std::int6
         backward = 2 * (s.storage_kernels->gemm(sequence / s.cp, sequence, sizes.v_dim, batch_heads) +
                         s.storage_kernels->gemm(sequence, sizes.qk_dim, sequence / s.cp, batch_heads)) +
                    s.kernels->memory_bound(scores * element * (passes.backward + (dropout ? 2.5 : 0)), Traffic::softmax);
-        cost.kernels_forward += 3 + passes.kernels_forward;
-        cost.kernels_backward += 6 + passes.kernels_backward;
+        const int repeated = s.engine == Engine::megatron ? 1 : static_cast<int>(parts);
+        cost.kernels_forward += repeated * (3 + passes.kernels_forward);
+        cost.kernels_backward += repeated * (6 + passes.kernels_backward);
     }
     cost.forward += forward;
     cost.backward += backward;

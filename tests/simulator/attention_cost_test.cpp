@@ -15,14 +15,18 @@ protected:
     KernelTimes kernels{workload.cluster, calibration, Precision::bf16};
     LayoutPaths paths;
 
-    [[nodiscard]] PieceCost cost(std::int64_t window, Engine engine = Engine::megatron) const {
+    [[nodiscard]] Shard whole() const {
         Shard shard;
         shard.workload = &workload;
         shard.calibration = &calibration;
         shard.kernels = shard.storage_kernels = &kernels;
         shard.paths = &paths;
-        shard.engine = engine;
         shard.tokens = shard.tokens_outside = 4096;
+        return shard;
+    }
+    [[nodiscard]] PieceCost cost(std::int64_t window, Engine engine = Engine::megatron) const {
+        Shard shard = whole();
+        shard.engine = engine;
         return attention_cost(shard, window);
     }
 };
@@ -52,6 +56,42 @@ TEST_F(AttentionCost, OurOwnWindowsAreSeparateProducts) {
     EXPECT_DOUBLE_EQ(windowed.forward, cost(0, Engine::mgplan).forward);
     EXPECT_DOUBLE_EQ(windowed.backward, cost(1024, Engine::mgplan).backward);
     EXPECT_EQ(windowed.kernels_forward, cost(0, Engine::mgplan).kernels_forward);
+}
+
+/// Four ranks of a sequence of 4,096 tokens, on links that cost nothing.
+class ContextParallelCost : public AttentionCost {
+protected:
+    ContextParallelCost() { paths.cp = {.ranks = 4, .ranks_per_domain = 4, .inside = 1e30}; }
+
+    [[nodiscard]] PieceCost shared(CpCommType exchange, Engine engine) const {
+        Shard shard = whole();
+        shard.engine = engine;
+        shard.cp = 4;
+        shard.cp_comm_type = exchange;
+        shard.tokens = shard.tokens_outside = 1024;
+        return attention_cost(shard, 0);
+    }
+};
+
+TEST_F(ContextParallelCost, OurOwnPartsOfASequenceAreSeparateProducts) {
+    for (const CpCommType exchange : {CpCommType::p2p, CpCommType::all_gather}) {
+        const PieceCost parts = shared(exchange, Engine::mgplan);
+        workload.training.attention = AttentionBackend::unfused;
+        EXPECT_DOUBLE_EQ(parts.forward, shared(exchange, Engine::mgplan).forward);
+        EXPECT_DOUBLE_EQ(parts.backward, shared(exchange, Engine::mgplan).backward);
+        EXPECT_EQ(parts.kernels_forward, shared(exchange, Engine::mgplan).kernels_forward);
+        workload.training.attention = AttentionBackend::flash;
+        EXPECT_GT(parts.forward, shared(exchange, Engine::megatron).forward) << "Transformer Engine fuses each part";
+        // Every part is products and a softmax of its own.
+        const int once = shared(CpCommType::a2a, Engine::mgplan).kernels_forward - 1;
+        EXPECT_EQ((parts.kernels_forward - once) % 4, 0);
+        EXPECT_GT(parts.kernels_forward - once, 4);
+    }
+}
+
+TEST_F(ContextParallelCost, AllToAllLeavesWholeSequences) {
+    EXPECT_DOUBLE_EQ(shared(CpCommType::a2a, Engine::mgplan).forward, shared(CpCommType::a2a, Engine::megatron).forward);
+    EXPECT_DOUBLE_EQ(shared(CpCommType::a2a, Engine::mgplan).forward, shared(CpCommType::p2p, Engine::megatron).forward);
 }
 
 }  // namespace
