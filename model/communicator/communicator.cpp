@@ -28,7 +28,7 @@ std::int64_t sum(std::span<const std::int64_t> counts) {
     return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
-/// Who is to start this collective instead, again in each replay; nullptr where no graph is captured.
+/// Who hears what is captured; nullptr where no graph is.
 GraphRecorder* recorder_of(const Tensor& tensor) {
     return tensor.defined() ? tensor.device().recorder() : nullptr;
 }
@@ -76,60 +76,73 @@ Communicator::Communicator(std::string group, int size, int rank) : group_(std::
     MGPLAN_ASSERT(size >= 1 && rank >= 0 && rank < size, "the rank is a member of the group");
 }
 
-void Communicator::report(CollectiveKind kind, std::int64_t payload_bytes, std::int64_t peer) {
-    if (listener_ != nullptr) listener_->on_collective({group_, kind, size_, payload_bytes, peer});
+/// Who is to start this collective instead, again in each replay; nullptr where no graph is captured, or the graph holds it.
+GraphRecorder* Communicator::cut_at(const Tensor& tensor) {
+    GraphRecorder* const recorder = recorder_of(tensor);
+    return recorder != nullptr && graph_launches() == nullptr ? recorder : nullptr;
+}
+
+void Communicator::report(GraphRecorder* recorder, CollectiveKind kind, std::int64_t payload_bytes, std::int64_t peer) {
+    const CollectiveRecord record{group_, kind, size_, payload_bytes, peer};
+    if (listener_ != nullptr) listener_->on_collective(record);
+    if (recorder != nullptr) recorder->on_recorded(*this, record);
+}
+
+void Communicator::repeated(const CollectiveRecord& record) {
+    if (listener_ != nullptr) listener_->on_collective(record);
+    do_count(record.kind, record.payload_bytes);
 }
 
 std::unique_ptr<Pending> Communicator::start_all_reduce(const Tensor& tensor, Reduction reduction) {
     if (size_ == 1 || tensor.elements() == 0) return done();
-    if (GraphRecorder* const recorder = recorder_of(tensor)) {
+    if (GraphRecorder* const recorder = cut_at(tensor)) {
         const Tensor tensors[]{tensor};
         return recorder->on_exchange(tensors, [this, reduction](auto again) { return start_all_reduce(again[0], reduction); });
     }
-    report(CollectiveKind::all_reduce, tensor.bytes());
+    report(recorder_of(tensor), CollectiveKind::all_reduce, tensor.bytes());
     return do_all_reduce(tensor, reduction);
 }
 
 std::unique_ptr<Pending> Communicator::start_all_gather(const Tensor& part, const Tensor& whole) {
     MGPLAN_ASSERT(part.dtype() == whole.dtype() && part.elements() * size_ == whole.elements(), "the whole has one part for every rank");
     if (whole.elements() == 0) return done();
-    if (GraphRecorder* const recorder = recorder_of(part)) {
+    if (GraphRecorder* const recorder = cut_at(part)) {
         const Tensor tensors[]{part, whole};
         return recorder->on_exchange(tensors, [this](auto again) { return start_all_gather(again[0], again[1]); });
     }
-    if (size_ > 1) report(CollectiveKind::all_gather, whole.bytes());
+    if (size_ > 1) report(recorder_of(part), CollectiveKind::all_gather, whole.bytes());
     return do_all_gather(part, whole);
 }
 
 std::unique_ptr<Pending> Communicator::start_reduce_scatter(const Tensor& whole, const Tensor& part, Reduction reduction) {
     MGPLAN_ASSERT(part.dtype() == whole.dtype() && part.elements() * size_ == whole.elements(), "the whole has one part for every rank");
     if (whole.elements() == 0) return done();
-    if (GraphRecorder* const recorder = recorder_of(whole)) {
+    if (GraphRecorder* const recorder = cut_at(whole)) {
         const Tensor tensors[]{whole, part};
         return recorder->on_exchange(tensors,
                                      [this, reduction](auto again) { return start_reduce_scatter(again[0], again[1], reduction); });
     }
-    if (size_ > 1) report(CollectiveKind::reduce_scatter, whole.bytes());
+    if (size_ > 1) report(recorder_of(whole), CollectiveKind::reduce_scatter, whole.bytes());
     return do_reduce_scatter(whole, part, reduction);
 }
 
 std::unique_ptr<Pending> Communicator::start_send(const Tensor& tensor, int peer) {
     MGPLAN_ASSERT(peer >= 0 && peer < size_ && peer != rank_, "the peer is another member");
-    if (GraphRecorder* const recorder = recorder_of(tensor)) {
+    if (GraphRecorder* const recorder = cut_at(tensor)) {
         const Tensor tensors[]{tensor};
         return recorder->on_exchange(tensors, [this, peer](auto again) { return start_send(again[0], peer); });
     }
-    report(CollectiveKind::send, tensor.bytes(), peer);
+    report(recorder_of(tensor), CollectiveKind::send, tensor.bytes(), peer);
     return do_send(tensor, peer);
 }
 
 std::unique_ptr<Pending> Communicator::start_receive(const Tensor& tensor, int peer) {
     MGPLAN_ASSERT(peer >= 0 && peer < size_ && peer != rank_, "the peer is another member");
-    if (GraphRecorder* const recorder = recorder_of(tensor)) {
+    if (GraphRecorder* const recorder = cut_at(tensor)) {
         const Tensor tensors[]{tensor};
         return recorder->on_exchange(tensors, [this, peer](auto again) { return start_receive(again[0], peer); });
     }
-    report(CollectiveKind::receive, tensor.bytes(), peer);
+    report(recorder_of(tensor), CollectiveKind::receive, tensor.bytes(), peer);
     return do_receive(tensor, peer);
 }
 
@@ -148,28 +161,28 @@ void Communicator::reduce_scatter(const Tensor& whole, const Tensor& part, Reduc
 void Communicator::all_gather_rows(const Tensor& part, const Tensor& whole, std::span<const std::int64_t> rows) {
     expect_rows(part, whole, rows, size_, rank_);
     if (whole.elements() == 0) return;
-    if (GraphRecorder* const recorder = recorder_of(whole)) {
+    if (GraphRecorder* const recorder = cut_at(whole)) {
         const Tensor tensors[]{part, whole};
         return wait(recorder->on_exchange(tensors, [this, counts = std::vector(rows.begin(), rows.end())](auto again) {
             all_gather_rows(again[0], again[1], counts);
             return done();
         }));
     }
-    if (size_ > 1) report(CollectiveKind::all_gather, whole.bytes());
+    if (size_ > 1) report(recorder_of(whole), CollectiveKind::all_gather, whole.bytes());
     wait(do_all_gather_rows(part, whole, rows));
 }
 
 void Communicator::reduce_scatter_rows(const Tensor& whole, const Tensor& part, std::span<const std::int64_t> rows, Reduction reduction) {
     expect_rows(part, whole, rows, size_, rank_);
     if (whole.elements() == 0) return;
-    if (GraphRecorder* const recorder = recorder_of(whole)) {
+    if (GraphRecorder* const recorder = cut_at(whole)) {
         const Tensor tensors[]{whole, part};
         return wait(recorder->on_exchange(tensors, [this, counts = std::vector(rows.begin(), rows.end()), reduction](auto again) {
             reduce_scatter_rows(again[0], again[1], counts, reduction);
             return done();
         }));
     }
-    if (size_ > 1) report(CollectiveKind::reduce_scatter, whole.bytes());
+    if (size_ > 1) report(recorder_of(whole), CollectiveKind::reduce_scatter, whole.bytes());
     wait(do_reduce_scatter_rows(whole, part, rows, reduction));
 }
 
@@ -178,7 +191,7 @@ void Communicator::all_to_all(const Tensor& from, const Tensor& to, std::span<co
     MGPLAN_ASSERT(from.dtype() == to.dtype() && from.shape().rank() >= 1 && to.shape().rank() >= 1, "rows of one type travel");
     MGPLAN_ASSERT(std::ssize(send_rows) == size_ && std::ssize(receive_rows) == size_, "one count for every rank");
     MGPLAN_ASSERT(sum(send_rows) <= from.shape()[0] && sum(receive_rows) <= to.shape()[0], "the rows fit the tensors");
-    if (GraphRecorder* const recorder = recorder_of(from)) {
+    if (GraphRecorder* const recorder = cut_at(from)) {
         const Tensor tensors[]{from, to};
         const std::vector<std::int64_t> sent(send_rows.begin(), send_rows.end()), received(receive_rows.begin(), receive_rows.end());
         return wait(recorder->on_exchange(tensors, [this, sent, received](auto again) {
@@ -186,7 +199,7 @@ void Communicator::all_to_all(const Tensor& from, const Tensor& to, std::span<co
             return done();
         }));
     }
-    if (size_ > 1) report(CollectiveKind::all_to_all, sum(send_rows) * row_bytes(from));
+    if (size_ > 1) report(recorder_of(from), CollectiveKind::all_to_all, sum(send_rows) * row_bytes(from));
     wait(do_all_to_all(from, to, send_rows, receive_rows));
 }
 
@@ -194,7 +207,7 @@ void Communicator::broadcast(const Tensor& tensor, int root) {
     MGPLAN_ASSERT(root >= 0 && root < size_, "the root is a member");
     if (size_ == 1 || tensor.elements() == 0) return;
     tensor.device().expect_host_access();  // not part of any layer
-    report(CollectiveKind::broadcast, tensor.bytes());
+    report(nullptr, CollectiveKind::broadcast, tensor.bytes());
     wait(do_broadcast(tensor, root));
 }
 
@@ -208,7 +221,7 @@ void Communicator::receive(const Tensor& tensor, int peer) {
 
 void Communicator::barrier() {
     if (size_ == 1) return;
-    report(CollectiveKind::barrier, 0);
+    report(nullptr, CollectiveKind::barrier, 0);
     do_barrier();
 }
 

@@ -17,6 +17,9 @@ namespace mgplan::model {
 enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, receive, barrier };
 [[nodiscard]] std::string_view to_string(CollectiveKind kind);
 
+class GraphLaunches;
+class GraphRecorder;
+
 /// A collective that may still be running. Must be waited for; the destructor of an unfinished one waits.
 class Pending {
 public:
@@ -90,6 +93,14 @@ public:
 
     void set_listener(CollectiveListener* listener) { listener_ = listener; }
 
+    /// Whether a stream capture of the device can record its collectives, to be repeated with the rest of the graph: then the
+    /// object that watches such graphs, one for all groups of a rank. nullptr: they cut a graph into pieces, between which they
+    /// run as ever.
+    [[nodiscard]] virtual GraphLaunches* graph_launches() { return nullptr; }
+    /// A graph that holds this collective of this communicator is launched again: the listener hears of it, and the transport
+    /// counts it, as of one that is called.
+    void repeated(const CollectiveRecord& record);
+
 protected:
     Communicator(std::string group, int size, int rank);
 
@@ -108,7 +119,12 @@ private:
     virtual std::unique_ptr<Pending> do_receive(const Tensor& tensor, int peer) = 0;
     virtual void do_barrier() = 0;
 
-    void report(CollectiveKind kind, std::int64_t payload_bytes, std::int64_t peer = -1);
+    /// Counts what a graph repeats, where do_*() counts what it issues; of a communicator with graph_launches().
+    virtual void do_count(CollectiveKind /*kind*/, std::int64_t /*payload_bytes*/) {}
+
+    [[nodiscard]] GraphRecorder* cut_at(const Tensor& tensor);
+    /// `recorder`: of the capture that the collective goes into, nullptr where there is none.
+    void report(GraphRecorder* recorder, CollectiveKind kind, std::int64_t payload_bytes, std::int64_t peer = -1);
 
     std::string group_;
     int size_;

@@ -1,10 +1,12 @@
 #pragma once
-// The seam of CUDA graphs: how a device records its own work, and who hears of memory and messages while it does.
+// The seam of CUDA graphs: how a device records its own work, who hears of memory and messages while it does, and who watches
+// messages that were recorded with it.
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,8 +14,10 @@
 
 namespace mgplan::model {
 
+class Communicator;
 class Pending;
 class Storage;
+struct CollectiveRecord;
 
 /// Kernels, copies and fills of one device, recorded with their addresses and all values that the host gave them.
 class CapturedWork {
@@ -39,6 +43,20 @@ public:
     [[nodiscard]] virtual bool runs_at_once() const = 0;
 };
 
+/// The graphs of one rank that hold collectives, as its transport sees them: their operations are neither issued nor waited for
+/// one by one, so the transport watches each launch instead. Used by the rank's thread.
+class GraphLaunches {
+public:
+    virtual ~GraphLaunches() = default;
+    /// Operations that went into a capture since the last call, in their order: "all_gather in group tp (ranks 0, 1), …".
+    [[nodiscard]] virtual std::string take_recorded() = 0;
+    /// A graph is about to be launched again: what is held back goes first, as on the other ranks. `graph`: its name and its
+    /// operations. Throws CommunicationError, naming it, once the world was aborted.
+    virtual void before_launch(const std::string& graph) = 0;
+    /// It has been launched: watched as one operation until all of it is done.
+    virtual void launched(const std::string& graph) = 0;
+};
+
 /// Hears what happens on a device between the captures of its work.
 class GraphRecorder {
 public:
@@ -52,6 +70,9 @@ public:
     /// A collective is started with these tensors: `start` starts it with theirs, now and in each replay.
     using Start = std::function<std::unique_ptr<Pending>(std::span<const Tensor>)>;
     [[nodiscard]] virtual std::unique_ptr<Pending> on_exchange(std::span<const Tensor> tensors, Start start) = 0;
+    /// A collective is about to go into the capture, with the rest of the work: of a communicator that has graph_launches(),
+    /// in place of on_exchange().
+    virtual void on_recorded(Communicator& communicator, const CollectiveRecord& record) = 0;
 };
 
 }  // namespace mgplan::model

@@ -74,6 +74,10 @@ public:
         resume();
         return pending;
     }
+    void on_recorded(Communicator& communicator, const CollectiveRecord& record) override {
+        launches_ = communicator.graph_launches();
+        collectives_.push_back({&communicator, record});
+    }
 
     [[nodiscard]] Sketch sketch(const Tensor& tensor) const {
         Sketch result{-1, tensor.shape(), tensor.dtype(), tensor.first_element(), tensor.data(), {}};
@@ -120,7 +124,14 @@ private:
         pass_.events_.push_back({kind, items.size() - 1});
     }
     void take_work() {
-        if (auto work = work_.end()) add(Kind::work, pass_.works_, std::move(work));
+        auto work = work_.end();
+        if (work == nullptr) return;
+        Work piece{std::move(work), std::exchange(collectives_, {}), launches_};
+        if (!piece.collectives.empty()) {
+            piece.text = fmt::format("{} with {}", pass_.name_, launches_->take_recorded());
+            launches_->launched(piece.text);
+        }
+        add(Kind::work, pass_.works_, std::move(piece));
     }
     void cut() {
         take_work();
@@ -141,6 +152,8 @@ private:
     WorkCapture& work_;
     CapturedPass& pass_;
     KnownStorages& known_;
+    std::vector<Recorded> collectives_;  // of the open stretch
+    GraphLaunches* launches_ = nullptr;
     std::string_view op_ = "an op";
     bool active_ = false;
 };
@@ -170,6 +183,15 @@ std::vector<Tensor> CapturedPass::capture(Device& device, std::string name, std:
 Tensor CapturedPass::again(const Sketch& sketch, const PassMemory& memory) {
     if (sketch.number < 0) return sketch.lasting;
     return {sketch.shape, sketch.dtype, memory.held[static_cast<std::size_t>(sketch.number)], sketch.first_element};
+}
+
+void CapturedPass::launch(const Work& work) {
+    if (!work.collectives.empty()) {
+        work.launches->before_launch(work.text);
+        for (const Recorded& each : work.collectives) each.communicator->repeated(each.record);
+    }
+    work.work->launch();
+    if (!work.collectives.empty()) work.launches->launched(work.text);
 }
 
 void CapturedPass::put_inputs(std::vector<Tensor> inputs, PassMemory& memory) const {
@@ -217,7 +239,7 @@ std::vector<Tensor> CapturedPass::replay(Device& device, std::vector<Tensor> inp
                 memory.held[static_cast<std::size_t>(released_[event.which])].reset();
                 break;
             case Kind::work:
-                works_[event.which]->launch();
+                launch(works_[event.which]);
                 break;
             case Kind::start: {
                 const Exchange& exchange = exchanges_[event.which];
@@ -267,7 +289,7 @@ std::int64_t CapturedPass::stretches() const {
 
 std::int64_t CapturedPass::nodes() const {
     std::int64_t nodes = 0;
-    for (const auto& work : works_) nodes += work->nodes();
+    for (const Work& work : works_) nodes += work.work->nodes();
     return nodes;
 }
 

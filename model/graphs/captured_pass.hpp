@@ -46,7 +46,7 @@ public:
     [[nodiscard]] bool releases(int number) const;
     /// Numbers of the storages of inputs and outputs.
     [[nodiscard]] std::vector<int> ends() const;
-    /// Stretches of work: CUDA graphs, one more than collectives cut it into.
+    /// Stretches of work: CUDA graphs, one more than collectives cut it into; one where they are recorded with it.
     [[nodiscard]] std::int64_t stretches() const;
     /// Kernels, copies and fills.
     [[nodiscard]] std::int64_t nodes() const;
@@ -75,6 +75,17 @@ private:
         const void* address = nullptr;
         Tensor lasting{};
     };
+    /// A collective inside a graph.
+    struct Recorded {
+        Communicator* communicator;
+        CollectiveRecord record;
+    };
+    struct Work {
+        std::unique_ptr<CapturedWork> work;
+        std::vector<Recorded> collectives;  ///< in their order
+        GraphLaunches* launches = nullptr;  ///< of their transport; nullptr without collectives
+        std::string text{};                 ///< the pass's name and its collectives
+    };
     struct Exchange {
         std::vector<Sketch> tensors;
         GraphRecorder::Start start;
@@ -82,13 +93,14 @@ private:
 
     [[nodiscard]] static Tensor again(const Sketch& sketch, const PassMemory& memory);
     void put_inputs(std::vector<Tensor> inputs, PassMemory& memory) const;
+    static void launch(const Work& work);
 
     bool captured_ = false;
     std::string name_;
     std::vector<Event> events_;
     std::vector<Take> takes_;
     std::vector<int> released_;
-    std::vector<std::unique_ptr<CapturedWork>> works_;
+    std::vector<Work> works_;
     std::vector<Exchange> exchanges_;
     std::vector<Sketch> inputs_, outputs_;
 };

@@ -10,6 +10,7 @@
 #include "model/ops/checks.hpp"
 #include "model/ops/elementwise.hpp"
 #include "plan/errors.hpp"
+#include "plan/graph_scopes.hpp"
 #include "plan/rank_groups.hpp"
 
 namespace mgplan::model {
@@ -97,20 +98,30 @@ void add_graph_features(std::vector<std::string>& features, const ModelSpec& mod
     const EnumSet<CudaGraphScope> scopes = layout.cuda_graphs;
     if (scopes.empty()) return;
     using Scope = CudaGraphScope;
+    const std::string asked = fmt::format("--cuda-graphs = {}", fmt::join(names_in(scopes), ","));
+    const std::string instead = fmt::format("use --cuda-graphs {} or none", fmt::join(names_in(usual_graph_scopes(model)), ","));
     if (scopes.contains(Scope::full_iteration))
-        features.emplace_back("the scope full_iteration of CUDA graphs: each step reads the loss and the gradient norm on the host");
+        features.push_back(fmt::format(
+            "{}: CUDA graphs hold parts of layers, no step, in which the host writes the tokens of each microbatch and reads the "
+            "loss of each ({})",
+            asked, instead));
     const bool padded = model.moe && model.moe->pad_to_capacity;
     if (model.moe && !padded && (scopes.contains(Scope::moe) || scopes.contains(Scope::layer)))
-        features.push_back(
-            fmt::format("the scope {} of CUDA graphs with experts that are not padded to capacity: their products take row counts from the "
-                        "host (attn, moe_router and moe_preprocess are)",
-                        scopes.contains(Scope::moe) ? "moe" : "layer"));
+        features.push_back(fmt::format(
+            "{}: CUDA graphs hold no experts that are not padded to capacity, whose products take row counts from the host ({})", asked,
+            instead));
     if (model.moe && !padded && model.moe->capacity_factor > 0 && scopes.contains(Scope::moe_preprocess))
-        features.emplace_back(
-            "the scope moe_preprocess of CUDA graphs with a capacity that is not padded to: the host reads how many copies are left "
-            "(moe_router is)");
-    if (model.mtp_layers > 0) features.emplace_back("CUDA graphs with multi-token prediction");
-    if (layout.recompute == Recompute::full) features.emplace_back("CUDA graphs of layers with full recompute, which runs across them");
+        features.push_back(
+            fmt::format("{}: moe_preprocess in CUDA graphs with a capacity that is not padded to, of which the host reads how many copies "
+                        "are left ({})",
+                        asked, instead));
+    if (model.mtp_layers > 0)
+        features.push_back(fmt::format("{}: CUDA graphs with multi-token prediction (use --cuda-graphs none)", asked));
+    if (layout.recompute == Recompute::full)
+        features.push_back(
+            fmt::format("{}: CUDA graphs of layers with full recompute, which runs across them (use --recompute selective or none, or "
+                        "--cuda-graphs none)",
+                        asked));
 }
 
 /// What multi-token prediction is not computed with; Megatron-LM too has it with rotary positions or none (arguments.py).

@@ -11,18 +11,32 @@ namespace {
 
 using Json = nlohmann::json;
 
+Json to_json(const GraphValues& graphs) {
+    Json boundary = Json::array();
+    for (const auto& each : graphs.boundary) boundary.push_back({each.name, each.bytes});
+    return {graphs.forward_graphs, graphs.backward_graphs, graphs.slots, graphs.static_input_bytes, graphs.boundary_bytes, boundary};
+}
+
+GraphValues graphs_from_json(const Json& json) {
+    GraphValues graphs{json.at(0), json.at(1), json.at(2), json.at(3), json.at(4), {}};
+    for (const auto& each : json.at(5)) graphs.boundary.push_back({each.at(0), each.at(1)});
+    return graphs;
+}
+
 Json to_json(const RankUse& use) {
     Json collectives = Json::array();
     for (const auto& each : use.collectives) collectives.push_back({each.group, each.op, each.count, each.payload_bytes});
-    return {{"peak", use.memory.peak_bytes},       {"reserved", use.memory.reserved_bytes}, {"breakdown", use.memory.breakdown},
-            {"high_water", use.memory.high_water}, {"arena", use.memory.arena_bytes},       {"fallback", use.memory.fallback_bytes},
-            {"collectives", collectives}};
+    return {{"peak", use.memory.peak_bytes},     {"reserved", use.memory.reserved_bytes},
+            {"breakdown", use.memory.breakdown}, {"high_water", use.memory.high_water},
+            {"arena", use.memory.arena_bytes},   {"fallback", use.memory.fallback_bytes},
+            {"graphs", to_json(use.graphs)},     {"collectives", collectives}};
 }
 
 RankUse use_from_json(const Json& json) {
     RankUse use;
     use.memory = {json.at("peak"),  json.at("reserved"), json.at("breakdown").get<ByteCounts>(), json.at("high_water").get<ByteCounts>(),
                   json.at("arena"), json.at("fallback")};
+    use.graphs = graphs_from_json(json.at("graphs"));
     for (const auto& each : json.at("collectives")) use.collectives.push_back({each.at(0), each.at(1), each.at(2), each.at(3)});
     return use;
 }
@@ -34,6 +48,8 @@ std::string text_of(const RankValues& values) {
                 {"arena", {values.arena.planned_bytes, values.arena.lower_bound_bytes}},
                 {"measured", to_json(values.measured)},
                 {"predicted", to_json(values.predicted)},
+                {"graph_pieces", values.graph_pieces},
+                {"graph_nodes", values.graph_nodes},
                 {"ops", ops}}
         .dump();
 }
@@ -45,6 +61,8 @@ RankValues values_of(const std::string& text) {
     values.arena = {json.at("arena").at(0), json.at("arena").at(1)};
     values.measured = use_from_json(json.at("measured"));
     values.predicted = use_from_json(json.at("predicted"));
+    values.graph_pieces = json.at("graph_pieces");
+    values.graph_nodes = json.at("graph_nodes");
     for (const auto& each : json.at("ops")) values.ops.push_back({each.at(0), each.at(1), each.at(2)});
     return values;
 }

@@ -68,7 +68,9 @@ TEST(RunCommand, RefusesGraphsThatItCannotReplay) {
     expect_refused("run " + plan.path() + " --steps 1 --memory pool",
                    {"cuda graphs = layer of the plan and --memory pool", "--memory out"});
     expect_refused("run " + plan.path() + " --steps 1 --memory pool --cuda-graphs attn", "--cuda-graphs = attn and --memory pool");
-    expect_refused("run " + plan.path() + " --steps 1 --cuda-graphs full_iteration", "reads the loss and the gradient norm on the host");
+    expect_refused("run " + plan.path() + " --steps 1 --cuda-graphs full_iteration",
+                   {"--cuda-graphs = full_iteration: ", "the host writes the tokens of each microbatch and reads the loss of each",
+                    "(use --cuda-graphs layer or none)"});
     expect_refused("run " + plan.path() + " --steps 1 --cuda-graphs layer,attn", "layer captures all that the other scopes name");
     expect_refused("run " + plan.path() + " --steps 1 --cuda-graphs attention", "'attention' is not known");
     const Said said = say("run " + plan.path() + " --steps 1 --cuda-graphs none --format json");

@@ -68,12 +68,15 @@ TEST_P(RunUnderTorchrunOfLayouts, TrainsAsThreadsDoToTheBitAndHoldsAndSendsAsPre
         for (const char* value : {"loss", "grad_norm"}) EXPECT_EQ(processes["steps"][step][value], threads["steps"][step][value]) << value;
     }
     ASSERT_EQ(processes["ranks"].size(), 4U);
-    for (std::size_t number = 0; number < 4; ++number)
-        EXPECT_EQ(processes["ranks"][number]["measured"], threads["ranks"][number]["measured"]) << number;
+    for (std::size_t number = 0; number < 4; ++number) {
+        for (const char* value : {"measured", "graph_pieces", "graph_nodes"})
+            EXPECT_EQ(processes["ranks"][number][value], threads["ranks"][number][value]) << number << ' ' << value;
+    }
     for (const int number : {1, 2, 3}) EXPECT_EQ(rank(number).out(), "") << "rank 0 reports";
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, RunUnderTorchrunOfLayouts, ::testing::Values("--tp 2 --pp 2", "--tp 1 --cp 2", "--pp 4", "--tp 4"),
+INSTANTIATE_TEST_SUITE_P(Layouts, RunUnderTorchrunOfLayouts,
+                         ::testing::Values("--tp 2 --pp 2", "--tp 1 --cp 2", "--pp 4", "--tp 4", "--tp 2 --pp 2 --cuda-graphs layer"),
                          [](const auto& test) { return "Of" + std::to_string(test.index); });
 
 TEST_F(RunUnderTorchrun, AKilledRankEndsAllWithinSeconds) {

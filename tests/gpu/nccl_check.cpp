@@ -1,7 +1,8 @@
 // NCCL's ranks as processes that share one card, which NCCL allows where they say that they are on different hosts:
 //     NCCL_HOSTID=<one for each> NCCL_SOCKET_IFNAME=lo gpu_nccl RANK SIZE FOLDER all | leave
-// `all` checks sums, gathers, a barrier, and messages that wait for each other's receivers. With `leave` the last rank dies,
-// and the others must hear of it in time. FOLDER is empty at the start and the same for all. Exits 77 without a GPU.
+// `all` checks sums, gathers, a barrier, a CUDA graph that holds collectives, and messages that wait for each other's receivers. With
+// `leave` the last rank dies, and the others must hear of it in time, from a graph that waits for it. FOLDER is empty at the start and the
+// same for all. Exits 77 without a GPU.
 
 #include <algorithm>
 #include <chrono>
@@ -17,6 +18,7 @@
 
 #include <fmt/core.h>
 
+#include "model/graphs/captured_pass.hpp"
 #include "model/ops/elementwise.hpp"
 #include "runtime/cuda_loader/cuda_loader.hpp"
 
@@ -119,6 +121,49 @@ void check_open_sends(Check& check, model::Device& device, model::Communicator& 
     check.that(right, "messages behind open sends in " + group.group());
 }
 
+/// A graph that multiplies by 3 and sums over the group, and sends the half of it round the ring, which must have been done before.
+class Graph {
+public:
+    Graph(model::Device& device, model::Communicator& group)
+        : device_(device), group_(group), values_(filled(device, 2000, 1)), received_(filled(device, 1000, 0)) {
+        work();
+        static_cast<void>(pass_.capture(
+            device, "a graph of this check", {values_},
+            [this](std::vector<Tensor> inputs) {
+                work();
+                return inputs;
+            },
+            known_));
+    }
+    void replay() {
+        model::PassMemory memory;
+        static_cast<void>(pass_.replay(device_, {values_}, memory));
+    }
+    /// It was replayed once.
+    void check(Check& check) {
+        const auto once = static_cast<float>(3 * group_.size());
+        check.that(pass_.stretches() == 1, "one graph holds the collectives of a pass");
+        check.that(all_are(values_, once * once * once), "sums in a graph");
+        check.that(all_are(received_, once * once * once), "messages in a graph");
+    }
+
+private:
+    void work() {
+        const int size = group_.size(), rank = group_.rank();
+        model::scale(values_, 3);
+        group_.all_reduce(values_, model::Reduction::sum);
+        const auto sent = group_.start_send(values_.slice(0, 1000), (rank + 1) % size);
+        group_.receive(received_, (rank + size - 1) % size);
+        sent->wait();
+    }
+
+    model::Device& device_;
+    model::Communicator& group_;
+    Tensor values_, received_;
+    model::KnownStorages known_;
+    model::CapturedPass pass_;
+};
+
 int run(int rank, int size, const std::filesystem::path& folder, bool leave) {
     runtime::CudaModule& module = runtime::cuda_module();
     Check check{rank, size};
@@ -130,8 +175,11 @@ int run(int rank, int size, const std::filesystem::path& folder, bool leave) {
     std::vector<std::int32_t> ranks(static_cast<std::size_t>(size));
     std::iota(ranks.begin(), ranks.end(), 0);
     const auto group = view.join("tp", ranks), forward = view.join("pp", ranks), backward = view.join("pp-backward", ranks);
+    Graph graph(*device, *group);
     check_collectives(check, *device, *group);
     if (!leave) {
+        graph.replay();
+        graph.check(check);
         check_open_sends(check, *device, *forward);
         check_open_sends(check, *device, *backward);
         return check.failed ? 1 : 0;
@@ -142,8 +190,7 @@ int run(int rank, int size, const std::filesystem::path& folder, bool leave) {
     }
     const auto start = std::chrono::steady_clock::now();
     try {
-        const Tensor sum = filled(*device, 1 << 20, 1);
-        group->all_reduce(sum, model::Reduction::sum);
+        graph.replay();
         device->synchronize();
         group->barrier();
         check.that(false, "hears of a rank that died");

@@ -100,6 +100,7 @@ public:
         : Communicator(name, size, rank), state_(std::move(state)), channels_(std::move(channels)) {}
 
     void abort(const std::string& reason) noexcept override { state_->abort(reason); }
+    model::GraphLaunches* graph_launches() override { return state_.get(); }
 
 private:
     template <class Call>
@@ -108,19 +109,22 @@ private:
     }
     void count(CollectiveKind kind, std::int64_t payload_bytes) { state_->traffic().add(group(), kind, payload_bytes); }
     [[nodiscard]] ncclComm_t communicator() const { return channels_.front()->live(); }
-    [[nodiscard]] cudaStream_t stream() const { return channels_.front()->stream; }
+    [[nodiscard]] cudaStream_t stream() const { return state_->stream_of(*channels_.front()); }
 
     /// call(communicator, stream), at once or held back.
     template <class Call>
     std::unique_ptr<Pending> message(CollectiveKind kind, int sender, Call call) {
         if (channels_.size() > 1) {
             NcclGroup& channel = *channels_[static_cast<std::size_t>(channel_of(sender, size()))];
-            return std::make_unique<PendingNccl>(state_,
-                                                 state_->issue(channel, kind, [&] { return call(channel.live(), channel.stream); }));
+            return std::make_unique<PendingNccl>(
+                state_, state_->issue(channel, kind, [&] { return call(channel.live(), state_->stream_of(channel)); }));
         }
         const auto& only = channels_.front();
-        return std::make_unique<PendingNccl>(state_, state_->hold(only, kind, [call, only] { return call(only->live(), only->stream); }));
+        return std::make_unique<PendingNccl>(
+            state_, state_->hold(only, kind, [this, call, only] { return call(only->live(), state_->stream_of(*only)); }));
     }
+
+    void do_count(CollectiveKind kind, std::int64_t payload_bytes) override { count(kind, payload_bytes); }
 
     std::unique_ptr<Pending> copied(const Tensor& from, const Tensor& to) {
         state_->device().copy_on_device(to.data(), from.data(), from.bytes());

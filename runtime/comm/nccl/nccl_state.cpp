@@ -1,5 +1,6 @@
 #include "runtime/comm/nccl/nccl_state.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -21,9 +22,13 @@ constexpr std::chrono::seconds kFarewell{10};
 /// How long NCCL is asked without a pause whether it has issued an operation.
 constexpr std::chrono::milliseconds kQuick{1};
 
+std::string text_of(model::CollectiveKind kind, const NcclGroup& group) {
+    return fmt::format("{} in group {}", to_string(kind), group.text);
+}
+
 }  // namespace
 
-NcclTicket::NcclTicket() {
+NcclTicket::NcclTicket(std::string text) : what(std::move(text)) {
     MGPLAN_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
 }
 
@@ -34,6 +39,7 @@ NcclTicket::~NcclTicket() {
 NcclState::NcclState(CudaDevice& device, int rank, NcclOptions options)
     : device_(device), rank_(rank), options_(std::move(options)), exceptions_(std::uncaught_exceptions()) {
     MGPLAN_CUDA(cudaEventCreateWithFlags(&ready_, cudaEventDisableTiming));
+    MGPLAN_CUDA(cudaStreamCreateWithFlags(&captured_, cudaStreamNonBlocking));
     watchdog_ = std::thread([this] { watch_over(); });
 }
 
@@ -44,7 +50,7 @@ NcclState::~NcclState() {
     } else {
         try {
             flush();
-            if (!aborted_ && idle_by(steady_clock::now() + options_.deadline)) say_farewell();
+            if (!abort_reason_.given() && idle_by(steady_clock::now() + options_.deadline)) say_farewell();
         } catch (...) {  // whoever waited for it has heard of it
         }
     }
@@ -55,8 +61,10 @@ NcclState::~NcclState() {
     stop_.notify_all();
     watchdog_.join();
     end_communicators();
+    for (std::thread& ender : enders_) ender.join();
     const bool idle = idle_by(steady_clock::now() + kFarewell);  // kernels of aborted communicators end by themselves
     running_.clear();
+    if (captured_ != nullptr) static_cast<void>(cudaStreamDestroy(captured_));
     for (const auto& group : groups_) {
         if (group->stream != nullptr) static_cast<void>(cudaStreamDestroy(group->stream));
         // A thread of NCCL's may still write into what was never finished.
@@ -79,17 +87,26 @@ std::shared_ptr<NcclGroup> NcclState::group_at(std::size_t i) noexcept {
     return i < groups_.size() ? groups_[i] : nullptr;
 }
 
-/// Whether all that was issued is done by then; false too when the world is aborted meanwhile.
-bool NcclState::idle_by(steady_clock::time_point until) noexcept {
-    const bool aborted_before = aborted_;
+/// Whether all that was issued is done, graphs too, which run on the device's stream.
+bool NcclState::idle() noexcept {
     for (std::size_t i = 0;; ++i) {
         const auto group = group_at(i);
-        if (group == nullptr) return true;
-        while (group->stream != nullptr && cudaStreamQuery(group->stream) == cudaErrorNotReady) {
-            if (steady_clock::now() > until || aborted_ != aborted_before) return false;
-            std::this_thread::sleep_for(std::chrono::microseconds{200});
-        }
+        if (group == nullptr) break;
+        if (group->stream != nullptr && cudaStreamQuery(group->stream) == cudaErrorNotReady) return false;
     }
+    const std::scoped_lock lock(mutex_);
+    return std::none_of(running_.begin(), running_.end(),
+                        [](const auto& ticket) { return cudaEventQuery(ticket->event) == cudaErrorNotReady; });
+}
+
+/// Whether that is so by then; false too when the world is aborted meanwhile.
+bool NcclState::idle_by(steady_clock::time_point until) noexcept {
+    const bool aborted_before = abort_reason_.given();
+    while (!idle()) {
+        if (steady_clock::now() > until || abort_reason_.given() != aborted_before) return false;
+        std::this_thread::sleep_for(std::chrono::microseconds{200});
+    }
+    return true;
 }
 
 /// The GPU's part being done, NCCL's own threads may still be sending the last pieces: finalizing waits for them and for
@@ -100,7 +117,7 @@ void NcclState::say_farewell() {
         const auto group = group_at(i);
         if (group == nullptr) break;
         const std::scoped_lock lock(api_);
-        if (aborted_) return;
+        if (abort_reason_.given()) return;
         if (group->made && group->live() != nullptr) static_cast<void>(nccl().ncclCommFinalize(group->live()));
     }
     for (std::size_t i = 0;; ++i) {
@@ -110,7 +127,7 @@ void NcclState::say_farewell() {
             {
                 const std::scoped_lock lock(api_);
                 ncclResult_t result = ncclSuccess;
-                if (aborted_ || !group->made || group->live() == nullptr) break;
+                if (abort_reason_.given() || !group->made || group->live() == nullptr) break;
                 if (nccl().ncclCommGetAsyncError(group->live(), &result) != ncclSuccess) break;
                 if (result == ncclSuccess) static_cast<void>(nccl().ncclCommDestroy(group->take()));
                 if (result != ncclInProgress) break;
@@ -122,14 +139,27 @@ void NcclState::say_farewell() {
 }
 
 /// Whatever is left. A call of the rank's thread that never returns must not keep the communicators from being ended, so the
-/// lock is not waited for without end.
+/// lock is not waited for without end. Each has a thread of its own: ncclCommAbort() ends the kernels that run and then waits until
+/// the graphs with the communicator's operations are gone (commDestroySync() in NCCL's init.cc), while the rank's thread, which lets
+/// go of them, may wait for kernels of another one that must be ended too.
 void NcclState::end_communicators() noexcept {
     std::unique_lock lock(api_, std::defer_lock);
     static_cast<void>(lock.try_lock_for(kFarewell));
     for (std::size_t i = 0;; ++i) {
         const auto group = group_at(i);
         if (group == nullptr) return;
-        if (const ncclComm_t communicator = group->take(); communicator != nullptr) static_cast<void>(nccl().ncclCommAbort(communicator));
+        const ncclComm_t communicator = group->take();
+        if (communicator == nullptr) continue;
+        const auto end = [communicator, ordinal = device_.ordinal()] {
+            static_cast<void>(cudaSetDevice(ordinal));
+            static_cast<void>(nccl().ncclCommAbort(communicator));
+        };
+        try {
+            const std::scoped_lock list(mutex_);
+            enders_.emplace_back(end);
+        } catch (...) {  // no memory for a thread
+            end();
+        }
     }
 }
 
@@ -144,12 +174,6 @@ std::shared_ptr<NcclGroup> NcclState::prepare(std::string text) {
 void NcclState::made(NcclGroup& group) {
     if (group.live() != nullptr) MGPLAN_CUDA(cudaStreamCreateWithFlags(&group.stream, cudaStreamNonBlocking));
     group.made = true;
-}
-
-void NcclState::throw_if_aborted(const std::string& what) {
-    if (!aborted_.load(std::memory_order_acquire)) return;
-    const std::scoped_lock lock(mutex_);
-    throw CommunicationError(fmt::format("rank {}: {} was aborted: {}", rank_, what, reason_));
 }
 
 void NcclState::fail(NcclGroup& group, ncclResult_t result, const std::string& what) {
@@ -167,9 +191,9 @@ void NcclState::perform(NcclGroup& group, const std::function<ncclResult_t()>& c
     ncclResult_t result = ncclSuccess;
     {
         const std::scoped_lock lock(api_);
-        if (!aborted_) result = call();
+        if (!abort_reason_.given()) result = call();
     }
-    throw_if_aborted(what);
+    abort_reason_.check(rank_, what);
     settle(group, result, what);
 }
 
@@ -183,7 +207,7 @@ void NcclState::settle(NcclGroup& group, ncclResult_t result, const std::string&
                 if (const auto error = nccl().ncclCommGetAsyncError(communicator, &result); error != ncclSuccess) result = error;
             }
         }
-        throw_if_aborted(what);
+        abort_reason_.check(rank_, what);
         if (result != ncclInProgress) break;
         const auto now = steady_clock::now();
         if (now > until) {
@@ -201,14 +225,28 @@ void NcclState::settle(NcclGroup& group, ncclResult_t result, const std::string&
     if (result != ncclSuccess) fail(group, result, what);
 }
 
-void NcclState::behind_the_device(NcclGroup& group) {
-    MGPLAN_CUDA(cudaEventRecord(ready_, device_.stream()));
-    MGPLAN_CUDA(cudaStreamWaitEvent(group.stream, ready_, 0));
+bool NcclState::captures() const {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    MGPLAN_CUDA(cudaStreamIsCapturing(device_.stream(), &status));
+    return status != cudaStreamCaptureStatusNone;
 }
 
-void NcclState::watch(const std::shared_ptr<NcclTicket>& ticket, NcclGroup& group) {
-    MGPLAN_CUDA(cudaEventRecord(ticket->event, group.stream));
+void NcclState::behind_the_device(NcclGroup& group) {
+    MGPLAN_CUDA(cudaEventRecord(ready_, device_.stream()));
+    MGPLAN_CUDA(cudaStreamWaitEvent(stream_of(group), ready_, 0));
+}
+
+void NcclState::issued(const std::shared_ptr<NcclTicket>& ticket, cudaStream_t on) {
+    MGPLAN_CUDA(cudaEventRecord(ticket->event, on));
     ticket->issued = true;
+    if (on == captured_) {
+        recorded_.push_back(ticket->what);
+    } else {
+        watch(ticket);
+    }
+}
+
+void NcclState::watch(const std::shared_ptr<NcclTicket>& ticket) {
     ticket->since = steady_clock::now();
     const std::scoped_lock lock(mutex_);
     running_.push_back(ticket);
@@ -216,26 +254,22 @@ void NcclState::watch(const std::shared_ptr<NcclTicket>& ticket, NcclGroup& grou
 
 std::shared_ptr<NcclTicket> NcclState::issue(NcclGroup& group, model::CollectiveKind kind, const std::function<ncclResult_t()>& call) {
     flush();  // what was called before is issued before, as on the other members
-    check(kind, group.text);
-    auto ticket = std::make_shared<NcclTicket>();
-    ticket->kind = kind;
-    ticket->group = group.text;
+    auto ticket = std::make_shared<NcclTicket>(text_of(kind, group));
+    abort_reason_.check(rank_, ticket->what);
     behind_the_device(group);
-    perform(group, call, fmt::format("{} in group {}", to_string(kind), group.text));
-    watch(ticket, group);
+    perform(group, call, ticket->what);
+    issued(ticket, stream_of(group));
     return ticket;
 }
 
 std::shared_ptr<NcclTicket> NcclState::hold(std::shared_ptr<NcclGroup> group, model::CollectiveKind kind,
                                             std::function<ncclResult_t()> call) {
-    check(kind, group->text);
-    auto ticket = std::make_shared<NcclTicket>();
-    ticket->kind = kind;
-    ticket->group = group->text;
+    auto ticket = std::make_shared<NcclTicket>(text_of(kind, *group));
+    abort_reason_.check(rank_, ticket->what);
     behind_the_device(*group);
-    held_.push_back({std::move(group), ticket, std::move(call)});
+    held_.push_back({std::move(group), ticket, kind == model::CollectiveKind::send, captures(), std::move(call)});
     std::ptrdiff_t sends = 0;
-    for (const Held& each : held_) sends += each.ticket->kind == model::CollectiveKind::send ? 1 : -1;
+    for (const Held& each : held_) sends += each.sends ? 1 : -1;
     if (sends == 0) flush();
     return ticket;
 }
@@ -243,52 +277,62 @@ std::shared_ptr<NcclTicket> NcclState::hold(std::shared_ptr<NcclGroup> group, mo
 void NcclState::flush() {
     if (held_.empty()) return;
     const std::vector<Held> held = std::exchange(held_, {});
-    const auto what = [](const Held& each) { return fmt::format("{} in group {}", to_string(each.ticket->kind), each.group->text); };
     ncclResult_t result = ncclSuccess;
     {
         const std::scoped_lock lock(api_);
-        if (!aborted_) {
+        if (!abort_reason_.given()) {
             result = nccl().ncclGroupStart();
             for (const Held& each : held) {
+                MGPLAN_ASSERT(each.captured == captures(), "a message is issued in the capture that held it back, or outside of all");
                 if (result == ncclSuccess || result == ncclInProgress) result = each.call();
             }
             const ncclResult_t ended = nccl().ncclGroupEnd();
             if (result == ncclSuccess || result == ncclInProgress) result = ended;
         }
     }
-    throw_if_aborted(what(held.front()));
+    abort_reason_.check(rank_, held.front().ticket->what);
     for (const Held& each : held) {
-        settle(*each.group, result, what(each));
-        watch(each.ticket, *each.group);
+        settle(*each.group, result, each.ticket->what);
+        issued(each.ticket, stream_of(*each.group));
     }
 }
 
 void NcclState::wait(NcclTicket& ticket) {
     if (!ticket.issued) flush();
-    check(ticket.kind, ticket.group);
+    abort_reason_.check(rank_, ticket.what);
     MGPLAN_CUDA(cudaStreamWaitEvent(device_.stream(), ticket.event, 0));
 }
 
-void NcclState::check(model::CollectiveKind kind, const std::string& group) {
-    if (aborted_.load(std::memory_order_acquire)) throw_if_aborted(fmt::format("{} in group {}", to_string(kind), group));
+std::string NcclState::take_recorded() {
+    const std::vector<std::string> all = std::exchange(recorded_, {});
+    std::string text;
+    for (auto first = all.begin(); first != all.end();) {
+        const auto next = std::find_if(first, all.end(), [&](const std::string& each) { return each != *first; });
+        text += fmt::format("{}{}", text.empty() ? "" : ", ", *first);
+        if (next - first > 1) text += fmt::format(" ({} times)", next - first);
+        first = next;
+    }
+    return text;
+}
+
+void NcclState::before_launch(const std::string& graph) {
+    flush();
+    abort_reason_.check(rank_, graph);
+}
+
+void NcclState::launched(const std::string& graph) {
+    const auto ticket = std::make_shared<NcclTicket>(graph);
+    MGPLAN_CUDA(cudaEventRecord(ticket->event, device_.stream()));
+    watch(ticket);
 }
 
 void NcclState::abort(const std::string& reason) noexcept {
-    {
-        const std::scoped_lock lock(mutex_);
-        if (aborted_.load(std::memory_order_relaxed)) return;
-        try {
-            reason_ = reason;
-        } catch (...) {  // no memory for the words
-        }
-        aborted_.store(true, std::memory_order_release);
-    }
-    end_communicators();
+    if (abort_reason_.set(reason)) end_communicators();
 }
 
 /// Why the world must end; empty where all is well. Drops what is done.
 std::string NcclState::trouble() {
-    if (aborted_.load(std::memory_order_acquire)) return {};
+    if (abort_reason_.given()) return {};
     if (options_.ended) {
         if (std::string why = options_.ended(); !why.empty()) return why;
     }
@@ -314,7 +358,7 @@ std::string NcclState::trouble() {
             ticket = running_.erase(ticket);
             continue;
         }
-        const std::string what = fmt::format("rank {}: {} in group {}", rank_, to_string((*ticket)->kind), (*ticket)->group);
+        const std::string what = fmt::format("rank {}: {}", rank_, (*ticket)->what);
         if (status != cudaErrorNotReady)
             return fmt::format("{} failed: {} ({})", what, cudaGetErrorName(status), cudaGetErrorString(status));
         if (now - (*ticket)->since > options_.deadline) {

@@ -1,5 +1,6 @@
 #pragma once
-// What the communicators of one rank share: the watchdog, the abort, and the sends and receives that are held back.
+// What the communicators of one rank share: the watchdog, the abort, the sends and receives that are held back, and the graphs that
+// hold operations.
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -18,6 +19,8 @@
 
 #include "model/communicator/collective_counter.hpp"
 #include "model/communicator/communicator.hpp"
+#include "model/device/graph_capture.hpp"
+#include "runtime/comm/abort_reason.hpp"
 #include "runtime/cuda/cuda_device.hpp"
 
 namespace mgplan::runtime::cuda {
@@ -33,15 +36,15 @@ struct NcclGroup {
     [[nodiscard]] ncclComm_t take() { return std::atomic_ref(communicator).exchange(nullptr, std::memory_order_acq_rel); }
 };
 
-/// One issued operation: done when its event is.
+/// One issued operation, or one launch of a graph that holds some: done when its event is. Of an operation inside a capture the
+/// event orders streams and is never asked.
 struct NcclTicket {
-    NcclTicket();
+    explicit NcclTicket(std::string text);
     ~NcclTicket();
     NcclTicket(const NcclTicket&) = delete;
     NcclTicket& operator=(const NcclTicket&) = delete;
 
-    model::CollectiveKind kind{};
-    std::string group;
+    std::string what;  ///< "all_reduce in group tp (ranks 0, 1)"
     cudaEvent_t event = nullptr;
     bool issued = false;  ///< the rank's thread alone
     std::chrono::steady_clock::time_point since;
@@ -49,11 +52,15 @@ struct NcclTicket {
 
 /// NCCL's communicators must not be used from two threads at once, and the watchdog looks at all of them: every call into
 /// NCCL is made under one lock of this rank's.
-class NcclState {
+///
+/// While the device's stream is captured, operations go into the capture: forked off the device's stream by an event, on one stream
+/// for all groups, so that those of different groups begin in one order on all ranks whatever a graph runs side by side, and joined
+/// again by wait(). Graphs with operations must be gone before this object goes: NCCL keeps a communicator until they are.
+class NcclState final : public model::GraphLaunches {
 public:
     NcclState(CudaDevice& device, int rank, NcclOptions options);
     /// Waits until partners have what was sent to them, within limits; after an error it ends everything at once.
-    ~NcclState();
+    ~NcclState() override;
     NcclState(const NcclState&) = delete;
     NcclState& operator=(const NcclState&) = delete;
 
@@ -72,7 +79,9 @@ public:
     /// Waits until the communicator's last call has been taken up.
     void settle(NcclGroup& group, ncclResult_t result, const std::string& what);
 
-    /// Runs `call` on the group's stream, behind the device's stream and whatever is held back; watched until its event.
+    /// Where the group's operations are issued now: on its stream, or on that of the capture.
+    [[nodiscard]] cudaStream_t stream_of(const NcclGroup& group) const { return captures() ? captured_ : group.stream; }
+    /// Runs `call` on stream_of(group), behind the device's stream and whatever is held back; watched until its event.
     std::shared_ptr<NcclTicket> issue(NcclGroup& group, model::CollectiveKind kind, const std::function<ncclResult_t()>& call);
     /// Holds a send or receive back, see make_nccl_world().
     std::shared_ptr<NcclTicket> hold(std::shared_ptr<NcclGroup> group, model::CollectiveKind kind, std::function<ncclResult_t()> call);
@@ -80,29 +89,36 @@ public:
     /// The device's stream goes on when the operation is done.
     void wait(NcclTicket& ticket);
 
+    [[nodiscard]] std::string take_recorded() override;
+    void before_launch(const std::string& graph) override;
+    void launched(const std::string& graph) override;
+
     /// Four bytes of the card that are no memory of the model's: none of the device's pool, which counts.
     [[nodiscard]] void* flag();
 
-    /// Any thread may call it.
+    /// Any thread may call it. Does not wait for NCCL, which ends a communicator when the graphs with its operations are gone.
     void abort(const std::string& reason) noexcept;
-    /// Throws CommunicationError once the world was aborted.
-    void check(model::CollectiveKind kind, const std::string& group);
 
 private:
     struct Held {
         std::shared_ptr<NcclGroup> group;
         std::shared_ptr<NcclTicket> ticket;
+        bool sends, captured;
         std::function<ncclResult_t()> call;
     };
 
-    void throw_if_aborted(const std::string& what);
+    /// Whether the device's stream is captured.
+    [[nodiscard]] bool captures() const;
     [[noreturn]] void fail(NcclGroup& group, ncclResult_t result, const std::string& what);
     void behind_the_device(NcclGroup& group);
-    void watch(const std::shared_ptr<NcclTicket>& ticket, NcclGroup& group);
+    /// Issued on this stream: from here on its event is its end.
+    void issued(const std::shared_ptr<NcclTicket>& ticket, cudaStream_t on);
+    void watch(const std::shared_ptr<NcclTicket>& ticket);
     void watch_over();
     [[nodiscard]] std::string trouble();
     /// The i-th group, nullptr behind the last.
     [[nodiscard]] std::shared_ptr<NcclGroup> group_at(std::size_t i) noexcept;
+    [[nodiscard]] bool idle() noexcept;
     [[nodiscard]] bool idle_by(std::chrono::steady_clock::time_point until) noexcept;
     void say_farewell();
     void end_communicators() noexcept;
@@ -112,7 +128,10 @@ private:
     NcclOptions options_;
     model::CollectiveCounter traffic_;
     int exceptions_;  ///< that were under way when this object was made
+    AbortReason abort_reason_;
     cudaEvent_t ready_ = nullptr;
+    cudaStream_t captured_ = nullptr;    // of operations inside captures
+    std::vector<std::string> recorded_;  // since take_recorded(); the rank's thread alone
     void* flag_ = nullptr;
     std::vector<Held> held_;  // the rank's thread alone
 
@@ -123,8 +142,7 @@ private:
     bool stopping_ = false;
     std::vector<std::shared_ptr<NcclGroup>> groups_;
     std::deque<std::shared_ptr<NcclTicket>> running_;
-    std::string reason_;
-    std::atomic<bool> aborted_ = false;
+    std::vector<std::thread> enders_;  // of communicators
     std::thread watchdog_;
 };
 

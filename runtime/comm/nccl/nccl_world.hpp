@@ -22,6 +22,10 @@ class CudaDevice;
 /// one is waited for, or until another operation is issued, and issued together: NCCL's sends wait for their receivers, so
 /// that one behind the other they could wait in a circle.
 ///
+/// Operations that are issued while the device's stream is captured become part of the graph. They have no watched events of their
+/// own: each launch has one behind it, with the graph's name and its operations, and the same deadline. Graphs must be gone before
+/// the world goes.
+///
 /// NCCL_LAUNCH_ORDER_IMPLICIT is left at 0: with 1, a send behind an open one on the same communicator would hold up every
 /// operation after it.
 [[nodiscard]] std::unique_ptr<NcclWorldInterface> make_nccl_world(CudaDevice& device, int rank, int size, const Bootstrap& bootstrap,

@@ -238,33 +238,22 @@ void SocketState::flush() noexcept {
         const auto busy = [this] {
             return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return !peer.ended && !peer.out.empty(); });
         };
-        while (!aborted_ && busy() && Clock::now() < until) progress(20);
+        while (!abort_reason_.given() && busy() && Clock::now() < until) progress(20);
     } catch (const std::exception&) {  // whoever waits for it hears of the end
     }
 }
 
 void SocketState::check(const std::string& what) {
-    if (!aborted_.load(std::memory_order_acquire)) return;
-    const std::scoped_lock lock(mutex_);
-    throw CommunicationError(fmt::format("rank {}: {} was aborted: {}", rank_, what, reason_));
+    abort_reason_.check(rank_, what);
 }
 
 void SocketState::fail(const std::string& reason) {
     abort(reason);
-    const std::scoped_lock lock(mutex_);
-    throw CommunicationError(reason_);
+    throw CommunicationError(abort_reason_.text());
 }
 
 void SocketState::abort(const std::string& reason) noexcept {
-    {
-        const std::scoped_lock lock(mutex_);
-        if (aborted_.load(std::memory_order_relaxed)) return;
-        try {
-            reason_ = reason;
-        } catch (...) {  // no memory for the words
-        }
-        aborted_.store(true, std::memory_order_release);
-    }
+    if (!abort_reason_.set(reason)) return;
     // Sockets stay open, so that another thread may do so while this rank's waits.
     for (const Peer& peer : peers_) {
         if (peer.socket.open()) ::shutdown(peer.socket.file(), SHUT_RDWR);

@@ -1,14 +1,12 @@
 #pragma once
 // What the communicators of one rank share: its connections, what is to be sent, what has come, and what is waited for.
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <tuple>
@@ -17,6 +15,7 @@
 #include "model/communicator/collective_counter.hpp"
 #include "model/communicator/communicator.hpp"
 #include "plan/numeric_types.hpp"
+#include "runtime/comm/abort_reason.hpp"
 #include "runtime/comm/socket/socket_world.hpp"
 
 namespace mgplan::runtime {
@@ -138,9 +137,7 @@ private:
     std::map<std::pair<std::uint64_t, std::int64_t>, std::shared_ptr<SocketExchange>> open_;
     std::map<Key, Part> early_;
     model::CollectiveCounter traffic_;
-    std::atomic<bool> aborted_ = false;
-    std::mutex mutex_;  // of reason_
-    std::string reason_;
+    AbortReason abort_reason_;
 };
 
 }  // namespace mgplan::runtime

@@ -4,8 +4,10 @@
 
 #include <array>
 #include <numeric>
+#include <string>
 #include <vector>
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -115,6 +117,79 @@ TEST_F(CapturedPasses, RefuseWhatTheHostReadsOrWritesByTheOpsName) {
         },
         "scale");
     EXPECT_GE(values(x).front(), 1) << "and the device works on";
+}
+
+/// A group of two whose partner has the same values, so that a sum is a product by 2: a kernel that is recorded like others.
+class RecordedCommunicator final : public model::Communicator, public model::GraphLaunches, public model::CollectiveListener {
+public:
+    RecordedCommunicator() : Communicator("tp", 2, 0) { set_listener(this); }
+    model::GraphLaunches* graph_launches() override { return this; }
+    void abort(const std::string& /*reason*/) noexcept override {}
+    std::string take_recorded() override { return "all_reduce in group tp"; }
+    void before_launch(const std::string& graph) override { heard.push_back("before " + graph); }
+    void launched(const std::string& graph) override { heard.push_back("behind " + graph); }
+    void on_collective(const model::CollectiveRecord& record) override {
+        heard.push_back(fmt::format("{} of {} bytes", to_string(record.kind), record.payload_bytes));
+    }
+
+    std::vector<std::string> heard;
+
+private:
+    class Done final : public model::Pending {
+        void wait() override {}
+    };
+    static std::unique_ptr<model::Pending> none() { return std::make_unique<Done>(); }
+    std::unique_ptr<model::Pending> do_all_reduce(const Tensor& tensor, model::Reduction /*reduction*/) override {
+        heard.emplace_back("called");
+        scale(tensor, 2);
+        return none();
+    }
+    void do_count(model::CollectiveKind /*kind*/, std::int64_t payload_bytes) override {
+        heard.push_back(fmt::format("counts {} bytes", payload_bytes));
+    }
+    std::unique_ptr<model::Pending> do_all_gather(const Tensor&, const Tensor&) override { return none(); }
+    std::unique_ptr<model::Pending> do_reduce_scatter(const Tensor&, const Tensor&, model::Reduction) override { return none(); }
+    std::unique_ptr<model::Pending> do_all_gather_rows(const Tensor&, const Tensor&, std::span<const std::int64_t>) override {
+        return none();
+    }
+    std::unique_ptr<model::Pending> do_reduce_scatter_rows(const Tensor&, const Tensor&, std::span<const std::int64_t>,
+                                                           model::Reduction) override {
+        return none();
+    }
+    std::unique_ptr<model::Pending> do_all_to_all(const Tensor&, const Tensor&, std::span<const std::int64_t>,
+                                                  std::span<const std::int64_t>) override {
+        return none();
+    }
+    std::unique_ptr<model::Pending> do_broadcast(const Tensor&, int) override { return none(); }
+    std::unique_ptr<model::Pending> do_send(const Tensor&, int) override { return none(); }
+    std::unique_ptr<model::Pending> do_receive(const Tensor&, int) override { return none(); }
+    void do_barrier() override {}
+};
+
+TEST_F(CapturedPasses, HoldCollectivesThatCanBeRecordedAndTellOfThemInEachLaunch) {
+    RecordedCommunicator group;
+    CapturedPass pass;
+    const Tensor x = tensor(4, 1);
+    const auto body = [&](const std::vector<Tensor>& inputs) {
+        scale(inputs.front(), 3);
+        group.all_reduce(inputs.front(), model::Reduction::sum);
+        scale(inputs.front(), 5);
+        return inputs;
+    };
+    const std::string graph = "the forward graph of layer 3 with all_reduce in group tp", bytes = "all_reduce of 256 bytes";
+    static_cast<void>(capture(pass, x, body));
+    EXPECT_EQ(values(x).front(), 30);
+    EXPECT_EQ(pass.stretches(), 1) << "it is not cut";
+    EXPECT_EQ(pass.nodes(), 3);
+    EXPECT_THAT(group.heard, testing::ElementsAre(bytes, "called", "behind " + graph));
+    for (int replay = 0; replay < 2; ++replay) {
+        group.heard.clear();
+        PassMemory memory;
+        const double before = values(x).front();
+        static_cast<void>(pass.replay(device_, {x}, memory));
+        EXPECT_EQ(values(x).front(), 30 * before);
+        EXPECT_THAT(group.heard, testing::ElementsAre("before " + graph, bytes, "counts 256 bytes", "behind " + graph));
+    }
 }
 
 TEST_F(CapturedPasses, DropWhatSeedAndOffsetInDeviceMemorySay) {

@@ -329,10 +329,11 @@ TEST(GraphRun, NeedsAnArena) {
 
 TEST(GraphRun, RefusesWhatNoGraphHolds) {
     const auto refuses = [](const Case& which, EnumSet<Scope> scopes, const char* why) {
-        EXPECT_THAT([&] { static_cast<void>(run_with(run_of(which), scopes)); },
-                    testing::ThrowsMessage<ConfigError>(AllOf(HasSubstr("CUDA graphs"), HasSubstr(why))));
+        EXPECT_THAT(
+            [&] { static_cast<void>(run_with(run_of(which), scopes)); },
+            testing::ThrowsMessage<ConfigError>(AllOf(HasSubstr("--cuda-graphs = "), HasSubstr("(use --cuda-graphs "), HasSubstr(why))));
     };
-    refuses({.name = ""}, {Scope::full_iteration}, "reads the loss");
+    refuses({.name = ""}, {Scope::full_iteration}, "full_iteration: CUDA graphs hold parts of layers");
     refuses({.name = "", .experts = true}, {Scope::layer}, "row counts from the host");
     refuses({.name = "", .experts = true}, {Scope::moe}, "row counts from the host");
     refuses({.name = "", .experts = true, .capacity = 1}, kPermuted, "how many copies are left");

@@ -1,6 +1,7 @@
 // libnccl.so.2 for processes without GPUs: the entry points that mgplan uses, non-blocking as it asks for. What ranks tell each
 // other goes through files of a folder (FAKE_NCCL_FOLDER), one a message; operations wait in CUDA's (faked) streams for
-// their partners, for ever, unless their communicator is aborted: as kernels of NCCL do.
+// their partners, for ever, unless their communicator is aborted: as kernels of NCCL do. Operations of a captured stream go into its
+// graph, and their communicator neither ends nor is aborted before that graph is gone, as in NCCL.
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -20,6 +21,9 @@
 #include <thread>
 #include <vector>
 
+/// fake_cuda.cpp
+extern "C" void fake_cuda_graph_holds(void (*gone)(void*), void* data);
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -29,8 +33,10 @@ struct Comm {
     int rank = 0, size = 1;
     std::atomic<bool> aborted = false;
     std::atomic<ncclResult_t> state = ncclSuccess;
-    std::uint64_t turn = 0, splits = 0;
-    std::map<int, std::uint64_t> sent, received;
+    std::uint64_t turn = 0, splits = 0, captured = 0;
+    std::map<int, std::uint64_t> sent, received, captured_sent, captured_received;
+    std::atomic<int> in_graphs = 0;  ///< operations
+    std::atomic<bool> finalized = false;
 
     [[nodiscard]] fs::path file(const std::string& what, int from, int to) const {
         return fs::path(std::getenv("FAKE_NCCL_FOLDER")) / (name + "." + what + "." + std::to_string(from) + "." + std::to_string(to));
@@ -105,20 +111,51 @@ void reduce(ncclDataType_t type, const std::vector<std::string>& all, std::size_
     if (type == ncclInt32) reduce_as<std::int32_t>(all, from, count, op, to);
 }
 
+bool is_captured(cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cudaStreamIsCapturing(stream, &status);
+    return status != cudaStreamCaptureStatusNone;
+}
+
+/// What an operation's messages are called: one in a graph has another name in each launch.
+std::function<std::string()> name_of(const std::string& what, bool captured) {
+    if (!captured) return [what] { return what; };
+    return [what = "g" + what, launches = std::make_shared<std::uint64_t>(0)] { return what + "." + std::to_string((*launches)++); };
+}
+
 struct Step {
+    Shared comm;
     std::function<void()> post, collect;
 };
 thread_local int depth = 0;
 thread_local std::vector<std::pair<Step, cudaStream_t>> grouped;
 
+void do_all(const std::vector<Step>& steps) {
+    for (const Step& each : steps) each.post();
+    for (const Step& each : steps) each.collect();
+}
+
+void launch_captured(std::vector<Step> steps, cudaStream_t stream) {
+    for (const Step& each : steps) ++each.comm->in_graphs;
+    auto* const work = new std::vector<Step>(std::move(steps));
+    cudaLaunchHostFunc(
+        stream, [](void* data) { do_all(*static_cast<std::vector<Step>*>(data)); }, work);
+    fake_cuda_graph_holds(
+        [](void* data) {
+            const std::unique_ptr<std::vector<Step>> all(static_cast<std::vector<Step>*>(data));
+            for (const Step& each : *all) --each.comm->in_graphs;
+        },
+        work);
+}
+
 void launch(std::vector<Step> steps, cudaStream_t stream) {
+    if (is_captured(stream)) return launch_captured(std::move(steps), stream);
     auto* const work = new std::vector<Step>(std::move(steps));
     cudaLaunchHostFunc(
         stream,
         [](void* data) {
             const std::unique_ptr<std::vector<Step>> all(static_cast<std::vector<Step>*>(data));
-            for (const Step& each : *all) each.post();
-            for (const Step& each : *all) each.collect();
+            do_all(*all);
         },
         work);
 }
@@ -143,8 +180,9 @@ ncclComm_t made(Shared comm) {
 ncclResult_t collective(ncclComm_t handle, const void* from, std::size_t bytes, cudaStream_t stream,
                         const std::function<void(const std::vector<std::string>&)>& then) {
     const Shared comm = of(handle);
-    const std::string what = "c" + std::to_string(comm->turn++);
-    return add({[] {}, [=] { then(comm->exchange(what, from, bytes)); }}, stream);
+    const bool captured = is_captured(stream);
+    const auto what = name_of("c" + std::to_string(captured ? comm->captured++ : comm->turn++), captured);
+    return add({comm, [] {}, [=] { then(comm->exchange(what(), from, bytes)); }}, stream);
 }
 
 }  // namespace
@@ -201,14 +239,18 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* ou
     return ncclInProgress;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
-    *error = of(comm)->state;
+    const Shared shared = of(comm);
+    *error = shared->finalized && shared->in_graphs > 0 ? ncclInProgress : shared->state.load();
     return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-    of(comm)->aborted = true;
+    const Shared shared = of(comm);
+    shared->aborted = true;
+    while (shared->in_graphs > 0) std::this_thread::sleep_for(std::chrono::microseconds{100});
     return ncclSuccess;  // and stays: what runs may look at it
 }
-ncclResult_t ncclCommFinalize(ncclComm_t /*comm*/) {
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+    of(comm)->finalized = true;
     return ncclSuccess;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -261,32 +303,37 @@ ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataTyp
                            cudaStream_t stream) {
     const Shared comm = of(handle);
     const std::size_t bytes = count * bytes_of(type);
-    const std::string what = "b" + std::to_string(comm->turn++);
-    return add({[=] {
+    const bool captured = is_captured(stream);
+    const auto what = name_of("b" + std::to_string(captured ? comm->captured++ : comm->turn++), captured);
+    return add({comm,
+                [=] {
                     if (comm->rank != root) return;
+                    const std::string name = what();
                     for (int peer = 0; peer < comm->size; ++peer) {
-                        if (peer != root) comm->post(what, peer, from, bytes);
+                        if (peer != root) comm->post(name, peer, from, bytes);
                     }
                     std::memmove(to, from, bytes);
                 },
                 [=] {
                     if (comm->rank == root) return;
-                    const std::string got = comm->collect(what, root);
+                    const std::string got = comm->collect(what(), root);
                     std::memcpy(to, got.data(), std::min(bytes, got.size()));
                 }},
                stream);
 }
 ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int peer, ncclComm_t handle, cudaStream_t stream) {
     const Shared comm = of(handle);
-    const std::string what = "p" + std::to_string(comm->sent[peer]++);
-    return add({[=] { comm->post(what, peer, from, count * bytes_of(type)); }, [] {}}, stream);
+    const bool captured = is_captured(stream);
+    const auto what = name_of("p" + std::to_string((captured ? comm->captured_sent : comm->sent)[peer]++), captured);
+    return add({comm, [=] { comm->post(what(), peer, from, count * bytes_of(type)); }, [] {}}, stream);
 }
 ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncclComm_t handle, cudaStream_t stream) {
     const Shared comm = of(handle);
-    const std::string what = "p" + std::to_string(comm->received[peer]++);
-    return add({[] {},
+    const bool captured = is_captured(stream);
+    const auto what = name_of("p" + std::to_string((captured ? comm->captured_received : comm->received)[peer]++), captured);
+    return add({comm, [] {},
                 [=] {
-                    const std::string got = comm->collect(what, peer);
+                    const std::string got = comm->collect(what(), peer);
                     std::memcpy(to, got.data(), std::min(count * bytes_of(type), got.size()));
                 }},
                stream);

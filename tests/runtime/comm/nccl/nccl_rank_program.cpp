@@ -10,11 +10,13 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/errors.hpp"
+#include "plan/text.hpp"
 #include "runtime/calibration/calibrate.hpp"
 #include "runtime/comm/nccl/nccl_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/cuda/cuda_device.hpp"
 #include "runtime/training_run/training_run.hpp"
+#include "tests/runtime/comm/nccl/fake_cuda.hpp"
 #include "tests/runtime/comm/nccl/small_nccl_run.hpp"
 
 namespace mgplan::tests {
@@ -22,11 +24,12 @@ namespace {
 
 class FakeCard final : public runtime::RankDevice {
 public:
-    FakeCard(int rank, const model::KernelTraits& traits) : device_(0, rank, traits) {}
+    FakeCard(int rank, const model::KernelTraits& traits, const runtime::ArenaScript* script) : device_(0, rank, traits, script) {}
     model::Device& device() override { return device_; }
     const model::MemoryUse& memory() const override { return device_.memory(); }
     std::int64_t reserved_bytes() const override { return device_.reserved_bytes(); }
     std::optional<std::int64_t> free_bytes() override { return device_.free_bytes(); }
+    runtime::SteppedMemory* arena() override { return device_.arena(); }
     const std::byte* uncounted(std::span<const std::byte> bytes) override { return device_.uncounted(bytes); }
     runtime::cuda::CudaDevice& card() { return device_; }
 
@@ -43,8 +46,8 @@ public:
         return {bytes != nullptr ? std::atoll(bytes) : std::int64_t{1} << 40, "the fake GPU has"};
     }
     bool runs_at_once() const override { return false; }
-    std::unique_ptr<runtime::RankDevice> make(int rank, const runtime::ArenaScript* /*script*/) const override {
-        return std::make_unique<FakeCard>(rank, traits_);
+    std::unique_ptr<runtime::RankDevice> make(int rank, const runtime::ArenaScript* script) const override {
+        return std::make_unique<FakeCard>(rank, traits_, script);
     }
     std::unique_ptr<runtime::NcclWorldInterface> connect(runtime::RankDevice& device, int rank, int size,
                                                          const runtime::Bootstrap& bootstrap,
@@ -97,13 +100,22 @@ int calibrate(const std::string& fault) {
     return whole ? 0 : 4;
 }
 
-int run(const std::string& layout, const std::string& fault) {
+/// `scopes`: of CUDA graphs, or "none"; empty: eager, with a pool.
+int run(const std::string& layout, const std::string& fault, const std::string& scopes) {
     const auto meeting = meeting_of_the_test();
     runtime::TrainingRunOptions options = small_nccl_run(layout);
     options.devices = std::make_shared<FakeCards>();
-    options.deadline = std::chrono::milliseconds{fault == "hang" && meeting.rank == 0 ? 700 : 60'000};
+    if (!scopes.empty()) {
+        options.memory = runtime::MemoryMode::arena;
+        options.steps = 4;  // eager, captured, replayed twice
+        for (const auto& each : split(scopes, ',')) {
+            if (each != "none") options.task.layout.cuda_graphs.add(parse_cuda_graph_scope(each).value());
+        }
+    }
+    const bool hangs = fault.starts_with("hang");
+    options.deadline = std::chrono::milliseconds{hangs && meeting.rank == 0 ? 700 : 60'000};
     // Until somebody stops it.
-    if (fault == "work" || fault == "hang") options.steps = 1'000'000;
+    if (fault == "work" || hangs) options.steps = 1'000'000;
     options.on_step = [&](std::int64_t step, const runtime::StepValues& values) {
         if (fault != "none") fmt::print("step {} of loss {}\n", step, values.loss);
         std::fflush(stdout);
@@ -111,18 +123,28 @@ int run(const std::string& layout, const std::string& fault) {
     options.on_stuck = end_now;
     // One that neither dies nor goes on: heartbeats go on, and its partners wait.
     class Hang final : public runtime::RankObserver {
+    public:
+        explicit Hang(bool in_replay) : in_replay_(in_replay) {}
         void on_ready(model::Device& /*device*/, const model::World& /*world*/) override {}
-        void on_op(const model::OpRecord& /*record*/) override {
-            if (++ops_ == 200) std::this_thread::sleep_for(std::chrono::hours{1});
+        void on_op(const model::OpRecord& record) override {
+            if (in_replay_ && record.name != "graph replay") return;
+            if (++ops_ == (in_replay_ ? 10 : 200)) std::this_thread::sleep_for(std::chrono::hours{1});
         }
         void on_collective(const model::CollectiveRecord& /*record*/) override {}
+
+    private:
+        bool in_replay_;
         int ops_ = 0;
     };
-    if (fault == "hang" && meeting.rank == 1) options.observe = [](int /*rank*/) { return std::make_unique<Hang>(); };
+    if (hangs && meeting.rank == 1) options.observe = [&](int /*rank*/) { return std::make_unique<Hang>(fault == "hang_in_replay"); };
     const auto values = runtime::run_over_nccl(options, meeting);
     if (!values) return 0;
     for (const auto& step : values->steps) fmt::print("{:.17g}\n", step.loss);
     fmt::print("{} ranks {}\n", values->ranks.size(), values->as_predicted ? "as predicted" : "not as predicted");
+    if (scopes.empty()) return 0;
+    const runtime::RankValues& first = values->ranks.front();
+    fmt::print("{} graphs\n{} pieces\n{} operations captured\n",
+               first.measured.graphs.forward_graphs + first.measured.graphs.backward_graphs, first.graph_pieces, captured_operations());
     return 0;
 }
 
@@ -131,8 +153,8 @@ int run(const std::string& layout, const std::string& fault) {
 
 int main(int argc, char** argv) {
     try {
-        const std::string what = argc > 1 ? argv[1] : "", fault = argc > 2 ? argv[2] : "none";
-        return what == "calibrate" ? mgplan::tests::calibrate(fault) : mgplan::tests::run(what, fault);
+        const std::string what = argc > 1 ? argv[1] : "", fault = argc > 2 ? argv[2] : "none", scopes = argc > 3 ? argv[3] : "";
+        return what == "calibrate" ? mgplan::tests::calibrate(fault) : mgplan::tests::run(what, fault, scopes);
     } catch (const mgplan::ConfigError& error) {
         fmt::print(stderr, "mgplan: {}\n", error.what());
         return 2;

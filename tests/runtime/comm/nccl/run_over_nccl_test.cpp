@@ -31,7 +31,8 @@ protected:
         std::filesystem::remove_all(folder_);
     }
 
-    void start(const std::string& layout, const std::string& fault = "none") {
+    /// `scopes`: of CUDA graphs or "none", with an arena.
+    void start(const std::string& layout, const std::string& fault = "none", const std::string& scopes = "") {
         const int port = runtime::local_address(runtime::listen_at(runtime::resolve("127.0.0.1", 0).front())).port();
         for (int rank = 0; rank < 2; ++rank) {
             std::map<std::string, std::string> variables{{"RANK", std::to_string(rank)},
@@ -43,9 +44,10 @@ protected:
                                                          {"LD_LIBRARY_PATH", MGPLAN_FAKE_NCCL_FOLDER},
                                                          {"FAKE_NCCL_FOLDER", folder_}};
             variables.merge(variables_[static_cast<std::size_t>(rank)]);
-            ranks_.push_back(std::make_unique<ChildProcess>(MGPLAN_NCCL_RANK_PROGRAM, std::vector{layout, fault}, variables));
+            ranks_.push_back(std::make_unique<ChildProcess>(MGPLAN_NCCL_RANK_PROGRAM, std::vector{layout, fault, scopes}, variables));
         }
     }
+    void end() { ranks_.clear(); }
     ChildProcess& rank(int number) { return *ranks_[static_cast<std::size_t>(number)]; }
 
     std::vector<std::map<std::string, std::string>> variables_;
@@ -78,6 +80,62 @@ TEST_P(RunOverNcclOfLayouts, TrainsAsThreadsDoAndHoldsAndSendsAsPredicted) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, RunOverNcclOfLayouts, ::testing::Values("tp", "pp", "dp", "ep"),
                          [](const auto& test) { return test.param; });
+
+struct Graphs {
+    std::string layout, scopes;
+    int layer_operations;  ///< of one layer's forward and backward, that go into its graphs
+};
+
+class RunOverNcclWithGraphs : public RunOverNccl, public ::testing::WithParamInterface<Graphs> {
+protected:
+    /// Rank 0's lines.
+    std::vector<std::string> run_with(const std::string& scopes) {
+        start(GetParam().layout, "none", scopes);
+        for (const int number : {0, 1}) EXPECT_EQ(rank(number).code(), 0) << rank(number).err();
+        const auto lines = split(rank(0).out(), '\n');
+        end();
+        return lines;
+    }
+};
+
+// The fake CUDA ends the program for what a stream capture forbids: an event asked for that was recorded in one, or any asked for by the
+// thread that captures; memory allocated; a stream left unjoined. The fake NCCL ends no communicator before its graphs are gone.
+TEST_P(RunOverNcclWithGraphs, CapturesCollectivesWithTheRestAndGivesTheBitsOfAnEagerRun) {
+    const auto eager = run_with("none"), graphs = run_with(GetParam().scopes);
+    ASSERT_EQ(eager.size(), 9U);
+    ASSERT_EQ(graphs.size(), 9U);
+    for (std::size_t step = 0; step < 4; ++step) EXPECT_EQ(graphs[step], eager[step]) << "step " << step + 1;
+    EXPECT_EQ(graphs[4], "2 ranks as predicted") << "what was sent is counted in replays too";
+    constexpr int kLayers = 2;
+    EXPECT_EQ(graphs[5], fmt::format("{} graphs", 2 * kLayers));
+    EXPECT_EQ(graphs[6], fmt::format("{} pieces", 2 * kLayers)) << "no collective cuts a graph";
+    EXPECT_EQ(graphs[7], fmt::format("{} operations captured", kLayers * GetParam().layer_operations)) << "and no replay calls NCCL";
+    EXPECT_EQ(eager[7], "0 operations captured");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, RunOverNcclWithGraphs,
+    ::testing::Values(
+        // Attention and MLP gather and scatter the sequence, forward and backward, and gather it again for weights' gradients
+        // (Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", section 4.2.2).
+        Graphs{"tp", "layer", 10},
+        // Forward, keys and values take the one hop of a ring of two; backward they take it again, and their gradients two hops home.
+        // A hop is a send and a receive, issued as one.
+        Graphs{"cp", "layer", 1 + 3},
+        // The counts of rows for each expert.
+        Graphs{"ep", "attn,moe_router,moe_preprocess", 1}),
+    [](const auto& test) { return test.param.layout; });
+
+TEST_F(RunOverNccl, AReplayThatHangsEndsAllAtTheDeadlineWithGraphAndOperations) {
+    start("tp", "hang_in_replay", "layer");
+    for (const int number : {0, 1}) {
+        EXPECT_EQ(rank(number).code(10s), 4);
+        EXPECT_THAT(rank(number).err(),
+                    ContainsRegex("the (forward|backward) graph of layer [01] in slot 0 with all_gather in group tp \\(ranks 0, 1\\), "
+                                  "reduce_scatter in group tp \\(ranks 0, 1\\).* was not done after 700 ms; a partner is dead or hangs"));
+    }
+    EXPECT_THAT(rank(0).out(), HasSubstr("step 1 of loss"));
+}
 
 TEST_F(RunOverNccl, AKilledRankEndsTheOtherWhichNamesItAndWhereBothWere) {
     start("dp", "work");

@@ -9,7 +9,7 @@
 
 namespace mgplan::tests {
 
-/// A small model on two ranks: "tp", "pp", "dp", or "ep" (a mixture).
+/// A small model on two ranks: "tp", "cp", "pp", "dp", or "ep" (a mixture).
 [[nodiscard]] inline runtime::TrainingRunOptions small_nccl_run(const std::string& layout_name) {
     runtime::TrainingRunOptions run;
     ModelSpec& model = run.task.model;
@@ -32,8 +32,8 @@ namespace mgplan::tests {
     run.task.batch = {8, 16};
     run.task.training.precision = Precision::fp64;
     Layout& layout = run.task.layout;
-    const int tp = layout_name == "tp" ? 2 : 1, pp = layout_name == "pp" ? 2 : 1, dp = 2 / tp / pp;
-    layout.sizes = {2, tp, 1, layout_name == "ep" ? 2 : 1, model.moe ? 1 : tp, pp, AxisOrder{}, 1};
+    const int tp = layout_name == "tp" ? 2 : 1, cp = layout_name == "cp" ? 2 : 1, pp = layout_name == "pp" ? 2 : 1, dp = 2 / tp / cp / pp;
+    layout.sizes = {2, tp, cp, layout_name == "ep" ? 2 : 1, model.moe ? 1 : tp, pp, AxisOrder{}, 1};
     layout.num_microbatches = 8 / dp / 2;
     layout.micro_batch = 2;
     layout.sequence_parallel = tp > 1;

@@ -1,0 +1,154 @@
+// A device of host memory that computes as the CPU does, with the fake CUDA's stream: what is called while that is captured runs when
+// the graph is launched.
+
+#include <cstdlib>
+#include <cstring>
+
+#include "runtime/comm/reduce.hpp"
+#include "runtime/cpu/cpu_device.hpp"
+#include "runtime/cpu/ops/kernels.hpp"
+#include "runtime/cuda/check.hpp"
+#include "runtime/cuda/cuda_device.hpp"
+#include "tests/runtime/comm/nccl/fake_cuda.hpp"
+
+namespace mgplan::runtime::cuda {
+
+struct CublasLt::State {};
+CublasLt::~CublasLt() = default;
+
+namespace {
+
+constexpr std::int64_t kFreeBytes = std::int64_t{1} << 36;
+
+/// Memory that no sanitizer watches: work runs behind the takes and returns of its tensors.
+class FakeBlocks final : public BlockSource {
+public:
+    void* take(std::int64_t bytes) noexcept override { return std::aligned_alloc(64, static_cast<std::size_t>(bytes)); }
+    void give_back(void* block, std::int64_t /*bytes*/) noexcept override { std::free(block); }
+    void spoil(void* block, std::int64_t bytes) noexcept override { std::memset(block, 0xff, static_cast<std::size_t>(bytes)); }
+    bool is_spoiled(const void* /*block*/, std::int64_t /*bytes*/) noexcept override { return true; }
+};
+
+std::unique_ptr<MeasuredAllocator> make_allocator(const ArenaScript* script) {
+    static FakeBlocks blocks;
+    if (script != nullptr) return std::make_unique<ArenaAllocator>(*script, blocks);
+    return std::make_unique<PoolAllocator>(blocks);
+}
+
+/// A kernel of the CPU on the device's stream. Its arguments are values and addresses of tensors.
+template <auto Member>
+struct OnDevice;
+template <class Arguments, void (*model::KernelTable::*Member)(model::Device&, const Arguments&)>
+struct OnDevice<Member> {
+    static void call(model::Device& device, const Arguments& arguments) {
+        tests::do_on_device([&device, arguments] { (cpu::kernels().*Member)(device, arguments); });
+    }
+};
+
+void dropout(model::Device& device, const model::DropoutArguments& arguments) {
+    tests::do_on_device([&device, again = arguments, place = *arguments.place]() mutable {
+        again.place = &place;
+        cpu::dropout(device, again);
+    });
+}
+
+void reorder_blocks(model::Device& device, const model::ReorderBlocksArguments& arguments) {
+    tests::do_on_device([&device, again = arguments, rows = std::vector(arguments.block_rows, arguments.block_rows + arguments.blocks),
+                         order = std::vector(arguments.order, arguments.order + arguments.blocks)]() mutable {
+        again.block_rows = rows.data();
+        again.order = order.data();
+        cpu::reorder_blocks(device, again);
+    });
+}
+
+/// One whose arguments point to the caller's memory, or that returns values: cannot be recorded here.
+template <auto Member>
+struct AtOnce;
+template <class Result, class Arguments, Result (*model::KernelTable::*Member)(model::Device&, const Arguments&)>
+struct AtOnce<Member> {
+    static Result call(model::Device& device, const Arguments& arguments) {
+        if (tests::captures()) tests::refuse("a kernel that the fake does not record");
+        tests::wait_for_graphs();
+        return (cpu::kernels().*Member)(device, arguments);
+    }
+};
+
+// clang-format off
+#define MGPLAN_RECORDED(each) \
+    each(matmul) each(norm) each(norm_backward) each(activation) each(activation_backward) each(gate_rows) \
+    each(gate_rows_backward) each(add_bias) each(bias_gradient) each(copy) each(add) each(scale) each(fill) each(copy_columns) \
+    each(swap_leading) each(embedding) each(embedding_backward) each(row_maximum) each(softmax_sums) each(token_losses) \
+    each(cross_entropy_backward) each(attention) each(attention_backward) each(merge_attention) each(add_sinks) \
+    each(sinks_gradient) each(rotary) each(adam_step) each(route) each(route_backward) each(keep_within_capacity) \
+    each(auxiliary_loss) each(auxiliary_loss_backward) each(count_by_expert) each(sort_by_expert) each(permute_rows) \
+    each(unpermute_rows) each(permute_probabilities) each(unpermute_probabilities)
+#define MGPLAN_AT_ONCE(each) \
+    each(sums_of_squares) each(has_non_finite) each(grouped_matmul) each(grouped_matmul_accumulate)
+
+// clang-format on
+
+const model::KernelTable& fake_kernels() {
+    static const model::KernelTable table = [] {
+        model::KernelTable made{};
+#define MGPLAN_ON_DEVICE(name) made.name = OnDevice<&model::KernelTable::name>::call;
+#define MGPLAN_CALL_AT_ONCE(name) made.name = AtOnce<&model::KernelTable::name>::call;
+        MGPLAN_RECORDED(MGPLAN_ON_DEVICE)
+        MGPLAN_AT_ONCE(MGPLAN_CALL_AT_ONCE)
+        made.dropout = dropout;
+        made.reorder_blocks = reorder_blocks;
+        return made;
+    }();
+    return table;
+}
+
+}  // namespace
+
+CudaDevice::CudaDevice(int ordinal, int rank, const model::KernelTraits& traits, const ArenaScript* script)
+    : CudaDeviceInterface(traits, make_allocator(script), &fake_kernels()),
+      ordinal_(ordinal),
+      rank_(rank),
+      measured_(static_cast<MeasuredAllocator&>(Device::allocator())),
+      pool_(script == nullptr ? static_cast<PoolAllocator*>(&measured_) : nullptr),
+      arena_(script == nullptr ? nullptr : static_cast<ArenaAllocator*>(&measured_)) {
+    reads_host_memory_ = true;  // it is the host's
+    capture_ = std::make_unique<CudaCapture>(nullptr);
+    name_rank_of_this_thread(rank);
+}
+CudaDevice::~CudaDevice() {
+    tests::wait_for_graphs();
+    std::free(uncounted_);
+}
+const std::byte* CudaDevice::uncounted(std::span<const std::byte> bytes) {
+    uncounted_ = std::malloc(bytes.size());
+    upload(uncounted_, bytes.data(), std::ssize(bytes));
+    return static_cast<const std::byte*>(uncounted_);
+}
+void CudaDevice::synchronize() {
+    tests::wait_for_graphs();
+}
+std::unique_ptr<model::Stopwatch> CudaDevice::make_stopwatch() {
+    return model::Device::make_stopwatch();
+}
+std::int64_t CudaDevice::free_bytes() {
+    return kFreeBytes - tests::bytes_of_graphs();
+}
+void CudaDevice::copy_on_device(void* to, const void* from, std::int64_t bytes) {
+    tests::do_on_device([=] { std::memmove(to, from, static_cast<std::size_t>(bytes)); });
+}
+void CudaDevice::zero_memory(void* memory, std::int64_t bytes) {
+    tests::do_on_device([=] { std::memset(memory, 0, static_cast<std::size_t>(bytes)); });
+}
+void CudaDevice::upload(void* to, const void* from, std::int64_t bytes) {
+    if (tests::captures()) tests::refuse("an upload while a stream is captured");
+    copy_on_device(to, from, bytes);
+}
+void CudaDevice::download(void* to, const void* from, std::int64_t bytes) {
+    if (tests::captures()) tests::refuse("a download while a stream is captured");
+    copy_on_device(to, from, bytes);
+}
+void CudaDevice::reduce(Dtype dtype, model::Reduction reduction, std::span<const std::byte* const> inputs,
+                        std::span<std::byte* const> outputs, std::int64_t begin, std::int64_t end) {
+    reduce_in_order(dtype, reduction, inputs, outputs, begin, end);
+}
+
+}  // namespace mgplan::runtime::cuda
