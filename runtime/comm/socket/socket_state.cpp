@@ -248,6 +248,10 @@ void SocketState::check(const std::string& what) {
 }
 
 void SocketState::fail(const std::string& reason) {
+    // What is queued goes out first: in it the others see the same fault, where they would see an end without a reason.
+    for (Peer& peer : peers_) {
+        if (peer.socket.open() && !peer.ended) write(peer);
+    }
     abort(reason);
     throw CommunicationError(abort_reason_.text());
 }
