@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/ops/checks.hpp"
+#include "model/ops/fused_attention.hpp"
 #include "model/ops/kernel_table.hpp"
 #include "model/ops/scratch.hpp"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/ops/checks.hpp"
+#include "model/ops/fused_attention.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -72,29 +73,22 @@ std::int64_t capacity_scratch_bytes(const KernelTraits& traits, std::int64_t ent
     return on_gpu(traits) ? (2 * experts + 1) * 8 + entries * 4 : 0;
 }
 
-bool attention_is_fused(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes) {
-    if (!on_gpu(traits) || !traits.fused_attention || traits.architecture < 80 || dtype != Dtype::bf16 || sizes.window > 0) return false;
-    const Positions& queries = sizes.query_positions;
-    const Positions& keys = sizes.key_positions;
-    const bool whole = queries.chunks == 1 || queries.first[1] == queries.first[0] + queries.chunk_length;
-    const std::int64_t widest = traits.architecture >= 90 ? 192 : 128;
-    return whole && queries.places() > 1 && queries.chunks == keys.chunks && queries.chunk_length == keys.chunk_length &&
-           queries.first == keys.first && sizes.qk_dim % 8 == 0 && sizes.v_dim % 8 == 0 && sizes.qk_dim <= widest && sizes.v_dim <= 128;
-}
-
 AttentionWorkspace attention_workspace(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes, bool backward, bool fused) {
     AttentionWorkspace space;
     Parts parts;
     const std::int64_t batch = sizes.query_positions.batch, heads = sizes.heads;
     const std::int64_t places = sizes.query_positions.places(), key_places = sizes.key_positions.places();
     if (fused) {
-        space.log_sum_exp = parts.add(batch * heads * places * 4);
+        const auto part = fused_part(traits, dtype, sizes);
+        MGPLAN_ASSERT(part.has_value(), "a library does a part of this attention");
+        const std::int64_t queries = part->queries;
+        space.log_sum_exp = parts.add(batch * heads * queries * 4);
         space.library_bytes = 256;
         if (backward) {
-            space.delta = parts.add(batch * heads * places * 4);
-            space.query_sums = parts.add(batch * heads * places * sizes.qk_dim * 4);
-            if (heads != sizes.kv_heads) space.library_bytes += batch * heads * key_places * (sizes.qk_dim + sizes.v_dim) * 2;
-            if (traits.architecture < 90) space.library_bytes += batch * heads * places * sizes.qk_dim * 4;
+            space.delta = parts.add(batch * heads * queries * 4);
+            space.query_sums = parts.add(batch * heads * queries * sizes.qk_dim * 4);
+            if (heads != sizes.kv_heads) space.library_bytes += batch * heads * part->keys * (sizes.qk_dim + sizes.v_dim) * 2;
+            if (traits.architecture < 90) space.library_bytes += batch * heads * queries * sizes.qk_dim * 4;
         }
         space.library = parts.add(space.library_bytes);
         space.total = parts.total();

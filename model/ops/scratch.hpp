@@ -38,15 +38,10 @@ inline constexpr std::int64_t kEmbeddingBuckets = 256;
 /// Counts and first places by expert, and the entries in the order of their experts.
 [[nodiscard]] std::int64_t capacity_scratch_bytes(const KernelTraits& traits, std::int64_t entries, std::int64_t experts);
 
-/// Whether attention runs as one fused kernel of cuDNN: bf16, a whole sequence of more than one place (queries and keys at
-/// the same consecutive places), head sizes that are multiples of 8 up to 128 (192 from Hopper on: A100 has no backward
-/// beyond 128).
-[[nodiscard]] bool attention_is_fused(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes);
-
 /// Byte offsets into attention's workspace, each a multiple of 256; -1 where a part is absent.
 struct AttentionWorkspace {
     std::int64_t block = 0;         ///< unfused: query places worked on at once
-    std::int64_t log_sum_exp = -1;  ///< fused: (sequence, head, place) fp32, cuDNN's order
+    std::int64_t log_sum_exp = -1;  ///< fused: (sequence, head, place of the part's queries) fp32, cuDNN's order
     std::int64_t delta = -1;        ///< fused backward: the same shape, row sums of output times its gradient
     std::int64_t query_sums = -1;   ///< fused backward: the query gradient in fp32
     std::int64_t library = -1;      ///< cuDNN's or cuBLASLt's own
@@ -61,6 +56,7 @@ struct AttentionWorkspace {
 };
 /// The fused sizes were read from plans of cuDNN 9.19 built for sm_80 and sm_90: the backward wants 256 bytes, with
 /// grouped queries the key and value gradients of every query head in bf16, before Hopper another fp32 query gradient.
+/// They are those of the part that is fused (fused_part(), which must have one).
 /// The unfused ones bound the scores of a block to 256 MiB (or one query place).
 [[nodiscard]] AttentionWorkspace attention_workspace(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes, bool backward,
                                                      bool fused);

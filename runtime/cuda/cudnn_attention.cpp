@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -36,22 +37,39 @@ struct Plan {
     std::string refusal;
 };
 
+/// The causal mask and the value of what it hides; nothing where every query sees every key.
+class Mask {
+public:
+    Mask(CudnnGraph& graph, bool causal) : graph_(graph) {
+        if (causal) hidden_ = graph.scalar();
+    }
+    [[nodiscard]] GraphTensor over(const GraphTensor& scores) const { return hidden_ ? graph_.causal(scores, *hidden_) : scores; }
+    void name(std::vector<std::int64_t>& ids) const {
+        if (hidden_) ids.push_back(hidden_->id);
+    }
+
+private:
+    CudnnGraph& graph_;
+    std::optional<GraphTensor> hidden_;
+};
+
 /// The graph that cuDNN's engines know as flash attention (cuDNN developer guide, "Fused attention fprop").
 void describe_forward(Plan& plan, const FusedShape& s) {
     CudnnGraph& g = plan.graph;
-    const Dimensions scores{s.batch, s.heads, s.places, s.places}, rows{s.batch, s.heads, s.places, 1};
+    const Dimensions scores{s.batch, s.heads, s.places, s.key_places}, rows{s.batch, s.heads, s.places, 1};
     const GraphTensor q = g.stored({s.batch, s.heads, s.places, s.qk_dim}, strides_of(s, s.heads, s.qk_dim), CUDNN_DATA_BFLOAT16);
-    const GraphTensor k = g.stored(transposed({s.batch, s.kv_heads, s.places, s.qk_dim}), transposed(strides_of(s, s.kv_heads, s.qk_dim)),
-                                   CUDNN_DATA_BFLOAT16);
-    const GraphTensor v = g.stored({s.batch, s.kv_heads, s.places, s.v_dim}, strides_of(s, s.kv_heads, s.v_dim), CUDNN_DATA_BFLOAT16);
-    const GraphTensor scale = g.scalar(), hidden = g.scalar();
+    const GraphTensor k = g.stored(transposed({s.batch, s.kv_heads, s.key_places, s.qk_dim}),
+                                   transposed(strides_of(s, s.kv_heads, s.qk_dim)), CUDNN_DATA_BFLOAT16);
+    const GraphTensor v = g.stored({s.batch, s.kv_heads, s.key_places, s.v_dim}, strides_of(s, s.kv_heads, s.v_dim), CUDNN_DATA_BFLOAT16);
+    const GraphTensor scale = g.scalar();
     const GraphTensor output = g.stored({s.batch, s.heads, s.places, s.v_dim}, strides_of(s, s.heads, s.v_dim), CUDNN_DATA_BFLOAT16);
     const GraphTensor log_sum_exp = g.stored(rows, dense(rows), CUDNN_DATA_FLOAT);
 
     const GraphTensor product = g.inner(scores), scaled = g.inner(scores);
     g.matmul(q, k, product);
     g.pointwise(CUDNN_POINTWISE_MUL, product, scale, scaled);
-    const GraphTensor masked = g.causal(scaled, hidden);
+    const Mask mask(g, s.causal);
+    const GraphTensor masked = mask.over(scaled);
     const GraphTensor maximum = g.inner(rows), below = g.inner(scores), exponentials = g.inner(scores), sum = g.inner(rows),
                       logarithm = g.inner(rows), weights = g.inner(scores, CUDNN_DATA_BFLOAT16);
     g.reduce(CUDNN_REDUCE_TENSOR_MAX, masked, maximum);
@@ -62,16 +80,17 @@ void describe_forward(Plan& plan, const FusedShape& s) {
     g.pointwise(CUDNN_POINTWISE_ADD, maximum, logarithm, log_sum_exp);
     g.pointwise(CUDNN_POINTWISE_DIV, exponentials, sum, weights);
     g.matmul(weights, v, output);
-    plan.ids = {q.id, k.id, v.id, output.id, log_sum_exp.id, scale.id, hidden.id};
+    plan.ids = {q.id, k.id, v.id, output.id, log_sum_exp.id, scale.id};
+    mask.name(plan.ids);
 }
 
 /// "Fused attention bprop" of the same guide, with the query gradient added up in fp32.
 void describe_backward(Plan& plan, const FusedShape& s) {
     CudnnGraph& g = plan.graph;
     const auto half = CUDNN_DATA_BFLOAT16;
-    const Dimensions scores{s.batch, s.heads, s.places, s.places}, rows{s.batch, s.heads, s.places, 1};
+    const Dimensions scores{s.batch, s.heads, s.places, s.key_places}, rows{s.batch, s.heads, s.places, 1};
     const Dimensions queries{s.batch, s.heads, s.places, s.qk_dim}, outputs{s.batch, s.heads, s.places, s.v_dim};
-    const Dimensions keys{s.batch, s.kv_heads, s.places, s.qk_dim}, values{s.batch, s.kv_heads, s.places, s.v_dim};
+    const Dimensions keys{s.batch, s.kv_heads, s.key_places, s.qk_dim}, values{s.batch, s.kv_heads, s.key_places, s.v_dim};
     const Dimensions key_strides = strides_of(s, s.kv_heads, s.qk_dim), value_strides = strides_of(s, s.kv_heads, s.v_dim);
     const GraphTensor q = g.stored(queries, strides_of(s, s.heads, s.qk_dim), half);
     const GraphTensor k = g.stored(transposed(keys), transposed(key_strides), half);
@@ -79,7 +98,8 @@ void describe_backward(Plan& plan, const FusedShape& s) {
     const GraphTensor output = g.stored(outputs, strides_of(s, s.heads, s.v_dim), half);
     const GraphTensor d_output = g.stored(outputs, strides_of(s, s.heads, s.v_dim), half);
     const GraphTensor log_sum_exp = g.stored(rows, dense(rows), CUDNN_DATA_FLOAT);
-    const GraphTensor scale = g.scalar(), one = g.scalar(), hidden = g.scalar();
+    const GraphTensor scale = g.scalar(), one = g.scalar();
+    const Mask mask(g, s.causal);
     const GraphTensor dq = g.stored(queries, strides_of(s, s.heads, s.qk_dim), half);
     const GraphTensor dk = g.stored(keys, key_strides, half);
     const GraphTensor dv = g.stored(values, value_strides, half);
@@ -95,13 +115,13 @@ void describe_backward(Plan& plan, const FusedShape& s) {
     g.matmul(q, k, product);
     g.pointwise(CUDNN_POINTWISE_MUL, product, scale, scaled);
     g.pointwise(CUDNN_POINTWISE_SUB, scaled, log_sum_exp, below);
-    g.pointwise(CUDNN_POINTWISE_EXP, g.causal(below, hidden), weights);
+    g.pointwise(CUDNN_POINTWISE_EXP, mask.over(below), weights);
 
     // Gradients of grouped keys and values are made for every query head and then added up.
-    const Dimensions flipped{s.batch, s.heads, s.places, s.places}, flipped_strides = transposed(dense(scores));
+    const Dimensions flipped{s.batch, s.heads, s.key_places, s.places}, flipped_strides = transposed(dense(scores));
     const auto collect = [&](const GraphTensor& left, const GraphTensor& right, const GraphTensor& into, std::int64_t width) {
         if (s.heads == s.kv_heads) return g.matmul(left, right, into);
-        const GraphTensor by_head = g.inner({s.batch, s.heads, s.places, width}, half);
+        const GraphTensor by_head = g.inner({s.batch, s.heads, s.key_places, width}, half);
         g.matmul(left, right, by_head);
         g.reduce(CUDNN_REDUCE_TENSOR_ADD, by_head, into);
     };
@@ -122,13 +142,14 @@ void describe_backward(Plan& plan, const FusedShape& s) {
     g.reshape(k, k_upright);
     g.matmul(d_scores, k_upright, query_sums);
     g.pointwise(CUDNN_POINTWISE_IDENTITY, query_sums, dq);
-    plan.ids = {q.id,        k.id,   v.id,  output.id, log_sum_exp.id, scale.id, hidden.id,
-                d_output.id, one.id, dq.id, dk.id,     dv.id,          delta.id, query_sums.id};
+    plan.ids = {q.id, k.id, v.id, output.id, log_sum_exp.id, scale.id};
+    mask.name(plan.ids);
+    plan.ids.insert(plan.ids.end(), {d_output.id, one.id, dq.id, dk.id, dv.id, delta.id, query_sums.id});
 }
 
 std::string text_of(const FusedShape& s) {
-    return fmt::format("{} query and {} key heads of {} and {}, {} x {} places, {}", s.heads, s.kv_heads, s.qk_dim, s.v_dim, s.batch,
-                       s.places, s.backward ? "backward" : "forward");
+    return fmt::format("{} query and {} key heads of {} and {}, {} x {} {}, {}", s.heads, s.kv_heads, s.qk_dim, s.v_dim, s.batch, s.places,
+                       s.causal ? "places" : fmt::format("places that see all of {}", s.key_places), s.backward ? "backward" : "forward");
 }
 
 /// Once for each shape and kind of reason in the process: ranks that share it say the same.
@@ -172,13 +193,10 @@ public:
     void run(const FusedShape& shape, const FusedMemory& memory, double scale) override {
         float factor = static_cast<float>(scale), one = 1, hidden = -1e30F;
         Plan& plan = plan_for(shape, memory.workspace_bytes);
-        std::vector<void*> addresses{const_cast<void*>(memory.q),
-                                     const_cast<void*>(memory.k),
-                                     const_cast<void*>(memory.v),
-                                     memory.output,
-                                     memory.log_sum_exp,
-                                     &factor,
-                                     &hidden};
+        std::vector<void*> addresses{const_cast<void*>(memory.q), const_cast<void*>(memory.k),
+                                     const_cast<void*>(memory.v), memory.output,
+                                     memory.log_sum_exp,          &factor};
+        if (shape.causal) addresses.push_back(&hidden);
         if (shape.backward) {
             addresses.insert(addresses.end(),
                              {const_cast<void*>(memory.d_output), &one, memory.dq, memory.dk, memory.dv, memory.delta, memory.query_sums});

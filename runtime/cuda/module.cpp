@@ -5,10 +5,12 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include <fmt/core.h>
 
 #include "model/ops/checks.hpp"
+#include "model/ops/fused_attention.hpp"
 #include "model/ops/scratch.hpp"
 #include "runtime/comm/nccl/nccl_world.hpp"
 #include "runtime/cuda/check.hpp"
@@ -79,11 +81,16 @@ public:
             for (const bool backward : {false, true}) {
                 const model::Positions positions = model::zigzag_positions(places, batch, 1, 0);
                 const model::AttentionSizes sizes{positions, positions, heads, kv_heads, head_dim, head_dim, 1, 0};
+                if (!model::attention_is_fused(traits_of(properties), Dtype::bf16, sizes)) continue;
                 const auto space = model::attention_workspace(traits_of(properties), Dtype::bf16, sizes, backward, true);
-                const FusedShape shape{batch, heads, kv_heads, places, head_dim, head_dim, backward};
-                answers.attention.emplace_back(fmt::format("{} x {} places, {} heads over {} of {}, {}", batch, places, heads, kv_heads,
-                                                           head_dim, backward ? "backward" : "forward"),
-                                               try_cudnn_attention(shape, space.library_bytes));
+                // A whole sequence, and what context parallel ranks have of each other's.
+                for (const auto& [queries, keys] : {std::pair{places, places}, {places, places / 2}, {places / 2, places}}) {
+                    const FusedShape shape{batch, heads, kv_heads, queries, keys, head_dim, head_dim, queries == keys, backward};
+                    answers.attention.emplace_back(fmt::format("{} x {} places{}, {} heads over {} of {}, {}", batch, queries,
+                                                               queries == keys ? "" : fmt::format(" over {}", keys), heads, kv_heads,
+                                                               head_dim, backward ? "backward" : "forward"),
+                                                   try_cudnn_attention(shape, space.library_bytes));
+                }
             }
         }
         return answers;

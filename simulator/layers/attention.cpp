@@ -115,13 +115,11 @@ void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes, std::int6
     const ModelSpec& model = s.model();
     const std::int64_t sequence = s.workload->batch.sequence;
     if (window >= sequence) window = 0;  // it hides nothing
-    // FlashAttention and cuDNN know windows, and Transformer Engine's ring runs them part by part (dot_product_attention/utils.py,
-    // get_attention_backend; context_parallel.py); mgplan's own CUDA device computes windows, and queries that stand at other places than
-    // the keys, by separate products (model/ops/scratch.hpp, attention_is_fused). Of a zigzag slice's two chunks each stands elsewhere, but
-    // for the last rank's, which waits for the others.
-    const std::int64_t parts = core_parts(s);
-    const bool fused =
-        s.workload->training.attention == AttentionBackend::flash && (s.engine == Engine::megatron || (window == 0 && parts == 1));
+    // FlashAttention and cuDNN know windows (Transformer Engine, dot_product_attention/utils.py, get_attention_backend); mgplan's own
+    // CUDA device computes them by separate products. Both fuse each part of a sequence that is spread over ranks (model/ops/
+    // fused_attention.hpp; Transformer Engine, context_parallel.py).
+    const bool fused = s.workload->training.attention == AttentionBackend::flash && (window == 0 || s.engine == Engine::megatron);
+    const int repeated = s.engine == Engine::megatron ? 1 : static_cast<int>(core_parts(s));
     // QK^T and PV, half of the pairs under the causal mask: 2·tokens·(seq/2)·width each.
     const double flops = static_cast<double>(s.tokens) * static_cast<double>(sequence) * static_cast<double>(sizes.q() + sizes.o());
     double forward = 0, backward = 0;
@@ -131,8 +129,8 @@ void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes, std::int6
         const double walked = flops * keys.mean / (static_cast<double>(sequence) / 2);
         forward = s.kernels->attention_forward(walked, keys.longest, sizes.qk_dim);
         backward = s.kernels->attention_backward(2.5 * walked, keys.longest, sizes.qk_dim);
-        cost.kernels_forward += 1;
-        cost.kernels_backward += 3;
+        cost.kernels_forward += repeated;
+        cost.kernels_backward += repeated * 3;
     } else {
         // The score matrix is full, whatever the mask: both halves are computed, and it is read and written by softmax, dropout and
         // products.
@@ -147,7 +145,6 @@ void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes, std::int6
         backward = 2 * (s.storage_kernels->gemm(sequence / s.cp, sequence, sizes.v_dim, batch_heads) +
                         s.storage_kernels->gemm(sequence, sizes.qk_dim, sequence / s.cp, batch_heads)) +
                    s.kernels->memory_bound(scores * element * (passes.backward + (dropout ? 2.5 : 0)), Traffic::softmax);
-        const int repeated = s.engine == Engine::megatron ? 1 : static_cast<int>(parts);
         cost.kernels_forward += repeated * (3 + passes.kernels_forward);
         cost.kernels_backward += repeated * (6 + passes.kernels_backward);
     }

@@ -63,25 +63,34 @@ class ContextParallelCost : public AttentionCost {
 protected:
     ContextParallelCost() { paths.cp = {.ranks = 4, .ranks_per_domain = 4, .inside = 1e30}; }
 
-    [[nodiscard]] PieceCost shared(CpCommType exchange, Engine engine) const {
+    [[nodiscard]] PieceCost shared(CpCommType exchange, Engine engine, std::int64_t window = 0) const {
         Shard shard = whole();
         shard.engine = engine;
         shard.cp = 4;
         shard.cp_comm_type = exchange;
         shard.tokens = shard.tokens_outside = 1024;
-        return attention_cost(shard, 0);
+        return attention_cost(shard, window);
     }
 };
 
-TEST_F(ContextParallelCost, OurOwnPartsOfASequenceAreSeparateProducts) {
+TEST_F(ContextParallelCost, EveryPartOfASequenceIsAKernelOfItsOwn) {
     for (const CpCommType exchange : {CpCommType::p2p, CpCommType::all_gather}) {
-        const PieceCost parts = shared(exchange, Engine::mgplan);
+        const PieceCost parts = shared(exchange, Engine::mgplan), whole = shared(CpCommType::a2a, Engine::mgplan);
+        EXPECT_DOUBLE_EQ(parts.forward, shared(exchange, Engine::megatron).forward) << "Transformer Engine fuses each part, too";
+        EXPECT_DOUBLE_EQ(parts.forward, whole.forward) << "all ranks have as many visible pairs";
+        EXPECT_EQ(parts.kernels_forward - whole.kernels_forward, 3);
+        EXPECT_EQ(parts.kernels_backward - whole.kernels_backward, 9);
+    }
+}
+
+TEST_F(ContextParallelCost, OurOwnWindowedPartsAreSeparateProducts) {
+    for (const CpCommType exchange : {CpCommType::p2p, CpCommType::all_gather}) {
+        const PieceCost parts = shared(exchange, Engine::mgplan, 128);
         workload.training.attention = AttentionBackend::unfused;
         EXPECT_DOUBLE_EQ(parts.forward, shared(exchange, Engine::mgplan).forward);
         EXPECT_DOUBLE_EQ(parts.backward, shared(exchange, Engine::mgplan).backward);
         EXPECT_EQ(parts.kernels_forward, shared(exchange, Engine::mgplan).kernels_forward);
         workload.training.attention = AttentionBackend::flash;
-        EXPECT_GT(parts.forward, shared(exchange, Engine::megatron).forward) << "Transformer Engine fuses each part";
         // Every part is products and a softmax of its own.
         const int once = shared(CpCommType::a2a, Engine::mgplan).kernels_forward - 1;
         EXPECT_EQ((parts.kernels_forward - once) % 4, 0);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "model/ops/checks.hpp"
+#include "model/ops/fused_attention.hpp"
 #include "model/ops/scratch.hpp"
 #include "runtime/cuda/ops/launch.hpp"
 
@@ -269,72 +270,133 @@ struct TransposeStatistics {
     }
 };
 
-inline FusedShape fused_shape(const model::AttentionSizes& sizes, bool backward) {
-    const auto& places = sizes.query_positions;
-    return {places.batch, sizes.heads, sizes.kv_heads, places.places(), sizes.qk_dim, sizes.v_dim, backward};
+inline FusedShape fused_shape(const model::AttentionSizes& sizes, const model::FusedPart& part, bool backward) {
+    return {sizes.query_positions.batch,
+            sizes.heads,
+            sizes.kv_heads,
+            part.queries,
+            part.keys,
+            sizes.qk_dim,
+            sizes.v_dim,
+            part.causal,
+            backward};
 }
+
+/// What stands before and behind some places of an array (places, sequences · heads, width).
+struct Outside {
+    std::int64_t places, first, count;  ///< of the array; of those that are not outside
+    std::int64_t place_bytes;
+
+    template <class Launcher>
+    void zero(Launcher& launcher, void* array) const {
+        auto* const bytes = static_cast<std::byte*>(array);
+        if (first > 0) launcher.zero(bytes, first * place_bytes);
+        if (const std::int64_t behind = places - first - count; behind > 0)
+            launcher.zero(bytes + (first + count) * place_bytes, behind * place_bytes);
+    }
+};
+
+/// -inf wherever no key was seen: before and behind some rows.
+struct HideStatistics {
+    float* log_sum_exp;
+    std::int64_t first, count;  ///< of the rows that saw keys
+    MGPLAN_BOTH void operator()(std::int64_t i) const { log_sum_exp[i < first ? i : i + count] = -infinity<float>(); }
+};
+
+/// The part of the arguments that the library works on, and where the rest lies.
+struct FusedArrays {
+    const model::AttentionSizes& sizes;
+    const model::FusedPart& part;
+
+    [[nodiscard]] std::int64_t query_rows() const { return sizes.query_positions.batch * sizes.heads; }  ///< of a place
+    [[nodiscard]] std::int64_t key_rows() const { return sizes.query_positions.batch * sizes.kv_heads; }
+    template <class Array>
+    [[nodiscard]] Array queries(Array array, std::int64_t width) const {
+        return behind(array, part.first_query * query_rows() * width);
+    }
+    template <class Array>
+    [[nodiscard]] Array keys(Array array, std::int64_t width) const {
+        return behind(array, part.first_key * key_rows() * width);
+    }
+    [[nodiscard]] Outside other_queries(std::int64_t width) const {
+        return {sizes.query_positions.places(), part.first_query, part.queries, query_rows() * width * bytes_of(Dtype::bf16)};
+    }
+    [[nodiscard]] Outside other_keys(std::int64_t width) const {
+        return {sizes.key_positions.places(), part.first_key, part.keys, key_rows() * width * bytes_of(Dtype::bf16)};
+    }
+};
 
 /// false where the library is absent or refuses; nothing has happened then.
 template <class Launcher>
-bool fused_attention(Launcher& launcher, const model::KernelTraits& traits, const model::AttentionArguments& x) {
+bool fused_attention(Launcher& launcher, const model::KernelTraits& traits, const model::AttentionArguments& x,
+                     const model::FusedPart& part) {
     FusedLibrary* const library = launcher.library();
     if (library == nullptr) return false;
     const auto space = model::attention_workspace(traits, x.q.dtype, x.sizes, false, true);
-    const FusedShape shape = fused_shape(x.sizes, false);
+    const FusedShape shape = fused_shape(x.sizes, part, false);
+    const FusedArrays arrays{x.sizes, part};
     auto* const workspace = values<std::byte>(x.workspace);
     FusedMemory memory;
-    memory.q = x.q.data;
-    memory.k = x.k.data;
-    memory.v = x.v.data;
-    memory.output = x.output.data;
+    memory.q = arrays.queries(x.q, x.sizes.qk_dim).data;
+    memory.k = arrays.keys(x.k, x.sizes.qk_dim).data;
+    memory.v = arrays.keys(x.v, x.sizes.v_dim).data;
+    memory.output = arrays.queries(x.output, x.sizes.v_dim).data;
     memory.log_sum_exp = workspace + space.log_sum_exp;
     memory.workspace = workspace + space.library;
     memory.workspace_bytes = space.library_bytes;
     if (!library->accepts(shape, memory)) return false;
     library->run(shape, memory, x.sizes.scale);
-    launcher.each(shape.places * shape.batch * shape.heads,
-                  TransposeStatistics{static_cast<const float*>(memory.log_sum_exp), values<float>(x.log_sum_exp), shape.places,
-                                      shape.batch * shape.heads});
+    const std::int64_t rows = arrays.query_rows(), all = x.sizes.query_positions.places() * rows, seen = part.queries * rows;
+    launcher.each(seen, TransposeStatistics{static_cast<const float*>(memory.log_sum_exp), values<float>(arrays.queries(x.log_sum_exp, 1)),
+                                            part.queries, rows});
+    if (seen < all) launcher.each(all - seen, HideStatistics{values<float>(x.log_sum_exp), part.first_query * rows, seen});
+    arrays.other_queries(x.sizes.v_dim).zero(launcher, x.output.data);
     return true;
 }
 
 template <class Launcher>
-bool fused_attention_backward(Launcher& launcher, const model::KernelTraits& traits, const model::AttentionBackwardArguments& x) {
+bool fused_attention_backward(Launcher& launcher, const model::KernelTraits& traits, const model::AttentionBackwardArguments& x,
+                              const model::FusedPart& part) {
     FusedLibrary* const library = launcher.library();
     if (library == nullptr) return false;
     const auto space = model::attention_workspace(traits, x.q.dtype, x.sizes, true, true);
-    const FusedShape shape = fused_shape(x.sizes, true);
+    const FusedShape shape = fused_shape(x.sizes, part, true);
+    const FusedArrays arrays{x.sizes, part};
     auto* const workspace = values<std::byte>(x.workspace);
     FusedMemory memory;
-    memory.q = x.q.data;
-    memory.k = x.k.data;
-    memory.v = x.v.data;
-    memory.output = const_cast<void*>(x.output.data);
+    memory.q = arrays.queries(x.q, x.sizes.qk_dim).data;
+    memory.k = arrays.keys(x.k, x.sizes.qk_dim).data;
+    memory.v = arrays.keys(x.v, x.sizes.v_dim).data;
+    memory.output = const_cast<void*>(arrays.queries(x.output, x.sizes.v_dim).data);
     memory.log_sum_exp = workspace + space.log_sum_exp;
-    memory.d_output = x.d_output.data;
-    memory.dq = x.dq.data;
-    memory.dk = x.dk.data;
-    memory.dv = x.dv.data;
+    memory.d_output = arrays.queries(x.d_output, x.sizes.v_dim).data;
+    memory.dq = arrays.queries(x.dq, x.sizes.qk_dim).data;
+    memory.dk = arrays.keys(x.dk, x.sizes.qk_dim).data;
+    memory.dv = arrays.keys(x.dv, x.sizes.v_dim).data;
     memory.delta = workspace + space.delta;
     memory.query_sums = workspace + space.query_sums;
     memory.workspace = workspace + space.library;
     memory.workspace_bytes = space.library_bytes;
     if (!library->accepts(shape, memory)) return false;
-    launcher.each(shape.places * shape.batch * shape.heads,
-                  TransposeStatistics{values<float>(x.log_sum_exp), static_cast<float*>(memory.log_sum_exp), shape.batch * shape.heads,
-                                      shape.places});
-    launcher.zero(memory.query_sums, shape.batch * shape.heads * shape.places * shape.qk_dim * 4);
+    const std::int64_t rows = arrays.query_rows();
+    // Over ALL keys of the row: the library's weights are then those of the whole, and gradients of parts add up.
+    launcher.each(part.queries * rows, TransposeStatistics{values<float>(arrays.queries(x.log_sum_exp, 1)),
+                                                           static_cast<float*>(memory.log_sum_exp), rows, part.queries});
+    launcher.zero(memory.query_sums, part.queries * rows * shape.qk_dim * 4);
     library->run(shape, memory, x.sizes.scale);
+    arrays.other_queries(x.sizes.qk_dim).zero(launcher, x.dq.data);
+    arrays.other_keys(x.sizes.qk_dim).zero(launcher, x.dk.data);
+    arrays.other_keys(x.sizes.v_dim).zero(launcher, x.dv.data);
     return true;
 }
 
 template <class Launcher>
 void attention(model::Device& device, const model::AttentionArguments& x) {
     auto&& launcher = Launcher::of(device);
-    const bool fused = model::attention_is_fused(device.traits(), x.q.dtype, x.sizes);
-    if (fused && fused_attention(launcher, device.traits(), x)) return;
+    const auto part = model::fused_part(device.traits(), x.q.dtype, x.sizes);
+    if (part && fused_attention(launcher, device.traits(), x, *part)) return;
     with_unfused_workspace(
-        device, x.q.dtype, x.sizes, false, !fused, x.workspace, [&](const model::AttentionWorkspace& space, std::byte* workspace) {
+        device, x.q.dtype, x.sizes, false, !part, x.workspace, [&](const model::AttentionWorkspace& space, std::byte* workspace) {
             with_type(x.q.dtype, [&]<class Element>() { unfused_attention<Launcher, Element>(launcher, x, space, workspace); });
         });
 }
@@ -343,10 +405,10 @@ template <class Launcher>
 void attention_backward(model::Device& device, const model::AttentionBackwardArguments& x) {
     auto&& launcher = Launcher::of(device);
     if (x.sizes.query_positions.chunk_length == 0) return;
-    const bool fused = model::attention_is_fused(device.traits(), x.q.dtype, x.sizes);
-    if (fused && fused_attention_backward(launcher, device.traits(), x)) return;
+    const auto part = model::fused_part(device.traits(), x.q.dtype, x.sizes);
+    if (part && fused_attention_backward(launcher, device.traits(), x, *part)) return;
     with_unfused_workspace(
-        device, x.q.dtype, x.sizes, true, !fused, x.workspace, [&](const model::AttentionWorkspace& space, std::byte* workspace) {
+        device, x.q.dtype, x.sizes, true, !part, x.workspace, [&](const model::AttentionWorkspace& space, std::byte* workspace) {
             with_type(x.q.dtype, [&]<class Element>() { unfused_attention_backward<Launcher, Element>(launcher, x, space, workspace); });
         });
 }

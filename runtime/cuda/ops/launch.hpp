@@ -33,7 +33,10 @@ struct Gemm {
 /// Causal attention of whole sequences as one kernel of a library: bf16, arrays (places, sequences, heads, width) as
 /// everywhere, statistics (sequences, heads, places) fp32. `query_sums` holds zeros.
 struct FusedShape {
-    std::int64_t batch = 0, heads = 0, kv_heads = 0, places = 0, qk_dim = 0, v_dim = 0;
+    std::int64_t batch = 0, heads = 0, kv_heads = 0;
+    std::int64_t places = 0, key_places = 0;  ///< of queries and keys
+    std::int64_t qk_dim = 0, v_dim = 0;
+    bool causal = true;  ///< else every query sees every key
     bool backward = false;
     auto operator<=>(const FusedShape&) const = default;
 };

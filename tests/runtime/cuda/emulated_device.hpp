@@ -29,17 +29,17 @@ public:
             return ((place * s.batch + sequence) * heads + head) * width;
         };
         const auto of = [](const void* array, std::int64_t i) { return float(static_cast<const Bf16*>(array)[i]); };
-        std::vector<float> dk(static_cast<std::size_t>(s.places * s.batch * s.kv_heads * s.qk_dim)),
-            dv(static_cast<std::size_t>(s.places * s.batch * s.kv_heads * s.v_dim));
+        std::vector<float> dk(static_cast<std::size_t>(s.key_places * s.batch * s.kv_heads * s.qk_dim)),
+            dv(static_cast<std::size_t>(s.key_places * s.batch * s.kv_heads * s.v_dim));
         auto* const statistics = static_cast<float*>(x.log_sum_exp);
         auto* const sums = static_cast<float*>(x.query_sums);
         for (std::int64_t b = 0; b < s.batch; ++b) {
             for (std::int64_t h = 0; h < s.heads; ++h) {
                 const std::int64_t kv = h / (s.heads / s.kv_heads);
                 for (std::int64_t i = 0; i < s.places; ++i) {
-                    std::vector<float> p;
+                    std::vector<float> p;  // before they are divided by their sum
                     float sum = 0;
-                    for (std::int64_t j = 0; j <= i; ++j) {
+                    for (std::int64_t j = 0; j < (s.causal ? i + 1 : s.key_places); ++j) {
                         float score = 0;
                         for (std::int64_t d = 0; d < s.qk_dim; ++d) {
                             score += of(x.q, at(i, b, h, s.heads, s.qk_dim) + d) * of(x.k, at(j, b, kv, s.kv_heads, s.qk_dim) + d);
@@ -48,30 +48,34 @@ public:
                         sum += p.back();
                     }
                     float& kept = statistics[(b * s.heads + h) * s.places + i];
-                    if (!s.backward) kept = std::log(sum);
+                    if (s.backward) sum = std::exp(kept);  // perhaps of more keys than these
+                    kept = std::log(sum);
                     float share = 0;
                     for (std::int64_t d = 0; d < s.v_dim; ++d) {
                         const std::int64_t place = at(i, b, h, s.heads, s.v_dim) + d;
-                        float out = 0;
-                        for (std::int64_t j = 0; j <= i; ++j) {
-                            out += p[static_cast<std::size_t>(j)] / sum * of(x.v, at(j, b, kv, s.kv_heads, s.v_dim) + d);
+                        if (s.backward) {
+                            share += of(x.output, place) * of(x.d_output, place);
+                            continue;
                         }
-                        if (!s.backward) static_cast<Bf16*>(x.output)[place] = Bf16(out);
-                        if (s.backward) share += of(x.output, place) * of(x.d_output, place);
+                        float out = 0;
+                        for (std::size_t j = 0; j < p.size(); ++j)
+                            out += p[j] / sum * of(x.v, at(static_cast<std::int64_t>(j), b, kv, s.kv_heads, s.v_dim) + d);
+                        static_cast<Bf16*>(x.output)[place] = Bf16(out);
                     }
                     if (!s.backward) continue;
-                    for (std::int64_t j = 0; j <= i; ++j) {
-                        const float weight = p[static_cast<std::size_t>(j)] / std::exp(kept);
+                    for (std::size_t j = 0; j < p.size(); ++j) {
+                        const float weight = p[j] / sum;
                         float slope = 0;
                         for (std::int64_t d = 0; d < s.v_dim; ++d) {
                             const float gradient = of(x.d_output, at(i, b, h, s.heads, s.v_dim) + d);
-                            const std::int64_t value = at(j, b, kv, s.kv_heads, s.v_dim) + d;
+                            const std::int64_t value = at(static_cast<std::int64_t>(j), b, kv, s.kv_heads, s.v_dim) + d;
                             slope += gradient * of(x.v, value);
                             dv[static_cast<std::size_t>(value)] += weight * gradient;
                         }
                         const float ds = weight * (slope - share) * static_cast<float>(scale);
                         for (std::int64_t d = 0; d < s.qk_dim; ++d) {
-                            const std::int64_t query = at(i, b, h, s.heads, s.qk_dim) + d, key = at(j, b, kv, s.kv_heads, s.qk_dim) + d;
+                            const std::int64_t query = at(i, b, h, s.heads, s.qk_dim) + d,
+                                               key = at(static_cast<std::int64_t>(j), b, kv, s.kv_heads, s.qk_dim) + d;
                             sums[query] += ds * of(x.k, key);
                             dk[static_cast<std::size_t>(key)] += ds * of(x.q, query);
                         }

@@ -13,6 +13,7 @@
 #include "model/ops/cross_entropy.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
+#include "model/ops/fused_attention.hpp"
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/norm.hpp"
 #include "model/ops/router.hpp"
@@ -323,15 +324,15 @@ TEST(UnfusedAttention, AgreesWithTheCpuForWholeAndZigzagSlices) {
 }
 
 TEST(UnfusedAttention, StepsInWhereTheFusedKernelRefuses) {
-    const Positions whole = zigzag_positions(32, 2, 1, 0), half = zigzag_positions(64, 2, 2, 0);
+    const Positions whole = zigzag_positions(32, 2, 1, 0);
     const Sides refused = attend(Dtype::bf16, true, whole, whole, 4, 2, 8, true);
     EXPECT_EQ(refused.offered, 2) << "forward and backward were offered";
     EXPECT_FALSE(refused.as_predicted) << "the measurement shows the refusal";
     for (std::size_t i = 0; i < refused.actual.size(); ++i) {
         expect_close(refused.actual[i], refused.expected[i], 0.012, std::to_string(i));
     }
-    const Sides other = attend(Dtype::bf16, true, half, half, 4, 2, 8);
-    EXPECT_EQ(other.offered, 0) << "a zigzag slice is not offered";
+    const Sides other = attend(Dtype::bf16, true, whole, whole, 4, 2, 12);
+    EXPECT_EQ(other.offered, 0) << "a head size that is no multiple of 8 is not offered";
     EXPECT_TRUE(other.as_predicted);
 }
 
@@ -343,6 +344,83 @@ TEST(FusedAttention, GetsItsArraysAndWorkspaceAsTheLibraryWantsThem) {
         EXPECT_TRUE(sides.as_predicted);
         for (std::size_t i = 0; i < sides.actual.size(); ++i) expect_close(sides.actual[i], sides.expected[i], 0.012, std::to_string(i));
     }
+}
+
+TEST(FusedAttention, DoesWhatContextParallelRanksHaveOfEachOther) {
+    constexpr int kRanks = 3;
+    for (const std::int64_t kv_heads : {2, 4}) {
+        for (int rank = 0; rank < kRanks; ++rank) {
+            for (int owner = 0; owner < kRanks; ++owner) {
+                SCOPED_TRACE("queries of " + std::to_string(rank) + ", keys of " + std::to_string(owner));
+                const Positions queries = zigzag_positions(48, 2, kRanks, rank), keys = zigzag_positions(48, 2, kRanks, owner);
+                const Sides sides = attend(Dtype::bf16, true, queries, keys, 4, kv_heads, 8);
+                EXPECT_EQ(sides.offered, 2);
+                EXPECT_TRUE(sides.as_predicted);
+                for (std::size_t i = 0; i < sides.actual.size(); ++i)
+                    expect_close(sides.actual[i], sides.expected[i], 0.012, std::to_string(i));
+            }
+        }
+    }
+}
+
+/// The steps of a ring: outputs merged, gradients under the log-sum-exp of all keys added up.
+TEST(FusedAttention, PartsOfARingAddUpToTheWhole) {
+    constexpr int kRanks = 3;
+    constexpr std::int64_t kHeads = 4, kWidth = 8, kSequence = 24;
+    CpuDevice cpu;
+    EmulatedDevice gpu(emulated_traits(true));
+    const auto run = [&](Device& device, int rank) {
+        Maker maker(device, Dtype::bf16);
+        const Positions mine = zigzag_positions(kSequence, 2, kRanks, rank);
+        const Tensor q = maker.random({mine.rows(), kHeads, kWidth}), d_output = maker.random({mine.rows(), kHeads, kWidth});
+        std::vector<Tensor> k, v;
+        for (int owner = 0; owner < kRanks; ++owner) {
+            k.push_back(maker.random({mine.rows(), 2, kWidth}));
+            v.push_back(maker.random({mine.rows(), 2, kWidth}));
+        }
+        AttentionResult whole;
+        for (int owner = 0; owner < kRanks; ++owner) {
+            const auto at = static_cast<std::size_t>(owner);
+            const AttentionResult part = attention(q, k[at], v[at], mine, zigzag_positions(kSequence, 2, kRanks, owner), 0.3);
+            if (owner == 0)
+                whole = part;
+            else
+                merge_attention(whole, part);
+        }
+        std::vector<std::vector<double>> values{read(whole.output), read(whole.log_sum_exp)};
+        for (int owner = 0; owner < kRanks; ++owner) {
+            const auto at = static_cast<std::size_t>(owner);
+            const AttentionGradients part =
+                attention_backward(d_output, q, k[at], v[at], whole, mine, zigzag_positions(kSequence, 2, kRanks, owner), 0.3);
+            for (const Tensor& each : {part.q, part.k, part.v}) values.push_back(read(each));
+        }
+        return values;
+    };
+    for (int rank = 0; rank < kRanks; ++rank) {
+        gpu.launcher().emulation().asked = 0;
+        const auto expected = run(cpu, rank), actual = run(gpu, rank);
+        EXPECT_EQ(gpu.launcher().emulation().asked, 2 * kRanks);
+        for (std::size_t i = 0; i < actual.size(); ++i) expect_close(actual[i], expected[i], 0.012, std::to_string(i));
+    }
+}
+
+TEST(FusedAttention, IsNotForPlacesThatStandElsewhere) {
+    const KernelTraits traits = emulated_traits(true);
+    const auto fused = [&](const Positions& queries, const Positions& keys) {
+        return fused_part(traits, Dtype::bf16, {queries, keys, 4, 2, 8, 8, 1, 64}).has_value();
+    };
+    const Positions mine = zigzag_positions(48, 1, 3, 0), other = zigzag_positions(48, 1, 3, 1);
+    ASSERT_TRUE(fused(mine, other));
+    Positions moved = other;
+    moved.first[0] = mine.first[0] + 1;
+    EXPECT_FALSE(fused(mine, moved)) << "the keys' first chunk begins within the queries' own";
+    moved = other;
+    moved.first[1] = mine.first[1] + 4;
+    EXPECT_FALSE(fused(mine, moved)) << "so does their second";
+    EXPECT_FALSE(fused(zigzag_positions(16, 1, 1, 0), other)) << "one chunk and two";
+    EXPECT_FALSE(fused(zigzag_positions(96, 1, 3, 0), other)) << "chunks of other lengths";
+    std::swap(moved.first[0], moved.first[1]);
+    EXPECT_FALSE(fused(moved, moved)) << "chunks that are not in the order of the sequence";
 }
 
 TEST(UnfusedAttention, WorksThroughTheQueriesInBlocks) {
@@ -393,6 +471,12 @@ TEST(AttentionWorkspace, IsThatOfCudnnForTheLlamaShape) {
     ASSERT_TRUE(attention_is_fused(emulated_traits(true), Dtype::bf16, sizes));
     const auto backward = attention_workspace(emulated_traits(true), Dtype::bf16, sizes, true, true);
     EXPECT_EQ(backward.total, 134742272 + 32 * 4096 * 4);
+    // Half of the queries, and twice the keys: half of what hangs on queries, all of what hangs on keys.
+    const Positions first = zigzag_positions(8192, 1, 2, 0), second = zigzag_positions(8192, 1, 2, 1);
+    const auto later = attention_workspace(emulated_traits(true), Dtype::bf16, {first, second, 32, 8, 128, 128, 1, 64}, true, true);
+    EXPECT_EQ(later.delta - later.log_sum_exp, 32 * 2048 * 4);
+    EXPECT_EQ(later.library - later.query_sums, 32 * 2048 * 128 * 4);
+    EXPECT_EQ(later.library_bytes, backward.library_bytes);
     EXPECT_FALSE(attention_is_fused(emulated_traits(false), Dtype::bf16, sizes));
     EXPECT_FALSE(attention_is_fused({DeviceKind::cuda, 75, true}, Dtype::bf16, sizes));
     EXPECT_FALSE(attention_is_fused(emulated_traits(true), Dtype::fp32, sizes));
