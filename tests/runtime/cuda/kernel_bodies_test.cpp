@@ -1,5 +1,6 @@
 // The kernels of the GPU, run on the host, against those of the CPU: every op in every type, and the bytes it takes.
 
+#include <limits>
 #include <memory>
 #include <stdexcept>
 
@@ -92,7 +93,9 @@ TEST(KernelBodiesAtSize, EmbeddingGradientsAddRowsOfOneIdInOrder) {
     for (int i = 0; i < 9000; ++i) {
         many.push_back(i % 4500 < 4300 ? i * 7 % 23 : i % 700);
         // An id whose next row stands behind thousands of the same bucket.
-        two_of_a_bucket.push_back(i == 1 || i == 8990 ? 5 : i % 50 < 48 ? 5 + kEmbeddingBuckets : i % 700);
+        two_of_a_bucket.push_back(i == 1 || i == 8990 ? 5
+                                  : i % 50 < 48       ? static_cast<double>(5 + kEmbeddingBuckets)
+                                                      : static_cast<double>(i % 700));
     }
     for (const auto& ids : {many, two_of_a_bucket}) EXPECT_EQ(run(cpu, ids), run(gpu, ids)) << "the same order gives the same bits";
 }
@@ -108,7 +111,7 @@ TEST(KernelBodiesAtSize, ReductionsSpanSeveralPieces) {
         auto values = read(b);
         values.back() = std::nan("");
         EXPECT_TRUE(has_non_finite(make(gpu, {elements}, Dtype::fp32, values))) << elements;
-        values.back() = -INFINITY;
+        values.back() = -std::numeric_limits<double>::infinity();
         EXPECT_TRUE(has_non_finite(make(gpu, {elements}, Dtype::fp32, values))) << elements;
     }
 }
@@ -122,7 +125,7 @@ TEST(KernelBodiesAtSize, TheRouterChoosesAsTheCpuAlsoAmongTiesAndNaN) {
         for (int i = 0; i < 70; ++i) logits.push_back((i * 13 + row) % 9);
     }
     logits[3] = nan;
-    for (int i = 0; i < 70; ++i) logits[static_cast<std::size_t>(140 + i)] = nan;
+    for (int i = 0; i < 70; ++i) logits[static_cast<std::size_t>(i) + 140] = nan;
     for (const auto score : {RouterScore::softmax, RouterScore::sigmoid}) {
         const Routing expected = route(make(cpu, {5, 70}, Dtype::fp64, logits), 6, score);
         const Routing actual = route(make(gpu, {5, 70}, Dtype::fp64, logits), 6, score);
