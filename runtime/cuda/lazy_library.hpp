@@ -15,7 +15,7 @@
         void take(const Find& find) { list(MGPLAN_LIBRARY_TAKE) } \
     }
 // clang-format on
-#define MGPLAN_LIBRARY_MEMBER(name) decltype(&::name) name = nullptr;
+#define MGPLAN_LIBRARY_MEMBER(name) decltype(&::name) name = nullptr;  // NOLINT(bugprone-macro-parentheses): a name is declared
 #define MGPLAN_LIBRARY_TAKE(name) name = reinterpret_cast<decltype(&::name)>(find(#name));
 
 /// "libnccl.so.2" of "nccl" and a macro for 2.

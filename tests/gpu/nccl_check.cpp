@@ -62,7 +62,7 @@ runtime::Bootstrap through(const std::filesystem::path& folder, int rank) {
 }
 
 Tensor filled(model::Device& device, std::int64_t elements, float value) {
-    const Tensor tensor = device.empty({elements}, Dtype::fp32, MemoryCategory::communication, "values");
+    Tensor tensor = device.empty({elements}, Dtype::fp32, MemoryCategory::communication, "values");
     model::fill(tensor, value);
     return tensor;
 }
@@ -77,7 +77,7 @@ void check_collectives(Check& check, model::Device& device, model::Communicator&
     const int size = group.size(), rank = group.rank();
     const Tensor sum = filled(device, 1'000'003, static_cast<float>(rank + 1));
     group.all_reduce(sum, model::Reduction::sum);
-    check.that(all_are(sum, static_cast<float>(size * (size + 1) / 2)), "all-reduce");
+    check.that(all_are(sum, static_cast<float>(size * (size + 1)) / 2), "all-reduce");
     const Tensor part = filled(device, 1000, static_cast<float>(rank + 1)), whole = filled(device, 1000 * size, 0);
     group.all_gather(part, whole);
     bool right = true;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include <fmt/core.h>
@@ -68,7 +69,7 @@ NcclState::~NcclState() {
     for (const auto& group : groups_) {
         if (group->stream != nullptr) static_cast<void>(cudaStreamDestroy(group->stream));
         // A thread of NCCL's may still write into what was never finished.
-        if (!group->made) static_cast<void>(new std::shared_ptr<NcclGroup>(group));
+        if (!group->made) static_cast<void>(new (std::nothrow) std::shared_ptr<NcclGroup>(group));
     }
     if (ready_ != nullptr) static_cast<void>(cudaEventDestroy(ready_));
     if (flag_ != nullptr && idle) static_cast<void>(cudaFree(flag_));  // it would wait for the card

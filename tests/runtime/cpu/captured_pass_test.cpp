@@ -30,7 +30,7 @@ using testing::HasSubstr;
 class CapturedPasses : public testing::Test {
 protected:
     Tensor tensor(std::int64_t rows, double first) {
-        const Tensor made = device_.empty({rows, 8}, Dtype::fp64, MemoryCategory::activations, "x");
+        Tensor made = device_.empty({rows, 8}, Dtype::fp64, MemoryCategory::activations, "x");
         std::vector<double> values(static_cast<std::size_t>(rows * 8));
         std::iota(values.begin(), values.end(), first);
         device_.write(made, values.data());

@@ -92,7 +92,7 @@ protected:
     std::vector<std::string> run_with(const std::string& scopes) {
         start(GetParam().layout, "none", scopes);
         for (const int number : {0, 1}) EXPECT_EQ(rank(number).code(), 0) << rank(number).err();
-        const auto lines = split(rank(0).out(), '\n');
+        auto lines = split(rank(0).out(), '\n');
         end();
         return lines;
     }
