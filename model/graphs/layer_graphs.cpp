@@ -1,11 +1,11 @@
 #include "model/graphs/layer_graphs.hpp"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include <fmt/core.h>
 
+#include "model/ops/dropout.hpp"
 #include "plan/errors.hpp"
 
 namespace mgplan::model {
@@ -35,17 +35,13 @@ GraphedPart graphed_part(EnumSet<CudaGraphScope> scopes, bool mixture) {
 }
 
 LayerGraphs::LayerGraphs(Device& device, EnumSet<CudaGraphScope> scopes, bool random) : device_(device), scopes_(scopes) {
-    if (random) changing_ = device.empty({4}, Dtype::int32, MemoryCategory::workspace, "dropout seed and offset");
+    if (random) changing_ = device.empty({kDropoutWords}, Dtype::int32, MemoryCategory::workspace, "dropout seed and offset");
 }
 
 LayerGraphs::~LayerGraphs() = default;
 
 void LayerGraphs::write_changing(std::uint64_t dropout_seed, std::int64_t first_sequence) {
-    if (!changing_.defined()) return;
-    const auto first = static_cast<std::uint64_t>(first_sequence);
-    const std::array<std::uint32_t, 4> words{static_cast<std::uint32_t>(dropout_seed), static_cast<std::uint32_t>(dropout_seed >> 32),
-                                             static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(first >> 32)};
-    device_.write(changing_, words.data());
+    if (changing_.defined()) write_dropout_words(changing_, dropout_seed, first_sequence);
 }
 
 std::vector<Tensor> LayerGraphs::forward(const GraphPlace& place, const Tensor& x, PassMemory& memory, const ForwardBody& body) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "model/graphs/captured_pass.hpp"
+#include "model/graphs/graph_totals.hpp"
 #include "plan/layout.hpp"
 
 namespace mgplan::model {
@@ -53,27 +54,6 @@ struct GraphPlace {
 struct GraphOutput {
     std::string_view name;
     Tensor tensor;  ///< may be undefined
-};
-
-/// Bytes of one name.
-struct BoundaryTotal {
-    std::string name;
-    std::int64_t bytes = 0;
-    bool operator==(const BoundaryTotal&) const = default;
-};
-
-/// What a rank's graphs are: captured, or on shapes those that would be.
-struct GraphTotals {
-    std::int64_t forward_graphs = 0;
-    std::int64_t backward_graphs = 0;
-    std::int64_t slots = 0;
-    /// Inputs of forwards, and outputs of forwards that go to eager work: of each slot, and each name, those of the chunk that
-    /// has most.
-    std::int64_t static_input_bytes = 0;
-    std::vector<BoundaryTotal> boundary;  ///< names in alphabetical order, none without bytes
-    std::int64_t boundary_bytes = 0;      ///< their sum
-    std::int64_t stretches = 0;           ///< pieces that collectives cut the graphs into; 0 on shapes
-    std::int64_t nodes = 0;               ///< kernels, copies and fills; 0 on shapes
 };
 
 /// The first step runs eagerly, so that libraries choose their algorithms; then each pass is captured when it is first met,

@@ -58,8 +58,9 @@ struct RankContext {
     ExpertBiases* expert_biases = nullptr;  ///< of models with them; null: none
     /// One fp64 value that takes up the auxiliary losses of this rank's rows, without their coefficient. May be undefined.
     Tensor auxiliary_loss{};
-    /// Takes up the sum of this rank's rows' losses of each depth of multi-token prediction. May be null.
-    std::vector<double>* mtp_losses = nullptr;
+    /// (1 + depths of multi-token prediction) fp64: takes up the sums of this rank's rows' losses, the model's first, then each
+    /// depth's. May be undefined.
+    Tensor losses{};
     LayerGraphs* graphs = nullptr;  ///< what is captured of the decoder's layers; null: nothing
 };
 
@@ -75,6 +76,11 @@ struct MicrobatchContext {
     double d_auxiliary = 0;           ///< gradient of each mixture's auxiliary loss: cp / microbatches (Megatron-LM schedules.py)
     /// Multi-token prediction: for each depth the token that each row predicts, (rows) int32, negative behind the sequence's end.
     std::vector<Tensor> mtp_targets{};
+    /// Of passes in which the host writes nothing, for a graph holds them: position_ids() of the rows where the model has learned
+    /// positions; undefined: the pass writes them.
+    Tensor position_ids{};
+    /// (4) int32: what dropout takes in place of seed and first sequence (model/ops/dropout.hpp); undefined: these.
+    Tensor changing{};
 };
 
 /// Which places of the sequence this rank's rows hold, inside the tp region.

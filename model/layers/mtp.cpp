@@ -117,7 +117,7 @@ void Mtp::forward(const RankContext& context, const MicrobatchContext& microbatc
         const UnitEvents own{events.listener, events.first + MtpDepth::kUnits * static_cast<int>(i)};
         state = depths_[i].forward(context, microbatch, embedding_, tokens_between(microbatch, targets, i), state, saved[i], own);
         const Tensor losses = loss_.forward(context, saved[i].normed, microbatch.mtp_targets[i], saved[i].loss);
-        if (context.mtp_losses != nullptr) context.mtp_losses->at(i) += sum_of_losses(losses);
+        if (context.losses.defined()) add_sum_of_losses(losses, context.losses, static_cast<std::int64_t>(i) + 1);
     }
 }
 

@@ -71,7 +71,7 @@ public:
     Mtp(const ModelSpec& model, const WeightTable& weights, std::int64_t depths, const Weight& output, EnumSet<RecomputeModule> recompute,
         bool recompute_all);
 
-    /// `normed`: the decoder's output behind its final norm. Adds each depth's losses to context.mtp_losses.
+    /// `normed`: the decoder's output behind its final norm. Adds each depth's losses to context.losses.
     void forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed, const Tensor& targets,
                  std::vector<MtpDepthSaved>& saved, const UnitEvents& events) const;
     /// Returns the gradient of `normed` from all depths. `d_loss`: as of the main loss's rows.

@@ -1,6 +1,5 @@
 #include "model/layers/residual.hpp"
 
-#include "model/graphs/layer_graphs.hpp"
 #include "model/ops/dropout.hpp"
 
 namespace mgplan::model {
@@ -15,7 +14,7 @@ DropoutPlace place_of(const RankContext& context, const MicrobatchContext& micro
     where.positions = positions_of(context, microbatch);
     where.first_row = context.sequence_parallel ? where.positions.rows() / context.tp->size() * context.tp->rank() : 0;
     where.first_sequence = microbatch.first_sequence;
-    if (context.graphs != nullptr) where.changing = context.graphs->changing();
+    where.changing = microbatch.changing;
     return where;
 }
 

@@ -16,20 +16,21 @@ std::int64_t shard_rows(const RankContext& context, const ModelSpec& model) {
     return model.padded_vocab(context.tp->size()) / context.tp->size();
 }
 
-/// Position of every row of the slice, as ids into the table of learned positions.
-Tensor position_ids(const RankContext& context, const MicrobatchContext& microbatch) {
-    const Positions positions = positions_of(context, microbatch);
-    Tensor ids = context.device->empty({positions.rows()}, Dtype::int32, MemoryCategory::activations, "position ids");
-    if (context.device->computes()) {
-        std::vector<std::int32_t> values;
-        for (std::int64_t row = 0; row < positions.rows(); ++row)
-            values.push_back(static_cast<std::int32_t>(positions.at(row / microbatch.batch)));
-        context.device->write(ids, values.data());
-    }
-    return ids;
+Tensor position_ids_of(const RankContext& context, const MicrobatchContext& microbatch) {
+    return microbatch.position_ids.defined() ? microbatch.position_ids : position_ids(*context.device, positions_of(context, microbatch));
 }
 
 }  // namespace
+
+Tensor position_ids(Device& device, const Positions& positions) {
+    Tensor ids = device.empty({positions.rows()}, Dtype::int32, MemoryCategory::activations, "position ids");
+    if (!device.computes()) return ids;
+    std::vector<std::int32_t> values;
+    for (std::int64_t row = 0; row < positions.rows(); ++row)
+        values.push_back(static_cast<std::int32_t>(positions.at(row / positions.batch)));
+    device.write(ids, values.data());
+    return ids;
+}
 
 VocabularyEmbedding::VocabularyEmbedding(const ModelSpec& model, const WeightTable& weights, const std::string& prefix)
     : model_(model),
@@ -40,7 +41,7 @@ VocabularyEmbedding::VocabularyEmbedding(const ModelSpec& model, const WeightTab
 std::vector<VocabularyEmbedding::Added> VocabularyEmbedding::added_tables(const RankContext& context,
                                                                           const MicrobatchContext& microbatch) const {
     std::vector<Added> tables;
-    if (positions_.defined()) tables.push_back({&positions_, position_ids(context, microbatch)});
+    if (positions_.defined()) tables.push_back({&positions_, position_ids_of(context, microbatch)});
     if (token_types_.defined()) {
         tables.push_back({&token_types_, context.device->zeros({positions_of(context, microbatch).rows()}, Dtype::int32,
                                                                MemoryCategory::activations, "token type ids")});

@@ -10,6 +10,9 @@
 
 namespace mgplan::model {
 
+/// Place of every row in its sequence, as ids into the table of learned positions: (rows) int32, written by the host.
+[[nodiscard]] Tensor position_ids(Device& device, const Positions& positions);
+
 /// Word embedding (and learned positions, and token types) of one microbatch's slice: ids outside the rank's rows give zeros,
 /// and the sum over tp gives the rest. With sequence parallelism the result is scattered by rows. Every token is of type 0:
 /// a language model's data has no types.

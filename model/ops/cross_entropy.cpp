@@ -1,7 +1,5 @@
 #include "model/ops/cross_entropy.hpp"
 
-#include <vector>
-
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
 
@@ -74,20 +72,15 @@ Tensor token_losses(const SoftmaxSums& sums, const Tensor& targets) {
     return losses;
 }
 
-double sum_of_losses(const Tensor& losses) {
+void add_sum_of_losses(const Tensor& losses, const Tensor& sums, std::int64_t place) {
+    expect_float(losses, "losses");
+    expect_dtype(sums, Dtype::fp64, "sums of losses");
+    MGPLAN_ASSERT(place >= 0 && place < sums.elements(), "the sum has a place");
+    expect_same_device(losses, sums);
     Device& device = losses.device();
-    if (!device.computes()) return 0;
-    double sum = 0;
-    if (losses.dtype() == Dtype::fp64) {
-        std::vector<double> values(static_cast<std::size_t>(losses.elements()));
-        device.read(losses, values.data());
-        for (const double value : values) sum += value;
-    } else {
-        std::vector<float> values(static_cast<std::size_t>(losses.elements()));
-        device.read(losses, values.data());
-        for (const float value : values) sum += value;
-    }
-    return sum;
+    const Tensor sum = sums.slice(place, place + 1);
+    device.report({"sum_of_losses", static_cast<double>(losses.elements()), losses.bytes() + sum.bytes(), sum.bytes()});
+    if (device.computes() && losses.elements() > 0) device.kernels().sum_of_losses(device, {losses, sum, losses.elements()});
 }
 
 void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& maximum, const Tensor& exponentials,

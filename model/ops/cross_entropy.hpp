@@ -26,8 +26,8 @@ struct SoftmaxSums {
 /// loss (rows) = log(sum of exponentials) - target, after both were summed over the shards; 0 where the id in `targets` is
 /// negative: such a row has nothing to predict.
 [[nodiscard]] Tensor token_losses(const SoftmaxSums& sums, const Tensor& targets);
-/// Sum of a (rows) tensor of losses in row order, on the host; 0 on the meta device.
-[[nodiscard]] double sum_of_losses(const Tensor& losses);
+/// sums[place] += the sum of a (rows) tensor of losses; sums (n) fp64. On the device, so that nobody waits for a pass to end.
+void add_sum_of_losses(const Tensor& losses, const Tensor& sums, std::int64_t place);
 
 /// Overwrites the logits with d_loss · (softmax - one_hot(target)); padding columns, and rows with a negative target, become 0.
 /// d_loss is one factor for all rows.

@@ -1,5 +1,7 @@
 #include "model/ops/dropout.hpp"
 
+#include <array>
+
 #include "model/ops/checks.hpp"
 #include "model/ops/kernel_table.hpp"
 
@@ -10,7 +12,7 @@ void expect_place(const Tensor& x, const DropoutPlace& place) {
     MGPLAN_ASSERT(x.shape().rank() == 2, "dropout works on rows and columns");
     MGPLAN_ASSERT(place.probability >= 0 && place.probability < 1, "the probability of dropout lies in [0, 1)");
     if (place.probability == 0) return;
-    MGPLAN_ASSERT(!place.changing.defined() || (place.changing.dtype() == Dtype::int32 && place.changing.elements() == 4),
+    MGPLAN_ASSERT(!place.changing.defined() || (place.changing.dtype() == Dtype::int32 && place.changing.elements() == kDropoutWords),
                   "seed and first sequence of dropout are four words");
     MGPLAN_ASSERT(place.first_row >= 0 && place.first_row + x.shape()[0] <= place.positions.rows(), "the rows of dropout have positions");
 }
@@ -20,6 +22,13 @@ Input changing_of(const DropoutPlace& place) {
 }
 
 }  // namespace
+
+void write_dropout_words(const Tensor& words, std::uint64_t seed, std::int64_t first_sequence) {
+    const auto first = static_cast<std::uint64_t>(first_sequence);
+    const std::array<std::uint32_t, kDropoutWords> values{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32),
+                                                          static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(first >> 32)};
+    words.device().write(words, values.data());
+}
 
 Tensor dropout_add(const Tensor& x, const Tensor& residual, const DropoutPlace& place) {
     expect_float(x, "x of dropout");

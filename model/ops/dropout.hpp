@@ -19,6 +19,10 @@ struct DropoutPlace {
     Tensor changing{};
 };
 
+inline constexpr std::int64_t kDropoutWords = 4;
+/// Into DropoutPlace::changing, by the host.
+void write_dropout_words(const Tensor& words, std::uint64_t seed, std::int64_t first_sequence);
+
 /// residual + x · mask / (1 - probability).
 [[nodiscard]] Tensor dropout_add(const Tensor& x, const Tensor& residual, const DropoutPlace& place);
 /// Gradient for x: dy · mask / (1 - probability), without dropout dy itself; the residual's gradient is dy itself.

@@ -31,6 +31,7 @@ std::string_view missing_kernel(const KernelTable& table) {
         {"row_maximum", table.row_maximum != nullptr},
         {"softmax_sums", table.softmax_sums != nullptr},
         {"token_losses", table.token_losses != nullptr},
+        {"sum_of_losses", table.sum_of_losses != nullptr},
         {"cross_entropy_backward", table.cross_entropy_backward != nullptr},
         {"attention", table.attention != nullptr},
         {"attention_backward", table.attention_backward != nullptr},

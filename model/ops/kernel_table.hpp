@@ -171,6 +171,13 @@ struct TokenLossesArguments {
     std::int64_t rows;
 };
 
+/// sum (1) fp64 += all of losses (rows).
+struct SumOfLossesArguments {
+    Input losses;
+    Output sum;
+    std::int64_t rows;
+};
+
 struct AttentionSizes {
     Positions query_positions, key_positions;
     std::int64_t heads, kv_heads, qk_dim, v_dim;
@@ -378,6 +385,7 @@ struct KernelTable {
     void (*row_maximum)(Device&, const CrossEntropyArguments&);
     void (*softmax_sums)(Device&, const CrossEntropyArguments&);
     void (*token_losses)(Device&, const TokenLossesArguments&);
+    void (*sum_of_losses)(Device&, const SumOfLossesArguments&);
     void (*cross_entropy_backward)(Device&, const CrossEntropyArguments&);
     void (*attention)(Device&, const AttentionArguments&);
     void (*attention_backward)(Device&, const AttentionBackwardArguments&);

@@ -38,6 +38,7 @@ void PipelineExecutor::forward(int chunk, std::int64_t index, std::int64_t slot,
     InFlight& flight = entry->second;
     flight.microbatch = source(index);
     flight.microbatch.context.slot = slot;
+    if (context_.graphs != nullptr) flight.microbatch.context.changing = context_.graphs->changing();
     const MicrobatchContext& microbatch = flight.microbatch.context;
     const int pp = channels_.forward->size(), rank = channels_.forward->rank();
     Tensor input = flight.microbatch.ids;
@@ -48,7 +49,7 @@ void PipelineExecutor::forward(int chunk, std::int64_t index, std::int64_t slot,
     if (context_.graphs != nullptr) context_.graphs->write_changing(microbatch.dropout_seed, microbatch.first_sequence);
     const Tensor output = part.forward(context_, microbatch, input, flight.microbatch.targets, flight.saved);
     if (part.contents().loss)
-        loss_sum_ += sum_of_losses(output);
+        add_sum_of_losses(output, context_.losses, 0);
     else
         send(*channels_.forward, output, (rank + 1) % pp, sent_forward_, depth_.forward);
 }
@@ -73,8 +74,7 @@ void PipelineExecutor::backward(int chunk, std::int64_t index, double d_loss) {
     in_flight_.erase(entry);
 }
 
-double PipelineExecutor::run(const RankSchedule& schedule, const std::function<Microbatch(std::int64_t)>& source, double d_loss) {
-    loss_sum_ = 0;
+void PipelineExecutor::run(const RankSchedule& schedule, const std::function<Microbatch(std::int64_t)>& source, double d_loss) {
     const std::vector<std::int32_t> slots_of_order = slots(schedule);
     for (std::size_t i = 0; i < schedule.order.size(); ++i) {
         const int op = schedule.order[i];
@@ -89,7 +89,6 @@ double PipelineExecutor::run(const RankSchedule& schedule, const std::function<M
         open->clear();
     }
     MGPLAN_ASSERT(in_flight_.empty(), "every forward was followed by its backward");
-    return loss_sum_;
 }
 
 }  // namespace mgplan::model

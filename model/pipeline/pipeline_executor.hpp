@@ -36,8 +36,8 @@ public:
                      const SendDepth& depth);
 
     /// Runs the rank's list. `source(m)` makes microbatch m, asked once per chunk and pass. Every row's loss has the
-    /// gradient `d_loss`. Returns the sum of all rows' losses on the last stage, 0 elsewhere and on the meta device.
-    double run(const RankSchedule& schedule, const std::function<Microbatch(std::int64_t)>& source, double d_loss);
+    /// gradient `d_loss`; the context's losses take up the sum of all rows' on the last stage.
+    void run(const RankSchedule& schedule, const std::function<Microbatch(std::int64_t)>& source, double d_loss);
 
 private:
     struct InFlight {
@@ -64,7 +64,6 @@ private:
     std::map<std::pair<int, std::int64_t>, InFlight> in_flight_;  ///< by (chunk, microbatch)
     SendDepth depth_;
     std::deque<Sent> sent_forward_, sent_backward_;  ///< oldest first
-    double loss_sum_ = 0;
 };
 
 }  // namespace mgplan::model

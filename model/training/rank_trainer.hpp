@@ -3,7 +3,6 @@
 // same on shapes, CPU and CUDA: only the device and the world differ.
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,50 +10,19 @@
 #include <vector>
 
 #include "model/communicator/world.hpp"
+#include "model/graphs/iteration_graph.hpp"
 #include "model/graphs/layer_graphs.hpp"
 #include "model/layers/expert_bias.hpp"
-#include "model/layers/initialization.hpp"
 #include "model/layers/model_chunk.hpp"
 #include "model/layers/routing_log.hpp"
 #include "model/optimizer/bucket_traffic.hpp"
 #include "model/optimizer/optimizer.hpp"
 #include "model/pipeline/pipeline_executor.hpp"
-#include "plan/batch_spec.hpp"
+#include "model/training/microbatch_source.hpp"
+#include "model/training/training_task.hpp"
 #include "plan/layout.hpp"
-#include "plan/model_spec.hpp"
-#include "plan/training_spec.hpp"
 
 namespace mgplan::model {
-
-/// What happens when the loss or a gradient is NaN or infinite.
-enum class OnNonFinite : std::uint8_t {
-    stop,  ///< every rank throws RunError naming itself, the step and what it saw
-    skip,  ///< parameters, optimizer state and the count of updates stay as they are; the report says why
-};
-
-/// How gradients become those of the mean loss, and what guards the step (Megatron-LM's DistributedDataParallelConfig).
-struct GradientOptions {
-    std::optional<std::int64_t> bucket_size;  ///< elements, with overlapped reduction; nothing: Megatron-LM's default
-    bool average_in_collective = false;       ///< collectives average instead of gradients being scaled before
-    bool per_token_loss = false;              ///< gradients of the sum of losses, divided by the number of tokens at the end
-    OnNonFinite on_non_finite = OnNonFinite::stop;
-};
-
-/// What is trained; plain values that outlive the trainer.
-struct TrainingTask {
-    ModelSpec model;
-    BatchSpec batch;
-    TrainingSpec training;
-    Layout layout;
-    InitializationOptions initialization;
-    OptimizerOptions optimizer;  ///< distributed and the dtypes follow from `training`
-    GradientOptions gradients;
-    std::uint64_t dropout_seed = 4321;
-    bool balanced_routing = false;  ///< mixtures: experts chosen in turn, whatever the router says
-};
-
-/// Writes sequence `index` of the whole run: batch.sequence + 1 token ids, of which the last is only a target.
-using SequenceSource = std::function<void(std::int64_t index, std::span<std::int32_t> tokens)>;
 
 /// How a step ended, which its values decide.
 enum class StepEnd : std::uint8_t { updated, loss_not_finite, gradient_not_finite };
@@ -87,12 +55,6 @@ struct TrainingPosition {
     std::int64_t updates = 0;  ///< of these, done
     bool operator==(const TrainingPosition&) const = default;
 };
-
-/// Features of the task that the layers do not compute, in words; a task with any cannot be trained. `computes`: on a device
-/// with values; without (the meta device) those that change values alone are left out, for they change no shape.
-[[nodiscard]] std::vector<std::string> features_not_executed(const TrainingTask& task, bool computes = true);
-/// Throws ConfigError naming them, if there are any.
-void check_features(const TrainingTask& task, bool computes = true);
 
 class RankTrainer {
 public:
@@ -132,8 +94,8 @@ public:
     /// Biases of the experts of this rank's mixtures; nullptr where the model has none.
     [[nodiscard]] const ExpertBiases* expert_biases() const { return expert_biases_.get(); }
 
-    /// What is captured of the layers; on shapes, what would be. nullptr without CUDA graphs.
-    [[nodiscard]] const LayerGraphs* graphs() const { return graphs_.get(); }
+    /// What is captured; on shapes, what would be. Nothing without CUDA graphs.
+    [[nodiscard]] std::optional<GraphTotals> graph_totals() const;
 
     /// Reports what every communicator of this rank does from now on.
     void set_listener(CollectiveListener* listener);
@@ -145,8 +107,10 @@ private:
         std::unique_ptr<Communicator> tp_dp_cp;             ///< of models with expert biases
     };
 
-    [[nodiscard]] Microbatch microbatch(std::int64_t index, const SequenceSource& source) const;
-    [[nodiscard]] double mean_loss(double sum) const;
+    /// All passes of a step, and the reductions that they start.
+    void run_passes(const SequenceSource& source, const RankSchedule& schedule, std::int64_t microbatches, double d_loss);
+    /// Means over the global batch of what the passes added up.
+    [[nodiscard]] double mean_loss() const;
     /// Gradient of each mixture's auxiliary loss in a step of so many microbatches.
     [[nodiscard]] double d_auxiliary(std::int64_t microbatches) const;
     [[nodiscard]] double mean_auxiliary_loss() const;
@@ -162,17 +126,16 @@ private:
     int rank_ = 0;
     int pp_rank_ = 0;
     ShardPlace place_;
-    std::int64_t dp_rank_ = 0;
     std::vector<std::unique_ptr<ChunkBuffers>> buffers_;
     std::vector<std::unique_ptr<ModelChunk>> chunks_;
     std::vector<std::unique_ptr<BucketTraffic>> traffic_;  ///< by chunk
     std::unique_ptr<Optimizer> optimizer_;
-    std::unique_ptr<ExpertBiases> expert_biases_;  ///< of models with them
-    std::unique_ptr<LayerGraphs> graphs_;          ///< with CUDA graphs
+    std::unique_ptr<ExpertBiases> expert_biases_;      ///< of models with them
+    std::unique_ptr<LayerGraphs> layer_graphs_;        ///< with CUDA graphs of layers
+    std::unique_ptr<IterationGraph> iteration_graph_;  ///< with one of the whole iteration
+    std::optional<MicrobatchSource> microbatches_;
     std::unique_ptr<PipelineExecutor> executor_;
     RankSchedule schedule_;
-    std::vector<double> mtp_losses_;  ///< by depth, the same
-    bool predicts_further_ = false;   ///< whether this rank has layers of multi-token prediction
     std::int64_t steps_ = 0;
     StepEnd assumed_ = StepEnd::updated;
     std::int64_t updates_ = 0;  ///< steps that changed the parameters: what Adam's bias correction counts

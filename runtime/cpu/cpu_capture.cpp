@@ -34,10 +34,12 @@ struct Refused<Kernel> {
     }
 };
 
-/// Its place is the caller's.
+/// Its place is the caller's, and a share of the tensor in it would outlive the pass.
 void record_dropout(model::Device& device, const model::DropoutArguments& arguments) {
     cpu::dropout(device, arguments);
-    capture_of(device).add([&device, arguments, place = *arguments.place]() mutable {
+    model::DropoutPlace kept = *arguments.place;
+    kept.changing = {};
+    capture_of(device).add([&device, arguments, place = std::move(kept)] {
         model::DropoutArguments again = arguments;
         again.place = &place;
         cpu::dropout(device, again);
@@ -105,6 +107,7 @@ const model::KernelTable& recording_kernels() {
         .row_maximum = Recorded<cpu::row_maximum>::call,
         .softmax_sums = Recorded<cpu::softmax_sums>::call,
         .token_losses = Recorded<cpu::token_losses>::call,
+        .sum_of_losses = Recorded<cpu::sum_of_losses>::call,
         .cross_entropy_backward = Recorded<cpu::cross_entropy_backward>::call,
         .attention = Recorded<cpu::attention>::call,
         .attention_backward = Recorded<cpu::attention_backward>::call,

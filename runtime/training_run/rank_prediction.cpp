@@ -136,7 +136,7 @@ RankUse RankPrediction::use() const {
         use.memory.arena_bytes = shapes.arena_bytes();
         use.memory.fallback_bytes = shapes.pool_bytes();
     }
-    if (state_->trainer.graphs() != nullptr) use.graphs = graph_values(state_->trainer.graphs()->totals());
+    if (const auto totals = state_->trainer.graph_totals()) use.graphs = graph_values(*totals);
     return use;
 }
 

@@ -128,11 +128,10 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
             outcome.values.measured.memory.arena_bytes = arena->touched_bytes();
             outcome.values.measured.memory.fallback_bytes = arena->fallback_bytes();
         }
-        if (trainer.graphs() != nullptr) {
-            const model::GraphTotals totals = trainer.graphs()->totals();
-            outcome.values.measured.graphs = graph_values(totals);
-            outcome.values.graph_pieces = totals.stretches;
-            outcome.values.graph_nodes = totals.nodes;
+        if (const auto totals = trainer.graph_totals()) {
+            outcome.values.measured.graphs = graph_values(*totals);
+            outcome.values.graph_pieces = totals->stretches;
+            outcome.values.graph_nodes = totals->nodes;
         }
         outcome.values.ops = timer.times();
     };

@@ -49,7 +49,7 @@ Bytes of_the_model(const model::TrainingTask& task, int stage) {
         model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world)));
         if (trainer.schedule().rank != stage) continue;
         for (int step = 0; step < 2; ++step) (void)trainer.step([](std::int64_t, std::span<std::int32_t>) {}, 0);
-        const model::GraphTotals totals = trainer.graphs()->totals();
+        const model::GraphTotals totals = trainer.graph_totals().value();
         bytes[""] = totals.static_input_bytes;
         for (const auto& [name, held] : totals.boundary) bytes[name] = held;
         return bytes;

@@ -59,6 +59,14 @@ void token_losses(model::Device& /*device*/, const model::TokenLossesArguments& 
     });
 }
 
+void sum_of_losses(model::Device& /*device*/, const model::SumOfLossesArguments& x) {
+    with_type(x.losses.dtype, [&]<class Element>() {
+        double sum = 0;
+        for (std::int64_t row = 0; row < x.rows; ++row) sum += static_cast<double>(values<Element>(x.losses)[row]);
+        *values<double>(x.sum) += sum;
+    });
+}
+
 void cross_entropy_backward(model::Device& /*device*/, const model::CrossEntropyArguments& x) {
     vectorised([&] {
         with_type(x.logits.dtype, [&]<class Element>() {

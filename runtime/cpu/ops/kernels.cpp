@@ -28,6 +28,7 @@ const model::KernelTable& kernels() {
         .row_maximum = row_maximum,
         .softmax_sums = softmax_sums,
         .token_losses = token_losses,
+        .sum_of_losses = sum_of_losses,
         .cross_entropy_backward = cross_entropy_backward,
         .attention = attention,
         .attention_backward = attention_backward,

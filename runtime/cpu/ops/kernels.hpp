@@ -33,6 +33,7 @@ void embedding_backward(model::Device& device, const model::EmbeddingBackwardArg
 void row_maximum(model::Device& device, const model::CrossEntropyArguments& arguments);
 void softmax_sums(model::Device& device, const model::CrossEntropyArguments& arguments);
 void token_losses(model::Device& device, const model::TokenLossesArguments& arguments);
+void sum_of_losses(model::Device& device, const model::SumOfLossesArguments& arguments);
 void cross_entropy_backward(model::Device& device, const model::CrossEntropyArguments& arguments);
 void attention(model::Device& device, const model::AttentionArguments& arguments);
 void attention_backward(model::Device& device, const model::AttentionBackwardArguments& arguments);

@@ -1,6 +1,7 @@
 #pragma once
 // See model/ops/cross_entropy.hpp.
 
+#include "runtime/cuda/ops/add_sum.hpp"
 #include "runtime/cuda/ops/launch.hpp"
 
 namespace mgplan::runtime::cuda {
@@ -102,6 +103,14 @@ void token_losses(model::Device& device, const model::TokenLossesArguments& x) {
     with_type(x.losses.dtype, [&]<class Element>() {
         Launcher::of(device).each(x.rows, TokenLoss<Element>{values<Element>(x.exponentials), values<Element>(x.target),
                                                              values<std::int32_t>(x.targets), values<Element>(x.losses)});
+    });
+}
+
+template <class Launcher>
+void sum_of_losses(model::Device& device, const model::SumOfLossesArguments& x) {
+    with_type(x.losses.dtype, [&]<class Element>() {
+        Launcher::of(device).teams(1, AddSum<Element>::kLanes,
+                                   AddSum<Element>{values<Element>(x.losses), values<double>(x.sum), x.rows, 1});
     });
 }
 

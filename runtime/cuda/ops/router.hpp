@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "runtime/cuda/ops/add_sum.hpp"
 #include "runtime/cuda/ops/by_key.hpp"
 #include "runtime/cuda/ops/elementwise.hpp"
 #include "runtime/cuda/ops/launch.hpp"
@@ -232,20 +233,6 @@ struct AuxiliaryLossGradient {
     }
 };
 
-/// total += factor · (losses[0] + …), for one team.
-struct AddLosses {
-    const double* losses;
-    double* total;
-    std::int64_t rows;
-    double factor;
-
-    template <class Team>
-    MGPLAN_BOTH void operator()(const Team& team, std::int64_t /*one*/) const {
-        const double sum = team.reduce(rows, 0.0, Add{}, [&](std::int64_t row) { return losses[row]; });
-        team.once([&] { *total += factor * sum; });
-    }
-};
-
 /// Experts with the same room each.
 struct EqualPlaces {
     std::int64_t* starts;
@@ -369,7 +356,7 @@ void auxiliary_loss(model::Device& device, const model::AuxiliaryLossArguments& 
                        AuxiliaryLossRow<Element>{values<Element>(x.scores), values<std::int32_t>(x.copies), losses, x.expert_count,
                                                  x.score == RouterScore::softmax});
     });
-    launcher.teams(1, 256, AddLosses{losses, values<double>(x.total), x.rows, x.factor});
+    launcher.teams(1, AddSum<double>::kLanes, AddSum<double>{losses, values<double>(x.total), x.rows, x.factor});
 }
 
 template <class Launcher>

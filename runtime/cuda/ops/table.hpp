@@ -57,6 +57,7 @@ constexpr void fill_flat(model::KernelTable& table) {
     table.row_maximum = row_maximum<Launcher>;
     table.softmax_sums = softmax_sums<Launcher>;
     table.token_losses = token_losses<Launcher>;
+    table.sum_of_losses = sum_of_losses<Launcher>;
     table.cross_entropy_backward = cross_entropy_backward<Launcher>;
     table.adam_step = adam_step<Launcher>;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -36,7 +37,9 @@ struct Case {
     double capacity = 0;
     bool pads = false;
     double dropout = 0;
-    bool recompute = false;
+    std::optional<Recompute> recompute{};
+    bool learned_positions = false;
+    std::int64_t mtp = 0;
     CpCommType cp_comm_type = CpCommType::p2p;
     Precision precision = Precision::fp32;
 };
@@ -58,6 +61,8 @@ TrainingRunOptions run_of(const Case& which) {
     model.vocab = 256;
     model.max_positions = 16;
     model.hidden_dropout = which.dropout;
+    if (which.learned_positions) model.position = PositionEmbedding::learned;
+    model.mtp_layers = which.mtp;
     if (which.experts) {
         MoeSpec& moe = model.moe.emplace();
         moe.experts = 4;
@@ -82,14 +87,18 @@ TrainingRunOptions run_of(const Case& which) {
     layout.cp_comm_type = which.cp_comm_type;
     layout.num_microbatches = which.microbatches;
     layout.sequence_parallel = which.tp > 1 && which.sequence_parallel;
-    if (which.recompute) {
+    if (which.recompute == Recompute::full) {
+        layout.recompute = Recompute::full;
+        layout.recompute_method = RecomputeMethod::uniform;
+        layout.recompute_num_layers = 2;
+    } else if (which.recompute) {
         layout.recompute = Recompute::selective;
         layout.recompute_modules = {RecomputeModule::core_attn, RecomputeModule::layernorm};
         layout.recompute_modules.add(which.experts ? RecomputeModule::moe_act : RecomputeModule::mlp);
     }
     run.task.batch = {which.microbatches * which.dp, 16};
     layout.split =
-        std::make_shared<const StageSplit>(automatic_stage_split(model.layers, 0, static_cast<int>(which.pp), which.vpp).value());
+        std::make_shared<const StageSplit>(automatic_stage_split(model.layers, which.mtp, static_cast<int>(which.pp), which.vpp).value());
     run.steps = 4;  // eager, captured, replayed twice
     run.memory = MemoryMode::arena;
     run.learning_rate = {.maximum = 1e-2, .decay_steps = 4, .decay = LearningRateDecay::linear};
@@ -110,6 +119,7 @@ TEST_P(GraphRun, GivesTheBitsOfAnEagerRunAndIsAsPredicted) {
     ASSERT_EQ(graphs.steps.size(), eager.steps.size());
     for (std::size_t i = 0; i < eager.steps.size(); ++i) {
         EXPECT_EQ(graphs.steps[i].loss, eager.steps[i].loss) << i;
+        EXPECT_EQ(graphs.steps[i].mtp_losses, eager.steps[i].mtp_losses) << i;
         EXPECT_EQ(graphs.steps[i].grad_norm, eager.steps[i].grad_norm) << i;
         EXPECT_EQ(graphs.steps[i].auxiliary_loss, eager.steps[i].auxiliary_loss) << i;
     }
@@ -126,6 +136,11 @@ TEST_P(GraphRun, GivesTheBitsOfAnEagerRunAndIsAsPredicted) {
         // The same traffic as without graphs.
         EXPECT_EQ(rank.measured.collectives, eager.ranks[static_cast<std::size_t>(rank.rank)].measured.collectives) << rank.rank;
         EXPECT_GT(rank.graph_nodes, 0) << rank.rank;
+        if (GetParam().scopes.contains(Scope::full_iteration)) {
+            EXPECT_EQ(rank.measured.graphs.forward_graphs, 1) << rank.rank;
+            EXPECT_EQ(rank.measured.graphs.backward_graphs, 0) << rank.rank;
+            continue;
+        }
         const int stage = static_cast<int>(rank.rank / (layout.sizes.world / layout.sizes.pp));
         std::vector<GraphedChunk> chunks;
         for (int c = 0; c < layout.vpp; ++c) {
@@ -153,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{.name = "cp2", .cp = 2}, Case{.name = "cp2_all_gather", .cp = 2, .cp_comm_type = CpCommType::all_gather},
                     Case{.name = "cp2_a2a", .cp = 2, .cp_comm_type = CpCommType::a2a}, Case{.name = "pp4", .pp = 4},
                     Case{.name = "pp2_vpp2_dp2", .pp = 2, .dp = 2, .vpp = 2}, Case{.name = "dropout_pp2", .pp = 2, .dropout = 0.1},
-                    Case{.name = "recompute", .recompute = true}, Case{.name = "attn", .scopes = {Scope::attn}, .pp = 2},
+                    Case{.name = "recompute", .recompute = Recompute::selective}, Case{.name = "attn", .scopes = {Scope::attn}, .pp = 2},
                     Case{.name = "mlp", .scopes = {Scope::mlp}, .pp = 2}, Case{.name = "attn_mlp", .scopes = {Scope::attn, Scope::mlp}},
                     Case{.name = "attn_of_experts", .scopes = {Scope::attn}, .pp = 2, .experts = true},
                     Case{.name = "attn_mlp_of_experts", .scopes = {Scope::attn, Scope::mlp}, .dp = 2, .experts = true}),
@@ -175,11 +190,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "all_but_experts_pp2_vpp2", .scopes = kAllButExperts, .pp = 2, .vpp = 2, .experts = true},
         Case{.name = "all_but_experts_cp2", .scopes = kAllButExperts, .cp = 2, .experts = true, .biased = true},
         Case{.name = "preprocess_with_dropout", .scopes = kAllButExperts, .pp = 2, .experts = true, .shared = true, .dropout = 0.1},
-        Case{.name = "router_recompute", .scopes = {Scope::attn, Scope::moe_router}, .experts = true, .recompute = true},
+        Case{.name = "router_recompute", .scopes = {Scope::attn, Scope::moe_router}, .experts = true, .recompute = Recompute::selective},
         Case{.name = "preprocess_bf16_recompute",
              .scopes = kAttentionPermuted,
              .experts = true,
-             .recompute = true,
+             .recompute = Recompute::selective,
              .precision = Precision::bf16},
         Case{.name = "preprocess_padded_ep2",
              .scopes = kAttentionPermuted,
@@ -205,6 +220,29 @@ INSTANTIATE_TEST_SUITE_P(
              .ep = 2,
              .biased = true,
              .capacity = 1,
+             .pads = true}),
+    [](const auto& test) { return test.param.name; });
+
+constexpr EnumSet<Scope> kIteration{Scope::full_iteration};
+INSTANTIATE_TEST_SUITE_P(
+    Iterations, GraphRun,
+    testing::Values(
+        Case{.name = "one", .scopes = kIteration}, Case{.name = "bf16_dp2", .scopes = kIteration, .dp = 2, .precision = Precision::bf16},
+        Case{.name = "tp2_pp2_with_dropout", .scopes = kIteration, .tp = 2, .pp = 2, .dropout = 0.1},
+        Case{.name = "cp2", .scopes = kIteration, .cp = 2}, Case{.name = "pp2_vpp2_dp2", .scopes = kIteration, .pp = 2, .dp = 2, .vpp = 2},
+        Case{.name = "pp4", .scopes = kIteration, .pp = 4},
+        Case{.name = "learned_positions_with_dropout", .scopes = kIteration, .pp = 2, .dropout = 0.1, .learned_positions = true},
+        Case{.name = "full_recompute_pp2", .scopes = kIteration, .pp = 2, .recompute = Recompute::full},
+        Case{.name = "multi_token_prediction_pp2", .scopes = kIteration, .pp = 2, .mtp = 2},
+        Case{.name = "padded_experts_tp2_pp2",
+             .scopes = kIteration,
+             .tp = 2,
+             .pp = 2,
+             .experts = true,
+             .ep = 2,
+             .shared = true,
+             .biased = true,
+             .capacity = 1.25,
              .pads = true}),
     [](const auto& test) { return test.param.name; });
 
@@ -333,7 +371,7 @@ TEST(GraphRun, RefusesWhatNoGraphHolds) {
             [&] { static_cast<void>(run_with(run_of(which), scopes)); },
             testing::ThrowsMessage<ConfigError>(AllOf(HasSubstr("--cuda-graphs = "), HasSubstr("(use --cuda-graphs "), HasSubstr(why))));
     };
-    refuses({.name = ""}, {Scope::full_iteration}, "full_iteration: CUDA graphs hold parts of layers");
+    refuses({.name = "", .experts = true}, kIteration, "row counts from the host");
     refuses({.name = "", .experts = true}, {Scope::layer}, "row counts from the host");
     refuses({.name = "", .experts = true}, {Scope::moe}, "row counts from the host");
     refuses({.name = "", .experts = true, .capacity = 1}, kPermuted, "how many copies are left");

@@ -1,0 +1,35 @@
+#pragma once
+// One graph of all forwards and backwards of a rank's step.
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "model/graphs/captured_pass.hpp"
+#include "model/graphs/graph_totals.hpp"
+
+namespace mgplan::model {
+
+/// The first step runs eagerly, so that libraries choose their algorithms and partners connect; the second is captured, and
+/// replayed from there on. The same class on every device: on shapes it counts.
+class IterationGraph {
+public:
+    explicit IterationGraph(Device& device) : device_(device) {}
+
+    void begin_step() { ++steps_; }
+
+    /// Runs, captures or replays `passes`. `inputs`: all tensors of the step that the passes read and do not take themselves; at the
+    /// same addresses in each step. What the passes leave behind lies in memory that lasts. Throws RunError for what no graph can hold.
+    void run(const std::vector<Tensor>& inputs, const std::function<void()>& passes);
+
+    [[nodiscard]] GraphTotals totals() const;
+
+private:
+    Device& device_;
+    CapturedPass pass_;
+    std::int64_t steps_ = 0;
+    std::int64_t input_bytes_ = 0;
+    bool seen_ = false;
+};
+
+}  // namespace mgplan::model

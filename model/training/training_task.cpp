@@ -1,0 +1,149 @@
+#include "model/training/training_task.hpp"
+
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "model/ops/router.hpp"
+#include "plan/errors.hpp"
+#include "plan/graph_scopes.hpp"
+
+namespace mgplan::model {
+namespace {
+
+/// Types of gradients and optimizer state that are not computed with, each in words.
+void add_unsupported_types(const TrainingSpec& training, std::vector<std::string>& features) {
+    if (training.precision == Precision::fp64) return;  // all state is fp64
+    if (training.grad_dtype != Dtype::fp32 && training.grad_dtype != training.compute_dtype())
+        features.push_back(fmt::format("grad_dtype = {} (use fp32, or {} as the parameters)", to_string(training.grad_dtype),
+                                       to_string(training.compute_dtype())));
+    if (training.compute_dtype() != Dtype::fp32 && training.main_param_dtype != Dtype::fp32)
+        features.push_back(fmt::format("main_param_dtype = {} (use fp32)", to_string(training.main_param_dtype)));
+    for (const auto& [name, dtype] :
+         {std::pair("exp_avg_dtype", training.exp_avg_dtype), std::pair("exp_avg_sq_dtype", training.exp_avg_sq_dtype)}) {
+        if (dtype != Dtype::fp32 && dtype != Dtype::bf16)
+            features.push_back(fmt::format("{} = {} (use fp32 or bf16)", name, to_string(dtype)));
+    }
+}
+
+/// What of the model's mixtures, or of mixtures under this layout, is not computed.
+void add_mixture_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
+    const MoeSpec& moe = *model.moe;
+    const ParallelSizes& sizes = layout.sizes;
+    if (moe.dispatcher == TokenDispatcher::all_gather) features.emplace_back("the all-gather token dispatcher");
+    if (moe.dispatcher == TokenDispatcher::deep_ep) features.emplace_back("the DeepEP token dispatcher");
+    if (moe.dispatcher == TokenDispatcher::hybrid_ep) features.emplace_back("the HybridEP token dispatcher");
+    // Megatron-LM arguments.py has this rule too: the ranks of a tp group would all route the same rows.
+    if (sizes.tp > 1 && !layout.sequence_parallel)
+        features.push_back(fmt::format("experts with tp = {} and without sequence parallelism", sizes.tp));
+    if (moe.experts % sizes.ep != 0)
+        features.push_back(fmt::format("experts = {} divided over ep = {}, which does not divide them", moe.experts, sizes.ep));
+    if (moe.expert_ffn % sizes.etp != 0)
+        features.push_back(fmt::format("expert ffn size = {} divided over etp = {}, which does not divide it", moe.expert_ffn, sizes.etp));
+    if (moe.shared_ffn % sizes.tp != 0)
+        features.push_back(
+            fmt::format("shared expert ffn size = {} divided over tp = {}, which does not divide it", moe.shared_ffn, sizes.tp));
+}
+
+/// What of the model's layers changes values alone and is not computed.
+void add_values_not_computed(std::vector<std::string>& features, const TrainingTask& task) {
+    const ModelSpec& model = task.model;
+    // Megatron-LM has it for sigmoid scores alone (transformer_config.py).
+    if (model.moe && model.moe->expert_bias && model.moe->score == RouterScore::softmax)
+        features.emplace_back("expert bias (balancing without an auxiliary loss) with softmax scores");
+    if (model.moe && model.moe->groups > ExpertChoice::most_groups)
+        features.push_back(fmt::format("routing limited to groups of experts with more than {} groups", ExpertChoice::most_groups));
+    if ((model.position == PositionEmbedding::rope || model.mla) && !model.rotary_scaling.empty()) {
+        const bool known = model.rotary_scaling == "linear" || model.rotary_scaling == "llama3" || model.rotary_scaling == "yarn";
+        if (!known) features.push_back(fmt::format("rotary scaling '{}' (linear, llama3 and yarn are)", model.rotary_scaling));
+        if (known && model.rotary_scaling_values.factor == 1)
+            features.push_back(fmt::format("rotary scaling '{}' whose factor is not given", model.rotary_scaling));
+    }
+    if (model.attention_dropout > 0) features.emplace_back("dropout inside attention");
+    if (task.training.precision == Precision::fp16) features.emplace_back("fp16 with loss scaling");
+}
+
+/// What CUDA graphs do not hold. Which scopes exclude each other, or the model, is said elsewhere (plan/graph_scopes.hpp).
+void add_graph_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
+    const EnumSet<CudaGraphScope> scopes = layout.cuda_graphs;
+    if (scopes.empty()) return;
+    using Scope = CudaGraphScope;
+    const std::string asked = fmt::format("--cuda-graphs = {}", fmt::join(names_in(scopes), ","));
+    const std::string instead = fmt::format("use --cuda-graphs {} or none", fmt::join(names_in(usual_graph_scopes(model)), ","));
+    const bool padded = model.moe && model.moe->pad_to_capacity;
+    if (model.moe && !padded && captures_experts(scopes))
+        features.push_back(fmt::format(
+            "{}: CUDA graphs hold no experts that are not padded to capacity, whose products take row counts from the host ({})", asked,
+            instead));
+    if (model.moe && !padded && model.moe->capacity_factor > 0 && scopes.contains(Scope::moe_preprocess))
+        features.push_back(
+            fmt::format("{}: moe_preprocess in CUDA graphs with a capacity that is not padded to, of which the host reads how many copies "
+                        "are left ({})",
+                        asked, instead));
+    if (scopes.contains(Scope::full_iteration)) return;
+    const std::string_view whole = !model.moe || padded ? "full_iteration or none" : "none";
+    if (model.mtp_layers > 0)
+        features.push_back(fmt::format("{}: CUDA graphs of layers with multi-token prediction (use --cuda-graphs {})", asked, whole));
+    if (layout.recompute == Recompute::full)
+        features.push_back(
+            fmt::format("{}: CUDA graphs of layers with full recompute, which runs across them (use --recompute selective or none, or "
+                        "--cuda-graphs {})",
+                        asked, whole));
+}
+
+/// What multi-token prediction is not computed with; Megatron-LM too has it with rotary positions or none (arguments.py).
+void add_mtp_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
+    if (model.position == PositionEmbedding::learned) features.emplace_back("multi-token prediction with learned positions");
+    if (model.token_types > 0) features.emplace_back("multi-token prediction with token types");
+    // Its stage would hold the tied table twice, as embedding and as output layer.
+    if (model.tied_embeddings && layout.sizes.pp > 1)
+        features.push_back(fmt::format("multi-token prediction with tied embeddings over pp = {}", layout.sizes.pp));
+    for (int pp = 0; pp < layout.split->pp(); ++pp) {
+        for (int vpp = 0; vpp < layout.split->vpp(); ++vpp) {
+            const StageChunk& chunk = layout.split->chunk(pp, vpp);
+            if (chunk.mtp > 0 && !chunk.loss) features.emplace_back("multi-token prediction on another stage than the loss");
+        }
+    }
+}
+
+}  // namespace
+
+std::vector<std::string> features_not_executed(const TrainingTask& task, bool computes) {
+    std::vector<std::string> features;
+    const ModelSpec& model = task.model;
+    const Layout& layout = task.layout;
+    if (computes) add_values_not_computed(features, task);
+    if (model.moe) add_mixture_features(features, model, layout);
+    if (model.mtp_layers > 0) add_mtp_features(features, model, layout);
+    // A rank would hold a part of a head's weights, and all of the head.
+    if (model.qk_norm_full_width && layout.sizes.tp > model.kv_heads)
+        features.push_back(fmt::format("QK-norm over the whole width with tp = {} above {} kv heads", layout.sizes.tp, model.kv_heads));
+    if (model.mla && model.mla->qk_rope_head_dim % 2 != 0)
+        features.push_back(fmt::format("rotary embedding of {} values of a head, an odd number", model.mla->qk_rope_head_dim));
+    if (task.training.precision == Precision::fp8) features.emplace_back("fp8");
+    add_unsupported_types(task.training, features);
+    if (task.training.attention == AttentionBackend::unfused) features.emplace_back("unfused attention");
+    if (task.training.distributed_optimizer_instances > 1) features.emplace_back("several distributed-optimizer instances");
+    if (model.heads % layout.sizes.tp != 0 || !packed_heads_divide(model, layout.sizes.tp))
+        features.push_back(fmt::format("tp = {} over {} heads with {} kv heads", layout.sizes.tp, model.heads, model.kv_heads));
+    if (layout.sizes.cp > 1 && layout.cp_comm_type == CpCommType::a2a_p2p) features.emplace_back("hierarchical context parallelism");
+    add_graph_features(features, model, layout);
+    const std::int64_t sequence = task.batch.sequence;
+    if (layout.sizes.cp > 1 && sequence % (2 * layout.sizes.cp) != 0)
+        features.push_back(fmt::format("a sequence of {} tokens, which 2·cp = {} does not divide", sequence, 2 * layout.sizes.cp));
+    else if (layout.sequence_parallel && sequence / layout.sizes.cp % layout.sizes.tp != 0)
+        features.push_back(fmt::format("sequence parallelism over {} tokens a rank, which tp = {} does not divide",
+                                       sequence / layout.sizes.cp, layout.sizes.tp));
+    if (model.position == PositionEmbedding::learned && sequence > model.max_positions)
+        features.push_back(fmt::format("a sequence of {} tokens with {} learned positions", sequence, model.max_positions));
+    return features;
+}
+
+void check_features(const TrainingTask& task, bool computes) {
+    if (const auto features = features_not_executed(task, computes); !features.empty()) {
+        throw ConfigError(fmt::format("{} cannot be trained by this version: {}; choose a model and layout without", task.model.name,
+                                      fmt::join(features, ", ")));
+    }
+}
+
+}  // namespace mgplan::model
