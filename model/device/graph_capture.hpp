@@ -48,7 +48,8 @@ public:
 class GraphLaunches {
 public:
     virtual ~GraphLaunches() = default;
-    /// Operations that went into a capture since the last call, in their order: "all_gather in group tp (ranks 0, 1), …".
+    /// Operations that went into a capture since the last call, each once, in the order of their first times:
+    /// "all_gather in group tp (ranks 0, 1) (2 times), …".
     [[nodiscard]] virtual std::string take_recorded() = 0;
     /// A graph is about to be launched again: what is held back goes first, as on the other ranks. `graph`: its name and its
     /// operations. Throws CommunicationError, naming it, once the world was aborted.

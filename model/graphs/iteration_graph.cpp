@@ -4,7 +4,7 @@
 
 namespace mgplan::model {
 
-void IterationGraph::run(const std::vector<Tensor>& inputs, const std::function<void()>& passes) {
+void IterationGraph::run(const std::vector<Tensor>& inputs, const Tensor& loss, const std::function<void()>& passes) {
     if (steps_ <= 1) return passes();
     if (pass_.captured()) {
         PassMemory memory;
@@ -14,6 +14,7 @@ void IterationGraph::run(const std::vector<Tensor>& inputs, const std::function<
     seen_ = true;
     input_bytes_ = 0;
     for (const Tensor& input : inputs) input_bytes_ += input.bytes();
+    loss_bytes_ = loss.defined() ? loss.bytes() : 0;
     if (!device_.computes()) return passes();
     KnownStorages known;
     const PassBody body = [&](std::vector<Tensor> /*inputs*/) {
@@ -29,6 +30,8 @@ GraphTotals IterationGraph::totals() const {
     if (!seen_) return totals;
     totals.forward_graphs = 1;
     totals.static_input_bytes = input_bytes_;
+    if (loss_bytes_ > 0) totals.boundary.push_back({"loss", loss_bytes_});
+    totals.boundary_bytes = loss_bytes_;
     totals.stretches = pass_.stretches();
     totals.nodes = pass_.nodes();
     return totals;

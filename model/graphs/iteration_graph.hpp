@@ -19,8 +19,9 @@ public:
     void begin_step() { ++steps_; }
 
     /// Runs, captures or replays `passes`. `inputs`: all tensors of the step that the passes read and do not take themselves; at the
-    /// same addresses in each step. What the passes leave behind lies in memory that lasts. Throws RunError for what no graph can hold.
-    void run(const std::vector<Tensor>& inputs, const std::function<void()>& passes);
+    /// same addresses in each step. What the passes leave behind lies in memory that lasts, as `loss` does (undefined: another stage's).
+    /// Throws RunError for what no graph can hold.
+    void run(const std::vector<Tensor>& inputs, const Tensor& loss, const std::function<void()>& passes);
 
     [[nodiscard]] GraphTotals totals() const;
 
@@ -28,7 +29,7 @@ private:
     Device& device_;
     CapturedPass pass_;
     std::int64_t steps_ = 0;
-    std::int64_t input_bytes_ = 0;
+    std::int64_t input_bytes_ = 0, loss_bytes_ = 0;
     bool seen_ = false;
 };
 

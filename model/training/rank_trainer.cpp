@@ -122,6 +122,7 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
         chunks.push_back(chunks_.back().get());
     }
     microbatches_.emplace(task, device, share);
+    sums_losses_ = share.loss;
     context_.losses = device.empty({1 + task.model.mtp_layers}, Dtype::fp64, MemoryCategory::workspace, "sums of losses");
     if (groups_.tp_dp_cp) {
         std::vector<std::int64_t> mixtures;
@@ -250,7 +251,11 @@ void RankTrainer::stop_or_note(StepResult& result) const {
 }
 
 const std::vector<std::unique_ptr<ChunkBuffers>>& RankTrainer::parameters() {
-    for (auto& traffic : traffic_) traffic->finish_gathers();
+    for (auto& traffic : traffic_) {
+        if (gathers_are_due_) traffic->start_gathers();
+        traffic->finish_gathers();
+    }
+    gathers_are_due_ = false;
     return buffers_;
 }
 
@@ -294,13 +299,20 @@ void RankTrainer::go_on_from(const TrainingPosition& position) {
     steps_ = position.steps;
     updates_ = position.updates;
     optimizer_->take_over();
-    for (auto& traffic : traffic_) traffic->start_gathers();
+    gather_parameters();
 }
 
 void RankTrainer::meet_all() {
     // Whoever is past the second barrier knows that everybody of its tp·pp has passed the first, each with all of its dp·cp.
     groups_.dp_cp->barrier();
     groups_.tp_pp->barrier();
+}
+
+void RankTrainer::gather_parameters() {
+    // What is started outside a graph cannot be waited for inside: the next iteration's begins with its gathers.
+    gathers_are_due_ = iteration_graph_ != nullptr;
+    if (gathers_are_due_) return;
+    for (auto& traffic : traffic_) traffic->start_gathers();
 }
 
 void RankTrainer::run_passes(const SequenceSource& source, const RankSchedule& schedule, std::int64_t microbatches, double d_loss) {
@@ -316,14 +328,16 @@ void RankTrainer::run_passes(const SequenceSource& source, const RankSchedule& s
         for (auto& traffic : traffic_) traffic->finish_reductions();
     };
     if (!iteration_graph_) return run([&](std::int64_t index) { return microbatches_->make(steps_, index, source); });
-    // What was started outside cannot be waited for inside.
-    for (auto& traffic : traffic_) traffic->finish_gathers();
     const std::vector<Microbatch> all = microbatches_->make_all(steps_, microbatches, source);
-    const auto passes = [&] { run([&](std::int64_t index) { return all.at(static_cast<std::size_t>(index)); }); };
+    const auto passes = [&] {
+        for (auto& traffic : traffic_) traffic->start_gathers();
+        run([&](std::int64_t index) { return all.at(static_cast<std::size_t>(index)); });
+    };
     if (&schedule == &schedule_)
-        iteration_graph_->run(inputs_of(all), passes);
+        iteration_graph_->run(inputs_of(all), sums_losses_ ? context_.losses : Tensor(), passes);
     else
         passes();
+    gathers_are_due_ = false;
 }
 
 StepReport RankTrainer::step(const SequenceSource& source, double learning_rate) {
@@ -367,7 +381,7 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate,
         return report;
     }
     ++updates_;
-    for (auto& traffic : traffic_) traffic->start_gathers();
+    gather_parameters();
     return report;
 }
 

@@ -109,6 +109,8 @@ private:
 
     /// All passes of a step, and the reductions that they start.
     void run_passes(const SequenceSource& source, const RankSchedule& schedule, std::int64_t microbatches, double d_loss);
+    /// Every rank has its shard of the parameters: the others get it.
+    void gather_parameters();
     /// Means over the global batch of what the passes added up.
     [[nodiscard]] double mean_loss() const;
     /// Gradient of each mixture's auxiliary loss in a step of so many microbatches.
@@ -134,6 +136,8 @@ private:
     std::unique_ptr<LayerGraphs> layer_graphs_;        ///< with CUDA graphs of layers
     std::unique_ptr<IterationGraph> iteration_graph_;  ///< with one of the whole iteration
     std::optional<MicrobatchSource> microbatches_;
+    bool sums_losses_ = false;      ///< whether the loss is on this stage
+    bool gathers_are_due_ = false;  ///< parameters are to be gathered before their next use
     std::unique_ptr<PipelineExecutor> executor_;
     RankSchedule schedule_;
     std::int64_t steps_ = 0;

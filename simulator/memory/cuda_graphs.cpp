@@ -214,7 +214,18 @@ void add_boundary(GraphTerms& terms, std::string_view name, std::int64_t bytes) 
     terms.boundary_bytes += bytes;
 }
 
-/// One graph for all microbatches: its inputs are the batch, its output the loss of each microbatch (StaticBufferLoader).
+/// Inputs of the graph of all microbatches as mgplan has them (model/training/microbatch_source.hpp): on the first stage ids, places of
+/// learned positions, on the last targets, of multi-token prediction for each depth, on all seed and offset of dropout.
+std::int64_t iteration_inputs(const Sizes& s, const ModelSpec& model, std::int64_t microbatches, bool first, bool last) {
+    const std::int64_t ids = 4 * s.rows;
+    std::int64_t bytes = microbatches * ids * ((first ? 1 : 0) + (last ? 1 + model.mtp_layers : 0));
+    if (first && model.position == PositionEmbedding::learned) bytes += ids;
+    if (model.hidden_dropout > 0) bytes += microbatches * 4 * 4;
+    return bytes;
+}
+
+/// One graph for all microbatches: its inputs are the batch, its output the loss: Megatron-LM's of each microbatch (StaticBufferLoader),
+/// mgplan's in fp64 of all together, and of each depth of multi-token prediction.
 GraphTerms iteration_terms(const GraphInputs& in, GraphPolicy policy) {
     GraphTerms terms;
     const Sizes s(in.workload, in.layout, policy);
@@ -233,16 +244,18 @@ GraphTerms iteration_terms(const GraphInputs& in, GraphPolicy policy) {
         add(in.layers.embedding, chunk.mtp + (chunk.embedding ? 1 : 0));
         if (chunk.loss) add(in.layers.head, 1 + in.workload.model.mtp_layers);
     }
-    // Tokens and positions on the first stage, labels and loss mask on the last, where Megatron-LM's loader copies them all.
-    const std::int64_t inputs = s.rows * 16, targets = s.rows * 12;
-    if (first || last) {
-        terms.static_inputs =
-            microbatches * (policy == GraphPolicy::megatron ? inputs + targets : (first ? inputs : 0) + (last ? targets : 0));
+    const ModelSpec& model = in.workload.model;
+    if (policy == GraphPolicy::slots) {
+        terms.static_inputs = iteration_inputs(s, model, microbatches, first, last);
+    } else if (first || last) {
+        // Megatron-LM's loader copies all on both: tokens and positions, labels and loss mask.
+        terms.static_inputs = microbatches * s.rows * (16 + 12);
         const double sequence = static_cast<double>(in.workload.batch.sequence);
-        if (policy == GraphPolicy::megatron && s.training.megatron.attention_mask_in_dataloader)
+        if (s.training.megatron.attention_mask_in_dataloader)
             terms.static_inputs += bounded(static_cast<double>(microbatches * s.batch) * sequence * sequence);
     }
-    add_boundary(terms, "loss", last ? microbatches * 4 : 0);
+    const std::int64_t losses = policy == GraphPolicy::megatron ? microbatches * 4 : (1 + model.mtp_layers) * 8;
+    add_boundary(terms, "loss", last ? losses : 0);
     terms.nodes = microbatches * nodes;
     terms.objects = bounded(static_cast<double>(terms.nodes) * static_cast<double>(in.node_bytes));
     terms.pool_is_private = policy == GraphPolicy::megatron;

@@ -107,5 +107,19 @@ TEST(GraphBytes, OfMixturesWithACapacityAreThoseOfTheModelByName) {
         expect_same(mixture(true, 1.25, true), {.name = "", .pp = 2, .dp = 2, .ep = 2}, scopes);
 }
 
+TEST(GraphBytes, OfAWholeIterationAreThoseOfTheModel) {
+    const Scopes whole{full_iteration};
+    expect_same(small::llama(), {.name = ""}, whole);
+    expect_same(small::llama(), {.name = "", .tp = 2, .cp = 2, .pp = 2, .vpp = 2, .sequence_parallel = true}, whole);
+    expect_same(mixture(true, 1.25, true), {.name = "", .pp = 2, .dp = 2, .ep = 2}, whole);
+    ModelSpec further = small::llama(), learned = small::gpt();
+    further.mtp_layers = 2;
+    expect_same(further, {.name = "", .pp = 2}, whole);
+    learned.hidden_dropout = 0.1;
+    learned.attention_dropout = 0;
+    expect_same(learned, {.name = "", .dp = 2}, whole);
+    expect_same(learned, {.name = "", .pp = 2}, whole);
+}
+
 }  // namespace
 }  // namespace mgplan::simulator

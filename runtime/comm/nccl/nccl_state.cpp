@@ -164,9 +164,10 @@ void NcclState::end_communicators() noexcept {
     }
 }
 
-std::shared_ptr<NcclGroup> NcclState::prepare(std::string text) {
+std::shared_ptr<NcclGroup> NcclState::prepare(std::string text, bool beside_layers) {
     auto group = std::make_shared<NcclGroup>();
     group->text = std::move(text);
+    group->beside_layers = beside_layers;
     const std::scoped_lock lock(mutex_);
     groups_.push_back(group);
     return group;
@@ -237,13 +238,15 @@ void NcclState::behind_the_device(NcclGroup& group) {
     MGPLAN_CUDA(cudaStreamWaitEvent(stream_of(group), ready_, 0));
 }
 
-void NcclState::issued(const std::shared_ptr<NcclTicket>& ticket, cudaStream_t on) {
-    MGPLAN_CUDA(cudaEventRecord(ticket->event, on));
+void NcclState::issued(const std::shared_ptr<NcclTicket>& ticket, const NcclGroup& group) {
+    MGPLAN_CUDA(cudaEventRecord(ticket->event, stream_of(group)));
     ticket->issued = true;
-    if (on == captured_) {
-        recorded_.push_back(ticket->what);
+    if (!captures()) return watch(ticket);
+    const auto known = std::find_if(recorded_.begin(), recorded_.end(), [&](const auto& each) { return each.first == ticket->what; });
+    if (known == recorded_.end()) {
+        recorded_.emplace_back(ticket->what, 1);
     } else {
-        watch(ticket);
+        ++known->second;
     }
 }
 
@@ -259,7 +262,7 @@ std::shared_ptr<NcclTicket> NcclState::issue(NcclGroup& group, model::Collective
     abort_reason_.check(rank_, ticket->what);
     behind_the_device(group);
     perform(group, call, ticket->what);
-    issued(ticket, stream_of(group));
+    issued(ticket, group);
     return ticket;
 }
 
@@ -294,7 +297,7 @@ void NcclState::flush() {
     abort_reason_.check(rank_, held.front().ticket->what);
     for (const Held& each : held) {
         settle(*each.group, result, each.ticket->what);
-        issued(each.ticket, stream_of(*each.group));
+        issued(each.ticket, *each.group);
     }
 }
 
@@ -305,13 +308,10 @@ void NcclState::wait(NcclTicket& ticket) {
 }
 
 std::string NcclState::take_recorded() {
-    const std::vector<std::string> all = std::exchange(recorded_, {});
     std::string text;
-    for (auto first = all.begin(); first != all.end();) {
-        const auto next = std::find_if(first, all.end(), [&](const std::string& each) { return each != *first; });
-        text += fmt::format("{}{}", text.empty() ? "" : ", ", *first);
-        if (next - first > 1) text += fmt::format(" ({} times)", next - first);
-        first = next;
+    for (const auto& [what, times] : std::exchange(recorded_, {})) {
+        text += fmt::format("{}{}", text.empty() ? "" : ", ", what);
+        if (times > 1) text += fmt::format(" ({} times)", times);
     }
     return text;
 }

@@ -27,7 +27,8 @@ namespace mgplan::runtime::cuda {
 
 /// An NCCL communicator and its stream. On the heap, because a thread of NCCL's writes the communicator here while it is made.
 struct NcclGroup {
-    std::string text;  ///< "tp (ranks 0, 1)"
+    std::string text;            ///< "tp (ranks 0, 1)"
+    bool beside_layers = false;  ///< its operations run while layers compute and send
     ncclComm_t communicator = nullptr;
     cudaStream_t stream = nullptr;
     std::atomic<bool> made = false;  ///< NCCL is done with making it
@@ -53,9 +54,10 @@ struct NcclTicket {
 /// NCCL's communicators must not be used from two threads at once, and the watchdog looks at all of them: every call into
 /// NCCL is made under one lock of this rank's.
 ///
-/// While the device's stream is captured, operations go into the capture: forked off the device's stream by an event, on one stream
-/// for all groups, so that those of different groups begin in one order on all ranks whatever a graph runs side by side, and joined
-/// again by wait(). Graphs with operations must be gone before this object goes: NCCL keeps a communicator until they are.
+/// While the device's stream is captured, operations go into the capture: forked off the device's stream by an event and joined again
+/// by wait(). Those of the layers' groups are on one stream, so that they begin in one order on all ranks whatever a graph runs side by
+/// side; those of groups beside the layers, on their own, so that nobody waits behind them. Graphs with operations must be gone before this
+/// object goes: NCCL keeps a communicator until they are.
 class NcclState final : public model::GraphLaunches {
 public:
     NcclState(CudaDevice& device, int rank, NcclOptions options);
@@ -70,7 +72,7 @@ public:
     [[nodiscard]] model::CollectiveCounter& traffic() { return traffic_; }
 
     /// A group without a communicator yet.
-    std::shared_ptr<NcclGroup> prepare(std::string text);
+    std::shared_ptr<NcclGroup> prepare(std::string text, bool beside_layers = false);
     /// The group's communicator is there: watched from here on, with a stream.
     void made(NcclGroup& group);
 
@@ -80,7 +82,9 @@ public:
     void settle(NcclGroup& group, ncclResult_t result, const std::string& what);
 
     /// Where the group's operations are issued now: on its stream, or on that of the capture.
-    [[nodiscard]] cudaStream_t stream_of(const NcclGroup& group) const { return captures() ? captured_ : group.stream; }
+    [[nodiscard]] cudaStream_t stream_of(const NcclGroup& group) const {
+        return captures() && !group.beside_layers ? captured_ : group.stream;
+    }
     /// Runs `call` on stream_of(group), behind the device's stream and whatever is held back; watched until its event.
     std::shared_ptr<NcclTicket> issue(NcclGroup& group, model::CollectiveKind kind, const std::function<ncclResult_t()>& call);
     /// Holds a send or receive back, see make_nccl_world().
@@ -111,8 +115,8 @@ private:
     [[nodiscard]] bool captures() const;
     [[noreturn]] void fail(NcclGroup& group, ncclResult_t result, const std::string& what);
     void behind_the_device(NcclGroup& group);
-    /// Issued on this stream: from here on its event is its end.
-    void issued(const std::shared_ptr<NcclTicket>& ticket, cudaStream_t on);
+    /// From here on its event, behind what was issued on the group's stream, is its end.
+    void issued(const std::shared_ptr<NcclTicket>& ticket, const NcclGroup& group);
     void watch(const std::shared_ptr<NcclTicket>& ticket);
     void watch_over();
     [[nodiscard]] std::string trouble();
@@ -130,8 +134,9 @@ private:
     int exceptions_;  ///< that were under way when this object was made
     AbortReason abort_reason_;
     cudaEvent_t ready_ = nullptr;
-    cudaStream_t captured_ = nullptr;    // of operations inside captures
-    std::vector<std::string> recorded_;  // since take_recorded(); the rank's thread alone
+    cudaStream_t captured_ = nullptr;  // of the layers' operations inside captures
+    // Operations since take_recorded() and how often each, in the order of their first times; the rank's thread alone.
+    std::vector<std::pair<std::string, std::int64_t>> recorded_;
     void* flag_ = nullptr;
     std::vector<Held> held_;  // the rank's thread alone
 

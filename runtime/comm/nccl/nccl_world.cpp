@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include <fmt/core.h>
@@ -17,6 +18,11 @@ namespace mgplan::runtime::cuda {
 using model::CommunicationError;
 
 namespace {
+
+/// Messages between stages, and buckets of gradients and parameters (model/training/rank_trainer.cpp).
+bool runs_beside_layers(std::string_view group) {
+    return is_pipeline(group) || group == "dp-cp" || group == "expert:dp";
+}
 
 class World final : public NcclWorldInterface {
 public:
@@ -56,11 +62,11 @@ public:
 
 private:
     /// Every rank of the world calls it, those that are in no group of it too: they get nullptr.
-    std::shared_ptr<NcclGroup> split(const std::string& text, bool member, int color, int place) {
+    std::shared_ptr<NcclGroup> split(const std::string& text, bool beside_layers, bool member, int color, int place) {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
         config.splitShare = 0;  // groups that overlap run at the same time
-        auto group = state_->prepare(text);
+        auto group = state_->prepare(text, beside_layers);
         state_->perform(
             *world_,
             [&] {
@@ -78,9 +84,10 @@ private:
         if (size_ == 1) return make_nccl_communicator(state_, {}, name, 1, 0);
         const std::string text = model::group_text(name, ranks);
         const int color = *std::min_element(ranks.begin(), ranks.end());
-        std::vector<std::shared_ptr<NcclGroup>> channels{split(text, size > 1, color, place)};
+        const bool beside = runs_beside_layers(name);
+        std::vector<std::shared_ptr<NcclGroup>> channels{split(text, beside, size > 1, color, place)};
         if (is_pipeline(name)) {
-            for (int i = 1; i < kMostChannels; ++i) channels.push_back(split(text, i < message_channels(size), color, place));
+            for (int i = 1; i < kMostChannels; ++i) channels.push_back(split(text, beside, i < message_channels(size), color, place));
         }
         while (!channels.empty() && channels.back() == nullptr) channels.pop_back();
         return make_nccl_communicator(state_, std::move(channels), name, size, place);

@@ -101,6 +101,9 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     keep("row_maximum", maximum);
     keep("softmax_sums", softmax.exponentials);
     keep("token_losses", token_losses(softmax, targets));
+    const Tensor loss_sums = maker.zeros({2}, Dtype::fp64);
+    add_sum_of_losses(token_losses(softmax, targets), loss_sums, 1);
+    keep("sum_of_losses", loss_sums);
     keep("token_losses, without targets", token_losses(softmax, maker.ids({4, -1, 9, -5, 6}, {5})));
     const Tensor untargeted = maker.random({5, 9});
     cross_entropy_backward(untargeted, maker.ids({4, -1, 9, -5, 6}, {5}), maximum, softmax.exponentials, shard, 0.2);

@@ -99,6 +99,10 @@ TEST_F(ShapeRules, OfCrossEntropyWantRowValues) {
     EXPECT_REFUSED(token_losses({of({3}), of({4})}, targets));
     EXPECT_REFUSED(token_losses({of({3}), of({3})}, ids({4})));
     EXPECT_REFUSED(token_losses({of({3}), of({3})}, of({3})));
+    EXPECT_REFUSED(add_sum_of_losses(row, of({2}), 0));
+    const Tensor sums = of({2}, Dtype::fp64);
+    EXPECT_REFUSED(add_sum_of_losses(ids({3}), sums, 0));
+    EXPECT_REFUSED(add_sum_of_losses(row, sums, 2));
 }
 
 TEST_F(ShapeRules, OfAttentionWantRowsForThePositions) {

@@ -188,6 +188,9 @@ TEST_F(Values, OfCrossEntropyIgnorePaddingAndKeepNan) {
     EXPECT_THAT(read(maximum), ElementsAre(std::log(3.0), 5));
     expect_close(read(token_losses(softmax_sums(logits, targets, maximum, shard), targets)), {std::log(4.0 / 3), std::log(2.0)}, 1e-15,
                  "losses");
+    const Tensor sums = maker.zeros({2}, Dtype::fp64);
+    for (const Dtype dtype : {Dtype::fp64, Dtype::fp32}) add_sum_of_losses(make(device, {3}, dtype, {1, 2.5, 0.25}), sums, 1);
+    EXPECT_THAT(read(sums), ElementsAre(0, 7.5));
     EXPECT_THAT(read(row_maximum(logits, {0, 0})), Each(-kInfinity)) << "a shard of nothing but padding";
     EXPECT_THAT(read(softmax_sums(logits, targets, maximum, {7, 0}).exponentials), Each(0));
     EXPECT_TRUE(std::isnan(read(row_maximum(fp64({1, 3}, {kNan, 1, 2}), {0, 3}))[0]));

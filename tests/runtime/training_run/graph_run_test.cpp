@@ -348,14 +348,40 @@ TEST(GraphRun, StartsReductionsAndGathersInTheOrderOfAnEagerRun) {
     EXPECT_EQ(eager, graphs);
 }
 
+TEST(GraphRun, OfAWholeIterationBeginsWithItsGathersAndStartsReductionsAsAnEagerRunDoes) {
+    TrainingRunOptions run = run_of({.name = "", .pp = 2, .dp = 2});
+    run.task.gradients.bucket_size = 2000;  // many buckets
+    std::vector<std::string> eager, graphs;
+    for (auto* starts : {&eager, &graphs}) {
+        run.task.layout.cuda_graphs = starts == &graphs ? kIteration : EnumSet<Scope>{};
+        run.observe = [starts](int rank) -> std::unique_ptr<RankObserver> {
+            return rank == 0 ? std::make_unique<Starts>(*starts) : nullptr;
+        };
+        static_cast<void>(run_in_process(run));
+    }
+    // The gathers that end an eager run's step begin the next one's; the loss is all-reduced between.
+    const auto gathers = [](const std::string& start) { return start.starts_with("all_gather"); };
+    ASSERT_TRUE(gathers(graphs.front()));
+    ASSERT_TRUE(gathers(eager.back()));
+    const auto first = std::find_if_not(graphs.begin(), graphs.end(), gathers) - graphs.begin();
+    const std::vector<std::string> of_one_step(graphs.begin(), graphs.begin() + first);
+    EXPECT_TRUE(std::equal(of_one_step.begin(), of_one_step.end(), eager.end() - first));
+    std::vector<std::string> expected = of_one_step;
+    expected.insert(expected.end(), eager.begin(), eager.end() - first);
+    EXPECT_EQ(graphs, expected);
+}
+
 TEST(GraphRun, LeavesTheGuardsOfAnArenaAloneAndReadsNoFreedMemory) {
     TrainingRunOptions run = run_of({.name = "", .tp = 2, .pp = 2, .dropout = 0.1});
-    const RunValues plain = run_with(run, {Scope::layer});
-    run.check_memory = true;
-    const RunValues checked = run_with(run, {Scope::layer});
-    EXPECT_TRUE(checked.as_predicted);
-    EXPECT_GT(checked.ranks.front().arena.planned_bytes, plain.ranks.front().arena.planned_bytes);
-    for (std::size_t i = 0; i < plain.steps.size(); ++i) EXPECT_EQ(checked.steps[i].loss, plain.steps[i].loss) << i;
+    for (const EnumSet<Scope> scopes : {EnumSet<Scope>{Scope::layer}, kIteration}) {
+        run.check_memory = false;
+        const RunValues plain = run_with(run, scopes);
+        run.check_memory = true;
+        const RunValues checked = run_with(run, scopes);
+        EXPECT_TRUE(checked.as_predicted);
+        EXPECT_GT(checked.ranks.front().arena.planned_bytes, plain.ranks.front().arena.planned_bytes);
+        for (std::size_t i = 0; i < plain.steps.size(); ++i) EXPECT_EQ(checked.steps[i].loss, plain.steps[i].loss) << i;
+    }
 }
 
 TEST(GraphRun, NeedsAnArena) {

@@ -266,14 +266,16 @@ TEST(CudaGraphMemory, OfAWholeIterationIsItsBatchAndItsKernels) {
     CostModel model(workload, ideal_calibration());
     const Layout layout = layout_of(workload, {full_iteration}, 4);
     const std::int64_t tokens = 16 * 512;
-    EXPECT_EQ(model.graphs(layout, 0).static_inputs, tokens * 16);
+    EXPECT_EQ(model.graphs(layout, 0).static_inputs, tokens * 4);
     EXPECT_EQ(model.graphs(layout, 1).static_inputs, 0);
-    EXPECT_EQ(model.graphs(layout, 3).static_inputs, tokens * 12);
-    EXPECT_EQ(model.graphs(layout, 3).boundary_bytes, 16 * 4);
+    EXPECT_EQ(model.graphs(layout, 3).static_inputs, tokens * 4);
+    EXPECT_EQ(model.graphs(layout, 3).boundary_bytes, 8);
     const LayerCosts& costs = model.costs(layout);
     EXPECT_EQ(model.graphs(layout, 1).nodes, 16 * 2 * (costs.dense.kernels_forward + costs.dense.kernels_backward));
     // Megatron-LM's loader copies the whole batch, and the mask that its data loader makes.
-    EXPECT_EQ(model.graphs(layout_of(workload, {full_iteration}, 4, Engine::megatron), 3).static_inputs, tokens * 28 + tokens * 512);
+    const GraphTerms megatron = model.graphs(layout_of(workload, {full_iteration}, 4, Engine::megatron), 3);
+    EXPECT_EQ(megatron.static_inputs, tokens * 28 + tokens * 512);
+    EXPECT_EQ(megatron.boundary_bytes, 16 * 4);
 }
 
 TEST(CudaGraphMemory, OfPaddedExpertsIsWhatTheCapacityAdds) {

@@ -83,8 +83,11 @@ INSTANTIATE_TEST_SUITE_P(Layouts, RunOverNcclOfLayouts, ::testing::Values("tp", 
 
 struct Graphs {
     std::string layout, scopes;
-    int layer_operations;  ///< of one layer's forward and backward, that go into its graphs
+    int graphs, operations;  ///< of rank 0; operations that go into the graphs
 };
+
+/// Forwards and backwards of two layers.
+constexpr int kOfLayers = 2 * 2;
 
 class RunOverNcclWithGraphs : public RunOverNccl, public ::testing::WithParamInterface<Graphs> {
 protected:
@@ -106,10 +109,9 @@ TEST_P(RunOverNcclWithGraphs, CapturesCollectivesWithTheRestAndGivesTheBitsOfAnE
     ASSERT_EQ(graphs.size(), 9U);
     for (std::size_t step = 0; step < 4; ++step) EXPECT_EQ(graphs[step], eager[step]) << "step " << step + 1;
     EXPECT_EQ(graphs[4], "2 ranks as predicted") << "what was sent is counted in replays too";
-    constexpr int kLayers = 2;
-    EXPECT_EQ(graphs[5], fmt::format("{} graphs", 2 * kLayers));
-    EXPECT_EQ(graphs[6], fmt::format("{} pieces", 2 * kLayers)) << "no collective cuts a graph";
-    EXPECT_EQ(graphs[7], fmt::format("{} operations captured", kLayers * GetParam().layer_operations)) << "and no replay calls NCCL";
+    EXPECT_EQ(graphs[5], fmt::format("{} graphs", GetParam().graphs));
+    EXPECT_EQ(graphs[6], fmt::format("{} pieces", GetParam().graphs)) << "no collective cuts a graph";
+    EXPECT_EQ(graphs[7], fmt::format("{} operations captured", GetParam().operations)) << "and no replay calls NCCL";
     EXPECT_EQ(eager[7], "0 operations captured");
 }
 
@@ -118,21 +120,30 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         // Attention and MLP gather and scatter the sequence, forward and backward, and gather it again for weights' gradients
         // (Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", section 4.2.2).
-        Graphs{"tp", "layer", 10},
+        Graphs{"tp", "layer", kOfLayers, 2 * 10},
         // Forward, keys and values take the one hop of a ring of two; backward they take it again, and their gradients two hops home.
         // A hop is a send and a receive, issued as one.
-        Graphs{"cp", "layer", 1 + 3},
+        Graphs{"cp", "layer", kOfLayers, 2 * (1 + 3)},
         // The counts of rows for each expert.
-        Graphs{"ep", "attn,moe_router,moe_preprocess", 1}),
-    [](const auto& test) { return test.param.layout; });
+        Graphs{"ep", "attn,moe_router,moe_preprocess", kOfLayers, 2},
+        // Four microbatches of it, with the embedding's scatter and gather, and of the loss three all-reduces, its gather, and the
+        // scatter and the gather of the backward.
+        Graphs{"tp", "full_iteration", 1, 4 * (2 * 10 + 2 + 3 + 3)},
+        // Of each of four microbatches activations leave and gradients come.
+        Graphs{"pp", "full_iteration", 1, 4 * 2},
+        // One bucket of gradients.
+        Graphs{"dp", "full_iteration", 1, 1}),
+    [](const auto& test) { return test.param.layout + (test.param.scopes == "full_iteration" ? "_full_iteration" : ""); });
 
 TEST_F(RunOverNccl, AReplayThatHangsEndsAllAtTheDeadlineWithGraphAndOperations) {
     start("tp", "hang_in_replay", "layer");
     for (const int number : {0, 1}) {
         EXPECT_EQ(rank(number).code(10s), 4);
-        EXPECT_THAT(rank(number).err(),
-                    ContainsRegex("the (forward|backward) graph of layer [01] in slot 0 with all_gather in group tp \\(ranks 0, 1\\), "
-                                  "reduce_scatter in group tp \\(ranks 0, 1\\).* was not done after 700 ms; a partner is dead or hangs"));
+        EXPECT_THAT(
+            rank(number).err(),
+            ContainsRegex(
+                "the (forward|backward) graph of layer [01] in slot 0 with all_gather in group tp \\(ranks 0, 1\\) \\([24] times\\), "
+                "reduce_scatter in group tp \\(ranks 0, 1\\) \\([24] times\\) was not done after 700 ms; a partner is dead or hangs"));
     }
     EXPECT_THAT(rank(0).out(), HasSubstr("step 1 of loss"));
 }
