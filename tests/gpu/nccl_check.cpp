@@ -121,14 +121,20 @@ void check_open_sends(Check& check, model::Device& device, model::Communicator& 
     check.that(right, "messages behind open sends in " + group.group());
 }
 
-/// A graph that multiplies by 3 and sums over the group, and sends the half of it round the ring, which must have been done before.
+/// A graph that multiplies by 3 and sums over the group, and sends the half of it round the ring, which must have been done before;
+/// beside it a bucket is summed, on a stream of its own.
 class Graph {
 public:
-    Graph(model::Device& device, model::Communicator& group)
-        : device_(device), group_(group), values_(filled(device, 2000, 1)), received_(filled(device, 1000, 0)) {
+    Graph(model::Device& device, model::Communicator& group, model::Communicator& beside)
+        : device_(device),
+          group_(group),
+          beside_(beside),
+          values_(filled(device, 2000, 1)),
+          received_(filled(device, 1000, 0)),
+          bucket_(filled(device, 1 << 20, 1)) {
         work();
         static_cast<void>(pass_.capture(
-            device, "a graph of this check", {values_},
+            device, "a graph of this check", {values_, bucket_},
             [this](std::vector<Tensor> inputs) {
                 work();
                 return inputs;
@@ -137,7 +143,7 @@ public:
     }
     void replay() {
         model::PassMemory memory;
-        static_cast<void>(pass_.replay(device_, {values_}, memory));
+        static_cast<void>(pass_.replay(device_, {values_, bucket_}, memory));
     }
     /// It was replayed once.
     void check(Check& check) {
@@ -145,21 +151,25 @@ public:
         check.that(pass_.stretches() == 1, "one graph holds the collectives of a pass");
         check.that(all_are(values_, once * once * once), "sums in a graph");
         check.that(all_are(received_, once * once * once), "messages in a graph");
+        const auto size = static_cast<float>(beside_.size());
+        check.that(all_are(bucket_, size * size * size), "sums beside a graph's layers");
     }
 
 private:
     void work() {
         const int size = group_.size(), rank = group_.rank();
+        const auto bucket = beside_.start_all_reduce(bucket_, model::Reduction::sum);
         model::scale(values_, 3);
         group_.all_reduce(values_, model::Reduction::sum);
         const auto sent = group_.start_send(values_.slice(0, 1000), (rank + 1) % size);
         group_.receive(received_, (rank + size - 1) % size);
         sent->wait();
+        bucket->wait();
     }
 
     model::Device& device_;
-    model::Communicator& group_;
-    Tensor values_, received_;
+    model::Communicator &group_, &beside_;
+    Tensor values_, received_, bucket_;
     model::KnownStorages known_;
     model::CapturedPass pass_;
 };
@@ -175,7 +185,8 @@ int run(int rank, int size, const std::filesystem::path& folder, bool leave) {
     std::vector<std::int32_t> ranks(static_cast<std::size_t>(size));
     std::iota(ranks.begin(), ranks.end(), 0);
     const auto group = view.join("tp", ranks), forward = view.join("pp", ranks), backward = view.join("pp-backward", ranks);
-    Graph graph(*device, *group);
+    const auto buckets = view.join("dp-cp", ranks);
+    Graph graph(*device, *group, *buckets);
     check_collectives(check, *device, *group);
     if (!leave) {
         graph.replay();

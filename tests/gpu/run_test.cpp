@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/gpu/gpu.hpp"
@@ -60,11 +61,12 @@ void expect_bits_of_an_eager_run(runtime::TrainingRunOptions run, EnumSet<CudaGr
     }
 }
 
-TEST_F(GpuRun, GivesTheBitsOfAnEagerRunWithCapturedLayers) {
+TEST_F(GpuRun, GivesTheBitsOfAnEagerRunWithCapturedLayersAndIterations) {
     for (const Case& layout :
          {Case{.name = "one"}, Case{.name = "pp2", .pp = 2}, Case{.name = "tp2", .tp = 2, .sequence_parallel = true}}) {
         for (const EnumSet<CudaGraphScope> scopes :
-             {EnumSet<CudaGraphScope>{CudaGraphScope::layer}, EnumSet<CudaGraphScope>{CudaGraphScope::attn}}) {
+             {EnumSet<CudaGraphScope>{CudaGraphScope::layer}, EnumSet<CudaGraphScope>{CudaGraphScope::attn},
+              EnumSet<CudaGraphScope>{CudaGraphScope::full_iteration}}) {
             runtime::TrainingRunOptions run = run_of(small_llama(kScale), layout, Precision::bf16);
             run.task.model.hidden_dropout = 0.1;
             expect_bits_of_an_eager_run(run, scopes, layout.name);
@@ -78,8 +80,9 @@ TEST_F(GpuRun, GivesTheBitsOfAnEagerRunWithMixturesCapturedUpToTheirExperts) {
         for (const EnumSet<CudaGraphScope> scopes :
              {EnumSet<CudaGraphScope>{attn, moe_router}, EnumSet<CudaGraphScope>{attn, moe_router, moe_preprocess}})
             expect_bits_of_an_eager_run(run_of(small_mixture(RouterScore::softmax), layout, Precision::bf16), scopes, layout.name);
-        expect_bits_of_an_eager_run(run_of(small_mixture(RouterScore::sigmoid, 1.25, true), layout, Precision::bf16), {layer},
-                                    layout.name + " padded");
+        for (const EnumSet<CudaGraphScope> scopes : {EnumSet<CudaGraphScope>{layer}, EnumSet<CudaGraphScope>{full_iteration}})
+            expect_bits_of_an_eager_run(run_of(small_mixture(RouterScore::sigmoid, 1.25, true), layout, Precision::bf16), scopes,
+                                        layout.name + " padded");
     }
 }
 
@@ -89,15 +92,16 @@ TEST_F(GpuRun, TellsHowLongStepsOfSmallLayersTakeWithAndWithoutGraphs) {
     run.devices = runtime::cuda_devices(false);
     run.memory = runtime::MemoryMode::arena;
     run.steps = 30;
-    for (const bool graphs : {false, true}) {
-        if (graphs) run.task.layout.cuda_graphs = {CudaGraphScope::layer};
+    using Scopes = EnumSet<CudaGraphScope>;
+    for (const auto& [name, scopes] : {std::pair{"eager", Scopes{}}, std::pair{"layer", Scopes{CudaGraphScope::layer}},
+                                       std::pair{"full_iteration", Scopes{CudaGraphScope::full_iteration}}}) {
+        run.task.layout.cuda_graphs = scopes;
         const runtime::RunValues values = runtime::run_in_process(run);
         std::vector<double> seconds;
         for (std::size_t i = values.steps.size() / 2; i < values.steps.size(); ++i) seconds.push_back(values.steps[i].seconds);
         std::nth_element(seconds.begin(), seconds.begin() + std::ssize(seconds) / 2, seconds.end());
-        std::printf("small layers, %s: %.6f s a step (median of the last %zu)\n", graphs ? "captured" : "eager",
-                    seconds[seconds.size() / 2], seconds.size());
-        RecordProperty(graphs ? "seconds_captured" : "seconds_eager", std::to_string(seconds[seconds.size() / 2]));
+        std::printf("small layers, %s: %.6f s a step (median of the last %zu)\n", name, seconds[seconds.size() / 2], seconds.size());
+        RecordProperty(std::string("seconds_") + name, std::to_string(seconds[seconds.size() / 2]));
         EXPECT_TRUE(values.as_predicted);
     }
 }
