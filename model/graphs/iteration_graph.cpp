@@ -13,7 +13,7 @@ void IterationGraph::run(const std::vector<Tensor>& inputs, const Tensor& loss, 
     }
     seen_ = true;
     input_bytes_ = 0;
-    for (const Tensor& input : inputs) input_bytes_ += input.bytes();
+    for (const Tensor& input : inputs) input_bytes_ += input.storage()->bytes();
     loss_bytes_ = loss.defined() ? loss.bytes() : 0;
     if (!device_.computes()) return passes();
     KnownStorages known;

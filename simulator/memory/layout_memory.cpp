@@ -30,7 +30,7 @@ struct GraphedLayers {
 struct FrameworkBytes {
     ModelStateBytes state;
     std::int64_t passes = 0;  ///< what forwards and backwards take, workspaces of the trace included
-    std::int64_t libraries = 0;
+    std::int64_t lasting_workspace = 0;
     GraphTerms graph;
     std::int64_t outside = 0;  ///< what the framework's allocator does not count, graphs left aside
 
@@ -41,7 +41,7 @@ struct FrameworkBytes {
     [[nodiscard]] std::int64_t total() const {
         const std::int64_t eager = passes + moved();
         const std::int64_t rest = graph.pool_is_private ? eager + state.update : peaks_in_update() ? state.update + graph.resident : eager;
-        return state.parameters + state.gradients + state.optimizer + libraries + graph.static_inputs + graph.boundary_bytes + rest;
+        return state.parameters + state.gradients + state.optimizer + lasting_workspace + graph.static_inputs + graph.boundary_bytes + rest;
     }
 };
 
@@ -133,9 +133,13 @@ struct LayoutMemory::State {
                             entry->second, calibration.graph_node_bytes});
     }
 
-    std::int64_t libraries(const Layout& layout) const {
-        // In mgplan's own layers every product's scratch is a tensor of the trace.
-        return layout.engine == Engine::megatron ? library_workspace_bytes(workload, layout.engine, calibration) : 0;
+    /// Megatron-LM's libraries have workspaces that last. In mgplan's own layers every product's scratch is a tensor of the trace, and what
+    /// lasts takes up losses: the model's, each depth's of multi-token prediction, and the auxiliary one, in fp64 each
+    /// (model/training/rank_trainer.cpp).
+    std::int64_t lasting_workspace(const Layout& layout) const {
+        if (layout.engine == Engine::megatron) return library_workspace_bytes(workload, layout.engine, calibration);
+        const ModelSpec& model = workload.model;
+        return 8 * (1 + model.mtp_layers + (model.moe && model.moe->auxiliary_loss != 0 ? 1 : 0));
     }
 
     [[nodiscard]] std::int64_t fragmentation_bytes(Engine engine, std::int64_t framework) const {
@@ -150,7 +154,7 @@ struct LayoutMemory::State {
     RankMemory stage(const Layout& layout, int pp_rank) {
         const PassesPeak peak = activations.peak(layout, pp_rank);
         const auto at_peak = [&](model::MemoryCategory category) { return peak.at_peak[static_cast<std::size_t>(category)]; };
-        const FrameworkBytes framework{model_states.of(layout, pp_rank), peak.bytes, libraries(layout), graphs(layout, pp_rank), 0};
+        const FrameworkBytes framework{model_states.of(layout, pp_rank), peak.bytes, lasting_workspace(layout), graphs(layout, pp_rank), 0};
         const GraphTerms& graph = framework.graph;
 
         RankMemory memory;
@@ -160,7 +164,7 @@ struct LayoutMemory::State {
         b.optimizer = framework.state.optimizer;
         b.activations = at_peak(model::MemoryCategory::activations) + framework.moved();
         b.communication = at_peak(model::MemoryCategory::communication);
-        b.workspace = at_peak(model::MemoryCategory::workspace) + framework.libraries;
+        b.workspace = at_peak(model::MemoryCategory::workspace) + framework.lasting_workspace;
         b.graph_static_inputs = graph.static_inputs;
         b.graph_boundary = graph.boundary_bytes;
         memory.high_water = b;
@@ -174,7 +178,7 @@ struct LayoutMemory::State {
         if (framework.peaks_in_update()) {
             b.activations = graph.resident;
             b.communication = 0;
-            b.workspace = framework.libraries;
+            b.workspace = framework.lasting_workspace;
         }
         if (layout.cuda_graphs.empty())
             memory.peak_at = framework.peaks_in_update() ? PeakInstant{0, kUpdateCopies} : PeakInstant{peak.op, peak.tensor};
@@ -198,7 +202,7 @@ struct LayoutMemory::State {
         held(model::MemoryCategory::parameters) = state.parameters;
         held(model::MemoryCategory::gradients) = state.gradients;
         held(model::MemoryCategory::optimizer) = state.optimizer;
-        held(model::MemoryCategory::workspace) = libraries(layout);
+        held(model::MemoryCategory::workspace) = lasting_workspace(layout);
         for (const RankPasses::Held& tensor : passes_of_rank.held) {
             probe.before = then(probe.before, change_of(tensor.category, tensor.bytes, tensor.tensor));
             probe.after = then(probe.after, change_of(tensor.category, -tensor.bytes));
@@ -229,7 +233,7 @@ struct LayoutMemory::State {
         // The libraries' scratch is made in front of everything else that the iteration takes.
         std::int64_t first = 0;
         for (const Allocation& tensor : trace.tensors) first = std::min(first, tensor.taken);
-        trace.tensors.push_back({libraries(layout), first - 1, -1});
+        trace.tensors.push_back({lasting_workspace(layout), first - 1, -1});
         return simulator::replay_megatron(workload, layout, pp_rank, trace, model_states.of(layout, pp_rank).update);
     }
 
@@ -287,13 +291,13 @@ struct LayoutMemory::State {
         if (!graphed_now && stages_are_graphed) stages.clear();
         stages_are_graphed = graphed_now;
         stages.resize(passes.size());
-        const std::int64_t scratch = libraries(layout);
+        const std::int64_t scratch = lasting_workspace(layout);
         const DeviceOverhead::Sums& outside = overhead.sums(layout);
         for (std::size_t rank = 0; rank < stages.size(); ++rank) {
             FrameworkBytes& stage = stages[rank];
             stage.state = model_states.of(layout, static_cast<int>(rank));
             stage.passes = passes[rank];
-            stage.libraries = scratch;
+            stage.lasting_workspace = scratch;
             stage.outside = rank == 0 || rank + 1 == stages.size() ? outside.end : outside.inner;
             if (graphed_now) stage.graph = graphs(layout, static_cast<int>(rank));
         }

@@ -266,7 +266,7 @@ TEST(CudaGraphMemory, OfAWholeIterationIsItsBatchAndItsKernels) {
     CostModel model(workload, ideal_calibration());
     const Layout layout = layout_of(workload, {full_iteration}, 4);
     const std::int64_t tokens = 16 * 512;
-    EXPECT_EQ(model.graphs(layout, 0).static_inputs, tokens * 4);
+    EXPECT_EQ(model.graphs(layout, 0).static_inputs, (tokens + 512) * 4) << "with the places of a microbatch's rows";
     EXPECT_EQ(model.graphs(layout, 1).static_inputs, 0);
     EXPECT_EQ(model.graphs(layout, 3).static_inputs, tokens * 4);
     EXPECT_EQ(model.graphs(layout, 3).boundary_bytes, 8);

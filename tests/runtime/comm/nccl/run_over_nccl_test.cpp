@@ -131,8 +131,8 @@ INSTANTIATE_TEST_SUITE_P(
         Graphs{"tp", "full_iteration", 1, 4 * (2 * 10 + 2 + 3 + 3)},
         // Of each of four microbatches activations leave and gradients come.
         Graphs{"pp", "full_iteration", 1, 4 * 2},
-        // One bucket of gradients.
-        Graphs{"dp", "full_iteration", 1, 1}),
+        // One bucket, whose parameters are gathered and whose gradients are reduced.
+        Graphs{"dp", "full_iteration", 1, 2}),
     [](const auto& test) { return test.param.layout + (test.param.scopes == "full_iteration" ? "_full_iteration" : ""); });
 
 TEST_F(RunOverNccl, AReplayThatHangsEndsAllAtTheDeadlineWithGraphAndOperations) {
