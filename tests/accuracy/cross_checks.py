@@ -2,7 +2,7 @@
 
 For `score`:
 * a layer's time, from runs that differ in their number of layers alone;
-* runs that differ in their micro batch alone, without their bubbles;
+* runs that differ in their micro batch alone, without their bubbles, and those of them that take less time for twice the tokens;
 * software that reduces the input gradients of tensor parallel layers behind the weight gradients, not beside them;
 * mixtures beside dense models on the same GPUs.
 """
@@ -21,6 +21,9 @@ LAYER_REMARK = ["",
                 "rank, and so wherever pp is 1 (VIA-Research/vTrain@f8dda8473a, src/predictor.py). What ran is not known; the predictions",
                 "follow the configurations. Recompute repeats two all-reduces of a layer under tp and none under dp, so that the ranking of tp",
                 "against dp hangs on it."]
+MIXTURE_REMARK = ["Where the kernels alone take longer than the run, hidden communication and launches do not explain the miss: at rates that meet",
+                  "dense models on the same GPUs the kernels do not fit into the time. Why they ran faster is not known. The recipe of Grok-1 on",
+                  "GB200 captures CUDA graphs (NVIDIA/dgxc-benchmarking@1f6d9f40e4, grok1/launch.sh), which its records' arguments do not say."]
 LITTLE, MUCH = 0.10, 0.20  # spread over micro batches that is expected of large kernels, and twice as much
 
 
@@ -169,6 +172,51 @@ def micro_batch_section(rows):
     return lines
 
 
+def doubled(rows):
+    """[(row, row with twice its micro batch)] that agree in all else."""
+    pairs = []
+    for group in grouped(rows, ("micro-batch-size",), lambda record: record["world"]):
+        if microbatches(group[0].record) is None or number(group[0].record["arguments"], "num-virtual-stages-per-pipeline-rank") > 1:
+            continue
+        by_size = {row.record["arguments"]["micro-batch-size"]: row for row in group}
+        pairs += [(by_size[size], by_size[2 * size]) for size in sorted(by_size) if 2 * size in by_size]
+    return pairs
+
+
+def saved(pair, seconds):
+    """By how much less the larger of two microbatches takes, forward, backward and its share of the update; negative where it takes more."""
+    small, large = (without_bubble(row, seconds(row)) / microbatches(row.record) for row in pair)
+    return 1 - large / small
+
+
+def doubled_section(rows, regrets):
+    lines = ["### Twice the tokens in less time", "",
+             "A microbatch of twice the tokens takes as many kernels, and hardly any is shorter. Pairs of runs that differ in that alone, by their",
+             "time a microbatch, t/(m + pp - 1): how many took less time for twice the tokens, and how much less at most.", "",
+             "| source | pairs | measured | at most | predicted | at most |", "|---|---:|---:|---:|---:|---:|"]
+    remarks, foreseen = [], False
+    pairs = doubled(rows)
+    for source in sorted({small.source for small, _ in pairs}):
+        some = [pair for pair in pairs if pair[0].source == source]
+        took = [saved(pair, lambda row: row.measured["time"]) for pair in some]
+        said = [saved(pair, lambda row: row.predicted["time"]) for pair in some]
+        if max(took) <= 0:
+            continue
+        cells = " | ".join(f"{sum(gain > 0 for gain in gains)} | {100 * max(0, *gains):.0f} %" for gains in (took, said))
+        lines.append(f"| {source} | {len(some)} | {cells} |")
+        foreseen = foreseen or max(said) > 0
+        odd = {large.id for (_, large), gain, expected in zip(some, took, said) if gain > 0 >= expected}
+        costs = [cost[0] for cost in regrets([row for row in rows if row.source == source and row.id not in odd]).get(source, [])]
+        if odd and costs:
+            remarks.append(f"Without the {len(odd)} runs that took less against the prediction the mean regret of {source} is "
+                           f"{100 * mean(costs):.2f} %, the largest {100 * max(costs):.2f} %.")
+    if lines[-1].startswith("|---"):
+        return []
+    if foreseen:
+        remarks.insert(0, "It is predicted where PyTorch's softmax takes the smaller microbatch, whose shape Megatron-LM's own does not take.")
+    return [*lines, "", *remarks]
+
+
 def slow_overlap(mgplan, name):
     """The named cluster with nothing gained by running a collective beside a kernel, as a cluster file's text."""
     done = subprocess.run([mgplan, "clusters", "show", name, "--format", "json"], capture_output=True, text=True, timeout=60, check=True)
@@ -224,19 +272,21 @@ def mixture_section(rows):
             continue
         for row in missed:
             if row.record["cluster"] == cluster:
-                lines.append(f"| {row.id} | {cluster} | {100 * used(row):.1f} % | {100 * row.mfu:.1f} % | {100 * min(dense):.1f} to {100 * max(dense):.1f} % "
-                             f"(n {len(dense)}) |")
+                lines.append(f"| {row.id} | {cluster} | {row.measured['time']:.2f} | {row.predicted['time']:.2f} | {row.kernels:.2f} | "
+                             f"{100 * used(row):.1f} % | {100 * row.mfu:.1f} % | {100 * min(dense):.1f} to {100 * max(dense):.1f} % (n {len(dense)}) |")
     if not lines:
         return []
     return ["### Mixtures missed by a tenth and more", "",
-            "Share of the peak that the model's FLOPs make up, beside dense models on the same GPUs.", "",
-            "| record | cluster | measured MFU | predicted MFU | dense, measured |", "|---|---|---:|---:|---:|", *lines, "",
-            "The reason is not known."]
+            "Seconds of an iteration; of its kernels alone, as predicted, all communication hidden and nothing waiting for the host; and the share",
+            "of the peak that the model's FLOPs make up, beside dense models on the same GPUs.", "",
+            "| record | cluster | measured | predicted | kernels alone | measured MFU | predicted MFU | dense, measured |",
+            "|---|---|---:|---:|---:|---:|---:|---:|", *lines, "",
+            *MIXTURE_REMARK]
 
 
 def sections(mgplan, rows, simulate_all, regrets, folder):
     """Lines of Markdown. `simulate_all(records)` gives rows and failures, `regrets(rows)` what score makes of them; `folder` is there
     for files."""
-    found = [layer_section(rows, simulate_all, regrets), micro_batch_section(rows),
+    found = [layer_section(rows, simulate_all, regrets), micro_batch_section(rows), doubled_section(rows, regrets),
              older_software_section(mgplan, rows, simulate_all, folder), mixture_section(rows)]
     return [line for section in found if section for line in (*section, "")]
