@@ -200,7 +200,8 @@ CoreSizes add_qkv(PieceCost& cost, const Shard& s) {
     }
     const double gather = gather_operand_seconds(s, model.hidden);
     cost.exposed_forward.tp += tp_exposed(s, gather, qkv.forward);
-    cost.exposed_backward.tp += beside(s, gather, qkv.input_gradient) + beside(s, tp_reduce_seconds(s, model.hidden), qkv.weight_gradient);
+    cost.exposed_backward.tp +=
+        beside(s, gather, qkv.input_gradient) + tp_reduce_exposed(s, tp_reduce_seconds(s, model.hidden), qkv.weight_gradient);
     return sizes;
 }
 

@@ -39,7 +39,7 @@ PieceCost mlp_core_cost(const Shard& s, std::int64_t ffn, LinearInput input, boo
 
     const double gather = gather_operand_seconds(s, model.hidden), reduce = tp_reduce_seconds(s, model.hidden);
     cost.exposed_forward.tp = tp_exposed(s, gather, up) + tp_exposed(s, reduce, down);
-    cost.exposed_backward.tp = tp_exposed(s, gather, down_input) + beside(s, gather, up_input) + beside(s, reduce, up_weight);
+    cost.exposed_backward.tp = tp_exposed(s, gather, down_input) + beside(s, gather, up_input) + tp_reduce_exposed(s, reduce, up_weight);
 
     if (recompute_all) {
         cost.recompute = cost.forward;

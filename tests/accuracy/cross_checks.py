@@ -9,13 +9,13 @@ For `score`:
 
 import json
 import statistics
-import subprocess
 
 RECOMPUTE = ("recompute-granularity", "recompute-method", "recompute-num-layers")
 # Software whose column-parallel layers have a plain backward: both products, then the all-reduce (megatron/mpu/layers.py of
 # NVIDIA/Megatron-LM@aed2f75e20 and of microsoft/Megatron-DeepSpeed@1619965d33; asynchronous in the former's 02bb1f5c86).
 SYNCHRONOUS = {"megatron-readme-2020": "Megatron-LM of 2020", "sc21-table1": "Megatron-LM of 2021", "vtrain-multi": "Megatron-DeepSpeed",
                "vtrain-single": "Megatron-DeepSpeed"}
+SYNCHRONOUS_FLAG = "no-async-tensor-model-parallel-allreduce"
 LAYER_REMARK = ["",
                 "vTrain's configurations say `use_checkpoint` throughout, while its own predictor leaves recompute out on the last pipeline",
                 "rank, and so wherever pp is 1 (VIA-Research/vTrain@f8dda8473a, src/predictor.py). What ran is not known; the predictions",
@@ -217,36 +217,22 @@ def doubled_section(rows, regrets):
     return [*lines, "", *remarks]
 
 
-def slow_overlap(mgplan, name):
-    """The named cluster with nothing gained by running a collective beside a kernel, as a cluster file's text."""
-    done = subprocess.run([mgplan, "clusters", "show", name, "--format", "json"], capture_output=True, text=True, timeout=60, check=True)
-    cluster = json.loads(done.stdout)
-    lists = {kind: [] for kind in ("products", "attention", "kernels", "copies", "collectives")}
-    parameters = {"overlap_cost": {"value": 1, "source": "a collective behind the product that would hide it"}}
-    cluster["calibration"] = {"version": 1, "device": "cuda", "hardware": "", "date": "", "versions": {}, "complete": True,
-                              "parameters": parameters} | lists
-    return json.dumps(cluster)
-
-
-def older_software_section(mgplan, rows, simulate_all, folder):
+def older_software_section(rows, simulate_all):
     old = [row for row in rows if row.source in SYNCHRONOUS and row.measured["time"]]
     if not old:
         return []
-    files = {}
-    for name in sorted({row.record["cluster"] for row in old}):
-        files[name] = folder / f"cluster{len(files)}.json"
-        files[name].write_text(slow_overlap(mgplan, name), encoding="utf-8")
 
     def moved(row):
-        """Where something else than an input gradient's reduction is hidden, or nothing, the prediction stands."""
+        """A reduce-scatter runs beside the weight gradient whatever the flag says."""
         given = row.record["arguments"]
-        return number(given, "tensor-model-parallel-size") > 1 and not given.get("sequence-parallel") and not given.get("overlap-grad-reduce")
+        return number(given, "tensor-model-parallel-size") > 1 and not given.get("sequence-parallel")
 
-    again = {row.id: row for row in simulate_all([row.record | {"cluster": str(files[row.record["cluster"]])} for row in old if moved(row)])[0]}
+    exposed = [row.record | {"arguments": row.record["arguments"] | {SYNCHRONOUS_FLAG: True}} for row in old if moved(row)]
+    again = {row.id: row for row in simulate_all(exposed)[0]}
     lines = ["### Software that hides no input gradient", "",
              "Megatron-LM of 2020 and 2021 and Megatron-DeepSpeed as of 2022 reduce the input gradients of tensor parallel layers behind the weight",
-             "gradients; later Megatron-LM does it beside them, and so do the predictions above, for no argument of these records says which. With these",
-             "all-reduces exposed (`overlap_cost` of 1 in a cluster file; runs that overlap their gradient reduction are left as they are):", "",
+             "gradients; later Megatron-LM does it beside them, and so do the predictions above, for no argument of these records says which. With",
+             f"`--{SYNCHRONOUS_FLAG}`, which exposes these all-reduces:", "",
              "| source | software | n | mean | bias | mean, exposed | bias, exposed |", "|---|---|---:|---:|---:|---:|---:|"]
     for source in sorted({row.source for row in old}):
         some = [row for row in old if row.source == source]
@@ -284,9 +270,8 @@ def mixture_section(rows):
             *MIXTURE_REMARK]
 
 
-def sections(mgplan, rows, simulate_all, regrets, folder):
-    """Lines of Markdown. `simulate_all(records)` gives rows and failures, `regrets(rows)` what score makes of them; `folder` is there
-    for files."""
+def sections(rows, simulate_all, regrets):
+    """Lines of Markdown. `simulate_all(records)` gives rows and failures, `regrets(rows)` what score makes of them."""
     found = [layer_section(rows, simulate_all, regrets), micro_batch_section(rows), doubled_section(rows, regrets),
-             older_software_section(mgplan, rows, simulate_all, folder), mixture_section(rows)]
+             older_software_section(rows, simulate_all), mixture_section(rows)]
     return [line for section in found if section for line in (*section, "")]
