@@ -7,6 +7,8 @@
 // fp8_operand_bytes() counts is written. Before Blackwell fp8 products take operands of one layout alone, and the transpose is
 // written beside (nvte_is_non_tn_fp8_gemm_supported). Weights are quantised once an iteration and left out.
 
+#include <cstdint>
+
 #include "simulator/layers/shard.hpp"
 
 namespace mgplan::simulator {
