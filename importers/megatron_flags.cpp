@@ -51,7 +51,7 @@ constexpr std::array kGroups{
               "no-gradient-accumulation-fusion no-bias-gelu-fusion no-bias-swiglu-fusion no-bias-dropout-fusion "
               "no-masked-softmax-fusion no-rope-fusion moe-permute-fusion attention-softmax-in-fp32 apply-query-key-layer-scaling "
               "fp32-residual-connection deterministic-mode no-check-for-nan-in-loss-and-grad log-params-norm log-num-zeros-in-grad "
-              "no-create-attention-mask-in-dataloader"},
+              "no-create-attention-mask-in-dataloader no-async-tensor-model-parallel-allreduce"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
               "bf16 fp16 accumulate-allreduce-grads-in-fp32 grad-reduce-in-bf16 fp8-param-gather use-precision-aware-optimizer"},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
@@ -164,7 +164,7 @@ constexpr std::array kGroups{
               "inference-rng-tracker enable-experimental export-default-te-spec export-te-mcore-model no-weight-decay-cond "
               "use-fused-weighted-squared-relu no-fp8-wgrad align-param-gather no-align-param-gather no-barrier-with-level-1-timing "
               "no-scatter-gather-tensors-in-pipeline use-ring-exchange-p2p lazy-mpu-init use-cpu-initialization empty-unused-memory "
-              "enable-gloo-process-groups disable-gloo-process-groups no-async-tensor-model-parallel-allreduce data-parallel-random-init "
+              "enable-gloo-process-groups disable-gloo-process-groups data-parallel-random-init "
               "tp-comm-overlap-rs-dgrad disable-tp-comm-bulk-dgrad disable-tp-comm-bulk-wgrad disable-tp-comm-overlap-ag "
               "disable-tp-comm-overlap-rs disable-tp-comm-split-ag disable-tp-comm-split-rs batch-invariant-mode"},
     FlagGroup{FlagArity::none, FlagEffect::without, "",

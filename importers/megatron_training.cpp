@@ -56,6 +56,7 @@ void read_switches(FlagReader& flags, MegatronSwitches& switches) {
     switches.bias_dropout_fusion = !flags.has("--no-bias-dropout-fusion");
     switches.masked_softmax_fusion = !flags.has("--no-masked-softmax-fusion");
     switches.rope_fusion = !flags.has("--no-rope-fusion");
+    switches.async_tp_reduce = !flags.has("--no-async-tensor-model-parallel-allreduce");
     switches.te_cross_entropy = flags.choice<bool>("--cross-entropy-fusion-impl", false, {{"native", false}, {"te", true}});
     switches.attention_mask_in_dataloader = !flags.has("--no-create-attention-mask-in-dataloader");
     switches.query_key_layer_scaling = flags.has("--apply-query-key-layer-scaling");

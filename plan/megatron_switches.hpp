@@ -19,6 +19,10 @@ struct MegatronSwitches {
     bool bias_dropout_fusion = true;
     bool masked_softmax_fusion = true;
     bool rope_fusion = true;
+    /// --no-async-tensor-model-parallel-allreduce: without sequence parallelism the all-reduce of an input gradient over tp starts
+    /// behind the weight gradient rather than beside it. Megatron-LM of 2020 and 2021 and Megatron-DeepSpeed of 2022 know no other
+    /// way; today's Megatron-LM ignores the flag.
+    bool async_tp_reduce = true;
     bool moe_permute_fusion = false;
     bool te_cross_entropy = false;  ///< --cross-entropy-fusion-impl te, else native
     bool attention_mask_in_dataloader = true;

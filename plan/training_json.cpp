@@ -54,6 +54,7 @@ constexpr std::array kSwitches{
     Switch{"bias_dropout_fusion", &MegatronSwitches::bias_dropout_fusion},
     Switch{"masked_softmax_fusion", &MegatronSwitches::masked_softmax_fusion},
     Switch{"rope_fusion", &MegatronSwitches::rope_fusion},
+    Switch{"async_tp_reduce", &MegatronSwitches::async_tp_reduce},
     Switch{"moe_permute_fusion", &MegatronSwitches::moe_permute_fusion},
     Switch{"te_cross_entropy", &MegatronSwitches::te_cross_entropy},
     Switch{"attention_mask_in_dataloader", &MegatronSwitches::attention_mask_in_dataloader},

@@ -303,6 +303,7 @@ void write_switches(FlagWriter& out, const MegatronSwitches& switches, const Mod
     out.flag_if(!switches.bias_dropout_fusion, "no-bias-dropout-fusion");
     out.flag_if(!switches.masked_softmax_fusion, "no-masked-softmax-fusion");
     out.flag_if(!switches.rope_fusion, "no-rope-fusion");
+    out.flag_if(!switches.async_tp_reduce, "no-async-tensor-model-parallel-allreduce");
     out.flag_if(switches.moe_permute_fusion, "moe-permute-fusion");
     if (switches.te_cross_entropy) out.word("cross-entropy-fusion-impl", "te");
     out.flag_if(!switches.attention_mask_in_dataloader, "no-create-attention-mask-in-dataloader");

@@ -30,6 +30,7 @@ KernelTimes::KernelTimes(const ClusterSpec& cluster, const Calibration& calibrat
       peak_(cluster.peak(precision)),
       peak_16_(storage_peak(cluster, precision)),
       efficiency_(precision == Precision::fp8 ? calibration.fp8_gemm_efficiency : calibration.gemm_efficiency),
+      k_half_(calibration.gemm_k_half * (precision == Precision::fp8 ? peak_ / peak_16_ : 1)),
       element_bytes_(precision == Precision::fp32   ? 4
                      : precision == Precision::fp64 ? 8
                                                     : 2),
@@ -45,7 +46,7 @@ double KernelTimes::gemm_rate(std::int64_t m, std::int64_t n, std::int64_t k, st
     const double waves = tiles / calibration_.multiprocessors;
     const double used = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(count) /
                         (std::ceil(waves) * calibration_.multiprocessors * calibration_.tile_m * calibration_.tile_n);
-    const double depth = static_cast<double>(k) / (static_cast<double>(k) + calibration_.gemm_k_half);
+    const double depth = static_cast<double>(k) / (static_cast<double>(k) + k_half_);
     return peak_ * efficiency_ * (0.5 + 0.5 * std::min(used, 1.0)) * depth;
 }
 

@@ -39,6 +39,7 @@ private:
     double peak_;     ///< FLOP/s of the products' precision
     double peak_16_;  ///< FLOP/s of attention (16-bit, or the precision itself for fp32)
     double efficiency_;
+    double k_half_;  ///< calibrated for 16 bits; what a tile takes beside its main loop does not get shorter where that runs faster
     double element_bytes_;
     double gradient_bytes_;
     double memory_bandwidth_;  ///< of plain streams

@@ -5,6 +5,7 @@
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_to_all.hpp"
 #include "simulator/collectives/send_receive.hpp"
+#include "simulator/layers/quantisation.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -171,6 +172,7 @@ CoreSizes add_qkv(PieceCost& cost, const Shard& s) {
     cost.backward += qkv.backward();
     cost.weight_gradient += qkv.weight_gradient;
     cost.forward_flops += qkv.flops;
+    cost += quantise_column_parallel(s, LinearInput::normed, model.hidden, projected / s.tp);
     cost.kernels_forward += 2;
     cost.kernels_backward += 4;
     const std::int64_t packed = s.tokens * (sizes.q() + sizes.k() + sizes.v());
@@ -196,9 +198,10 @@ CoreSizes add_qkv(PieceCost& cost, const Shard& s) {
         cost.kernels_forward += 2;
         cost.kernels_backward += 2;
     }
-    const double gather = tp_gather_seconds(s, model.hidden);
+    const double gather = gather_operand_seconds(s, model.hidden);
     cost.exposed_forward.tp += tp_exposed(s, gather, qkv.forward);
-    cost.exposed_backward.tp += beside(s, gather, qkv.input_gradient) + beside(s, tp_reduce_seconds(s, model.hidden), qkv.weight_gradient);
+    cost.exposed_backward.tp +=
+        beside(s, gather, qkv.input_gradient) + tp_reduce_exposed(s, tp_reduce_seconds(s, model.hidden), qkv.weight_gradient);
     return sizes;
 }
 
@@ -221,21 +224,28 @@ CoreSizes add_latent(PieceCost& cost, const Shard& s) {
     Shard outside = s;
     outside.tokens = s.tokens_outside;
     double up = 0, up_flops = 0;
+    PieceCost quantised;  // operands of the up projections
     if (mla.q_lora_rank > 0) {
         add(Projection(outside, model.hidden, mla.q_lora_rank), 2);
+        cost += quantise_linear(outside, LinearInput::plain, outside.tokens, model.hidden, mla.q_lora_rank);
         const Projection q_up(s, mla.q_lora_rank, sizes.q());
         add(q_up, 2);
+        quantised += quantise_column_parallel(s, LinearInput::normed, mla.q_lora_rank, sizes.q());
         up += q_up.forward;
         up_flops += q_up.flops;
     } else {
         const Projection q(s, model.hidden, sizes.q());
         add(q, 2);
+        quantised += quantise_column_parallel(s, LinearInput::plain, model.hidden, sizes.q());
         up += q.forward;
         up_flops += q.flops;
     }
     add(Projection(outside, model.hidden, kv_down), 2);
+    cost += quantise_linear(outside, LinearInput::plain, outside.tokens, model.hidden, kv_down);
     const Projection kv(s, mla.kv_lora_rank, kv_up);
     add(kv, 2);
+    quantised += quantise_column_parallel(s, LinearInput::normed, mla.kv_lora_rank, kv_up);
+    cost += quantised;
     up += kv.forward;
     up_flops += kv.flops;
     // q and k are put together from their rotated and unrotated parts.
@@ -246,12 +256,12 @@ CoreSizes add_latent(PieceCost& cost, const Shard& s) {
     cost.kernels_forward += 6;
     cost.kernels_backward += 8;
     if (s.recomputes(RecomputeModule::mla_up_proj)) {
-        cost.recompute += up + assemble;
+        cost.recompute += up + quantised.forward + assemble;
         cost.recompute_flops += up_flops;
     }
     // The latents enter the tp region; queries without a latent enter it as the hidden state itself.
     const std::int64_t entering = (mla.q_lora_rank > 0 ? mla.q_lora_rank : model.hidden) + kv_down;
-    const double gather = tp_gather_seconds(s, entering);
+    const double gather = gather_operand_seconds(s, entering);
     cost.exposed_forward.tp += gather;
     cost.exposed_backward.tp += gather + tp_reduce_seconds(s, entering);
     return sizes;
@@ -280,9 +290,10 @@ PieceCost attention_cost(const Shard& s, std::int64_t window) {
     cost.backward += output.backward();
     cost.weight_gradient += output.weight_gradient;
     cost.forward_flops += output.flops;
+    cost += quantise_row_parallel(s, sizes.o(), model.hidden);
     const double reduce = tp_reduce_seconds(s, model.hidden);
     cost.exposed_forward.tp += tp_exposed(s, reduce, output.forward);
-    cost.exposed_backward.tp += tp_exposed(s, tp_gather_seconds(s, model.hidden), output.input_gradient);
+    cost.exposed_backward.tp += tp_exposed(s, gather_operand_seconds(s, model.hidden), output.input_gradient);
 
     // Bias, dropout and residual addition in one kernel.
     cost.forward += s.kernels->memory_bound(static_cast<double>(3 * stream));

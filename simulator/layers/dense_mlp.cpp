@@ -1,4 +1,5 @@
 #include "simulator/layers/mlp.hpp"
+#include "simulator/layers/quantisation.hpp"
 
 namespace mgplan::simulator {
 
@@ -14,7 +15,7 @@ PieceCost norm_and_residual_cost(const Shard& s) {
     return cost;
 }
 
-PieceCost mlp_core_cost(const Shard& s, std::int64_t ffn, bool recompute_activation, bool recompute_all) {
+PieceCost mlp_core_cost(const Shard& s, std::int64_t ffn, LinearInput input, bool recompute_all) {
     const ModelSpec& model = s.model();
     const std::int64_t width = ffn / s.tp;
     const std::int64_t first = model.gated_mlp ? 2 * width : width;
@@ -29,29 +30,28 @@ PieceCost mlp_core_cost(const Shard& s, std::int64_t ffn, bool recompute_activat
     const double activation = s.kernels->memory_bound(static_cast<double>(before + after));
     cost.forward = up + activation + down;
     cost.backward = up_input + up_weight + down_input + down_weight + s.kernels->memory_bound(static_cast<double>(2 * before + after));
+    cost += quantise_column_parallel(s, input, model.hidden, first);
+    cost += quantise_row_parallel(s, width, model.hidden);
     cost.weight_gradient = up_weight + down_weight;
     cost.kernels_forward = 4;
     cost.kernels_backward = 7;
     cost.forward_flops = 2.0 * static_cast<double>(s.tokens) * static_cast<double>(model.hidden) * static_cast<double>(first + width);
 
-    const double gather = tp_gather_seconds(s, model.hidden), reduce = tp_reduce_seconds(s, model.hidden);
+    const double gather = gather_operand_seconds(s, model.hidden), reduce = tp_reduce_seconds(s, model.hidden);
     cost.exposed_forward.tp = tp_exposed(s, gather, up) + tp_exposed(s, reduce, down);
-    cost.exposed_backward.tp = tp_exposed(s, gather, down_input) + beside(s, gather, up_input) + beside(s, reduce, up_weight);
+    cost.exposed_backward.tp = tp_exposed(s, gather, down_input) + beside(s, gather, up_input) + tp_reduce_exposed(s, reduce, up_weight);
 
     if (recompute_all) {
         cost.recompute = cost.forward;
         cost.exposed_recompute = cost.exposed_forward;
         cost.recompute_flops = cost.forward_flops;
-    } else if (recompute_activation) {
-        cost.recompute = activation;
     }
     return cost;
 }
 
 PieceCost dense_mlp_cost(const Shard& s) {
     PieceCost cost = norm_and_residual_cost(s);
-    // Megatron-LM's moe_act recomputes the activation of experts alone.
-    cost += mlp_core_cost(s, s.model().ffn, false, s.recomputes(RecomputeModule::mlp));
+    cost += mlp_core_cost(s, s.model().ffn, LinearInput::normed, s.recomputes(RecomputeModule::mlp));
     return cost;
 }
 

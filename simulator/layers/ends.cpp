@@ -40,7 +40,7 @@ PieceCost head_cost(const Shard& s) {
     // Three all-reduces of one fp32 value per token: maximum, target logit, sum of exponentials.
     const double loss_reduce = s.tp == 1 ? 0 : 3 * all_reduce_seconds(static_cast<double>(s.tokens) * 4, s.paths->tp, *s.calibration);
     cost.exposed_forward.tp = tp_exposed(s, gather, project) + loss_reduce;
-    cost.exposed_backward.tp = beside(s, gather, project_input) + beside(s, tp_reduce_seconds(s, model.hidden), project_weight);
+    cost.exposed_backward.tp = beside(s, gather, project_input) + tp_reduce_exposed(s, tp_reduce_seconds(s, model.hidden), project_weight);
     return cost;
 }
 

@@ -5,6 +5,7 @@
 #include "simulator/layers/attention.hpp"
 #include "simulator/layers/ends.hpp"
 #include "simulator/layers/mlp.hpp"
+#include "simulator/layers/quantisation.hpp"
 
 namespace mgplan::simulator {
 
@@ -49,6 +50,7 @@ LayerCosts layer_costs(const Shard& shard) {
         projection.forward_flops = 4.0 * static_cast<double>(shard.tokens) * static_cast<double>(model.hidden) * width;
         projection.kernels_forward = 4;
         projection.kernels_backward = 8;
+        projection += quantise_column_parallel(shard, LinearInput::plain, 2 * model.hidden, model.hidden / shard.tp);
         costs.mtp += projection;
     }
     return costs;

@@ -4,6 +4,7 @@
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_to_all.hpp"
 #include "simulator/layers/mlp.hpp"
+#include "simulator/layers/quantisation.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -101,11 +102,17 @@ PieceCost mixture_cost(const Shard& s) {
     inner.backward +=
         product(rows, model.hidden, first) + product(rows, width, model.hidden) + gradients + s.kernels->memory_bound(2 * before + after);
     inner.weight_gradient += gradients;
+    const auto copies = static_cast<std::int64_t>(std::llround(routing.received));
+    inner += quantise_linear(s, LinearInput::plain, copies, model.hidden, first);
+    inner += quantise_linear(s, LinearInput::plain, copies, width, model.hidden);
     inner.forward_flops += 2.0 * routing.even * static_cast<double>(model.hidden) * static_cast<double>(first + width);
 
-    // Permutation before and behind the all-to-all, and back: each reads and writes every copied row once.
+    // Permutation before and behind the all-to-all, and back: each reads and writes every copied row once. What arrives for a single
+    // expert is in order (Megatron-core token_dispatcher.py, MoEAlltoAllTokenDispatcher, num_local_experts; mgplan's own:
+    // model/layers/token_dispatcher.cpp).
+    const bool in_order = experts == 1 && moe.dispatcher == TokenDispatcher::all_to_all;
     const double permute = s.kernels->memory_bound(2 * routing.sent * row_bytes, Traffic::permutation) +
-                           s.kernels->memory_bound(2 * routing.received * row_bytes, Traffic::permutation);
+                           (in_order ? 0 : s.kernels->memory_bound(2 * routing.received * row_bytes, Traffic::permutation));
     inner.forward += 2 * permute;
     inner.backward += 2 * permute;
     inner.kernels_forward += 8 + (moe.grouped_gemm ? 0 : static_cast<int>(std::min<std::int64_t>(experts, 256)) * 3);
@@ -124,7 +131,7 @@ PieceCost mixture_cost(const Shard& s) {
     if (s.recomputes(RecomputeModule::moe_act)) inner.recompute += activation;
 
     if (moe.shared_ffn > 0) {
-        inner += mlp_core_cost(s, moe.shared_ffn, false, s.recomputes(RecomputeModule::shared_experts));
+        inner += mlp_core_cost(s, moe.shared_ffn, LinearInput::plain, s.recomputes(RecomputeModule::shared_experts));
     }
     if (whole) {
         inner.recompute = inner.forward;

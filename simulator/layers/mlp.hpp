@@ -1,6 +1,7 @@
 #pragma once
 // Cost of the MLP half of a decoder layer: norm, dense MLP or mixture of experts, residual.
 
+#include "simulator/layers/quantisation.hpp"
 #include "simulator/layers/shard.hpp"
 
 namespace mgplan::simulator {
@@ -13,7 +14,7 @@ namespace mgplan::simulator {
 
 /// Two products of width `ffn` (gated: the first twice as wide) inside a tp region, with the activation between them;
 /// shared by the dense MLP and the shared experts. No norm, no residual.
-[[nodiscard]] PieceCost mlp_core_cost(const Shard& shard, std::int64_t ffn, bool recompute_activation, bool recompute_all);
+[[nodiscard]] PieceCost mlp_core_cost(const Shard& shard, std::int64_t ffn, LinearInput input, bool recompute_all);
 
 /// The norm in front of an MLP and the residual addition behind it.
 [[nodiscard]] PieceCost norm_and_residual_cost(const Shard& shard);

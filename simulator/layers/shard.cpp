@@ -40,6 +40,15 @@ double beside(const Shard& shard, double communication, double kernel) {
     return std::max(shard.calibration->overlap_cost * communication, communication - kernel);
 }
 
+double tp_reduce_exposed(const Shard& shard, double reduction, double product) {
+    const MegatronSwitches* switches = shard.megatron();
+    // Both products of a plain linear layer run before the copy in front of it reduces (NVIDIA/Megatron-LM@aed2f75e20 and
+    // microsoft/Megatron-DeepSpeed@1619965d33, megatron/mpu/layers.py, ColumnParallelLinear.forward). The asynchronous form of the
+    // former's 02bb1f5c86 starts the all-reduce between the two; a reduce-scatter is asynchronous always.
+    if (switches != nullptr && !switches->async_tp_reduce && !shard.sequence_parallel) return reduction;
+    return beside(shard, reduction, product);
+}
+
 double tp_exposed(const Shard& shard, double communication, double product) {
     if (!shard.workload->training.overlap_tp) return communication;
     // Chunked overlap (Transformer Engine userbuffers): tp chunks, the first one is always exposed.

@@ -77,6 +77,9 @@ struct PieceCost {
 /// What a collective costs beside a kernel that hides it: the rest that sticks out, and at least what it takes from the kernel.
 [[nodiscard]] double beside(const Shard& shard, double communication, double kernel);
 
+/// What remains of an input gradient's tp reduction of `reduction` seconds next to the weight gradient of `product` seconds.
+[[nodiscard]] double tp_reduce_exposed(const Shard& shard, double reduction, double product);
+
 /// What remains of a tp collective next to a product that may hide it.
 [[nodiscard]] double tp_exposed(const Shard& shard, double communication, double product);
 

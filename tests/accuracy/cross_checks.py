@@ -2,25 +2,28 @@
 
 For `score`:
 * a layer's time, from runs that differ in their number of layers alone;
-* runs that differ in their micro batch alone, without their bubbles;
+* runs that differ in their micro batch alone, without their bubbles, and those of them that take less time for twice the tokens;
 * software that reduces the input gradients of tensor parallel layers behind the weight gradients, not beside them;
 * mixtures beside dense models on the same GPUs.
 """
 
 import json
 import statistics
-import subprocess
 
 RECOMPUTE = ("recompute-granularity", "recompute-method", "recompute-num-layers")
 # Software whose column-parallel layers have a plain backward: both products, then the all-reduce (megatron/mpu/layers.py of
 # NVIDIA/Megatron-LM@aed2f75e20 and of microsoft/Megatron-DeepSpeed@1619965d33; asynchronous in the former's 02bb1f5c86).
 SYNCHRONOUS = {"megatron-readme-2020": "Megatron-LM of 2020", "sc21-table1": "Megatron-LM of 2021", "vtrain-multi": "Megatron-DeepSpeed",
                "vtrain-single": "Megatron-DeepSpeed"}
+SYNCHRONOUS_FLAG = "no-async-tensor-model-parallel-allreduce"
 LAYER_REMARK = ["",
                 "vTrain's configurations say `use_checkpoint` throughout, while its own predictor leaves recompute out on the last pipeline",
                 "rank, and so wherever pp is 1 (VIA-Research/vTrain@f8dda8473a, src/predictor.py). What ran is not known; the predictions",
                 "follow the configurations. Recompute repeats two all-reduces of a layer under tp and none under dp, so that the ranking of tp",
                 "against dp hangs on it."]
+MIXTURE_REMARK = ["Where the kernels alone take longer than the run, hidden communication and launches do not explain the miss: at rates that meet",
+                  "dense models on the same GPUs the kernels do not fit into the time. Why they ran faster is not known. The recipe of Grok-1 on",
+                  "GB200 captures CUDA graphs (NVIDIA/dgxc-benchmarking@1f6d9f40e4, grok1/launch.sh), which its records' arguments do not say."]
 LITTLE, MUCH = 0.10, 0.20  # spread over micro batches that is expected of large kernels, and twice as much
 
 
@@ -169,36 +172,67 @@ def micro_batch_section(rows):
     return lines
 
 
-def slow_overlap(mgplan, name):
-    """The named cluster with nothing gained by running a collective beside a kernel, as a cluster file's text."""
-    done = subprocess.run([mgplan, "clusters", "show", name, "--format", "json"], capture_output=True, text=True, timeout=60, check=True)
-    cluster = json.loads(done.stdout)
-    lists = {kind: [] for kind in ("products", "attention", "kernels", "copies", "collectives")}
-    parameters = {"overlap_cost": {"value": 1, "source": "a collective behind the product that would hide it"}}
-    cluster["calibration"] = {"version": 1, "device": "cuda", "hardware": "", "date": "", "versions": {}, "complete": True,
-                              "parameters": parameters} | lists
-    return json.dumps(cluster)
+def doubled(rows):
+    """[(row, row with twice its micro batch)] that agree in all else."""
+    pairs = []
+    for group in grouped(rows, ("micro-batch-size",), lambda record: record["world"]):
+        if microbatches(group[0].record) is None or number(group[0].record["arguments"], "num-virtual-stages-per-pipeline-rank") > 1:
+            continue
+        by_size = {row.record["arguments"]["micro-batch-size"]: row for row in group}
+        pairs += [(by_size[size], by_size[2 * size]) for size in sorted(by_size) if 2 * size in by_size]
+    return pairs
 
 
-def older_software_section(mgplan, rows, simulate_all, folder):
+def saved(pair, seconds):
+    """By how much less the larger of two microbatches takes, forward, backward and its share of the update; negative where it takes more."""
+    small, large = (without_bubble(row, seconds(row)) / microbatches(row.record) for row in pair)
+    return 1 - large / small
+
+
+def doubled_section(rows, regrets):
+    lines = ["### Twice the tokens in less time", "",
+             "A microbatch of twice the tokens takes as many kernels, and hardly any is shorter. Pairs of runs that differ in that alone, by their",
+             "time a microbatch, t/(m + pp - 1): how many took less time for twice the tokens, and how much less at most.", "",
+             "| source | pairs | measured | at most | predicted | at most |", "|---|---:|---:|---:|---:|---:|"]
+    remarks, foreseen = [], False
+    pairs = doubled(rows)
+    for source in sorted({small.source for small, _ in pairs}):
+        some = [pair for pair in pairs if pair[0].source == source]
+        took = [saved(pair, lambda row: row.measured["time"]) for pair in some]
+        said = [saved(pair, lambda row: row.predicted["time"]) for pair in some]
+        if max(took) <= 0:
+            continue
+        cells = " | ".join(f"{sum(gain > 0 for gain in gains)} | {100 * max(0, *gains):.0f} %" for gains in (took, said))
+        lines.append(f"| {source} | {len(some)} | {cells} |")
+        foreseen = foreseen or max(said) > 0
+        odd = {large.id for (_, large), gain, expected in zip(some, took, said) if gain > 0 >= expected}
+        costs = [cost[0] for cost in regrets([row for row in rows if row.source == source and row.id not in odd]).get(source, [])]
+        if odd and costs:
+            remarks.append(f"Without the {len(odd)} runs that took less against the prediction the mean regret of {source} is "
+                           f"{100 * mean(costs):.2f} %, the largest {100 * max(costs):.2f} %.")
+    if lines[-1].startswith("|---"):
+        return []
+    if foreseen:
+        remarks.insert(0, "It is predicted where PyTorch's softmax takes the smaller microbatch, whose shape Megatron-LM's own does not take.")
+    return [*lines, "", *remarks]
+
+
+def older_software_section(rows, simulate_all):
     old = [row for row in rows if row.source in SYNCHRONOUS and row.measured["time"]]
     if not old:
         return []
-    files = {}
-    for name in sorted({row.record["cluster"] for row in old}):
-        files[name] = folder / f"cluster{len(files)}.json"
-        files[name].write_text(slow_overlap(mgplan, name), encoding="utf-8")
 
     def moved(row):
-        """Where something else than an input gradient's reduction is hidden, or nothing, the prediction stands."""
+        """A reduce-scatter runs beside the weight gradient whatever the flag says."""
         given = row.record["arguments"]
-        return number(given, "tensor-model-parallel-size") > 1 and not given.get("sequence-parallel") and not given.get("overlap-grad-reduce")
+        return number(given, "tensor-model-parallel-size") > 1 and not given.get("sequence-parallel")
 
-    again = {row.id: row for row in simulate_all([row.record | {"cluster": str(files[row.record["cluster"]])} for row in old if moved(row)])[0]}
+    exposed = [row.record | {"arguments": row.record["arguments"] | {SYNCHRONOUS_FLAG: True}} for row in old if moved(row)]
+    again = {row.id: row for row in simulate_all(exposed)[0]}
     lines = ["### Software that hides no input gradient", "",
              "Megatron-LM of 2020 and 2021 and Megatron-DeepSpeed as of 2022 reduce the input gradients of tensor parallel layers behind the weight",
-             "gradients; later Megatron-LM does it beside them, and so do the predictions above, for no argument of these records says which. With these",
-             "all-reduces exposed (`overlap_cost` of 1 in a cluster file; runs that overlap their gradient reduction are left as they are):", "",
+             "gradients; later Megatron-LM does it beside them, and so do the predictions above, for no argument of these records says which. With",
+             f"`--{SYNCHRONOUS_FLAG}`, which exposes these all-reduces:", "",
              "| source | software | n | mean | bias | mean, exposed | bias, exposed |", "|---|---|---:|---:|---:|---:|---:|"]
     for source in sorted({row.source for row in old}):
         some = [row for row in old if row.source == source]
@@ -224,19 +258,20 @@ def mixture_section(rows):
             continue
         for row in missed:
             if row.record["cluster"] == cluster:
-                lines.append(f"| {row.id} | {cluster} | {100 * used(row):.1f} % | {100 * row.mfu:.1f} % | {100 * min(dense):.1f} to {100 * max(dense):.1f} % "
-                             f"(n {len(dense)}) |")
+                lines.append(f"| {row.id} | {cluster} | {row.measured['time']:.2f} | {row.predicted['time']:.2f} | {row.kernels:.2f} | "
+                             f"{100 * used(row):.1f} % | {100 * row.mfu:.1f} % | {100 * min(dense):.1f} to {100 * max(dense):.1f} % (n {len(dense)}) |")
     if not lines:
         return []
     return ["### Mixtures missed by a tenth and more", "",
-            "Share of the peak that the model's FLOPs make up, beside dense models on the same GPUs.", "",
-            "| record | cluster | measured MFU | predicted MFU | dense, measured |", "|---|---|---:|---:|---:|", *lines, "",
-            "The reason is not known."]
+            "Seconds of an iteration; of its kernels alone, as predicted, all communication hidden and nothing waiting for the host; and the share",
+            "of the peak that the model's FLOPs make up, beside dense models on the same GPUs.", "",
+            "| record | cluster | measured | predicted | kernels alone | measured MFU | predicted MFU | dense, measured |",
+            "|---|---|---:|---:|---:|---:|---:|---:|", *lines, "",
+            *MIXTURE_REMARK]
 
 
-def sections(mgplan, rows, simulate_all, regrets, folder):
-    """Lines of Markdown. `simulate_all(records)` gives rows and failures, `regrets(rows)` what score makes of them; `folder` is there
-    for files."""
-    found = [layer_section(rows, simulate_all, regrets), micro_batch_section(rows),
-             older_software_section(mgplan, rows, simulate_all, folder), mixture_section(rows)]
+def sections(rows, simulate_all, regrets):
+    """Lines of Markdown. `simulate_all(records)` gives rows and failures, `regrets(rows)` what score makes of them."""
+    found = [layer_section(rows, simulate_all, regrets), micro_batch_section(rows), doubled_section(rows, regrets),
+             older_software_section(rows, simulate_all), mixture_section(rows)]
     return [line for section in found if section for line in (*section, "")]

@@ -72,6 +72,7 @@ TrainingSpec some_training(std::mt19937& random, bool moe) {
     switches.gradient_accumulation_fusion = coin();
     switches.bias_activation_fusion = coin();
     switches.rope_fusion = coin();
+    switches.async_tp_reduce = coin();
     switches.te_cross_entropy = coin();
     switches.attention_softmax_in_fp32 = coin();
     switches.deterministic = coin();

@@ -253,6 +253,13 @@ TEST(MegatronArguments, KnowsLayoutsRecomputeAndGraphs) {
     EXPECT_EQ(layout("--cuda-graph-impl local --cuda-graph-scope full_iteration").cuda_graphs, EnumSet{CudaGraphScope::full_iteration});
 }
 
+TEST(MegatronArguments, ReadsWhereTheInputGradientIsReduced) {
+    EXPECT_TRUE(read(kSmall).training->megatron.async_tp_reduce);
+    const Job job = read(kSmall + "--no-async-tensor-model-parallel-allreduce");
+    EXPECT_FALSE(job.training->megatron.async_tp_reduce);
+    EXPECT_THAT(job.flags_without_effect, testing::IsEmpty());
+}
+
 TEST(MegatronArguments, SortsFlagsByTheirEffect) {
     const Job job = read(kSmall + "--lr 1e-4 --lr 2e-4 --use-megatron-fsdp --made-up-flag a b --bf16 stray --optimizer muon");
     EXPECT_THAT(job.flags_without_effect, ElementsAre("--lr"));

@@ -39,6 +39,13 @@ TEST_F(Kernels, TheDepthOfAProductFillsItsPipeline) {
     EXPECT_DOUBLE_EQ(times().gemm(4000, 4000, 1000), 2 * 2 * 4000.0 * 4000 * 1000 / 1e12);
 }
 
+TEST_F(Kernels, WhatATileTakesBesideItsMainLoopIsNoShorterInFp8) {
+    calibration.gemm_k_half = 1000;
+    const double loop = 2 * 4000.0 * 4000 * 3000 / 1e12, rest = loop / 3;
+    EXPECT_DOUBLE_EQ(times().gemm(4000, 4000, 3000), loop + rest);
+    EXPECT_DOUBLE_EQ(times(Precision::fp8).gemm(4000, 4000, 3000), loop / 2 + rest);
+}
+
 TEST_F(Kernels, HalfOfAnUnfilledWaveIsLost) {
     calibration.multiprocessors = 100;
     calibration.tile_m = calibration.tile_n = 128;
