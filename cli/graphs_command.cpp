@@ -68,6 +68,20 @@ std::vector<GraphedChunk> chunks_of(const GraphsRequest& request, int rank) {
     return list;
 }
 
+/// Static inputs of the graph of an iteration.
+std::int64_t iteration_buffers(const GraphsRequest& request, int rank, const Schedule& schedule) {
+    const bool first = rank == 0, last = rank == schedule.pp() - 1;
+    // One for all that the loader copies of a microbatch (Megatron-LM core/full_cuda_graph.py StaticBufferLoader).
+    if (request.policy == GraphPolicy::megatron) return first || last ? schedule.microbatches() : 0;
+    // Ids, targets of each depth, places of learned positions, and dropout's words (model/training/microbatch_source.hpp).
+    const ModelSpec* const model = request.workload ? &request.workload->model : nullptr;
+    const std::int64_t depths = model != nullptr ? model->mtp_layers : 0;
+    std::int64_t buffers = schedule.microbatches() * ((first ? 1 : 0) + (last ? 1 + depths : 0));
+    if (model != nullptr && first && model->position == PositionEmbedding::learned) ++buffers;
+    if (model != nullptr && model->hidden_dropout > 0) ++buffers;
+    return buffers;
+}
+
 std::vector<RankLine> count_ranks(const GraphsRequest& request) {
     const Schedule schedule(request.schedule);
     const std::int64_t per_rank = 2 * schedule.microbatches() * schedule.vpp();
@@ -80,11 +94,11 @@ std::vector<RankLine> count_ranks(const GraphsRequest& request) {
     for (int rank = 0; rank < schedule.pp(); ++rank) {
         GraphCounts counts = count_graphs(schedule, rank, chunks_of(request, rank), request.policy);
         if (whole_iteration) {
-            // One graph replays everything; its static inputs are the tokens and labels of each microbatch, which the first
-            // and the last stage read (Megatron-LM core/full_cuda_graph.py StaticBufferLoader).
+            // One graph replays everything.
             counts.forward_graphs = 1;
             counts.backward_graphs = 0;
-            counts.static_buffers = rank == 0 || rank == schedule.pp() - 1 ? schedule.microbatches() : 0;
+            counts.static_buffers = iteration_buffers(request, rank, schedule);
+            if (request.policy == GraphPolicy::slots) counts.slots = 0;
         }
         ranks.push_back({counts, std::nullopt});
     }

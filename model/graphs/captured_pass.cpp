@@ -37,6 +37,7 @@ public:
     Recorder(const Recorder&) = delete;
     Recorder& operator=(const Recorder&) = delete;
     ~Recorder() override {
+        *self_ = nullptr;
         if (active_) {
             device_.set_recorder(nullptr);
             work_.abandon();
@@ -70,7 +71,7 @@ public:
         exchange.start = std::move(start);
         pause();
         add(Kind::start, pass_.exchanges_, std::move(exchange));
-        auto pending = std::make_unique<Watched>(*this, pass_.exchanges_.size() - 1, pass_.exchanges_.back().start(tensors));
+        auto pending = std::make_unique<Watched>(self_, pass_.exchanges_.size() - 1, pass_.exchanges_.back().start(tensors));
         resume();
         return pending;
     }
@@ -95,25 +96,27 @@ public:
     }
 
 private:
-    /// Tells the recorder when a collective is waited for.
+    /// Tells the recorder when a collective is waited for. Outlives it where an exception ends the capture and somebody else holds it.
     class Watched final : public Pending {
     public:
-        Watched(Recorder& recorder, std::size_t which, std::unique_ptr<Pending> pending)
-            : recorder_(recorder), which_(which), pending_(std::move(pending)) {}
+        Watched(std::shared_ptr<Recorder*> recorder, std::size_t which, std::unique_ptr<Pending> pending)
+            : recorder_(std::move(recorder)), which_(which), pending_(std::move(pending)) {}
         // It may hold the last share of a tensor.
         ~Watched() override {
             pending_.reset();
-            recorder_.pass_.events_.push_back({Kind::drop, which_});
+            if (Recorder* const recorder = *recorder_) recorder->pass_.events_.push_back({Kind::drop, which_});
         }
         void wait() override {
-            recorder_.pause();
-            recorder_.pass_.events_.push_back({Kind::wait, which_});
+            Recorder* const recorder = *recorder_;
+            if (recorder == nullptr) return pending_->wait();
+            recorder->pause();
+            recorder->pass_.events_.push_back({Kind::wait, which_});
             pending_->wait();
-            recorder_.resume();
+            recorder->resume();
         }
 
     private:
-        Recorder& recorder_;
+        std::shared_ptr<Recorder*> recorder_;
         std::size_t which_;
         std::unique_ptr<Pending> pending_;
     };
@@ -152,7 +155,8 @@ private:
     WorkCapture& work_;
     CapturedPass& pass_;
     KnownStorages& known_;
-    std::vector<Recorded> collectives_;  // of the open stretch
+    std::shared_ptr<Recorder*> self_ = std::make_shared<Recorder*>(this);  // null when it is gone
+    std::vector<Recorded> collectives_;                                    // of the open stretch
     GraphLaunches* launches_ = nullptr;
     std::string_view op_ = "an op";
     bool active_ = false;

@@ -5,7 +5,7 @@
 namespace mgplan::model {
 
 void IterationGraph::run(const std::vector<Tensor>& inputs, const Tensor& loss, const std::function<void()>& passes) {
-    if (steps_ <= 1) return passes();
+    if (++runs_ == 1) return passes();
     if (pass_.captured()) {
         PassMemory memory;
         static_cast<void>(pass_.replay(device_, inputs, memory));
@@ -17,7 +17,7 @@ void IterationGraph::run(const std::vector<Tensor>& inputs, const Tensor& loss, 
     loss_bytes_ = loss.defined() ? loss.bytes() : 0;
     if (!device_.computes()) return passes();
     KnownStorages known;
-    const PassBody body = [&](std::vector<Tensor> /*inputs*/) {
+    const PassBody body = [&](const std::vector<Tensor>& /*inputs*/) {
         passes();
         return std::vector<Tensor>{};
     };

@@ -10,17 +10,15 @@
 
 namespace mgplan::model {
 
-/// The first step runs eagerly, so that libraries choose their algorithms and partners connect; the second is captured, and
+/// The first run is eager, so that libraries choose their algorithms and partners connect; the second is captured, and
 /// replayed from there on. The same class on every device: on shapes it counts.
 class IterationGraph {
 public:
     explicit IterationGraph(Device& device) : device_(device) {}
 
-    void begin_step() { ++steps_; }
-
-    /// Runs, captures or replays `passes`. `inputs`: all tensors of the step that the passes read and do not take themselves; at the
-    /// same addresses in each step. What the passes leave behind lies in memory that lasts, as `loss` does (undefined: another stage's).
-    /// Throws RunError for what no graph can hold.
+    /// Runs, captures or replays `passes`. `inputs`: one tensor of each storage of the step that the passes read and do not take
+    /// themselves; at the same addresses in each step. What the passes leave behind lies in memory that lasts, as `loss` does (undefined:
+    /// another stage's). Throws RunError for what no graph can hold.
     void run(const std::vector<Tensor>& inputs, const Tensor& loss, const std::function<void()>& passes);
 
     [[nodiscard]] GraphTotals totals() const;
@@ -28,7 +26,7 @@ public:
 private:
     Device& device_;
     CapturedPass pass_;
-    std::int64_t steps_ = 0;
+    std::int64_t runs_ = 0;
     std::int64_t input_bytes_ = 0, loss_bytes_ = 0;
     bool seen_ = false;
 };

@@ -76,8 +76,7 @@ struct MicrobatchContext {
     double d_auxiliary = 0;           ///< gradient of each mixture's auxiliary loss: cp / microbatches (Megatron-LM schedules.py)
     /// Multi-token prediction: for each depth the token that each row predicts, (rows) int32, negative behind the sequence's end.
     std::vector<Tensor> mtp_targets{};
-    /// Of passes in which the host writes nothing, for a graph holds them: position_ids() of the rows where the model has learned
-    /// positions; undefined: the pass writes them.
+    /// position_ids() of the rows (learned positions), written before the graph of an iteration; undefined: the pass writes its own.
     Tensor position_ids{};
     /// (4) int32: what dropout takes in place of seed and first sequence (model/ops/dropout.hpp); undefined: these.
     Tensor changing{};

@@ -10,7 +10,7 @@ namespace {
 
 /// (rows inside the tp region, hidden / tp) of every rank -> (rows outside, hidden).
 Tensor gather_output(const RankContext& context, const Tensor& part) {
-    const Tensor whole = gather_columns(context, part);
+    Tensor whole = gather_columns(context, part);
     if (!context.sequence_parallel) return whole;
     const std::int64_t rows = whole.shape()[0] / context.tp->size(), first = rows * context.tp->rank();
     // A copy, or the rows of all ranks would live on with it.

@@ -47,7 +47,7 @@ private:
     TokenShare share_;
 };
 
-/// The tensors of device memory that such microbatches read, each once.
+/// What such microbatches read, one tensor of each storage: microbatches may share tensors, or have slices of one.
 [[nodiscard]] std::vector<Tensor> inputs_of(const std::vector<Microbatch>& microbatches);
 
 }  // namespace mgplan::model

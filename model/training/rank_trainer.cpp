@@ -347,7 +347,6 @@ StepReport RankTrainer::step(const SequenceSource& source, double learning_rate)
 StepReport RankTrainer::step(const SequenceSource& source, double learning_rate, const RankSchedule& schedule, std::int64_t microbatches) {
     ++steps_;
     if (layer_graphs_) layer_graphs_->begin_step();
-    if (iteration_graph_) iteration_graph_->begin_step();
     if (context_.auxiliary_loss.defined()) fill(context_.auxiliary_loss, 0);
     fill(context_.losses, 0);
     for (auto& buffers : buffers_) buffers->zero_gradients();

@@ -76,10 +76,10 @@ public:
     /// Steps that changed the parameters: what a learning-rate schedule counts.
     [[nodiscard]] std::int64_t updates() const { return updates_; }
 
-    /// This rank's chunks with their weights, gathers finished. For checkpoints and tests.
+    /// This rank's chunks with their weights, gathers finished; every rank calls it, for it may have to start them. For tests.
     [[nodiscard]] const std::vector<std::unique_ptr<ChunkBuffers>>& parameters();
 
-    /// Parameters and gradients of this rank's `chunk`-th model chunk.
+    /// Parameters and gradients of this rank's `chunk`-th model chunk; with sharded state the parameters may be on their way.
     [[nodiscard]] const ChunkBuffers& buffers(int chunk) const { return *buffers_.at(static_cast<std::size_t>(chunk)); }
 
     /// All that the next step depends on besides position() and the task: main parameters, moments, biases of experts. Between

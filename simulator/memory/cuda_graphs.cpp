@@ -247,6 +247,9 @@ GraphTerms iteration_terms(const GraphInputs& in, GraphPolicy policy) {
     const ModelSpec& model = in.workload.model;
     if (policy == GraphPolicy::slots) {
         terms.static_inputs = iteration_inputs(s, model, microbatches, first, last);
+        // In eager passes each chunk that is alive has its microbatch's ids and targets.
+        for (std::size_t c = 0; c < in.chunks.size(); ++c)
+            terms.activations -= in.alive[c] * 4 * s.rows * (2 + (in.chunks[c].mtp > 0 ? model.mtp_layers : 0));
     } else if (first || last) {
         // Megatron-LM's loader copies all on both: tokens and positions, labels and loss mask.
         terms.static_inputs = microbatches * s.rows * (16 + 12);

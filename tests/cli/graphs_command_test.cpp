@@ -42,7 +42,10 @@ TEST(GraphsCommand, TakesTheLayersOfAModel) {
                 HasSubstr("\n0,59,59,59,1,1,"));
     EXPECT_THAT(say("graphs --microbatches 8 --model deepseek-v3 --cuda-graphs mlp --format csv").out, HasSubstr("\n0,3,3,3,1,1,"));
     EXPECT_THAT(say("graphs --microbatches 8 --pp 3 --layers-per-chunk 2 --cuda-graphs full_iteration --format csv").out,
-                HasSubstr("\n0,1,0,8,3,3\n1,1,0,0,2,2\n2,1,0,8,1,1\n"));
+                HasSubstr("\n0,1,0,8,0,3\n1,1,0,0,0,2\n2,1,0,8,0,1\n"));
+    EXPECT_THAT(say("graphs --microbatches 8 --layers-per-chunk 2 --cuda-graphs full_iteration --format csv").out,
+                HasSubstr("\n0,1,0,16,0,1\n"))
+        << "ids and targets";
     EXPECT_THAT(say("graphs --microbatches 8 --layers-per-chunk 2 --cuda-graphs none --format csv").out, HasSubstr("\n0,0,0,0,1,1\n"));
     EXPECT_THAT(say("graphs --microbatches 8 --layers-per-chunk 2 --cuda-graphs attn,moe_router --format json").out,
                 HasSubstr(R"("boundary":[{"name":"hidden_states","bytes":null},{"name":"probabilities","bytes":null},)"));

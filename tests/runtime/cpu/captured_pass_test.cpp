@@ -122,8 +122,9 @@ TEST_F(CapturedPasses, RefuseWhatTheHostReadsOrWritesByTheOpsName) {
 /// A group of two whose partner has the same values, so that a sum is a product by 2: a kernel that is recorded like others.
 class RecordedCommunicator final : public model::Communicator, public model::GraphLaunches, public model::CollectiveListener {
 public:
-    RecordedCommunicator() : Communicator("tp", 2, 0) { set_listener(this); }
-    model::GraphLaunches* graph_launches() override { return this; }
+    /// `recorded`: in graphs; otherwise they are cut there.
+    explicit RecordedCommunicator(bool recorded = true) : Communicator("tp", 2, 0), recorded_(recorded) { set_listener(this); }
+    model::GraphLaunches* graph_launches() override { return recorded_ ? this : nullptr; }
     void abort(const std::string& /*reason*/) noexcept override {}
     std::string take_recorded() override { return "all_reduce in group tp"; }
     void before_launch(const std::string& graph) override { heard.push_back("before " + graph); }
@@ -164,7 +165,28 @@ private:
     std::unique_ptr<model::Pending> do_send(const Tensor&, int) override { return none(); }
     std::unique_ptr<model::Pending> do_receive(const Tensor&, int) override { return none(); }
     void do_barrier() override {}
+
+    bool recorded_;
 };
+
+TEST_F(CapturedPasses, LeaveACollectiveToWhoeverHoldsItWhenAnExceptionEndsThem) {
+    RecordedCommunicator group(false);
+    std::unique_ptr<model::Pending> open;  // as of buckets and messages, which outlive the layers' passes
+    const Tensor x = tensor(4, 1);
+    std::vector<double> expected = values(x);
+    for (double& each : expected) each *= 2;
+    {
+        CapturedPass pass;
+        const auto body = [&](const std::vector<Tensor>& inputs) -> std::vector<Tensor> {
+            open = group.start_all_reduce(inputs.front(), model::Reduction::sum);
+            throw RunError("a fault");
+        };
+        EXPECT_THROW(static_cast<void>(capture(pass, x, body)), RunError);
+    }
+    open->wait();
+    open.reset();
+    EXPECT_EQ(values(x), expected);
+}
 
 TEST_F(CapturedPasses, HoldCollectivesThatCanBeRecordedAndTellOfThemInEachLaunch) {
     RecordedCommunicator group;
