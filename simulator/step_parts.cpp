@@ -53,6 +53,8 @@ void add_piece(StageTime& time, const PieceCost& piece, double count, bool recom
         (launches(piece.kernels_backward, replayed.backward) + (recomputed ? piece.kernels_forward : 0)) * calibration.host_kernel_seconds +
         (recomputed ? calibration.checkpoint_host_seconds : 0);
     const double issued_forward = beside_host(forward, issue_forward), issued_backward = beside_host(backward, issue_backward);
+    time.device += count * (forward + backward);
+    time.issue += count * (issue_forward + issue_backward);
     time.forward += count * issued_forward;
     time.backward += count * issued_backward;
     // Waiting for the host is spread over both halves of a backward.
@@ -80,6 +82,22 @@ double recomputed_share(const StepInputs& in, int rank) {
         recomputed += std::min(layout.recompute_num_layers, in.split.chunks[index].layers());
     }
     return static_cast<double>(recomputed) / static_cast<double>(stage.layers());
+}
+
+/// Whether the host runs ahead of the device from pass to pass, so that where it is slow can hide where it is fast. Between stages
+/// Megatron-LM waits for the device behind each exchange (p2p_communication.py, batch_p2p_sync), in mixtures for the counts of rows
+/// (moe/token_dispatcher.py).
+bool host_runs_ahead(const StepInputs& in) {
+    return in.layout.sizes.pp == 1 && !in.workload.model.moe;
+}
+
+/// Forward and backward with one race of host and device in place of one for each piece.
+void race_once(StageTime& time) {
+    if (time.total() <= 0) return;
+    const double total = beside_host(time.device, time.issue), factor = total / time.total();
+    for (double* part : {&time.forward, &time.backward, &time.weight, &time.expert_layers}) *part *= factor;
+    time.waiting = total - time.device;
+    time.host = total * host_share(time.device, time.issue);
 }
 
 /// What graphs of this kind of layer replay.
@@ -127,6 +145,7 @@ StageTime census_time(const StepInputs& in, const LayerCosts& layers, const Chun
     // Each MTP layer looks its tokens up again where it stands and has its own pass through the shared head.
     add_piece(time, layers.embedding, static_cast<double>(stage.mtp + (stage.embedding ? 1 : 0)), false, in.calibration);
     if (stage.loss) add_piece(time, layers.head, static_cast<double>(1 + in.workload.model.mtp_layers), false, in.calibration);
+    if (host_runs_ahead(in)) race_once(time);
     return time;
 }
 

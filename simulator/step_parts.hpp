@@ -29,10 +29,11 @@ struct StageTime {
     double weight = 0;                 ///< part of backward: gradients of weights
     double recompute = 0;              ///< compute seconds, part of backward
     double recompute_flops = 0;
-    double waiting = 0;        ///< compute seconds: the device waits for the host's launches
-    double host = 0;           ///< what of it follows the host's launches
-    double expert_layers = 0;  ///< of layers with experts
-    GroupSeconds exposed;      ///< part of forward and backward
+    double device = 0, issue = 0;  ///< of forward and backward: seconds of the device alone, of the host to issue them
+    double waiting = 0;            ///< compute seconds: the device waits for the host's launches
+    double host = 0;               ///< what of it follows the host's launches
+    double expert_layers = 0;      ///< of layers with experts
+    GroupSeconds exposed;          ///< part of forward and backward
     GroupSeconds exposed_forward;
 
     [[nodiscard]] double total() const { return forward + backward; }

@@ -45,6 +45,20 @@ TEST_F(StepTime, AnEagerHostLimitsShortKernels) {
     EXPECT_NEAR(run().compute_seconds, 8 * 4 * (2000 + 2), 1e-3) << "the host alone, the device alone";
 }
 
+TEST_F(StepTime, AHostThatNothingStopsRunsAheadFromPassToPass) {
+    request.pp = 1;
+    workload.world = 1;
+    calibration.host_kernel_seconds = 0.5;
+    layers.dense.kernels_forward = 4;   // 2 s against 1 s of work
+    layers.dense.kernels_backward = 2;  // 1 s against 2 s
+    const double once = 8 * 16 * 3 * std::sqrt(std::sqrt(2.0)), each = 8 * 16 * 2 * std::sqrt(std::sqrt(17.0));
+    EXPECT_NEAR(run().compute_seconds, once, 1e-9) << "3 s against 3 s a layer";
+    EXPECT_LT(once, each);
+    workload.model.moe.emplace();
+    workload.model.moe_layers.assign(16, false);
+    EXPECT_NEAR(run().compute_seconds, each, 1e-9) << "a mixture's host waits for counts of rows";
+}
+
 TEST_F(StepTime, PredictionLayersPassThroughEmbeddingAndHeadAgain) {
     request.pp = 1;
     workload.world = 1;
