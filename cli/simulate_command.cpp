@@ -383,7 +383,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     if (timeline || html) replayed = timeline_of(model, layout, schedule, true, slowdown);
     if (timeline) {
         const std::string title = fmt::format("{}, {}", summary(layout), schedule.kind);
-        if (!write_output_file(*timeline, [&](std::ostream& out) { write_trace(out, *replayed, work, layout, schedule, title); }))
+        if (!write_output_file(*timeline, [&](std::ostream& out) { write_trace(out, model, *replayed, work, layout, schedule, title); }))
             throw RunError(fmt::format("--timeline {}: the file cannot be written any more; is the disk full?", *timeline));
     }
     if (html) {

@@ -59,11 +59,12 @@ simulator::LayoutTimeline timeline_of(simulator::CostModel& model, const Layout&
     return schedule.order ? model.timeline(layout, *schedule.order, details, slowdown) : model.timeline(layout, details, slowdown);
 }
 
-void write_trace(std::ostream& out, const simulator::LayoutTimeline& timeline, const Workload& workload, const Layout& layout,
-                 const SimulatedSchedule& schedule, const std::string& title) {
+void write_trace(std::ostream& out, simulator::CostModel& model, const simulator::LayoutTimeline& timeline, const Workload& workload,
+                 const Layout& layout, const SimulatedSchedule& schedule, const std::string& title) {
     std::vector<std::optional<simulator::StageTimeline>> memory;
     if (!schedule.order) {
-        simulator::StageTimelines timelines(workload, layout, simulator::kernels_of(workload.cluster));
+        simulator::StageTimelines timelines(workload, layout, simulator::kernels_of(workload.cluster),
+                                            [&](int stage) { return model.megatron_ops(layout, stage); });
         for (int stage = 0; timelines.why_none().empty() && stage < static_cast<int>(layout.sizes.pp); ++stage)
             memory.push_back(timelines.of(stage, true));
     }

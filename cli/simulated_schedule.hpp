@@ -26,9 +26,8 @@ void check_replayable(const std::string& option, const Layout& layout);
 [[nodiscard]] simulator::LayoutTimeline timeline_of(simulator::CostModel& model, const Layout& layout, const SimulatedSchedule& schedule,
                                                     bool details, const std::vector<double>& slowdown);
 
-/// Writes the iteration as a trace to `out`; memory counters where the schedule is the layout's own and there is an exact
-/// memory timeline.
-void write_trace(std::ostream& out, const simulator::LayoutTimeline& timeline, const Workload& workload, const Layout& layout,
-                 const SimulatedSchedule& schedule, const std::string& title);
+/// Writes the iteration as a trace to `out`; memory counters where the schedule is the layout's own and there is a memory timeline.
+void write_trace(std::ostream& out, simulator::CostModel& model, const simulator::LayoutTimeline& timeline, const Workload& workload,
+                 const Layout& layout, const SimulatedSchedule& schedule, const std::string& title);
 
 }  // namespace mgplan::cli

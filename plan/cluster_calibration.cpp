@@ -41,6 +41,8 @@ constexpr std::array kParameters{
     CalibrationParameter{"checkpoint_host_seconds", 0, 10},
     CalibrationParameter{"host_kernel_seconds", 0, 10},
     CalibrationParameter{"nvlink_efficiency", 1e-6, 2},
+    CalibrationParameter{"small_group_loss", 0, 1},
+    CalibrationParameter{"bandwidth_growth", 0, 1},
     CalibrationParameter{"nvls_efficiency", 1e-6, 4},
     CalibrationParameter{"nvls_seconds", 1e-12, 10},
     CalibrationParameter{"all_to_all_efficiency", 1e-6, 4},

@@ -36,8 +36,10 @@ struct Calibration {
     double host_kernel_seconds = 0;      ///< host time to issue one kernel from an eager framework
     // Links: reached fraction of the hardware's bandwidth.
     double nvlink_efficiency = 0;
-    double nvls_efficiency = 0;  ///< all-reduce through the switch: bytes of the array per second over NVLink bandwidth
-    double nvls_seconds = 0;     ///< its fixed cost
+    double small_group_loss = 0;  ///< share of NVLink's bandwidth that a group of n misses: this / n, set off against eight
+    double bandwidth_growth = 0;  ///< power of the bytes with which NVLink's bandwidth grows up to kFullBandwidthBytes
+    double nvls_efficiency = 0;   ///< all-reduce through the switch: bytes of the array per second over NVLink bandwidth
+    double nvls_seconds = 0;      ///< its fixed cost
     double all_to_all_efficiency = 0;
     double pcie_efficiency = 0;
     double network_efficiency = 0;

@@ -43,6 +43,8 @@ constexpr std::array kFields{
     Field{"checkpoint_host_seconds", &Calibration::checkpoint_host_seconds},
     Field{"host_kernel_seconds", &Calibration::host_kernel_seconds},
     Field{"nvlink_efficiency", &Calibration::nvlink_efficiency},
+    Field{"small_group_loss", &Calibration::small_group_loss},
+    Field{"bandwidth_growth", &Calibration::bandwidth_growth},
     Field{"nvls_efficiency", &Calibration::nvls_efficiency},
     Field{"nvls_seconds", &Calibration::nvls_seconds},
     Field{"all_to_all_efficiency", &Calibration::all_to_all_efficiency},
@@ -82,6 +84,24 @@ double median(std::vector<double> values) {
     return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
 }
 
+using Points = std::vector<std::pair<double, double>>;                     ///< bytes, seconds
+using CollectiveKey = std::tuple<std::string, std::string, std::int64_t>;  ///< operation, group, ranks
+using CollectiveCurves = std::map<CollectiveKey, Points>;
+
+/// Whether NVLink moves more bytes of it faster (network/group_path.hpp).
+bool grows(const CollectiveKey& key) {
+    return std::get<0>(key) != "send_receive";
+}
+
+/// The bytes that would take as long at NVLink's full bandwidth.
+Points at_full_bandwidth(const Points& points, double growth) {
+    GroupPath path;
+    path.growth = growth;
+    Points straight;
+    for (const auto& [bytes, seconds] : points) straight.emplace_back(bytes / path.reached(bytes), seconds);
+    return straight;
+}
+
 /// seconds = start + per_byte · bytes
 struct Line {
     double start = 0;
@@ -90,7 +110,7 @@ struct Line {
 
 /// Least squares of relative errors (weights 1 / seconds²), so that small and large sizes count alike; nothing where the points
 /// say nothing about the slope.
-std::optional<Line> line_through(const std::vector<std::pair<double, double>>& points) {
+std::optional<Line> line_through(const Points& points) {
     if (points.size() < 3) return std::nullopt;
     double w = 0, x = 0, y = 0, xx = 0, xy = 0;
     for (const auto& [bytes, seconds] : points) {
@@ -147,6 +167,7 @@ public:
     void graphs();
     void attention();
     void collectives();
+    void bandwidth_growth(const CollectiveCurves& curves);
     void cpu();
 
     std::map<std::string, CalibratedValue> values;
@@ -157,7 +178,7 @@ private:
 };
 
 void Fit::kernels() {
-    std::vector<std::pair<double, double>> points;
+    Points points;
     for (const auto& each : cluster_.calibration->kernels) points.emplace_back(static_cast<double>(each.bytes), each.time.seconds);
     const auto line = line_through(points);
     if (!line) return;
@@ -286,22 +307,44 @@ void Fit::attention() {
     }
 }
 
+void Fit::bandwidth_growth(const CollectiveCurves& curves) {
+    constexpr std::size_t kFewest = 4;  // a line and its curvature, with one point to spare
+    double best = 0, least = std::numeric_limits<double>::infinity();
+    std::size_t used = 0;
+    for (int hundredths = 0; hundredths <= 30; ++hundredths) {
+        const double growth = 0.01 * hundredths;
+        double sum = 0;
+        used = 0;
+        for (const auto& [key, points] : curves) {
+            if (!grows(key) || points.size() < kFewest) continue;
+            const Points straight = at_full_bandwidth(points, growth);
+            const auto line = line_through(straight);
+            if (!line) continue;
+            for (const auto& [bytes, seconds] : straight) sum += std::abs((line->start + line->per_byte * bytes) / seconds - 1);
+            ++used;
+        }
+        if (sum < least) best = growth, least = sum;
+    }
+    if (used > 0) found("bandwidth_growth", best, fmt::format("power with which {} collectives' points come nearest to lines", used));
+}
+
 void Fit::collectives() {
     const bool by_nvlink = cluster_.nvlink_domain > 1;
     const double link = by_nvlink ? cluster_.nvlink.bandwidth : cluster_.pcie.bandwidth;
     const double latency = by_nvlink ? cluster_.nvlink.latency : cluster_.pcie.latency;
     // Below, NCCL may take LL or LL128, whose lines are others (collectives/protocol.hpp).
     const std::int64_t least = calibration.low_latency_bandwidth > 0 ? std::int64_t{16} << 20 : 0;
-    std::map<std::tuple<std::string, std::string, std::int64_t>, std::vector<std::pair<double, double>>> curves;
+    CollectiveCurves curves;
     for (const auto& each : cluster_.calibration->collectives) {
         // Groups beyond one domain tell of the network too.
         if (each.nodes == 1 && each.ranks <= cluster_.fast_domain() && each.bytes >= least)
             curves[{each.op, each.group, each.ranks}].emplace_back(static_cast<double>(each.bytes), each.time.seconds);
     }
+    if (by_nvlink) bandwidth_growth(curves);
     std::vector<double> ring, in_switch, exchange, starts, switch_starts;
     for (const auto& [key, points] : curves) {
         const auto& [op, group, ranks] = key;
-        const auto line = line_through(points);
+        const auto line = line_through(by_nvlink && grows(key) ? at_full_bandwidth(points, calibration.bandwidth_growth) : points);
         if (!line) continue;
         const double n = static_cast<double>(ranks);
         const std::array<GridAxis, 1> axes{GridAxis{Axis::tp, ranks, 1}};

@@ -23,6 +23,7 @@ namespace mgplan::simulator {
 ///   least squares of relative errors;
 /// - gemm_efficiency, gemm_k_half: those with the least mean |log(predicted / measured)| over all products, by KernelTimes;
 /// - attention_forward, attention_backward: the median over the shapes;
+/// - bandwidth_growth: of the hundredths up to 0.3 the one with which the points of NVLink's collectives come nearest to lines;
 /// - pcie_ or nvlink_efficiency, nvls_efficiency, all_to_all_efficiency, collective_seconds: lines through each collective's
 ///   points, as above, medians of their slopes and intercepts;
 /// - for CPU ranks, whose kernels have neither tiles nor waves and whose host work is the kernels themselves, the parameters

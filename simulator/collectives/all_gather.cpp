@@ -8,7 +8,7 @@ double all_gather_seconds(double bytes, const GroupPath& path, const Calibration
     if (path.single()) return 0;
     const double n = static_cast<double>(path.ranks);
     // Ring: n-1 steps, each moves bytes/n through every link (nccl-tests doc/PERFORMANCE.md).
-    return wire_seconds(bytes * (n - 1) / n, path.ring_latency(1), path.ring_bandwidth(), calibration);
+    return wire_seconds(bytes * (n - 1) / n, path.ring_latency(1), path.ring_bandwidth(bytes), calibration);
 }
 
 }  // namespace mgplan::simulator

@@ -9,7 +9,7 @@ double reduce_scatter_seconds(double bytes, const GroupPath& path, const Calibra
     const double n = static_cast<double>(path.ranks);
     // The all-gather's ring the other way round: n-1 steps of bytes/n (nccl-tests doc/PERFORMANCE.md). The additions ride
     // along: XLA's tables have both within a tenth of each other.
-    return wire_seconds(bytes * (n - 1) / n, path.ring_latency(1), path.ring_bandwidth(), calibration);
+    return wire_seconds(bytes * (n - 1) / n, path.ring_latency(1), path.ring_bandwidth(bytes), calibration);
 }
 
 }  // namespace mgplan::simulator

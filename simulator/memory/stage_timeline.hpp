@@ -30,7 +30,7 @@ public:
     /// `stands_for`: whose kernels' scratch is counted. The layout must be valid (planner/constraints.hpp). `megatron_ops`: of a
     /// stage, for layouts of engine megatron, which have no timeline without (CostModel::megatron_ops).
     StageTimelines(const Workload& workload, const Layout& layout, const model::KernelTraits& stands_for,
-                   std::function<RankProbe(int pp_rank)> megatron_ops = {});
+                   std::function<RankProbe(int pp_rank)> megatron_ops);
     StageTimelines(const StageTimelines&) = delete;
     StageTimelines& operator=(const StageTimelines&) = delete;
 

@@ -13,9 +13,9 @@ GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster,
         path.ranks_per_domain *= std::clamp<std::int64_t>(domain / std::max<std::int64_t>(axis.stride, 1), 1, axis.size);
     }
     path.ranks_per_domain = std::min(path.ranks_per_domain, path.ranks);
-    // Small groups drive fewer channels: XLA's tables show 0.78, 0.94 and 1 of the eight-GPU bandwidth for 2, 4 and 8 GPUs.
+    // On Hopper and Blackwell small groups drive fewer channels (calibration.cpp).
     const double members = static_cast<double>(std::max<std::int64_t>(2, path.ranks_per_domain));
-    const double small_group = std::min(1.0, (1 - 0.45 / members) / (1 - 0.45 / 8));
+    const double small_group = std::min(1.0, (1 - calibration.small_group_loss / members) / (1 - calibration.small_group_loss / 8));
     const bool by_nvlink = cluster.nvlink_domain > 1;
     path.inside = by_nvlink ? small_group * cluster.nvlink.bandwidth * calibration.nvlink_efficiency
                             : cluster.pcie.bandwidth * calibration.pcie_efficiency;
@@ -23,6 +23,7 @@ GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster,
     path.latency_inside = by_nvlink ? cluster.nvlink.latency : cluster.pcie.latency;
     path.latency = path.crosses_network() ? cluster.network.latency : path.latency_inside;
     path.one_port = !by_nvlink;
+    if (by_nvlink) path.growth = calibration.bandwidth_growth;
     // NCCL picks NVLS from five ranks of one domain on (ml-engineering, H200 and B200 by number of GPUs).
     if (by_nvlink && cluster.nvls && !path.crosses_network() && path.ranks > 4)
         path.in_switch = cluster.nvlink.bandwidth * calibration.nvls_efficiency;

@@ -2,6 +2,7 @@
 // Which links a rank group uses, from the strides of its axes in the rank grid.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 
@@ -10,6 +11,9 @@
 #include "simulator/calibration.hpp"
 
 namespace mgplan::simulator {
+
+/// Arrays of this size and more move at NVLink's full bandwidth.
+inline constexpr double kFullBandwidthBytes = 1024.0 * 1024 * 1024;
 
 /// The way a group's traffic takes. All groups of one kind communicate at the same time, so a node's network is shared:
 /// each rank has its own share of it and no more.
@@ -22,6 +26,7 @@ struct GroupPath {
     double in_switch = 0;               ///< bytes/s of an array that the NVLink switch itself reduces; 0: it does not
     double latency_inside = 0;          ///< seconds per step inside a domain, where the group has several
     bool one_port = false;              ///< the way to the network leads through the link that joins the domain (PCIe)
+    double growth = 0;                  ///< power of the bytes with which `inside` grows; 0: it does not
     [[nodiscard]] bool crosses_network() const { return ranks > ranks_per_domain; }
     [[nodiscard]] bool single() const { return ranks <= 1; }
     [[nodiscard]] double domains() const { return static_cast<double>(ranks) / static_cast<double>(ranks_per_domain); }
@@ -36,11 +41,17 @@ struct GroupPath {
         const double far = rounds * domains() - std::max(0.0, rounds - static_cast<double>(ranks_per_domain - 1));
         return far * latency + (steps - far) * latency_inside;
     }
-    /// Bytes/s of a ring. Across domains each member inside one drives a ring through its own adapter, so they run at the sum
-    /// of their adapters. All of these rings pass through every member: one leaves it by its adapter, the others by NVLink, which
-    /// thus carries the less the fewer they are. PCIe carries all of them.
-    [[nodiscard]] double ring_bandwidth() const {
-        if (!crosses_network()) return inside;
+    /// Share of `inside` that a collective over an array of `bytes` reaches. In the tables of nccl-tests, Galvatron and XLA NVLink's
+    /// bandwidth grows with a small power of the bytes up to about a gigabyte (tests/simulator/collective_curves_test.cpp).
+    [[nodiscard]] double reached(double bytes) const {
+        return growth > 0 && bytes < kFullBandwidthBytes ? std::pow(bytes / kFullBandwidthBytes, growth) : 1;
+    }
+    /// Bytes/s of a ring over an array of `bytes`. Of rings across domains no table by size is at hand: they have one bandwidth. There each
+    /// member inside one drives a ring through its own adapter, so they run at the sum of their adapters. All of these rings pass through
+    /// every member: one leaves it by its adapter, the others by NVLink, which thus carries the less the fewer they are. PCIe carries all
+    /// of them.
+    [[nodiscard]] double ring_bandwidth(double bytes) const {
+        if (!crosses_network()) return inside * reached(bytes);
         const double rings = static_cast<double>(ranks_per_domain), adapters = network * rings;
         if (one_port) return std::min(inside, adapters);
         return ranks_per_domain == 1 ? network : std::min(inside * rings / (rings - 1), adapters);

@@ -71,7 +71,7 @@ TEST(StageTimelines, AreWhatEachStagesFirstRankHolds) {
                 const TrainingTask task = bf16_task(model, sizes, 8);
                 const Workload work = workload_of(task);
                 const model::KernelTraits traits{.kind = kind};
-                StageTimelines stages(work, task.layout, traits);
+                StageTimelines stages(work, task.layout, traits, {});
                 ASSERT_EQ(stages.why_none(), "");
                 for (int stage = 0; stage < sizes.pp; ++stage) {
                     SCOPED_TRACE(testing::Message() << model.name << " pp " << sizes.pp << " stage " << stage);
@@ -88,7 +88,7 @@ TEST(StageTimelines, AreWhatEachStagesFirstRankHolds) {
 TEST(StageTimelines, EveryOpBeginsWhereTheOneBeforeItEnded) {
     const TrainingTask task = bf16_task(small::llama(), {.pp = 2, .vpp = 2}, 8);
     const Workload work = workload_of(task);
-    StageTimelines stages(work, task.layout, {});
+    StageTimelines stages(work, task.layout, {}, {});
     for (int stage = 0; stage < 2; ++stage) {
         const auto timeline = stages.of(stage, true);
         ASSERT_TRUE(timeline);
@@ -118,7 +118,7 @@ TEST(StageTimelines, EveryOpBeginsWhereTheOneBeforeItEnded) {
 TEST(StageTimelines, KeepTheFullestOfNeighboursInLongSchedules) {
     const TrainingTask task = bf16_task(small::llama(), {.pp = 2}, 3 * static_cast<int>(kMostTimelineOps));
     const Workload work = workload_of(task);
-    StageTimelines stages(work, task.layout, {});
+    StageTimelines stages(work, task.layout, {}, {});
     const auto timeline = stages.of(0, true);
     ASSERT_TRUE(timeline);
     const auto& ops = timeline->memory.ops;
@@ -141,7 +141,7 @@ TEST(StageTimelines, NameTheUpdateWhereItIsThePeak) {
     task.batch.sequence = 1;
     task.training.grad_dtype = Dtype::bf16;
     const Workload work = workload_of(task);
-    StageTimelines stages(work, task.layout, {});
+    StageTimelines stages(work, task.layout, {}, {});
     const auto timeline = stages.of(0, true);
     ASSERT_TRUE(timeline) << stages.why_none();
     EXPECT_EQ(timeline->memory.peak_part, StepPart::end);
@@ -153,7 +153,7 @@ TEST(StageTimelines, NameTheUpdateWhereItIsThePeak) {
 TEST(StageTimelines, SayWhyThereAreNone) {
     const auto why = [](const TrainingTask& task) {
         const Workload work = workload_of(task);
-        StageTimelines stages(work, task.layout, {});
+        StageTimelines stages(work, task.layout, {}, {});
         EXPECT_FALSE(stages.of(0, true));
         return stages.why_none();
     };
@@ -174,7 +174,7 @@ TEST(StageTimelines, HoldTheBiasesOfExpertsThatModelStateCounts) {
         const TrainingTask task = bf16_task(model, {.pp = 2}, 4);
         const Workload work = workload_of(task);
         ModelStates states(work);
-        StageTimelines stages(work, task.layout, {});
+        StageTimelines stages(work, task.layout, {}, {});
         ASSERT_EQ(stages.why_none(), "");
         for (int stage = 0; stage < 2; ++stage) {
             const auto timeline = stages.of(stage, false);
@@ -269,7 +269,7 @@ TEST(MegatronTimelines, PeakInTheUpdateWhereItIsTheFullerInstant) {
 TEST(StageTimelines, ReplaceWhatWasEstimatedAndNothingElse) {
     const TrainingTask task = bf16_task(small::llama(), {}, 2);
     const Workload work = workload_of(task);
-    StageTimelines stages(work, task.layout, {});
+    StageTimelines stages(work, task.layout, {}, {});
     const RankTimeline timeline = stages.of(0, false)->memory;
     RankMemory estimate;
     estimate.breakdown = {.parameters = 1, .activations = 2, .graph_objects = 3, .context = 5, .fragmentation = 7};

@@ -49,7 +49,7 @@ void timelines(benchmark::State& state, const std::string& preset, const Sizes& 
     work.batch = {sizes.microbatches * layout.dp(), sizes.sequence};
     std::int64_t ops = 0;
     for (auto _ : state) {
-        StageTimelines stages(work, layout, kernels_of(work.cluster));
+        StageTimelines stages(work, layout, kernels_of(work.cluster), {});
         ops = 0;
         for (int stage = 0; stage < pp; ++stage) {
             const auto timeline = stages.of(stage, keep_ops);

@@ -1,5 +1,6 @@
 // `mgplan simulate`: one layout, its ranks, and what does not fit.
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -376,6 +377,18 @@ TEST(SimulateCommand, WritesTheIterationAsATrace) {
     EXPECT_EQ(counters, 4 * 2 * 2 * m) << "memory at each pass's begin and peak";
     EXPECT_LE(last, 1e6 * json["predicted"]["iteration_seconds"].get<double>() * (1 + 1e-9));
     EXPECT_GT(last, 0.5e6 * json["predicted"]["iteration_seconds"].get<double>());
+}
+
+TEST(SimulateCommand, WritesTheTraceOfAMegatronJobWithItsMemory) {
+    const TempFile file("timeline.json", "");
+    simulate("--world 8 --model tiny-llama --engine megatron --pp 4 --global-batch 16 --timeline " + file.path());
+    const Json trace = Json::parse(file.text());
+    const auto counts = [&](const char* phase) {
+        return std::count_if(trace["traceEvents"].begin(), trace["traceEvents"].end(),
+                             [&](const Json& event) { return event["ph"] == phase; });
+    };
+    EXPECT_GT(counts("X"), 0);
+    EXPECT_GT(counts("C"), 0) << "memory counters";
 }
 
 TEST(SimulateCommand, ComparesSchedules) {

@@ -2,32 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/simulator/round_numbers.hpp"
+#include "tests/simulator/one_layer.hpp"
 
 namespace mgplan::simulator {
 namespace {
 
-/// One rank with sequences of 4,096 tokens and 16 heads of 64.
-class AttentionCost : public testing::Test {
+/// 16 heads of 64.
+class AttentionCost : public OneLayer {
 protected:
-    Workload workload = workload_of(gpt(1), 1, 1, 4096);
-    Calibration calibration = ideal_calibration();
-    KernelTimes kernels{workload.cluster, calibration, Precision::bf16};
-    LayoutPaths paths;
-
-    [[nodiscard]] Shard whole() const {
-        Shard shard;
-        shard.workload = &workload;
-        shard.calibration = &calibration;
-        shard.kernels = shard.storage_kernels = &kernels;
-        shard.paths = &paths;
-        shard.tokens = shard.tokens_outside = 4096;
-        return shard;
-    }
     [[nodiscard]] PieceCost cost(std::int64_t window, Engine engine = Engine::megatron) const {
-        Shard shard = whole();
-        shard.engine = engine;
-        return attention_cost(shard, window);
+        Shard own = shard;
+        own.engine = engine;
+        return attention_cost(own, window);
     }
 };
 
@@ -64,12 +50,12 @@ protected:
     ContextParallelCost() { paths.cp = {.ranks = 4, .ranks_per_domain = 4, .inside = 1e30}; }
 
     [[nodiscard]] PieceCost shared(CpCommType exchange, Engine engine, std::int64_t window = 0) const {
-        Shard shard = whole();
-        shard.engine = engine;
-        shard.cp = 4;
-        shard.cp_comm_type = exchange;
-        shard.tokens = shard.tokens_outside = 1024;
-        return attention_cost(shard, window);
+        Shard part = shard;
+        part.engine = engine;
+        part.cp = 4;
+        part.cp_comm_type = exchange;
+        part.tokens = part.tokens_outside = kTokens / 4;
+        return attention_cost(part, window);
     }
 };
 

@@ -49,7 +49,7 @@ ClusterSpec measured_with(const Calibration& truth) {
     }
     const std::array<GridAxis, 1> axes{GridAxis{Axis::tp, 8, 1}};
     const GroupPath path = group_path(axes, cluster, truth);
-    for (const std::int64_t bytes : {1 << 12, 1 << 18, 1 << 24, 1 << 27, 1 << 30}) {
+    for (const std::int64_t bytes : {1 << 12, 1 << 18, 1 << 24, 1 << 26, 1 << 28, 1 << 30}) {
         const auto b = static_cast<double>(bytes);
         calibration.collectives.push_back({"tp", "all_gather", 8, bytes, {all_gather_seconds(b, path, truth), 0, 9}});
         calibration.collectives.push_back({"tp", "all_reduce", 8, bytes, {all_reduce_seconds(b, path, truth), 0, 9}});
@@ -73,6 +73,7 @@ TEST(ClusterParameters, AreFoundAgainInWhatTheModelSaysWithThem) {
     truth.memory_efficiency = 0.77;
     truth.kernel_seconds = 4e-6;
     truth.nvlink_efficiency = 0.71;
+    truth.bandwidth_growth = 0.09;
     truth.nvls_efficiency = 0.98;
     truth.nvls_seconds = 33e-6;
     truth.all_to_all_efficiency = 0.66;
@@ -93,6 +94,7 @@ TEST(ClusterParameters, AreFoundAgainInWhatTheModelSaysWithThem) {
     expect("attention_forward", 0.41, 0.01);
     expect("attention_backward", 0.37, 0.01);
     expect("nvlink_efficiency", 0.71, 0.01);
+    expect("bandwidth_growth", 0.09, 0.01);
     expect("nvls_efficiency", 0.98, 0.01);
     expect("nvls_seconds", 33e-6, 0.2);
     expect("all_to_all_efficiency", 0.66, 0.01);
@@ -142,6 +144,8 @@ TEST(ClusterParameters, StandAboveTheDefaultsAndEachHasItsField) {
                                        c.checkpoint_host_seconds,
                                        c.host_kernel_seconds,
                                        c.nvlink_efficiency,
+                                       c.small_group_loss,
+                                       c.bandwidth_growth,
                                        c.nvls_efficiency,
                                        c.nvls_seconds,
                                        c.all_to_all_efficiency,

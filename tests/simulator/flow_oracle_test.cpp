@@ -67,7 +67,7 @@ void expect_rings_near(const Machine& machine, double bytes, const std::string& 
     expect_near(all_gather_seconds(bytes, path, ideal_calibration()), once, "all-gather, " + what);
     expect_near(reduce_scatter_seconds(bytes, path, ideal_calibration()), once, "reduce-scatter, " + what);
     // The formula takes the faster of ring and trees; the flows are a ring's.
-    const double ours = 2 * bytes * (1 - 1 / static_cast<double>(path.ranks)) / path.ring_bandwidth() + path.ring_latency(2);
+    const double ours = 2 * bytes * (1 - 1 / static_cast<double>(path.ranks)) / path.ring_bandwidth(bytes) + path.ring_latency(2);
     expect_near(ours, twice, "ring of an all-reduce, " + what);
     EXPECT_LE(all_reduce_seconds(bytes, path, ideal_calibration()), ours * (1 + 1e-12)) << what;
     if (!path.crosses_network()) {

@@ -40,8 +40,29 @@ TEST(GroupPath, OfOneRankIsSingle) {
 }
 
 TEST(GroupPath, OfFewRanksReachesLessOfNvlink) {
-    EXPECT_LT(path({{Axis::tp, 2, 1}}).inside, path({{Axis::tp, 4, 1}}).inside);
-    EXPECT_LT(path({{Axis::tp, 4, 1}}).inside, path({{Axis::tp, 8, 1}}).inside);
+    Calibration calibration = ideal_calibration();
+    calibration.small_group_loss = 0.5;
+    const auto inside = [&](std::int64_t ranks) {
+        const std::array<GridAxis, 1> axes{GridAxis{Axis::tp, ranks, 1}};
+        return group_path(axes, round_cluster(), calibration).inside;
+    };
+    EXPECT_DOUBLE_EQ(inside(8), 100e9);
+    EXPECT_DOUBLE_EQ(inside(2), 100e9 * 0.75 / 0.9375);
+    EXPECT_DOUBLE_EQ(inside(4), 100e9 * 0.875 / 0.9375);
+}
+
+TEST(GroupPath, MovesSmallArraysAtLessThanNvlinksBandwidth) {
+    Calibration calibration = ideal_calibration();
+    calibration.bandwidth_growth = 0.1;
+    const std::array<GridAxis, 1> near{GridAxis{Axis::tp, 8, 1}}, far{GridAxis{Axis::dp, 16, 1}};
+    const GroupPath tp = group_path(near, round_cluster(), calibration), dp = group_path(far, round_cluster(), calibration);
+    EXPECT_DOUBLE_EQ(tp.ring_bandwidth(1024.0 * 1024 * 1024), 100e9);
+    EXPECT_DOUBLE_EQ(tp.ring_bandwidth(1024.0 * 1024), 100e9 / 2);  // 1,024 to the power of 0.1
+    EXPECT_DOUBLE_EQ(tp.ring_bandwidth(1e12), 100e9);
+    EXPECT_DOUBLE_EQ(dp.ring_bandwidth(1024.0 * 1024), dp.ring_bandwidth(1e12));
+    ClusterSpec pcie = round_cluster();
+    pcie.nvlink_domain = 1;
+    EXPECT_DOUBLE_EQ(group_path(near, pcie, calibration).ring_bandwidth(1024.0 * 1024), 20e9);
 }
 
 TEST(GroupPath, SpansARackWhoseNvlinkDomainIsLargerThanANode) {

@@ -5,30 +5,18 @@
 #include "simulator/layers/attention.hpp"
 #include "simulator/layers/ends.hpp"
 #include "simulator/layers/mlp.hpp"
-#include "tests/simulator/round_numbers.hpp"
+#include "tests/simulator/one_layer.hpp"
 
 namespace mgplan::simulator {
 namespace {
 
 /// One of two tensor parallel ranks whose links are slow enough to be seen and fast enough to hide behind a product.
-class TensorParallelCost : public testing::Test {
+class TensorParallelCost : public OneLayer {
 protected:
-    Workload workload = workload_of(gpt(1), 2, 1, 4096);
-    Calibration calibration = ideal_calibration();
-    KernelTimes kernels{workload.cluster, calibration, Precision::bf16};
-    LayoutPaths paths;
-    Shard shard;
-
-    TensorParallelCost() {
+    TensorParallelCost() : OneLayer(2) {
         calibration.overlap_cost = 0;
         paths.tp = {.ranks = 2, .ranks_per_domain = 2, .inside = 1e12};
-        shard.workload = &workload;
-        shard.calibration = &calibration;
-        shard.kernels = shard.storage_kernels = &kernels;
-        shard.paths = &paths;
-        shard.engine = Engine::megatron;
         shard.tp = 2;
-        shard.tokens = shard.tokens_outside = 4096;
     }
 
     /// Exposed tp seconds in the backward of each piece whose input gradient is summed over tp: attention, MLP and head.
