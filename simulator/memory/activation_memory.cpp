@@ -89,6 +89,7 @@ struct ActivationMemory::State {
     std::vector<ChunkRecipes> recipes;
     std::unordered_map<Key<3>, std::vector<StageInstants>, KeyHash> instants;
     std::unordered_map<Key<5>, std::vector<LiveState>, KeyHash> states;
+    std::unordered_map<Key<4>, std::int64_t, KeyHash> linears;  ///< linear_elements() by tp, etp and kinds of layers
     // Of the layout at hand; members, so that they need no memory for each.
     StepStretches steps;
     std::array<std::vector<ChunkWeight>, ShardLayers::kNodes> weights;  ///< of the split's distinct chunks
@@ -212,7 +213,7 @@ struct ActivationMemory::State {
         return (some(&ChunkContents::loss) ? depth.forward : 0) + (some(&ChunkContents::embedding) ? depth.backward : 0);
     }
 
-    [[nodiscard]] RankContext megatron_rank(const Layout& layout, const SplitChunks& split, int pp_rank, const PieceSizes& sizes) const {
+    [[nodiscard]] RankContext megatron_rank(const Layout& layout, const SplitChunks& split, int pp_rank, const PieceSizes& sizes) {
         RankContext rank{{workload.model, workload.training, sizes}, layout, pp_rank};
         rank.stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
         for (int c = 0; c < layout.vpp; ++c) {
@@ -221,11 +222,14 @@ struct ActivationMemory::State {
             rank.loss |= held.loss;
             for (const bool mixture : held.mixtures) (mixture ? rank.mixture : rank.dense) = true;
         }
+        auto [linears_of, fresh] = linears.try_emplace({sizes.tp, sizes.etp, rank.dense ? 1 : 0, rank.mixture ? 1 : 0});
+        if (fresh) linears_of->second = linear_elements(workload.model, sizes.tp, sizes.etp, rank.dense, rank.mixture);
+        rank.linear_elements = linears_of->second;
         return rank;
     }
 
     /// What a rank of the stage holds beside its layers' traces.
-    Held held(const Layout& layout, const SplitChunks& split, int pp_rank) const {
+    Held held(const Layout& layout, const SplitChunks& split, int pp_rank) {
         Held held;
         if (layout.engine == Engine::megatron) {
             const PieceSizes sizes = layers.sizes(layout);

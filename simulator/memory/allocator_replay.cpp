@@ -162,9 +162,12 @@ ReservedMemory replay_allocator(std::span<const Allocation> setup, std::span<con
     ReservedMemory memory;
     for (int i = 0; i < iterations; ++i) {
         tape.play(allocator);
-        if (i == 0) memory.first = allocator.reserved_bytes();
+        const std::int64_t reserved = allocator.reserved_bytes();
+        if (i == 0) memory.first = reserved;
+        const bool steady = i > 0 && reserved == memory.steady;
+        memory.steady = reserved;
+        if (steady) break;
     }
-    memory.steady = allocator.reserved_bytes();
     memory.allocated = allocator.peak_allocated_bytes();
     return memory;
 }

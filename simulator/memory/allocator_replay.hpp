@@ -20,7 +20,7 @@ struct Allocation {
     std::int64_t returned = -1;  ///< -1: kept
 };
 
-/// Plays `setup` once and `iteration` so many times (at least once). What an iteration keeps it takes in the first one alone:
+/// Plays `setup` once and `iteration` so many times (at least once), or until one takes no more segments than the one before. What an iteration keeps it takes in the first one alone:
 /// optimizer state and workspaces that are made when first used. The second iteration finds other holes than the first;
 /// segments are never given back, so that what is reserved only grows. Allocations without bytes are left out.
 /// O(allocations · log live) each.

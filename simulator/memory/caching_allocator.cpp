@@ -1,6 +1,7 @@
 #include "simulator/memory/caching_allocator.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "plan/errors.hpp"
 #include "plan/rounding.hpp"
@@ -24,30 +25,32 @@ std::int64_t segment_bytes(std::int64_t bytes) {
 
 }  // namespace
 
-struct CachingAllocator::Block {
-    std::int64_t bytes = 0;
-    std::int64_t segment = 0, offset = 0;
-    bool small = false, used = false;
-    Block* before = nullptr;  // neighbours in the segment
-    Block* behind = nullptr;
-};
-
-bool CachingAllocator::Smaller::operator()(const Block* a, const Block* b) const {
-    if (a->bytes != b->bytes) return a->bytes < b->bytes;
-    if (a->segment != b->segment) return a->segment < b->segment;
-    return a->offset < b->offset;
-}
-
 CachingAllocator::CachingAllocator(const CachingAllocatorOptions& options) : options_(options) {}
 CachingAllocator::~CachingAllocator() = default;
 
+void CachingAllocator::insert(Block* block) {
+    Pool& pool = pool_of(*block);
+    const Free entry{block->bytes, block->segment, block->offset, block};
+    pool.insert(std::lower_bound(pool.begin(), pool.end(), entry), entry);
+}
+
+void CachingAllocator::erase(Block* block) {
+    Pool& pool = pool_of(*block);
+    pool.erase(std::lower_bound(pool.begin(), pool.end(), Free{block->bytes, block->segment, block->offset, block}));
+}
+
+CachingAllocator::Block* CachingAllocator::new_block() {
+    if (unused_.empty()) return &blocks_.emplace_back();
+    Block* block = unused_.back();
+    unused_.pop_back();
+    *block = {};
+    return block;
+}
+
 CachingAllocator::Block* CachingAllocator::find(Pool& pool, std::int64_t bytes) {
-    Block wanted;
-    wanted.bytes = bytes;
-    wanted.segment = -1;
-    const auto found = pool.lower_bound(&wanted);
+    const auto found = std::lower_bound(pool.begin(), pool.end(), Free{.bytes = bytes, .segment = -1});
     if (found == pool.end()) return nullptr;
-    Block* block = *found;
+    Block* block = found->block;
     if (!options_.expandable_segments) {
         // A block too large to be split serves only requests that nearly fill it (get_free_block).
         if (bytes < options_.max_split_bytes && block->bytes >= options_.max_split_bytes) return nullptr;
@@ -58,13 +61,11 @@ CachingAllocator::Block* CachingAllocator::find(Pool& pool, std::int64_t bytes) 
 }
 
 CachingAllocator::Block* CachingAllocator::new_segment(bool small, std::int64_t bytes) {
-    auto fresh = std::make_unique<Block>();
-    Block* block = fresh.get();
+    Block* block = new_block();
     block->bytes = segment_bytes(bytes);
     block->segment = segments_++;
     block->small = small;
     reserved_ += block->bytes;
-    blocks_.emplace(block, std::move(fresh));
     return block;
 }
 
@@ -73,14 +74,13 @@ CachingAllocator::Block* CachingAllocator::grow(bool small, std::int64_t bytes) 
     const std::int64_t page = small ? kSmallBuffer : kLargeBuffer;
     Block*& last = small ? last_small_ : last_large_;
     if (last != nullptr && !last->used) {
-        (small ? small_ : large_).erase(last);
+        erase(last);
         const std::int64_t more = round_up(bytes - last->bytes, page);
         last->bytes += more;
         reserved_ += more;
         return last;
     }
-    auto fresh = std::make_unique<Block>();
-    Block* block = fresh.get();
+    Block* block = new_block();
     block->bytes = round_up(bytes, page);
     block->small = small;
     block->segment = small ? 0 : 1;
@@ -91,7 +91,6 @@ CachingAllocator::Block* CachingAllocator::grow(bool small, std::int64_t bytes) 
     }
     last = block;
     reserved_ += block->bytes;
-    blocks_.emplace(block, std::move(fresh));
     return block;
 }
 
@@ -100,8 +99,7 @@ void CachingAllocator::split(Block* block, std::int64_t bytes) {
     const bool worth =
         block->small || options_.expandable_segments ? rest >= kMinBlock : bytes < options_.max_split_bytes && rest > kSmallSize;
     if (!worth) return;
-    auto fresh = std::make_unique<Block>();
-    Block* remainder = fresh.get();
+    Block* remainder = new_block();
     remainder->bytes = rest;
     remainder->segment = block->segment;
     remainder->offset = block->offset + bytes;
@@ -114,8 +112,7 @@ void CachingAllocator::split(Block* block, std::int64_t bytes) {
     for (Block** last : {&last_small_, &last_large_}) {
         if (*last == block) *last = remainder;
     }
-    blocks_.emplace(remainder, std::move(fresh));
-    (block->small ? small_ : large_).insert(remainder);
+    insert(remainder);
 }
 
 std::int64_t CachingAllocator::allocate(std::int64_t bytes) {
@@ -129,18 +126,24 @@ std::int64_t CachingAllocator::allocate(std::int64_t bytes) {
     block->used = true;
     allocated_ += block->bytes;
     peak_allocated_ = std::max(peak_allocated_, allocated_);
-    live_.emplace(next_, block);
-    return next_++;
+    if (unnamed_.empty()) {
+        live_.push_back(block);
+        return std::ssize(live_) - 1;
+    }
+    const std::int64_t number = unnamed_.back();
+    unnamed_.pop_back();
+    live_[static_cast<std::size_t>(number)] = block;
+    return number;
 }
 
 void CachingAllocator::free(std::int64_t allocation) {
-    const auto found = live_.find(allocation);
-    MGPLAN_ASSERT(found != live_.end(), "only what is allocated is freed");
-    Block* block = found->second;
-    live_.erase(found);
+    const auto at = static_cast<std::size_t>(allocation);
+    MGPLAN_ASSERT(allocation >= 0 && allocation < std::ssize(live_) && live_[at] != nullptr, "only what is allocated is freed");
+    Block* block = live_[at];
+    live_[at] = nullptr;
+    unnamed_.push_back(allocation);
     allocated_ -= block->bytes;
     block->used = false;
-    Pool& pool = block->small ? small_ : large_;
     const auto absorb = [&](Block* left, Block* right) {
         left->bytes += right->bytes;
         left->behind = right->behind;
@@ -148,18 +151,18 @@ void CachingAllocator::free(std::int64_t allocation) {
         for (Block** last : {&last_small_, &last_large_}) {
             if (*last == right) *last = left;
         }
-        blocks_.erase(right);
+        unused_.push_back(right);
     };
     if (Block* behind = block->behind; behind != nullptr && !behind->used) {
-        pool.erase(behind);
+        erase(behind);
         absorb(block, behind);
     }
     if (Block* before = block->before; before != nullptr && !before->used) {
-        pool.erase(before);
+        erase(before);
         absorb(before, block);
         block = before;
     }
-    pool.insert(block);
+    insert(block);
 }
 
 }  // namespace mgplan::simulator

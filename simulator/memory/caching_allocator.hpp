@@ -3,11 +3,10 @@
 // allocations. Follows c10/cuda/CUDACachingAllocator.cpp for one stream with default settings (and, on request,
 // expandable segments); written against its constants and rules, none of its code.
 
+#include <compare>
 #include <cstdint>
-#include <map>
-#include <memory>
-#include <set>
-#include <unordered_map>
+#include <deque>
+#include <vector>
 
 namespace mgplan::simulator {
 
@@ -36,13 +35,25 @@ public:
     [[nodiscard]] std::int64_t reserved_bytes() const { return reserved_; }
 
 private:
-    struct Block;
-    /// Smallest first, then lowest segment and place, as the allocator's own comparator orders them.
-    struct Smaller {
-        bool operator()(const Block* a, const Block* b) const;
+    struct Block {
+        std::int64_t bytes = 0;
+        std::int64_t segment = 0, offset = 0;
+        bool small = false, used = false;
+        Block* before = nullptr;  ///< neighbours in the segment
+        Block* behind = nullptr;
     };
-    using Pool = std::set<Block*, Smaller>;
+    /// A free block: smallest first, then lowest segment and place, as the allocator's own comparator orders them.
+    struct Free {
+        std::int64_t bytes = 0, segment = 0, offset = 0;
+        Block* block = nullptr;
+        auto operator<=>(const Free&) const = default;
+    };
+    using Pool = std::vector<Free>;  ///< sorted; holds some hundreds, which move faster than nodes of a tree are made
 
+    [[nodiscard]] Pool& pool_of(const Block& block) { return block.small ? small_ : large_; }
+    void insert(Block* block);
+    void erase(Block* block);
+    [[nodiscard]] Block* new_block();
     [[nodiscard]] Block* find(Pool& pool, std::int64_t bytes);
     [[nodiscard]] Block* new_segment(bool small, std::int64_t bytes);
     [[nodiscard]] Block* grow(bool small, std::int64_t bytes);
@@ -50,11 +61,13 @@ private:
 
     CachingAllocatorOptions options_;
     Pool small_, large_;
-    std::unordered_map<Block*, std::unique_ptr<Block>> blocks_;
-    std::unordered_map<std::int64_t, Block*> live_;
-    Block* last_small_ = nullptr;  ///< end of the expandable segment of each pool
+    std::deque<Block> blocks_;           ///< all that ever were
+    std::vector<Block*> unused_;         ///< those of them that were merged into others
+    std::vector<Block*> live_;           ///< by allocation; null where it was freed
+    std::vector<std::int64_t> unnamed_;  ///< numbers of freed allocations
+    Block* last_small_ = nullptr;        ///< end of the expandable segment of each pool
     Block* last_large_ = nullptr;
-    std::int64_t next_ = 0, segments_ = 0;
+    std::int64_t segments_ = 0;
     std::int64_t allocated_ = 0, peak_allocated_ = 0, reserved_ = 0;
 };
 

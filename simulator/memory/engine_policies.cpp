@@ -324,17 +324,7 @@ std::int64_t element(const RankContext& rank) {
 std::int64_t dummy_weight_gradients(const RankContext& rank) {
     const MegatronSwitches& megatron = rank.layer.megatron();
     if (!megatron.transformer_engine || !megatron.gradient_accumulation_fusion) return 0;
-    const PieceSizes& sizes = rank.layer.sizes;
-    std::set<std::vector<std::int64_t>> shapes;
-    for (const auto& [kind, held] : {std::pair{LayerKind::dense, rank.dense}, std::pair{LayerKind::moe, rank.mixture}}) {
-        if (!held) continue;
-        for (const Parameter& p : layer_parameters(rank.layer.model, kind, sizes.tp, sizes.ep, sizes.etp, "")) {
-            if (p.shape.size() == 2 && p.name.find("linear_") != std::string::npos) shapes.insert(p.shape);
-        }
-    }
-    std::int64_t elements = 0;
-    for (const auto& shape : shapes) elements += shape[0] * shape[1];
-    return elements * element(rank);
+    return rank.linear_elements * element(rank);
 }
 
 std::int64_t gather_buffer(const RankContext& rank) {
@@ -404,6 +394,21 @@ void apply_megatron_policies(PieceTrace& trace, const PolicyContext& context) {
             if ((policy.pieces & in(forward.piece)) != 0 && policy.holds(context)) policy.apply(editor, context);
         }
     }
+}
+
+std::int64_t linear_elements(const ModelSpec& model, std::int64_t tp, std::int64_t etp, bool dense, bool mixture) {
+    std::set<std::vector<std::int64_t>> shapes;
+    for (const auto& [kind, held] : {std::pair{LayerKind::dense, dense}, std::pair{LayerKind::moe, mixture}}) {
+        if (!held) continue;
+        // All experts have the same shapes, so that one tells them all.
+        const std::int64_t ep = model.moe ? model.moe->experts : 1;
+        for (const Parameter& p : layer_parameters(model, kind, tp, ep, etp, "")) {
+            if (p.shape.size() == 2 && p.name.find("linear_") != std::string::npos) shapes.insert(p.shape);
+        }
+    }
+    std::int64_t elements = 0;
+    for (const auto& shape : shapes) elements += shape[0] * shape[1];
+    return elements;
 }
 
 }  // namespace mgplan::simulator

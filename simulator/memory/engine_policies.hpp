@@ -46,7 +46,11 @@ struct RankContext {
     bool embedding = false, loss = false;  ///< what the rank holds, over all its chunks
     bool dense = false, mixture = false;   ///< kinds of its decoder layers
     std::int64_t stream = 0;               ///< bytes of the residual stream between stages
+    std::int64_t linear_elements = 0;      ///< linear_elements() of its decoder layers
 };
+
+/// Elements of one weight of each shape among the linear layers of a rank that holds dense layers, mixtures, or both.
+[[nodiscard]] std::int64_t linear_elements(const ModelSpec& model, std::int64_t tp, std::int64_t etp, bool dense, bool mixture);
 
 /// One tensor, or one kind of tensor, that a rank holds at its peak beside what its layers' traces say.
 struct RankPolicy {

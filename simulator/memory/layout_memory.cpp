@@ -347,7 +347,7 @@ struct LayoutMemory::State {
         return peaks;
     }
 
-    /// The fullest stage where allocators are replayed: of those that are nearly the fullest without.
+    /// The fullest stage where allocators are replayed: of those that are nearly the fullest without. Its fragmentation stays.
     int fullest_replayed(const Layout& layout) {
         const auto [fullest, most] = fullest_stage(layout);
         std::vector<std::pair<std::int64_t, int>> near;
@@ -358,20 +358,25 @@ struct LayoutMemory::State {
         std::sort(near.begin(), near.end());
         near.insert(near.begin(), {-most, fullest});
         near.resize(std::min(near.size(), kMostReplayed));
-        std::pair<int, std::int64_t> result{fullest, -1};
+        int result = fullest;
+        std::int64_t largest = -1;
+        double of_result = kAssumedFragmentation;
         for (const auto& [peak, rank] : near) {
             replay_fragmentation(layout, rank);
             const std::int64_t replayed = peak_of(layout, stages[static_cast<std::size_t>(rank)]);
-            if (replayed > result.second) result = {rank, replayed};
+            if (replayed <= largest) continue;
+            result = rank;
+            largest = replayed;
+            of_result = fragmentation;
         }
-        return result.first;
+        fragmentation = of_result;
+        return result;
     }
 
     MemoryPrediction predict(const Layout& layout, bool replayed) {
         const bool replays = replayed && layout.engine == Engine::megatron && layout.cuda_graphs.empty();
         MemoryPrediction prediction;
         prediction.worst_stage = replays ? fullest_replayed(layout) : fullest_stage(layout).first;
-        if (replays) replay_fragmentation(layout, prediction.worst_stage);
         prediction.worst = stage(layout, prediction.worst_stage);
         prediction.worst.context_terms = overhead.terms(layout, prediction.worst_stage);
         if (routing) prediction.worst.routing = routed_peaks(layout, 0, static_cast<int>(layout.sizes.pp));
