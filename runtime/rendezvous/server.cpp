@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Beside the ranks, so many connections may be unknown at one time.
+/// Beside the ranks, so many connections may be unknown at one time. Others wait for the listener: one of them may be a rank.
 constexpr std::size_t kStrangers = 64;
 /// What may wait for one rank to read it, and what all ranks together may keep here.
 constexpr std::size_t kMostQueued = 4U << 20U, kMostStored = 64U << 20U, kMostAsked = 1024;
@@ -105,23 +105,26 @@ void RendezvousServer::serve() {
 }
 
 void RendezvousServer::wait_for_events() {
-    std::vector<pollfd> polled{{waker_.file(), POLLIN, 0}, {listener_.file(), POLLIN, 0}};
+    std::vector<pollfd> polled{{waker_.file(), POLLIN, 0}, {listener_.file(), static_cast<short>(has_room() ? POLLIN : 0), 0}};
     for (const Peer& peer : peers_)
         polled.push_back({peer.socket.file(), static_cast<short>((peer.closing ? 0 : POLLIN) | (peer.out.empty() ? 0 : POLLOUT)), 0});
     static_cast<void>(::poll(polled.data(), polled.size(), 50));
     waker_.clear();
 }
 
+bool RendezvousServer::has_room() const {
+    const auto strangers = std::count_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return !peer.rank; });
+    return static_cast<std::size_t>(strangers) < kStrangers + static_cast<std::size_t>(options_.size);
+}
+
 void RendezvousServer::accept_strangers(Clock::time_point now) {
-    for (;;) {
+    while (has_room()) {
         Socket socket = accept_from(listener_);
         if (!socket.open()) {
             if (errno == EMFILE || errno == ENFILE)
                 abort(fmt::format("rank 0 can open no more connections than {} (ulimit -n); raise the limit", peers_.size()), kAbortFailed);
             return;
         }
-        const auto strangers = std::count_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return !peer.rank; });
-        if (static_cast<std::size_t>(strangers) >= kStrangers + static_cast<std::size_t>(options_.size)) continue;  // closed
         Address from;
         from.length = sizeof(from.storage);
         static_cast<void>(::getpeername(socket.file(), reinterpret_cast<sockaddr*>(&from.storage), &from.length));

@@ -55,6 +55,8 @@ private:
 
     void serve();
     void wait_for_events();
+    /// Whether another connection may be taken whose rank is not known yet.
+    [[nodiscard]] bool has_room() const;
     void accept_strangers(Clock::time_point now);
     void read(Peer& peer, Clock::time_point now);
     void gone(Peer& peer);

@@ -193,6 +193,17 @@ TEST_F(RendezvousOfProcesses, GarbageAndSilenceOnThePortHarmNobody) {
     EXPECT_EQ(zero->code(), 0) << zero->err();
 }
 
+TEST_F(RendezvousOfProcesses, ARankWaitsItsTurnBehindManyStrangers) {
+    const auto zero = start(0, 2, "leave");
+    std::vector<Socket> silent;
+    for (int i = 0; i < 100; ++i) silent.push_back(stranger_once_it_listens());
+    const auto one = start(1, 2, "leave");
+    std::this_thread::sleep_for(500ms);
+    silent.clear();
+    EXPECT_EQ(one->code(), 0) << one->err();
+    EXPECT_EQ(zero->code(), 0) << zero->err();
+}
+
 TEST_F(RendezvousOfProcesses, ARankThatDoesNotReadIsNotWaitedFor) {
     const auto zero = start(0, 2, "work");
     const Socket socket = stranger_once_it_listens();
