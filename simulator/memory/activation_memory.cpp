@@ -106,8 +106,13 @@ struct ActivationMemory::State {
         return static_cast<int>(number);
     }
 
+    /// Of a rank's chunk in SplitChunks::kind.
+    static std::size_t place_of(const Layout& layout, int pp_rank, int chunk) {
+        return static_cast<std::size_t>(pp_rank) * static_cast<std::size_t>(layout.vpp) + static_cast<std::size_t>(chunk);
+    }
+
     const ChunkContents& contents_of(const SplitChunks& split, const Layout& layout, int pp_rank, int chunk) const {
-        return contents[static_cast<std::size_t>(split.kind[static_cast<std::size_t>(pp_rank * layout.vpp + chunk)])];
+        return contents[static_cast<std::size_t>(split.kind[place_of(layout, pp_rank, chunk)])];
     }
 
     const SplitChunks& chunks(const Layout& layout) {
@@ -203,7 +208,7 @@ struct ActivationMemory::State {
     [[nodiscard]] std::int64_t open_messages(const Layout& layout, const SplitChunks& split, int pp_rank) const {
         if (layout.sizes.pp == 1) return 0;
         const model::SendDepth depth = model::send_depth(static_cast<int>(layout.sizes.pp), layout.vpp, layout.group_size, pp_rank);
-        const auto first = static_cast<std::size_t>(pp_rank * layout.vpp), behind = first + static_cast<std::size_t>(layout.vpp);
+        const auto first = place_of(layout, pp_rank, 0), behind = first + static_cast<std::size_t>(layout.vpp);
         const auto some = [&](bool ChunkContents::*end) {
             for (std::size_t i = first; i < behind; ++i) {
                 if (!(contents[static_cast<std::size_t>(split.kind[i])].*end)) return true;
@@ -253,7 +258,7 @@ struct ActivationMemory::State {
             StageInstants stage;
             std::vector<std::size_t> place;  // by chunk, in stage.kinds
             for (int c = 0; c < layout.vpp; ++c) {
-                const int number = split.kind[static_cast<std::size_t>(rank * layout.vpp + c)];
+                const int number = split.kind[place_of(layout, rank, c)];
                 const auto at = std::find(split.distinct.begin(), split.distinct.end(), number) - split.distinct.begin();
                 const auto known = std::find(stage.kinds.begin(), stage.kinds.end(), at);
                 place.push_back(static_cast<std::size_t>(known - stage.kinds.begin()));
