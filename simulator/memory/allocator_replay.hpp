@@ -20,10 +20,10 @@ struct Allocation {
     std::int64_t returned = -1;  ///< -1: kept
 };
 
-/// Plays `setup` once and `iteration` so many times (at least once), or until one takes no more segments than the one before. What an iteration keeps it takes in the first one alone:
-/// optimizer state and workspaces that are made when first used. The second iteration finds other holes than the first;
-/// segments are never given back, so that what is reserved only grows. Allocations without bytes are left out.
-/// O(allocations · log live) each.
+/// Plays `setup` once and `iteration` so many times (at least once), or until one reserves no more than the one before. What an
+/// iteration keeps it takes in the first one alone: optimizer state and workspaces that are made when first used. The second
+/// iteration finds other holes than the first; segments are never given back, so that what is reserved only grows. Allocations
+/// without bytes are left out.
 [[nodiscard]] ReservedMemory replay_allocator(std::span<const Allocation> setup, std::span<const Allocation> iteration, int iterations,
                                               const CachingAllocatorOptions& options = {});
 

@@ -48,7 +48,7 @@ private:
         Block* block = nullptr;
         auto operator<=>(const Free&) const = default;
     };
-    using Pool = std::vector<Free>;  ///< sorted; holds some hundreds, which move faster than nodes of a tree are made
+    using Pool = std::vector<Free>;  ///< sorted; moving its few free blocks takes less than making nodes of a tree
 
     [[nodiscard]] Pool& pool_of(const Block& block) { return block.small ? small_ : large_; }
     void insert(Block* block);
