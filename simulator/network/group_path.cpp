@@ -13,7 +13,7 @@ GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster,
         path.ranks_per_domain *= std::clamp<std::int64_t>(domain / std::max<std::int64_t>(axis.stride, 1), 1, axis.size);
     }
     path.ranks_per_domain = std::min(path.ranks_per_domain, path.ranks);
-    // On Hopper and Blackwell small groups drive fewer channels (calibration.cpp).
+    // Small groups drive fewer channels (calibration.cpp).
     const double members = static_cast<double>(std::max<std::int64_t>(2, path.ranks_per_domain));
     const double small_group = std::min(1.0, (1 - calibration.small_group_loss / members) / (1 - calibration.small_group_loss / 8));
     const bool by_nvlink = cluster.nvlink_domain > 1;
