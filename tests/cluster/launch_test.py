@@ -7,6 +7,9 @@
 
 Needs nothing but the engine's own packages (slurm_cluster says which). A try counts as good when the launcher names the rank that
 was killed, ends with code 4 within 5 s of the kill, and leaves no process behind.
+
+A test that fails prints the ends of everything that was written while it ran (ranks, launcher, engine, and where a process crashed),
+and leaves its folder behind.
 """
 
 import json
@@ -26,11 +29,15 @@ MGPLAN = ENGINE = None
 RANKS = 16
 TRY_LIMIT = 5.0  # seconds, of the issue; the tests themselves ask for nothing that a busy machine could miss
 START_LIMIT = 5.0  # the same, beyond the engine's own start
+TAIL_LINES = 60  # of each log; the traces of Open MPI's signal handler are shorter
+failed = False  # whether anything did: its folder stays
 
 
 def setUpModule():
     global FOLDER
     FOLDER = tempfile.mkdtemp(prefix="mgplan-launch-")
+    # Where the kernel writes cores beside the process (core_pattern is "core"), a crash of a rank leaves one in the folder of its launch.
+    resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
     os.environ.update(XDG_STATE_HOME=f"{FOLDER}/state", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     for name in list(os.environ):
         if name.startswith(("SLURM_", "SBATCH_")) or name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
@@ -51,11 +58,65 @@ def tearDownModule():
         subprocess.run([HERE / "slurm_cluster", "stop", f"{FOLDER}/slurm"], check=False)
     if os.path.ismount(f"{FOLDER}/small"):
         subprocess.run(["umount", "--lazy", f"{FOLDER}/small"], check=False)
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    if not failed:
+        shutil.rmtree(FOLDER, ignore_errors=True)
+
+
+def files_that_tell():
+    """Files below FOLDER, but not the daemons' own states, nor what a job saves."""
+    private = {f"{FOLDER}/slurm/{name}" for name in ("state", "spool", "tmp")} | {f"{FOLDER}/small"}
+    for folder, inner, names in os.walk(FOLDER):
+        inner[:] = sorted(each for each in inner if f"{folder}/{each}" not in private and not each.startswith("step-"))
+        yield from (Path(folder, name) for name in sorted(names) if name != "plan.json" and Path(folder, name).is_file())
+
+
+def tell_of(path):
+    with open(path, "rb") as file:
+        is_core = file.read(4) == b"\x7fELF"
+        file.seek(max(0, os.fstat(file.fileno()).st_size - 64 * 1024))
+        end = file.read()
+    if is_core:
+        print(f"----- {path}: a core", file=sys.stderr)
+        if shutil.which("gdb"):
+            traced = subprocess.run(["gdb", "--batch", "-ex", "thread apply all backtrace 40", MGPLAN, path], stdin=subprocess.DEVNULL,
+                                    capture_output=True, text=True, errors="replace", timeout=120)
+            print(traced.stdout, file=sys.stderr)
+    elif b"\0" not in end:
+        lines = end.decode(errors="replace").splitlines()
+        left_out = f", its last {TAIL_LINES} lines" if len(lines) > TAIL_LINES else ""
+        print(f"----- {path}{left_out}{':' if lines else ' is empty'}", *lines[-TAIL_LINES:], sep="\n", file=sys.stderr)
+
+
+def tell_what_was_written(begun, title):
+    """The folder would be gone with the test, and with it all that could explain a failure that is seen once."""
+    global failed
+    failed = True
+    print(f"\n===== {title}: what was written meanwhile; it stays in {FOLDER}", file=sys.stderr)
+    for path in files_that_tell():
+        try:
+            if path.stat().st_mtime >= begun:
+                tell_of(path)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            print(f"----- {path}: {error}", file=sys.stderr)  # the job may go on, and take it away
+    print(f"===== end of what was written for {title}", file=sys.stderr, flush=True)
+
+
+class ResultWithLogs(unittest.TextTestResult):
+    def startTest(self, test):
+        self.begun = time.time()
+        super().startTest(test)
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        tell_what_was_written(self.begun, test.id())
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        tell_what_was_written(getattr(self, "begun", 0), test.id())
 
 
 def say(*words, **more):
-    return subprocess.run([MGPLAN, *map(str, words)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, **more)
+    return subprocess.run([MGPLAN, *map(str, words)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, cwd=FOLDER, **more)
 
 
 def plan(world, name="plan.json"):
@@ -118,10 +179,9 @@ class Job:
 
     def __init__(self, *words, **more):
         before = set(self.folders())
-        self.err_path = tempfile.mktemp(dir=FOLDER)
-        with open(self.err_path, "w") as err:
-            self.process = subprocess.Popen([MGPLAN, "launch", *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err, text=True,
-                                            **more)
+        self.own = Path(tempfile.mkdtemp(dir=FOLDER, prefix="launch-"))
+        with open(self.own / "out", "w") as out, open(self.own / "err", "w") as err:
+            self.process = subprocess.Popen([MGPLAN, "launch", *map(str, words)], stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self.own, **more)
         made = wait_for(lambda: set(self.folders()) - before or self.process.poll() is not None)
         self.folder = made.pop() if isinstance(made, set) else None
 
@@ -131,11 +191,11 @@ class Job:
         return [str(each) for each in jobs.iterdir()] if jobs.is_dir() else []
 
     def err(self):
-        return Path(self.err_path).read_text()
+        return (self.own / "err").read_text()
 
     def end(self, seconds=120):
-        out, _ = self.process.communicate(timeout=seconds)
-        return self.process.returncode, out, self.err()
+        code = self.process.wait(timeout=seconds)
+        return code, (self.own / "out").read_text(), self.err()
 
     def trains(self):
         return wait_for(lambda: "mgplan: step 2 of" in self.err() or self.process.poll() is not None) and self.process.poll() is None
@@ -397,14 +457,15 @@ def tries(count):
     try:
         for number in range(1, count + 1):
             rank = (7 * number) % RANKS
+            begun = time.time()
             seconds, code, err, left = kill_a_rank(rank)
             named = f"mgplan: rank {rank} on " in err
             fine = named and code == 4 and not left and seconds <= TRY_LIMIT
             good += fine
             print(f"try {number:2}: rank {rank:2} killed; {'named' if named else 'NOT named'}, code {code}, after {seconds:.2f} s, "
                   f"{len(left)} processes left: {'good' if fine else 'BAD'}", flush=True)
-            if not named:
-                print(err, flush=True)
+            if not fine:
+                tell_what_was_written(begun, f"try {number}")
     finally:
         tearDownModule()
     print(f"{good} of {count} tries under {ENGINE} good")
@@ -417,4 +478,4 @@ if __name__ == "__main__":
         sys.exit(tries(int(sys.argv[4])))
     if sys.argv[3:4] == ["--starts"]:
         sys.exit(starts(int(sys.argv[4])))
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], testRunner=unittest.TextTestRunner(verbosity=2, resultclass=ResultWithLogs))
