@@ -15,6 +15,7 @@
 #include "reports/table.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"
+#include "simulator/memory/iteration_inputs.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -70,15 +71,10 @@ std::vector<GraphedChunk> chunks_of(const GraphsRequest& request, int rank) {
 
 /// Static inputs of the graph of an iteration.
 std::int64_t iteration_buffers(const GraphsRequest& request, int rank, const Schedule& schedule) {
-    const bool first = rank == 0, last = rank == schedule.pp() - 1;
-    // One for all that the loader copies of a microbatch (Megatron-LM core/full_cuda_graph.py StaticBufferLoader).
-    if (request.policy == GraphPolicy::megatron) return first || last ? schedule.microbatches() : 0;
-    // Ids, targets of each depth, places of learned positions, and dropout's words (model/training/microbatch_source.hpp).
-    const ModelSpec* const model = request.workload ? &request.workload->model : nullptr;
-    const std::int64_t depths = model != nullptr ? model->mtp_layers : 0;
-    std::int64_t buffers = schedule.microbatches() * ((first ? 1 : 0) + (last ? 1 + depths : 0));
-    if (model != nullptr && first && model->position == PositionEmbedding::learned) ++buffers;
-    if (model != nullptr && model->hidden_dropout > 0) ++buffers;
+    const simulator::IterationShare share{request.policy, schedule.microbatches(), rank == 0, rank == schedule.pp() - 1,
+                                          request.workload ? &request.workload->model : nullptr};
+    std::int64_t buffers = 0;
+    for (const simulator::IterationInput& input : simulator::iteration_inputs(share)) buffers += input.tensors;
     return buffers;
 }
 

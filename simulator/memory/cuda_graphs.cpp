@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "simulator/memory/iteration_inputs.hpp"
+
 namespace mgplan::simulator {
 namespace {
 
@@ -214,16 +216,6 @@ void add_boundary(GraphTerms& terms, std::string_view name, std::int64_t bytes) 
     terms.boundary_bytes += bytes;
 }
 
-/// Inputs of the graph of all microbatches as mgplan has them (model/training/microbatch_source.hpp): on the first stage ids, places of
-/// learned positions, on the last targets, of multi-token prediction for each depth, on all seed and offset of dropout.
-std::int64_t iteration_inputs(const Sizes& s, const ModelSpec& model, std::int64_t microbatches, bool first, bool last) {
-    const std::int64_t ids = 4 * s.rows;
-    std::int64_t bytes = microbatches * ids * ((first ? 1 : 0) + (last ? 1 + model.mtp_layers : 0));
-    if (first && model.position == PositionEmbedding::learned) bytes += ids;
-    if (model.hidden_dropout > 0) bytes += microbatches * 4 * 4;
-    return bytes;
-}
-
 /// One graph for all microbatches: its inputs are the batch, its output the loss: Megatron-LM's of each microbatch (StaticBufferLoader),
 /// mgplan's in fp64 of all together, and of each depth of multi-token prediction.
 GraphTerms iteration_terms(const GraphInputs& in, GraphPolicy policy) {
@@ -245,17 +237,16 @@ GraphTerms iteration_terms(const GraphInputs& in, GraphPolicy policy) {
         if (chunk.loss) add(in.layers.head, 1 + in.workload.model.mtp_layers);
     }
     const ModelSpec& model = in.workload.model;
+    IterationShare share{policy, microbatches, first, last, &model, s.rows};
+    if (s.training.megatron.attention_mask_in_dataloader) {
+        const double sequence = static_cast<double>(in.workload.batch.sequence);
+        share.mask_bytes = bounded(static_cast<double>(microbatches * s.batch) * sequence * sequence);
+    }
+    for (const IterationInput& input : iteration_inputs(share)) terms.static_inputs += input.bytes;
     if (policy == GraphPolicy::slots) {
-        terms.static_inputs = iteration_inputs(s, model, microbatches, first, last);
         // In eager passes each chunk that is alive has its microbatch's ids and targets.
         for (std::size_t c = 0; c < in.chunks.size(); ++c)
             terms.activations -= in.alive[c] * 4 * s.rows * (2 + (in.chunks[c].mtp > 0 ? model.mtp_layers : 0));
-    } else if (first || last) {
-        // Megatron-LM's loader copies all on both: tokens and positions, labels and loss mask.
-        terms.static_inputs = microbatches * s.rows * (16 + 12);
-        const double sequence = static_cast<double>(in.workload.batch.sequence);
-        if (s.training.megatron.attention_mask_in_dataloader)
-            terms.static_inputs += bounded(static_cast<double>(microbatches * s.batch) * sequence * sequence);
     }
     const std::int64_t losses = policy == GraphPolicy::megatron ? microbatches * 4 : (1 + model.mtp_layers) * 8;
     add_boundary(terms, "loss", last ? losses : 0);
