@@ -24,8 +24,9 @@ using Clock = std::chrono::steady_clock;
 /// Where the command of a rank may leave word of its failure.
 constexpr const char* kLogsVariable = "MGPLAN_JOB_LOGS";
 constexpr auto kPatience = std::chrono::seconds(2);
-/// A rank that ends because another one's connection broke must not be taken for the first: signals are reported at once, exits
-/// so much later.
+/// A rank that ends because another one's connection broke must not be taken for the first. Some are killed by it: SIGPIPE where MPI
+/// writes, and Open MPI says of a lost peer that the process "may even hang or crash" (help-mpi-btl-tcp.txt). So only what was
+/// killed from outside is reported at once, the others so much later.
 constexpr auto kReflection = std::chrono::milliseconds(300);
 
 /// Ranks of this machine, where the launcher tells.
@@ -166,7 +167,7 @@ int run_rank_process(const RankProcessOptions& options) {
     }
     failure.code = exit_code_of(status);
     if (failure.code == 0 || stopped) return failure.code;
-    if (!WIFSIGNALED(status) || WTERMSIG(status) == SIGTERM) {
+    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) {
         // Stopped meanwhile, because another one fell: not the first.
         for (const auto until = Clock::now() + kReflection; Clock::now() < until;) {
             const int number = signals.next(kReflection);

@@ -8,11 +8,13 @@
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "jobs/child.hpp"
 #include "jobs/engine.hpp"
 #include "jobs/job_folder.hpp"
+#include "jobs/rank_failure.hpp"
 #include "jobs/rank_process.hpp"
 #include "jobs/supervisor.hpp"
 #include "plan/errors.hpp"
@@ -186,6 +188,36 @@ TEST(RankProcess, RefusesAnotherWorldOrPlaceThanPlanned) {
     EXPECT_THAT(problem({5, 16, 2, RankSource::slurm}), HasSubstr("rank 5 on node 1 as local rank 1 of 4, and Slurm made it local rank 2"));
     variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "8";
     EXPECT_THAT(problem({5, 16, 1, RankSource::open_mpi}), HasSubstr("4 ranks on a node, and Open MPI started 8 on this one"));
+}
+
+/// What is written of a rank that a signal ends, and that is told to end, or is not, as soon as the process that watches it knows.
+std::optional<RankFailure> word_of(const std::string& signal, bool told_to_end) {
+    const std::string logs = ::testing::TempDir() + fmt::format("mgplan_rank_{}", ::getpid());
+    std::filesystem::remove_all(logs);
+    make_folder(logs);
+    RankProcessOptions options;
+    options.logs = logs;
+    // It is there, as a zombie, until it was waited for.
+    const std::string tell = "watcher=$PPID; (while kill -0 $$ 2>/dev/null; do :; done; kill -TERM $watcher) & ";
+    options.command = {"bash", "-c", fmt::format("ulimit -c 0; {}kill -{} $$", told_to_end ? tell : "", signal)};
+    const pid_t watcher = ::fork();
+    if (watcher == 0) ::_exit(run_rank_process(options));
+    int status = 0;
+    EXPECT_EQ(::waitpid(watcher, &status, 0), watcher);
+    EXPECT_GT(exit_code_of(status), 128);
+    auto word = first_failure(logs);
+    std::filesystem::remove_all(logs);
+    return word;
+}
+
+TEST(RankProcess, LeavesNoWordOfACrashBehindWhichItIsToldToEnd) {
+    for (const std::string signal : {"PIPE", "SEGV", "TERM"}) {
+        EXPECT_FALSE(word_of(signal, true)) << signal << ": another rank's end breaks connections";
+        EXPECT_TRUE(word_of(signal, false)) << signal;
+    }
+    const auto killed = word_of("KILL", true);
+    ASSERT_TRUE(killed);
+    EXPECT_EQ(killed->reason, "was killed by signal 9 (Killed)");
 }
 
 TEST(Placement, IsRightWhereNodesHoldConsecutiveRanks) {
