@@ -352,8 +352,9 @@ int run_buffers(const std::vector<std::string>& args, Console& console) {
                     "Shows where each parameter lies in the flat parameter and gradient buffers of one model chunk, how these are cut "
                     "into buckets, and with --shards what each data-parallel rank owns.");
     options.group("Parameters");
-    options.text("params", given.params, "FILE",
-                 "JSON list in module order: [{\"name\",\"shape\":[…],\"dtype\":\"bf16|fp16|fp32|fp8\",\"shared_embedding\",\"expert\"}]");
+    options.text(
+        "params", given.params, "FILE",
+        "JSON list in module order: [{\"name\", \"shape\": […], \"dtype\": \"bf16|fp16|fp32|fp8\", \"shared_embedding\", \"expert\"}]");
     options.text("model", given.model, "CFG",
                  "preset name, Hugging Face config.json or its folder, Megatron-LM arguments (their model alone), or mgplan's JSON");
     options.integer("tp", given.tp, 1, kMostRanks, "with --model: tensor parallel size; without it 1");

@@ -35,6 +35,7 @@ void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& reso
     work.confine_tp = true;
     planner::SearchResult found = planner::search(work, space, simulator_cost_model(), options);
     keep_fitting_when_replayed(found, model, most);
+    check.searched = true;
     check.evaluated = found.evaluated;
     const bool asked_fits = check.asked && check.asked->prediction.memory.fits();
     for (const auto& ranked : found.best) {
@@ -46,6 +47,9 @@ void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& reso
         }
         check.better.push_back(std::move(better));
     }
+    std::stable_sort(check.better.begin(), check.better.end(), [](const reports::BetterLayout& a, const reports::BetterLayout& b) {
+        return a.plan.prediction.time.iteration_seconds < b.plan.prediction.time.iteration_seconds;
+    });
 }
 
 }  // namespace

@@ -221,7 +221,7 @@ void declare_graphs_options(Options& options, GraphsOptions& given) {
     options.choice("sequence-parallel", given.sequence_parallel, {"auto", "on", "off"},
                    "sequence parallelism; auto and without it: on where tp > 1");
     options.group("Capture");
-    options.text("cuda-graphs", given.scopes, "none|SCOPE[,SCOPE…]",
+    options.text("cuda-graphs", given.scopes, "none|SCOPE[,SCOPE...]",
                  "what is captured (attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration); without it the plan's, else layer, "
                  "of dropless experts attn,moe_router,moe_preprocess and mlp of dense layers");
     options.choice("policy", given.policy, {"slots", "megatron"},

@@ -1,6 +1,7 @@
 #include "cli/options.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <ostream>
 #include <sstream>
@@ -58,6 +59,7 @@ struct Options::State {
     std::vector<std::string>* positional_target = nullptr;
     int positional_most = 0;
     std::string positional_name;
+    std::string positional_help;  ///< wrapped
     po::variables_map values;
     std::string format = "table";
     std::optional<std::string> output;
@@ -216,7 +218,7 @@ void Options::positional(const char* name, std::vector<std::string>& target, int
     state_->positional_target = &target;
     state_->positional_most = most;
     state_->positional_name = name;
-    state_->purpose += fmt::format("\n\n  {}  {}", name, help);
+    state_->positional_help += "\n" + wrapped(fmt::format("  {}  {}", name, help), std::strlen(name) + 4);
     state_->description.positionals.push_back({name, help});
 }
 
@@ -327,7 +329,7 @@ void Options::note_idle(Console& console, const char* name, bool idle, std::stri
 
 std::string Options::help() const {
     std::ostringstream text;
-    text << wrapped("usage: mgplan " + state_->usage, 7) << "\n" << wrapped(state_->purpose, 0);
+    text << wrapped("usage: mgplan " + state_->usage, 7) << "\n" << wrapped(state_->purpose, 0) << state_->positional_help;
     for (const auto& group : state_->groups) {
         if (!group->options().empty()) text << "\n" << *group;
     }

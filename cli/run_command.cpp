@@ -88,7 +88,7 @@ void declare(Options& options, RunOptions& values) {
     options.flag("deterministic", values.deterministic, "the same bits on every run; CPU ranks always do so, a GPU then leaves out cuDNN");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
                  "what CUDA graphs capture of each layer (default: the plan's): attn, mlp, layer, of mixtures moe_router, moe_preprocess "
-                 "and, padded, moe; on the CPU the calls of kernels are "
+                 "and, padded, moe; or full_iteration, all passes of a step; on the CPU the calls of kernels are "
                  "recorded and repeated instead");
     options.integer("log-interval", values.log_interval, 1, kMostSteps, "steps between two lines of progress on standard error");
     options.group("Optimizer");

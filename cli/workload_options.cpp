@@ -40,7 +40,7 @@ void set_overlaps(TrainingSpec& training, const std::vector<std::string>& names,
 importers::Job load_job(const WorkloadOptions& values) {
     if (values.megatron_args) {
         const std::string text = importers::read_text_file(*values.megatron_args, "argument");
-        return importers::read_megatron_arguments(importers::argument_words(text, *values.megatron_args), *values.megatron_args);
+        return importers::read_megatron_text(text, *values.megatron_args);
     }
     return importers::load_model(*values.model);
 }
@@ -246,6 +246,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     else if (work.model.moe)
         resolved.assumed.push_back(fmt::format("{} routing", to_text(work.routing)));
 
+    resolved.warnings.insert(resolved.warnings.end(), job.notes.begin(), job.notes.end());
     const auto ignored = features_not_computed(work.model);
     if (!ignored.empty())
         resolved.warnings.push_back(fmt::format("{} has {}: counted in memory, not in time", work.model.name, fmt::join(ignored, ", ")));

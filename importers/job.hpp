@@ -21,6 +21,7 @@ struct Job {
     std::vector<std::string> features_not_computed;  ///< asked for by flags and not predicted: "Megatron FSDP (--use-megatron-fsdp)"
     std::vector<std::string> flags_without_effect;   ///< known flags that do not change a prediction
     std::vector<std::string> unknown_flags;          ///< with their words up to the next "--"
+    std::vector<std::string> notes;                  ///< sentences on what only running a script would tell
 };
 
 }  // namespace mgplan::importers

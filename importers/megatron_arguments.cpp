@@ -26,4 +26,11 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
     return job;
 }
 
+Job read_megatron_text(std::string_view text, const std::string& where) {
+    ArgumentWords found = argument_words(text, where);
+    Job job = read_megatron_arguments(found.words, where);
+    job.notes = std::move(found.notes);
+    return job;
+}
+
 }  // namespace mgplan::importers

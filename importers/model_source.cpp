@@ -70,7 +70,7 @@ Job read_model_file(const std::string& path) {
     if (first == std::string::npos)
         throw ConfigError(fmt::format("model file {} is empty; give a config.json or Megatron-LM arguments", shown(path)));
     if (text[first] == '{' || text[first] == '[') return read_json_model(text, name, path);
-    Job job = read_megatron_arguments(argument_words(text, path), path);
+    Job job = read_megatron_text(text, path);
     job.model.name = name;
     return job;
 }

@@ -92,13 +92,14 @@ std::string megatron_check_text(const MegatronCheck& check) {
         text += "legal:  no\n";
         for (const auto& rule : check.broken) text += fmt::format("    {}\n", rule);
     }
+    if (!check.searched) return text + "better: not looked for (--top 0)\n";
+    const bool fits = check.asked && check.asked->prediction.memory.fits();
     if (check.better.empty()) {
-        text += fmt::format("better: {}, of {} layouts looked at\n",
-                            check.asked && check.asked->prediction.memory.fits() ? "none that is faster" : "none that fits",
+        text += fmt::format("better: {}, of {} layouts timed\n", fits ? "none that is faster" : "none that fits",
                             with_thousands(check.evaluated));
         return text;
     }
-    text += fmt::format("better, of {} layouts looked at:\n", with_thousands(check.evaluated));
+    text += fmt::format("{}, of {} layouts timed:\n", fits ? "better" : "legal and fitting", with_thousands(check.evaluated));
     for (std::size_t i = 0; i < check.better.size(); ++i) text += fmt::format("  {} {}", i + 1, better_text(check, check.better[i]));
     return text;
 }

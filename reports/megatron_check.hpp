@@ -24,7 +24,8 @@ struct MegatronCheck {
     std::vector<std::string> broken;     ///< rules that the asked layout breaks, each with a way out; empty where it is legal
     std::optional<PlannedLayout> asked;  ///< where it is legal
     std::vector<BetterLayout> better;    ///< best first
-    std::int64_t evaluated = 0;          ///< layouts looked at for it
+    bool searched = false;               ///< whether better ones were looked for
+    std::int64_t evaluated = 0;          ///< layouts timed for it: those that fit
 };
 
 /// How the flags of `from` become those of `to`, in the order of `to`; flags that only `from` has come last.

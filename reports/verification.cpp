@@ -197,7 +197,8 @@ std::string verification_text(const Verification& verification) {
     } else {
         text += "\nThis device tells no times of single ops: kernels only begin when they are called.\n";
     }
-    return text + (verification.holds() ? "\nThe prediction holds.\n" : "\nThe prediction does not hold.\n");
+    if (!verification.holds()) return text + "\nThe prediction does not hold.\n";
+    return text + (time.why_not_judged.empty() ? "\nThe prediction holds.\n" : "\nAll bytes are as predicted; the time was not judged.\n");
 }
 
 std::string verification_json(const Verification& verification) {

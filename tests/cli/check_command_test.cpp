@@ -56,6 +56,7 @@ TEST(CheckCommand, FindsNothingBetterThanTheBest) {
     const Said said = say("check --megatron-args " + best.path() + " --world 16");
     EXPECT_EQ(said.code, kDone) << said.err;
     EXPECT_THAT(said.out, HasSubstr("better: none that is faster, of "));
+    EXPECT_THAT(say("check --megatron-args " + best.path() + " --world 16 --top 0").out, HasSubstr("better: not looked for (--top 0)\n"));
 }
 
 TEST(CheckCommand, NamesTheBrokenRuleAndWhatWouldBeLegal) {
@@ -74,7 +75,8 @@ TEST(CheckCommand, ShowsWhatFitsWhereTheCommandDoesNot) {
     const TempFile file("large.args", command("--micro-batch-size 16"));
     const Said said = say("check --megatron-args " + file.path() + " --world 8");
     EXPECT_EQ(said.code, kNothingFits);
-    EXPECT_THAT(said.out, AllOf(HasSubstr("memory: does not fit: "), HasSubstr("over the limit"), HasSubstr("--micro-batch-size 16 -> ")));
+    EXPECT_THAT(said.out, AllOf(HasSubstr("memory: does not fit: "), HasSubstr("over the limit"), HasSubstr("legal and fitting, of "),
+                                HasSubstr("--micro-batch-size 16 -> ")));
 }
 
 TEST(CheckCommand, SavesTheCommandAsAPlan) {

@@ -122,8 +122,8 @@ TEST(MegatronRoundTrip, ReadsTheFileForTheShellAndTheYamlAsTheSameWords) {
     bool some_layout_string = false;
     for (const Layout& layout : layouts) {
         const reports::MegatronJob job = reports::megatron_job({work.model, work.cluster, work.batch, work.training, layout, work.routing});
-        EXPECT_EQ(importers::argument_words(reports::megatron_args_text(job), "file"), job.words());
-        EXPECT_EQ(importers::argument_words(reports::megatron_yaml_text(job), "file"), job.words());
+        EXPECT_EQ(importers::argument_words(reports::megatron_args_text(job), "file").words, job.words());
+        EXPECT_EQ(importers::argument_words(reports::megatron_yaml_text(job), "file").words, job.words());
         some_layout_string |= layout.split->request().pipeline_layout.has_value();
     }
     EXPECT_TRUE(some_layout_string) << "its bars and stars need quotes";

@@ -56,7 +56,7 @@ void read_model(std::string_view bytes) {
 }
 
 void read_megatron_arguments(std::string_view bytes) {
-    const auto job = importers::read_megatron_arguments(importers::argument_words(bytes, "input"), "input");
+    const auto job = importers::read_megatron_text(bytes, "input");
     expect_same_again(job.model, model_to_json, model_from_json);
 }
 

@@ -26,7 +26,7 @@ std::string data(const std::string& name) {
 }
 
 Job read(const std::string& flags) {
-    return read_megatron_arguments(argument_words(flags, "flags"), "flags");
+    return read_megatron_text(flags, "flags");
 }
 
 std::string refusal(const std::string& flags) {
@@ -174,9 +174,9 @@ TEST(MegatronArguments, ReadsModelArgsOfYaml) {
 }
 
 TEST(MegatronArguments, SplitsWordsLikeAShell) {
-    EXPECT_THAT(argument_words("--a 'x y' \"z \\\" w\"\t--layout Et*3|(tt|)*29m|L # rest\n--b \\\n 1\r\n--c d#e", "f"),
+    EXPECT_THAT(argument_words("--a 'x y' \"z \\\" w\"\t--layout Et*3|(tt|)*29m|L # rest\n--b \\\n 1\r\n--c d#e", "f").words,
                 ElementsAre("--a", "x y", "z \" w", "--layout", "Et*3|(tt|)*29m|L", "--b", "1", "--c", "d#e"));
-    EXPECT_THAT(argument_words("", "f"), testing::IsEmpty());
+    EXPECT_THAT(argument_words("", "f").words, testing::IsEmpty());
     try {
         (void)argument_words("--a 1\n--b 'open", "f");
         FAIL() << "accepted";
@@ -297,7 +297,7 @@ TEST(MegatronArguments, RefusesWhatItCannotPlan) {
 TEST(MegatronArguments, KeepsDoublingVariablesSmall) {
     std::string script = "A=xxxxxxxxxxxxxxxx\n";
     for (int i = 0; i < 60; ++i) script += "A=$A$A\n";
-    const auto words = argument_words(script + "ARGS=(" + kSmall + "--save $A)\n", "script");
+    const auto words = argument_words(script + "ARGS=(" + kSmall + "--save $A)\n", "script").words;
     EXPECT_LT(words.back().size(), 1U << 20U);
 }
 

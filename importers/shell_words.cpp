@@ -1,0 +1,169 @@
+#include "importers/shell_words.hpp"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include "plan/errors.hpp"
+
+namespace mgplan::importers {
+namespace {
+
+constexpr std::size_t kValueLimit = 64U << 10U;  ///< of one variable: assignments that double each other stay bounded
+constexpr std::size_t kWordLimit = 1U << 20U;
+constexpr std::size_t kExpansionLimit = 1U << 20U;  ///< of all variables' values together: 16 KiB of "$A" are 5,000 times 64 KiB
+
+}  // namespace
+
+void Variables::assign(const std::string& name, std::string value, bool perhaps) {
+    if (value.size() > kValueLimit) return;
+    if (perhaps)
+        perhaps_.insert(name);
+    else
+        perhaps_.erase(name);
+    values_[name] = std::move(value);
+}
+
+bool Variables::overflowed() const {
+    return expanded_ > kExpansionLimit;
+}
+
+std::string Variables::expand(std::string_view text) {
+    std::string out;
+    for (std::size_t at = 0; at < text.size() && out.size() <= kValueLimit && expanded_ <= kExpansionLimit;) {
+        const auto reference = text[at] == '$' ? reference_at(text, at) : std::nullopt;
+        if (reference && reference->value) {
+            out += *reference->value;
+            expanded_ += reference->value->size();
+            if (perhaps_.contains(reference->name)) doubtful_.insert(reference->name);
+            at = reference->end;
+        } else {
+            out += text[at++];
+        }
+    }
+    return out;
+}
+
+std::optional<Variables::Reference> Variables::reference_at(std::string_view text, std::size_t dollar) const {
+    std::size_t at = dollar + 1;
+    const bool braces = at < text.size() && text[at] == '{';
+    if (braces) ++at;
+    const std::size_t start = at;
+    while (at < text.size() && is_name(text[at])) ++at;
+    const std::string name(text.substr(start, at - start));
+    if (name.empty()) return std::nullopt;
+    std::optional<std::string> value;
+    if (const auto found = values_.find(name); found != values_.end()) value = found->second;
+    if (!braces) return Reference{at, name, value};
+    const auto close = text.find('}', at);
+    if (close == std::string_view::npos) return std::nullopt;
+    const std::string_view operation = text.substr(at, close - at);
+    if (operation.empty()) return Reference{close + 1, name, value};
+    if (operation.starts_with(":-") || operation.starts_with(":=")) {
+        if (!value || value->empty()) value = std::string(operation.substr(2));
+        return value->find('$') == std::string::npos ? std::optional(Reference{close + 1, name, value}) : std::nullopt;
+    }
+    return std::nullopt;
+}
+
+bool WordScanner::skip_blanks() {
+    while (at_ < text_.size()) {
+        if (is_blank(text_[at_])) {
+            ++at_;
+        } else if (const std::size_t length = continuation_at(at_); length > 0) {
+            at_ += length;
+        } else if (text_[at_] == '#') {
+            while (at_ < text_.size() && text_[at_] != '\n') ++at_;
+        } else {
+            return true;
+        }
+    }
+    return false;
+}
+
+std::string WordScanner::word() {
+    std::string word, open;  // open: what stands outside single quotes and may hold variables
+    const auto flush = [&] {
+        word += variables_.expand(open);
+        open.clear();
+    };
+    while (at_ < text_.size() && !is_blank(text_[at_])) {
+        const char c = text_[at_];
+        if (const std::size_t length = continuation_at(at_); length > 0) {
+            at_ += length;
+        } else if (c == '\'') {
+            flush();
+            const auto close = text_.find('\'', at_ + 1);
+            if (close == std::string_view::npos) fail("a single quote (') is not closed");
+            word += text_.substr(at_ + 1, close - at_ - 1);
+            at_ = close + 1;
+        } else if (c == '"') {
+            flush();
+            word += variables_.expand(double_quoted());
+        } else if (c == '\\' && at_ + 1 < text_.size()) {
+            flush();
+            word += text_[at_ + 1];
+            at_ += 2;
+        } else {
+            open += c;
+            ++at_;
+        }
+    }
+    flush();
+    if (variables_.overflowed()) fail("its variables, put in, are more than 1 MiB; give a command with fewer or shorter ones");
+    if (word.size() > kWordLimit) fail("a word of more than 1 MiB");
+    return word;
+}
+
+std::string WordScanner::double_quoted() {
+    std::string inside;
+    const std::size_t start = at_++;
+    for (; at_ < text_.size() && text_[at_] != '"'; ++at_) {
+        if (const std::size_t length = continuation_at(at_); length > 0) {
+            at_ += length - 1;
+            inside += ' ';
+        } else if (text_[at_] == '\\' && at_ + 1 < text_.size() && (text_[at_ + 1] == '"' || text_[at_ + 1] == '\\')) {
+            inside += text_[++at_];
+        } else {
+            inside += text_[at_];
+        }
+    }
+    if (at_ >= text_.size()) {
+        at_ = start;
+        fail("a double quote (\") is not closed");
+    }
+    ++at_;
+    return inside;
+}
+
+void WordScanner::fail(std::string_view reason) const {
+    const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(at_, text_.size())), '\n');
+    throw ConfigError(fmt::format("{}:{}: {}", where_, line, reason));
+}
+
+std::size_t WordScanner::continuation_at(std::size_t at) const {
+    if (text_[at] != '\\') return 0;
+    // Blanks behind the backslash are a frequent slip; they mean the same.
+    std::size_t end = at + 1;
+    while (end < text_.size() && (text_[end] == '\r' || text_[end] == ' ' || text_[end] == '\t')) ++end;
+    if (end < text_.size() && text_[end] == '\n') return end + 1 - at;
+    return end >= text_.size() ? end - at : 0;
+}
+
+void add_words(std::vector<std::string>& words, std::string_view text, Variables& variables, const std::string& where) {
+    WordScanner scanner(text, 0, variables, where);
+    while (scanner.skip_blanks()) {
+        std::string word = scanner.word();
+        if (word.empty()) continue;  // a variable that holds nothing
+        // "--vocab-size 128256" quoted as one: an array expanded without quotes splits it again. So does a variable.
+        if (word.starts_with("--") && word.find_first_of(" \t\n") != std::string::npos) {
+            Variables none;
+            WordScanner again(word, 0, none, where);
+            while (again.skip_blanks()) words.push_back(again.word());
+        } else {
+            words.push_back(std::move(word));
+        }
+    }
+}
+
+}  // namespace mgplan::importers

@@ -1,0 +1,88 @@
+#pragma once
+// Words as a shell makes them out of text, with the variables whose values are known.
+
+#include <cctype>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mgplan::importers {
+
+[[nodiscard]] inline bool is_blank(char c) {
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == '\f' || c == '\v';
+}
+
+[[nodiscard]] inline bool is_name(char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
+/// Variables a script assigns, in the order of the script; nothing for values that only running it would tell.
+class Variables {
+public:
+    /// `perhaps`: the script assigns it under a condition.
+    void assign(const std::string& name, std::string value, bool perhaps = false);
+    void forget(const std::string& name) { values_.erase(name); }
+
+    /// Replaces $NAME, ${NAME} and ${NAME:-default} as far as they are known; the others stay as they are.
+    [[nodiscard]] std::string expand(std::string_view text);
+
+    /// So many bytes were put in from elsewhere (lists of words).
+    void put_in(std::size_t bytes) { expanded_ += bytes; }
+    /// Whether the values that were put in are more than a command's may be.
+    [[nodiscard]] bool overflowed() const;
+    [[nodiscard]] std::size_t expanded() const { return expanded_; }
+    /// What was put in since then is no part of the command: it became the value of one variable.
+    void take_back(std::size_t expanded_before) { expanded_ = expanded_before; }
+    /// Those whose value, put in somewhere, hangs on a condition of the script.
+    [[nodiscard]] const std::set<std::string>& doubtful() const { return doubtful_; }
+
+private:
+    struct Reference {
+        std::size_t end;
+        std::string name;
+        std::optional<std::string> value;
+    };
+    [[nodiscard]] std::optional<Reference> reference_at(std::string_view text, std::size_t dollar) const;
+
+    std::map<std::string, std::string> values_;
+    std::set<std::string> perhaps_, doubtful_;
+    std::size_t expanded_ = 0;  // bytes
+};
+
+/// Takes words out of text as a shell does: white space separates, quotes keep, a backslash before a line break
+/// continues the line and takes any other character literally, # at the start of a word comments to the line's end.
+class WordScanner {
+public:
+    WordScanner(std::string_view text, std::size_t at, Variables& variables, const std::string& where)
+        : text_(text), at_(at), variables_(variables), where_(where) {}
+
+    [[nodiscard]] std::size_t position() const { return at_; }
+    void move_to(std::size_t at) { at_ = at; }
+
+    /// Skips white space, continuations and comments; false at the end.
+    bool skip_blanks();
+
+    /// The word here, with known variables replaced outside single quotes. Throws ConfigError for quotes that stay open and for
+    /// variables that grow without end.
+    std::string word();
+
+    [[noreturn]] void fail(std::string_view reason) const;
+
+private:
+    std::string double_quoted();  // the contents of the double quotes that start here; moves behind them
+    [[nodiscard]] std::size_t continuation_at(std::size_t at) const;
+
+    std::string_view text_;
+    std::size_t at_;
+    Variables& variables_;
+    const std::string& where_;
+};
+
+/// Appends the words of a text that is nothing but flags and values.
+void add_words(std::vector<std::string>& words, std::string_view text, Variables& variables, const std::string& where);
+
+}  // namespace mgplan::importers

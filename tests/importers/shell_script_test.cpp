@@ -1,0 +1,83 @@
+// Which words of a launch script are the command's.
+#include "importers/shell_script.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/errors.hpp"
+
+namespace mgplan::importers {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Words = std::vector<std::string>;
+
+Words words(const std::string& script) {
+    return script_words(script, "train.sh").words;
+}
+
+TEST(ShellScript, TakesWhatItsCommandTakes) {
+    const std::string model = "MODEL_ARGS=( --num-layers 32 --hidden-size 4096 )\n";
+    EXPECT_THAT(
+        words(model +
+              "torchrun --nproc_per_node 8 pretrain_gpt.py \"${MODEL_ARGS[@]}\" --bf16 \\\n  --seq-length 64 \"$@\" 2>&1 | tee log\n"),
+        ElementsAre("--num-layers", "32", "--hidden-size", "4096", "--bf16", "--seq-length", "64"))
+        << "flags beside an array, behind a continuation, up to the pipe";
+    EXPECT_THAT(words(model + "EVAL_ARGS=( --tensor-model-parallel-size 8 )\npython pretrain_gpt.py ${MODEL_ARGS[*]}; echo --done\n"),
+                ElementsAre("--num-layers", "32", "--hidden-size", "4096"))
+        << "an array that the command does not take";
+    EXPECT_THAT(
+        words("A=( --hidden-size 8 )\nALL=( --num-layers 4 \"${A[@]}\" )\nALL+=( --bf16 )\npython x.py \"${ALL[@]}\" ${MORE[@]:-}\n"),
+        ElementsAre("--num-layers", "4", "--hidden-size", "8", "--bf16"))
+        << "arrays of arrays";
+    EXPECT_THAT(words("python tools/prepare.py --num-layers 1\npython train.py --num-layers 2 --config my.py\n"),
+                ElementsAre("--num-layers", "2", "--config", "my.py"))
+        << "the last command counts, and no file that is a flag's value";
+    EXPECT_THAT(words(model + "MODEL_ARGS=( --num-layers 2 )\npython train.py ${MODEL_ARGS[@]}"), ElementsAre("--num-layers", "2"));
+}
+
+TEST(ShellScript, TakesTextsOfFlags) {
+    EXPECT_THAT(
+        words(
+            "OPTS=\"--num-layers 2 \\\n  --lr 1\"\nTP=4\nOPTS=\"$OPTS --tensor-model-parallel-size $TP\"\npython train.py $OPTS --fp16\n"),
+        ElementsAre("--num-layers", "2", "--lr", "1", "--tensor-model-parallel-size", "4", "--fp16"));
+    EXPECT_THAT(words("OPTS='--num-layers 2'\nCMD=\"torchrun train.py ${OPTS} --bf16\"\nsrun bash -c \"${CMD}\"\n"),
+                ElementsAre("--num-layers", "2", "--bf16"))
+        << "a command kept in a variable";
+    EXPECT_THAT(words("OPTS='--num-layers 2'\nsrun bash -c \"\n cd it\n torchrun train.py $OPTS --save $CKPT\"\n"),
+                ElementsAre("--num-layers", "2", "--save", "$CKPT"))
+        << "a quote that other lines open";
+}
+
+TEST(ShellScript, CountsAllListsWhereNoCommandIsFound) {
+    EXPECT_THAT(words("A=( --num-layers 2 )\nB=\"--bf16\"\n"), ElementsAre("--num-layers", "2", "--bf16"));
+    EXPECT_THAT(words("PRECISION='--bf16'\nmy-trainer --num-layers 2 $PRECISION\n"), testing::Contains("--bf16"));
+}
+
+TEST(ShellScript, SaysWhatHangsOnACondition) {
+    const auto notes = [](const std::string& script) { return script_words(script, "train.sh").notes; };
+    const std::string branches = "if [ -n \"$BIG\" ]; then\n  TP=8; A=( --bf16 )\nelse\n  TP=2\nfi\nB=( --fp16 )\n";
+    EXPECT_THAT(notes(branches + "python train.py --num-layers 2 --tensor-model-parallel-size $TP ${A[@]} ${B[@]}\n"),
+                ElementsAre(HasSubstr("train.sh sets A, TP in an if, case or loop, read as if every branch ran, the last one last")));
+    EXPECT_THAT(words(branches + "python train.py --num-layers 2 --tensor-model-parallel-size $TP\n"), testing::Contains("2"));
+    EXPECT_THAT(notes(branches + "python train.py --num-layers 2 ${B[@]}\n"), IsEmpty()) << "behind the branches, and what is not used";
+    EXPECT_THAT(notes("if true; then echo; fi\nB=( --fp16 )\npython train.py --num-layers 2 ${B[@]}\n"), IsEmpty());
+    EXPECT_THAT(notes("for n in 1 2; do A=( --bf16 ); done\npython train.py --num-layers 2 ${A[@]} ${B[@]:-}\n"),
+                ElementsAre(HasSubstr("train.sh takes A, which it sets nowhere that is read")));
+}
+
+TEST(ShellScript, RefusesListsThatGrowWithoutEnd) {
+    std::string script = "A=( --num-layers 2 )\n";
+    for (int i = 0; i < 40; ++i) script += "A=( \"${A[@]}\" \"${A[@]}\" )\n";
+    try {
+        (void)words(script + "python train.py ${A[@]}\n");
+        FAIL() << "accepted";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("its lists, put in, are more than 1 MiB"));
+    }
+}
+
+}  // namespace
+}  // namespace mgplan::importers
