@@ -3,14 +3,18 @@
 
 import statistics
 import unittest
+from pathlib import Path
 from types import SimpleNamespace
 
 import chance
 
 
-def run(layout, seconds, predicted=None, job="a"):
-    row = SimpleNamespace(id=f"{job}{layout}", source="runs", comparison=job, layout=layout, measured={"time": seconds},
-                          predicted={"time": predicted or seconds})
+FITS_PAGE = Path(__file__).resolve().parents[2] / "docs" / "measurements" / "2026-11-23-vtrain-fits.md"
+
+
+def run(layout, seconds, predicted=None, job="a", source="runs", stages=1):
+    row = SimpleNamespace(id=f"{job}{layout}", source=source, comparison=job, layout=layout, measured={"time": seconds},
+                          predicted={"time": predicted or seconds}, record={"arguments": {"pipeline-model-parallel-size": stages}})
     row.error = lambda what: row.predicted[what] / row.measured[what] - 1
     return row
 
@@ -45,6 +49,22 @@ class Chance(unittest.TestCase):
         near = [run(layout, seconds, job=job) for job in "abcdefgh" for layout, seconds in ((1, 1.0), (2, 1.001))]
         (line,) = [line for line in chance.section(near, regrets) if line.startswith("| 6.0 ")]
         self.assertIn("| 0.05 |", line)  # half of the groups pick the second one, which costs 0.1 %
+
+    def test_beside_the_fits_stand_the_same_runs(self):
+        runs = [run(1, 1.0, 1.3, source=chance.FITTED), run(2, 1.25, 1.25, source=chance.FITTED), run(1, 1.0, 1.3, "alone", chance.FITTED),
+                run(3, 0.5, 2.0, source=chance.FITTED, stages=2)]
+        text = " ".join(chance.beside_fits([*runs, run(1, 1.0, 9.0), run(2, 2.0, 2.0)], regrets))
+        self.assertIn("of 3 of the 4 runs of vtrain-single,", text)
+        self.assertIn("over the 1 groups", text)
+        self.assertIn("off by 20.0 % on average; their regret over the same groups is 25.0 % on average and 25.0 % at most.", text)
+        self.assertEqual(chance.beside_fits(runs[2:], regrets), [])
+
+    def test_the_fits_figures_are_those_of_their_page(self):
+        lines = [line for line in FITS_PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(("| yes ", "| no "))]
+        error, _, mean, largest = ([float(cell.strip().removesuffix(" %")) for cell in column]
+                                   for column in list(zip(*(line.split("|") for line in lines)))[3:7])
+        self.assertEqual(chance.FITS, f"mean errors of {min(error)} to {max(error)} %; their regret is {min(mean)} to {max(mean)} % on average "
+                                      f"and {min(largest)} to {max(largest)} % at most")
 
 
 if __name__ == "__main__":
