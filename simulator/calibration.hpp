@@ -1,5 +1,6 @@
 #pragma once
-// What a GPU reaches of its data sheet. Defaults per architecture; `mgplan calibrate` will replace them by measurements.
+// What a GPU reaches of its data sheet. Defaults per architecture; what a cluster file of `mgplan calibrate` says replaces them
+// (cluster_parameters.hpp).
 
 #include "plan/cluster_spec.hpp"
 
