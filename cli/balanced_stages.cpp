@@ -103,7 +103,8 @@ BalancedLayout balance_layout(simulator::CostModel& model, const Workload& workl
     const auto fits = [&](const Layout& asked) { return model.peaks(asked, workload.memory_limit).deciding <= workload.memory_limit; };
     if (!fits(candidate)) return stay("the balanced split does not fit in memory");
     const double seconds = model.exact_seconds(candidate);
-    if (fits(layout) && seconds >= result.seconds_before) return stay("the balanced one is no faster event by event");
+    result.fitted_before = fits(layout);
+    if (result.fitted_before && seconds >= result.seconds_before) return stay("the balanced one is no faster event by event");
     result.layout = std::move(candidate);
     result.seconds = seconds;
     return result;
@@ -111,9 +112,10 @@ BalancedLayout balance_layout(simulator::CostModel& model, const Workload& workl
 
 std::string balanced_text(const BalancedLayout& balanced) {
     if (!balanced.why_not.empty()) return fmt::format("\nbalanced stages: the split stays, {}\n", balanced.why_not);
-    return fmt::format("\nbalanced stages: --pipeline-layout '{}', {} instead of {}, {:+.2f} %\n",
+    return fmt::format("\nbalanced stages: --pipeline-layout '{}', {} instead of {}, {:+.2f} %{}\n",
                        *balanced.layout.split->request().pipeline_layout, human_seconds(balanced.seconds),
-                       human_seconds(balanced.seconds_before), -100 * (1 - balanced.seconds / balanced.seconds_before));
+                       human_seconds(balanced.seconds_before), -100 * (1 - balanced.seconds / balanced.seconds_before),
+                       balanced.fitted_before ? "" : "; the split before does not fit in memory");
 }
 
 }  // namespace mgplan::cli

@@ -15,6 +15,7 @@ struct BalancedLayout {
     Layout layout;              ///< with the balanced split, or as it was
     double seconds_before = 0;  ///< of an iteration, event by event, with the split that it had
     double seconds = 0;         ///< of an iteration of `layout`; never more, unless the split before does not fit
+    bool fitted_before = true;  ///< whether the split that it had fits in memory
     std::string why_not;        ///< one line; empty: the split is a new one
 
     [[nodiscard]] double gain() const { return seconds > 0 ? seconds_before / seconds - 1 : 0; }

@@ -464,6 +464,11 @@ TEST(SimulateCommand, BalancesStagesWhereThatIsFaster) {
     EXPECT_TRUE(simulate(words + " --balance-stages --pipeline-layout " + string)["balanced"]["why_not"].is_string());
     const Json whole = simulate("--world 2 --model tiny-llama --balance-stages --global-batch 8");
     EXPECT_EQ(whole["balanced"]["why_not"], "pp = 1 has one stage");
+    // A slower split is taken where the even one does not fit, and that is said.
+    const Said fitting = say("simulate --world 1024 --model deepseek-v3 --pp 16 --ep 64 --recompute selective --balance-stages");
+    EXPECT_THAT(fitting.out,
+                AllOf(HasSubstr(" %; the split before does not fit in memory\n"), HasSubstr("balanced stages: --pipeline-layout '")));
+    EXPECT_THAT(say("simulate " + words + " --balance-stages").out, Not(HasSubstr("the split before")));
     expect_refused("simulate " + words + " --balance-stages --kind zb-h1", {"--balance-stages balances for the schedules of Megatron-LM"});
 }
 
