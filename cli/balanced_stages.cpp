@@ -69,7 +69,7 @@ private:
 
 BalancedLayout balance_layout(simulator::CostModel& model, const Workload& workload, const Layout& layout) {
     const ModelSpec& spec = workload.model;
-    BalancedLayout result{layout, model.exact_seconds(layout), 0, {}};
+    BalancedLayout result{layout, model.exact_seconds(layout), 0, true, {}};
     result.seconds = result.seconds_before;
     const auto stay = [&](std::string why) {
         result.why_not = std::move(why);

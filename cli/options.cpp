@@ -91,9 +91,9 @@ Options::Options(std::string usage, std::string purpose) : state_(std::make_uniq
 
 Options::~Options() = default;
 
-void Options::group(std::string title) {
+void Options::group(const std::string& title) {
     state_->description.groups.push_back({title, {}});
-    state_->groups.push_back(std::make_unique<po::options_description>(std::move(title), kHelpWidth, kHelpWidth / 2));
+    state_->groups.push_back(std::make_unique<po::options_description>(title, kHelpWidth, kHelpWidth / 2));
 }
 
 void Options::flag(const char* name, bool& target, const char* help) {

@@ -28,7 +28,7 @@ public:
     Options& operator=(const Options&) = delete;
 
     /// Starts a titled group in the help text.
-    void group(std::string title);
+    void group(const std::string& title);
 
     void flag(const char* name, bool& target, const char* help);
     void text(const char* name, std::string& target, const char* value_name, const char* help);
