@@ -14,7 +14,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -32,9 +32,12 @@ namespace files = std::filesystem;
 constexpr int kRecordVersion = 1;
 constexpr std::array<std::string_view, 7> kStates{"starting", "waiting", "running", "finished", "failed", "cancelled", "lost"};
 
+/// What can be read of it: of a process that ends meanwhile the kernel refuses the rest (ESRCH), which an iterator over the stream's
+/// buffer would throw.
 std::string text_of_file(const std::string& path) {
-    std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
 }
 
 std::string first_line(const std::string& path) {

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -99,8 +99,10 @@ private:
         return found;
     }
     static std::string text_of(const std::filesystem::path& path) {
-        std::ifstream file(path);
-        return {std::istreambuf_iterator<char>(file), {}};
+        // The process may end meanwhile: the stream catches what reading its buffer throws then.
+        std::ostringstream text;
+        text << std::ifstream(path).rdbuf();
+        return text.str();
     }
 
     ChildProcess child_;
