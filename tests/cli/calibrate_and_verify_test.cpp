@@ -229,8 +229,9 @@ TEST(Verify, ComparesBytesAndDoesNotJudgeAnotherMachinesTime) {
     ASSERT_EQ(say("--world 2 --model tiny-llama --seq 32 --global-batch 2 --save-plan " + plan.path()).code, kDone);
     const Said said = say("verify " + plan.path() + " --steps 2 --tolerance 0.001");
     EXPECT_EQ(said.code, kDone) << said.err;  // bytes are equal, and the time says nothing
-    EXPECT_THAT(said.out, AllOf(HasSubstr("every one as predicted"), HasSubstr("The time is not judged: dgx-h100 was not calibrated"),
-                                HasSubstr("All bytes are as predicted; the time was not judged."), Not(HasSubstr("The prediction holds."))));
+    EXPECT_THAT(said.out,
+                AllOf(HasSubstr("every one as predicted"), HasSubstr("The time is not judged: dgx-h100 was not calibrated"),
+                      HasSubstr("All bytes are as predicted; the time was not judged."), Not(HasSubstr("The prediction holds."))));
     EXPECT_THAT(said.err, HasSubstr("the time is not judged"));
     const Said csv = say("verify " + plan.path() + " --steps 2 --format csv");
     EXPECT_THAT(csv.out, AllOf(HasSubstr("byte,0,peak_bytes,"), HasSubstr("time,,iteration_seconds,"), HasSubstr("op,,matmul,")));
