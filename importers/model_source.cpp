@@ -33,7 +33,7 @@ std::string shown(const std::string& text) {
 std::string name_of_file(const fs::path& path) {
     if (path.stem() == "config") {
         std::error_code ignored;
-        const std::string folder = fs::absolute(path, ignored).parent_path().filename().string();
+        std::string folder = fs::absolute(path, ignored).parent_path().filename().string();
         if (!folder.empty()) return folder;
     }
     const std::string stem = path.stem().string();
