@@ -28,9 +28,18 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
 
 Job read_megatron_text(std::string_view text, const std::string& where) {
     ArgumentWords found = argument_words(text, where);
-    Job job = read_megatron_arguments(found.words, where);
-    job.notes = std::move(found.notes);
-    return job;
+    try {
+        Job job = read_megatron_arguments(found.words, where);
+        job.notes = std::move(found.notes);
+        return job;
+    } catch (const ConfigError& error) {
+        // What could not be read may be what is missing.
+        Problems problems;
+        problems.absorb(error);
+        for (const auto& note : found.notes) problems.add("{}", note);
+        problems.throw_if_any();
+        throw;
+    }
 }
 
 }  // namespace mgplan::importers

@@ -123,7 +123,6 @@ private:
     }
 
     void assign(const Assignment& assignment) {
-        const std::size_t start = at_;
         WordScanner scanner(text_, assignment.value_at, variables_, where_);
         const std::string_view value = text_.substr(assignment.value_at);
         if (value.starts_with('(')) {
@@ -136,10 +135,6 @@ private:
             assign_text(assignment, scanner);
         }
         at_ = std::max(scanner.position(), assignment.value_at);
-        // `NAME=value command …`: an environment of the command's own.
-        if (at_ > start && std::isblank(static_cast<unsigned char>(at_ < text_.size() ? text_[at_] : '\n')) != 0) {
-            while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
-        }
     }
 
     void assign_text(const Assignment& assignment, WordScanner& scanner) {
@@ -271,8 +266,7 @@ private:
 
     /// Keeps the words behind a Python file if they describe a model.
     void take_command(std::string_view line) {
-        const auto file = line.find(".py");
-        if (file == std::string_view::npos) return;
+        if (line.find(".py") == std::string_view::npos) return;
         const std::size_t before = variables_.expanded();
         const std::set<std::string> unknown = unknown_, doubtful = doubtful_;
         std::optional<Words> words = arguments_in(std::string(line));

@@ -94,7 +94,7 @@ std::string WordScanner::word() {
         } else if (c == '\'') {
             flush();
             const auto close = text_.find('\'', at_ + 1);
-            if (close == std::string_view::npos) fail("a single quote (') is not closed");
+            if (close == std::string_view::npos) fail("a single quote (') is not closed; close it or take it out");
             word += text_.substr(at_ + 1, close - at_ - 1);
             at_ = close + 1;
         } else if (c == '"') {
@@ -130,7 +130,7 @@ std::string WordScanner::double_quoted() {
     }
     if (at_ >= text_.size()) {
         at_ = start;
-        fail("a double quote (\") is not closed");
+        fail("a double quote (\") is not closed; close it or take it out");
     }
     ++at_;
     return inside;

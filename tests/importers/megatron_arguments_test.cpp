@@ -294,6 +294,11 @@ TEST(MegatronArguments, RefusesWhatItCannotPlan) {
     EXPECT_THAT(refusal("MODEL_ARGS:\n  --num-layers: {a: b}\n"), HasSubstr("--num-layers holds a mapping"));
 }
 
+TEST(MegatronArguments, NamesWhatAScriptLeftUnreadWhereSomethingIsMissing) {
+    EXPECT_THAT(refusal("A=( --num-layers 4 )\npython train.py ${A[@]} ${GONE[@]}\n"),
+                AllOf(HasSubstr("--hidden-size is missing"), HasSubstr("flags takes GONE, which it sets nowhere that is read")));
+}
+
 TEST(MegatronArguments, KeepsDoublingVariablesSmall) {
     std::string script = "A=xxxxxxxxxxxxxxxx\n";
     for (int i = 0; i < 60; ++i) script += "A=$A$A\n";

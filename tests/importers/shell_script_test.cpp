@@ -35,6 +35,9 @@ TEST(ShellScript, TakesWhatItsCommandTakes) {
     EXPECT_THAT(words("python tools/prepare.py --num-layers 1\npython train.py --num-layers 2 --config my.py\n"),
                 ElementsAre("--num-layers", "2", "--config", "my.py"))
         << "the last command counts, and no file that is a flag's value";
+    EXPECT_THAT(words("A=( --num-layers 2 )\nOMP_NUM_THREADS=1 python train.py ${A[@]} --bf16\n"),
+                ElementsAre("--num-layers", "2", "--bf16"))
+        << "behind variables of its own";
     EXPECT_THAT(words(model + "MODEL_ARGS=( --num-layers 2 )\npython train.py ${MODEL_ARGS[@]}"), ElementsAre("--num-layers", "2"));
 }
 
