@@ -19,7 +19,7 @@ std::uint32_t take(std::string_view wire, std::size_t at, int bytes) {
 
 }  // namespace
 
-std::string to_wire(const Message& message) {
+std::string to_wire(const RendezvousMessage& message) {
     MGPLAN_ASSERT(message.key.size() <= kMostKeyBytes && message.value.size() <= kMostValueBytes, "a message is within its bounds");
     std::string wire;
     put(wire, kHead + message.key.size() + message.value.size(), 4);
@@ -29,7 +29,7 @@ std::string to_wire(const Message& message) {
     return wire + message.key + message.value;
 }
 
-std::optional<Message> MessageReader::next() {
+std::optional<RendezvousMessage> MessageReader::next() {
     if (bytes_.size() < 4) return std::nullopt;
     const std::size_t length = take(bytes_, 0, 4);
     if (length < kHead || length > most_)
@@ -45,7 +45,7 @@ std::optional<Message> MessageReader::next() {
         throw MessageError(fmt::format("a key of {} bytes in a message of {}", key_bytes, length));
     if (length - kHead - key_bytes > kMostValueBytes)
         throw MessageError(fmt::format("a value of {} bytes; they have at most {}", length - kHead - key_bytes, kMostValueBytes));
-    Message message;
+    RendezvousMessage message;
     message.kind = static_cast<MessageKind>(bytes_[4]);
     message.number = static_cast<std::int32_t>(take(bytes_, 5, 4));
     message.key = bytes_.substr(4 + kHead, key_bytes);

@@ -29,12 +29,13 @@ enum class MessageKind : std::uint8_t {
     leave = 9,      ///< the rank is done; the server answers everybody with the same when all are
 };
 
-struct Message {
+/// One message between a rank and the rendezvous server; what the fields mean follows from its kind.
+struct RendezvousMessage {
     MessageKind kind{};
     std::int32_t number = 0;
     std::string key;
     std::string value;
-    bool operator==(const Message&) const = default;
+    bool operator==(const RendezvousMessage&) const = default;
 };
 
 inline constexpr std::size_t kMostKeyBytes = 256;
@@ -51,7 +52,7 @@ public:
 };
 
 /// Asserts that key and value are within their bounds.
-[[nodiscard]] std::string to_wire(const Message& message);
+[[nodiscard]] std::string to_wire(const RendezvousMessage& message);
 
 /// Turns a stream of bytes into messages. Holds no more than one message and what was fed with its end.
 class MessageReader {
@@ -60,7 +61,7 @@ public:
     void limit(std::size_t bytes) { most_ = bytes; }
     void feed(std::string_view bytes) { bytes_.append(bytes); }
     /// The next whole message; nothing while it is not there. Throws MessageError for a length, kind or key that cannot be.
-    [[nodiscard]] std::optional<Message> next();
+    [[nodiscard]] std::optional<RendezvousMessage> next();
     [[nodiscard]] std::size_t held() const { return bytes_.size(); }
 
 private:

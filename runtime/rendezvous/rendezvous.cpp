@@ -100,7 +100,7 @@ void Rendezvous::throw_if_ended(const std::string& what) const {
     throw RunError(text);
 }
 
-void Rendezvous::send(const Message& message) {
+void Rendezvous::send(const RendezvousMessage& message) {
     {
         const std::scoped_lock lock(mutex_);
         if (ended_) return;
@@ -192,7 +192,7 @@ void Rendezvous::end(const std::string& reason, int code, bool tell) {
     if (call) call(reason);
 }
 
-void Rendezvous::handle(Message message) {
+void Rendezvous::handle(RendezvousMessage message) {
     switch (message.kind) {
         case MessageKind::heartbeat:
             return;

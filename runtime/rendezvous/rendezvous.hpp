@@ -70,8 +70,8 @@ private:
 
     void connect();
     void talk();
-    void handle(Message message);
-    void send(const Message& message);
+    void handle(RendezvousMessage message);
+    void send(const RendezvousMessage& message);
     void end(const std::string& reason, int code, bool tell);
     void throw_if_ended(const std::string& what) const;  // with mutex_ held
     /// Waits for a state of the members below; throws when the job ends first or nothing comes until then.

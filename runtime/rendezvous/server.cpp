@@ -169,7 +169,7 @@ void RendezvousServer::gone(Peer& peer) {
     }
 }
 
-void RendezvousServer::handle(Peer& peer, Message message) {
+void RendezvousServer::handle(Peer& peer, RendezvousMessage message) {
     if (!peer.rank) {
         if (message.kind != MessageKind::hello) throw MessageError("something else than a hello first");
         return welcome(peer, message);
@@ -203,7 +203,7 @@ void RendezvousServer::handle(Peer& peer, Message message) {
     }
 }
 
-void RendezvousServer::welcome(Peer& peer, const Message& hello) {
+void RendezvousServer::welcome(Peer& peer, const RendezvousMessage& hello) {
     const auto refuse = [&](const std::string& why, int code = kAbortBadInput) {
         send(peer, {MessageKind::refusal, code, "", why});
         peer.closing = true;
@@ -300,7 +300,7 @@ void RendezvousServer::abort(const std::string& reason, int code) {
     send_all({MessageKind::abort, code_, "", reason_});
 }
 
-void RendezvousServer::send(Peer& peer, const Message& message) {
+void RendezvousServer::send(Peer& peer, const RendezvousMessage& message) {
     if (!peer.socket.open() || peer.closing) return;
     if (peer.out.size() > kMostQueued) {
         peer.closing = true;
@@ -312,7 +312,7 @@ void RendezvousServer::send(Peer& peer, const Message& message) {
     peer.out += to_wire(message);
 }
 
-void RendezvousServer::send_all(const Message& message) {
+void RendezvousServer::send_all(const RendezvousMessage& message) {
     for (Peer& peer : peers_) {
         if (peer.rank) send(peer, message);
     }

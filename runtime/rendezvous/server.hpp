@@ -60,14 +60,14 @@ private:
     void accept_strangers(Clock::time_point now);
     void read(Peer& peer, Clock::time_point now);
     void gone(Peer& peer);
-    void handle(Peer& peer, Message message);
-    void welcome(Peer& peer, const Message& hello);
+    void handle(Peer& peer, RendezvousMessage message);
+    void welcome(Peer& peer, const RendezvousMessage& hello);
     void answer_gets(const std::string& key);
     void check_times(Clock::time_point now);
     /// The sentence goes to all ranks; the first one counts.
     void abort(const std::string& reason, int code);
-    void send(Peer& peer, const Message& message);
-    void send_all(const Message& message);
+    void send(Peer& peer, const RendezvousMessage& message);
+    void send_all(const RendezvousMessage& message);
     [[nodiscard]] std::string missing() const;
     [[nodiscard]] bool all_written() const;
 

@@ -91,7 +91,7 @@ struct ActivationMemory::State {
     std::unordered_map<Key<5>, std::vector<LiveState>, KeyHash> states;
     std::unordered_map<Key<4>, std::int64_t, KeyHash> linears;  ///< linear_elements() by tp, etp and kinds of layers
     // Of the layout at hand; members, so that they need no memory for each.
-    StepStretches steps;
+    StepDeltas steps;
     std::array<std::vector<ChunkWeight>, ShardLayers::kNodes> weights;  ///< of the split's distinct chunks
     std::array<bool, ShardLayers::kNodes> weighed{};
     std::vector<std::int64_t> held_totals;  ///< by stage

@@ -14,49 +14,49 @@ namespace {
 using Kind = ChunkStep::Kind;
 using Drop = ChunkStep::Drop;
 
-/// A take or return in a stretch of a trace.
+/// A tensor is taken or returned at an instant of a trace.
 struct Change {
     std::int64_t when = 0;
     bool returned = false;
     std::size_t tensor = 0;
 };
 
-/// What happens in a stretch of a trace, as profile_of() orders it.
-struct Stretch {
+/// Takes and returns within one PieceRange, in the order in which profile_of() counts them.
+struct RangeEvents {
     const PieceTrace* trace = nullptr;
     std::vector<Change> changes;
 };
 
-/// The stretches of a shard's traces, each looked up once.
-class Stretches {
+/// The events of each range of a shard's traces, collected once.
+class RangeEventCache {
 public:
-    const Stretch& of(const PieceTrace& trace, Piece piece, bool backward, std::int64_t layer) {
+    const RangeEvents& of(const PieceTrace& trace, Piece piece, bool backward, std::int64_t layer) {
         const PieceRange& range = trace.range(piece, backward, layer);
         auto [entry, fresh] = found_.try_emplace(&range);
-        Stretch& stretch = entry->second;
-        if (!fresh) return stretch;
-        stretch.trace = &trace;
+        RangeEvents& events = entry->second;
+        if (!fresh) return events;
+        events.trace = &trace;
         for (std::size_t i = 0; i < trace.tensors.size(); ++i) {
             const model::AllocationRecord& tensor = trace.tensors[i];
             if (tensor.bytes == 0) continue;
-            if (range.contains(tensor.taken)) stretch.changes.push_back({tensor.taken, false, i});
-            if (tensor.returned >= 0 && range.contains(tensor.returned)) stretch.changes.push_back({tensor.returned, true, i});
+            if (range.contains(tensor.taken)) events.changes.push_back({tensor.taken, false, i});
+            if (tensor.returned >= 0 && range.contains(tensor.returned)) events.changes.push_back({tensor.returned, true, i});
         }
-        std::stable_sort(stretch.changes.begin(), stretch.changes.end(),
+        std::stable_sort(events.changes.begin(), events.changes.end(),
                          [](const Change& a, const Change& b) { return a.when != b.when ? a.when < b.when : a.returned < b.returned; });
-        return stretch;
+        return events;
     }
 
 private:
-    std::map<const PieceRange*, Stretch> found_;
+    std::map<const PieceRange*, RangeEvents> found_;
 };
 
 /// One chunk's tensors from its forward to its backward.
 class Chunk {
 public:
-    Chunk(const ShardTraces& shard, const ChunkContents& contents, const FullRecompute* full, Stretches& stretches,
+    Chunk(const ShardTraces& shard, const ChunkContents& contents, const FullRecompute* full, RangeEventCache& events,
           std::vector<Allocation>& tensors, std::int64_t& clock)
-        : shard_(shard), steps_(chunk_steps(contents, full)), stretches_(stretches), tensors_(tensors), clock_(clock) {}
+        : shard_(shard), steps_(chunk_steps(contents, full)), events_(events), tensors_(tensors), clock_(clock) {}
 
     void forward() {
         for (const ChunkStep& step : steps_.forward) run(step);
@@ -183,9 +183,9 @@ private:
         }
     }
 
-    /// Plays a stretch. `loss`: what the loss hands to nobody are the losses.
+    /// Plays the events of one piece. `loss`: tensors that the loss leaves alive are the losses.
     void play(const PieceTrace& trace, Piece piece, bool backward, std::int64_t layer, std::int64_t instance, bool loss) {
-        for (const Change& change : stretches_.of(trace, piece, backward, layer).changes) {
+        for (const Change& change : events_.of(trace, piece, backward, layer).changes) {
             const model::AllocationRecord& tensor = trace.tensors[change.tensor];
             const Key key{&trace, instance, change.tensor};
             if (!change.returned) {
@@ -227,7 +227,7 @@ private:
 
     const ShardTraces& shard_;
     ChunkSteps steps_;
-    Stretches& stretches_;
+    RangeEventCache& events_;
     std::vector<Allocation>& tensors_;
     std::int64_t& clock_;
     std::map<Key, std::size_t> own_;   ///< taken, and given back by the piece itself
@@ -240,11 +240,11 @@ private:
 
 IterationTrace chunk_traces(const ShardTraces& shard, std::span<const ChunkContents> chunks, const FullRecompute* full) {
     IterationTrace trace;
-    Stretches stretches;
+    RangeEventCache events;
     std::int64_t clock = 0;
     std::vector<Chunk> list;
     list.reserve(chunks.size());
-    for (const ChunkContents& contents : chunks) list.emplace_back(shard, contents, full, stretches, trace.tensors, clock);
+    for (const ChunkContents& contents : chunks) list.emplace_back(shard, contents, full, events, trace.tensors, clock);
     const auto run = [&](std::size_t chunk, bool backward) {
         const std::int64_t begin = clock;
         backward ? list[chunk].backward() : list[chunk].forward();

@@ -11,12 +11,12 @@ using Kind = ChunkStep::Kind;
 using Drop = ChunkStep::Drop;
 
 /// First `a`, then `b`: then() of profiles with their categories added up.
-Stretch then(const Stretch& a, const Stretch& b) {
+MemoryDelta then(const MemoryDelta& a, const MemoryDelta& b) {
     return {a.net + b.net, std::max(a.peak, a.net + b.peak)};
 }
 
 /// Where each turn adds, the last is the fullest; otherwise the first.
-Stretch repeat(const Stretch& a, std::int64_t times) {
+MemoryDelta repeat(const MemoryDelta& a, std::int64_t times) {
     return {times * a.net, a.peak + std::max<std::int64_t>(0, (times - 1) * a.net)};
 }
 
@@ -27,15 +27,15 @@ constexpr std::size_t kDepths = kLayers + 2 * kSlotsOfLayer, kSlotsOfDepth = 6;
 
 }  // namespace
 
-Stretch stretch_of(const OpProfile& profile) {
+MemoryDelta delta_of(const OpProfile& profile) {
     return {profile.net_total(), profile.peak};
 }
 
-PassStretches stretches_of(const PassProfile& profile) {
-    return {stretch_of(profile.forward), stretch_of(profile.backward)};
+PassDeltas deltas_of(const PassProfile& profile) {
+    return {delta_of(profile.forward), delta_of(profile.backward)};
 }
 
-std::optional<std::size_t> StepStretches::slot_of(const ChunkStep& step) {
+std::optional<std::size_t> StepDeltas::slot_of(const ChunkStep& step) {
     const std::size_t backward = step.backward ? 1 : 0;
     const auto of_depth = [&](std::size_t part) {
         return kDepths + static_cast<std::size_t>(step.depth) * kSlotsOfDepth + part + backward;
@@ -74,18 +74,18 @@ std::optional<std::size_t> StepStretches::slot_of(const ChunkStep& step) {
     }
 }
 
-void StepStretches::set_layer(bool mixture, const PassStretches& layer, std::int64_t stream) {
+void StepDeltas::set_layer(bool mixture, const PassDeltas& layer, std::int64_t stream) {
     const std::size_t first = kLayers + (mixture ? kSlotsOfLayer : 0);
-    stretches_[first] = layer.forward;
-    stretches_[first + 1] = layer.backward;
-    stretches_[first + 2] = {stream, layer.forward.peak};
-    stretches_[first + 3] = {0, layer.forward.peak};
+    deltas_[first] = layer.forward;
+    deltas_[first + 1] = layer.backward;
+    deltas_[first + 2] = {stream, layer.forward.peak};
+    deltas_[first + 3] = {0, layer.forward.peak};
 }
 
-StepStretches::StepStretches(const ShardProfiles& shard, bool recomputed) {
+StepDeltas::StepDeltas(const ShardProfiles& shard, bool recomputed) {
     const auto put = [&](ChunkStep step) {
         const auto slot = slot_of(step);
-        stretches_[*slot] = stretch_of(profile_of_step(shard, step, recomputed));
+        deltas_[*slot] = delta_of(profile_of_step(shard, step, recomputed));
     };
     for (const bool backward : {false, true}) {
         for (const Piece piece : {Piece::norm, Piece::loss, Piece::embedding}) put({.piece = piece, .backward = backward});
@@ -98,11 +98,11 @@ StepStretches::StepStretches(const ShardProfiles& shard, bool recomputed) {
         }
     }
     for (const Kind kind : {Kind::receive, Kind::give, Kind::losses}) put({.kind = kind});
-    for (const bool mixture : {false, true}) set_layer(mixture, stretches_of(shard.layer(mixture)), shard.stream);
+    for (const bool mixture : {false, true}) set_layer(mixture, deltas_of(shard.layer(mixture)), shard.stream);
 }
 
-void StepStretches::set_mixture(const PassStretches& attention, const PassStretches& mixture) {
-    set_layer(true, {then(attention.forward, mixture.forward), then(mixture.backward, attention.backward)}, stretches_[kLayers + 2].net);
+void StepDeltas::set_mixture(const PassDeltas& attention, const PassDeltas& mixture) {
+    set_layer(true, {then(attention.forward, mixture.forward), then(mixture.backward, attention.backward)}, deltas_[kLayers + 2].net);
 }
 
 ChunkRecipe::ChunkRecipe(const ChunkContents& contents, const FullRecompute* full) {
@@ -116,10 +116,10 @@ ChunkRecipe::Pass ChunkRecipe::fold(const std::vector<ChunkStep>& steps) {
     constexpr std::size_t kLongestPeriod = 4;
     Pass pass;
     for (const ChunkStep& step : steps) {
-        const auto slot = StepStretches::slot_of(step);
+        const auto slot = StepDeltas::slot_of(step);
         if (!slot) continue;
-        static_assert(StepStretches::kSlots <= 256);
-        static_assert(StepStretches::kSlots == kDepths + kSlotsOfDepth * static_cast<std::size_t>(kMostDepths));
+        static_assert(StepDeltas::kSlots <= 256);
+        static_assert(StepDeltas::kSlots == kDepths + kSlotsOfDepth * static_cast<std::size_t>(kMostDepths));
         const Run run{static_cast<std::uint8_t>(*slot), step.count};
         if (!pass.runs.empty() && pass.runs.back().slot == run.slot)
             pass.runs.back().count += run.count;
@@ -146,21 +146,21 @@ ChunkRecipe::Pass ChunkRecipe::fold(const std::vector<ChunkStep>& steps) {
     return pass;
 }
 
-Stretch ChunkRecipe::play(const Pass& pass, const StepStretches& steps) {
-    Stretch all;
+MemoryDelta ChunkRecipe::play(const Pass& pass, const StepDeltas& steps) {
+    MemoryDelta all;
     for (const Loop& loop : pass.loops) {
-        Stretch turn;
+        MemoryDelta turn;
         for (std::size_t i = loop.begin; i < loop.end; ++i) {
             const Run& run = pass.runs[i];
-            turn = then(turn, repeat(steps.stretches_[run.slot], run.count));
+            turn = then(turn, repeat(steps.deltas_[run.slot], run.count));
         }
         all = then(all, repeat(turn, loop.times));
     }
     return all;
 }
 
-ChunkWeight ChunkRecipe::weigh(const StepStretches& steps) const {
-    const Stretch forward = play(forward_, steps), backward = play(backward_, steps);
+ChunkWeight ChunkRecipe::weigh(const StepDeltas& steps) const {
+    const MemoryDelta forward = play(forward_, steps), backward = play(backward_, steps);
     return {forward.net, forward.peak, backward.peak};
 }
 

@@ -12,19 +12,19 @@
 
 namespace mgplan::simulator {
 
-/// An OpProfile with its categories added up.
-struct Stretch {
-    std::int64_t net = 0;
-    std::int64_t peak = 0;  ///< at least 0
-    bool operator==(const Stretch&) const = default;
+/// Change of live bytes over some work, all categories together: an OpProfile without its categories.
+struct MemoryDelta {
+    std::int64_t net = 0;   ///< bytes alive at the end minus those at the beginning
+    std::int64_t peak = 0;  ///< most bytes above those at the beginning; at least 0
+    bool operator==(const MemoryDelta&) const = default;
 };
-[[nodiscard]] Stretch stretch_of(const OpProfile& profile);
+[[nodiscard]] MemoryDelta delta_of(const OpProfile& profile);
 
-/// A stretch forward, and its backward.
-struct PassStretches {
-    Stretch forward, backward;
+/// Of a forward, and of its backward.
+struct PassDeltas {
+    MemoryDelta forward, backward;
 };
-[[nodiscard]] PassStretches stretches_of(const PassProfile& profile);
+[[nodiscard]] PassDeltas deltas_of(const PassProfile& profile);
 
 /// What a chunk of one shard holds and takes, for one microbatch, in bytes.
 struct ChunkWeight {
@@ -33,15 +33,15 @@ struct ChunkWeight {
     bool operator==(const ChunkWeight&) const = default;
 };
 
-/// All that the steps of chunks of one shard do to memory.
-class StepStretches {
+/// Memory deltas of every kind of step that a chunk of one shard can have.
+class StepDeltas {
 public:
-    StepStretches() = default;
+    StepDeltas() = default;
     /// Of a shard without mixtures, or with all of them. `recomputed`: predictions are.
-    StepStretches(const ShardProfiles& shard, bool recomputed);
+    StepDeltas(const ShardProfiles& shard, bool recomputed);
 
     /// Puts in the layers whose attention is this shard's and whose MLP half is `mixture`.
-    void set_mixture(const PassStretches& attention, const PassStretches& mixture);
+    void set_mixture(const PassDeltas& attention, const PassDeltas& mixture);
 
 private:
     friend class ChunkRecipe;
@@ -50,9 +50,9 @@ private:
 
     /// Where a step stands that is one of `count` equal ones; nothing for steps after which nobody looks.
     static std::optional<std::size_t> slot_of(const ChunkStep& step);
-    void set_layer(bool mixture, const PassStretches& layer, std::int64_t stream);
+    void set_layer(bool mixture, const PassDeltas& layer, std::int64_t stream);
 
-    std::array<Stretch, kSlots> stretches_{};
+    std::array<MemoryDelta, kSlots> deltas_{};
 };
 
 /// In which order the pieces of a chunk run, equal ones in a row as one: what chunk_steps() lists, made once for all shards.
@@ -62,7 +62,7 @@ public:
     ChunkRecipe(const ChunkContents& contents, const FullRecompute* full);
 
     /// The sums of chunk_profile() of the same chunk. No allocation.
-    [[nodiscard]] ChunkWeight weigh(const StepStretches& steps) const;
+    [[nodiscard]] ChunkWeight weigh(const StepDeltas& steps) const;
 
 private:
     struct Run {
@@ -80,7 +80,7 @@ private:
         std::vector<Loop> loops;
     };
     static Pass fold(const std::vector<ChunkStep>& steps);
-    static Stretch play(const Pass& pass, const StepStretches& steps);
+    static MemoryDelta play(const Pass& pass, const StepDeltas& steps);
 
     Pass forward_, backward_;
 };

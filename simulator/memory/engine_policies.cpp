@@ -30,7 +30,7 @@ Tensor& must(Tensor* tensor, std::string_view name) {
 
 /// The libraries' scratch for products is held for good and counted beside the trace.
 void drop_product_workspaces(LayerEditor& layer, const PolicyContext& /*context*/) {
-    for (const Stretch where : {layer.forward(), layer.backward()}) {
+    for (const TraceRange where : {layer.forward(), layer.backward()}) {
         while (Tensor* workspace = layer.find(where, "matmul workspace")) LayerEditor::drop(*workspace);
     }
 }
@@ -43,7 +43,7 @@ bool without_engine(const PolicyContext& context) {
 }
 
 void keep_packed_projection(LayerEditor& layer, const PolicyContext& /*context*/) {
-    const Stretch attention = layer.forward();
+    const TraceRange attention = layer.forward();
     Tensor& packed = must(layer.find(attention, "column-parallel output"), "the packed projection");
     Tensor& values = must(layer.find(attention, "columns", 2), "the values beside rotated queries and keys");
     packed.returned = values.returned;
@@ -56,7 +56,7 @@ bool latent(const PolicyContext& context) {
 
 void keep_key_value_projection(LayerEditor& layer, const PolicyContext& context) {
     if (context.sizes.modules.contains(RecomputeModule::mla_up_proj)) return;
-    const Stretch attention = layer.forward();
+    const TraceRange attention = layer.forward();
     // Behind the queries' own projection.
     Tensor& projected = must(layer.find(attention, "column-parallel output", 1), "the projection to keys and values");
     Tensor& values = must(layer.find(attention, "values"), "the values");
@@ -78,13 +78,13 @@ struct CoreLife {
 };
 
 CoreLife core_life(LayerEditor& layer) {
-    const Stretch attention = layer.forward();
+    const TraceRange attention = layer.forward();
     const Tensor& output = must(layer.find(attention, "attention output"), "the core's output");
     return {output.taken + 1, output.returned};
 }
 
 void keep_output_by_heads(LayerEditor& layer, const PolicyContext& context) {
-    const Stretch attention = layer.forward(), backward = layer.backward();
+    const TraceRange attention = layer.forward(), backward = layer.backward();
     // What the core itself saves lives until its backward; recomputed cores save nothing (the trace says so of the sums).
     const Tensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
     if (sums.returned < backward.begin) return;
@@ -110,7 +110,7 @@ bool flash_package(const PolicyContext& context) {
 }
 
 void keep_output_by_batch(LayerEditor& layer, const PolicyContext& context) {
-    const Stretch attention = layer.forward(), backward = layer.backward();
+    const TraceRange attention = layer.forward(), backward = layer.backward();
     const Tensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
     if (sums.returned < backward.begin) return;  // recomputed
     layer.add("attention output by batch", MemoryCategory::activations, output_bytes(context), sums.taken + 1, sums.returned);
@@ -121,7 +121,7 @@ bool unfused(const PolicyContext& context) {
 }
 
 void keep_scores(LayerEditor& layer, const PolicyContext& context) {
-    const Stretch attention = layer.forward(), backward = layer.backward();
+    const TraceRange attention = layer.forward(), backward = layer.backward();
     const PieceSizes& sizes = context.sizes;
     const std::int64_t scores = sizes.rows() * sizes.sequence * (context.model.heads / sizes.tp);
     const std::int64_t element = bytes_of(sizes.dtype);
@@ -131,7 +131,7 @@ void keep_scores(LayerEditor& layer, const PolicyContext& context) {
     const bool recomputed = sums.returned < backward.begin;
     const std::int64_t kept_until = recomputed ? sums.returned : life.end;
     LayerEditor::drop(sums);
-    for (const Stretch where : {attention, backward}) {
+    for (const TraceRange where : {attention, backward}) {
         while (Tensor* workspace = layer.find(where, "attention workspace")) LayerEditor::drop(*workspace);
         while (Tensor* again = layer.find(where, "attention log-sum-exp")) LayerEditor::drop(*again);
     }
@@ -196,7 +196,7 @@ std::int64_t vocabulary_weight_bytes(const PolicyContext& context) {
 }
 
 void take_embedding_gradient(LayerEditor& layer, const PolicyContext& context) {
-    const Stretch backward = layer.backward();
+    const TraceRange backward = layer.backward();
     layer.add("embedding weight gradient", MemoryCategory::activations, vocabulary_weight_bytes(context), backward.begin + 1,
               backward.end - 1);
 }
@@ -212,7 +212,7 @@ bool copies_logits(const PolicyContext& context) {
 }
 
 void copy_logits(LayerEditor& head, const PolicyContext& context) {
-    const Stretch forward = head.forward(), backward = head.backward();
+    const TraceRange forward = head.forward(), backward = head.backward();
     Tensor& logits = must(head.find(forward, "column-parallel output"), "the logits");
     const std::int64_t elements = logits.bytes / bytes_of(context.sizes.dtype), bytes = logits.bytes, end = logits.returned;
     const std::int64_t copied = must(head.find(forward, "logit maximum"), "the row maxima").taken;
@@ -225,7 +225,7 @@ void copy_logits(LayerEditor& head, const PolicyContext& context) {
 }
 
 void take_output_weight_gradient(LayerEditor& head, const PolicyContext& context) {
-    const Stretch backward = head.backward();
+    const TraceRange backward = head.backward();
     // The gradients of logits, gathered input, own input and weight end together, when autograd has taken the last one.
     Tensor* logits = head.find(backward, "logit gradient");
     if (logits == nullptr) logits = head.find(head.forward(), "column-parallel output");
@@ -241,7 +241,7 @@ bool gathers_rows(const PolicyContext& context) {
 
 /// The buffer for gathered rows is made once and kept; it is counted beside the trace.
 void drop_gathered_rows(LayerEditor& head, const PolicyContext& /*context*/) {
-    for (const Stretch where : {head.forward(), head.backward()}) {
+    for (const TraceRange where : {head.forward(), head.backward()}) {
         while (Tensor* rows = head.find(where, "gathered rows")) LayerEditor::drop(*rows);
     }
 }

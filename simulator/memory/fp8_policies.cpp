@@ -18,7 +18,7 @@ struct Product {
     std::int64_t begin = 0, end = 0;
 };
 
-std::vector<Product> products_of(const LayerEditor& layer, Stretch where) {
+std::vector<Product> products_of(const LayerEditor& layer, TraceRange where) {
     std::vector<Product> products;
     for (const Tensor& tensor : layer.tensors()) {
         if (tensor.name == "matmul workspace" && tensor.bytes > 0 && where.contains(tensor.taken))
@@ -155,7 +155,7 @@ bool copies_core_output(const PolicyContext& context) {
 
 void keep_normed_inputs(LayerEditor& layer, const PolicyContext& context) {
     const std::int64_t rows = context.sizes.rows_outside();
-    const auto quantise = [&](Stretch where, int which, std::int64_t width) {
+    const auto quantise = [&](TraceRange where, int which, std::int64_t width) {
         Tensor* normed = layer.find(where, "norm output", which);
         if (normed == nullptr || normed->bytes != rows * width * element(context)) return;
         const Fp8OperandBytes bytes = operand(context, rows, width);
@@ -166,7 +166,7 @@ void keep_normed_inputs(LayerEditor& layer, const PolicyContext& context) {
         layer.add("input in fp8, along rows", MemoryCategory::activations, bytes.both - bytes.columnwise, taken,
                   product_after(products_of(layer, where), taken).end + 1);
     };
-    for (const Stretch where : {layer.forward(), layer.backward()}) {
+    for (const TraceRange where : {layer.forward(), layer.backward()}) {
         if (!context.model.mla || !attention(layer)) {
             quantise(where, 0, context.model.hidden);
             continue;
@@ -230,7 +230,7 @@ void keep_joined_inputs(LayerEditor& front, const PolicyContext& context) {
 
 void keep_expert_inputs(LayerEditor& layer, const PolicyContext& context) {
     const std::int64_t hidden = context.model.hidden;
-    for (const Stretch where : {layer.forward(), layer.backward()}) {
+    for (const TraceRange where : {layer.forward(), layer.backward()}) {
         const Tensor* first = layer.find(where, "expert first product");
         if (first == nullptr) continue;
         const std::vector<Product> all = products_of(layer, where);
@@ -258,7 +258,7 @@ void gather_quantised(LayerEditor& layer, const PolicyContext& context) {
     for (int which = 0; const Tensor* d_input = layer.find(layer.backward(), "input gradient", which); ++which)
         gradients.push_back(d_input->taken);
     const bool by_blocks = context.megatron().fp8_recipe == Fp8Recipe::blockwise || context.megatron().fp8_recipe == Fp8Recipe::mxfp8;
-    for (const Stretch where : {layer.forward(), layer.backward()}) {
+    for (const TraceRange where : {layer.forward(), layer.backward()}) {
         for (int which = 0; Tensor* gathered = layer.find(where, "gathered rows", which); ++which) {
             const std::int64_t columns = columns_of(context, *gathered, rows);
             if (columns == rotated) continue;

@@ -7,14 +7,14 @@ void LayerEditor::spread(PieceTrace& trace) {
         tensor.taken *= kRoom;
         if (tensor.returned >= 0) tensor.returned *= kRoom;
     }
-    // A stretch begins before the room in front of its first instant.
+    // A range begins before the room in front of its first instant.
     for (PieceRange& range : trace.pieces) {
         range.begin = range.begin * kRoom - kRoom / 2;
         range.end = range.end * kRoom - kRoom / 2;
     }
 }
 
-LayerEditor::Tensor* LayerEditor::find(Stretch where, std::string_view name, int which) {
+LayerEditor::Tensor* LayerEditor::find(TraceRange where, std::string_view name, int which) {
     for (Tensor& tensor : trace_.tensors) {
         if (tensor.name == name && tensor.bytes > 0 && where.contains(tensor.taken) && which-- == 0) return &tensor;
     }

@@ -9,9 +9,9 @@
 
 namespace mgplan::simulator {
 
-/// One of the stretches in which a piece ran. Times are spread: between two recorded instants
-/// there is room (see LayerEditor::spread).
-struct Stretch {
+/// Instants [begin, end) of a trace, in which a piece ran. Times are spread: between two recorded instants there is room
+/// (see LayerEditor::spread).
+struct TraceRange {
     std::int64_t begin = 0, end = 0;
     [[nodiscard]] bool contains(std::int64_t when) const { return when >= begin && when < end; }
 };
@@ -30,10 +30,10 @@ public:
     static void spread(PieceTrace& trace);
 
     [[nodiscard]] Piece piece() const { return piece_; }
-    [[nodiscard]] Stretch forward() const { return forward_; }
-    [[nodiscard]] Stretch backward() const { return backward_; }
-    /// The `which`-th tensor of that name taken in a stretch, from 0; nullptr where there are fewer.
-    [[nodiscard]] Tensor* find(Stretch where, std::string_view name, int which = 0);
+    [[nodiscard]] TraceRange forward() const { return forward_; }
+    [[nodiscard]] TraceRange backward() const { return backward_; }
+    /// The `which`-th tensor of that name taken in a range, from 0; nullptr where there are fewer.
+    [[nodiscard]] Tensor* find(TraceRange where, std::string_view name, int which = 0);
     /// The latest of the tensors of so many bytes that are alive at an instant; of that name if one is given.
     [[nodiscard]] Tensor* alive(std::int64_t when, std::int64_t bytes, std::string_view name = {});
     /// All of the trace, other pieces' too.
@@ -46,7 +46,7 @@ public:
 private:
     PieceTrace& trace_;
     Piece piece_;
-    Stretch forward_, backward_;
+    TraceRange forward_, backward_;
 };
 
 }  // namespace mgplan::simulator

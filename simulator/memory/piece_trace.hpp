@@ -38,7 +38,7 @@ struct PieceSizes {
 enum class Piece : std::uint8_t { embedding, attention, dense, mixture, norm, loss, mtp_embedding, mtp_front, mtp_end, mtp_rest };
 inline constexpr int kPieces = 10;
 
-/// A stretch of the trace in which one piece ran; times as in AllocationRecord.
+/// The part of the trace in which one piece ran; times as in AllocationRecord.
 struct PieceRange {
     Piece piece = Piece::embedding;
     bool backward = false;
@@ -52,7 +52,7 @@ struct PieceTrace {
     std::vector<model::AllocationRecord> tensors;
     std::vector<PieceRange> pieces;
 
-    /// A piece's stretch, of the last layer that has it unless told; it must exist (assertion).
+    /// A piece's range, in the last layer that has it unless `layer` is given; it must exist (assertion).
     [[nodiscard]] const PieceRange& range(Piece piece, bool backward, std::int64_t layer = -1) const;
     [[nodiscard]] bool holds(Piece piece) const;
 };

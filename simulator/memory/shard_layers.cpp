@@ -22,8 +22,8 @@ enum class Traced : std::uint8_t { dense, prediction, recomputed_prediction };
 struct DenseProfiles {
     PieceProfiles pieces;
     PredictionProfiles prediction, recomputed_prediction;
-    std::array<StepStretches, 2> steps;  ///< without mixtures; the second with recomputed predictions
-    PassStretches attention;
+    std::array<StepDeltas, 2> steps;  ///< without mixtures; the second with recomputed predictions
+    PassDeltas attention;
 };
 
 }  // namespace
@@ -34,7 +34,7 @@ struct ShardLayers::State {
     std::unordered_map<Key<8>, PieceTrace, KeyHash> dense_traces;  // of one and two sequences
     std::unordered_map<Key<7>, DenseProfiles, KeyHash> dense_pieces;
     std::unordered_map<Key<9>, PieceProfiles, KeyHash> mixtures;
-    std::unordered_map<Key<9>, PassStretches, KeyHash> mixture_stretches;
+    std::unordered_map<Key<9>, PassDeltas, KeyHash> mixture_deltas;
     std::unordered_map<Key<9>, KeptAndTaken, KeyHash> routers;
     std::unordered_map<Key<9>, PieceTrace, KeyHash> mixture_traces;  // of two numbers of rows
     std::unordered_map<Key<10>, ShardProfiles, KeyHash> shards;
@@ -167,8 +167,8 @@ struct ShardLayers::State {
         ShardProfiles shard = shard_profiles(profiles.pieces, nullptr, sizes, workload.model.hidden);
         shard.prediction = profiles.prediction;
         shard.recomputed_prediction = profiles.recomputed_prediction;
-        profiles.steps = {StepStretches(shard, false), StepStretches(shard, true)};
-        profiles.attention = stretches_of(profiles.pieces[static_cast<std::size_t>(Piece::attention)]);
+        profiles.steps = {StepDeltas(shard, false), StepDeltas(shard, true)};
+        profiles.attention = deltas_of(profiles.pieces[static_cast<std::size_t>(Piece::attention)]);
         return profiles;
     }
 
@@ -190,14 +190,14 @@ struct ShardLayers::State {
         return entry->second;
     }
 
-    void steps(const Layout& layout, bool recomputed, int node, StepStretches& steps) {
+    void steps(const Layout& layout, bool recomputed, int node, StepDeltas& steps) {
         const PieceSizes sizes = sizes_of(layout);
         const DenseProfiles& dense = dense_profiles(layout, sizes);
         steps = dense.steps[recomputed ? 1 : 0];
         if (!workload.model.moe) return;
         const Key<9> key = mixture_key(layout, sizes, node);
-        auto [entry, fresh] = mixture_stretches.try_emplace(key);
-        if (fresh) entry->second = stretches_of(mixture_profiles(layout, sizes, node, key)[static_cast<std::size_t>(Piece::mixture)]);
+        auto [entry, fresh] = mixture_deltas.try_emplace(key);
+        if (fresh) entry->second = deltas_of(mixture_profiles(layout, sizes, node, key)[static_cast<std::size_t>(Piece::mixture)]);
         steps.set_mixture(dense.attention, entry->second);
     }
 
@@ -266,7 +266,7 @@ const ShardProfiles& ShardLayers::profiles(const Layout& layout, int node) {
     return state_->profiles(layout, node);
 }
 
-void ShardLayers::steps(const Layout& layout, bool recomputed, int node, StepStretches& steps) {
+void ShardLayers::steps(const Layout& layout, bool recomputed, int node, StepDeltas& steps) {
     state_->steps(layout, recomputed, node, steps);
 }
 

@@ -45,7 +45,7 @@ public:
     /// The reference lasts as long as this object.
     [[nodiscard]] const ShardProfiles& profiles(const Layout& layout, int node);
     /// What chunks of the shard are weighed by, as if made of profiles(): quickly, into `steps`. `recomputed`: predictions are.
-    void steps(const Layout& layout, bool recomputed, int node, StepStretches& steps);
+    void steps(const Layout& layout, bool recomputed, int node, StepDeltas& steps);
     /// Of a model with mixtures, with rows spread evenly: router_part() of the layout's shard.
     [[nodiscard]] KeptAndTaken router_part(const Layout& layout);
     /// Made anew at each call, with rows spread evenly.

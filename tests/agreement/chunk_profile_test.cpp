@@ -91,14 +91,14 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
                 const ChunkWeight weight{profile.forward.net_total(), profile.forward.peak, profile.backward.peak};
                 const ChunkRecipe recipe(contents, full ? &recompute : nullptr);
                 const bool recomputed = recomputes_prediction(full ? &recompute : nullptr);
-                EXPECT_EQ(recipe.weigh(StepStretches(shard, recomputed)), weight);
+                EXPECT_EQ(recipe.weigh(StepDeltas(shard, recomputed)), weight);
                 if (!model.moe) continue;
                 ShardProfiles without = shard_profiles(dense, nullptr, sizes, model.hidden);
                 without.prediction = shard.prediction;
                 without.recomputed_prediction = shard.recomputed_prediction;
-                StepStretches steps(without, recomputed);
-                steps.set_mixture(stretches_of(dense[static_cast<std::size_t>(Piece::attention)]),
-                                  stretches_of(mixtures[static_cast<std::size_t>(Piece::mixture)]));
+                StepDeltas steps(without, recomputed);
+                steps.set_mixture(deltas_of(dense[static_cast<std::size_t>(Piece::attention)]),
+                                  deltas_of(mixtures[static_cast<std::size_t>(Piece::mixture)]));
                 EXPECT_EQ(recipe.weigh(steps), weight);
             }
         }

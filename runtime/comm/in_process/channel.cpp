@@ -4,7 +4,7 @@
 
 namespace mgplan::runtime {
 
-void Channel::put(Message message) {
+void Channel::put(TensorMessage message) {
     {
         const std::scoped_lock lock(mutex_);
         messages_.push_back(std::move(message));
@@ -14,10 +14,10 @@ void Channel::put(Message message) {
     ring();
 }
 
-Message Channel::take(std::int64_t ticket) {
+TensorMessage Channel::take(std::int64_t ticket) {
     const std::scoped_lock lock(mutex_);
     const auto place = static_cast<std::size_t>(ticket - first_);
-    Message message = std::move(messages_[place]);
+    TensorMessage message = std::move(messages_[place]);
     taken_[place] = true;
     while (!taken_.empty() && taken_.front()) {
         messages_.pop_front();

@@ -13,7 +13,8 @@
 
 namespace mgplan::runtime {
 
-struct Message {
+/// A tensor's bytes on their way from one rank to another.
+struct TensorMessage {
     Dtype dtype{};
     std::vector<std::byte> bytes;
 };
@@ -24,13 +25,13 @@ class Channel final : public Awaited {
 public:
     Channel(std::int32_t sender, const std::string& group_text) : Awaited(group_text), sender_(sender) {}
 
-    void put(Message message);
+    void put(TensorMessage message);
     [[nodiscard]] std::int64_t next_ticket() { return tickets_++; }
     [[nodiscard]] bool has(std::int64_t ticket) const { return sent_.load(std::memory_order_acquire) > ticket; }
     /// The receiver's next wait is for this ticket: whom missing() tells about.
     void expect(std::int64_t ticket) { expected_.store(ticket, std::memory_order_release); }
     /// has(ticket) holds; each ticket once.
-    [[nodiscard]] Message take(std::int64_t ticket);
+    [[nodiscard]] TensorMessage take(std::int64_t ticket);
 
     [[nodiscard]] std::vector<std::int32_t> missing() const override;
 
@@ -40,7 +41,7 @@ private:
     std::atomic<std::int64_t> sent_ = 0;
     std::atomic<std::int64_t> expected_ = 0;
     std::mutex mutex_;
-    std::deque<Message> messages_;  // from number first_ on; those taken out of turn are left empty
+    std::deque<TensorMessage> messages_;  // from number first_ on; those taken out of turn are left empty
     std::int64_t first_ = 0;
     std::deque<bool> taken_;
 };

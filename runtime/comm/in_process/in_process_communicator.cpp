@@ -118,7 +118,7 @@ private:
     void finish() override {
         channel_->expect(ticket_);
         if (board().aborted() || !board().wait(rank(), *channel_, kind(), [this] { return channel_->has(ticket_); })) throw error();
-        const Message message = channel_->take(ticket_);
+        const TensorMessage message = channel_->take(ticket_);
         if (message.dtype != tensor_.dtype() || std::ssize(message.bytes) != tensor_.bytes()) {
             board().abort(fmt::format("rank {} expects {} bytes of {} and was sent {} bytes of {} in group {}", rank(), tensor_.bytes(),
                                       to_string(tensor_.dtype()), message.bytes.size(), to_string(message.dtype), group().text()));

@@ -20,14 +20,14 @@ TEST(RendezvousMessage, IsReadAsItWasWrittenHoweverTheStreamIsCut) {
     std::mt19937_64 random(7);
     MessageReader reader;
     for (int turn = 0; turn < 200; ++turn) {
-        std::vector<Message> written;
+        std::vector<RendezvousMessage> written;
         std::string wire;
         for (int i = 0; i < 3; ++i) {
             written.push_back({static_cast<MessageKind>(1 + random() % 9), static_cast<std::int32_t>(random()), text(random, kMostKeyBytes),
                                text(random, turn == 0 ? kMostValueBytes : 40)});
             wire += to_wire(written.back());
         }
-        std::vector<Message> read;
+        std::vector<RendezvousMessage> read;
         while (!wire.empty()) {
             const std::size_t piece = std::min<std::size_t>(wire.size(), 1 + random() % 97);
             reader.feed(wire.substr(0, piece));

@@ -69,7 +69,7 @@ TEST(ChunkWeights, AreTheSumsOfTheChunksProfile) {
         const MadeUpShard made_up(seed);
         for (const auto& mode : modes) {
             const FullRecompute* full = mode ? &*mode : nullptr;
-            const StepStretches steps(made_up.shard, recomputes_prediction(full));
+            const StepDeltas steps(made_up.shard, recomputes_prediction(full));
             for (std::size_t i = 0; i < chunks.size(); ++i) {
                 const PassProfile profile = chunk_profile(made_up.shard, chunks[i], full);
                 EXPECT_EQ(ChunkRecipe(chunks[i], full).weigh(steps),
@@ -84,15 +84,15 @@ TEST(ChunkWeights, TakeMixturesInLater) {
     const MadeUpShard made_up(1), other(2);
     const ChunkContents chunk = contents_of(true, true, {false, true, true}, 1);
     const FullRecompute full{RecomputeMethod::uniform, 2};
-    StepStretches steps(other.shard, false);
+    StepDeltas steps(other.shard, false);
     // The other shard's dense pieces, this one's mixture.
-    steps.set_mixture(stretches_of(other.attention), stretches_of(made_up.mixture));
+    steps.set_mixture(deltas_of(other.attention), deltas_of(made_up.mixture));
     ShardProfiles mixed = other.shard;
     mixed.mixture = {then(other.attention.forward, made_up.mixture.forward), then(made_up.mixture.backward, other.attention.backward)};
     const ChunkRecipe eager(chunk, nullptr), recomputed(chunk, &full);
-    EXPECT_EQ(eager.weigh(steps), eager.weigh(StepStretches(mixed, false)));
-    EXPECT_EQ(recomputed.weigh(steps), recomputed.weigh(StepStretches(mixed, false)));
-    EXPECT_NE(eager.weigh(steps), eager.weigh(StepStretches(other.shard, false)));
+    EXPECT_EQ(eager.weigh(steps), eager.weigh(StepDeltas(mixed, false)));
+    EXPECT_EQ(recomputed.weigh(steps), recomputed.weigh(StepDeltas(mixed, false)));
+    EXPECT_NE(eager.weigh(steps), eager.weigh(StepDeltas(other.shard, false)));
 }
 
 }  // namespace
