@@ -23,7 +23,7 @@ using model::BufferLayout;
 using model::BufferLayouts;
 
 /// Rows of a table before its middle is left out.
-constexpr std::size_t kMostRows = 40;
+constexpr std::size_t kMostParameterRows = 40;
 /// Lists of (rank, bucket) and ranges in them that --shards writes: about 2 GB of JSON.
 constexpr std::int64_t kMostShardEntries = std::int64_t{1} << 24;
 
@@ -278,11 +278,11 @@ void write_csv(std::ostream& out, const BufferLayouts& layouts, const NamedParam
 /// Calls `row` for the first and last of `count` rows; says after the table how many were left out.
 template <class Row>
 std::string leave_out_middle(std::size_t count, const char* what, Row row) {
-    const std::size_t head = count > kMostRows ? kMostRows / 2 : count;
+    const std::size_t head = count > kMostParameterRows ? kMostParameterRows / 2 : count;
     for (std::size_t i = 0; i < head; ++i) row(i);
     if (head == count) return "";
-    for (std::size_t i = count - kMostRows / 2; i < count; ++i) row(i);
-    return fmt::format("... {} {} in the middle left out (--format json or csv lists all)\n", count - kMostRows, what);
+    for (std::size_t i = count - kMostParameterRows / 2; i < count; ++i) row(i);
+    return fmt::format("... {} {} in the middle left out (--format json or csv lists all)\n", count - kMostParameterRows, what);
 }
 
 /// Bytes of the whole buffer in one of its types; at most 2^60 elements of 4 bytes.

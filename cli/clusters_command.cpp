@@ -25,11 +25,11 @@ double node_network_gbps(const ClusterSpec& cluster) {
     return cluster.network.bandwidth * cluster.gpus_per_node * 8 / 1e9;
 }
 
-std::string gib(std::int64_t bytes) {
+std::string whole_gib(std::int64_t bytes) {
     return fmt::format("{:.1f}", static_cast<double>(bytes) / 1073741824.0);
 }
 
-std::string list(Format format) {
+std::string list_clusters(Format format) {
     const auto names = cluster_preset_names();
     if (format == Format::json) {
         auto clusters = nlohmann::ordered_json::array();
@@ -47,7 +47,7 @@ std::string list(Format format) {
                  {"network\nGb/s/node"}});
     for (const auto& name : names) {
         const ClusterSpec cluster = load_cluster(name);
-        table.add_row({name, cluster.gpu, gib(cluster.memory_bytes), number(cluster.peak(Precision::bf16) / 1e12),
+        table.add_row({name, cluster.gpu, whole_gib(cluster.memory_bytes), number(cluster.peak(Precision::bf16) / 1e12),
                        number(cluster.memory_bandwidth / 1e9), std::to_string(cluster.gpus_per_node),
                        cluster.nvlink_domain > 1 ? std::to_string(cluster.nvlink_domain) : "-",
                        cluster.nvlink_domain > 1 ? number(cluster.nvlink.bandwidth / 1e9) : "-", number(node_network_gbps(cluster))});
@@ -121,7 +121,7 @@ int run_clusters(const std::vector<std::string>& args, Console& console) {
     options.positional("show NAME", words, 2, "a preset, a preset with changed figures, or a cluster's JSON file");
     if (!options.parse(args, console.out)) return kDone;
     if (words.empty()) {
-        options.write(console, list(options.format()));
+        options.write(console, list_clusters(options.format()));
         return kDone;
     }
     if (words.front() != "show")

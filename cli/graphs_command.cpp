@@ -23,8 +23,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// Entries of all ranks' orders together: a few seconds of counting.
-constexpr std::int64_t kMostEntries = std::int64_t{1} << 28;
-constexpr std::size_t kMostRows = 64;
+constexpr std::int64_t kMostGraphEntries = std::int64_t{1} << 28;
+constexpr std::size_t kMostGraphRows = 64;
 
 /// One rank's line; bytes where there is a model.
 struct RankLine {
@@ -81,10 +81,10 @@ std::int64_t iteration_buffers(const GraphsRequest& request, int rank, const Sch
 std::vector<RankLine> count_ranks(const GraphsRequest& request) {
     const Schedule schedule(request.schedule);
     const std::int64_t per_rank = 2 * schedule.microbatches() * schedule.vpp();
-    if (per_rank > kMostEntries / schedule.pp())
+    if (per_rank > kMostGraphEntries / schedule.pp())
         throw ConfigError(
             fmt::format("pp = {} with {} forwards and backwards a rank make more than {} entries; use fewer microbatches, chunks or ranks",
-                        schedule.pp(), with_thousands(per_rank), with_thousands(kMostEntries)));
+                        schedule.pp(), with_thousands(per_rank), with_thousands(kMostGraphEntries)));
     const bool whole_iteration = request.scopes.contains(CudaGraphScope::full_iteration);
     std::vector<RankLine> ranks;
     for (int rank = 0; rank < schedule.pp(); ++rank) {
@@ -251,12 +251,12 @@ std::string mebibytes(std::int64_t bytes) {
 template <class Row>
 void write_ranks(std::ostream& out, reports::Table& table, const std::vector<RankLine>& ranks, const Row& row) {
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-        if (ranks.size() > kMostRows && i >= kMostRows / 2 && i < ranks.size() - kMostRows / 2) continue;
+        if (ranks.size() > kMostGraphRows && i >= kMostGraphRows / 2 && i < ranks.size() - kMostGraphRows / 2) continue;
         table.add_row(row(ranks[i]));
     }
     out << table.to_text();
-    if (ranks.size() > kMostRows)
-        out << fmt::format("... {} ranks in the middle left out (--format json or csv lists all)\n", ranks.size() - kMostRows);
+    if (ranks.size() > kMostGraphRows)
+        out << fmt::format("... {} ranks in the middle left out (--format json or csv lists all)\n", ranks.size() - kMostGraphRows);
 }
 
 void write_bytes(std::ostream& out, const GraphsRequest& request, const GraphsReport& report) {

@@ -17,13 +17,13 @@
 namespace mgplan::cli {
 namespace {
 
-constexpr std::int64_t kMost = 65'536;
+constexpr std::int64_t kMostRequested = 65'536;
 
 std::vector<std::int64_t> read_layers(const std::string& text, Problems& problems) {
     std::vector<std::int64_t> layers;
     for (const std::string& word : split(text, ',')) {
         const std::size_t before = problems.list().size();
-        layers.push_back(read_integer(problems, "--layers-per-chunk", word, 0, kMost));
+        layers.push_back(read_integer(problems, "--layers-per-chunk", word, 0, kMostRequested));
         if (problems.list().size() > before) break;
     }
     if (layers.empty()) problems.add("--layers-per-chunk is empty; give a number for each of the vpp chunks, such as 4 or 4,4,3");
@@ -201,7 +201,7 @@ void take_capacity(const GraphsOptions& given, GraphsRequest& request, Problems&
 void declare_graphs_options(Options& options, GraphsOptions& given) {
     options.positional("PLAN", given.plan, 1, "a plan written by --save-plan");
     options.group("Pipeline");
-    options.integer("pp", given.pp, 1, kMost, "pipeline parallel size; without it 1");
+    options.integer("pp", given.pp, 1, kMostRequested, "pipeline parallel size; without it 1");
     options.integer("vpp", given.vpp, 1, 32'767, "model chunks per pipeline rank; without it 1");
     options.integer("microbatches", given.microbatches, 1, kMaxRankOps, "microbatches of one iteration");
     options.integer("group-size", given.group_size, 1, kMaxRankOps, "microbatch group of the interleaved schedule; without it pp");
@@ -214,7 +214,7 @@ void declare_graphs_options(Options& options, GraphsOptions& given) {
     options.integer("cp", given.cp, 1, kMostRanks, "context parallel size; without it 1");
     options.integer("ep", given.ep, 1, kMostRanks, "expert parallel size; without it 1");
     options.integer("etp", given.etp, 1, kMostRanks, "expert tensor parallel size; without it tp");
-    options.integer("micro-batch", given.micro_batch, 1, kMost, "sequences per microbatch; without it 1");
+    options.integer("micro-batch", given.micro_batch, 1, kMostRequested, "sequences per microbatch; without it 1");
     options.integer("seq", given.sequence, 1, std::int64_t{1} << 27,
                     "tokens per sequence; without it the preset's, or min(model's maximum, 4096)");
     options.choice("precision", given.precision, {"bf16", "fp16", "fp32", "fp64", "fp8"}, "of the matrix products; without it bf16");

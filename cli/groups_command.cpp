@@ -16,7 +16,7 @@ namespace mgplan::cli {
 namespace {
 
 constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
-constexpr std::size_t kColumns = 100;
+constexpr std::size_t kGroupColumns = 100;
 constexpr std::size_t kLinesPerName = 6;
 
 struct GroupsOptions {
@@ -113,7 +113,7 @@ void write_table(std::ostream& out, const RankGroups& groups) {
         std::size_t k = 0;
         for (; k < named.count(); ++k) {
             const std::string text = group_text(named[k]);
-            if (line.size() > 1 && line.size() + 1 + text.size() > kColumns) {
+            if (line.size() > 1 && line.size() + 1 + text.size() > kGroupColumns) {
                 out << line << "\n";
                 line = " ";
                 if (++lines == kLinesPerName) break;

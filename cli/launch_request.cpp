@@ -28,7 +28,7 @@ using jobs::Meeting;
 using jobs::Via;
 
 constexpr std::int64_t kMostNodes = 1'000'000;
-constexpr std::int64_t kMostSteps = 1'000'000'000;
+constexpr std::int64_t kMostLaunchSteps = 1'000'000'000;
 constexpr std::array kVias{Via::local, Via::mpirun, Via::slurm, Via::torchrun};
 
 Via via_of(const LaunchRequest& request) {
@@ -152,7 +152,7 @@ std::vector<std::string> megatron_command(const LaunchRequest& request, const Pl
     return words;
 }
 
-Meeting meeting_of(const LaunchRequest& request, Via via) {
+Meeting meeting_of_request(const LaunchRequest& request, Via via) {
     if (request.megatron()) return Meeting::address;
     if (request.device == "cpu" && via != Via::torchrun) return via == Via::local ? Meeting::none : Meeting::mpi;
     return via == Via::local && !request.gpus_per_node ? Meeting::none : Meeting::address;
@@ -173,10 +173,10 @@ void LaunchRequest::declare(Options& options) {
     options.text("partition", partition, "NAME", "Slurm's partition (default: Slurm's)");
     options.text("hostfile", hostfile, "FILE", "the machines for mpirun (default: mpirun's own)");
     options.choice("device", device, {"cpu", "cuda"}, "what computes");
-    options.integer("steps", steps, 1, kMostSteps, "training steps (default: those of run, or of the script)");
+    options.integer("steps", steps, 1, kMostLaunchSteps, "training steps (default: those of run, or of the script)");
     options.group("Failures");
     options.text("checkpoint", checkpoint, "DIR", "write checkpoints there");
-    options.integer("checkpoint-every", checkpoint_every, 1, kMostSteps, "steps between two checkpoints (default: run's)");
+    options.integer("checkpoint-every", checkpoint_every, 1, kMostLaunchSteps, "steps between two checkpoints (default: run's)");
     options.flag("resume", resume, "go on from the last complete checkpoint");
     options.integer("max-restarts", max_restarts, 0, 1000, "after a failure begin anew so often, from the last complete checkpoint");
 }
@@ -260,7 +260,7 @@ jobs::Job job_of(const LaunchRequest& request, const Plan& plan, const std::stri
     job.nodes = placement.nodes;
     job.ranks_per_node = placement.ranks_per_node;
     job.gpus = request.megatron() || request.device == "cuda";
-    job.meeting = meeting_of(request, job.via);
+    job.meeting = meeting_of_request(request, job.via);
     job.torch_variables = request.megatron();
     // Another one for each job: two may run beside each other.
     constexpr std::size_t kFirst = 20000, kPorts = 10000;

@@ -30,7 +30,7 @@ std::string parameters_text(std::int64_t count) {
     return fmt::format("{:.1f} M", real / 1e6);
 }
 
-std::string list(Format format) {
+std::string list_models(Format format) {
     auto models = Json::array();
     Table table({{"model", Align::left},
                  {"layers"},
@@ -167,7 +167,7 @@ int run_models(const std::vector<std::string>& args, Console& console) {
     options.positional("show NAME", words, 2, "a preset, a Hugging Face config.json or its folder, Megatron-LM arguments, mgplan's JSON");
     if (!options.parse(args, console.out)) return kDone;
     if (words.empty()) {
-        options.write(console, list(options.format()));
+        options.write(console, list_models(options.format()));
         return kDone;
     }
     if (words.front() != "show")

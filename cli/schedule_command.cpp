@@ -16,11 +16,11 @@
 namespace mgplan::cli {
 namespace {
 
-constexpr std::size_t kColumns = 100;
+constexpr std::size_t kScheduleColumns = 100;
 constexpr std::size_t kLinesPerRank = 4;
-constexpr int kMostRows = 32;
+constexpr int kMostScheduleRows = 32;
 /// Entries of all ranks together: about 2 GB of JSON.
-constexpr std::int64_t kMostEntries = std::int64_t{1} << 28;
+constexpr std::int64_t kMostScheduleEntries = std::int64_t{1} << 28;
 
 struct ScheduleOptions {
     std::optional<std::int64_t> microbatches;
@@ -73,10 +73,10 @@ std::optional<PipelineOrder> split_order_of(const ScheduleOptions& given, bool v
 
 void check_size(const Schedule& schedule) {
     const std::int64_t per_rank = schedule.microbatches() * schedule.vpp() * (schedule.forward_only() ? 1 : 2);
-    if (per_rank > kMostEntries / schedule.pp()) {
+    if (per_rank > kMostScheduleEntries / schedule.pp()) {
         throw ConfigError(
             fmt::format("pp = {} with {} forwards and backwards a rank make more than {} entries; use fewer microbatches, chunks or ranks",
-                        schedule.pp(), with_thousands(per_rank), with_thousands(kMostEntries)));
+                        schedule.pp(), with_thousands(per_rank), with_thousands(kMostScheduleEntries)));
     }
 }
 
@@ -141,7 +141,7 @@ void write_rank(std::ostream& out, const RankSchedule& rank, bool chunks) {
     std::size_t lines = 0;
     for (std::size_t i = 0; i < rank.order.size(); ++i) {
         const std::string text = operation_text(rank.order[i], rank.microbatch[i], chunks);
-        if (line.size() + 1 + text.size() > kColumns) {
+        if (line.size() + 1 + text.size() > kScheduleColumns) {
             out << line << "\n";
             line = " ";
             if (++lines == kLinesPerRank) {
@@ -163,15 +163,15 @@ void write_table(std::ostream& out, const Schedule& schedule) {
     out << (schedule.forward_only() ? ", forward only\n" : "\n");
     out << fmt::format("F3{0} forward of microbatch 3{1}, B3{0} its backward\n\n", chunks ? "a" : "",
                        chunks ? " on chunk 0 (b: chunk 1, ...)" : "");
-    const int shown = schedule.pp() > kMostRows ? kMostRows / 2 : schedule.pp();
+    const int shown = schedule.pp() > kMostScheduleRows ? kMostScheduleRows / 2 : schedule.pp();
     for (int r = 0; r < schedule.pp(); ++r) {
-        if (r == shown && schedule.pp() > kMostRows) {
+        if (r == shown && schedule.pp() > kMostScheduleRows) {
             out << fmt::format("... {} more ranks (--format json or csv lists all)\n", schedule.pp() - 2 * shown);
             r = schedule.pp() - shown;
         }
         write_rank(out, schedule.rank(r), chunks);
     }
-    out << "\n" << schedule_picture(schedule, kColumns);
+    out << "\n" << schedule_picture(schedule, kScheduleColumns);
 }
 
 }  // namespace
@@ -202,7 +202,7 @@ int run_schedule(const std::vector<std::string>& args, Console& console) {
                 case Format::csv:
                     return write_split_csv(out, *order);
                 case Format::table:
-                    return write_split_table(out, *order, given.kind, kColumns);
+                    return write_split_table(out, *order, given.kind, kScheduleColumns);
             }
         });
         return kDone;

@@ -12,7 +12,7 @@ namespace mgplan::cli {
 namespace {
 
 constexpr std::int64_t kBands = 3;
-constexpr std::int64_t kMostRows = 32;
+constexpr std::int64_t kMostPictureRows = 32;
 constexpr std::int64_t kBackwardSteps = 2;
 constexpr std::string_view kLabel = "rank 12345  ";
 
@@ -121,7 +121,7 @@ std::string schedule_picture(const Schedule& schedule, std::size_t columns) {
     }
     const auto per_band = static_cast<std::int64_t>(room / width);
     const std::int64_t drawn = std::min(run.end, per_band * kBands);
-    const std::int64_t rows = std::min<std::int64_t>(kMostRows, static_cast<std::int64_t>(run.rows.size()));
+    const std::int64_t rows = std::min<std::int64_t>(kMostPictureRows, static_cast<std::int64_t>(run.rows.size()));
 
     std::string out = "time across, one column a forward; a backward takes two\n";
     for (std::int64_t from = 0; from < drawn; from += per_band) {

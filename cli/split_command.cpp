@@ -15,9 +15,11 @@
 namespace mgplan::cli {
 namespace {
 
-constexpr std::int64_t kMost = 65'536;
-constexpr std::size_t kColumns = 100;
-constexpr int kMostRows = 64;
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kMostSplit = 65'536;
+constexpr std::size_t kSplitColumns = 100;
+constexpr int kMostSplitRows = 64;
 
 struct SplitOptions {
     std::optional<std::string> model;
@@ -86,8 +88,7 @@ std::string_view name_of(SplitKind kind) {
     return "?";
 }
 
-nlohmann::ordered_json to_json(const StageSplit& split) {
-    using Json = nlohmann::ordered_json;
+Json to_json(const StageSplit& split) {
     Json counts = Json::array();
     Json offsets = Json::array();
     Json stages = Json::array();
@@ -156,11 +157,11 @@ void write_table(std::ostream& out, const StageSplit& split) {
     out << "E embedding, numbers decoder layers (from 0), m MTP, L loss\n\n";
 
     // Many stages: the first and last rows, and how many lie between.
-    const int shown = split.pp() > kMostRows ? kMostRows / 2 : split.pp();
+    const int shown = split.pp() > kMostSplitRows ? kMostSplitRows / 2 : split.pp();
     const auto visible = [&](int p) { return p < shown || p >= split.pp() - shown; };
     std::vector<std::size_t> widths;
     std::size_t line = std::string_view("pp rank  layers").size();
-    for (int v = 0; v < split.vpp() && line <= kColumns; ++v) {
+    for (int v = 0; v < split.vpp() && line <= kSplitColumns; ++v) {
         std::size_t width = fmt::format("chunk {}", v).size();
         for (int p = 0; p < split.pp(); ++p) {
             if (visible(p)) width = std::max(width, cell(split.chunk(p, v)).size());
@@ -168,7 +169,7 @@ void write_table(std::ostream& out, const StageSplit& split) {
         widths.push_back(width);
         line += 2 + width;
     }
-    const bool one_line_per_chunk = line > kColumns;
+    const bool one_line_per_chunk = line > kSplitColumns;
     out << "pp rank  layers";
     for (std::size_t v = 0; !one_line_per_chunk && v < widths.size(); ++v) {
         out << fmt::format("  {:<{}}", fmt::format("chunk {}", v), v + 1 == widths.size() ? 0 : widths[v]);
@@ -204,13 +205,14 @@ int run_split(const std::vector<std::string>& args, Console& console) {
     options.group("Layers");
     options.text("model", given.model, "CFG",
                  "preset name, Hugging Face config.json or its folder, Megatron-LM arguments, or mgplan's JSON");
-    options.integer("layers", given.layers, 1, kMost, "number of decoder layers, in place of a model");
-    options.integer("mtp-layers", given.mtp_layers, 0, kMost, "number of multi-token-prediction layers (default: the model's, else 0)");
+    options.integer("layers", given.layers, 1, kMostSplit, "number of decoder layers, in place of a model");
+    options.integer("mtp-layers", given.mtp_layers, 0, kMostSplit,
+                    "number of multi-token-prediction layers (default: the model's, else 0)");
     options.group("Pipeline");
-    options.integer("pp", given.pp, 1, kMost, "pipeline parallel size");
-    options.integer("vpp", given.vpp, 1, kMost, "model chunks per pipeline rank (default: the layout string's, else 1)");
-    options.integer("first-stage-layers", given.request.first_stage_layers, 1, kMost, "decoder layers of the first pipeline rank");
-    options.integer("last-stage-layers", given.request.last_stage_layers, 1, kMost, "decoder layers of the last pipeline rank");
+    options.integer("pp", given.pp, 1, kMostSplit, "pipeline parallel size");
+    options.integer("vpp", given.vpp, 1, kMostSplit, "model chunks per pipeline rank (default: the layout string's, else 1)");
+    options.integer("first-stage-layers", given.request.first_stage_layers, 1, kMostSplit, "decoder layers of the first pipeline rank");
+    options.integer("last-stage-layers", given.request.last_stage_layers, 1, kMostSplit, "decoder layers of the last pipeline rank");
     options.flag("account-for-embedding", given.request.account_for_embedding, "count the embedding as a layer of the first stage");
     options.flag("account-for-loss", given.request.account_for_loss, "count the loss as a layer of the last stage");
     options.text("pipeline-layout", given.request.pipeline_layout, "STRING",

@@ -13,7 +13,7 @@
 namespace mgplan::cli {
 namespace {
 
-constexpr int kMostRows = 32;
+constexpr int kMostWriterRows = 32;
 
 char letter(Pass pass) {
     return pass == Pass::forward ? 'F' : pass == Pass::weight_gradient ? 'W' : 'B';
@@ -27,7 +27,7 @@ std::string text_of(const PipelineOp& op, bool chunks) {
 std::vector<int> shown_ranks(int pp) {
     std::vector<int> ranks;
     for (int r = 0; r < pp; ++r) {
-        if (pp <= kMostRows || r < kMostRows / 2 || r >= pp - kMostRows / 2) ranks.push_back(r);
+        if (pp <= kMostWriterRows || r < kMostWriterRows / 2 || r >= pp - kMostWriterRows / 2) ranks.push_back(r);
     }
     return ranks;
 }

@@ -21,8 +21,8 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 using Phase = EngineStatus::Phase;
 
-constexpr auto kGrace = 2s;     // from a rank's failure to our asking the engine to end
-constexpr auto kPatience = 3s;  // from asking to killing
+constexpr auto kGrace = 2s;         // from a rank's failure to our asking the engine to end
+constexpr auto kKillPatience = 3s;  // from asking to killing
 constexpr auto kTurn = 30ms;
 constexpr int kBadInput = 2, kFailed = 4;  // exit codes (docs/errors.md)
 
@@ -114,7 +114,7 @@ private:
             ask_to_end(now);
         }
         if (failed_at_ && now - *failed_at_ > kGrace && !asked_at_) ask_to_end(now);
-        if (asked_at_ && now - *asked_at_ > kPatience && !killed_) {
+        if (asked_at_ && now - *asked_at_ > kKillPatience && !killed_) {
             killed_ = true;
             engine_->end(true);
         }

@@ -11,10 +11,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t kDepthLimit = 64;
+constexpr std::size_t kDeepestJson = 64;
 constexpr std::size_t kMemberLimit = 4096;
 
-std::string shown(const Json& value) {
+std::string shown_json(const Json& value) {
     if (value.is_structured()) return value.is_object() ? "an object" : "a list";
     std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
     return text.size() > 40 ? text.substr(0, 40) + "..." : text;
@@ -45,7 +45,7 @@ Extent extent_of(std::string_view text) {
     Extent extent;
     std::vector<std::size_t> members;  // of the objects and lists that are open
     bool in_string = false;
-    for (std::size_t i = 0; i < text.size() && extent.depth <= kDepthLimit; ++i) {
+    for (std::size_t i = 0; i < text.size() && extent.depth <= kDeepestJson; ++i) {
         const char c = text[i];
         if (in_string) {
             if (c == '\\')
@@ -70,8 +70,8 @@ Extent extent_of(std::string_view text) {
 
 Json parse_json(std::string_view text, const std::string& where) {
     const Extent extent = extent_of(text);
-    if (extent.depth > kDepthLimit)
-        throw ConfigError(fmt::format("{}: nested deeper than {} levels; this is no configuration", where, kDepthLimit));
+    if (extent.depth > kDeepestJson)
+        throw ConfigError(fmt::format("{}: nested deeper than {} levels; this is no configuration", where, kDeepestJson));
     if (extent.members > kMemberLimit)
         throw ConfigError(
             fmt::format("{}: an object of more than {} members; leave out what is no part of a configuration (such as names of labels)",
@@ -91,7 +91,7 @@ Json parse_json(std::string_view text, const std::string& where) {
 
 JsonReader::JsonReader(const Json& object, std::string where, Problems& problems)
     : object_(object), where_(std::move(where)), problems_(problems) {
-    if (!object_.is_object()) problems_.add("{} is {}; it must be an object", where_, shown(object_));
+    if (!object_.is_object()) problems_.add("{} is {}; it must be an object", where_, shown_json(object_));
 }
 
 bool JsonReader::has(std::string_view field) const {
@@ -117,13 +117,13 @@ std::int64_t JsonReader::integer(std::string_view field, std::int64_t low, std::
     }
     const bool whole = value->is_number_integer() || (value->is_number_float() && std::floor(value->get<double>()) == value->get<double>());
     if (!whole) {
-        problems_.add("{}: {} = {} is not a whole number; give one from {} to {}", where_, field, shown(*value), low, high);
+        problems_.add("{}: {} = {} is not a whole number; give one from {} to {}", where_, field, shown_json(*value), low, high);
         return low;
     }
     // Compared as reals first: 2^63 and 1e30 do not fit into 64 bits.
     const double real = value->get<double>();
     if (!(real >= static_cast<double>(low) && real <= static_cast<double>(high))) {
-        problems_.add("{}: {} = {} is out of range; give a whole number from {} to {}", where_, field, shown(*value), low, high);
+        problems_.add("{}: {} = {} is out of range; give a whole number from {} to {}", where_, field, shown_json(*value), low, high);
         return low;
     }
     return value->is_number_integer() ? value->get<std::int64_t>() : static_cast<std::int64_t>(real);
@@ -141,12 +141,12 @@ double JsonReader::real(std::string_view field, double low, double high) {
         return low;
     }
     if (!value->is_number()) {
-        problems_.add("{}: {} = {} is not a number; give one from {} to {}", where_, field, shown(*value), low, high);
+        problems_.add("{}: {} = {} is not a number; give one from {} to {}", where_, field, shown_json(*value), low, high);
         return low;
     }
     const double number = value->get<double>();
     if (!(number >= low && number <= high)) {
-        problems_.add("{}: {} = {} is out of range; give a number from {} to {}", where_, field, shown(*value), low, high);
+        problems_.add("{}: {} = {} is out of range; give a number from {} to {}", where_, field, shown_json(*value), low, high);
         return low;
     }
     return number;
@@ -164,7 +164,7 @@ bool JsonReader::boolean(std::string_view field) {
         return false;
     }
     if (!value->is_boolean()) {
-        problems_.add("{}: {} = {} is not true or false", where_, field, shown(*value));
+        problems_.add("{}: {} = {} is not true or false", where_, field, shown_json(*value));
         return false;
     }
     return value->get<bool>();
@@ -182,7 +182,7 @@ std::string JsonReader::text(std::string_view field) {
         return {};
     }
     if (!value->is_string()) {
-        problems_.add("{}: {} = {} is not a text; write it in quotes", where_, field, shown(*value));
+        problems_.add("{}: {} = {} is not a text; write it in quotes", where_, field, shown_json(*value));
         return {};
     }
     return value->get<std::string>();
@@ -198,13 +198,13 @@ std::vector<std::int64_t> JsonReader::integers(std::string_view field, std::int6
     const Json* list = member(field);
     if (list == nullptr) return values;
     if (!list->is_array()) {
-        problems_.add("{}: {} = {} is not a list; write [1, 2]", where_, field, shown(*list));
+        problems_.add("{}: {} = {} is not a list; write [1, 2]", where_, field, shown_json(*list));
         return values;
     }
     for (const auto& value : *list) {
         if (!value.is_number_integer() || value.get<double>() < static_cast<double>(low) ||
             value.get<double>() > static_cast<double>(high)) {
-            problems_.add("{}: {} holds {}; give whole numbers from {} to {}", where_, field, shown(value), low, high);
+            problems_.add("{}: {} holds {}; give whole numbers from {} to {}", where_, field, shown_json(value), low, high);
             return values;
         }
         values.push_back(value.get<std::int64_t>());
@@ -217,12 +217,12 @@ std::vector<std::string> JsonReader::texts(std::string_view field) {
     const Json* list = member(field);
     if (list == nullptr) return values;
     if (!list->is_array()) {
-        problems_.add("{}: {} = {} is not a list of texts", where_, field, shown(*list));
+        problems_.add("{}: {} = {} is not a list of texts", where_, field, shown_json(*list));
         return values;
     }
     for (const auto& value : *list) {
         if (!value.is_string()) {
-            problems_.add("{}: {} holds {}; give texts in quotes", where_, field, shown(value));
+            problems_.add("{}: {} holds {}; give texts in quotes", where_, field, shown_json(value));
             return values;
         }
         values.push_back(value.get<std::string>());

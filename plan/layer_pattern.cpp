@@ -8,7 +8,7 @@
 namespace mgplan {
 namespace {
 
-constexpr int kDepthLimit = 32;
+constexpr int kDeepestPattern = 32;
 constexpr std::size_t kTextLimit = 1U << 20U;
 
 /// sum := product {'+' product};  product := item {'*' number};  item := '[' digits ']' | '(' sum ')'
@@ -54,7 +54,7 @@ private:
     }
 
     std::vector<bool> sum(int depth) {
-        if (depth > kDepthLimit) fail("nested too deeply");
+        if (depth > kDeepestPattern) fail("nested too deeply");
         std::vector<bool> layers = product(depth);
         while (take('+')) {
             const std::vector<bool> more = product(depth);

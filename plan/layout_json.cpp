@@ -18,9 +18,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 40;
-constexpr std::int64_t kMostChunks = std::int64_t{1} << 20;  ///< of pp·vpp: what a split may allocate
-constexpr std::int64_t kMostLayers = std::int64_t{1} << 30;
-constexpr std::int64_t kMostSequences = std::int64_t{1} << 32;
+constexpr std::int64_t kMostChunksInFile = std::int64_t{1} << 20;  ///< of pp·vpp: what a split may allocate
+constexpr std::int64_t kMostLayersInFile = std::int64_t{1} << 30;
+constexpr std::int64_t kMostSequencesInFile = std::int64_t{1} << 32;
 
 template <class Value>
 Json or_null(const std::optional<Value>& value) {
@@ -62,10 +62,10 @@ StageSplitRequest split_from_json(JsonReader& layout, Problems& problems) {
                      layout.where());
     } else {
         JsonReader reader(*json, layout.where() + ": split", problems);
-        request.layers = reader.integer("layers", 1, kMostLayers);
-        request.mtp_layers = reader.integer("mtp_layers", 0, kMostLayers);
-        request.first_stage_layers = optional_integer(reader, "first_stage_layers", 0, kMostLayers);
-        request.last_stage_layers = optional_integer(reader, "last_stage_layers", 0, kMostLayers);
+        request.layers = reader.integer("layers", 1, kMostLayersInFile);
+        request.mtp_layers = reader.integer("mtp_layers", 0, kMostLayersInFile);
+        request.first_stage_layers = optional_integer(reader, "first_stage_layers", 0, kMostLayersInFile);
+        request.last_stage_layers = optional_integer(reader, "last_stage_layers", 0, kMostLayersInFile);
         request.account_for_embedding = reader.boolean("account_for_embedding");
         request.account_for_loss = reader.boolean("account_for_loss");
         reader.finish();
@@ -170,17 +170,17 @@ Layout layout_from_json(const Json& json, const std::string& where) {
     sizes.etp = size("etp");
     const std::int64_t dp = size("dp");
     const std::int64_t edp = size("edp");
-    sizes.pp = reader.integer("pp", 1, kMostChunks);
-    layout.vpp = static_cast<int>(reader.integer("vpp", 1, kMostChunks));
-    layout.group_size = reader.integer("group_size", 1, kMostSequences);
+    sizes.pp = reader.integer("pp", 1, kMostChunksInFile);
+    layout.vpp = static_cast<int>(reader.integer("vpp", 1, kMostChunksInFile));
+    layout.group_size = reader.integer("group_size", 1, kMostSequencesInFile);
     try {
         sizes.order = AxisOrder::parse(reader.text("order"));
     } catch (const ConfigError& error) {
         found.absorb(error, where + ": ");
     }
     sizes.optimizer_instances = size("optimizer_instances");
-    layout.micro_batch = reader.integer("micro_batch", 1, kMostSequences);
-    layout.num_microbatches = reader.integer("num_microbatches", 1, kMostSequences);
+    layout.micro_batch = reader.integer("micro_batch", 1, kMostSequencesInFile);
+    layout.num_microbatches = reader.integer("num_microbatches", 1, kMostSequencesInFile);
     layout.sequence_parallel = reader.boolean("sequence_parallel");
     layout.cp_comm_type = read_enum(reader, "cp_comm_type", parse_cp_comm_type, cp_comm_type_names(), CpCommType::p2p);
     layout.recompute = read_enum(reader, "recompute", parse_recompute, recompute_names(), Recompute::none);
@@ -189,7 +189,7 @@ Layout layout_from_json(const Json& json, const std::string& where) {
         layout.recompute_method =
             read_enum(reader, "recompute_method", parse_recompute_method, recompute_method_names(), RecomputeMethod::uniform);
     reader.ignore("recompute_method");
-    layout.recompute_num_layers = optional_integer(reader, "recompute_num_layers", 1, kMostLayers).value_or(0);
+    layout.recompute_num_layers = optional_integer(reader, "recompute_num_layers", 1, kMostLayersInFile).value_or(0);
     const Json* chunks = reader.member("layers_per_chunk");
     if (chunks == nullptr) found.add("{}: field 'layers_per_chunk' is missing; give the layers of each chunk per pp rank", where);
     StageSplitRequest request = split_from_json(reader, found);
@@ -208,8 +208,8 @@ Layout layout_from_json(const Json& json, const std::string& where) {
             found.add("{}: the interleaved schedule refuses pp = {}, num_microbatches = {}, group_size = {}: {}", where, sizes.pp,
                       layout.num_microbatches, layout.group_size, *refusal);
     }
-    if (sizes.pp * layout.vpp > kMostChunks) {
-        found.add("{}: pp = {} times vpp = {} makes more than {} model chunks; use fewer", where, sizes.pp, layout.vpp, kMostChunks);
+    if (sizes.pp * layout.vpp > kMostChunksInFile) {
+        found.add("{}: pp = {} times vpp = {} makes more than {} model chunks; use fewer", where, sizes.pp, layout.vpp, kMostChunksInFile);
     } else {
         request.pp = static_cast<int>(sizes.pp);
         request.vpp = layout.vpp;

@@ -12,8 +12,8 @@
 namespace mgplan {
 namespace {
 
-constexpr std::int64_t kMostLayers = 65'536;
-constexpr std::int64_t kMostChunks = 65'536;
+constexpr std::int64_t kMostSplitLayers = 65'536;
+constexpr std::int64_t kMostSplitChunks = 65'536;
 
 std::size_t chunk_index(const StageSplitRequest& r, std::int64_t pp_rank, std::int64_t vpp_rank) {
     return static_cast<std::size_t>(vpp_rank * r.pp + pp_rank);
@@ -108,18 +108,18 @@ std::string even_pp_text(std::int64_t layers) {
 }
 
 void check_ranges(const StageSplitRequest& r, Problems& problems) {
-    if (r.layers < 1 || r.layers > kMostLayers) problems.add("layers = {} is out of range; use 1 to {}", r.layers, kMostLayers);
-    if (r.mtp_layers < 0 || r.mtp_layers > kMostLayers)
-        problems.add("MTP layers = {} is out of range; use 0 to {}", r.mtp_layers, kMostLayers);
-    if (r.pp < 1 || r.pp > kMostChunks) problems.add("pp = {} is out of range; use 1 to {}", r.pp, kMostChunks);
+    if (r.layers < 1 || r.layers > kMostSplitLayers) problems.add("layers = {} is out of range; use 1 to {}", r.layers, kMostSplitLayers);
+    if (r.mtp_layers < 0 || r.mtp_layers > kMostSplitLayers)
+        problems.add("MTP layers = {} is out of range; use 0 to {}", r.mtp_layers, kMostSplitLayers);
+    if (r.pp < 1 || r.pp > kMostSplitChunks) problems.add("pp = {} is out of range; use 1 to {}", r.pp, kMostSplitChunks);
     const int least_vpp = r.pipeline_layout ? 0 : 1;
-    if (r.vpp < least_vpp || r.vpp > kMostChunks) problems.add("vpp = {} is out of range; use 1 to {}", r.vpp, kMostChunks);
-    if (problems.empty() && std::int64_t{r.pp} * r.vpp > kMostChunks) {
-        problems.add("pp·vpp = {}·{} = {} is too large; use at most {}", r.pp, r.vpp, std::int64_t{r.pp} * r.vpp, kMostChunks);
+    if (r.vpp < least_vpp || r.vpp > kMostSplitChunks) problems.add("vpp = {} is out of range; use 1 to {}", r.vpp, kMostSplitChunks);
+    if (problems.empty() && std::int64_t{r.pp} * r.vpp > kMostSplitChunks) {
+        problems.add("pp·vpp = {}·{} = {} is too large; use at most {}", r.pp, r.vpp, std::int64_t{r.pp} * r.vpp, kMostSplitChunks);
     }
     for (const auto& [name, value] :
          {std::pair{"first stage layers", r.first_stage_layers}, std::pair{"last stage layers", r.last_stage_layers}}) {
-        if (value && (*value < 1 || *value > kMostLayers))
+        if (value && (*value < 1 || *value > kMostSplitLayers))
             problems.add("{} = {} is out of range; use 1 to the number of layers", name, *value);
     }
 }
@@ -328,8 +328,8 @@ StageSplit make_stage_split(const StageSplitRequest& request) {
 
 std::optional<StageSplit> automatic_stage_split(std::int64_t layers, std::int64_t mtp_layers, int pp, int vpp) {
     const std::int64_t chunks = std::int64_t{pp} * vpp;
-    if (layers < 1 || layers > kMostLayers || mtp_layers < 0 || mtp_layers > kMostLayers) return std::nullopt;
-    if (pp < 1 || vpp < 1 || chunks > kMostChunks || (pp == 1 && vpp > 1)) return std::nullopt;
+    if (layers < 1 || layers > kMostSplitLayers || mtp_layers < 0 || mtp_layers > kMostSplitLayers) return std::nullopt;
+    if (pp < 1 || vpp < 1 || chunks > kMostSplitChunks || (pp == 1 && vpp > 1)) return std::nullopt;
 
     StageSplitRequest request;
     request.layers = layers;

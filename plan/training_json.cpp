@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Far above any real batch; products of these with widths and layers of real models stay inside 64 bits.
-constexpr std::int64_t kMostSequences = std::int64_t{1} << 32;
+constexpr std::int64_t kMostBatchSequences = std::int64_t{1} << 32;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;
 constexpr std::int64_t kMostInstances = std::int64_t{1} << 20;
 
@@ -164,7 +164,7 @@ BatchSpec batch_from_json(const Json& json, const std::string& where) {
     Problems problems;
     JsonReader reader(json, where, problems);
     BatchSpec batch;
-    batch.global_batch = reader.integer("global_batch", 1, kMostSequences);
+    batch.global_batch = reader.integer("global_batch", 1, kMostBatchSequences);
     batch.sequence = reader.integer("sequence", 1, kMostTokens);
     reader.finish();
     problems.throw_if_any();

@@ -70,10 +70,10 @@ std::string exports(const Job& job) {
 
 /// Over several lines, where there are many, each of which begins with an option.
 std::string command_lines(const std::vector<std::string>& words) {
-    constexpr std::size_t kWidth = 110;
+    constexpr std::size_t kCommandWidth = 110;
     std::string text, line;
     for (const auto& word : words) {
-        if (word.starts_with("--") && line.size() > kWidth) {
+        if (word.starts_with("--") && line.size() > kCommandWidth) {
             text += line + " \\\n    ";
             line.clear();
         }

@@ -1,5 +1,7 @@
 #include "reports/layout_cells.hpp"
 
+#include <fmt/core.h>
+
 namespace mgplan::reports {
 
 std::vector<std::string> layout_csv_columns() {
@@ -18,6 +20,10 @@ std::vector<std::string> layout_csv_row(const Layout& layout) {
     row.emplace_back(to_string(layout.cp_comm_type));
     row.emplace_back(to_string(layout.recompute));
     return row;
+}
+
+std::string gib(std::int64_t bytes) {
+    return fmt::format("{:.1f}", static_cast<double>(bytes) / static_cast<double>(std::int64_t{1} << 30));
 }
 
 }  // namespace mgplan::reports

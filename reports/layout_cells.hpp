@@ -1,6 +1,7 @@
 #pragma once
-// The sizes of a layout as columns of CSV, the same in every table.
+// Cells that several tables share: the sizes of a layout as columns of CSV, and memory.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,5 +13,7 @@ namespace mgplan::reports {
 [[nodiscard]] std::vector<std::string> layout_csv_columns();
 /// A layout's values in them.
 [[nodiscard]] std::vector<std::string> layout_csv_row(const Layout& layout);
+/// Bytes in GiB with one decimal: "74.7".
+[[nodiscard]] std::string gib(std::int64_t bytes);
 
 }  // namespace mgplan::reports

@@ -20,8 +20,8 @@ using Json = nlohmann::ordered_json;
 using model::MemoryCategory;
 
 // The picture, in units of its view box.
-constexpr double kWidth = 1000, kHeight = 440, kLeft = 84, kRight = 16, kTop = 34, kBottom = 44;
-constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
+constexpr double kPageWidth = 1000, kHeight = 440, kPageLeft = 84, kRight = 16, kTop = 34, kBottom = 44;
+constexpr double kPlotWidth = kPageWidth - kPageLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
 /// Steps that are drawn: more than a screen shows apart.
 constexpr std::size_t kMostSteps = 1200;
 
@@ -92,7 +92,7 @@ Heights heights_of(const simulator::TimelineOp& op, std::int64_t outside) {
 class Scale {
 public:
     Scale(std::int64_t top, std::size_t steps) : top_(static_cast<double>(top)), steps_(static_cast<double>(steps)) {}
-    [[nodiscard]] double x(double step) const { return kLeft + kPlotWidth * step / steps_; }
+    [[nodiscard]] double x(double step) const { return kPageLeft + kPlotWidth * step / steps_; }
     [[nodiscard]] double y(std::int64_t bytes) const { return kTop + kPlotHeight * (1 - static_cast<double>(bytes) / top_); }
 
 private:
@@ -141,9 +141,9 @@ std::string axes(const MemoryCurve& curve, const CurveSteps& drawn, const Scale&
     const ByteUnit unit = unit_for(top);
     std::string svg;
     for (const std::int64_t tick : ticks(top, unit)) {
-        svg += fmt::format("<line class=\"rule\" x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/>\n", kLeft, kWidth - kRight,
-                           scale.y(tick));
-        svg += svg_text(kLeft - 8, scale.y(tick) + 4, "end", fmt::format("{:g} {}", static_cast<double>(tick) / unit.bytes, unit.name));
+        svg += fmt::format("<line class=\"rule\" x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/>\n", kPageLeft,
+                           kPageWidth - kRight, scale.y(tick));
+        svg += svg_text(kPageLeft - 8, scale.y(tick) + 4, "end", fmt::format("{:g} {}", static_cast<double>(tick) / unit.bytes, unit.name));
     }
     const std::size_t count = drawn.steps.size();
     const auto number = [&](std::size_t step, std::string_view anchor) {
@@ -158,17 +158,17 @@ std::string axes(const MemoryCurve& curve, const CurveSteps& drawn, const Scale&
     if (drawn.cuts.empty() && count >= 8) number(count / 2, "middle");
     svg += svg_text(scale.x(static_cast<double>(count)), kHeight - kBottom + 18, "end",
                     with_thousands(std::ssize(curve.timeline.schedule.order) + 1));
-    svg += svg_text(kLeft + kPlotWidth / 2, kHeight - 8, "middle", "forwards and backwards of the iteration, in order");
+    svg += svg_text(kPageLeft + kPlotWidth / 2, kHeight - 8, "middle", "forwards and backwards of the iteration, in order");
     return svg;
 }
 
 std::string marks(const MemoryCurve& curve, const CurveSteps& drawn, const Scale& scale) {
     std::string svg;
     if (curve.limit_bytes <= curve.top()) {
-        svg += fmt::format("<line class=\"limit\" x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/>\n", kLeft, kWidth - kRight,
-                           scale.y(curve.limit_bytes));
-        svg +=
-            svg_text(kWidth - kRight - 4, scale.y(curve.limit_bytes) - 5, "end", "limit " + human_bytes(curve.limit_bytes), "limit-text");
+        svg += fmt::format("<line class=\"limit\" x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/>\n", kPageLeft,
+                           kPageWidth - kRight, scale.y(curve.limit_bytes));
+        svg += svg_text(kPageWidth - kRight - 4, scale.y(curve.limit_bytes) - 5, "end", "limit " + human_bytes(curve.limit_bytes),
+                        "limit-text");
     }
     for (const std::size_t cut : drawn.cuts) {
         svg += fmt::format("<line class=\"cut\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n",
@@ -181,14 +181,14 @@ std::string marks(const MemoryCurve& curve, const CurveSteps& drawn, const Scale
     svg += fmt::format("<circle class=\"peak\" id=\"peak\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\"/>\n", x, y);
     const std::string text = fmt::format("peak {}, op {}: {}", human_bytes(curve.stage.memory.peak_bytes()), with_thousands(peak->place),
                                          curve.stage.peak_op ? curve.stage.peak_op->text() : step_text(curve.timeline, *peak));
-    svg += svg_text(std::min(x, kWidth / 2), kTop - 14, x < kWidth / 2 ? "start" : "middle", text);
+    svg += svg_text(std::min(x, kPageWidth / 2), kTop - 14, x < kPageWidth / 2 ? "start" : "middle", text);
     svg += fmt::format("<line class=\"rule\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n", x, kTop - 10, y - 5);
     return svg;
 }
 
 /// What the script reads: places and bytes of every step, texts by number.
 Json steps_json(const MemoryCurve& curve, const std::vector<CurveStep>& steps, const std::vector<Heights>& heights) {
-    Json data{{"width", kWidth}, {"left", kLeft}, {"plot", kPlotWidth}, {"areas", Json::array()}};
+    Json data{{"width", kPageWidth}, {"left", kPageLeft}, {"plot", kPlotWidth}, {"areas", Json::array()}};
     for (const Area& area : kAreas) data["areas"].push_back(area.name);
     std::map<std::string, std::size_t> texts, tensors;
     const auto number = [](std::map<std::string, std::size_t>& known, const std::string& text) {
@@ -238,7 +238,7 @@ std::string picture(const MemoryCurve& curve) {
         "<div class=\"picture\">\n<svg id=\"curve\" viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"Live bytes of rank {} by "
         "category "
         "over one iteration\">\n",
-        kWidth, kHeight, curve.stage.first_rank);
+        kPageWidth, kHeight, curve.stage.first_rank);
     html += axes(curve, drawn, scale);
     // The whole first, then what lies below it, painted over it.
     for (std::size_t a = kAreas.size(); a-- > 0;) {

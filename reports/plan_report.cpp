@@ -14,10 +14,6 @@
 namespace mgplan::reports {
 namespace {
 
-std::string gib(std::int64_t bytes) {
-    return fmt::format("{:.1f}", static_cast<double>(bytes) / static_cast<double>(std::int64_t{1} << 30));
-}
-
 /// "4+sp": tensor parallel size, with sequence parallelism or without.
 std::string tp_text(const Layout& l) {
     return fmt::format("{}{}", l.sizes.tp, l.sequence_parallel ? "+sp" : "");

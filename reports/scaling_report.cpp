@@ -43,11 +43,7 @@ std::string seconds_text(double seconds) {
     return fmt::format("{:.{}f}", seconds, seconds < 100 ? 3 : 1);
 }
 
-std::string gib(std::int64_t bytes) {
-    return fmt::format("{:.1f}", static_cast<double>(bytes) / 1073741824.0);
-}
-
-std::string percent(double share) {
+std::string share_text(double share) {
     return fmt::format("{:.1f}%", 100 * share);
 }
 
@@ -143,9 +139,9 @@ std::string worlds_text(const ScalingReport& report) {
                                      with_thousands(plan.batch.global_batch),
                                      seconds_text(time.iteration_seconds),
                                      fmt::format("{:.0f}", time.tokens_per_second_per_gpu),
-                                     percent(time.mfu),
+                                     share_text(time.mfu),
                                      gib(plan.prediction.memory.deciding_bytes()),
-                                     percent(*efficiency_of(report, plan))};
+                                     share_text(*efficiency_of(report, plan))};
         add_cost_cells(report, cost_of(report, plan), row);
         row.push_back(short_layout(plan.layout));
         table.add_row(std::move(row));
@@ -216,7 +212,7 @@ std::string pareto_text(const ScalingReport& report) {
             const planner::RankedLayout& point = world.pareto[i];
             std::vector<std::string> row{i == 0 ? with_thousands(world.world) : "", gib(point.peak_bytes),
                                          seconds_text(point.iteration_seconds),
-                                         percent(point.iteration_seconds / world.pareto.front().iteration_seconds - 1)};
+                                         share_text(point.iteration_seconds / world.pareto.front().iteration_seconds - 1)};
             if (const auto cost = planner::run_cost(report.goal, world.best->batch, world.world, point.iteration_seconds))
                 row.push_back(amount(cost->days));
             row.push_back(short_layout(point.layout));

@@ -48,7 +48,7 @@ std::string signed_milliseconds(double seconds) {
     return fmt::format("{:+.3f}", seconds * 1e3);
 }
 
-std::string percent(double share) {
+std::string signed_percent(double share) {
     return fmt::format("{:+.1f}%", 100 * share);
 }
 
@@ -105,7 +105,7 @@ std::string ops_text(const TimeComparison& time) {
 
 std::string verdict_text(const TimeComparison& time) {
     std::string text = fmt::format("iteration: predicted {:.4g} s, measured {:.4g} s, error {} of the measured time\n", time.predicted,
-                                   time.measured, percent(time.error()));
+                                   time.measured, signed_percent(time.error()));
     if (!time.why_not_judged.empty()) return text + fmt::format("The time is not judged: {}.\n", time.why_not_judged);
     return text + fmt::format("The time {} the tolerance of {:.3g} %.\n", time.misses() ? "misses" : "is within", 100 * time.tolerance);
 }
@@ -281,9 +281,9 @@ std::string log_verification_text(const LogVerification& verification) {
         for (const auto& rank : verification.memory) {
             table.add_row({std::to_string(rank.rank), std::to_string(rank.stage), human_bytes(rank.measured_allocated),
                            human_bytes(rank.predicted_allocated),
-                           percent(static_cast<double>(rank.predicted_allocated) /
-                                       static_cast<double>(std::max<std::int64_t>(1, rank.measured_allocated)) -
-                                   1),
+                           signed_percent(static_cast<double>(rank.predicted_allocated) /
+                                              static_cast<double>(std::max<std::int64_t>(1, rank.measured_allocated)) -
+                                          1),
                            human_bytes(rank.measured_reserved), human_bytes(rank.predicted_reserved),
                            verification.memory_misses(rank) ? "misses" : ""});
         }

@@ -15,7 +15,7 @@
 namespace mgplan::simulator {
 namespace {
 
-using Key = MemoKey<12>;
+using CostKey = MemoKey<12>;
 
 GroupPath path_of(const std::vector<GridAxis>& grid, std::initializer_list<Axis> wanted, const ClusterSpec& cluster,
                   const Calibration& calibration) {
@@ -48,10 +48,10 @@ struct CostModel::State {
     Calibration calibration;
     KernelTimes kernels, storage_kernels;
     double flops;
-    std::unordered_map<Key, LayerCosts, MemoKeyHash> layers;
-    std::unordered_map<Key, PieceParameters, MemoKeyHash> parameters;
+    std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers;
+    std::unordered_map<CostKey, PieceParameters, MemoKeyHash> parameters;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
-    std::unordered_map<Key, std::shared_ptr<const PipelineProgram>, MemoKeyHash> programs;
+    std::unordered_map<CostKey, std::shared_ptr<const PipelineProgram>, MemoKeyHash> programs;
     std::size_t kept_passes = 0;   ///< of all of them
     ParallelSizes sizes_of_paths;  ///< of the layout before
     LayoutPaths last_paths;
@@ -79,7 +79,7 @@ struct CostModel::State {
     }
 
     const PieceParameters& piece_counts(const Layout& layout) {
-        const Key key{{layout.sizes.tp, layout.sizes.ep, layout.sizes.etp}};
+        const CostKey key{{layout.sizes.tp, layout.sizes.ep, layout.sizes.etp}};
         auto [entry, fresh] = parameters.try_emplace(key);
         if (fresh) entry->second = piece_parameters(workload.model, layout.sizes.tp, layout.sizes.ep, layout.sizes.etp);
         return entry->second;
@@ -103,9 +103,9 @@ struct CostModel::State {
         const bool usual = sizes.order == AxisOrder{};
         std::int64_t order = 0;
         for (const Axis axis : sizes.order.axes()) order = order * 8 + static_cast<std::int64_t>(axis);
-        const Key key{{sizes.tp, sizes.cp, sizes.ep, sizes.etp, layout.micro_batch, layout.sequence_parallel,
-                       static_cast<std::int64_t>(layout.cp_comm_type), layout.recompute == Recompute::selective ? modules + 1 : 0,
-                       usual ? 0 : sizes.pp, usual ? 0 : sizes.world, usual ? 0 : order, static_cast<std::int64_t>(layout.engine)}};
+        const CostKey key{{sizes.tp, sizes.cp, sizes.ep, sizes.etp, layout.micro_batch, layout.sequence_parallel,
+                           static_cast<std::int64_t>(layout.cp_comm_type), layout.recompute == Recompute::selective ? modules + 1 : 0,
+                           usual ? 0 : sizes.pp, usual ? 0 : sizes.world, usual ? 0 : order, static_cast<std::int64_t>(layout.engine)}};
         auto [entry, fresh] = layers.try_emplace(key);
         if (fresh) {
             Shard shard;
@@ -166,7 +166,7 @@ struct CostModel::State {
 
     /// The layout's own schedule; programs are shared by layouts of equal pp, vpp, group size and microbatches.
     std::shared_ptr<const PipelineProgram> program_of(const Layout& layout) {
-        const Key key{{layout.sizes.pp, layout.vpp, layout.num_microbatches, layout.vpp > 1 ? layout.group_size : 0}};
+        const CostKey key{{layout.sizes.pp, layout.vpp, layout.num_microbatches, layout.vpp > 1 ? layout.group_size : 0}};
         if (const auto found = programs.find(key); found != programs.end()) return found->second;
         ScheduleRequest request;
         request.pp = static_cast<int>(layout.sizes.pp);

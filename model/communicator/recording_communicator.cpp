@@ -7,7 +7,7 @@
 namespace mgplan::model {
 namespace {
 
-class Done final : public Pending {
+class Recorded final : public Pending {
 public:
     void wait() override {}
 };
@@ -32,7 +32,7 @@ void RecordingCommunicator::check(CollectiveKind kind) const {
 
 std::unique_ptr<Pending> RecordingCommunicator::done(CollectiveKind kind) const {
     check(kind);
-    return std::make_unique<Done>();
+    return std::make_unique<Recorded>();
 }
 
 std::unique_ptr<Pending> RecordingCommunicator::do_all_reduce(const Tensor& /*tensor*/, Reduction /*reduction*/) {

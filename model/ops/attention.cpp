@@ -73,7 +73,7 @@ Tensor gpu_workspace(Device& device, Dtype dtype, const AttentionSizes& sizes, b
     return take_scratch(device, space.total, "attention workspace");
 }
 
-struct Scratch {
+struct AttentionScratch {
     Device& device;
     Dtype dtype;
     [[nodiscard]] Tensor take(std::int64_t rows, std::int64_t columns, std::string_view name) const {
@@ -104,7 +104,7 @@ AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, con
         }
         return result;
     }
-    const Scratch scratch{device, statistics_dtype(q.dtype())};
+    const AttentionScratch scratch{device, statistics_dtype(q.dtype())};
     const Tensor keys = scratch.take(places, sizes.qk_dim, "attention keys of a head");
     const Tensor values = scratch.take(places, sizes.v_dim, "attention values of a head");
     const Tensor queries = scratch.take(sizes.block, sizes.qk_dim, "attention query block");
@@ -148,7 +148,7 @@ AttentionGradients attention_backward(const Tensor& d_output, const Tensor& q, c
         }
         return gradients;
     }
-    const Scratch scratch{device, statistics_dtype(q.dtype())};
+    const AttentionScratch scratch{device, statistics_dtype(q.dtype())};
     const Tensor keys = scratch.take(places, sizes.qk_dim, "attention keys of a head");
     const Tensor values = scratch.take(places, sizes.v_dim, "attention values of a head");
     const Tensor queries = scratch.take(sizes.block, sizes.qk_dim, "attention query block");

@@ -19,12 +19,12 @@ void expect_groups(const Tensor& a, std::span<const std::int64_t> rows, std::siz
     MGPLAN_ASSERT(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) == a.shape()[0], "the groups are all rows");
 }
 
-struct Scratch {
+struct GroupedScratch {
     Tensor a, b, out, workspace;
 };
 
 /// For the largest product (m, n, k) among the groups; absent where nothing needs it.
-Scratch scratch_for(Device& device, Dtype dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
+GroupedScratch scratch_for(Device& device, Dtype dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
     if (m == 0 || n == 0 || k == 0) return {};
     Tensor workspace = take_scratch(device, matmul_workspace_bytes(device.traits()), "matmul workspace");
     if (bytes_of(dtype) >= 4 || device.traits().kind != DeviceKind::cpu) return {{}, {}, {}, std::move(workspace)};
@@ -66,7 +66,7 @@ Tensor grouped_matmul(const Tensor& a, std::span<const Tensor> b, std::span<cons
                    {},
                    {},
                    {busy, rows_of_one(a, busy), n, k, transpose_b, false, a.dtype()}});
-    const Scratch scratch = scratch_for(device, a.dtype(), *std::ranges::max_element(rows), n, k);
+    const GroupedScratch scratch = scratch_for(device, a.dtype(), *std::ranges::max_element(rows), n, k);
     if (!device.computes() || out.elements() == 0) return out;
     const std::vector<Input> matrices(b.begin(), b.end());
     device.kernels().grouped_matmul(device, {a, matrices.data(), out, rows.data(), std::ssize(rows), n, k, transpose_b, scratch.a,
@@ -93,7 +93,7 @@ void grouped_matmul_accumulate(const Tensor& a, const Tensor& b, std::span<const
                    {},
                    {},
                    {busy, m, n, rows_of_one(a, busy), false, true, a.dtype()}});
-    const Scratch scratch = scratch_for(device, a.dtype(), m, n, *std::ranges::max_element(rows));
+    const GroupedScratch scratch = scratch_for(device, a.dtype(), m, n, *std::ranges::max_element(rows));
     if (!device.computes() || a.shape()[0] == 0) return;
     const std::vector<Output> sums(out.begin(), out.end());
     device.kernels().grouped_matmul_accumulate(

@@ -13,7 +13,7 @@ namespace mgplan::runtime {
 namespace {
 
 // Found by name in logarithmic time: a header may hold a million tensors.
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 
 constexpr std::int64_t kLengthBytes = 8;
 constexpr int kDeepest = 8;
@@ -24,30 +24,30 @@ constexpr std::array<std::pair<Dtype, std::string_view>, 5> kDtypes{
     throw ConfigError(fmt::format("{} is no safetensors file: {}", where, reason));
 }
 
-std::int64_t whole_number(const Json& value, const std::string& where, const std::string& name, std::string_view what) {
+std::int64_t whole_number(const SortedJson& value, const std::string& where, const std::string& name, std::string_view what) {
     const bool fits = value.is_number_integer() &&
                       (!value.is_number_unsigned() || value.get<std::uint64_t>() <= std::numeric_limits<std::int64_t>::max());
     if (!fits || value.get<std::int64_t>() < 0) refuse(where, fmt::format("tensor '{}': {} must be whole numbers from 0", name, what));
     return value.get<std::int64_t>();
 }
 
-SafetensorsTensor tensor_of(const std::string& name, const Json& json, std::int64_t values, const std::string& where) {
+SafetensorsTensor tensor_of(const std::string& name, const SortedJson& json, std::int64_t values, const std::string& where) {
     SafetensorsTensor tensor;
     tensor.name = name;
     const std::string shown = name.substr(0, 200);
-    const auto member = [&](const char* field) -> const Json& {
+    const auto member = [&](const char* field) -> const SortedJson& {
         if (!json.is_object() || !json.contains(field)) refuse(where, fmt::format("tensor '{}' has no {}", shown, field));
         return json[field];
     };
-    const Json& dtype = member("dtype");
+    const SortedJson& dtype = member("dtype");
     const auto known = std::find_if(kDtypes.begin(), kDtypes.end(), [&](const auto& each) {
         return dtype.is_string() && dtype.get_ref<const std::string&>() == each.second;
     });
     if (known == kDtypes.end())
         refuse(where, fmt::format("tensor '{}' is of a type that is not read; use F64, F32, BF16, F16 or I32", shown));
     tensor.dtype = known->first;
-    const Json& shape = member("shape");
-    const Json& offsets = member("data_offsets");
+    const SortedJson& shape = member("shape");
+    const SortedJson& offsets = member("data_offsets");
     if (!shape.is_array() || !offsets.is_array() || offsets.size() != 2)
         refuse(where, fmt::format("tensor '{}' needs a list of sizes as shape and two data_offsets", shown));
     tensor.begin = whole_number(offsets[0], where, shown, "data_offsets");
@@ -56,7 +56,7 @@ SafetensorsTensor tensor_of(const std::string& name, const Json& json, std::int6
         refuse(where,
                fmt::format("tensor '{}' lies at bytes {} to {} of {}; the file may be cut off", shown, tensor.begin, tensor.end, values));
     std::int64_t elements = 1;
-    for (const Json& size : shape) {
+    for (const SortedJson& size : shape) {
         tensor.shape.push_back(whole_number(size, where, shown, "sizes"));
         if (__builtin_mul_overflow(elements, tensor.shape.back(), &elements))
             refuse(where, fmt::format("tensor '{}' has too many elements", shown));
@@ -77,15 +77,15 @@ std::optional<std::string_view> safetensors_dtype(Dtype dtype) {
 }
 
 std::string safetensors_head(const SafetensorsHeader& header, std::size_t alignment) {
-    Json json = Json::object();
+    SortedJson json = SortedJson::object();
     if (!header.metadata.empty()) {
-        Json& metadata = json["__metadata__"] = Json::object();
+        SortedJson& metadata = json["__metadata__"] = SortedJson::object();
         for (const auto& [key, text] : header.metadata) metadata[key] = text;
     }
     for (const SafetensorsTensor& tensor : header.tensors) {
         const auto dtype = safetensors_dtype(tensor.dtype);
         MGPLAN_ASSERT(dtype, "the format has this type");
-        json[tensor.name] = Json{{"dtype", *dtype}, {"shape", tensor.shape}, {"data_offsets", {tensor.begin, tensor.end}}};
+        json[tensor.name] = SortedJson{{"dtype", *dtype}, {"shape", tensor.shape}, {"data_offsets", {tensor.begin, tensor.end}}};
     }
     std::string text = json.dump();
     const std::size_t unfilled = kLengthBytes + text.size();
@@ -96,14 +96,14 @@ std::string safetensors_head(const SafetensorsHeader& header, std::size_t alignm
 }
 
 SafetensorsHeader parse_safetensors(std::string_view json, std::int64_t values, const std::string& where) {
-    Json parsed;
+    SortedJson parsed;
     try {
         // {name: {field: [numbers]}} is as deep as it gets.
-        parsed = Json::parse(json.begin(), json.end(), [&](int depth, Json::parse_event_t /*event*/, Json& /*value*/) {
+        parsed = SortedJson::parse(json.begin(), json.end(), [&](int depth, SortedJson::parse_event_t /*event*/, SortedJson& /*value*/) {
             if (depth > kDeepest) refuse(where, "its header is nested too deeply");
             return true;
         });
-    } catch (const Json::exception& error) {
+    } catch (const SortedJson::exception& error) {
         refuse(where, fmt::format("its header is no JSON ({})", error.what()));
     }
     if (!parsed.is_object()) refuse(where, "its header is no object");

@@ -18,7 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 
 /// What may wait to be sent: many times more than a rank ever has to say.
-constexpr std::size_t kMostQueued = 4U << 20U;
+constexpr std::size_t kMostSending = 4U << 20U;
 
 }  // namespace
 
@@ -104,7 +104,7 @@ void Rendezvous::send(const RendezvousMessage& message) {
     {
         const std::scoped_lock lock(mutex_);
         if (ended_) return;
-        if (out_.size() > kMostQueued) return;  // rank 0 does not read: its silence is noticed
+        if (out_.size() > kMostSending) return;  // rank 0 does not read: its silence is noticed
         out_ += to_wire(message);
     }
     waker_.wake();

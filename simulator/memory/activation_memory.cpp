@@ -23,10 +23,6 @@ namespace {
 
 using model::MemoryCategory;
 
-template <std::size_t kFields>
-using Key = MemoKey<kFields>;
-using KeyHash = MemoKeyHash;
-
 /// What a rank holds beside its layers' traces.
 struct Held {
     std::vector<RankPasses::Held> tensors;
@@ -87,9 +83,9 @@ struct ActivationMemory::State {
     std::unordered_map<const StageSplit*, SplitChunks> splits;
     std::vector<ChunkContents> contents;  // all that were met
     std::vector<ChunkRecipes> recipes;
-    std::unordered_map<Key<3>, std::vector<StageInstants>, KeyHash> instants;
-    std::unordered_map<Key<5>, std::vector<LiveState>, KeyHash> states;
-    std::unordered_map<Key<4>, std::int64_t, KeyHash> linears;  ///< linear_elements() by tp, etp and kinds of layers
+    std::unordered_map<MemoKey<3>, std::vector<StageInstants>, MemoKeyHash> instants;
+    std::unordered_map<MemoKey<5>, std::vector<LiveState>, MemoKeyHash> states;
+    std::unordered_map<MemoKey<4>, std::int64_t, MemoKeyHash> linears;  ///< linear_elements() by tp, etp and kinds of layers
     // Of the layout at hand; members, so that they need no memory for each.
     StepDeltas steps;
     std::array<std::vector<ChunkWeight>, ShardLayers::kNodes> weights;  ///< of the split's distinct chunks
@@ -252,7 +248,7 @@ struct ActivationMemory::State {
         const std::int64_t group = layout.vpp > 1 ? layout.group_size : pp;
         const std::int64_t microbatches = enough_microbatches(pp, layout.vpp, layout.num_microbatches, group);
         const auto split_key = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(layout.split.get()));
-        auto [entry, fresh] = instants.try_emplace(Key<3>{{split_key, microbatches, group}});
+        auto [entry, fresh] = instants.try_emplace(MemoKey<3>{{split_key, microbatches, group}});
         if (!fresh) return entry->second;
         for (int rank = 0; rank < pp; ++rank) {
             StageInstants stage;
@@ -285,7 +281,7 @@ struct ActivationMemory::State {
         const int pp = static_cast<int>(layout.sizes.pp);
         const std::int64_t group = layout.vpp > 1 ? layout.group_size : pp;
         const std::int64_t microbatches = enough_microbatches(pp, layout.vpp, layout.num_microbatches, group);
-        auto [entry, fresh] = states.try_emplace(Key<5>{{pp, layout.vpp, microbatches, group, pp_rank}});
+        auto [entry, fresh] = states.try_emplace(MemoKey<5>{{pp, layout.vpp, microbatches, group, pp_rank}});
         if (fresh) entry->second = live_states(pp, layout.vpp, microbatches, group, pp_rank);
         return entry->second;
     }

@@ -9,13 +9,13 @@ namespace mgplan::simulator {
 namespace {
 
 constexpr std::int64_t kKiB = std::int64_t{1} << 10;
-constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+constexpr std::int64_t kMebibyte = std::int64_t{1} << 20;
 
 // init.cc: lines or elements per thread · threads · 8 steps · bytes of one.
 constexpr std::int64_t kLowLatency = std::int64_t{8} * 512 * 8 * 16;
 constexpr std::int64_t kLowLatency128 = std::int64_t{120} * 640 * 8 * 8;
-constexpr std::int64_t kSimple = 4 * kMiB;
-constexpr std::int64_t kIpcMinimum = 2 * kMiB;
+constexpr std::int64_t kSimple = 4 * kMebibyte;
+constexpr std::int64_t kIpcMinimum = 2 * kMebibyte;
 constexpr std::int64_t kSharedSteps = 16;
 constexpr std::int64_t kMostChannels = 64;
 
@@ -132,7 +132,7 @@ std::int64_t library_workspace_bytes(const Workload& workload, Engine engine, co
     if (engine != Engine::megatron) return calibration.gemm_workspace_bytes;
     const MegatronSwitches& megatron = workload.training.megatron;
     // Reproducible products need CUBLAS_WORKSPACE_CONFIG, which Megatron-LM's tests set to :4096:8, 32 MiB.
-    const std::int64_t each = megatron.deterministic ? 32 * kMiB : calibration.gemm_workspace_bytes;
+    const std::int64_t each = megatron.deterministic ? 32 * kMebibyte : calibration.gemm_workspace_bytes;
     const bool grouped = workload.model.moe && workload.model.moe->grouped_gemm;
     return 2 * each + (megatron.transformer_engine ? (grouped ? 5 : 1) * calibration.engine_workspace_bytes : 0);
 }

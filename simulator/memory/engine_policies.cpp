@@ -14,14 +14,14 @@ namespace mgplan::simulator {
 namespace {
 
 using model::MemoryCategory;
-using Tensor = LayerEditor::Tensor;
+using EditedTensor = LayerEditor::Tensor;
 
 bool always(const PolicyContext& /*context*/) {
     return true;
 }
 
 /// A tensor that mgplan's layers are known to take: its absence is a bug here.
-Tensor& must(Tensor* tensor, std::string_view name) {
+EditedTensor& must(EditedTensor* tensor, std::string_view name) {
     MGPLAN_ASSERT(tensor != nullptr, name);
     return *tensor;
 }
@@ -31,7 +31,7 @@ Tensor& must(Tensor* tensor, std::string_view name) {
 /// The libraries' scratch for products is held for good and counted beside the trace.
 void drop_product_workspaces(LayerEditor& layer, const PolicyContext& /*context*/) {
     for (const TraceRange where : {layer.forward(), layer.backward()}) {
-        while (Tensor* workspace = layer.find(where, "matmul workspace")) LayerEditor::drop(*workspace);
+        while (EditedTensor* workspace = layer.find(where, "matmul workspace")) LayerEditor::drop(*workspace);
     }
 }
 
@@ -44,8 +44,8 @@ bool without_engine(const PolicyContext& context) {
 
 void keep_packed_projection(LayerEditor& layer, const PolicyContext& /*context*/) {
     const TraceRange attention = layer.forward();
-    Tensor& packed = must(layer.find(attention, "column-parallel output"), "the packed projection");
-    Tensor& values = must(layer.find(attention, "columns", 2), "the values beside rotated queries and keys");
+    EditedTensor& packed = must(layer.find(attention, "column-parallel output"), "the packed projection");
+    EditedTensor& values = must(layer.find(attention, "columns", 2), "the values beside rotated queries and keys");
     packed.returned = values.returned;
     LayerEditor::drop(values);
 }
@@ -58,8 +58,8 @@ void keep_key_value_projection(LayerEditor& layer, const PolicyContext& context)
     if (context.sizes.modules.contains(RecomputeModule::mla_up_proj)) return;
     const TraceRange attention = layer.forward();
     // Behind the queries' own projection.
-    Tensor& projected = must(layer.find(attention, "column-parallel output", 1), "the projection to keys and values");
-    Tensor& values = must(layer.find(attention, "values"), "the values");
+    EditedTensor& projected = must(layer.find(attention, "column-parallel output", 1), "the projection to keys and values");
+    EditedTensor& values = must(layer.find(attention, "values"), "the values");
     projected.returned = values.returned;
     LayerEditor::drop(values);
 }
@@ -79,14 +79,14 @@ struct CoreLife {
 
 CoreLife core_life(LayerEditor& layer) {
     const TraceRange attention = layer.forward();
-    const Tensor& output = must(layer.find(attention, "attention output"), "the core's output");
+    const EditedTensor& output = must(layer.find(attention, "attention output"), "the core's output");
     return {output.taken + 1, output.returned};
 }
 
 void keep_output_by_heads(LayerEditor& layer, const PolicyContext& context) {
     const TraceRange attention = layer.forward(), backward = layer.backward();
     // What the core itself saves lives until its backward; recomputed cores save nothing (the trace says so of the sums).
-    const Tensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
+    const EditedTensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
     if (sums.returned < backward.begin) return;
     layer.add("attention output by heads", MemoryCategory::activations, output_bytes(context), sums.taken + 1, sums.returned);
 }
@@ -111,7 +111,7 @@ bool flash_package(const PolicyContext& context) {
 
 void keep_output_by_batch(LayerEditor& layer, const PolicyContext& context) {
     const TraceRange attention = layer.forward(), backward = layer.backward();
-    const Tensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
+    const EditedTensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
     if (sums.returned < backward.begin) return;  // recomputed
     layer.add("attention output by batch", MemoryCategory::activations, output_bytes(context), sums.taken + 1, sums.returned);
 }
@@ -127,13 +127,13 @@ void keep_scores(LayerEditor& layer, const PolicyContext& context) {
     const std::int64_t element = bytes_of(sizes.dtype);
     // No fused kernel: neither its sums nor its scratch.
     const CoreLife life = core_life(layer);
-    Tensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
+    EditedTensor& sums = must(layer.find(attention, "attention log-sum-exp"), "the core's sums of exponentials");
     const bool recomputed = sums.returned < backward.begin;
     const std::int64_t kept_until = recomputed ? sums.returned : life.end;
     LayerEditor::drop(sums);
     for (const TraceRange where : {attention, backward}) {
-        while (Tensor* workspace = layer.find(where, "attention workspace")) LayerEditor::drop(*workspace);
-        while (Tensor* again = layer.find(where, "attention log-sum-exp")) LayerEditor::drop(*again);
+        while (EditedTensor* workspace = layer.find(where, "attention workspace")) LayerEditor::drop(*workspace);
+        while (EditedTensor* again = layer.find(where, "attention log-sum-exp")) LayerEditor::drop(*again);
     }
     const auto keep = [&](std::int64_t taken, std::int64_t returned) {
         layer.add("attention scores", MemoryCategory::activations, scores * element, taken, returned);
@@ -157,7 +157,7 @@ bool drops(const PolicyContext& context) {
 
 void keep_dropout_masks(LayerEditor& layer, const PolicyContext& context) {
     const std::int64_t mask = context.sizes.rows_outside() * context.model.hidden;
-    const Tensor& stream = must(layer.find(layer.forward(), "residual stream"), "the residual stream");
+    const EditedTensor& stream = must(layer.find(layer.forward(), "residual stream"), "the residual stream");
     layer.add("dropout mask", MemoryCategory::activations, mask, stream.taken, layer.backward().begin + LayerEditor::kRoom);
 }
 
@@ -169,7 +169,7 @@ void keep_embedding_mask(LayerEditor& layer, const PolicyContext& context) {
 // --- Mixtures ------------------------------------------------------------------------------------------------------------
 
 void keep_dense_routing(LayerEditor& layer, const PolicyContext& context) {
-    const Tensor& scores = must(layer.find(layer.forward(), "router scores"), "the router's scores");
+    const EditedTensor& scores = must(layer.find(layer.forward(), "router scores"), "the router's scores");
     const std::int64_t taken = scores.taken + 1, returned = scores.returned;
     const std::int64_t entries = context.sizes.rows_outside() * context.model.moe->experts;
     layer.add("routing probabilities", MemoryCategory::activations, entries * 4, taken, returned);
@@ -182,7 +182,7 @@ bool weights_activations(const PolicyContext& context) {
 }
 
 void keep_unweighted_activation(LayerEditor& layer, const PolicyContext& /*context*/) {
-    const Tensor& product = must(layer.find(layer.forward(), "expert first product"), "the experts' first product");
+    const EditedTensor& product = must(layer.find(layer.forward(), "expert first product"), "the experts' first product");
     if (product.returned < layer.backward().begin) return;  // the mixture is recomputed
     // As wide as the product: of a gated one the activated half and the product of both.
     layer.add("unweighted activation", MemoryCategory::activations, product.bytes, product.taken + 1, product.returned);
@@ -213,7 +213,7 @@ bool copies_logits(const PolicyContext& context) {
 
 void copy_logits(LayerEditor& head, const PolicyContext& context) {
     const TraceRange forward = head.forward(), backward = head.backward();
-    Tensor& logits = must(head.find(forward, "column-parallel output"), "the logits");
+    EditedTensor& logits = must(head.find(forward, "column-parallel output"), "the logits");
     const std::int64_t elements = logits.bytes / bytes_of(context.sizes.dtype), bytes = logits.bytes, end = logits.returned;
     const std::int64_t copied = must(head.find(forward, "logit maximum"), "the row maxima").taken;
     logits.returned = forward.end - 1;
@@ -227,10 +227,10 @@ void copy_logits(LayerEditor& head, const PolicyContext& context) {
 void take_output_weight_gradient(LayerEditor& head, const PolicyContext& context) {
     const TraceRange backward = head.backward();
     // The gradients of logits, gathered input, own input and weight end together, when autograd has taken the last one.
-    Tensor* logits = head.find(backward, "logit gradient");
+    EditedTensor* logits = head.find(backward, "logit gradient");
     if (logits == nullptr) logits = head.find(head.forward(), "column-parallel output");
     const std::int64_t end = must(logits, "the logits").returned;
-    Tensor& d_input = must(head.find(backward, "input gradient"), "the gradient of the output layer's input");
+    EditedTensor& d_input = must(head.find(backward, "input gradient"), "the gradient of the output layer's input");
     d_input.returned = std::max(d_input.returned, end);
     head.add("output layer weight gradient", MemoryCategory::activations, vocabulary_weight_bytes(context), end - 2, end + 1);
 }
@@ -242,7 +242,7 @@ bool gathers_rows(const PolicyContext& context) {
 /// The buffer for gathered rows is made once and kept; it is counted beside the trace.
 void drop_gathered_rows(LayerEditor& head, const PolicyContext& /*context*/) {
     for (const TraceRange where : {head.forward(), head.backward()}) {
-        while (Tensor* rows = head.find(where, "gathered rows")) LayerEditor::drop(*rows);
+        while (EditedTensor* rows = head.find(where, "gathered rows")) LayerEditor::drop(*rows);
     }
 }
 

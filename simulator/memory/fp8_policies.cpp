@@ -11,7 +11,7 @@ namespace mgplan::simulator::fp8 {
 namespace {
 
 using model::MemoryCategory;
-using Tensor = LayerEditor::Tensor;
+using EditedTensor = LayerEditor::Tensor;
 
 /// One product, told by its workspace.
 struct Product {
@@ -20,7 +20,7 @@ struct Product {
 
 std::vector<Product> products_of(const LayerEditor& layer, TraceRange where) {
     std::vector<Product> products;
-    for (const Tensor& tensor : layer.tensors()) {
+    for (const EditedTensor& tensor : layer.tensors()) {
         if (tensor.name == "matmul workspace" && tensor.bytes > 0 && where.contains(tensor.taken))
             products.push_back({tensor.taken, tensor.returned});
     }
@@ -49,11 +49,11 @@ std::int64_t element(const PolicyContext& context) {
     return bytes_of(context.sizes.dtype);
 }
 
-std::int64_t rows_of(const PolicyContext& context, const Tensor& tensor, std::int64_t columns) {
+std::int64_t rows_of(const PolicyContext& context, const EditedTensor& tensor, std::int64_t columns) {
     return tensor.bytes / element(context) / columns;
 }
 
-std::int64_t columns_of(const PolicyContext& context, const Tensor& tensor, std::int64_t rows) {
+std::int64_t columns_of(const PolicyContext& context, const EditedTensor& tensor, std::int64_t rows) {
     return tensor.bytes / element(context) / rows;
 }
 
@@ -81,14 +81,14 @@ bool recomputes(const PolicyContext& context, RecomputeModule module) {
 
 /// Where a module's forward returns, and with it what Python names there: right in front of the sum with the residual stream.
 std::int64_t module_end(LayerEditor& layer) {
-    const Tensor* stream = layer.find(layer.forward(), "residual stream");
+    const EditedTensor* stream = layer.find(layer.forward(), "residual stream");
     MGPLAN_ASSERT(stream != nullptr, "the residual stream");
     return stream->taken - 1;
 }
 
 /// The input of a product that quantises it: in 16 bits until `sixteen_bits`, both ways while the product runs, one way until it
 /// was read for the weight's gradient, as long as the trace keeps it.
-void quantise_input(LayerEditor& layer, Tensor& input, const Fp8OperandBytes& bytes, Product product, std::int64_t sixteen_bits) {
+void quantise_input(LayerEditor& layer, EditedTensor& input, const Fp8OperandBytes& bytes, Product product, std::int64_t sixteen_bits) {
     const std::int64_t until = input.returned, taken = std::max(product.begin - 1, input.taken + 1);
     input.returned = std::min(until, sixteen_bits);
     layer.add("input in fp8", MemoryCategory::activations, bytes.columnwise, taken, std::max(until, product.end + 1));
@@ -97,7 +97,7 @@ void quantise_input(LayerEditor& layer, Tensor& input, const Fp8OperandBytes& by
 
 /// What activations hand to the second linear layer of a dense MLP or of shared experts, which run ahead of the others.
 void quantise_activation(LayerEditor& layer, const PolicyContext& context, std::int64_t rows) {
-    Tensor* activation = layer.find(layer.forward(), "activation output");
+    EditedTensor* activation = layer.find(layer.forward(), "activation output");
     MGPLAN_ASSERT(activation != nullptr, "the activation's output");
     const Product second = product_after(products_of(layer, layer.forward()), activation->taken);
     quantise_input(layer, *activation, operand(context, rows, columns_of(context, *activation, rows)), second, module_end(layer));
@@ -110,7 +110,7 @@ void quantise_activation(LayerEditor& layer, const PolicyContext& context, std::
 }
 
 void quantise_latent_inputs(LayerEditor& layer, const PolicyContext& context) {
-    Tensor& normed = *layer.find(layer.forward(), "norm output");
+    EditedTensor& normed = *layer.find(layer.forward(), "norm output");
     // Under recompute of the norm the layers keep what is made again.
     if (normed.returned < layer.backward().begin) return;
     const std::int64_t until = normed.returned;
@@ -124,7 +124,7 @@ void quantise_latent_inputs(LayerEditor& layer, const PolicyContext& context) {
 /// The output's gradient of the linear layer whose input's gradient is the `which`-th of the backward.
 void quantise_gradient(LayerEditor& layer, const PolicyContext& context, int which, std::int64_t rows, std::int64_t columns,
                        bool weight_first) {
-    const Tensor* d_input = layer.find(layer.backward(), "input gradient", which);
+    const EditedTensor* d_input = layer.find(layer.backward(), "input gradient", which);
     MGPLAN_ASSERT(d_input != nullptr, "the input's gradient of a linear layer");
     const std::int64_t when = d_input->taken;
     const std::vector<Product> all = products_of(layer, layer.backward());
@@ -135,7 +135,7 @@ void quantise_gradient(LayerEditor& layer, const PolicyContext& context, int whi
 
 void quantise_grouped_gradient(LayerEditor& layer, const PolicyContext& context, std::string_view d_input, std::int64_t rows,
                                std::int64_t columns) {
-    const Tensor* tensor = layer.find(layer.backward(), d_input);
+    const EditedTensor* tensor = layer.find(layer.backward(), d_input);
     if (tensor == nullptr) return;  // no rows
     const std::int64_t when = tensor->taken;
     const std::vector<Product> all = products_of(layer, layer.backward());
@@ -156,7 +156,7 @@ bool copies_core_output(const PolicyContext& context) {
 void keep_normed_inputs(LayerEditor& layer, const PolicyContext& context) {
     const std::int64_t rows = context.sizes.rows_outside();
     const auto quantise = [&](TraceRange where, int which, std::int64_t width) {
-        Tensor* normed = layer.find(where, "norm output", which);
+        EditedTensor* normed = layer.find(where, "norm output", which);
         if (normed == nullptr || normed->bytes != rows * width * element(context)) return;
         const Fp8OperandBytes bytes = operand(context, rows, width);
         const std::int64_t taken = normed->taken;
@@ -173,7 +173,7 @@ void keep_normed_inputs(LayerEditor& layer, const PolicyContext& context) {
         }
         // Latents; queries' first.
         for (int which = 0; which < 3; ++which) {
-            const Tensor* normed = layer.find(where, "norm output", which);
+            const EditedTensor* normed = layer.find(where, "norm output", which);
             const bool of_layer = which == 0 && normed != nullptr && normed->bytes == rows * context.model.hidden * element(context);
             if (of_layer) continue;
             for (const std::int64_t width : {context.model.mla->q_lora_rank, context.model.mla->kv_lora_rank})
@@ -195,7 +195,7 @@ void keep_linear_inputs(LayerEditor& layer, const PolicyContext& context) {
     quantise_activation(layer, context, context.sizes.rows());
     // The router keeps the norm's output in 16 bits; with other recipes Megatron-LM has the shared experts do the same.
     if (context.megatron().fp8_recipe != Fp8Recipe::delayed) return;
-    const Tensor* normed = layer.find(layer.forward(), "norm output");
+    const EditedTensor* normed = layer.find(layer.forward(), "norm output");
     if (normed->returned < layer.backward().begin) return;
     const std::int64_t taken = normed->taken, until = normed->returned;
     layer.add("input in fp8", MemoryCategory::activations, operand(context, context.sizes.rows_outside(), context.model.hidden).columnwise,
@@ -205,13 +205,13 @@ void keep_linear_inputs(LayerEditor& layer, const PolicyContext& context) {
 void keep_core_output(LayerEditor& layer, const PolicyContext& context) {
     const std::int64_t rows = context.sizes.rows(), width = context.model.heads / context.sizes.tp * context.model.v_head_dim();
     const Product projection = products_of(layer, layer.forward()).back();
-    const Tensor* d_input = layer.find(layer.backward(), "input gradient");
+    const EditedTensor* d_input = layer.find(layer.backward(), "input gradient");
     MGPLAN_ASSERT(d_input != nullptr, "the gradient of the projection's input");
     const std::vector<Product> backward = products_of(layer, layer.backward());
     const Product weight = product_after(backward, product_after(backward, d_input->taken).end);
     if (recomputes(context, RecomputeModule::core_attn)) {
         // The core keeps nothing, and the projection only its copy.
-        if (Tensor* output = layer.find(layer.forward(), "attention output"))
+        if (EditedTensor* output = layer.find(layer.forward(), "attention output"))
             output->returned = std::min(output->returned, module_end(layer));
     }
     const Fp8OperandBytes bytes = operand(context, rows, width);
@@ -221,7 +221,7 @@ void keep_core_output(LayerEditor& layer, const PolicyContext& context) {
 }
 
 void keep_joined_inputs(LayerEditor& front, const PolicyContext& context) {
-    Tensor* joined = front.find(front.forward(), "joined embeddings and states");
+    EditedTensor* joined = front.find(front.forward(), "joined embeddings and states");
     if (joined == nullptr || joined->returned < front.backward().begin) return;  // recomputed
     const Product projection = product_after(products_of(front, front.forward()), joined->taken);
     quantise_input(front, *joined, operand(context, context.sizes.rows_outside(), 2 * context.model.hidden), projection,
@@ -231,21 +231,21 @@ void keep_joined_inputs(LayerEditor& front, const PolicyContext& context) {
 void keep_expert_inputs(LayerEditor& layer, const PolicyContext& context) {
     const std::int64_t hidden = context.model.hidden;
     for (const TraceRange where : {layer.forward(), layer.backward()}) {
-        const Tensor* first = layer.find(where, "expert first product");
+        const EditedTensor* first = layer.find(where, "expert first product");
         if (first == nullptr) continue;
         const std::vector<Product> all = products_of(layer, where);
         const std::int64_t at = first->taken, width = context.model.moe->expert_ffn / context.sizes.etp * (context.model.gated_mlp ? 2 : 1);
         const std::int64_t rows = rows_of(context, *first, width);
-        const Tensor* output = layer.find(where, "expert output");
+        const EditedTensor* output = layer.find(where, "expert output");
         MGPLAN_ASSERT(output != nullptr, "the experts' output");
         const std::int64_t second = output->taken;
         const Product last = product_after(all, second);
-        if (Tensor* dispatched = layer.alive(at, rows * hidden * element(context)))
+        if (EditedTensor* dispatched = layer.alive(at, rows * hidden * element(context)))
             quantise_input(layer, *dispatched, expert_operand(context, rows, hidden), product_after(all, at), last.end + 1);
         // Recomputed activations are kept as they are (experts.py, set_save_original_input).
         if (recomputes(context, RecomputeModule::moe_act)) continue;
         const std::int64_t inner = context.model.moe->expert_ffn / context.sizes.etp;
-        if (Tensor* activation = layer.alive(second, rows * inner * element(context), "activation output"))
+        if (EditedTensor* activation = layer.alive(second, rows * inner * element(context), "activation output"))
             quantise_input(layer, *activation, expert_operand(context, rows, inner), last, last.end + 1);
     }
 }
@@ -255,11 +255,11 @@ void gather_quantised(LayerEditor& layer, const PolicyContext& context) {
     // Keys' rotated part enters no product.
     const std::int64_t rotated = context.model.mla && attention(layer) ? context.model.mla->qk_rope_head_dim : 0;
     std::vector<std::int64_t> gradients;  // instants at which those of inputs are taken
-    for (int which = 0; const Tensor* d_input = layer.find(layer.backward(), "input gradient", which); ++which)
+    for (int which = 0; const EditedTensor* d_input = layer.find(layer.backward(), "input gradient", which); ++which)
         gradients.push_back(d_input->taken);
     const bool by_blocks = context.megatron().fp8_recipe == Fp8Recipe::blockwise || context.megatron().fp8_recipe == Fp8Recipe::mxfp8;
     for (const TraceRange where : {layer.forward(), layer.backward()}) {
-        for (int which = 0; Tensor* gathered = layer.find(where, "gathered rows", which); ++which) {
+        for (int which = 0; EditedTensor* gathered = layer.find(where, "gathered rows", which); ++which) {
             const std::int64_t columns = columns_of(context, *gathered, rows);
             if (columns == rotated) continue;
             const Fp8OperandBytes bytes = operand(context, rows, columns);
@@ -283,7 +283,7 @@ void quantise_gradients(LayerEditor& layer, const PolicyContext& context) {
     const std::int64_t rows = context.sizes.rows(), outside = context.sizes.rows_outside();
     const bool gathered = gathers(context);  // gradients of row-parallel layers, which are gathered in fp8
     const auto width_of = [&](int which) {
-        const Tensor* output = layer.find(layer.forward(), "column-parallel output", which);
+        const EditedTensor* output = layer.find(layer.forward(), "column-parallel output", which);
         MGPLAN_ASSERT(output != nullptr, "the output of a column-parallel layer");
         return columns_of(context, *output, rows);
     };
@@ -300,7 +300,7 @@ void quantise_gradients(LayerEditor& layer, const PolicyContext& context) {
         if (!gathered) quantise_gradient(layer, context, 0, rows, model.hidden, false);
         quantise_gradient(layer, context, 1, rows, width, false);
     } else {
-        const Tensor* first = layer.find(layer.forward(), "expert first product");
+        const EditedTensor* first = layer.find(layer.forward(), "expert first product");
         if (first != nullptr) {
             const std::int64_t width = model.moe->expert_ffn / context.sizes.etp * (model.gated_mlp ? 2 : 1);
             const std::int64_t copies = rows_of(context, *first, width);

@@ -7,13 +7,9 @@
 #include "plan/errors.hpp"
 
 namespace mgplan::simulator {
-namespace {
-
 std::int64_t sum(const BytesByCategory& bytes) {
     return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
 }
-
-}  // namespace
 
 std::int64_t OpProfile::net_total() const {
     return sum(net);

@@ -12,6 +12,9 @@ namespace mgplan::simulator {
 
 using model::BytesByCategory;
 
+/// Bytes of all categories.
+[[nodiscard]] std::int64_t sum(const BytesByCategory& bytes);
+
 /// Changes of live bytes over a stretch of work, all relative to what was alive when it began.
 struct OpProfile {
     BytesByCategory net{};         ///< at its end; negative where more was given back than taken

@@ -17,7 +17,6 @@ namespace mgplan::simulator {
 namespace {
 
 using model::MemoryCategory;
-using model::Tensor;
 
 /// One layer of one kind, and nothing else of the model's depth.
 ModelSpec shortened(const ModelSpec& model, const PieceSizes& sizes, bool mixtures) {
@@ -156,7 +155,7 @@ Recorded run_layers(const ModelSpec& model, const PieceSizes& sizes, model::Rout
     const auto ids_of = [&](std::string_view name) {
         return device.empty({sizes.rows()}, Dtype::int32, MemoryCategory::activations, name);
     };
-    const Tensor ids = ids_of("token ids"), targets = ids_of("target ids");
+    const model::Tensor ids = ids_of("token ids"), targets = ids_of("target ids");
     for (std::int64_t depth = 0; depth < model.mtp_layers; ++depth) microbatch.mtp_targets.push_back(ids_of("target ids"));
     model::ChunkSaved saved;
     (void)chunk.forward(context, microbatch, ids, targets, saved);

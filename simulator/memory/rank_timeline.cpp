@@ -1,7 +1,6 @@
 #include "simulator/memory/rank_timeline.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include <fmt/core.h>
 
@@ -11,10 +10,6 @@
 
 namespace mgplan::simulator {
 namespace {
-
-std::int64_t sum(const BytesByCategory& bytes) {
-    return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
-}
 
 /// Streams between stages are outputs of layers.
 constexpr auto kMessage = static_cast<std::size_t>(model::MemoryCategory::activations);
@@ -36,9 +31,9 @@ private:
 };
 
 /// Adds up a step.
-class Player {
+class StepPlayer {
 public:
-    Player(const BytesByCategory& held, RankTimeline& timeline) : timeline_(timeline) {
+    StepPlayer(const BytesByCategory& held, RankTimeline& timeline) : timeline_(timeline) {
         model::MemoryUse& use = timeline_.use;
         use.current = use.high_water = use.at_peak = held;
         use.peak = live_ = sum(held);
@@ -148,7 +143,7 @@ RankTimeline play(const RankProbe& probe, const RankSchedule& schedule, const mo
     RankTimeline timeline;
     const std::size_t run_length = (schedule.order.size() + kMostTimelineOps - 1) / kMostTimelineOps;
     if (keep_ops) timeline.ops.reserve(std::min(schedule.order.size(), kMostTimelineOps));
-    Player player(probe.held, timeline);
+    StepPlayer player(probe.held, timeline);
     timeline.begin = player.look(probe.before);
     player.run(probe.before, StepPart::begin);
     Outbox forward_box(depth.forward), backward_box(depth.backward);

@@ -13,6 +13,7 @@
 #include "model/device/device.hpp"
 #include "plan/errors.hpp"
 #include "runtime/comm/reduce.hpp"
+#include "runtime/comm/row_bytes.hpp"
 
 namespace mgplan::runtime {
 namespace {
@@ -23,12 +24,12 @@ using model::Tensor;
 
 constexpr std::int64_t kNumbers = 1 << 15;
 
-class Done final : public Pending {
+class AlreadyDone final : public Pending {
 public:
     void wait() override {}
 };
 
-std::byte* memory(const Tensor& tensor) {
+std::byte* host_memory(const Tensor& tensor) {
     return tensor.elements() == 0 ? nullptr : static_cast<std::byte*>(tensor.data());
 }
 
@@ -44,12 +45,6 @@ std::pair<std::int64_t, std::int64_t> block_of(Dtype dtype) {
         default:
             return {14 * kNumbers, 2 * kNumbers};
     }
-}
-
-std::int64_t row_bytes(const Tensor& tensor) {
-    std::int64_t bytes = bytes_of(tensor.dtype());
-    for (int i = 1; i < tensor.shape().rank(); ++i) bytes *= tensor.shape()[i];
-    return bytes;
 }
 
 class LoneCommunicator final : public model::Communicator {
@@ -70,7 +65,7 @@ public:
 private:
     std::unique_ptr<Pending> done(CollectiveKind kind, std::int64_t payload_bytes) {
         if (size() > 1) traffic_->add(group(), kind, payload_bytes);
-        return std::make_unique<Done>();
+        return std::make_unique<AlreadyDone>();
     }
     void check(CollectiveKind kind) const {
         if (aborted_) throw model::CommunicationError(fmt::format("{} in group {}: {}", to_string(kind), group(), reason_));
@@ -86,7 +81,7 @@ private:
     }
     /// All of `to` with what `from` holds, again and again.
     static void repeat(const Tensor& to, const std::byte* from, std::int64_t from_bytes) {
-        std::byte* const first = memory(to);
+        std::byte* const first = host_memory(to);
         std::int64_t filled = std::min(from_bytes, to.bytes());
         copy(to, first, from, filled);
         while (filled < to.bytes()) {
@@ -101,8 +96,8 @@ private:
     }
     static bool lies_in(const Tensor& part, const Tensor& whole) {
         const std::less_equal<const std::byte*> up_to;
-        return part.elements() > 0 && up_to(memory(whole), memory(part)) &&
-               up_to(memory(part) + part.bytes(), memory(whole) + whole.bytes());
+        return part.elements() > 0 && up_to(host_memory(whole), host_memory(part)) &&
+               up_to(host_memory(part) + part.bytes(), host_memory(whole) + whole.bytes());
     }
 
     std::unique_ptr<Pending> do_all_reduce(const Tensor& tensor, model::Reduction /*reduction*/) override {
@@ -111,12 +106,12 @@ private:
     }
     std::unique_ptr<Pending> do_all_gather(const Tensor& part, const Tensor& whole) override {
         check(CollectiveKind::all_gather);
-        if (!lies_in(part, whole)) repeat(whole, memory(part), part.bytes());
+        if (!lies_in(part, whole)) repeat(whole, host_memory(part), part.bytes());
         return done(CollectiveKind::all_gather, whole.bytes());
     }
     std::unique_ptr<Pending> do_reduce_scatter(const Tensor& whole, const Tensor& part, model::Reduction /*reduction*/) override {
         check(CollectiveKind::reduce_scatter);
-        copy(part, memory(part), memory(whole) + rank() * part.bytes(), part.bytes());
+        copy(part, host_memory(part), host_memory(whole) + rank() * part.bytes(), part.bytes());
         return done(CollectiveKind::reduce_scatter, whole.bytes());
     }
     std::unique_ptr<Pending> do_all_gather_rows(const Tensor& part, const Tensor& whole, std::span<const std::int64_t> /*rows*/) override {
@@ -124,7 +119,7 @@ private:
         if (part.elements() == 0) {
             stand_in(whole);
         } else {
-            repeat(whole, memory(part), part.bytes());
+            repeat(whole, host_memory(part), part.bytes());
         }
         return done(CollectiveKind::all_gather, whole.bytes());
     }
@@ -133,7 +128,7 @@ private:
         check(CollectiveKind::reduce_scatter);
         std::int64_t before = 0;
         for (int member = 0; member < rank(); ++member) before += rows[static_cast<std::size_t>(member)];
-        copy(part, memory(part), memory(whole) + before * row_bytes(whole), part.bytes());
+        copy(part, host_memory(part), host_memory(whole) + before * row_bytes(whole), part.bytes());
         return done(CollectiveKind::reduce_scatter, whole.bytes());
     }
     std::unique_ptr<Pending> do_all_to_all(const Tensor& from, const Tensor& to, std::span<const std::int64_t> send_rows,
@@ -145,7 +140,7 @@ private:
         if (sent == 0) {
             stand_in(to);
         } else {
-            repeat(to, memory(from), sent);
+            repeat(to, host_memory(from), sent);
         }
         return done(CollectiveKind::all_to_all, sent);
     }

@@ -6,6 +6,7 @@
 
 #include "model/device/device.hpp"
 #include "runtime/comm/reduce.hpp"
+#include "runtime/comm/row_bytes.hpp"
 
 namespace mgplan::runtime {
 namespace {
@@ -28,13 +29,6 @@ model::MemoryOperations* use(const Tensor& tensor) {
     model::MemoryOperations* const operations = device.memory_operations();
     if (operations != nullptr) device.synchronize();
     return operations;
-}
-
-/// Bytes behind one index of the first dimension.
-std::int64_t row_bytes(const Tensor& tensor) {
-    std::int64_t bytes = bytes_of(tensor.dtype());
-    for (int i = 1; i < tensor.shape().rank(); ++i) bytes *= tensor.shape()[i];
-    return bytes;
 }
 
 class Done final : public Pending {

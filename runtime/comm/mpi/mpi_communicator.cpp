@@ -9,6 +9,7 @@
 
 #include "model/device/device.hpp"
 #include "runtime/comm/reduce.hpp"
+#include "runtime/comm/row_bytes.hpp"
 
 namespace mgplan::runtime {
 namespace {
@@ -23,12 +24,6 @@ std::byte* memory(const Tensor& tensor) {
     if (tensor.elements() == 0) return nullptr;
     MGPLAN_ASSERT(tensor.device().kind() == model::DeviceKind::cpu, "MPI ranks exchange host memory");
     return static_cast<std::byte*>(tensor.data());
-}
-
-std::int64_t row_bytes(const Tensor& tensor) {
-    std::int64_t bytes = bytes_of(tensor.dtype());
-    for (int i = 1; i < tensor.shape().rank(); ++i) bytes *= tensor.shape()[i];
-    return bytes;
 }
 
 /// A request, what it needs until it is done, and what is left to do then.

@@ -9,6 +9,7 @@
 
 #include "model/device/device.hpp"
 #include "runtime/comm/reduce.hpp"
+#include "runtime/comm/row_bytes.hpp"
 
 namespace mgplan::runtime {
 namespace {
@@ -22,13 +23,6 @@ std::span<std::byte> memory(const Tensor& tensor) {
     if (tensor.elements() == 0) return {};
     MGPLAN_ASSERT(tensor.device().kind() == model::DeviceKind::cpu, "processes over TCP exchange host memory");
     return {static_cast<std::byte*>(tensor.data()), static_cast<std::size_t>(tensor.bytes())};
-}
-
-/// Bytes behind one index of the first dimension.
-std::int64_t row_bytes(const Tensor& tensor) {
-    std::int64_t bytes = bytes_of(tensor.dtype());
-    for (int i = 1; i < tensor.shape().rank(); ++i) bytes *= tensor.shape()[i];
-    return bytes;
 }
 
 std::vector<std::int64_t> bytes_of_rows(const Tensor& tensor, std::span<const std::int64_t> rows) {
