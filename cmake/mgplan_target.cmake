@@ -1,17 +1,26 @@
-# One static library per room: mgplan_room(NAME SOURCES … DEPENDS …) makes target mgplan_NAME with alias mgplan::NAME.
+# One static library per room: mgplan_room(NAME [COLD] SOURCES … DEPENDS …) makes target mgplan_NAME with alias mgplan::NAME.
+# COLD rooms run once in a command (they read input, print results): they are optimized for a short compile.
+# Under MGPLAN_UNITY_BUILD consecutive SOURCES are compiled together, so files that share costly headers stand together.
 # The global property MGPLAN_ROOMS lists the names. cmake/install.cmake installs those of them that others may link.
 add_library(mgplan_warnings INTERFACE)
 # -Wno-restrict: GCC 12 warns about its own std::string (bug 105651).
 target_compile_options(mgplan_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
+  # Files of a batch are included, which GCC takes for headers: whose anonymous namespaces it warns of.
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${MGPLAN_UNITY_BUILD}>>:-Wno-subobject-linkage>)
 
 mgplan_precompiled_headers(mgplan_precompiled
   DEPENDS fmt::fmt nlohmann_json::nlohmann_json
   HEADERS <algorithm> <array> <cmath> <cstdint> <filesystem> <fstream> <functional> <map> <memory> <numeric> <optional> <set> <span> <sstream>
     <string> <string_view> <utility> <vector> <fmt/format.h> <nlohmann/json.hpp>)
 
+# mgplan_compile_in_batches(TARGET FILES): at most so many source files in one translation unit.
+function(mgplan_compile_in_batches target files)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${MGPLAN_UNITY_BUILD} UNITY_BUILD_MODE BATCH UNITY_BUILD_BATCH_SIZE ${files})
+endfunction()
+
 function(mgplan_room name)
-  cmake_parse_arguments(ROOM "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
+  cmake_parse_arguments(ROOM "COLD" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
   add_library(mgplan_${name} STATIC ${ROOM_SOURCES})
   add_library(mgplan::${name} ALIAS mgplan_${name})
   set_target_properties(mgplan_${name} PROPERTIES EXPORT_NAME ${name})
@@ -19,5 +28,9 @@ function(mgplan_room name)
   target_include_directories(mgplan_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/mgplan>)
   target_link_libraries(mgplan_${name} PUBLIC ${ROOM_DEPENDS} PRIVATE $<BUILD_INTERFACE:mgplan_warnings> ${ROOM_PRIVATE_DEPENDS})
   mgplan_reuse_precompiled(mgplan_${name} mgplan_precompiled)
+  mgplan_compile_in_batches(mgplan_${name} 20)
+  if(ROOM_COLD)
+    target_compile_options(mgplan_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endif()
   set_property(GLOBAL APPEND PROPERTY MGPLAN_ROOMS ${name})
 endfunction()

@@ -133,12 +133,15 @@ run_build() {
         ! grep -qxF -e "$home=$(cd -- "$root" && pwd)" -e "$home=$(cd -- "$root" && pwd -P)" -- "$folder/CMakeCache.txt"; then
         rm -rf -- "$folder/CMakeCache.txt" "$folder/CMakeFiles" "$folder/build.ninja"
     fi
-    if ((${#options[@]})) || [[ ! -e $folder/build.ninja ]]; then
+    # A configuration that was interrupted may have left the build files of the one before.
+    if ((${#options[@]})) || [[ ! -e $folder/build.ninja || -e $folder/.configuring ]]; then
+        mkdir -p -- "$folder" && touch -- "$folder/.configuring" || return 4
         if ! (cd -- "$root" && cmake --preset "$preset" "${options[@]}") </dev/null >>"$log" 2>&1; then
             show_failure "$log"
             say "the configuration failed (everything it said: $log)"
             return 4
         fi
+        rm -f -- "$folder/.configuring"
     fi
     # With ccache, what another clone compiled is found too.
     CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} NINJA_STATUS='[%f/%t] ' "${launch[@]}" ninja -C "$folder" -j "$(build_jobs)" "${targets[@]}" </dev/null 2>&1 | show_progress "$log" "$what"
@@ -165,8 +168,13 @@ take_build_lock() {
 
 release_build_lock() { exec 9>&-; }
 
+# forget_builds ROOT: takes the marks of good builds away, before anything changes in ROOT's build/release: what is
+# interrupted from here on is taken up again by the next call, and never taken for good.
+forget_builds() { rm -f -- "$1"/build/release/.mgplan_*built; }
+
 # build_mgplan ROOT PROGRAM STAMP, the slow path of ./mgplan: packages, configure, build. Calls up_to_date and
-# has_needs of ./mgplan, and builds its target.
+# has_needs of ./mgplan, and builds its $target.
+# shellcheck disable=SC2154  # the variables of ./mgplan
 build_mgplan() {
     local root=$1 program=$2 stamp=$3 options=() packages=("${build_packages[@]}") need
     local log=$1/build/release/mgplan_build.log status=0 started=$SECONDS
@@ -181,17 +189,23 @@ build_mgplan() {
     {
         require_packages "$root/build/release/packages.log" "${packages[@]}" || status=$?
         if ((status == 0)); then
-            if [[ ! -e $program ]]; then say "first build; this takes a minute or a few (later starts take none)"; fi
+            if [[ $target == mgplan_without_training && ! -e $program ]]; then
+                say "first build: what plans and predicts, one to three minutes (later starts take none)"
+            elif [[ ! -e $program ]]; then
+                say "building what trains and measures, one to four minutes (later starts take none)"
+            fi
             # A folder that ./test configured keeps its tests: only the command's target is built here anyway.
             if [[ ! -e $root/build/release/build.ninja ]]; then options=(-DMGPLAN_BUILD_TESTS=OFF); fi
             # What is there now must be looked for again.
-            if ! has_needs; then options+=(-U 'MPI_*' -U 'MGPLAN_OPENBLAS_*'); fi
+            if ! has_needs || [[ -e $root/build/release/.configuring ]]; then options+=(-U 'MPI_*' -U 'MGPLAN_OPENBLAS_*'); fi
+            forget_builds "$root"
             touch -- "$stamp.next" # the build's start: what changes from here on is newer
             run_build "$root" release "$log" building "${options[@]}" -- "$target" || status=$?
         fi
     } 9>&-
     if ((status == 0)); then
         mv -f -- "$stamp.next" "$stamp"
+        if [[ $target == mgplan_and_cuda ]]; then cp -p -- "$stamp" "$root/build/release/.mgplan_built"; fi # mgplan is a part of it
         if ((SECONDS - started >= 10)); then say "built in $((SECONDS - started)) s"; fi
     fi
     release_build_lock

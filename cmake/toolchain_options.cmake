@@ -1,4 +1,5 @@
-# Choices about the compiler and linker that hold for every target: ccache, lld, sanitizers, precompiled headers.
+# Choices about the compiler and linker that hold for every target: ccache, linker, optimization, unity builds, sanitizers,
+# precompiled headers.
 
 find_program(MGPLAN_CCACHE ccache)
 mark_as_advanced(MGPLAN_CCACHE)
@@ -7,14 +8,25 @@ if(MGPLAN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER AND NOT MGPLAN_PRECOMPILED_
 endif()
 
 include(CheckLinkerFlag)
+find_program(MGPLAN_MOLD mold)
 find_program(MGPLAN_LLD ld.lld)
-mark_as_advanced(MGPLAN_LLD)
-if(MGPLAN_LLD)
-  check_linker_flag(CXX -fuse-ld=lld MGPLAN_LINKER_TAKES_LLD)
-  if(MGPLAN_LINKER_TAKES_LLD)
-    add_link_options(-fuse-ld=lld)
+mark_as_advanced(MGPLAN_MOLD MGPLAN_LLD)
+foreach(linker IN ITEMS mold lld) # the first that is there and that the compiler knows
+  string(TOUPPER ${linker} name)
+  if(MGPLAN_${name})
+    check_linker_flag(CXX -fuse-ld=${linker} MGPLAN_COMPILER_TAKES_${name})
+    if(MGPLAN_COMPILER_TAKES_${name})
+      add_link_options(-fuse-ld=${linker})
+      break()
+    endif()
   endif()
-endif()
+endforeach()
+
+# -O3 takes the compiler a third longer than -O2 and gains nothing outside the CPU's kernels (docs/decisions/0012-unity-builds.md).
+string(REGEX REPLACE "-O3" "-O2" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
+
+# The files of a room are compiled several at a time: each header is read and each template instantiated once a batch.
+option(MGPLAN_UNITY_BUILD "Compile the source files of a room in batches" OFF)
 
 # MGPLAN_SANITIZE: what -fsanitize= takes, e.g. "address,undefined" or "thread". A finding ends the program, so that no
 # test passes beside one.

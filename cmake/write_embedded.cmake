@@ -16,13 +16,13 @@ file(WRITE ${OUTPUT} "#include \"plan/embedded_files.hpp\"
 namespace mgplan {
 namespace {
 
-constexpr std::array<EmbeddedFile, ${count}> kFiles{{
+constexpr std::array<EmbeddedFile, ${count}> k_${FUNCTION}{{
 ${entries}}};
 
 }  // namespace
 
 std::span<const EmbeddedFile> ${FUNCTION}() {
-    return kFiles;
+    return k_${FUNCTION};
 }
 
 }  // namespace mgplan

@@ -4,6 +4,7 @@ something is missing. Works on a small stand-in project that uses the real wrapp
 
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import tempfile
@@ -19,7 +20,8 @@ project(stand_in LANGUAGES CXX)
 add_subdirectory(plan)
 """
 PLAN_LISTS = """add_executable(mgplan main.cpp)
-set_target_properties(mgplan PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+add_executable(mgplan_without_training main.cpp)
+set_target_properties(mgplan mgplan_without_training PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 """
 PRESETS = """{"version": 6, "configurePresets": [{"name": "release", "generator": "Ninja", "binaryDir": "${sourceDir}/build/release"}]}"""
 MAIN = """#include <cstdio>
@@ -111,7 +113,7 @@ class Wrapper(unittest.TestCase):
             subprocess.run([str(command)], env=self.environment(), stdin=subprocess.DEVNULL, capture_output=True, check=True)
             return time.perf_counter() - start
 
-        direct = statistics.median(seconds(self.root / "build/release/bin/mgplan") for _ in range(9))
+        direct = statistics.median(seconds(self.root / "build/release/bin/mgplan_without_training") for _ in range(9))
         wrapped = statistics.median(seconds(self.root / "mgplan") for _ in range(9))
         # A few milliseconds on an idle machine; tests share theirs.
         self.assertLess(wrapped - direct, 0.1)
@@ -200,6 +202,60 @@ class Wrapper(unittest.TestCase):
         self.assertIn("no luck today", result.stderr)
         self.write("CMakeLists.txt", CMAKE_LISTS)
         self.assert_runs(self.call())
+
+    def test_a_build_killed_anywhere_is_taken_up_again(self):
+        # The stand-in's program says which features its configuration found; OpenBLAS is installed before the second build.
+        lists = (
+            CMAKE_LISTS.replace("add_sub", f'file(STRINGS "{self.installed}" installed)\nif(installed MATCHES "all")\n  set(features OPENBLAS)\nendif()\n'
+            'file(WRITE ${PROJECT_BINARY_DIR}/mgplan_features "${features}\\n")\nadd_compile_definitions(FEATURES="${features}")\nadd_sub')
+        )
+        self.write("CMakeLists.txt", lists)
+        self.write("plan/main.cpp", MAIN.replace("version 1\\n", 'version 1 " FEATURES "\\n'))
+        self.installed.write_text("libfmt-dev\nnlohmann-json3-dev\nlibyaml-cpp-dev\nlibboost-program-options-dev\n")
+        self.assertEqual(self.call("manual").stdout.splitlines()[0], "version 1 ")  # all of mgplan, without OpenBLAS
+        self.installed.write_text("all\n")
+        saved = self.folder / "saved"
+        shutil.copytree(self.root, saved, symlinks=True)
+
+        def start_run():
+            return subprocess.Popen(
+                [str(self.root / "mgplan"), "run"], env=self.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                start_new_session=True,
+            )
+
+        def restore():
+            shutil.rmtree(self.root)
+            shutil.copytree(saved, self.root, symlinks=True)
+
+        begun = time.perf_counter()
+        start_run().communicate(timeout=300)
+        whole = time.perf_counter() - begun
+        for place in range(1, 11):
+            restore()
+            process = start_run()
+            time.sleep(whole * place / 11)
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:  # a quick one had ended
+                pass
+            process.communicate(timeout=300)
+            with self.subTest(killed_after=f"{place}/11 of {whole:.2f} s"):
+                self.assertEqual(self.call("run").stdout.splitlines()[0], "version 1 OPENBLAS")
+
+    def test_what_trains_is_built_when_a_command_trains(self):
+        features = 'file(WRITE ${PROJECT_BINARY_DIR}/mgplan_features "OPENBLAS\\n")\n'
+        self.write("CMakeLists.txt", CMAKE_LISTS + features)
+        whole = self.root / "build/release/bin/mgplan"
+        for arguments in ([], ["plan"], ["check"], ["help"], ["help", "simulate"], ["--help"]):
+            self.assertIn(self.call(*arguments).returncode, (0, 3))
+            self.assertFalse(whole.exists(), arguments)
+        self.assertEqual(self.builds(), 1)
+        self.assertEqual(self.call("help", "run").returncode, 3)
+        self.assertTrue(whole.exists())
+        # Now the whole program answers everything; nothing is built again.
+        self.assert_runs(self.call())
+        self.assertEqual(self.call("manual").returncode, 3)
+        self.assertEqual(self.builds(), 2)
 
     def test_a_moved_project_builds_again(self):
         self.assert_runs(self.call())

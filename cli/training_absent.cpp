@@ -1,0 +1,34 @@
+// Compiled into mgplan_without_training alone, instead of the commands that train, start jobs or measure this machine.
+#include "cli/command.hpp"
+#include "plan/errors.hpp"
+
+namespace mgplan::cli {
+namespace {
+
+[[noreturn]] void absent() {
+    throw RunError(
+        "this program plans and predicts only; call mgplan through ./mgplan, which builds what is missing, or build the target mgplan");
+}
+
+}  // namespace
+
+int run_run(const std::vector<std::string>& /*args*/, Console& /*console*/) {
+    absent();
+}
+int run_launch(const std::vector<std::string>& /*args*/, Console& /*console*/) {
+    absent();
+}
+int run_status(const std::vector<std::string>& /*args*/, Console& /*console*/) {
+    absent();
+}
+int run_rank(const std::vector<std::string>& /*args*/, Console& /*console*/) {
+    absent();
+}
+int run_verify(const std::vector<std::string>& /*args*/, Console& /*console*/) {
+    absent();
+}
+int run_calibrate(const std::vector<std::string>& /*args*/, Console& /*console*/) {
+    absent();
+}
+
+}  // namespace mgplan::cli
