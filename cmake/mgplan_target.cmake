@@ -10,6 +10,7 @@ target_compile_options(mgplan_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshad
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${MGPLAN_UNITY_BUILD}>>:-Wno-subobject-linkage>)
 
 mgplan_precompiled_headers(mgplan_precompiled
+  WHERE all
   DEPENDS fmt::fmt nlohmann_json::nlohmann_json
   HEADERS <algorithm> <array> <cmath> <cstdint> <filesystem> <fstream> <functional> <map> <memory> <numeric> <optional> <set> <span> <sstream>
     <string> <string_view> <utility> <vector> <fmt/format.h> <nlohmann/json.hpp>)

@@ -6,16 +6,14 @@
 add_custom_target(sanitized_tests)
 add_custom_target(threaded_tests)
 
-# Compiling a test takes longer than running it, so tests are optimized little; of the sanitizers' builds they are the greater
+# Compiling a test takes longer than running it, so tests are not optimized; of the sanitizers' builds they are the greater
 # part. OPTIMIZED is for those that compile code of the project, such as the bodies of CUDA kernels, and run it long.
 add_library(mgplan_quickly_compiled INTERFACE)
-if(MGPLAN_SANITIZE)
-  target_compile_options(mgplan_quickly_compiled INTERFACE -O0)
-else()
-  target_compile_options(mgplan_quickly_compiled INTERFACE $<$<CONFIG:Release>:-O1>)
-endif()
+target_compile_options(mgplan_quickly_compiled INTERFACE $<$<OR:$<CONFIG:Release>,$<BOOL:${MGPLAN_SANITIZE}>>:-O0>)
 mgplan_precompiled_headers(mgplan_precompiled_tests
-  DEPENDS mgplan_quickly_compiled GTest::gmock fmt::fmt nlohmann_json::nlohmann_json
+  FOR_PROGRAMS
+  WHERE all tests
+  DEPENDS mgplan_quickly_compiled mgplan_warnings GTest::gmock fmt::fmt nlohmann_json::nlohmann_json
   HEADERS <algorithm> <array> <chrono> <cmath> <cstdint> <filesystem> <fstream> <functional> <map> <memory> <numeric> <optional> <random> <set>
     <span> <sstream> <string> <string_view> <thread> <utility> <vector> <fmt/format.h> <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
 
@@ -37,6 +35,7 @@ function(mgplan_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   if("unit" IN_LIST TEST_LABELS OR "golden" IN_LIST TEST_LABELS)
     add_dependencies(sanitized_tests ${name})
+    set_property(GLOBAL APPEND PROPERTY MGPLAN_SANITIZED_TESTS ${name})
   endif()
   if("threads" IN_LIST TEST_LABELS)
     add_dependencies(threaded_tests ${name})
@@ -60,6 +59,45 @@ foreach(test IN LISTS @name@_TESTS)
 endforeach()
 ]])
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${labels_file})
+endfunction()
+
+# mgplan_write_sanitized_tests(): writes sanitized_tests to the build folder, for ./test --all, which runs the programs that a
+# change concerns: a line for each, its name and the folders whose code it is made of.
+function(mgplan_write_sanitized_tests)
+  set(lines "")
+  get_property(programs GLOBAL PROPERTY MGPLAN_SANITIZED_TESTS)
+  foreach(program IN LISTS programs)
+    set(folders "")
+    set(seen "")
+    set(open ${program})
+    while(open)
+      list(POP_FRONT open target)
+      if(NOT TARGET ${target})
+        continue()
+      endif()
+      get_target_property(aliased ${target} ALIASED_TARGET)
+      if(aliased)
+        set(target ${aliased})
+      endif()
+      if(target IN_LIST seen OR NOT "${target}" MATCHES "^(mgplan_|planner_test_support|${program}$)")
+        continue()
+      endif()
+      list(APPEND seen ${target})
+      get_target_property(folder ${target} SOURCE_DIR)
+      cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+      list(APPEND folders ${folder})
+      foreach(property IN ITEMS LINK_LIBRARIES INTERFACE_LINK_LIBRARIES)
+        get_target_property(linked ${target} ${property})
+        if(linked)
+          list(APPEND open ${linked})
+        endif()
+      endforeach()
+    endwhile()
+    list(REMOVE_DUPLICATES folders)
+    list(JOIN folders " " folders)
+    string(APPEND lines "${program} ${folders}\n")
+  endforeach()
+  file(WRITE ${PROJECT_BINARY_DIR}/sanitized_tests "${lines}")
 endfunction()
 
 # mgplan_mpi_program(NAME SOURCES … DEPENDS …): a program for mpirun, with a main of its own.
