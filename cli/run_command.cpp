@@ -256,8 +256,8 @@ std::unique_ptr<runtime::FolderLock> lock_checkpoints(const RunOptions& values, 
 }
 
 /// Where the run saves and what it goes on from, by what the folder holds.
-runtime::CheckpointOptions checkpoints_of(const RunOptions& values, const runtime::TrainingRunOptions& run, bool reports,
-                                          Console& console) {
+runtime::CheckpointOptions checkpoints_of(const RunOptions& values, const runtime::TrainingRunOptions& run, runtime::FolderLock* lock,
+                                          bool reports, Console& console) {
     runtime::CheckpointOptions options;
     if (!values.checkpoint) return options;
     options.folder = *values.checkpoint;
@@ -281,6 +281,16 @@ runtime::CheckpointOptions checkpoints_of(const RunOptions& values, const runtim
         }
     } else if (values.resume && reports) {
         console.err << fmt::format("mgplan: no complete checkpoint in {}: begins at the first step\n", options.folder);
+    }
+    if (lock != nullptr) {
+        options.before_save = [lock, &console, folder = options.folder] {
+            if (lock->keep()) {
+                console.err << fmt::format(
+                    "mgplan: the file lock of --checkpoint {} was removed while this job ran; it is there again, and no other job has "
+                    "the folder\n",
+                    folder);
+            }
+        };
     }
     options.on_saved = [&err = console.err](std::int64_t step, std::int64_t bytes, double seconds) {
         err << fmt::format("mgplan: step {} saved: {} in {:.3f} s\n", step, human_bytes(bytes), seconds);
@@ -344,7 +354,7 @@ std::optional<RunOutcome> train(const Options& options, const RunOptions& values
     run.memory = arena ? runtime::MemoryMode::arena : runtime::MemoryMode::pool;
     run.learning_rate = learning_rate_of(values);
     const auto lock = lock_checkpoints(values, reports, console);
-    run.checkpoint = checkpoints_of(values, run, reports, console);
+    run.checkpoint = checkpoints_of(values, run, lock.get(), reports, console);
     const std::int64_t steps_before = run.checkpoint.resume ? run.checkpoint.resume->manifest().position.steps : 0;
     run.skip_non_finite = values.no_check_for_nan;
     run.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(values.timeout_minutes * 60'000));

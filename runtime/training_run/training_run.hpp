@@ -33,6 +33,8 @@ struct CheckpointOptions {
     std::int64_t keep = 0;   ///< complete checkpoints that are kept; 0: all
     /// The run goes on behind its last step, under whatever layout. Its identity must be the run's: check_identity().
     std::shared_ptr<const SavedCheckpoint> resume;
+    /// Called on the speaker before any rank writes a checkpoint; throws where none may.
+    std::function<void()> before_save;
     /// Called on the speaker once a checkpoint is complete.
     std::function<void(std::int64_t step, std::int64_t bytes, double seconds)> on_saved;
 };
