@@ -210,11 +210,12 @@ TEST_F(RendezvousOfProcesses, StrangersThatSayALittleAgainAndAgainKeepNoRankOut)
     for (int i = 0; i < 80; ++i) slow.push_back(stranger_once_it_listens());
     std::atomic<bool> done = false;
     std::thread drip([&] {
-        // The beginning of a greeting, a byte at a time; who is dropped comes again.
-        while (!done) {
-            for (Socket& socket : slow) {
-                std::string byte(1, '\0');
-                if (write_some(socket, byte) == Transfer::ended) socket = stranger();
+        // A long greeting, a byte at a time.
+        const std::string greeting = to_wire({MessageKind::hello, 1, "", std::string(kMostHelloBytes - 100, 'x')});
+        for (std::size_t i = 0; !done; i = (i + 1) % greeting.size()) {
+            for (const Socket& socket : slow) {
+                std::string byte = greeting.substr(i, 1);
+                static_cast<void>(write_some(socket, byte));
             }
             std::this_thread::sleep_for(20ms);
         }
