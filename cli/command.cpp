@@ -7,6 +7,7 @@
 
 #include <fmt/core.h>
 
+#include "cli/terminal_stream.hpp"
 #include "importers/model_source.hpp"
 #include "plan/errors.hpp"
 #include "plan/text.hpp"
@@ -76,26 +77,41 @@ int dispatch(const std::vector<std::string>& args, Console& console) {
         fmt::format("unknown command '{}'; {}", first.substr(0, 60), hint.empty() ? "mgplan --help lists the commands" : hint));
 }
 
+/// Lines behind the first are indented, so that none that came from outside looks like one of ours.
+void say_problem(std::ostream& err, std::string_view problem) {
+    constexpr std::string_view kIndent = "    ";
+    err << "mgplan: ";
+    for (bool first = true;; first = false) {
+        const auto end = problem.find('\n');
+        const std::string_view line = problem.substr(0, end);
+        err << (first || line.starts_with(kIndent) ? "" : kIndent) << line << "\n";
+        if (end == std::string_view::npos) return;
+        problem.remove_prefix(end + 1);
+    }
+}
+
 }  // namespace
 
 std::span<const Command> commands() {
     return kCommands;
 }
 
-int run_mgplan(const std::vector<std::string>& args, Console& console) {
+int run_mgplan(const std::vector<std::string>& args, Console& asked) {
+    TerminalStream out(asked.out), err(asked.err);
+    Console console{asked.out_is_terminal ? out : asked.out, err, asked.out_is_terminal};
     try {
         return dispatch(args, console);
     } catch (const ConfigError& error) {
-        for (const auto& problem : error.problems()) console.err << "mgplan: " << problem << "\n";
+        for (const auto& problem : error.problems()) say_problem(console.err, problem);
         return kBadInput;
     } catch (const RunError& error) {
-        console.err << "mgplan: " << error.what() << "\n";
+        say_problem(console.err, error.what());
         return kRunFailed;
     } catch (const std::bad_alloc&) {
         console.err << "mgplan: out of memory on this machine; ask for a smaller world or restrict the search with --tp, --pp …\n";
         return kRunFailed;
     } catch (const std::exception& error) {
-        console.err << "mgplan: internal error: " << error.what() << "\n";
+        say_problem(console.err, fmt::format("internal error: {}", error.what()));
         return kRunFailed;
     }
 }

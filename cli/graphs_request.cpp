@@ -215,8 +215,8 @@ void declare_graphs_options(Options& options, GraphsOptions& given) {
     options.integer("ep", given.ep, 1, kMostRanks, "expert parallel size; without it 1");
     options.integer("etp", given.etp, 1, kMostRanks, "expert tensor parallel size; without it tp");
     options.integer("micro-batch", given.micro_batch, 1, kMostRequested, "sequences per microbatch; without it 1");
-    options.integer("seq", given.sequence, 1, std::int64_t{1} << 27,
-                    "tokens per sequence; without it the preset's, or min(model's maximum, 4096)");
+    options.count("seq", given.sequence, 1, std::int64_t{1} << 27,
+                  "tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096)");
     options.choice("precision", given.precision, {"bf16", "fp16", "fp32", "fp64", "fp8"}, "of the matrix products; without it bf16");
     options.choice("sequence-parallel", given.sequence_parallel, {"auto", "on", "off"},
                    "sequence parallelism; auto and without it: on where tp > 1");

@@ -22,6 +22,7 @@
 #include "jobs/job_folder.hpp"
 #include "jobs/supervisor.hpp"
 #include "plan/errors.hpp"
+#include "plan/terminal_text.hpp"
 #include "reports/job_script.hpp"
 #include "reports/shell_words.hpp"
 
@@ -165,7 +166,7 @@ int leave_job(const Options& options, const jobs::Job& job, const LaunchRequest&
         // What is written to the console goes with this process's memory: its streams are the parent's.
         jobs::Watch watch;
         watch.say = [](const std::string& line) {
-            fmt::print(stderr, "{} mgplan: {}\n", jobs::utc_now(), line);
+            fmt::print(stderr, "{} mgplan: {}\n", jobs::utc_now(), terminal_text(line));
             std::fflush(stderr);
         };
         watch.rank_0 = [](std::string_view) {};

@@ -10,6 +10,7 @@
 #include <boost/program_options.hpp>
 
 #include "cli/output_file.hpp"
+#include "plan/count_text.hpp"
 #include "plan/text.hpp"
 #include "reports/table.hpp"
 
@@ -127,6 +128,21 @@ void Options::integer(const char* name, std::optional<std::int64_t>& target, std
     state_->declare(name, "N", target ? std::to_string(*target) : "", help,
                     [&target, name, low, high](const std::string& given, Problems& problems) {
                         target = read_integer(problems, fmt::format("--{}", name), given, low, high);
+                    });
+}
+
+void Options::count(const char* name, std::optional<std::int64_t>& target, std::int64_t low, std::int64_t high, const char* help) {
+    state_->declare(name, "N", target ? std::to_string(*target) : "", help,
+                    [&target, name, low, high](const std::string& given, Problems& problems) {
+                        const auto value = parse_count(given);
+                        if (!value && parse_integer(given)) {
+                            target = read_integer(problems, fmt::format("--{}", name), given, low, high);
+                        } else if (!value) {
+                            problems.add("--{} = '{}' is not a whole number; use one from {} to {}, such as 4096 or 4k, which is the same",
+                                         name, given.substr(0, 60), low, high);
+                        } else {
+                            target = read_integer(problems, fmt::format("--{}", name), std::to_string(*value), low, high);
+                        }
                     });
 }
 

@@ -14,6 +14,7 @@
 #include "cli/launched_rank.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
+#include "cli/run_checkpoints.hpp"
 #include "importers/model_source.hpp"
 #include "jobs/rank_process.hpp"
 #include "plan/graph_scopes.hpp"
@@ -22,9 +23,8 @@
 #include "plan/text.hpp"
 #include "planner/constraints.hpp"
 #include "reports/run_report.hpp"
-#include "runtime/checkpoint/checkpoint_folder.hpp"
-#include "runtime/checkpoint/folder_lock.hpp"
-#include "runtime/checkpoint/saved_checkpoint.hpp"
+#include "runtime/checkpoint/crc32c.hpp"
+#include "runtime/checkpoint/manifest.hpp"
 #include "runtime/cuda_loader/cuda_loader.hpp"
 #include "runtime/data/synthetic_stream.hpp"
 #include "runtime/data/token_data.hpp"
@@ -240,53 +240,20 @@ void print_step(std::ostream& err, const RunOptions& values, std::int64_t step, 
     err.flush();
 }
 
-/// Makes the folder where it is not there, and keeps other jobs out of it; nothing without a folder, and on ranks that do not report:
-/// one of a job speaks for all.
-std::unique_ptr<runtime::FolderLock> lock_checkpoints(const RunOptions& values, bool reports, Console& console) {
-    if (!values.checkpoint) return nullptr;
-    runtime::check_checkpoint_folder(*values.checkpoint);
-    if (!reports) return nullptr;
-    auto lock = std::make_unique<runtime::FolderLock>(*values.checkpoint);
-    if (!lock->problem().empty()) {
-        console.err << fmt::format(
-            "mgplan: the file system of --checkpoint {} has no locks ({}): see to it that no other job saves there\n", *values.checkpoint,
-            lock->problem());
-    }
-    return lock;
-}
-
-/// Where the run saves and what it goes on from, by what the folder holds.
-runtime::CheckpointOptions checkpoints_of(const RunOptions& values, const runtime::TrainingRunOptions& run, bool reports,
-                                          Console& console) {
-    runtime::CheckpointOptions options;
-    if (!values.checkpoint) return options;
-    options.folder = *values.checkpoint;
-    options.every = values.checkpoint_every.value_or(0);
-    options.keep = values.checkpoint_keep;
-    const auto steps = runtime::complete_checkpoints(options.folder);
-    if (!values.resume && !steps.empty()) {
-        throw ConfigError(
-            fmt::format("--checkpoint {} holds a checkpoint of step {} already; add --resume to go on from it, or name another folder",
-                        options.folder, steps.back()));
-    }
-    if (values.resume) options.resume = runtime::SavedCheckpoint::open_last(options.folder);
-    if (options.resume) {
-        runtime::check_identity(*options.resume, run.task, *run.data);
-        const runtime::Manifest& manifest = options.resume->manifest();
-        if (reports) {
-            console.err << fmt::format("mgplan: goes on behind step {} of {}, saved by {}\n", manifest.position.steps,
-                                       options.resume->folder(), manifest.layout);
-            if (manifest.position.steps >= values.steps)
-                console.err << fmt::format("mgplan: --steps = {} are done: nothing is left to train\n", values.steps);
-        }
-    } else if (values.resume && reports) {
-        console.err << fmt::format("mgplan: no complete checkpoint in {}: begins at the first step\n", options.folder);
-    }
-    options.on_saved = [&err = console.err](std::int64_t step, std::int64_t bytes, double seconds) {
-        err << fmt::format("mgplan: step {} saved: {} in {:.3f} s\n", step, human_bytes(bytes), seconds);
-        err.flush();
-    };
-    return options;
+/// What every process of the run must have been started with.
+std::string alike_text(const RunOptions& values, const Plan& plan, const runtime::TrainingRunOptions& run) {
+    const std::string others =
+        fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", values.device, values.memory, values.cuda_graphs.value_or(""),
+                    values.seed, values.per_rank_seeds, values.deterministic, values.lr, values.min_lr, values.lr_warmup_steps,
+                    values.lr_decay_steps.value_or(0), values.lr_decay_style, values.weight_decay, values.clip_grad, values.adam_beta1,
+                    values.adam_beta2, values.adam_eps, values.no_check_for_nan);
+    return fmt::format(
+        "--steps = {}\n--checkpoint-every = {}\n{}\na plan of checksum {}\ndata of checksum {}\ntraining options of checksum {}",
+        values.steps, values.checkpoint ? values.checkpoint_every.value_or(0) : 0,
+        run.checkpoint.resume ? fmt::format("a checkpoint of step {} to go on from", run.checkpoint.resume->manifest().position.steps)
+                              : std::string("no checkpoint to go on from"),
+        runtime::checksum_text(runtime::crc32c(plan_to_json(plan).dump())),
+        runtime::checksum_text(runtime::identity_of(run.task, *run.data).data_checksum), runtime::checksum_text(runtime::crc32c(others)));
 }
 
 void report(const Options& options, const runtime::RunValues& result, Console& console) {
@@ -343,8 +310,11 @@ std::optional<RunOutcome> train(const Options& options, const RunOptions& values
     run.check_memory = values.check_memory;
     run.memory = arena ? runtime::MemoryMode::arena : runtime::MemoryMode::pool;
     run.learning_rate = learning_rate_of(values);
-    const auto lock = lock_checkpoints(values, reports, console);
-    run.checkpoint = checkpoints_of(values, run, reports, console);
+    const CheckpointRequest asked{
+        values.checkpoint, values.checkpoint_every.value_or(0), values.checkpoint_keep, values.resume, values.steps, reports};
+    const auto lock = lock_checkpoints(asked, console);
+    run.checkpoint = checkpoints_of(asked, run, lock.get(), console);
+    if (launched) run.alike = alike_text(values, plan, run);
     const std::int64_t steps_before = run.checkpoint.resume ? run.checkpoint.resume->manifest().position.steps : 0;
     run.skip_non_finite = values.no_check_for_nan;
     run.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(values.timeout_minutes * 60'000));

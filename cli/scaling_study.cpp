@@ -72,10 +72,12 @@ std::vector<Change> changes_of(const WorkloadOptions& options, const Workload& w
     if (work.batch.global_batch * 2 <= kLargest) {
         changes.push_back({"larger_batch", fmt::format("batch {}", with_thousands(work.batch.global_batch * 2)), options});
         changes.back().options.global_batch = work.batch.global_batch * 2;
+        changes.back().options.global_batch_tokens.reset();
     }
     if (work.batch.global_batch % 2 == 0) {
         changes.push_back({"smaller_batch", fmt::format("batch {}", with_thousands(work.batch.global_batch / 2)), options});
         changes.back().options.global_batch = work.batch.global_batch / 2;
+        changes.back().options.global_batch_tokens.reset();
     }
     return changes;
 }

@@ -71,6 +71,19 @@ void apply_training_options(const WorkloadOptions& values, TrainingSpec& trainin
     if (values.attention) training.attention = parse_attention_backend(*values.attention).value_or(AttentionBackend::flash);
 }
 
+/// A batch of so many tokens as sequences.
+std::int64_t sequences_of(std::int64_t tokens, std::int64_t sequence) {
+    const std::int64_t below = tokens / sequence, most = std::int64_t{1} << 31;
+    if (tokens % sequence == 0 && below <= most) return below;
+    if (below >= most)
+        throw ConfigError(fmt::format("--global-batch-tokens = {} are {} sequences of {} tokens; use at most {} sequences", tokens, below,
+                                      sequence, most));
+    throw ConfigError(fmt::format("--global-batch-tokens = {} is no multiple of the sequence's {} tokens; use {}{} ({}), or another --seq",
+                                  tokens, sequence,
+                                  below > 0 ? fmt::format("{} ({}) or ", below * sequence, counted(below, "sequence")) : "",
+                                  (below + 1) * sequence, counted(below + 1, "sequence")));
+}
+
 }  // namespace
 
 std::vector<std::string> recompute_module_names() {
@@ -116,8 +129,10 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                  "memory_gib), or a file");
     options.integer("global-batch", values.global_batch, 1, std::int64_t{1} << 31,
                     "sequences per step; without it 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more");
-    options.integer("seq", values.sequence, 1, std::int64_t{1} << 27,
-                    "tokens per sequence; without it the preset's, or min(model's maximum, 4096)");
+    options.count("global-batch-tokens", values.global_batch_tokens, 1, std::int64_t{1} << 58,
+                  "tokens per step, in place of --global-batch: 4M is 4,194,304, 1,024 sequences of 4,096");
+    options.count("seq", values.sequence, 1, std::int64_t{1} << 27,
+                  "tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096)");
     options.bytes("max-memory", values.max_memory, "memory a rank may use; without it the GPU's");
     options.text("routing-skew", values.routing_skew, "KIND|FILE",
                  "how unevenly tokens choose experts; a mixture of experts must fit at p99 of it, and its layers wait for the rank "
@@ -170,6 +185,8 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     if (!values.model && !values.megatron_args) {
         problems.add("--model is missing; give a preset (mgplan models lists them), a config.json or a Megatron-LM argument file");
     }
+    if (values.global_batch && values.global_batch_tokens)
+        problems.add("--global-batch and --global-batch-tokens both give the batch; give one of them");
     if (values.model && values.megatron_args) problems.add("--model and --megatron-args both name a model; give one of them");
     ResolvedWorkload resolved;
     Workload& work = resolved.workload;
@@ -203,7 +220,9 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
         work.batch.sequence = work.model.default_sequence.value_or(std::min<std::int64_t>(longest, 4096));
         resolved.assumed.push_back(fmt::format("sequence of {}", counted(work.batch.sequence, "token")));
     }
-    if (values.global_batch) {
+    if (values.global_batch_tokens) {
+        work.batch.global_batch = sequences_of(*values.global_batch_tokens, work.batch.sequence);
+    } else if (values.global_batch) {
         work.batch.global_batch = *values.global_batch;
     } else if (work.batch.global_batch == 0 && job.layout) {
         // Megatron-LM arguments.py: one microbatch for each data-parallel rank.

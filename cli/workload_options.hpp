@@ -21,6 +21,7 @@ struct WorkloadOptions {
     std::optional<std::string> megatron_args;
     std::string cluster = "dgx-h100";
     std::optional<std::int64_t> global_batch;
+    std::optional<std::int64_t> global_batch_tokens;
     std::optional<std::int64_t> sequence;
     std::optional<std::int64_t> max_memory;
     std::optional<std::string> routing_skew;

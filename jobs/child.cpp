@@ -33,7 +33,7 @@ void pause(std::chrono::milliseconds time) {
     sigset_t none;
     sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD}) std::signal(number, SIG_DFL);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD, SIGXFSZ}) std::signal(number, SIG_DFL);
     if (options.own_group) ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, options.signal_without_parent);
     if (::getppid() != parent) ::_exit(127);  // it went before we asked

@@ -12,6 +12,7 @@
 #include <fmt/core.h>
 
 #include "jobs/child.hpp"
+#include "jobs/job_folder.hpp"
 #include "plan/errors.hpp"
 #include "plan/text.hpp"
 
@@ -24,6 +25,10 @@ using namespace std::chrono_literals;
 std::string trimmed(std::string text) {
     while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.pop_back();
     return text;
+}
+
+bool names_hold(const std::string& names, const std::string& name) {
+    return (", " + names + ",").find(", " + name + ",") != std::string::npos;
 }
 
 /// mpirun, torchrun or the ranks themselves, below a script.
@@ -42,8 +47,8 @@ public:
     }
     EngineStatus look(bool /*urgent*/) override {
         const auto ended = child_->ended();
-        if (!ended) return {EngineStatus::Phase::running, 0, false, ""};
-        return {EngineStatus::Phase::ended, exit_code_of(*ended), false, "the job " + end_text(*ended)};
+        if (!ended) return {EngineStatus::Phase::running, 0, false, false, ""};
+        return {EngineStatus::Phase::ended, exit_code_of(*ended), false, false, "the job " + end_text(*ended)};
     }
     void end(bool now) override {
         if (child_) child_->signal(now ? SIGKILL : SIGTERM);
@@ -55,20 +60,21 @@ private:
     std::optional<Child> child_;
 };
 
-/// " (n3)": those of a job's nodes that Slurm calls down; empty where it does not tell.
-std::string lost_nodes(const std::string& nodes) {
+/// Those of a job's nodes that Slurm calls down, or does not hear from ("*"): "n3, n4"; empty where it does not tell.
+std::string lost_nodes_by_sinfo(const std::string& nodes) {
+    if (nodes.empty()) return "";
     std::string names;
     for (const auto& line : split(ask({"sinfo", "-h", "-N", "-n", nodes, "-o", "%N %T"}, 30s).text, '\n')) {
         const auto blank = line.find(' ');
-        if (blank != std::string::npos && line.find("down", blank) != std::string::npos)
-            names += (names.empty() ? "" : ", ") + line.substr(0, blank);
+        if (blank == std::string::npos || (line.find("down", blank) == std::string::npos && !line.ends_with('*'))) continue;
+        if (const std::string name = line.substr(0, blank); !names_hold(names, name)) names += (names.empty() ? "" : ", ") + name;
     }
-    return names.empty() ? "" : fmt::format(" ({})", names);
+    return names;
 }
 
 class SlurmEngine : public Engine {
 public:
-    explicit SlurmEngine(std::vector<std::string> words) : words_(std::move(words)) {}
+    SlurmEngine(std::vector<std::string> words, std::string log) : words_(std::move(words)), log_(std::move(log)) {}
 
     void start() override {
         const Answer answer = ask(words_, kLongest);
@@ -85,10 +91,10 @@ public:
         try {
             const SlurmJob job = ask_slurm(number_);
             if (job.state.empty())
-                status_ = {EngineStatus::Phase::ended, 1, false, "Slurm does not know the job any more, and how it ended is not known"};
+                status_ = {EngineStatus::Phase::ended, 1, false, false,
+                           "Slurm does not know the job any more, and how it ended is not known"};
             else
-                status_ = status_of(job);
-            if (job.state == "NODE_FAIL") status_.text += lost_nodes(job.nodes);
+                status_ = status_with_lost_nodes(job, log_);
         } catch (const RunError& error) {
             status_.text = error.what();  // perhaps it answers the next time
         }
@@ -110,6 +116,7 @@ public:
 private:
     static constexpr auto kLongest = 30s;
     std::vector<std::string> words_;
+    std::string log_;
     std::string number_;
     EngineStatus status_;
     Clock::time_point begun_ = Clock::now();
@@ -145,15 +152,42 @@ EngineStatus status_of(const SlurmJob& job) {
     constexpr std::array kWaiting{"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"};
     constexpr std::array kRunning{"RUNNING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED", "RESIZING", "COMPLETING"};
     const auto is_in = [&](const auto& states) { return std::find(states.begin(), states.end(), job.state) != states.end(); };
-    if (is_in(kWaiting)) return {Phase::waiting, 0, false, job.reason == "None" ? "" : job.reason};
-    if (is_in(kRunning)) return {Phase::running, 0, false, ""};
-    if (job.state == "COMPLETED") return {Phase::ended, job.exit_code, false, ""};
+    if (is_in(kWaiting)) return {Phase::waiting, 0, false, false, job.reason == "None" ? "" : job.reason};
+    if (is_in(kRunning)) return {Phase::running, 0, false, false, ""};
+    if (job.state == "COMPLETED") return {Phase::ended, job.exit_code, false, false, ""};
     const int code = job.exit_code == 0 ? 1 : job.exit_code;
-    if (job.state == "CANCELLED") return {Phase::ended, code, true, "the job was cancelled in Slurm (scancel)"};
-    if (job.state == "NODE_FAIL") return {Phase::ended, code, false, "Slurm lost one of the job's nodes"};
-    if (job.state == "TIMEOUT") return {Phase::ended, code, false, "Slurm ended the job at its time limit (SBATCH_TIMELIMIT sets another)"};
-    if (job.state == "OUT_OF_MEMORY") return {Phase::ended, code, false, "Slurm ended the job for its memory"};
-    return {Phase::ended, code, false, fmt::format("by Slurm the job is {}, with exit code {}", job.state, job.exit_code)};
+    if (job.state == "CANCELLED") return {Phase::ended, code, true, false, "the job was cancelled in Slurm (scancel)"};
+    if (job.state == "NODE_FAIL") return {Phase::ended, code, false, true, "Slurm lost one of the job's nodes"};
+    if (job.state == "TIMEOUT")
+        return {Phase::ended, code, false, false, "Slurm ended the job at its time limit (SBATCH_TIMELIMIT sets another)"};
+    if (job.state == "OUT_OF_MEMORY") return {Phase::ended, code, false, false, "Slurm ended the job for its memory"};
+    return {Phase::ended, code, false, false, fmt::format("by Slurm the job is {}, with exit code {}", job.state, job.exit_code)};
+}
+
+std::string lost_nodes_by_srun(const std::vector<std::string>& lines) {
+    constexpr std::string_view kWords = "Node failure on ";
+    std::string names;
+    for (const std::string& line : lines) {
+        const auto at = line.find(kWords);
+        if (at == std::string::npos || line.find("srun") > at) continue;
+        const std::string rest = line.substr(at + kWords.size());
+        const std::string name = rest.substr(0, rest.find_first_of(" ,;"));
+        if (!name.empty() && !names_hold(names, name)) names += (names.empty() ? "" : ", ") + name;
+    }
+    return names;
+}
+
+EngineStatus status_with_lost_nodes(const SlurmJob& job, const std::string& log) {
+    EngineStatus status = status_of(job);
+    if (status.phase != EngineStatus::Phase::ended || status.code == 0) return status;
+    constexpr std::size_t kLines = 1000;
+    std::string names = lost_nodes_by_srun(last_lines(log, kLines));
+    if (names.empty()) names = lost_nodes_by_sinfo(job.nodes);
+    if (names.empty()) return status;
+    status.text = status.lost_node ? fmt::format("{} ({})", status.text, names)
+                                   : fmt::format("Slurm lost one of the job's nodes ({}); {}", names, status.text);
+    status.lost_node = true;
+    return status;
 }
 
 SlurmJob ask_slurm(const std::string& number) {
@@ -164,7 +198,7 @@ SlurmJob ask_slurm(const std::string& number) {
 }
 
 std::unique_ptr<Engine> make_engine(Via via, std::vector<std::string> start_words, const std::string& log) {
-    if (via == Via::slurm) return std::make_unique<SlurmEngine>(std::move(start_words));
+    if (via == Via::slurm) return std::make_unique<SlurmEngine>(std::move(start_words), log);
     return std::make_unique<ProcessEngine>(std::move(start_words), log);
 }
 

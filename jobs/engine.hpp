@@ -16,6 +16,8 @@ struct EngineStatus {
     int code = 0;
     /// Somebody ended it who was not us: scancel, or a signal.
     bool cancelled = false;
+    /// A machine of the job's was lost: what its ranks, and those that waited for them, said first is a consequence.
+    bool lost_node = false;
     /// What the engine says of it: why it waits, why it ended. May be empty.
     std::string text;
 };
@@ -50,10 +52,16 @@ struct SlurmJob {
     int exit_code = 0;  ///< as a shell has it
 };
 [[nodiscard]] SlurmJob read_slurm_job(const std::string& scontrol_text);
+/// Nodes that srun calls lost in what it wrote ("srun: error: Node failure on n3"), each once: "n3, n4"; empty where it names none.
+[[nodiscard]] std::string lost_nodes_by_srun(const std::vector<std::string>& lines);
 /// What a state of Slurm's means here.
 [[nodiscard]] EngineStatus status_of(const SlurmJob& job);
 
 /// How a job of this number is, by Slurm; nothing in `state` where Slurm does not know it. Throws RunError where Slurm does not answer.
 [[nodiscard]] SlurmJob ask_slurm(const std::string& number);
+
+/// The same as a status, which for a job that ended badly names the nodes that were lost meanwhile: what srun wrote into `log`, and those
+/// that Slurm calls down or does not hear from.
+[[nodiscard]] EngineStatus status_with_lost_nodes(const SlurmJob& job, const std::string& log);
 
 }  // namespace mgplan::jobs

@@ -20,6 +20,7 @@
 #include <nlohmann/json.hpp>
 
 #include "jobs/rank_process.hpp"
+#include "jobs/regular_file.hpp"
 #include "plan/errors.hpp"
 #include "plan/text.hpp"
 
@@ -30,6 +31,7 @@ using Json = nlohmann::ordered_json;
 namespace files = std::filesystem;
 
 constexpr int kRecordVersion = 1;
+constexpr std::size_t kMostRecordBytes = 1 << 20;
 constexpr std::array<std::string_view, 7> kStates{"starting", "waiting", "running", "finished", "failed", "cancelled", "lost"};
 
 /// What can be read of it: of a process that ends meanwhile the kernel refuses the rest (ESRCH), which an iterator over the stream's
@@ -218,10 +220,15 @@ void write_record(const Record& record) {
 
 std::optional<Record> read_record(const std::string& folder) {
     const std::string path = folder + "/record.json";
-    std::ifstream file(path);
-    if (!file) return std::nullopt;
+    if (is_irregular(path))
+        throw RunError(fmt::format("{} is a pipe, a device or a folder and no record of a job; remove it, or the folder around it", path));
+    bool whole = true;
+    const auto text = end_of_regular_file(path, kMostRecordBytes, &whole);
+    if (!text) return std::nullopt;
+    if (!whole)
+        throw RunError(fmt::format("{} has more than the {} bytes of a job's record; remove the folder around it", path, kMostRecordBytes));
     try {
-        const Json json = Json::parse(file);
+        const Json json = Json::parse(*text);
         if (json.at("mgplan_job") != kRecordVersion)
             throw RunError(fmt::format("{} is of another version of mgplan ({}, this one reads {})", path, json.at("mgplan_job").dump(),
                                        kRecordVersion));
@@ -255,17 +262,12 @@ std::string logs_folder(const std::string& job_folder, int attempt) {
 }
 
 std::vector<std::string> last_lines(const std::string& path, std::size_t most) {
-    constexpr std::streamoff kLookedAt = 64 * 1024;
-    std::ifstream file(path, std::ios::binary | std::ios::ate);
-    if (!file) return {};
-    const std::streamoff size = file.tellg();
-    const std::streamoff from = std::max<std::streamoff>(0, size - kLookedAt);
-    file.seekg(from);
-    std::string text(static_cast<std::size_t>(std::max<std::streamoff>(size - from, 0)), '\0');
-    file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
-    std::vector<std::string> lines = split(text, '\n');
-    if (from > 0 && !lines.empty()) lines.erase(lines.begin());
+    constexpr std::size_t kLookedAt = 64 * 1024;
+    bool whole = true;
+    const auto text = end_of_regular_file(path, kLookedAt, &whole);
+    if (!text) return {};
+    std::vector<std::string> lines = split(*text, '\n');
+    if (!whole && !lines.empty()) lines.erase(lines.begin());
     while (!lines.empty() && lines.back().empty()) lines.pop_back();
     if (lines.size() > most) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(most));
     return lines;

@@ -5,10 +5,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
-#include <iterator>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
+
+#include "jobs/regular_file.hpp"
 
 namespace mgplan::jobs {
 namespace {
@@ -35,9 +36,10 @@ std::string text_of(const RankFailure& failure) {
 }
 
 std::optional<RankFailure> first_failure(const std::string& logs) {
-    std::ifstream file(failure_file(logs));
-    if (!file) return std::nullopt;
-    const Json json = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}), nullptr, false);
+    constexpr std::size_t kMostBytes = 1 << 20;
+    const auto text = end_of_regular_file(failure_file(logs), kMostBytes);
+    if (!text) return std::nullopt;
+    const Json json = Json::parse(*text, nullptr, false);
     if (!json.is_object()) return std::nullopt;
     try {
         RankFailure failure;

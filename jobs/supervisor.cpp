@@ -26,6 +26,11 @@ constexpr auto kKillPatience = 3s;  // from asking to killing
 constexpr auto kTurn = 30ms;
 constexpr int kBadInput = 2, kFailed = 4;  // exit codes (docs/errors.md)
 
+/// What was seen of a lost node's consequences goes behind it.
+std::string with_failure(const std::string& lost, const std::optional<RankFailure>& failure) {
+    return failure ? fmt::format("{}; first seen as: {}", lost, text_of(*failure)) : lost;
+}
+
 /// What is new in a file that grows.
 class Follower {
 public:
@@ -130,6 +135,10 @@ private:
             record_.state = State::cancelled;
             record_.exit_code = kFailed;
             record_.reason = stopped_ ? "it was asked to stop" : status_.text;
+        } else if (status_.lost_node && !(record_.failure && record_.failure->code == kBadInput)) {
+            record_.state = State::failed;
+            record_.exit_code = kFailed;
+            record_.reason = with_failure(status_.text, record_.failure);
         } else if (record_.failure) {
             record_.state = State::failed;
             record_.exit_code = record_.failure->code == kBadInput ? kBadInput : kFailed;
@@ -212,12 +221,14 @@ Record seen_now(Record record) {
         }
         try {
             const SlurmJob job = ask_slurm(record.engine_job);
-            const EngineStatus status = status_of(job);
+            const EngineStatus status = status_with_lost_nodes(job, logs + "/job.log");
             if (job.state.empty())
                 conclude(State::lost, kFailed, "its launcher is gone, and Slurm does not know the job any more");
             else if (status.phase == Phase::ended)
                 conclude(status.cancelled ? State::cancelled : State::failed, kFailed,
-                         record.failure ? text_of(*record.failure) : status.text);
+                         status.lost_node ? with_failure(status.text, record.failure)
+                         : record.failure ? text_of(*record.failure)
+                                          : status.text);
             else
                 conclude(status.phase == Phase::waiting ? State::waiting : State::running, 0,
                          "its launcher is gone: Slurm goes on with it, and nobody would restart it");

@@ -85,7 +85,13 @@ Json parse_json(std::string_view text, const std::string& where) {
         throw ConfigError(
             fmt::format("{}:{}: not valid JSON: {}", where, line_and_column(text, error.byte > 0 ? error.byte - 1 : 0), reason));
     } catch (const Json::exception& error) {
-        throw ConfigError(fmt::format("{}: not valid JSON: {}", where, error.what()));
+        // One alone is left: "[json.exception.out_of_range.406] number overflow parsing '1e400'".
+        const std::string reason = error.what();
+        const auto begin = reason.find('\''), end = reason.rfind('\'');
+        const std::string number = begin < end ? reason.substr(begin + 1, end - begin - 1) : "";
+        const auto at = number.empty() ? std::string_view::npos : text.find(number);
+        throw ConfigError(fmt::format("{}:{}: not valid JSON: the number '{}' is beyond 64-bit floating point; write a smaller one", where,
+                                      line_and_column(text, at == std::string_view::npos ? 0 : at), number.substr(0, 60)));
     }
 }
 

@@ -1,5 +1,8 @@
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,17 +43,32 @@ bool is_ours(const std::string& name) {
     return name == "manifest.json" || name == "manifest.json.partial" || (name.starts_with("rank-") && name.ends_with(".safetensors"));
 }
 
-/// The manifest first: without it nothing is claimed.
+/// The manifest first: without it nothing is claimed. The folder is opened once and no link is followed to it, so that whatever its
+/// name stands for meanwhile, nothing outside of it is removed.
 void remove_checkpoint(const fs::path& folder) {
-    std::error_code error;
-    fs::remove(folder / "manifest.json", error);
-    if (error) return;
-    std::vector<fs::path> files;
-    for (fs::directory_iterator at(folder, error); !error && at != fs::directory_iterator(); at.increment(error)) {
-        if (is_ours(at->path().filename().string())) files.push_back(at->path());
+    const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (descriptor < 0) return;
+    if (::unlinkat(descriptor, "manifest.json", 0) != 0 && errno != ENOENT) {
+        ::close(descriptor);
+        return;
     }
-    for (const fs::path& file : files) fs::remove(file, error);
-    fs::remove(folder, error);  // stays where it holds something else
+    DIR* const listing = ::fdopendir(descriptor);
+    if (listing == nullptr) {
+        ::close(descriptor);
+        return;
+    }
+    std::vector<std::string> files;
+    while (const dirent* const entry = ::readdir(listing)) {  // NOLINT(concurrency-mt-unsafe): each thread reads its own listing
+        if (is_ours(entry->d_name)) files.emplace_back(entry->d_name);
+    }
+    for (const std::string& file : files) ::unlinkat(descriptor, file.c_str(), 0);
+    ::closedir(listing);
+    ::rmdir(folder.c_str());  // stays where it holds something else
+}
+
+bool is_link(const fs::path& path) {
+    std::error_code error;
+    return fs::is_symlink(fs::symlink_status(path, error));
 }
 
 }  // namespace
@@ -67,6 +85,15 @@ std::string rank_file_name(int rank) {
     return fmt::format("rank-{:05}.safetensors", rank);
 }
 
+void refuse_link(const std::string& path) {
+    if (!is_link(path)) return;
+    std::error_code error;
+    throw ConfigError(fmt::format(
+        "{} is a symbolic link (to {}), and a checkpoint folder must hold its own files: saving or removing there would change those of "
+        "another run; copy what it stands for (cp -r), or remove the link",
+        path, fs::read_symlink(path, error).string()));
+}
+
 std::vector<std::int64_t> complete_checkpoints(const std::string& folder) {
     std::vector<std::int64_t> steps;
     std::error_code error;
@@ -77,6 +104,7 @@ std::vector<std::int64_t> complete_checkpoints(const std::string& folder) {
     }
     for (fs::directory_iterator at(folder, error); !error && at != fs::directory_iterator(); at.increment(error)) {
         const auto step = step_of(at->path());
+        if (step) refuse_link(at->path().string());
         std::error_code ignored;
         if (step && fs::exists(at->path() / "manifest.json", ignored)) steps.push_back(*step);
     }
@@ -102,7 +130,7 @@ void remove_leftovers(const std::string& folder, std::int64_t newest, std::int64
     std::vector<fs::path> cut_off;
     for (fs::directory_iterator at(folder, error); !error && at != fs::directory_iterator(); at.increment(error)) {
         const auto step = step_of(at->path());
-        if (!step || *step > newest) continue;
+        if (!step || *step > newest || is_link(at->path())) continue;
         std::error_code ignored;
         if (fs::exists(at->path() / "manifest.json", ignored))
             complete.emplace_back(*step, at->path());

@@ -23,7 +23,9 @@ namespace {
 constexpr std::size_t kWriteBytes = std::size_t{16} << 20;
 
 std::string way_out(int error) {
-    if (error == ENOSPC || error == EDQUOT || error == EFBIG) return "; make room, or let fewer checkpoints be kept (--checkpoint-keep)";
+    if (error == EFBIG) return "; raise the limit of a file's size (ulimit -f), or use more ranks, which write smaller files";
+    if (error == ELOOP) return "; it is a symbolic link, which is not followed: remove it";
+    if (error == ENOSPC || error == EDQUOT) return "; make room, or let fewer checkpoints be kept (--checkpoint-keep)";
     if (error == EROFS || error == EACCES || error == EPERM) return "; choose a folder that every rank may write";
     if (error == ENOENT || error == ENOTDIR || error == EINVAL) return "; name a folder that can be made and written";
     return "";

@@ -46,42 +46,83 @@ bool is_at(int descriptor, const std::string& path) {
            held.st_ino == named.st_ino;
 }
 
+/// One attempt. A file whose name somebody has just given to another one counts as in use.
+struct LockTried {
+    int descriptor = -1;   ///< open and locked, or -1
+    int error = 0;         ///< why not: EWOULDBLOCK where another holds it
+    bool opened = true;    ///< whether `error` is the lock's and not the file's
+    std::string holder{};  ///< of a file that is locked
+};
+
+std::string lock_path(const std::string& folder) {
+    return (std::filesystem::path(folder) / "lock").string();
+}
+
+LockTried try_lock(const std::string& folder) {
+    const std::string path = lock_path(folder);
+    // For writing, because network file systems lock nothing else exclusively.
+    const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (descriptor < 0) return {-1, errno, false};
+    const int error = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+    if (error == 0 && is_at(descriptor, path)) {
+        // Only for people: where the disk is too full for it, the lock holds all the same.
+        const std::string text = holder_text() + "\n";
+        const ssize_t written = ::ftruncate(descriptor, 0) == 0 ? ::pwrite(descriptor, text.data(), text.size(), 0) : 0;
+        static_cast<void>(written);
+        return {descriptor};
+    }
+    LockTried tried{-1, error == 0 ? EINTR : error};
+    if (error == EWOULDBLOCK) tried.holder = written_holder(descriptor);
+    ::close(descriptor);
+    return tried;
+}
+
 }  // namespace
 
-FolderLock::FolderLock(const std::string& folder, std::chrono::milliseconds patience) {
-    const std::string path = (std::filesystem::path(folder) / "lock").string();
+FolderLock::FolderLock(const std::string& folder, std::chrono::milliseconds patience) : folder_(folder) {
     const auto end = std::chrono::steady_clock::now() + patience;
     while (true) {
-        // For writing, because network file systems lock nothing else exclusively.
-        const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-        if (descriptor < 0) {
+        const LockTried tried = try_lock(folder);
+        if (!tried.opened) {
             throw ConfigError(fmt::format("checkpoint folder {}: its file lock cannot be opened: {}; choose a folder that you may write",
-                                          folder, std::strerror(errno)));
+                                          folder, std::strerror(tried.error)));
         }
-        const bool locked = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
-        const int error = locked ? 0 : errno;
-        if (locked && is_at(descriptor, path)) {
-            descriptor_ = descriptor;
-            break;
-        }
-        const std::string holder = error == EWOULDBLOCK ? written_holder(descriptor) : "";
-        ::close(descriptor);
-        if (error != 0 && error != EWOULDBLOCK && error != EINTR) {
-            problem_ = std::strerror(error);
+        if (tried.error == 0) {
+            descriptor_ = tried.descriptor;
             return;
         }
-        if (!holder.empty() && std::chrono::steady_clock::now() >= end) {
+        if (tried.error != EWOULDBLOCK && tried.error != EINTR) {
+            problem_ = std::strerror(tried.error);
+            return;
+        }
+        if (tried.error == EINTR) continue;
+        if (std::chrono::steady_clock::now() >= end) {
             throw ConfigError(
                 fmt::format("checkpoint folder {} is in use by another job ({}): two jobs would overwrite each other's checkpoints; wait "
                             "for it or end it, or name another folder",
-                            folder, holder));
+                            folder, tried.holder));
         }
-        if (!holder.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
-    // Only for people: where the disk is too full for it, the lock holds all the same.
-    const std::string text = holder_text() + "\n";
-    const ssize_t written = ::ftruncate(descriptor_, 0) == 0 ? ::pwrite(descriptor_, text.data(), text.size(), 0) : 0;
-    static_cast<void>(written);
+}
+
+bool FolderLock::keep() {
+    if (descriptor_ < 0 || is_at(descriptor_, lock_path(folder_))) return false;
+    LockTried tried = try_lock(folder_);
+    while (tried.error == EINTR) tried = try_lock(folder_);
+    if (tried.error != 0) {
+        throw RunError(tried.error == EWOULDBLOCK
+                           ? fmt::format("checkpoint folder {}: its file lock was removed while this job ran, and another job has taken "
+                                         "the folder since ({}): nothing more is saved, because two jobs would overwrite each other's "
+                                         "checkpoints; end one of them, and leave the file lock where it is",
+                                         folder_, tried.holder)
+                           : fmt::format("checkpoint folder {}: its file lock was removed while this job ran and cannot be made anew "
+                                         "({}): nothing more is saved; see that the folder is there and can be written",
+                                         folder_, std::strerror(tried.error)));
+    }
+    ::close(descriptor_);
+    descriptor_ = tried.descriptor;
+    return true;
 }
 
 FolderLock::~FolderLock() {

@@ -20,10 +20,16 @@ public:
     FolderLock(const FolderLock&) = delete;
     FolderLock& operator=(const FolderLock&) = delete;
 
+    /// Makes sure, before a save, that the folder is still this process's: somebody may have removed the lock file, and a second job may
+    /// have come in since then. Where nobody has, the lock is taken anew; returns whether that was so. Throws RunError naming folder
+    /// and holder where another job holds the folder now, or where the file cannot be made anew. Does nothing where nothing is held.
+    bool keep();
+
     /// Why nothing is held: the file system has no locks. Empty where the folder is held.
     [[nodiscard]] const std::string& problem() const { return problem_; }
 
 private:
+    std::string folder_;
     int descriptor_ = -1;
     std::string problem_;
 };

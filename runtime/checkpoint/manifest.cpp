@@ -116,10 +116,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
     covered.erase("crc32c");
     problems.throw_if_any();
     if (crc32c(covered.dump(-1, ' ', true, Json::error_handler_t::replace)) != own) {
-        throw ConfigError(fmt::format(
-            "{}: its checksum is not that of its contents: it was damaged or changed; restore it, or remove its folder to go on "
-            "from an earlier checkpoint",
-            where));
+        throw ConfigError(fmt::format("{}: its checksum is not that of its contents: it was damaged or changed", where));
     }
     Manifest manifest;
     reader.ignore("mgplan_checkpoint");

@@ -87,6 +87,11 @@ std::int64_t save_rank_file(const std::string& folder, int rank, std::int64_t st
     std::int64_t bytes = head_bytes;
     for (const auto& each : slices) bytes += each.values.bytes();
     make_folder(folder);
+    try {
+        refuse_link(folder);
+    } catch (const ConfigError& error) {
+        throw RunError(error.what());
+    }
     DurableFile file(path, bytes);
     std::vector<std::byte> staged;
     BlockWriter writer(file, head_bytes);

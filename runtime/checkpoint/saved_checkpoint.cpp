@@ -10,16 +10,38 @@
 #include "runtime/checkpoint/crc32c.hpp"
 
 namespace mgplan::runtime {
+namespace {
+
+/// The problems of a checkpoint that cannot be used, with what to do about it behind the last.
+ConfigError unusable(const ConfigError& error, const std::string& folder) {
+    std::vector<std::string> problems = error.problems();
+    problems.back() += fmt::format("; restore it, or remove {} to go on from an earlier checkpoint", folder);
+    return ConfigError(std::move(problems));
+}
+
+}  // namespace
 
 std::shared_ptr<const SavedCheckpoint> SavedCheckpoint::open(const std::string& folder, std::int64_t step) {
     auto checkpoint = std::make_shared<SavedCheckpoint>();
     checkpoint->folder_ = step_folder(folder, step);
-    checkpoint->manifest_ = read_manifest(manifest_path(folder, step));
+    for (const std::string& path : {checkpoint->folder_, manifest_path(folder, step)}) refuse_link(path);
+    try {
+        checkpoint->manifest_ = read_manifest(manifest_path(folder, step));
+    } catch (const ConfigError& error) {
+        throw unusable(error, checkpoint->folder_);
+    }
     if (checkpoint->manifest_.position.steps != step) {
         throw ConfigError(fmt::format("{} is of step {}, and its folder of step {}; give the folder its name back",
                                       manifest_path(folder, step), checkpoint->manifest_.position.steps, step));
     }
-    for (std::size_t file = 0; file < checkpoint->manifest_.files.size(); ++file) checkpoint->read_file(file);
+    for (std::size_t file = 0; file < checkpoint->manifest_.files.size(); ++file) {
+        refuse_link(checkpoint->path(file));
+        try {
+            checkpoint->read_file(file);
+        } catch (const ConfigError& error) {
+            throw unusable(error, checkpoint->folder_);
+        }
+    }
     return checkpoint;
 }
 
@@ -44,16 +66,12 @@ void SavedCheckpoint::read_file(std::size_t file) {
     const std::string where = bytes.path();
     if (bytes.size() != expected.bytes) {
         throw ConfigError(
-            fmt::format("{} has {} bytes and had {} when it was written: it was cut off or replaced; restore it, or remove {} to "
-                        "go on from an earlier checkpoint",
-                        where, bytes.size(), expected.bytes, folder_));
+            fmt::format("{} has {} bytes and had {} when it was written: it was cut off or replaced", where, bytes.size(), expected.bytes));
     }
     const std::string head = read_safetensors_head(bytes);
     if (crc32c(head) != expected.checksum) {
-        throw ConfigError(
-            fmt::format("{}: its header has the checksum {} and not {}: it was damaged or is another file; restore it, or remove "
-                        "{} to go on from an earlier checkpoint",
-                        where, checksum_text(crc32c(head)), checksum_text(expected.checksum), folder_));
+        throw ConfigError(fmt::format("{}: its header has the checksum {} and not {}: it was damaged or is another file", where,
+                                      checksum_text(crc32c(head)), checksum_text(expected.checksum)));
     }
     const SafetensorsHeader header = parse_safetensors(std::string_view(head).substr(8), bytes.size() - std::ssize(head), where);
     for (const SafetensorsTensor& tensor : header.tensors) {

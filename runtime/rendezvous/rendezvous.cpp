@@ -28,16 +28,18 @@ std::string rendezvous_protocol(int size) {
 
 Rendezvous::Rendezvous(RendezvousOptions options, OnAbort on_abort) : options_(std::move(options)), on_abort_(std::move(on_abort)) {
     MGPLAN_ASSERT(options_.size >= 1 && options_.rank >= 0 && options_.rank < options_.size, "the rank is inside the world");
-    const auto began = Clock::now();
+    join_until_ = Clock::now() + options_.join_deadline;
     if (options_.rank == 0) server_ = std::make_unique<RendezvousServer>(options_);
     connect();
-    send({MessageKind::hello, options_.rank, rendezvous_protocol(options_.size), options_.secret});
+    send(hello());
+    // Rank 0 knows who is missing, so it is to speak first; it may have begun to wait just before this rank connected.
+    join_until_ = Clock::now() + options_.join_deadline + 5s;
     thread_ = std::thread([this] { talk(); });
     try {
-        // Rank 0 knows who is missing, so it is to speak first.
-        const auto until = began + options_.join_deadline + 5s;
         std::unique_lock lock(mutex_);
-        wait(lock, until, "waiting for all ranks to come", [this] { return welcome_; });
+        changed_.wait_until(lock, join_until_, [this] { return ended_ || answered_; });
+        if (!ended_ && !answered_) throw RunError(unanswered());
+        wait(lock, join_until_, "waiting for all ranks to come", [this] { return welcome_; });
     } catch (...) {
         {
             const std::scoped_lock lock(mutex_);
@@ -58,32 +60,44 @@ Rendezvous::~Rendezvous() {
     thread_.join();
 }
 
-void Rendezvous::connect() {
-    std::vector<Address> addresses;
-    Address from;
-    if (server_) {
-        addresses.push_back(server_->address());
-    } else {
-        addresses = resolve(options_.host, options_.port);
-        if (!options_.interface.empty()) from = addresses_of_interface(options_.interface).front();
+RendezvousMessage Rendezvous::hello() const {
+    return {MessageKind::hello, options_.rank, rendezvous_protocol(options_.size), options_.secret};
+}
+
+bool Rendezvous::try_to_connect(std::chrono::milliseconds longest) {
+    for (const Address& address : addresses_) {
+        if (from_.length != 0 && from_.storage.ss_family != address.storage.ss_family) continue;
+        socket_ = connect_to(address, from_, std::min(join_until_, Clock::now() + longest));
+        const int why = errno;
+        const std::scoped_lock lock(mutex_);
+        server_text_ = address.text();
+        if (socket_.open()) return true;
+        why_ = std::strerror(why);
     }
-    const auto until = Clock::now() + options_.join_deadline;
-    int why = 0;
+    return false;
+}
+
+void Rendezvous::connect() {
+    if (server_) {
+        addresses_.push_back(server_->address());
+    } else {
+        addresses_ = resolve(options_.host, options_.port);
+        if (!options_.interface.empty()) from_ = addresses_of_interface(options_.interface).front();
+    }
     for (;;) {
-        for (const Address& address : addresses) {
-            if (from.length != 0 && from.storage.ss_family != address.storage.ss_family) continue;
-            socket_ = connect_to(address, from, std::min(until, Clock::now() + 10s));
-            server_text_ = address.text();
-            if (socket_.open()) return;
-            why = errno;
-        }
-        if (Clock::now() + 50ms > until) break;
+        if (try_to_connect(10s)) return;
+        if (Clock::now() + 50ms > join_until_) break;
         std::this_thread::sleep_for(50ms);
     }
-    throw RunError(fmt::format(
+    throw RunError(unanswered());
+}
+
+std::string Rendezvous::unanswered() const {
+    return fmt::format(
         "rank {}: rank 0 did not answer at {} (MASTER_ADDR = {}) within {} s ({}); see that it runs, and that MASTER_ADDR, MASTER_PORT and "
         "MGPLAN_INTERFACE are those of its machine",
-        options_.rank, server_text_, options_.host, std::chrono::duration<double>(options_.join_deadline).count(), std::strerror(why)));
+        options_.rank, server_text_, options_.host, std::chrono::duration<double>(options_.join_deadline).count(),
+        why_.empty() ? "what listens there takes connections and says nothing" : why_);
 }
 
 template <class Condition>
@@ -217,6 +231,7 @@ void Rendezvous::handle(RendezvousMessage message) {
 
 void Rendezvous::talk() {
     auto heard = Clock::now(), beat = heard, last = heard;
+    bool answered = false;
     std::optional<Clock::time_point> stopping;
     std::string bytes;
     for (;;) {
@@ -252,6 +267,12 @@ void Rendezvous::talk() {
             const Transfer transfer = read_some(socket_, bytes);
             if (transfer == Transfer::moved) {
                 heard = now;
+                if (!answered) {
+                    answered = true;
+                    const std::scoped_lock lock(mutex_);
+                    answered_ = true;
+                    changed_.notify_all();
+                }
                 reader_.feed(bytes);
                 while (auto message = reader_.next()) handle(std::move(*message));
             }
@@ -261,15 +282,23 @@ void Rendezvous::talk() {
                             server_text_, error.what()),
                 kAbortBadInput, true);
         }
+        if (lost && !answered) {
+            // Rank 0 may have taken this one for a stranger, of which it met too many: it comes again, until the constructor gives up.
+            std::this_thread::sleep_for(50ms);
+            reader_ = {};
+            const bool again = try_to_connect(1s);
+            const std::scoped_lock lock(mutex_);
+            if (again) why_ = "it closes connections without a word: rank 0 has just ended, or it is no rank 0 of mgplan";
+            out_ = again ? to_wire(hello()) : std::string();
+            last = heard = Clock::now();
+            continue;
+        }
         if (lost) {
-            end(welcome_
-                    ? fmt::format("rank 0 ({}) ended without a word", server_text_)
-                    : fmt::format("what listens at {} closed the connection without a word: rank 0 ended, or it is no rank 0 of mgplan",
-                                  server_text_),
-                kAbortFailed, true);
+            end(fmt::format("rank 0 ({}) ended without a word", server_text_), kAbortFailed, true);
             return;  // all have left, if it was not too early
         }
-        if (now - heard > options_.silence + 2 * options_.heartbeat) {
+        // Before its first word rank 0 may be waiting for something else; the constructor gives up some day.
+        if (answered && now - heard > options_.silence + 2 * options_.heartbeat) {
             end(fmt::format("rank 0 ({}) has been silent for {} ms: it hangs, is stopped, or its machine is gone", server_text_,
                             std::chrono::duration_cast<std::chrono::milliseconds>(now - heard).count()),
                 kAbortFailed, true);

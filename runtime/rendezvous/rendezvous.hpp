@@ -68,7 +68,12 @@ public:
 private:
     using Clock = std::chrono::steady_clock;
 
+    /// Connects, or throws at join_until_.
     void connect();
+    /// Tries each address once; the reason of a failure is in why_.
+    [[nodiscard]] bool try_to_connect(std::chrono::milliseconds longest);
+    [[nodiscard]] RendezvousMessage hello() const;
+    [[nodiscard]] std::string unanswered() const;  // with mutex_ held
     void talk();
     void handle(RendezvousMessage message);
     void send(const RendezvousMessage& message);
@@ -82,6 +87,9 @@ private:
     OnAbort on_abort_;
     std::unique_ptr<RendezvousServer> server_;
     Waker waker_;
+    std::vector<Address> addresses_;  ///< of rank 0
+    Address from_;
+    Clock::time_point join_until_;
     Socket socket_;         // the thread's, once it runs
     MessageReader reader_;  // the thread's
     std::string server_text_;
@@ -91,7 +99,9 @@ private:
     std::string out_;
     std::string what_, group_;
     std::map<std::string, std::string> values_;
+    bool answered_ = false;  ///< something came from rank 0
     bool welcome_ = false;
+    std::string why_;    ///< the last connection, or attempt at one, came to nothing
     bool over_ = false;  ///< all ranks have left
     bool stop_ = false;
     bool ended_ = false;

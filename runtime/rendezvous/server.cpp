@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Beside the ranks, so many connections may be unknown at one time. Others wait for the listener: one of them may be a rank.
+/// Beside the ranks, so many connections may be unknown at one time; one more, and the oldest of them goes.
 constexpr std::size_t kStrangers = 64;
 /// What may wait for one rank to read it, and what all ranks together may keep here.
 constexpr std::size_t kMostQueued = 4U << 20U, kMostStored = 64U << 20U, kMostAsked = 1024;
@@ -85,7 +85,10 @@ void RendezvousServer::serve() {
         const auto now = Clock::now();
         // When this process itself did not run (stopped from outside, a laptop asleep), the ranks were not silent.
         if (const auto gap = now - last; gap > options_.silence / 2) {
-            for (Peer& peer : peers_) peer.heard += gap;
+            for (Peer& peer : peers_) {
+                peer.heard += gap;
+                peer.since += gap;
+            }
             began_ += gap;
         }
         last = now;
@@ -105,35 +108,53 @@ void RendezvousServer::serve() {
 }
 
 void RendezvousServer::wait_for_events() {
-    std::vector<pollfd> polled{{waker_.file(), POLLIN, 0}, {listener_.file(), static_cast<short>(has_room() ? POLLIN : 0), 0}};
+    std::vector<pollfd> polled{{waker_.file(), POLLIN, 0}, {listener_.file(), POLLIN, 0}};
     for (const Peer& peer : peers_)
         polled.push_back({peer.socket.file(), static_cast<short>((peer.closing ? 0 : POLLIN) | (peer.out.empty() ? 0 : POLLOUT)), 0});
     static_cast<void>(::poll(polled.data(), polled.size(), 50));
     waker_.clear();
 }
 
-bool RendezvousServer::has_room() const {
-    const auto strangers = std::count_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return !peer.rank; });
-    return static_cast<std::size_t>(strangers) < kStrangers + static_cast<std::size_t>(options_.size);
-}
-
 void RendezvousServer::accept_strangers(Clock::time_point now) {
-    while (has_room()) {
+    // So many of one turn, that ranks which are known are heard meanwhile.
+    constexpr int kMostAtOnce = 256;
+    auto unknown = static_cast<std::size_t>(
+        std::count_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return !peer.rank && peer.socket.open(); }));
+    for (int i = 0; i < kMostAtOnce; ++i) {
         Socket socket = accept_from(listener_);
         if (!socket.open()) {
-            if (errno == EMFILE || errno == ENFILE)
-                abort(fmt::format("rank 0 can open no more connections than {} (ulimit -n); raise the limit", peers_.size()), kAbortFailed);
-            return;
+            if (errno != EMFILE && errno != ENFILE) return;
+            if (make_room()) {
+                --unknown;
+                continue;
+            }
+            return abort(fmt::format("rank 0 can open no more connections than {} (ulimit -n); raise the limit", peers_.size()),
+                         kAbortFailed);
         }
-        Address from;
-        from.length = sizeof(from.storage);
-        static_cast<void>(::getpeername(socket.file(), reinterpret_cast<sockaddr*>(&from.storage), &from.length));
         Peer& peer = peers_.emplace_back();
+        peer.address = peer_address(socket);
         peer.socket = std::move(socket);
-        peer.from = from.text();
+        peer.from = peer.address.text();
         peer.reader.limit(kMostHelloBytes);
-        peer.heard = now;
+        peer.since = peer.heard = now;
+        read(peer, now);  // a greeting that is there counts before room is made
+        if (peer.rank || !peer.socket.open()) continue;
+        if (++unknown > kStrangers + static_cast<std::size_t>(options_.size) && make_room()) --unknown;
     }
+}
+
+bool RendezvousServer::make_room() {
+    // In the order in which they came.
+    const auto oldest = std::find_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return !peer.rank && peer.socket.open(); });
+    if (oldest == peers_.end()) return false;
+    drop_stranger(*oldest);
+    return true;
+}
+
+void RendezvousServer::drop_stranger(Peer& peer) {
+    if (!peer.closing) strangers_.note(StrangerLog::Kind::silent, peer.address);
+    peer.socket.close();
+    peer.out.clear();
 }
 
 void RendezvousServer::read(Peer& peer, Clock::time_point now) {
@@ -156,15 +177,16 @@ void RendezvousServer::read(Peer& peer, Clock::time_point now) {
             abort(fmt::format("rank {} ({}) sent rank 0 {}; start the same mgplan everywhere", *peer.rank, peer.from, error.what()),
                   kAbortFailed);
         } else {
-            ++no_messages_;
+            strangers_.note(StrangerLog::Kind::no_greeting, peer.address);
         }
     }
 }
 
 void RendezvousServer::gone(Peer& peer) {
+    if (!peer.rank) return drop_stranger(peer);
     peer.socket.close();
     peer.out.clear();
-    if (peer.rank && !peer.left) {
+    if (!peer.left) {
         abort(fmt::format("rank {} ({}) ended without a word{}", *peer.rank, peer.from, last_seen(peer.where)), kAbortFailed);
     }
 }
@@ -209,7 +231,7 @@ void RendezvousServer::welcome(Peer& peer, const RendezvousMessage& hello) {
         peer.closing = true;
     };
     if (!equal_secrets(hello.value, options_.secret)) {
-        ++wrong_secrets_;
+        strangers_.note(StrangerLog::Kind::wrong_secret, peer.address);
         return refuse("its MGPLAN_SECRET is not rank 0's; set the same on all ranks of a job, or another MASTER_PORT for each job");
     }
     std::string problem;
@@ -253,7 +275,11 @@ void RendezvousServer::check_times(Clock::time_point now) {
     for (Peer& peer : peers_) {
         if (!peer.socket.open()) continue;
         const auto quiet = now - peer.heard;
-        if (!peer.rank || peer.closing) {
+        if (!peer.rank) {
+            if (now - peer.since > options_.hello_deadline) drop_stranger(peer);
+            continue;
+        }
+        if (peer.closing) {
             if (quiet > options_.hello_deadline) peer.socket.close();
             continue;
         }
@@ -266,11 +292,8 @@ void RendezvousServer::check_times(Clock::time_point now) {
         }
     }
     if (!complete_ && !aborted_ && now - began_ > options_.join_deadline) {
-        std::string strangers;
-        if (wrong_secrets_ > 0) strangers += fmt::format("; {} had another MGPLAN_SECRET", wrong_secrets_);
-        if (no_messages_ > 0) strangers += fmt::format("; {} sent what is no message of a rendezvous", no_messages_);
         abort(fmt::format("{} not come to {} within {} s{}; look for {} on the other machines", missing(), address_.text(),
-                          std::chrono::duration<double>(options_.join_deadline).count(), strangers,
+                          std::chrono::duration<double>(options_.join_deadline).count(), strangers_.text(),
                           options_.size - joined_ == 1 ? "its message" : "their messages"),
               kAbortFailed);
     }

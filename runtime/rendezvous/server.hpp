@@ -16,16 +16,18 @@
 #include "runtime/rendezvous/message.hpp"
 #include "runtime/rendezvous/rendezvous_options.hpp"
 #include "runtime/rendezvous/socket.hpp"
+#include "runtime/rendezvous/stranger_log.hpp"
 
 namespace mgplan::runtime {
 
 /// What an abort means for the exit code: input that is wrong, or a run that failed (docs/errors.md).
 inline constexpr int kAbortBadInput = 2, kAbortFailed = 4;
 
-/// Strangers cannot harm it: who does not send a hello with the secret in time, sends what is no message, or comes when
-/// many others are unknown, is left out and counted. Ranks that do anything of that sort end the job, with a sentence that
-/// names them: two of one number, another size of the world, silence, an end without leaving. Each rank can hold a bounded number
-/// of bytes here, so one that does not read is taken for dead.
+/// Strangers cannot keep ranks out: every connection is taken at once, the whole hello must be there within hello_deadline of it, and
+/// where too many are unknown the one that has waited longest makes room (ranks greet at once, and come again where they were taken for
+/// a stranger). Who has no secret, or sends what is no message, is left out; where ranks are missing at the end, strangers are named. Ranks
+/// that do anything of that sort end the job, with a sentence that names them: two of one number, another size of the world, silence, an
+/// end without leaving. Each rank can hold a bounded number of bytes here, so one that does not read is taken for dead.
 class RendezvousServer {
 public:
     /// Listens. Throws ConfigError where it cannot, saying why.
@@ -42,7 +44,8 @@ private:
 
     struct Peer {
         Socket socket;
-        std::string from;  ///< its address
+        Address address;
+        std::string from;  ///< the same as text
         MessageReader reader;
         std::string out;
         std::optional<int> rank;  ///< once it is known
@@ -50,14 +53,16 @@ private:
         bool closing = false;  ///< nothing is read any more; it ends when `out` is written
         std::string where;
         std::set<std::string> asked;
+        Clock::time_point since;  ///< when it connected
         Clock::time_point heard;
     };
 
     void serve();
     void wait_for_events();
-    /// Whether another connection may be taken whose rank is not known yet.
-    [[nodiscard]] bool has_room() const;
     void accept_strangers(Clock::time_point now);
+    /// Ends the connection that has been unknown for longest; false where there is none.
+    bool make_room();
+    void drop_stranger(Peer& peer);
     void read(Peer& peer, Clock::time_point now);
     void gone(Peer& peer);
     void handle(Peer& peer, RendezvousMessage message);
@@ -85,7 +90,7 @@ private:
     bool aborted_ = false;
     std::string reason_;  ///< of the abort, for those who come later, and its code
     int code_ = kAbortFailed;
-    int wrong_secrets_ = 0, no_messages_ = 0;
+    StrangerLog strangers_;
     Clock::time_point began_, beat_;
     std::atomic<bool> stop_ = false;
     std::thread thread_;

@@ -150,6 +150,13 @@ Address local_address(const Socket& socket) {
     return address;
 }
 
+Address peer_address(const Socket& socket) {
+    Address address;
+    address.length = sizeof(address.storage);
+    static_cast<void>(::getpeername(socket.file(), reinterpret_cast<sockaddr*>(&address.storage), &address.length));
+    return address;
+}
+
 Socket accept_from(const Socket& listener) {
     Socket socket(::accept4(listener.file(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.open()) no_delay(socket.file());

@@ -47,6 +47,7 @@ struct Address {
 /// Listens at this very address. On failure not open, with the reason in errno.
 [[nodiscard]] Socket listen_at(const Address& address);
 [[nodiscard]] Address local_address(const Socket& socket);
+[[nodiscard]] Address peer_address(const Socket& socket);
 /// The next connection; not open where none waits.
 [[nodiscard]] Socket accept_from(const Socket& listener);
 

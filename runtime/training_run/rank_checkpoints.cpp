@@ -31,6 +31,9 @@ bool RankCheckpoints::save() {
     if (options.folder.empty() || position.steps == saved_) return false;
     const auto begin = std::chrono::steady_clock::now();
     const std::string folder = step_folder(options.folder, position.steps);
+    if (rank_ == options_.speaker && options.before_save) options.before_save();
+    // Nobody writes before the speaker may.
+    trainer_.meet_all();
     save_rank_file(folder, rank_, position.steps, trainer_.state());
     // Everybody's file is on the disk, or nobody gets past this.
     trainer_.meet_all();

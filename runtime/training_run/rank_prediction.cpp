@@ -126,6 +126,8 @@ void RankPrediction::go_on_from(const model::TrainingPosition& position) {
 }
 
 void RankPrediction::save() {
+    // Once before ranks write, and once when all have (RankCheckpoints::save()).
+    state_->trainer.meet_all();
     state_->trainer.meet_all();
 }
 

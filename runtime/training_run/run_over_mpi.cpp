@@ -10,6 +10,7 @@
 #include "runtime/launch/node_name.hpp"
 #include "runtime/launch/placement.hpp"
 #include "runtime/measurement/rank_use.hpp"
+#include "runtime/training_run/agreement.hpp"
 #include "runtime/training_run/gather_values.hpp"
 #include "runtime/training_run/rank_devices.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
@@ -70,9 +71,10 @@ std::optional<RunValues> run_over_mpi(const TrainingRunOptions& options, const L
                 throw RunError(fmt::format("it is rank {} by {} and rank {} by MPI; let mpirun number the ranks and leave --rank out",
                                            launched.rank, to_string(launched.source), world.rank()));
             }
+            // Rank 0 alone knows; its abort ends the others, which wait for it in their first collective.
+            if (const std::string problem = disagreement(world.gather_names(options.alike)); !problem.empty()) throw ConfigError(problem);
             if (options.ranks_per_node) {
                 const std::vector<std::string> nodes = world.gather_names(node_name(process_environment()));
-                // Rank 0 alone knows; its abort ends the others, which wait for it in their first collective.
                 if (const std::string problem = placement_problem(nodes, *options.ranks_per_node); !problem.empty())
                     throw ConfigError(problem);
             }

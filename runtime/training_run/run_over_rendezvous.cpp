@@ -8,6 +8,7 @@
 #include "runtime/launch/node_name.hpp"
 #include "runtime/launch/placement.hpp"
 #include "runtime/measurement/rank_use.hpp"
+#include "runtime/training_run/agreement.hpp"
 #include "runtime/training_run/gather_values.hpp"
 #include "runtime/training_run/issue_order.hpp"
 #include "runtime/training_run/rank_devices.hpp"
@@ -54,6 +55,7 @@ std::optional<RunValues> run_over_rendezvous(const TrainingRunOptions& asked, co
     job.run([&] {
         check_one_rank(options, devices, rank, here);
         const GatherTexts gather = job.gather();
+        if (const std::string problem = disagreement(gather(options.alike)); !problem.empty()) throw ConfigError(problem);
         if (options.ranks_per_node) {
             const std::vector<std::string> nodes = gather(node_name(process_environment()));
             // Rank 0 alone knows; the others wait for it to make the world.

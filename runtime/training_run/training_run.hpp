@@ -33,6 +33,8 @@ struct CheckpointOptions {
     std::int64_t keep = 0;   ///< complete checkpoints that are kept; 0: all
     /// The run goes on behind its last step, under whatever layout. Its identity must be the run's: check_identity().
     std::shared_ptr<const SavedCheckpoint> resume;
+    /// Called on the speaker before any rank writes a checkpoint; throws where none may.
+    std::function<void()> before_save;
     /// Called on the speaker once a checkpoint is complete.
     std::function<void(std::int64_t step, std::int64_t bytes, double seconds)> on_saved;
 };
@@ -51,6 +53,9 @@ struct TrainingRunOptions {
     /// With processes as ranks: each machine in turn must hold so many (runtime/launch/placement.hpp), else a ConfigError before the
     /// first step. Not looked at without.
     std::optional<int> ranks_per_node;
+    /// With processes as ranks: what all must have been started with, a line for each thing ("--steps = 5"), 255 bytes at most. A rank that
+    /// was started otherwise ends the run before its first step with a ConfigError that names it.
+    std::string alike;
     /// A step whose loss or gradients are NaN or infinite is left out instead of ending the run.
     bool skip_non_finite = false;
     /// A rank that waits longer for the others ends the run. Longer than the slowest computation between two collectives.

@@ -1,7 +1,9 @@
 // `mgplan run` with ranks as threads: what it prints, and what it refuses.
 #include <csignal>
 #include <filesystem>
+#include <functional>
 #include <thread>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -232,6 +234,56 @@ TEST(RunCommand, LetsOneJobAtATimeSaveIntoAFolder) {
     const Said said = say(words);
     EXPECT_EQ(said.code, kDone) << said.err;
     EXPECT_NO_THROW(runtime::FolderLock(folder.path(), {})) << "a run that is over holds nothing";
+}
+
+TEST(RunCommand, EndsWhereAnotherJobHasSavedBehindARemovedLock) {
+    const tests::TemporaryFolder folder;
+    const PlanFile plan("unlocked.json", "--world 2 --global-batch 2");
+    const std::string words = "run " + plan.path() + " --checkpoint " + folder.path();
+    ASSERT_EQ(say(words + " --steps 2").code, kDone);
+    // A stream that acts between two saves of the run as somebody at another terminal would.
+    class Meddler : public std::stringbuf {
+    public:
+        explicit Meddler(std::function<void()> act) : act_(std::move(act)) {}
+        int sync() override {
+            if (str().find("step 3 saved") != std::string::npos && act_) std::exchange(act_, nullptr)();
+            return 0;
+        }
+
+    private:
+        std::function<void()> act_;
+    };
+    const auto run_while = [&](int steps, const std::function<void()>& act) {
+        std::ostringstream out;
+        Meddler buffer(act);
+        std::ostream err(&buffer);
+        Console console{out, err};
+        const int code = run_mgplan(split(words + " --resume --checkpoint-every 1 --steps " + std::to_string(steps), ' '), console);
+        return std::pair(code, buffer.str());
+    };
+    const auto [done, said] = run_while(4, [&] { std::filesystem::remove(folder.path() + "/lock"); });
+    EXPECT_EQ(done, kDone) << said;
+    EXPECT_THAT(said, HasSubstr("was removed while this job ran; it is there again"));
+    std::filesystem::remove_all(folder.path() + "/step-000000000003");
+    std::filesystem::remove_all(folder.path() + "/step-000000000004");
+    const auto [failed, reason] = run_while(5, [&] {
+        std::filesystem::remove(folder.path() + "/lock");
+        std::filesystem::copy(folder.path() + "/step-000000000003", folder.path() + "/step-000000000009");
+    });
+    EXPECT_EQ(failed, kRunFailed) << reason;
+    EXPECT_THAT(reason, HasSubstr("and another job has saved step 9 there since: nothing more is saved"));
+    EXPECT_FALSE(std::filesystem::exists(folder.path() + "/step-000000000004"));
+}
+
+TEST(RunCommand, RefusesACheckpointFolderWithLinks) {
+    const tests::TemporaryFolder folder, other;
+    const PlanFile plan("linked.json", "--world 1 --global-batch 2");
+    ASSERT_EQ(say("run " + plan.path() + " --steps 1 --checkpoint " + other.path()).code, kDone);
+    std::filesystem::create_directory_symlink(other.path() + "/step-000000000001", folder.path() + "/step-000000000001");
+    for (const char* resume : {"", " --resume"}) {
+        expect_refused("run " + plan.path() + " --steps 2 --checkpoint " + folder.path() + resume,
+                       {folder.path() + "/step-000000000001 is a symbolic link (to " + other.path() + "/step-000000000001)"});
+    }
 }
 
 TEST(RunCommand, ReadsAnIndexedDatasetTheSameUnderEveryLayout) {

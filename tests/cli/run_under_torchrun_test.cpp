@@ -32,6 +32,12 @@ protected:
     }
     /// `less`: a variable that is left out.
     void start(int world, const std::string& words, const std::string& less = "") {
+        start_with(std::vector<std::string>(static_cast<std::size_t>(world), words), less);
+    }
+    /// Each rank with words of its own.
+    void start_with(const std::vector<std::string>& words, const std::string& less = "") {
+        const int world = static_cast<int>(words.size());
+        ranks_.clear();
         const int port = runtime::local_address(runtime::listen_at(runtime::resolve("127.0.0.1", 0).front())).port();
         for (int rank = 0; rank < world; ++rank) {
             std::map<std::string, std::string> variables{{"RANK", std::to_string(rank)},
@@ -42,7 +48,8 @@ protected:
                                                          {"MASTER_PORT", std::to_string(port)},
                                                          {"MGPLAN_SECRET", "a secret of this test"}};
             variables.erase(less);
-            ranks_.push_back(std::make_unique<ChildProcess>(MGPLAN_PROGRAM, split(command_ + plan.path() + " " + words, ' '), variables));
+            ranks_.push_back(std::make_unique<ChildProcess>(
+                MGPLAN_PROGRAM, split(command_ + plan.path() + " " + words[static_cast<std::size_t>(rank)], ' '), variables));
         }
     }
     ChildProcess& rank(int number) { return *ranks_[static_cast<std::size_t>(number)]; }
@@ -89,6 +96,23 @@ TEST_F(RunUnderTorchrun, AKilledRankEndsAllWithinSeconds) {
     EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
     EXPECT_THAT(rank(0).err(), HasSubstr("rank 2 (127.0.0.1:"));
     EXPECT_THAT(rank(0).err(), HasSubstr("ended without a word"));
+}
+
+TEST_F(RunUnderTorchrun, ToldAtTheStartThatRanksWereStartedOtherwise) {
+    make_plan("--world 2 --tp 2 --micro-batch 1");
+    const TempFile data("other_data.txt", std::string(5000, 'x'));
+    const std::vector<std::pair<std::string, std::string>> cases{
+        {"--steps 6", "rank 1 was started with --steps = 6 and rank 0 with --steps = 5; start all ranks with the same options and files"},
+        {"--steps 5 --lr 0.5", "rank 1 was started with training options of checksum "},
+        {"--steps 5 --data " + data.path(), "rank 1 was started with data of checksum "}};
+    for (const auto& [words, message] : cases) {
+        start_with({"--steps 5", words});
+        for (const int number : {0, 1}) {
+            EXPECT_EQ(rank(number).code(), kBadInput) << rank(number).err();
+            EXPECT_THAT(rank(number).err(), HasSubstr(message));
+            EXPECT_THAT(rank(number).err(), ::testing::Not(HasSubstr("step 1 of")));
+        }
+    }
 }
 
 TEST_F(RunUnderTorchrun, SaysWhatItsVariablesLack) {

@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -167,6 +168,94 @@ TEST_F(Jobs, AreReadBackAsTheyWereWritten) {
     std::vector<std::string> unreadable;
     EXPECT_THAT(read_records(jobs, unreadable), ::testing::IsEmpty());
     EXPECT_THAT(unreadable, ::testing::SizeIs(1));
+}
+
+TEST_F(Jobs, AreReadWithoutWaitingForAPipe) {
+    write_record(record);
+    for (const std::string& name : {std::string("/two"), std::string("/three")}) make_folder(jobs + name);
+    ASSERT_EQ(::mkfifo((jobs + "/two/record.json").c_str(), 0600), 0);
+    std::filesystem::create_directory(jobs + "/three/record.json");
+    std::vector<std::string> unreadable;
+    EXPECT_THAT(read_records(jobs, unreadable), ::testing::SizeIs(1));
+    ASSERT_THAT(unreadable, ::testing::SizeIs(2));
+    for (const std::string& problem : unreadable) EXPECT_THAT(problem, HasSubstr("is a pipe, a device or a folder and no record of a job"));
+    // What else status looks at.
+    make_folder(logs_folder(folder, 1));
+    for (const char* name : {"/rank-00000.log", "/first_failure.json", "/exit_code", "/job.log"})
+        ASSERT_EQ(::mkfifo((logs_folder(folder, 1) + name).c_str(), 0600), 0) << name;
+    EXPECT_EQ(progress(folder, 1), "");
+    EXPECT_FALSE(first_failure(logs_folder(folder, 1)));
+    record.state = State::running;
+    record.via = "local";
+    record.attempt = 1;
+    record.launcher.started += 1;
+    EXPECT_EQ(seen_now(record).state, State::lost);
+}
+
+/// Slurm's commands as scripts that say what a test wants, first on PATH.
+class JobsOfSlurm : public Jobs {
+protected:
+    JobsOfSlurm() : path(std::getenv("PATH")) {
+        job.via = Via::slurm;
+        record.via = "slurm";
+        std::filesystem::create_directory(jobs + "/bin");
+        ::setenv("PATH", (jobs + "/bin:" + path).c_str(), 1);
+        command("scancel", "");
+    }
+    ~JobsOfSlurm() override { ::setenv("PATH", path.c_str(), 1); }
+    void command(const std::string& name, const std::string& says) const {
+        const std::string file = jobs + "/bin/" + name;
+        std::ofstream(file) << "#!/bin/bash\ncat <<'END'\n" << says << "\nEND\n";
+        std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+    }
+    void job_is(const std::string& state) const {
+        command("scontrol", "JobId=17 JobName=x JobState=" + state + " Reason=None ExitCode=1:0 NodeList=n[1-4] Next=1");
+    }
+    std::string path;
+};
+
+TEST_F(JobsOfSlurm, NameTheNodeThatSlurmLostBeforeTheRankThatFellByIt) {
+    job_is("NODE_FAIL");
+    command("sinfo", "n1 allocated\nn3 down*\nn3 down*\nn4 idle");
+    follow(failure(3, 137) + "echo 17");
+    EXPECT_EQ(record.state, State::failed);
+    EXPECT_EQ(record.exit_code, 4);
+    EXPECT_EQ(record.reason, "Slurm lost one of the job's nodes (n3); first seen as: rank 3 on n1: fell");
+}
+
+TEST_F(JobsOfSlurm, NameALostNodeWhateverStateTheJobHas) {
+    job_is("FAILED");
+    command("sinfo", "n1 allocated\nn2 allocated*\nn4 idle");  // it does not answer
+    follow("echo 17");
+    EXPECT_THAT(record.reason, ::testing::StartsWith("Slurm lost one of the job's nodes (n2); by Slurm the job is FAILED"));
+    // What srun wrote is surer than how nodes are later.
+    command("sinfo", "n1 idle");
+    follow("echo 'srun: error: Node failure on n4' >>\"$logs/job.log\"\necho 17");
+    EXPECT_THAT(record.reason, ::testing::StartsWith("Slurm lost one of the job's nodes (n4); by Slurm the job is FAILED"));
+}
+
+TEST_F(JobsOfSlurm, BlameNoNodeWhereAllAreThere) {
+    job_is("FAILED");
+    command("sinfo", "n1 idle\nn2 allocated");
+    follow(failure(3, 137) + "echo 17");
+    EXPECT_EQ(record.reason, "rank 3 on n1: fell");
+    // Bad input stays bad input.
+    job_is("NODE_FAIL");
+    follow(failure(3, 2) + "echo 17");
+    EXPECT_EQ(record.exit_code, 2);
+}
+
+TEST_F(JobsOfSlurm, WithoutALauncherNameTheLostNodeToo) {
+    job_is("NODE_FAIL");
+    command("sinfo", "n3 down");
+    record.state = State::running;
+    record.engine_job = "17";
+    record.attempt = 1;
+    record.launcher.started += 1;
+    make_folder(logs_folder(folder, 1));
+    const Record now = seen_now(record);
+    EXPECT_EQ(now.state, State::failed);
+    EXPECT_EQ(now.reason, "Slurm lost one of the job's nodes (n3)");
 }
 
 TEST(RankProcess, RefusesAnotherWorldOrPlaceThanPlanned) {

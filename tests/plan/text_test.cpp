@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "plan/count_text.hpp"
 #include "plan/errors.hpp"
 
 namespace mgplan {
@@ -16,6 +17,17 @@ TEST(Text, ReadsSizesWithDecimalAndBinarySuffixes) {
     EXPECT_EQ(parse_size("17"), 17);
     EXPECT_EQ(parse_size("80gib"), std::int64_t{80} << 30);
     for (const char* bad : {"", "M", "-1", "1e30G", "nan", "12Q", "9999999999999999999"}) EXPECT_EQ(parse_size(bad), std::nullopt) << bad;
+}
+
+TEST(Text, ReadsCountsWithBinarySuffixes) {
+    EXPECT_EQ(parse_count("4k"), 4096);
+    EXPECT_EQ(parse_count("4K"), 4096);
+    EXPECT_EQ(parse_count("1M"), 1'048'576);
+    EXPECT_EQ(parse_count("1.5k"), 1536);
+    EXPECT_EQ(parse_count("2g"), std::int64_t{2} << 30);
+    EXPECT_EQ(parse_count("4096"), 4096);
+    for (const char* bad : {"", "k", "-1k", "-1", "0.3k", "4kB", "4Ki", "4 k", "1e300M", "nan", "9999999999G"})
+        EXPECT_EQ(parse_count(bad), std::nullopt) << bad;
 }
 
 TEST(Text, RefusesWhatIsNoWholeNumber) {

@@ -13,6 +13,7 @@
 #include <fmt/core.h>
 
 #include "plan/errors.hpp"
+#include "plan/terminal_text.hpp"
 
 namespace mgplan::runtime {
 namespace {
@@ -228,7 +229,7 @@ void MpiWorld::State::send_copy(const void* bytes, std::int64_t count, int peer,
 
 void MpiWorld::State::abort(const std::string& reason, int code) const noexcept {
     std::signal(SIGTERM, SIG_DFL);  // its last words are said here
-    static_cast<void>(std::fprintf(stderr, "mgplan: %s\n", reason.c_str()));
+    static_cast<void>(std::fprintf(stderr, "mgplan: %s\n", terminal_text(reason).c_str()));
     static_cast<void>(std::fflush(stderr));
     MPI_Abort(MPI_COMM_WORLD, code);
     std::_Exit(code);  // MPI_Abort is allowed to return

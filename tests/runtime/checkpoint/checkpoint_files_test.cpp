@@ -229,5 +229,39 @@ TEST(CheckpointFolder, ListsCompleteOnesAndRemovesOnlyItsOwn) {
     EXPECT_THROW(check_checkpoint_folder("/proc/no/folder"), ConfigError);
 }
 
+TEST(CheckpointFolder, NeverFollowsALink) {
+    const TemporaryFolder folder, other;
+    const auto make = [&](const std::string& at, std::int64_t step) {
+        fs::create_directories(step_folder(at, step));
+        std::ofstream(step_folder(at, step) + "/rank-00000.safetensors") << "theirs";
+        std::ofstream(manifest_path(at, step)) << "{}";
+    };
+    make(folder.path(), 30);
+    for (const std::int64_t step : {10, 20}) {
+        make(other.path(), step);
+        fs::create_directory_symlink(step_folder(other.path(), step), step_folder(folder.path(), step));
+    }
+    fs::remove(manifest_path(other.path(), 20));  // looks like what a cut off save leaves
+    remove_leftovers(folder.path(), 30, 1);
+    for (const std::int64_t step : {10, 20}) {
+        EXPECT_TRUE(fs::exists(step_folder(other.path(), step) + "/rank-00000.safetensors")) << step;
+        EXPECT_TRUE(fs::is_symlink(step_folder(folder.path(), step))) << step;
+    }
+    EXPECT_TRUE(fs::exists(manifest_path(other.path(), 10)));
+    try {
+        static_cast<void>(complete_checkpoints(folder.path()));
+        ADD_FAILURE() << "a link was taken for a checkpoint";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), testing::AllOf(HasSubstr(folder.path() + "/step-0000000000"),
+                                                 HasSubstr("is a symbolic link (to " + other.path() + "/step-0000000000"),
+                                                 HasSubstr("copy what it stands for (cp -r), or remove the link")));
+    }
+    // The folder as a whole may lie elsewhere.
+    const std::string alias = other.path() + "/alias";
+    for (const std::int64_t step : {10, 20}) fs::remove(step_folder(folder.path(), step));
+    fs::create_directory_symlink(folder.path(), alias);
+    EXPECT_THAT(complete_checkpoints(alias), ElementsAre(30));
+}
+
 }  // namespace
 }  // namespace mgplan::runtime

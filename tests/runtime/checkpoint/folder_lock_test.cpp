@@ -87,6 +87,35 @@ TEST_F(FolderLocks, HoldTheNameAndNotARemovedFile) {
     EXPECT_THAT(refusal(folder), HasSubstr("is in use by another job"));
 }
 
+TEST_F(FolderLocks, AreTakenAnewWhereTheirFileWasRemoved) {
+    FolderLock lock(folder);
+    EXPECT_FALSE(lock.keep());
+    std::filesystem::remove(folder + "/lock");
+    EXPECT_TRUE(lock.keep());
+    EXPECT_FALSE(lock.keep());
+    EXPECT_THAT(refusal(folder), HasSubstr(fmt::format("in use by another job (process {} on", ::getpid())));
+}
+
+TEST_F(FolderLocks, ToldToTheFirstThatASecondCameIn) {
+    FolderLock first(folder);
+    std::filesystem::remove(folder + "/lock");
+    std::optional<FolderLock> second(folder);
+    const auto kept = [&] {
+        try {
+            first.keep();
+            return std::string();
+        } catch (const RunError& error) {
+            return std::string(error.what());
+        }
+    };
+    EXPECT_THAT(kept(), AllOf(HasSubstr("checkpoint folder " + folder + ": its file lock was removed while this job ran"),
+                              HasSubstr(fmt::format("has taken the folder since (process {} on ", ::getpid())),
+                              HasSubstr("nothing more is saved")));
+    EXPECT_FALSE(second->keep());
+    std::filesystem::remove_all(folder);
+    EXPECT_THAT(kept(), HasSubstr("cannot be made anew (No such file or directory)"));
+}
+
 TEST_F(FolderLocks, ShowOnlyPlainTextOfWhatTheFileSays) {
     const FolderLock lock(folder);
     std::ofstream(folder + "/lock") << "\x1b[2J" << std::string(5000, 'x') << "\nmore";

@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
         auto options = runtime::rendezvous_options(runtime::rank_from_environment({}, environment), environment);
         options.join_deadline = 20s;
         if (task == "impatient") options.join_deadline = 1000ms;
+        if (task == "hurried") options.hello_deadline = 300ms;
         // Shorter than in earnest, so that tests are; longer than a busy machine keeps a thread waiting.
         options.silence = 1500ms;
         options.heartbeat = 100ms;

@@ -3,8 +3,10 @@
 
 #include <poll.h>
 
+#include <atomic>
 #include <memory>
 #include <random>
+#include <thread>
 
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -193,15 +195,92 @@ TEST_F(RendezvousOfProcesses, GarbageAndSilenceOnThePortHarmNobody) {
     EXPECT_EQ(zero->code(), 0) << zero->err();
 }
 
-TEST_F(RendezvousOfProcesses, ARankWaitsItsTurnBehindManyStrangers) {
+TEST_F(RendezvousOfProcesses, ManySilentStrangersKeepNoRankOut) {
     const auto zero = start(0, 2, "leave");
     std::vector<Socket> silent;
-    for (int i = 0; i < 100; ++i) silent.push_back(stranger_once_it_listens());
+    for (int i = 0; i < 200; ++i) silent.push_back(stranger_once_it_listens());
     const auto one = start(1, 2, "leave");
-    std::this_thread::sleep_for(500ms);
-    silent.clear();
     EXPECT_EQ(one->code(), 0) << one->err();
     EXPECT_EQ(zero->code(), 0) << zero->err();
+}
+
+TEST_F(RendezvousOfProcesses, StrangersThatSayALittleAgainAndAgainKeepNoRankOut) {
+    const auto zero = start(0, 2, "leave");
+    std::vector<Socket> slow;
+    for (int i = 0; i < 80; ++i) slow.push_back(stranger_once_it_listens());
+    std::atomic<bool> done = false;
+    std::thread drip([&] {
+        // A long greeting, a byte at a time.
+        const std::string greeting = to_wire({MessageKind::hello, 1, "", std::string(kMostHelloBytes - 100, 'x')});
+        for (std::size_t i = 0; !done; i = (i + 1) % greeting.size()) {
+            for (const Socket& socket : slow) {
+                std::string byte = greeting.substr(i, 1);
+                static_cast<void>(write_some(socket, byte));
+            }
+            std::this_thread::sleep_for(20ms);
+        }
+    });
+    const auto one = start(1, 2, "leave");
+    EXPECT_EQ(one->code(), 0) << one->err();
+    EXPECT_EQ(zero->code(), 0) << zero->err();
+    done = true;
+    drip.join();
+}
+
+TEST_F(RendezvousOfProcesses, AGreetingHasOneDeadlineHoweverOftenABitOfItComes) {
+    const auto zero = start(0, 2, "hurried");  // 300 ms for a greeting
+    Socket slow = stranger_once_it_listens();
+    const std::string greeting = to_wire({MessageKind::hello, 1, rendezvous_protocol(2), kSecret});
+    const auto begin = std::chrono::steady_clock::now();
+    bool dropped = false;
+    for (std::size_t i = 0; i + 1 < greeting.size() && !dropped; ++i) {
+        std::string byte = greeting.substr(i, 1), answer;
+        dropped = write_some(slow, byte) == Transfer::ended || read_some(slow, answer) == Transfer::ended;
+        std::this_thread::sleep_for(50ms);
+    }
+    EXPECT_TRUE(dropped);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s);
+    const auto one = start(1, 2, "leave");
+    EXPECT_EQ(one->code(), 0) << one->err();
+    EXPECT_EQ(zero->code(), 0) << zero->err();
+}
+
+TEST_F(RendezvousOfProcesses, StrangersAreNamedWhereARankIsMissing) {
+    const auto zero = start(0, 2, "impatient");
+    std::vector<Socket> strangers;
+    for (int i = 0; i < 70; ++i) strangers.push_back(stranger_once_it_listens());
+    std::string noise = "GET / HTTP/1.1\r\n\r\n", wrong = to_wire({MessageKind::hello, 1, rendezvous_protocol(2), "no secret"});
+    ASSERT_EQ(write_some(strangers[68], noise), Transfer::moved);
+    ASSERT_EQ(write_some(strangers[69], wrong), Transfer::moved);
+    EXPECT_EQ(zero->code(10s), 4);
+    EXPECT_THAT(zero->err(), AllOf(HasSubstr("rank 1 of 2 has not come"), HasSubstr("; 1 had another MGPLAN_SECRET (from 127.0.0.1)"),
+                                   HasSubstr("; 1 sent what is no greeting of a rank (from 127.0.0.1)"),
+                                   ContainsRegex("; [0-9]+ connected and sent no whole greeting \\(from 127.0.0.1\\)")));
+}
+
+TEST_F(RendezvousOfProcesses, ARankWaitsLongerThanRankZeroTakesToAnswer) {
+    std::unique_ptr<Socket> busy = std::make_unique<Socket>(listen_at(resolve("127.0.0.1", port).front()));
+    const auto one = start(1, 2, "leave");
+    pollfd ready{busy->file(), POLLIN, 0};
+    ASSERT_EQ(::poll(&ready, 1, 20'000), 1);
+    {
+        const Socket connection = accept_from(*busy);
+        ASSERT_TRUE(connection.open());
+        // Longer than a rank that has answered may be silent (1.5 s).
+        EXPECT_EQ(one->code(2500ms), -1) << one->err();
+        busy.reset();
+    }
+    const auto zero = start(0, 2, "leave");
+    EXPECT_EQ(one->code(), 0) << one->err();
+    EXPECT_EQ(zero->code(), 0) << zero->err();
+}
+
+TEST_F(RendezvousOfProcesses, APortThatTakesConnectionsAndSaysNothingIsSaid) {
+    const Socket listener = listen_at(resolve("127.0.0.1", port).front());
+    const auto one = start(1, 2, "impatient");
+    EXPECT_EQ(one->code(20s), 4);
+    EXPECT_THAT(one->err(),
+                AllOf(HasSubstr("rank 1: rank 0 did not answer at 127.0.0.1"), HasSubstr("takes connections and says nothing")));
 }
 
 TEST_F(RendezvousOfProcesses, ARankThatDoesNotReadIsNotWaitedFor) {

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -209,20 +210,79 @@ TEST(CheckpointRun, RefusesDamagedFilesByName) {
         std::ofstream(first, std::ios::binary | std::ios::trunc) << bytes;
         return refusal(run, folder.path());
     };
+    const auto names_way_out =
+        HasSubstr("; restore it, or remove " + step_folder(folder.path(), 3) + " to go on from an earlier checkpoint");
     for (const std::size_t at : {std::size_t{0}, std::size_t{7}, std::size_t{100}, good.size() / 2, good.size() - 1}) {
         std::string flipped = good;
         flipped[at] = static_cast<char>(flipped[at] ^ 0x10);
-        EXPECT_THAT(with(flipped), HasSubstr(first)) << at;
+        EXPECT_THAT(with(flipped), AllOf(HasSubstr(first), names_way_out)) << at;
     }
-    EXPECT_THAT(with(good.substr(0, good.size() - 1)), AllOf(HasSubstr(first), HasSubstr("cut off")));
-    EXPECT_THAT(with(""), AllOf(HasSubstr(first), HasSubstr("cut off")));
+    EXPECT_THAT(with(good.substr(0, good.size() - 1)), AllOf(HasSubstr(first), HasSubstr("cut off"), names_way_out));
+    EXPECT_THAT(with(""), AllOf(HasSubstr(first), HasSubstr("cut off"), names_way_out));
     EXPECT_THAT(with(std::string(good.size(), 'x')), HasSubstr(first));
     EXPECT_THAT(with(other), HasSubstr(first));
     fs::remove(first);
-    EXPECT_THAT(refusal(run, folder.path()), AllOf(HasSubstr(first), HasSubstr("No such file")));
+    EXPECT_THAT(refusal(run, folder.path()), AllOf(HasSubstr(first), HasSubstr("No such file"), names_way_out));
     EXPECT_EQ(with(good), "");
-    std::ofstream(manifest_path(folder.path(), 3), std::ios::trunc) << "{}";
-    EXPECT_THAT(refusal(run, folder.path()), HasSubstr(manifest_path(folder.path(), 3)));
+    const std::string manifest = contents(manifest_path(folder.path(), 3));
+    for (const std::string& text : {std::string("{}"), std::string(), manifest.substr(0, manifest.size() / 2)}) {
+        std::ofstream(manifest_path(folder.path(), 3), std::ios::trunc) << text;
+        EXPECT_THAT(refusal(run, folder.path()), AllOf(HasSubstr(manifest_path(folder.path(), 3)), names_way_out)) << text.size();
+    }
+    std::ofstream(manifest_path(folder.path(), 3), std::ios::trunc) << manifest;
+    EXPECT_EQ(refusal(run, folder.path()), "");
+    fs::rename(first, folder.path() + "/elsewhere");
+    fs::create_symlink(folder.path() + "/elsewhere", first);
+    EXPECT_THAT(refusal(run, folder.path()), HasSubstr(first + " is a symbolic link (to " + folder.path() + "/elsewhere)"));
+}
+
+TEST(CheckpointRun, SavesIntoNoFolderThatIsALink) {
+    const TemporaryFolder folder, other;
+    const TrainingRunOptions run = run_of(tests::small_llama(), {.name = "two", .dp = 2});
+    save_three(run, other.path());
+    const std::string theirs = step_folder(other.path(), 3), first = "/rank-00000.safetensors";
+    const std::string before = contents(theirs + first);
+    TrainingRunOptions own = run;
+    own.steps = 3;
+    own.task.initialization.seed += 1;
+    own.checkpoint.folder = folder.path();
+    const auto failure = [&] {
+        try {
+            static_cast<void>(run_in_process(own));
+            return std::string();
+        } catch (const RunError& error) {
+            return std::string(error.what());
+        }
+    };
+    fs::create_directory_symlink(theirs, step_folder(folder.path(), 3));
+    EXPECT_THAT(failure(), HasSubstr(step_folder(folder.path(), 3) + " is a symbolic link (to " + theirs + ")"));
+    fs::remove(step_folder(folder.path(), 3));
+    fs::create_directory(step_folder(folder.path(), 3));
+    fs::create_symlink(theirs + first, step_folder(folder.path(), 3) + first);
+    EXPECT_THAT(failure(), AllOf(HasSubstr(step_folder(folder.path(), 3) + first), HasSubstr("is a symbolic link, which is not followed")));
+    EXPECT_EQ(contents(theirs + first), before);
+    EXPECT_THAT(complete_checkpoints(other.path()), ElementsAre(3));
+}
+
+TEST(CheckpointRun, WritesNothingBeforeTheSpeakerMay) {
+    const TemporaryFolder folder;
+    TrainingRunOptions run = run_of(tests::small_llama(), {.name = "four", .tp = 2, .dp = 2});
+    run.steps = 2;
+    run.checkpoint.folder = folder.path();
+    run.checkpoint.every = 1;
+    int saves = 0;
+    run.checkpoint.before_save = [&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        if (++saves == 2) throw RunError("another job has the folder");
+    };
+    try {
+        static_cast<void>(run_in_process(run));
+        ADD_FAILURE() << "saved";
+    } catch (const RunError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("another job has the folder"));
+    }
+    EXPECT_THAT(complete_checkpoints(folder.path()), ElementsAre(1));
+    EXPECT_FALSE(fs::exists(step_folder(folder.path(), 2)));
 }
 
 TEST(CheckpointRun, RefusesTheCheckpointOfAnotherTraining) {
@@ -268,7 +328,7 @@ TEST(CheckpointRun, EndsWithTheReasonWhereTheDiskIsFull) {
     }
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
     std::signal(SIGXFSZ, handler);
-    EXPECT_THAT(said, AllOf(HasSubstr(step_folder(folder.path(), 6) + "/rank-0000"), HasSubstr("File too large"), HasSubstr("make room")));
+    EXPECT_THAT(said, AllOf(HasSubstr(step_folder(folder.path(), 6) + "/rank-0000"), HasSubstr("File too large"), HasSubstr("ulimit -f")));
     EXPECT_THAT(complete_checkpoints(folder.path()), ElementsAre(3));
     EXPECT_EQ(go_on(run, folder.path()).steps.size(), 3U);
     EXPECT_THAT(complete_checkpoints(folder.path()), ElementsAre(3, 6));

@@ -1,0 +1,46 @@
+#pragma once
+// A stream on its way to a terminal: what is written to it goes through plan/terminal_text.
+
+#include <ostream>
+#include <streambuf>
+#include <string>
+#include <string_view>
+
+#include "plan/terminal_text.hpp"
+
+namespace mgplan::cli {
+
+/// Holds back nothing but the start of a character that was cut. Used by one thread at a time.
+class TerminalBuffer : public std::streambuf {
+public:
+    explicit TerminalBuffer(std::ostream& to) : to_(to) {}
+    ~TerminalBuffer() override;
+    TerminalBuffer(const TerminalBuffer&) = delete;
+    TerminalBuffer& operator=(const TerminalBuffer&) = delete;
+
+    /// Passes it on as it is.
+    void write_raw(std::string_view text);
+
+protected:
+    int_type overflow(int_type c) override;
+    std::streamsize xsputn(const char* text, std::streamsize size) override;
+    int sync() override;
+
+private:
+    std::ostream& to_;
+    TerminalText text_;
+};
+
+/// A stream over such a buffer that is flushed behind each output, where the one below is.
+class TerminalStream : public std::ostream {
+public:
+    explicit TerminalStream(std::ostream& to);
+
+private:
+    TerminalBuffer buffer_;
+};
+
+/// Our own control sequence ("\r\x1b[K"), which nothing from outside is part of: the only way for one to a terminal.
+void write_control(std::ostream& to, std::string_view sequence);
+
+}  // namespace mgplan::cli
