@@ -187,14 +187,13 @@ void write_with_ranks(std::ostream& out, const Json& json, const Stages& stages,
     std::vector<StageText> texts;
     for (std::size_t i = 0; i < stages.memory.size(); ++i)
         texts.push_back(stage_text(stages.memory[i], stages.use_of(i), work.memory_limit));
-    const std::int64_t stride = stage_stride(layout);
     std::string head = json.dump(1);
     head.resize(head.rfind("\n}"));
     ListWriter writer(out);
     writer.text(head);
     writer.text(",\n \"ranks\": [");
     for (std::int64_t rank = 0; rank < work.world; ++rank) {
-        const std::int64_t stage = rank / stride % layout.sizes.pp;
+        const std::int64_t stage = stage_of_rank(layout.sizes, rank);
         const StageText& memory = texts[static_cast<std::size_t>(stage)];
         writer.text(rank == 0 ? "\n  {\"rank\":" : ",\n  {\"rank\":");
         writer.number(rank);
@@ -228,9 +227,8 @@ void write_csv_of_ranks(std::ostream& out, const Stages& stages, const Workload&
         if (texts.empty()) writer.text("rank,stage," + both.substr(0, header_end));
         texts.push_back(both.substr(header_end));
     }
-    const std::int64_t stride = stage_stride(layout);
     for (std::int64_t rank = 0; rank < work.world; ++rank) {
-        const std::int64_t stage = rank / stride % layout.sizes.pp;
+        const std::int64_t stage = stage_of_rank(layout.sizes, rank);
         writer.number(rank);
         writer.text(",");
         writer.number(stage);

@@ -71,10 +71,7 @@ TEST_P(ModelStateOf, IsWhatARankAllocates) {
     task.layout = layout;
     ModelStates states(work);
     for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
-        std::int64_t rank = 0;
-        for (const GridAxis& axis : dense_grid(layout.sizes)) {
-            if (axis.axis == Axis::pp) rank = axis.stride * stage;
-        }
+        const std::int64_t rank = first_rank_of_stage(layout.sizes, stage);
         model::MetaDevice device({.keep_allocations = false, .keep_ops = false});
         model::RankTrainer trainer(task, device, model::recording_world(static_cast<int>(rank), static_cast<int>(work.world)));
         const ModelStateBytes& state = states.of(layout, stage);
