@@ -75,7 +75,8 @@ struct ShardLayers::State {
     }
 
     [[nodiscard]] PieceSizes sizes_of(const Layout& layout) const {
-        PieceSizes sizes{shard_key(layout)};
+        PieceSizes sizes;
+        static_cast<ShardKey&>(sizes) = shard_key(layout);
         sizes.sequence = workload.batch.sequence;
         // fp16 is as wide as bf16, and fused kernels take both.
         const Dtype dtype = workload.training.compute_dtype();
