@@ -3,7 +3,7 @@
 namespace mgplan::runtime::cuda {
 namespace {
 
-const LibraryFunctions<CudnnFunctions>& library() {
+const LibraryFunctions<CudnnFunctions>& cudnn() {
     static const LibraryFunctions<CudnnFunctions> opened("cuDNN", MGPLAN_LIBRARY_FILE("cudnn", CUDNN_MAJOR));
     return opened;
 }
@@ -11,11 +11,11 @@ const LibraryFunctions<CudnnFunctions>& library() {
 }  // namespace
 
 const std::string& cudnn_unavailable() {
-    return library().unavailable();
+    return cudnn().unavailable();
 }
 
 const CudnnFunctions& cudnn() {
-    return library().functions();
+    return cudnn().functions();
 }
 
 }  // namespace mgplan::runtime::cuda
