@@ -7,6 +7,7 @@
 
 #include "importers/model_source.hpp"
 #include "plan/errors.hpp"
+#include "plan/stage_ranks.hpp"
 #include "plan/text.hpp"
 #include "planner/constraints.hpp"
 #include "runtime/training_run/rank_prediction.hpp"

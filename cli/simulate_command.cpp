@@ -20,6 +20,7 @@
 #include "plan/graph_scopes.hpp"
 #include "plan/json_reader.hpp"
 #include "plan/plan.hpp"
+#include "plan/stage_ranks.hpp"
 #include "plan/text.hpp"
 #include "planner/constraints.hpp"
 #include "reports/html_page.hpp"

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "plan/stage_ranks.hpp"
 #include "plan/text.hpp"
 #include "simulator/memory/stage_timeline.hpp"
 

@@ -19,6 +19,7 @@
 #include "plan/cluster_json.hpp"
 #include "plan/errors.hpp"
 #include "plan/json_reader.hpp"
+#include "plan/stage_ranks.hpp"
 #include "planner/constraints.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/verification.hpp"

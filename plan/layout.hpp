@@ -36,14 +36,6 @@ public:
     constexpr void add(Enum member) { bits_ |= bit(member); }
     [[nodiscard]] constexpr bool contains(Enum member) const { return (bits_ & bit(member)) != 0; }
     [[nodiscard]] constexpr bool empty() const { return bits_ == 0; }
-    /// The members of this set that `others` lacks.
-    [[nodiscard]] constexpr EnumSet without(EnumSet others) const {
-        EnumSet rest;
-        rest.bits_ = bits_ & ~others.bits_;
-        return rest;
-    }
-    /// One bit for each enumerator, its value the place of the bit.
-    [[nodiscard]] constexpr std::uint32_t bits() const { return bits_; }
     constexpr bool operator==(const EnumSet&) const = default;
     constexpr auto operator<=>(const EnumSet&) const = default;
 

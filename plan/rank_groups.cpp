@@ -340,14 +340,6 @@ std::vector<GridAxis> expert_grid(const ParallelSizes& sizes) {
     return grid(sizes, Axis::cp, expert_size);
 }
 
-std::int64_t first_rank_of_stage(const ParallelSizes& sizes, std::int64_t stage) {
-    return stage * pp_stride(sizes, dense_size);
-}
-
-std::int64_t stage_of_rank(const ParallelSizes& sizes, std::int64_t rank) {
-    return rank / pp_stride(sizes, dense_size) % sizes.pp;
-}
-
 RankGroups::RankGroups(const ParallelSizes& sizes) : sizes_(sizes) {
     auto found = problems(sizes);
     if (!found.empty()) throw ConfigError(std::move(found));

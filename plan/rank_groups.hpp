@@ -71,10 +71,6 @@ struct GridAxis {
 [[nodiscard]] std::vector<GridAxis> dense_grid(const ParallelSizes& sizes);
 [[nodiscard]] std::vector<GridAxis> expert_grid(const ParallelSizes& sizes);
 
-/// The lowest rank of a pipeline stage in [0, pp), and the stage of a rank: both grids have the same. For sizes without problems().
-[[nodiscard]] std::int64_t first_rank_of_stage(const ParallelSizes& sizes, std::int64_t stage);
-[[nodiscard]] std::int64_t stage_of_rank(const ParallelSizes& sizes, std::int64_t rank);
-
 /// The largest world whose groups are written out: 2^24 ranks. Strides and rules (the functions above) know no limit.
 inline constexpr std::int64_t kMaxListedRanks = 16'777'216;
 

@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "plan/stage_ranks.hpp"
 #include "plan/text.hpp"
 #include "reports/html_page.hpp"
 #include "reports/prediction_json.hpp"

@@ -9,13 +9,11 @@
 
 namespace mgplan::simulator {
 
-/// A field of a key as bits: numbers and enumerators, sets with bits(), and whatever hashes itself.
+/// A field of a key as bits: numbers, enumerators, and whatever hashes itself.
 template <class Field>
 constexpr std::uint64_t field_bits(const Field& field) {
     if constexpr (requires { field.hash(); })
         return field.hash();
-    else if constexpr (requires { field.bits(); })
-        return field.bits();
     else
         return static_cast<std::uint64_t>(field);
 }

@@ -1,12 +1,22 @@
 #pragma once
 // The sizes of one rank's share of one microbatch, as memos of times and traces are looked up by.
 
+#include <bit>
 #include <cstdint>
 
 #include "plan/layout.hpp"
 #include "simulator/memo_key.hpp"
 
 namespace mgplan::simulator {
+
+/// A set as one bit for each enumerator, at the place that is its value.
+[[nodiscard]] constexpr std::uint32_t bits_of(EnumSet<RecomputeModule> modules) {
+    return std::bit_cast<std::uint32_t>(modules);
+}
+/// The members of `modules` that `others` lacks.
+[[nodiscard]] constexpr EnumSet<RecomputeModule> without(EnumSet<RecomputeModule> modules, EnumSet<RecomputeModule> others) {
+    return std::bit_cast<EnumSet<RecomputeModule>>(bits_of(modules) & ~bits_of(others));
+}
 
 /// What the layers of a layout depend on, beside the workload. Layouts with equal keys have equal traces, and, where their groups
 /// run over equal links, equal costs.
@@ -21,7 +31,7 @@ struct ShardKey {
     bool operator==(const ShardKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
         const auto& [tp_, cp_, ep_, etp_, micro_batch_, sequence_parallel_, cp_comm_type_, modules_, engine_] = *this;
-        return hash_of(tp_, cp_, ep_, etp_, micro_batch_, sequence_parallel_, cp_comm_type_, modules_, engine_);
+        return hash_of(tp_, cp_, ep_, etp_, micro_batch_, sequence_parallel_, cp_comm_type_, bits_of(modules_), engine_);
     }
 };
 
@@ -43,7 +53,7 @@ struct ShardKey {
 [[nodiscard]] constexpr ShardKey without_experts(ShardKey key) {
     using enum RecomputeModule;
     key.ep = key.etp = 1;
-    key.modules = key.modules.without({moe_act, moe, shared_experts});
+    key.modules = without(key.modules, {moe_act, moe, shared_experts});
     return key;
 }
 
@@ -53,7 +63,7 @@ struct ShardKey {
     using enum RecomputeModule;
     key.cp = key.micro_batch = 1;
     key.cp_comm_type = CpCommType::p2p;
-    key.modules = key.modules.without({core_attn, mlp, mla_up_proj});
+    key.modules = without(key.modules, {core_attn, mlp, mla_up_proj});
     return key;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plan/schedule.hpp"
+#include "plan/stage_ranks.hpp"
 #include "simulator/memo_key.hpp"
 #include "simulator/memory/activation_memory.hpp"
 #include "simulator/memory/device_overhead.hpp"

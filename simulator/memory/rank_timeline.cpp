@@ -7,6 +7,7 @@
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
 #include "plan/errors.hpp"
+#include "plan/stage_ranks.hpp"
 
 namespace mgplan::simulator {
 namespace {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "plan/stage_ranks.hpp"
+
 namespace mgplan::simulator {
 
 std::vector<std::vector<double>> stage_slowdowns(const ParallelSizes& sizes, const std::vector<Straggler>& stragglers) {

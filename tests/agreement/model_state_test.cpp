@@ -8,6 +8,7 @@
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
 #include "model/training/rank_trainer.hpp"
+#include "plan/stage_ranks.hpp"
 #include "planner/constraints.hpp"
 
 namespace mgplan::simulator {

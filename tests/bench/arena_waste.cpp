@@ -20,6 +20,7 @@
 #include "plan/errors.hpp"
 #include "plan/json_reader.hpp"
 #include "plan/plan.hpp"
+#include "plan/stage_ranks.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
 
 namespace mgplan {

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/errors.hpp"
+#include "plan/stage_ranks.hpp"
 
 namespace mgplan {
 namespace {

@@ -10,6 +10,7 @@
 #include "model/meta/step_arena.hpp"
 #include "model/training/rank_trainer.hpp"
 #include "plan/rank_groups.hpp"
+#include "plan/stage_ranks.hpp"
 #include "tests/model/meta/arena_soundness.hpp"
 
 namespace mgplan::model {
