@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/balanced_stages.hpp"
+#include "cli/balanced_text.hpp"
 #include "cli/command.hpp"
 #include "cli/disturbances.hpp"
 #include "cli/list_writer.hpp"
@@ -351,9 +351,9 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
             fmt::format("--balance-stages balances for the schedules of Megatron-LM, not for --kind {}; drop one of them", schedule.kind));
     options.note_idle(console, "seed", disturbances.jitter_percent == 0, "only --jitter draws");
     simulator::CostModel model(work);
-    std::optional<BalancedLayout> balanced;
+    std::optional<planner::BalancedLayout> balanced;
     if (balance_stages) {
-        balanced = balance_layout(model, work, layout);
+        balanced = planner::balance_layout(model, work, layout);
         layout = balanced->layout;
     }
     simulator::Prediction prediction = model.predict_exactly(layout);

@@ -19,8 +19,8 @@ ROOMS = {
     "plan": ((), ("fmt/", "nlohmann/")),
     "importers": (("plan",), ("fmt/", "nlohmann/", "yaml-cpp/", "sys/", "unistd.h")),
     "model": (("plan",), ("fmt/",)),
-    "planner": (("plan",), ("fmt/", "nlohmann/", "oneapi/", "tbb/")),
     "simulator": (("plan", "model"), ("fmt/", "nlohmann/")),
+    "planner": (("plan", "simulator"), ("fmt/", "nlohmann/", "oneapi/", "tbb/")),
     "runtime": (("plan", "model"), ("fmt/", "nlohmann/", "sanitizer/asan_interface.h", "sys/", "fcntl.h", "dlfcn.h", "unistd.h", "poll.h", "netdb.h", "netinet/", "ifaddrs.h", "net/if.h", "cblas.h", "mpi.h", "nccl.h", "cuda", "cublas", "cudnn")),
     "reports": (("plan",), ("fmt/", "nlohmann/")),
     "jobs": (("plan", "runtime"), ("fmt/", "nlohmann/", "sys/", "fcntl.h", "unistd.h", "poll.h")),
@@ -35,6 +35,7 @@ ROOMS = {
 VALUE_HEADERS = {
     "jobs/job.hpp",
     "model/device/memory_use.hpp",
+    "planner/planned_layout.hpp",
     "planner/scaling.hpp",
     "planner/search_result.hpp",
     "runtime/measurement/run_values.hpp",

@@ -94,11 +94,12 @@ class CheckIncludes(unittest.TestCase):
         self.assert_one({"simulator/bad.cpp": '#include "runtime/rank.hpp"\n'}, "simulator/", "runtime/rank.hpp")
         self.assert_one({"runtime/bad.cpp": '#include "simulator/memory.hpp"\n'}, "runtime/", "simulator/memory.hpp")
 
-    def test_planner_does_not_know_the_simulator(self):
-        self.assert_one({"planner/bad.cpp": '#include "simulator/memory.hpp"\n'}, "planner/", "simulator/memory.hpp")
+    def test_planner_stands_on_the_simulator_and_not_the_other_way_round(self):
+        self.assertEqual(self.offences({"planner/rank.cpp": '#include "simulator/memory.hpp"\n'}), [])
+        self.assert_one({"simulator/bad.cpp": '#include "planner/search.hpp"\n'}, "simulator/", "planner/search.hpp")
 
     def test_angle_brackets_hide_no_room(self):
-        self.assert_one({"planner/bad.cpp": "#include <simulator/memory.hpp>\n"}, "planner/", "simulator/memory.hpp")
+        self.assert_one({"simulator/bad.cpp": "#include <planner/search.hpp>\n"}, "simulator/", "planner/search.hpp")
 
     def test_only_cli_parses_options(self):
         self.assert_one({"reports/bad.cpp": "#include <boost/program_options.hpp>\n"}, "reports/", "boost/")
