@@ -20,7 +20,7 @@ struct PlannedLayout {
 };
 
 /// What balancing the stages of the best layouts gained (RankingOptions::balance_stages).
-struct BalancedStages {
+struct BalancingGain {
     std::size_t tried = 0, faster = 0;                        ///< layouts
     std::map<const StageSplit*, double> seconds_before = {};  ///< of an iteration with the even split, by the balanced one
 };

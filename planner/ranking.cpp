@@ -17,8 +17,8 @@ namespace {
 constexpr std::size_t kMostBalanced = 10;
 
 /// Puts the balanced ones of the best layouts with a pipeline among those that were replayed, where they are faster.
-BalancedStages add_balanced(SearchResult& found, simulator::CostModel& model, const Workload& workload, Objective objective) {
-    BalancedStages report;
+BalancingGain add_balanced(SearchResult& found, simulator::CostModel& model, const Workload& workload, Objective objective) {
+    BalancingGain report;
     std::vector<RankedLayout>& best = found.best;
     std::vector<RankedLayout> added;
     for (std::size_t i = 0; i < found.replayed && report.tried < kMostBalanced; ++i) {

@@ -32,7 +32,7 @@ struct RankingOptions {
 struct Ranking {
     std::vector<PlannedLayout> plans;  ///< best first; empty where no layout fits
     SearchResult search;               ///< its best are ranked exactly and fit with their allocators replayed
-    BalancedStages balanced;           ///< empty unless asked for
+    BalancingGain balanced;            ///< empty unless asked for
 };
 
 /// Enumerates every layout of the workload in the space, prices each, ranks the best by their exact timelines (exact_ranking.hpp),

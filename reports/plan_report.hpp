@@ -48,7 +48,7 @@ struct PlanReport {
     std::optional<ScalingReport> scaling;      ///< where several worlds, or days and cost, are asked for
     std::vector<NearestMiss> nearest;          ///< where nothing fits
     std::vector<TooLargeLayouts> too_large;    ///< most layouts first
-    std::optional<planner::BalancedStages> balanced;
+    std::optional<planner::BalancingGain> balanced;
 
     /// Seconds of the plan with its even split, where its stages were balanced.
     [[nodiscard]] std::optional<double> seconds_before(const PlannedLayout& plan) const;

@@ -135,6 +135,7 @@ class NamesIn(unittest.TestCase):
             struct tm moment;
             struct Point { int x; } origin;
             enum { first = 1, second = (2, 3), third_and_last };
+            int tries(int x) try { return run(x); } catch (const Error&) { return 2; } catch (...) { throw; }
             [[nodiscard]] __attribute__((noinline)) double (attribute)(int);
         """
         with self.assertRaises(Unreadable):  # a declarator in parentheses
@@ -146,7 +147,7 @@ class NamesIn(unittest.TestCase):
                 ("", "fmt::formatter<a::B>", "type"), ("", "table", "variable"), ("", "other", "variable"), ("", "third", "variable"),
                 ("", "made", "variable"), ("", "trailing", "function"), ("", "operator<", "function"), ("", "moment", "variable"),
                 ("", "Point", "type"), ("", "origin", "variable"), ("", "first", "variable"), ("", "second", "variable"),
-                ("", "third_and_last", "variable"), ("", "attribute", "function"),
+                ("", "third_and_last", "variable"), ("", "tries", "function"), ("", "attribute", "function"),
             ],
         )
 

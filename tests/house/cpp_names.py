@@ -360,6 +360,7 @@ class Reader:
         parameters = self.parameter_types(place + 1, end - 1)
         # A variable that is initialized with parentheses reads like a function; it is named either way.
         place = end
+        tries = False
         while True:
             token = self.tokens[place]
             if token == ":":  # members are initialized
@@ -381,16 +382,16 @@ class Reader:
                 place = self.group(place)
             elif token == "<":
                 place = self.angles(place)
-            elif token == "try":
-                self.at = place
-                self.fail("a function-try block")
             else:
+                tries = tries or token == "try"
                 place += 1
         defined = self.tokens[place] == "{"
         if not member and not special:
             self.add(namespaces, name, "function", internal, defined, parameters, line)
         if defined:
             self.at = self.group(place)
+            while tries and self.token() == "catch":
+                self.at = self.group(self.group(self.at + 1))
         else:
             self.at = place
             self.skip_statement()
