@@ -7,6 +7,7 @@
 
 #include "importers/model_source.hpp"
 #include "plan/errors.hpp"
+#include "plan/stage_ranks.hpp"
 #include "plan/text.hpp"
 #include "planner/constraints.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
@@ -110,13 +111,9 @@ runtime::TracedWork work_of_plan(const Plan& plan, const model::KernelTraits& tr
                   plan.routing};
     if (auto broken = planner::broken_messages(work, plan.layout); !broken.empty()) throw ConfigError(std::move(broken));
     const model::TrainingTask task = runtime::with_few_microbatches(task_of(work, plan.layout));
-    std::int64_t stride = 1;
-    for (const auto& axis : dense_grid(plan.layout.sizes)) {
-        if (axis.axis == Axis::pp) stride = axis.stride;
-    }
     runtime::TracedWork all;
     for (std::int64_t stage = 0; stage < plan.layout.sizes.pp; ++stage)
-        all.merge(runtime::traced_work(task, static_cast<int>(stage * stride), traits));
+        all.merge(runtime::traced_work(task, static_cast<int>(first_rank_of_stage(plan.layout.sizes, stage)), traits));
     return all;
 }
 

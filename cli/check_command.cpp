@@ -4,12 +4,13 @@
 #include <fmt/core.h>
 
 #include "cli/command.hpp"
-#include "cli/cost_models.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/workload_options.hpp"
 #include "plan/plan.hpp"
 #include "planner/constraints.hpp"
+#include "planner/exact_ranking.hpp"
+#include "planner/simulator_cost.hpp"
 #include "reports/megatron_check.hpp"
 #include "simulator/cost_model.hpp"
 
@@ -33,8 +34,8 @@ void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& reso
     options.threads = threads;
     Workload work = check.workload;
     work.confine_tp = true;
-    planner::SearchResult found = planner::search(work, space, simulator_cost_model(), options);
-    keep_fitting_when_replayed(found, model, most);
+    planner::SearchResult found = planner::search(work, space, planner::simulator_cost_model(), options);
+    planner::keep_fitting_when_replayed(found, model, most);
     check.searched = true;
     check.evaluated = found.evaluated;
     const bool asked_fits = check.asked && check.asked->prediction.memory.fits();

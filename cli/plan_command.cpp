@@ -1,14 +1,12 @@
 #include <algorithm>
 #include <array>
 #include <ostream>
+#include <utility>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/balanced_stages.hpp"
 #include "cli/command.hpp"
-#include "cli/cost_models.hpp"
-#include "cli/exact_ranking.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/scaling_study.hpp"
@@ -18,8 +16,7 @@
 #include "plan/pipeline_layout.hpp"
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
-#include "planner/search.hpp"
-#include "reports/alike_plans.hpp"
+#include "planner/ranking.hpp"
 #include "reports/plan_report.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"
@@ -203,35 +200,36 @@ void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
     }
 }
 
-/// Layouts whose stages --balance-stages balances.
-constexpr std::size_t kMostBalanced = 10;
-
-/// Puts the balanced ones of the best layouts with a pipeline among the first `replayed`, where they are faster. Says what was
-/// gained, and from which seconds, by split.
-reports::BalancedStagesReport add_balanced(std::vector<planner::RankedLayout>& best, std::size_t replayed, simulator::CostModel& model,
-                                           const Workload& workload, planner::Objective objective) {
-    reports::BalancedStagesReport report;
-    std::vector<planner::RankedLayout> added;
-    for (std::size_t i = 0; i < replayed && report.tried < kMostBalanced; ++i) {
-        if (best[i].layout.sizes.pp == 1) continue;
-        ++report.tried;
-        const BalancedLayout balanced = balance_layout(model, workload, best[i].layout);
-        if (!balanced.why_not.empty()) continue;
-        ++report.faster;
-        report.seconds_before[balanced.layout.split.get()] = balanced.seconds_before;
-        added.push_back({balanced.layout, balanced.seconds, model.peaks(balanced.layout).deciding});
-    }
-    const auto behind = best.begin() + static_cast<std::ptrdiff_t>(replayed);
-    const auto end = best.insert(behind, added.begin(), added.end()) + std::ssize(added);
-    std::stable_sort(best.begin(), end, [objective](const auto& a, const auto& b) { return planner::ranks_before(a, b, objective); });
-    return report;
+/// Holds the plan at `index` of the best against the one behind it.
+void explain(reports::PlanReport& report, simulator::CostModel& model, std::size_t index) {
+    const auto& best = report.search.best;
+    const auto plan_at = [&](std::size_t i) { return reports::ComparedPlan{i + 1, best[i].layout, model.predict_exactly(best[i].layout)}; };
+    const reports::ComparedPlan plan = plan_at(index);
+    report.explained = reports::PlannedLayout{plan.layout, plan.prediction, plan.rank, {}};
+    if (index + 1 < best.size()) report.comparison = reports::PlanComparison{plan, plan_at(index + 1)};
 }
 
-/// No candidate satisfies the rules: says which ones stand in the way.
-[[noreturn]] void refuse(const Workload& work, const planner::SearchSpace& space, const planner::SearchResult& found) {
-    auto messages = planner::why_nothing_is_legal(work, space, found.counts);
-    if (messages.size() > 1) messages.insert(messages.begin(), "no candidate is a legal layout; what stands in the way:");
-    throw ConfigError(std::move(messages));
+/// What does not fit: by what fills it, and where nothing fits the nearest misses with what would make them fit.
+void add_too_large(reports::PlanReport& report, simulator::CostModel& model) {
+    const planner::TooLarge& replayed = report.search.too_large_replayed;
+    const auto closely = [&](const Layout& layout) { return model.replayed_memory(layout); };
+    const auto add_nearest = [&](const Layout& layout, simulator::MemoryPrediction memory) {
+        report.nearest.push_back({layout, std::move(memory), planner::remedies(report.workload, layout, planner::simulator_cost_model())});
+    };
+    if (report.plans.empty()) {
+        if (replayed.count > 0) add_nearest(replayed.nearest->layout, closely(replayed.nearest->layout));
+        for (const auto& miss : report.search.nearest) add_nearest(miss.layout, model.memory(miss.layout));
+    }
+    const auto add = [&](std::optional<planner::FillingTerm> term, const planner::TooLarge& found) {
+        if (found.count > 0)
+            report.too_large.push_back({term, found.count, found.nearest->layout, model.memory(found.nearest->layout), false});
+    };
+    for (std::size_t term = 0; term < planner::kFillingTerms; ++term)
+        add(static_cast<planner::FillingTerm>(term), report.search.too_large_by_term[term]);
+    add(std::nullopt, report.search.too_large_uneven);
+    if (replayed.count > 0)
+        report.too_large.push_back({std::nullopt, replayed.count, replayed.nearest->layout, closely(replayed.nearest->layout), true});
+    std::stable_sort(report.too_large.begin(), report.too_large.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
 }
 
 }  // namespace
@@ -273,48 +271,44 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
     note_idle_options(options, workload_options, values, resolved.workload.model, console);
 
-    planner::SearchOptions search_options;
-    // A table leaves out those alike to a plan above them, of which there are at most two for each: one for each kind of exchange.
-    const bool as_table = options.format() == Format::table;
-    const std::int64_t kinds = as_table ? std::ssize(values.space.cp_comm_types) : 1;
+    planner::RankingOptions ranking;
     // More than --top where a later plan is to be explained, since the list is what explains its number.
-    const std::int64_t rows = std::max(values.top, values.explain.value_or(0));
+    ranking.plans = static_cast<std::size_t>(std::max(values.top, values.explain.value_or(0)));
     // The explained plan is held against the one behind it.
-    const auto wanted = static_cast<std::size_t>(std::max({kinds * rows, values.pick.value_or(0), values.explain.value_or(0) + 1}));
-    search_options.keep = std::max(wanted, kRankedExactly);
-    search_options.keep_contenders = kContenders;
-    search_options.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;
-    search_options.threads = static_cast<int>(values.threads);
-    search_options.progress = [&console](std::size_t done, std::size_t total) {
+    ranking.ranks = static_cast<std::size_t>(std::max(values.pick.value_or(0), values.explain.value_or(0) + 1));
+    ranking.join_alike = options.format() == Format::table;
+    ranking.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;
+    ranking.balance_stages = values.balance_stages;
+    ranking.threads = static_cast<int>(values.threads);
+    ranking.progress = [&console](std::size_t done, std::size_t total) {
         console.err << fmt::format("mgplan: searched {} of {} parts\n", done, total) << std::flush;
     };
     reports::PlanReport report;
-    const auto search = [&](const Workload& workload, bool pareto) {
-        search_options.pareto = pareto;
-        planner::SearchResult found = planner::search(workload, values.space, simulator_cost_model(), search_options);
-        if (found.counts.legal == 0) refuse(workload, values.space, found);
-        simulator::CostModel model(workload);
-        rank_exactly(found, model, search_options.objective, wanted);
-        if (values.balance_stages) report.balanced = add_balanced(found.best, found.replayed, model, workload, search_options.objective);
-        keep_fitting_when_replayed(found, model, wanted);
-        return found;
-    };
     if (study) {
         planner::TrainingGoal goal;
         if (values.tokens) goal.tokens = parse_count(*values.tokens);
         if (values.gpu_hour_price) goal.gpu_hour_price = parse_real(*values.gpu_hour_price);
+        const auto search = [&](const Workload& workload, bool pareto) {
+            planner::RankingOptions order_alone = ranking;
+            order_alone.predictions = false;
+            order_alone.pareto = pareto;
+            return planner::rank_layouts(workload, values.space, order_alone).search;
+        };
         ScalingStudy studied = study_scaling(workload_options, workload_options.worlds, goal, {resolve, search}, console);
         report.scaling = std::move(studied.report);
         report.search = std::move(studied.search);
         resolved = std::move(studied.resolved);
+        report.plans = planner::plans_of(resolved.workload, report.search, ranking.plans, ranking.join_alike);
     } else {
-        report.search = search(resolved.workload, false);
+        planner::Ranking ranked = planner::rank_layouts(resolved.workload, values.space, ranking);
+        report.search = std::move(ranked.search);
+        report.plans = std::move(ranked.plans);
+        if (values.balance_stages) report.balanced = std::move(ranked.balanced);
     }
     report.workload = resolved.workload;
     report.assumed = resolved.assumed;
     report.orders = values.space.orders.size();
 
-    simulator::CostModel model(resolved.workload);
     const auto& best = report.search.best;
     const auto at_most = [&](const char* name, std::optional<std::int64_t> k) {
         if (k && !best.empty() && static_cast<std::size_t>(*k) > best.size())
@@ -322,50 +316,9 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     };
     at_most("pick", values.pick);
     at_most("explain", values.explain);
-
-    const auto add_plan = [&](std::size_t index) -> reports::PlannedLayout& {
-        return report.plans.emplace_back(
-            reports::PlannedLayout{best[index].layout, model.predict_exactly(best[index].layout), index + 1, {}});
-    };
-    if (as_table) {
-        for (const auto& [shown, left_out] : reports::alike_plans(best, static_cast<std::size_t>(rows))) {
-            auto& plan = add_plan(shown);
-            for (const std::size_t index : left_out) plan.left_out.push_back(index + 1);
-        }
-    } else {
-        for (std::size_t i = 0; i < std::min(static_cast<std::size_t>(rows), best.size()); ++i) add_plan(i);
-    }
-    if (values.explain && !best.empty()) {
-        const auto plan_at = [&](std::size_t index) {
-            return reports::ComparedPlan{index + 1, best[index].layout, model.predict_exactly(best[index].layout)};
-        };
-        const auto index = static_cast<std::size_t>(*values.explain - 1);
-        const reports::ComparedPlan plan = plan_at(index);
-        report.explained = reports::PlannedLayout{plan.layout, plan.prediction, plan.rank, {}};
-        if (index + 1 < best.size()) report.comparison = reports::PlanComparison{plan, plan_at(index + 1)};
-    }
-    const planner::TooLarge& replayed = report.search.too_large_replayed;
-    const auto closely = [&](const Layout& layout) { return model.replayed_memory(layout); };
-    if (report.plans.empty()) {
-        if (replayed.count > 0) {
-            const Layout& layout = replayed.nearest->layout;
-            report.nearest.push_back({layout, closely(layout), planner::remedies(resolved.workload, layout, simulator_cost_model())});
-        }
-        for (const auto& miss : report.search.nearest) {
-            report.nearest.push_back(
-                {miss.layout, model.memory(miss.layout), planner::remedies(resolved.workload, miss.layout, simulator_cost_model())});
-        }
-    }
-    const auto say_too_large = [&](std::optional<planner::FillingTerm> term, const planner::TooLarge& found) {
-        if (found.count > 0)
-            report.too_large.push_back({term, found.count, found.nearest->layout, model.memory(found.nearest->layout), false});
-    };
-    for (std::size_t term = 0; term < planner::kFillingTerms; ++term)
-        say_too_large(static_cast<planner::FillingTerm>(term), report.search.too_large_by_term[term]);
-    say_too_large(std::nullopt, report.search.too_large_uneven);
-    if (replayed.count > 0)
-        report.too_large.push_back({std::nullopt, replayed.count, replayed.nearest->layout, closely(replayed.nearest->layout), true});
-    std::stable_sort(report.too_large.begin(), report.too_large.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
+    simulator::CostModel model(report.workload);
+    if (values.explain && !best.empty()) explain(report, model, static_cast<std::size_t>(*values.explain - 1));
+    add_too_large(report, model);
     if (values.save_plan) {
         if (best.empty())
             console.err << fmt::format("mgplan: nothing fits, so --save-plan {} is not written\n", *values.save_plan);

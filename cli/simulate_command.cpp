@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/balanced_stages.hpp"
+#include "cli/balanced_text.hpp"
 #include "cli/command.hpp"
 #include "cli/disturbances.hpp"
 #include "cli/list_writer.hpp"
@@ -20,6 +20,7 @@
 #include "plan/graph_scopes.hpp"
 #include "plan/json_reader.hpp"
 #include "plan/plan.hpp"
+#include "plan/stage_ranks.hpp"
 #include "plan/text.hpp"
 #include "planner/constraints.hpp"
 #include "reports/html_page.hpp"
@@ -187,14 +188,13 @@ void write_with_ranks(std::ostream& out, const Json& json, const Stages& stages,
     std::vector<StageText> texts;
     for (std::size_t i = 0; i < stages.memory.size(); ++i)
         texts.push_back(stage_text(stages.memory[i], stages.use_of(i), work.memory_limit));
-    const std::int64_t stride = stage_stride(layout);
     std::string head = json.dump(1);
     head.resize(head.rfind("\n}"));
     ListWriter writer(out);
     writer.text(head);
     writer.text(",\n \"ranks\": [");
     for (std::int64_t rank = 0; rank < work.world; ++rank) {
-        const std::int64_t stage = rank / stride % layout.sizes.pp;
+        const std::int64_t stage = stage_of_rank(layout.sizes, rank);
         const StageText& memory = texts[static_cast<std::size_t>(stage)];
         writer.text(rank == 0 ? "\n  {\"rank\":" : ",\n  {\"rank\":");
         writer.number(rank);
@@ -228,9 +228,8 @@ void write_csv_of_ranks(std::ostream& out, const Stages& stages, const Workload&
         if (texts.empty()) writer.text("rank,stage," + both.substr(0, header_end));
         texts.push_back(both.substr(header_end));
     }
-    const std::int64_t stride = stage_stride(layout);
     for (std::int64_t rank = 0; rank < work.world; ++rank) {
-        const std::int64_t stage = rank / stride % layout.sizes.pp;
+        const std::int64_t stage = stage_of_rank(layout.sizes, rank);
         writer.number(rank);
         writer.text(",");
         writer.number(stage);
@@ -352,9 +351,9 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
             fmt::format("--balance-stages balances for the schedules of Megatron-LM, not for --kind {}; drop one of them", schedule.kind));
     options.note_idle(console, "seed", disturbances.jitter_percent == 0, "only --jitter draws");
     simulator::CostModel model(work);
-    std::optional<BalancedLayout> balanced;
+    std::optional<planner::BalancedLayout> balanced;
     if (balance_stages) {
-        balanced = balance_layout(model, work, layout);
+        balanced = planner::balance_layout(model, work, layout);
         layout = balanced->layout;
     }
     simulator::Prediction prediction = model.predict_exactly(layout);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "plan/stage_ranks.hpp"
 #include "plan/text.hpp"
 #include "simulator/memory/stage_timeline.hpp"
 
@@ -21,23 +22,15 @@ bool locale_is_utf8() {
 
 }  // namespace
 
-std::int64_t stage_stride(const Layout& layout) {
-    for (const auto& axis : dense_grid(layout.sizes)) {
-        if (axis.axis == Axis::pp) return axis.stride;
-    }
-    return 1;
-}
-
 StageMemories stage_memories(simulator::CostModel& model, const Workload& workload, const Layout& layout, model::DeviceKind device) {
     const bool on_gpus = device == model::DeviceKind::cuda;
     simulator::StageTimelines timelines(workload, layout, on_gpus ? simulator::kernels_of(workload.cluster) : model::KernelTraits{},
                                         [&](int stage) { return model.megatron_ops(layout, stage); });
     StageMemories found;
-    const std::int64_t stride = stage_stride(layout);
     for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
         reports::StageMemory memory;
         memory.stage = stage;
-        memory.first_rank = stage * stride;
+        memory.first_rank = first_rank_of_stage(layout.sizes, stage);
         memory.memory = model.stage_memory(layout, stage);
         memory.estimated_peak = memory.memory.deciding_bytes();
         if (const auto timeline = timelines.of(stage, false)) {

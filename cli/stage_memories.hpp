@@ -19,9 +19,6 @@ struct StageMemories {
     std::string why_no_timeline;                      ///< one line; empty where there is one
 };
 
-/// Distance between the first ranks of neighbouring stages.
-[[nodiscard]] std::int64_t stage_stride(const Layout& layout);
-
 /// `device`: cuda, the cluster's GPUs; or cpu, the ranks that `mgplan run` trains on the CPU, which have no context.
 [[nodiscard]] StageMemories stage_memories(simulator::CostModel& model, const Workload& workload, const Layout& layout,
                                            model::DeviceKind device);

@@ -19,6 +19,7 @@
 #include "plan/cluster_json.hpp"
 #include "plan/errors.hpp"
 #include "plan/json_reader.hpp"
+#include "plan/stage_ranks.hpp"
 #include "planner/constraints.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/verification.hpp"
@@ -87,14 +88,11 @@ std::map<std::string, std::pair<double, double>> predicted_ops(const RunOutcome&
     task.balanced_routing = true;
     task.gradients.on_non_finite = model::OnNonFinite::skip;
     const ParallelSizes& sizes = task.layout.sizes;
-    std::int64_t stride = 1;
-    for (const auto& axis : dense_grid(sizes)) {
-        if (axis.axis == Axis::pp) stride = axis.stride;
-    }
     Pricer pricer(times);
     for (std::int64_t stage = 0; stage < sizes.pp; ++stage) {
         model::MetaDevice device({.keep_allocations = false, .keep_ops = false, .stands_for = outcome.traits});
-        model::RankTrainer trainer(task, device, model::recording_world(static_cast<int>(stage * stride), static_cast<int>(sizes.world)));
+        const auto rank = static_cast<int>(first_rank_of_stage(sizes, stage));
+        model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(sizes.world)));
         device.set_listener(&pricer);
         static_cast<void>(trainer.step({}, 0));
         device.set_listener(nullptr);
@@ -303,10 +301,6 @@ reports::RefitResult write_refit(const std::string& path, const std::string& log
 
 std::vector<reports::LoggedRankMemory> compare_memory(const importers::MegatronLog& log, simulator::CostModel& model, const Layout& layout,
                                                       const std::string& where) {
-    std::int64_t stride = 1;
-    for (const auto& axis : dense_grid(layout.sizes)) {
-        if (axis.axis == Axis::pp) stride = axis.stride;
-    }
     std::map<std::int64_t, reports::LoggedRankMemory> ranks;  // the largest report of each
     for (const auto& each : log.memory) {
         if (each.rank >= layout.sizes.world)
@@ -314,7 +308,7 @@ std::vector<reports::LoggedRankMemory> compare_memory(const importers::MegatronL
                 fmt::format("{}: names rank {}, and --world is {}; give the job's own world", where, each.rank, layout.sizes.world));
         auto& rank = ranks[each.rank];
         rank.rank = each.rank;
-        rank.stage = each.rank / stride % layout.sizes.pp;
+        rank.stage = stage_of_rank(layout.sizes, each.rank);
         rank.measured_allocated = std::max(rank.measured_allocated, each.max_allocated);
         rank.measured_reserved = std::max(rank.measured_reserved, each.max_reserved);
     }

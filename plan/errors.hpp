@@ -1,5 +1,5 @@
 #pragma once
-// Errors that leave the library. Library code neither prints nor exits; cli/main.cpp turns these into exit codes.
+// Errors that leave the library. Library code neither prints nor exits; run_mgplan() in cli/command.cpp turns these into exit codes.
 
 #include <cstdint>
 #include <stdexcept>

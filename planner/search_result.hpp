@@ -91,7 +91,7 @@ struct SearchResult {
     double others_at_least = 0;  ///< no fitting layout that is not among the contenders takes less; infinite where there is none
     std::size_t replayed = 0;    ///< of best, the first: their times are of a closer look
     /// No fitting layout is faster than the first by a closer look: each of the others had one or has a bound that says so. Set by
-    /// whoever takes these looks (cli/exact_ranking.hpp); nothing where the ranking is not by time.
+    /// rank_exactly() (exact_ranking.hpp); nothing where the ranking is not by time.
     std::optional<bool> fastest_is_proven;
     /// The fastest of the fitting layouts in the memory that each needs (scaling.hpp ParetoSet); empty unless asked for.
     std::vector<RankedLayout> pareto;

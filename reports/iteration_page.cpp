@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "plan/stage_ranks.hpp"
 #include "plan/text.hpp"
 #include "reports/html_page.hpp"
 #include "reports/prediction_json.hpp"
@@ -411,11 +412,9 @@ std::string groups_section(const Layout& layout, int gpus_per_node) {
     const auto columns = std::max<std::int64_t>(1, std::min(nodes, static_cast<std::int64_t>(kWidth / block_width)));
     const std::int64_t lines = (nodes + columns - 1) / columns;
     const double height = static_cast<double>(lines) * block_height;
-    std::int64_t stage_stride = 1;
     Json axes = Json::array();
     std::string table, choice;
     const auto add = [&](const GridAxis& axis, bool expert) {
-        if (!expert && axis.axis == Axis::pp) stage_stride = axis.stride;
         if (axis.size <= 1) return;
         const auto name = name_of(axis.axis, expert);
         choice += fmt::format("<label><input type=\"radio\" name=\"axis\"{}> {}</label>\n", axes.empty() ? " checked" : "", name);
@@ -450,7 +449,7 @@ std::string groups_section(const Layout& layout, int gpus_per_node) {
         const std::int64_t line = block / columns, line_inside = inside / in_row;
         const double x = static_cast<double>(block % columns) * block_width + static_cast<double>(inside % in_row) * cell;
         const double y = static_cast<double>(line) * block_height + static_cast<double>(line_inside) * cell;
-        const std::int64_t stage = rank / stage_stride % sizes.pp;
+        const std::int64_t stage = stage_of_rank(sizes, rank);
         html += fmt::format(
             "<rect class=\"rank\" x=\"{:.0f}\" y=\"{:.0f}\" width=\"11\" height=\"11\" rx=\"2\" fill=\"hsl({:.0f} 45% 52%)\"/>\n", x + 1,
             y + 1, 210 + 330.0 * static_cast<double>(stage) / static_cast<double>(sizes.pp));

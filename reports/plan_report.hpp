@@ -1,7 +1,6 @@
 #pragma once
 // The answer of `mgplan plan` for people and programs.
 
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "plan/workload.hpp"
+#include "planner/planned_layout.hpp"
 #include "planner/search_result.hpp"
 #include "reports/scaling_report.hpp"
 #include "reports/time_terms.hpp"
@@ -16,13 +16,7 @@
 
 namespace mgplan::reports {
 
-/// One ranked layout with its full prediction.
-struct PlannedLayout {
-    Layout layout;
-    simulator::Prediction prediction;
-    std::size_t rank = 1;                    ///< in the search's order; --explain and --pick name it
-    std::vector<std::size_t> left_out = {};  ///< ranks of plans alike to this one (alike_plans.hpp)
-};
+using planner::PlannedLayout;
 
 /// One layout that does not fit, and what would make it fit.
 struct NearestMiss {
@@ -42,12 +36,6 @@ struct TooLargeLayouts {
     [[nodiscard]] std::string_view rule() const { return replayed ? planner::kFitsReplayed : term ? planner::kFits : planner::kFitsAtP99; }
 };
 
-/// What balancing the stages of the best layouts gained (`plan --balance-stages`).
-struct BalancedStagesReport {
-    std::size_t tried = 0, faster = 0;                        ///< layouts
-    std::map<const StageSplit*, double> seconds_before = {};  ///< of an iteration with the even split, by the balanced one
-};
-
 /// Everything the report prints.
 struct PlanReport {
     Workload workload;
@@ -60,7 +48,7 @@ struct PlanReport {
     std::optional<ScalingReport> scaling;      ///< where several worlds, or days and cost, are asked for
     std::vector<NearestMiss> nearest;          ///< where nothing fits
     std::vector<TooLargeLayouts> too_large;    ///< most layouts first
-    std::optional<BalancedStagesReport> balanced;
+    std::optional<planner::BalancingGain> balanced;
 
     /// Seconds of the plan with its even split, where its stages were balanced.
     [[nodiscard]] std::optional<double> seconds_before(const PlannedLayout& plan) const;

@@ -15,7 +15,31 @@
 namespace mgplan::simulator {
 namespace {
 
-using CostKey = MemoKey<12>;
+/// What layer costs depend on. In the default order of axes the strides of tp, cp, ep and etp follow from their sizes, and the last
+/// three fields keep their defaults; other orders need all of them.
+struct CostKey {
+    ShardKey shard;
+    std::int64_t pp = 0, world = 0;
+    std::array<Axis, 5> order{};
+
+    bool operator==(const CostKey&) const = default;
+    [[nodiscard]] std::size_t hash() const {
+        const auto& [shard_, pp_, world_, order_] = *this;
+        FieldHash axes;
+        for (const Axis axis : order_) axes.add(axis);
+        return hash_of(shard_, pp_, world_, axes.value());
+    }
+};
+
+CostKey cost_key(const Layout& layout) {
+    CostKey key{shard_key(layout)};
+    const ParallelSizes& sizes = layout.sizes;
+    if (sizes.order == AxisOrder{}) return key;
+    key.pp = sizes.pp;
+    key.world = sizes.world;
+    key.order = sizes.order.axes();
+    return key;
+}
 
 GroupPath path_of(const std::vector<GridAxis>& grid, std::initializer_list<Axis> wanted, const ClusterSpec& cluster,
                   const Calibration& calibration) {
@@ -49,9 +73,9 @@ struct CostModel::State {
     KernelTimes kernels, storage_kernels;
     double flops;
     std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers;
-    std::unordered_map<CostKey, PieceParameters, MemoKeyHash> parameters;
+    std::unordered_map<MemoKey<3>, PieceParameters, MemoKeyHash> parameters;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
-    std::unordered_map<CostKey, std::shared_ptr<const PipelineProgram>, MemoKeyHash> programs;
+    std::unordered_map<MemoKey<4>, std::shared_ptr<const PipelineProgram>, MemoKeyHash> programs;
     std::size_t kept_passes = 0;   ///< of all of them
     ParallelSizes sizes_of_paths;  ///< of the layout before
     LayoutPaths last_paths;
@@ -79,7 +103,7 @@ struct CostModel::State {
     }
 
     const PieceParameters& piece_counts(const Layout& layout) {
-        const CostKey key{{layout.sizes.tp, layout.sizes.ep, layout.sizes.etp}};
+        const MemoKey<3> key{{layout.sizes.tp, layout.sizes.ep, layout.sizes.etp}};
         auto [entry, fresh] = parameters.try_emplace(key);
         if (fresh) entry->second = piece_parameters(workload.model, layout.sizes.tp, layout.sizes.ep, layout.sizes.etp);
         return entry->second;
@@ -96,34 +120,14 @@ struct CostModel::State {
 
     const LayerCosts& costs(const Layout& layout) {
         const ParallelSizes& sizes = layout.sizes;
-        std::int64_t modules = 0;
-        for (unsigned bit = 0; bit < 7; ++bit)
-            modules |= std::int64_t{layout.recompute_modules.contains(static_cast<RecomputeModule>(bit))} << bit;
-        // In the default order the strides of tp, cp, ep and etp follow from their sizes; other orders need all of it.
-        const bool usual = sizes.order == AxisOrder{};
-        std::int64_t order = 0;
-        for (const Axis axis : sizes.order.axes()) order = order * 8 + static_cast<std::int64_t>(axis);
-        const CostKey key{{sizes.tp, sizes.cp, sizes.ep, sizes.etp, layout.micro_batch, layout.sequence_parallel,
-                           static_cast<std::int64_t>(layout.cp_comm_type), layout.recompute == Recompute::selective ? modules + 1 : 0,
-                           usual ? 0 : sizes.pp, usual ? 0 : sizes.world, usual ? 0 : order, static_cast<std::int64_t>(layout.engine)}};
-        auto [entry, fresh] = layers.try_emplace(key);
+        auto [entry, fresh] = layers.try_emplace(cost_key(layout));
         if (fresh) {
-            Shard shard;
+            Shard shard{shard_key(layout)};
             shard.workload = &workload;
             shard.calibration = &calibration;
             shard.kernels = &kernels;
             shard.storage_kernels = &storage_kernels;
             shard.paths = &paths(sizes);
-            shard.tp = sizes.tp;
-            shard.cp = sizes.cp;
-            shard.ep = sizes.ep;
-            shard.etp = sizes.etp;
-            shard.micro_batch = layout.micro_batch;
-            shard.sequence_parallel = layout.sequence_parallel;
-            shard.cp_comm_type = layout.cp_comm_type;
-            shard.selective = layout.recompute == Recompute::selective;
-            shard.modules = layout.recompute_modules;
-            shard.engine = layout.engine;
             shard.tokens = layout.micro_batch * workload.batch.sequence / sizes.cp;
             shard.tokens_outside = layout.sequence_parallel ? shard.tokens / sizes.tp : shard.tokens;
             shard.element = bytes_of(workload.training.compute_dtype());
@@ -166,7 +170,7 @@ struct CostModel::State {
 
     /// The layout's own schedule; programs are shared by layouts of equal pp, vpp, group size and microbatches.
     std::shared_ptr<const PipelineProgram> program_of(const Layout& layout) {
-        const CostKey key{{layout.sizes.pp, layout.vpp, layout.num_microbatches, layout.vpp > 1 ? layout.group_size : 0}};
+        const MemoKey<4> key{{layout.sizes.pp, layout.vpp, layout.num_microbatches, layout.vpp > 1 ? layout.group_size : 0}};
         if (const auto found = programs.find(key); found != programs.end()) return found->second;
         ScheduleRequest request;
         request.pp = static_cast<int>(layout.sizes.pp);
@@ -211,10 +215,6 @@ struct CostModel::State {
 CostModel::CostModel(const Workload& workload) : CostModel(workload, calibration_of(workload.cluster)) {}
 CostModel::CostModel(const Workload& workload, const Calibration& calibration) : state_(std::make_unique<State>(workload, calibration)) {}
 CostModel::~CostModel() = default;
-
-std::int64_t CostModel::peak_bytes(const Layout& layout) {
-    return state_->memory.peaks(layout).even;
-}
 
 LayoutPeaks CostModel::peaks(const Layout& layout, std::int64_t most) {
     return state_->memory.peaks(layout, most);

@@ -35,8 +35,6 @@ public:
     CostModel(const CostModel&) = delete;
     CostModel& operator=(const CostModel&) = delete;
 
-    /// Peak bytes of the fullest rank: memory().worst.peak_bytes().
-    [[nodiscard]] std::int64_t peak_bytes(const Layout& layout);
     /// Both peaks without the time (LayoutMemory::peaks).
     [[nodiscard]] LayoutPeaks peaks(const Layout& layout, std::int64_t most = std::numeric_limits<std::int64_t>::max());
     /// As the search judges: predict().memory without the time, and fragmentation assumed where predict() replays it.

@@ -51,9 +51,9 @@ private:
 };
 
 /// One operation of `bytes` in nccl-tests' sense.
-class Operation {
+class MeasuredOperation {
 public:
-    Operation(const std::string& op, Communicator& group, model::Device& device, std::int64_t bytes)
+    MeasuredOperation(const std::string& op, Communicator& group, model::Device& device, std::int64_t bytes)
         : op_(op), group_(group), n_(group.size()), elements_(bytes / 4) {
         whole_ = device.zeros({elements_}, Dtype::fp32, MemoryCategory::communication, "whole to measure with");
         const bool gathers = op == "all_gather" || op == "reduce_scatter";
@@ -84,7 +84,7 @@ private:
     std::vector<std::int64_t> rows_;
 };
 
-Timing timed(Operation& operation, model::Device& device, Agreement& agreement, double budget) {
+Timing timed(MeasuredOperation& operation, model::Device& device, Agreement& agreement, double budget) {
     const auto watch = device.make_stopwatch();
     const auto round = [&](std::int64_t count) {
         device.synchronize();
@@ -175,7 +175,7 @@ bool measure_collectives(const model::World& world, model::Device& device, const
                 const double choice = agreement.largest(world.rank != 0 ? kMeasure : known ? kPassOver : stop ? kStop : kMeasure);
                 if (choice == kPassOver) continue;
                 if (choice == kStop) return false;
-                Operation operation(op, *communicator, device, bytes);
+                MeasuredOperation operation(op, *communicator, device, bytes);
                 const CollectiveTime time{group.name, op, n, bytes, timed(operation, device, agreement, options.seconds), nodes};
                 into.collectives.push_back(time);
                 if (world.rank == 0 && options.on_measured) {

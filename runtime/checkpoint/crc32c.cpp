@@ -89,3 +89,5 @@ std::optional<std::uint32_t> parse_checksum(std::string_view text) {
 }
 
 }  // namespace mgplan::runtime
+
+#undef MGPLAN_HAVE_CRC_INSTRUCTION

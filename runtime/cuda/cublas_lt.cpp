@@ -35,7 +35,7 @@ using Operation = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-cudaDataType_t data_type(Dtype dtype) {
+cudaDataType_t cublas_type(Dtype dtype) {
     switch (dtype) {
         case Dtype::fp64:
             return CUDA_R_64F;
@@ -92,7 +92,7 @@ struct Prepared {
 /// A row-major (rows, columns) matrix is a column-major (columns, rows) one.
 Layout layout(Dtype dtype, std::int64_t rows, std::int64_t columns, std::int64_t pitch, std::int64_t batch, std::int64_t stride) {
     Layout made;
-    MGPLAN_CUBLAS(cublasLtMatrixLayoutCreate(made.place(), data_type(dtype), static_cast<std::uint64_t>(columns),
+    MGPLAN_CUBLAS(cublasLtMatrixLayoutCreate(made.place(), cublas_type(dtype), static_cast<std::uint64_t>(columns),
                                              static_cast<std::uint64_t>(rows), pitch));
     const auto count = static_cast<std::int32_t>(batch);
     MGPLAN_CUBLAS(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)));

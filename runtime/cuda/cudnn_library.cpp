@@ -3,7 +3,7 @@
 namespace mgplan::runtime::cuda {
 namespace {
 
-const LibraryFunctions<CudnnFunctions>& library() {
+const LibraryFunctions<CudnnFunctions>& loaded_cudnn() {
     static const LibraryFunctions<CudnnFunctions> opened("cuDNN", MGPLAN_LIBRARY_FILE("cudnn", CUDNN_MAJOR));
     return opened;
 }
@@ -11,11 +11,11 @@ const LibraryFunctions<CudnnFunctions>& library() {
 }  // namespace
 
 const std::string& cudnn_unavailable() {
-    return library().unavailable();
+    return loaded_cudnn().unavailable();
 }
 
-const CudnnFunctions& cudnn() {
-    return library().functions();
+const CudnnFunctions& loaded_cudnn() {
+    return loaded_cudnn().functions();
 }
 
 }  // namespace mgplan::runtime::cuda

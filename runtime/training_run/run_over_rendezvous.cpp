@@ -21,9 +21,9 @@ namespace mgplan::runtime {
 namespace {
 
 /// Tells the others where this rank is, and passes on what it hears.
-class Whereabouts final : public RankObserver {
+class ReportsToRendezvous final : public RankObserver {
 public:
-    Whereabouts(Rendezvous& rendezvous, std::unique_ptr<RankObserver> next) : rendezvous_(rendezvous), next_(std::move(next)) {}
+    ReportsToRendezvous(Rendezvous& rendezvous, std::unique_ptr<RankObserver> next) : rendezvous_(rendezvous), next_(std::move(next)) {}
     void on_ready(model::Device& device, const model::World& world) override {
         if (next_) next_->on_ready(device, world);
     }
@@ -50,7 +50,9 @@ std::optional<RunValues> run_over_rendezvous(const TrainingRunOptions& asked, co
     const int rank = meeting.rank;
     RendezvousJob job(meeting, options.on_stuck);
     Rendezvous& rendezvous = job.rendezvous();
-    options.observe = [&, next = asked.observe](int of) { return std::make_unique<Whereabouts>(rendezvous, next ? next(of) : nullptr); };
+    options.observe = [&, next = asked.observe](int of) {
+        return std::make_unique<ReportsToRendezvous>(rendezvous, next ? next(of) : nullptr);
+    };
     std::optional<RunValues> result;
     job.run([&] {
         check_one_rank(options, devices, rank, here);

@@ -8,6 +8,7 @@
 #include "plan/workload.hpp"
 #include "simulator/compute/kernels.hpp"
 #include "simulator/network/group_path.hpp"
+#include "simulator/shard_key.hpp"
 
 namespace mgplan::simulator {
 
@@ -17,20 +18,12 @@ struct LayoutPaths {
 };
 
 /// What layer costs depend on. Layouts that agree in these fields have equal layer costs.
-struct Shard {
+struct Shard : ShardKey {
     const Workload* workload = nullptr;
     const Calibration* calibration = nullptr;
     const KernelTimes* kernels = nullptr;
     const KernelTimes* storage_kernels = nullptr;  ///< of products that stay in the storage type under fp8: head, router, unfused core
     const LayoutPaths* paths = nullptr;
-    std::int64_t tp = 1, cp = 1, ep = 1, etp = 1;
-    std::int64_t micro_batch = 1;
-    bool sequence_parallel = false;
-    CpCommType cp_comm_type = CpCommType::p2p;
-    bool selective = false;  ///< selective recompute of `modules`
-    EnumSet<RecomputeModule> modules;
-    Engine engine = Engine::mgplan;
-
     std::int64_t tokens = 0;          ///< micro_batch · sequence / cp: rows of the products inside a tp region
     std::int64_t tokens_outside = 0;  ///< rows outside it: tokens / tp with sequence parallelism
     std::int64_t element = 2;         ///< bytes of an activation
@@ -39,7 +32,7 @@ struct Shard {
     [[nodiscard]] const ModelSpec& model() const { return workload->model; }
     /// Megatron-LM's switches where it is the engine, else nothing.
     [[nodiscard]] const MegatronSwitches* megatron() const { return engine == Engine::megatron ? &workload->training.megatron : nullptr; }
-    [[nodiscard]] bool recomputes(RecomputeModule module) const { return selective && modules.contains(module); }
+    [[nodiscard]] bool recomputes(RecomputeModule module) const { return modules.contains(module); }
 };
 
 /// Seconds by the group that communicates.

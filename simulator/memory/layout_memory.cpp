@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "plan/schedule.hpp"
+#include "plan/stage_ranks.hpp"
 #include "simulator/memo_key.hpp"
 #include "simulator/memory/activation_memory.hpp"
 #include "simulator/memory/device_overhead.hpp"
+#include "simulator/memory/megatron_replay.hpp"
 #include "simulator/memory/model_state.hpp"
-#include "simulator/memory/rank_recording.hpp"
 #include "simulator/memory/routing_load.hpp"
 
 namespace mgplan::simulator {
@@ -380,11 +381,7 @@ struct LayoutMemory::State {
         prediction.worst = stage(layout, prediction.worst_stage);
         prediction.worst.context_terms = overhead.terms(layout, prediction.worst_stage);
         if (routing) prediction.worst.routing = routed_peaks(layout, 0, static_cast<int>(layout.sizes.pp));
-        std::int64_t stride = 1;
-        for (const auto& axis : dense_grid(layout.sizes)) {
-            if (axis.axis == Axis::pp) stride = axis.stride;
-        }
-        prediction.worst_rank = prediction.worst_stage * stride;
+        prediction.worst_rank = first_rank_of_stage(layout.sizes, prediction.worst_stage);
         prediction.limit_bytes = workload.memory_limit;
         fragmentation = kAssumedFragmentation;
         return prediction;

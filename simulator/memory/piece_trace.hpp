@@ -9,18 +9,14 @@
 #include "model/meta/meta_device.hpp"
 #include "plan/layout.hpp"
 #include "plan/model_spec.hpp"
+#include "simulator/shard_key.hpp"
 
 namespace mgplan::simulator {
 
 /// All that the allocations of a layer depend on.
-struct PieceSizes {
-    std::int64_t tp = 1, cp = 1, ep = 1, etp = 1;
-    std::int64_t micro_batch = 1;  ///< sequences
-    std::int64_t sequence = 0;     ///< tokens
-    bool sequence_parallel = false;
-    CpCommType cp_comm_type = CpCommType::p2p;
-    EnumSet<RecomputeModule> modules;  ///< of selective recompute
-    Dtype dtype = Dtype::bf16;         ///< of parameters and activations
+struct PieceSizes : ShardKey {
+    std::int64_t sequence = 0;  ///< tokens
+    Dtype dtype = Dtype::bf16;  ///< of parameters and activations
     Dtype grad_dtype = Dtype::fp32;
     model::KernelTraits traits;  ///< whose scratch is counted
     bool fuses_windows = false;  ///< sliding windows need no other kernels than the whole sequence: no other scratch

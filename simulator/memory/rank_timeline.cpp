@@ -7,6 +7,7 @@
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
 #include "plan/errors.hpp"
+#include "plan/stage_ranks.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -88,17 +89,10 @@ RankSchedule once_through(int vpp) {
     return schedule;
 }
 
-int first_rank_of(const ParallelSizes& sizes, int pp_rank) {
-    for (const GridAxis& axis : dense_grid(sizes)) {
-        if (axis.axis == Axis::pp) return static_cast<int>(axis.stride * pp_rank);
-    }
-    return 0;
-}
-
 RankProbe probe_rank(const model::TrainingTask& task, int pp_rank, const model::KernelTraits& stands_for) {
     const Layout& layout = task.layout;
     model::MetaDevice device({.keep_allocations = true, .keep_ops = false, .stands_for = stands_for});
-    const int rank = first_rank_of(layout.sizes, pp_rank);
+    const int rank = static_cast<int>(first_rank_of_stage(layout.sizes, pp_rank));
     model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(layout.sizes.world)));
     RankProbe probe;
     probe.held = device.memory().current;

@@ -14,8 +14,6 @@ namespace mgplan::simulator {
 
 /// Every chunk forward once, then every chunk backward in reverse: what a probe runs.
 [[nodiscard]] RankSchedule once_through(int vpp);
-/// The first rank of a pipeline stage in any rank order.
-[[nodiscard]] int first_rank_of(const ParallelSizes& sizes, int pp_rank);
 
 /// Memory of one stage's ops, traced once: the same runtime code on shapes, each forward and backward alone.
 struct RankProbe {

@@ -1,7 +1,6 @@
 #include "simulator/memory/shard_layers.hpp"
 
 #include <algorithm>
-#include <initializer_list>
 #include <unordered_map>
 
 #include "simulator/memory/engine_policies.hpp"
@@ -9,14 +8,44 @@
 namespace mgplan::simulator {
 namespace {
 
-template <std::size_t kFields>
-using Key = MemoKey<kFields>;
-using KeyHash = MemoKeyHash;
-
 constexpr std::array<double, ShardLayers::kNodes> kReceived{1.0, 1.5, 4.0, 1e9};
 
 /// What is traced without mixtures.
 enum class Traced : std::uint8_t { dense, prediction, recomputed_prediction };
+
+/// A trace of what is not a mixture.
+struct DenseTraceKey {
+    ShardKey shard;  ///< without_experts()
+    Traced what = Traced::dense;
+    bool operator==(const DenseTraceKey&) const = default;
+    [[nodiscard]] std::size_t hash() const {
+        const auto& [shard_, what_] = *this;
+        return hash_of(shard_, what_);
+    }
+};
+
+/// A mixture of so many rows, of which its experts receive as many as at a node (ShardLayers::received_at).
+struct MixtureKey {
+    ShardKey shard;  ///< mixture_alone()
+    std::int64_t rows = 0;
+    int node = 0;
+    bool operator==(const MixtureKey&) const = default;
+    [[nodiscard]] std::size_t hash() const {
+        const auto& [shard_, rows_, node_] = *this;
+        return hash_of(shard_, rows_, node_);
+    }
+};
+
+/// All layers of a shard, its mixtures at a node.
+struct ProfilesKey {
+    ShardKey shard;
+    int node = 0;
+    bool operator==(const ProfilesKey&) const = default;
+    [[nodiscard]] std::size_t hash() const {
+        const auto& [shard_, node_] = *this;
+        return hash_of(shard_, node_);
+    }
+};
 
 /// Everything that does not depend on mixtures.
 struct DenseProfiles {
@@ -31,13 +60,13 @@ struct DenseProfiles {
 struct ShardLayers::State {
     const Workload& workload;
     model::KernelTraits traits;
-    std::unordered_map<Key<8>, PieceTrace, KeyHash> dense_traces;  // of one and two sequences
-    std::unordered_map<Key<7>, DenseProfiles, KeyHash> dense_pieces;
-    std::unordered_map<Key<9>, PieceProfiles, KeyHash> mixtures;
-    std::unordered_map<Key<9>, PassDeltas, KeyHash> mixture_deltas;
-    std::unordered_map<Key<9>, KeptAndTaken, KeyHash> routers;
-    std::unordered_map<Key<9>, PieceTrace, KeyHash> mixture_traces;  // of two numbers of rows
-    std::unordered_map<Key<10>, ShardProfiles, KeyHash> shards;
+    std::unordered_map<DenseTraceKey, PieceTrace, MemoKeyHash> dense_traces;  // of one and two sequences
+    std::unordered_map<ShardKey, DenseProfiles, MemoKeyHash> dense_pieces;
+    std::unordered_map<MixtureKey, PieceProfiles, MemoKeyHash> mixtures;
+    std::unordered_map<MixtureKey, PassDeltas, MemoKeyHash> mixture_deltas;
+    std::unordered_map<MixtureKey, KeptAndTaken, MemoKeyHash> routers;
+    std::unordered_map<MixtureKey, PieceTrace, MemoKeyHash> mixture_traces;  // of two numbers of rows
+    std::unordered_map<ProfilesKey, ShardProfiles, MemoKeyHash> shards;
 
     explicit State(const Workload& work) : workload(work) {
         traits.kind = model::DeviceKind::cuda;
@@ -47,15 +76,8 @@ struct ShardLayers::State {
 
     [[nodiscard]] PieceSizes sizes_of(const Layout& layout) const {
         PieceSizes sizes;
-        sizes.tp = layout.sizes.tp;
-        sizes.cp = layout.sizes.cp;
-        sizes.ep = layout.sizes.ep;
-        sizes.etp = layout.sizes.etp;
-        sizes.micro_batch = layout.micro_batch;
+        static_cast<ShardKey&>(sizes) = shard_key(layout);
         sizes.sequence = workload.batch.sequence;
-        sizes.sequence_parallel = layout.sequence_parallel;
-        sizes.cp_comm_type = layout.cp_comm_type;
-        if (layout.recompute == Recompute::selective) sizes.modules = layout.recompute_modules;
         // fp16 is as wide as bf16, and fused kernels take both.
         const Dtype dtype = workload.training.compute_dtype();
         sizes.dtype = dtype == Dtype::fp16 ? Dtype::bf16 : dtype;
@@ -71,23 +93,10 @@ struct ShardLayers::State {
         return trace;
     }
 
-    static std::int64_t bits(const PieceSizes& sizes, std::initializer_list<RecomputeModule> modules) {
-        std::int64_t bits = 0;
-        for (const RecomputeModule module : modules) bits |= std::int64_t{sizes.modules.contains(module)} << static_cast<int>(module);
-        return bits;
-    }
-    /// Attention does not see how experts are shared, and mixtures see rows alone: each is traced for what it depends on.
-    static Key<7> dense_key(const Layout& layout, const PieceSizes& sizes) {
-        using enum RecomputeModule;
-        return {{sizes.tp, sizes.cp, sizes.micro_batch, sizes.sequence_parallel, static_cast<std::int64_t>(sizes.cp_comm_type),
-                 bits(sizes, {core_attn, mlp, layernorm, mla_up_proj}), static_cast<std::int64_t>(layout.engine)}};
-    }
-    [[nodiscard]] Key<9> mixture_key(const Layout& layout, const PieceSizes& sizes, int node) const {
-        using enum RecomputeModule;
+    [[nodiscard]] MixtureKey mixture_key(const Layout& layout, const PieceSizes& sizes, int node) const {
         // The last nodes are one where rows cannot be as uneven as that.
         while (node > 0 && received_at(layout, node) == received_at(layout, node - 1)) --node;
-        return {{sizes.tp, sizes.rows(), sizes.ep, sizes.etp, sizes.sequence_parallel,
-                 bits(sizes, {layernorm, moe, moe_act, shared_experts}), node, static_cast<std::int64_t>(layout.engine)}};
+        return {mixture_alone(sizes), sizes.rows(), node};
     }
 
     PieceTrace trace_now(const PieceSizes& sizes, Traced what) const {
@@ -95,13 +104,11 @@ struct ShardLayers::State {
         return trace_prediction(workload.model, sizes, what == Traced::recomputed_prediction);
     }
 
-    /// `fields`: of the sizes, whose third is the micro-batch. Larger ones are made from the traces of one and two sequences.
-    PieceTrace dense_trace(const PieceSizes& sizes, const Key<7>& fields, Traced what) {
-        Key<8> key;
-        std::copy(fields.fields.begin(), fields.fields.end(), key.fields.begin());
-        key.fields[7] = static_cast<std::int64_t>(what);
+    /// Larger micro-batches are made from the traces of one and two sequences.
+    PieceTrace dense_trace(const PieceSizes& sizes, Traced what) {
+        DenseTraceKey key{without_experts(sizes), what};
         const auto of = [&](std::int64_t micro_batch) -> const PieceTrace& {
-            key.fields[2] = micro_batch;
+            key.shard.micro_batch = micro_batch;
             auto [entry, fresh] = dense_traces.try_emplace(key);
             if (fresh) {
                 PieceSizes few = sizes;
@@ -115,14 +122,14 @@ struct ShardLayers::State {
         return trace_now(sizes, what);
     }
 
-    /// `key`: of the sizes, whose second field is the number of rows. Others are made from the traces of two numbers, both large
-    /// enough for scratch that is cut to a largest size, and such that an even split is one.
-    PieceTrace mixture_trace(const PieceSizes& sizes, double received, Key<9> key) {
+    /// `key`: of the sizes. Its trace is made from those of two numbers of rows, both large enough for scratch that is cut to a
+    /// largest size, and such that an even split is one.
+    PieceTrace mixture_trace(const PieceSizes& sizes, double received, MixtureKey key) {
         constexpr std::int64_t kEnough = 8192;
         const std::int64_t unit = workload.model.moe->experts * (sizes.sequence_parallel ? sizes.tp : 1);
         const std::int64_t rows = (kEnough * (sizes.sequence_parallel ? sizes.tp : 1) + unit - 1) / unit * unit;
         const auto of = [&](std::int64_t count) -> const PieceTrace& {
-            key.fields[1] = count;
+            key.rows = count;
             auto [entry, fresh] = mixture_traces.try_emplace(key);
             if (fresh) {
                 PieceSizes few = sizes;
@@ -154,10 +161,9 @@ struct ShardLayers::State {
     }
 
     const DenseProfiles& dense_profiles(const Layout& layout, const PieceSizes& sizes) {
-        const Key<7> key = dense_key(layout, sizes);
-        auto [entry, fresh] = dense_pieces.try_emplace(key);
+        auto [entry, fresh] = dense_pieces.try_emplace(without_experts(sizes));
         if (!fresh) return entry->second;
-        const auto trace = [&](Traced what) { return under_policies(layout, dense_trace(sizes, key, what), sizes); };
+        const auto trace = [&](Traced what) { return under_policies(layout, dense_trace(sizes, what), sizes); };
         DenseProfiles& profiles = entry->second;
         profiles.pieces = piece_profiles(trace(Traced::dense));
         if (workload.model.mtp_layers > 0) {
@@ -172,14 +178,14 @@ struct ShardLayers::State {
         return profiles;
     }
 
-    PieceProfiles mixture_profiles(const Layout& layout, const PieceSizes& sizes, int node, const Key<9>& key) {
+    PieceProfiles mixture_profiles(const Layout& layout, const PieceSizes& sizes, int node, const MixtureKey& key) {
         PieceTrace trace = mixture_trace(sizes, received_at(layout, node), key);
         return piece_profiles(under_policies(layout, std::move(trace), sizes));
     }
 
     KeptAndTaken router_part(const Layout& layout) {
         const PieceSizes sizes = sizes_of(layout);
-        const Key<9> key = mixture_key(layout, sizes, 0);
+        const MixtureKey key = mixture_key(layout, sizes, 0);
         auto [entry, fresh] = routers.try_emplace(key);
         if (fresh) {
             const std::int64_t stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
@@ -195,26 +201,22 @@ struct ShardLayers::State {
         const DenseProfiles& dense = dense_profiles(layout, sizes);
         steps = dense.steps[recomputed ? 1 : 0];
         if (!workload.model.moe) return;
-        const Key<9> key = mixture_key(layout, sizes, node);
+        const MixtureKey key = mixture_key(layout, sizes, node);
         auto [entry, fresh] = mixture_deltas.try_emplace(key);
         if (fresh) entry->second = deltas_of(mixture_profiles(layout, sizes, node, key)[static_cast<std::size_t>(Piece::mixture)]);
         steps.set_mixture(dense.attention, entry->second);
     }
 
     const ShardProfiles& profiles(const Layout& layout, int node) {
-        const Key<9> fields = ShardLayers::key(layout);
-        Key<10> key;
-        std::copy(fields.fields.begin(), fields.fields.end(), key.fields.begin());
-        key.fields[9] = node;
-        auto [entry, fresh] = shards.try_emplace(key);
+        auto [entry, fresh] = shards.try_emplace(ProfilesKey{shard_key(layout), node});
         if (!fresh) return entry->second;
         const PieceSizes sizes = sizes_of(layout);
         const DenseProfiles& dense = dense_profiles(layout, sizes);
         const PieceProfiles* mixture = nullptr;
         if (workload.model.moe) {
-            const Key<9> fields_of_mixture = mixture_key(layout, sizes, node);
-            auto [found, new_mixture] = mixtures.try_emplace(fields_of_mixture);
-            if (new_mixture) found->second = mixture_profiles(layout, sizes, node, fields_of_mixture);
+            const MixtureKey key = mixture_key(layout, sizes, node);
+            auto [found, new_mixture] = mixtures.try_emplace(key);
+            if (new_mixture) found->second = mixture_profiles(layout, sizes, node, key);
             mixture = &found->second;
         }
         entry->second = shard_profiles(dense.pieces, mixture, sizes, workload.model.hidden);
@@ -225,15 +227,14 @@ struct ShardLayers::State {
 
     ShardTraces traces(const Layout& layout) {
         const PieceSizes sizes = sizes_of(layout);
-        const Key<7> key = dense_key(layout, sizes);
         ShardTraces traces;
-        traces.dense = under_policies(layout, dense_trace(sizes, key, Traced::dense), sizes);
+        traces.dense = under_policies(layout, dense_trace(sizes, Traced::dense), sizes);
         if (workload.model.moe) traces.mixture = under_policies(layout, mixture_trace(sizes, 1, mixture_key(layout, sizes, 0)), sizes);
         if (workload.model.mtp_layers > 0) {
             const bool recomputed = layout.recompute == Recompute::full &&
                                     layout.recompute_method.value_or(RecomputeMethod::uniform) == RecomputeMethod::uniform;
             const Traced what = recomputed ? Traced::recomputed_prediction : Traced::prediction;
-            traces.prediction = under_policies(layout, dense_trace(sizes, key, what), sizes);
+            traces.prediction = under_policies(layout, dense_trace(sizes, what), sizes);
         }
         traces.stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
         traces.ids = sizes.rows() * bytes_of(Dtype::int32);
@@ -243,16 +244,6 @@ struct ShardLayers::State {
 
 ShardLayers::ShardLayers(const Workload& workload) : state_(std::make_unique<State>(workload)) {}
 ShardLayers::~ShardLayers() = default;
-
-MemoKey<9> ShardLayers::key(const Layout& layout) {
-    std::int64_t modules = 0;
-    for (unsigned bit = 0; bit < 7; ++bit)
-        modules |= std::int64_t{layout.recompute_modules.contains(static_cast<RecomputeModule>(bit))} << bit;
-    if (layout.recompute != Recompute::selective) modules = 0;
-    const ParallelSizes& s = layout.sizes;
-    return {{s.tp, s.cp, s.ep, s.etp, layout.micro_batch, layout.sequence_parallel, static_cast<std::int64_t>(layout.cp_comm_type), modules,
-             static_cast<std::int64_t>(layout.engine)}};
-}
 
 PieceSizes ShardLayers::sizes(const Layout& layout) const {
     return state_->sizes_of(layout);

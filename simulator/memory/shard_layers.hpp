@@ -9,7 +9,6 @@
 
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
-#include "simulator/memo_key.hpp"
 #include "simulator/memory/chunk_profile.hpp"
 #include "simulator/memory/chunk_weights.hpp"
 #include "simulator/memory/piece_trace.hpp"
@@ -33,8 +32,6 @@ public:
     ShardLayers(const ShardLayers&) = delete;
     ShardLayers& operator=(const ShardLayers&) = delete;
 
-    /// All that a shard's profiles depend on.
-    [[nodiscard]] static MemoKey<9> key(const Layout& layout);
     [[nodiscard]] PieceSizes sizes(const Layout& layout) const;
 
     /// Received rows over the even split's at which mixtures are traced: node 0 is the even split, the last the most there can

@@ -3,19 +3,20 @@
 #include <algorithm>
 #include <map>
 
+#include "plan/stage_ranks.hpp"
+
 namespace mgplan::simulator {
 
 std::vector<std::vector<double>> stage_slowdowns(const ParallelSizes& sizes, const std::vector<Straggler>& stragglers) {
-    std::int64_t stage_stride = 1, replica_stride = 1;
+    std::int64_t replica_stride = 1;
     for (const GridAxis& axis : dense_grid(sizes)) {
-        if (axis.axis == Axis::pp) stage_stride = axis.stride;
         if (axis.axis == Axis::dp) replica_stride = axis.stride;
     }
     std::map<std::int64_t, std::vector<double>> replicas;
     for (const Straggler& straggler : stragglers) {
         const std::int64_t replica = sizes.ep > 1 ? 0 : straggler.rank / replica_stride % sizes.dp();
         auto& factors = replicas.try_emplace(replica, static_cast<std::size_t>(sizes.pp), 1.0).first->second;
-        double& factor = factors[static_cast<std::size_t>(straggler.rank / stage_stride % sizes.pp)];
+        double& factor = factors[static_cast<std::size_t>(stage_of_rank(sizes, straggler.rank))];
         factor = std::max(factor, straggler.factor);
     }
     std::vector<std::vector<double>> found;

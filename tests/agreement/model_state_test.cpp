@@ -8,6 +8,7 @@
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
 #include "model/training/rank_trainer.hpp"
+#include "plan/stage_ranks.hpp"
 #include "planner/constraints.hpp"
 
 namespace mgplan::simulator {
@@ -71,10 +72,7 @@ TEST_P(ModelStateOf, IsWhatARankAllocates) {
     task.layout = layout;
     ModelStates states(work);
     for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage) {
-        std::int64_t rank = 0;
-        for (const GridAxis& axis : dense_grid(layout.sizes)) {
-            if (axis.axis == Axis::pp) rank = axis.stride * stage;
-        }
+        const std::int64_t rank = first_rank_of_stage(layout.sizes, stage);
         model::MetaDevice device({.keep_allocations = false, .keep_ops = false});
         model::RankTrainer trainer(task, device, model::recording_world(static_cast<int>(rank), static_cast<int>(work.world)));
         const ModelStateBytes& state = states.of(layout, stage);

@@ -20,6 +20,7 @@
 #include "plan/errors.hpp"
 #include "plan/json_reader.hpp"
 #include "plan/plan.hpp"
+#include "plan/stage_ranks.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
 
 namespace mgplan {
@@ -53,12 +54,8 @@ void report(const std::string& path) {
         return;
     }
     const ParallelSizes& sizes = task.layout.sizes;
-    std::int64_t stride = 1;
-    for (const GridAxis& axis : dense_grid(sizes)) {
-        if (axis.axis == Axis::pp) stride = axis.stride;
-    }
     for (const std::int64_t stage : std::set<std::int64_t>{0, std::min<std::int64_t>(1, sizes.pp - 1), sizes.pp / 2, sizes.pp - 1}) {
-        const auto rank = static_cast<int>(stage * stride);
+        const auto rank = static_cast<int>(first_rank_of_stage(sizes, stage));
         model::MetaDevice device({.keep_allocations = true, .keep_ops = false});
         model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(sizes.world)));
         (void)trainer.step({}, 0);

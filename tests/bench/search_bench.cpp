@@ -6,10 +6,10 @@
 
 #include <algorithm>
 
-#include "cli/cost_models.hpp"
 #include "importers/model_source.hpp"
 #include "plan/cluster_json.hpp"
 #include "planner/search.hpp"
+#include "planner/simulator_cost.hpp"
 
 namespace {
 
@@ -35,7 +35,7 @@ void search_whole_space(benchmark::State& state, const char* model, std::int64_t
     std::int64_t evaluated = 0, legal = 0;
     for (auto _ : state) {
         // Every search makes its cost models anew: nothing is remembered from the one before.
-        const auto result = planner::search(work, planner::SearchSpace{}, cli::simulator_cost_model(), options);
+        const auto result = planner::search(work, planner::SearchSpace{}, planner::simulator_cost_model(), options);
         benchmark::DoNotOptimize(result.best.size());
         evaluated += result.evaluated;
         legal = result.counts.legal;

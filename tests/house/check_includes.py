@@ -4,7 +4,7 @@
     check_includes.py [PROJECT_ROOT]
 
 The table below says what each room may include. Besides, everywhere: project headers are included by their path from
-the root and exist; no circle between rooms or between headers; nlohmann/json.hpp stands in no header but
+the root and exist; no circle between rooms, between headers, or between folders inside a room but for those of old; nlohmann/json.hpp stands in no header but
 plan/json_reader.hpp; headers begin with #pragma once; X.cpp and X.cu include X.hpp before all else, so that they show it to compile
 alone. Prints one line per offence and exits 1 when there is any.
 """
@@ -19,8 +19,8 @@ ROOMS = {
     "plan": ((), ("fmt/", "nlohmann/")),
     "importers": (("plan",), ("fmt/", "nlohmann/", "yaml-cpp/", "sys/", "unistd.h")),
     "model": (("plan",), ("fmt/",)),
-    "planner": (("plan",), ("fmt/", "nlohmann/", "oneapi/", "tbb/")),
     "simulator": (("plan", "model"), ("fmt/", "nlohmann/")),
+    "planner": (("plan", "simulator"), ("fmt/", "nlohmann/", "oneapi/", "tbb/")),
     "runtime": (("plan", "model"), ("fmt/", "nlohmann/", "sanitizer/asan_interface.h", "sys/", "fcntl.h", "dlfcn.h", "unistd.h", "poll.h", "netdb.h", "netinet/", "ifaddrs.h", "net/if.h", "cblas.h", "mpi.h", "nccl.h", "cuda", "cublas", "cudnn")),
     "reports": (("plan",), ("fmt/", "nlohmann/")),
     "jobs": (("plan", "runtime"), ("fmt/", "nlohmann/", "sys/", "fcntl.h", "unistd.h", "poll.h")),
@@ -35,6 +35,7 @@ ROOMS = {
 VALUE_HEADERS = {
     "jobs/job.hpp",
     "model/device/memory_use.hpp",
+    "planner/planned_layout.hpp",
     "planner/scaling.hpp",
     "planner/search_result.hpp",
     "runtime/measurement/run_values.hpp",
@@ -42,6 +43,26 @@ VALUE_HEADERS = {
     "simulator/prediction.hpp",
     "simulator/timeline/pipeline_picture.hpp",
     "simulator/timeline/timeline_trace.hpp",
+}
+
+# Arrows between folders of one room that are part of a circle: folder -> folders that it includes and that lead back to it. The
+# list only shrinks: a new arrow is an offence, and so is an entry that no circle needs any longer. check_includes_test.py counts them.
+FOLDER_CIRCLES = {
+    "model/device": ("model/ops", "model/tensor"),
+    "model/ops": ("model/device", "model/tensor"),
+    "model/tensor": ("model/device",),
+    "runtime/comm/nccl": ("runtime/cuda",),
+    "runtime/cpu": ("runtime/cpu/ops", "runtime/memory"),
+    "runtime/cpu/ops": ("runtime/cpu",),
+    "runtime/cuda": ("runtime/comm/nccl",),
+    "runtime/memory": ("runtime/cpu",),
+    "simulator": ("simulator/collectives", "simulator/compute", "simulator/layers", "simulator/memory", "simulator/network", "simulator/timeline"),
+    "simulator/collectives": ("simulator", "simulator/network"),
+    "simulator/compute": ("simulator",),
+    "simulator/layers": ("simulator", "simulator/collectives", "simulator/compute", "simulator/memory", "simulator/network"),
+    "simulator/memory": ("simulator", "simulator/layers", "simulator/network"),
+    "simulator/network": ("simulator",),
+    "simulator/timeline": ("simulator", "simulator/memory"),
 }
 
 # Folders at the root that hold C++ but are no rooms; rooms may not include them.
@@ -121,11 +142,36 @@ def find_circle(graph):
     return None
 
 
+def reachable(graph, start):
+    """The nodes that arrows lead to from a node; the node itself only if they lead back."""
+    seen, waiting = set(), [start]
+    while waiting:
+        for node in graph.get(waiting.pop(), ()):
+            if node not in seen:
+                seen.add(node)
+                waiting.append(node)
+    return seen
+
+
+def folder_circles(graph):
+    """Offences of a graph {folder: {folder: the include that makes the arrow}} against FOLDER_CIRCLES."""
+    reach = {folder: reachable(graph, folder) for folder in graph}
+    for folder in sorted(graph):
+        for other, where in sorted(graph[folder].items()):
+            if folder in reach.get(other, ()) and other not in FOLDER_CIRCLES.get(folder, ()):
+                yield f"{where}: {folder}/ may not include {other}/, which includes {folder}/: a circle of folders; split a header, or move what both need below them"
+    for folder, others in FOLDER_CIRCLES.items():
+        for other in others:
+            if other not in graph.get(folder, ()) or folder not in reach.get(other, ()):
+                yield f"{folder} -> {other}: is no longer part of a circle of folders; remove it from FOLDER_CIRCLES in tests/house/check_includes.py"
+
+
 def check(root):
     """All offences under a project root, as printable lines."""
     offences = []
     room_graph = {room: set() for room in ROOMS}
     header_graph = {}
+    folder_graph = {}
     files = []
     for folder in sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")):
         sources = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
@@ -165,6 +211,9 @@ def check(root):
             if name in VALUE_HEADERS and not (other == "plan" or target in VALUE_HEADERS):
                 offences.append(f"{where}: a value header may include plan/ and value headers only, not {target}")
             if other == room:
+                folder, included = str(Path(name).parent), str(Path(target).parent)
+                if folder != included:
+                    folder_graph.setdefault(folder, {}).setdefault(included, where)
                 continue
             if other in ROOMS[room][0] or room == "reports" and target in VALUE_HEADERS:
                 room_graph[room].add(other)
@@ -175,6 +224,7 @@ def check(root):
     for listed in sorted(VALUE_HEADERS):
         if not (root / listed).is_file():
             offences.append(f"{listed}: is listed as a value header but does not exist")
+    offences += folder_circles(folder_graph)
     for graph, kind in ((room_graph, "rooms"), (header_graph, "headers")):
         circle = find_circle(graph)
         if circle:

@@ -1,6 +1,6 @@
 """Installs a build, packs it, and uses what comes out as others would: package_test.py BUILD_FOLDER SOURCE_FOLDER
 
-cmake --install gives a command that plans, a manual page, completion, and libraries that examples/predict_from_code links; the
+cmake --install gives a command that plans, a manual page, completion, and libraries that the examples link; the
 .tar.gz gives the same command elsewhere; the .deb name their files and what they depend on.
 """
 import json
@@ -43,17 +43,25 @@ def check_installed(prefix):
         check((prefix / "lib/mgplan/libmgplan_cuda.so").exists(), "the CUDA module is not installed")
 
 
-def check_example(prefix, scratch):
-    """A project that knows nothing of this tree but the prefix links the libraries and runs."""
-    example = scratch / "example"
-    shutil.copytree(SOURCE / "examples/predict_from_code", example)
+def check_examples(prefix, scratch):
+    """Projects that know nothing of this tree but the prefix link the libraries and run."""
+    lines = check_example("predict_from_code", prefix, scratch)
+    check(len(lines) == 4 and lines[0].startswith("tp 1:") and lines[3].startswith("tp 8:"), f"the example printed {lines}")
+    lines = check_example("rank_layouts", prefix, scratch)
+    check(len(lines) == 10 and lines[0].startswith("1: tp"), f"the example printed {lines}")
+
+
+def check_example(name, prefix, scratch):
+    """What the example prints; a model that does not exist is told with exit code 2."""
+    example = scratch / name
+    shutil.copytree(SOURCE / "examples" / name, example)
     output_of("cmake", "-G", "Ninja", "-S", example, "-B", example / "build", f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_BUILD_TYPE=Release")
     output_of("cmake", "--build", example / "build")
-    program = example / "build/predict_from_code"
+    program = example / "build" / name
     lines = output_of(program).splitlines()
-    check(len(lines) == 4 and lines[0].startswith("tp 1:") and lines[3].startswith("tp 8:"), f"the example printed {lines}")
     answer = subprocess.run([program, "no-such-model"], capture_output=True, text=True, check=False)
-    check(answer.returncode == 2 and "no-such-model" in answer.stderr, f"the example on a bad model: {answer}")
+    check(answer.returncode == 2 and "no-such-model" in answer.stderr, f"the example {name} on a bad model: {answer}")
+    return lines
 
 
 def check_packages(scratch):
@@ -84,7 +92,7 @@ def main():
         prefix = scratch / "prefix"
         output_of("cmake", "--install", BUILD, "--prefix", prefix)
         check_installed(prefix)
-        check_example(prefix, scratch)
+        check_examples(prefix, scratch)
         check_packages(scratch)
     print("installed, linked and packed")
 

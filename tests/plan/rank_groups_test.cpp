@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/errors.hpp"
+#include "plan/stage_ranks.hpp"
 
 namespace mgplan {
 namespace {
@@ -202,6 +203,21 @@ TEST(GroupOf, FindsEveryRanksGroupWithoutListingTheWorld) {
         }
     }
     EXPECT_GT(worlds, 300);
+}
+
+TEST(RankGroups, StagesFollowEachOtherInEveryPipeline) {
+    for (const char* order : {"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "pp-dp-tp-cp-ep", "dp-pp-tp-cp-ep"}) {
+        for (const std::int64_t pp : {1, 2, 6}) {
+            const ParallelSizes sizes = sizes_of(72, 3, 2, 1, 6, pp, order);
+            const RankGroups groups(sizes);
+            const NamedGroups& pipelines = groups.at("pp");
+            for (std::int64_t stage = 0; stage < pp; ++stage) {
+                EXPECT_EQ(first_rank_of_stage(sizes, stage), pipelines[0][static_cast<std::size_t>(stage)]) << order;
+                for (std::size_t i = 0; i < pipelines.count(); ++i)
+                    EXPECT_EQ(stage_of_rank(sizes, pipelines[i][static_cast<std::size_t>(stage)]), stage) << order;
+            }
+        }
+    }
 }
 
 TEST(GroupOf, AnswersForARankOfAMillion) {

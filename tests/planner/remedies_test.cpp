@@ -5,9 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/cost_models.hpp"
 #include "planner/constraints.hpp"
 #include "planner/search.hpp"
+#include "planner/simulator_cost.hpp"
 #include "support.hpp"
 
 namespace mgplan::planner::testing {
@@ -23,7 +23,7 @@ void expect_fits(const Workload& work, const Remedy& remedy) {
     changed.world = remedy.layout.sizes.world;
     changed.batch.global_batch = remedy.global_batch;
     EXPECT_THAT(broken_messages(changed, remedy.layout), IsEmpty());
-    const std::int64_t peak = cli::simulator_cost_model()(changed).memory(remedy.layout, work.memory_limit).bytes;
+    const std::int64_t peak = simulator_cost_model()(changed).memory(remedy.layout, work.memory_limit).bytes;
     EXPECT_EQ(peak, remedy.peak_bytes);
     EXPECT_LE(peak, work.memory_limit);
 }
@@ -38,11 +38,11 @@ TEST(Remedies, OfNearestMissesFit) {
     for (const auto& [model, world, cluster] : hopeless) {
         SCOPED_TRACE(model);
         const Workload work = workload_of(model, world, cluster);
-        const auto result = search(work, SearchSpace{}, cli::simulator_cost_model(), {});
+        const auto result = search(work, SearchSpace{}, simulator_cost_model(), {});
         ASSERT_TRUE(result.best.empty());
         ASSERT_FALSE(result.nearest.empty());
         for (const auto& miss : result.nearest) {
-            const auto found = remedies(work, miss.layout, cli::simulator_cost_model());
+            const auto found = remedies(work, miss.layout, simulator_cost_model());
             // The nearest miss is nearest: on this world nothing fits, so more GPUs are the only way.
             ASSERT_EQ(found.size(), 1U);
             EXPECT_THAT(found.front().change, HasSubstr("GPUs instead of "));
@@ -58,12 +58,12 @@ TEST(Remedies, NameTheSmallestOfEachChangeThatHelps) {
     request.pp = 2;
     request.micro_batch = 4;
     request.recompute = Recompute::selective;
-    const auto peak = [&, cost = cli::simulator_cost_model()(work)](const LayoutRequest& changed) {
+    const auto peak = [&, cost = simulator_cost_model()(work)](const LayoutRequest& changed) {
         return cost.memory(make_layout(changed, work), work.memory_limit).bytes;
     };
     ASSERT_GT(peak(request), work.memory_limit);
     std::vector<std::string> changes;
-    for (const auto& remedy : remedies(work, make_layout(request, work), cli::simulator_cost_model())) {
+    for (const auto& remedy : remedies(work, make_layout(request, work), simulator_cost_model())) {
         changes.push_back(remedy.change);
         expect_fits(work, remedy);
     }
@@ -73,7 +73,7 @@ TEST(Remedies, NameTheSmallestOfEachChangeThatHelps) {
     EXPECT_GT(peak(request), work.memory_limit);
 
     // Half of the micro-batch: now more stages help too.
-    const auto found = remedies(work, make_layout(request, work), cli::simulator_cost_model());
+    const auto found = remedies(work, make_layout(request, work), simulator_cost_model());
     const auto stages = std::find_if(found.begin(), found.end(), [](const Remedy& remedy) { return remedy.change.starts_with("pp "); });
     ASSERT_NE(stages, found.end());
     expect_fits(work, *stages);
@@ -85,7 +85,7 @@ TEST(Remedies, NameTheSmallestOfEachChangeThatHelps) {
 TEST(Remedies, MayBeNone) {
     Workload work = workload_of("llama3-8b", 2);
     work.memory_limit = std::int64_t{1} << 20;  // no context fits into a MiB
-    EXPECT_THAT(remedies(work, make_layout({}, work), cli::simulator_cost_model()), IsEmpty());
+    EXPECT_THAT(remedies(work, make_layout({}, work), simulator_cost_model()), IsEmpty());
 }
 
 }  // namespace

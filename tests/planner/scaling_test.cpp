@@ -6,9 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/cost_models.hpp"
 #include "planner/scaling.hpp"
 #include "planner/search.hpp"
+#include "planner/simulator_cost.hpp"
 #include "support.hpp"
 
 namespace mgplan::planner::testing {
@@ -103,14 +103,14 @@ TEST(ParetoSet, OfASearchBeginsWithTheFastestAndEndsWithTheSmallest) {
     SearchOptions options;
     options.keep = 100000;
     options.pareto = true;
-    const SearchResult all = search(work, {}, cli::simulator_cost_model(), options);
+    const SearchResult all = search(work, {}, simulator_cost_model(), options);
     ParetoSet wanted;
     for (const auto& each : all.best) wanted.offer(each);
     ASSERT_GT(wanted.layouts().size(), 3U);
     options.keep = 3;
     for (const int threads : {1, 4}) {
         options.threads = threads;
-        const auto pareto = search(work, {}, cli::simulator_cost_model(), options).pareto;
+        const auto pareto = search(work, {}, simulator_cost_model(), options).pareto;
         ASSERT_EQ(pareto.size(), wanted.layouts().size());
         for (std::size_t i = 0; i < pareto.size(); ++i) {
             EXPECT_EQ(pareto[i].layout, wanted.layouts()[i].layout);
@@ -123,7 +123,7 @@ TEST(ParetoSet, OfASearchBeginsWithTheFastestAndEndsWithTheSmallest) {
         EXPECT_EQ(pareto.back().peak_bytes, smallest->peak_bytes);
     }
     options.pareto = false;
-    EXPECT_TRUE(search(work, {}, cli::simulator_cost_model(), options).pareto.empty());
+    EXPECT_TRUE(search(work, {}, simulator_cost_model(), options).pareto.empty());
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/cost_models.hpp"
+#include "planner/simulator_cost.hpp"
 #include "runtime/sanitizers.hpp"
 #include "support.hpp"
 
@@ -36,7 +36,7 @@ struct BruteForce {
 
 BruteForce brute_force(const Workload& work, Objective objective) {
     BruteForce found;
-    const LayoutCost cost = cli::simulator_cost_model()(work);
+    const LayoutCost cost = simulator_cost_model()(work);
     visit_naively(work, [&](const Layout& layout) {
         ++found.legal;
         const std::int64_t peak = cost.memory(layout, kAnyAmount).bytes;
@@ -106,7 +106,7 @@ TEST_P(BruteForcePairs, FindTheSameLayouts) {
         options.objective = pair.objective;
         options.threads = 1;
         options.prune = prune;
-        const SearchResult result = search(work, SearchSpace{}, cli::simulator_cost_model(), options);
+        const SearchResult result = search(work, SearchSpace{}, simulator_cost_model(), options);
         SCOPED_TRACE(prune ? "pruned" : "not pruned");
         EXPECT_EQ(result.counts.legal, expected.legal);
         EXPECT_EQ(result.feasible, expected.feasible);
@@ -172,14 +172,14 @@ INSTANTIATE_TEST_SUITE_P(Search, BruteForcePairs, ::testing::ValuesIn(pairs()));
 
 TEST(Search, FindsNothingWhereMemoryIsShortAndNamesTheNearest) {
     const Workload work = workload_of("llama3-70b", 8, "dgx-a100-40g");
-    const SearchResult result = search(work, SearchSpace{}, cli::simulator_cost_model(), {});
+    const SearchResult result = search(work, SearchSpace{}, simulator_cost_model(), {});
     EXPECT_TRUE(result.best.empty());
     EXPECT_EQ(result.feasible, 0);
     EXPECT_EQ(result.evaluated, 0);
     expect_complete_counts(result);
 
     std::vector<std::int64_t> peaks;
-    const LayoutCost cost = cli::simulator_cost_model()(work);
+    const LayoutCost cost = simulator_cost_model()(work);
     visit_naively(work, [&](const Layout& layout) { peaks.push_back(cost.memory(layout, kAnyAmount).bytes); });
     std::sort(peaks.begin(), peaks.end());
     ASSERT_EQ(result.nearest.size(), 3U);
@@ -190,7 +190,7 @@ TEST(Search, JudgesMixturesUnderTheirRoutingSkew) {
     Workload work = workload_of("mixtral-8x7b", 64);
     work.routing.kind = RoutingKind::zipf;
     std::int64_t feasible = 0, uneven = 0, nearest = kAnyAmount;
-    const LayoutCost cost = cli::simulator_cost_model()(work);
+    const LayoutCost cost = simulator_cost_model()(work);
     visit_naively(work, [&](const Layout& layout) {
         const MemoryNeed need = cost.memory(layout, kAnyAmount);
         EXPECT_LE(need.even, need.bytes);
@@ -199,7 +199,7 @@ TEST(Search, JudgesMixturesUnderTheirRoutingSkew) {
         ++uneven;
         nearest = std::min(nearest, need.bytes);
     });
-    const SearchResult result = search(work, SearchSpace{}, cli::simulator_cost_model(), {});
+    const SearchResult result = search(work, SearchSpace{}, simulator_cost_model(), {});
     expect_complete_counts(result);
     EXPECT_GT(uneven, 0);
     EXPECT_EQ(result.feasible, feasible);
@@ -209,7 +209,7 @@ TEST(Search, JudgesMixturesUnderTheirRoutingSkew) {
 
     Workload balanced = work;
     balanced.routing.kind = RoutingKind::balanced;
-    const SearchResult without = search(balanced, SearchSpace{}, cli::simulator_cost_model(), {});
+    const SearchResult without = search(balanced, SearchSpace{}, simulator_cost_model(), {});
     EXPECT_EQ(without.feasible, feasible + uneven);
     EXPECT_EQ(without.too_large_uneven.count, 0);
 }
@@ -218,14 +218,14 @@ TEST(Search, NamesTheNearestMixturesByWhatTheirSkewNeeds) {
     Workload work = workload_of("mixtral-8x22b", 8, "dgx-a100-40g");
     work.routing.kind = RoutingKind::zipf;
     std::vector<std::int64_t> peaks;
-    const LayoutCost cost = cli::simulator_cost_model()(work);
+    const LayoutCost cost = simulator_cost_model()(work);
     visit_naively(work, [&](const Layout& layout) { peaks.push_back(cost.memory(layout, kAnyAmount).bytes); });
     std::sort(peaks.begin(), peaks.end());
     for (const int threads : {1, 3}) {
         SearchOptions options;
         options.threads = threads;
         options.keep_nearest = 20;
-        const SearchResult result = search(work, SearchSpace{}, cli::simulator_cost_model(), options);
+        const SearchResult result = search(work, SearchSpace{}, simulator_cost_model(), options);
         EXPECT_EQ(result.feasible, 0);
         ASSERT_EQ(result.nearest.size(), 20U);
         for (std::size_t i = 0; i < result.nearest.size(); ++i) EXPECT_EQ(result.nearest[i].peak_bytes, peaks[i]);
@@ -237,7 +237,7 @@ TEST(Search, KeepsAsManyAsAskedAndALongerListBeginsWithTheShorter) {
     const auto keep = [&](std::size_t count) {
         SearchOptions options;
         options.keep = count;
-        return search(work, SearchSpace{}, cli::simulator_cost_model(), options);
+        return search(work, SearchSpace{}, simulator_cost_model(), options);
     };
     EXPECT_TRUE(keep(0).best.empty());
     const auto many = keep(1000);
@@ -299,7 +299,7 @@ TEST(Search, KeepsTheNearestMissOfEveryLargestTerm) {
         std::array<std::int64_t, kFillingTerms> counts{}, least{};
         least.fill(kAnyAmount);
         std::int64_t model_state = 0;
-        const LayoutCost cost = cli::simulator_cost_model()(work);
+        const LayoutCost cost = simulator_cost_model()(work);
         visit_naively(work, [&](const Layout& layout) {
             const MemoryNeed need = cost.memory(layout, kAnyAmount);
             if (need.even <= work.memory_limit) return;
@@ -316,7 +316,7 @@ TEST(Search, KeepsTheNearestMissOfEveryLargestTerm) {
         for (const bool prune : {true, false}) {
             SearchOptions options;
             options.prune = prune;
-            const SearchResult result = search(work, SearchSpace{}, cli::simulator_cost_model(), options);
+            const SearchResult result = search(work, SearchSpace{}, simulator_cost_model(), options);
             for (std::size_t term = 0; term < kFillingTerms; ++term) {
                 const TooLarge& found = result.too_large_by_term[term];
                 EXPECT_EQ(found.count, counts[term]) << to_string(static_cast<FillingTerm>(term));

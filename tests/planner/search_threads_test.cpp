@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "cli/cost_models.hpp"
 #include "planner/search.hpp"
+#include "planner/simulator_cost.hpp"
 #include "support.hpp"
 
 namespace mgplan::planner::testing {
@@ -53,12 +53,12 @@ TEST(SearchThreads, ManyFindWhatOneFinds) {
         SearchOptions options;
         options.keep_contenders = 30;
         options.threads = 1;
-        const auto alone = search(work, SearchSpace{}, cli::simulator_cost_model(), options);
+        const auto alone = search(work, SearchSpace{}, simulator_cost_model(), options);
         EXPECT_EQ(alone.threads, 1);
         for (const int threads : {2, 3, 8}) {
             options.threads = threads;
             SCOPED_TRACE(threads);
-            expect_equal(search(work, SearchSpace{}, cli::simulator_cost_model(), options), alone);
+            expect_equal(search(work, SearchSpace{}, simulator_cost_model(), options), alone);
         }
     }
 }
@@ -92,7 +92,7 @@ TEST(SearchThreads, MayOutnumberTheWork) {
     const Workload work = workload_of("tiny-llama", 1);
     SearchOptions options;
     options.threads = 64;
-    const auto result = search(work, SearchSpace{}, cli::simulator_cost_model(), options);
+    const auto result = search(work, SearchSpace{}, simulator_cost_model(), options);
     EXPECT_GT(result.feasible, 0);
     EXPECT_EQ(result.threads, 1);
 }

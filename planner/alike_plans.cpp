@@ -1,16 +1,16 @@
-#include "reports/alike_plans.hpp"
+#include "planner/alike_plans.hpp"
 
 #include <algorithm>
 #include <cmath>
 
-namespace mgplan::reports {
+namespace mgplan::planner {
 namespace {
 
 bool is_near(double a, double b) {
     return std::abs(a - b) <= kAlike * std::max(std::abs(a), std::abs(b));
 }
 
-bool alike(const planner::RankedLayout& a, const planner::RankedLayout& b) {
+bool alike(const RankedLayout& a, const RankedLayout& b) {
     if (!is_near(a.iteration_seconds, b.iteration_seconds)) return false;
     if (!is_near(static_cast<double>(a.peak_bytes), static_cast<double>(b.peak_bytes))) return false;
     Layout same = b.layout;
@@ -24,7 +24,7 @@ bool alike(const planner::RankedLayout& a, const planner::RankedLayout& b) {
 
 }  // namespace
 
-std::vector<AlikePlans> alike_plans(std::span<const planner::RankedLayout> best, std::size_t most) {
+std::vector<AlikePlans> alike_plans(std::span<const RankedLayout> best, std::size_t most) {
     std::vector<AlikePlans> found;
     for (std::size_t i = 0; i < best.size(); ++i) {
         const auto before =
@@ -39,4 +39,4 @@ std::vector<AlikePlans> alike_plans(std::span<const planner::RankedLayout> best,
     return found;
 }
 
-}  // namespace mgplan::reports
+}  // namespace mgplan::planner

@@ -1,6 +1,6 @@
 // The layout that the events find fastest is found among all, however few the search keeps for its closed form.
 
-#include "cli/exact_ranking.hpp"
+#include "planner/exact_ranking.hpp"
 
 #include <limits>
 #include <random>
@@ -8,11 +8,11 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "cli/cost_models.hpp"
 #include "importers/model_source.hpp"
 #include "plan/cluster_json.hpp"
+#include "planner/simulator_cost.hpp"
 
-namespace mgplan::cli {
+namespace mgplan::planner {
 namespace {
 
 Workload random_workload(std::mt19937& random) {
@@ -28,20 +28,20 @@ Workload random_workload(std::mt19937& random) {
     return work;
 }
 
-planner::SearchResult searched(const Workload& work, std::size_t keep, std::size_t contenders, const planner::SearchSpace& space = {}) {
-    planner::SearchOptions options;
+SearchResult searched(const Workload& work, std::size_t keep, std::size_t contenders, const SearchSpace& space = {}) {
+    SearchOptions options;
     options.keep = keep;
     options.keep_contenders = contenders;
     options.threads = 1;
-    return planner::search(work, space, simulator_cost_model(), options);
+    return search(work, space, simulator_cost_model(), options);
 }
 
 double fastest_of_all(const Workload& work, simulator::CostModel& model) {
     double fastest = std::numeric_limits<double>::infinity();
-    planner::CandidateCounts counts;
-    const planner::SearchSpace space;
-    for (const auto& prefix : planner::prefixes(work, space, counts)) {
-        planner::visit_layouts(work, space, prefix, counts, [&](const Layout& layout) {
+    CandidateCounts counts;
+    const SearchSpace space;
+    for (const auto& prefix : prefixes(work, space, counts)) {
+        visit_layouts(work, space, prefix, counts, [&](const Layout& layout) {
             if (model.peaks(layout).deciding <= work.memory_limit) fastest = std::min(fastest, model.exact_seconds(layout));
         });
     }
@@ -59,9 +59,9 @@ TEST(ExactRanking, FindsTheFastestOfExhaustiveTimelines) {
                                  work.batch.sequence));
         if (wanted == std::numeric_limits<double>::infinity()) continue;
         // The closed form's first three alone: what is behind them comes in by its bound.
-        planner::SearchResult found = searched(work, 3, kContenders);
+        SearchResult found = searched(work, 3, kContenders);
         const Layout first = found.best.front().layout;
-        rank_exactly(found, model, planner::Objective::throughput, 3);
+        rank_exactly(found, model, Objective::throughput, 3);
         EXPECT_EQ(found.fastest_is_proven, true);
         EXPECT_DOUBLE_EQ(found.best.front().iteration_seconds, wanted);
         for (std::size_t place = 0; place < found.replayed; ++place) {
@@ -83,14 +83,14 @@ TEST(ExactRanking, ClaimsNoProofWithoutOne) {
     work.batch = {.global_batch = 64, .sequence = 2048};
     work.memory_limit = work.cluster.memory_bytes;
     simulator::CostModel model(work);
-    planner::SearchResult unknown = searched(work, 1, 0);
+    SearchResult unknown = searched(work, 1, 0);
     // One layout is replayed, and a slow one at that: others have bounds below it.
-    planner::SearchResult slow = searched(work, 500, 0);
+    SearchResult slow = searched(work, 500, 0);
     unknown.best.front() = slow.best.back();
-    rank_exactly(unknown, model, planner::Objective::throughput, 1);
+    rank_exactly(unknown, model, Objective::throughput, 1);
     EXPECT_EQ(unknown.fastest_is_proven, false);
-    planner::SearchResult by_memory = searched(work, 3, 10);
-    rank_exactly(by_memory, model, planner::Objective::memory, 3);
+    SearchResult by_memory = searched(work, 3, 10);
+    rank_exactly(by_memory, model, Objective::memory, 3);
     EXPECT_FALSE(by_memory.fastest_is_proven.has_value());
 }
 
@@ -102,16 +102,16 @@ TEST(ExactRanking, StopsWhereThePassesEnd) {
     work.world = 8;
     work.batch = {.global_batch = 8'000'000, .sequence = 512};
     work.memory_limit = work.cluster.memory_bytes;
-    planner::SearchSpace space;
+    SearchSpace space;
     space.micro_batch = {1};
     space.pp = {1};
     simulator::CostModel model(work);
-    planner::SearchResult found = searched(work, 1, kContenders, space);
+    SearchResult found = searched(work, 1, kContenders, space);
     found.best.front() = searched(work, 300, 0, space).best.back();
-    rank_exactly(found, model, planner::Objective::throughput, 1);
+    rank_exactly(found, model, Objective::throughput, 1);
     EXPECT_EQ(found.fastest_is_proven, false);
     EXPECT_EQ(found.replayed, 1U);
 }
 
 }  // namespace
-}  // namespace mgplan::cli
+}  // namespace mgplan::planner

@@ -8,7 +8,7 @@
 
 #include "planner/search_result.hpp"
 
-namespace mgplan::reports {
+namespace mgplan::planner {
 
 /// Share of time and of memory below which two predictions are the same to a reader: far less than the interval of either.
 inline constexpr double kAlike = 0.01;
@@ -22,6 +22,6 @@ struct AlikePlans {
 };
 
 /// The first `most` layouts that are not alike to one before them, in the order of the list.
-[[nodiscard]] std::vector<AlikePlans> alike_plans(std::span<const planner::RankedLayout> best, std::size_t most);
+[[nodiscard]] std::vector<AlikePlans> alike_plans(std::span<const RankedLayout> best, std::size_t most);
 
-}  // namespace mgplan::reports
+}  // namespace mgplan::planner

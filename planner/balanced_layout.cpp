@@ -1,4 +1,4 @@
-#include "cli/balanced_stages.hpp"
+#include "planner/balanced_layout.hpp"
 
 #include <map>
 #include <memory>
@@ -8,11 +8,10 @@
 
 #include <fmt/core.h>
 
-#include "plan/text.hpp"
 #include "planner/stage_balance.hpp"
 #include "simulator/stage_census.hpp"
 
-namespace mgplan::cli {
+namespace mgplan::planner {
 namespace {
 
 /// Decoders from the first on of which all are of the last one's kind.
@@ -76,10 +75,9 @@ BalancedLayout balance_layout(simulator::CostModel& model, const Workload& workl
         return result;
     };
     if (layout.sizes.pp == 1) return stay("pp = 1 has one stage");
-    if (spec.layers > planner::kMostBalancedLayers)
-        return stay(fmt::format("{} layers are more than {}", spec.layers, planner::kMostBalancedLayers));
+    if (spec.layers > kMostBalancedLayers) return stay(fmt::format("{} layers are more than {}", spec.layers, kMostBalancedLayers));
 
-    planner::StageBalanceProblem problem;
+    StageBalanceProblem problem;
     problem.layers = spec.layers;
     problem.mtp_layers = spec.mtp_layers;
     problem.pp = static_cast<int>(layout.sizes.pp);
@@ -93,7 +91,7 @@ BalancedLayout balance_layout(simulator::CostModel& model, const Workload& workl
     };
     RankBytes bytes(model, workload, layout);
     problem.fits = [&](int pp_rank, const std::vector<StageChunk>& chunks) { return bytes.fits(pp_rank, chunks); };
-    auto balanced = planner::balance_stages(problem);
+    auto balanced = balance_stages(problem);
     if (!balanced)
         return stay(layout.vpp > 1 && problem.alike_from > 0 ? "no split fits whose layers are alike behind the first chunks"
                                                              : "no other split fits in memory");
@@ -110,12 +108,4 @@ BalancedLayout balance_layout(simulator::CostModel& model, const Workload& workl
     return result;
 }
 
-std::string balanced_text(const BalancedLayout& balanced) {
-    if (!balanced.why_not.empty()) return fmt::format("\nbalanced stages: the split stays, {}\n", balanced.why_not);
-    return fmt::format("\nbalanced stages: --pipeline-layout '{}', {} instead of {}, {:+.2f} %{}\n",
-                       *balanced.layout.split->request().pipeline_layout, human_seconds(balanced.seconds),
-                       human_seconds(balanced.seconds_before), -100 * (1 - balanced.seconds / balanced.seconds_before),
-                       balanced.fitted_before ? "" : "; the split before does not fit in memory");
-}
-
-}  // namespace mgplan::cli
+}  // namespace mgplan::planner

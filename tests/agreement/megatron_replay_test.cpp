@@ -1,12 +1,13 @@
-// The recorded iteration of a rank, played over its schedule, against a whole run on shapes.
+// An iteration's takes and returns: played over its schedule against a whole run on shapes, and as Megatron-LM has them.
 
-#include "simulator/memory/rank_recording.hpp"
+#include "simulator/memory/megatron_replay.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 
+#include "plan/stage_ranks.hpp"
 #include "simulator/cost_model.hpp"
 #include "simulator/memory/model_state.hpp"
 #include "simulator/memory/rank_timeline.hpp"
@@ -30,14 +31,44 @@ std::int64_t peak_of(const std::vector<Allocation>& setup, const std::vector<All
     return peak;
 }
 
-TEST(RankRecording, PlayedOverTheScheduleHoldsAtItsPeakWhatTheRuntimeHolds) {
+/// What a rank takes before it trains, and in an iteration.
+struct RankRecording {
+    std::vector<Allocation> setup;
+    IterationTrace iteration;
+};
+
+/// Runs the first rank of a stage on shapes, every chunk forward and backward once.
+RankRecording record_rank(const model::TrainingTask& task, int pp_rank) {
+    model::MetaDevice device({.keep_allocations = true, .keep_ops = false});
+    const ParallelSizes& sizes = task.layout.sizes;
+    const auto rank = static_cast<int>(first_rank_of_stage(sizes, pp_rank));
+    model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(sizes.world)));
+    const std::int64_t begin = device.clock();
+    (void)trainer.step([](std::int64_t, std::span<std::int32_t>) {}, 0, once_through(task.layout.vpp), 1);
+    const std::int64_t end = device.clock();
+
+    RankRecording recording;
+    for (const model::AllocationRecord& record : device.allocations()) {
+        const Allocation allocation{record.bytes, record.taken, record.returned >= end ? -1 : record.returned};
+        (record.taken < begin ? recording.setup : recording.iteration.tensors).push_back(allocation);
+    }
+    for (const model::RangeRecord& range : device.ranges()) {
+        if (range.depth != 0 || range.begin < begin) continue;
+        const auto chunk = static_cast<int>(range.number) + 1;
+        if (range.name == "chunk forward") recording.iteration.passes.push_back({chunk, range.begin, range.end});
+        if (range.name == "chunk backward") recording.iteration.passes.push_back({-chunk, range.begin, range.end});
+    }
+    return recording;
+}
+
+TEST(PlayAllocations, OverTheScheduleHoldsAtItsPeakWhatTheRuntimeHolds) {
     for (const small::Sizes& sizes :
          {small::Sizes{}, small::Sizes{.pp = 2}, small::Sizes{.pp = 4, .dp = 2}, small::Sizes{.pp = 2, .vpp = 2}}) {
         const model::TrainingTask task = small::task(small::llama(), sizes);
         for (int stage = 0; stage < sizes.pp; ++stage) {
             model::MetaDevice device({.keep_allocations = false, .keep_ops = false});
-            model::RankTrainer trainer(
-                task, device, model::recording_world(first_rank_of(task.layout.sizes, stage), static_cast<int>(task.layout.sizes.world)));
+            const auto rank = static_cast<int>(first_rank_of_stage(task.layout.sizes, stage));
+            model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world)));
             device.restart_high_water();
             (void)trainer.step([](std::int64_t, std::span<std::int32_t>) {}, 0);
             const RankRecording recording = record_rank(task, stage);

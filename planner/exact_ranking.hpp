@@ -1,0 +1,30 @@
+#pragma once
+// A closer look at the best of a search: their exact timelines, whether any other layout could be faster, and their allocators.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "planner/search.hpp"
+#include "simulator/cost_model.hpp"
+
+namespace mgplan::planner {
+
+/// Layouts that the exact timeline ranks anew, at least.
+inline constexpr std::size_t kRankedExactly = 200;
+/// Layouts that a search keeps because of their lower bounds (SearchOptions::keep_contenders).
+inline constexpr std::size_t kContenders = 2000;
+/// Passes that the timeline may replay for more layouts than those that are shown; and as many again for those that might be faster.
+inline constexpr std::int64_t kPassesRankedExactly = 1'000'000;
+
+/// Ranks the best of the search again, by the exact timeline. The first `most` are replayed; of the others, in their order, as many as
+/// kPassesRankedExactly allow, so that the answer does not depend on the machine. Then, for the objective of throughput, those of
+/// the contenders whose lower bound is below the fastest, the smallest bound first, as long as passes allow. Layouts that were not
+/// replayed keep their order behind the others. Sets SearchResult::replayed and fastest_is_proven.
+void rank_exactly(SearchResult& found, simulator::CostModel& model, Objective objective, std::size_t most);
+
+/// Keeps of the fitting layouts, in their order, the first `most` that fit with their allocators replayed as well (a search is
+/// too fast for replays and assumes fragmentation): no plan that is shown exceeds the limit by the figures shown with it. Those
+/// that do not fit are moved from `feasible` to `too_large_replayed`; which ones are looked at depends on the order alone.
+void keep_fitting_when_replayed(SearchResult& found, simulator::CostModel& model, std::size_t most);
+
+}  // namespace mgplan::planner

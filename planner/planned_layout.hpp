@@ -1,0 +1,28 @@
+#pragma once
+// What a ranking answers: plain values, which reports read too.
+
+#include <cstddef>
+#include <map>
+#include <vector>
+
+#include "plan/layout.hpp"
+#include "plan/stage_split.hpp"
+#include "simulator/prediction.hpp"
+
+namespace mgplan::planner {
+
+/// One ranked layout with its full prediction.
+struct PlannedLayout {
+    Layout layout;
+    simulator::Prediction prediction;
+    std::size_t rank = 1;                    ///< in the search's order, from 1; --explain and --pick name it
+    std::vector<std::size_t> left_out = {};  ///< ranks of plans alike to this one (alike_plans.hpp)
+};
+
+/// What balancing the stages of the best layouts gained (RankingOptions::balance_stages).
+struct BalancingGain {
+    std::size_t tried = 0, faster = 0;                        ///< layouts
+    std::map<const StageSplit*, double> seconds_before = {};  ///< of an iteration with the even split, by the balanced one
+};
+
+}  // namespace mgplan::planner

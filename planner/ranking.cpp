@@ -1,0 +1,89 @@
+#include "planner/ranking.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "plan/errors.hpp"
+#include "planner/alike_plans.hpp"
+#include "planner/balanced_layout.hpp"
+#include "planner/exact_ranking.hpp"
+#include "simulator/cost_model.hpp"
+
+namespace mgplan::planner {
+namespace {
+
+/// Layouts whose stages are balanced.
+constexpr std::size_t kMostBalanced = 10;
+
+/// Puts the balanced ones of the best layouts with a pipeline among those that were replayed, where they are faster.
+BalancingGain add_balanced(SearchResult& found, simulator::CostModel& model, const Workload& workload, Objective objective) {
+    BalancingGain report;
+    std::vector<RankedLayout>& best = found.best;
+    std::vector<RankedLayout> added;
+    for (std::size_t i = 0; i < found.replayed && report.tried < kMostBalanced; ++i) {
+        if (best[i].layout.sizes.pp == 1) continue;
+        ++report.tried;
+        const BalancedLayout balanced = balance_layout(model, workload, best[i].layout);
+        if (!balanced.why_not.empty()) continue;
+        ++report.faster;
+        report.seconds_before[balanced.layout.split.get()] = balanced.seconds_before;
+        added.push_back({balanced.layout, balanced.seconds, model.peaks(balanced.layout).deciding});
+    }
+    const auto behind = best.begin() + static_cast<std::ptrdiff_t>(found.replayed);
+    const auto end = best.insert(behind, added.begin(), added.end()) + std::ssize(added);
+    std::stable_sort(best.begin(), end, [objective](const auto& a, const auto& b) { return ranks_before(a, b, objective); });
+    return report;
+}
+
+/// No candidate satisfies the rules: says which ones stand in the way.
+[[noreturn]] void refuse(const Workload& workload, const SearchSpace& space, const SearchResult& found) {
+    auto messages = why_nothing_is_legal(workload, space, found.counts);
+    if (messages.size() > 1) messages.insert(messages.begin(), "no candidate is a legal layout; what stands in the way:");
+    throw ConfigError(std::move(messages));
+}
+
+}  // namespace
+
+Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
+    // Alike to a plan are at most as many as there are kinds of exchange.
+    const std::size_t alike = options.join_alike ? space.cp_comm_types.size() : 1;
+    const std::size_t wanted = std::max(alike * options.plans, options.ranks);
+    SearchOptions asked;
+    asked.keep = std::max(wanted, kRankedExactly);
+    asked.keep_contenders = kContenders;
+    asked.objective = options.objective;
+    asked.threads = options.threads;
+    asked.pareto = options.pareto;
+    asked.progress = options.progress;
+
+    Ranking ranking;
+    ranking.search = search(workload, space, options.cost_model, asked);
+    if (ranking.search.counts.legal == 0) refuse(workload, space, ranking.search);
+    simulator::CostModel model(workload);
+    rank_exactly(ranking.search, model, options.objective, wanted);
+    if (options.balance_stages) ranking.balanced = add_balanced(ranking.search, model, workload, options.objective);
+    keep_fitting_when_replayed(ranking.search, model, wanted);
+    if (options.predictions) ranking.plans = plans_of(workload, ranking.search, options.plans, options.join_alike);
+    return ranking;
+}
+
+std::vector<PlannedLayout> plans_of(const Workload& workload, const SearchResult& search, std::size_t most, bool join_alike) {
+    simulator::CostModel model(workload);
+    std::vector<PlannedLayout> plans;
+    const auto add = [&](std::size_t index) -> PlannedLayout& {
+        const Layout& layout = search.best[index].layout;
+        return plans.emplace_back(PlannedLayout{layout, model.predict_exactly(layout), index + 1, {}});
+    };
+    if (!join_alike) {
+        for (std::size_t i = 0; i < std::min(most, search.best.size()); ++i) add(i);
+        return plans;
+    }
+    for (const auto& [shown, left_out] : alike_plans(search.best, most)) {
+        PlannedLayout& plan = add(shown);
+        for (const std::size_t index : left_out) plan.left_out.push_back(index + 1);
+    }
+    return plans;
+}
+
+}  // namespace mgplan::planner

@@ -1,0 +1,47 @@
+#pragma once
+// Ranks the layouts of a workload: searches all of them, replays the best event by event, and says which are worth showing.
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "plan/workload.hpp"
+#include "planner/planned_layout.hpp"
+#include "planner/search.hpp"
+#include "planner/simulator_cost.hpp"
+
+namespace mgplan::planner {
+
+struct RankingOptions {
+    std::size_t plans = 10;   ///< at most
+    bool predictions = true;  ///< false: leaves Ranking::plans empty, where the order of SearchResult::best is enough
+    /// Ranks that are kept and certain at least, however many plans are asked for.
+    std::size_t ranks = 0;
+    /// Gives a plan the others of the list that are alike to it (alike_plans.hpp), and none of them a place of its own.
+    bool join_alike = true;
+    Objective objective = Objective::throughput;
+    bool balance_stages = false;  ///< also tries balanced stages for the best layouts with a pipeline
+    bool pareto = false;          ///< also collects SearchResult::pareto
+    int threads = 0;              ///< of the search; 0: all cores
+    /// Called about once a second from the calling thread with the finished and total parts.
+    std::function<void(std::size_t done, std::size_t total)> progress;
+    /// What the search prices layouts with. Tests replace it; replays and predictions are the simulator's in any case.
+    CostModelFactory cost_model = simulator_cost_model();
+};
+
+struct Ranking {
+    std::vector<PlannedLayout> plans;  ///< best first; empty where no layout fits
+    SearchResult search;               ///< its best are ranked exactly and fit with their allocators replayed
+    BalancingGain balanced;            ///< empty unless asked for
+};
+
+/// Enumerates every layout of the workload in the space, prices each, ranks the best by their exact timelines (exact_ranking.hpp),
+/// tries balanced stages, and keeps those that fit with their allocators replayed. The same answer on every machine and for any number
+/// of threads. Throws ConfigError where no layout is legal, with what stands in the way; where none fits there are no plans, and
+/// SearchResult::nearest are the nearest misses (remedies() says what makes them fit).
+[[nodiscard]] Ranking rank_layouts(const Workload& workload, const SearchSpace& space = {}, const RankingOptions& options = {});
+
+/// The plans that rank_layouts() makes of a search's best: at most `most`.
+[[nodiscard]] std::vector<PlannedLayout> plans_of(const Workload& workload, const SearchResult& search, std::size_t most, bool join_alike);
+
+}  // namespace mgplan::planner

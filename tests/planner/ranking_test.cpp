@@ -1,0 +1,146 @@
+// One call ranks what the command shows.
+
+#include "planner/ranking.hpp"
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "importers/model_source.hpp"
+#include "plan/cluster_json.hpp"
+#include "plan/errors.hpp"
+#include "planner/alike_plans.hpp"
+#include "simulator/cost_model.hpp"
+
+namespace mgplan::planner {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+Workload workload_on(std::int64_t world, const char* preset = "llama3.2-1b") {
+    Workload work;
+    work.model = importers::load_model(preset).model;
+    work.cluster = load_cluster("dgx-h100");
+    work.world = world;
+    work.batch = {.global_batch = 4 * world, .sequence = 4096};
+    work.memory_limit = work.cluster.memory_bytes;
+    return work;
+}
+
+TEST(RankLayouts, PlansAreTheExactPredictionsOfTheBest) {
+    const Workload work = workload_on(8);
+    const Ranking ranking = rank_layouts(work);
+    ASSERT_THAT(ranking.plans, SizeIs(10));
+    simulator::CostModel model(work);
+    double before = 0;
+    for (const PlannedLayout& plan : ranking.plans) {
+        const RankedLayout& best = ranking.search.best.at(plan.rank - 1);
+        EXPECT_EQ(plan.layout, best.layout);
+        EXPECT_EQ(plan.prediction.time.iteration_seconds, model.predict_exactly(plan.layout).time.iteration_seconds);
+        EXPECT_EQ(plan.prediction.time.iteration_seconds, best.iteration_seconds);
+        EXPECT_TRUE(plan.prediction.memory.fits());
+        EXPECT_GE(best.iteration_seconds, before);
+        before = best.iteration_seconds;
+    }
+    EXPECT_EQ(ranking.search.fastest_is_proven, true);
+}
+
+TEST(RankLayouts, JoinsPlansThatAreAlike) {
+    const Workload work = workload_on(16);
+    const Ranking joined = rank_layouts(work);
+    RankingOptions options;
+    options.join_alike = false;
+    options.ranks = 30;
+    const Ranking apart = rank_layouts(work, {}, options);
+    EXPECT_THAT(apart.plans, SizeIs(10));
+    for (std::size_t i = 0; i < apart.plans.size(); ++i) {
+        EXPECT_EQ(apart.plans[i].rank, i + 1);
+        EXPECT_THAT(apart.plans[i].left_out, IsEmpty());
+    }
+    ASSERT_THAT(joined.plans, SizeIs(10));
+    const auto alike = alike_plans(apart.search.best, 10);
+    std::size_t left_out = 0;
+    for (std::size_t i = 0; i < joined.plans.size(); ++i) {
+        EXPECT_EQ(joined.plans[i].rank, alike[i].shown + 1);
+        EXPECT_EQ(joined.plans[i].left_out.size(), alike[i].left_out.size());
+        left_out += joined.plans[i].left_out.size();
+    }
+    EXPECT_GT(left_out, 0U) << "or the test shows nothing";
+}
+
+TEST(RankLayouts, TheOrderAloneNeedsNoPredictions) {
+    const Workload work = workload_on(8);
+    RankingOptions options;
+    options.predictions = false;
+    const Ranking order = rank_layouts(work, {}, options), whole = rank_layouts(work);
+    EXPECT_THAT(order.plans, IsEmpty());
+    ASSERT_EQ(order.search.best.size(), whole.search.best.size());
+    for (std::size_t i = 0; i < order.search.best.size(); ++i) EXPECT_EQ(order.search.best[i].layout, whole.search.best[i].layout);
+}
+
+TEST(RankLayouts, KeepsAsManyRanksAsAreAskedFor) {
+    RankingOptions options;
+    options.plans = 1;
+    options.join_alike = false;
+    EXPECT_THAT(rank_layouts(workload_on(8), {}, options).search.best, SizeIs(1));
+    options.ranks = 7;
+    const Ranking ranking = rank_layouts(workload_on(8), {}, options);
+    EXPECT_THAT(ranking.plans, SizeIs(1));
+    EXPECT_THAT(ranking.search.best, SizeIs(7));
+}
+
+TEST(RankLayouts, BalancesStagesWhereAsked) {
+    const Workload work = workload_on(16, "llama3-8b");
+    SearchSpace space;
+    space.pp = {4};
+    RankingOptions options;
+    EXPECT_EQ(rank_layouts(work, space, options).balanced.tried, 0U);
+    options.balance_stages = true;
+    const Ranking ranking = rank_layouts(work, space, options);
+    EXPECT_GT(ranking.balanced.tried, 0U);
+    EXPECT_EQ(ranking.balanced.seconds_before.size(), ranking.balanced.faster);
+    for (const PlannedLayout& plan : ranking.plans) {
+        const auto found = ranking.balanced.seconds_before.find(plan.layout.split.get());
+        if (found != ranking.balanced.seconds_before.end()) {
+            EXPECT_LT(plan.prediction.time.iteration_seconds, found->second);
+        }
+    }
+}
+
+/// The search asks the given cost model, so that tests may search with one of their own.
+TEST(RankLayouts, TakesAnotherCostModel) {
+    const Workload work = workload_on(8);
+    RankingOptions options;
+    options.plans = 1;
+    options.cost_model = [](const Workload&) {
+        return LayoutCost{[](const Layout& layout, std::int64_t) { return MemoryNeed(layout.sizes.tp == 4 ? 1 : std::int64_t{1} << 60); },
+                          [](const Layout&) { return TimeEstimate(1.0); }};
+    };
+    const Ranking ranking = rank_layouts(work, {}, options);
+    for (const RankedLayout& ranked : ranking.search.best) EXPECT_EQ(ranked.layout.sizes.tp, 4);
+    EXPECT_GT(ranking.search.too_large, 0);
+}
+
+TEST(RankLayouts, SaysWhatStandsInTheWayOfEveryLayout) {
+    SearchSpace space;
+    space.tp = {3};
+    try {
+        (void)rank_layouts(workload_on(8), space);
+        FAIL() << "no layout has tp = 3 on 8 GPUs";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("tp"));
+    }
+}
+
+TEST(RankLayouts, NamesTheNearestWhereNothingFits) {
+    const Ranking ranking = rank_layouts(workload_on(8, "llama3.1-405b"));
+    EXPECT_THAT(ranking.plans, IsEmpty());
+    EXPECT_THAT(ranking.search.best, IsEmpty());
+    EXPECT_FALSE(ranking.search.nearest.empty());
+}
+
+}  // namespace
+}  // namespace mgplan::planner
