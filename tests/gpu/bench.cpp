@@ -1,7 +1,6 @@
 // Measures products and Llama-shaped layers on a GPU, as tests/gpu/torch_reference.py does for PyTorch on the same card:
-//     gpu_bench --card | --products | --layers | --calibration FILE
-// --card says what card, libraries and attention plans there are, --calibration measures as `mgplan calibrate` does (the
-// `calibration` of a cluster file). FILE gets one JSON object, anew after each step, so that
+//     gpu_all bench --card | --products | --layers FILE
+// --card says what card, libraries and attention plans there are. FILE gets one JSON object, anew after each step, so that
 // what was measured is there when the program is stopped. Exits 77 without a GPU.
 
 #include <algorithm>
@@ -24,11 +23,9 @@
 #include "model/meta/meta_device.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/training/rank_trainer.hpp"
-#include "plan/cluster_calibration.hpp"
-#include "runtime/calibration/calibrate.hpp"
-#include "runtime/calibration/traced_work.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cuda_loader/cuda_loader.hpp"
+#include "tests/gpu/programs.hpp"
 
 namespace mgplan {
 namespace {
@@ -236,35 +233,6 @@ nlohmann::json measure_layers(runtime::CudaModule& module) {
             {"reserved", device->reserved_bytes()}};
 }
 
-/// What `mgplan calibrate` measures on one card: the layers' shapes, experts' products, kernels, copies, launches, graphs' memory.
-void calibrate(Report& report) {
-    const auto devices = runtime::cuda_devices(false);
-    ClusterCalibration calibration;
-    calibration.device = "cuda";
-    calibration.hardware = runtime::hardware_name(*devices);
-    runtime::CalibrateOptions options;
-    options.work = runtime::traced_work(layers_task(), 0, devices->traits());
-    // Of Mixtral's and DeepSeek-V3's experts, 4,096 tokens on eight ranks and on 32.
-    for (const auto& [groups, rows, hidden, ffn] : {std::array<std::int64_t, 4>{1, 8192, 4096, 14336}, {8, 4096, 7168, 2048}}) {
-        options.work.grouped_products.insert({groups, rows, 2 * ffn, hidden, true, false, Dtype::bf16});
-        options.work.grouped_products.insert({groups, rows, hidden, ffn, true, false, Dtype::bf16});
-        options.work.grouped_products.insert({groups, hidden, ffn, rows, false, true, Dtype::bf16});
-    }
-    options.dtypes = {Dtype::bf16};
-    options.seconds = 0.05;
-    options.memory_bytes = devices->memory().bytes;
-    options.on_measured = [&](const ClusterCalibration& so_far, const runtime::CalibrationProgress& progress) {
-        fmt::print("{}\n", progress.text);
-        report.values["calibration"] = calibration_to_json(so_far);
-        report.save();
-    };
-    options.on_left_out = [](const std::string& text) { fmt::print("{}\n", text); };
-    const auto device = devices->make(0, nullptr);
-    // Graphs first: what a pool takes from the card and gives back would be counted.
-    static_cast<void>(runtime::measure_graphs(*device, options, calibration));
-    static_cast<void>(runtime::measure_device(device->device(), options, calibration));
-}
-
 /// Files of CUDA's libraries and the driver's that this process has loaded.
 nlohmann::json loaded_libraries() {
     std::set<std::string> files;
@@ -319,8 +287,6 @@ int run(const std::string& what, const std::string& file) {
         report.save();
     } else if (what == "--products") {
         measure_products(module, report);
-    } else if (what == "--calibration") {
-        calibrate(report);
     } else {
         report.values["layers"] = measure_layers(module);
         report.save();
@@ -329,21 +295,14 @@ int run(const std::string& what, const std::string& file) {
 }
 
 }  // namespace
-}  // namespace mgplan
 
-int main(int argc, char** argv) {
-    const std::string what = argc == 3 ? argv[1] : "";
-    if (what != "--card" && what != "--products" && what != "--layers" && what != "--calibration") {
-        fmt::print(stderr, "usage: gpu_bench --card | --products | --layers | --calibration FILE\n");
+int tests::run_gpu_bench(const std::vector<std::string>& words) {
+    const std::string what = words.size() == 2 ? words[0] : "";
+    if (what != "--card" && what != "--products" && what != "--layers") {
+        fmt::print(stderr, "usage: gpu_all bench --card | --products | --layers FILE\n");
         return 2;
     }
-    try {
-        return mgplan::run(what, argv[2]);
-    } catch (const mgplan::runtime::CudaUnavailable& error) {
-        fmt::print(stderr, "gpu_bench: {}\n", error.what());
-        return 77;  // nothing to measure on
-    } catch (const std::exception& error) {
-        fmt::print(stderr, "gpu_bench: {}\n", error.what());
-        return 4;
-    }
+    return run(what, words[1]);
 }
+
+}  // namespace mgplan

@@ -1,5 +1,5 @@
 // NCCL's ranks as processes that share one card, which NCCL allows where they say that they are on different hosts:
-//     NCCL_HOSTID=<one for each> NCCL_SOCKET_IFNAME=lo gpu_nccl RANK SIZE FOLDER all | leave
+//     NCCL_HOSTID=<one for each> NCCL_SOCKET_IFNAME=lo gpu_all nccl RANK SIZE FOLDER all | leave
 // `all` checks sums, gathers, a barrier, a CUDA graph that holds collectives, and messages that wait for each other's receivers. With
 // `leave` the last rank dies, and the others must hear of it in time, from a graph that waits for it. FOLDER is empty at the start and the
 // same for all. Exits 77 without a GPU.
@@ -21,6 +21,7 @@
 #include "model/graphs/captured_pass.hpp"
 #include "model/ops/elementwise.hpp"
 #include "runtime/cuda_loader/cuda_loader.hpp"
+#include "tests/gpu/programs.hpp"
 
 namespace mgplan {
 namespace {
@@ -213,21 +214,13 @@ int run(int rank, int size, const std::filesystem::path& folder, bool leave) {
 }
 
 }  // namespace
-}  // namespace mgplan
 
-int main(int argc, char** argv) {
-    const std::vector<std::string> words(argv + 1, argv + argc);
+int tests::run_gpu_nccl(const std::vector<std::string>& words) {
     if (words.size() != 4 || (words[3] != "all" && words[3] != "leave")) {
-        fmt::print(stderr, "usage: gpu_nccl RANK SIZE FOLDER all | leave\n");
+        fmt::print(stderr, "usage: gpu_all nccl RANK SIZE FOLDER all | leave\n");
         return 2;
     }
-    try {
-        return mgplan::run(std::stoi(words[0]), std::stoi(words[1]), words[2], words[3] == "leave");
-    } catch (const mgplan::runtime::CudaUnavailable& error) {
-        fmt::print(stderr, "gpu_nccl: {}\n", error.what());
-        return 77;
-    } catch (const std::exception& error) {
-        fmt::print(stderr, "gpu_nccl: {}\n", error.what());
-        return 4;
-    }
+    return run(std::stoi(words[0]), std::stoi(words[1]), words[2], words[3] == "leave");
 }
+
+}  // namespace mgplan
