@@ -1,7 +1,7 @@
 // Measures products and Llama-shaped layers on a GPU, as tests/gpu/torch_reference.py does for PyTorch on the same card:
-//     gpu_all bench --card | --products | --layers FILE
-// --card says what card, libraries and attention plans there are. FILE gets one JSON object, anew after each step, so that
-// what was measured is there when the program is stopped. Exits 77 without a GPU.
+//     gpu_all bench --card | --memory | --products | --layers FILE
+// --card says what card, libraries and attention plans there are, --memory what a process takes of the card beside its tensors. FILE gets
+// one JSON object, anew after each step, so that what was measured is there when the program is stopped. Exits 77 without a GPU.
 
 #include <algorithm>
 #include <array>
@@ -21,6 +21,7 @@
 
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
+#include "model/ops/elementwise.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/training/rank_trainer.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
@@ -262,6 +263,43 @@ void describe_card(runtime::CudaModule& module, Report& report) {
                      {"nccl", versions.nccl}};
 }
 
+/// Bytes of the card that are gone behind each first use; what others hold is in all of them. Alone on the card.
+nlohmann::json measure_memory(runtime::CudaModule& module) {
+    const std::int64_t total = module.cards().at(0).memory_bytes;
+    nlohmann::json steps = nlohmann::json::array();
+    const auto device = module.make_device(0, 0);
+    std::int64_t before = 0;
+    const auto note = [&](const std::string& step) {
+        device->trim();  // kept blocks are tensors' memory
+        const std::int64_t taken = total - device->free_bytes() - device->reserved_bytes();
+        fmt::print("{}: {} bytes taken, {} more than before\n", step, taken, taken - before);
+        steps.push_back({{"step", step}, {"bytes", taken}});
+        before = taken;
+    };
+    note("context");
+    {
+        const Tensor x = random(*device, {256, 256});
+        (void)model::sum_of_squares(x);
+        note("first kernel");
+        (void)model::matmul(x, x, {false, true}, "product");
+        note("first product");
+        (void)module.probe(0);
+        note("attention plans");
+    }
+    model::TrainingTask task = layers_task();
+    task.model.layers = 1;
+    task.model.vocab = 1024;
+    task.layout.split = std::make_shared<const StageSplit>(automatic_stage_split(1, 0, 1, 1).value());
+    {
+        runtime::InProcessWorld world(1);
+        model::RankTrainer trainer(task, *device, world.view(0));
+        const auto tokens = [](std::int64_t, std::span<std::int32_t> into) { std::fill(into.begin(), into.end(), 7); };
+        (void)trainer.step(tokens, 1e-4);
+    }
+    note("all kernels of a training step");
+    return steps;
+}
+
 int run(const std::string& what, const std::string& file) {
     runtime::CudaModule& module = runtime::cuda_module();
     Report report(file);
@@ -285,6 +323,9 @@ int run(const std::string& what, const std::string& file) {
         }
         report.values["libraries"] = loaded_libraries();
         report.save();
+    } else if (what == "--memory") {
+        report.values["memory"] = measure_memory(module);
+        report.save();
     } else if (what == "--products") {
         measure_products(module, report);
     } else {
@@ -298,8 +339,8 @@ int run(const std::string& what, const std::string& file) {
 
 int tests::run_gpu_bench(const std::vector<std::string>& words) {
     const std::string what = words.size() == 2 ? words[0] : "";
-    if (what != "--card" && what != "--products" && what != "--layers") {
-        fmt::print(stderr, "usage: gpu_all bench --card | --products | --layers FILE\n");
+    if (what != "--card" && what != "--memory" && what != "--products" && what != "--layers") {
+        fmt::print(stderr, "usage: gpu_all bench --card | --memory | --products | --layers FILE\n");
         return 2;
     }
     return run(what, words[1]);

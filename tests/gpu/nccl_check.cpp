@@ -181,12 +181,20 @@ int run(int rank, int size, const std::filesystem::path& folder, bool leave) {
     const auto device = module.make_device(0, rank);
     runtime::NcclOptions options;
     options.deadline = leave ? 5s : 20s;
+    std::int64_t free = device->free_bytes();
+    const auto tell_bytes = [&](const std::string& of) {
+        const std::int64_t now = device->free_bytes();
+        fmt::print("rank {}: bytes of the card taken by {}: {}\n", rank, of, free - now);
+        free = now;
+    };
     const auto world = module.make_nccl_world(*device, rank, size, through(folder, rank), options);
     const model::World view = world->view();
+    tell_bytes("the world's communicator, of both ranks");
     std::vector<std::int32_t> ranks(static_cast<std::size_t>(size));
     std::iota(ranks.begin(), ranks.end(), 0);
     const auto group = view.join("tp", ranks), forward = view.join("pp", ranks), backward = view.join("pp-backward", ranks);
     const auto buckets = view.join("dp-cp", ranks);
+    tell_bytes("four groups, of both ranks");
     Graph graph(*device, *group, *buckets);
     check_collectives(check, *device, *group);
     if (!leave) {
@@ -194,6 +202,8 @@ int run(int rank, int size, const std::filesystem::path& folder, bool leave) {
         graph.check(check);
         check_open_sends(check, *device, *forward);
         check_open_sends(check, *device, *backward);
+        device->trim();
+        tell_bytes("first collectives and messages, with what the pool keeps");
         return check.failed ? 1 : 0;
     }
     if (rank == size - 1) {
