@@ -70,15 +70,24 @@ def query_cards():
     return cards
 
 
+def runs_on(architecture, capability):
+    """Whether code for an architecture of CMAKE_CUDA_ARCHITECTURES runs on a card, both as 90 for 9.0: machine code on cards of the same
+    major version that are no older, what is kept as PTX (without -real) on all later ones, too."""
+    number, _, kind = architecture.partition("-")
+    if number.endswith("a"):
+        return int(number[:-1]) == capability
+    major, same = int(number) // 10, capability // 10
+    machine_code = kind != "virtual" and major == same and int(number) <= capability
+    return machine_code or (kind != "real" and int(number) <= capability)
+
+
 def check_card(card, bundle):
     """Raises Refused where the bundle holds no code for the card."""
-    if not bundle["architectures"]:
-        return
-    built = [(int(name) // 10, int(name) % 10) for name in bundle["architectures"]]
     major, _, minor = card["compute"].partition(".")
-    if not any(have[0] == int(major) and have[1] <= int(minor or 0) for have in built):
+    capability = 10 * int(major) + int(minor or 0)
+    if not any(runs_on(architecture, capability) for architecture in bundle["architectures"]):
         raise Refused(f"{card['name']} has compute capability {card['compute']}, and the bundle holds code for "
-                      f"{', '.join(f'{a}.{b}' for a, b in built)} alone; pack again with tests/gpu/pack --architectures {major}{minor}-real")
+                      f"{', '.join(bundle['architectures'])} alone; pack again with tests/gpu/pack --architectures {capability}-real")
 
 
 def check_sources(bundle, folder, root=ROOT):

@@ -105,8 +105,7 @@ def tree_bytes():
 def main(build):
     folder = build / "gpu"
     make_plans(folder / "bin/gpu_all", folder / "plans")
-    architectures = [re.match(r"\d+", name).group() for name in cached(build, "MGPLAN_CUDA_ARCHITECTURES").split(";") if name]
-    # Translated for later cards is only what is kept as PTX (no "-real").
+    architectures = [name for name in cached(build, "MGPLAN_CUDA_ARCHITECTURES").split(";") if name]
     about = {"sources": bundles.sources_id(), "commit": bundles.commit(), "architectures": architectures, "libraries": versions(build)}
     (folder / "bundle.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     size, tree = pack(build), tree_bytes()

@@ -218,15 +218,12 @@ def bench(build, what):
     return work
 
 
-def torch(compiled):
+def torch(kind):
     def work(runner, seconds):
-        file = Path(runner.scratch.name) / "torch.json"
-        words = [sys.executable, "-u", HERE / "torch_reference.py", *(["--compiled"] if compiled else []), file]
-        code, output = runner.process(words, seconds)
+        file = Path(runner.scratch.name) / f"torch-{kind}.json"
+        code, output = runner.process([sys.executable, "-u", HERE / "torch_reference.py", kind, file], seconds)
         data = read_json(file)
-        layers = [each for each in (data or {}).get("layers", []) if each["compiled"] == compiled]
-        why = ended(code, output, seconds) or next((each["error"] for each in layers if "error" in each), "" if layers else "no layers ran")
-        return Verdict(why, "", data, output)
+        return Verdict(ended(code, output, seconds) or ("" if data else "it measured nothing"), "", data, output)
     return work
 
 
@@ -253,9 +250,12 @@ def speed(build):
         "memory_of_context": Part(60, bench(build, "memory")),
         "products": Part(60, bench(build, "products")),
         "layers": Part(90, bench(build, "layers")),
-        "torch": Part(90, torch(False)),
+        "torch_products": Part(60, torch("products")),
+        "torch_eager": Part(60, torch("eager")),
+        "torch_cudnn": Part(60, torch("cudnn")),
         "calibration": Part(240, calibration(build)),
-        "torch_compiled": Part(120, torch(True)),
+        "torch_compiled": Part(120, torch("compiled")),
+        "torch_graphs": Part(120, torch("graphs")),
     }
 
 

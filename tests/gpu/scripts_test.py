@@ -87,9 +87,8 @@ MEASURED = {
     "layers": {"layers": LAYERS},
 }
 TORCH = """import json, sys
-kind = "--compiled" in sys.argv
-json.dump({"products": [{"m": 8, "n": 8, "k": 8, "tflops": 710.0}],
-           "layers": [{"compiled": kind, "milliseconds": 11.0, "tokens_per_second": 1450.0, "model_tflops": 280.0}]}, open(sys.argv[-1], "w"))
+layers = {"milliseconds": 11.0, "tokens_per_second": 1450.0, "model_tflops": 280.0}
+json.dump({"products": [{"m": 8, "n": 8, "k": 8, "tflops": 710.0}]} if sys.argv[1] == "products" else {"layers": layers}, open(sys.argv[2], "w"))
 """
 
 
@@ -124,7 +123,7 @@ class Scripts(unittest.TestCase):
             subprocess.run([MGPLAN, *words.split(), *small.split(), "--save-plan", file], check=True, capture_output=True)
             plans.append({"name": name, "file": file.name, "rank": rank, "world": world})
         (cls.build / "plans" / "plans.json").write_text(json.dumps(plans), encoding="utf-8")
-        cls.about = {"sources": bundles.sources_id(cls.tree), "commit": "0123abc", "architectures": ["90"],
+        cls.about = {"sources": bundles.sources_id(cls.tree), "commit": "0123abc", "architectures": ["90-real"],
                      "libraries": {"cuda": "13.0", "cublas_lt": "13.1.0", "cudnn": "9.19.0", "nccl": "2.28.9"}}
         cls.write_bundle()
 
@@ -170,7 +169,7 @@ class Scripts(unittest.TestCase):
         pages = list((self.tree / "docs" / "measurements").glob("*-h100-80gb-hbm3.md"))
         self.assertEqual(len(pages), 1)
         page = pages[0].read_text(encoding="utf-8")
-        for words in ("| fp32 | passed |", "| nccl_tp2 | passed |", "TFLOP/s", "| PyTorch, eager | 11.0 |", "| context | 500,000,000 |",
+        for words in ("| fp32 | passed |", "| nccl_tp2 | passed |", "TFLOP/s", "| PyTorch, graphs | 11.0 |", "Beside the best PyTorch: 1.10 times", "| context | 500,000,000 |",
                       "| rank_tiny |", "matrix products", "| whole | full_iteration |", "four groups, of both ranks | + 1,000"):
             self.assertIn(words, page)
         cluster = self.tree / "configs" / "clusters" / "h100-80gb-hbm3-measured.json"
@@ -257,7 +256,7 @@ class Scripts(unittest.TestCase):
             self.assertEqual(len(said.strip().splitlines()), 1, said)
             self.assertIsNone(results)
         refused(77, "there is no GPU here", FAKE_CARD="none")
-        refused(2, "has compute capability 8.0, and the bundle holds code for 9.0 alone", FAKE_COMPUTE="8.0")
+        refused(2, "has compute capability 8.0, and the bundle holds code for 90-real alone", FAKE_COMPUTE="8.0")
         refused(2, "holds no bundle", "--bundle", self.folder)
         refused(2, "correctness has no part nonsense; it has card, fp32", "--parts", "nonsense")
         refused(2, "cannot be read", "--earlier", self.folder / "nowhere.json")
@@ -271,6 +270,11 @@ class Scripts(unittest.TestCase):
             (self.folder / "broken").mkdir(exist_ok=True)
             (self.folder / "broken" / "results.json").write_text(text, encoding="utf-8")
             self.assertIn(words, self.take("broken", expect=2))
+
+    def test_code_runs_on_cards_of_its_major_version_and_ptx_on_later_ones(self):
+        for architecture, cards in (("90-real", {90}), ("80-real", {80, 86, 89}), ("90a-real", {90}), ("90", {90, 100, 120}),
+                                    ("80-virtual", {80, 86, 89, 90, 100, 120}), ("86-real", {86, 89})):
+            self.assertEqual({card for card in (75, 80, 86, 89, 90, 100, 120) if bundles.runs_on(architecture, card)}, cards, architecture)
 
     def test_pack_refuses_what_is_too_large_and_leaves_no_link(self):
         build = self.folder / "packed"
@@ -289,7 +293,7 @@ class Scripts(unittest.TestCase):
             about = json.load(tar.extractfile("gpu/bundle.json"))
             plans = json.load(tar.extractfile("gpu/plans/plans.json"))
         self.assertIn("gpu/lib/libreal.so.1", names)
-        self.assertEqual(about["architectures"], ["90", "100"])
+        self.assertEqual(about["architectures"], ["90-real", "100"])
         self.assertEqual(about["sources"], self.about["sources"])
         self.assertEqual(sum(plan["rank"] >= 0 for plan in plans), 10)
         self.assertTrue({f"gpu/plans/{plan['file']}" for plan in plans} <= names)
