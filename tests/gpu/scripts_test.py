@@ -271,6 +271,39 @@ class Scripts(unittest.TestCase):
             (self.folder / "broken" / "results.json").write_text(text, encoding="utf-8")
             self.assertIn(words, self.take("broken", expect=2))
 
+    def test_pack_builds_with_what_it_needs_and_says_what_is_missing(self):
+        # Only the compilers are faked: what a build leaves is written by "ninja".
+        tree = self.folder / "clone"
+        shutil.copytree(self.tree / "tests", tree / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+        (tree / "cmake").mkdir()
+        shutil.copy(ROOT / "cmake" / "setup.sh", tree / "cmake")
+        tools = self.folder / "tools"
+        executable(tools / "cmake", f"""#!/bin/sh
+echo "$@" >'{tree}/cmake.words'
+case $FAKE_BUILD in cuda) echo 'CMake Error: MGPLAN_WITH_CUDA is on, but the compiler nvcc was not found' >&2; exit 1 ;; esac
+mkdir -p build/portable/CMakeFiles
+echo "CMAKE_HOME_DIRECTORY:INTERNAL={tree}
+MGPLAN_CUDA_ARCHITECTURES:STRING=80-real" >build/portable/CMakeCache.txt
+""")
+        executable(tools / "ninja", f"""#!/bin/sh
+mkdir -p '{tree}/build/portable/gpu/bin'
+printf '#!/bin/sh\nshift\nexec "{MGPLAN}" "$@"\n' >'{tree}/build/portable/gpu/bin/gpu_all'
+chmod +x '{tree}/build/portable/gpu/bin/gpu_all'
+echo '[1/1] Linking'
+""")
+        environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+        pack = [tree / "tests" / "gpu" / "pack", "--architectures", "80-real"]
+        done = subprocess.run(pack, capture_output=True, text=True, env=environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        words = (tree / "cmake.words").read_text(encoding="utf-8")
+        for word in ("--preset portable", "-DMGPLAN_WITH_CUDA=on", "-DMGPLAN_WITH_CUDNN=on", "-DMGPLAN_WITH_NCCL=on",
+                     "-DMGPLAN_WITH_OPENBLAS=on", "-DMGPLAN_CUDA_ARCHITECTURES=80-real"):
+            self.assertIn(word, words)
+        self.assertTrue((tree / "build" / "portable" / "gpu.tar.xz").exists())
+        done = subprocess.run(pack, capture_output=True, text=True, env={**environment, "FAKE_BUILD": "cuda"})
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("the compiler nvcc was not found", done.stderr)
+
     def test_code_runs_on_cards_of_its_major_version_and_ptx_on_later_ones(self):
         for architecture, cards in (("90-real", {90}), ("80-real", {80, 86, 89}), ("90a-real", {90}), ("90", {90, 100, 120}),
                                     ("80-virtual", {80, 86, 89, 90, 100, 120}), ("86-real", {86, 89})):
