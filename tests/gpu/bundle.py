@@ -137,14 +137,14 @@ def save_results(results, path):
 
 
 def merged(earlier, later):
-    """Parts of both; of one that both have the later, unless only the earlier passed. Of the same card and sources."""
-    for key in ("gpu", "sources"):
-        if earlier.get(key) != later.get(key):
-            raise Refused(f"results of {key} {earlier.get(key)} and of {later.get(key)} do not belong together; take the earlier ones away "
-                          f"(build/gpu-results) or run all three commands again")
+    """Parts of both, of one card; of a part that both have the later, unless of the same sources only the earlier passed."""
+    if earlier["gpu"] != later["gpu"]:
+        raise Refused(f"results of {earlier['gpu']} and of {later['gpu']} do not belong together; take the earlier ones away "
+                      f"(build/gpu-results)")
     result = {**earlier, **later, "parts": dict(earlier["parts"])}
     for name, part in later["parts"].items():
-        if part["status"] == "passed" or earlier["parts"].get(name, {}).get("status") != "passed":
+        before = earlier["parts"].get(name, {})
+        if part["status"] == "passed" or before.get("status") != "passed" or before.get("sources") != part["sources"]:
             result["parts"][name] = part
     if "cluster" not in later and "cluster" in earlier:
         result["cluster"] = earlier["cluster"]

@@ -12,10 +12,10 @@ def data_of(results, name):
 
 
 def parts_section(results):
-    lines = ["## What ran", "", "| part | verdict | seconds | | clocks, power, temperature behind it |", "|---|---|---:|---|---|"]
+    lines = ["## What ran", "", "| part | verdict | commit | seconds | | clocks, power, temperature behind it |", "|---|---|---|---:|---|---|"]
     for name, part in results["parts"].items():
         text = part["why"].replace("|", "\\|").replace("\n", " ")
-        lines.append(f"| {name} | {part['status']} | {part['seconds']:.0f} | {text} | {part['clocks']} |")
+        lines.append(f"| {name} | {part['status']} | {part['commit']} | {part['seconds']:.0f} | {text} | {part['clocks']} |")
     return lines
 
 

@@ -169,7 +169,7 @@ class Scripts(unittest.TestCase):
         pages = list((self.tree / "docs" / "measurements").glob("*-h100-80gb-hbm3.md"))
         self.assertEqual(len(pages), 1)
         page = pages[0].read_text(encoding="utf-8")
-        for words in ("| fp32 | passed |", "| nccl_tp2 | passed |", "TFLOP/s", "| PyTorch, graphs | 11.0 |", "Beside the best PyTorch: 1.10 times", "| context | 500,000,000 |",
+        for words in ("| fp32 | passed | 0123abc |", "| nccl_tp2 | passed |", "TFLOP/s", "| PyTorch, graphs | 11.0 |", "Beside the best PyTorch: 1.10 times", "| context | 500,000,000 |",
                       "| rank_tiny |", "matrix products", "| whole | full_iteration |", "four groups, of both ranks | + 1,000"):
             self.assertIn(words, page)
         cluster = self.tree / "configs" / "clusters" / "h100-80gb-hbm3-measured.json"
@@ -247,6 +247,20 @@ class Scripts(unittest.TestCase):
             self.assertIn("cudnn is version 9.19.0 here, and the bundle was built for 8.9.7", self.verdict("card")["why"])
         finally:
             self.write_bundle()
+
+    def test_results_of_other_sources_are_kept_and_do_not_count_as_done(self):
+        part = {"status": "passed", "seconds": 1, "why": "", "at": "2026-01-02T00:00:00", "clocks": "", "data": None, "sources": "old",
+                "commit": "old"}
+        (self.folder / "rebuilt").mkdir()
+        results = {"version": 1, "gpu": "NVIDIA H100 80GB HBM3", "card": {}, "bundle": {}, "parts": {"fp32": part, "bf16": part}}
+        file = self.folder / "rebuilt" / "results.json"
+        file.write_text(json.dumps(results), encoding="utf-8")
+        code, said, now = self.run_script("correctness", "--parts", "fp32", out="rebuilt", FAKE_TESTS="fail")
+        self.assertEqual(code, 1, said)
+        self.assertEqual([now["parts"][name]["status"] for name in ("fp32", "bf16")], ["failed", "passed"])
+        file.write_text(json.dumps({**results, "gpu": "NVIDIA H200"}), encoding="utf-8")
+        code, said, _ = self.run_script("correctness", "--parts", "fp32", out="rebuilt")
+        self.assertEqual((code, "do not belong together" in said), (2, True), said)
 
     def test_bad_input_is_one_message_and_never_a_pass(self):
         def refused(code, words, *arguments, **fakes):
