@@ -227,6 +227,7 @@ TEST_F(RunOverNccl, CalibratesADeviceAloneAndThenTheGroupsTogether) {
     ASSERT_EQ(measured["graphs"].size(), 3U);
     for (const auto& each : measured["graphs"]) {
         EXPECT_EQ(each["bytes"], 50'000 * each["graphs"].get<int>() * each["kernels"].get<int>());
+        EXPECT_EQ(each["graphs"].get<int>() * each["kernels"].get<int>(), 2048) << "twice as many until they take 64 MiB";
         EXPECT_EQ(each["spread"], 0);
         EXPECT_EQ(each["repetitions"], 5);
     }
