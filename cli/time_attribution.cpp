@@ -1,6 +1,7 @@
 #include "cli/time_attribution.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <thread>
@@ -143,6 +144,7 @@ void fill_in(std::map<std::string, reports::OpComparison> ops, std::optional<dou
         predicted_rest -= part.predicted;
         measured_rest -= *part.measured;
     }
+    if (std::abs(predicted_rest) < 1e-9 * time.predicted) predicted_rest = 0;  // rounding
     parts.push_back({"between kernels: host, data, launches", predicted_rest, measured_rest});
     time.parts = std::move(parts);
 }
