@@ -2,7 +2,6 @@
 #include <cmath>
 #include <map>
 #include <ostream>
-#include <thread>
 
 #include <fmt/core.h>
 
@@ -11,21 +10,18 @@
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/run_command.hpp"
+#include "cli/time_attribution.hpp"
 #include "cli/workload_options.hpp"
 #include "importers/megatron_log.hpp"
 #include "importers/model_source.hpp"
-#include "model/communicator/recording_communicator.hpp"
-#include "model/meta/meta_device.hpp"
 #include "plan/cluster_json.hpp"
 #include "plan/errors.hpp"
 #include "plan/json_reader.hpp"
-#include "plan/stage_ranks.hpp"
 #include "planner/constraints.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/verification.hpp"
 #include "runtime/calibration/calibrate.hpp"
 #include "simulator/cluster_parameters.hpp"
-#include "simulator/compute/op_times.hpp"
 #include "simulator/cost_model.hpp"
 
 namespace mgplan::cli {
@@ -53,148 +49,11 @@ void declare(Options& options, VerifyOptions& values) {
                         "write a cluster file whose efficiencies, scaled by 0.5 to 2, meet the log's time: those of compute first");
 }
 
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    const std::size_t half = values.size() / 2;
-    return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
-}
-
 void write(const Options& options, Console& console, const std::string& text, const std::string& json, const std::string& csv) {
     options.write(console, options.format() == Format::json ? json : options.format() == Format::csv ? csv : text);
 }
 
 // ---- a plan that ran
-
-/// Counts and prices the ops of a trace.
-class Pricer final : public model::OpListener {
-public:
-    explicit Pricer(const simulator::KernelTimes& times) : times_(times) {}
-    void on_op(const model::OpRecord& record) override {
-        auto& sum = sums[std::string(record.name)];
-        sum.first += 1;
-        sum.second += simulator::op_seconds(record, times_);
-    }
-    std::map<std::string, std::pair<double, double>> sums;  ///< count, seconds
-
-private:
-    const simulator::KernelTimes& times_;
-};
-
-/// Count and seconds of each op of a step, average of the ranks: one rank of each pipeline stage is traced, mixtures balanced.
-std::map<std::string, std::pair<double, double>> predicted_ops(const RunOutcome& outcome, const ClusterSpec& cluster) {
-    const simulator::Calibration calibration = simulator::calibration_of(cluster);
-    const simulator::KernelTimes times(cluster, calibration, outcome.plan.training.precision);
-    model::TrainingTask task = outcome.task;
-    task.balanced_routing = true;
-    task.gradients.on_non_finite = model::OnNonFinite::skip;
-    const ParallelSizes& sizes = task.layout.sizes;
-    Pricer pricer(times);
-    for (std::int64_t stage = 0; stage < sizes.pp; ++stage) {
-        model::MetaDevice device({.keep_allocations = false, .keep_ops = false, .stands_for = outcome.traits});
-        const auto rank = static_cast<int>(first_rank_of_stage(sizes, stage));
-        model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(sizes.world)));
-        device.set_listener(&pricer);
-        static_cast<void>(trainer.step({}, 0));
-        device.set_listener(nullptr);
-    }
-    for (auto& [name, sum] : pricer.sums) {
-        sum.first /= static_cast<double>(sizes.pp);
-        sum.second /= static_cast<double>(sizes.pp);
-    }
-    return std::move(pricer.sums);
-}
-
-bool is_communication(const std::string& op) {
-    for (int kind = 0; kind <= static_cast<int>(model::CollectiveKind::barrier); ++kind) {
-        if (op == to_string(static_cast<model::CollectiveKind>(kind))) return true;
-    }
-    return false;
-}
-
-/// Which part of an iteration a kernel belongs to.
-const char* part_of(const std::string& op) {
-    if (op == "matmul" || op == "grouped_matmul") return "matrix products";
-    if (op == "attention" || op == "attention_backward") return "attention";
-    if (op == "adam_step" || op == "sum_of_squares" || op == "has_non_finite") return "optimizer";
-    return "other kernels";
-}
-
-/// Why the time of this run says nothing about the prediction; empty where it does.
-std::string why_not_judged(const RunOutcome& outcome, const ClusterSpec& cluster, const std::string& hardware) {
-    const bool cuda = outcome.traits.kind == model::DeviceKind::cuda;
-    const std::string device = cuda ? "cuda" : "cpu";
-    if (!cluster.calibration || cluster.calibration->device.empty())
-        return fmt::format("{} was not calibrated on a machine; mgplan calibrate --device {} writes a cluster file for this one",
-                           cluster.name, device);
-    const ClusterCalibration& calibration = *cluster.calibration;
-    if (calibration.device != device || calibration.hardware != hardware)
-        return fmt::format("{} was calibrated on {} ({}), and this ran on {} ({})", cluster.name, calibration.device, calibration.hardware,
-                           device, hardware);
-    const auto ranks = outcome.values.ranks.size();
-    if (outcome.in_process && cuda && ranks > 1) return fmt::format("the {} ranks shared one GPU", ranks);
-    const unsigned processors = std::max(1U, std::thread::hardware_concurrency());
-    if (outcome.in_process && !cuda && ranks > processors)
-        return fmt::format("the {} ranks shared {} processor{}", ranks, processors, processors == 1 ? "" : "s");
-    if (outcome.values.steps.size() < 2) return "the only step holds the start; use --steps 2 or more";
-    return "";
-}
-
-void attribute(const RunOutcome& outcome, const ClusterSpec& cluster, const simulator::TimePrediction& predicted,
-               reports::TimeComparison& time) {
-    const runtime::RunValues& run = outcome.values;
-    const bool has_ops = std::any_of(run.ranks.begin(), run.ranks.end(), [](const auto& rank) { return !rank.ops.empty(); });
-    if (!has_ops) {
-        time.parts = {{"compute of the slowest stage", predicted.compute_seconds, {}},
-                      {"pipeline bubble", predicted.bubble_seconds, {}},
-                      {"exposed communication", predicted.exposed.total(), {}},
-                      {"optimizer", predicted.optimizer_seconds, {}}};
-        double rest = predicted.iteration_seconds;
-        for (const auto& part : time.parts) rest -= part.predicted;
-        time.parts.push_back({"between kernels: host, data, launches", rest, {}});
-        return;
-    }
-    // Sums of all steps, brought to the median one: the first is slower than the others.
-    double all_steps = 0;
-    for (const auto& step : run.steps) all_steps += step.seconds;
-    const double share = time.measured / all_steps / static_cast<double>(run.ranks.size());
-    std::map<std::string, reports::OpComparison> ops;
-    for (const auto& [name, sum] : predicted_ops(outcome, cluster)) {
-        auto& op = ops[name];
-        op.predicted_count = sum.first;
-        op.predicted = sum.second;
-    }
-    for (const auto& rank : run.ranks) {
-        for (const auto& each : rank.ops) {
-            if (each.op == "data") continue;  // host work: between kernels
-            auto& op = ops[each.op];
-            op.count += static_cast<double>(each.count) / static_cast<double>(run.ranks.size() * run.steps.size());
-            op.measured += each.seconds * share;
-        }
-    }
-    std::vector<reports::TimePart> parts{
-        {"matrix products", 0, 0},
-        {"attention", 0, 0},
-        {"optimizer", 0, 0},
-        {"other kernels", 0, 0},
-        {"communication, and waiting for partners", predicted.exposed.total() + predicted.bubble_seconds, 0}};
-    for (auto& [name, op] : ops) {
-        op.op = name;
-        op.communication = is_communication(name);
-        const std::string part = op.communication ? parts.back().name : part_of(name);
-        const auto at = std::find_if(parts.begin(), parts.end(), [&](const auto& each) { return each.name == part; });
-        if (!op.communication) at->predicted += op.predicted;
-        *at->measured += op.measured;
-        time.ops.push_back(op);
-    }
-    std::stable_sort(time.ops.begin(), time.ops.end(), [](const auto& a, const auto& b) { return a.measured > b.measured; });
-    double predicted_rest = time.predicted, measured_rest = time.measured;
-    for (const auto& part : parts) {
-        predicted_rest -= part.predicted;
-        measured_rest -= *part.measured;
-    }
-    parts.push_back({"between kernels: host, data, launches", predicted_rest, measured_rest});
-    time.parts = std::move(parts);
-}
 
 int verify_run(const Options& options, const VerifyOptions& values, const RunJob& job, Console& console) {
     const std::string& path = job.plan_files().front();
@@ -220,15 +79,16 @@ int verify_run(const Options& options, const VerifyOptions& values, const RunJob
     verification.cluster = cluster.name;
     reports::TimeComparison& time = verification.time;
     time.predicted = predicted.iteration_seconds;
-    std::vector<double> seconds;
-    const auto& steps = outcome->values.steps;
-    for (std::size_t i = steps.size() > 1 ? 1 : 0; i < steps.size(); ++i) seconds.push_back(steps[i].seconds);
-    time.measured = median(seconds);
+    time.measured = median_step(outcome->values);
     time.tolerance = values.tolerance / 100;
     const std::string hardware =
         outcome->traits.kind == model::DeviceKind::cuda ? outcome->values.device : runtime::hardware_name(runtime::cpu_devices());
     time.why_not_judged = why_not_judged(*outcome, cluster, hardware);
-    attribute(*outcome, cluster, predicted, time);
+    if (outcome->values.emulated_partners) {
+        attribute_alone(*outcome, cluster, time);
+    } else {
+        attribute(*outcome, cluster, predicted, time);
+    }
     write(options, console, reports::verification_text(verification), reports::verification_json(verification),
           reports::verification_csv(verification));
     if (!outcome->values.as_predicted) console.err << "mgplan: what was held or sent differs from the prediction\n";

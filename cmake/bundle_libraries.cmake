@@ -1,5 +1,6 @@
-# Copies the shared libraries that PROGRAMS and MODULES need into FOLDER; with PROGRAM_FOLDER, the programs there and the
-# modules into FOLDER too.
+# Copies the shared libraries that PROGRAMS and MODULES need into FOLDER, each as a plain file of the name by which it is asked for:
+# symbolic links may be lost on the way to another machine. With PROGRAM_FOLDER, also the programs there and the modules into FOLDER;
+# both folders are emptied before.
 set(runtimes "^ld-linux" "^lib(c|m|dl|rt|pthread|stdc\\+\\+|gcc_s|atomic|quadmath|gfortran)\\.so" "^lib(cuda|cublas|cudnn|nccl|nv)")
 file(GET_RUNTIME_DEPENDENCIES
   EXECUTABLES ${PROGRAMS}
@@ -10,9 +11,16 @@ file(GET_RUNTIME_DEPENDENCIES
 if(missing)
   message(FATAL_ERROR "not found: ${missing}")
 endif()
+if(PROGRAM_FOLDER)
+  file(REMOVE_RECURSE ${FOLDER} ${PROGRAM_FOLDER})
+endif()
+file(MAKE_DIRECTORY ${FOLDER})
 foreach(library IN LISTS found)
-  file(COPY ${library} DESTINATION ${FOLDER} FOLLOW_SYMLINK_CHAIN)
-  message(STATUS "beside the programs: ${library}")
+  cmake_path(GET library FILENAME name)
+  file(REAL_PATH ${library} real)
+  file(REMOVE ${FOLDER}/${name})
+  file(COPY_FILE ${real} ${FOLDER}/${name})
+  message(STATUS "beside the programs: ${name}, which is ${real}")
 endforeach()
 if(PROGRAM_FOLDER)
   file(COPY ${PROGRAMS} DESTINATION ${PROGRAM_FOLDER})

@@ -253,7 +253,8 @@ std::string run_report_json(const RunValues& values) {
                              {"grad_norm", step.grad_norm},
                              {"seconds", step.seconds},
                              {"learning_rate", step.learning_rate},
-                             {"skipped", step.skipped}});
+                             {"skipped", step.skipped},
+                             {"ops_timed", step.ops_timed}});
         if (step.auxiliary_loss) steps.back()["auxiliary_loss"] = *step.auxiliary_loss;
         if (!step.mtp_losses.empty()) steps.back()["mtp_losses"] = step.mtp_losses;
     }

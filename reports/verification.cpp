@@ -191,11 +191,14 @@ std::string verification_text(const Verification& verification) {
         text += "\ncollectives of all ranks\n" + table.to_text();
     }
     const TimeComparison& time = verification.time;
-    text += fmt::format("\ntime, predicted with {}\n", verification.cluster) + verdict_text(time) + "\n" + parts_text(time);
+    text += fmt::format("\ntime{}, predicted with {}\n",
+                        run.emulated_partners ? " of this rank without its partners, communication left out on both sides" : "",
+                        verification.cluster) +
+            verdict_text(time) + "\n" + parts_text(time);
     if (!time.ops.empty()) {
         text += "\nops of one iteration, average of a rank; what waits for partners has no predicted time of its own\n" + ops_text(time);
     } else {
-        text += "\nThis device tells no times of single ops: kernels only begin when they are called.\n";
+        text += "\nThere are no times of single ops: inside of CUDA graphs they are not timed, and a single step on a GPU is not.\n";
     }
     if (!verification.holds()) return text + "\nThe prediction does not hold.\n";
     return text + (time.why_not_judged.empty() ? "\nThe prediction holds.\n" : "\nAll bytes are as predicted; the time was not judged.\n");

@@ -16,9 +16,9 @@ namespace {
 /// Kernels of a graph: as layers of large models have them, and fewer and more.
 constexpr std::array<std::int64_t, 3> kKernels{16, 64, 256};
 constexpr int kTimes = 5;
-/// Kernels of the graphs that are instantiated at a time. At some 64 KiB each (docs/memory.md) 32 MiB, many of the pieces of 2 MiB
-/// that a driver takes.
-constexpr std::int64_t kAtATime = 512;
+/// Kernels of the graphs that are instantiated at a time: doubled until they take kEnough, because a driver takes memory in pieces of
+/// 2 MiB or more, in which few small graphs would not show; but no more than kMost.
+constexpr std::int64_t kFirst = 512, kMost = 65'536, kEnough = std::int64_t{64} << 20;
 
 using Graphs = std::vector<std::unique_ptr<model::CapturedWork>>;
 
@@ -52,16 +52,23 @@ bool measure_graphs(RankDevice& made, const CalibrateOptions& options, ClusterCa
     Graphs held;
     held.push_back(captured(device, *capturing, kKernels.front()));  // the first of a process takes more
     for (std::size_t i = 0; i < kKernels.size(); ++i) {
-        const std::int64_t kernels = kKernels[i], graphs = std::max<std::int64_t>(1, kAtATime / kernels);
+        const std::int64_t kernels = kKernels[i];
+        std::int64_t graphs = kFirst / kernels;
         std::vector<double> bytes;
-        for (int time = 0; time < kTimes; ++time) {
+        while (bytes.size() < kTimes) {
             if (options.interrupt != nullptr && options.interrupt->load()) {
                 into.graphs.clear();
                 return false;
             }
             const std::int64_t before = *made.free_bytes();
             for (std::int64_t graph = 0; graph < graphs; ++graph) held.push_back(captured(device, *capturing, kernels));
-            bytes.push_back(static_cast<double>(std::max<std::int64_t>(0, before - *made.free_bytes())));
+            const std::int64_t taken = std::max<std::int64_t>(0, before - *made.free_bytes());
+            if (taken < kEnough && 2 * graphs * kernels <= kMost) {
+                graphs *= 2;
+                bytes.clear();
+            } else {
+                bytes.push_back(static_cast<double>(taken));
+            }
         }
         const Spread spread = spread_of(std::move(bytes));
         into.graphs.push_back({kernels, graphs, std::llround(spread.median), spread.relative, kTimes});

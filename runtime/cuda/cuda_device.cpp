@@ -6,6 +6,7 @@
 #include "plan/errors.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cudnn_attention.hpp"
+#include "runtime/cuda/event_marks.hpp"
 #include "runtime/cuda/kernels.hpp"
 
 namespace mgplan::runtime::cuda {
@@ -142,6 +143,10 @@ const std::byte* CudaDevice::uncounted(std::span<const std::byte> bytes) {
 
 std::unique_ptr<model::Stopwatch> CudaDevice::make_stopwatch() {
     return std::make_unique<EventStopwatch>(stream_);
+}
+
+std::unique_ptr<model::DeviceMarks> CudaDevice::make_marks() {
+    return std::make_unique<EventMarks>(stream_);
 }
 
 void CudaDevice::synchronize() {

@@ -34,6 +34,7 @@ public:
     }
     [[nodiscard]] const std::byte* uncounted(std::span<const std::byte> bytes) override;
     [[nodiscard]] SteppedMemory* arena() override { return arena_; }
+    [[nodiscard]] std::unique_ptr<model::DeviceMarks> make_marks() override;
     [[nodiscard]] model::WorkCapture* work_capture() override { return capture_.get(); }
     void synchronize() override;
     [[nodiscard]] std::unique_ptr<model::Stopwatch> make_stopwatch() override;

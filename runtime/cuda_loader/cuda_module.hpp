@@ -15,6 +15,7 @@
 #include "model/communicator/collective_counter.hpp"
 #include "model/communicator/world.hpp"
 #include "model/device/device.hpp"
+#include "model/device/device_marks.hpp"
 #include "model/ops/kernel_table.hpp"
 
 namespace mgplan::runtime {
@@ -38,6 +39,8 @@ public:
     [[nodiscard]] virtual const std::byte* uncounted(std::span<const std::byte> bytes) = 0;
     /// The arena that its tensors lie in; nullptr with a pool alone.
     [[nodiscard]] virtual SteppedMemory* arena() = 0;
+    /// For the times of single ops. Each mark costs the host about a microsecond.
+    [[nodiscard]] virtual std::unique_ptr<model::DeviceMarks> make_marks() = 0;
 
 protected:
     CudaDeviceInterface(const model::KernelTraits& traits, std::unique_ptr<model::Allocator> allocator, const model::KernelTable* kernels)

@@ -2,6 +2,7 @@
 // How long each kind of op takes on one rank.
 
 #include <chrono>
+#include <cstddef>
 #include <map>
 #include <string>
 #include <string_view>
@@ -9,21 +10,28 @@
 
 #include "model/communicator/communicator.hpp"
 #include "model/device/device.hpp"
+#include "model/device/device_marks.hpp"
 #include "runtime/measurement/run_values.hpp"
 
 namespace mgplan::runtime {
 
 /// Hears when an op or a collective begins, and gives it the time until the next one begins: waiting for partners counts
-/// for the collective that waits, the little host work between two ops for the earlier. For devices that finish an op
-/// before the next begins. One thread.
+/// for the collective that waits, the little work between two ops for the earlier. By the host's clock, for devices that finish an op
+/// before the next begins; with marks by the device's own, where an op also has the time that the device waits for the next one
+/// to be issued. One thread.
 class OpTimer final : public model::OpListener, public model::CollectiveListener {
 public:
+    /// `marks` outlive it; nullptr: the host's clock.
+    explicit OpTimer(model::DeviceMarks* marks = nullptr) : marks_(marks) {}
+
     void on_op(const model::OpRecord& record) override { begin(record.name); }
     void on_collective(const model::CollectiveRecord& record) override { begin(to_string(record.kind)); }
     /// Something begins; `name` is a literal.
     void begin(std::string_view name);
     /// What ran is over, and nothing begins.
     void end();
+    /// Reads the marks, for which it waits for the device. At the end of each step, and before times().
+    void settle();
 
     /// Most seconds first.
     [[nodiscard]] std::vector<OpSeconds> times() const;
@@ -32,12 +40,14 @@ private:
     using Clock = std::chrono::steady_clock;
     struct Time {
         std::int64_t count = 0;
-        Clock::duration spent{};
+        double seconds = 0;
     };
 
+    model::DeviceMarks* marks_;
     std::map<std::string_view, Time> times_;
     Time* running_ = nullptr;
     Clock::time_point since_;
+    std::vector<Time*> marked_;  ///< what began at each mark; nullptr: nothing
 };
 
 }  // namespace mgplan::runtime

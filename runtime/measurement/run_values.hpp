@@ -89,7 +89,7 @@ struct RankValues {
     std::int64_t graph_pieces = 0;  ///< what collectives cut the captured graphs into
     std::int64_t graph_nodes = 0;   ///< kernels, copies and fills of all of them
     RankUse difference;             ///< measured - predicted, field by field; a collective of one side alone stands against zeros
-    std::vector<OpSeconds> ops;     ///< most seconds first
+    std::vector<OpSeconds> ops;     ///< of the steps with ops_timed; most seconds first
 };
 
 struct StepValues {
@@ -101,7 +101,8 @@ struct StepValues {
     std::optional<double> auxiliary_loss;
     /// Of models with multi-token prediction: mean loss of each depth, without its factor.
     std::vector<double> mtp_losses;
-    bool skipped = false;  ///< parameters were left as they were: the loss or a gradient was not finite
+    bool skipped = false;    ///< parameters were left as they were: the loss or a gradient was not finite
+    bool ops_timed = false;  ///< RankValues::ops holds this step's ops, and `seconds` what timing them costs
 };
 
 /// Operations of one kind in the groups of one name, added up over all ranks.

@@ -17,6 +17,7 @@ public:
     std::int64_t reserved_bytes() const override { return device_->reserved_bytes(); }
     std::optional<std::int64_t> free_bytes() override { return device_->free_bytes(); }
     SteppedMemory* arena() override { return device_->arena(); }
+    std::unique_ptr<model::DeviceMarks> make_marks() override { return device_->make_marks(); }
     const std::byte* uncounted(std::span<const std::byte> bytes) override { return device_->uncounted(bytes); }
     [[nodiscard]] CudaDeviceInterface& card() { return *device_; }
 

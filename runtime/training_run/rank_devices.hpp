@@ -9,6 +9,7 @@
 #include <string>
 
 #include "model/device/device.hpp"
+#include "model/device/device_marks.hpp"
 #include "model/device/kernel_traits.hpp"
 #include "runtime/cuda_loader/cuda_module.hpp"
 #include "runtime/training_run/machine_memory.hpp"
@@ -30,6 +31,8 @@ public:
     [[nodiscard]] virtual std::optional<std::int64_t> free_bytes() { return std::nullopt; }
     /// What its memory follows; nullptr for a pool alone.
     [[nodiscard]] virtual SteppedMemory* arena() { return nullptr; }
+    /// What tells the times of single ops; nullptr where an op has run when its call returns.
+    [[nodiscard]] virtual std::unique_ptr<model::DeviceMarks> make_marks() { return nullptr; }
     /// A copy of these bytes in the device's memory, until it goes, that its counters do not know: for what stands in for other
     /// ranks. One call.
     [[nodiscard]] virtual const std::byte* uncounted(std::span<const std::byte> bytes) = 0;
@@ -44,7 +47,7 @@ public:
     [[nodiscard]] virtual const model::KernelTraits& traits() const = 0;
     /// What the ranks of this process share.
     [[nodiscard]] virtual MachineMemory memory() const = 0;
-    /// An op has run when its call returns, so that ops can be timed one by one.
+    /// An op has run when its call returns, so that the host's clock times ops one by one.
     [[nodiscard]] virtual bool runs_at_once() const = 0;
     /// With a pool, or an arena that follows the script, which outlives the device.
     [[nodiscard]] virtual std::unique_ptr<RankDevice> make(int rank, const ArenaScript* script) const = 0;

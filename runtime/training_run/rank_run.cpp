@@ -17,10 +17,12 @@
 namespace mgplan::runtime {
 namespace {
 
-/// What a rank reports goes to its timer, and to the observer, where there are such.
+/// What a rank reports goes to its timer while it is on, and to the observer where there is one.
 class Ears final : public model::OpListener, public model::CollectiveListener {
 public:
-    Ears(OpTimer* timer, RankObserver* observer) : timer_(timer), observer_(observer) {}
+    explicit Ears(RankObserver* observer) : observer_(observer) {}
+    /// nullptr: nothing is timed.
+    void use(OpTimer* timer) { timer_ = timer; }
     void on_op(const model::OpRecord& record) override {
         if (timer_ != nullptr) timer_->on_op(record);
         if (observer_ != nullptr) observer_->on_op(record);
@@ -31,7 +33,7 @@ public:
     }
 
 private:
-    OpTimer* timer_;
+    OpTimer* timer_ = nullptr;
     RankObserver* observer_;
 };
 
@@ -75,14 +77,14 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
         model::Device& device = made.device();
         SteppedMemory* const arena = made.arena();
         const auto observer = options.observe ? options.observe(rank) : nullptr;
-        // Where ops only begin when they are called, their calls say nothing about their times.
-        const bool times_ops = devices.runs_at_once();
-        OpTimer timer;
-        Ears ears(times_ops ? &timer : nullptr, observer.get());
+        // Where ops only begin when they are called, marks on the device tell their times; there are none inside of graphs.
+        const auto marks = task.layout.cuda_graphs.empty() ? made.make_marks() : nullptr;
+        OpTimer timer(marks.get());
+        bool times_ops = false;  // in this step
+        Ears ears(observer.get());
         device.set_listener(&ears);
         model::RankTrainer trainer(task, device, connection.world, &routing);
         trainer.set_listener(&ears);
-        timer = {};  // of the steps alone
         if (observer) observer->on_ready(device, connection.world);
         const auto source = [&](std::int64_t index, std::span<std::int32_t> tokens) {
             if (times_ops) timer.begin("data");
@@ -96,6 +98,10 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
         for (std::int64_t step = done_before + 1; last_step.includes(rank, step) && outcome.problem.text.empty(); ++step) {
             StepValues values;
             values.learning_rate = learning_rate(options.learning_rate, trainer.updates());
+            // Marks cost the host some time, so every second step goes without.
+            times_ops = devices.runs_at_once() || (marks != nullptr && (step - done_before) % 2 == 0);
+            values.ops_timed = times_ops;
+            ears.use(times_ops ? &timer : nullptr);
             const auto begin = Clock::now();
             if (arena != nullptr) arena->begin_step();
             const model::StepReport report = trainer.step(source, values.learning_rate);
@@ -103,6 +109,7 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
             timer.end();
             device.synchronize();
             values.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+            timer.settle();
             values.loss = report.loss;
             // Without a loss nobody asks for the norm.
             values.grad_norm =

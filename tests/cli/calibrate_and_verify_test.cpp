@@ -110,6 +110,46 @@ TEST(Calibrate, WritesAClusterFileThatPlansAndVerifies) {
                                   HasSubstr("The prediction does not hold.")));
 }
 
+TEST(Verify, JudgesOneRankAloneWithoutCommunication) {
+    const TempFile cluster("alone.json"), plan("alone_plan.json");
+    ASSERT_EQ(say("calibrate" + kQuick + " --ranks 1 --output " + cluster.path()).code, kDone);
+    ASSERT_EQ(say("--world 8 --model tiny-llama --seq 32 --global-batch 8 --precision fp32 --tp 2 --pp 2 --cluster " + cluster.path() +
+                  " --save-plan " + plan.path())
+                  .code,
+              kDone);
+    const Said said = say("verify " + plan.path() + " --rank 7 --steps 3 --tolerance 1000 --format json");
+    const json answer = json::parse(said.out), &time = answer["time"];
+    EXPECT_EQ(answer["as_predicted"], true) << said.err;
+    EXPECT_EQ(time["judged"], true) << time["why_not_judged"];
+    EXPECT_EQ(answer["run"]["ranks"].size(), 1U);
+    EXPECT_EQ(answer["run"]["ranks"][0]["rank"], 7);
+    // Ops of this rank's own trace add up to the prediction; collectives are timed, and part of neither side.
+    double kernels = 0, communication = 0, parts_predicted = 0, parts_measured = 0;
+    for (const auto& op : time["ops"]) {
+        if (op["predicted_seconds"].is_null()) {
+            communication += op["measured_seconds"].get<double>();
+            continue;
+        }
+        EXPECT_EQ(op["count"], op["predicted_count"]) << op["op"];
+        kernels += op["predicted_seconds"].get<double>();
+    }
+    for (const auto& part : time["parts"]) {
+        EXPECT_THAT(part["part"].get<std::string>(), Not(HasSubstr("communication")));
+        parts_predicted += part["predicted_seconds"].get<double>();
+        parts_measured += part["measured_seconds"].get<double>();
+    }
+    EXPECT_NEAR(time["predicted_seconds"].get<double>(), kernels, 1e-12);
+    EXPECT_NEAR(time["predicted_seconds"].get<double>(), parts_predicted, 1e-12);
+    EXPECT_NEAR(time["measured_seconds"].get<double>(), parts_measured, 1e-9);
+    EXPECT_GT(communication, 0);
+    std::vector<double> steps;
+    for (const auto& step : answer["run"]["steps"]) steps.push_back(step["seconds"].get<double>());
+    ASSERT_EQ(steps.size(), 3U);
+    EXPECT_NEAR(time["measured_seconds"].get<double>(), (steps[1] + steps[2]) / 2 - communication, 1e-9);
+    EXPECT_THAT(say("verify " + plan.path() + " --rank 7 --steps 2 --tolerance 1000").out,
+                HasSubstr("time of this rank without its partners, communication left out on both sides"));
+}
+
 TEST(Calibrate, GoesOnWhereItStopped) {
     const TempFile cluster("partial.json");
     ASSERT_EQ(say("calibrate" + kQuick + " --ranks 1 --output " + cluster.path()).code, kDone);

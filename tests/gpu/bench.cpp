@@ -1,8 +1,7 @@
 // Measures products and Llama-shaped layers on a GPU, as tests/gpu/torch_reference.py does for PyTorch on the same card:
-//     gpu_bench --card | --products | --layers | --calibration FILE
-// --card says what card, libraries and attention plans there are, --calibration measures as `mgplan calibrate` does (the
-// `calibration` of a cluster file). FILE gets one JSON object, anew after each step, so that
-// what was measured is there when the program is stopped. Exits 77 without a GPU.
+//     gpu_all bench --card | --memory | --products | --layers FILE
+// --card says what card, libraries and attention plans there are, --memory what a process takes of the card beside its tensors. FILE gets
+// one JSON object, anew after each step, so that what was measured is there when the program is stopped. Exits 77 without a GPU.
 
 #include <algorithm>
 #include <array>
@@ -22,13 +21,12 @@
 
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
+#include "model/ops/elementwise.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/training/rank_trainer.hpp"
-#include "plan/cluster_calibration.hpp"
-#include "runtime/calibration/calibrate.hpp"
-#include "runtime/calibration/traced_work.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cuda_loader/cuda_loader.hpp"
+#include "tests/gpu/programs.hpp"
 
 namespace mgplan {
 namespace {
@@ -236,35 +234,6 @@ nlohmann::json measure_layers(runtime::CudaModule& module) {
             {"reserved", device->reserved_bytes()}};
 }
 
-/// What `mgplan calibrate` measures on one card: the layers' shapes, experts' products, kernels, copies, launches, graphs' memory.
-void calibrate(Report& report) {
-    const auto devices = runtime::cuda_devices(false);
-    ClusterCalibration calibration;
-    calibration.device = "cuda";
-    calibration.hardware = runtime::hardware_name(*devices);
-    runtime::CalibrateOptions options;
-    options.work = runtime::traced_work(layers_task(), 0, devices->traits());
-    // Of Mixtral's and DeepSeek-V3's experts, 4,096 tokens on eight ranks and on 32.
-    for (const auto& [groups, rows, hidden, ffn] : {std::array<std::int64_t, 4>{1, 8192, 4096, 14336}, {8, 4096, 7168, 2048}}) {
-        options.work.grouped_products.insert({groups, rows, 2 * ffn, hidden, true, false, Dtype::bf16});
-        options.work.grouped_products.insert({groups, rows, hidden, ffn, true, false, Dtype::bf16});
-        options.work.grouped_products.insert({groups, hidden, ffn, rows, false, true, Dtype::bf16});
-    }
-    options.dtypes = {Dtype::bf16};
-    options.seconds = 0.05;
-    options.memory_bytes = devices->memory().bytes;
-    options.on_measured = [&](const ClusterCalibration& so_far, const runtime::CalibrationProgress& progress) {
-        fmt::print("{}\n", progress.text);
-        report.values["calibration"] = calibration_to_json(so_far);
-        report.save();
-    };
-    options.on_left_out = [](const std::string& text) { fmt::print("{}\n", text); };
-    const auto device = devices->make(0, nullptr);
-    // Graphs first: what a pool takes from the card and gives back would be counted.
-    static_cast<void>(runtime::measure_graphs(*device, options, calibration));
-    static_cast<void>(runtime::measure_device(device->device(), options, calibration));
-}
-
 /// Files of CUDA's libraries and the driver's that this process has loaded.
 nlohmann::json loaded_libraries() {
     std::set<std::string> files;
@@ -294,6 +263,43 @@ void describe_card(runtime::CudaModule& module, Report& report) {
                      {"nccl", versions.nccl}};
 }
 
+/// Bytes of the card that are gone behind each first use; what others hold is in all of them. Alone on the card.
+nlohmann::json measure_memory(runtime::CudaModule& module) {
+    const std::int64_t total = module.cards().at(0).memory_bytes;
+    nlohmann::json steps = nlohmann::json::array();
+    const auto device = module.make_device(0, 0);
+    std::int64_t before = 0;
+    const auto note = [&](const std::string& step) {
+        device->trim();  // kept blocks are tensors' memory
+        const std::int64_t taken = total - device->free_bytes() - device->reserved_bytes();
+        fmt::print("{}: {} bytes taken, {} more than before\n", step, taken, taken - before);
+        steps.push_back({{"step", step}, {"bytes", taken}});
+        before = taken;
+    };
+    note("context");
+    {
+        const Tensor x = random(*device, {256, 256});
+        (void)model::sum_of_squares(x);
+        note("first kernel");
+        (void)model::matmul(x, x, {false, true}, "product");
+        note("first product");
+        (void)module.probe(0);
+        note("attention plans");
+    }
+    model::TrainingTask task = layers_task();
+    task.model.layers = 1;
+    task.model.vocab = 1024;
+    task.layout.split = std::make_shared<const StageSplit>(automatic_stage_split(1, 0, 1, 1).value());
+    {
+        runtime::InProcessWorld world(1);
+        model::RankTrainer trainer(task, *device, world.view(0));
+        const auto tokens = [](std::int64_t, std::span<std::int32_t> into) { std::fill(into.begin(), into.end(), 7); };
+        (void)trainer.step(tokens, 1e-4);
+    }
+    note("all kernels of a training step");
+    return steps;
+}
+
 int run(const std::string& what, const std::string& file) {
     runtime::CudaModule& module = runtime::cuda_module();
     Report report(file);
@@ -317,10 +323,11 @@ int run(const std::string& what, const std::string& file) {
         }
         report.values["libraries"] = loaded_libraries();
         report.save();
+    } else if (what == "--memory") {
+        report.values["memory"] = measure_memory(module);
+        report.save();
     } else if (what == "--products") {
         measure_products(module, report);
-    } else if (what == "--calibration") {
-        calibrate(report);
     } else {
         report.values["layers"] = measure_layers(module);
         report.save();
@@ -329,21 +336,14 @@ int run(const std::string& what, const std::string& file) {
 }
 
 }  // namespace
-}  // namespace mgplan
 
-int main(int argc, char** argv) {
-    const std::string what = argc == 3 ? argv[1] : "";
-    if (what != "--card" && what != "--products" && what != "--layers" && what != "--calibration") {
-        fmt::print(stderr, "usage: gpu_bench --card | --products | --layers | --calibration FILE\n");
+int tests::run_gpu_bench(const std::vector<std::string>& words) {
+    const std::string what = words.size() == 2 ? words[0] : "";
+    if (what != "--card" && what != "--memory" && what != "--products" && what != "--layers") {
+        fmt::print(stderr, "usage: gpu_all bench --card | --memory | --products | --layers FILE\n");
         return 2;
     }
-    try {
-        return mgplan::run(what, argv[2]);
-    } catch (const mgplan::runtime::CudaUnavailable& error) {
-        fmt::print(stderr, "gpu_bench: {}\n", error.what());
-        return 77;  // nothing to measure on
-    } catch (const std::exception& error) {
-        fmt::print(stderr, "gpu_bench: {}\n", error.what());
-        return 4;
-    }
+    return run(what, words[1]);
 }
+
+}  // namespace mgplan

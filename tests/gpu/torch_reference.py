@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Products and Llama-shaped layers in PyTorch on the card: the yardstick for tests/gpu/bench.cpp.
 
-    torch_reference.py [--compiled] FILE
+    torch_reference.py products | eager | cudnn | compiled | graphs FILE
 
-FILE gets one JSON object, anew after each step, so that what was measured is there when the program is stopped; with
---compiled, torch.compile's layers are added to what is in it. Exits 77 where there is no PyTorch or no GPU.
+eager: attention as PyTorch chooses it; cudnn: by cuDNN; compiled: torch.compile; graphs: torch.compile into CUDA graphs, attention by cuDNN.
+FILE gets one JSON object, anew after each product, so that what was measured is there when the program is stopped. Exits 77 where there is
+no PyTorch or no GPU.
 The same sizes, the same work: bf16 parameters with fp32 main copies stepped by fused AdamW, causal attention through
 scaled_dot_product_attention, forward, backward and optimizer in one timed step."""
 
+import contextlib
 import json
 import os
 import statistics
@@ -94,7 +96,21 @@ class Model(torch.nn.Module):
         return F.cross_entropy(self.head(self.norm(x)).float().view(-1, VOCAB), targets.view(-1))
 
 
-def layers(compiled):
+def compiled_by(kind, model):
+    if kind == "compiled":
+        return torch.compile(model)
+    return torch.compile(model, mode="reduce-overhead") if kind == "graphs" else model
+
+
+def attention_of(kind):
+    """A context in which attention is that of the kind."""
+    if kind not in ("cudnn", "graphs"):
+        return contextlib.nullcontext()
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    return sdpa_kernel(SDPBackend.CUDNN_ATTENTION)
+
+
+def layers(kind):
     torch.manual_seed(1)
     with torch.device("cuda"):
         model = Model().to(torch.bfloat16)
@@ -106,10 +122,12 @@ def layers(compiled):
                          10000.0 ** (-torch.arange(0, HEAD_DIM, 2, device="cuda").double() / HEAD_DIM))
     cos, sin = angles.cos().to(torch.bfloat16), angles.sin().to(torch.bfloat16)
     ids = torch.randint(0, VOCAB, (BATCH, SEQUENCE + 1), device="cuda")
-    forward = torch.compile(model) if compiled else model
+    forward = compiled_by(kind, model)
     losses = []
 
     def step():
+        if kind == "graphs":
+            torch.compiler.cudagraph_mark_step_begin()
         loss = forward(ids[:, :-1], ids[:, 1:], cos, sin)
         loss.backward()
         with torch.no_grad():
@@ -119,46 +137,45 @@ def layers(compiled):
             torch.nn.utils.clip_grad_norm_(mains, 1.0)
             optimizer.step()
             torch._foreach_copy_(parameters, mains)
-        losses.append(loss.detach())
+        losses.append(loss.detach().clone())  # a graph's output is overwritten by its next launch
 
-    seconds = median_time(step, 3, 10)
+    with attention_of(kind):
+        seconds = median_time(step, 5 if kind == "graphs" else 3, 10)
     weights = HIDDEN * (HEADS + 2 * KV_HEADS) * HEAD_DIM + HEADS * HEAD_DIM * HIDDEN + 3 * HIDDEN * FFN
     per_token = 3 * (LAYERS * (2 * weights + 2 * 2 * HEADS * HEAD_DIM * SEQUENCE / 2) + 2 * HIDDEN * VOCAB)
     tokens = BATCH * SEQUENCE
-    return {"compiled": compiled, "milliseconds": seconds * 1e3, "tokens_per_second": tokens / seconds,
+    return {"kind": kind, "milliseconds": seconds * 1e3, "tokens_per_second": tokens / seconds,
             "model_tflops": per_token * tokens / seconds / 1e12, "first_loss": losses[0].item(), "last_loss": losses[-1].item(),
             "peak_bytes": torch.cuda.max_memory_allocated()}
 
 
-def main():
-    compiled = "--compiled" in sys.argv[1:]
-    path = sys.argv[-1]
+def main(words):
+    kinds = ("products", "eager", "cudnn", "compiled", "graphs")
+    if len(words) != 2 or words[0] not in kinds:
+        print(f"usage: torch_reference.py {' | '.join(kinds)} FILE")
+        return 2
+    kind, path = words
     if not torch.cuda.is_available():
         print("torch_reference: PyTorch finds no GPU")
         return 77
     result = {"card": torch.cuda.get_device_name(0), "torch": torch.__version__, "cuda": torch.version.cuda,
-              "cudnn": torch.backends.cudnn.version(), "products": [], "layers": []}
-    if compiled and os.path.exists(path):
-        with open(path) as file:
-            result = json.load(file)
+              "cudnn": torch.backends.cudnn.version()}
 
     def save():
         with open(path + ".part", "w") as file:
             json.dump(result, file, indent=2)
         os.replace(path + ".part", path)
 
-    save()
-    if not compiled:
+    if kind == "products":
+        result["products"] = []
         for product in products():
             result["products"].append(product)
             save()
-    try:
-        result["layers"].append(layers(compiled))
-    except Exception as error:  # torch.compile needs a compiler on the machine
-        result["layers"].append({"compiled": compiled, "error": (str(error).splitlines() or [repr(error)])[0][:300]})
-    save()
+    else:
+        result["layers"] = layers(kind)
+        save()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -21,6 +21,7 @@
 #include "model/ops/scratch.hpp"
 #include "runtime/comm/reduce.hpp"
 #include "runtime/cpu/cpu_device.hpp"
+#include "tests/gpu/large_ops.hpp"
 #include "tests/model/ops/every_op.hpp"
 #include "tests/runtime/cuda/emulated_device.hpp"
 
@@ -59,6 +60,14 @@ TEST_P(KernelBodies, TakeTheBytesThatShapesPredict) {
 
 INSTANTIATE_TEST_SUITE_P(InEachType, KernelBodies, ::testing::Values(Dtype::fp64, Dtype::fp32, Dtype::bf16),
                          [](const auto& type) { return std::string(to_string(type.param)); });
+
+// What tests/gpu/large_test.cpp asks of a card at sizes beyond 2^31.
+TEST(KernelBodiesAtSize, MeetTheClosedFormsOfLargeArrays) {
+    EmulatedDevice gpu(emulated_traits(false));
+    tests::check_elementwise(gpu, 34, 129);
+    tests::check_losses(gpu, 17, 256);
+    tests::check_table_and_product(gpu, 33, 130);
+}
 
 // Rows beyond one part and widths beyond a team.
 TEST(KernelBodiesAtSize, NormsAndBiasesSumTheirColumnsInParts) {

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,6 +31,69 @@ TEST(OpTimer, GivesAnOpTheTimeUntilTheNextOneBegins) {
     EXPECT_EQ(times[1].op, "matmul");
     EXPECT_EQ(times[1].count, 2);
     EXPECT_GE(times[1].seconds, 0.04);
+}
+
+/// A device whose clock goes on by 1 s with each op, and by 0.25 s between the steps.
+class CountedMarks final : public model::DeviceMarks {
+public:
+    double now = 0;
+    int most = 0, taken = 0;
+
+    void mark() override { marks_.push_back(now); }
+    std::vector<double> take() override {
+        most = std::max(most, static_cast<int>(marks_.size()));
+        ++taken;
+        std::vector<double> seconds;
+        for (std::size_t i = 1; i < marks_.size(); ++i) seconds.push_back(marks_[i] - marks_[i - 1]);
+        marks_.clear();
+        return seconds;
+    }
+
+private:
+    std::vector<double> marks_;
+};
+
+TEST(OpTimer, ReadsADevicesMarksBehindEachStep) {
+    CountedMarks marks;
+    OpTimer timer(&marks);
+    for (int step = 0; step < 2; ++step) {
+        timer.on_op({"matmul"});
+        marks.now += 1;
+        timer.on_collective({"tp", model::CollectiveKind::all_reduce, 2, 8});
+        marks.now += 2;
+        timer.end();
+        marks.now += 0.25;  // nothing's
+        timer.on_op({"matmul"});
+        marks.now += 1;
+        timer.settle();  // the last op ends with the step
+        EXPECT_EQ(marks.taken, step + 1);
+        marks.now += 0.25;
+    }
+    timer.end();
+    timer.settle();
+    const auto times = timer.times();
+    ASSERT_EQ(times.size(), 2U);
+    EXPECT_EQ(times[0].count + times[1].count, 6);
+    for (const auto& time : times) {
+        EXPECT_EQ(time.count, time.op == "matmul" ? 4 : 2);
+        EXPECT_DOUBLE_EQ(time.seconds, 4);
+    }
+}
+
+TEST(OpTimer, KeepsMarksOfLongStepsBounded) {
+    CountedMarks marks;
+    OpTimer timer(&marks);
+    constexpr int kOps = 200'000;
+    for (int i = 0; i < kOps; ++i) {
+        timer.on_op({"add"});
+        marks.now += 1;
+    }
+    timer.end();
+    timer.settle();
+    EXPECT_LE(marks.most, (1 << 16) + 1);
+    ASSERT_EQ(timer.times().size(), 1U);
+    EXPECT_EQ(timer.times()[0].count, kOps);
+    EXPECT_DOUBLE_EQ(timer.times()[0].seconds, kOps);
 }
 
 TEST(RankUse, CategoriesHaveTheAllocatorsNames) {

@@ -1,4 +1,4 @@
-// CUDA's runtime as far as runtime/comm/nccl and runtime/cuda/cuda_capture use it, on the host. Streams that are made here are
+// CUDA's runtime as far as runtime/comm/nccl, runtime/cuda/cuda_capture and event_marks use it, on the host. Streams that are made here are
 // threads. Rules of stream capture that a GPU enforces are enforced: see refuse() and the errors returned.
 //
 // FAKE_CUDA_ERROR=N makes the N-th recording of an event fail as a broken card would.
@@ -35,6 +35,7 @@ struct FakeEvent {
     std::mutex mutex;
     State state = std::make_shared<std::atomic<bool>>(true);
     bool captured = false;
+    std::chrono::steady_clock::time_point recorded;  ///< on the device's stream, whose work is done when it is called
 
     State now() {
         const std::scoped_lock lock(mutex);
@@ -156,6 +157,7 @@ FakeStream& graph_runner() {
 void record_now(FakeEvent& event, cudaStream_t stream, const State& launched) {
     const State state = stream == nullptr && launched != nullptr ? launched : std::make_shared<std::atomic<bool>>(false);
     event.become(state, false);
+    event.recorded = std::chrono::steady_clock::now();
     if (stream != nullptr) {
         of(stream)->put([state] { *state = true; });
     } else if (launched == nullptr) {
@@ -294,6 +296,17 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     expect_no_capture("cudaEventQuery while a stream is captured");
     if (of(event)->is_captured()) mgplan::tests::refuse("cudaEventQuery of an event that was recorded in a capture");
     return of(event)->now()->load() ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    expect_no_capture("cudaEventSynchronize while a stream is captured");
+    if (of(event)->is_captured()) mgplan::tests::refuse("cudaEventSynchronize of an event that was recorded in a capture");
+    wait_for(of(event)->now());
+    return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+    if (of(begin)->is_captured() || of(end)->is_captured()) return cudaErrorInvalidResourceHandle;
+    *milliseconds = std::chrono::duration<float, std::milli>(of(end)->recorded - of(begin)->recorded).count();
+    return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
     const auto put = [stream, function, data] { of(stream)->put([function, data] { function(data); }); };

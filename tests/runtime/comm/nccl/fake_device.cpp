@@ -9,6 +9,7 @@
 #include "runtime/cpu/ops/kernels.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cuda_device.hpp"
+#include "runtime/cuda/event_marks.hpp"
 #include "tests/runtime/comm/nccl/fake_cuda.hpp"
 
 namespace mgplan::runtime::cuda {
@@ -127,6 +128,9 @@ const std::byte* CudaDevice::uncounted(std::span<const std::byte> bytes) {
 }
 void CudaDevice::synchronize() {
     tests::wait_for_graphs();
+}
+std::unique_ptr<model::DeviceMarks> CudaDevice::make_marks() {
+    return std::make_unique<EventMarks>(nullptr);
 }
 std::unique_ptr<model::Stopwatch> CudaDevice::make_stopwatch() {
     return model::Device::make_stopwatch();

@@ -30,6 +30,7 @@ public:
     std::int64_t reserved_bytes() const override { return device_.reserved_bytes(); }
     std::optional<std::int64_t> free_bytes() override { return device_.free_bytes(); }
     runtime::SteppedMemory* arena() override { return device_.arena(); }
+    std::unique_ptr<model::DeviceMarks> make_marks() override { return device_.make_marks(); }
     const std::byte* uncounted(std::span<const std::byte> bytes) override { return device_.uncounted(bytes); }
     runtime::cuda::CudaDevice& card() { return device_; }
 
@@ -141,8 +142,14 @@ int run(const std::string& layout, const std::string& fault, const std::string& 
     if (!values) return 0;
     for (const auto& step : values->steps) fmt::print("{:.17g}\n", step.loss);
     fmt::print("{} ranks {}\n", values->ranks.size(), values->as_predicted ? "as predicted" : "not as predicted");
-    if (scopes.empty()) return 0;
     const runtime::RankValues& first = values->ranks.front();
+    if (scopes.empty()) {
+        nlohmann::json timed;
+        for (const auto& op : first.ops) timed["ops"].push_back({op.op, op.count, op.seconds});
+        for (const auto& step : values->steps) timed["steps"].push_back({step.ops_timed, step.seconds});
+        fmt::print("{}\n", timed.dump());
+        return 0;
+    }
     fmt::print("{} graphs\n{} pieces\n{} operations captured\n",
                first.measured.graphs.forward_graphs + first.measured.graphs.backward_graphs, first.graph_pieces, captured_operations());
     return 0;

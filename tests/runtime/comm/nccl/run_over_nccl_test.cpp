@@ -71,11 +71,30 @@ TEST_P(RunOverNcclOfLayouts, TrainsAsThreadsDoAndHoldsAndSendsAsPredicted) {
     for (const int number : {0, 1}) ASSERT_EQ(rank(number).code(), 0) << rank(number).err();
     const auto lines = split(rank(0).out(), '\n');
     const auto expected = runtime::run_in_process(small_nccl_run(GetParam()));
-    ASSERT_EQ(lines.size(), expected.steps.size() + 2) << rank(0).out();
+    ASSERT_EQ(lines.size(), expected.steps.size() + 3) << rank(0).out();
     for (std::size_t step = 0; step < expected.steps.size(); ++step)
         EXPECT_NEAR(std::stod(lines[step]), expected.steps[step].loss, 1e-11) << "step " << step + 1;
     EXPECT_EQ(lines[expected.steps.size()], "2 ranks as predicted");
     EXPECT_EQ(rank(1).out(), "") << "rank 0 reports";
+    // Marks on the device time the ops of every second step, and all of its ops.
+    const auto timed = printed_last(rank(0));
+    ASSERT_EQ(timed["steps"].size(), 2U);
+    EXPECT_EQ(timed["steps"][0][0], false);
+    EXPECT_EQ(timed["steps"][1][0], true);
+    const std::map<std::string, std::int64_t> ran = [&] {
+        std::map<std::string, std::int64_t> counts;  // of the CPU's two steps, halved
+        for (const auto& op : expected.ranks.front().ops) counts[op.op] = op.count / 2;
+        return counts;
+    }();
+    double seconds = 0;
+    for (const auto& op : timed["ops"]) {
+        EXPECT_EQ(op[1], ran.at(op[0])) << op[0];
+        EXPECT_GE(op[2], 0) << op[0];
+        seconds += op[2].get<double>();
+    }
+    EXPECT_EQ(timed["ops"].size(), ran.size());
+    EXPECT_GT(seconds, 0);
+    EXPECT_LE(seconds, timed["steps"][1][1]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, RunOverNcclOfLayouts, ::testing::Values("tp", "pp", "dp", "ep"),
@@ -208,6 +227,7 @@ TEST_F(RunOverNccl, CalibratesADeviceAloneAndThenTheGroupsTogether) {
     ASSERT_EQ(measured["graphs"].size(), 3U);
     for (const auto& each : measured["graphs"]) {
         EXPECT_EQ(each["bytes"], 50'000 * each["graphs"].get<int>() * each["kernels"].get<int>());
+        EXPECT_EQ(each["graphs"].get<int>() * each["kernels"].get<int>(), 2048) << "twice as many until they take 64 MiB";
         EXPECT_EQ(each["spread"], 0);
         EXPECT_EQ(each["repetitions"], 5);
     }

@@ -1,0 +1,225 @@
+#include "cli/time_attribution.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "model/communicator/recording_communicator.hpp"
+#include "model/meta/meta_device.hpp"
+#include "model/training/rank_trainer.hpp"
+#include "plan/stage_ranks.hpp"
+#include "simulator/cluster_parameters.hpp"
+#include "simulator/compute/op_times.hpp"
+
+namespace mgplan::cli {
+namespace {
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    const std::size_t half = values.size() / 2;
+    return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
+}
+
+bool has_timed_ops(const runtime::RunValues& run) {
+    return std::any_of(run.ranks.begin(), run.ranks.end(), [](const auto& rank) { return !rank.ops.empty(); });
+}
+
+/// Counts and prices the ops of a trace.
+class Pricer final : public model::OpListener {
+public:
+    explicit Pricer(const simulator::KernelTimes& times) : times_(times) {}
+    void on_op(const model::OpRecord& record) override {
+        auto& sum = sums[std::string(record.name)];
+        sum.first += 1;
+        sum.second += simulator::op_seconds(record, times_);
+    }
+    std::map<std::string, std::pair<double, double>> sums;  ///< count, seconds
+
+private:
+    const simulator::KernelTimes& times_;
+};
+
+/// Count and seconds of each op of a step, average of these ranks. Mixtures are balanced.
+std::map<std::string, std::pair<double, double>> priced_ops(const RunOutcome& outcome, const ClusterSpec& cluster,
+                                                            const std::vector<int>& ranks) {
+    const simulator::Calibration calibration = simulator::calibration_of(cluster);
+    const simulator::KernelTimes times(cluster, calibration, outcome.plan.training.precision);
+    model::TrainingTask task = outcome.task;
+    task.balanced_routing = true;
+    task.gradients.on_non_finite = model::OnNonFinite::skip;
+    Pricer pricer(times);
+    for (const int rank : ranks) {
+        model::MetaDevice device({.keep_allocations = false, .keep_ops = false, .stands_for = outcome.traits});
+        model::RankTrainer trainer(task, device, model::recording_world(rank, static_cast<int>(task.layout.sizes.world)));
+        device.set_listener(&pricer);
+        static_cast<void>(trainer.step({}, 0));
+        device.set_listener(nullptr);
+    }
+    for (auto& [name, sum] : pricer.sums) {
+        sum.first /= static_cast<double>(ranks.size());
+        sum.second /= static_cast<double>(ranks.size());
+    }
+    return std::move(pricer.sums);
+}
+
+/// One rank of each pipeline stage.
+std::vector<int> rank_of_each_stage(const ParallelSizes& sizes) {
+    std::vector<int> ranks;
+    for (std::int64_t stage = 0; stage < sizes.pp; ++stage) ranks.push_back(static_cast<int>(first_rank_of_stage(sizes, stage)));
+    return ranks;
+}
+
+bool is_communication(const std::string& op) {
+    for (int kind = 0; kind <= static_cast<int>(model::CollectiveKind::barrier); ++kind) {
+        if (op == to_string(static_cast<model::CollectiveKind>(kind))) return true;
+    }
+    return false;
+}
+
+/// Which part of an iteration a kernel belongs to.
+const char* part_of(const std::string& op) {
+    if (op == "matmul" || op == "grouped_matmul") return "matrix products";
+    if (op == "attention" || op == "attention_backward") return "attention";
+    if (op == "adam_step" || op == "sum_of_squares" || op == "has_non_finite") return "optimizer";
+    return "other kernels";
+}
+
+/// Ops by name, predicted beside measured; measured ones per step, brought from the steps that were timed to `step_seconds`.
+std::map<std::string, reports::OpComparison> compared_ops(const RunOutcome& outcome, const ClusterSpec& cluster,
+                                                          const std::vector<int>& traced, double step_seconds) {
+    const runtime::RunValues& run = outcome.values;
+    double timed_seconds = 0, timed_steps = 0;
+    for (const auto& step : run.steps) {
+        timed_seconds += step.ops_timed ? step.seconds : 0;
+        timed_steps += step.ops_timed ? 1 : 0;
+    }
+    const auto ranks = static_cast<double>(run.ranks.size());
+    const double share = step_seconds / timed_seconds / ranks;
+    std::map<std::string, reports::OpComparison> ops;
+    for (const auto& [name, sum] : priced_ops(outcome, cluster, traced)) {
+        ops[name].predicted_count = sum.first;
+        ops[name].predicted = sum.second;
+    }
+    for (const auto& rank : run.ranks) {
+        for (const auto& each : rank.ops) {
+            if (each.op == "data") continue;  // host work: between kernels
+            auto& op = ops[each.op];
+            op.count += static_cast<double>(each.count) / (ranks * timed_steps);
+            op.measured += each.seconds * share;
+        }
+    }
+    for (auto& [name, op] : ops) {
+        op.op = name;
+        op.communication = is_communication(name);
+    }
+    return ops;
+}
+
+/// Fills in ops and parts; the parts get a last one for what is left on both sides. `communication`: predicted seconds of that part;
+/// nothing: there is no such part.
+void fill_in(std::map<std::string, reports::OpComparison> ops, std::optional<double> communication, reports::TimeComparison& time) {
+    std::vector<reports::TimePart> parts{{"matrix products", 0, 0}, {"attention", 0, 0}, {"optimizer", 0, 0}, {"other kernels", 0, 0}};
+    if (communication) parts.push_back({"communication, and waiting for partners", *communication, 0});
+    for (auto& [name, op] : ops) {
+        time.ops.push_back(op);
+        if (op.communication && !communication) continue;
+        const std::string part = op.communication ? parts.back().name : part_of(name);
+        const auto at = std::find_if(parts.begin(), parts.end(), [&](const auto& each) { return each.name == part; });
+        if (!op.communication) at->predicted += op.predicted;
+        *at->measured += op.measured;
+    }
+    std::stable_sort(time.ops.begin(), time.ops.end(), [](const auto& a, const auto& b) { return a.measured > b.measured; });
+    double predicted_rest = time.predicted, measured_rest = time.measured;
+    for (const auto& part : parts) {
+        predicted_rest -= part.predicted;
+        measured_rest -= *part.measured;
+    }
+    if (std::abs(predicted_rest) < 1e-9 * time.predicted) predicted_rest = 0;  // rounding
+    parts.push_back({"between kernels: host, data, launches", predicted_rest, measured_rest});
+    time.parts = std::move(parts);
+}
+
+}  // namespace
+
+double median_step(const runtime::RunValues& run) {
+    std::vector<double> seconds, untimed;
+    for (std::size_t i = run.steps.size() > 1 ? 1 : 0; i < run.steps.size(); ++i) {
+        seconds.push_back(run.steps[i].seconds);
+        if (!run.steps[i].ops_timed) untimed.push_back(run.steps[i].seconds);
+    }
+    return median(untimed.empty() ? seconds : untimed);
+}
+
+std::string why_not_judged(const RunOutcome& outcome, const ClusterSpec& cluster, const std::string& hardware) {
+    const bool cuda = outcome.traits.kind == model::DeviceKind::cuda;
+    const std::string device = cuda ? "cuda" : "cpu";
+    if (!cluster.calibration || cluster.calibration->device.empty())
+        return fmt::format("{} was not calibrated on a machine; mgplan calibrate --device {} writes a cluster file for this one",
+                           cluster.name, device);
+    const ClusterCalibration& calibration = *cluster.calibration;
+    if (calibration.device != device || calibration.hardware != hardware)
+        return fmt::format("{} was calibrated on {} ({}), and this ran on {} ({})", cluster.name, calibration.device, calibration.hardware,
+                           device, hardware);
+    const auto ranks = outcome.values.ranks.size();
+    if (outcome.in_process && cuda && ranks > 1) return fmt::format("the {} ranks shared one GPU", ranks);
+    const unsigned processors = std::max(1U, std::thread::hardware_concurrency());
+    if (outcome.in_process && !cuda && ranks > processors)
+        return fmt::format("the {} ranks shared {} processor{}", ranks, processors, processors == 1 ? "" : "s");
+    if (outcome.values.emulated_partners && !has_timed_ops(outcome.values))
+        return "inside of CUDA graphs the copies that stand for communication cannot be told from the rest; add --cuda-graphs none";
+    if (outcome.values.steps.size() < 2) return "the only step holds the start; use --steps 2 or more";
+    return "";
+}
+
+void attribute(const RunOutcome& outcome, const ClusterSpec& cluster, const simulator::TimePrediction& predicted,
+               reports::TimeComparison& time) {
+    if (!has_timed_ops(outcome.values)) {
+        time.parts = {{"compute of the slowest stage", predicted.compute_seconds, {}},
+                      {"pipeline bubble", predicted.bubble_seconds, {}},
+                      {"exposed communication", predicted.exposed.total(), {}},
+                      {"optimizer", predicted.optimizer_seconds, {}}};
+        double rest = predicted.iteration_seconds;
+        for (const auto& part : time.parts) rest -= part.predicted;
+        time.parts.push_back({"between kernels: host, data, launches", rest, {}});
+        return;
+    }
+    fill_in(compared_ops(outcome, cluster, rank_of_each_stage(outcome.task.layout.sizes), time.measured),
+            predicted.exposed.total() + predicted.bubble_seconds, time);
+}
+
+void attribute_alone(const RunOutcome& outcome, const ClusterSpec& cluster, reports::TimeComparison& time) {
+    const std::vector<int> rank{outcome.values.ranks.front().rank};
+    time.measured = median_step(outcome.values);
+    double kernels = 0, count = 0;
+    std::map<std::string, reports::OpComparison> ops;
+    if (has_timed_ops(outcome.values)) {
+        ops = compared_ops(outcome, cluster, rank, time.measured);
+        for (const auto& [name, op] : ops) {
+            if (op.communication) time.measured -= op.measured;
+            kernels += op.predicted;
+            count += op.predicted_count;
+        }
+    } else {
+        for (const auto& [name, sum] : priced_ops(outcome, cluster, rank)) {
+            kernels += sum.second;
+            count += sum.first;
+        }
+    }
+    // A CPU's ops have run when their calls return: they hold what issuing them takes.
+    const bool issues_ahead = outcome.traits.kind == model::DeviceKind::cuda && cluster.calibration;
+    const double issue = issues_ahead ? count * cluster.calibration->launch.seconds : 0;
+    time.predicted = std::max(kernels, issue);
+    if (!ops.empty()) {
+        fill_in(std::move(ops), std::nullopt, time);
+    } else {
+        time.parts = {{"kernels", kernels, {}}, {"between kernels: host, data, launches", time.predicted - kernels, {}}};
+    }
+}
+
+}  // namespace mgplan::cli

@@ -1,0 +1,29 @@
+#pragma once
+// Where the time of a run went, beside the prediction: what `mgplan verify PLAN` compares.
+
+#include <string>
+
+#include "cli/run_command.hpp"
+#include "plan/cluster_spec.hpp"
+#include "reports/verification.hpp"
+#include "simulator/prediction.hpp"
+
+namespace mgplan::cli {
+
+/// Median of the run's steps but the first; of those whose ops were not timed where there are any, because timing costs a GPU's host
+/// time. Seconds.
+[[nodiscard]] double median_step(const runtime::RunValues& run);
+
+/// Why the time of this run says nothing about the prediction; empty where it does. `hardware`: as a calibration names it.
+[[nodiscard]] std::string why_not_judged(const RunOutcome& outcome, const ClusterSpec& cluster, const std::string& hardware);
+
+/// Fills in time.parts, and time.ops where ops were timed. time.predicted is predicted.iteration_seconds.
+void attribute(const RunOutcome& outcome, const ClusterSpec& cluster, const simulator::TimePrediction& predicted,
+               reports::TimeComparison& time);
+
+/// The same of one rank alone, with time.predicted and time.measured. Predicted: its trace, priced op by op without communication,
+/// or, where that is longer, what the host takes to issue so many ops as the cluster's calibration measured it. Measured: the median
+/// step without the copies that stand for communication; those are timed with the ops.
+void attribute_alone(const RunOutcome& outcome, const ClusterSpec& cluster, reports::TimeComparison& time);
+
+}  // namespace mgplan::cli

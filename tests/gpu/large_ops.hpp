@@ -1,0 +1,75 @@
+#pragma once
+// Ops on arrays of any size against closed forms: of more than 2^31 elements on a card, of few on the host. Marks at the far end show an
+// index that was cut to 32 bits; sums of squares show an element that nobody wrote.
+
+#include <cmath>
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+#include "model/ops/cross_entropy.hpp"
+#include "model/ops/elementwise.hpp"
+#include "model/ops/embedding.hpp"
+#include "model/ops/matmul.hpp"
+#include "tests/model/ops/every_op.hpp"
+
+namespace mgplan::tests {
+
+inline model::Tensor filled_with(model::Device& device, const model::Shape& shape, double value) {
+    const model::Tensor tensor = device.empty(shape, Dtype::bf16, model::MemoryCategory::activations, "large");
+    model::fill(tensor, value);
+    return tensor;
+}
+
+/// rows is even. All values are few powers of two together, so exact in bf16.
+inline void check_elementwise(model::Device& device, std::int64_t rows, std::int64_t width) {
+    const auto all = static_cast<double>(rows * width);
+    const model::Tensor x = filled_with(device, {rows, width}, 1.5), sum = filled_with(device, {rows, width}, 2);
+    model::fill(x.slice(rows - 1, rows), 5);
+    model::add(x, sum);
+    model::scale(sum, 2);  // 7, and 14 in the last row
+    EXPECT_EQ(model::sum_of_squares(sum), 49 * (all - static_cast<double>(width)) + 196 * static_cast<double>(width));
+    model::fill(x, 0);
+    model::copy(sum, x);
+    EXPECT_EQ(model::read(x.slice(rows - 1, rows)), std::vector<double>(static_cast<std::size_t>(width), 14.0));
+    EXPECT_FALSE(model::has_non_finite(x));
+    model::fill(x.slice(rows - 1, rows), std::nan(""));
+    EXPECT_TRUE(model::has_non_finite(x)) << "in the last row";
+    // (2, rows / 2, width) -> (rows / 2, 2, width): the second half's last row stays the last.
+    const model::Tensor swapped = model::swap_leading(sum.view({2, rows / 2, width}));
+    EXPECT_EQ(model::read(swapped.view({rows, width}).slice(rows - 1, rows)), std::vector<double>(static_cast<std::size_t>(width), 14.0));
+    EXPECT_EQ(model::sum_of_squares(swapped), model::sum_of_squares(sum));
+}
+
+/// All logits alike: every probability is 1 / vocabulary.
+inline void check_losses(model::Device& device, std::int64_t rows, std::int64_t vocabulary) {
+    const model::Tensor logits = filled_with(device, {rows, vocabulary}, 0.25);
+    const std::vector<double> last(static_cast<std::size_t>(rows), static_cast<double>(vocabulary - 1));
+    const model::Tensor targets = model::make(device, {rows}, Dtype::int32, last), maximum = model::row_maximum(logits, {0, vocabulary});
+    const auto v = static_cast<double>(vocabulary), count = static_cast<double>(rows);
+    const model::SoftmaxSums sums = model::softmax_sums(logits, targets, maximum, {0, vocabulary});
+    EXPECT_EQ(model::read(sums.exponentials), std::vector<double>(static_cast<std::size_t>(rows), v));
+    for (const double loss : model::read(model::token_losses(sums, targets))) ASSERT_NEAR(loss, std::log(v), 1e-5 * std::log(v));
+    model::cross_entropy_backward(logits, targets, maximum, sums.exponentials, {0, vocabulary}, 1);
+    const double expected = count * ((v - 1) / (v * v) + (1 - 1 / v) * (1 - 1 / v));
+    EXPECT_NEAR(model::sum_of_squares(logits), expected, 0.01 * expected);
+    EXPECT_NEAR(model::read(logits.slice(rows - 1, rows)).back(), 1 / v - 1, 0.01) << "the target of the last row";
+}
+
+inline void check_table_and_product(model::Device& device, std::int64_t rows, std::int64_t width) {
+    const model::Tensor table = filled_with(device, {rows, width}, 1);
+    model::fill(table.slice(rows - 1, rows), 3);
+    const model::Tensor ids = model::make(device, {2}, Dtype::int32, {static_cast<double>(rows - 1), 0});
+    const std::vector<double> found = model::read(model::embedding(ids, table, 0));
+    EXPECT_EQ(found.front(), 3);
+    EXPECT_EQ(found[static_cast<std::size_t>(width) - 1], 3);
+    EXPECT_EQ(found.back(), 1);
+    constexpr std::int64_t kInner = 8;
+    const model::Tensor a = filled_with(device, {rows, kInner}, 1), b = filled_with(device, {width, kInner}, 0.5);
+    model::fill(a.slice(rows - 1, rows), 2);
+    const model::Tensor product = model::matmul(a, b, {false, true}, "product");  // 4, and 8 in the last row
+    EXPECT_EQ(model::sum_of_squares(product), 16.0 * static_cast<double>((rows - 1) * width) + 64.0 * static_cast<double>(width));
+    EXPECT_EQ(model::read(product.slice(rows - 1, rows)).back(), 8);
+}
+
+}  // namespace mgplan::tests

@@ -1,0 +1,27 @@
+// Arrays of more than 2^31 elements on a card: 4.4 GB each in bf16.
+
+#include "tests/gpu/gpu.hpp"
+#include "tests/gpu/large_ops.hpp"
+
+namespace mgplan::tests {
+namespace {
+
+constexpr std::int64_t kRows = 17'000, kWidth = 128'256;  // 2^31 is 2.147e9, and this 2.180e9
+static_assert(kRows * kWidth > (std::int64_t{1} << 31));
+
+class GpuLarge : public GpuTest {};
+
+TEST_F(GpuLarge, ElementByElement) {
+    check_elementwise(*device(), kRows, kWidth);
+}
+
+TEST_F(GpuLarge, LossesOfManyRows) {
+    check_losses(*device(), kRows, kWidth);
+}
+
+TEST_F(GpuLarge, LookUpAndProduct) {
+    check_table_and_product(*device(), kRows, kWidth);
+}
+
+}  // namespace
+}  // namespace mgplan::tests

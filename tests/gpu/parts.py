@@ -1,0 +1,309 @@
+"""The parts of tests/gpu/run's commands: what each starts, and when it has passed."""
+
+import dataclasses
+import functools
+import json
+import re
+import secrets
+import socket
+import sys
+from pathlib import Path
+from typing import Any, Callable
+
+
+HERE = Path(__file__).resolve().parent
+SANITIZER_FOUND_SOMETHING = 86
+TOLERANCE = 10  # percent of the measured time
+MISSED = 5  # exit code of `mgplan verify` for a prediction beyond its tolerance
+
+
+@dataclasses.dataclass
+class Verdict:
+    why: str = ""  # why it has not passed; empty where it has
+    summary: str = ""
+    data: Any = None  # kept in results.json
+    output: str = ""
+
+
+@dataclasses.dataclass
+class Part:
+    seconds: int  # its limit
+    work: Callable
+
+
+def ended(code, output, seconds):
+    """Why a process that should exit with 0 did not; empty where it did."""
+    last = next((line for line in reversed(output.splitlines()) if line.strip()), "it said nothing")
+    if code is None:
+        return f"not done within {seconds:.0f} s; last: {last[:300]}"
+    if code < 0:
+        return f"ended by signal {-code}; last: {last[:300]}"
+    if code == 77:
+        return f"no GPU could be used although nvidia-smi lists one: {last[:600]}"
+    return f"exit code {code}: {last[:600]}" if code != 0 else ""
+
+
+def read_json(path):
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+# ---- correctness
+
+SUMMARY = re.compile(r"^gpu_all test: (\d+) passed, (\d+) skipped, (\d+) failed$", re.MULTILINE)
+
+
+def judge_tests(code, output, seconds):
+    """Tests passed when the program says that some ran and none was skipped or failed."""
+    found = SUMMARY.search(output)
+    failed = re.findall(r"^\[  FAILED  \] ([\w./]+)", output, re.MULTILINE)
+    if found is None:
+        running = re.findall(r"^\[ RUN      \] ([\w./]+)", output, re.MULTILINE)
+        return Verdict((ended(code, output, seconds) or "it did not say how many tests passed") + (f"; in {running[-1]}" if running else ""),
+                       output=output)
+    passed, skipped, bad = map(int, found.groups())
+    data = {"passed": passed, "skipped": skipped, "failed": bad}
+    summary = f"{passed} tests"
+    if bad or failed:
+        return Verdict(f"{bad} of {passed + skipped + bad} tests failed, {failed[0] if failed else 'unnamed'} first", data=data, output=output)
+    if skipped:
+        reason = re.search(r": Skipped\n(.*)", output)
+        return Verdict(f"{skipped} tests were skipped although there is a GPU{': ' + reason.group(1)[:600] if reason else ''}", data=data,
+                       output=output)
+    if passed == 0:
+        return Verdict("no test ran", data=data, output=output)
+    return Verdict(ended(code, output, seconds), summary, data, output)
+
+
+def tests(build, pattern):
+    def work(runner, seconds):
+        code, output = runner.process([build / "bin/gpu_all", "test", "--gtest_color=no", f"--gtest_filter={pattern}"], seconds)
+        return judge_tests(code, output, seconds)
+    return work
+
+
+def sanitized(build, tool, pattern):
+    """The same tests with each access of each kernel checked (memcheck), shared memory's races, or reads of what nothing wrote."""
+    def work(runner, seconds):
+        import shutil
+        checker = shutil.which("compute-sanitizer", path=runner.environment["PATH"])
+        if checker is None:
+            return Verdict("compute-sanitizer was not found; it comes with the CUDA toolkit")
+        code, output = runner.process([checker, "--tool", tool, "--print-limit", "20", "--error-exitcode", SANITIZER_FOUND_SOMETHING,
+                                       build / "bin/gpu_all", "test", "--gtest_color=no", f"--gtest_filter={pattern}"], seconds)
+        found = re.findall(r"^=+ (?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)", output, re.MULTILINE)
+        errors = [int(a or b) for a, b in found]
+        if code == SANITIZER_FOUND_SOMETHING or any(errors):
+            return Verdict(f"{tool} found {max(errors, default=0)} errors", data={"errors": max(errors, default=0)}, output=output)
+        verdict = judge_tests(code, output, seconds)
+        if not verdict.why and not errors:
+            verdict.why = f"{tool} printed no summary: it did not look"
+        return verdict
+    return work
+
+
+def card(build):
+    def work(runner, seconds):
+        file = Path(runner.scratch.name) / "card.json"
+        code, output = runner.process([build / "bin/gpu_all", "bench", "--card", file], seconds)
+        data = read_json(file)
+        why = ended(code, output, seconds)
+        if why or data is None:
+            return Verdict(why or "it wrote nothing", data=data, output=output)
+        built = runner.results["bundle"]["libraries"]
+        for name in ("cuda", "cublas_lt", "cudnn", "nccl"):
+            have, want = data.get(name) or "", built.get(name) or ""
+            if not have:
+                return Verdict(f"{name} was not loaded; libraries are looked for in {runner.environment['LD_LIBRARY_PATH']}", data=data,
+                               output=output)
+            if want and have.split(".")[0] != want.split(".")[0]:
+                return Verdict(f"{name} is version {have} here, and the bundle was built for {want}: another major version", data=data,
+                               output=output)
+        return Verdict("", f"CUDA {data['cuda']}, driver {data['driver']}, cuBLASLt {data['cublas_lt']}, cuDNN {data['cudnn']}, "
+                       f"NCCL {data['nccl']}", data, output)
+    return work
+
+
+# Two ranks on one card are two hosts for NCCL; sockets, whatever else there is.
+ONE_CARD = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_DEBUG": "WARN"}
+
+
+def nccl(build, mode):
+    def work(runner, seconds):
+        folder = Path(runner.scratch.name) / f"nccl-{mode}"
+        jobs = [([build / "bin/gpu_all", "nccl", rank, 2, folder, mode], {**ONE_CARD, "NCCL_HOSTID": f"mgplan-{rank}"}) for rank in (0, 1)]
+        done = runner.processes(jobs, seconds)
+        output = "".join(text for _, text in done)
+        why = next((f"rank {rank}: {bad}" for rank, (code, text) in enumerate(done) if (bad := ended(code, text, seconds))), "")
+        checks = len(re.findall(r"^rank \d: (?!FAILED|bytes of)", output, re.MULTILINE))
+        taken = re.findall(r"^rank 0: bytes of the card taken by (.*): (-?\d+)$", output, re.MULTILINE)
+        data = {"checks": checks, "bytes": {what: int(count) for what, count in taken}}
+        return Verdict(why or ("" if checks else "it checked nothing"), f"{checks} checks", data, output)
+    return work
+
+
+def free_port():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+def same_bits(build, layout):
+    """Two processes over NCCL train to the bits of two threads of one process: sums of two do not depend on their order."""
+    def work(runner, seconds):
+        plan, scratch = build / "plans" / f"parity-{layout}.plan.json", Path(runner.scratch.name)
+        command = [build / "bin/gpu_all", "mgplan", "run", plan, "--device", "cuda", "--deterministic", "--steps", 3, "--format", "json",
+                   "--output"]
+        threads, processes = scratch / f"{layout}-threads.json", scratch / f"{layout}-processes.json"
+        code, output = runner.process([*command, threads], seconds / 2)
+        why = ended(code, output, seconds / 2)
+        if why:
+            return Verdict(f"threads: {why}", output=output)
+        meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "MGPLAN_SECRET": secrets.token_hex(16)}
+        done = runner.processes([([*command, processes], {**ONE_CARD, **meeting, "RANK": str(rank), "LOCAL_RANK": str(rank),
+                                                          "NCCL_HOSTID": f"mgplan-{rank}"}) for rank in (0, 1)], seconds / 2)
+        output += "".join(text for _, text in done)
+        for rank, (code, text) in enumerate(done):
+            if bad := ended(code, text, seconds / 2):
+                return Verdict(f"rank {rank} over NCCL: {bad}", output=output)
+        ours, theirs = read_json(threads), read_json(processes)
+        if ours is None or theirs is None or not ours.get("steps"):
+            return Verdict("a run wrote no report", output=output)
+        bits = [[(step["loss"], step["grad_norm"]) for step in run["steps"]] for run in (ours, theirs)]
+        data = {"threads": bits[0], "processes": bits[1]}
+        if bits[0] != bits[1]:
+            return Verdict(f"losses and gradient norms differ: {bits[0]} in one process, {bits[1]} over NCCL", data=data, output=output)
+        if not (ours["as_predicted"] and theirs["as_predicted"]):
+            return Verdict("bytes or traffic are not as predicted", data=data, output=output)
+        return Verdict("", f"{len(bits[0])} steps, the same bits", data, output)
+    return work
+
+
+def correctness(build):
+    return {
+        "card": Part(60, card(build)),
+        "fp32": Part(60, tests(build, "*GpuOps*/fp32")),
+        "memcheck": Part(90, sanitized(build, "memcheck", "*GpuOps*/fp32")),
+        "bf16": Part(60, tests(build, "*GpuOps*/bf16")),
+        "fp64": Part(60, tests(build, "*GpuOps*/fp64")),
+        "attention": Part(60, tests(build, "GpuAttention.*")),
+        "memory": Part(30, tests(build, "GpuMemory.*")),
+        "large": Part(60, tests(build, "GpuLarge.*")),
+        "nccl": Part(60, nccl(build, "all")),
+        "nccl_leave": Part(60, nccl(build, "leave")),
+        "training_fp32": Part(60, tests(build, "*GpuTraining*fp32*")),
+        "training_bf16": Part(90, tests(build, "*GpuTraining*bf16*")),
+        "mixture": Part(45, tests(build, "*GpuMixture*")),
+        "run": Part(45, tests(build, "GpuRun.*")),
+        **{f"nccl_{layout}": Part(60, same_bits(build, layout)) for layout in ("tp2", "pp2", "dp2")},
+        "racecheck": Part(90, sanitized(build, "racecheck", "*GpuOps*/fp32")),
+        "initcheck": Part(90, sanitized(build, "initcheck", "*GpuOps*/fp32")),
+    }
+
+
+# ---- speed
+
+def bench(build, what):
+    def work(runner, seconds):
+        file = Path(runner.scratch.name) / f"{what}.json"
+        code, output = runner.process([build / "bin/gpu_all", "bench", f"--{what}", file], seconds)
+        data = (read_json(file) or {}).get(what)
+        why = ended(code, output, seconds) or ("" if data else "it measured nothing")
+        if what == "layers" and not why:
+            wrong = [name for name, pair in data["bytes"].items() if pair["predicted"] != pair["measured"]]
+            why = f"bytes are not as predicted: {', '.join(wrong)}" if wrong else ""
+        return Verdict(why, "", data, output)
+    return work
+
+
+def torch(kind):
+    def work(runner, seconds):
+        file = Path(runner.scratch.name) / f"torch-{kind}.json"
+        code, output = runner.process([sys.executable, "-u", HERE / "torch_reference.py", kind, file], seconds)
+        data = read_json(file)
+        return Verdict(ended(code, output, seconds) or ("" if data else "it measured nothing"), "", data, output)
+    return work
+
+
+def calibration(build):
+    def work(runner, seconds):
+        file = runner.folder / "cluster.json.part"  # with the results while it is not whole, so that it can be gone on with
+        words = [build / "bin/gpu_all", "mgplan", "calibrate", "--device", "cuda", "--model", "llama3-8b,mixtral-8x7b", "--seconds", 0.05,
+                 "--most-bytes", "256MiB", "--output", file]
+        code, output = runner.process(words + (["--resume"] if file.exists() else []), seconds)
+        cluster, why = read_json(file), ended(code, output, seconds)
+        if not why and not (cluster or {}).get("calibration", {}).get("complete"):
+            why = "the cluster file is not complete"
+        if not why:
+            runner.results["cluster"] = cluster
+            file.unlink()
+        measured = {key: len(cluster["calibration"].get(key, [])) for key in ("products", "attention", "kernels")} if cluster else None
+        return Verdict(why, "" if why else "a cluster file for --cluster", measured, output)
+    return work
+
+
+def speed(build):
+    return {
+        "card": Part(60, card(build)),
+        "memory_of_context": Part(60, bench(build, "memory")),
+        "products": Part(60, bench(build, "products")),
+        "layers": Part(90, bench(build, "layers")),
+        "torch_products": Part(60, torch("products")),
+        "torch_eager": Part(60, torch("eager")),
+        "torch_cudnn": Part(60, torch("cudnn")),
+        "calibration": Part(240, calibration(build)),
+        "torch_compiled": Part(120, torch("compiled")),
+        "torch_graphs": Part(120, torch("graphs")),
+    }
+
+
+# ---- prediction
+
+def verified(build, plan, words):
+    def work(runner, seconds):
+        cluster = Path(runner.scratch.name) / "cluster.json"
+        if "cluster" not in runner.results:
+            return Verdict("there is no cluster file of this card: run the command speed first, and name its results.json with --earlier")
+        cluster.write_text(json.dumps(runner.results["cluster"]), encoding="utf-8")
+        file = Path(runner.scratch.name) / "verified.json"
+        file.unlink(missing_ok=True)
+        code, output = runner.process([build / "bin/gpu_all", "mgplan", "verify", build / "plans" / plan["file"], "--device", "cuda",
+                                       "--steps", 8, "--cluster", cluster, "--tolerance", TOLERANCE, "--format", "json", "--output", file, *words], seconds)
+        data = read_json(file)
+        if data is None:
+            return Verdict(ended(code, output, seconds) or "it wrote no report", output=output)
+        time = data["time"]
+        data["plan"] = plan
+        summary = (f"predicted {1e3 * time['predicted_seconds']:.2f} ms, measured {1e3 * time['measured_seconds']:.2f} ms, "
+                   f"error {100 * time['error']:+.1f} %")
+        if not data["as_predicted"]:
+            return Verdict(f"bytes or traffic are not as predicted; {summary}", data=data, output=output)
+        if not time["judged"]:
+            return Verdict(f"the time was not judged: {time['why_not_judged']}", data=data, output=output)
+        if code == MISSED:
+            return Verdict(summary, data=data, output=output)
+        return Verdict(ended(code, output, seconds), summary, data, output)
+    return work
+
+
+@functools.lru_cache(maxsize=None)
+def plans_of(build):
+    """[{"file", "rank" (-1: all of them), "name"}]: what pack made."""
+    listed = read_json(build / "plans" / "plans.json") or []
+    return [plan for plan in listed if not plan["file"].startswith("parity-")]
+
+
+def prediction(build):
+    parts = {}
+    for plan in plans_of(build):
+        if plan["rank"] >= 0:
+            parts[f"rank_{plan['name']}"] = Part(80, verified(build, plan, ["--rank", plan["rank"]]))
+        else:
+            for scope in ("none", "layer", "full_iteration"):
+                parts[f"graphs_{plan['name']}_{scope}"] = Part(60, verified(build, plan, ["--memory", "arena", "--cuda-graphs", scope]))
+    return parts
+
+
+COMMANDS = {"correctness": correctness, "speed": speed, "prediction": prediction}

@@ -1,0 +1,359 @@
+#!/usr/bin/env python3
+"""tests/gpu/pack, run and take with a faked card: scripts_test.py MGPLAN [GPU_ALL]
+
+The faked gpu_all hands `mgplan` on to the real one, on the CPU and with tiny models, so that reports, cluster file and runs of two processes
+are real; its tests and measurements are lines and numbers made up here. GPU_ALL is the real program, which finds no GPU here."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path[:0] = [str(HERE), str(ROOT / "tests" / "accuracy")]
+import bundle as bundles  # noqa: E402
+import own  # noqa: E402
+import parts as catalogue  # noqa: E402
+
+MGPLAN, REAL = "", ""
+
+FAKE_PROGRAM = r"""#!/usr/bin/env bash
+what=$1
+shift
+case $what in
+    test)
+        case ${FAKE_TESTS:-pass} in
+            pass) printf '[ RUN      ] One.Test\n[       OK ] One.Test (0 ms)\ngpu_all test: 1 passed, 0 skipped, 0 failed\n' ;;
+            skip) printf '[ RUN      ] One.Test\na.cpp:1: Skipped\nlibcublasLt.so.13: cannot open shared object file\n[  SKIPPED ] One.Test (0 ms)\ngpu_all test: 0 passed, 1 skipped, 0 failed\n' && exit 77 ;;
+            some) printf 'gpu_all test: 3 passed, 1 skipped, 0 failed\n' && exit 1 ;;
+            fail) printf '[ RUN      ] One.Test\n[  FAILED  ] One.Test (0 ms)\ngpu_all test: 1 passed, 0 skipped, 1 failed\n' && exit 1 ;;
+            none) printf 'gpu_all test: 0 passed, 0 skipped, 0 failed\n' ;;
+            mute) ;;
+            lie) printf 'gpu_all test: 1 passed, 0 skipped, 0 failed\n' && exit 3 ;;
+            crash) printf '[ RUN      ] One.Test\n' && kill -SEGV $$ ;;
+            hang) printf '[ RUN      ] One.Test\n' && sleep 100 ;;
+        esac ;;
+    bench)
+        [[ ${FAKE_TESTS:-pass} == loader ]] && echo 'gpu_all bench: the CUDA module cannot be loaded (libcublasLt.so.13: cannot open shared object file)' >&2 && exit 77
+        cp "$FAKE/${1#--}.json" "$2" ;;
+    nccl)
+        [[ -n $NCCL_HOSTID ]] || exit 9
+        printf 'rank %s: all-reduce\nrank %s: bytes of the card taken by four groups, of both ranks: 1000\n' "$1" "$1" ;;
+    mgplan)
+        words=()
+        for word in "$@"; do
+            case $word in
+                cuda) word=cpu ;;
+                llama3-8b,mixtral-8x7b) word=tiny-llama ;;
+                0.05) word=0.00001 ;;
+                256MiB) word=256KiB ;;
+                8) word=3 ;;
+                10) word=${FAKE_TOLERANCE:-1000} ;;
+            esac
+            words+=("$word")
+        done
+        [[ $1 == calibrate ]] && words+=(--tp 1 --seq 32 --precision fp32 --ranks 1)
+        exec "$REAL_MGPLAN" "${words[@]}" ;;
+esac
+"""
+FAKE_SMI = r"""#!/usr/bin/env bash
+[[ ${FAKE_CARD:-there} == none ]] && exit 9
+case $1 in
+    *compute_cap*) echo "NVIDIA H100 80GB HBM3, 580.1, 81559, 4, ${FAKE_COMPUTE:-9.0}" ;;
+    *) echo '1980 MHz, 2619 MHz, 600 W, 50' ;;
+esac
+"""
+FAKE_SANITIZER = r"""#!/usr/bin/env bash
+if [[ $FAKE_TESTS == invalid ]]; then echo '========= ERROR SUMMARY: 2 errors'; exit 86; fi
+while [[ $1 != */gpu_all ]]; do shift; done
+[[ $FAKE_TESTS == blind ]] && FAKE_TESTS=pass exec "$@"
+"$@"
+code=$?
+echo '========= ERROR SUMMARY: 0 errors'
+exit $code
+"""
+LAYERS = {"model": "layers", "sequence": 8, "micro_batch": 2, "milliseconds": 10.0, "tokens_per_second": 1600.0, "model_tflops": 300.0,
+          "bytes": {"parameters": {"predicted": 5, "measured": 5}}, "peak_predicted": 5, "peak_measured": 5}
+MEASURED = {
+    "card": {"card": "NVIDIA H100", "cuda": "13.0", "driver": "13.0", "cublas_lt": "13.1.0", "cudnn": "9.19.0", "nccl": "2.28.9"},
+    "memory": {"memory": [{"step": "context", "bytes": 500_000_000}, {"step": "all kernels of a training step", "bytes": 800_000_000}]},
+    "products": {"products": [{"m": 8, "n": 8, "k": 8, "accumulate_fp32": False, "microseconds": 1.0, "tflops": 700.0}]},
+    "layers": {"layers": LAYERS},
+}
+TORCH = """import json, sys
+layers = {"milliseconds": 11.0, "tokens_per_second": 1450.0, "model_tflops": 280.0}
+json.dump({"products": [{"m": 8, "n": 8, "k": 8, "tflops": 710.0}]} if sys.argv[1] == "products" else {"layers": layers}, open(sys.argv[2], "w"))
+"""
+
+
+def executable(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+
+
+class Scripts(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Path(tempfile.mkdtemp(prefix="mgplan-gpu-scripts-"))
+        cls.tree = cls.folder / "tree"  # as it is carried: a copy of the scripts, and sources to tell trees apart
+        shutil.copytree(HERE, cls.tree / "tests" / "gpu", ignore=shutil.ignore_patterns("__pycache__", "*.cpp"))
+        (cls.tree / "tests" / "gpu" / "torch_reference.py").write_text(TORCH, encoding="utf-8")
+        (cls.tree / "plan").mkdir()
+        (cls.tree / "plan" / "a.cpp").write_text("int a;\n", encoding="utf-8")
+        cls.build = cls.tree / "build" / "portable" / "gpu"
+        executable(cls.build / "bin" / "gpu_all", FAKE_PROGRAM)
+        executable(cls.folder / "bin" / "nvidia-smi", FAKE_SMI)
+        executable(cls.folder / "bin" / "compute-sanitizer", FAKE_SANITIZER)
+        for name, values in MEASURED.items():
+            (cls.folder / f"{name}.json").write_text(json.dumps(values), encoding="utf-8")
+        small = "--model tiny-llama --seq 32 --global-batch 2 --micro-batch 1 --precision fp32 --cluster dgx-h100"
+        plans = []
+        for name, words, rank, world in (("tiny", "--world 4 --tp 2 --pp 2", 3, 4), ("whole", "--world 1", -1, 1),
+                                         ("parity-tp2", "--world 2 --tp 2", -1, 2), ("parity-pp2", "--world 2 --pp 2", -1, 2),
+                                         ("parity-dp2", "--world 2 --tp 1 --pp 1 --cp 1", -1, 2)):
+            file = cls.build / "plans" / f"{name}.plan.json"
+            file.parent.mkdir(exist_ok=True)
+            subprocess.run([MGPLAN, *words.split(), *small.split(), "--save-plan", file], check=True, capture_output=True)
+            plans.append({"name": name, "file": file.name, "rank": rank, "world": world})
+        (cls.build / "plans" / "plans.json").write_text(json.dumps(plans), encoding="utf-8")
+        cls.about = {"sources": bundles.sources_id(cls.tree), "commit": "0123abc", "architectures": ["90-real"],
+                     "libraries": {"cuda": "13.0", "cublas_lt": "13.1.0", "cudnn": "9.19.0", "nccl": "2.28.9"}}
+        cls.write_bundle()
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    @classmethod
+    def write_bundle(cls, **changes):
+        (cls.build / "bundle.json").write_text(json.dumps({**cls.about, **changes}), encoding="utf-8")
+
+    def run_script(self, *words, out="out", **fakes):
+        """Exit code, what it said, and its results."""
+        folder = self.folder / out
+        environment = {**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "OUT": str(folder), "FAKE": str(self.folder),
+                       "REAL_MGPLAN": MGPLAN, "OMP_NUM_THREADS": "1", **fakes}
+        done = subprocess.run([self.tree / "tests" / "gpu" / "run", *map(str, words)], capture_output=True, text=True, env=environment,
+                              timeout=100)
+        file = folder / "results.json"
+        return done.returncode, done.stdout + done.stderr, json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+    def tearDown(self):
+        shutil.rmtree(self.tree / "build" / "gpu-results", ignore_errors=True)  # what another test took
+
+    def take(self, out, expect=0):
+        done = subprocess.run([self.tree / "tests" / "gpu" / "take", self.folder / out, "--tree", self.tree], capture_output=True, text=True)
+        self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def test_three_commands_fill_the_tree(self):
+        for command in ("correctness", "speed", "prediction"):
+            code, said, results = self.run_script(command, out=command)
+            self.assertEqual(code, 0, said)
+            self.assertEqual(set(results["parts"]) - set(self.parts_before(command)), set(catalogue.COMMANDS[command](self.build))
+                             - set(self.parts_before(command)))
+            self.assertLessEqual(len(list((self.folder / command).iterdir())), 3, "few files come back")
+            self.take(command)
+        # A second call has nothing left to do.
+        code, said, _ = self.run_script("correctness", out="correctness")
+        self.assertEqual(code, 0)
+        self.assertIn("memcheck: passed earlier", said)
+
+        pages = list((self.tree / "docs" / "measurements").glob("*-h100-80gb-hbm3.md"))
+        self.assertEqual(len(pages), 1)
+        page = pages[0].read_text(encoding="utf-8")
+        for words in ("| fp32 | passed | 0123abc |", "| nccl_tp2 | passed |", "TFLOP/s", "| PyTorch, graphs | 11.0 |", "Beside the best PyTorch: 1.10 times", "| context | 500,000,000 |",
+                      "| rank_tiny |", "matrix products", "| whole | full_iteration |", "four groups, of both ranks | + 1,000"):
+            self.assertIn(words, page)
+        cluster = self.tree / "configs" / "clusters" / "h100-80gb-hbm3-measured.json"
+        values = json.loads(cluster.read_text(encoding="utf-8"))["calibration"]["parameters"]
+        self.assertEqual(values["driver_bytes"]["value"], 500_000_000 - (4 << 20))
+        self.assertEqual(values["module_bytes"]["value"], 300_000_000)
+        shown = subprocess.run([MGPLAN, "--world", "2", "--model", "tiny-llama", "--precision", "fp32", "--cluster", cluster],
+                               capture_output=True, text=True)
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+
+        records = own.load(self.tree / "tests" / "accuracy" / "data")
+        self.assertEqual([(record["id"], record["world"], record["rank"]) for record in records],
+                         [("own-h100-80gb-hbm3-tiny-rank3", 4, 3)])
+        self.assertEqual(records[0]["bytes"], records[0]["predicted_bytes"])
+        lines = "\n".join(own.section(records))
+        self.assertIn("| own-h100-80gb-hbm3 | 1 |", lines)
+        self.assertIn("| tiny | 3 | NVIDIA H100 80GB HBM3 |", lines)
+
+    def parts_before(self, command):
+        names = list(catalogue.COMMANDS)
+        return [part for each in names[:names.index(command)] for part in catalogue.COMMANDS[each](self.build)]
+
+    def verdict(self, part, command="correctness", **fakes):
+        with tempfile.TemporaryDirectory(dir=self.folder) as out:
+            code, said, results = self.run_script(command, "--parts", part, out=Path(out).name, **fakes)
+            self.assertEqual(code, 1, said)
+            self.assertIn(f"FAILED: {part}", said)
+            return results["parts"][part]
+
+    def test_nothing_passes_that_did_not_run(self):
+        for fake, words in (("skip", "1 tests were skipped although there is a GPU: libcublasLt.so.13: cannot open shared object file"),
+                            ("some", "1 tests were skipped"), ("fail", "1 of 2 tests failed, One.Test first"), ("none", "no test ran"),
+                            ("mute", "it did not say how many tests passed"), ("lie", "exit code 3"),
+                            ("crash", "ended by signal 11; last: [ RUN      ] One.Test; in One.Test")):
+            part = self.verdict("fp32", FAKE_TESTS=fake)
+            self.assertEqual(part["status"], "failed")
+            self.assertIn(words, part["why"], fake)
+        self.assertIn("cannot open shared object file", self.verdict("card", FAKE_TESTS="loader")["why"])
+        self.assertIn("memcheck found 2 errors", self.verdict("memcheck", FAKE_TESTS="invalid")["why"])
+        self.assertIn("printed no summary", self.verdict("memcheck", FAKE_TESTS="blind")["why"])
+        self.assertIn("run the command speed first", self.verdict("rank_tiny", "prediction")["why"])
+
+    def test_the_real_program_fails_beside_a_faked_card(self):
+        if not REAL:
+            self.skipTest("gpu_all was not built")
+        self.assertEqual(subprocess.run([REAL, "mgplan", "--version"], capture_output=True).returncode, 0)
+        self.assertEqual(subprocess.run([REAL, "nonsense"], capture_output=True).returncode, 2)
+        done = subprocess.run([REAL, "test", "--gtest_filter=GpuMemory.*", "--gtest_color=no"], capture_output=True, text=True)
+        if done.returncode == 0:
+            self.skipTest("there is a GPU here")
+        self.assertEqual(done.returncode, 77, done.stdout)
+        verdict = catalogue.judge_tests(done.returncode, done.stdout, 60)
+        self.assertRegex(verdict.why, "^[1-9][0-9]* tests were skipped although there is a GPU: .+")
+        none = subprocess.run([REAL, "test", "--gtest_filter=Nothing.*"], capture_output=True, text=True)
+        self.assertEqual(none.returncode, 1, "a filter that leaves no test is no success")
+        bench = subprocess.run([REAL, "bench", "--card", self.folder / "real-card.json"], capture_output=True, text=True)
+        self.assertEqual(bench.returncode, 77)
+
+    def test_what_had_no_time_fails_and_is_run_by_the_next_call(self):
+        code, said, results = self.run_script("correctness", "--parts", "fp32,bf16", "--seconds", "9", out="short", FAKE_TESTS="hang")
+        self.assertEqual(code, 1, said)
+        self.assertEqual([results["parts"][name]["status"] for name in ("fp32", "bf16")], ["failed", "left out"])
+        self.assertIn("not done within 9 s", results["parts"]["fp32"]["why"])
+        code, said, results = self.run_script("correctness", "--parts", "fp32,bf16", out="short")
+        self.assertEqual(code, 0, said)
+
+    def test_a_missed_prediction_and_other_libraries_fail(self):
+        self.run_script("speed", "--parts", "calibration", out="calibrated")
+        code, said, _ = self.run_script("prediction", "--parts", "rank_tiny", "--earlier", self.folder / "calibrated" / "results.json",
+                                        out="missed", FAKE_TOLERANCE="0")
+        self.assertEqual(code, 1)
+        self.assertRegex(said, r"rank_tiny: FAILED in \d+ s: predicted [0-9.]+ ms, measured [0-9.]+ ms, error [+-]")
+        try:
+            self.write_bundle(libraries={**self.about["libraries"], "cudnn": "8.9.7"})
+            self.assertIn("cudnn is version 9.19.0 here, and the bundle was built for 8.9.7", self.verdict("card")["why"])
+        finally:
+            self.write_bundle()
+
+    def test_results_of_other_sources_are_kept_and_do_not_count_as_done(self):
+        part = {"status": "passed", "seconds": 1, "why": "", "at": "2026-01-02T00:00:00", "clocks": "", "data": None, "sources": "old",
+                "commit": "old"}
+        (self.folder / "rebuilt").mkdir()
+        results = {"version": 1, "gpu": "NVIDIA H100 80GB HBM3", "card": {}, "bundle": {}, "parts": {"fp32": part, "bf16": part}}
+        file = self.folder / "rebuilt" / "results.json"
+        file.write_text(json.dumps(results), encoding="utf-8")
+        code, said, now = self.run_script("correctness", "--parts", "fp32", out="rebuilt", FAKE_TESTS="fail")
+        self.assertEqual(code, 1, said)
+        self.assertEqual([now["parts"][name]["status"] for name in ("fp32", "bf16")], ["failed", "passed"])
+        file.write_text(json.dumps({**results, "gpu": "NVIDIA H200"}), encoding="utf-8")
+        code, said, _ = self.run_script("correctness", "--parts", "fp32", out="rebuilt")
+        self.assertEqual((code, "do not belong together" in said), (2, True), said)
+
+    def test_bad_input_is_one_message_and_never_a_pass(self):
+        def refused(code, words, *arguments, **fakes):
+            got, said, results = self.run_script("correctness", *arguments, out="refused", **fakes)
+            self.assertEqual(got, code, said)
+            self.assertIn(words, said)
+            self.assertEqual(len(said.strip().splitlines()), 1, said)
+            self.assertIsNone(results)
+        refused(77, "there is no GPU here", FAKE_CARD="none")
+        refused(2, "has compute capability 8.0, and the bundle holds code for 90-real alone", FAKE_COMPUTE="8.0")
+        refused(2, "holds no bundle", "--bundle", self.folder)
+        refused(2, "correctness has no part nonsense; it has card, fp32", "--parts", "nonsense")
+        refused(2, "cannot be read", "--earlier", self.folder / "nowhere.json")
+        source = self.tree / "plan" / "a.cpp"
+        source.write_text("int b;\n", encoding="utf-8")
+        try:
+            refused(2, "was built from other sources")
+        finally:
+            source.write_text("int a;\n", encoding="utf-8")
+        for text, words in (("", "is no JSON"), ('{"version": 9}', "is no result of tests/gpu/run")):
+            (self.folder / "broken").mkdir(exist_ok=True)
+            (self.folder / "broken" / "results.json").write_text(text, encoding="utf-8")
+            self.assertIn(words, self.take("broken", expect=2))
+
+    def test_pack_builds_with_what_it_needs_and_says_what_is_missing(self):
+        # Only the compilers are faked: what a build leaves is written by "ninja".
+        tree = self.folder / "clone"
+        shutil.copytree(self.tree / "tests", tree / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+        (tree / "cmake").mkdir()
+        shutil.copy(ROOT / "cmake" / "setup.sh", tree / "cmake")
+        tools = self.folder / "tools"
+        executable(tools / "cmake", f"""#!/bin/sh
+echo "$@" >'{tree}/cmake.words'
+case $FAKE_BUILD in cuda) echo 'CMake Error: MGPLAN_WITH_CUDA is on, but the compiler nvcc was not found' >&2; exit 1 ;; esac
+mkdir -p build/portable/CMakeFiles
+echo "CMAKE_HOME_DIRECTORY:INTERNAL={tree}
+MGPLAN_CUDA_ARCHITECTURES:STRING=80-real" >build/portable/CMakeCache.txt
+""")
+        executable(tools / "ninja", f"""#!/bin/sh
+mkdir -p '{tree}/build/portable/gpu/bin'
+printf '#!/bin/sh\nshift\nexec "{MGPLAN}" "$@"\n' >'{tree}/build/portable/gpu/bin/gpu_all'
+chmod +x '{tree}/build/portable/gpu/bin/gpu_all'
+echo '[1/1] Linking'
+""")
+        environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+        pack = [tree / "tests" / "gpu" / "pack", "--architectures", "80-real"]
+        done = subprocess.run(pack, capture_output=True, text=True, env=environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        words = (tree / "cmake.words").read_text(encoding="utf-8")
+        for word in ("--preset portable", "-DMGPLAN_WITH_CUDA=on", "-DMGPLAN_WITH_CUDNN=on", "-DMGPLAN_WITH_NCCL=on",
+                     "-DMGPLAN_WITH_OPENBLAS=on", "-DMGPLAN_CUDA_ARCHITECTURES=80-real"):
+            self.assertIn(word, words)
+        self.assertTrue((tree / "build" / "portable" / "gpu.tar.xz").exists())
+        done = subprocess.run(pack, capture_output=True, text=True, env={**environment, "FAKE_BUILD": "cuda"})
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("the compiler nvcc was not found", done.stderr)
+
+    def test_code_runs_on_cards_of_its_major_version_and_ptx_on_later_ones(self):
+        for architecture, cards in (("90-real", {90}), ("80-real", {80, 86, 89}), ("90a-real", {90}), ("90", {90, 100, 120}),
+                                    ("80-virtual", {80, 86, 89, 90, 100, 120}), ("86-real", {86, 89})):
+            self.assertEqual({card for card in (75, 80, 86, 89, 90, 100, 120) if bundles.runs_on(architecture, card)}, cards, architecture)
+
+    def test_pack_refuses_what_is_too_large_and_leaves_no_link(self):
+        build = self.folder / "packed"
+        executable(build / "gpu" / "bin" / "gpu_all", f'#!/bin/sh\nshift\nexec "{MGPLAN}" "$@"\n')
+        (build / "gpu" / "lib").mkdir()
+        (build / "gpu" / "lib" / "libreal.so.1.2").write_bytes(b"code")
+        (build / "gpu" / "lib" / "libreal.so.1").symlink_to("libreal.so.1.2")
+        (build / "CMakeCache.txt").write_text("MGPLAN_CUDA_ARCHITECTURES:STRING=90-real;100\n", encoding="utf-8")
+        pack = [sys.executable, self.tree / "tests" / "gpu" / "make_bundle.py", build]
+        done = subprocess.run(pack, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("tests/gpu/run correctness", done.stdout)
+        with tarfile.open(build / "gpu.tar.xz") as tar:
+            names = {member.name for member in tar.getmembers()}
+            self.assertFalse([member.name for member in tar.getmembers() if not member.isfile()])
+            about = json.load(tar.extractfile("gpu/bundle.json"))
+            plans = json.load(tar.extractfile("gpu/plans/plans.json"))
+        self.assertIn("gpu/lib/libreal.so.1", names)
+        self.assertEqual(about["architectures"], ["90-real", "100"])
+        self.assertEqual(about["sources"], self.about["sources"])
+        self.assertEqual(sum(plan["rank"] >= 0 for plan in plans), 10)
+        self.assertTrue({f"gpu/plans/{plan['file']}" for plan in plans} <= names)
+        smaller = "import sys; sys.path.insert(0, sys.argv[1]); import make_bundle as m; m.MOST_BYTES = 100; m.make_plans = print; "
+        smaller += "from pathlib import Path; sys.exit(m.main(Path(sys.argv[2])))"
+        done = subprocess.run([sys.executable, "-c", smaller, self.tree / "tests" / "gpu", build], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("too large: at most 0 MB", done.stderr)
+        done = subprocess.run([ROOT / "tests" / "gpu" / "pack", "--architectures", "hopper"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--architectures = 'hopper' is no list", done.stderr)
+
+
+if __name__ == "__main__":
+    MGPLAN, REAL = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
+    unittest.main(argv=sys.argv[:1], verbosity=int(os.environ.get("V", "1")))
