@@ -21,7 +21,7 @@ ROOMS = {
     "model": (("plan",), ("fmt/",)),
     "simulator": (("plan", "model"), ("fmt/", "nlohmann/")),
     "planner": (("plan", "simulator"), ("fmt/", "nlohmann/", "oneapi/", "tbb/")),
-    "runtime": (("plan", "model"), ("fmt/", "nlohmann/", "sanitizer/asan_interface.h", "sys/", "fcntl.h", "dlfcn.h", "unistd.h", "poll.h", "netdb.h", "netinet/", "ifaddrs.h", "net/if.h", "cblas.h", "mpi.h", "nccl.h", "cuda", "cublas", "cudnn")),
+    "runtime": (("plan", "model"), ("fmt/", "nlohmann/", "sanitizer/asan_interface.h", "sys/", "dirent.h", "fcntl.h", "dlfcn.h", "unistd.h", "poll.h", "netdb.h", "netinet/", "ifaddrs.h", "net/if.h", "cblas.h", "mpi.h", "nccl.h", "cuda", "cublas", "cudnn")),
     "reports": (("plan",), ("fmt/", "nlohmann/")),
     "jobs": (("plan", "runtime"), ("fmt/", "nlohmann/", "sys/", "fcntl.h", "unistd.h", "poll.h")),
     "cli": (
