@@ -24,7 +24,7 @@ target_compile_definitions(mgplan_test_data PRIVATE MGPLAN_TEST_DATA="${PROJECT_
 function(mgplan_test name)
   cmake_parse_arguments(TEST "OPTIMIZED;LONG" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
   add_executable(${name} ${TEST_SOURCES})
-  target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main rapidcheck mgplan_test_data mgplan_warnings)
+  target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main rapidcheck fmt::fmt mgplan_test_data mgplan_warnings)
   if(TEST_OPTIMIZED)
     target_compile_options(${name} PRIVATE $<$<CONFIG:None>:-O2>) # what sanitizers' builds do without
     mgplan_reuse_precompiled(${name} mgplan_precompiled)

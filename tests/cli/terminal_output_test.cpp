@@ -43,7 +43,9 @@ void expect_harmless(const std::vector<std::string>& args, bool shows = true) {
         const std::size_t at = first_control(*text);
         EXPECT_EQ(at, std::string::npos) << terminal_text(text->substr(at == std::string::npos ? 0 : at, 100));
     }
-    if (shows) EXPECT_THAT(said.out + said.err, ::testing::AnyOf(HasSubstr("[2J"), HasSubstr("all is well")));
+    if (shows) {
+        EXPECT_THAT(said.out + said.err, ::testing::AnyOf(HasSubstr("[2J"), HasSubstr("all is well")));
+    }
     // No line of a message but the first looks like one of ours.
     EXPECT_THAT(said.err, Not(HasSubstr("\nmgplan: forged")));
 }
