@@ -30,7 +30,7 @@ public:
     FlagReader(const ParsedFlags& parsed, const std::string& where, Problems& problems)
         : parsed_(parsed), where_(where), problems_(problems) {}
 
-    [[nodiscard]] bool has(std::string_view flag) const { return parsed_.used.contains(flag); }
+    [[nodiscard]] bool has(std::string_view flag) const { return values_of(flag) != nullptr; }
     [[nodiscard]] Problems& problems() { return problems_; }
     [[nodiscard]] const std::string& where() const { return where_; }
 
@@ -41,20 +41,20 @@ public:
 
     /// The value of a flag, "" (and a problem) when it stands there without one; nothing when it is absent.
     std::optional<std::string> text(std::string_view flag) {
-        const auto found = parsed_.used.find(flag);
-        if (found == parsed_.used.end()) return std::nullopt;
-        if (found->second.empty() || found->second.front().empty()) {
+        const auto* const given = values_of(flag);
+        if (given == nullptr) return std::nullopt;
+        if (given->empty() || given->front().empty()) {
             problem("{} needs a value", flag);
             return std::nullopt;
         }
-        return checked(flag, found->second.front());
+        return checked(flag, given->front());
     }
 
     std::vector<std::string> texts(std::string_view flag) {
         std::vector<std::string> values;
-        const auto found = parsed_.used.find(flag);
-        if (found == parsed_.used.end()) return values;
-        for (const auto& value : found->second) {
+        const auto* const given = values_of(flag);
+        if (given == nullptr) return values;
+        for (const auto& value : *given) {
             // Some write lists with commas or brackets.
             std::string plain = value;
             std::replace_if(
@@ -111,6 +111,14 @@ public:
     static std::string shown(const std::string& value) { return value.size() > 60 ? value.substr(0, 57) + "..." : value; }
 
 private:
+    /// Flags that change no prediction can be asked for too; nullptr: not given.
+    [[nodiscard]] const std::vector<std::string>* values_of(std::string_view flag) const {
+        for (const auto* flags : {&parsed_.used, &parsed_.without_effect_values}) {
+            if (const auto found = flags->find(flag); found != flags->end()) return &found->second;
+        }
+        return nullptr;
+    }
+
     std::optional<std::string> checked(std::string_view flag, const std::string& value) {
         if (value.find('$') == std::string::npos && value.find('`') == std::string::npos) return value;
         problem("{} = {} holds a variable that the file does not set; write its value", flag, shown(value));

@@ -302,6 +302,7 @@ ParsedFlags parse_flags(const std::vector<std::string>& words) {
                 break;
             case FlagEffect::without:
                 add_once(parsed.without_effect, name);
+                parsed.without_effect_values[name] = std::move(values);
                 break;
             case FlagEffect::not_computed:
                 add_once(parsed.not_computed, fmt::format("{} ({})", flag->feature, name));

@@ -34,6 +34,8 @@ struct Flag {
 struct ParsedFlags {
     std::map<std::string, std::vector<std::string>, std::less<>> used;  ///< with "--"; values, empty for switches
     std::vector<std::string> without_effect;
+    /// Values of those: what changes no prediction may still say what is trained (--init-method-std).
+    std::map<std::string, std::vector<std::string>, std::less<>> without_effect_values;
     std::vector<std::string> not_computed;  ///< "Megatron FSDP (--use-megatron-fsdp)"
     std::vector<std::string> unknown;       ///< with their words up to the next "--"; also words that belong to no flag; the first hundred
 };

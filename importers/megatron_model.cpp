@@ -96,6 +96,7 @@ void read_positions(FlagReader& flags, ModelSpec& model) {
     model.rotary_fraction = flags.real_or("--rotary-percent", 1.0, 0, 1);
     model.rotary_base = flags.real_or("--rotary-base", 10000, 0, ModelLimits::rotary_base);
     model.norm_epsilon = flags.real_or("--norm-epsilon", 1e-5, 0, 1);
+    model.init_deviation = flags.real_or("--init-method-std", model.init_deviation, 0, ModelLimits::init_deviation);
     const std::string kind = flags.text("--position-embedding-type").value_or("");
     if (kind == "yarn" || kind == "mrope") model.rotary_scaling = kind;
     RotaryScaling& values = model.rotary_scaling_values;
@@ -193,8 +194,13 @@ void read_moe(FlagReader& flags, ModelSpec& model, MegatronSwitches& switches) {
     moe.dispatcher = read_dispatcher(flags);
     moe.grouped_gemm = flags.has("--moe-grouped-gemm");
     // Of the kinds of balancing this one is trained; its weight changes no prediction.
-    if (flags.text("--moe-router-load-balancing-type").value_or("aux_loss") == "aux_loss")
-        moe.auxiliary_loss = flags.real_or("--moe-aux-loss-coeff", 0, 0, ModelLimits::auxiliary_loss);
+    const std::string balancing = flags.text("--moe-router-load-balancing-type").value_or("aux_loss");
+    if (balancing == "aux_loss") moe.auxiliary_loss = flags.real_or("--moe-aux-loss-coeff", 0, 0, ModelLimits::auxiliary_loss);
+    if (balancing == "seq_aux_loss") moe.sequence_auxiliary_loss = flags.real_or("--moe-aux-loss-coeff", 0, 0, ModelLimits::auxiliary_loss);
+    // moe_utils.py, topk_routing_with_score_function: a factor of 0 is none; sigmoid scores are normalised in any case.
+    const double scaling = flags.real_or("--moe-router-topk-scaling-factor", 1, 0, ModelLimits::routed_scaling);
+    moe.routed_scaling = scaling == 0 ? 1 : scaling;
+    moe.normalize_top_k = !flags.has("--moe-router-pre-softmax") || moe.score != RouterScore::softmax;
     // Negative: Megatron-LM's own way to say none.
     moe.capacity_factor = std::max(0.0, flags.real_or("--moe-expert-capacity-factor", 0, -1, static_cast<double>(ModelLimits::experts)));
     moe.pad_to_capacity = flags.has("--moe-pad-expert-input-to-capacity");

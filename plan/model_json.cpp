@@ -1,5 +1,6 @@
 #include "plan/model_json.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
@@ -99,23 +100,27 @@ RotaryScaling scaling_from_json(const Json& json, const std::string& where, Prob
 }
 
 Json moe_to_json(const MoeSpec& moe, const std::vector<bool>& layers) {
-    return {{"experts", moe.experts},
-            {"top_k", moe.top_k},
-            {"expert_ffn", moe.expert_ffn},
-            {"shared_ffn", moe.shared_ffn},
-            {"layers", layer_pattern_text(layers)},
-            {"shared_gate", moe.shared_gate},
-            {"expert_bias", moe.expert_bias},
-            {"router_bias", moe.router_bias},
-            {"score", name_of(kScores, moe.score)},
-            {"dispatcher", name_of(kDispatchers, moe.dispatcher)},
-            {"grouped_gemm", moe.grouped_gemm},
-            {"auxiliary_loss", moe.auxiliary_loss},
-            {"capacity_factor", moe.capacity_factor},
-            {"pad_to_capacity", moe.pad_to_capacity},
-            {"groups", moe.groups},
-            {"group_top_k", moe.group_top_k},
-            {"expert_bias_update_rate", moe.expert_bias_update_rate}};
+    Json json{{"experts", moe.experts},
+              {"top_k", moe.top_k},
+              {"expert_ffn", moe.expert_ffn},
+              {"shared_ffn", moe.shared_ffn},
+              {"layers", layer_pattern_text(layers)},
+              {"shared_gate", moe.shared_gate},
+              {"expert_bias", moe.expert_bias},
+              {"router_bias", moe.router_bias},
+              {"score", name_of(kScores, moe.score)},
+              {"dispatcher", name_of(kDispatchers, moe.dispatcher)},
+              {"grouped_gemm", moe.grouped_gemm},
+              {"auxiliary_loss", moe.auxiliary_loss},
+              {"capacity_factor", moe.capacity_factor},
+              {"pad_to_capacity", moe.pad_to_capacity},
+              {"groups", moe.groups},
+              {"group_top_k", moe.group_top_k},
+              {"expert_bias_update_rate", moe.expert_bias_update_rate}};
+    if (moe.sequence_auxiliary_loss != 0) json["sequence_auxiliary_loss"] = moe.sequence_auxiliary_loss;
+    if (moe.routed_scaling != 1) json["routed_scaling"] = moe.routed_scaling;
+    if (!moe.normalize_top_k) json["normalize_top_k"] = false;
+    return json;
 }
 
 MoeSpec moe_from_json(const Json& json, const std::string& where, std::int64_t model_layers, std::vector<bool>& layers,
@@ -149,8 +154,25 @@ MoeSpec moe_from_json(const Json& json, const std::string& where, std::int64_t m
     moe.group_top_k = reader.integer_or("group_top_k", 0, 0, ModelLimits::experts);
     moe.expert_bias_update_rate =
         reader.real_or("expert_bias_update_rate", moe.expert_bias_update_rate, 0, ModelLimits::expert_bias_update_rate);
+    moe.sequence_auxiliary_loss = reader.real_or("sequence_auxiliary_loss", 0, 0, ModelLimits::auxiliary_loss);
+    moe.routed_scaling = reader.real_or("routed_scaling", 1, 0, ModelLimits::routed_scaling);
+    moe.normalize_top_k = reader.boolean_or("normalize_top_k", true);
     reader.finish();
     return moe;
+}
+
+/// A number, or the layers by kind: [{"kind", "count"}], of which the counts are summed.
+std::int64_t read_layers(JsonReader& reader) {
+    const Json* kinds = reader.has("layers") ? reader.member("layers") : nullptr;
+    if (kinds == nullptr || !kinds->is_array()) return reader.integer("layers", 1, ModelLimits::layers);
+    std::int64_t layers = 0;
+    for (const auto& kind : *kinds) {
+        JsonReader entry(kind, reader.where() + ": layers", reader.problems());
+        entry.ignore("kind");
+        layers = std::min(layers + entry.integer("count", 1, ModelLimits::layers), ModelLimits::layers + 1);
+        entry.finish();
+    }
+    return layers;
 }
 
 }  // namespace
@@ -189,6 +211,10 @@ Json model_to_json(const ModelSpec& model) {
                  {"vocab_divisor", model.vocab_divisor},
                  {"attention_dropout", model.attention_dropout},
                  {"hidden_dropout", model.hidden_dropout}};
+    if (!model.type.empty()) json["type"] = model.type;
+    if (!model.assumed_architecture.empty()) json["assumed_architecture"] = model.assumed_architecture;
+    if (!model.left_out.empty()) json["left_out"] = model.left_out;
+    if (model.init_deviation != ModelSpec{}.init_deviation) json["init_deviation"] = model.init_deviation;
     if (model.rotary_scaling_values != RotaryScaling{}) json["rotary_scaling_values"] = scaling_to_json(model.rotary_scaling_values);
     if (model.mla) json["mla"] = mla_to_json(*model.mla);
     if (model.moe) json["moe"] = moe_to_json(*model.moe, model.moe_layers);
@@ -203,7 +229,14 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
     ModelSpec model;
     model.name = reader.text_or("name", "");
     model.source = reader.text_or("source", "");
-    model.layers = reader.integer("layers", 1, ModelLimits::layers);
+    model.type = reader.text_or("type", "");
+    model.assumed_architecture = reader.text_or("assumed_architecture", "");
+    model.left_out = reader.texts("left_out");
+    if (model.left_out.size() > ModelLimits::left_out)
+        problems.add("{}: left_out has {} entries; give at most {}", where, model.left_out.size(), ModelLimits::left_out);
+    model.layers = read_layers(reader);
+    // Counts that follow from the rest, in what commands print.
+    for (const auto* field : {"parameters", "active_parameters", "mtp_parameters", "unused_fields"}) reader.ignore(field);
     model.hidden = reader.integer("hidden", 1, ModelLimits::hidden);
     model.ffn = reader.integer("ffn", 1, ModelLimits::ffn);
     model.heads = reader.integer("heads", 1, ModelLimits::heads);
@@ -225,6 +258,7 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
     model.rotary_base = reader.real_or("rotary_base", model.rotary_base, 0, ModelLimits::rotary_base);
     model.rotary_scaling = reader.text_or("rotary_scaling", "");
     model.norm_epsilon = reader.real_or("norm_epsilon", model.norm_epsilon, 0, 1);
+    model.init_deviation = reader.real_or("init_deviation", model.init_deviation, 0, ModelLimits::init_deviation);
     model.tied_embeddings = reader.boolean_or("tied_embeddings", model.tied_embeddings);
     model.qkv_bias = reader.boolean_or("qkv_bias", model.qkv_bias);
     model.attention_output_bias = reader.boolean_or("attention_output_bias", model.attention_output_bias);

@@ -61,6 +61,9 @@ void check_sizes(Problems& problems, const ModelSpec& model, const std::string& 
     check_scaling(problems, model.rotary_scaling_values, where);
     if (!(model.norm_epsilon > 0 && model.norm_epsilon < 1))
         problems.add("{}: norm epsilon = {} is out of range; give a number above 0 and below 1", where, model.norm_epsilon);
+    if (!(model.init_deviation > 0 && model.init_deviation <= ModelLimits::init_deviation))
+        problems.add("{}: deviation of the weights at the start = {} is out of range; give a number above 0 and at most {:g}", where,
+                     model.init_deviation, ModelLimits::init_deviation);
     if (!(model.mtp_loss_factor >= 0 && model.mtp_loss_factor <= ModelLimits::mtp_loss_factor))
         problems.add("{}: mtp loss factor = {} is out of range; give a number from 0 to {:g}", where, model.mtp_loss_factor,
                      ModelLimits::mtp_loss_factor);
@@ -77,9 +80,14 @@ void check_moe(Problems& problems, const ModelSpec& model, const std::string& wh
     check_range(problems, where, "shared expert ffn size", moe.shared_ffn, 0, ModelLimits::ffn);
     check_range(problems, where, "expert groups", moe.groups, 0, ModelLimits::experts);
     check_range(problems, where, "expert groups per token", moe.group_top_k, 0, ModelLimits::experts);
-    if (!(moe.auxiliary_loss >= 0 && moe.auxiliary_loss <= ModelLimits::auxiliary_loss))
-        problems.add("{}: coefficient of the auxiliary loss = {} is out of range; give a number from 0 (none) to {}", where,
-                     moe.auxiliary_loss, ModelLimits::auxiliary_loss);
+    for (const double coefficient : {moe.auxiliary_loss, moe.sequence_auxiliary_loss}) {
+        if (!(coefficient >= 0 && coefficient <= ModelLimits::auxiliary_loss))
+            problems.add("{}: coefficient of the auxiliary loss = {} is out of range; give a number from 0 (none) to {}", where,
+                         coefficient, ModelLimits::auxiliary_loss);
+    }
+    if (!(moe.routed_scaling > 0 && moe.routed_scaling <= ModelLimits::routed_scaling))
+        problems.add("{}: scaling factor of the routed experts = {} is out of range; give a number above 0 and at most {:g}", where,
+                     moe.routed_scaling, ModelLimits::routed_scaling);
     if (!(moe.capacity_factor >= 0 && moe.capacity_factor <= ModelLimits::experts))
         problems.add("{}: capacity factor = {} is out of range; give 0 (dropless) or a positive number", where, moe.capacity_factor);
     if (moe.top_k > moe.experts && moe.experts > 0)
@@ -172,7 +180,9 @@ std::vector<std::string> features_not_computed(const ModelSpec& model) {
         if (model.moe->shared_gate) features.emplace_back("gate on the shared experts");
         if (model.moe->groups > 0)
             features.push_back(fmt::format("routing limited to {} of {} expert groups", model.moe->group_top_k, model.moe->groups));
+        if (model.moe->sequence_auxiliary_loss > 0) features.emplace_back("balancing loss within each sequence");
     }
+    features.insert(features.end(), model.left_out.begin(), model.left_out.end());
     return features;
 }
 

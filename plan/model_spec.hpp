@@ -32,6 +32,9 @@ struct ModelLimits {
     static constexpr double mtp_loss_factor = 1e6;
     static constexpr double expert_bias_update_rate = 1e6;
     static constexpr double rotary_scaling = 1e6;  ///< each of its numbers
+    static constexpr double routed_scaling = 1e6;
+    static constexpr double init_deviation = 1e3;
+    static constexpr std::size_t left_out = 64;  ///< entries
 };
 
 /// Multi-latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1). Widths in elements.
@@ -56,12 +59,19 @@ struct MoeSpec {
     RouterScore score = RouterScore::softmax;
     TokenDispatcher dispatcher = TokenDispatcher::all_to_all;
     bool grouped_gemm = true;
-    double auxiliary_loss = 0;   ///< coefficient of the load-balancing loss (Megatron-LM's --moe-aux-loss-coeff); 0: none
+    double auxiliary_loss = 0;  ///< coefficient of the load-balancing loss (Megatron-LM's --moe-aux-loss-coeff); 0: none
+    /// The same of a loss within each sequence (DeepSeek-V2, arXiv 2405.04434 section 2.2.3; Megatron-LM's seq_aux_loss).
+    double sequence_auxiliary_loss = 0;
     double capacity_factor = 0;  ///< 0: dropless
     bool pad_to_capacity = false;
     std::int64_t groups = 0;  ///< device-limited routing; 0: none
     std::int64_t group_top_k = 0;
     double expert_bias_update_rate = 1e-3;  ///< Megatron-LM's --moe-router-bias-update-rate and its default
+    /// Factor on the weights of the chosen experts (DeepSeek's routed_scaling_factor, --moe-router-topk-scaling-factor).
+    double routed_scaling = 1;
+    /// Weights of the chosen experts are made to sum to 1; else they are scores over all experts (norm_topk_prob: false;
+    /// --moe-router-pre-softmax).
+    bool normalize_top_k = true;
     bool operator==(const MoeSpec&) const = default;
 };
 
@@ -79,6 +89,12 @@ struct RotaryScaling {
 struct ModelSpec {
     std::string name;
     std::string source;  ///< where the numbers come from
+    std::string type;    ///< Hugging Face's model_type, as it was read; empty: the source names none
+    /// The type an unknown one was read as because --assume said so ("llama"); empty: nothing was assumed.
+    std::string assumed_architecture;
+    /// What the network has and no field here says, in words ("embeddings multiplied by 12"): none of it has weights that count.
+    /// It is neither priced nor run nor exported, and all three say so.
+    std::vector<std::string> left_out;
     std::int64_t layers = 0;
     std::int64_t hidden = 0;
     std::int64_t ffn = 0;  ///< width of the dense MLP (before doubling for a gated one)
@@ -96,6 +112,7 @@ struct ModelSpec {
     std::string rotary_scaling;  ///< how the angles are changed for longer sequences, by name ("yarn", "llama3"); empty: not at all
     RotaryScaling rotary_scaling_values;
     double norm_epsilon = 1e-5;
+    double init_deviation = 0.02;  ///< standard deviation of the weights at the start (initializer_range, --init-method-std)
     bool tied_embeddings = false;
     bool qkv_bias = false;
     bool attention_output_bias = false;

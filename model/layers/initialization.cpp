@@ -68,7 +68,8 @@ std::vector<double> initial_values(const ModelSpec& model, const Parameter& para
         return values;
     }
     const bool projects_out = contains(name, "linear_proj.weight") || contains(name, "linear_fc2.weight");
-    const double deviation = options.deviation / (projects_out ? std::sqrt(2.0 * static_cast<double>(model.layers)) : 1.0);
+    const double deviation =
+        options.deviation.value_or(model.init_deviation) / (projects_out ? std::sqrt(2.0 * static_cast<double>(model.layers)) : 1.0);
     const bool per_rank = options.seeds == SeedKind::per_rank;
     const std::uint64_t seed = per_rank ? mixed(rank_seed(options.seed, parameter, place)) : options.seed;
     const std::uint64_t key = mixed(seed ^ hash_of(per_rank ? name_on_rank(parameter) : whole_name(model, parameter, place)));

@@ -3,6 +3,7 @@
 // request, by one seed per rank as Megatron-LM seeds its generators.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "model/layers/context.hpp"
@@ -18,7 +19,8 @@ enum class SeedKind : std::uint8_t {
 struct InitializationOptions {
     std::uint64_t seed = 1234;
     SeedKind seeds = SeedKind::by_position;
-    double deviation = 0.02;  ///< of matrices; output projections of each half layer are divided by sqrt(2·layers) (GPT-2)
+    std::optional<double> deviation;  ///< of matrices, without it ModelSpec::init_deviation; output projections of each half layer are
+                                      ///< divided by sqrt(2·layers) (GPT-2)
 };
 
 /// The seed that a parameter of this rank is drawn from with SeedKind::per_rank, as Megatron-LM has it: seed + 100·pp rank

@@ -54,6 +54,8 @@ ChosenRows Moe::choose_rows(const RankContext& context, const MicrobatchContext&
 void Moe::permute(const RankContext& context, const MicrobatchContext& microbatch, ChosenRows& chosen) const {
     SortedCopies sorted = dispatcher_.sort(context, microbatch, chosen.choices);
     chosen.probabilities = permute_probabilities(chosen.probabilities, sorted.permutation);
+    // Only the copies are scaled: the router's backward needs its own probabilities as they are.
+    if (model_.moe->routed_scaling != 1) scale(chosen.probabilities, model_.moe->routed_scaling);
     chosen.hidden = permute_rows(chosen.hidden, sorted.permutation, model_.moe->top_k);
     chosen.choices = Tensor();
     chosen.source = std::move(sorted.permutation.source);
@@ -126,6 +128,7 @@ Tensor Moe::choose_backward(const RankContext& context, const MicrobatchContext&
         d_normed = unpermute_rows(d_normed, mixture.permutation, rows, top_k);
         gradients.probabilities = unpermute_probabilities(gradients.probabilities, mixture.permutation, rows, top_k);
     }
+    if (model_.moe->routed_scaling != 1) scale(gradients.probabilities, model_.moe->routed_scaling);
     add(router_.backward(context, microbatch, gradients.probabilities, saved.normed, mixture.router), d_normed);
     if (shared_) add(shared_->backward(context, gradients.shared, saved.normed, mixture.shared), d_normed);
     gradients = {};

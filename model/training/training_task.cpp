@@ -59,6 +59,9 @@ void add_values_not_computed(std::vector<std::string>& features, const TrainingT
         if (known && model.rotary_scaling_values.factor == 1)
             features.push_back(fmt::format("rotary scaling '{}' whose factor is not given", model.rotary_scaling));
     }
+    if (model.moe && !model.moe->normalize_top_k && (model.moe->score == RouterScore::softmax || model.moe->top_k > 1))
+        features.emplace_back("weights of the chosen experts that do not sum to 1 (norm_topk_prob = false)");
+    features.insert(features.end(), model.left_out.begin(), model.left_out.end());
     if (model.attention_dropout > 0) features.emplace_back("dropout inside attention");
     if (task.training.precision == Precision::fp16) features.emplace_back("fp16 with loss scaling");
 }

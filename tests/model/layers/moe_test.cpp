@@ -106,6 +106,31 @@ TEST(MoeLayer, HasTheGradientOfItsOutputsAndOfTheAuxiliaryLoss) {
     }
 }
 
+TEST(MoeLayer, ScalesTheRoutedExpertsAloneAndHasTheGradient) {
+    for (const auto score : {RouterScore::softmax, RouterScore::sigmoid}) {
+        ModelSpec model = small_model(score);
+        const auto routed = [&](double scaling, std::int64_t shared_ffn) {
+            model.moe->routed_scaling = scaling;
+            model.moe->shared_ffn = shared_ffn;
+            OneLayer one(model);
+            MoeSaved saved;
+            // Without the residual stream, which the layer adds.
+            std::vector<double> y = read(one.layer.forward(one.context, one.microbatch, one.x, saved));
+            const std::vector<double> x = read(one.x);
+            for (std::size_t i = 0; i < y.size(); ++i) y[i] -= x[i];
+            return y;
+        };
+        const std::vector<double> plain = routed(1, 0), scaled = routed(2.5, 0);
+        for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_NEAR(scaled[i], 2.5 * plain[i], 1e-12);
+        const std::vector<double> both = routed(1, 4), both_scaled = routed(2.5, 4);
+        for (std::size_t i = 0; i < plain.size(); ++i)
+            EXPECT_NEAR(both_scaled[i] - both[i], scaled[i] - plain[i], 1e-12) << "shared as before";
+        model.moe->routed_scaling = 2.5;
+        OneLayer one(model);
+        one.check_gradients();
+    }
+}
+
 TEST(MoeLayer, HasTheGradientOfTheGateOnSharedExperts) {
     ModelSpec model = small_model(RouterScore::softmax);
     model.moe->shared_gate = true;
