@@ -17,6 +17,7 @@ struct Job {
     std::optional<BatchSpec> batch;
     std::optional<LayoutRequest> layout;
     std::optional<TrainingSpec> training;
+    std::vector<std::string> unused_fields;          ///< that a Hugging Face config states and nothing here reads
     std::vector<std::string> assumptions;            ///< sentences on what the file left open
     std::vector<std::string> features_not_computed;  ///< asked for by flags and not predicted: "Megatron FSDP (--use-megatron-fsdp)"
     std::vector<std::string> flags_without_effect;   ///< known flags that do not change a prediction

@@ -10,14 +10,16 @@
 namespace mgplan::importers {
 
 /// cfg is a preset name, a Hugging Face config.json or its folder, a Megatron-LM argument file (flags, a shell script's
-/// array, or YAML), or mgplan's own JSON. Throws ConfigError: unknown preset (nearest names), missing or unreadable
-/// file, broken JSON or YAML (line and column), missing or absurd fields.
-[[nodiscard]] Job load_model(const std::string& cfg);
+/// array, or YAML), mgplan's own JSON, or a repository of the Hugging Face hub that a preset stands for (meta-llama/Llama-3.1-70B).
+/// `assume`: what an unknown model_type is read as (read_hugging_face); "": it is refused. Throws ConfigError: unknown preset
+/// (nearest names), missing or unreadable file, broken JSON or YAML (line and column), missing or absurd fields.
+[[nodiscard]] Job load_model(const std::string& cfg, const std::string& assume = "");
 
 /// Names of the built-in presets in alphabetical order.
 [[nodiscard]] std::vector<std::string> preset_names();
 
-/// Reads a whole text file of at most `limit` bytes; throws ConfigError naming `what`, the path and the reason.
+/// Reads a whole text file of at most `limit` bytes; a pipe that stays silent for 5 seconds is given up. Throws ConfigError naming `what`,
+/// the path and the reason.
 [[nodiscard]] std::string read_text_file(const std::string& path, std::string_view what, std::size_t limit = 16U << 20U);
 
 }  // namespace mgplan::importers

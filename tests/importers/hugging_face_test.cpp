@@ -64,21 +64,29 @@ TEST(HuggingFace, FillsAbsentAndNullFieldsAsTheArchitectureDoes) {
     EXPECT_EQ(plain.head_dim, 16);
     EXPECT_FALSE(plain.tied_embeddings);
     EXPECT_FALSE(plain.qkv_bias);
-    EXPECT_FALSE(read(llama({{"sliding_window", nullptr}, {"model_type", "mistral"}})).sliding_window);
+    const Json no_window = {{"sliding_window", nullptr}, {"model_type", "mistral"}, {"num_key_value_heads", 2}};
+    EXPECT_FALSE(read(llama(no_window)).sliding_window);
 
-    const ModelSpec qwen2 = read(llama({{"model_type", "qwen2"}, {"sliding_window", 64}, {"use_sliding_window", false}}));
+    const ModelSpec qwen2 =
+        read(llama({{"model_type", "qwen2"}, {"num_key_value_heads", 2}, {"sliding_window", 64}, {"use_sliding_window", false}}));
     EXPECT_TRUE(qwen2.qkv_bias);
     EXPECT_FALSE(qwen2.attention_output_bias);
     EXPECT_EQ(qwen2.sliding_window, 0);
-    const auto typed = [](const Json& types) { return read(llama({{"sliding_window", 64}, {"layer_types", types}})); };
-    EXPECT_EQ(typed({"sliding_attention", "full_attention", "sliding_attention", "full_attention"}).full_attention_every, 2);
-    EXPECT_EQ(typed({"sliding_attention", "sliding_attention"}).full_attention_every, 0);
-    EXPECT_EQ(typed({"full_attention", "sliding_attention"}).full_attention_every, 0) << "irregular: a window everywhere";
-    EXPECT_EQ(typed({"full_attention", "full_attention"}).sliding_window, 0);
+    const auto typed = [](const Json& types) {
+        return llama({{"model_type", "qwen3"}, {"num_key_value_heads", 2}, {"sliding_window", 64}, {"layer_types", types}});
+    };
+    const std::string window = "sliding_attention", all = "full_attention";
+    EXPECT_EQ(read(typed({window, all, window, all})).full_attention_every, 2);
+    EXPECT_EQ(read(typed({window, window, window, window})).full_attention_every, 0);
+    EXPECT_EQ(read(typed({window, window, window, window})).sliding_window, 64);
+    EXPECT_EQ(read(typed({all, all, all, all})).sliding_window, 0);
+    EXPECT_THAT(refusal(typed({all, window, all, window})), HasSubstr("follow each other irregularly"));
+    EXPECT_THAT(refusal(typed({window, all})), HasSubstr("layer_types has 2 entries for 4 layers"));
+    EXPECT_THAT(refusal(typed({window, window, window, "linear_attention"})), HasSubstr("layer_types holds \"linear_attention\""));
 
     const ModelSpec biased = read(llama({{"attention_bias", true}}));
     EXPECT_TRUE(biased.qkv_bias && biased.attention_output_bias);
-    EXPECT_TRUE(read(llama({{"model_type", "qwen3"}})).qk_norm);
+    EXPECT_TRUE(read(llama({{"model_type", "qwen3"}, {"num_key_value_heads", 2}})).qk_norm);
     EXPECT_DOUBLE_EQ(read(llama({{"model_type", "nemotron"}, {"hidden_act", "relu2"}})).rotary_fraction, 0.5);
 }
 
@@ -86,7 +94,7 @@ TEST(HuggingFace, KeepsTheRotaryBaseTheScalingsNameAndEpsilon) {
     const ModelSpec plain = read(llama({{"rope_scaling", nullptr}}));
     EXPECT_EQ(plain.rotary_base, 10000);
     EXPECT_EQ(plain.rotary_scaling, "");
-    EXPECT_EQ(plain.norm_epsilon, 1e-5);
+    EXPECT_EQ(plain.norm_epsilon, 1e-6) << "configuration_llama.py";
     const Json llama3 = {{"rope_type", "llama3"},
                          {"factor", 32.0},
                          {"low_freq_factor", 2.0},
@@ -105,7 +113,11 @@ TEST(HuggingFace, KeepsTheRotaryBaseTheScalingsNameAndEpsilon) {
 }
 
 TEST(HuggingFace, FindsTheMixtureLayersOfEachConvention) {
-    const Json experts = {{"num_experts", 8}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 32}};
+    const Json experts = {{"model_type", "qwen3_moe"},
+                          {"num_key_value_heads", 2},
+                          {"num_experts", 8},
+                          {"num_experts_per_tok", 2},
+                          {"moe_intermediate_size", 32}};
     const auto with = [&](Json more) {
         Json json = llama(experts);
         for (const auto& item : more.items()) json[item.key()] = item.value();
@@ -185,7 +197,8 @@ TEST(HuggingFace, ReadsLlama4WithTheDenseWidthAndTheExpertsOfItsOwn) {
     EXPECT_NEAR(static_cast<double>(total_parameters(job.model)) / 1e9, 400, 2);
     EXPECT_NEAR(static_cast<double>(active_parameters(job.model)) / 1e9, 17, 0.5);
     EXPECT_THAT(job.assumptions, testing::Contains(HasSubstr("only the language model")));
-    EXPECT_THAT(job.assumptions, testing::Contains(HasSubstr("chunks of 8,192 tokens")));
+    EXPECT_THAT(job.model.left_out, testing::Contains(HasSubstr("chunks of 8,192 tokens")));
+    EXPECT_THAT(job.model.left_out, testing::Contains("12 layers without rotary positions"));
     EXPECT_THAT(job.assumptions, testing::Not(testing::Contains(HasSubstr("not known"))));
 
     Json scout = maverick;
@@ -206,7 +219,7 @@ TEST(HuggingFace, ReadsLlama4WithTheDenseWidthAndTheExpertsOfItsOwn) {
 }
 
 TEST(HuggingFace, TakesFromBesideTheTextPartWhatItLeavesOut) {
-    Json text = llama({{"model_type", "qwen2_5_vl_text"}});
+    Json text = llama({{"model_type", "qwen2_5_vl_text"}, {"num_key_value_heads", 2}});
     text.erase("vocab_size");
     const Json vlm = {{"model_type", "qwen2_5_vl"}, {"vocab_size", 321}, {"tie_word_embeddings", true}, {"text_config", text}};
     const Job job = read_hugging_face(vlm, "vlm", "c");
@@ -214,14 +227,9 @@ TEST(HuggingFace, TakesFromBesideTheTextPartWhatItLeavesOut) {
     EXPECT_TRUE(job.model.tied_embeddings);
     EXPECT_TRUE(job.model.qkv_bias) << "as Qwen 2 has them";
     text["tie_word_embeddings"] = false;
-    EXPECT_FALSE(read({{"tie_word_embeddings", true}, {"vocab_size", 321}, {"text_config", text}}).tied_embeddings);
-}
-
-TEST(HuggingFace, TakesUnknownArchitecturesForLlamaAndSaysSo) {
-    const Job job = read_hugging_face(llama({{"model_type", "llamoid"}}), "new", "config.json");
-    EXPECT_EQ(total_parameters(job.model), total_parameters(read(llama())));
-    EXPECT_THAT(job.assumptions, testing::Contains("architecture llamoid is not known, read like llama"));
-    EXPECT_THAT(refusal(llama({{"model_type", "bert"}})), HasSubstr("no decoder-only transformer"));
+    const Job conflict = read_hugging_face({{"tie_word_embeddings", true}, {"vocab_size", 321}, {"text_config", text}}, "vlm", "c");
+    EXPECT_TRUE(conflict.model.tied_embeddings) << "the outer field decides, as in transformers";
+    EXPECT_THAT(conflict.notes, testing::Contains(HasSubstr("tied is taken")));
 }
 
 TEST(HuggingFace, NamesEveryMissingField) {
@@ -240,10 +248,12 @@ TEST(HuggingFace, RefusesAbsurdSizes) {
     EXPECT_THAT(refusal(llama({{"num_key_value_heads", 3}})), HasSubstr("kv heads = 3 does not divide attention heads = 4; use 1, 2 or 4"));
     EXPECT_THAT(refusal(llama({{"num_attention_heads", 7}})), HasSubstr("give head_dim"));
     EXPECT_THAT(refusal(llama({{"partial_rotary_factor", 0}})), HasSubstr("rotary fraction"));
-    EXPECT_THAT(refusal(llama({{"num_experts", 4}, {"num_experts_per_tok", 5}})),
+    EXPECT_THAT(refusal(llama({{"model_type", "mixtral"}, {"num_key_value_heads", 2}, {"num_experts", 4}, {"num_experts_per_tok", 5}})),
                 HasSubstr("experts per token = 5 is more than experts = 4"));
     // Each size is allowed by itself; together they are no model.
-    EXPECT_THAT(refusal(llama({{"num_hidden_layers", 65536},
+    EXPECT_THAT(refusal(llama({{"model_type", "mixtral"},
+                               {"num_key_value_heads", 2},
+                               {"num_hidden_layers", 65536},
                                {"hidden_size", 1048576},
                                {"head_dim", 128},
                                {"num_experts", 65536},

@@ -1,14 +1,17 @@
 #include "importers/model_source.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "importers/hub_names.hpp"
 #include "plan/errors.hpp"
 #include "plan/model_json.hpp"
 
@@ -61,6 +64,34 @@ TEST_F(ModelSource, FindsOutWhatAFileIs) {
     EXPECT_TRUE(flags.layout.has_value());
 }
 
+TEST_F(ModelSource, FindsThePresetsOfRepositoriesOnTheHub) {
+    EXPECT_EQ(load_model("meta-llama/Llama-3.1-70B").model, load_model("llama3.1-70b").model);
+    EXPECT_EQ(load_model("qwen/qwen3-30b-a3b-base").model.name, "qwen3-30b-a3b") << "whatever the case";
+    EXPECT_EQ(load_model("Qwen/Qwen2.5-7B-Instruct").model.name, "qwen2.5-7b");
+    EXPECT_THAT(refusal("Qwen/Qwen3-Next-80B-A3B"), HasSubstr("download its config.json"));
+    EXPECT_THAT(refusal("configs/llama.json"), HasSubstr("is not there")) << "a file";
+    EXPECT_THAT(refusal("./llama/7b"), HasSubstr("is not there"));
+    for (const auto& [repository, preset] : hub_repositories()) EXPECT_EQ(load_model(std::string(repository)).model.name, preset);
+}
+
+TEST_F(ModelSource, GivesUpOnAPipeThatNobodyWritesTo) {
+    const std::string pipe = (folder_ / "pipe.json").string();
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    std::thread writer([&] { std::ofstream(pipe) << kConfig; });
+    EXPECT_EQ(load_model(pipe).model.layers, 2);
+    writer.join();
+    EXPECT_THAT(refusal(pipe), HasSubstr("is a pipe into which nobody writes for 5 seconds"));
+}
+
+TEST_F(ModelSource, ReadsAsJsonWhatIsCalledSo) {
+    EXPECT_THAT(refusal(file("text.json", "\"llama\"")), HasSubstr("holds no JSON object"));
+    EXPECT_THAT(refusal(file("comment.json", "// a model\n{}")), HasSubstr("a comment"));
+    EXPECT_EQ(load_model(file("mark.json", std::string("\xEF\xBB\xBF") + kConfig)).model.layers, 2);
+    EXPECT_THAT(refusal(file("wide.json", std::string("\xFF\xFE{\0", 4))), HasSubstr("UTF-16"));
+    fs::create_symlink(folder_ / "loop.json", folder_ / "loop.json");
+    EXPECT_THAT(refusal((folder_ / "loop.json").string()), HasSubstr("too many links"));
+}
+
 TEST_F(ModelSource, OffersTheNearestPresets) {
     EXPECT_THAT(refusal("mixtral-8x7"), HasSubstr("unknown model 'mixtral-8x7'; did you mean mixtral-8x7b"));
     EXPECT_THAT(refusal("completely different thing"), HasSubstr("see mgplan models"));
@@ -79,7 +110,8 @@ TEST_F(ModelSource, SaysWhatIsWrongWithAFile) {
                                                         6))),
                 HasSubstr("is binary"));
     EXPECT_THAT(refusal(file("broken.json", "{\n  \"hidden_size\": 64,\n  oops\n}")), HasSubstr("broken.json:3:3: not valid JSON"));
-    EXPECT_THAT(refusal(file("nan.json", "{\"hidden_size\": NaN}")), HasSubstr("nan.json:1:17: not valid JSON"));
+    EXPECT_THAT(refusal(file("nan.json", "{\"model_type\": \"llama\", \"hidden_size\": NaN}")),
+                HasSubstr("hidden_size = \"NaN\" is not a whole number"));
     EXPECT_THAT(refusal(file("deep.json", std::string(100000, '['))), HasSubstr("nested deeper"));
     std::string many = "{\"hidden_size\": 64";
     for (int i = 0; i < 5000; ++i) many += ",\"k" + std::to_string(i) + "\":[{\"a\":\"b:c\"}]";

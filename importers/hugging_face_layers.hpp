@@ -1,0 +1,33 @@
+#pragma once
+// The parts of one config: each reads its fields into the model, with the rules of the model's type.
+
+#include <string>
+#include <vector>
+
+#include "importers/config_reader.hpp"
+#include "importers/model_types.hpp"
+#include "plan/model_spec.hpp"
+
+namespace mgplan::importers {
+
+/// A config being read. Problems go to the reader's list, `assumptions` gets sentences.
+struct ConfigParts {
+    ConfigReader& config;
+    const ModelType& type;
+    ModelSpec& model;
+    std::vector<std::string>& assumptions;
+};
+
+void read_heads(ConfigParts& parts);  ///< heads, kv heads, head size; the hidden size is there
+void read_mla(ConfigParts& parts);    ///< DeepSeek's attention, where kv_lora_rank is given
+void read_biases(ConfigParts& parts);
+void read_windows(ConfigParts& parts);    ///< layer_types, sliding_window; the layers are there
+void read_positions(ConfigParts& parts);  ///< kind, table, rotary base and scaling; the head size is there
+void read_mlp(ConfigParts& parts);        ///< width, activation, gate
+void read_mixture(ConfigParts& parts);    ///< experts and router; the MLP is there
+/// What has no weights and changes the network: multipliers, layers without positions, chunks.
+void read_left_out(ConfigParts& parts);
+/// Fields that nobody read, but that change a network wherever a class has them.
+void refuse_other_networks(ConfigParts& parts);
+
+}  // namespace mgplan::importers
