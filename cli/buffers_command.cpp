@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/assumed_architecture.hpp"
 #include "cli/command.hpp"
 #include "cli/list_writer.hpp"
 #include "cli/options.hpp"
@@ -28,7 +29,7 @@ constexpr std::size_t kMostParameterRows = 40;
 constexpr std::int64_t kMostShardEntries = std::int64_t{1} << 24;
 
 struct BuffersOptions {
-    std::optional<std::string> params, model;
+    std::optional<std::string> params, model, assume;
     std::optional<std::int64_t> tp, pp, vpp, ep, etp, chunk, edp;
     std::string dtype = "bf16";
     std::int64_t pp_rank = 0;
@@ -43,6 +44,7 @@ struct BuffersOptions {
 
 /// What is laid out and how.
 struct BuffersRequest {
+    std::string assumed_architecture;  ///< of the model, or empty
     NamedParameters named;
     model::BufferOptions options;
 };
@@ -66,9 +68,9 @@ void take_expert_sizes(const BuffersOptions& given, const ModelSpec& spec, std::
     }
 }
 
-NamedParameters parameters_of_model(const BuffersOptions& given, model::BufferOptions& options) {
+NamedParameters parameters_of_model(const BuffersOptions& given, const ModelSpec& model, model::BufferOptions& options) {
     Workload work;
-    work.model = importers::load_model(*given.model).model;
+    work.model = model;
     work.confine_tp = false;
     LayoutRequest request;
     request.tp = given.tp.value_or(1);
@@ -113,7 +115,7 @@ std::optional<std::int64_t> read_bucket_size(const BuffersOptions& given, std::i
     return size;
 }
 
-BuffersRequest read_request(const BuffersOptions& given) {
+BuffersRequest read_request(const BuffersOptions& given, Console& console) {
     Problems problems;
     if (given.params && given.model) problems.add("--params and --model exclude each other; give one of them");
     if (!given.params && !given.model)
@@ -143,8 +145,13 @@ BuffersRequest read_request(const BuffersOptions& given) {
     if (given.no_grad_reduce_in_fp32) options.grad_dtype.reset();
     options.pp_rank = static_cast<int>(given.pp_rank);
     options.disable_bucketing = given.disable_bucketing;
-    request.named = given.params ? read_parameter_list(importers::read_text_file(*given.params, "--params"), *given.params)
-                                 : parameters_of_model(given, options);
+    if (given.params) {
+        request.named = read_parameter_list(importers::read_text_file(*given.params, "--params"), *given.params);
+    } else {
+        const ModelSpec model = load_noted_model(*given.model, given.assume, console).model;
+        request.assumed_architecture = model.assumed_architecture;
+        request.named = parameters_of_model(given, model, options);
+    }
     return request;
 }
 
@@ -213,14 +220,16 @@ void write_shards(ListWriter& writer, const BufferLayout& buffer, const std::vec
     writer.text("]");
 }
 
-void write_json(std::ostream& out, const BufferLayouts& layouts, const NamedParameters& named, const model::BufferOptions& options,
-                bool shards) {
+void write_json(std::ostream& out, const BufferLayouts& layouts, const BuffersRequest& request, bool shards) {
     std::vector<std::string> names;
-    names.reserve(named.names.size());
-    for (const auto& name : named.names) names.push_back(quoted(name));
-    const auto bucket_size = model::effective_bucket_size(options);
+    names.reserve(request.named.names.size());
+    for (const auto& name : request.named.names) names.push_back(quoted(name));
+    const auto bucket_size = model::effective_bucket_size(request.options);
     ListWriter writer(out);
-    writer.text(fmt::format(R"({{"bucket_size":{},"buffers":[)", bucket_size ? std::to_string(*bucket_size) : "null"));
+    writer.text("{");
+    if (!request.assumed_architecture.empty())
+        writer.text(fmt::format(R"("assumed_architecture":{},)", quoted(request.assumed_architecture)));
+    writer.text(fmt::format(R"("bucket_size":{},"buffers":[)", bucket_size ? std::to_string(*bucket_size) : "null"));
     for (std::size_t b = 0; b < layouts.buffers.size(); ++b) {
         if (b > 0) writer.text(",");
         write_buffer(writer, layouts.buffers[b], names);
@@ -357,6 +366,7 @@ int run_buffers(const std::vector<std::string>& args, Console& console) {
         "JSON list in module order: [{\"name\", \"shape\": […], \"dtype\": \"bf16|fp16|fp32|fp8\", \"shared_embedding\", \"expert\"}]");
     options.text("model", given.model, "CFG",
                  "preset name, Hugging Face config.json or its folder, Megatron-LM arguments (their model alone), or mgplan's JSON");
+    declare_assume_option(options, given.assume);
     options.integer("tp", given.tp, 1, kMostRanks, "with --model: tensor parallel size; without it 1");
     options.integer("pp", given.pp, 1, 65536, "with --model: pipeline parallel size; without it 1");
     options.integer("vpp", given.vpp, 1, 65536, "with --model: model chunks per pipeline rank; without it 1");
@@ -379,7 +389,7 @@ int run_buffers(const std::vector<std::string>& args, Console& console) {
     options.flag("shards", given.shards, "list what each data-parallel rank owns");
     if (!options.parse(args, console.out)) return kDone;
 
-    const BuffersRequest request = read_request(given);
+    const BuffersRequest request = read_request(given, console);
     const BufferLayouts layouts = model::lay_out_buffers(request.named.parameters, request.options);
     if (given.shards && options.format() != Format::table && shard_entries(layouts) > kMostShardEntries) {
         throw ConfigError(fmt::format("--shards would list more than {} ranges; use a smaller dp or larger buckets, or the table form",
@@ -398,7 +408,7 @@ int run_buffers(const std::vector<std::string>& args, Console& console) {
     options.write(console, [&](std::ostream& out) {
         switch (options.format()) {
             case Format::json:
-                return write_json(out, layouts, request.named, request.options, given.shards);
+                return write_json(out, layouts, request, given.shards);
             case Format::csv:
                 return write_csv(out, layouts, request.named, given.shards);
             case Format::table:

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/assumed_architecture.hpp"
 #include "cli/command.hpp"
 #include "cli/megatron_round_trip.hpp"
 #include "cli/options.hpp"
@@ -40,10 +41,12 @@ int run_export(const std::vector<std::string>& args, Console& console) {
     problems.throw_if_any();
 
     const Plan plan = load_plan(plan_files.front());
+    note_assumed_architecture(plan.model, console);
     if (*to == "mgplan") {
         options.write(console, plan_to_json(plan).dump(1) + "\n");
         return kDone;
     }
+    refuse_assumed_architecture(plan.model, "exported");
     const reports::MegatronJob job = reports::megatron_job(plan);
     const std::vector<std::string> lost = lost_in_megatron_flags(plan);
     for (const auto& field : lost) console.err << fmt::format("mgplan: no flag says that {}\n", field);

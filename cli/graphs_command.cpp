@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/assumed_architecture.hpp"
 #include "cli/command.hpp"
 #include "cli/graphs_request.hpp"
 #include "cli/options.hpp"
@@ -327,6 +328,7 @@ int run_graphs(const std::vector<std::string>& args, Console& console) {
         options.note_idle(console, "etp", !model.moe && given.etp != request.layout.sizes.etp, no_experts);
         options.note_idle(console, "sequence-parallel", request.layout.sizes.tp == 1 && given.sequence_parallel == "on", "tp is 1");
     }
+    if (request.workload) note_assumed_architecture(request.workload->model, console);
     const GraphsReport report = make_report(request);
     options.write(console, [&](std::ostream& out) {
         switch (options.format()) {

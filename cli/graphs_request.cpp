@@ -1,6 +1,7 @@
 #include "cli/graphs_request.hpp"
 
 #include <numeric>
+#include "cli/assumed_architecture.hpp"
 #include "cli/plan_file.hpp"
 
 #include <fmt/format.h>
@@ -82,7 +83,9 @@ std::int64_t smallest_world(const LayoutRequest& layout, bool experts, Problems&
 }
 
 void take_model(const GraphsOptions& given, GraphsRequest& request, Problems& problems) {
-    const importers::Job job = importers::load_model(*given.model);
+    const importers::Job job = importers::load_model(*given.model, given.assume.value_or(""));
+    if (!job.model.assumed_architecture.empty())
+        request.assumed.push_back(fmt::format("model_type {} read as {}", job.model.type, job.model.assumed_architecture));
     const ScheduleRequest& schedule = request.schedule;
     Workload work;
     work.model = job.model;
@@ -207,6 +210,7 @@ void declare_graphs_options(Options& options, GraphsOptions& given) {
     options.integer("group-size", given.group_size, 1, kMaxRankOps, "microbatch group of the interleaved schedule; without it pp");
     options.group("Layers");
     options.text("layers-per-chunk", given.layers_per_chunk, "LIST", "captured layers of each chunk, or one number for all: counts only");
+    declare_assume_option(options, given.assume);
     options.text("model", given.model, "CFG",
                  "in place of the list, with bytes: preset name, Hugging Face config.json or its folder, Megatron-LM arguments, or "
                  "mgplan's JSON");

@@ -15,6 +15,7 @@
 
 #include <fmt/core.h>
 
+#include "cli/assumed_architecture.hpp"
 #include "cli/run_command.hpp"
 #include "plan/text.hpp"
 #include "reports/megatron_job.hpp"
@@ -136,6 +137,7 @@ std::vector<std::string> run_command(const LaunchRequest& request, const jobs::J
 }
 
 std::vector<std::string> megatron_command(const LaunchRequest& request, const Plan& plan) {
+    refuse_assumed_architecture(plan.model, "launched as Megatron-LM");
     std::string script = request.script.value_or("pretrain_gpt.py");
     if (request.script) script = files::absolute(script).string();
     std::vector<std::string> words{"python3", script};

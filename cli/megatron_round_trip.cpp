@@ -16,7 +16,8 @@ namespace {
 /// Fields that say nothing about what is trained get one value, so that they do not differ.
 Plan comparable(Plan plan, const Plan& original) {
     ModelSpec& model = plan.model;
-    model.name = model.source = "";
+    model.name = model.source = model.type = "";
+    model.left_out.clear();
     model.default_sequence.reset();
     model.default_global_batch.reset();
     if (model.mla) {
@@ -30,6 +31,8 @@ Plan comparable(Plan plan, const Plan& original) {
     }
     if (model.rotary_scaling.empty()) model.rotary_scaling_values = {};
     if (model.moe && !model.moe->expert_bias) model.moe->expert_bias_update_rate = MoeSpec{}.expert_bias_update_rate;
+    // One sigmoid score is taken as it is, by Megatron-LM too.
+    if (model.moe && model.moe->score == RouterScore::sigmoid && model.moe->top_k == 1) model.moe->normalize_top_k = true;
     if (model.mtp_layers == 0) model.mtp_loss_factor = ModelSpec{}.mtp_loss_factor;
     plan.layout.engine = original.layout.engine;
     if (original.layout.engine != Engine::megatron) plan.training.megatron = original.training.megatron;
@@ -56,6 +59,10 @@ Plan read_back_from_megatron(const Plan& plan) {
 std::vector<std::string> lost_in_megatron_flags(const Plan& plan) {
     const Plan written = comparable(plan, plan), read = comparable(read_back_from_megatron(plan), plan);
     std::vector<std::string> lost;
+    for (const auto& what : plan.model.left_out) lost.push_back(fmt::format("the network has {}", what));
+    // --quick-geglu, the only gated GELU with a flag, gates with x · sigmoid(1.702 x).
+    if (plan.model.gated_mlp && plan.model.activation == Activation::gelu)
+        lost.emplace_back("model.activation behind the gate is gelu, and its quick approximation to Megatron-LM");
     if (written == read) return lost;
     const auto ours = plan_to_json(written).flatten(), theirs = plan_to_json(read).flatten();
     const auto shown = [](const auto& values, const std::string& key) { return values.contains(key) ? values[key].dump() : "not set"; };

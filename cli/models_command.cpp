@@ -1,3 +1,4 @@
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -5,14 +6,15 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/assumed_architecture.hpp"
 #include "cli/command.hpp"
 #include "cli/options.hpp"
 #include "importers/model_source.hpp"
 #include "plan/errors.hpp"
 #include "plan/layer_pattern.hpp"
-#include "plan/model_json.hpp"
 #include "plan/parameters.hpp"
 #include "plan/text.hpp"
+#include "reports/model_summary.hpp"
 #include "reports/table.hpp"
 
 namespace mgplan::cli {
@@ -118,9 +120,18 @@ Table facts(const Job& job, bool plain) {
     const ModelSpec& model = job.model;
     Table table({{"fact", Align::left}, {"value", Align::left}});
     const auto row = [&](std::string_view fact, std::string value) { table.add_row({std::string(fact), std::move(value)}); };
+    const std::int64_t mtp = reports::mtp_parameters(model);
     row("parameters", number(total_parameters(model)));
     if (model.moe) row("used by a token", number(active_parameters(model)));
-    row("layers", std::to_string(model.layers));
+    if (mtp > 0) {
+        row("with multi-token prediction", number(total_parameters(model) + mtp));
+        if (model.moe) row("of these used by a token", number(active_parameters(model) + reports::active_mtp_parameters(model)));
+    }
+    if (!model.type.empty())
+        row("type",
+            model.assumed_architecture.empty() ? model.type : fmt::format("{}, read as {}", model.type, model.assumed_architecture));
+    row("layers", plain ? std::to_string(model.layers) : fmt::format("{}: {}", model.layers, reports::layers_by_kind_text(model)));
+    if (model.mtp_layers > 0) row("layers of multi-token prediction", std::to_string(model.mtp_layers));
     row("hidden size", std::to_string(model.hidden));
     row("attention", attention_text(model));
     row("MLP", fmt::format("{}, {}{}", model.ffn, name_of(model.activation), model.gated_mlp ? ", gated" : ""));
@@ -142,16 +153,18 @@ Table facts(const Job& job, bool plain) {
     const auto features = features_not_computed(model);
     row("time not computed", features.empty() ? "nothing" : fmt::format("{}", fmt::join(features, ", ")));
     for (const auto& assumption : job.assumptions) row("assumed", assumption);
+    if (!job.unused_fields.empty()) row("fields not used", fmt::format("{}", fmt::join(job.unused_fields, ", ")));
     row("source", model.source);
     return table;
 }
 
 std::string show(const Job& job, Format format) {
     if (format == Format::json) {
-        Json json = model_to_json(job.model);
+        Json json = reports::model_summary_to_json(job.model);
         // Names that start with an underscore are for people: reading passes over them.
         json["_total_parameters"] = total_parameters(job.model);
         json["_active_parameters"] = active_parameters(job.model);
+        json["unused_fields"] = job.unused_fields;
         return json.dump(2) + "\n";
     }
     if (format == Format::csv) return facts(job, true).to_csv();
@@ -164,7 +177,10 @@ int run_models(const std::vector<std::string>& args, Console& console) {
     std::vector<std::string> words;
     Options options("models [show NAME|FILE] [options]",
                     "Lists the models mgplan knows, or shows one with its parameter count and source.");
-    options.positional("show NAME", words, 2, "a preset, a Hugging Face config.json or its folder, Megatron-LM arguments, mgplan's JSON");
+    std::optional<std::string> assume;
+    declare_assume_option(options, assume);
+    options.positional("show NAME", words, 2,
+                       "a preset or the Hugging Face id of one, a config.json or its folder, Megatron-LM arguments, mgplan's JSON");
     if (!options.parse(args, console.out)) return kDone;
     if (words.empty()) {
         options.write(console, list_models(options.format()));
@@ -174,7 +190,9 @@ int run_models(const std::vector<std::string>& args, Console& console) {
         throw ConfigError(
             fmt::format("models: unknown word '{}'; write mgplan models, or mgplan models show NAME", words.front().substr(0, 60)));
     if (words.size() < 2) throw ConfigError("models show needs a name; mgplan models lists them, and a file's path does too");
-    options.write(console, show(importers::load_model(words[1]), options.format()));
+    const Job job = load_noted_model(words[1], assume, console);
+    options.note_idle(console, "assume", job.model.assumed_architecture.empty(), "the model's type is known");
+    options.write(console, show(job, options.format()));
     return kDone;
 }
 

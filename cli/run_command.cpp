@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/assumed_architecture.hpp"
 #include "cli/command.hpp"
 #include "cli/interrupt_watch.hpp"
 #include "cli/launched_rank.hpp"
@@ -295,6 +296,9 @@ std::optional<RunOutcome> train(const Options& options, const RunOptions& values
                                    fmt::join(unused, ", "), unused.size() == 1 ? "it" : "them");
     }
     if (reports) {
+        note_assumed_architecture(plan.model, console);
+        if (plan.model.moe && plan.model.moe->sequence_auxiliary_loss > 0)
+            console.err << "mgplan: run trains without the balancing loss within each sequence that the model states\n";
         for (const char* name : {"min-lr", "lr-decay-steps"})
             options.note_idle(console, name, values.lr_decay_style == "constant", "--lr-decay-style is constant");
     }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/assumed_architecture.hpp"
 #include "cli/balanced_text.hpp"
 #include "cli/command.hpp"
 #include "cli/disturbances.hpp"
@@ -27,6 +28,7 @@
 #include "reports/iteration_page.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/memory_page.hpp"
+#include "reports/model_summary.hpp"
 #include "reports/plan_report.hpp"
 #include "reports/prediction_json.hpp"
 #include "reports/table.hpp"
@@ -326,6 +328,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
         if (workload_options.max_memory) work.memory_limit = *workload_options.max_memory;
         if (workload_options.routing_skew) work.routing = load_routing_skew(*workload_options.routing_skew, work.model);
         layout = plan.layout;
+        note_assumed_architecture(work.model, console);
         auto broken = planner::broken_messages(work, layout);
         if (!broken.empty()) throw ConfigError(std::move(broken));
     } else {
@@ -398,7 +401,11 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
         write_page(*html, memories, work, layout, details, prediction, replayed, schedule.kind);
     }
     if (options.format() == Format::json) {
-        Json json{{"layout", layout_to_json(layout)}, {"predicted", reports::prediction_to_json(prediction)}, {"assumed", assumed}};
+        Json json{{"model", reports::model_summary_to_json(work.model)},
+                  {"assumed_architecture", reports::assumed_architecture_to_json(work.model)},
+                  {"layout", layout_to_json(layout)},
+                  {"predicted", reports::prediction_to_json(prediction)},
+                  {"assumed", assumed}};
         if (schedule.order) {
             Json live = Json::array();
             for (int rank = 0; rank < schedule.order->pp; ++rank) live.push_back(peak_live(*schedule.order, rank));
@@ -420,6 +427,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
         options.write(console, [&](std::ostream& out) { write_csv_of_ranks(out, {memories.stages, use}, work, layout); });
     } else if (options.format() == Format::csv) {
         reports::PlanReport report;
+        report.workload = work;
         report.plans.push_back({layout, prediction});
         options.write(console, reports::plan_report_csv(report));
     } else {

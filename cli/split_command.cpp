@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/assumed_architecture.hpp"
 #include "cli/command.hpp"
 #include "cli/options.hpp"
 #include "importers/model_source.hpp"
@@ -22,7 +23,7 @@ constexpr std::size_t kSplitColumns = 100;
 constexpr int kMostSplitRows = 64;
 
 struct SplitOptions {
-    std::optional<std::string> model;
+    std::optional<std::string> model, assume;
     std::optional<std::int64_t> layers;
     std::optional<std::int64_t> mtp_layers;
     std::int64_t pp = 1;
@@ -30,13 +31,14 @@ struct SplitOptions {
     StageSplitRequest request;
 };
 
-StageSplitRequest request_of(const SplitOptions& given) {
+StageSplitRequest request_of(const SplitOptions& given, std::string& assumed_architecture, Console& console) {
     StageSplitRequest request = given.request;
     if (given.model && given.layers) throw ConfigError("--model and --layers exclude each other; give one of them");
     if (given.model) {
-        const auto job = importers::load_model(*given.model);
+        const auto job = load_noted_model(*given.model, given.assume, console);
         request.layers = job.model.layers;
         request.mtp_layers = job.model.mtp_layers;
+        assumed_architecture = job.model.assumed_architecture;
     } else if (given.layers) {
         request.layers = *given.layers;
     } else {
@@ -88,7 +90,7 @@ std::string_view name_of(SplitKind kind) {
     return "?";
 }
 
-Json to_json(const StageSplit& split) {
+Json to_json(const StageSplit& split, const std::string& assumed_architecture) {
     Json counts = Json::array();
     Json offsets = Json::array();
     Json stages = Json::array();
@@ -114,14 +116,16 @@ Json to_json(const StageSplit& split) {
     const auto& request = split.request();
     Json pipeline_layout;
     if (request.pipeline_layout) pipeline_layout = *request.pipeline_layout;
-    return {{"layers", request.layers},
-            {"mtp_layers", request.mtp_layers},
-            {"pp", split.pp()},
-            {"vpp", split.vpp()},
-            {"pipeline_layout", std::move(pipeline_layout)},
-            {"num_layers", std::move(counts)},
-            {"offset", std::move(offsets)},
-            {"stages", std::move(stages)}};
+    Json json{{"layers", request.layers},
+              {"mtp_layers", request.mtp_layers},
+              {"pp", split.pp()},
+              {"vpp", split.vpp()},
+              {"pipeline_layout", std::move(pipeline_layout)},
+              {"num_layers", std::move(counts)},
+              {"offset", std::move(offsets)},
+              {"stages", std::move(stages)}};
+    if (!assumed_architecture.empty()) json["assumed_architecture"] = assumed_architecture;
+    return json;
 }
 
 void write_csv(std::ostream& out, const StageSplit& split) {
@@ -205,6 +209,7 @@ int run_split(const std::vector<std::string>& args, Console& console) {
     options.group("Layers");
     options.text("model", given.model, "CFG",
                  "preset name, Hugging Face config.json or its folder, Megatron-LM arguments, or mgplan's JSON");
+    declare_assume_option(options, given.assume);
     options.integer("layers", given.layers, 1, kMostSplit, "number of decoder layers, in place of a model");
     options.integer("mtp-layers", given.mtp_layers, 0, kMostSplit,
                     "number of multi-token-prediction layers (default: the model's, else 0)");
@@ -219,11 +224,12 @@ int run_split(const std::vector<std::string>& args, Console& console) {
                  "Megatron-LM's layout string, such as 'Et*3|(tt|)*29,m|L': E embedding, t decoder, m MTP, L loss, | between stages");
     if (!options.parse(args, console.out)) return kDone;
 
-    const StageSplit split = split_of(request_of(given));
+    std::string assumed_architecture;
+    const StageSplit split = split_of(request_of(given, assumed_architecture, console));
     options.write(console, [&](std::ostream& out) {
         switch (options.format()) {
             case Format::json:
-                out << to_json(split).dump() << "\n";
+                out << to_json(split, assumed_architecture).dump() << "\n";
                 return;
             case Format::csv:
                 return write_csv(out, split);

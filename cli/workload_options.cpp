@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/assumed_architecture.hpp"
 #include "importers/megatron_arguments.hpp"
 #include "importers/model_source.hpp"
 #include "plan/cluster_json.hpp"
@@ -42,7 +43,7 @@ importers::Job load_job(const WorkloadOptions& values) {
         const std::string text = importers::read_text_file(*values.megatron_args, "argument");
         return importers::read_megatron_text(text, *values.megatron_args);
     }
-    return importers::load_model(*values.model);
+    return importers::load_model(*values.model, values.assume.value_or(""));
 }
 
 void apply_training_options(const WorkloadOptions& values, TrainingSpec& training, Problems& problems) {
@@ -120,6 +121,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
         options.integer("world", values.world, 1, kMostRanks, "number of GPUs");
     options.text("model", values.model, "CFG",
                  "a preset (mgplan models), a Hugging Face config.json or its folder, a Megatron-LM argument file, or mgplan's JSON");
+    declare_assume_option(options, values.assume);
     if (with_megatron_args) {
         options.text("megatron-args", values.megatron_args, "FILE",
                      "model, batch, layout and options from Megatron-LM flags, a shell script's array, or YAML");
@@ -173,6 +175,7 @@ RoutingSkew load_routing_skew(const std::string& given, const ModelSpec& model) 
 
 void note_idle_workload_options(const Options& options, const WorkloadOptions& values, const ModelSpec& model, Console& console) {
     const std::string no_experts = fmt::format("{} has no experts", model.name);
+    options.note_idle(console, "assume", model.assumed_architecture.empty(), "the model's type is known");
     options.note_idle(console, "routing-skew", !model.moe, no_experts);
     const auto names_experts_alone = [](const std::vector<std::string>& names) { return names == std::vector<std::string>{"moe"}; };
     options.note_idle(console, "overlap", !model.moe && names_experts_alone(values.overlap), no_experts);

@@ -18,6 +18,7 @@ struct WorkloadOptions {
     std::optional<std::int64_t> world;
     std::vector<std::int64_t> worlds;  ///< where several are taken; parse() leaves `world` alone then
     std::optional<std::string> model;
+    std::optional<std::string> assume;  ///< what an unknown model_type is read as
     std::optional<std::string> megatron_args;
     std::string cluster = "dgx-h100";
     std::optional<std::int64_t> global_batch;

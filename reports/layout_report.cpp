@@ -60,7 +60,9 @@ std::string fullest_term(const Layout& layout, const simulator::MemoryPrediction
 }
 
 std::string workload_text(const Workload& w) {
-    return fmt::format("{} on {} ({}), batch of {} x {}, {}\n", w.model.name, counted(w.world, "GPU"), w.cluster.name,
+    const std::string assumed =
+        w.model.assumed_architecture.empty() ? "" : fmt::format(" ({} read as {})", w.model.type, w.model.assumed_architecture);
+    return fmt::format("{}{} on {} ({}), batch of {} x {}, {}\n", w.model.name, assumed, counted(w.world, "GPU"), w.cluster.name,
                        with_thousands(w.batch.global_batch), counted(w.batch.sequence, "token"), to_string(w.training.precision));
 }
 

@@ -9,6 +9,7 @@
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
 #include "reports/layout_report.hpp"
+#include "reports/model_summary.hpp"
 #include "reports/prediction_json.hpp"
 
 namespace mgplan::reports {
@@ -105,8 +106,13 @@ std::string megatron_check_text(const MegatronCheck& check) {
 }
 
 std::string megatron_check_json(const MegatronCheck& check) {
-    Json json{
-        {"legal", check.asked.has_value()}, {"problems", check.broken}, {"fits", nullptr}, {"layout", nullptr}, {"predicted", nullptr}};
+    Json json{{"model", model_summary_to_json(check.workload.model)},
+              {"assumed_architecture", assumed_architecture_to_json(check.workload.model)},
+              {"legal", check.asked.has_value()},
+              {"problems", check.broken},
+              {"fits", nullptr},
+              {"layout", nullptr},
+              {"predicted", nullptr}};
     if (check.asked) {
         json["fits"] = check.asked->prediction.memory.fits();
         json["layout"] = layout_to_json(check.asked->layout);

@@ -138,9 +138,14 @@ void write_mixture(FlagWriter& out, const ModelSpec& model) {
     if (moe.auxiliary_loss > 0) {
         out.word("moe-router-load-balancing-type", "aux_loss");
         out.real("moe-aux-loss-coeff", moe.auxiliary_loss);
+    } else if (moe.sequence_auxiliary_loss > 0) {
+        out.word("moe-router-load-balancing-type", "seq_aux_loss");
+        out.real("moe-aux-loss-coeff", moe.sequence_auxiliary_loss);
     } else {
         out.word("moe-router-load-balancing-type", "none");
     }
+    out.flag_if(!moe.normalize_top_k && moe.score == RouterScore::softmax, "moe-router-pre-softmax");
+    if (moe.routed_scaling != 1) out.real("moe-router-topk-scaling-factor", moe.routed_scaling);
     if (moe.expert_bias) {
         out.flag("moe-router-enable-expert-bias");
         out.real("moe-router-bias-update-rate", moe.expert_bias_update_rate);
@@ -167,6 +172,7 @@ MegatronFlags model_flags(const Plan& plan) {
     write_mlp(out, model);
     out.word("normalization", model.normalization == Normalization::rms_norm ? "RMSNorm" : "LayerNorm");
     out.real("norm-epsilon", model.norm_epsilon);
+    if (model.init_deviation != ModelSpec{}.init_deviation) out.real("init-method-std", model.init_deviation);
     out.integer("vocab-size", model.vocab);
     out.integer("make-vocab-size-divisible-by", model.vocab_divisor);
     out.flag_if(!model.tied_embeddings, "untie-embeddings-and-output-weights");

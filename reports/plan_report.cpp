@@ -219,6 +219,9 @@ std::string plan_report_text(const PlanReport& report) {
 
 std::string plan_report_csv(const PlanReport& report) {
     std::vector<Table::Column> columns{{"rank"}};
+    // A column of its own where there is something to say: programs find columns by name.
+    const std::string& assumed = report.workload.model.assumed_architecture;
+    if (!assumed.empty()) columns.push_back({"assumed_architecture"});
     for (const auto& name : layout_csv_columns()) columns.push_back({name});
     for (const char* name : {"iteration_seconds",
                              "tokens_per_second_per_gpu",
@@ -245,6 +248,7 @@ std::string plan_report_csv(const PlanReport& report) {
     for (const PlannedLayout& plan : report.plans) {
         const auto& p = plan.prediction;
         std::vector<std::string> row{std::to_string(plan.rank)};
+        if (!assumed.empty()) row.push_back(assumed);
         for (auto& cell : layout_csv_row(plan.layout)) row.push_back(std::move(cell));
         for (std::string cell :
              {fmt::format("{:.9g}", p.time.iteration_seconds), fmt::format("{:.9g}", p.time.tokens_per_second_per_gpu),

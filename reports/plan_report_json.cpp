@@ -2,10 +2,10 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/cluster_json.hpp"
-#include "plan/model_json.hpp"
 #include "plan/plan.hpp"
 #include "plan/training_json.hpp"
 #include "reports/layout_report.hpp"
+#include "reports/model_summary.hpp"
 #include "reports/plan_report.hpp"
 #include "reports/prediction_json.hpp"
 
@@ -65,7 +65,8 @@ std::string plan_report_json(const PlanReport& report) {
         entry["nearest"] = miss_to_json(kind.nearest, kind.memory);
         kinds.push_back(std::move(entry));
     }
-    Json json{{"model", model_to_json(report.workload.model)},
+    Json json{{"model", model_summary_to_json(report.workload.model)},
+              {"assumed_architecture", assumed_architecture_to_json(report.workload.model)},
               {"cluster", cluster_to_json(report.workload.cluster)},
               {"batch", batch_to_json(report.workload.batch)},
               {"training", training_to_json(report.workload.training)},

@@ -137,6 +137,68 @@ TEST(MegatronRoundTrip, NamesWhatNoFlagCarries) {
                 ElementsAre("model.qk_norm_full_width is true, and false to Megatron-LM"));
 }
 
+std::vector<std::string> lost_of(const ModelSpec& model, std::vector<std::string>* words = nullptr) {
+    Workload work = workload_of("llama3-8b", 8);
+    work.model = model;
+    work.batch.sequence = std::min<std::int64_t>(2048, model.max_positions);
+    planner::SearchSpace space;
+    space.engine = Engine::megatron;
+    space.recompute = {Recompute::none};
+    const Plan plan{work.model, work.cluster, work.batch, work.training, some_layouts(work, space, 1).front(), work.routing};
+    if (words != nullptr) *words = reports::megatron_job(plan).words();
+    return lost_in_megatron_flags(plan);
+}
+
+/// The word behind a flag; "": the flag is not there.
+std::string value_of(const std::vector<std::string>& words, const std::string& flag) {
+    const auto found = std::find(words.begin(), words.end(), flag);
+    return found == words.end() || found + 1 == words.end() ? "" : *(found + 1);
+}
+
+TEST(MegatronRoundTrip, EveryPresetIsTheSameNetworkOrSaysWhatIsLost) {
+    for (const auto& name : importers::preset_names()) {
+        const auto lost = lost_of(importers::load_model(name).model);
+        if (name.starts_with("gpt-oss"))
+            EXPECT_THAT(lost, ::testing::Contains(HasSubstr("the network has experts' gate x · sigmoid(1.702 x)")));
+        else if (name == "grok-1")
+            EXPECT_THAT(lost, ::testing::Contains(HasSubstr("the network has a GELU gate")));
+        else
+            EXPECT_THAT(lost, IsEmpty()) << name;
+    }
+}
+
+TEST(MegatronRoundTrip, WritesTheRouterTheNormsAndTheStartOfTheModel) {
+    std::vector<std::string> words;
+    (void)lost_of(importers::load_model("deepseek-v3").model, &words);
+    EXPECT_EQ(value_of(words, "--moe-router-topk-scaling-factor"), "2.5");
+    EXPECT_EQ(value_of(words, "--moe-router-load-balancing-type"), "seq_aux_loss");
+    EXPECT_EQ(value_of(words, "--moe-aux-loss-coeff"), "0.001");
+    EXPECT_EQ(value_of(words, "--norm-epsilon"), "1e-06");
+    EXPECT_EQ(value_of(words, "--rope-type"), "yarn");
+    EXPECT_EQ(value_of(words, "--rotary-scaling-factor"), "40");
+    EXPECT_THAT(words, Not(::testing::Contains("--moe-router-pre-softmax")));
+    (void)lost_of(importers::load_model("qwen3-30b-a3b").model, &words);
+    EXPECT_EQ(value_of(words, "--moe-router-load-balancing-type"), "aux_loss");
+    EXPECT_EQ(value_of(words, "--moe-aux-loss-coeff"), "0.001");
+    (void)lost_of(importers::load_model("qwen2-57b-a14b").model, &words);
+    EXPECT_THAT(words, ::testing::Contains("--moe-router-pre-softmax"));
+    (void)lost_of(importers::load_model("nemotron4-15b").model, &words);
+    EXPECT_EQ(value_of(words, "--init-method-std"), "0.0134");
+}
+
+TEST(MegatronRoundTrip, NamesWhatTheNetworkHasAndNoFlagDoes) {
+    ModelSpec model = importers::load_model("llama3-8b").model;
+    model.left_out = {"logits divided by 16"};
+    EXPECT_THAT(lost_of(model), ElementsAre("the network has logits divided by 16"));
+    model.left_out.clear();
+    model.activation = Activation::gelu;
+    EXPECT_THAT(lost_of(model), ElementsAre(HasSubstr("its quick approximation to Megatron-LM")));
+    model = importers::load_model("mixtral-8x7b").model;
+    model.moe->score = RouterScore::sigmoid;
+    model.moe->normalize_top_k = false;
+    EXPECT_THAT(lost_of(model), ElementsAre(HasSubstr("model.moe.normalize_top_k is false")));
+}
+
 class ExportCommand : public ::testing::Test {
 protected:
     /// A plan for two nodes of the best layout with tp 2.

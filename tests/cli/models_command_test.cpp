@@ -79,6 +79,29 @@ TEST(ModelsCommand, JsonReadsBackAsTheSameModel) {
     std::filesystem::remove_all(folder);
 }
 
+TEST(ModelsCommand, CountsLayersByKindAndMultiTokenPrediction) {
+    const auto json = nlohmann::json::parse(run({"models", "show", "deepseek-v3", "--format", "json"}).out);
+    EXPECT_EQ(json.at("_total_parameters"), 671'026'404'352);
+    // README_WEIGHTS.md beside DeepSeek-V3's weights: 11.5 B of its own, 2.4 B active with 0.9 B each of embedding and output head.
+    EXPECT_NEAR(json.at("mtp_parameters").get<double>() / 1e9, 11.5, 0.15);
+    EXPECT_EQ(json.at("parameters"), json.at("_total_parameters").get<std::int64_t>() + json.at("mtp_parameters").get<std::int64_t>());
+    EXPECT_NEAR((json.at("active_parameters").get<double>() - json.at("_active_parameters").get<double>()) / 1e9, 2.4 - 2 * 0.9, 0.15)
+        << "three rounded figures";
+    EXPECT_EQ(json.at("layers"),
+              nlohmann::json::parse(R"([{"kind": "latent_attention+mlp", "count": 3}, {"kind": "latent_attention+moe", "count": 58}])"));
+    const auto windows = nlohmann::json::parse(run({"models", "show", "gpt-oss-20b", "--format", "json"}).out);
+    EXPECT_EQ(windows.at("layers"),
+              nlohmann::json::parse(R"([{"kind": "window_attention+moe", "count": 12}, {"kind": "attention+moe", "count": 12}])"));
+    const std::string table = run({"models", "show", "deepseek-v3"}).out;
+    EXPECT_THAT(table,
+                AllOf(HasSubstr("61: 3 of latent attention and MLP, 58 of latent attention"), HasSubstr("with multi-token prediction")));
+}
+
+TEST(ModelsCommand, FindsHuggingFaceIdsAndListsUnusedFields) {
+    EXPECT_THAT(run({"models", "show", "meta-llama/Llama-3.1-8B"}).out, HasSubstr("8,030,261,248"));
+    EXPECT_EQ(run({"models", "show", "meta-llama/Llama-9"}).code, kBadInput);
+}
+
 TEST(ModelsCommand, RefusesUnknownNamesWithTheNearest) {
     const Result unknown = run({"models", "show", "lama3-8b"});
     EXPECT_EQ(unknown.code, kBadInput);

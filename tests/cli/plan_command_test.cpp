@@ -499,7 +499,7 @@ TEST(PlanCommand, ReadsFiles) {
                     R"("max_position_embeddings":131072,"hidden_act":"silu","tie_word_embeddings":true})");
     const Json hugging_face = plan("--world 12 --top 3 --model " + config.path());
     EXPECT_THAT(hugging_face["plans"], SizeIs(3));
-    EXPECT_EQ(hugging_face["model"]["layers"], 16);
+    EXPECT_EQ(hugging_face["model"]["layers"], Json::parse(R"([{"kind": "attention+mlp", "count": 16}])"));
     EXPECT_EQ(hugging_face["batch"]["sequence"], 4096);
 
     TempFile flags(
@@ -509,7 +509,7 @@ TEST(PlanCommand, ReadsFiles) {
         "--tensor-model-parallel-size 2 --bf16\n");
     const Json megatron = plan("--world 12 --top 3 --model " + flags.path());
     EXPECT_THAT(megatron["plans"], SizeIs(3));
-    EXPECT_EQ(megatron["model"]["layers"], 24);
+    EXPECT_EQ(megatron["model"]["layers"][0]["count"], 24);
     EXPECT_EQ(megatron["batch"]["global_batch"], 96);
     const Said simulated = say({"simulate", "--megatron-args", flags.path(), "--world", "12", "--format", "json"});
     EXPECT_EQ(simulated.code, kDone) << simulated.err;
@@ -533,7 +533,9 @@ TEST_P(PlannedAtScale, FindsLayoutsThatUseTheWholeWorld) {
         for (const auto& rank : l["layers_per_chunk"]) {
             for (const auto& chunk : rank) layers += chunk.get<std::int64_t>();
         }
-        EXPECT_EQ(layers, report["model"]["layers"].get<std::int64_t>());
+        std::int64_t by_kind = 0;
+        for (const auto& kind : report["model"]["layers"]) by_kind += kind["count"].get<std::int64_t>();
+        EXPECT_EQ(layers, by_kind);
         const auto& memory = entry["predicted"]["memory"];
         std::int64_t sum = 0;
         for (const auto& [name, bytes] : memory["breakdown"].items()) sum += bytes.get<std::int64_t>();

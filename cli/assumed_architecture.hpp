@@ -1,0 +1,25 @@
+#pragma once
+// --assume: reading a model of an unknown type as one of a known type, and saying so.
+
+#include <optional>
+#include <string>
+
+#include "cli/command.hpp"
+#include "cli/options.hpp"
+#include "importers/job.hpp"
+
+namespace mgplan::cli {
+
+/// Declares --assume, which takes the types that importers::read_hugging_face can assume.
+void declare_assume_option(Options& options, std::optional<std::string>& assume);
+
+/// Loads the model of --model with what --assume says, and writes its notes to stderr.
+[[nodiscard]] importers::Job load_noted_model(const std::string& cfg, const std::optional<std::string>& assume, Console& console);
+
+/// Says on stderr that the model of a saved plan was read as another type; nothing where its type was known.
+void note_assumed_architecture(const ModelSpec& model, Console& console);
+
+/// Throws ConfigError for such a model: what is `done` with it ("exported") would be another network than its file describes.
+void refuse_assumed_architecture(const ModelSpec& model, std::string_view done);
+
+}  // namespace mgplan::cli
