@@ -19,6 +19,8 @@ struct WorkloadOptions {
     std::vector<std::int64_t> worlds;  ///< where several are taken; parse() leaves `world` alone then
     std::optional<std::string> model;
     std::optional<std::string> megatron_args;
+    std::optional<std::int64_t> vocab_size;
+    bool strict = false;
     std::string cluster = "dgx-h100";
     std::optional<std::int64_t> global_batch;
     std::optional<std::int64_t> sequence;
