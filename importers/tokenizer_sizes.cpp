@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "importers/model_source.hpp"
-#include "plan/errors.hpp"
 #include "plan/text.hpp"
 
 namespace mgplan::importers {
@@ -52,11 +52,10 @@ std::optional<std::string> file_at_hand(const std::string& named, const std::str
          {here / given, here / given / "tokenizer.json", here / given / "tokenizer.model", here / last_part(named)}) {
         std::error_code failed;
         if (!fs::is_regular_file(candidate, failed)) continue;
-        try {
-            return read_text_file(candidate.string(), "tokenizer", kLargestFile);
-        } catch (const ConfigError&) {
-            return std::nullopt;  // unreadable or too long: the name has to tell
-        }
+        const auto size = fs::file_size(candidate, failed);
+        if (failed || size > kLargestFile) return std::nullopt;  // too long: the name has to tell
+        std::ifstream file(candidate, std::ios::binary);
+        return std::string(std::istreambuf_iterator<char>(file), {});
     }
     return std::nullopt;
 }

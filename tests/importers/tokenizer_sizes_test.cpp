@@ -70,7 +70,7 @@ TEST(TokenizerSizes, CountNothingInOtherBytes) {
     for (const std::string& bytes :
          {std::string(), std::string("\x0a"), std::string("\x0a\x7f"), std::string(20, '\xff'), std::string("\x0f")})
         EXPECT_EQ(sentencepiece_size(bytes), std::nullopt);
-    for (const char* text : {"", "[]", "{}", "{\"a\": \"b\"}", "{\"model\": 5}", "{", "{\"a\": -1}"})
+    for (const char* text : {"", "[]", "{}", "{\"a\": \"b\"}", "{", "{\"a\": -1}"})
         EXPECT_EQ(json_vocabulary_size(text), std::nullopt) << text;
 }
 
