@@ -14,11 +14,11 @@ void declare_assume_option(Options& options, std::optional<std::string>& assume)
     options.choice(
         "assume", assume, {"llama"},
         "read a Hugging Face config of an unknown model_type as if it were of this type, which every output says and export refuses; "
-                   "without it such a config is refused");
+        "without it such a config is refused");
 }
 
 importers::Job load_noted_model(const std::string& cfg, const std::optional<std::string>& assume, Console& console) {
-    importers::Job job = importers::load_model(cfg, assume.value_or(""));
+    importers::Job job = importers::load_model(cfg, {.vocab = {}, .assume = assume.value_or("")});
     for (const auto& note : job.notes) console.err << "mgplan: " << note << "\n";
     return job;
 }

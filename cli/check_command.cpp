@@ -59,7 +59,8 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     Options options(
         "check --megatron-args FILE --world N [options]",
         "Judges a Megatron-LM command: is it legal, does it fit, how fast is it, and which layouts of the same model and batch are "
-        "faster? Exit code 2 when it is not legal, 3 when it does not fit.");
+        "faster? Exit code 2 when it is not legal, 3 when it does not fit; where a flag that decides it is not computed, 0, "
+        "and 2 with --strict.");
     WorkloadOptions workload_options;
     std::int64_t top = 3, threads = 0;
     std::optional<std::string> plan_path;
@@ -79,6 +80,7 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     check.workload = resolved.workload;
     check.workload.confine_tp = false;
     check.assumed = resolved.assumed;
+    check.flags = resolved.job.flags;
     simulator::CostModel model(check.workload);
     try {
         LayoutRequest request = *resolved.job.layout;
@@ -107,7 +109,7 @@ int run_check(const std::vector<std::string>& args, Console& console) {
             break;
     }
     if (!check.asked) return kBadInput;
-    return check.asked->prediction.memory.fits() ? kDone : kNothingFits;
+    return reports::fits(check).value_or(true) ? kDone : kNothingFits;  // where it cannot be said, no verdict stops a script
 }
 
 }  // namespace mgplan::cli

@@ -83,7 +83,7 @@ std::int64_t smallest_world(const LayoutRequest& layout, bool experts, Problems&
 }
 
 void take_model(const GraphsOptions& given, GraphsRequest& request, Problems& problems) {
-    const importers::Job job = importers::load_model(*given.model, given.assume.value_or(""));
+    const importers::Job job = importers::load_model(*given.model, {.vocab = {}, .assume = given.assume.value_or("")});
     if (!job.model.assumed_architecture.empty())
         request.assumed.push_back(fmt::format("model_type {} read as {}", job.model.type, job.model.assumed_architecture));
     const ScheduleRequest& schedule = request.schedule;

@@ -12,6 +12,7 @@
 #include "cli/scaling_study.hpp"
 #include "cli/stage_memories.hpp"
 #include "cli/workload_options.hpp"
+#include "importers/megatron_flags.hpp"
 #include "plan/graph_scopes.hpp"
 #include "plan/pipeline_layout.hpp"
 #include "plan/plan.hpp"
@@ -307,6 +308,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     }
     report.workload = resolved.workload;
     report.assumed = resolved.assumed;
+    if (resolved.job.layout) report.flags = importers::without_layout_flags(resolved.job.flags);
     report.orders = values.space.orders.size();
 
     const auto& best = report.search.best;

@@ -24,6 +24,7 @@
 #include "plan/stage_ranks.hpp"
 #include "plan/text.hpp"
 #include "planner/constraints.hpp"
+#include "reports/flag_account.hpp"
 #include "reports/html_page.hpp"
 #include "reports/iteration_page.hpp"
 #include "reports/layout_report.hpp"
@@ -316,6 +317,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     Workload work;
     Layout layout;
     std::vector<std::string> assumed;
+    std::optional<importers::FlagAccount> flags;  // of a Megatron-LM command
     if (!plan_files.empty()) {
         refuse_what_a_plan_holds(options);
         Plan plan = read_plan(plan_files.front());
@@ -336,6 +338,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
         work = resolved.workload;
         work.confine_tp = false;
         assumed = resolved.assumed;
+        if (resolved.job.layout) flags = resolved.job.flags;
         layout = planner::make_layout(request_from(layout_options, resolved), work);
         for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
         note_idle_options(options, work, layout, layout_options, console);
@@ -406,6 +409,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
                   {"layout", layout_to_json(layout)},
                   {"predicted", reports::prediction_to_json(prediction)},
                   {"assumed", assumed}};
+        if (flags) reports::add_flag_account(json, *flags);
         if (schedule.order) {
             Json live = Json::array();
             for (int rank = 0; rank < schedule.order->pp; ++rank) live.push_back(peak_live(*schedule.order, rank));
@@ -431,13 +435,15 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
         report.plans.push_back({layout, prediction});
         options.write(console, reports::plan_report_csv(report));
     } else {
-        options.write(console, reports::workload_text(work) + reports::assumed_text(assumed) + "\n" +
+        options.write(console, reports::workload_text(work) + reports::assumed_text(assumed) +
+                                   (flags ? reports::flag_account_text(*flags) : std::string()) + "\n" +
                                    reports::layout_text(layout, prediction) + (balanced ? balanced_text(*balanced) : std::string()) +
                                    (disturbed ? disturbed_text(disturbances, *disturbed) : std::string()) +
                                    (per_rank ? stage_memories_text(memories, work.memory_limit) : std::string()) +
                                    (per_rank && !use.empty() ? reports::stage_use_text(use) : std::string()));
     }
-    return prediction.memory.fits() ? kDone : kNothingFits;
+    // Where a flag that decides it is not computed, nothing is said about it.
+    return prediction.memory.fits() || (flags && reports::leaves_fit_open(*flags)) ? kDone : kNothingFits;
 }
 
 }  // namespace mgplan::cli

@@ -40,10 +40,9 @@ void set_overlaps(TrainingSpec& training, const std::vector<std::string>& names,
 
 importers::Job load_job(const WorkloadOptions& values) {
     if (values.megatron_args) {
-        const std::string text = importers::read_text_file(*values.megatron_args, "argument");
-        return importers::read_megatron_text(text, *values.megatron_args);
+        return importers::load_megatron_arguments(*values.megatron_args, values.vocab_size);
     }
-    return importers::load_model(*values.model, values.assume.value_or(""));
+    return importers::load_model(*values.model, {.vocab = values.vocab_size, .assume = values.assume.value_or("")});
 }
 
 void apply_training_options(const WorkloadOptions& values, TrainingSpec& training, Problems& problems) {
@@ -83,6 +82,25 @@ std::int64_t sequences_of(std::int64_t tokens, std::int64_t sequence) {
                                   tokens, sequence,
                                   below > 0 ? fmt::format("{} ({}) or ", below * sequence, counted(below, "sequence")) : "",
                                   (below + 1) * sequence, counted(below + 1, "sequence")));
+}
+
+void add_flag_warnings(const importers::FlagAccount& flags, std::vector<std::string>& warnings) {
+    std::vector<std::string> features;
+    for (const auto& one : flags.not_computed) features.push_back(fmt::format("{} ({})", one.feature, one.flag));
+    if (!features.empty()) warnings.push_back(fmt::format("not part of this prediction: {}", fmt::join(features, ", ")));
+    if (!flags.without_effect.empty())
+        warnings.push_back(fmt::format("without effect on the prediction: {}", fmt::join(flags.without_effect, " ")));
+    if (!flags.unknown.empty()) warnings.push_back(fmt::format("unknown flags, ignored: {}", fmt::join(flags.unknown, " ")));
+    if (!flags.stray.empty()) warnings.push_back(fmt::format("words that belong to no flag, ignored: {}", fmt::join(flags.stray, " ")));
+}
+
+/// --strict: what is left out of the prediction is a problem.
+void refuse_partial_answer(const importers::FlagAccount& flags) {
+    Problems problems;
+    for (const auto& one : flags.not_computed)
+        problems.add("--strict: {} ({}) is not part of the prediction; take it out, or drop --strict", one.flag, one.feature);
+    for (const auto& flag : flags.unknown) problems.add("--strict: {} is not known; take it out, or drop --strict", flag);
+    problems.throw_if_any();
 }
 
 }  // namespace
@@ -126,6 +144,8 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
         options.text("megatron-args", values.megatron_args, "FILE",
                      "model, batch, layout and options from Megatron-LM flags, a shell script's array, or YAML");
     }
+    options.integer("vocab-size", values.vocab_size, 1, ModelLimits::vocab,
+                    "tokens of the vocabulary before padding; without it the model's, or that of a known tokenizer or one at hand");
     options.text("cluster", values.cluster, "NAME[,KEY=VALUE...]|FILE",
                  "a preset (mgplan clusters) with changed figures (gpus_per_node, nvlink_domain, nvlink_gbps, node_network_gbps, "
                  "memory_gib), or a file");
@@ -148,6 +168,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                     "communication to hide; grad-reduce, param-gather and p2p are on without it");
     options.choices("no-overlap", values.no_overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"}, "communication not to hide");
     options.choice("attention", values.attention, {"flash", "unfused"}, "attention kernels; without it flash");
+    options.flag("strict", values.strict, "refuse a Megatron-LM command of which a flag is not computed or not known");
     options.choice("engine", values.engine, {"mgplan", "megatron"},
                    "whose memory and time are predicted; without it mgplan, with --megatron-args megatron");
 }
@@ -211,6 +232,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     problems.throw_if_any();
 
     const importers::Job& job = resolved.job;
+    if (values.strict) refuse_partial_answer(job.flags);
     work.model = job.model;
     work.world = *values.world;
     for (const auto& assumption : job.assumptions) resolved.assumed.push_back(assumption);
@@ -227,6 +249,8 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
         work.batch.global_batch = sequences_of(*values.global_batch_tokens, work.batch.sequence);
     } else if (values.global_batch) {
         work.batch.global_batch = *values.global_batch;
+    } else if (work.batch.global_batch == 0 && job.layout && work.model.default_global_batch) {
+        work.batch.global_batch = *work.model.default_global_batch;  // of a command without a sequence length
     } else if (work.batch.global_batch == 0 && job.layout) {
         // Megatron-LM arguments.py: one microbatch for each data-parallel rank.
         const std::int64_t model_ranks = job.layout->tp * job.layout->cp * job.layout->pp;
@@ -272,12 +296,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     const auto ignored = features_not_computed(work.model);
     if (!ignored.empty())
         resolved.warnings.push_back(fmt::format("{} has {}: counted in memory, not in time", work.model.name, fmt::join(ignored, ", ")));
-    if (!job.features_not_computed.empty())
-        resolved.warnings.push_back(fmt::format("not part of this prediction: {}", fmt::join(job.features_not_computed, ", ")));
-    if (!job.flags_without_effect.empty())
-        resolved.warnings.push_back(fmt::format("without effect on the prediction: {}", fmt::join(job.flags_without_effect, " ")));
-    if (!job.unknown_flags.empty())
-        resolved.warnings.push_back(fmt::format("unknown flags, ignored: {}", fmt::join(job.unknown_flags, " ")));
+    add_flag_warnings(job.flags, resolved.warnings);
     return resolved;
 }
 

@@ -20,6 +20,8 @@ struct WorkloadOptions {
     std::optional<std::string> model;
     std::optional<std::string> assume;  ///< what an unknown model_type is read as
     std::optional<std::string> megatron_args;
+    std::optional<std::int64_t> vocab_size;
+    bool strict = false;
     std::string cluster = "dgx-h100";
     std::optional<std::int64_t> global_batch;
     std::optional<std::int64_t> global_batch_tokens;

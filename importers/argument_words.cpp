@@ -1,3 +1,5 @@
+#include <map>
+
 #include <fmt/core.h>
 #include <yaml-cpp/yaml.h>
 
@@ -40,6 +42,56 @@ void add_yaml_entry(std::vector<std::string>& words, const std::string& flag, co
     }
 }
 
+/// The flags of a mapping, those of the mappings that it merges (<<) first: of a flag given twice the last one counts, as YAML's own keys
+/// win over merged ones. A flag that the mapping itself sets to false is not taken from the merged ones either.
+void add_yaml_flags(std::vector<std::string>& words, const YAML::Node& flags, const std::string& where, Problems& problems) {
+    constexpr int kDeepest = 16, kMostMerged = 1000;  // mappings that merge each other twice would double at each level
+    int taken = 0;
+    std::map<std::string, YAML::Node> merged;
+    std::vector<std::string> order;
+    const auto take = [&](const YAML::Node& from, const auto& again, int level) -> void {
+        if (level > kDeepest || ++taken > kMostMerged) {
+            if (taken <= kMostMerged + 1)
+                problems.add("{}: << merges more than {} mappings, or more than {} into each other; write the flags out", where,
+                             kMostMerged, kDeepest);
+            taken = kMostMerged + 1;
+            return;
+        }
+        for (const auto& entry : from) {
+            if (!entry.first.IsScalar() || entry.first.Scalar() != "<<") continue;
+            if (entry.second.IsMap()) {
+                again(entry.second, again, level + 1);
+            } else if (entry.second.IsSequence()) {
+                // The first of several mappings wins (YAML's merge key), so that it comes last here.
+                for (std::size_t i = entry.second.size(); i-- > 0;) {
+                    if (entry.second[i].IsMap()) again(entry.second[i], again, level + 1);
+                }
+            } else {
+                problems.add("{}: << merges what is no mapping; write <<: *NAME of an anchor &NAME", where);
+            }
+        }
+        for (const auto& entry : from) {
+            if (!entry.first.IsScalar()) {
+                problems.add("{}: MODEL_ARGS has a key that is no flag; write --flag: value", where);
+                continue;
+            }
+            std::string flag = entry.first.Scalar();
+            if (flag == "<<") continue;
+            if (!flag.starts_with("--")) flag = "--" + flag;
+            if (!merged.contains(flag)) order.push_back(flag);
+            merged[flag].reset(entry.second);
+        }
+    };
+    take(flags, take, 0);
+    for (const auto& flag : order) {
+        try {
+            add_yaml_entry(words, flag, merged[flag], where);
+        } catch (const ConfigError& error) {
+            problems.absorb(error);
+        }
+    }
+}
+
 std::vector<std::string> yaml_words(std::string_view text, const std::string& where) {
     std::vector<std::string> words;
     try {
@@ -49,19 +101,7 @@ std::vector<std::string> yaml_words(std::string_view text, const std::string& wh
         if (!arguments || !arguments.IsMap())
             throw ConfigError(fmt::format("{}: MODEL_ARGS is no mapping; write one --flag: value a line below it", where));
         Problems problems;
-        for (const auto& entry : arguments) {
-            if (!entry.first.IsScalar()) {
-                problems.add("{}: MODEL_ARGS has a key that is no flag; write --flag: value", where);
-                continue;
-            }
-            std::string flag = entry.first.Scalar();
-            if (!flag.starts_with("--")) flag = "--" + flag;
-            try {
-                add_yaml_entry(words, flag, entry.second, where);
-            } catch (const ConfigError& error) {
-                problems.absorb(error);
-            }
-        }
+        add_yaml_flags(words, arguments, where, problems);
         problems.throw_if_any();
     } catch (const YAML::Exception& error) {
         throw ConfigError(fmt::format("{}:{}:{}: not valid YAML: {}", where, error.mark.line + 1, error.mark.column + 1, error.msg));
@@ -71,11 +111,11 @@ std::vector<std::string> yaml_words(std::string_view text, const std::string& wh
 
 }  // namespace
 
-ArgumentWords argument_words(std::string_view text, const std::string& where) {
+ArgumentWords argument_words(std::string_view text, const std::string& where, const std::string& folder) {
     if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark
     // A shell script may call its array MODEL_ARGS too, but followed by "=".
-    if (has_model_args(text)) return {yaml_words(text, where), {}};
-    return script_words(text, where);
+    if (has_model_args(text)) return {yaml_words(text, where), {}, {}, {}, {}};
+    return script_words(text, where, folder);
 }
 
 }  // namespace mgplan::importers

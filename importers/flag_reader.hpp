@@ -11,6 +11,7 @@
 #include <fmt/core.h>
 
 #include "importers/job.hpp"
+#include "importers/megatron_arguments.hpp"
 #include "importers/megatron_flags.hpp"
 #include "plan/errors.hpp"
 #include "plan/text.hpp"
@@ -27,8 +28,9 @@ using Choices = std::vector<std::pair<std::string_view, Value>>;
 /// Values of the flags that are interpreted; what is wrong with them becomes problems.
 class FlagReader {
 public:
-    FlagReader(const ParsedFlags& parsed, const std::string& where, Problems& problems)
-        : parsed_(parsed), where_(where), problems_(problems) {}
+    /// `account`: where the flags stand as they were parsed, and are moved as their values tell more.
+    FlagReader(const ParsedFlags& parsed, const std::string& where, Problems& problems, FlagAccount& account)
+        : parsed_(parsed), where_(where), problems_(problems), account_(account) {}
 
     [[nodiscard]] bool has(std::string_view flag) const { return values_of(flag) != nullptr; }
     [[nodiscard]] Problems& problems() { return problems_; }
@@ -108,15 +110,39 @@ public:
         return fallback;
     }
 
+    /// The flag as it is given, known or not; "" when it is absent.
+    [[nodiscard]] std::string raw(std::string_view flag) const {
+        const auto found = parsed_.used.find(flag);
+        return found == parsed_.used.end() || found->second.empty() ? std::string() : found->second.front();
+    }
+
+    /// What this value of the flag asks for is not part of the prediction.
+    void not_computed(std::string_view flag, std::string feature, Decides decides) {
+        const std::string spelled = take_from_used(flag);
+        if (!spelled.empty()) account_.not_computed.push_back({spelled, std::move(feature), decides});
+    }
+
+    /// The flag changes nothing beside the others.
+    void idle(std::string_view flag) {
+        std::string spelled = take_from_used(flag);
+        if (!spelled.empty()) account_.without_effect.push_back(std::move(spelled));
+    }
+
     static std::string shown(const std::string& value) { return value.size() > 60 ? value.substr(0, 57) + "..." : value; }
 
 private:
-    /// Flags that change no prediction can be asked for too; nullptr: not given.
     [[nodiscard]] const std::vector<std::string>* values_of(std::string_view flag) const {
-        for (const auto* flags : {&parsed_.used, &parsed_.without_effect_values}) {
-            if (const auto found = flags->find(flag); found != flags->end()) return &found->second;
-        }
-        return nullptr;
+        const auto found = parsed_.used.find(flag);
+        return found == parsed_.used.end() ? nullptr : &found->second;
+    }
+
+    std::string take_from_used(std::string_view flag) {
+        const auto found = std::find_if(account_.used.begin(), account_.used.end(),
+                                        [&](const std::string& name) { return name == flag || other_spelling(name) == flag; });
+        if (found == account_.used.end()) return "";
+        std::string spelled = std::move(*found);
+        account_.used.erase(found);
+        return spelled;
     }
 
     std::optional<std::string> checked(std::string_view flag, const std::string& value) {
@@ -128,10 +154,16 @@ private:
     const ParsedFlags& parsed_;
     const std::string& where_;
     Problems& problems_;
+    FlagAccount& account_;
 };
 
+/// Models that cannot be planned, and flags at which Megatron-LM stops, become problems.
+void refuse_other_models(FlagReader& flags);
+/// Sequences per step: --global-batch-size, or the last step of --step-batch-size-schedule; nothing where neither is given.
+std::optional<std::int64_t> read_global_batch(FlagReader& flags, std::vector<std::string>& assumptions);
+
 /// Model, layout and training options out of the flags; problems go to the reader. One file each.
-void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches);
+void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches, const MegatronSurroundings& surroundings);
 void read_layout(FlagReader& flags, Job& job);
 void read_training(FlagReader& flags, Job& job, MegatronSwitches switches);
 

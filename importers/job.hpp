@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "importers/flag_account.hpp"
 #include "plan/batch_spec.hpp"
 #include "plan/layout_request.hpp"
 #include "plan/model_spec.hpp"
@@ -17,12 +18,10 @@ struct Job {
     std::optional<BatchSpec> batch;
     std::optional<LayoutRequest> layout;
     std::optional<TrainingSpec> training;
-    std::vector<std::string> unused_fields;          ///< that a Hugging Face config states and nothing here reads
-    std::vector<std::string> assumptions;            ///< sentences on what the file left open
-    std::vector<std::string> features_not_computed;  ///< asked for by flags and not predicted: "Megatron FSDP (--use-megatron-fsdp)"
-    std::vector<std::string> flags_without_effect;   ///< known flags that do not change a prediction
-    std::vector<std::string> unknown_flags;          ///< with their words up to the next "--"
-    std::vector<std::string> notes;                  ///< sentences on what only running a script would tell
+    std::vector<std::string> unused_fields;  ///< that a Hugging Face config states and nothing here reads
+    std::vector<std::string> assumptions;    ///< sentences on what the file left open
+    FlagAccount flags;                       ///< of a Megatron-LM command: what became of each flag
+    std::vector<std::string> notes;          ///< sentences on what only running a script would tell
 };
 
 }  // namespace mgplan::importers

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "importers/flag_account.hpp"
+
 namespace mgplan::importers {
 
 enum class FlagArity : std::uint8_t { none, one, many };
@@ -21,7 +23,9 @@ enum class FlagEffect : std::uint8_t {
 struct Flag {
     FlagArity arity;
     FlagEffect effect;
-    std::string_view feature;  ///< of not_computed: what it is, in words
+    std::string_view feature;  ///< of not_computed: what it is, in words; of those used "layout" where a search chooses instead
+    Decides decides;           ///< of not_computed
+    bool read;                 ///< interpreted: all that are used, and others for export and mgplan's own runs
 };
 
 /// The flag of that name ("--num-layers"); nothing for names Megatron-LM does not have, or that are not in the table.
@@ -32,15 +36,18 @@ struct Flag {
 
 /// Words sorted by what they are. Of a flag given twice the last one counts, as in Python's argparse.
 struct ParsedFlags {
-    std::map<std::string, std::vector<std::string>, std::less<>> used;  ///< with "--"; values, empty for switches
-    std::vector<std::string> without_effect;
-    /// Values of those: what changes no prediction may still say what is trained (--init-method-std).
-    std::map<std::string, std::vector<std::string>, std::less<>> without_effect_values;
-    std::vector<std::string> not_computed;  ///< "Megatron FSDP (--use-megatron-fsdp)"
-    std::vector<std::string> unknown;       ///< with their words up to the next "--"; also words that belong to no flag; the first hundred
+    std::map<std::string, std::vector<std::string>, std::less<>> used;  ///< all that are read, with "--"; values, empty for switches
+    FlagAccount account;                                                ///< of all flags; its `used` are as the command spells them
 };
 
-/// Never fails: what is not known lands in `unknown`. Values behind "=" are taken too (--num-layers=32).
+/// The other name of a switch: "--disable-x" of "--no-x" and the reverse, as Megatron-LM's argument factory makes both of each
+/// (argument_utils.py); "" for other flags.
+[[nodiscard]] std::string other_spelling(std::string_view name);
+
+/// The account of a search, which takes model, batch and training from a command and no layout: its layout flags are without effect.
+[[nodiscard]] FlagAccount without_layout_flags(FlagAccount account);
+
+/// Never fails: what is not known lands in `account.unknown`. Values behind "=" are taken too (--num-layers=32).
 [[nodiscard]] ParsedFlags parse_flags(const std::vector<std::string>& words);
 
 }  // namespace mgplan::importers

@@ -22,6 +22,10 @@ void read_stages(FlagReader& flags, LayoutRequest& layout) {
         flags.problem(
             "--num-layers-per-virtual-pipeline-stage, --num-virtual-stages-per-pipeline-rank and --pipeline-model-parallel-layout exclude "
             "each other; keep one");
+    if (per_chunk && (split.first_stage_layers || split.last_stage_layers))
+        flags.problem(
+            "--num-layers-per-virtual-pipeline-stage with stages of different size (--decoder-first-pipeline-num-layers, "
+            "--decoder-last-pipeline-num-layers); give --num-virtual-stages-per-pipeline-rank in its place");
     if (chunks) layout.vpp = *chunks;
     if (per_chunk && layout.pp > 1) layout.layers_per_virtual_stage = per_chunk;
     if (split.pipeline_layout) {
@@ -59,7 +63,11 @@ void read_recompute(FlagReader& flags, LayoutRequest& layout, std::vector<std::s
     if (flags.has("--recompute-activations")) layout.recompute = Recompute::selective;
     if (const auto modules = flags.texts("--recompute-modules"); !modules.empty()) {
         layout.recompute_modules = {};
-        for (const auto& module : modules)
+        for (const auto& module : modules) {
+            if (module == "mhc" || module == "gdn_norm_out" || module == "gdp_in_proj" || module == "gdp_qkv") {
+                flags.not_computed("--recompute-modules", fmt::format("recompute of {}", module), Decides::fit);
+                continue;
+            }
             layout.recompute_modules.add(flags.named<RecomputeModule>("--recompute-modules", module, RecomputeModule::core_attn,
                                                                       {{"core_attn", RecomputeModule::core_attn},
                                                                        {"mlp", RecomputeModule::mlp},
@@ -68,6 +76,14 @@ void read_recompute(FlagReader& flags, LayoutRequest& layout, std::vector<std::s
                                                                        {"mla_up_proj", RecomputeModule::mla_up_proj},
                                                                        {"moe", RecomputeModule::moe},
                                                                        {"shared_experts", RecomputeModule::shared_experts}}));
+        }
+    }
+    if (flags.has("--moe-layer-recompute")) {
+        // transformer_config.py: the old name of the module moe, beside those that are recomputed anyway.
+        if (layout.recompute == Recompute::full)
+            flags.problem("--moe-layer-recompute with --recompute-granularity full, which recomputes all layers; remove it");
+        layout.recompute = Recompute::selective;
+        layout.recompute_modules.add(RecomputeModule::moe);
     }
     layout.recompute_method = flags.choice<RecomputeMethod>("--recompute-method", RecomputeMethod::uniform,
                                                             {{"uniform", RecomputeMethod::uniform}, {"block", RecomputeMethod::block}});

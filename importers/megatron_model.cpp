@@ -1,4 +1,5 @@
 #include "importers/flag_reader.hpp"
+#include "importers/tokenizer_sizes.hpp"
 
 #include "plan/layer_pattern.hpp"
 
@@ -168,9 +169,11 @@ TokenDispatcher read_dispatcher(FlagReader& flags) {
     const Kind kind = flags.choice<Kind>(
         "--moe-token-dispatcher-type", Kind::all_gather,
         {{"allgather", Kind::all_gather}, {"alltoall", Kind::all_to_all}, {"alltoall_seq", Kind::all_to_all}, {"flex", Kind::flex}});
-    const TokenDispatcher backend =
-        flags.choice<TokenDispatcher>("--moe-flex-dispatcher-backend", TokenDispatcher::deep_ep,
-                                      {{"deepep", TokenDispatcher::deep_ep}, {"hybridep", TokenDispatcher::hybrid_ep}});
+    const TokenDispatcher backend = flags.choice<TokenDispatcher>(
+        "--moe-flex-dispatcher-backend", TokenDispatcher::deep_ep,
+        {{"deepep", TokenDispatcher::deep_ep}, {"hybridep", TokenDispatcher::hybrid_ep}, {"ncclep", TokenDispatcher::hybrid_ep}});
+    if (flags.raw("--moe-flex-dispatcher-backend") == "ncclep" && kind == Kind::flex)
+        flags.not_computed("--moe-flex-dispatcher-backend", "NCCL's expert parallelism, predicted as hybridep", Decides::fit);
     if (kind == Kind::flex) return backend;
     return kind == Kind::all_gather ? TokenDispatcher::all_gather : TokenDispatcher::all_to_all;
 }
@@ -221,19 +224,49 @@ void read_moe(FlagReader& flags, ModelSpec& model, MegatronSwitches& switches) {
     }
 }
 
-void refuse_other_models(FlagReader& flags) {
-    for (const auto* flag :
-         {"--is-hybrid-model", "--hybrid-layer-pattern", "--hybrid-override-pattern", "--hybrid-attention-ratio", "--hybrid-mlp-ratio"}) {
-        if (flags.has(flag)) {
-            flags.problem("{}: hybrids of Mamba and attention cannot be planned; give a model of transformer layers only", flag);
-            return;
-        }
+/// The size that the command does not give, from the tokenizer that it names; says so.
+std::optional<std::int64_t> tokenizers_size(FlagReader& flags, Job& job, const std::string& folder) {
+    TokenizerFlags tokenizer{flags.raw("--tokenizer-type"), flags.raw("--tokenizer-model"), flags.raw("--vocab-file")};
+    if (tokenizer.model.empty()) tokenizer.model = flags.raw("--tokenizer-name-or-path");
+    const auto found = find_vocabulary(tokenizer, folder);
+    if (!found) return std::nullopt;
+    const std::int64_t extra = flags.integer_or("--vocab-extra-ids", 0, 0, ModelLimits::vocab);
+    job.assumptions.push_back(fmt::format("vocabulary of {} ({})", counted(found->tokens + extra, "token"), found->source));
+    return found->tokens + extra;
+}
+
+void read_vocabulary(FlagReader& flags, Job& job, const MegatronSurroundings& surroundings) {
+    ModelSpec& model = job.model;
+    model.vocab_divisor = flags.integer_or("--make-vocab-size-divisible-by", 128, 1, ModelLimits::vocab);
+    const auto ignore = [&](std::initializer_list<const char*> others) {
+        for (const auto* flag : others) flags.idle(flag);
+    };
+    const auto ignore_tokenizer = [&] {
+        ignore({"--tokenizer-type", "--tokenizer-model", "--tokenizer-name-or-path", "--vocab-file", "--vocab-extra-ids"});
+    };
+    if (surroundings.vocab) {
+        model.vocab = *surroundings.vocab;
+        ignore({"--vocab-size", "--padded-vocab-size"});
+        ignore_tokenizer();
+    } else if (flags.has("--vocab-size")) {
+        model.vocab = flags.integer_or("--vocab-size", 1, 1, ModelLimits::vocab);
+        ignore_tokenizer();
+    } else if (flags.has("--padded-vocab-size")) {
+        model.vocab = flags.integer_or("--padded-vocab-size", 1, 1, ModelLimits::vocab);
+        ignore_tokenizer();
+    } else if (const auto size = tokenizers_size(flags, job, surroundings.folder)) {
+        model.vocab = std::clamp<std::int64_t>(*size, 1, ModelLimits::vocab);
+    } else {
+        flags.problem(
+            "--vocab-size is missing; Megatron-LM reads it from the tokenizer, which is neither known nor at hand, so give its size, as "
+            "--vocab-size N beside --megatron-args FILE too (GPT-2: 50257, Llama 3: 128256)");
+        model.vocab = 1;
     }
 }
 
 }  // namespace
 
-void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches) {
+void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches, const MegatronSurroundings& surroundings) {
     ModelSpec& model = job.model;
     refuse_other_models(flags);
     const auto need = [&](std::string_view flag, std::string_view why) {
@@ -257,15 +290,7 @@ void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches) {
     read_window(flags, job);
     model.qk_norm = flags.has("--qk-layernorm");
     model.tied_embeddings = !flags.has("--untie-embeddings-and-output-weights");
-    model.vocab_divisor = flags.integer_or("--make-vocab-size-divisible-by", 128, 1, ModelLimits::vocab);
-    if (flags.has("--vocab-size")) {
-        model.vocab = flags.integer_or("--vocab-size", 1, 1, ModelLimits::vocab);
-    } else if (flags.has("--padded-vocab-size")) {
-        model.vocab = flags.integer_or("--padded-vocab-size", 1, 1, ModelLimits::vocab);
-    } else {
-        flags.problem("--vocab-size is missing; Megatron-LM reads it from the tokenizer, so give its size (GPT-2: 50257, Llama 3: 128256)");
-        model.vocab = 1;
-    }
+    read_vocabulary(flags, job, surroundings);
     model.attention_dropout = flags.real_or("--attention-dropout", 0.1, 0, 1);
     model.hidden_dropout = flags.real_or("--hidden-dropout", 0.1, 0, 1);
     model.mtp_layers = flags.integer_or("--mtp-num-layers", 0, 0, ModelLimits::mtp_layers);
@@ -274,7 +299,7 @@ void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches) {
     const std::string_view sequence_flag =
         flags.has("--seq-length") || !flags.has("--encoder-seq-length") ? "--seq-length" : "--encoder-seq-length";
     model.default_sequence = flags.integer(sequence_flag, 1, ModelLimits::positions);
-    model.default_global_batch = flags.integer("--global-batch-size", 1, ModelLimits::positions);
+    model.default_global_batch = read_global_batch(flags, job.assumptions);
     model.max_positions = flags.integer_or("--max-position-embeddings", model.default_sequence.value_or(4096), 1, ModelLimits::positions);
     if (model.default_sequence && *model.default_sequence > model.max_positions && flags.problems().empty())
         flags.problem("{} = {} is longer than --max-position-embeddings = {}; raise the latter", sequence_flag, *model.default_sequence,

@@ -3,7 +3,7 @@
 namespace mgplan::importers {
 namespace {
 
-void read_precision(FlagReader& flags, TrainingSpec& training, std::vector<std::string>& not_computed) {
+void read_precision(FlagReader& flags, TrainingSpec& training) {
     const bool bf16 = flags.has("--bf16"), fp16 = flags.has("--fp16");
     if (bf16 && fp16) flags.problem("--bf16 and --fp16 exclude each other; keep one");
     training.precision = bf16 ? Precision::bf16 : fp16 ? Precision::fp16 : Precision::fp32;
@@ -17,7 +17,7 @@ void read_precision(FlagReader& flags, TrainingSpec& training, std::vector<std::
     if (bf16) in_fp32 = flags.has("--grad-reduce-in-bf16") ? false : in_fp32 || main_grads == Dtype::fp32;
     training.grad_dtype = in_fp32 ? Dtype::fp32 : training.compute_dtype();
     if (const auto format = flags.text("--fp8-format"); format && *format != "none") {
-        if (!bf16) not_computed.emplace_back("fp8 over weights that are not bf16 (--fp8-format without --bf16), predicted over bf16");
+        if (!bf16) flags.not_computed("--fp8-format", "fp8 over weights that are not bf16, predicted over bf16", Decides::fit);
         training.precision = Precision::fp8;
     }
     training.fp8_parameters = training.precision == Precision::fp8 && flags.has("--fp8-param-gather");
@@ -26,7 +26,10 @@ void read_precision(FlagReader& flags, TrainingSpec& training, std::vector<std::
                                                            {{"delayed", Fp8Recipe::delayed},
                                                             {"tensorwise", Fp8Recipe::tensorwise},
                                                             {"blockwise", Fp8Recipe::blockwise},
-                                                            {"mxfp8", Fp8Recipe::mxfp8}});
+                                                            {"mxfp8", Fp8Recipe::mxfp8},
+                                                            {"custom", Fp8Recipe::tensorwise}});
+    if (flags.raw("--fp8-recipe") == "custom")
+        flags.not_computed("--fp8-recipe", "quantization of one's own, predicted as tensorwise", Decides::fit);
 }
 
 void read_attention(FlagReader& flags, TrainingSpec& training) {
@@ -50,9 +53,10 @@ void read_attention(FlagReader& flags, TrainingSpec& training) {
                                                                       {"local", FusedAttention::automatic}});
 }
 
-void read_switches(FlagReader& flags, MegatronSwitches& switches) {
+void read_switches(FlagReader& flags, const ModelSpec& model, MegatronSwitches& switches) {
     switches.gradient_accumulation_fusion = !flags.has("--no-gradient-accumulation-fusion");
-    switches.bias_activation_fusion = !flags.has("--no-bias-gelu-fusion") && !flags.has("--no-bias-swiglu-fusion");
+    const bool swiglu = model.gated_mlp && model.activation == Activation::silu;
+    switches.bias_activation_fusion = !flags.has(swiglu ? "--no-bias-swiglu-fusion" : "--no-bias-gelu-fusion");
     switches.bias_dropout_fusion = !flags.has("--no-bias-dropout-fusion");
     switches.masked_softmax_fusion = !flags.has("--no-masked-softmax-fusion");
     switches.rope_fusion = !flags.has("--no-rope-fusion");
@@ -80,9 +84,9 @@ void read_switches(FlagReader& flags, MegatronSwitches& switches) {
 void read_training(FlagReader& flags, Job& job, MegatronSwitches switches) {
     TrainingSpec training;
     training.megatron = switches;
-    read_precision(flags, training, job.features_not_computed);
+    read_precision(flags, training);
     read_attention(flags, training);
-    read_switches(flags, training.megatron);
+    read_switches(flags, job.model, training.megatron);
     training.distributed_optimizer = flags.has("--use-distributed-optimizer");
     training.distributed_optimizer_instances =
         static_cast<int>(flags.integer_or("--num-distributed-optimizer-instances", 1, 1, kSizeLimit));
@@ -94,11 +98,11 @@ void read_training(FlagReader& flags, Job& job, MegatronSwitches switches) {
     training.fused_cross_entropy = flags.has("--cross-entropy-loss-fusion");
     const std::string optimizer = flags.text("--optimizer").value_or("adam");
     if (optimizer != "adam" && optimizer != "adamw")
-        job.features_not_computed.push_back(fmt::format("optimizer {} (--optimizer), predicted as Adam", FlagReader::shown(optimizer)));
-    // FSDP gathers parameters without the distributed optimizer's buffers; named as not computed already.
-    const bool fsdp = std::any_of(job.features_not_computed.begin(), job.features_not_computed.end(),
-                                  [](const std::string& feature) { return feature.find("FSDP") != std::string::npos; });
-    if (training.overlap_param_gather && !training.distributed_optimizer && !fsdp)
+        flags.not_computed("--optimizer", fmt::format("optimizer {}, predicted as Adam", FlagReader::shown(optimizer)), Decides::fit);
+    // FSDP and dist_muon gather parameters without the distributed optimizer's buffers; both are named as not computed.
+    const bool fsdp = std::any_of(job.flags.not_computed.begin(), job.flags.not_computed.end(),
+                                  [](const FlagNotComputed& one) { return one.feature.find("FSDP") != std::string::npos; });
+    if (training.overlap_param_gather && !training.distributed_optimizer && !fsdp && optimizer != "dist_muon")
         flags.problem("--overlap-param-gather needs --use-distributed-optimizer; add it");
     if (training.overlap_param_gather && !training.overlap_grad_reduce)
         flags.problem("--overlap-param-gather needs --overlap-grad-reduce; add it");

@@ -73,14 +73,20 @@ bool is_json_text(const std::string& path, const std::string& text, std::size_t 
     return text[first] == '{' || text[first] == '[' || text.starts_with("\xEF\xBB\xBF{") || lower_case(path).ends_with(".json");
 }
 
-Job read_model_file(const std::string& path, const std::string& assume) {
+/// The folder of a file as far as it is named: "." for "train.sh".
+std::string folder_of(const std::string& path) {
+    const std::string folder = fs::path(path).parent_path().string();
+    return folder.empty() ? "." : folder;
+}
+
+Job read_model_file(const std::string& path, const ModelReading& how) {
     const std::string text = read_text_file(path, "model");
     const std::string name = name_of_file(path);
     const auto first = text.find_first_not_of(" \t\r\n\f\v");
     if (first == std::string::npos)
         throw ConfigError(fmt::format("model file {} is empty; give a config.json or Megatron-LM arguments", shown(path)));
-    if (is_json_text(path, text, first)) return read_json_model(text, name, path, assume);
-    Job job = read_megatron_text(text, path);
+    if (is_json_text(path, text, first)) return read_json_model(text, name, path, how.assume);
+    Job job = read_megatron_text(text, path, {.vocab = how.vocab, .folder = folder_of(path)});
     job.model.name = name;
     return job;
 }
@@ -141,6 +147,33 @@ std::string read_at_most(const std::string& path, std::string_view what, std::si
     }
 }
 
+Job load_model_source(const std::string& cfg, const ModelReading& how) {
+    if (cfg.empty()) throw ConfigError("model is empty; give a preset name (see mgplan models) or a file");
+    if (cfg.find('\0') != std::string::npos) throw ConfigError("model holds a zero byte; give a preset name (see mgplan models) or a file");
+    std::error_code error;
+    const bool is_source = fs::is_regular_file(cfg, error) || fs::exists(fs::path(cfg) / "config.json", error);
+    for (const auto& file : embedded_models()) {
+        if (file.name == cfg && !is_source) return read_preset(file);
+    }
+    const fs::file_status status = fs::status(cfg, error);
+    if (error == std::errc::too_many_symbolic_link_levels) (void)read_text_file(cfg, "model");  // says so
+    if (fs::is_directory(status)) {
+        const fs::path config = fs::path(cfg) / "config.json";
+        if (!fs::exists(config, error))
+            throw ConfigError(
+                fmt::format("model folder {} holds no config.json; name the file to read, or a preset (see mgplan models)", shown(cfg)));
+        return read_model_file(config.string(), how);
+    }
+    if (fs::exists(status)) return read_model_file(cfg, how);
+    if (looks_like_hub_name(cfg)) return read_hub_name(cfg);
+    if (looks_like_path(cfg))
+        throw ConfigError(fmt::format("model file {} is not there; check the path, or use a preset (see mgplan models)", shown(cfg)));
+    const std::vector<std::string> names = preset_names();
+    const std::string hint = did_you_mean(cfg, names);
+    throw ConfigError(
+        fmt::format("unknown model '{}'; {}", shown(cfg), hint.empty() ? "see mgplan models for the presets, or give a file" : hint));
+}
+
 }  // namespace
 
 std::vector<std::string> preset_names() {
@@ -165,31 +198,14 @@ std::string read_text_file(const std::string& path, std::string_view what, std::
     return text;
 }
 
-Job load_model(const std::string& cfg, const std::string& assume) {
-    if (cfg.empty()) throw ConfigError("model is empty; give a preset name (see mgplan models) or a file");
-    if (cfg.find('\0') != std::string::npos) throw ConfigError("model holds a zero byte; give a preset name (see mgplan models) or a file");
-    std::error_code error;
-    const bool is_source = fs::is_regular_file(cfg, error) || fs::exists(fs::path(cfg) / "config.json", error);
-    for (const auto& file : embedded_models()) {
-        if (file.name == cfg && !is_source) return read_preset(file);
-    }
-    const fs::file_status status = fs::status(cfg, error);
-    if (error == std::errc::too_many_symbolic_link_levels) (void)read_text_file(cfg, "model");  // says so
-    if (fs::is_directory(status)) {
-        const fs::path config = fs::path(cfg) / "config.json";
-        if (!fs::exists(config, error))
-            throw ConfigError(
-                fmt::format("model folder {} holds no config.json; name the file to read, or a preset (see mgplan models)", shown(cfg)));
-        return read_model_file(config.string(), assume);
-    }
-    if (fs::exists(status)) return read_model_file(cfg, assume);
-    if (looks_like_hub_name(cfg)) return read_hub_name(cfg);
-    if (looks_like_path(cfg))
-        throw ConfigError(fmt::format("model file {} is not there; check the path, or use a preset (see mgplan models)", shown(cfg)));
-    const std::vector<std::string> names = preset_names();
-    const std::string hint = did_you_mean(cfg, names);
-    throw ConfigError(
-        fmt::format("unknown model '{}'; {}", shown(cfg), hint.empty() ? "see mgplan models for the presets, or give a file" : hint));
+Job load_megatron_arguments(const std::string& path, std::optional<std::int64_t> vocab) {
+    return read_megatron_text(read_text_file(path, "argument"), path, {.vocab = vocab, .folder = folder_of(path)});
+}
+
+Job load_model(const std::string& cfg, const ModelReading& how) {
+    Job job = load_model_source(cfg, how);
+    if (how.vocab) job.model.vocab = *how.vocab;
+    return job;
 }
 
 }  // namespace mgplan::importers

@@ -1,14 +1,18 @@
 #include "importers/shell_script.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "importers/megatron_flags.hpp"
+#include "importers/script_surroundings.hpp"
 #include "importers/shell_words.hpp"
 #include "plan/errors.hpp"
 
@@ -90,9 +94,31 @@ std::optional<ListReference> list_reference(std::string_view word) {
 /// Reads a script from top to bottom. Everything but assignments and commands is passed over, unbalanced quotes in other lines included.
 class ScriptReader {
 public:
-    ScriptReader(std::string_view text, const std::string& where) : text_(text), where_(where) {}
+    ScriptReader(std::string_view text, const std::string& where, const std::string& folder) : text_(text), where_(where), folder_(folder) {
+        for (const auto& [name, value] : slurm_variables(text)) variables_.assign(name, value);
+    }
 
     ArgumentWords read() {
+        read_statements();
+        if (names_model(command_)) return finish(command_);
+        if (names_model(listed_)) {
+            // Whoever takes the lists may take others that a sourced file sets.
+            ArgumentWords found = finish(listed_);
+            if (!not_sourced_.empty())
+                found.missing.push_back(
+                    fmt::format("{} runs no command with its flags, and sources what is not at hand and may set more of them ({}); put the "
+                                "file beside it, or give the command as it runs",
+                                where_, fmt::join(not_sourced_, "; ")));
+            return found;
+        }
+        // A plain file of flags, or a script whose command is no Python file.
+        Words words;
+        add_words(words, text_, variables_, where_);
+        return finish(spliced(words));
+    }
+
+private:
+    void read_statements() {
         while (at_ < text_.size()) {
             while (at_ < text_.size() && (is_blank(text_[at_]) || text_[at_] == ';')) ++at_;
             if (at_ >= text_.size() || skip_keyword()) continue;
@@ -101,15 +127,29 @@ public:
             else
                 pass_line();
         }
-        if (names_model(command_)) return finish(command_);
-        if (names_model(listed_)) return finish(listed_);
-        // A plain file of flags, or a script whose command is no Python file.
-        Words words;
-        add_words(words, text_, variables_, where_);
-        return finish(spliced(words));
     }
 
-private:
+    /// Reads a sourced file in the place where it is sourced.
+    void read_sourced(const std::string& path) {
+        constexpr std::size_t kMostFiles = 32;
+        if (sets_no_flags(path)) return;
+        auto found = sourced_.size() < kMostFiles ? sourced_file(path, folder_) : std::nullopt;
+        if (!found) {
+            not_sourced_.push_back(fmt::format("line {}: {}", line_number(), path.substr(0, 80)));
+            return;
+        }
+        sourced_.push_back(std::move(*found));
+        const std::string_view outer = std::exchange(text_, sourced_.back());
+        const std::size_t outer_at = std::exchange(at_, 0);
+        read_statements();
+        text_ = outer;
+        at_ = outer_at;
+    }
+
+    [[nodiscard]] std::int64_t line_number() const {
+        return 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(at_, text_.size())), '\n');
+    }
+
     /// Words that stand before others on their line: `then NAME=…`.
     bool skip_keyword() {
         for (const std::string_view keyword : {"then", "else", "do"}) {
@@ -128,11 +168,11 @@ private:
         if (value.starts_with('(')) {
             scanner.move_to(assignment.value_at + 1);
             keep_list(assignment, array(scanner));
-        } else if (value.starts_with("$(")) {
-            // The output of a command is known only to those who run it.
-            scanner.move_to(line_end(assignment.value_at));
         } else if (!value.empty() && !is_blank(value[0]) && value[0] != ';') {
             assign_text(assignment, scanner);
+        } else if (!assignment.appends) {
+            lists_.erase(assignment.name);
+            variables_.assign(assignment.name, "", depth_ > 0);
         }
         at_ = std::max(scanner.position(), assignment.value_at);
     }
@@ -155,9 +195,17 @@ private:
         take_command(value);  // and some their command: CMD="torchrun … pretrain_gpt.py $ARGS"
         variables_.take_back(before);
         lists_.erase(assignment.name);
-        variables_.forget(assignment.name);
-        if (!assignment.appends && value.find('$') == std::string::npos && value.find('`') == std::string::npos)
-            variables_.assign(assignment.name, value, depth_ > 0);
+        if (value.find('$') == std::string::npos && value.find('`') == std::string::npos) {
+            const auto old = assignment.appends ? variables_.value(assignment.name) : std::string();
+            if (old)
+                variables_.assign(assignment.name, *old + value, depth_ > 0);
+            else
+                variables_.forget(assignment.name, fmt::format("line {} appends to what is not known", line_number()));
+            return;
+        }
+        const bool command = value.find('`') != std::string::npos || value.find("$(") != value.find("$((");
+        variables_.forget(assignment.name, fmt::format("line {} sets it {}", line_number(),
+                                                       command ? "by a command, which is not run" : "from what the file does not set"));
     }
 
     /// The words from behind an array's opening parenthesis.
@@ -218,13 +266,27 @@ private:
             } else if (reference && !reference->otherwise.empty()) {
                 Variables none;
                 add_words(out, reference->otherwise, none, where_);
-            } else if (!reference || !reference->subscript) {
+            } else if (!reference || (!reference->subscript && !stands_for_flags(out, reference->name))) {
                 out.push_back(word);
             } else if (!reference->has_default) {
-                unknown_.insert(reference->name);
+                // Behind a flag that takes values it holds those, and no flags.
+                (stands_for_flags(out, reference->name) ? unknown_ : unknown_values_).insert(reference->name);
             }
         }
         return out;
+    }
+
+    /// Whether a bare $NAME behind these words, of a variable that is not known, is no flag's value.
+    [[nodiscard]] bool stands_for_flags(const Words& before, const std::string& name) const {
+        if (variables_.known(name) || (!name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) != 0)) return false;
+        std::size_t values = 0;
+        for (auto word = before.rbegin(); word != before.rend(); ++word, ++values) {
+            if (!word->starts_with("--")) continue;
+            if (word->find('=') != std::string::npos) return true;
+            const auto flag = find_flag(*word);
+            return flag && (flag->arity == FlagArity::none || (flag->arity == FlagArity::one && values > 0));
+        }
+        return true;
     }
 
     [[nodiscard]] std::size_t line_end(std::size_t at) const {
@@ -248,6 +310,13 @@ private:
         at_ = end;
         const std::string_view line = text_.substr(start, end - start);
         count_conditions(line);
+        for (const auto& name : variables_set_by(line))
+            variables_.forget(name, fmt::format("line {} sets it to what only running the script would tell", line_number()));
+        if (line.starts_with(": ")) (void)variables_.expand(line);  // assigns defaults: ": ${TP:=8}"
+        if (const std::string_view path = sourced_path(line); !path.empty()) {
+            read_sourced(variables_.expand(path));
+            return;
+        }
         take_command(line);
     }
 
@@ -326,7 +395,8 @@ private:
     }
 
     ArgumentWords finish(Words words) const {
-        ArgumentWords found{std::move(words), {}};
+        ArgumentWords found;
+        found.words = std::move(words);
         std::set<std::string> doubtful = doubtful_;
         doubtful.insert(variables_.doubtful().begin(), variables_.doubtful().end());
         if (!doubtful.empty())
@@ -334,28 +404,53 @@ private:
                 fmt::format("{} sets {} in an if, case or loop, read as if every branch ran, the last one last; "
                             "to be sure, give the flags of the command as it runs",
                             where_, fmt::join(doubtful, ", ")));
-        if (!unknown_.empty())
+        std::vector<std::string> unset(unknown_values_.begin(), unknown_values_.end());
+        for (const auto& name : unknown_) {
+            // What a command prints, or a file that is not at hand sets, may be flags; what nothing sets is empty.
+            const auto why = variables_.why_unknown(name);
+            if (why)
+                found.missing.push_back(fmt::format("{} takes ${}, which may hold flags: {}; write its value", where_, name, *why));
+            else if (!not_sourced_.empty())
+                found.missing.push_back(fmt::format(
+                    "{} takes ${}, which it does not set and which may hold flags: it sources what is not at hand ({}); put the "
+                    "file beside it, or write the flags",
+                    where_, name, fmt::join(not_sourced_, "; ")));
+            else
+                unset.push_back(name);
+        }
+        if (!unset.empty())
             found.notes.push_back(
                 fmt::format("{} takes {}, which it sets nowhere that is read (assignments stand on lines of their own); left out", where_,
-                            fmt::join(unknown_, ", ")));
+                            fmt::join(unset, ", ")));
+        for (const auto& word : found.words) {
+            for (const auto& name : variables_in(word)) {
+                if (const auto why = variables_.why_unknown(name)) found.unresolved.emplace(name, *why);
+            }
+        }
+        if (!not_sourced_.empty())
+            found.not_sourced = fmt::format("{} sources what is not at hand ({})", where_, fmt::join(not_sourced_, "; "));
         return found;
     }
 
     std::string_view text_;
     const std::string& where_;
+    const std::string& folder_;
     std::size_t at_ = 0;
-    int depth_ = 0;  // of if, case and loops
+    std::deque<std::string> sourced_;       // texts of the files that are read besides
+    std::vector<std::string> not_sourced_;  // those that are not at hand, with their lines
+    int depth_ = 0;                         // of if, case and loops
     Variables variables_;
     std::map<std::string, Words> lists_;        // arrays, and texts of flags
     std::set<std::string> perhaps_, doubtful_;  // lists that a condition fills; those of them that were put in
     std::set<std::string> unknown_;             // lists that were to be put in and are not known
+    std::set<std::string> unknown_values_;      // those of them behind a flag that takes values
     Words command_, listed_;                    // of the command; all that lists hold, each word once
 };
 
 }  // namespace
 
-ArgumentWords script_words(std::string_view text, const std::string& where) {
-    return ScriptReader(text, where).read();
+ArgumentWords script_words(std::string_view text, const std::string& where, const std::string& folder) {
+    return ScriptReader(text, where, folder).read();
 }
 
 }  // namespace mgplan::importers

@@ -11,7 +11,8 @@ namespace mgplan::importers {
 /// The words behind the last `….py` that the script runs with a model's flags (--num-layers, --hidden-size), with what its
 /// variables and lists hold there: arrays, and texts of flags. Without such a command, all flags of its lists where these describe a model;
 /// else every word of the text, as a plain file of flags has them. Of branches the last one counts, which the notes say.
+/// Files that it sources are read where they stand in `folder` ("" reads none); nothing is ever run.
 /// Throws ConfigError for quotes that stay open in what is read.
-[[nodiscard]] ArgumentWords script_words(std::string_view text, const std::string& where);
+[[nodiscard]] ArgumentWords script_words(std::string_view text, const std::string& where, const std::string& folder = "");
 
 }  // namespace mgplan::importers

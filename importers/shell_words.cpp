@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include "importers/shell_arithmetic.hpp"
 #include "plan/errors.hpp"
 
 namespace mgplan::importers {
@@ -16,12 +17,31 @@ constexpr std::size_t kExpansionLimit = 1U << 20U;  ///< of all variables' value
 }  // namespace
 
 void Variables::assign(const std::string& name, std::string value, bool perhaps) {
-    if (value.size() > kValueLimit) return;
+    if (value.size() > kValueLimit) return forget(name, "its value is longer than 64 KiB");
     if (perhaps)
         perhaps_.insert(name);
     else
         perhaps_.erase(name);
+    unknown_.erase(name);
     values_[name] = std::move(value);
+}
+
+void Variables::forget(const std::string& name, const std::string& why) {
+    values_.erase(name);
+    if (why.empty())
+        unknown_.erase(name);
+    else
+        unknown_[name] = why;
+}
+
+std::optional<std::string> Variables::value(const std::string& name) const {
+    const auto found = values_.find(name);
+    return found == values_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<std::string> Variables::why_unknown(const std::string& name) const {
+    const auto found = unknown_.find(name);
+    return found == unknown_.end() ? std::nullopt : std::optional(found->second);
 }
 
 bool Variables::overflowed() const {
@@ -44,26 +64,74 @@ std::string Variables::expand(std::string_view text) {
     return out;
 }
 
-std::optional<Variables::Reference> Variables::reference_at(std::string_view text, std::size_t dollar) const {
+std::optional<Variables::Reference> Variables::arithmetic_at(std::string_view text, std::size_t dollar) {
+    const std::size_t length = substitution_length(text.substr(dollar));
+    const std::string_view whole = text.substr(dollar, length);
+    if (!whole.starts_with("$((") || !whole.ends_with("))")) return std::nullopt;
+    const auto number = shell_arithmetic(whole.substr(3, whole.size() - 5), [this](const std::string& name) {
+        if (perhaps_.contains(name)) doubtful_.insert(name);
+        return value(name);
+    });
+    if (!number) return std::nullopt;
+    return Reference{dollar + length, "", std::to_string(*number)};
+}
+
+std::optional<Variables::Reference> Variables::reference_at(std::string_view text, std::size_t dollar) {
     std::size_t at = dollar + 1;
+    if (text.substr(at).starts_with("((")) return arithmetic_at(text, dollar);
     const bool braces = at < text.size() && text[at] == '{';
     if (braces) ++at;
     const std::size_t start = at;
     while (at < text.size() && is_name(text[at])) ++at;
     const std::string name(text.substr(start, at - start));
     if (name.empty()) return std::nullopt;
-    std::optional<std::string> value;
-    if (const auto found = values_.find(name); found != values_.end()) value = found->second;
-    if (!braces) return Reference{at, name, value};
-    const auto close = text.find('}', at);
-    if (close == std::string_view::npos) return std::nullopt;
+    std::optional<std::string> found = value(name);
+    if (!braces) return Reference{at, name, found};
+    const std::size_t length = substitution_length(text.substr(dollar));
+    if (length == 0) return std::nullopt;
+    const std::size_t close = dollar + length - 1;
+    if (close < at) return std::nullopt;
     const std::string_view operation = text.substr(at, close - at);
-    if (operation.empty()) return Reference{close + 1, name, value};
-    if (operation.starts_with(":-") || operation.starts_with(":=")) {
-        if (!value || value->empty()) value = std::string(operation.substr(2));
-        return value->find('$') == std::string::npos ? std::optional(Reference{close + 1, name, value}) : std::nullopt;
+    if (operation.empty()) return Reference{close + 1, name, found};
+    const bool colon = operation.starts_with(":");
+    const std::string_view kind = operation.substr(colon ? 1 : 0);
+    if (!kind.starts_with("-") && !kind.starts_with("=")) return std::nullopt;
+    const bool unset = !found || (colon && found->empty());
+    // A variable that a command sets is set, to what is not known.
+    if (unset && why_unknown(name)) return std::nullopt;
+    if (unset) {
+        constexpr int kDeepest = 32;
+        if (depth_ >= kDeepest) return std::nullopt;
+        ++depth_;
+        std::string otherwise = expand(kind.substr(1));
+        --depth_;
+        if (otherwise.size() >= 2 && (otherwise[0] == '"' || otherwise[0] == '\'') && otherwise.back() == otherwise[0])
+            otherwise = otherwise.substr(1, otherwise.size() - 2);
+        if (otherwise.find('$') != std::string::npos || otherwise.find('`') != std::string::npos) return std::nullopt;
+        if (kind[0] == '=') assign(name, otherwise);
+        found = std::move(otherwise);
     }
-    return std::nullopt;
+    return Reference{close + 1, name, found};
+}
+
+std::size_t substitution_length(std::string_view text) {
+    if (text.starts_with('`')) {
+        const auto close = text.find('`', 1);
+        return close == std::string_view::npos ? 0 : close + 1;
+    }
+    if (!text.starts_with("$(") && !text.starts_with("${")) return 0;
+    constexpr std::size_t kDeepest = 64;  // also keeps a text of nothing but openings from being read once for each of them
+    const char opens = text[1], closes = opens == '(' ? ')' : '}';
+    std::size_t depth = 0;
+    for (std::size_t at = 1; at < text.size(); ++at) {
+        if (text[at] == '\\')
+            ++at;
+        else if (text[at] == opens && ++depth > kDeepest)
+            return 0;
+        else if (text[at] == closes && --depth == 0)
+            return at + 1;
+    }
+    return 0;
 }
 
 bool WordScanner::skip_blanks() {
@@ -104,6 +172,10 @@ std::string WordScanner::word() {
             flush();
             word += text_[at_ + 1];
             at_ += 2;
+        } else if (c == '`' || text_.substr(at_, 2) == "$(") {
+            const std::size_t length = std::max<std::size_t>(substitution_length(text_.substr(at_, kValueLimit)), 1);
+            open += text_.substr(at_, length);
+            at_ += length;
         } else {
             open += c;
             ++at_;
@@ -124,6 +196,10 @@ std::string WordScanner::double_quoted() {
             inside += ' ';
         } else if (text_[at_] == '\\' && at_ + 1 < text_.size() && (text_[at_ + 1] == '"' || text_[at_ + 1] == '\\')) {
             inside += text_[++at_];
+        } else if (const std::size_t command = text_.substr(at_, 2) == "$(" ? substitution_length(text_.substr(at_, kValueLimit)) : 0;
+                   command > 0) {
+            inside += text_.substr(at_, command);  // with quotes of its own
+            at_ += command - 1;
         } else {
             inside += text_[at_];
         }

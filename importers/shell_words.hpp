@@ -25,9 +25,15 @@ class Variables {
 public:
     /// `perhaps`: the script assigns it under a condition.
     void assign(const std::string& name, std::string value, bool perhaps = false);
-    void forget(const std::string& name) { values_.erase(name); }
+    /// Its value is not known from here on; `why` says so in words ("line 4 sets it by a command"), "" for a variable that is not set.
+    void forget(const std::string& name, const std::string& why = "");
+    [[nodiscard]] bool known(const std::string& name) const { return values_.contains(name); }
+    [[nodiscard]] std::optional<std::string> value(const std::string& name) const;
+    /// Why the value is not known; nothing for variables that are known, and for those that are set nowhere.
+    [[nodiscard]] std::optional<std::string> why_unknown(const std::string& name) const;
 
-    /// Replaces $NAME, ${NAME} and ${NAME:-default} as far as they are known; the others stay as they are.
+    /// Replaces $NAME, ${NAME}, ${NAME:-default} and $((arithmetic)) as far as they are known; the others stay as they are.
+    /// ${NAME:=default} assigns, too.
     [[nodiscard]] std::string expand(std::string_view text);
 
     /// So many bytes were put in from elsewhere (lists of words).
@@ -43,18 +49,25 @@ public:
 private:
     struct Reference {
         std::size_t end;
-        std::string name;
+        std::string name;  ///< "" for arithmetic
         std::optional<std::string> value;
     };
-    [[nodiscard]] std::optional<Reference> reference_at(std::string_view text, std::size_t dollar) const;
+    [[nodiscard]] std::optional<Reference> reference_at(std::string_view text, std::size_t dollar);
+    [[nodiscard]] std::optional<Reference> arithmetic_at(std::string_view text, std::size_t dollar);
 
     std::map<std::string, std::string> values_;
+    std::map<std::string, std::string> unknown_;  // why
+    int depth_ = 0;                               // of defaults that hold variables with defaults
     std::set<std::string> perhaps_, doubtful_;
     std::size_t expanded_ = 0;  // bytes
 };
 
+/// The number of characters of the $(…), $((…)), ${…} or `…` that starts at the front; 0 where none does, or it stays open.
+[[nodiscard]] std::size_t substitution_length(std::string_view text);
+
 /// Takes words out of text as a shell does: white space separates, quotes keep, a backslash before a line break
-/// continues the line and takes any other character literally, # at the start of a word comments to the line's end.
+/// continues the line and takes any other character literally, # at the start of a word comments to the line's end, $(…) and `…` are kept
+/// whole.
 class WordScanner {
 public:
     WordScanner(std::string_view text, std::size_t at, Variables& variables, const std::string& where)

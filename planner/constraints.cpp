@@ -358,7 +358,17 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
 
     std::int64_t vpp = request.vpp;
     if (request.layers_per_virtual_stage) {
-        const std::int64_t per_rank = model.layers / request.pp;
+        // Megatron-LM's arguments.py: embedding and loss count as layers where the split counts them.
+        std::int64_t counted_layers = model.layers;
+        if (request.split && request.split->account_for_embedding) ++counted_layers;
+        if (request.split && request.split->account_for_loss) ++counted_layers;
+        if (counted_layers % request.pp != 0) {
+            throw ConfigError(
+                fmt::format("layers per virtual stage = {} needs {} layers (with embedding and loss where they are counted) to "
+                            "divide by pp = {}; use a pp out of {}",
+                            *request.layers_per_virtual_stage, counted_layers, request.pp, divisors_text(counted_layers, workload.world)));
+        }
+        const std::int64_t per_rank = counted_layers / request.pp;
         if (*request.layers_per_virtual_stage <= 0 || per_rank % *request.layers_per_virtual_stage != 0) {
             throw ConfigError(fmt::format("layers per virtual stage = {} does not divide the {} layers of a pipeline rank; use {}",
                                           *request.layers_per_virtual_stage, per_rank,

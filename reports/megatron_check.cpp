@@ -8,9 +8,11 @@
 
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
+#include "reports/flag_account.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/model_summary.hpp"
 #include "reports/prediction_json.hpp"
+#include "reports/shell_words.hpp"
 
 namespace mgplan::reports {
 namespace {
@@ -18,7 +20,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string values_text(const MegatronFlag& flag) {
-    return fmt::format("{}", fmt::join(flag.values, " "));
+    std::vector<std::string> words;
+    for (const auto& value : flag.values) words.push_back(shell_word(value));  // layout strings hold what a shell would read
+    return fmt::format("{}", fmt::join(words, " "));
 }
 
 std::string flag_text(const MegatronFlag& flag) {
@@ -78,13 +82,29 @@ std::optional<double> gain(const MegatronCheck& check, const BetterLayout& bette
     return check.asked->prediction.time.iteration_seconds / better.plan.prediction.time.iteration_seconds - 1;
 }
 
+std::optional<bool> is_legal(const MegatronCheck& check) {
+    if (!check.asked) return false;
+    return leaves_legality_open(check.flags) ? std::nullopt : std::optional(true);
+}
+
+std::optional<bool> fits(const MegatronCheck& check) {
+    if (!check.asked || leaves_fit_open(check.flags)) return std::nullopt;
+    return check.asked->prediction.memory.fits();
+}
+
 std::string megatron_check_text(const MegatronCheck& check) {
-    std::string text = workload_text(check.workload) + assumed_text(check.assumed) + "\n";
+    std::string text = workload_text(check.workload) + assumed_text(check.assumed) + flag_account_text(check.flags) + "\n";
     if (check.asked) {
         const Layout& layout = check.asked->layout;
         const simulator::Prediction& prediction = check.asked->prediction;
-        text += fmt::format("legal:  yes, {}\n", summary(layout));
-        text += fmt::format("memory: {}\n", fit_text(prediction.memory));
+        if (is_legal(check))
+            text += fmt::format("legal:  yes, {}\n", summary(layout));
+        else
+            text += fmt::format("legal:  cannot say, {}: {}\n", why_legality_is_open(check.flags), summary(layout));
+        if (fits(check))
+            text += fmt::format("memory: {}\n", fit_text(prediction.memory));
+        else
+            text += fmt::format("memory: cannot say, {}; without it {}\n", why_fit_is_open(check.flags), fit_text(prediction.memory));
         text += fmt::format("speed:  {} (between {} and {})", speed_text(prediction.time), human_seconds(prediction.time.interval_low),
                             human_seconds(prediction.time.interval_high));
         const std::string loss = largest_loss(prediction.time);
@@ -108,16 +128,17 @@ std::string megatron_check_text(const MegatronCheck& check) {
 std::string megatron_check_json(const MegatronCheck& check) {
     Json json{{"model", model_summary_to_json(check.workload.model)},
               {"assumed_architecture", assumed_architecture_to_json(check.workload.model)},
-              {"legal", check.asked.has_value()},
+              {"legal", nullptr},
               {"problems", check.broken},
               {"fits", nullptr},
               {"layout", nullptr},
               {"predicted", nullptr}};
     if (check.asked) {
-        json["fits"] = check.asked->prediction.memory.fits();
         json["layout"] = layout_to_json(check.asked->layout);
         json["predicted"] = prediction_to_json(check.asked->prediction);
     }
+    if (const auto legal = is_legal(check)) json["legal"] = *legal;
+    if (const auto fitting = fits(check)) json["fits"] = *fitting;
     json["better"] = Json::array();
     for (const auto& better : check.better) {
         const auto faster = gain(check, better);
@@ -128,6 +149,7 @@ std::string megatron_check_json(const MegatronCheck& check) {
     }
     json["evaluated"] = check.evaluated;
     json["assumed"] = check.assumed;
+    add_flag_account(json, check.flags);
     return json.dump(1) + "\n";
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "importers/flag_account.hpp"
 #include "plan/workload.hpp"
 #include "reports/megatron_job.hpp"
 #include "reports/plan_report.hpp"
@@ -21,6 +22,7 @@ struct BetterLayout {
 struct MegatronCheck {
     Workload workload;
     std::vector<std::string> assumed;
+    importers::FlagAccount flags;        ///< of the command
     std::vector<std::string> broken;     ///< rules that the asked layout breaks, each with a way out; empty where it is legal
     std::optional<PlannedLayout> asked;  ///< where it is legal
     std::vector<BetterLayout> better;    ///< best first
@@ -34,9 +36,14 @@ struct MegatronCheck {
 /// How much faster than the asked layout: 0.25 is a quarter more tokens per second. Nothing where there is nothing to compare with.
 [[nodiscard]] std::optional<double> gain(const MegatronCheck& check, const BetterLayout& better);
 
+/// Whether the command keeps the rules and fits; nothing where a flag that decides it is not computed, and fits for an illegal one.
+[[nodiscard]] std::optional<bool> is_legal(const MegatronCheck& check);
+[[nodiscard]] std::optional<bool> fits(const MegatronCheck& check);
+
 [[nodiscard]] std::string megatron_check_text(const MegatronCheck& check);
-/// {"legal","problems","fits","layout","predicted","better":[{"layout","predicted","gain","changes"}],"evaluated","assumed"};
-/// layout, predicted and fits are null where the command is not legal.
+/// {"legal","problems","fits","layout","predicted","better":[{"layout","predicted","gain","changes"}],"evaluated","assumed","used",
+/// "not_computed","unknown"}; layout, predicted and fits are null where the command is not legal, legal and fits where a flag that decides
+/// them is not computed.
 [[nodiscard]] std::string megatron_check_json(const MegatronCheck& check);
 /// One line for the asked layout and one for each better one.
 [[nodiscard]] std::string megatron_check_csv(const MegatronCheck& check);

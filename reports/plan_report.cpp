@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "plan/text.hpp"
+#include "reports/flag_account.hpp"
 #include "reports/layout_cells.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/memory_terms.hpp"
@@ -195,6 +196,7 @@ std::string plan_report_text(const PlanReport& report) {
     const auto& s = report.search;
     std::string text = workload_text(w);
     text += assumed_text(report.assumed);
+    if (report.flags) text += flag_account_text(*report.flags);
     text += fmt::format("searched {} in {:.2f} s on {}:\n{} legal, {} fit in {} per GPU\n\n", counted(s.counts.candidates(), "candidate"),
                         s.seconds, counted(s.threads, "thread"), with_thousands(s.counts.legal), with_thousands(s.feasible),
                         human_bytes(w.memory_limit));

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "importers/flag_account.hpp"
 #include "plan/workload.hpp"
 #include "planner/planned_layout.hpp"
 #include "planner/search_result.hpp"
@@ -49,6 +50,7 @@ struct PlanReport {
     std::vector<NearestMiss> nearest;          ///< where nothing fits
     std::vector<TooLargeLayouts> too_large;    ///< most layouts first
     std::optional<planner::BalancingGain> balanced;
+    std::optional<importers::FlagAccount> flags;  ///< where the model comes from a Megatron-LM command
 
     /// Seconds of the plan with its even split, where its stages were balanced.
     [[nodiscard]] std::optional<double> seconds_before(const PlannedLayout& plan) const;

@@ -4,6 +4,7 @@
 #include "plan/cluster_json.hpp"
 #include "plan/plan.hpp"
 #include "plan/training_json.hpp"
+#include "reports/flag_account.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/model_summary.hpp"
 #include "reports/plan_report.hpp"
@@ -113,6 +114,7 @@ std::string plan_report_json(const PlanReport& report) {
         json["gpu_hour_price"] = goal.gpu_hour_price ? Json(*goal.gpu_hour_price) : Json();
         json["scaling"] = scaling_to_json(*report.scaling);
     }
+    if (report.flags) add_flag_account(json, *report.flags);
     return json.dump(1) + "\n";
 }
 

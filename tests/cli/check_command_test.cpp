@@ -89,6 +89,83 @@ TEST(CheckCommand, SavesTheCommandAsAPlan) {
     EXPECT_EQ(saved.batch.global_batch, 128);
 }
 
+Json judged(const TempFile& file, const std::string& more = "--world 16", int code = kDone) {
+    const Said said = say("check --top 0 --format json --megatron-args " + file.path() + " " + more);
+    EXPECT_EQ(said.code, code) << said.err;
+    return said.out.empty() ? Json() : Json::parse(said.out);
+}
+
+TEST(CheckCommand, TakesTheVocabularyThatAScriptLacks) {
+    std::string text = command("--tensor-model-parallel-size 2");
+    text.erase(text.find("--vocab-size 128256"), std::string("--vocab-size 128256").size());
+    const TempFile without("nameless.args", text), with("named.args", command("--tensor-model-parallel-size 2"));
+    expect_refused("check --world 16 --megatron-args " + without.path(),
+                   {"--vocab-size is missing", "as --vocab-size N beside --megatron-args"});
+    EXPECT_EQ(judged(without, "--world 16 --vocab-size 128256")["predicted"], judged(with)["predicted"]);
+    EXPECT_NE(judged(with, "--world 16 --vocab-size 32000")["predicted"], judged(with)["predicted"]) << "and wins over the script's";
+    for (const std::string& other : {"simulate --megatron-args ", "plan --top 1 --model "})
+        EXPECT_EQ(say(other + without.path() + " --world 16 --vocab-size 128256").code, kDone) << other;
+    expect_refused("check --world 16 --vocab-size 0 --megatron-args " + without.path(), "--vocab-size = 0");
+}
+
+TEST(CheckCommand, SaysWhatBecameOfEachFlag) {
+    const TempFile file("flags.args", command("--optimizer muon --nccl-ub --no-my-flag 3 --lr 1e-4 --tensor-model-parallel-size 2"));
+    const auto list = [](const Json& json, const char* key) { return json.at(key).get<std::vector<std::string>>(); };
+    const Json json = judged(file);
+    EXPECT_THAT(list(json, "used"), AllOf(Contains("--bf16"), Contains("--tensor-model-parallel-size"), Not(Contains("--optimizer")),
+                                          Not(Contains("--lr")), Not(Contains("--nccl-ub"))));
+    EXPECT_THAT(list(json, "not_computed"), ElementsAre(HasSubstr("--nccl-ub ("), HasSubstr("--optimizer (optimizer muon")));
+    EXPECT_THAT(list(json, "unknown"), ElementsAre("--no-my-flag 3"));
+    const Said simulated = say("simulate --format json --world 16 --megatron-args " + file.path());
+    for (const char* key : {"used", "not_computed", "unknown"}) EXPECT_EQ(Json::parse(simulated.out)[key], json[key]);
+    const Json plan = Json::parse(say("plan --top 1 --format json --world 16 --engine megatron --model " + file.path()).out);
+    EXPECT_THAT(list(plan, "used"), AllOf(Contains("--bf16"), Not(Contains("--tensor-model-parallel-size")))) << "which a search chooses";
+    EXPECT_EQ(plan["not_computed"], json["not_computed"]);
+    EXPECT_THAT(say("check --top 0 --world 16 --megatron-args " + file.path()).out,
+                AllOf(HasSubstr("not computed: --nccl-ub"), HasSubstr("unknown flags, left out: --no-my-flag 3")));
+}
+
+TEST(CheckCommand, CannotSayWhatAFlagDecidesThatIsNotComputed) {
+    const TempFile sharded("fsdp.args", command("--use-megatron-fsdp --micro-batch-size 16"));
+    const Json json = judged(sharded, "--world 8");
+    EXPECT_TRUE(json["legal"].is_null() && json["fits"].is_null());
+    EXPECT_GT(json["predicted"]["memory"]["peak_bytes"], json["predicted"]["memory"]["limit_bytes"]);
+    EXPECT_THAT(say("check --top 0 --world 8 --megatron-args " + sharded.path()).out,
+                AllOf(HasSubstr("legal:  cannot say, --use-megatron-fsdp (Megatron FSDP) is not computed: tp1"),
+                      HasSubstr("memory: cannot say, --use-megatron-fsdp (Megatron FSDP) is not computed; without it does not fit")));
+    EXPECT_EQ(say("simulate --world 8 --megatron-args " + sharded.path()).code, kDone);
+    expect_refused("check --strict --world 8 --megatron-args " + sharded.path(),
+                   "--strict: --use-megatron-fsdp (Megatron FSDP) is not part");
+
+    const TempFile muon("muon.args", command("--optimizer muon --tensor-model-parallel-size 2"));
+    EXPECT_EQ(judged(muon)["legal"], true) << "which decides only what a rank holds";
+    EXPECT_TRUE(judged(muon)["fits"].is_null());
+    const TempFile network("network.args", command("--nccl-ub --tensor-model-parallel-size 2"));
+    EXPECT_EQ(judged(network)["fits"], true) << "which decides only the time";
+    const TempFile unknown("unknown.args", command("--unheard-of 3 --tensor-model-parallel-size 2"));
+    EXPECT_EQ(judged(unknown)["fits"], true);
+    expect_refused("simulate --strict --world 16 --megatron-args " + unknown.path(), "--strict: --unheard-of 3 is not known");
+    const TempFile whole("whole.args", command("--tensor-model-parallel-size 2 --lr 1e-4"));
+    EXPECT_EQ(judged(whole, "--world 16 --strict")["fits"], true);
+}
+
+TEST(CheckCommand, CountsEmbeddingAndLossBeforeItDividesStages) {
+    // 30 layers, an embedding and a loss over pp 4: 8 of a rank, 4 chunks of 2 (Megatron-LM's arguments.py).
+    const TempFile file("account.args",
+                        command("--num-layers 30 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2 "
+                                "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"));
+    EXPECT_EQ(judged(file)["layout"]["vpp"], 4);
+    const TempFile odd("odd.args", command("--num-layers 30 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2"));
+    EXPECT_THAT(judged(odd, "--world 16", kBadInput)["problems"][0].get<std::string>(), HasSubstr("needs 30 layers"));
+}
+
+TEST(CheckCommand, KeepsTheBatchOfACommandWithoutALength) {
+    std::string text = command("");
+    text.erase(text.find("--seq-length 4096"), std::string("--seq-length 4096").size());
+    const TempFile file("lengthless.args", text);
+    EXPECT_EQ(judged(file, "--world 16 --seq 1024")["layout"]["num_microbatches"], 8) << "128 sequences over 16 ranks";
+}
+
 TEST(CheckCommand, NeedsACommandToJudge) {
     expect_refused("check --world 16 --model llama3-8b", "--megatron-args is missing");
     expect_refused("check", "--megatron-args is missing");
@@ -99,6 +176,9 @@ TEST(FlagChanges, AreThoseThatWereAddedChangedAndDropped) {
     from.parts = {{"layout", {{"--tp", {"4"}}, {"--sequence-parallel", {}}, {"--pp", {"2"}}}}};
     to.parts = {{"layout", {{"--tp", {"2"}}, {"--pp", {"2"}}, {"--recompute-modules", {"mlp", "moe"}}}}};
     EXPECT_THAT(reports::flag_changes(from, to), ElementsAre("--tp 4 -> 2", "add --recompute-modules mlp moe", "drop --sequence-parallel"));
+    to.parts = {{"layout", {{"--pipeline-model-parallel-layout", {"Et*3|(tt|)*2L"}}}}};
+    EXPECT_THAT(reports::flag_changes({}, to), ElementsAre("add --pipeline-model-parallel-layout 'Et*3|(tt|)*2L'"))
+        << "as a shell takes it";
 }
 
 }  // namespace

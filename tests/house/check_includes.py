@@ -33,6 +33,7 @@ ROOMS = {
 # Headers of other rooms that hold nothing but values, which reports may read. To stay values they may themselves include
 # plan/ and each other only.
 VALUE_HEADERS = {
+    "importers/flag_account.hpp",
     "jobs/job.hpp",
     "model/device/memory_use.hpp",
     "planner/planned_layout.hpp",

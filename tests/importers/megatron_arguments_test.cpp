@@ -46,7 +46,7 @@ TEST(MegatronArguments, UnderstandsTheArgumentsOfPublishedRuns) {
         if (entry.path().extension() == ".md") continue;
         const Job job = load_model(entry.path().string());
         EXPECT_TRUE(job.layout && job.batch && job.training) << entry.path();
-        EXPECT_THAT(job.unknown_flags, testing::IsEmpty()) << entry.path();
+        EXPECT_THAT(job.flags.unknown, testing::IsEmpty()) << entry.path();
         EXPECT_EQ(job.layout->engine, Engine::megatron);
         EXPECT_EQ(job.model.name, entry.path().stem());
         ++read_files;
@@ -70,7 +70,7 @@ TEST(MegatronArguments, ReadsAReleaseRunOfMixtral) {
     EXPECT_EQ(job.model.moe->experts, 8);
     EXPECT_EQ(job.model.moe->expert_ffn, 14336);
     EXPECT_FALSE(job.training->megatron.rope_fusion);
-    EXPECT_THAT(job.flags_without_effect, Contains("--lr"));
+    EXPECT_THAT(job.flags.without_effect, Contains("--lr"));
 }
 
 TEST(MegatronArguments, ReadsLatentAttentionCapacityAndFusedLoss) {
@@ -108,7 +108,7 @@ TEST(MegatronArguments, ReadsWindowsAndWhichLayersHaveThem) {
     EXPECT_THAT(read(kSmall + "--window-size 16,0 --window-attn-skip-freq [0,1,1,1]").assumptions, Contains(HasSubstr("irregularly")));
     EXPECT_THAT(refusal(kSmall + "--window-size 16,0 --window-attn-skip-freq [1,0]"), HasSubstr("has 2 entries for --num-layers = 4"));
     EXPECT_THAT(refusal(kSmall + "--window-size 16,0 --window-attn-skip-freq 0"), HasSubstr("--window-attn-skip-freq = 0"));
-    EXPECT_THAT(read(kSmall + "--window-size 16,0 --window-attn-skip-freq 2").features_not_computed, testing::IsEmpty());
+    EXPECT_THAT(read(kSmall + "--window-size 16,0 --window-attn-skip-freq 2").flags.not_computed, testing::IsEmpty());
 }
 
 TEST(MegatronArguments, ReadsHowFastTheExpertBiasMoves) {
@@ -119,11 +119,11 @@ TEST(MegatronArguments, ReadsHowFastTheExpertBiasMoves) {
 }
 
 TEST(MegatronArguments, SaysWhichFlagWasMeant) {
-    EXPECT_THAT(read(kSmall + "--num-layer 8").unknown_flags, ElementsAre(HasSubstr("--num-layer 8 (did you mean --num-layers")));
-    EXPECT_THAT(read(kSmall + "--frobnicate").unknown_flags, ElementsAre("--frobnicate"));
+    EXPECT_THAT(read(kSmall + "--num-layer 8").flags.unknown, ElementsAre(HasSubstr("--num-layer 8 (did you mean --num-layers")));
+    EXPECT_THAT(read(kSmall + "--frobnicate").flags.unknown, ElementsAre("--frobnicate"));
     std::string many = kSmall;
     for (int i = 0; i < 250'000; ++i) many += fmt::format("--unheard-of-{} ", i);
-    const auto listed = read(many).unknown_flags;
+    const auto listed = read(many).flags.unknown;
     ASSERT_EQ(listed.size(), 101U);
     EXPECT_EQ(listed.back(), "and 249900 more");
 }
@@ -159,7 +159,7 @@ TEST(MegatronArguments, ReadsACommandWithoutArrays) {
     EXPECT_EQ(job.layout->layers_per_virtual_stage, 2);
     EXPECT_EQ(job.layout->recompute, Recompute::full) << "flags kept in a variable";
     EXPECT_EQ(job.training->grad_dtype, Dtype::fp16);
-    EXPECT_THAT(job.unknown_flags, testing::IsEmpty());
+    EXPECT_THAT(job.flags.unknown, testing::IsEmpty());
 }
 
 TEST(MegatronArguments, ReadsModelArgsOfYaml) {
@@ -170,7 +170,7 @@ TEST(MegatronArguments, ReadsModelArgsOfYaml) {
     EXPECT_EQ(job.layout->vpp, 4);
     EXPECT_EQ(job.layout->recompute_modules, (EnumSet{RecomputeModule::mla_up_proj, RecomputeModule::moe_act, RecomputeModule::layernorm}));
     EXPECT_FALSE(job.layout->sequence_parallel);
-    EXPECT_THAT(job.features_not_computed, Contains(HasSubstr("--rampup-batch-size")));
+    EXPECT_THAT(job.flags.not_computed, Contains(testing::Field(&FlagNotComputed::flag, "--rampup-batch-size")));
 }
 
 TEST(MegatronArguments, SplitsWordsLikeAShell) {
@@ -257,16 +257,99 @@ TEST(MegatronArguments, ReadsWhereTheInputGradientIsReduced) {
     EXPECT_TRUE(read(kSmall).training->megatron.async_tp_reduce);
     const Job job = read(kSmall + "--no-async-tensor-model-parallel-allreduce");
     EXPECT_FALSE(job.training->megatron.async_tp_reduce);
-    EXPECT_THAT(job.flags_without_effect, testing::IsEmpty());
+    EXPECT_THAT(job.flags.without_effect, testing::IsEmpty());
 }
 
 TEST(MegatronArguments, SortsFlagsByTheirEffect) {
     const Job job = read(kSmall + "--lr 1e-4 --lr 2e-4 --use-megatron-fsdp --made-up-flag a b --bf16 stray --optimizer muon");
-    EXPECT_THAT(job.flags_without_effect, ElementsAre("--lr"));
-    EXPECT_THAT(job.features_not_computed,
-                ElementsAre("Megatron FSDP (--use-megatron-fsdp)", "optimizer muon (--optimizer), predicted as Adam"));
-    EXPECT_THAT(job.unknown_flags, ElementsAre("--made-up-flag a b", "words that belong to no flag: stray"));
+    EXPECT_THAT(job.flags.without_effect, ElementsAre("--lr"));
+    EXPECT_THAT(job.flags.not_computed, ElementsAre(FlagNotComputed{"--use-megatron-fsdp", "Megatron FSDP", Decides::fit_and_legal},
+                                                    FlagNotComputed{"--optimizer", "optimizer muon, predicted as Adam", Decides::fit}));
+    EXPECT_THAT(job.flags.unknown, ElementsAre("--made-up-flag a b"));
+    EXPECT_THAT(job.flags.stray, ElementsAre("stray"));
+    EXPECT_THAT(job.flags.used, testing::AllOf(Contains("--bf16"), Contains("--num-layers"), testing::Not(Contains("--optimizer"))));
     EXPECT_EQ(read(kSmall + "--num-layers 6").model.layers, 6) << "the last one counts";
+}
+
+TEST(MegatronArguments, TakesBothSpellingsOfASwitch) {
+    const Job job = read(kSmall + "--no-tp-comm-overlap-ag --disable-overlap-p2p-communication --no-bias-linear");
+    EXPECT_THAT(job.flags.without_effect, ElementsAre("--no-tp-comm-overlap-ag"));
+    EXPECT_THAT(job.flags.used, testing::AllOf(Contains("--disable-overlap-p2p-communication"), Contains("--no-bias-linear")));
+    EXPECT_THAT(job.flags.unknown, testing::IsEmpty());
+    EXPECT_FALSE(job.training->overlap_p2p || job.model.mlp_bias);
+}
+
+TEST(MegatronArguments, TakesTheVocabularyFromWhoAsks) {
+    const std::string nameless = "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 64 ";
+    EXPECT_EQ(read_megatron_text(nameless, "flags", {.vocab = 777, .folder = ""}).model.vocab, 777);
+    const Job both = read_megatron_text(kSmall + "--tokenizer-type Llama3Tokenizer", "flags", {.vocab = 777, .folder = ""});
+    EXPECT_EQ(both.model.vocab, 777);
+    EXPECT_THAT(both.flags.without_effect, ElementsAre("--vocab-size", "--tokenizer-type")) << "what does not count is not used";
+    const Job named = read(nameless + "--vocab-file /data/gpt2-vocab.json --vocab-extra-ids 3");
+    EXPECT_EQ(named.model.vocab, 50260);
+    EXPECT_THAT(named.assumptions, Contains(HasSubstr("50,260 tokens (tokenizer of GPT-2, by --vocab-file /data/gpt2-vocab.json)")));
+    EXPECT_THAT(refusal(nameless + "--vocab-file my-vocab.json"), HasSubstr("--vocab-size is missing"));
+}
+
+TEST(MegatronArguments, KeepsTheBatchOfACommandWithoutALength) {
+    const Job job = read("--num-layers 4 --hidden-size 512 --num-attention-heads 8 --vocab-size 1000 --global-batch-size 256");
+    EXPECT_FALSE(job.batch.has_value());
+    EXPECT_EQ(job.model.default_global_batch, 256);
+}
+
+TEST(MegatronArguments, ReadsABatchThatGrowsByItsLastStep) {
+    const Job job = read(kSmall + "--step-batch-size-schedule '0:384 200B:768 400B:1152'");
+    EXPECT_EQ(job.batch->global_batch, 1152);
+    EXPECT_THAT(job.assumptions, Contains(HasSubstr("the batch of the schedule's last step, 1152")));
+    EXPECT_THAT(job.flags.used, Contains("--step-batch-size-schedule"));
+    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8 --global-batch-size 8"), HasSubstr("exclude each other"));
+    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,1B:x"), HasSubstr("'1B:x' is no step"));
+    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 0:8,1K:16,1K:32"), HasSubstr("'1K:32' does not follow"));
+    EXPECT_THAT(refusal(kSmall + "--step-batch-size-schedule 5:8"), HasSubstr("'5:8' does not follow"));
+}
+
+TEST(MegatronArguments, RecomputesWholeMixturesByTheOldName) {
+    const auto layout = [](const std::string& more) { return *read(kSmall + "--num-experts 8 " + more).layout; };
+    EXPECT_EQ(layout("--moe-layer-recompute").recompute, Recompute::selective);
+    EXPECT_EQ(layout("--moe-layer-recompute").recompute_modules, (EnumSet{RecomputeModule::core_attn, RecomputeModule::moe}));
+    EXPECT_EQ(layout("--moe-layer-recompute --recompute-granularity selective --recompute-modules layernorm").recompute_modules,
+              (EnumSet{RecomputeModule::layernorm, RecomputeModule::moe}));
+    EXPECT_THAT(refusal(kSmall + "--num-experts 8 --moe-layer-recompute --recompute-granularity full --recompute-method uniform "
+                                 "--recompute-num-layers 1"),
+                HasSubstr("--moe-layer-recompute with --recompute-granularity full"));
+}
+
+TEST(MegatronArguments, NamesValuesThatItDoesNotCompute) {
+    const auto not_computed = [](const std::string& more) {
+        Words flags;
+        for (const auto& one : read(kSmall + more).flags.not_computed) flags.push_back(one.flag);
+        return flags;
+    };
+    EXPECT_THAT(not_computed("--num-experts 8 --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend ncclep"),
+                ElementsAre("--moe-flex-dispatcher-backend"));
+    EXPECT_THAT(not_computed("--num-experts 8 --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep"),
+                testing::IsEmpty());
+    EXPECT_THAT(not_computed("--bf16 --fp8-format e4m3 --fp8-recipe custom"), ElementsAre("--fp8-recipe"));
+    EXPECT_THAT(not_computed("--recompute-granularity selective --recompute-modules mlp mhc gdn_norm_out"),
+                ElementsAre("--recompute-modules"));
+    EXPECT_EQ(read(kSmall + "--recompute-granularity selective --recompute-modules mlp mhc").layout->recompute_modules,
+              EnumSet{RecomputeModule::mlp});
+    EXPECT_THAT(not_computed("--optimizer dist_muon --overlap-grad-reduce --overlap-param-gather"), ElementsAre("--optimizer"))
+        << "dist_muon overlaps its gathers without the distributed optimizer";
+}
+
+TEST(MegatronArguments, MergesMappingsOfYaml) {
+    const std::string yaml =
+        "BASE: &base\n  --num-layers: 4\n  --hidden-size: 512\n  --bf16: true\n  --seq-length: 64\nMORE: &more\n  --hidden-size: 768\n"
+        "  --num-attention-heads: 8\n  --swiglu: true\n";
+    EXPECT_THAT(argument_words(yaml + "MODEL_ARGS:\n  <<: *base\n  --num-layers: 6\n  --bf16: false\n", "f").words,
+                ElementsAre("--num-layers", "6", "--hidden-size", "512", "--seq-length", "64"))
+        << "own keys win, and false takes a merged switch away";
+    EXPECT_THAT(argument_words(yaml + "MODEL_ARGS:\n  <<: [*more, *base]\n  --fp16:\n", "f").words,
+                testing::UnorderedElementsAre("--num-layers", "4", "--hidden-size", "768", "--bf16", "--seq-length", "64",
+                                              "--num-attention-heads", "8", "--swiglu", "--fp16"))
+        << "the first of several wins";
+    EXPECT_THAT(refusal("MODEL_ARGS:\n  <<: 5\n"), HasSubstr("<< merges what is no mapping"));
 }
 
 TEST(MegatronArguments, ReportsEveryProblemTogether) {
@@ -283,6 +366,12 @@ TEST(MegatronArguments, ReportsEveryProblemTogether) {
 
 TEST(MegatronArguments, RefusesWhatItCannotPlan) {
     EXPECT_THAT(refusal(kSmall + "--hybrid-layer-pattern M-M*"), HasSubstr("hybrids of Mamba and attention cannot be planned"));
+    EXPECT_THAT(refusal(kSmall + "--decoder-num-layers 4"), HasSubstr("models of an encoder and a decoder (T5) cannot be planned"));
+    EXPECT_THAT(refusal(kSmall + "--checkpoint-activations"), HasSubstr("write --recompute-granularity full --recompute-method uniform"));
+    EXPECT_THAT(refusal(kSmall + "--batch-size 4"), HasSubstr("write --micro-batch-size"));
+    EXPECT_THAT(refusal(kSmall + "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1 "
+                                 "--decoder-first-pipeline-num-layers 1"),
+                HasSubstr("give --num-virtual-stages-per-pipeline-rank"));
     EXPECT_THAT(refusal("just some prose"), HasSubstr("holds no Megatron-LM flags"));
     EXPECT_THAT(refusal(kSmall + "--num-layers"), HasSubstr("--num-layers needs a value"));
     EXPECT_THAT(refusal(kSmall + "--overlap-param-gather"), HasSubstr("needs --use-distributed-optimizer"));

@@ -1,8 +1,12 @@
 // Which words of a launch script are the command's.
 #include "importers/shell_script.hpp"
 
+#include <filesystem>
+#include <fstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "plan/errors.hpp"
 
@@ -52,6 +56,65 @@ TEST(ShellScript, TakesTextsOfFlags) {
     EXPECT_THAT(words("OPTS='--num-layers 2'\nsrun bash -c \"\n cd it\n torchrun train.py $OPTS --save $CKPT\"\n"),
                 ElementsAre("--num-layers", "2", "--save", "$CKPT"))
         << "a quote that other lines open";
+}
+
+TEST(ShellScript, ForgetsWhatACommandSets) {
+    const std::string command = "python train.py --num-layers 2 --tensor-model-parallel-size $TP\n";
+    for (const std::string& set : {"TP=$(nvidia-smi -L | wc -l)", "TP=`nproc`", "TP=$((TP * $(nproc)))", "TP=\"$(nproc)\"", "read TP",
+                                   "for TP in 1 2; do echo; done", "(( TP *= 2 ))", "let TP=8"}) {
+        const auto found = script_words("TP=1\n" + set + "\n" + command, "train.sh");
+        EXPECT_THAT(found.words, ElementsAre("--num-layers", "2", "--tensor-model-parallel-size", "$TP")) << set;
+        EXPECT_THAT(found.unresolved, testing::ElementsAre(testing::Pair("TP", HasSubstr("line 2 sets it")))) << set;
+    }
+    EXPECT_THAT(words("TP=1\nTP=\n" + command), ElementsAre("--num-layers", "2", "--tensor-model-parallel-size")) << "set to nothing";
+}
+
+TEST(ShellScript, ComputesArithmeticOfKnownVariables) {
+    const auto batch = [](const std::string& set) {
+        return words(set + "\npython train.py --num-layers 2 --global-batch-size $B\n").back();
+    };
+    EXPECT_EQ(batch("B=1024\nB=$((B / 16))"), "64");
+    EXPECT_EQ(batch("N=4\nB=\"$(( ${N} * 8 ))\""), "32");
+    EXPECT_EQ(batch("B=$((UNSET * 2))"), "$B");
+    EXPECT_EQ(words("N=4\npython train.py --num-layers $(( N + 2 )) --bf16\n"), (Words{"--num-layers", "6", "--bf16"}));
+    EXPECT_EQ(batch("B=4\nB+=8"), "48");
+    EXPECT_EQ(batch(": ${B:=16}"), "16");
+    EXPECT_EQ(batch("B=${A:-${C:-8}}"), "8");
+    EXPECT_EQ(batch("#SBATCH --nodes=32\n#SBATCH --ntasks-per-node=8\nB=$((SLURM_JOB_NUM_NODES * 2 + SLURM_NTASKS))"), "320");
+}
+
+TEST(ShellScript, SaysWhichFlagsMayBeMissing) {
+    const std::string command = "python train.py $COMMON_ARGS --num-layers 2 --bf16\n";
+    EXPECT_THAT(script_words(command, "train.sh").notes,
+                ElementsAre(HasSubstr("train.sh takes COMMON_ARGS, which it sets nowhere that is read")));
+    EXPECT_THAT(script_words("source ./common.sh\n" + command, "train.sh").missing,
+                ElementsAre(testing::AllOf(HasSubstr("train.sh takes $COMMON_ARGS"), HasSubstr("line 1: ./common.sh"))));
+    EXPECT_THAT(script_words("COMMON_ARGS=$(cat flags)\n" + command, "train.sh").missing,
+                ElementsAre(HasSubstr("line 1 sets it by a command, which is not run")));
+    EXPECT_THAT(script_words("source ./common.sh\npython train.py --num-layers 2\n", "train.sh").missing, IsEmpty())
+        << "a sourced file that the command needs nothing of";
+    EXPECT_THAT(script_words("source data.sh\npython train.py --num-layers 2 --data-path ${DATA[@]} --bf16\n", "train.sh").missing,
+                IsEmpty())
+        << "values, and no flags";
+    EXPECT_THAT(script_words("source ./common.sh\nARGS=\"--num-layers 2\"\n", "model.sh").missing,
+                ElementsAre(HasSubstr("model.sh runs no command with its flags, and sources what is not at hand")));
+    EXPECT_THAT(script_words("source venv/bin/activate\nARGS=\"--num-layers 2\"\n", "model.sh").missing, IsEmpty());
+}
+
+TEST(ShellScript, ReadsSourcedFilesBesideIt) {
+    const std::string folder = testing::TempDir() + "mgplan_sourced_" + std::to_string(::getpid());
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/common.sh") << "COMMON_ARGS=\"--bf16 --tensor-model-parallel-size $TP\"\n";
+    for (const std::string& path : {"./common.sh", "$(dirname \"$0\")/common.sh", "\"${HERE}/common.sh\""}) {
+        const auto found = script_words("TP=4\nsource " + path + "\npython train.py $COMMON_ARGS --num-layers 2\n", "train.sh", folder);
+        EXPECT_THAT(found.words, ElementsAre("--bf16", "--tensor-model-parallel-size", "4", "--num-layers", "2")) << path;
+        EXPECT_THAT(found.missing, IsEmpty());
+    }
+    std::ofstream(folder + "/loop.sh") << "source loop.sh\n";
+    EXPECT_THAT(script_words("source loop.sh\npython train.py --num-layers 2\n", "train.sh", folder).words,
+                ElementsAre("--num-layers", "2"))
+        << "a file that sources itself";
+    std::filesystem::remove_all(folder);
 }
 
 TEST(ShellScript, CountsAllListsWhereNoCommandIsFound) {

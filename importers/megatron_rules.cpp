@@ -1,0 +1,75 @@
+#include "importers/flag_reader.hpp"
+
+namespace mgplan::importers {
+namespace {
+
+/// "250B" as 2.5e11 by the letters K, M, B and T in either case (num_microbatches_calculator.py, _parse_numeric_value).
+std::optional<double> scaled_number(std::string text) {
+    double factor = 1;
+    if (!text.empty()) {
+        constexpr std::string_view kLetters = "KMBT";
+        const auto letter = kLetters.find(static_cast<char>(std::toupper(static_cast<unsigned char>(text.back()))));
+        if (letter != std::string_view::npos) {
+            for (std::size_t i = 0; i <= letter; ++i) factor *= 1000;
+            text.pop_back();
+        }
+    }
+    const auto number = parse_real(text);
+    return number && *number >= 0 && *number <= 1e18 ? std::optional(*number * factor) : std::nullopt;
+}
+
+}  // namespace
+
+void refuse_other_models(FlagReader& flags) {
+    for (const auto* flag :
+         {"--is-hybrid-model", "--hybrid-layer-pattern", "--hybrid-override-pattern", "--hybrid-attention-ratio", "--hybrid-mlp-ratio"}) {
+        if (flags.has(flag)) {
+            flags.problem("{}: hybrids of Mamba and attention cannot be planned; give a model of transformer layers only", flag);
+            break;
+        }
+    }
+    for (const auto* flag : {"--decoder-num-layers", "--decoder-seq-length"}) {
+        if (flags.has(flag)) {
+            flags.problem("{}: models of an encoder and a decoder (T5) cannot be planned; give a model of decoder layers only", flag);
+            break;
+        }
+    }
+    if (flags.has("--checkpoint-activations"))
+        flags.problem(
+            "--checkpoint-activations: Megatron-LM stops at it; write --recompute-granularity full --recompute-method uniform "
+            "--recompute-num-layers 1 in its place");
+    if (flags.has("--batch-size")) flags.problem("--batch-size: Megatron-LM stops at it; write --micro-batch-size in its place");
+}
+
+std::optional<std::int64_t> read_global_batch(FlagReader& flags, std::vector<std::string>& assumptions) {
+    const auto fixed = flags.integer("--global-batch-size", 1, ModelLimits::positions);
+    if (!flags.has("--step-batch-size-schedule")) return fixed;
+    if (flags.has("--global-batch-size")) flags.problem("--step-batch-size-schedule and --global-batch-size exclude each other; keep one");
+    std::optional<double> reached;
+    std::optional<std::int64_t> batch;
+    std::size_t steps = 0;
+    for (const auto& entry : flags.texts("--step-batch-size-schedule")) {
+        const auto colon = entry.find(':');
+        const auto from = scaled_number(entry.substr(0, colon));
+        const auto size = colon == std::string::npos ? std::nullopt : scaled_number(entry.substr(colon + 1));
+        if (!from || !size || *size < 1 || *size > static_cast<double>(ModelLimits::positions)) {
+            flags.problem("--step-batch-size-schedule: '{}' is no step; write steps as in 0:384 200B:768", FlagReader::shown(entry));
+            return std::nullopt;
+        }
+        if (reached ? *from <= *reached : *from != 0) {
+            flags.problem("--step-batch-size-schedule: '{}' does not follow; let steps start at 0 and rise", FlagReader::shown(entry));
+            return std::nullopt;
+        }
+        reached = from;
+        batch = static_cast<std::int64_t>(*size);
+        ++steps;
+    }
+    if (!batch) {
+        flags.problem("--step-batch-size-schedule needs a value");
+        return std::nullopt;
+    }
+    if (steps > 1) assumptions.push_back(fmt::format("the batch of the schedule's last step, {}", *batch));
+    return batch;
+}
+
+}  // namespace mgplan::importers

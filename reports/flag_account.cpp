@@ -1,0 +1,65 @@
+#include "reports/flag_account.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+namespace mgplan::reports {
+namespace {
+
+using importers::Decides;
+using importers::FlagAccount;
+
+std::string with_feature(const importers::FlagNotComputed& one) {
+    return fmt::format("{} ({})", one.flag, one.feature);
+}
+
+/// Those that decide at least so much.
+std::vector<std::string> deciding(const FlagAccount& account, Decides least) {
+    std::vector<std::string> flags;
+    for (const auto& one : account.not_computed) {
+        if (one.decides >= least) flags.push_back(with_feature(one));
+    }
+    return flags;
+}
+
+std::string not_computed_text(const std::vector<std::string>& flags) {
+    if (flags.empty()) return "";
+    return fmt::format("{} {} not computed", fmt::join(flags, ", "), flags.size() == 1 ? "is" : "are");
+}
+
+}  // namespace
+
+void add_flag_account(nlohmann::ordered_json& json, const FlagAccount& account) {
+    json["used"] = account.used;
+    json["not_computed"] = deciding(account, Decides::nothing);
+    json["unknown"] = account.unknown;
+}
+
+bool leaves_fit_open(const FlagAccount& account) {
+    return !deciding(account, Decides::fit).empty();
+}
+
+bool leaves_legality_open(const FlagAccount& account) {
+    return !deciding(account, Decides::fit_and_legal).empty();
+}
+
+std::string why_fit_is_open(const FlagAccount& account) {
+    return not_computed_text(deciding(account, Decides::fit));
+}
+
+std::string why_legality_is_open(const FlagAccount& account) {
+    return not_computed_text(deciding(account, Decides::fit_and_legal));
+}
+
+std::string flag_account_text(const FlagAccount& account) {
+    std::string text;
+    if (!account.not_computed.empty()) text += fmt::format("not computed: {}\n", fmt::join(deciding(account, Decides::nothing), ", "));
+    if (!account.unknown.empty()) text += fmt::format("unknown flags, left out: {}\n", fmt::join(account.unknown, " "));
+    return text;
+}
+
+}  // namespace mgplan::reports

@@ -1,0 +1,28 @@
+#pragma once
+// What became of a Megatron-LM command's flags, as JSON and in words.
+
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "importers/flag_account.hpp"
+
+namespace mgplan::reports {
+
+/// Adds "used", "not_computed" ("--use-megatron-fsdp (Megatron FSDP)") and "unknown", lists of flags as the command has them, each the
+/// first word of its entry.
+void add_flag_account(nlohmann::ordered_json& json, const importers::FlagAccount& account);
+
+/// Whether a flag that is not computed decides what a rank holds, or which rules the command has to keep.
+[[nodiscard]] bool leaves_fit_open(const importers::FlagAccount& account);
+[[nodiscard]] bool leaves_legality_open(const importers::FlagAccount& account);
+
+/// The flags that leave it open: "--use-megatron-fsdp (Megatron FSDP) is not computed"; "" where none does.
+[[nodiscard]] std::string why_fit_is_open(const importers::FlagAccount& account);
+[[nodiscard]] std::string why_legality_is_open(const importers::FlagAccount& account);
+
+/// Lines for a table: flags that are not computed, and unknown ones; "" where all is honoured.
+[[nodiscard]] std::string flag_account_text(const importers::FlagAccount& account);
+
+}  // namespace mgplan::reports

@@ -1,0 +1,214 @@
+// Each flag that a prediction claims to use: the answer about a command follows it.
+#include <array>
+#include <set>
+#include <string>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "importers/megatron_flags.hpp"
+#include "say.hpp"
+
+namespace mgplan::cli::testing {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A command that the flag is added to, behind which it counts where it stands there already.
+struct UsedFlag {
+    std::string flag, context, value;
+    std::string cluster = "dgx-h100";
+};
+
+const std::string kDense =
+    "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 --vocab-size 50000 "
+    "--micro-batch-size 2 --global-batch-size 64 --bf16 ";
+const std::string kMixture =
+    kDense + "--num-experts 8 --moe-router-topk 2 --expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall ";
+const std::string kSharded = kDense + "--use-distributed-optimizer --overlap-grad-reduce ";
+const std::string kLatent = kDense + "--multi-latent-attention --q-lora-rank 256 ";
+const std::string kPipeline = kDense + "--pipeline-model-parallel-size 4 ";
+const std::string kRotary = kDense + "--position-embedding-type rope ";
+const std::string kTensor = kDense + "--tensor-model-parallel-size 2 --sequence-parallel ";
+const std::string kFp8 = kDense + "--fp8-format hybrid ";
+
+std::string without(const std::string& words) {
+    std::string text = kDense;
+    text.erase(text.find(words), words.size());
+    return text;
+}
+
+std::vector<UsedFlag> used_flags() {
+    return {
+        {"--num-layers", kDense, "16"},
+        {"--encoder-num-layers", without("--num-layers 8"), "8"},
+        {"--hidden-size", kDense, "2048"},
+        {"--ffn-hidden-size", kDense, "2048"},
+        {"--num-attention-heads", kDense + "--attention-backend unfused ", "32"},
+        {"--kv-channels", kDense, "128"},
+        {"--num-query-groups", kDense + "--group-query-attention --num-query-groups 16 ", "4"},
+        {"--max-position-embeddings", kDense, "8192"},
+        {"--vocab-size", kDense, "70000"},
+        {"--padded-vocab-size", without("--vocab-size 50000"), "50048"},
+        {"--make-vocab-size-divisible-by", kDense, "65536"},
+        {"--normalization", kDense, "RMSNorm"},
+        {"--position-embedding-type", kDense, "rope"},
+        {"--rotary-percent", kRotary + "--cuda-graph-impl transformer_engine --cuda-graph-modules attn ", "0.5"},
+        {"--attention-dropout", kDense + "--attention-backend unfused ", "0"},
+        {"--hidden-dropout", kDense, "0"},
+        {"--window-size", kDense, "128,0"},
+        {"--window-attn-skip-freq", kDense + "--window-size 128,0 ", "2"},
+        {"--softmax-type", kDense, "learnable"},
+        {"--seq-length", kDense, "1024"},
+        {"--encoder-seq-length", without("--seq-length 2048"), "1024"},
+        {"--global-batch-size", kDense, "128"},
+        {"--group-query-attention", kDense + "--num-query-groups 4 ", ""},
+        {"--swiglu", kDense, ""},
+        {"--quick-geglu", kDense, ""},
+        {"--qk-layernorm", kDense, ""},
+        {"--disable-bias-linear", kDense, ""},
+        {"--add-qkv-bias", kDense + "--disable-bias-linear ", ""},
+        {"--untie-embeddings-and-output-weights", kDense, ""},
+        {"--no-position-embedding", kDense, ""},
+        {"--use-rotary-position-embeddings", kDense, ""},
+        {"--micro-batch-size", kDense, "4"},
+        {"--recompute-granularity", kDense, "full --recompute-method uniform --recompute-num-layers 1"},
+        {"--recompute-method", kPipeline + "--recompute-granularity full --recompute-num-layers 2 --recompute-method uniform ", "block"},
+        {"--recompute-num-layers", kDense + "--recompute-granularity full --recompute-method block --recompute-num-layers 1 ", "4"},
+        {"--cuda-graph-impl", kDense, "local"},
+        {"--tensor-model-parallel-size", kDense, "2"},
+        {"--pipeline-model-parallel-size", kDense, "2"},
+        {"--context-parallel-size", kDense, "2"},
+        {"--expert-model-parallel-size", kMixture, "8"},
+        {"--expert-tensor-parallel-size", kMixture + "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 ",
+         "1"},
+        {"--num-layers-per-virtual-pipeline-stage", kPipeline, "1"},
+        {"--num-virtual-stages-per-pipeline-rank", kPipeline, "2"},
+        {"--microbatch-group-size-per-virtual-pipeline-stage", kPipeline + "--num-virtual-stages-per-pipeline-rank 2 ", "8"},
+        {"--decoder-first-pipeline-num-layers", kPipeline, "1"},
+        {"--decoder-last-pipeline-num-layers", kPipeline, "1"},
+        {"--pipeline-model-parallel-layout", kPipeline, "Et|tt|tt|tttL"},
+        {"--num-distributed-optimizer-instances", kSharded, "2"},
+        {"--sequence-parallel", kDense + "--tensor-model-parallel-size 2 ", ""},
+        {"--account-for-embedding-in-pipeline-split", kPipeline, ""},
+        {"--account-for-loss-in-pipeline-split", kPipeline, ""},
+        {"--use-tp-pp-dp-mapping", kPipeline + "--tensor-model-parallel-size 2 ", ""},
+        {"--recompute-activations", kDense + "--attention-backend unfused ", ""},
+        {"--enable-cuda-graph", kDense, ""},
+        {"--external-cuda-graph", kDense, ""},
+        {"--moe-layer-recompute", kMixture, ""},
+        {"--no-overlap-p2p-communication", kPipeline + "--num-virtual-stages-per-pipeline-rank 2 ", ""},
+        {"--overlap-grad-reduce", kDense, ""},
+        {"--overlap-param-gather", kSharded, ""},
+        {"--use-distributed-optimizer", kDense, ""},
+        {"--tp-comm-overlap", kTensor, ""},
+        {"--overlap-moe-expert-parallel-comm", kMixture, ""},
+        {"--moe-shared-expert-overlap",
+         kMixture + "--cuda-graph-impl transformer_engine --cuda-graph-modules moe_preprocess moe_router "
+                    "--moe-shared-expert-intermediate-size 1024 --moe-shared-expert-gate ",
+         ""},
+        {"--defer-embedding-wgrad-compute", kPipeline, ""},
+        {"--ddp-pad-buckets-for-high-nccl-busbw", kSharded, ""},
+        {"--cp-comm-type", kDense + "--context-parallel-size 2 ", "all_gather"},
+        {"--recompute-modules", kDense + "--recompute-granularity selective ", "mlp"},
+        {"--cuda-graph-scope", kDense + "--cuda-graph-impl transformer_engine ", "attn"},
+        {"--cuda-graph-modules", kDense + "--cuda-graph-impl transformer_engine ", "attn"},
+        {"--attention-backend", kDense, "unfused"},
+        {"--transformer-impl", kDense, "local"},
+        {"--ddp-bucket-size", kSharded + "--ddp-pad-buckets-for-high-nccl-busbw ", "400000"},
+        {"--ddp-num-buckets", kSharded + "--ddp-pad-buckets-for-high-nccl-busbw ", "400"},
+        {"--cross-entropy-fusion-impl", kDense + "--cross-entropy-loss-fusion ", "te"},
+        {"--wgrad-deferral-limit", kPipeline + "--defer-embedding-wgrad-compute ", "2"},
+        {"--use-flash-attn", kDense + "--transformer-impl local ", ""},
+        {"--cross-entropy-loss-fusion", kDense, ""},
+        {"--no-gradient-accumulation-fusion", kDense, ""},
+        {"--no-bias-swiglu-fusion", kMixture + "--swiglu --moe-grouped-gemm ", ""},
+        {"--no-masked-softmax-fusion", kDense + "--attention-backend unfused ", ""},
+        {"--moe-permute-fusion", kMixture + "--cuda-graph-impl transformer_engine --cuda-graph-modules moe_preprocess moe_router ", ""},
+        {"--deterministic-mode", kDense, "", "dgx-b200"},
+        {"--no-create-attention-mask-in-dataloader", kDense, ""},
+        {"--no-async-tensor-model-parallel-allreduce", kDense + "--tensor-model-parallel-size 2 --transformer-impl local ", ""},
+        {"--bf16", without("--bf16"), ""},
+        {"--fp16", without("--bf16"), ""},
+        {"--accumulate-allreduce-grads-in-fp32", without("--bf16") + "--fp16 ", ""},
+        {"--grad-reduce-in-bf16", kDense, ""},
+        {"--fp8-param-gather", kFp8 + "--use-distributed-optimizer ", ""},
+        {"--use-precision-aware-optimizer", kSharded, ""},
+        {"--fp8-format", kDense, "hybrid"},
+        {"--fp8-recipe", kFp8, "blockwise"},
+        {"--main-params-dtype", kSharded + "--use-precision-aware-optimizer ", "fp16"},
+        {"--main-grads-dtype", kSharded + "--use-precision-aware-optimizer ", "bf16"},
+        {"--exp-avg-dtype", kSharded + "--use-precision-aware-optimizer ", "bf16"},
+        {"--exp-avg-sq-dtype", kSharded + "--use-precision-aware-optimizer ", "bf16"},
+        {"--optimizer", kDense, "muon"},
+        {"--num-experts", kDense, "8"},
+        {"--moe-router-topk", kMixture, "4"},
+        {"--moe-ffn-hidden-size", kMixture, "512"},
+        {"--moe-shared-expert-intermediate-size", kMixture, "512"},
+        {"--moe-layer-freq", kMixture, "2"},
+        {"--moe-token-dispatcher-type", kMixture, "allgather"},
+        {"--moe-flex-dispatcher-backend",
+         kMixture + "--moe-token-dispatcher-type flex --cuda-graph-impl transformer_engine --cuda-graph-modules moe ", "hybridep"},
+        {"--moe-expert-capacity-factor", kMixture, "1"},
+        {"--moe-router-num-groups", kMixture + "--moe-router-group-topk 2 ", "4"},
+        {"--moe-router-group-topk", kMixture + "--moe-router-num-groups 4 ", "2"},
+        {"--moe-router-dtype", kMixture + "--cuda-graph-impl transformer_engine --cuda-graph-modules moe_router ", "fp32"},
+        {"--moe-router-load-balancing-type", kMixture + "--moe-aux-loss-coeff 1e-2 ", "none"},
+        {"--moe-aux-loss-coeff", kMixture, "1e-2"},
+        {"--moe-grouped-gemm", kMixture, ""},
+        {"--moe-pad-expert-input-to-capacity",
+         kMixture + "--cuda-graph-impl transformer_engine --cuda-graph-modules moe --moe-expert-capacity-factor 1 ", ""},
+        {"--moe-router-enable-expert-bias", kMixture + "--moe-router-score-function sigmoid ", ""},
+        {"--moe-shared-expert-gate", kMixture + "--moe-shared-expert-intermediate-size 512 ", ""},
+        {"--q-lora-rank", kLatent, "512"},
+        {"--kv-lora-rank", kLatent, "256"},
+        {"--qk-head-dim", kLatent, "64"},
+        {"--qk-pos-emb-head-dim", kLatent, "32"},
+        {"--v-head-dim", kLatent, "64"},
+        {"--mtp-num-layers", kRotary, "1"},
+        {"--hybrid-layer-pattern", kDense, "M-M*"},
+        {"--hybrid-override-pattern", kDense, "M-M*"},
+        {"--hybrid-attention-ratio", kDense, "0.1"},
+        {"--hybrid-mlp-ratio", kDense, "0.1"},
+        {"--multi-latent-attention", kDense, ""},
+        {"--is-hybrid-model", kDense, ""},
+        {"--checkpoint-activations", kDense, ""},
+        {"--decoder-num-layers", kDense, "8"},
+        {"--decoder-seq-length", kDense, "128"},
+        {"--batch-size", kDense, "2"},
+        {"--tokenizer-type", without("--vocab-size 50000"), "Llama3Tokenizer"},
+        {"--tokenizer-model", without("--vocab-size 50000"), "Qwen/Qwen3-8B"},
+        {"--tokenizer-name-or-path", without("--vocab-size 50000"), "gpt2"},
+        {"--vocab-file", without("--vocab-size 50000"), "gpt2-vocab.json"},
+        {"--vocab-extra-ids", without("--vocab-size 50000") + "--vocab-file gpt2-vocab.json ", "1000"},
+        {"--step-batch-size-schedule", without("--global-batch-size 64"), "0:64 1B:128"},
+    };
+}
+
+/// What of the answer may follow a flag: the exit code, the verdicts, the layout's memory and time.
+std::string answer(const std::string& command, const std::string& cluster) {
+    const TempFile file("used.args", command);
+    const Said said = say("check --top 0 --format json --world 16 --cluster " + cluster + " --megatron-args " + file.path());
+    if (said.out.empty()) return fmt::format("refused, {}", said.code);
+    const Json json = Json::parse(said.out);
+    return fmt::format("{} {} {} {}", said.code, json["legal"].dump(), json["fits"].dump(), json["predicted"].dump());
+}
+
+TEST(UsedFlags, ChangeTheAnswer) {
+    for (const auto& [flag, context, value, cluster] : used_flags()) {
+        EXPECT_NE(answer(context, cluster), answer(fmt::format("{}{} {}", context, flag, value), cluster))
+            << flag << " " << value << " behind " << context;
+    }
+}
+
+TEST(UsedFlags, AreAllTested) {
+    std::set<std::string> tested;
+    for (const auto& one : used_flags()) tested.insert(one.flag);
+    for (const auto& name : importers::flag_names()) {
+        if (importers::find_flag(name)->effect == importers::FlagEffect::used) EXPECT_TRUE(tested.contains(name)) << name;
+    }
+    EXPECT_GT(tested.size(), 100U);
+}
+
+}  // namespace
+}  // namespace mgplan::cli::testing
