@@ -157,8 +157,8 @@ std::string WordScanner::word() {
     };
     while (at_ < text_.size() && !is_blank(text_[at_])) {
         const char c = text_[at_];
-        if (const std::size_t length = continuation_at(at_); length > 0) {
-            at_ += length;
+        if (const std::size_t skipped = continuation_at(at_); skipped > 0) {
+            at_ += skipped;
         } else if (c == '\'') {
             flush();
             const auto close = text_.find('\'', at_ + 1);
