@@ -22,7 +22,7 @@ foreach(linker IN ITEMS mold lld) # the first that is there and that the compile
   endif()
 endforeach()
 
-# -O3 takes the compiler a third longer than -O2 and gains nothing outside the CPU's kernels (docs/decisions/0012-unity-builds.md).
+# -O3 takes the compiler a third longer than -O2 and gains nothing outside the CPU's kernels (docs/decisions/0013-unity-builds.md).
 string(REGEX REPLACE "-O3" "-O2" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
 
 # The files of a room are compiled several at a time: each header is read and each template instantiated once a batch.
@@ -39,7 +39,7 @@ endif()
 
 # Headers of the standard library, fmt, JSON and GoogleTest are most of what a file costs to compile. Precompiled, they take clang
 # next to nothing; GCC 12 spends a quarter less on a test and nothing less on a room's batch of files
-# (docs/decisions/0012-unity-builds.md).
+# (docs/decisions/0013-unity-builds.md).
 set(MGPLAN_PRECOMPILED_HEADERS off CACHE STRING "Precompile the headers that most files include: all, tests or off")
 set_property(CACHE MGPLAN_PRECOMPILED_HEADERS PROPERTY STRINGS all tests off)
 if(NOT MGPLAN_PRECOMPILED_HEADERS MATCHES "^(all|tests|off)$")
