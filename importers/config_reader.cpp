@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 namespace mgplan::importers {
 namespace {

@@ -15,7 +15,7 @@ namespace mgplan::importers {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using TokenizerJson = nlohmann::json;
 
 constexpr std::size_t kLargestFile = std::size_t{64} << 20U;
 
@@ -126,16 +126,16 @@ std::optional<std::int64_t> sentencepiece_size(std::string_view bytes) {
 }
 
 std::optional<std::int64_t> json_vocabulary_size(std::string_view text) {
-    const Json json = Json::parse(text, nullptr, false);
+    const TokenizerJson json = TokenizerJson::parse(text, nullptr, false);
     if (!json.is_object()) return std::nullopt;
     std::int64_t size = 0;
-    const auto take = [&](const Json& id) {
+    const auto take = [&](const TokenizerJson& id) {
         if (id.is_number_integer() && id.get<std::int64_t>() >= 0 && id.get<std::int64_t>() < (std::int64_t{1} << 31))
             size = std::max(size, id.get<std::int64_t>() + 1);
     };
     const auto model = json.find("model");
     const bool whole = model != json.end() && model->is_object() && model->contains("vocab");
-    const Json& entries = whole ? model->at("vocab") : json;
+    const TokenizerJson& entries = whole ? model->at("vocab") : json;
     if (entries.is_object()) {
         for (const auto& id : entries) take(id);
     } else if (entries.is_array()) {

@@ -17,7 +17,7 @@ from pathlib import Path
 # The standard library is open to all, the operating system's headers only to those that list them.
 ROOMS = {
     "plan": ((), ("fmt/", "nlohmann/")),
-    "importers": (("plan",), ("fmt/", "nlohmann/", "yaml-cpp/", "sys/", "unistd.h")),
+    "importers": (("plan",), ("fmt/", "nlohmann/", "yaml-cpp/", "sys/", "fcntl.h", "poll.h", "unistd.h")),
     "model": (("plan",), ("fmt/",)),
     "simulator": (("plan", "model"), ("fmt/", "nlohmann/")),
     "planner": (("plan", "simulator"), ("fmt/", "nlohmann/", "oneapi/", "tbb/")),
