@@ -103,7 +103,7 @@ TEST(CheckCommand, TakesTheVocabularyThatAScriptLacks) {
                    {"--vocab-size is missing", "as --vocab-size N beside --megatron-args"});
     EXPECT_EQ(judged(without, "--world 16 --vocab-size 128256")["predicted"], judged(with)["predicted"]);
     EXPECT_NE(judged(with, "--world 16 --vocab-size 32000")["predicted"], judged(with)["predicted"]) << "and wins over the script's";
-    for (const std::string& other : {"simulate --megatron-args ", "plan --top 1 --model "})
+    for (const std::string other : {"simulate --megatron-args ", "plan --top 1 --model "})
         EXPECT_EQ(say(other + without.path() + " --world 16 --vocab-size 128256").code, kDone) << other;
     expect_refused("check --world 16 --vocab-size 0 --megatron-args " + without.path(), "--vocab-size = 0");
 }

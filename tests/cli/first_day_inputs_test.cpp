@@ -50,7 +50,8 @@ void expect_clear(const Row& row) {
     EXPECT_THAT(said.err, StartsWith("mgplan: "));
     EXPECT_LE(std::count(said.err.begin(), said.err.end(), '\n'), 4) << said.err;
     EXPECT_LT(said.err.size(), 1500U);
-    EXPECT_THAT(said.err, ContainsRegex("use |give |did you mean|lists |check the path|write |writes |see |set |name |begin with"))
+    EXPECT_THAT(said.err, ContainsRegex("use |give |did you mean|lists |check the path|write |writes |see |set |name |begin with|shows "
+                                        "|remove |needs |plans |expected "))
         << "no way out";
     for (const char* leak : {"internal error", "json.exception", "std::", "terminate", "bad_"}) EXPECT_THAT(said.err, Not(HasSubstr(leak)));
 }
@@ -76,7 +77,7 @@ TEST(FirstDay, SlipsOnTheCommandLineAreRefusedInOneClearLine) {
         {{"--world=64", "--model="}, {"model is empty"}},
         {{"--world", "64", "--model", "lama3.1-70b"}, {"lama3.1-70b", "did you mean llama3.1-70b"}},
         {{"--world", "64", "--model", "gpt-5-turbo"}, {"gpt-5-turbo", "mgplan models"}},
-        {{"--world", "64", "--model", "no-such-org/no-such-model"}, {"no-such-org/no-such-model", "is not there"}},
+        {{"--world", "64", "--model", "no-such-org/no-such-model"}, {"no-such-org/no-such-model", "is no file here"}},
         {{"--world", "64", "--model", "/"}, {"holds no config.json"}},
         {{"--world", "64", "--model", "/dev/null"}, {"/dev/null", "empty"}},
         {with({"--cluster", "dgx-h10"}), {"dgx-h10", "dgx-h100"}},

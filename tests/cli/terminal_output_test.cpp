@@ -101,7 +101,8 @@ TEST(TerminalOutput, HasNoControlBytesOfPlans) {
     const nlohmann::json good = nlohmann::json::parse(plan.text());
     // Every text of the plan in turn.
     int changed = 0;
-    for (const auto& [pointer, value] : good.flatten().items()) {
+    const nlohmann::json fields = good.flatten();
+    for (const auto& [pointer, value] : fields.items()) {
         if (!value.is_string()) continue;
         nlohmann::json hostile = good;
         hostile[nlohmann::json::json_pointer(pointer)] = kHostile;

@@ -60,8 +60,8 @@ TEST(ShellScript, TakesTextsOfFlags) {
 
 TEST(ShellScript, ForgetsWhatACommandSets) {
     const std::string command = "python train.py --num-layers 2 --tensor-model-parallel-size $TP\n";
-    for (const std::string& set : {"TP=$(nvidia-smi -L | wc -l)", "TP=`nproc`", "TP=$((TP * $(nproc)))", "TP=\"$(nproc)\"", "read TP",
-                                   "for TP in 1 2; do echo; done", "(( TP *= 2 ))", "let TP=8"}) {
+    for (const std::string set : {"TP=$(nvidia-smi -L | wc -l)", "TP=`nproc`", "TP=$((TP * $(nproc)))", "TP=\"$(nproc)\"", "read TP",
+                                  "for TP in 1 2; do echo; done", "(( TP *= 2 ))", "let TP=8"}) {
         const auto found = script_words("TP=1\n" + set + "\n" + command, "train.sh");
         EXPECT_THAT(found.words, ElementsAre("--num-layers", "2", "--tensor-model-parallel-size", "$TP")) << set;
         EXPECT_THAT(found.unresolved, testing::ElementsAre(testing::Pair("TP", HasSubstr("line 2 sets it")))) << set;
@@ -105,7 +105,7 @@ TEST(ShellScript, ReadsSourcedFilesBesideIt) {
     const std::string folder = testing::TempDir() + "mgplan_sourced_" + std::to_string(::getpid());
     std::filesystem::create_directories(folder);
     std::ofstream(folder + "/common.sh") << "COMMON_ARGS=\"--bf16 --tensor-model-parallel-size $TP\"\n";
-    for (const std::string& path : {"./common.sh", "$(dirname \"$0\")/common.sh", "\"${HERE}/common.sh\""}) {
+    for (const std::string path : {"./common.sh", "$(dirname \"$0\")/common.sh", "\"${HERE}/common.sh\""}) {
         const auto found = script_words("TP=4\nsource " + path + "\npython train.py $COMMON_ARGS --num-layers 2\n", "train.sh", folder);
         EXPECT_THAT(found.words, ElementsAre("--bf16", "--tensor-model-parallel-size", "4", "--num-layers", "2")) << path;
         EXPECT_THAT(found.missing, IsEmpty());
