@@ -152,7 +152,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
     options.integer("global-batch", values.global_batch, 1, std::int64_t{1} << 31,
                     "sequences per step; without it 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more");
     options.count("global-batch-tokens", values.global_batch_tokens, 1, std::int64_t{1} << 58,
-                  "tokens per step, in place of --global-batch: 4M is 4,194,304, 1,024 sequences of 4,096");
+                  "tokens per step, 4M is 4,194,304; without it --global-batch counts");
     options.count("seq", values.sequence, 1, std::int64_t{1} << 27,
                   "tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096)");
     options.bytes("max-memory", values.max_memory, "memory a rank may use; without it the GPU's");
