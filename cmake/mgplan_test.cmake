@@ -9,7 +9,7 @@ add_custom_target(threaded_tests)
 # Compiling a test takes longer than running it, so tests are not optimized; of the sanitizers' builds they are the greater
 # part. OPTIMIZED is for those that compile code of the project, such as the bodies of CUDA kernels, and run it long.
 add_library(mgplan_quickly_compiled INTERFACE)
-target_compile_options(mgplan_quickly_compiled INTERFACE $<$<OR:$<CONFIG:Release>,$<BOOL:${MGPLAN_SANITIZE}>>:-O0>)
+target_compile_options(mgplan_quickly_compiled INTERFACE $<$<OR:$<CONFIG:Release>,$<CONFIG:None>>:-O0>)
 mgplan_precompiled_headers(mgplan_precompiled_tests
   FOR_PROGRAMS
   WHERE all tests
