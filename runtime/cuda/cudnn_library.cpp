@@ -14,7 +14,7 @@ const std::string& cudnn_unavailable() {
     return loaded_cudnn().unavailable();
 }
 
-const CudnnFunctions& loaded_cudnn() {
+const CudnnFunctions& cudnn() {
     return loaded_cudnn().functions();
 }
 
