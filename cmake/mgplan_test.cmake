@@ -2,6 +2,7 @@
 # Labels: unit and golden run under the address and undefined behaviour sanitizers too, threads (beside one of these)
 # under the thread sanitizer, gpu may be skipped where there is none, slow is left out by ./test --quick.
 # LONG programs take minutes under a sanitizer.
+# Files are compiled in batches, as those of rooms are, so each has a namespace of its own, named after it.
 # The target sanitized_tests builds the programs labelled unit or golden, threaded_tests those labelled threads.
 add_custom_target(sanitized_tests)
 add_custom_target(threaded_tests)
@@ -24,6 +25,7 @@ target_compile_definitions(mgplan_test_data PRIVATE MGPLAN_TEST_DATA="${PROJECT_
 function(mgplan_test name)
   cmake_parse_arguments(TEST "OPTIMIZED;LONG" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
   add_executable(${name} ${TEST_SOURCES})
+  mgplan_compile_in_batches(${name} 12)
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main rapidcheck fmt::fmt mgplan_test_data mgplan_warnings)
   if(TEST_OPTIMIZED)
     target_compile_options(${name} PRIVATE $<$<CONFIG:None>:-O2>) # what sanitizers' builds do without

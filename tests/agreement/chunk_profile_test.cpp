@@ -9,7 +9,7 @@
 #include "simulator/memory/rank_timeline.hpp"
 #include "tests/support/small_training.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::chunk_profile_test {
 namespace {
 
 using model::TrainingTask;
@@ -136,4 +136,4 @@ std::vector<Case> cases() {
 INSTANTIATE_TEST_SUITE_P(Layouts, ChunkProfileOf, testing::ValuesIn(cases()), [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::chunk_profile_test

@@ -11,7 +11,7 @@
 #include "simulator/memory/cuda_graphs.hpp"
 #include "tests/model/training/small_training.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::graph_bytes_test {
 namespace {
 
 using enum CudaGraphScope;
@@ -122,4 +122,4 @@ TEST(GraphBytes, OfAWholeIterationAreThoseOfTheModel) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::graph_bytes_test

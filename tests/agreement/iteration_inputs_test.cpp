@@ -14,7 +14,7 @@
 #include "simulator/memory/iteration_inputs.hpp"
 #include "tests/support/small_training.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::iteration_inputs_test {
 namespace {
 
 using testing::ElementsAre;
@@ -79,4 +79,4 @@ TEST(IterationInputs, OfMegatronAreWholeMicrobatchesOnTheFirstStageAndTheLast) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::iteration_inputs_test

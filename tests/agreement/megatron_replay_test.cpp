@@ -13,7 +13,7 @@
 #include "simulator/memory/rank_timeline.hpp"
 #include "tests/model/training/small_training.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::megatron_replay_test {
 namespace {
 
 namespace small = model::small;
@@ -132,4 +132,4 @@ TEST(MegatronReplay, IsOfEngineMegatronAlone) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::megatron_replay_test

@@ -11,7 +11,7 @@
 #include "plan/stage_ranks.hpp"
 #include "planner/constraints.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::model_state_test {
 namespace {
 
 using model::MemoryCategory;
@@ -127,4 +127,4 @@ TEST(ModelStateOf, SeveralInstancesIsWhatBuffersAndOptimizerOfOneAllocate) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::model_state_test

@@ -7,7 +7,7 @@
 
 #include "tests/model/training/small_training.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::rank_timeline_test {
 namespace {
 
 using model::MetaDevice;
@@ -116,4 +116,4 @@ TEST(RankTimeline, NamesTheOpAtThePeak) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::rank_timeline_test

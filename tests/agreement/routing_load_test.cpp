@@ -8,7 +8,7 @@
 
 #include "tests/model/training/small_training.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::routing_load_test {
 namespace {
 
 using model::RankTrainer;
@@ -79,4 +79,4 @@ TEST(RoutingLoad, OfARunsOwnCountsBoundsItsFullestRank) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::routing_load_test

@@ -12,7 +12,7 @@
 #include "simulator/memory/model_state.hpp"
 #include "tests/model/training/small_training.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::stage_timeline_test {
 namespace {
 
 using model::MetaDevice;
@@ -284,4 +284,4 @@ TEST(StageTimelines, ReplaceWhatWasEstimatedAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::stage_timeline_test

@@ -4,14 +4,14 @@
 
 #include <nlohmann/json.hpp>
 
-namespace mgplan::cli {
+namespace mgplan::cli::assumed_architecture_test {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::say;
-using testing::TempFile;
+using ::testing::say;
+using ::testing::TempFile;
 using Json = nlohmann::json;
 
 constexpr const char* kConfig =
@@ -88,4 +88,4 @@ TEST_F(AssumedArchitecture, IsNullWhereTheTypeIsKnown) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli
+}  // namespace mgplan::cli::assumed_architecture_test

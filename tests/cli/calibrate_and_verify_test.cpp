@@ -15,7 +15,7 @@
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/cli/say.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::calibrate_and_verify_test {
 namespace {
 
 using nlohmann::json;
@@ -365,4 +365,4 @@ TEST(Verify, RefusesLogsItCannotRead) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::calibrate_and_verify_test

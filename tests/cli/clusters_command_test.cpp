@@ -12,7 +12,7 @@
 #include "plan/cluster_json.hpp"
 #include "reports/table.hpp"
 
-namespace mgplan::cli {
+namespace mgplan::cli::clusters_command_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -78,4 +78,4 @@ TEST(ClustersCommand, RefusesUnknownNamesAndWords) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli
+}  // namespace mgplan::cli::clusters_command_test

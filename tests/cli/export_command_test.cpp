@@ -14,7 +14,7 @@
 #include "reports/megatron_job.hpp"
 #include "say.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::export_command_test {
 namespace {
 
 using ::testing::AllOf;
@@ -248,4 +248,4 @@ TEST_F(ExportCommand, SaysWhatIsMissingOrWrong) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::export_command_test

@@ -6,7 +6,7 @@
 
 #include "tests/cli/say.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::first_day_inputs_test {
 namespace {
 
 using ::testing::ContainsRegex;
@@ -171,4 +171,4 @@ TEST(FirstDay, WhatChangesNothingIsSaidAndDone) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::first_day_inputs_test

@@ -15,7 +15,7 @@
 #include "cli/options.hpp"
 #include "say.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::help_in_other_forms_test {
 namespace {
 
 using ::testing::Contains;
@@ -195,4 +195,4 @@ zpty -d shell
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::help_in_other_forms_test

@@ -9,7 +9,7 @@
 #include "say.hpp"
 #include "tests/support/data_folder.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::help_test {
 namespace {
 
 std::vector<std::string> commands_of_mgplan() {
@@ -77,4 +77,4 @@ TEST(Help, SaysOfEveryOptionWhatHappensWithoutIt) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::help_test

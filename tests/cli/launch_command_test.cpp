@@ -7,7 +7,7 @@
 
 #include "say.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::launch_command_test {
 namespace {
 
 using ::testing::AllOf;
@@ -80,4 +80,4 @@ TEST_F(Launch, HasNoStatusOfJobsThatAreNot) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::launch_command_test

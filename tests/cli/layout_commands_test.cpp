@@ -6,7 +6,7 @@
 
 #include "say.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::layout_commands_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -195,4 +195,4 @@ TEST(LayoutCommands, AResultThatNoFileTakesGoesToStandardOutput) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::layout_commands_test

@@ -11,7 +11,7 @@
 #include "importers/model_source.hpp"
 #include "reports/table.hpp"
 
-namespace mgplan::cli {
+namespace mgplan::cli::models_command_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -112,4 +112,4 @@ TEST(ModelsCommand, RefusesUnknownNamesWithTheNearest) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli
+}  // namespace mgplan::cli::models_command_test

@@ -5,10 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace mgplan::cli {
+namespace mgplan::cli::options_test {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 struct Declared {
     Options options{"demo [options]", "A command for tests."};
@@ -65,4 +65,4 @@ TEST(Options, HelpShowsEveryOptionWithItsDefault) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli
+}  // namespace mgplan::cli::options_test

@@ -5,7 +5,7 @@
 #include "tests/runtime/checkpoint/temporary_folder.hpp"
 #include "tests/support/child_process.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::program_test {
 namespace {
 
 using ::testing::AllOf;
@@ -44,4 +44,4 @@ TEST(Program, LetsWhatItStartsHaveTheLimitsSignal) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::program_test

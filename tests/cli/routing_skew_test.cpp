@@ -5,7 +5,7 @@
 
 #include "say.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::routing_skew_test {
 namespace {
 
 using ::testing::AllOf;
@@ -131,4 +131,4 @@ TEST(RoutingSkewOption, StaysWithASavedPlan) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::routing_skew_test

@@ -13,7 +13,7 @@
 #include "tests/support/data_folder.hpp"
 #include "tests/support/indexed_dataset_writer.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::run_command_test {
 namespace {
 
 using ::testing::AllOf;
@@ -466,4 +466,4 @@ TEST(RunCommand, RefusesAWorldThatTheLauncherDidNotStart) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::run_command_test

@@ -17,7 +17,7 @@
 #include "tests/support/indexed_dataset_writer.hpp"
 #include "tests/support/mpirun_job.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::run_under_mpi_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -187,4 +187,4 @@ TEST_F(RunUnderMpi, ARankThatIsHeldUpIsNoticedAtTheDeadline) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::run_under_mpi_test

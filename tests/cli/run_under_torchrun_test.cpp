@@ -12,7 +12,7 @@
 #include "tests/cli/say.hpp"
 #include "tests/support/child_process.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::run_under_torchrun_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -183,4 +183,4 @@ TEST_F(RunUnderTorchrun, LaunchTrainsAPlanOfCpuRanks) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::run_under_torchrun_test

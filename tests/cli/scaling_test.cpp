@@ -8,7 +8,7 @@
 
 #include "say.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::scaling_test {
 namespace {
 
 using ::testing::Each;
@@ -221,4 +221,4 @@ TEST(Order, SearchesEveryOrderOfAList) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::scaling_test

@@ -7,7 +7,7 @@
 #include "cli/terminal_stream.hpp"
 #include "tests/cli/say.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::terminal_output_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -137,4 +137,4 @@ TEST(TerminalOutput, LeavesResultsForFilesAndPipesAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::terminal_output_test

@@ -9,7 +9,7 @@
 #include "importers/megatron_flags.hpp"
 #include "say.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::used_flags_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -212,4 +212,4 @@ TEST(UsedFlags, AreAllTested) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::used_flags_test

@@ -11,7 +11,7 @@
 #include "model/optimizer/shard_ranges.hpp"
 #include "tests/support/data_folder.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::buffers_golden_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -201,4 +201,4 @@ TEST(Golden, OptimizerGroupsKeepTheOrderOfMegatronsShards) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::buffers_golden_test

@@ -16,7 +16,7 @@
 #include "plan/text.hpp"
 #include "tests/support/data_folder.hpp"
 
-namespace mgplan::cli {
+namespace mgplan::cli::golden_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -350,4 +350,4 @@ TEST(Golden, LayoutStringsExpandAsInMegatron) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli
+}  // namespace mgplan::cli::golden_test

@@ -8,7 +8,7 @@
 #include "plan/graph_slots.hpp"
 #include "tests/support/data_folder.hpp"
 
-namespace mgplan {
+namespace mgplan::graphs_golden_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -52,4 +52,4 @@ TEST(Golden, GraphCountsAreThoseOfMegatron) {
 }
 
 }  // namespace
-}  // namespace mgplan
+}  // namespace mgplan::graphs_golden_test

@@ -21,7 +21,7 @@
 #include "simulator/cost_model.hpp"
 #include "tests/support/data_folder.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::layer_costs_golden_test {
 namespace {
 
 /// How a preset is trained, apart from its model.
@@ -276,7 +276,7 @@ TEST(LayerCostsGolden, ComparesToNineDigits) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::layer_costs_golden_test
 
 int main(int argc, char** argv) {
     testing::InitGoogleTest(&argc, argv);

@@ -3,7 +3,7 @@
 #include "tests/gpu/gpu.hpp"
 #include "tests/gpu/large_ops.hpp"
 
-namespace mgplan::tests {
+namespace mgplan::tests::large_test {
 namespace {
 
 constexpr std::int64_t kRows = 17'000, kWidth = 128'256;  // 2^31 is 2.147e9, and this 2.180e9
@@ -24,4 +24,4 @@ TEST_F(GpuLarge, LookUpAndProduct) {
 }
 
 }  // namespace
-}  // namespace mgplan::tests
+}  // namespace mgplan::tests::large_test

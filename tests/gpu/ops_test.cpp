@@ -20,7 +20,7 @@
 #include "tests/gpu/gpu.hpp"
 #include "tests/model/ops/every_op.hpp"
 
-namespace mgplan::tests {
+namespace mgplan::tests::ops_test {
 namespace {
 
 using namespace model;
@@ -234,4 +234,4 @@ TEST_F(GpuMemory, AddsTheRanksArraysWithTheBitsOfTheHost) {
 }
 
 }  // namespace
-}  // namespace mgplan::tests
+}  // namespace mgplan::tests::ops_test

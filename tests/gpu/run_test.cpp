@@ -9,7 +9,7 @@
 #include "tests/gpu/gpu.hpp"
 #include "tests/gpu/small_run.hpp"
 
-namespace mgplan::tests {
+namespace mgplan::tests::run_test {
 namespace {
 
 class GpuRun : public GpuTest {};
@@ -107,4 +107,4 @@ TEST_F(GpuRun, TellsHowLongStepsOfSmallLayersTakeWithAndWithoutGraphs) {
 }
 
 }  // namespace
-}  // namespace mgplan::tests
+}  // namespace mgplan::tests::run_test

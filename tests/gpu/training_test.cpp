@@ -4,7 +4,7 @@
 #include "tests/gpu/gpu.hpp"
 #include "tests/gpu/small_models.hpp"
 
-namespace mgplan::tests {
+namespace mgplan::tests::training_test {
 namespace {
 
 using runtime::CpuDevice;
@@ -61,4 +61,4 @@ TEST_P(GpuMixture, AgreesWithTheCpuAndTakesThePredictedBytes) {
 INSTANTIATE_TEST_SUITE_P(DroplessThenCapacityThenPadded, GpuMixture, testing::Values(0.0, 1.0, 1.25));
 
 }  // namespace
-}  // namespace mgplan::tests
+}  // namespace mgplan::tests::training_test

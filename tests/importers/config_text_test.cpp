@@ -6,7 +6,7 @@
 
 #include "plan/errors.hpp"
 
-namespace mgplan::importers {
+namespace mgplan::importers::config_text_test {
 namespace {
 
 using testing::HasSubstr;
@@ -53,4 +53,4 @@ TEST(ConfigText, RefusesWhatIsNoUtf8Json) {
 }
 
 }  // namespace
-}  // namespace mgplan::importers
+}  // namespace mgplan::importers::config_text_test

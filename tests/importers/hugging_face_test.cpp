@@ -8,7 +8,7 @@
 #include "plan/errors.hpp"
 #include "plan/parameters.hpp"
 
-namespace mgplan::importers {
+namespace mgplan::importers::hugging_face_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -306,4 +306,4 @@ TEST(HuggingFace, SurvivesAnyValueInAnyField) {
 }
 
 }  // namespace
-}  // namespace mgplan::importers
+}  // namespace mgplan::importers::hugging_face_test

@@ -13,7 +13,7 @@
 #include "plan/parameters.hpp"
 #include "tests/support/data_folder.hpp"
 
-namespace mgplan::importers {
+namespace mgplan::importers::megatron_arguments_test {
 namespace {
 
 using testing::Contains;
@@ -420,4 +420,4 @@ RC_GTEST_PROP(MegatronArguments, NeverCrashOnRandomText, (const std::string& tex
 }
 
 }  // namespace
-}  // namespace mgplan::importers
+}  // namespace mgplan::importers::megatron_arguments_test

@@ -9,7 +9,7 @@
 
 #include "plan/errors.hpp"
 
-namespace mgplan::importers {
+namespace mgplan::importers::megatron_log_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -109,4 +109,4 @@ TEST(MegatronLog, SaysWhyNothingIsLeftToCompare) {
 }
 
 }  // namespace
-}  // namespace mgplan::importers
+}  // namespace mgplan::importers::megatron_log_test

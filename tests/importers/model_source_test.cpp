@@ -15,7 +15,7 @@
 #include "plan/errors.hpp"
 #include "plan/model_json.hpp"
 
-namespace mgplan::importers {
+namespace mgplan::importers::model_source_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -130,4 +130,4 @@ TEST_F(ModelSource, StopsReadingEndlessFiles) {
 }
 
 }  // namespace
-}  // namespace mgplan::importers
+}  // namespace mgplan::importers::model_source_test

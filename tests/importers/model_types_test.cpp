@@ -10,7 +10,7 @@
 #include "plan/errors.hpp"
 #include "plan/parameters.hpp"
 
-namespace mgplan::importers {
+namespace mgplan::importers::model_types_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -219,4 +219,4 @@ TEST(ModelTypes, AMultimodalClassDecidesWhetherEmbeddingsAreTied) {
 }
 
 }  // namespace
-}  // namespace mgplan::importers
+}  // namespace mgplan::importers::model_types_test

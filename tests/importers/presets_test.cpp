@@ -9,7 +9,7 @@
 #include "importers/model_source.hpp"
 #include "plan/parameters.hpp"
 
-namespace mgplan::importers {
+namespace mgplan::importers::presets_test {
 namespace {
 
 struct Expected {
@@ -196,4 +196,4 @@ TEST(Presets, CarryTheirNameAndSource) {
 }
 
 }  // namespace
-}  // namespace mgplan::importers
+}  // namespace mgplan::importers::presets_test

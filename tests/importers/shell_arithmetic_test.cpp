@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace mgplan::importers {
+namespace mgplan::importers::shell_arithmetic_test {
 namespace {
 
 std::optional<std::int64_t> value(std::string_view expression) {
@@ -62,4 +62,4 @@ TEST(ShellArithmetic, KnowsWhatItDoesNotKnow) {
 }
 
 }  // namespace
-}  // namespace mgplan::importers
+}  // namespace mgplan::importers::shell_arithmetic_test

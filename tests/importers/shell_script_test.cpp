@@ -10,7 +10,7 @@
 
 #include "plan/errors.hpp"
 
-namespace mgplan::importers {
+namespace mgplan::importers::shell_script_test {
 namespace {
 
 using testing::ElementsAre;
@@ -146,4 +146,4 @@ TEST(ShellScript, RefusesListsThatGrowWithoutEnd) {
 }
 
 }  // namespace
-}  // namespace mgplan::importers
+}  // namespace mgplan::importers::shell_script_test

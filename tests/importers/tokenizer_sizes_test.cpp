@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-namespace mgplan::importers {
+namespace mgplan::importers::tokenizer_sizes_test {
 namespace {
 
 using testing::HasSubstr;
@@ -75,4 +75,4 @@ TEST(TokenizerSizes, CountNothingInOtherBytes) {
 }
 
 }  // namespace
-}  // namespace mgplan::importers
+}  // namespace mgplan::importers::tokenizer_sizes_test

@@ -13,7 +13,7 @@
 #include "jobs/child.hpp"
 #include "reports/shell_words.hpp"
 
-namespace mgplan::jobs {
+namespace mgplan::jobs::job_script_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -133,4 +133,4 @@ TEST(ShellWords, AreQuotedOnlyWhereTheyMustBe) {
 }
 
 }  // namespace
-}  // namespace mgplan::jobs
+}  // namespace mgplan::jobs::job_script_test

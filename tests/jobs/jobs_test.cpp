@@ -21,7 +21,7 @@
 #include "plan/errors.hpp"
 #include "runtime/launch/placement.hpp"
 
-namespace mgplan::jobs {
+namespace mgplan::jobs::jobs_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -363,4 +363,4 @@ TEST(JobsFolder, FollowsTheUsersVariables) {
 }
 
 }  // namespace
-}  // namespace mgplan::jobs
+}  // namespace mgplan::jobs::jobs_test

@@ -13,7 +13,7 @@
 #include "tests/runtime/checkpoint/temporary_folder.hpp"
 #include "tests/support/child_process.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::stubborn_engine_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -100,4 +100,4 @@ TEST_F(StubbornEngine, IsKilledWhenARankHasFailed) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::stubborn_engine_test

@@ -13,7 +13,7 @@
 #include "plan/errors.hpp"
 #include "plan/json_reader.hpp"
 
-namespace mgplan {
+namespace mgplan::cluster_calibration_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -160,4 +160,4 @@ TEST(ClusterCalibration, IsRefusedAsAClusterWhileIncomplete) {
 }
 
 }  // namespace
-}  // namespace mgplan
+}  // namespace mgplan::cluster_calibration_test

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-namespace mgplan {
+namespace mgplan::graph_residency_test {
 namespace {
 
 ScheduleRequest pipeline(int pp, int vpp, std::int64_t microbatches) {
@@ -76,4 +76,4 @@ TEST(GraphResidency, OfTheLongestScheduleIsFoundWithoutWalkingAllOfIt) {
 }
 
 }  // namespace
-}  // namespace mgplan
+}  // namespace mgplan::graph_residency_test

@@ -9,7 +9,7 @@
 
 #include "plan/graph_scopes.hpp"
 
-namespace mgplan {
+namespace mgplan::graph_slots_test {
 namespace {
 
 using testing::ElementsAre;
@@ -239,4 +239,4 @@ TEST(GraphScopes, NameTheTensorsThatLeaveTheRouter) {
 }
 
 }  // namespace
-}  // namespace mgplan
+}  // namespace mgplan::graph_slots_test

@@ -11,7 +11,7 @@
 #include "plan/model_json.hpp"
 #include "plan/parameters.hpp"
 
-namespace mgplan {
+namespace mgplan::model_spec_test {
 namespace {
 
 using testing::HasSubstr;
@@ -198,4 +198,4 @@ TEST(LayerPattern, RefusesTheRestAtItsSpot) {
 }
 
 }  // namespace
-}  // namespace mgplan
+}  // namespace mgplan::model_spec_test

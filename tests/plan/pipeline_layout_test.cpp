@@ -6,7 +6,7 @@
 
 #include "plan/errors.hpp"
 
-namespace mgplan {
+namespace mgplan::pipeline_layout_test {
 namespace {
 
 using testing::ElementsAre;
@@ -64,4 +64,4 @@ TEST(PipelineLayout, CompactTextExpandsToTheSameStages) {
 }
 
 }  // namespace
-}  // namespace mgplan
+}  // namespace mgplan::pipeline_layout_test

@@ -16,7 +16,7 @@
 #include "plan/schedule.hpp"
 #include "plan/training_json.hpp"
 
-namespace mgplan {
+namespace mgplan::plan_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -399,4 +399,4 @@ TEST(LayoutNames, SummaryNamesTheSizes) {
 }
 
 }  // namespace
-}  // namespace mgplan
+}  // namespace mgplan::plan_test

@@ -11,7 +11,7 @@
 #include "plan/errors.hpp"
 #include "plan/stage_ranks.hpp"
 
-namespace mgplan {
+namespace mgplan::rank_groups_test {
 namespace {
 
 using testing::ElementsAre;
@@ -246,4 +246,4 @@ TEST(RankGroups, GridsStrideInTheOrderGiven) {
 }
 
 }  // namespace
-}  // namespace mgplan
+}  // namespace mgplan::rank_groups_test

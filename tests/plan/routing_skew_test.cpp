@@ -6,7 +6,7 @@
 
 #include "plan/errors.hpp"
 
-namespace mgplan {
+namespace mgplan::routing_skew_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -106,4 +106,4 @@ TEST(RoutingSkew, IsNamedShortly) {
 }
 
 }  // namespace
-}  // namespace mgplan
+}  // namespace mgplan::routing_skew_test

@@ -5,7 +5,7 @@
 
 #include "plan/errors.hpp"
 
-namespace mgplan {
+namespace mgplan::schedule_test {
 namespace {
 
 using testing::ElementsAre;
@@ -153,4 +153,4 @@ TEST(Schedule, LiveAtPeakNeedsNoWalkOverMicrobatches) {
 }
 
 }  // namespace
-}  // namespace mgplan
+}  // namespace mgplan::schedule_test

@@ -5,7 +5,7 @@
 
 #include "plan/errors.hpp"
 
-namespace mgplan {
+namespace mgplan::stage_split_test {
 namespace {
 
 using testing::ElementsAre;
@@ -200,4 +200,4 @@ TEST(AutomaticStageSplit, SpreadsTheSmallChunksOverThePipelineRanks) {
 }
 
 }  // namespace
-}  // namespace mgplan
+}  // namespace mgplan::stage_split_test

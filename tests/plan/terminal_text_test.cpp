@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace mgplan {
+namespace mgplan::terminal_text_test {
 namespace {
 
 TEST(TerminalText, KeepsWhatIsHarmless) {
@@ -62,4 +62,4 @@ TEST(TerminalText, IsTheSameInPieces) {
 }
 
 }  // namespace
-}  // namespace mgplan
+}  // namespace mgplan::terminal_text_test

@@ -7,7 +7,7 @@
 #include "plan/count_text.hpp"
 #include "plan/errors.hpp"
 
-namespace mgplan {
+namespace mgplan::text_test {
 namespace {
 
 TEST(Text, ReadsSizesWithDecimalAndBinarySuffixes) {
@@ -100,4 +100,4 @@ TEST(Text, PrintsQuantities) {
 }
 
 }  // namespace
-}  // namespace mgplan
+}  // namespace mgplan::text_test

@@ -6,7 +6,7 @@
 
 #include "plan/whole_parameter.hpp"
 
-namespace mgplan {
+namespace mgplan::whole_parameter_test {
 namespace {
 
 /// The shards of a matrix of so many rows and columns, `padding` rows behind the last.
@@ -170,4 +170,4 @@ TEST(WholeParameter, IsSavedOnceByThoseThatHoldTheSame) {
 }
 
 }  // namespace
-}  // namespace mgplan
+}  // namespace mgplan::whole_parameter_test

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace mgplan::planner {
+namespace mgplan::planner::alike_plans_test {
 namespace {
 
 using Found = std::vector<AlikePlans>;
@@ -46,4 +46,4 @@ TEST(AlikePlans, MayInterleaveMoreOrFewerChunks) {
 }
 
 }  // namespace
-}  // namespace mgplan::planner
+}  // namespace mgplan::planner::alike_plans_test

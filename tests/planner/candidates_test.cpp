@@ -16,7 +16,7 @@
 #include "planner/constraints.hpp"
 #include "support.hpp"
 
-namespace mgplan::planner::testing {
+namespace mgplan::planner::testing::candidates_test {
 namespace {
 
 using ::testing::IsEmpty;
@@ -273,4 +273,4 @@ TEST(Candidates, ARepeatedOrderChangesNothing) {
 }
 
 }  // namespace
-}  // namespace mgplan::planner::testing
+}  // namespace mgplan::planner::testing::candidates_test

@@ -13,7 +13,7 @@
 #include "support.hpp"
 #include "tests/support/data_folder.hpp"
 
-namespace mgplan::planner::testing {
+namespace mgplan::planner::testing::constraints_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -373,4 +373,4 @@ TEST(Constraints, StandInTheDocumentation) {
 }
 
 }  // namespace
-}  // namespace mgplan::planner::testing
+}  // namespace mgplan::planner::testing::constraints_test

@@ -13,7 +13,7 @@
 #include "planner/alike_plans.hpp"
 #include "simulator/cost_model.hpp"
 
-namespace mgplan::planner {
+namespace mgplan::planner::ranking_test {
 namespace {
 
 using testing::HasSubstr;
@@ -143,4 +143,4 @@ TEST(RankLayouts, NamesTheNearestWhereNothingFits) {
 }
 
 }  // namespace
-}  // namespace mgplan::planner
+}  // namespace mgplan::planner::ranking_test

@@ -10,7 +10,7 @@
 #include "planner/simulator_cost.hpp"
 #include "support.hpp"
 
-namespace mgplan::planner::testing {
+namespace mgplan::planner::testing::remedies_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -89,4 +89,4 @@ TEST(Remedies, MayBeNone) {
 }
 
 }  // namespace
-}  // namespace mgplan::planner::testing
+}  // namespace mgplan::planner::testing::remedies_test

@@ -11,7 +11,7 @@
 #include "planner/simulator_cost.hpp"
 #include "support.hpp"
 
-namespace mgplan::planner::testing {
+namespace mgplan::planner::testing::scaling_test {
 namespace {
 
 BatchSpec batch_of(std::int64_t global_batch, std::int64_t sequence) {
@@ -127,4 +127,4 @@ TEST(ParetoSet, OfASearchBeginsWithTheFastestAndEndsWithTheSmallest) {
 }
 
 }  // namespace
-}  // namespace mgplan::planner::testing
+}  // namespace mgplan::planner::testing::scaling_test

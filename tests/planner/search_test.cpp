@@ -19,7 +19,7 @@
 #include "runtime/sanitizers.hpp"
 #include "support.hpp"
 
-namespace mgplan::planner::testing {
+namespace mgplan::planner::testing::search_test {
 namespace {
 
 using ::testing::AnyOf;
@@ -351,4 +351,4 @@ TEST(Search, PassesOnWhatTheCostModelThrows) {
 }
 
 }  // namespace
-}  // namespace mgplan::planner::testing
+}  // namespace mgplan::planner::testing::search_test

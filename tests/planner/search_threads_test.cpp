@@ -8,7 +8,7 @@
 #include "planner/simulator_cost.hpp"
 #include "support.hpp"
 
-namespace mgplan::planner::testing {
+namespace mgplan::planner::testing::search_threads_test {
 namespace {
 
 void expect_equal(const SearchResult& a, const SearchResult& b) {
@@ -98,4 +98,4 @@ TEST(SearchThreads, MayOutnumberTheWork) {
 }
 
 }  // namespace
-}  // namespace mgplan::planner::testing
+}  // namespace mgplan::planner::testing::search_threads_test

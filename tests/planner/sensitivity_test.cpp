@@ -10,7 +10,7 @@
 #include "planner/simulator_cost.hpp"
 #include "support.hpp"
 
-namespace mgplan::planner::testing {
+namespace mgplan::planner::testing::sensitivity_test {
 namespace {
 
 constexpr std::int64_t kAnyAmount = std::numeric_limits<std::int64_t>::max();
@@ -128,4 +128,4 @@ TEST(Sensitivity, ASlowNetworkMovesTrafficOffIt) {
 }
 
 }  // namespace
-}  // namespace mgplan::planner::testing
+}  // namespace mgplan::planner::testing::sensitivity_test

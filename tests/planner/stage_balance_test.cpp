@@ -10,7 +10,7 @@
 
 #include "plan/pipeline_layout.hpp"
 
-namespace mgplan::planner {
+namespace mgplan::planner::stage_balance_test {
 namespace {
 
 /// A model in whole numbers, so that sums have no rounding.
@@ -243,4 +243,4 @@ TEST(StageBalance, RefusesWhatItCannotBalance) {
 }
 
 }  // namespace
-}  // namespace mgplan::planner
+}  // namespace mgplan::planner::stage_balance_test

@@ -13,7 +13,7 @@
 #include "reports/html_page.hpp"
 #include "reports/prediction_json.hpp"
 
-namespace mgplan::reports {
+namespace mgplan::reports::iteration_page_test {
 namespace {
 
 using testing::between;
@@ -182,4 +182,4 @@ TEST(GroupsSection, ListsTheExpertGridAndCutsLargeWorlds) {
 }
 
 }  // namespace
-}  // namespace mgplan::reports
+}  // namespace mgplan::reports::iteration_page_test

@@ -14,7 +14,7 @@
 #include "reports/html_page.hpp"
 #include "small_timeline.hpp"
 
-namespace mgplan::reports {
+namespace mgplan::reports::memory_page_test {
 namespace {
 
 using testing::between;
@@ -151,4 +151,4 @@ TEST(MemoryPageText, SaysWhyThereIsNoPictureAndShowsTheStagesAllTheSame) {
 }
 
 }  // namespace
-}  // namespace mgplan::reports
+}  // namespace mgplan::reports::memory_page_test

@@ -7,7 +7,7 @@
 #include "reports/table.hpp"
 #include "small_timeline.hpp"
 
-namespace mgplan::reports {
+namespace mgplan::reports::memory_timeline_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -160,4 +160,4 @@ TEST(PeakOp, SaysWhatRunsAtThePeakWhereverThatIs) {
 }
 
 }  // namespace
-}  // namespace mgplan::reports
+}  // namespace mgplan::reports::memory_timeline_test

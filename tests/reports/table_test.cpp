@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace mgplan::reports {
+namespace mgplan::reports::table_test {
 namespace {
 
 Table fruit() {
@@ -93,4 +93,4 @@ TEST(Table, RefusesMoreCellsThanColumns) {
 }
 
 }  // namespace
-}  // namespace mgplan::reports
+}  // namespace mgplan::reports::table_test

@@ -7,7 +7,7 @@
 #include "simulator/cost_model.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::activation_memory_test {
 namespace {
 
 constexpr std::int64_t s = 512, b = 2, h = 1024, a = 16;
@@ -191,4 +191,4 @@ TEST_F(PipelineActivations, InterleavedAreAliveForTheWarmUpAndOneMore) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::activation_memory_test

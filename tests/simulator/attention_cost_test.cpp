@@ -4,7 +4,7 @@
 
 #include "tests/simulator/one_layer.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::attention_cost_test {
 namespace {
 
 /// 16 heads of 64.
@@ -90,4 +90,4 @@ TEST_F(ContextParallelCost, AllToAllLeavesWholeSequences) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::attention_cost_test

@@ -15,7 +15,7 @@
 #include "simulator/compute/op_times.hpp"
 #include "simulator/network/group_path.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::cluster_parameters_test {
 namespace {
 
 /// A cluster whose measurements are what the model says with `truth`.
@@ -228,4 +228,4 @@ TEST(OpTimes, AreThoseOfTheSameKernelInALayer) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::cluster_parameters_test

@@ -20,7 +20,7 @@
 #include "simulator/collectives/reduce_scatter.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::collective_curves_test {
 namespace {
 
 using Collective = double (*)(double, const GroupPath&, const Calibration&);
@@ -265,4 +265,4 @@ INSTANTIATE_TEST_SUITE_P(Published, CollectiveCurve, testing::ValuesIn(kCurves),
                          [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::collective_curves_test

@@ -8,7 +8,7 @@
 #include "simulator/collectives/send_receive.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::collectives_test {
 namespace {
 
 /// 8 ranks in one domain at 100 GB/s, or 32 ranks in 4 domains with 10 GB/s of network each.
@@ -146,4 +146,4 @@ INSTANTIATE_TEST_SUITE_P(Collectives, EveryCollective,
                          [](const auto& instance) { return instance.param.name; });
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::collectives_test

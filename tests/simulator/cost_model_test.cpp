@@ -10,7 +10,7 @@
 #include "simulator/cost_model.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::cost_model_test {
 namespace {
 
 /// Workloads of every kind of model on every kind of GPU, with all their legal layouts.
@@ -520,4 +520,4 @@ TEST(CostModel, TheEmbeddingsGradientIsMadeWholeOnTheFirstStage) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::cost_model_test

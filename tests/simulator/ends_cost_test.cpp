@@ -4,7 +4,7 @@
 
 #include "tests/simulator/one_layer.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::ends_cost_test {
 namespace {
 
 /// A vocabulary of 1,024 rows of 1,024, moved at a byte in a picosecond.
@@ -46,4 +46,4 @@ TEST_F(EndsCost, AFusedLossIsAsSlowInBothDirections) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::ends_cost_test

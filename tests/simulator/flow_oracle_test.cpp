@@ -13,7 +13,7 @@
 #include "tests/simulator/flow_network.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::flow_oracle_test {
 namespace {
 
 constexpr double kTolerance = 0.02;
@@ -171,4 +171,4 @@ TEST(FlowOracle, TransfersBetweenStagesAgree) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::flow_oracle_test

@@ -5,7 +5,7 @@
 #include "simulator/network/group_path.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::group_path_test {
 namespace {
 
 GroupPath path(std::initializer_list<GridAxis> axes, const ClusterSpec& cluster = round_cluster()) {
@@ -95,4 +95,4 @@ TEST(GroupPath, HasTheLatencyOfItsSlowestLink) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::group_path_test

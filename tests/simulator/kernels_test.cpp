@@ -3,7 +3,7 @@
 #include "simulator/compute/kernels.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::kernels_test {
 namespace {
 
 class Kernels : public testing::Test {
@@ -115,4 +115,4 @@ TEST_F(Kernels, ProductsWithoutRowsCostNothing) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::kernels_test

@@ -6,7 +6,7 @@
 #include "simulator/cost_model.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::layer_times_test {
 namespace {
 
 struct Milliseconds {
@@ -71,4 +71,4 @@ TEST(LayerTimes, AreNearThoseOfAPipelinesInnerStages) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::layer_times_test

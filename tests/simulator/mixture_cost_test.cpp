@@ -3,7 +3,7 @@
 #include "simulator/layers/mlp.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::mixture_cost_test {
 namespace {
 
 /// One of `ep` ranks with 512 tokens, each copied to two of eight experts; only moving rows of tokens takes time.
@@ -48,4 +48,4 @@ TEST_F(MixtureCost, ATokenThatArrivesOnceIsCopiedForItsExpert) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::mixture_cost_test

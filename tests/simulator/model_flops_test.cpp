@@ -3,7 +3,7 @@
 #include "simulator/cost_model.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::model_flops_test {
 namespace {
 
 TEST(ModelFlops, OfAGptAreTheFormulaOfNarayananWithTheCausalHalf) {
@@ -68,4 +68,4 @@ TEST(ModelFlops, MatchPublishedPairsOfTokensAndTflops) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::model_flops_test

@@ -9,7 +9,7 @@
 #include "plan/parameters.hpp"
 #include "planner/constraints.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::model_state_test {
 namespace {
 
 constexpr std::int64_t kElements = 1'024'000;
@@ -305,4 +305,4 @@ TEST(Fp8Weights, DifferBetweenHopperAndBlackwellByWhatWasMeasured) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::model_state_test

@@ -8,7 +8,7 @@
 #include "simulator/layers/layer_costs.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::quantisation_test {
 namespace {
 
 constexpr double kByte = 1e-12;        ///< seconds
@@ -142,4 +142,4 @@ TEST_F(Quantisation, LatentAttentionCastsDownAndUp) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::quantisation_test

@@ -5,7 +5,7 @@
 #include "round_numbers.hpp"
 #include "simulator/cost_model.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::routed_memory_test {
 namespace {
 
 RoutingSkew zipf(double exponent) {
@@ -135,4 +135,4 @@ TEST(RoutedMemory, IsNoneOfADenseModel) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::routed_memory_test

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::shard_key_test {
 namespace {
 
 /// One for each field of Layout that layers depend on.
@@ -84,4 +84,4 @@ TEST(ShardKey, HalvesOfALayerLeaveOutWhatOnlyTheOtherDependsOn) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::shard_key_test

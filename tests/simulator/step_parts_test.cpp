@@ -4,7 +4,7 @@
 
 #include "tests/simulator/step_time_fixture.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::step_parts_test {
 namespace {
 
 TEST_F(StepTime, FullRecomputeRepeatsTheForward) {
@@ -131,4 +131,4 @@ TEST_F(DataParallelTime, AdamTouches42BytesOfItsShareAndZeroesEveryGradient) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::step_parts_test

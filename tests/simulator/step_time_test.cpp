@@ -4,7 +4,7 @@
 
 #include "tests/simulator/step_time_fixture.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::step_time_test {
 namespace {
 
 TEST_F(StepTime, HasTheBubbleOf1F1B) {
@@ -103,4 +103,4 @@ TEST_F(DataParallelTime, OverlapHidesNoMoreThanTheComputeBesideIt) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::step_time_test

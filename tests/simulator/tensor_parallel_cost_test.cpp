@@ -7,7 +7,7 @@
 #include "simulator/layers/mlp.hpp"
 #include "tests/simulator/one_layer.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::tensor_parallel_cost_test {
 namespace {
 
 /// One of two tensor parallel ranks whose links are slow enough to be seen and fast enough to hide behind a product.
@@ -54,4 +54,4 @@ TEST_F(TensorParallelCost, TheSwitchIsMegatronsAndOfAllReducesAlone) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::tensor_parallel_cost_test

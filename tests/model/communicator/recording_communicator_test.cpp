@@ -5,7 +5,7 @@
 #include "model/communicator/collective_counter.hpp"
 #include "tests/support/host_device.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::recording_communicator_test {
 namespace {
 
 TEST(RecordingCommunicator, PosesAsAnyRankOfAnyWorldAndReportsWhatItWouldSend) {
@@ -81,4 +81,4 @@ TEST(GroupText, ListsTheFirstRanksOfLongGroups) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::recording_communicator_test

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-namespace mgplan::model {
+namespace mgplan::model::arena_plan_test {
 namespace {
 
 bool meet(const ArenaItem& a, const ArenaItem& b) {
@@ -146,4 +146,4 @@ RC_GTEST_PROP(ArenaPlan, IsSoundAmongSettledTensorsAndWalls, ()) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::arena_plan_test

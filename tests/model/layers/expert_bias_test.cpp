@@ -5,7 +5,7 @@
 
 #include "tests/model/layers/support.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::expert_bias_test {
 namespace {
 
 using testing::ElementsAre;
@@ -35,4 +35,4 @@ TEST(ExpertBiases, MoveAgainstTheLoadOfAllRanksAndLayersApart) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::expert_bias_test

@@ -4,7 +4,7 @@
 
 #include "tests/model/layers/support.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::mlp_test {
 namespace {
 
 void expect_gradients_hold(const ModelSpec& model, EnumSet<RecomputeModule> recompute = {}) {
@@ -50,4 +50,4 @@ TEST(Mlp, GradientsHoldWhenPartsAreMadeAgain) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::mlp_test

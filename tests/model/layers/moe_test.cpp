@@ -12,7 +12,7 @@
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "tests/model/ops/support.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::moe_test {
 namespace {
 
 constexpr std::int64_t kRows = 10;
@@ -287,4 +287,4 @@ TEST(MoeLayer, SharedExpertsServeEveryRow) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::moe_test

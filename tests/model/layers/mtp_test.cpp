@@ -4,7 +4,7 @@
 
 #include "tests/model/layers/support.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::mtp_test {
 namespace {
 
 /// Two depths behind a rotary model.
@@ -89,4 +89,4 @@ TEST(Mtp, RecomputeKeepsTheTwoInputsOfEachDepthAlone) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::mtp_test

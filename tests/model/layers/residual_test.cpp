@@ -6,7 +6,7 @@
 
 #include "tests/model/layers/support.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::residual_test {
 namespace {
 
 ModelSpec dropping(double probability) {
@@ -79,4 +79,4 @@ TEST(Residual, MasksFollowTheSequenceNotTheMicrobatch) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::residual_test

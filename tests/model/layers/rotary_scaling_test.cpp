@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace mgplan::model {
+namespace mgplan::model::rotary_scaling_test {
 namespace {
 
 constexpr std::int64_t kRotated = 128;
@@ -87,4 +87,4 @@ TEST(RotaryScaling, OfYarnRampsOverThePairs) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::rotary_scaling_test

@@ -9,7 +9,7 @@
 #include "model/meta/meta_device.hpp"
 #include "plan/parameters.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::saved_tensors_test {
 namespace {
 
 constexpr int kTp = 2;
@@ -260,4 +260,4 @@ TEST(SavedTensors, OfAMixtureAreFewerWhereModulesAreMadeAgain) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::saved_tensors_test

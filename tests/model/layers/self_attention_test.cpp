@@ -4,7 +4,7 @@
 
 #include "tests/model/layers/support.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::self_attention_test {
 namespace {
 
 /// The attention half's parameters: those of a layer but its MLP.
@@ -148,4 +148,4 @@ TEST(SelfAttention, WithoutQueriesTheValuesSeenSoFarAreAveraged) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::self_attention_test

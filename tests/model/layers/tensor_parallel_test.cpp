@@ -5,7 +5,7 @@
 #include "model/layers/initialization.hpp"
 #include "tests/model/layers/support.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::tensor_parallel_test {
 namespace {
 
 constexpr std::int64_t kRows = 6, kIn = 8, kOut = 10, kRanks = 2;
@@ -196,4 +196,4 @@ TEST(TensorParallel, LargeWeightsDrawnInStretchesAreThoseOfSmallShards) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::tensor_parallel_test

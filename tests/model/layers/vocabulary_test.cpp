@@ -4,7 +4,7 @@
 
 #include "tests/model/layers/support.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::vocabulary_test {
 namespace {
 
 /// Parameters of the two ends on one rank.
@@ -130,4 +130,4 @@ TEST(LossHead, PaddedRowsOfTheVocabularyChangeNothing) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::vocabulary_test

@@ -13,7 +13,7 @@
 #include "plan/stage_ranks.hpp"
 #include "tests/model/meta/arena_soundness.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::step_arena_presets_test {
 namespace {
 
 struct Case {
@@ -87,4 +87,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::step_arena_presets_test

@@ -10,7 +10,7 @@
 #include "tests/model/meta/arena_soundness.hpp"
 #include "tests/model/training/small_training.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::step_arena_test {
 namespace {
 
 struct Traced {
@@ -159,4 +159,4 @@ RC_GTEST_PROP(StepArenaOfAnyTrace, IsSound, ()) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::step_arena_test

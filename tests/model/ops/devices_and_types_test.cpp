@@ -7,7 +7,7 @@
 #include "model/ops/elementwise.hpp"
 #include "tests/model/ops/every_op.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::devices_and_types_test {
 namespace {
 
 class OpLog final : public OpListener {
@@ -91,4 +91,4 @@ TEST(MetaDevice, KeepsAllocationsWithNamesAndLifetimes) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::devices_and_types_test

@@ -18,7 +18,7 @@
 #include "model/ops/sinks.hpp"
 #include "tests/model/ops/support.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::gradients_test {
 namespace {
 
 class Gradients : public ::testing::Test {
@@ -273,4 +273,4 @@ TEST_F(Gradients, OfPermutationsAreTheWayBack) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::gradients_test

@@ -19,7 +19,7 @@
 #include "model/ops/rotary.hpp"
 #include "model/ops/router.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::shape_rules_test {
 namespace {
 
 #define EXPECT_REFUSED(...) EXPECT_THROW((void)(__VA_ARGS__), std::logic_error)
@@ -220,4 +220,4 @@ TEST_F(ShapeRules, OfRoutingWantCountsAndCopies) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::shape_rules_test

@@ -24,7 +24,7 @@
 #include "model/ops/sinks.hpp"
 #include "tests/model/ops/support.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::values_test {
 namespace {
 
 using ::testing::Each;
@@ -557,4 +557,4 @@ TEST(Positions, OfTheZigzagCoverTheSequenceOnce) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::values_test

@@ -12,7 +12,7 @@
 #include "model/ops/norm.hpp"
 #include "tests/model/ops/every_op.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::vector_units_test {
 namespace {
 
 using runtime::cpu::VectorUnits;
@@ -81,4 +81,4 @@ TEST(VectorUnits, CannotBeWiderThanTheProcessorHas) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::vector_units_test

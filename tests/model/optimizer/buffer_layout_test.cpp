@@ -8,7 +8,7 @@
 
 #include "plan/errors.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::buffer_layout_test {
 namespace {
 
 using testing::ElementsAre;
@@ -212,4 +212,4 @@ TEST(UncutBuffer, HasTheSizeOfTheBufferLaidOut) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::buffer_layout_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace mgplan::model {
+namespace mgplan::model::parameter_groups_test {
 namespace {
 
 Parameter parameter(std::int64_t elements, bool decays, bool expert = false) {
@@ -60,4 +60,4 @@ TEST(ParameterGroups, ShardsListTheLastParametersOfEachChunkFirst) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::parameter_groups_test

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-namespace mgplan::model {
+namespace mgplan::model::shard_ranges_test {
 namespace {
 
 using testing::ElementsAre;
@@ -69,4 +69,4 @@ TEST(ShardRanges, GiveEveryElementToExactlyOneRank) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::shard_ranges_test

@@ -10,7 +10,7 @@
 #include "model/training/rank_trainer.hpp"
 #include "tests/model/training/small_training.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::state_bytes_test {
 namespace {
 
 struct Form {
@@ -103,4 +103,4 @@ TEST(StateBytes, FourBytesOfThe16BitFormLiveDuringTheUpdateAlone) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::state_bytes_test

@@ -18,7 +18,7 @@
 #include "plan/schedule.hpp"
 #include "tests/support/data_folder.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::deadlock_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -243,4 +243,4 @@ TEST(PipelineDeadlock, TheExecutorIssuesTheCallsThatWereWalked) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::deadlock_test

@@ -9,7 +9,7 @@
 #include "plan/schedule.hpp"
 #include "tests/model/training/small_training.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::closed_forms_test {
 namespace {
 
 constexpr std::int64_t kBatch = 2, kSequence = 16, kTensorRanks = 4;
@@ -273,4 +273,4 @@ TEST(ClosedForms, InterleavedKeepsMinOfAllPairsAndWarmUpPlusOne) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::closed_forms_test

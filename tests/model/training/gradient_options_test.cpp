@@ -11,7 +11,7 @@
 #include "plan/errors.hpp"
 #include "tests/model/training/small_training.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::gradient_options_test {
 namespace {
 
 constexpr int kSteps = 3;
@@ -273,4 +273,4 @@ TEST(Seeds, PerRankStillTrainsTheSameOnBothDataParallelRanks) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::gradient_options_test

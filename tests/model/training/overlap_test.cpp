@@ -8,7 +8,7 @@
 
 #include "tests/model/training/small_training.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::overlap_test {
 namespace {
 
 using small::Sizes;
@@ -233,4 +233,4 @@ TEST(Overlap, ParametersReadBetweenStepsAreTheGatheredOnes) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::overlap_test

@@ -11,7 +11,7 @@
 #include "plan/errors.hpp"
 #include "tests/model/training/parity_support.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::parity_moe_test {
 namespace {
 
 std::vector<Case> cases() {
@@ -388,4 +388,4 @@ TEST(MixtureRefusals, NameWhatIsNotTrained) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::parity_moe_test

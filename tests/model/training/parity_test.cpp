@@ -14,7 +14,7 @@
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/model/training/parity_support.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::parity_test {
 namespace {
 
 using tests::small_gpt;
@@ -367,4 +367,4 @@ TEST(RankTrainer, DropoutRotaryBaseAndEpsilonChangeTheLoss) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::parity_test

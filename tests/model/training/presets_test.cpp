@@ -12,7 +12,7 @@
 #include "model/meta/meta_device.hpp"
 #include "model/training/rank_trainer.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::presets_test {
 namespace {
 
 constexpr int kMicrobatches = 2;
@@ -88,4 +88,4 @@ INSTANTIATE_TEST_SUITE_P(All, Presets, testing::ValuesIn(importers::preset_names
 });
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::presets_test

@@ -17,7 +17,7 @@
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/support/data_folder.hpp"
 
-namespace mgplan::model {
+namespace mgplan::model::torch_golden_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -164,4 +164,4 @@ TEST(TorchGolden, AMixtureWithSigmoidScoresAndASharedExpertTrainsAsInPyTorch) {
 }
 
 }  // namespace
-}  // namespace mgplan::model
+}  // namespace mgplan::model::torch_golden_test

@@ -15,7 +15,7 @@
 #include "runtime/checkpoint/slice_text.hpp"
 #include "tests/runtime/checkpoint/temporary_folder.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::checkpoint_files_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -264,4 +264,4 @@ TEST(CheckpointFolder, NeverFollowsALink) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::checkpoint_files_test

@@ -18,7 +18,7 @@
 #include "runtime/launch/node_name.hpp"
 #include "tests/runtime/checkpoint/temporary_folder.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::folder_lock_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -132,4 +132,4 @@ TEST_F(FolderLocks, AreRefusedWhereTheirFileCannotBeMade) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::folder_lock_test

@@ -14,7 +14,7 @@
 #include "tests/runtime/comm/communicator_contract.hpp"
 #include "tests/support/host_device.hpp"
 
-namespace mgplan::tests {
+namespace mgplan::tests::communicator_contract_test {
 namespace {
 
 using model::CollectiveKind;
@@ -626,4 +626,4 @@ TEST_P(EveryTransport, CountsWhatItMovesAsTheVerbsReportIt) {
 INSTANTIATE_TEST_SUITE_P(InGroupsOf, EveryTransport, testing::ValuesIn(group_sizes()), testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace mgplan::tests
+}  // namespace mgplan::tests::communicator_contract_test

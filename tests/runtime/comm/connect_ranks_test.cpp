@@ -11,7 +11,7 @@
 
 #include "plan/errors.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::connect_ranks_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -127,4 +127,4 @@ TEST_F(ConnectRanks, NameStrangersWhereARankDoesNotCome) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::connect_ranks_test

@@ -14,7 +14,7 @@
 
 #include "tests/support/host_device.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::in_process_faults_test {
 namespace {
 
 using model::CollectiveKind;
@@ -429,4 +429,4 @@ TEST(InProcessWorld, KnowsThatAListWithoutTheRankOrWithARankTwiceIsABug) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::in_process_faults_test

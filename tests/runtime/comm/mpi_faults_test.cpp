@@ -7,7 +7,7 @@
 
 #include "tests/support/mpirun_job.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::mpi_faults_test {
 namespace {
 
 using testing::ContainsRegex;
@@ -103,4 +103,4 @@ TEST(MpiFaults, AWorldOfAnotherSizeThanLaunchedIsRefused) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::mpi_faults_test

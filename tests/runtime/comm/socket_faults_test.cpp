@@ -12,7 +12,7 @@
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/support/socket_mesh.hpp"
 
-namespace mgplan::tests {
+namespace mgplan::tests::socket_faults_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -157,4 +157,4 @@ TEST(SocketWorld, AbortStopsAWaitFromAnyThread) {
 }
 
 }  // namespace
-}  // namespace mgplan::tests
+}  // namespace mgplan::tests::socket_faults_test

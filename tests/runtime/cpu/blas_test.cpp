@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::blas_test {
 namespace {
 
 // Debian's serial OpenBLAS alone fails this in about 1 % of the products (blas.cpp).
@@ -51,4 +51,4 @@ TEST(Blas, RefusesSizesThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::blas_test

@@ -16,7 +16,7 @@
 #include "plan/errors.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::captured_pass_test {
 namespace {
 
 using model::CapturedPass;
@@ -247,4 +247,4 @@ TEST_F(CapturedPasses, DropWhatSeedAndOffsetInDeviceMemorySay) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::captured_pass_test

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace mgplan::runtime::cpu {
+namespace mgplan::runtime::cpu::exponential_test {
 namespace {
 
 TEST(Exponential, IsWithinTwoUnitsOfTheLastPlace) {
@@ -31,4 +31,4 @@ TEST(Exponential, KeepsItsEnds) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime::cpu
+}  // namespace mgplan::runtime::cpu::exponential_test

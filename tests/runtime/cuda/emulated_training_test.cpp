@@ -15,7 +15,7 @@
 #include "tests/gpu/small_run.hpp"
 #include "tests/runtime/cuda/emulated_device.hpp"
 
-namespace mgplan::tests {
+namespace mgplan::tests::emulated_training_test {
 namespace {
 
 using runtime::CpuDevice;
@@ -211,4 +211,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace mgplan::tests
+}  // namespace mgplan::tests::emulated_training_test

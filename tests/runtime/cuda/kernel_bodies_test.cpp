@@ -25,7 +25,7 @@
 #include "tests/model/ops/every_op.hpp"
 #include "tests/runtime/cuda/emulated_device.hpp"
 
-namespace mgplan::runtime::cuda {
+namespace mgplan::runtime::cuda::kernel_bodies_test {
 namespace {
 
 using namespace model;
@@ -535,4 +535,4 @@ TEST(Teams, JoinTheirLanesAlikeForEveryCount) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime::cuda
+}  // namespace mgplan::runtime::cuda::kernel_bodies_test

@@ -9,7 +9,7 @@
 
 extern "C" int mgplan_function_of_no_library();
 
-namespace mgplan::runtime::cuda {
+namespace mgplan::runtime::cuda::lazy_library_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -60,4 +60,4 @@ TEST(LazyLibrary, NamesTheFirstFunctionThatIsMissing) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime::cuda
+}  // namespace mgplan::runtime::cuda::lazy_library_test

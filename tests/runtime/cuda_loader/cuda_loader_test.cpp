@@ -11,7 +11,7 @@
 
 #include "runtime/cuda_loader/cuda_loader.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::cuda_loader_test {
 namespace {
 
 using ::testing::AllOf;
@@ -96,4 +96,4 @@ TEST(CudaLoader, FindsTheModulesErrorsByTheirType) {
 #endif
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::cuda_loader_test

@@ -7,7 +7,7 @@
 #include "runtime/data/sequences.hpp"
 #include "runtime/data/synthetic_stream.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::sequences_test {
 namespace {
 
 /// Token k is k.
@@ -86,4 +86,4 @@ TEST(Sequences, EndlessDataIsReadInItsOrder) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::sequences_test

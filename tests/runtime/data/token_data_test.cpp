@@ -11,7 +11,7 @@
 #include "runtime/data/token_data.hpp"
 #include "tests/support/indexed_dataset_writer.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::token_data_test {
 namespace {
 
 using testing::AllOf;
@@ -195,4 +195,4 @@ TEST(SyntheticStream, OneOfFourIdsFollowsEach) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::token_data_test

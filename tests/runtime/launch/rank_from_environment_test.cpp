@@ -7,7 +7,7 @@
 
 #include "plan/errors.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::rank_from_environment_test {
 namespace {
 
 using testing::ElementsAre;
@@ -121,4 +121,4 @@ TEST(RankFromEnvironment, ReadsTheEnvironmentOfTheProcess) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::rank_from_environment_test

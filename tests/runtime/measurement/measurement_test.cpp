@@ -8,7 +8,7 @@
 #include "runtime/measurement/op_timer.hpp"
 #include "runtime/measurement/rank_use.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::measurement_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -130,4 +130,4 @@ TEST(RankUse, ADifferenceNamesWhatOneSideAloneDid) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::measurement_test

@@ -11,7 +11,7 @@
 #include "plan/errors.hpp"
 #include "runtime/sanitizers.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::arena_allocator_test {
 namespace {
 
 using model::MemoryCategory;
@@ -217,4 +217,4 @@ TEST(ArenaAllocator, TellsOfWritesBehindATensorWhereItHasGuards) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::arena_allocator_test

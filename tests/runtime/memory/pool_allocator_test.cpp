@@ -13,7 +13,7 @@
 
 #include "runtime/sanitizers.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::pool_allocator_test {
 namespace {
 
 using model::MemoryCategory;
@@ -153,4 +153,4 @@ TEST(PoolAllocator, ThrowsWhenThereIsNoMemory) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::pool_allocator_test

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::message_test {
 namespace {
 
 std::string text(std::mt19937_64& random, std::size_t most) {
@@ -87,4 +87,4 @@ TEST(RendezvousMessage, SecretsAreEqualWhenAllOfThemIs) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::message_test

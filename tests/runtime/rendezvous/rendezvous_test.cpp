@@ -14,7 +14,7 @@
 
 #include "tests/support/child_process.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::rendezvous_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -342,4 +342,4 @@ TEST(RendezvousOptions, TakeAnotherPortThanTorchrunsAgent) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::rendezvous_test

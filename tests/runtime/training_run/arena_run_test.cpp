@@ -12,7 +12,7 @@
 #include "runtime/training_run/rank_arena.hpp"
 #include "runtime/training_run/training_run.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::arena_run_test {
 namespace {
 
 using testing::AllOf;
@@ -184,4 +184,4 @@ TEST(RankArena, PlacesEverythingWhoseSizeIsKnown) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::arena_run_test

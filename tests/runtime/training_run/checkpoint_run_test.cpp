@@ -18,7 +18,7 @@
 #include "tests/runtime/checkpoint/temporary_folder.hpp"
 #include "tests/support/small_training.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::checkpoint_run_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -335,4 +335,4 @@ TEST(CheckpointRun, EndsWithTheReasonWhereTheDiskIsFull) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::checkpoint_run_test

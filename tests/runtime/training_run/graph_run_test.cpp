@@ -16,7 +16,7 @@
 #include "runtime/data/synthetic_stream.hpp"
 #include "runtime/training_run/training_run.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::graph_run_test {
 namespace {
 
 using testing::AllOf;
@@ -404,4 +404,4 @@ TEST(GraphRun, RefusesWhatNoGraphHolds) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::graph_run_test

@@ -6,7 +6,7 @@
 
 #include "tests/support/small_training.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::issue_order_test {
 namespace {
 
 TEST(IssueOrder, IsTheSameOnAllRanksOfTheLayoutsThatThereAre) {
@@ -46,4 +46,4 @@ TEST(IssueOrder, NamesTheRanksAndTheFirstOperationThatDiffer) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::issue_order_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::learning_rate_test {
 namespace {
 
 using enum LearningRateDecay;
@@ -26,4 +26,4 @@ TEST(LearningRate, FallsToTheMinimumAndStaysThere) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::learning_rate_test

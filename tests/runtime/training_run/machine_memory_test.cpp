@@ -7,7 +7,7 @@
 
 #include "runtime/training_run/machine_memory.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::machine_memory_test {
 namespace {
 
 class MachineMemoryTest : public testing::Test {
@@ -44,4 +44,4 @@ TEST_F(MachineMemoryTest, KnowsNoLimitWhereThereIsNone) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::machine_memory_test

@@ -4,7 +4,7 @@
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::rank_prediction_test {
 namespace {
 
 const model::KernelTraits kCpu = CpuDevice::kernel_traits();
@@ -65,4 +65,4 @@ TEST(RankPrediction, FewMicrobatchesStayAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::rank_prediction_test

@@ -7,7 +7,7 @@
 #include "runtime/training_run/training_run.hpp"
 #include "tests/support/small_training.hpp"
 
-namespace mgplan::runtime {
+namespace mgplan::runtime::run_alone_test {
 namespace {
 
 using ::testing::AllOf;
@@ -90,4 +90,4 @@ TEST(RankAlone, ThatNeedsMoreThanThereIsIsRefusedWithWhatIsMissing) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime
+}  // namespace mgplan::runtime::run_alone_test

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::allocator_replay_test {
 namespace {
 
 constexpr std::int64_t kMi = std::int64_t{1} << 20;
@@ -97,4 +97,4 @@ TEST(PlayedAllocations, DoOnceWhatLiesAroundThePasses) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::allocator_replay_test

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::caching_allocator_test {
 namespace {
 
 constexpr std::int64_t kKi = 1024, kMi = 1024 * kKi;
@@ -84,4 +84,4 @@ TEST(CachingAllocator, WithExpandableSegmentsGrowsInPagesInstead) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::caching_allocator_test

@@ -6,7 +6,7 @@
 
 #include <random>
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::chunk_weights_test {
 namespace {
 
 /// Made up: any bytes will do, for weights and profiles are the same sums whatever the pieces take.
@@ -96,4 +96,4 @@ TEST(ChunkWeights, TakeMixturesInLater) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::chunk_weights_test

@@ -12,7 +12,7 @@
 #include "simulator/memory/activation_memory.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::cuda_graphs_test {
 namespace {
 
 using enum CudaGraphScope;
@@ -379,4 +379,4 @@ TEST(CudaGraphMemory, TakesTheHostsLaunchesOffTheStep) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::cuda_graphs_test

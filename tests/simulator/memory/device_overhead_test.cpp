@@ -7,7 +7,7 @@
 #include "simulator/cost_model.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::device_overhead_test {
 namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
@@ -111,4 +111,4 @@ TEST(DeviceOverhead, IsTheContextOfThePrediction) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::device_overhead_test

@@ -14,7 +14,7 @@
 #include "tests/simulator/round_numbers.hpp"
 #include "tests/support/data_folder.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::engine_policies_test {
 namespace {
 
 constexpr std::int64_t s = 512, b = 2, h = 1024, heads = 16;
@@ -276,4 +276,4 @@ TEST(PolicyTable, IsToldInTheDocumentation) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::engine_policies_test

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::live_states_test {
 namespace {
 
 struct Weights {
@@ -97,4 +97,4 @@ TEST(LiveStates, DoNotGrowWithTheMicrobatches) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::live_states_test

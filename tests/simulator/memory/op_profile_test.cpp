@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::op_profile_test {
 namespace {
 
 using enum model::MemoryCategory;
@@ -59,4 +59,4 @@ TEST(OpProfile, RepeatedIsTheChainOfItsTurns) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::op_profile_test

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::routing_load_test {
 namespace {
 
 ModelSpec mixture(std::int64_t experts, std::int64_t top_k, std::size_t layers) {
@@ -327,4 +327,4 @@ TEST(RoutingLoad, TheBusiestOfAGroupIsAsDrawn) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::routing_load_test

@@ -8,7 +8,7 @@
 #include "simulator/timeline/jitter.hpp"
 #include "simulator/timeline/stragglers.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::disturbance_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -106,4 +106,4 @@ TEST(Jitter, DrawsLongIterationsLessOften) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::disturbance_test

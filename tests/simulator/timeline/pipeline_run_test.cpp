@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::pipeline_run_test {
 namespace {
 
 PipelineOrder megatron_order(int pp, int vpp, std::int64_t microbatches, std::optional<std::int64_t> group = std::nullopt) {
@@ -222,4 +222,4 @@ TEST_F(DataParallelRun, HiddenCommunicationTakesItsShare) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::pipeline_run_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace mgplan::runtime::cuda {
+namespace mgplan::runtime::cuda::message_channels_test {
 namespace {
 
 TEST(MessageChannels, KeepWhatAMemberSendsApartFromWhatItReceivesInBothDirections) {
@@ -26,4 +26,4 @@ TEST(MessageChannels, AreForThePipelinesGroupsAlone) {
 }
 
 }  // namespace
-}  // namespace mgplan::runtime::cuda
+}  // namespace mgplan::runtime::cuda::message_channels_test

@@ -12,7 +12,7 @@
 #include "tests/runtime/comm/nccl/small_nccl_run.hpp"
 #include "tests/support/child_process.hpp"
 
-namespace mgplan::tests {
+namespace mgplan::tests::run_over_nccl_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -258,4 +258,4 @@ TEST_F(RunOverNccl, ARankThatDiesEndsACalibrationWhileItsDeviceIsMeasured) {
 }
 
 }  // namespace
-}  // namespace mgplan::tests
+}  // namespace mgplan::tests::run_over_nccl_test
