@@ -53,6 +53,32 @@ void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& reso
     });
 }
 
+int gate_exit_code(reports::GateVerdict verdict) {
+    switch (verdict) {
+        case reports::GateVerdict::runs:
+            return kDone;
+        case reports::GateVerdict::illegal:
+            return kBadInput;
+        case reports::GateVerdict::does_not_fit:
+            return kNothingFits;
+        case reports::GateVerdict::cannot_say:
+            break;
+    }
+    return kCannotSay;
+}
+
+std::string report_text(const reports::MegatronCheck& check, Format format, bool gate) {
+    switch (format) {
+        case Format::json:
+            return reports::megatron_check_json(check);
+        case Format::csv:
+            return reports::megatron_check_csv(check);
+        case Format::table:
+            break;
+    }
+    return gate ? reports::gate_line(check) : reports::megatron_check_text(check);
+}
+
 }  // namespace
 
 int run_check(const std::vector<std::string>& args, Console& console) {
@@ -60,13 +86,15 @@ int run_check(const std::vector<std::string>& args, Console& console) {
         "check --megatron-args FILE --world N [options]",
         "Judges a Megatron-LM command: is it legal, does it fit, how fast is it, and which layouts of the same model and batch are "
         "faster? Exit code 2 when it is not legal, 3 when it does not fit; where a flag that decides it is not computed, 0, "
-        "and 2 with --strict.");
+        "and 2 with --strict. With --gate the answer is one line, without a search.");
     WorkloadOptions workload_options;
     std::int64_t top = 3, threads = 0;
     std::optional<std::string> plan_path;
+    bool gate = false;
     declare_workload_options(options, workload_options, true);
     options.group("Answer");
     options.integer("top", top, 0, 100, "better layouts to list; 0 does not look for them");
+    options.flag("gate", gate, "one line for scripts and no search; exit code 0 runs, 2 illegal, 3 does not fit, 6 cannot say");
     options.output_file("save-plan", plan_path, "write the command as a plan, for simulate, run and export");
     options.integer("threads", threads, 0, 1024, "threads of the search; 0: all cores");
     if (!options.parse(args, console.out)) return kDone;
@@ -90,24 +118,15 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     } catch (const ConfigError& error) {
         check.broken = error.problems();
     }
-    if (top > 0) look_for_better(check, resolved, model, static_cast<std::size_t>(top), static_cast<int>(threads));
+    if (top > 0 && !gate) look_for_better(check, resolved, model, static_cast<std::size_t>(top), static_cast<int>(threads));
     if (plan_path) {
         if (check.asked)
             save_plan(*plan_path, plan_of(check.workload, check.asked->layout));
         else
             console.err << fmt::format("mgplan: the command is not legal, so --save-plan {} is not written\n", *plan_path);
     }
-    switch (options.format()) {
-        case Format::json:
-            options.write(console, reports::megatron_check_json(check));
-            break;
-        case Format::csv:
-            options.write(console, reports::megatron_check_csv(check));
-            break;
-        case Format::table:
-            options.write(console, reports::megatron_check_text(check));
-            break;
-    }
+    options.write(console, report_text(check, options.format(), gate));
+    if (gate) return gate_exit_code(reports::gate_verdict(check));
     if (!check.asked) return kBadInput;
     return reports::fits(check).value_or(true) ? kDone : kNothingFits;  // where it cannot be said, no verdict stops a script
 }

@@ -44,7 +44,7 @@ std::string overview() {
     for (const auto& command : kCommands) text += fmt::format("  {:<10} {}\n", command.name, command.summary);
     text +=
         "\nExit codes: 0 done, 2 bad usage or input, 3 no layout fits, 4 the run failed,\n"
-        "5 a prediction missed its tolerance.\n";
+        "5 a prediction missed its tolerance, 6 check --gate cannot say.\n";
     return text;
 }
 

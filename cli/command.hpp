@@ -10,7 +10,7 @@
 namespace mgplan::cli {
 
 /// Exit codes (CLI.md).
-enum ExitCode : int { kDone = 0, kBadInput = 2, kNothingFits = 3, kRunFailed = 4, kMissedTolerance = 5 };
+enum ExitCode : int { kDone = 0, kBadInput = 2, kNothingFits = 3, kRunFailed = 4, kMissedTolerance = 5, kCannotSay = 6 };
 
 /// Where a command writes: results to `out`, progress and warnings to `err`. run_mgplan() makes what goes to `err` harmless for a
 /// terminal, and what goes to `out` where that is one; into a file or a pipe results go as they are.

@@ -98,7 +98,8 @@ std::string manual_page(const std::vector<CommandDescription>& commands, std::st
                      {"2", "bad usage or input; each problem is one message that names field, value, rule and way out"},
                      {"3", "no layout fits"},
                      {"4", "the run failed"},
-                     {"5", "a prediction missed its tolerance"}});
+                     {"5", "a prediction missed its tolerance"},
+                     {"6", "check --gate cannot say: a flag that decides it is not computed"}});
     text += ".SH ENVIRONMENT\n";
     text += entries({{"MGPLAN_CUDA_MODULE", "file of the CUDA module, where it lies neither beside the program nor in ../lib of it"},
                      {"MGPLAN_SECRET",

@@ -92,6 +92,34 @@ std::optional<bool> fits(const MegatronCheck& check) {
     return check.asked->prediction.memory.fits();
 }
 
+GateVerdict gate_verdict(const MegatronCheck& check) {
+    const auto legal = is_legal(check);
+    if (legal == false) return GateVerdict::illegal;
+    const auto fitting = fits(check);
+    if (fitting == false) return GateVerdict::does_not_fit;
+    return legal && fitting ? GateVerdict::runs : GateVerdict::cannot_say;
+}
+
+std::string gate_line(const MegatronCheck& check) {
+    switch (gate_verdict(check)) {
+        case GateVerdict::illegal: {
+            const std::size_t others = check.broken.size() - 1;
+            return fmt::format("illegal: {}{}\n", check.broken.front(), others == 0 ? "" : fmt::format(" (and {} more)", others));
+        }
+        case GateVerdict::does_not_fit:
+            return fit_text(check.asked->prediction.memory) + "\n";
+        case GateVerdict::cannot_say:
+            return fmt::format("cannot say: {}\n", fits(check) ? why_legality_is_open(check.flags) : why_fit_is_open(check.flags));
+        case GateVerdict::runs:
+            break;
+    }
+    const simulator::Prediction& prediction = check.asked->prediction;
+    const std::string unknown = fmt::format("; unknown flags, left out: {}", fmt::join(check.flags.unknown, " "));
+    return fmt::format("runs: {}; {}; {} a step ({} to {}){}\n", summary(check.asked->layout), fit_text(prediction.memory),
+                       human_seconds(prediction.time.iteration_seconds), human_seconds(prediction.time.interval_low),
+                       human_seconds(prediction.time.interval_high), check.flags.unknown.empty() ? "" : unknown);
+}
+
 std::string megatron_check_text(const MegatronCheck& check) {
     std::string text = workload_text(check.workload) + assumed_text(check.assumed) + flag_account_text(check.flags) + "\n";
     if (check.asked) {

@@ -40,6 +40,14 @@ struct MegatronCheck {
 [[nodiscard]] std::optional<bool> is_legal(const MegatronCheck& check);
 [[nodiscard]] std::optional<bool> fits(const MegatronCheck& check);
 
+/// What a job's gate needs to know of a command before it takes a cluster.
+enum class GateVerdict { runs, illegal, does_not_fit, cannot_say };
+/// A broken rule first, then memory, then what is not computed: what is known to fail is never left open.
+[[nodiscard]] GateVerdict gate_verdict(const MegatronCheck& check);
+/// One line: "runs: tp8 pp2 …; 61.2 GiB of 79.1 GiB …; 1.83 s a step (1.70 s to 1.96 s)", "illegal: RULE (and 2 more)",
+/// "does not fit: …", "cannot say: --use-megatron-fsdp (Megatron FSDP) is not computed".
+[[nodiscard]] std::string gate_line(const MegatronCheck& check);
+
 [[nodiscard]] std::string megatron_check_text(const MegatronCheck& check);
 /// {"legal","problems","fits","layout","predicted","better":[{"layout","predicted","gain","changes"}],"evaluated","assumed","used",
 /// "not_computed","unknown"}; layout, predicted and fits are null where the command is not legal, legal and fits where a flag that decides

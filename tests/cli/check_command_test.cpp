@@ -6,7 +6,7 @@
 #include "reports/megatron_check.hpp"
 #include "say.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::check_command_test {
 namespace {
 
 using ::testing::AllOf;
@@ -14,6 +14,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
 /// Llama-3-8B's shape in Megatron-LM's flags, with a layout behind it.
@@ -46,6 +47,31 @@ TEST(CheckCommand, JudgesALegalCommandAndTellsWhichFlagsMakeItFaster) {
     const Said text = say("check --megatron-args " + file.path() + " --world 16 --top 1");
     EXPECT_THAT(text.out, AllOf(HasSubstr("legal:  yes, tp8"), HasSubstr("memory: fits: "), HasSubstr("speed:  "), HasSubstr("  1 +"),
                                 Not(HasSubstr("\n  2 +"))));
+}
+
+TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
+    const auto gate = [](const std::string& layout, int world, const std::string& more = "") {
+        const TempFile file("gated.args", command(layout));
+        return say("check --gate --megatron-args " + file.path() + " --world " + std::to_string(world) + more);
+    };
+    const Said runs = gate("--tensor-model-parallel-size 8 --pipeline-model-parallel-size 2", 16);
+    EXPECT_EQ(runs.code, kDone) << runs.err;
+    EXPECT_THAT(runs.out, AllOf(StartsWith("runs: tp8 pp2"), HasSubstr("; fits: "), HasSubstr(" a step (")));
+    const Said illegal = gate("--tensor-model-parallel-size 16 --pipeline-model-parallel-size 3", 16);
+    EXPECT_EQ(illegal.code, kBadInput);
+    EXPECT_THAT(illegal.out, AllOf(StartsWith("illegal: "), HasSubstr("world = 16")));
+    const Said large = gate("--micro-batch-size 16", 8);
+    EXPECT_EQ(large.code, kNothingFits);
+    EXPECT_THAT(large.out, StartsWith("does not fit: "));
+    const Said open = gate("--tensor-model-parallel-size 8 --use-megatron-fsdp", 16);
+    EXPECT_EQ(open.code, kCannotSay) << open.out;
+    EXPECT_THAT(open.out, AllOf(StartsWith("cannot say: "), HasSubstr("--use-megatron-fsdp")));
+    for (const auto& said : {runs, illegal, large, open}) EXPECT_EQ(std::count(said.out.begin(), said.out.end(), '\n'), 1) << said.out;
+
+    const Said json = gate("--tensor-model-parallel-size 8 --use-megatron-fsdp", 16, " --format json");
+    EXPECT_EQ(json.code, kCannotSay);
+    EXPECT_TRUE(Json::parse(json.out)["fits"].is_null());
+    EXPECT_TRUE(Json::parse(json.out)["better"].empty());
 }
 
 TEST(CheckCommand, FindsNothingBetterThanTheBest) {
@@ -182,4 +208,4 @@ TEST(FlagChanges, AreThoseThatWereAddedChangedAndDropped) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::check_command_test
