@@ -21,7 +21,7 @@ std::string number(double value) {
     return fmt::format("{:.10g}", value);
 }
 
-double node_network_gbps(const ClusterSpec& cluster) {
+double node_network_gbits(const ClusterSpec& cluster) {
     return cluster.network.bandwidth * cluster.gpus_per_node * 8 / 1e9;
 }
 
@@ -50,13 +50,13 @@ std::string list_clusters(Format format) {
         table.add_row({name, cluster.gpu, whole_gib(cluster.memory_bytes), number(cluster.peak(Precision::bf16) / 1e12),
                        number(cluster.memory_bandwidth / 1e9), std::to_string(cluster.gpus_per_node),
                        cluster.nvlink_domain > 1 ? std::to_string(cluster.nvlink_domain) : "-",
-                       cluster.nvlink_domain > 1 ? number(cluster.nvlink.bandwidth / 1e9) : "-", number(node_network_gbps(cluster))});
+                       cluster.nvlink_domain > 1 ? number(cluster.nvlink.bandwidth / 1e9) : "-", number(node_network_gbits(cluster))});
     }
     if (format == Format::csv) return table.to_csv();
     return table.to_text() +
            "\nNVLink figures are per GPU and direction; mgplan clusters show NAME prints each figure's source.\n"
            "Change single figures with --cluster NAME,key=value; the keys are gpus_per_node, memory_gib,\n"
-           "node_network_gbps, nvlink_domain and nvlink_gbps.\n";
+           "node_network_gbits_per_second, nvlink_domain and nvlink_gbytes_per_second.\n";
 }
 
 /// One row per figure; with `short_sources` a source equal to the one above is not written out again.

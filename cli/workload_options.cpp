@@ -147,7 +147,8 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
     options.integer("vocab-size", values.vocab_size, 1, ModelLimits::vocab,
                     "tokens of the vocabulary before padding; without it the model's, or that of a known tokenizer or one at hand");
     options.text("cluster", values.cluster, "NAME[,KEY=VALUE...]|FILE",
-                 "a preset (mgplan clusters) with changed figures (gpus_per_node, nvlink_domain, nvlink_gbps, node_network_gbps, "
+                 "a preset (mgplan clusters) with changed figures (gpus_per_node, nvlink_domain, nvlink_gbytes_per_second, "
+                 "node_network_gbits_per_second, "
                  "memory_gib), or a file");
     options.integer("global-batch", values.global_batch, 1, std::int64_t{1} << 31,
                     "sequences per step; without it 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more");

@@ -74,8 +74,19 @@ std::map<std::string, std::string> sources_from_json(JsonReader& parent) {
     return sources;
 }
 
+constexpr const char* kNvlinkKey = "nvlink_gbytes_per_second";
+constexpr const char* kNodeNetworkKey = "node_network_gbits_per_second";
+
 std::vector<std::string> override_keys() {
-    return {"gpus_per_node", "memory_gib", "node_network_gbps", "nvlink_domain", "nvlink_gbps"};
+    return {"gpus_per_node", "memory_gib", kNodeNetworkKey, "nvlink_domain", kNvlinkKey};
+}
+
+/// The key that a word of --cluster means. Two keys had names that left open whether they count bits or bytes; plans that are saved hold
+/// them.
+std::string override_key(const std::string& word) {
+    if (word == "nvlink_gbps") return kNvlinkKey;
+    if (word == "node_network_gbps") return kNodeNetworkKey;
+    return word;
 }
 
 /// A real number of an override within bounds; otherwise one problem and nothing.
@@ -114,14 +125,14 @@ void apply_overrides(ClusterSpec& cluster, const std::map<std::string, std::stri
         cluster.gpus_per_node = gpus;
         note("gpus_per_node", "gpus_per_node");
     }
-    if (given.contains("node_network_gbps")) {
-        if (const auto gbps = read_real(problems, "node_network_gbps", given.at("node_network_gbps"), 0.001, 1e7)) {
+    if (given.contains(kNodeNetworkKey)) {
+        if (const auto gbits = read_real(problems, kNodeNetworkKey, given.at(kNodeNetworkKey), 0.001, 1e7)) {
             // NICs of the same kind: their number follows the bandwidth.
             const double nic = node_network / cluster.nics_per_node;
-            node_network = *gbps * 1e9 / 8;
+            node_network = *gbits * 1e9 / 8;
             cluster.nics_per_node = static_cast<int>(std::clamp<double>(std::round(node_network / nic), 1, limits::kNicsPerNode.high));
-            note("network", "node_network_gbps");
-            note("nics_per_node", "node_network_gbps");
+            note("network", kNodeNetworkKey);
+            note("nics_per_node", kNodeNetworkKey);
         }
     }
     cluster.network.bandwidth = node_network / cluster.gpus_per_node;
@@ -130,10 +141,10 @@ void apply_overrides(ClusterSpec& cluster, const std::map<std::string, std::stri
                                                               limits::kNvlinkDomain.low, limits::kNvlinkDomain.high));
         note("nvlink_domain", "nvlink_domain");
     }
-    if (given.contains("nvlink_gbps")) {
-        if (const auto gbps = read_real(problems, "nvlink_gbps", given.at("nvlink_gbps"), 0.001, 1e7)) {
-            cluster.nvlink.bandwidth = *gbps * 1e9;
-            note("nvlink", "nvlink_gbps");
+    if (given.contains(kNvlinkKey)) {
+        if (const auto gbytes = read_real(problems, kNvlinkKey, given.at(kNvlinkKey), 0.001, 1e7)) {
+            cluster.nvlink.bandwidth = *gbytes * 1e9;
+            note("nvlink", kNvlinkKey);
         }
     }
 }
@@ -146,6 +157,16 @@ std::optional<ClusterSpec> preset(std::string_view name) {
         }
     }
     return std::nullopt;
+}
+
+/// The presets that a short name means: "h100" is dgx-h100, "gb200" gb200-nvl72; "a100" may be any of three.
+std::vector<std::string> presets_of_gpu(const std::string& gpu) {
+    std::vector<std::string> found;
+    for (const auto& name : cluster_preset_names()) {
+        const std::string_view bare = name.starts_with("dgx-") ? std::string_view(name).substr(4) : std::string_view(name);
+        if (bare == gpu || bare.starts_with(gpu + "-")) found.push_back(name);
+    }
+    return found;
 }
 
 bool names_a_file(const std::string& text) {
@@ -177,6 +198,9 @@ ClusterSpec cluster_from_file(const std::string& path) {
 ClusterSpec base_cluster(const std::string& name) {
     if (auto found = preset(name)) return *found;
     if (names_a_file(name)) return cluster_from_file(name);
+    const auto of_gpu = presets_of_gpu(name);
+    if (of_gpu.size() == 1) return *preset(of_gpu.front());
+    if (of_gpu.size() > 1) throw ConfigError(fmt::format("--cluster: '{}' may be several presets; use {}", name, any_of_text(of_gpu)));
     const auto names = cluster_preset_names();
     const std::string shown = name.substr(0, 100);
     if (name.find('/') != std::string::npos || name.ends_with(".json"))
@@ -270,7 +294,7 @@ ClusterSpec load_cluster(const std::string& text) {
     std::map<std::string, std::string> given;
     for (std::size_t i = 1; i < words.size(); ++i) {
         const auto equals = words[i].find('=');
-        const std::string key = words[i].substr(0, equals);
+        const std::string key = override_key(words[i].substr(0, equals));
         if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
             const std::string hint = did_you_mean(key, keys);
             problems.add("--cluster: unknown key '{}'; {}the keys are {}", key.substr(0, 60), hint.empty() ? "" : hint + " ",

@@ -6,7 +6,7 @@
 
 #include "say.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::plan_bad_input_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -79,7 +79,8 @@ TEST(BadInput, AbsurdSizesOnTheCommandLine) {
     }
     expect_refused(small("--max-memory -1"), {"--max-memory = '-1' is no size"});
     expect_refused(small("--max-memory 1e30"), {"--max-memory"});
-    expect_refused(small("--cluster dgx-h100,memory_gib=nan,node_network_gbps=1e300"), {"memory_gib", "node_network_gbps"});
+    expect_refused(small("--cluster dgx-h100,memory_gib=nan,node_network_gbits_per_second=1e300"),
+                   {"memory_gib", "node_network_gbits_per_second"});
     expect_refused(small("--cluster dgx-h100,gpus_per_node=0,colour=red"), {"gpus_per_node", "unknown key 'colour'"});
 }
 
@@ -239,4 +240,4 @@ TEST(BadInput, HugeButLegalWorldsEnd) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::plan_bad_input_test

@@ -9,7 +9,7 @@
 #include "runtime/sanitizers.hpp"
 #include "say.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::plan_command_test {
 namespace {
 
 using ::testing::Contains;
@@ -283,8 +283,8 @@ double best_seconds(const std::string& words) {
 TEST(PlanCommand, AppliesClusterEditsAndPrecision) {
     const std::string words = "--world 32 --model llama3-70b --tp 8 --pp 4 --recompute full --micro-batch 1";
     const double base = best_seconds(words);
-    EXPECT_GT(best_seconds(words + " --cluster dgx-h100,node_network_gbps=400"), base);
-    EXPECT_GT(best_seconds(words + " --cluster dgx-h100,nvlink_gbps=100"), base);
+    EXPECT_GT(best_seconds(words + " --cluster dgx-h100,node_network_gbits_per_second=400"), base);
+    EXPECT_GT(best_seconds(words + " --cluster dgx-h100,nvlink_gbytes_per_second=100"), base);
     EXPECT_GT(best_seconds(words + " --cluster dgx-h100,gpus_per_node=4,nvlink_domain=4"), base);
     EXPECT_LT(best_seconds(words + " --precision fp8"), base);
     EXPECT_GT(best_seconds("--world 32 --model llama3-8b --precision fp32"), best_seconds("--world 32 --model llama3-8b"));
@@ -557,4 +557,4 @@ std::vector<const char*> jobs_in_time() {
 INSTANTIATE_TEST_SUITE_P(PlanCommand, PlannedAtScale, ::testing::ValuesIn(jobs_in_time()));
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::plan_command_test

@@ -11,7 +11,7 @@
 
 #include "say.hpp"
 
-namespace mgplan::cli::testing {
+namespace mgplan::cli::testing::simulate_command_test {
 namespace {
 
 using ::testing::AllOf;
@@ -337,7 +337,7 @@ TEST(SimulateCommand, JudgesAPlanOnAnotherCluster) {
     TempFile file("plan.json");
     ASSERT_EQ(say("--world 32 --model llama3-70b --top 1 --save-plan " + file.path()).code, kDone);
     const Json here = simulate(file.path());
-    const Json there = simulate(file.path() + " --cluster dgx-h100,node_network_gbps=100,nvlink_gbps=50");
+    const Json there = simulate(file.path() + " --cluster dgx-h100,node_network_gbits_per_second=100,nvlink_gbytes_per_second=50");
     EXPECT_EQ(here["layout"], there["layout"]);
     EXPECT_LT(here["predicted"]["iteration_seconds"], there["predicted"]["iteration_seconds"]);
     EXPECT_EQ(say("simulate " + file.path() + " --max-memory 20GiB").code, kNothingFits);
@@ -485,4 +485,4 @@ TEST(SimulateCommand, DrawsAPageWithTheFiguresOfTheJson) {
 }
 
 }  // namespace
-}  // namespace mgplan::cli::testing
+}  // namespace mgplan::cli::testing::simulate_command_test

@@ -10,7 +10,7 @@
 #include "readers.hpp"
 #include "tests/support/data_folder.hpp"
 
-namespace mgplan::fuzz {
+namespace mgplan::fuzz::corpus_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -57,4 +57,4 @@ TEST(Fuzzing, NoticesBrokenPromises) {
 }
 
 }  // namespace
-}  // namespace mgplan::fuzz
+}  // namespace mgplan::fuzz::corpus_test

@@ -15,12 +15,13 @@
 #include "plan/errors.hpp"
 #include "plan/json_reader.hpp"
 
-namespace mgplan {
+namespace mgplan::cluster_test {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Json = nlohmann::ordered_json;
 
 /// Problems of reading `text` as --cluster; a text that reads without one fails the test.
@@ -57,9 +58,9 @@ private:
     std::filesystem::path path_;
 };
 
-TEST(ClusterPresets, AreTheNineNamedClusters) {
+TEST(ClusterPresets, AreTheTenNamedClusters) {
     EXPECT_THAT(cluster_preset_names(), ElementsAre("a100-pcie-80g", "dgx-a100-40g", "dgx-a100-80g", "dgx-b200", "dgx-b300", "dgx-h100",
-                                                    "dgx-h200", "gb200-nvl72", "gb300-nvl72"));
+                                                    "dgx-h200", "dgx-h800", "gb200-nvl72", "gb300-nvl72"));
 }
 
 TEST(ClusterPresets, LoadUnderTheirNameAndReadBackIdentically) {
@@ -105,12 +106,33 @@ TEST(ClusterPresets, HoldTheFiguresOfTheDataSheets) {
     EXPECT_DOUBLE_EQ(load_cluster("dgx-b300").network.bandwidth, 100e9);
 
     EXPECT_EQ(load_cluster("a100-pcie-80g").nvlink_domain, 1);
+    EXPECT_DOUBLE_EQ(load_cluster("dgx-h800").nvlink.bandwidth, 200e9);
+    EXPECT_EQ(load_cluster("dgx-h800").peak_flops.at(Precision::bf16), h100.peak_flops.at(Precision::bf16));
+}
+
+TEST(ClusterPresets, AreFoundByTheirGpuWhereOneHasIt) {
+    EXPECT_EQ(load_cluster("h100"), load_cluster("dgx-h100"));
+    EXPECT_EQ(load_cluster("h800,gpus_per_node=4").name, "dgx-h800,gpus_per_node=4");
+    EXPECT_EQ(load_cluster("gb300"), load_cluster("gb300-nvl72"));
+    EXPECT_THAT(problems_of("a100"), AllOf(HasSubstr("'a100' may be several presets; use "), HasSubstr("dgx-a100-40g"),
+                                           HasSubstr("a100-pcie-80g"), Not(HasSubstr("h100"))));
+    EXPECT_THAT(problems_of("a1"), HasSubstr("unknown preset 'a1'"));
+}
+
+TEST(ClusterOverrides, OldNamesOfTwoKeysAreStillRead) {
+    ClusterSpec old = load_cluster("dgx-h100,nvlink_gbps=225,node_network_gbps=800");
+    const ClusterSpec now = load_cluster("dgx-h100,nvlink_gbytes_per_second=225,node_network_gbits_per_second=800");
+    EXPECT_EQ(old.sources.at("nvlink"), "given with --cluster as nvlink_gbytes_per_second=225");
+    EXPECT_EQ(old.sources.at("network"), "given with --cluster as node_network_gbits_per_second=800");
+    old.name = now.name;
+    EXPECT_EQ(old, now);
+    EXPECT_THAT(problems_of("dgx-h100,nvlink_gbps=2,nvlink_gbytes_per_second=2"), HasSubstr("is given twice"));
 }
 
 TEST(ClusterPresets, HaveLessUsableMemoryThanTheNominalCapacity) {
-    const std::map<std::string, double> nominal_gb{{"a100-pcie-80g", 85.9}, {"dgx-a100-40g", 42.95}, {"dgx-a100-80g", 85.9},
-                                                   {"dgx-b200", 192},       {"dgx-b300", 288},       {"dgx-h100", 85.9},
-                                                   {"dgx-h200", 151},       {"gb200-nvl72", 200},    {"gb300-nvl72", 300}};
+    const std::map<std::string, double> nominal_gb{
+        {"a100-pcie-80g", 85.9}, {"dgx-a100-40g", 42.95}, {"dgx-a100-80g", 85.9}, {"dgx-b200", 192},    {"dgx-b300", 288},
+        {"dgx-h100", 85.9},      {"dgx-h200", 151},       {"dgx-h800", 85.9},     {"gb200-nvl72", 200}, {"gb300-nvl72", 300}};
     for (const auto& name : cluster_preset_names()) {
         const double gb = static_cast<double>(load_cluster(name).memory_bytes) / 1e9;
         EXPECT_LT(gb, nominal_gb.at(name)) << name;
@@ -119,13 +141,13 @@ TEST(ClusterPresets, HaveLessUsableMemoryThanTheNominalCapacity) {
 }
 
 TEST(ClusterOverrides, NodeNetworkIsSharedByTheGpusOfTheNode) {
-    const ClusterSpec cluster = load_cluster("dgx-a100-80g,node_network_gbps=800,gpus_per_node=4");
+    const ClusterSpec cluster = load_cluster("dgx-a100-80g,node_network_gbits_per_second=800,gpus_per_node=4");
     EXPECT_EQ(cluster.gpus_per_node, 4);
     EXPECT_DOUBLE_EQ(cluster.network.bandwidth, 800e9 / 8 / 4);
     EXPECT_EQ(cluster.nics_per_node, 4);  // of 200 Gb/s each, as in the preset
-    EXPECT_EQ(cluster.name, "dgx-a100-80g,node_network_gbps=800,gpus_per_node=4");
-    EXPECT_THAT(cluster.sources.at("network"), HasSubstr("node_network_gbps=800"));
-    ClusterSpec other_order = load_cluster("dgx-a100-80g,gpus_per_node=4,node_network_gbps=800");
+    EXPECT_EQ(cluster.name, "dgx-a100-80g,node_network_gbits_per_second=800,gpus_per_node=4");
+    EXPECT_THAT(cluster.sources.at("network"), HasSubstr("node_network_gbits_per_second=800"));
+    ClusterSpec other_order = load_cluster("dgx-a100-80g,gpus_per_node=4,node_network_gbits_per_second=800");
     other_order.name = cluster.name;
     EXPECT_EQ(other_order, cluster);
 }
@@ -146,25 +168,27 @@ TEST(ClusterOverrides, NvlinkDomainFollowsTheNodeUnlessItSpansNodes) {
 }
 
 TEST(ClusterOverrides, ChangeMemoryAndNvlink) {
-    const ClusterSpec cluster = load_cluster("dgx-h100,memory_gib=40.5,nvlink_gbps=225");
+    const ClusterSpec cluster = load_cluster("dgx-h100,memory_gib=40.5,nvlink_gbytes_per_second=225");
     EXPECT_EQ(cluster.memory_bytes, 43486543872);  // 40.5 * 2^30
     EXPECT_DOUBLE_EQ(cluster.nvlink.bandwidth, 225e9);
     EXPECT_EQ(cluster.network, load_cluster("dgx-h100").network);
 }
 
 TEST(ClusterOverrides, BadOnesAreReportedTogetherWithAWayOut) {
-    const std::string problems = problems_of("dgx-h10,memory=40,gpus_per_node=0,nvlink_gbps=nan,nvlink_domain,memory_gib=1,memory_gib=2");
+    const std::string problems =
+        problems_of("dgx-h10,memory=40,gpus_per_node=0,nvlink_gbytes_per_second=nan,nvlink_domain,memory_gib=1,memory_gib=2");
     EXPECT_THAT(problems, HasSubstr("unknown preset 'dgx-h10'; did you mean dgx-h100"));
     EXPECT_THAT(problems, HasSubstr("unknown key 'memory'; did you mean memory_gib? the keys are gpus_per_node, memory_gib"));
     EXPECT_THAT(problems, HasSubstr("gpus_per_node = 0 is out of range; use a whole number from 1 to 1024"));
-    EXPECT_THAT(problems, HasSubstr("nvlink_gbps = 'nan' is not a number"));
+    EXPECT_THAT(problems, HasSubstr("nvlink_gbytes_per_second = 'nan' is not a number"));
     EXPECT_THAT(problems, HasSubstr("nvlink_domain needs a value"));
     EXPECT_THAT(problems, HasSubstr("memory_gib is given twice"));
 }
 
 TEST(ClusterOverrides, AbsurdValuesAreRefused) {
     for (const char* bad : {"0", "-1", "1e30", "inf", "nan", "9223372036854775808", "", "x", "0x10", "1e-30"}) {
-        for (const char* key : {"gpus_per_node", "nvlink_domain", "memory_gib", "node_network_gbps", "nvlink_gbps"}) {
+        for (const char* key :
+             {"gpus_per_node", "nvlink_domain", "memory_gib", "node_network_gbits_per_second", "nvlink_gbytes_per_second"}) {
             const std::string text = std::string("dgx-h100,") + key + "=" + bad;
             EXPECT_THAT(problems_of(text), AllOf(HasSubstr(key), HasSubstr("; use "))) << text;
         }
@@ -243,4 +267,4 @@ TEST(ClusterValidate, RefusesWhatIsNotFiniteAndPositive) {
 }
 
 }  // namespace
-}  // namespace mgplan
+}  // namespace mgplan::cluster_test

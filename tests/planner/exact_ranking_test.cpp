@@ -12,14 +12,14 @@
 #include "plan/cluster_json.hpp"
 #include "planner/simulator_cost.hpp"
 
-namespace mgplan::planner {
+namespace mgplan::planner::exact_ranking_test {
 namespace {
 
 Workload random_workload(std::mt19937& random) {
     const auto pick = [&](const auto& list) { return list[random() % std::size(list)]; };
     Workload work;
     work.model = importers::load_model(pick(std::array{"llama3.2-1b", "tiny-moe", "qwen2.5-1.5b", "llama2-7b", "deepseek-v2-lite"})).model;
-    work.cluster = load_cluster(pick(std::array{"dgx-h100", "dgx-a100-80g,node_network_gbps=200", "a100-pcie-80g"}));
+    work.cluster = load_cluster(pick(std::array{"dgx-h100", "dgx-a100-80g,node_network_gbits_per_second=200", "a100-pcie-80g"}));
     work.world = pick(std::array{4, 6, 8, 16});
     work.batch = {.global_batch = work.world * pick(std::array{1, 2, 4}), .sequence = pick(std::array{512, 2048, 4096})};
     work.batch.sequence = std::min(work.batch.sequence, work.model.max_positions);
@@ -114,4 +114,4 @@ TEST(ExactRanking, StopsWhereThePassesEnd) {
 }
 
 }  // namespace
-}  // namespace mgplan::planner
+}  // namespace mgplan::planner::exact_ranking_test

@@ -12,7 +12,7 @@
 #include "planner/candidates.hpp"
 #include "simulator/cost_model.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::agreement_test {
 namespace {
 
 struct Job {
@@ -88,7 +88,7 @@ TEST(FastPath, IsNeverBelowItsBoundInTheEvents) {
     };
     for (const Job& job : kJobs) hold(workload_of(job), 300);
     // The same without what overlaps, with a slow network that makes transfers and reductions long, and with uneven stages.
-    Workload work = workload_of({"deepseek-v2-lite", "dgx-a100-80g,node_network_gbps=100", 32, 128, 4096});
+    Workload work = workload_of({"deepseek-v2-lite", "dgx-a100-80g,node_network_gbits_per_second=100", 32, 128, 4096});
     for (const unsigned off : {0U, 1U, 2U, 4U, 7U}) {
         work.training.overlap_grad_reduce = (off & 1U) == 0;
         work.training.overlap_param_gather = (off & 1U) == 0;
@@ -128,4 +128,4 @@ TEST(FastPath, KeepsTheExactWinnerAmongTheFirst) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::agreement_test
