@@ -18,6 +18,7 @@ struct Console {
     std::ostream& out;
     std::ostream& err;
     bool out_is_terminal = false;
+    bool err_is_terminal = false;  ///< somebody watches: progress is shown
 };
 
 struct Command {

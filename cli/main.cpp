@@ -11,6 +11,6 @@ int main(int argc, char** argv) {
     std::ios::sync_with_stdio(false);
     // A file that may not grow (ulimit -f) is an error of the write then, which is told by name, and not the end of the process.
     std::signal(SIGXFSZ, SIG_IGN);
-    mgplan::cli::Console console{std::cout, std::cerr, ::isatty(STDOUT_FILENO) == 1};
+    mgplan::cli::Console console{std::cout, std::cerr, ::isatty(STDOUT_FILENO) == 1, ::isatty(STDERR_FILENO) == 1};
     return mgplan::cli::run_mgplan(std::vector<std::string>(argv + 1, argv + argc), console);
 }

@@ -9,6 +9,7 @@
 #include "cli/command.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
+#include "cli/progress_line.hpp"
 #include "cli/scaling_study.hpp"
 #include "cli/stage_memories.hpp"
 #include "cli/workload_options.hpp"
@@ -36,7 +37,8 @@ struct PlanOptions {
     std::optional<std::string> order = "tp-cp-ep-dp-pp";
     std::string cuda_graphs = "none";
     std::string objective = "throughput";
-    std::int64_t top = 10;
+    std::optional<std::int64_t> top;
+    bool wide = false, all = false, assumed = false;
     std::int64_t threads = 0;
     bool balance_stages = false;
     std::optional<std::int64_t> explain;
@@ -104,7 +106,10 @@ void declare_plan_options(Options& options, PlanOptions& values) {
                  "what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration");
     options.group("Answer");
     options.choice("objective", values.objective, {"throughput", "memory"}, "what to rank by");
-    options.integer("top", values.top, 1, 1000, "plans to print");
+    options.integer("top", values.top, 1, 1000, "plans to print; without it 5 in a table and 10 in JSON and CSV");
+    options.flag("all", values.all, "a row for each layout of a table, not for each family (equal tp, cp, ep, etp, pp and recompute)");
+    options.flag("wide", values.wide, "also where the time of a step goes, what fills the fullest GPU, and what was rejected and why");
+    options.flag("assumed", values.assumed, "every assumption, not the first three");
     options.integer("explain", values.explain, 1, 1000, "list every term of plan N, and why it stands before plan N+1");
     options.output_file("save-plan", values.save_plan, "write the best plan, or the picked one, to FILE");
     options.integer("pick", values.pick, 1, 1000, "the plan that --save-plan writes; without it 1");
@@ -115,6 +120,9 @@ void declare_plan_options(Options& options, PlanOptions& values) {
                     "price of a GPU for an hour, for the cost of all --tokens; without it no cost");
     options.integer("threads", values.threads, 0, 1024, "threads of the search; 0: all cores");
 }
+
+/// Plans without --top: what a first look has room for, and what programs get.
+constexpr std::int64_t kTopOfATable = 5, kTopOfAList = 10;
 
 /// Most worlds of one study: each is searched five times.
 constexpr std::size_t kMostWorlds = 64;
@@ -181,7 +189,7 @@ void note_idle_options(const Options& options, const WorkloadOptions& workload, 
     options.note_idle(console, "cp-comm-type", only_one(space.cp), "cp is 1");
     options.note_idle(console, "group-size", only_one(space.vpp) || only_one(space.pp), "vpp is 1");
     options.note_idle(console, "balance-stages", only_one(space.pp), "pp is 1");
-    options.note_idle(console, "explain", options.format() == Format::csv && values.explain <= values.top,
+    options.note_idle(console, "explain", options.format() == Format::csv && values.explain <= values.top.value_or(kTopOfAList),
                       "CSV holds the terms of each plan");
 }
 
@@ -273,16 +281,19 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     note_idle_options(options, workload_options, values, resolved.workload.model, console);
 
     planner::RankingOptions ranking;
+    const bool table = options.format() == Format::table;
+    const std::int64_t top = values.top.value_or(table ? kTopOfATable : kTopOfAList);
+    ranking.one_per_family = table && !values.all;
     // More than --top where a later plan is to be explained, since the list is what explains its number.
-    ranking.plans = static_cast<std::size_t>(std::max(values.top, values.explain.value_or(0)));
+    ranking.plans = static_cast<std::size_t>(ranking.one_per_family ? top : std::max(top, values.explain.value_or(0)));
     // The explained plan is held against the one behind it.
     ranking.ranks = static_cast<std::size_t>(std::max(values.pick.value_or(0), values.explain.value_or(0) + 1));
-    ranking.join_alike = options.format() == Format::table;
     ranking.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;
     ranking.balance_stages = values.balance_stages;
     ranking.threads = static_cast<int>(values.threads);
-    ranking.progress = [&console](std::size_t done, std::size_t total) {
-        console.err << fmt::format("mgplan: searched {} of {} parts\n", done, total) << std::flush;
+    ProgressLine progress(console);
+    ranking.progress = [&progress](std::size_t done, std::size_t total) {
+        progress.show(fmt::format("mgplan: searched {} of {} parts", done, total));
     };
     reports::PlanReport report;
     if (study) {
@@ -299,13 +310,16 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         report.scaling = std::move(studied.report);
         report.search = std::move(studied.search);
         resolved = std::move(studied.resolved);
-        report.plans = planner::plans_of(resolved.workload, report.search, ranking.plans, ranking.join_alike);
+        report.plans = planner::plans_of(resolved.workload, report.search, ranking.plans, ranking.one_per_family);
     } else {
         planner::Ranking ranked = planner::rank_layouts(resolved.workload, values.space, ranking);
         report.search = std::move(ranked.search);
         report.plans = std::move(ranked.plans);
         if (values.balance_stages) report.balanced = std::move(ranked.balanced);
     }
+    progress.clear();
+    report.detail = values.wide ? reports::Detail::wide : reports::Detail::first_look;
+    report.all_assumed = values.assumed;
     report.workload = resolved.workload;
     report.assumed = resolved.assumed;
     if (resolved.job.layout) report.flags = importers::without_layout_flags(resolved.job.flags);

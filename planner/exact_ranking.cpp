@@ -84,9 +84,13 @@ void rank_exactly(SearchResult& found, simulator::CostModel& model, Objective ob
 }
 
 void keep_fitting_when_replayed(SearchResult& found, simulator::CostModel& model, std::size_t most) {
+    keep_fitting_when_replayed(found, model, [most](std::span<const RankedLayout> kept) { return kept.size() >= most; });
+}
+
+void keep_fitting_when_replayed(SearchResult& found, simulator::CostModel& model, const Enough& enough) {
     std::vector<RankedLayout> kept;
     for (RankedLayout& ranked : found.best) {
-        if (kept.size() == most) break;
+        if (enough(kept)) break;
         const bool replays = ranked.layout.engine == Engine::megatron;
         if (replays) {
             const simulator::MemoryPrediction memory = model.replayed_memory(ranked.layout);

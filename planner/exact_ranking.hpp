@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <span>
 
 #include "planner/search.hpp"
 #include "simulator/cost_model.hpp"
@@ -22,9 +24,14 @@ inline constexpr std::int64_t kPassesRankedExactly = 1'000'000;
 /// replayed keep their order behind the others. Sets SearchResult::replayed and fastest_is_proven.
 void rank_exactly(SearchResult& found, simulator::CostModel& model, Objective objective, std::size_t most);
 
-/// Keeps of the fitting layouts, in their order, the first `most` that fit with their allocators replayed as well (a search is
-/// too fast for replays and assumes fragmentation): no plan that is shown exceeds the limit by the figures shown with it. Those
-/// that do not fit are moved from `feasible` to `too_large_replayed`; which ones are looked at depends on the order alone.
+/// Whether the layouts kept so far are enough.
+using Enough = std::function<bool(std::span<const RankedLayout> kept)>;
+
+/// Keeps of the fitting layouts, in their order and until there are enough, those that fit with their allocators replayed as well (a
+/// search is too fast for replays and assumes fragmentation): no plan that is shown exceeds the limit by the figures shown with it.
+/// Those that do not fit are moved from `feasible` to `too_large_replayed`; which ones are looked at depends on the order alone.
+void keep_fitting_when_replayed(SearchResult& found, simulator::CostModel& model, const Enough& enough);
+/// The first `most` of them.
 void keep_fitting_when_replayed(SearchResult& found, simulator::CostModel& model, std::size_t most);
 
 }  // namespace mgplan::planner

@@ -15,8 +15,8 @@ namespace mgplan::planner {
 struct PlannedLayout {
     Layout layout;
     simulator::Prediction prediction;
-    std::size_t rank = 1;                    ///< in the search's order, from 1; --explain and --pick name it
-    std::vector<std::size_t> left_out = {};  ///< ranks of plans alike to this one (alike_plans.hpp)
+    std::size_t rank = 1;                  ///< in the search's order, from 1; --explain and --pick name it
+    std::vector<std::size_t> others = {};  ///< ranks of its family behind it (plan_families.hpp), as far as the ranking goes
 };
 
 /// What balancing the stages of the best layouts gained (RankingOptions::balance_stages).

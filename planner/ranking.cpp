@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 #include <utility>
 
 #include "plan/errors.hpp"
-#include "planner/alike_plans.hpp"
 #include "planner/balanced_layout.hpp"
 #include "planner/exact_ranking.hpp"
+#include "planner/plan_families.hpp"
 #include "simulator/cost_model.hpp"
 
 namespace mgplan::planner {
@@ -46,9 +47,7 @@ BalancingGain add_balanced(SearchResult& found, simulator::CostModel& model, con
 }  // namespace
 
 Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
-    // Alike to a plan are at most as many as there are kinds of exchange.
-    const std::size_t alike = options.join_alike ? space.cp_comm_types.size() : 1;
-    const std::size_t wanted = std::max(alike * options.plans, options.ranks);
+    const std::size_t wanted = std::max(options.plans, options.ranks);
     SearchOptions asked;
     asked.keep = std::max(wanted, kRankedExactly);
     asked.keep_contenders = kContenders;
@@ -63,25 +62,28 @@ Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const R
     simulator::CostModel model(workload);
     rank_exactly(ranking.search, model, options.objective, wanted);
     if (options.balance_stages) ranking.balanced = add_balanced(ranking.search, model, workload, options.objective);
-    keep_fitting_when_replayed(ranking.search, model, wanted);
-    if (options.predictions) ranking.plans = plans_of(workload, ranking.search, options.plans, options.join_alike);
+    keep_fitting_when_replayed(ranking.search, model, [&](std::span<const RankedLayout> kept) {
+        if (!options.one_per_family) return kept.size() >= wanted;
+        return kept.size() >= options.ranks && plan_families(kept, options.plans).size() == options.plans;
+    });
+    if (options.predictions) ranking.plans = plans_of(workload, ranking.search, options.plans, options.one_per_family);
     return ranking;
 }
 
-std::vector<PlannedLayout> plans_of(const Workload& workload, const SearchResult& search, std::size_t most, bool join_alike) {
+std::vector<PlannedLayout> plans_of(const Workload& workload, const SearchResult& search, std::size_t most, bool one_per_family) {
     simulator::CostModel model(workload);
     std::vector<PlannedLayout> plans;
     const auto add = [&](std::size_t index) -> PlannedLayout& {
         const Layout& layout = search.best[index].layout;
         return plans.emplace_back(PlannedLayout{layout, model.predict_exactly(layout), index + 1, {}});
     };
-    if (!join_alike) {
+    if (!one_per_family) {
         for (std::size_t i = 0; i < std::min(most, search.best.size()); ++i) add(i);
         return plans;
     }
-    for (const auto& [shown, left_out] : alike_plans(search.best, most)) {
-        PlannedLayout& plan = add(shown);
-        for (const std::size_t index : left_out) plan.left_out.push_back(index + 1);
+    for (const auto& [fastest, others] : plan_families(search.best, most)) {
+        PlannedLayout& plan = add(fastest);
+        for (const std::size_t index : others) plan.others.push_back(index + 1);
     }
     return plans;
 }

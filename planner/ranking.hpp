@@ -17,8 +17,8 @@ struct RankingOptions {
     bool predictions = true;  ///< false: leaves Ranking::plans empty, where the order of SearchResult::best is enough
     /// Ranks that are kept and certain at least, however many plans are asked for.
     std::size_t ranks = 0;
-    /// Gives a plan the others of the list that are alike to it (alike_plans.hpp), and none of them a place of its own.
-    bool join_alike = true;
+    /// Shows the fastest layout of each family (plan_families.hpp) alone, with the ranks of the others.
+    bool one_per_family = true;
     Objective objective = Objective::throughput;
     bool balance_stages = false;  ///< also tries balanced stages for the best layouts with a pipeline
     bool pareto = false;          ///< also collects SearchResult::pareto
@@ -42,6 +42,7 @@ struct Ranking {
 [[nodiscard]] Ranking rank_layouts(const Workload& workload, const SearchSpace& space = {}, const RankingOptions& options = {});
 
 /// The plans that rank_layouts() makes of a search's best: at most `most`.
-[[nodiscard]] std::vector<PlannedLayout> plans_of(const Workload& workload, const SearchResult& search, std::size_t most, bool join_alike);
+[[nodiscard]] std::vector<PlannedLayout> plans_of(const Workload& workload, const SearchResult& search, std::size_t most,
+                                                  bool one_per_family);
 
 }  // namespace mgplan::planner

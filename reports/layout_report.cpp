@@ -62,8 +62,11 @@ std::string fullest_term(const Layout& layout, const simulator::MemoryPrediction
 std::string workload_text(const Workload& w) {
     const std::string assumed =
         w.model.assumed_architecture.empty() ? "" : fmt::format(" ({} read as {})", w.model.type, w.model.assumed_architecture);
-    return fmt::format("{}{} on {} ({}), batch of {} x {}, {}\n", w.model.name, assumed, counted(w.world, "GPU"), w.cluster.name,
-                       with_thousands(w.batch.global_batch), counted(w.batch.sequence, "token"), to_string(w.training.precision));
+    const std::string job = fmt::format("{}{} on {} ({}),", w.model.name, assumed, counted(w.world, "GPU"), w.cluster.name);
+    const std::string batch = fmt::format("batch of {} x {}, {}", with_thousands(w.batch.global_batch), counted(w.batch.sequence, "token"),
+                                          to_string(w.training.precision));
+    constexpr std::size_t kColumns = 80;
+    return job + (job.size() + 1 + batch.size() > kColumns ? "\n    " : " ") + batch + "\n";
 }
 
 std::string assumed_text(const std::vector<std::string>& assumed) {

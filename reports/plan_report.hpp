@@ -37,6 +37,9 @@ struct TooLargeLayouts {
     [[nodiscard]] std::string_view rule() const { return replayed ? planner::kFitsReplayed : term ? planner::kFits : planner::kFitsAtP99; }
 };
 
+/// How much a table tells: a first look of at most 24 lines of 80 columns for five plans, or all of it.
+enum class Detail { first_look, wide };
+
 /// Everything the report prints.
 struct PlanReport {
     Workload workload;
@@ -51,6 +54,8 @@ struct PlanReport {
     std::vector<TooLargeLayouts> too_large;    ///< most layouts first
     std::optional<planner::BalancingGain> balanced;
     std::optional<importers::FlagAccount> flags;  ///< where the model comes from a Megatron-LM command
+    Detail detail = Detail::first_look;           ///< of the table
+    bool all_assumed = false;                     ///< in a first look, too
 
     /// Seconds of the plan with its even split, where its stages were balanced.
     [[nodiscard]] std::optional<double> seconds_before(const PlannedLayout& plan) const;
@@ -61,7 +66,8 @@ struct PlanReport {
 /// JSON of CLI.md, "Planning".
 [[nodiscard]] std::string plan_report_json(const PlanReport& report);
 
-/// Table of at most 100 columns, and below it the terms of the explained plan.
+/// The table, and below it the terms of the explained plan. A first look: the job, its first assumptions, the plans, how far predictions of
+/// this kind were off, and what to type next; its columns that are 1 in all rows are left out.
 [[nodiscard]] std::string plan_report_text(const PlanReport& report);
 
 [[nodiscard]] std::string plan_report_csv(const PlanReport& report);

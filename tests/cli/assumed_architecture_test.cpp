@@ -10,8 +10,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::testing::say;
-using ::testing::TempFile;
+using testing::say;
+using testing::TempFile;
 using Json = nlohmann::json;
 
 constexpr const char* kConfig =

@@ -64,10 +64,10 @@ TEST(ClustersCommand, JsonReadsBackAsAClusterFile) {
 
 TEST(ClustersCommand, ListsAsJsonAndCsv) {
     const auto json = nlohmann::json::parse(run({"clusters", "--format", "json"}).out);
-    ASSERT_EQ(json.at("clusters").size(), 9U);
+    ASSERT_EQ(json.at("clusters").size(), 10U);
     for (const auto& cluster : json.at("clusters")) EXPECT_TRUE(cluster.at("memory_bytes").is_number_integer());
     const std::string csv = run({"clusters", "--format", "csv"}).out;
-    EXPECT_EQ(std::count(csv.begin(), csv.end(), '\r'), 10);
+    EXPECT_EQ(std::count(csv.begin(), csv.end(), '\r'), 11);
 }
 
 TEST(ClustersCommand, RefusesUnknownNamesAndWords) {

@@ -6,12 +6,14 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "reports/table.hpp"
 #include "runtime/sanitizers.hpp"
 #include "say.hpp"
 
 namespace mgplan::cli::testing::plan_command_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ContainsRegex;
 using ::testing::Each;
@@ -106,7 +108,7 @@ TEST(PlanCommand, ListsOnlyWhatFitsWithTheAllocatorReplayed) {
     const Said nothing = say(words + std::to_string(larger["layout"]["micro_batch"].get<int>()) + limit + " --format json");
     EXPECT_EQ(nothing.code, kNothingFits);
     EXPECT_EQ(Json::parse(nothing.out)["nearest"][0]["missing_bytes"], 1);
-    EXPECT_THAT(say(words + "1,2" + limit).out, HasSubstr("not with the allocator replayed"));
+    EXPECT_THAT(say(words + "1,2" + limit + " --wide").out, HasSubstr("not with the allocator replayed"));
 }
 
 TEST(PlanCommand, IsTheDefaultCommand) {
@@ -430,7 +432,7 @@ TEST(PlanCommand, SaysWhatRejectedLayoutsLackWhereForWhichTerm) {
     }
     EXPECT_EQ(terms.size(), kinds.size());
     EXPECT_EQ(layouts, rejected(report, "fits_in_memory"));
-    EXPECT_THAT(say(words).out, ContainsRegex("too large +most is +missing at least +on rank +with the layout"));
+    EXPECT_THAT(say(words + " --wide").out, ContainsRegex("too large +most is +missing at least +on rank +with the layout"));
 }
 
 TEST(PlanCommand, WritesEveryFormatToAFile) {
@@ -447,15 +449,43 @@ TEST(PlanCommand, WritesEveryFormatToAFile) {
     for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(split(lines[i], ',').size(), split(lines[0], ',').size());
 }
 
-TEST(PlanCommand, LeavesOutOfATableWhatHardlyDiffers) {
-    const std::string words = std::string(kSmall) + " --cp 4 --tp 1 --pp 1 --recompute none --micro-batch 4 --top 2";
-    const Said table = say(words);
-    EXPECT_THAT(table.out, HasSubstr("only in vpp or how context-parallel ranks exchange"));
+TEST(PlanCommand, ShowsOneRowAFamily) {
+    const std::string words = std::string(kSmall) + " --cp 4 --tp 1 --pp 1 --recompute none --top 2";
+    EXPECT_THAT(say(words).out, AllOf(HasSubstr("One row a family (same tp, cp, pp, rec): its fastest; "), ContainsRegex("\n1 "),
+                                      Not(ContainsRegex("\n2 "))));
+    const Said all = say(words + " --all");
+    EXPECT_THAT(all.out, AllOf(Not(HasSubstr("One row a family")), ContainsRegex("\n1 "), ContainsRegex("\n2 ")));
     const auto json = nlohmann::ordered_json::parse(say(words + " --format json").out);
     EXPECT_EQ(json["plans"].size(), 2U) << "programs get every rank";
     for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(json["plans"][i]["rank"], i + 1);
-    const Said other = say(words + " --cp-comm-type p2p");
-    EXPECT_THAT(other.out, ::testing::Not(HasSubstr("Left out")));
+}
+
+TEST(PlanCommand, FirstLookHasAtMost24LinesOf80Columns) {
+    for (const char* job : {"--world 16 --model llama3-8b", "--world 2048 --model llama3.1-405b", "--world 256 --model mixtral-8x7b",
+                            "--world 1024 --model deepseek-v3 --cluster gb200", "--world 64 --model gpt-oss-120b --engine megatron"}) {
+        const Said said = say(job);
+        EXPECT_EQ(said.code, kDone) << job;
+        const auto lines = split(said.out, '\n');
+        EXPECT_LE(lines.size(), 25U) << said.out;  // the last one is empty
+        for (const auto& line : lines) EXPECT_LE(reports::display_width(line), 80U) << line;
+        EXPECT_THAT(said.out, AllOf(HasSubstr("assumed: "), HasSubstr(" more: --assumed"), HasSubstr("\naccuracy: "), HasSubstr("\nnext: "),
+                                    Not(HasSubstr("Where the time of a step goes")), Not(HasSubstr("rejected  reason"))));
+    }
+}
+
+TEST(PlanCommand, ShowsMoreWhereAsked) {
+    const Said wide = say(std::string(kSmall) + " --wide");
+    EXPECT_THAT(wide.out, AllOf(HasSubstr("Where the time of a step goes:"), HasSubstr("fullest"), HasSubstr("rejected  reason"),
+                                HasSubstr("no CUDA graphs"), Not(HasSubstr("--assumed"))));
+    const Said assumed = say(std::string(kSmall) + " --assumed");
+    EXPECT_THAT(assumed.out, AllOf(HasSubstr("no CUDA graphs"), Not(HasSubstr("Where the time of a step goes:"))));
+    EXPECT_EQ(plan(kSmall)["plans"].size(), 10U);
+}
+
+TEST(PlanCommand, SaysHowFarPredictionsOfThisKindWereOff) {
+    EXPECT_THAT(say(kSmall).out, ContainsRegex("accuracy: dense on H100, 16 bits: [0-9.]+ % mean error over [0-9]+ published runs\n"));
+    EXPECT_THAT(say(std::string(kSmall) + " --cluster h800").out, HasSubstr("accuracy: not known for dense on H800, 16 bits; "));
+    EXPECT_THAT(say("--world 64 --model mixtral-8x7b --precision fp8").out, HasSubstr("accuracy: mixtures on H100, 8 bits: "));
 }
 
 TEST(PlanCommand, ExplainsAPlanBeyondTheList) {

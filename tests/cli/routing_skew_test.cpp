@@ -103,7 +103,7 @@ TEST(RoutingSkewOption, DecidesWhatThePlannerTakes) {
             EXPECT_EQ(kind["layouts"].get<std::int64_t>(), rejected(skewed, kUneven));
         }
     }
-    EXPECT_THAT(say(kMixtral + " --routing-skew zipf:0.8").out,
+    EXPECT_THAT(say(kMixtral + " --routing-skew zipf:0.8 --wide").out,
                 AllOf(HasSubstr("fits with even routing, not at p99 of the routing skew"), HasSubstr("routing skew  ")));
 }
 

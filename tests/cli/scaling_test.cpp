@@ -189,7 +189,7 @@ TEST(Explain, TermsAddUpToWhatOnePlanIsAheadOfTheNext) {
 }
 
 TEST(Explain, SaysWhatDecides) {
-    const Said said = say("--world 16 --model llama3-8b --top 3 --explain 2");
+    const Said said = say("--world 16 --model llama3-8b --top 3 --explain 2 --wide");
     EXPECT_EQ(said.code, kDone);
     EXPECT_THAT(said.out, HasSubstr("plan 2 against plan 3\n"));
     EXPECT_THAT(said.out, HasSubstr("An iteration takes "));
@@ -215,7 +215,7 @@ TEST(Order, SearchesEveryOrderOfAList) {
     EXPECT_EQ(both.at("dp-cp-ep-tp-pp"), other.at("dp-cp-ep-tp-pp"));
     // cp and ep have one rank: wherever they stand, the groups are the same.
     EXPECT_EQ(layouts("tp-cp-ep-dp-pp,cp-tp-dp-ep-pp,tp-dp-pp"), usual);
-    EXPECT_THAT(say(words + " --order tp-cp-ep-dp-pp,dp-cp-ep-tp-pp").out, ::testing::ContainsRegex("fullest +order"));
+    EXPECT_THAT(say(words + " --order tp-cp-ep-dp-pp,dp-cp-ep-tp-pp").out, ::testing::ContainsRegex("loss +order"));
     expect_refused(words + " --order tp-cp-ep-dp-pp,tp-xx", {"--order: ", "unknown axis 'xx'"});
     expect_refused(words + " --order tp-cp-ep-dp-pp,,tp-dp-pp", {"order is empty"});
 }

@@ -10,7 +10,7 @@
 #include "importers/model_source.hpp"
 #include "plan/cluster_json.hpp"
 #include "plan/errors.hpp"
-#include "planner/alike_plans.hpp"
+#include "planner/plan_families.hpp"
 #include "simulator/cost_model.hpp"
 
 namespace mgplan::planner::ranking_test {
@@ -32,7 +32,9 @@ Workload workload_on(std::int64_t world, const char* preset = "llama3.2-1b") {
 
 TEST(RankLayouts, PlansAreTheExactPredictionsOfTheBest) {
     const Workload work = workload_on(8);
-    const Ranking ranking = rank_layouts(work);
+    RankingOptions options;
+    options.one_per_family = false;
+    const Ranking ranking = rank_layouts(work, {}, options);
     ASSERT_THAT(ranking.plans, SizeIs(10));
     simulator::CostModel model(work);
     double before = 0;
@@ -48,27 +50,32 @@ TEST(RankLayouts, PlansAreTheExactPredictionsOfTheBest) {
     EXPECT_EQ(ranking.search.fastest_is_proven, true);
 }
 
-TEST(RankLayouts, JoinsPlansThatAreAlike) {
+TEST(RankLayouts, ShowsTheFastestOfEachFamily) {
     const Workload work = workload_on(16);
-    const Ranking joined = rank_layouts(work);
     RankingOptions options;
-    options.join_alike = false;
-    options.ranks = 30;
+    options.plans = 6;
+    const Ranking families = rank_layouts(work, {}, options);
+    options.one_per_family = false;
+    options.ranks = 40;
     const Ranking apart = rank_layouts(work, {}, options);
-    EXPECT_THAT(apart.plans, SizeIs(10));
+    EXPECT_THAT(apart.plans, SizeIs(6));
     for (std::size_t i = 0; i < apart.plans.size(); ++i) {
         EXPECT_EQ(apart.plans[i].rank, i + 1);
-        EXPECT_THAT(apart.plans[i].left_out, IsEmpty());
+        EXPECT_THAT(apart.plans[i].others, IsEmpty());
     }
-    ASSERT_THAT(joined.plans, SizeIs(10));
-    const auto alike = alike_plans(apart.search.best, 10);
-    std::size_t left_out = 0;
-    for (std::size_t i = 0; i < joined.plans.size(); ++i) {
-        EXPECT_EQ(joined.plans[i].rank, alike[i].shown + 1);
-        EXPECT_EQ(joined.plans[i].left_out.size(), alike[i].left_out.size());
-        left_out += joined.plans[i].left_out.size();
+    ASSERT_THAT(families.plans, SizeIs(6));
+    const auto expected = plan_families(apart.search.best, 6);
+    ASSERT_THAT(expected, SizeIs(6));
+    std::size_t others = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_EQ(families.plans[i].rank, expected[i].fastest + 1);
+        EXPECT_EQ(families.plans[i].layout, apart.search.best[expected[i].fastest].layout);
+        for (std::size_t k = 0; k < families.plans[i].others.size(); ++k)
+            EXPECT_EQ(families.plans[i].others[k], expected[i].others.at(k) + 1);
+        others += families.plans[i].others.size();
     }
-    EXPECT_GT(left_out, 0U) << "or the test shows nothing";
+    EXPECT_GT(others, 0U) << "or the test shows nothing";
+    EXPECT_GT(families.plans.back().rank, 6U);
 }
 
 TEST(RankLayouts, TheOrderAloneNeedsNoPredictions) {
@@ -84,7 +91,7 @@ TEST(RankLayouts, TheOrderAloneNeedsNoPredictions) {
 TEST(RankLayouts, KeepsAsManyRanksAsAreAskedFor) {
     RankingOptions options;
     options.plans = 1;
-    options.join_alike = false;
+    options.one_per_family = false;
     EXPECT_THAT(rank_layouts(workload_on(8), {}, options).search.best, SizeIs(1));
     options.ranks = 7;
     const Ranking ranking = rank_layouts(workload_on(8), {}, options);

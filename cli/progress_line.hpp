@@ -1,0 +1,27 @@
+#pragma once
+// How far a command is, where somebody watches: one line of a terminal that goes away. Pipes and files get nothing.
+
+#include <string_view>
+
+#include "cli/command.hpp"
+
+namespace mgplan::cli {
+
+class ProgressLine {
+public:
+    explicit ProgressLine(Console& console) : console_(console) {}
+    ~ProgressLine() { clear(); }
+    ProgressLine(const ProgressLine&) = delete;
+    ProgressLine& operator=(const ProgressLine&) = delete;
+
+    /// Shows the text, of one line, in place of the one before.
+    void show(std::string_view text);
+    /// Nothing of it stays; what is written to the console next stands in its place.
+    void clear();
+
+private:
+    Console& console_;
+    bool shown_ = false;
+};
+
+}  // namespace mgplan::cli

@@ -1,0 +1,349 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "plan/text.hpp"
+#include "reports/flag_account.hpp"
+#include "reports/layout_cells.hpp"
+#include "reports/layout_report.hpp"
+#include "reports/memory_terms.hpp"
+#include "reports/plan_report.hpp"
+#include "reports/published_accuracy.hpp"
+#include "reports/table.hpp"
+#include "reports/time_terms.hpp"
+
+namespace mgplan::reports {
+namespace {
+
+/// Of a terminal: what is shown without --wide is no wider.
+constexpr std::size_t kColumns = 80;
+/// Assumptions that a first look shows: the first of the list decide most.
+constexpr std::size_t kFirstAssumed = 3;
+
+/// The items in lines of at most `columns`, the first behind `head`, the others indented as far.
+std::string wrapped(const std::string& head, const std::vector<std::string>& items, std::string_view between, std::size_t columns) {
+    std::string text = head;
+    std::size_t width = display_width(head);
+    const std::size_t indent = width;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        const std::string item = items[i] + (i + 1 < items.size() ? std::string(between.substr(0, 1)) : "");
+        const bool first = width == indent;
+        if (!first && width + 1 + display_width(item) > columns) {
+            text += "\n" + std::string(indent, ' ');
+            width = indent;
+            text += item;
+        } else {
+            text += (first ? "" : " ") + item;
+            width += first ? 0 : 1;
+        }
+        width += display_width(item);
+    }
+    return text + "\n";
+}
+
+std::string first_assumed_text(const std::vector<std::string>& assumed) {
+    if (assumed.empty()) return {};
+    std::vector<std::string> items(assumed.begin(), assumed.begin() + static_cast<std::ptrdiff_t>(std::min(assumed.size(), kFirstAssumed)));
+    if (assumed.size() > kFirstAssumed) items.push_back(fmt::format("{} more: --assumed", assumed.size() - kFirstAssumed));
+    return wrapped("assumed: ", items, ",", kColumns);
+}
+
+/// What to type next.
+std::string next_text(const PlanReport& report) {
+    std::vector<std::string> words{"--explain 1 (every term, and why it wins)", "--save-plan FILE (keep it)"};
+    if (report.detail != Detail::wide) words.emplace_back("--wide (where time goes, what was rejected)");
+    return wrapped("next: ", words, ",", kColumns);
+}
+
+/// "4+sp": tensor parallel size, with sequence parallelism or without.
+std::string tp_text(const Layout& l) {
+    return fmt::format("{}{}", l.sizes.tp, l.sequence_parallel ? "+sp" : "");
+}
+
+/// "2", or with the way keys and values travel where it is not the ring: "2 a2a".
+std::string cp_text(const Layout& l) {
+    if (l.sizes.cp == 1 || l.cp_comm_type == CpCommType::p2p) return std::to_string(l.sizes.cp);
+    return fmt::format("{}{}", l.sizes.cp, l.cp_comm_type == CpCommType::all_gather ? "ag" : to_string(l.cp_comm_type));
+}
+
+/// "tp-dp-pp": the order of the axes that have more than one rank, which decides all groups.
+std::string order_text(const ParallelSizes& sizes, bool moe) {
+    std::vector<std::string> axes;
+    for (const auto& word : split(sizes.order.text(), '-')) {
+        const bool one = (word == "tp" && sizes.tp == 1 && (!moe || sizes.etp == 1)) || (word == "cp" && sizes.cp == 1) ||
+                         (word == "ep" && sizes.ep == 1) || (word == "dp" && sizes.dp() == 1 && (!moe || sizes.edp() == 1)) ||
+                         (word == "pp" && sizes.pp == 1);
+        if (!one) axes.push_back(word);
+    }
+    return fmt::format("{}", fmt::join(axes, "-"));
+}
+
+/// A column of the table of plans.
+struct PlanColumn {
+    std::string header;
+    Align align = Align::right;
+    std::string (*cell)(const PlannedLayout& plan);
+    bool always = true;  ///< false: left out where it is 1 in all rows
+    int spare = 0;       ///< above 0: the first to go where the terminal is narrow, in this order
+};
+
+std::string recompute_text(const Layout& l) {
+    return l.recompute == Recompute::selective ? "sel" : std::string(to_string(l.recompute));
+}
+
+std::vector<PlanColumn> plan_columns(const PlanReport& report) {
+    using Plan = const PlannedLayout&;
+    const bool moe = report.workload.model.moe.has_value();
+    std::vector<PlanColumn> columns{
+        {"#", Align::right, [](Plan p) { return std::to_string(p.rank); }},
+        {"tp", Align::left, [](Plan p) { return tp_text(p.layout); }, false},
+        {"cp", Align::right, [](Plan p) { return cp_text(p.layout); }, false},
+    };
+    if (moe) {
+        columns.push_back({"ep", Align::right, [](Plan p) { return std::to_string(p.layout.sizes.ep); }, false});
+        columns.push_back({"etp", Align::right, [](Plan p) { return std::to_string(p.layout.sizes.etp); }, false});
+    }
+    const std::vector<PlanColumn> others{
+        {"dp", Align::right, [](Plan p) { return std::to_string(p.layout.dp()); }, true, 2},
+        {"pp", Align::right, [](Plan p) { return std::to_string(p.layout.sizes.pp); }, false},
+        {"vpp", Align::right, [](Plan p) { return std::to_string(p.layout.vpp); }, false},
+        {"mbs", Align::right, [](Plan p) { return std::to_string(p.layout.micro_batch); }},
+        {"rec", Align::left, [](Plan p) { return recompute_text(p.layout); }},
+        {"s/step", Align::right,
+         [](Plan p) {
+             return fmt::format("{:.{}f}", p.prediction.time.iteration_seconds, p.prediction.time.iteration_seconds < 100 ? 3 : 1);
+         }},
+        {"tok/s", Align::right, [](Plan p) { return fmt::format("{:.0f}", p.prediction.time.tokens_per_second_per_gpu); }, true, 1},
+        {"MFU", Align::right, [](Plan p) { return fmt::format("{:.1f}%", 100 * p.prediction.time.mfu); }},
+        {"GiB", Align::right, [](Plan p) { return gib(p.prediction.memory.deciding_bytes()); }},
+        {"loss", Align::right, [](Plan p) { return largest_loss(p.prediction.time); }},
+    };
+    columns.insert(columns.end(), others.begin(), others.end());
+    if (report.detail == Detail::wide)
+        columns.push_back({"fullest", Align::right, [](Plan p) { return fullest_term(p.layout, p.prediction.memory); }});
+    if (report.orders > 1) {
+        columns.push_back(moe ? PlanColumn{"order", Align::left, [](Plan p) { return order_text(p.layout.sizes, true); }}
+                              : PlanColumn{"order", Align::left, [](Plan p) { return order_text(p.layout.sizes, false); }});
+    }
+    return columns;
+}
+
+/// Columns and their cells, and which of the columns are shown.
+class PlanTable {
+public:
+    explicit PlanTable(const PlanReport& report) : columns_(plan_columns(report)) {
+        for (const PlanColumn& column : columns_) {
+            std::vector<std::string>& cells = cells_.emplace_back();
+            for (const PlannedLayout& plan : report.plans) cells.push_back(column.cell(plan));
+        }
+        if (report.detail == Detail::wide) return;
+        const auto is_one = [&](std::size_t i) {
+            return !columns_[i].always && std::all_of(cells_[i].begin(), cells_[i].end(), [](const auto& cell) { return cell == "1"; });
+        };
+        for (std::size_t i = 0; i < columns_.size(); ++i) {
+            if (is_one(i)) all_one_.push_back(columns_[i].header);
+        }
+        leave_out(is_one);
+        for (int spare = 1; spare <= 2 && width() > kColumns; ++spare) leave_out([&](std::size_t i) { return columns_[i].spare == spare; });
+    }
+
+    [[nodiscard]] bool has(std::string_view header) const {
+        return std::any_of(columns_.begin(), columns_.end(), [header](const PlanColumn& column) { return column.header == header; });
+    }
+
+    /// Columns that would hold nothing but 1.
+    [[nodiscard]] const std::vector<std::string>& all_one() const { return all_one_; }
+
+    [[nodiscard]] std::string to_text() const {
+        std::vector<Table::Column> headers;
+        for (const PlanColumn& column : columns_) headers.push_back({column.header, column.align});
+        Table table(headers);
+        for (std::size_t row = 0; row < cells_.front().size(); ++row) {
+            std::vector<std::string> cells;
+            for (const auto& column : cells_) cells.push_back(column[row]);
+            table.add_row(std::move(cells));
+        }
+        return table.to_text();
+    }
+
+private:
+    template <class Unwanted>
+    void leave_out(Unwanted unwanted) {
+        for (std::size_t i = columns_.size(); i-- > 0;) {
+            if (!unwanted(i)) continue;
+            columns_.erase(columns_.begin() + static_cast<std::ptrdiff_t>(i));
+            cells_.erase(cells_.begin() + static_cast<std::ptrdiff_t>(i));
+        }
+    }
+
+    [[nodiscard]] std::size_t width() const {
+        std::size_t sum = 0;
+        for (std::size_t i = 0; i < columns_.size(); ++i) {
+            std::size_t widest = display_width(columns_[i].header);
+            for (const auto& cell : cells_[i]) widest = std::max(widest, display_width(cell));
+            sum += widest + (i > 0 ? 2 : 0);
+        }
+        return sum;
+    }
+
+    std::vector<PlanColumn> columns_;
+    std::vector<std::vector<std::string>> cells_;  ///< by column
+    std::vector<std::string> all_one_;
+};
+
+/// Where the time of each plan's step goes, in percent of it; what is below a thousandth of all of them has no column.
+Table time_table(const PlanReport& report) {
+    std::vector<std::size_t> shown;
+    for (std::size_t i = 0; i < kTimeTerms; ++i) {
+        if (std::any_of(report.plans.begin(), report.plans.end(), [i](const PlannedLayout& plan) {
+                const auto& time = plan.prediction.time;
+                return time_terms(time)[i].seconds >= 0.001 * time.iteration_seconds;
+            }))
+            shown.push_back(i);
+    }
+    std::vector<Table::Column> columns{{"#"}};
+    for (const auto i : shown) columns.push_back({std::string(time_terms(simulator::TimePrediction{})[i].heading)});
+    Table table(columns);
+    for (const PlannedLayout& plan : report.plans) {
+        const auto terms = time_terms(plan.prediction.time);
+        std::vector<std::string> row{std::to_string(plan.rank)};
+        for (const auto i : shown) row.push_back(fmt::format("{:.1f}%", 100 * terms[i].seconds / plan.prediction.time.iteration_seconds));
+        table.add_row(std::move(row));
+    }
+    return table;
+}
+
+/// What the rows stand for, where each is a family.
+std::string families_text(const PlanReport& report) {
+    std::size_t others = 0;
+    for (const PlannedLayout& plan : report.plans) others += plan.others.size();
+    if (others == 0) return {};
+    return fmt::format("One row a family (same tp, cp, {}pp, rec): its fastest; {} more: --all\n",
+                       report.workload.model.moe ? "ep, etp, " : "", with_thousands(static_cast<std::int64_t>(others)));
+}
+
+/// What the headers mean.
+std::string legend_text(const PlanReport& report, const PlanTable& table) {
+    std::string text;
+    const auto shows = [&](auto what) {
+        return std::any_of(report.plans.begin(), report.plans.end(), [&](const PlannedLayout& plan) { return what(plan.layout); });
+    };
+    std::vector<std::string> words;
+    if (!table.all_one().empty()) words.push_back(fmt::format("{}: 1 in all rows", fmt::join(table.all_one(), ", ")));
+    words.emplace_back("mbs: micro-batch");
+    words.emplace_back(shows([](const Layout& l) { return l.recompute == Recompute::selective; }) ? "rec: recompute (sel: selective)"
+                                                                                                  : "rec: recompute");
+    if (table.has("tok/s")) words.emplace_back("tok/s: a GPU's");
+    words.emplace_back("loss: largest share of a step that is no useful compute");
+    if (table.has("fullest")) words.emplace_back("fullest: what fills the fullest GPU most, sN its pipeline stage");
+    if (report.workload.model.moe) words.emplace_back("GiB: at p99 of the routing skew");
+    if (shows([](const Layout& l) { return l.sequence_parallel; })) words.emplace_back("+sp: sequence parallel");
+    if (shows([](const Layout& l) { return l.sizes.cp > 1 && l.cp_comm_type != CpCommType::p2p; }))
+        words.emplace_back("ag, a2a: all-gather, all-to-all cp");
+    return wrapped("", words, "; ", kColumns);
+}
+
+/// Where the event-by-event ranking may have missed the fastest layout.
+std::string unproven_text(const planner::SearchResult& search) {
+    if (search.fastest_is_proven.value_or(true)) return {};
+    return fmt::format("\n{} {} ranked event by event; by their lower bounds others might be as fast as the first.\n",
+                       counted(static_cast<std::int64_t>(search.replayed), "layout"), search.replayed == 1 ? "was" : "were");
+}
+
+/// What balancing gained; empty where it was not asked for.
+std::string balanced_text(const PlanReport& report) {
+    if (!report.balanced) return {};
+    std::string text = fmt::format("\nBalanced stages: {} with pp > 1 tried, {} became faster{}\n",
+                                   counted(static_cast<std::int64_t>(report.balanced->tried), "layout"), report.balanced->faster,
+                                   report.balanced->faster > 0 ? "; of those in the table:" : ".");
+    for (const PlannedLayout& plan : report.plans) {
+        if (const auto before = report.seconds_before(plan))
+            text +=
+                fmt::format("{:2} {:.2f} % faster with --pipeline-layout '{}'\n", plan.rank,
+                            100 * (*before / plan.prediction.time.iteration_seconds - 1), *plan.layout.split->request().pipeline_layout);
+    }
+    return text;
+}
+
+std::string rejections_text(const PlanReport& report) {
+    struct Line {
+        std::string_view reason;
+        std::int64_t count;
+    };
+    std::vector<Line> lines;
+    for (const auto& [rule, count] : report.too_large_rules()) lines.push_back({planner::reason_of(rule), count});
+    for (const auto& [rule, found] : report.search.counts.rejected) lines.push_back({planner::reason_of(rule), found.count});
+    std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.count > b.count; });
+    Table table({{"rejected"}, {"reason", Align::left}});
+    for (const auto& line : lines) table.add_row({with_thousands(line.count), std::string(line.reason)});
+    return table.to_text();
+}
+
+/// What does not fit, by what fills it; and of each kind the layout that misses by the fewest bytes.
+std::string too_large_text(const PlanReport& report) {
+    if (report.too_large.empty()) return {};
+    Table table({{"too large"}, {"most is"}, {"missing at least"}, {"on rank"}, {"with the layout", Align::left}});
+    for (const auto& kind : report.too_large) {
+        const auto& m = kind.memory;
+        table.add_row({with_thousands(kind.count),
+                       kind.replayed ? "fragmentation"
+                       : kind.term   ? std::string(planner::to_string(*kind.term))
+                                     : "routing skew",
+                       human_bytes(m.deciding_bytes() - m.limit_bytes), fmt::format("{} (stage {})", m.worst_rank, m.worst_stage),
+                       summary(kind.nearest)});
+    }
+    return "\n" + table.to_text();
+}
+
+std::string nearest_text(const PlanReport& report) {
+    std::string text = "No layout fits. Nearest misses:\n";
+    for (const auto& miss : report.nearest) {
+        const auto& m = miss.memory;
+        text += fmt::format("\n  {}\n    needs {}{}, {} more than the limit of {}, on rank {} (stage {}):\n", summary(miss.layout),
+                            human_bytes(m.deciding_bytes()), m.worst.routing ? " at p99 of the routing skew" : "",
+                            human_bytes(m.deciding_bytes() - m.limit_bytes), human_bytes(m.limit_bytes), m.worst_rank, m.worst_stage);
+        if (m.worst.routing) text += fmt::format("    with even routing {}\n", human_bytes(m.worst.peak_bytes()));
+        auto terms = memory_terms(m.worst.breakdown);
+        std::stable_sort(terms.begin(), terms.end(), [](const MemoryTerm& a, const MemoryTerm& b) { return a.bytes > b.bytes; });
+        std::vector<std::string> largest;
+        for (std::size_t i = 0; i < 4 && terms[i].bytes > 0; ++i)
+            largest.push_back(fmt::format("{} {}", terms[i].name, human_bytes(terms[i].bytes)));
+        text += fmt::format("    {}\n", fmt::join(largest, ", "));
+        for (const auto& remedy : miss.remedies)
+            text += fmt::format("    would fit with {}: {}\n", remedy.change, human_bytes(remedy.peak_bytes));
+        if (miss.remedies.empty()) text += "    no single change (recompute, micro-batch, pp, more GPUs) makes it fit\n";
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string plan_report_text(const PlanReport& report) {
+    const Workload& w = report.workload;
+    const auto& s = report.search;
+    const bool wide = report.detail == Detail::wide;
+    std::string text = workload_text(w);
+    text += wide || report.all_assumed ? assumed_text(report.assumed) : first_assumed_text(report.assumed);
+    if (report.flags) text += flag_account_text(*report.flags);
+    text += fmt::format("searched {} in {:.2f} s on {}:\n{} legal, {} fit in {} per GPU\n\n", counted(s.counts.candidates(), "candidate"),
+                        s.seconds, counted(s.threads, "thread"), with_thousands(s.counts.legal), with_thousands(s.feasible),
+                        human_bytes(w.memory_limit));
+    if (report.plans.empty()) {
+        text += nearest_text(report);
+    } else {
+        const PlanTable table(report);
+        text += table.to_text() + "\n" + families_text(report) + legend_text(report, table) + unproven_text(s) + balanced_text(report);
+        if (wide)
+            text += "\nWhere the time of a step goes:\n" + time_table(report).to_text() +
+                    "\nhost: waiting for kernel launches. tp to pp: communication that nothing hides. fixed: data, logging.\n";
+        text += "\n" + accuracy_text(w);
+    }
+    if (wide || report.plans.empty()) text += "\n" + rejections_text(report) + too_large_text(report);
+    if (!report.plans.empty()) text += next_text(report);
+    if (const auto& plan = report.explained)
+        text += fmt::format("\nplan {} in detail\n", plan->rank) + layout_text(plan->layout, plan->prediction);
+    if (report.comparison) text += comparison_text(*report.comparison);
+    return text;
+}
+
+}  // namespace mgplan::reports

@@ -1,0 +1,61 @@
+#include "reports/published_accuracy.hpp"
+
+#include <string_view>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "plan/embedded_files.hpp"
+#include "plan/json_reader.hpp"
+#include "plan/text.hpp"
+
+namespace mgplan::reports {
+namespace {
+
+/// "H100" of "H100-SXM5-80GB".
+std::string short_gpu(const ClusterSpec& cluster) {
+    return cluster.gpu.substr(0, cluster.gpu.find('-'));
+}
+
+std::string_view kind_of_model(const Workload& work) {
+    return work.model.moe ? "mixtures" : "dense models";
+}
+
+int bits_of(const Workload& work) {
+    switch (work.training.precision) {
+        case Precision::fp64:
+            return 64;
+        case Precision::fp32:
+            return 32;
+        case Precision::fp8:
+            return 8;
+        case Precision::bf16:
+        case Precision::fp16:
+            break;
+    }
+    return 16;
+}
+
+}  // namespace
+
+std::optional<PublishedAccuracy> published_accuracy(const Workload& work) {
+    for (const EmbeddedFile& file : embedded_accuracy()) {
+        for (const auto& group : parse_json(file.text, fmt::format("configs/accuracy/{}.json", file.name))) {
+            if (group.at("gpu") == short_gpu(work.cluster) && group.at("models") == kind_of_model(work) &&
+                group.at("bits") == bits_of(work))
+                return PublishedAccuracy{group.at("runs"), group.at("mean_error")};
+        }
+    }
+    return std::nullopt;
+}
+
+std::string accuracy_text(const Workload& work) {
+    const std::string group =
+        fmt::format("{} on {}, {} bits", work.model.moe ? "mixtures" : "dense", short_gpu(work.cluster), bits_of(work));
+    const auto found = published_accuracy(work);
+    if (!found) return fmt::format("accuracy: not known for {}; docs/accuracy.md has what is\n", group);
+    return fmt::format("accuracy: {}: {:.1f} % mean error over {}\n", group, 100 * found->mean_error,
+                       counted(found->runs, "published run"));
+}
+
+}  // namespace mgplan::reports
