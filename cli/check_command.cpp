@@ -11,6 +11,7 @@
 #include "planner/constraints.hpp"
 #include "planner/exact_ranking.hpp"
 #include "planner/simulator_cost.hpp"
+#include "reports/flag_list.hpp"
 #include "reports/megatron_check.hpp"
 #include "simulator/cost_model.hpp"
 
@@ -90,14 +91,22 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     WorkloadOptions workload_options;
     std::int64_t top = 3, threads = 0;
     std::optional<std::string> plan_path;
-    bool gate = false;
+    bool gate = false, list_flags = false;
     declare_workload_options(options, workload_options, true);
     options.group("Answer");
     options.integer("top", top, 0, 100, "better layouts to list; 0 does not look for them");
     options.flag("gate", gate, "one line for scripts and no search; exit code 0 runs, 2 illegal, 3 does not fit, 6 cannot say");
+    options.flag("list-flags", list_flags,
+                 "list the flags of Megatron-LM that are known, and what each is to a prediction; judges nothing");
     options.output_file("save-plan", plan_path, "write the command as a plan, for simulate, run and export");
     options.integer("threads", threads, 0, 1024, "threads of the search; 0: all cores");
     if (!options.parse(args, console.out)) return kDone;
+    if (list_flags) {
+        options.write(console, options.format() == Format::json  ? reports::flag_list_json()
+                               : options.format() == Format::csv ? reports::flag_list().to_csv()
+                                                                 : reports::flag_list().to_text());
+        return kDone;
+    }
     if (!workload_options.megatron_args)
         throw ConfigError("--megatron-args is missing; give the file that holds the Megatron-LM command (mgplan plan judges a --model)");
 

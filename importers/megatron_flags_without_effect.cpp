@@ -181,6 +181,22 @@ constexpr std::array kFlagsWithoutEffect{
               "inprocess-heartbeat-interval inprocess-heartbeat-timeout inprocess-last-call-wait inprocess-max-iterations "
               "inprocess-monitor-process-interval inprocess-monitor-thread-interval inprocess-progress-watchdog-interval "
               "inprocess-soft-timeout inprocess-termination-grace-time"},
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "run-workload-inspector-server"},
+    FlagGroup{FlagArity::one, FlagEffect::without, "",
+              "save-tokens-per-expert-interval wd-incr-steps fault-injector-ranks fault-injector-num-ranks fault-injector-fault-types "
+              "fault-injector-fault-probabilities fault-injector-fault-delay fault-injector-delay-start-iteration "
+              "fault-injector-mtti-seconds fault-injector-offset-seconds fault-injector-seed"},
+    FlagGroup{FlagArity::none, FlagEffect::without, "",
+              "tokenizer-hf-no-include-special-tokens tokenizer-hf-no-use-fast tokenizer-sentencepiece-legacy"},
+    FlagGroup{FlagArity::one, FlagEffect::without, "", "sft-tokenizer-prompt-format"},
+    // Reinforcement learning, which --perform-rl-step asks for; these change nothing without it.
+    FlagGroup{FlagArity::none, FlagEffect::without, "",
+              "rl-partial-rollouts rl-skip-bos-token rl-verify-model-weights-swap rl-training-cuda-graphs rl-persist-cuda-graphs "
+              "rl-offload-optimizer-during-inference rl-offload-inference-model-weights-when-idle rl-inference-logprobs-is-correction"},
+    FlagGroup{FlagArity::one, FlagEffect::without, "",
+              "rl-importance-sampling-truncation-coef rl-inference-expert-tensor-model-parallel-size "
+              "rl-inference-model-unified-memory-level rl-kv-cache-management-mode rl-max-inflight-requests rl-profile-dir "
+              "rl-rollout-bank-dir rl-rollout-bank-max-bytes rl-sequence-packing-max-sequences-per-bin"},
 };
 
 }  // namespace

@@ -1,5 +1,8 @@
 // `mgplan check`: a Megatron-LM command is judged, and bettered.
 
+#include <algorithm>
+#include <map>
+
 #include <nlohmann/json.hpp>
 
 #include "cli/plan_file.hpp"
@@ -72,6 +75,22 @@ TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
     EXPECT_EQ(json.code, kCannotSay);
     EXPECT_TRUE(Json::parse(json.out)["fits"].is_null());
     EXPECT_TRUE(Json::parse(json.out)["better"].empty());
+}
+
+TEST(CheckCommand, ListsTheFlagsThatItKnows) {
+    const Said said = say("check --list-flags --format json");
+    ASSERT_EQ(said.code, kDone) << said.err;
+    std::map<std::string, Json> flags;
+    for (const auto& flag : Json::parse(said.out)) EXPECT_TRUE(flags.emplace(flag["flag"], flag).second) << flag;
+    EXPECT_EQ(flags.at("--hidden-size")["effect"], "used");
+    EXPECT_TRUE(flags.at("--hidden-size")["asks_for"].is_null());
+    EXPECT_EQ(flags.at("--lr")["effect"], "without effect");
+    EXPECT_EQ(flags.at("--use-megatron-fsdp")["effect"], "not computed");
+    EXPECT_EQ(flags.at("--use-megatron-fsdp")["asks_for"], "Megatron FSDP");
+    EXPECT_EQ(flags.at("--use-megatron-fsdp")["leaves_open"], "legal and fits");
+    const std::string csv = say("check --list-flags --format csv").out;
+    EXPECT_EQ(std::count(csv.begin(), csv.end(), '\r'), static_cast<std::ptrdiff_t>(flags.size()) + 1);
+    EXPECT_THAT(say("check --list-flags").out, HasSubstr("\n--hidden-size "));
 }
 
 TEST(CheckCommand, FindsNothingBetterThanTheBest) {

@@ -281,8 +281,8 @@ TEST(LayerCostsGolden, ComparesToNineDigits) {
 int main(int argc, char** argv) {
     testing::InitGoogleTest(&argc, argv);
     if (argc == 2 && std::string_view(argv[1]) == "--update-golden") {
-        std::ofstream file(mgplan::simulator::golden_path());
-        file << mgplan::simulator::now();
+        std::ofstream file(mgplan::simulator::layer_costs_golden_test::golden_path());
+        file << mgplan::simulator::layer_costs_golden_test::now();
         return file.good() ? 0 : 1;
     }
     return RUN_ALL_TESTS();

@@ -1,0 +1,67 @@
+#include "reports/flag_list.hpp"
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "importers/megatron_flags.hpp"
+
+namespace mgplan::reports {
+namespace {
+
+struct ListedFlag {
+    std::string name;
+    std::string_view effect, asks_for, leaves_open;
+};
+
+std::string_view open_text(importers::Decides decides) {
+    switch (decides) {
+        case importers::Decides::nothing:
+            return "time alone";
+        case importers::Decides::fit:
+            return "fits";
+        case importers::Decides::fit_and_legal:
+            break;
+    }
+    return "legal and fits";
+}
+
+std::vector<ListedFlag> listed_flags() {
+    std::vector<ListedFlag> list;
+    for (const std::string& name : importers::flag_names()) {
+        const importers::Flag flag = *importers::find_flag(name);
+        ListedFlag listed{name, "used", "", ""};
+        if (flag.effect == importers::FlagEffect::without) listed.effect = "without effect";
+        if (flag.effect == importers::FlagEffect::not_computed) {
+            listed.effect = "not computed";
+            listed.asks_for = flag.feature;
+            listed.leaves_open = open_text(flag.decides);
+        }
+        list.push_back(std::move(listed));
+    }
+    std::sort(list.begin(), list.end(), [](const ListedFlag& a, const ListedFlag& b) { return a.name < b.name; });
+    return list;
+}
+
+}  // namespace
+
+Table flag_list() {
+    Table table({{"flag", Align::left}, {"effect", Align::left}, {"asks for", Align::left}, {"leaves open", Align::left}});
+    for (const ListedFlag& flag : listed_flags())
+        table.add_row({flag.name, std::string(flag.effect), std::string(flag.asks_for), std::string(flag.leaves_open)});
+    return table;
+}
+
+std::string flag_list_json() {
+    using Json = nlohmann::ordered_json;
+    const auto text = [](std::string_view words) { return words.empty() ? Json() : Json(words); };
+    Json json = Json::array();
+    for (const ListedFlag& flag : listed_flags())
+        json.push_back(
+            {{"flag", flag.name}, {"effect", flag.effect}, {"asks_for", text(flag.asks_for)}, {"leaves_open", text(flag.leaves_open)}});
+    return json.dump(1) + "\n";
+}
+
+}  // namespace mgplan::reports
