@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include "cli/command.hpp"
+#include "cli/flag_list.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/workload_options.hpp"
@@ -11,7 +12,6 @@
 #include "planner/constraints.hpp"
 #include "planner/exact_ranking.hpp"
 #include "planner/simulator_cost.hpp"
-#include "reports/flag_list.hpp"
 #include "reports/megatron_check.hpp"
 #include "simulator/cost_model.hpp"
 
@@ -102,9 +102,9 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     options.integer("threads", threads, 0, 1024, "threads of the search; 0: all cores");
     if (!options.parse(args, console.out)) return kDone;
     if (list_flags) {
-        options.write(console, options.format() == Format::json  ? reports::flag_list_json()
-                               : options.format() == Format::csv ? reports::flag_list().to_csv()
-                                                                 : reports::flag_list().to_text());
+        options.write(console, options.format() == Format::json  ? flag_list_json()
+                               : options.format() == Format::csv ? flag_list().to_csv()
+                                                                 : flag_list().to_text());
         return kDone;
     }
     if (!workload_options.megatron_args)

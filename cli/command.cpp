@@ -18,6 +18,7 @@ namespace {
 constexpr std::array kCommands{
     Command{"plan", "rank the layouts of a model on N GPUs (the default command)", run_plan},
     Command{"simulate", "predict memory and time of one layout", run_simulate},
+    Command{"diff", "say how two plans differ, in time and memory too", run_diff},
     Command{"groups", "list the rank groups of a layout", run_groups},
     Command{"schedule", "show the pipeline schedule of every rank", run_schedule},
     Command{"split", "show which layers each pipeline stage holds", run_split},

@@ -67,6 +67,10 @@ std::string deciding_text(const TimeTerms& mine, const TimeTerms& other, const T
     return parts.empty() ? "" : fmt::format("most of it: {}\n", fmt::join(parts, ", "));
 }
 
+std::string short_name(const ComparedPlan& plan) {
+    return plan.name.empty() ? std::to_string(plan.rank) : plan.name;
+}
+
 }  // namespace
 
 TimeTerms time_terms(const simulator::TimePrediction& t) {
@@ -79,7 +83,11 @@ TimeTerms time_terms(const simulator::StageUse& use) {
                     use.fixed_seconds);
 }
 
-Json comparison_to_json(const PlanComparison& comparison) {
+std::string ComparedPlan::called() const {
+    return name.empty() ? fmt::format("plan {}", rank) : name;
+}
+
+void add_terms(Json& json, const PlanComparison& comparison) {
     const auto& [plan, against] = comparison;
     const TimeTerms mine = time_terms(plan.prediction.time), other = time_terms(against.prediction.time);
     Json terms = Json::array(), memory = Json::array();
@@ -97,13 +105,17 @@ Json comparison_to_json(const PlanComparison& comparison) {
                               {"against_bytes", held_there[i].bytes},
                               {"difference_bytes", held_there[i].bytes - held[i].bytes}});
     }
-    return Json{{"rank", plan.rank},
-                {"against", against.rank},
-                {"difference_seconds", against.prediction.time.iteration_seconds - plan.prediction.time.iteration_seconds},
-                {"terms", terms},
-                {"peak_bytes", plan.prediction.memory.deciding_bytes()},
-                {"against_peak_bytes", against.prediction.memory.deciding_bytes()},
-                {"memory", memory}};
+    json["difference_seconds"] = against.prediction.time.iteration_seconds - plan.prediction.time.iteration_seconds;
+    json["terms"] = terms;
+    json["peak_bytes"] = plan.prediction.memory.deciding_bytes();
+    json["against_peak_bytes"] = against.prediction.memory.deciding_bytes();
+    json["memory"] = memory;
+}
+
+Json comparison_to_json(const PlanComparison& comparison) {
+    Json json{{"rank", comparison.plan.rank}, {"against", comparison.against.rank}};
+    add_terms(json, comparison);
+    return json;
 }
 
 std::string comparison_text(const PlanComparison& comparison) {
@@ -113,12 +125,12 @@ std::string comparison_text(const PlanComparison& comparison) {
     const TimeTerms mine = time_terms(time), other = time_terms(time_there);
     const TimeUnit unit = unit_for_seconds(std::max(time.iteration_seconds, time_there.iteration_seconds));
     const double ahead = time_there.iteration_seconds - time.iteration_seconds;
-    std::string text = fmt::format("\nplan {} against plan {}\n  {}: {}\n  {}: {}\n", plan.rank, against.rank, plan.rank,
-                                   summary(plan.layout), against.rank, summary(against.layout));
-    text += fmt::format("An iteration takes {} {} {} than plan {}'s; {}", unit.text(std::abs(ahead)), unit.name,
-                        ahead < 0 ? "more" : "less", against.rank, deciding_text(mine, other, unit));
+    std::string text = fmt::format("\n{} against {}\n  {}: {}\n  {}: {}\n", plan.called(), against.called(), short_name(plan),
+                                   summary(plan.layout), short_name(against), summary(against.layout));
+    text += fmt::format("An iteration takes {} {} {} than {}'s; {}", unit.text(std::abs(ahead)), unit.name, ahead < 0 ? "more" : "less",
+                        against.called(), deciding_text(mine, other, unit));
     if (text.back() != '\n') text += "no term differs.\n";
-    const auto column = [](const ComparedPlan& p) { return Table::Column{fmt::format("plan {}", p.rank)}; };
+    const auto column = [](const ComparedPlan& p) { return Table::Column{p.called()}; };
     Table times({{fmt::format("time ({})", unit.name), Align::left}, column(plan), column(against), {"difference"}});
     for (std::size_t i = 0; i < kTimeTerms; ++i) {
         if (unit.text(mine[i].seconds) == "0.000" && unit.text(other[i].seconds) == "0.000") continue;

@@ -27,11 +27,14 @@ using TimeTerms = std::array<TimeTerm, kTimeTerms>;
 [[nodiscard]] TimeTerms time_terms(const simulator::TimePrediction& time);
 [[nodiscard]] TimeTerms time_terms(const simulator::StageUse& use);
 
-/// A layout with its prediction and its place among the plans.
+/// A layout with its prediction and its place among the plans, or the name of its file.
 struct ComparedPlan {
     std::size_t rank = 1;
     Layout layout;
     simulator::Prediction prediction;
+    std::string name = {};  ///< "" for "plan RANK"
+
+    [[nodiscard]] std::string called() const;
 };
 
 /// Why one plan stands before another: the difference of their iterations and of their memory, term by term.
@@ -44,6 +47,9 @@ struct PlanComparison {
 /// `against` less those of the plan: above zero, the plan is better. Seconds of the terms add up to difference_seconds; bytes, those at the
 /// peaks with even routing, to the difference of the two breakdowns.
 [[nodiscard]] nlohmann::ordered_json comparison_to_json(const PlanComparison& comparison);
+
+/// "difference_seconds" to "memory" of it.
+void add_terms(nlohmann::ordered_json& json, const PlanComparison& comparison);
 
 /// The same as two tables under a sentence that names what decides.
 [[nodiscard]] std::string comparison_text(const PlanComparison& comparison);

@@ -1,4 +1,4 @@
-#include "reports/flag_list.hpp"
+#include "cli/flag_list.hpp"
 
 #include <algorithm>
 #include <string_view>
@@ -8,7 +8,7 @@
 
 #include "importers/megatron_flags.hpp"
 
-namespace mgplan::reports {
+namespace mgplan::cli {
 namespace {
 
 struct ListedFlag {
@@ -47,8 +47,9 @@ std::vector<ListedFlag> listed_flags() {
 
 }  // namespace
 
-Table flag_list() {
-    Table table({{"flag", Align::left}, {"effect", Align::left}, {"asks for", Align::left}, {"leaves open", Align::left}});
+reports::Table flag_list() {
+    using reports::Align;
+    reports::Table table({{"flag", Align::left}, {"effect", Align::left}, {"asks for", Align::left}, {"leaves open", Align::left}});
     for (const ListedFlag& flag : listed_flags())
         table.add_row({flag.name, std::string(flag.effect), std::string(flag.asks_for), std::string(flag.leaves_open)});
     return table;
@@ -64,4 +65,4 @@ std::string flag_list_json() {
     return json.dump(1) + "\n";
 }
 
-}  // namespace mgplan::reports
+}  // namespace mgplan::cli

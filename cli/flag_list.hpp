@@ -5,13 +5,13 @@
 
 #include "reports/table.hpp"
 
-namespace mgplan::reports {
+namespace mgplan::cli {
 
 /// A row for each flag of the table (importers/megatron_flags.hpp), by name: flag, what it is to a prediction ("used", "not computed",
 /// "without effect"), and of those not computed what they ask for and what stays open ("time alone", "fits", "legal and fits").
-[[nodiscard]] Table flag_list();
+[[nodiscard]] reports::Table flag_list();
 
 /// [{"flag", "effect", "asks_for", "leaves_open"}]: the same; texts that do not apply are null.
 [[nodiscard]] std::string flag_list_json();
 
-}  // namespace mgplan::reports
+}  // namespace mgplan::cli

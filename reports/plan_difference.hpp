@@ -1,0 +1,33 @@
+#pragma once
+// The answer of `mgplan diff`: what two plans say differently, and what that does to time and memory, term by term.
+
+#include <string>
+#include <vector>
+
+#include "plan/plan.hpp"
+#include "reports/time_terms.hpp"
+
+namespace mgplan::reports {
+
+/// A field of a plan file whose value differs, such as "layout.tp"; values as JSON writes them, "" where a plan does not have it.
+struct DifferingField {
+    std::string field, a, b;
+    bool operator==(const DifferingField&) const = default;
+};
+
+/// In the order of the file; fields of one object that all differ are still listed one by one. Sources of figures are left out.
+[[nodiscard]] std::vector<DifferingField> differing_fields(const Plan& a, const Plan& b);
+
+struct PlanDifference {
+    std::vector<DifferingField> fields;
+    PlanComparison predicted;  ///< a and b, named by their files
+};
+
+/// {"fields": [{"field", "a", "b"}], "a": {"name", "layout", "predicted"}, "b": …, and what add_terms() adds, of a against b}.
+[[nodiscard]] std::string plan_difference_json(const PlanDifference& difference);
+/// The fields as a table, then terms as --explain prints them.
+[[nodiscard]] std::string plan_difference_text(const PlanDifference& difference);
+/// A row for each term: term, unit, a, b, difference.
+[[nodiscard]] std::string plan_difference_csv(const PlanDifference& difference);
+
+}  // namespace mgplan::reports

@@ -1,0 +1,60 @@
+// `mgplan diff`: two plans, term by term.
+
+#include <nlohmann/json.hpp>
+
+#include "say.hpp"
+
+namespace mgplan::cli::testing::diff_command_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+class DiffCommand : public ::testing::Test {
+protected:
+    void SetUp() override {
+        ASSERT_EQ(say(std::string(kJob) + "--tp 4 --pp 2 --save-plan " + a_.path()).code, kDone);
+        ASSERT_EQ(say(std::string(kJob) + "--tp 2 --pp 4 --save-plan " + b_.path()).code, kDone);
+    }
+
+    static constexpr const char* kJob =
+        "--world 16 --model llama3-8b --cp 1 --vpp 1 --micro-batch 1 --recompute none --sequence-parallel on ";
+    TempFile a_{"diff_a.json"}, b_{"diff_b.json"};
+};
+
+TEST_F(DiffCommand, NamesWhatDiffersAndTheTermsOfBoth) {
+    const Said said = say("diff " + a_.path() + " " + b_.path() + " --format json");
+    ASSERT_EQ(said.code, kDone) << said.err;
+    const Json json = Json::parse(said.out);
+    std::map<std::string, Json> fields;
+    for (const auto& field : json["fields"]) fields[field["field"]] = field;
+    EXPECT_EQ(fields.at("layout.tp")["a"], 4);
+    EXPECT_EQ(fields.at("layout.tp")["b"], 2);
+    EXPECT_EQ(fields.count("model.layers"), 0U);
+    const double there = json["b"]["predicted"]["iteration_seconds"], here = json["a"]["predicted"]["iteration_seconds"];
+    EXPECT_DOUBLE_EQ(json["difference_seconds"].get<double>(), there - here);
+    double sum = 0;
+    for (const auto& term : json["terms"]) sum += term["difference_seconds"].get<double>();
+    EXPECT_NEAR(sum, there - here, 1e-9);
+    // Each is what simulate predicts of it.
+    EXPECT_EQ(Json::parse(say("simulate " + b_.path() + " --format json").out)["predicted"]["iteration_seconds"], there);
+}
+
+TEST_F(DiffCommand, PrintsATableAndCsv) {
+    const Said table = say("diff " + a_.path() + " " + b_.path());
+    EXPECT_THAT(table.out, AllOf(HasSubstr("layout.tp"), HasSubstr(a_.path() + " against " + b_.path()), HasSubstr("An iteration takes "),
+                                 HasSubstr("memory (GiB)")));
+    EXPECT_THAT(say("diff " + a_.path() + " " + b_.path() + " --format csv").out, HasSubstr("compute,seconds,"));
+    EXPECT_THAT(say("diff " + a_.path() + " " + a_.path()).out, HasSubstr("are the same plan"));
+}
+
+TEST_F(DiffCommand, AsksForTwoPlans) {
+    expect_refused("diff", {"diff compares two plans, and none is given"});
+    expect_refused("diff " + a_.path(), {"diff compares two plans, and one is given"});
+    expect_refused("diff " + a_.path() + " no-such-plan.json", {"no-such-plan.json"});
+}
+
+}  // namespace
+}  // namespace mgplan::cli::testing::diff_command_test
