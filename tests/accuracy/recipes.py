@@ -1,0 +1,108 @@
+"""Published runs of today's recipes, as whole Megatron-LM arguments: mixtures and dense models in 8 and 4 bits, on Hopper and Blackwell.
+
+They are apart from the other records: every switch is known, many ask for what is not computed, and many are one layout that was measured
+again with each release of the software. data/recipes.jsonl holds them; README.md says where they come from.
+"""
+
+import collections
+import json
+import statistics
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+FILE = "recipes.jsonl"
+
+
+class Run:
+    """One record with what was predicted for it."""
+
+    def __init__(self, record, predicted):
+        self.record = record
+        self.kind = "mixtures" if record["moe"] else "dense models"
+        self.bits = 16 if record["precision"] == "bf16" else 4 if "fp4" in record["precision"] else 8
+        self.seconds = predicted["predicted"]["iteration_seconds"]
+        self.fits = predicted["predicted"]["memory"]["missing_bytes"] == 0
+        self.whole = not predicted["not_computed"] and not predicted["unknown"]
+        measured = record.get("seconds")
+        self.error = self.seconds / measured - 1 if measured else None
+
+
+def load(folder):
+    return [json.loads(line) for line in (folder / FILE).read_text(encoding="utf-8").splitlines()]
+
+
+def simulate_all(mgplan, records, argument_file, over_limit):
+    """Runs in the records' order, and what went wrong."""
+    knows_releases = "--software" in subprocess.run([mgplan, "simulate", "--help"], capture_output=True, text=True).stdout
+    runs, failures = [], []
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+        def simulate(numbered):
+            number, record = numbered
+            path = Path(folder) / f"{number}.args"
+            path.write_text(argument_file(record["arguments"]), encoding="utf-8")
+            command = [mgplan, "simulate", "--megatron-args", str(path), "--world", str(record["world"]), "--cluster", record["cluster"], "--format", "json"]
+            if knows_releases:
+                command += ["--software", record["software"]]
+            return subprocess.run(command, capture_output=True, text=True, timeout=120)
+        for record, done in zip(records, pool.map(simulate, enumerate(records))):
+            if done.returncode in (0, over_limit):
+                runs.append(Run(record, json.loads(done.stdout)))
+            else:
+                failures.append(f"{record['id']}: exit {done.returncode}: {done.stderr.strip()[:300]}")
+    return runs, failures
+
+
+def percent(value, signed=False):
+    return f"{100 * value:{'+' if signed else ''}.1f}"
+
+
+def row(name, runs):
+    errors = [run.error for run in runs if run.error is not None]
+    fits = [run.fits for run in runs if run.record.get("counts_fit")]
+    cells = [name, str(len(errors))]
+    if errors:
+        sizes = [abs(error) for error in errors]
+        cells += [percent(statistics.fmean(sizes)), percent(statistics.median(sizes)), percent(statistics.fmean(errors), signed=True)]
+    else:
+        cells += ["", "", ""]
+    cells.append(f"{100 * statistics.fmean(fits):.0f} of {len(fits)}" if fits else "")
+    return "| " + " | ".join(cells) + " |"
+
+
+def table(runs, key, header):
+    lines = [f"| {header} | n | mean | median | bias | fits, % |", "|---|---:|---:|---:|---:|---:|"]
+    groups = collections.defaultdict(list)
+    for run in runs:
+        if run.error is not None or run.record.get("counts_fit"):
+            groups[f"{run.kind}, {key(run)}"].append(run)
+    return lines + [row(name, groups[name]) for name in sorted(groups)]
+
+
+def regrets(runs):
+    """Of jobs that ran in several layouts: how much slower the one predicted fastest ran than the one measured fastest."""
+    jobs = collections.defaultdict(list)
+    for run in runs:
+        if run.record.get("job") and run.error is not None:
+            jobs[run.record["job"]].append(run)
+    lines = ["| job | layouts | regret, % | a random pick |", "|---|---:|---:|---:|"]
+    for job, members in sorted(jobs.items()):
+        if len(members) > 1:
+            measured = [run.record["seconds"] for run in members]
+            chosen = min(members, key=lambda run: run.seconds).record["seconds"]
+            lines.append(f"| {job} | {len(members)} | {percent(chosen / min(measured) - 1)} | {percent(statistics.fmean(measured) / min(measured) - 1)} |")
+    return lines
+
+
+def section(runs):
+    whole = [run for run in runs if run.whole]
+    return ["## Today's recipes", "",
+            "Published runs of 2025 and 2026 with all their arguments, apart from the figures above. *Fits*: the share of layouts that are said to fit the card;",
+            "all of them ran. Equal arguments differ by 3.6 % (median) from release to release of the software; whoever knows the layout and not",
+            "the switches errs by 6.6 %. Runs that ask for what is not computed (JSON: `not_computed`) count too; without them:", "",
+            *table(whole, lambda run: "all parts computed", "models"), "",
+            *table(runs, lambda run: run.record["gpu"], "all runs by GPU"), "",
+            *table(runs, lambda run: run.record["precision"], "by precision"), "",
+            *table(runs, lambda run: run.record["release"], "by release"), "",
+            *regrets(runs), ""]
