@@ -265,6 +265,12 @@ void write_precision(FlagWriter& out, const TrainingSpec& training) {
             out.flag_if(training.fp8_parameters, "fp8-param-gather");
             break;
         }
+        case Precision::nvfp4:
+            out.flag("bf16");
+            out.word("fp4-format", "e2m1");
+            out.word("fp4-recipe", "nvfp4");
+            out.flag_if(training.fp8_parameters, "fp4-param-gather");
+            break;
         case Precision::bf16:
             out.flag("bf16");
             break;

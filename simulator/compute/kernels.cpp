@@ -8,7 +8,7 @@ namespace {
 
 /// Rate of what fp8 leaves in 16 bits; a cluster file may name fp8 alone.
 double storage_peak(const ClusterSpec& cluster, Precision precision) {
-    const double peak = cluster.peak(precision == Precision::fp8 ? Precision::bf16 : precision);
+    const double peak = cluster.peak(quantised(precision) ? Precision::bf16 : precision);
     return peak > 0 ? peak : cluster.peak(precision);
 }
 
@@ -29,8 +29,10 @@ KernelTimes::KernelTimes(const ClusterSpec& cluster, const Calibration& calibrat
     : calibration_(calibration),
       peak_(cluster.peak(precision)),
       peak_16_(storage_peak(cluster, precision)),
-      efficiency_(precision == Precision::fp8 ? calibration.fp8_gemm_efficiency : calibration.gemm_efficiency),
-      k_half_(calibration.gemm_k_half * (precision == Precision::fp8 ? peak_ / peak_16_ : 1)),
+      efficiency_(precision == Precision::nvfp4 ? calibration.nvfp4_gemm_efficiency
+                  : precision == Precision::fp8 ? calibration.fp8_gemm_efficiency
+                                                : calibration.gemm_efficiency),
+      k_half_(calibration.gemm_k_half * (quantised(precision) ? peak_ / peak_16_ : 1)),
       element_bytes_(precision == Precision::fp32   ? 4
                      : precision == Precision::fp64 ? 8
                                                     : 2),

@@ -130,6 +130,14 @@ void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes, std::int6
         const double walked = flops * keys.mean / (static_cast<double>(sequence) / 2);
         forward = s.kernels->attention_forward(walked, keys.longest, sizes.qk_dim);
         backward = s.kernels->attention_backward(2.5 * walked, keys.longest, sizes.qk_dim);
+        if (s.megatron() != nullptr && s.megatron()->fp8_attention && quantised_products(s)) {
+            forward /= s.calibration->attention_fp8_forward;
+            backward /= s.calibration->attention_fp8_backward;
+            // Queries, keys and values in; the output's gradient on the way back.
+            const double row = 3 * static_cast<double>(s.tokens);  // two bytes read, one written
+            forward += s.kernels->memory_bound(row * static_cast<double>(sizes.q() + sizes.k() + sizes.v()));
+            backward += s.kernels->memory_bound(row * static_cast<double>(sizes.o()));
+        }
         cost.kernels_forward += repeated;
         cost.kernels_backward += repeated * 3;
     } else {
