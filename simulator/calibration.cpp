@@ -1,6 +1,7 @@
 #include "simulator/calibration.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace mgplan::simulator {
 namespace {
@@ -96,6 +97,11 @@ Calibration hopper() {
     c.grouped_weight_gradient = 0.9;
     c.attention_forward = 0.66;  // cuDNN 9.19 on H200, causal: 591-688 TFLOP/s forward, 474-581 backward
     c.attention_backward = 0.55;
+    // 2,048 cycles of products and 1,024 of exponentials of a tile (see Blackwell below): 5,120 and 1,024 of the backward's 9,309.
+    c.attention_exponentials_forward = 1024.0 / 3072;
+    c.attention_exponentials_backward = 1024.0 / (5120 / 0.55);
+    c.attention_fp8_forward = 3072.0 / 2048;
+    c.attention_fp8_backward = (5120 / 0.55) / (5120 / 0.55 - 2560);
     c.attention_tail = 1.3;
     c.attention_tail_backward = 1.3;
     c.attention_width_forward = 0.05;  // no table at hand: between A100 and B200
@@ -129,6 +135,7 @@ Calibration hopper() {
 
 /// Power limit of the GPU whose sustained products were measured.
 constexpr double kB200Watts = 1000;
+constexpr double kPowerGrowth = 1.0305;  ///< ln(0.505 · 2,500 / (0.465 · 2,250)) / ln 1.2
 
 Calibration blackwell(const ClusterSpec& cluster) {
     Calibration c = hopper();
@@ -136,11 +143,11 @@ Calibration blackwell(const ClusterSpec& cluster) {
     // 0.48 for the largest, 0.65 for short ones. The liquid-cooled racks may draw a fifth more power (1,200 W against 1,000 W in NVIDIA's
     // data sheets).
     // Both say so together: what products reach under sustained load is what the board's power pays for, 1,046 TFLOP/s in 16 bits at
-    // 1,000 W, which makes 1,255 at a rack's 1,200 W. Short bursts reach 0.776 (MAMF), and no power more than that.
+    // 1,000 W (0.465 of the peak) and 1,262 at a rack's 1,200 W (0.505), its power of 1.03. Bursts reach 0.776 (MAMF), nothing more.
     const double watts = cluster.gpu_watts > 0 ? cluster.gpu_watts : cluster.nvlink_domain > 8 ? 1200 : kB200Watts;
     const auto sustained = [&](double at_b200, Precision precision, double b200_peak, double burst) {
         const double peak = cluster.peak(precision);
-        return peak > 0 ? std::min(burst, at_b200 * b200_peak / peak * watts / kB200Watts) : at_b200;
+        return peak > 0 ? std::min(burst, at_b200 * b200_peak / peak * std::pow(watts / kB200Watts, kPowerGrowth)) : at_b200;
     };
     c.gemm_efficiency = sustained(0.465, Precision::bf16, 2.25e15, 0.776);
     // MAMF, B200: 0.763 of the peak in fp8, 0.776 in 16 bits, so that of the burst the same share is left.
@@ -169,6 +176,8 @@ Calibration blackwell(const ClusterSpec& cluster) {
     const double exponentials = cluster.compute_capability >= 103 ? 512 : 1024, behind = kBackwardProducts / 0.42 - 1024 + exponentials;
     c.attention_forward *= (kProducts + 1024) / (kProducts + exponentials);
     c.attention_backward *= kBackwardProducts / 0.42 / behind;
+    c.attention_exponentials_forward = exponentials / (kProducts + exponentials);
+    c.attention_exponentials_backward = exponentials / behind;
     c.attention_fp8_forward = (kProducts + exponentials) / (kProducts / 2 + exponentials);
     c.attention_fp8_backward = behind / (behind - kBackwardProducts / 2);
     c.memory_efficiency = 0.67;      // SimuMax B200: 0.666

@@ -28,6 +28,8 @@ struct Calibration {
     double attention_critical = 0;       ///< lower bound of a forward in longest query tiles: they are walked one key block after the other
     double attention_width_forward = 0;  ///< loss of rate per 64 of head width beyond 128
     double attention_width_backward = 0;
+    double attention_exponentials_forward = 0;  ///< share of the time at heads of 128 that does not get less with narrower ones
+    double attention_exponentials_backward = 0;
     double attention_fp8_forward = 1;         ///< rate of attention over fp8 copies, over that in 16 bits
     double attention_fp8_backward = 1;
     // Everything bound by memory bandwidth.

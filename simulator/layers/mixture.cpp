@@ -90,13 +90,37 @@ Permutation permutation_seconds(const Shard& s, const Routing& routing) {
     return {seconds, seconds};
 }
 
+/// Launches of single kernels that take the host as long as one kernel that is priced here: these stand for an eager module around
+/// several, 60 to 111 us; a launch from C++ takes 3 to 6.
+constexpr std::int64_t kLaunchesOfAKernel = 20;
+
+int kernels_of_launches(std::int64_t launches) {
+    return static_cast<int>(std::min<std::int64_t>((launches + kLaunchesOfAKernel - 1) / kLaunchesOfAKernel, 10'000));
+}
+
+/// Megatron-LM adds the second product's biases, times the tokens' probabilities, expert by expert in eager PyTorch (megatron/core/
+/// transformer/moe/experts.py, TEGroupedMLP._apply_bias). The probabilities are fp32 and so are the sums: b·p is written (4 bytes an element), the
+/// rows are read with it and written (2 + 4 + 4), joined (4 + 4) and cast (4 + 2). Backward: cast (2 + 4), the rows' own gradients cast
+/// (4 + 2) and joined (2 + 2), and for probabilities and biases each a product and a sum (4 + 4 + 4). The first product's biases have their
+/// gradients summed up from the rows'.
+void add_expert_biases(PieceCost& cost, const Shard& s, const Routing& routing, std::int64_t first) {
+    const double elements = routing.received * static_cast<double>(s.model().hidden);
+    cost.forward += s.kernels->memory_bound(28 * elements);
+    cost.backward += s.kernels->memory_bound(40 * elements) +
+                     s.kernels->memory_bound(routing.received * static_cast<double>(first * s.element));
+    // Two splits of views, a product and a sum; six and a sum of biases on the way back.
+    cost.kernels_forward += 2 + kernels_of_launches(4 * routing.local_experts);
+    cost.kernels_backward += 2 + kernels_of_launches(9 * routing.local_experts);
+}
+
 /// Share of a hidden exchange's time that it takes from the products beside it. DeepEP's and HybridEP's kernels occupy a number of
-/// multiprocessors that is set (DeepEP: 20 of its own accord; HybridEP: 24 inside a domain, 8 across, csrc/hybrid_ep/config.cuh), which products then lack.
+/// multiprocessors that is set (DeepEP: 20 of its own accord; HybridEP: 24, csrc/hybrid_ep/config.cuh), which products then lack. Across domains what
+/// was measured with DeepEP counts (Megatron-MoE-ModelZoo, Qwen3-235B on H100, ep 32).
 double expert_overlap_cost(const Shard& s) {
-    if (!sends_tokens_once(s) || s.megatron() == nullptr) return s.calibration->expert_overlap_cost;
+    if (!sends_tokens_once(s) || s.megatron() == nullptr || s.paths->ep.crosses_network()) return s.calibration->expert_overlap_cost;
     const std::int64_t given = s.megatron()->dispatcher_sms;
     const bool deep_ep = s.model().moe->dispatcher == TokenDispatcher::deep_ep;
-    const std::int64_t occupied = given > 0 ? given : deep_ep ? 20 : s.paths->ep.crosses_network() ? 8 : 24;
+    const std::int64_t occupied = given > 0 ? given : deep_ep ? 20 : 24;
     return std::min(1.0, static_cast<double>(occupied) / static_cast<double>(s.calibration->multiprocessors));
 }
 
@@ -159,11 +183,20 @@ PieceCost mixture_cost(const Shard& s) {
     inner.backward += second_operands.backward + (fused ? 0 : first_operands.backward);
     inner.forward_flops += 2.0 * routing.even * static_cast<double>(model.hidden) * static_cast<double>(first + width);
 
+    if (s.megatron() != nullptr && model.mlp_bias) add_expert_biases(inner, s, routing, first);
+
     const Permutation permute = permutation_seconds(s, routing);
     inner.forward += permute.dispatch + permute.combine;
     inner.backward += permute.dispatch + permute.combine;
     inner.kernels_forward += 8 + (moe.grouped_gemm ? 0 : static_cast<int>(std::min<std::int64_t>(experts, 256)) * 3);
     inner.kernels_backward += 18 + (moe.grouped_gemm ? 0 : static_cast<int>(std::min<std::int64_t>(experts, 256)) * 6);
+
+    // Transformer Engine's grouped linear layer quantises each expert's rows by itself, brings the scales of both operands into the
+    // product's order and starts a product for each (transformer_engine/pytorch/module/grouped_linear.py; common/gemm/cublaslt_gemm.cu).
+    if (s.megatron() != nullptr && moe.grouped_gemm && !fused && quantised_products(s)) {
+        inner.kernels_forward += kernels_of_launches(8 * experts);
+        inner.kernels_backward += kernels_of_launches(14 * experts);
+    }
 
     // Dispatch and combine; another microbatch's compute may hide both (Megatron-LM --overlap-moe-expert-parallel-comm).
     const double exchange = 2 * exchange_seconds(s, routing);

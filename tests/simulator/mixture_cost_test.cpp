@@ -91,11 +91,33 @@ TEST_F(MixtureCost, AHiddenExchangeTakesTheMultiprocessorsOfItsKernels) {
     EXPECT_NEAR(shown(TokenDispatcher::all_to_all), 0.5, 1e-12);
     EXPECT_NEAR(shown(TokenDispatcher::deep_ep), 0.20, 1e-12);
     EXPECT_NEAR(shown(TokenDispatcher::hybrid_ep), 0.24, 1e-12);
-    paths.ep.ranks_per_domain = 4;
-    EXPECT_NEAR(shown(TokenDispatcher::hybrid_ep), 0.08, 1e-12) << "across domains";
     workload.training.megatron.dispatcher_sms = 32;
     EXPECT_NEAR(shown(TokenDispatcher::hybrid_ep), 0.32, 1e-12);
     EXPECT_NEAR(shown(TokenDispatcher::deep_ep), 0.32, 1e-12);
+    paths.ep.ranks_per_domain = 4;
+    EXPECT_NEAR(shown(TokenDispatcher::hybrid_ep), 0.5, 1e-12) << "across domains";
+}
+
+TEST_F(MixtureCost, BiasesOfExpertsAreAddedInFp32) {
+    const PieceCost without = cost(4);
+    workload.model.mlp_bias = true;
+    const PieceCost with = cost(4);
+    const double elements = 1024 * 1024, byte = 1e-12;
+    EXPECT_NEAR(with.forward - without.forward, 28 * elements * byte, 1e-15);
+    EXPECT_NEAR(with.backward - without.backward, (40 + 2) * elements * byte, 1e-15) << "1,024 values behind the first product too";
+    EXPECT_GT(with.kernels_backward, without.kernels_backward);
+}
+
+TEST_F(MixtureCost, EachQuantisedExpertHasLaunchesOfItsOwn) {
+    workload.model.moe->experts = 160;
+    workload.training.precision = Precision::fp8;
+    workload.training.megatron.fp8_recipe = Fp8Recipe::mxfp8;
+    workload.cluster.compute_capability = 100;
+    const PieceCost grouped = cost(4), few = cost(160);
+    EXPECT_EQ(grouped.kernels_forward - few.kernels_forward, 8 * 40 / 20 - 1);
+    EXPECT_EQ(grouped.kernels_backward - few.kernels_backward, 14 * 40 / 20 - 1);
+    workload.training.megatron.op_fuser = true;
+    EXPECT_EQ(cost(4).kernels_forward, cost(160).kernels_forward) << "one kernel for all of them";
 }
 
 }  // namespace
