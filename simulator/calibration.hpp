@@ -12,6 +12,8 @@ struct Calibration {
     double gemm_efficiency = 0;  ///< of the dense peak, for large products under sustained load
     double fp8_gemm_efficiency = 0;
     double nvfp4_gemm_efficiency = 0;
+    bool producers_find_amax = true;     ///< norms and activations find the largest magnitude of what they write
+    int nvfp4_casts = 1;                 ///< kernels that read a tensor to cast it to nvfp4 along rows and along columns
     double gemm_memory_efficiency = 1;  ///< of the memory bandwidth, for products that wait for it
     double accumulation_share = 0;      ///< part of a weight gradient's read and write of the gradient buffer that nothing hides
     double gemm_k_half = 0;             ///< depth k at which the main loop reaches half its rate: k / (k + k_half)

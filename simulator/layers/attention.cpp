@@ -307,7 +307,7 @@ PieceCost attention_cost(const Shard& s, std::int64_t window) {
     cost.backward += output.backward();
     cost.weight_gradient += output.weight_gradient;
     cost.forward_flops += output.flops;
-    cost += quantise_row_parallel(s, sizes.o(), model.hidden);
+    cost += quantise_row_parallel(s, LinearInput::plain, sizes.o(), model.hidden);
     const double reduce = tp_reduce_seconds(s, model.hidden);
     cost.exposed_forward.tp += tp_exposed(s, reduce, output.forward);
     cost.exposed_backward.tp += tp_exposed(s, gather_operand_seconds(s, model.hidden), output.input_gradient);

@@ -25,16 +25,19 @@ double kernel(const Shard& s, std::int64_t bytes) {
 }
 
 /// Recipes whose scale comes from the tensor itself read all of it for its largest magnitude first: tensorwise the only scale, nvfp4 the
-/// one above its blocks' (transformer_engine/common/recipe/current_scaling.cu, nvfp4.cu).
-double largest_magnitude(const Shard& s, std::int64_t rows, std::int64_t columns) {
+/// one above its blocks'. Under tensorwise scaling norms and activations find it as they write (Transformer Engine #2004 and #2013); nvfp4
+/// looks for that of the Hadamard transform too (transformer_engine/common/hadamard_transform).
+double largest_magnitude(const Shard& s, LinearInput input, std::int64_t rows, std::int64_t columns) {
     const QuantisedFormat format = s.workload->training.format();
-    const bool measured = format == QuantisedFormat::tensorwise || format == QuantisedFormat::nvfp4;
+    const bool found = input != LinearInput::plain && s.calibration->producers_find_amax;
+    const bool measured = format == QuantisedFormat::nvfp4 || (format == QuantisedFormat::tensorwise && !found);
     return measured ? kernel(s, rows * columns * s.element) : 0;
 }
 
 /// 16-bit elements read, quantised ones written for both products.
-double quantise(const Shard& s, std::int64_t rows, std::int64_t columns) {
-    return largest_magnitude(s, rows, columns) + kernel(s, rows * columns * s.element + operand(s, rows, columns).both);
+double quantise(const Shard& s, LinearInput input, std::int64_t rows, std::int64_t columns) {
+    const int casts = s.workload->training.format() == QuantisedFormat::nvfp4 ? s.calibration->nvfp4_casts : 1;
+    return largest_magnitude(s, input, rows, columns) + kernel(s, casts * rows * columns * s.element + operand(s, rows, columns).both);
 }
 
 /// One byte an element read, one written.
@@ -44,9 +47,9 @@ double transpose(const Shard& s, std::int64_t rows, std::int64_t columns) {
 }
 
 /// A tensor of which a rank quantises `tokens_outside` rows and multiplies `tokens`, gathered between.
-double quantise_and_gather(const Shard& s, std::int64_t columns) {
-    if (!one_scale(s)) return quantise(s, s.tokens_outside, columns);
-    return largest_magnitude(s, s.tokens_outside, columns) +
+double quantise_and_gather(const Shard& s, LinearInput input, std::int64_t columns) {
+    if (!one_scale(s)) return quantise(s, input, s.tokens_outside, columns);
+    return largest_magnitude(s, input, s.tokens_outside, columns) +
            kernel(s, s.tokens_outside * columns * s.element + operand(s, s.tokens_outside, columns).rowwise);
 }
 
@@ -69,19 +72,21 @@ bool quantised_products(const Shard& s) {
 
 PieceCost quantise_linear(const Shard& s, LinearInput input, std::int64_t rows, std::int64_t in, std::int64_t out) {
     if (!quantised_products(s)) return {};
-    return seconds(fused_with_norm(s, input) ? transpose(s, rows, in) : quantise(s, rows, in), quantise(s, rows, out));
+    return seconds(fused_with_norm(s, input) ? transpose(s, rows, in) : quantise(s, input, rows, in),
+                   quantise(s, LinearInput::plain, rows, out));
 }
 
 PieceCost quantise_column_parallel(const Shard& s, LinearInput input, std::int64_t in, std::int64_t out) {
     if (!quantised_products(s)) return {};
     if (!gathers(s)) return quantise_linear(s, input, s.tokens, in, out);
-    return seconds(fused_with_norm(s, input) ? 0 : quantise_and_gather(s, in), transpose(s, s.tokens, in) + quantise(s, s.tokens, out));
+    return seconds(fused_with_norm(s, input) ? 0 : quantise_and_gather(s, input, in),
+                   transpose(s, s.tokens, in) + quantise(s, LinearInput::plain, s.tokens, out));
 }
 
-PieceCost quantise_row_parallel(const Shard& s, std::int64_t in, std::int64_t out) {
+PieceCost quantise_row_parallel(const Shard& s, LinearInput input, std::int64_t in, std::int64_t out) {
     if (!quantised_products(s)) return {};
-    if (!gathers(s)) return quantise_linear(s, LinearInput::plain, s.tokens, in, out);
-    return seconds(quantise(s, s.tokens, in), quantise_and_gather(s, out) + transpose(s, s.tokens, out));
+    if (!gathers(s)) return quantise_linear(s, input, s.tokens, in, out);
+    return seconds(quantise(s, input, s.tokens, in), quantise_and_gather(s, LinearInput::plain, out) + transpose(s, s.tokens, out));
 }
 
 double gather_operand_seconds(const Shard& s, std::int64_t width) {
