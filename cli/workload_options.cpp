@@ -168,7 +168,8 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                  "whose experts get most tokens: balanced, uniform (both cost no time), zipf, zipf:EXPONENT, worst, or a JSON list of "
                  "counts, one for each expert, or one such list for each mixture layer; without it uniform");
     options.group("How it is trained");
-    options.choice("precision", values.precision, {"bf16", "fp16", "fp32", "fp64", "fp8", "nvfp4"}, "of the matrix products; without it bf16");
+    options.choice("precision", values.precision, {"bf16", "fp16", "fp32", "fp64", "fp8", "nvfp4"},
+                   "of the matrix products; without it bf16");
     options.text("software", values.software, "RELEASE",
                  "release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08");
     options.choice("grad-dtype", values.grad_dtype, {"fp32", "bf16", "fp16"}, "of gradients and their reduction; without it fp32");

@@ -79,7 +79,8 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "gated delta net", "gdp-cutedsl-kernel"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "paged stash of expert activations", "moe-paged-stash"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "paged stash of expert activations",
-              "moe-expert-rank-capacity-factor moe-paged-stash-buffer-size-factor-cpu moe-paged-stash-buffer-size-factor-cuda moe-paged-stash-page-size"},
+              "moe-expert-rank-capacity-factor moe-paged-stash-buffer-size-factor-cpu moe-paged-stash-buffer-size-factor-cuda "
+              "moe-paged-stash-page-size"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "grouped tensors of experts",
               "moe-use-grouped-tensor moe-single-grouped-bias moe-single-grouped-weight use-grouped-gemm-for-dense-mlp "
               "use-grouped-gemm-for-shared-expert "

@@ -48,11 +48,11 @@ struct MegatronSwitches {
     bool delay_wgrad = false;
     bool router_fp32 = false;  ///< --moe-router-dtype fp32 or fp64
     bool precision_aware_optimizer = false;
-    bool fp8_output_projection = false;   ///< --fp8-output-proj: the head's product too, under mxfp8
-    bool fp8_attention = false;           ///< --fp8-dot-product-attention
-    bool op_fuser = false;                ///< --use-transformer-engine-op-fuser: experts' products with activation and quantisation
-    bool permute_in_hybrid_ep = false;    ///< --moe-permute-fusion-into-hybridep
-    std::int64_t dispatcher_sms = 0;      ///< --moe-flex-dispatcher-num-sms, --moe-deepep-num-sms, --moe-hybridep-num-sms; 0: the default
+    bool fp8_output_projection = false;  ///< --fp8-output-proj: the head's product too, under mxfp8
+    bool fp8_attention = false;          ///< --fp8-dot-product-attention
+    bool op_fuser = false;               ///< --use-transformer-engine-op-fuser: experts' products with activation and quantisation
+    bool permute_in_hybrid_ep = false;   ///< --moe-permute-fusion-into-hybridep
+    std::int64_t dispatcher_sms = 0;     ///< --moe-flex-dispatcher-num-sms, --moe-deepep-num-sms, --moe-hybridep-num-sms; 0: the default
     Fp8Recipe fp8_recipe = Fp8Recipe::delayed;
     FusedAttention fused_attention = FusedAttention::automatic;
     std::int64_t bucket_size = 0;  ///< elements of a gradient bucket; 0: Megatron's rule

@@ -9,7 +9,7 @@
 namespace mgplan {
 namespace {
 
-constexpr std::array<std::string_view, 10> kReleases{"25.04",    "25.09", "25.11",    "26.02", "26.02.01",
+constexpr std::array<std::string_view, 10> kReleases{"25.04", "25.09",    "25.11", "26.02",    "26.02.01",
                                                      "26.04", "26.04.01", "26.06", "26.06.01", "26.08"};
 static_assert(kReleases.size() == static_cast<std::size_t>(kNewestSoftware) + 1);
 

@@ -61,7 +61,7 @@ Calibration ampere() {
     c.low_latency_bandwidth = 0.15;
     c.pcie_efficiency = 0.75;
     c.network_efficiency = 0.80;
-    c.overlap_cost = 0.25;        // assumed: a collective beside a product takes multiprocessors and memory bandwidth from it
+    c.overlap_cost = 0.25;  // assumed: a collective beside a product takes multiprocessors and memory bandwidth from it
     // Megatron-MoE-ModelZoo, Qwen3-235B with and without: 19.7 and 17.6 s, 2.1 of the 5 to 6 s that its exchanges take.
     c.expert_overlap_cost = 0.6;
     c.driver_bytes = kDriverBytes;

@@ -93,13 +93,15 @@ double KernelTimes::grouped_weight_gradient(std::int64_t m, std::int64_t n, std:
 double KernelTimes::attention_forward(double flops, std::int64_t keys, std::int64_t head_dim) const {
     const double tile = last_tile(calibration_, keys, head_dim);
     const double work = std::max(flops + calibration_.attention_tail * tile, calibration_.attention_critical * tile);
-    const double rate = peak_16_ * calibration_.attention_forward * width_share(calibration_.attention_width_forward, calibration_.attention_exponentials_forward, head_dim);
+    const double rate = peak_16_ * calibration_.attention_forward *
+                        width_share(calibration_.attention_width_forward, calibration_.attention_exponentials_forward, head_dim);
     return work / rate + calibration_.kernel_seconds;
 }
 
 double KernelTimes::attention_backward(double flops, std::int64_t keys, std::int64_t head_dim) const {
     const double work = flops + calibration_.attention_tail_backward * last_tile(calibration_, keys, head_dim);
-    const double rate = peak_16_ * calibration_.attention_backward * width_share(calibration_.attention_width_backward, calibration_.attention_exponentials_backward, head_dim);
+    const double rate = peak_16_ * calibration_.attention_backward *
+                        width_share(calibration_.attention_width_backward, calibration_.attention_exponentials_backward, head_dim);
     return work / rate + calibration_.kernel_seconds;
 }
 

@@ -136,8 +136,8 @@ void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes, std::int6
             const double tokens = static_cast<double>(s.tokens), element = static_cast<double>(s.element);
             const double in = static_cast<double>(sizes.q() + sizes.k() + sizes.v()), out = static_cast<double>(sizes.o());
             forward = std::max(forward, s.kernels->memory_bound(tokens * element * (in + out)));
-            backward = std::max(
-                backward, s.kernels->memory_bound(tokens * (element * (2 * in + 2 * out) + 8 * static_cast<double>(sizes.q()))));
+            backward =
+                std::max(backward, s.kernels->memory_bound(tokens * (element * (2 * in + 2 * out) + 8 * static_cast<double>(sizes.q()))));
         }
         if (s.megatron() != nullptr && s.megatron()->fp8_attention && quantised_products(s)) {
             forward /= s.calibration->attention_fp8_forward;

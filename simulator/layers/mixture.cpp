@@ -53,8 +53,8 @@ double exchange_seconds(const Shard& s, const Routing& routing) {
     if (sends_tokens_once(s)) {
         // To each node that holds any of its experts (inside one node: to each rank), not once per expert (DeepEP README).
         const auto& ep = s.paths->ep;
-        bytes *= different_places(
-            s, ep.crosses_network() ? static_cast<double>(ep.ranks) / static_cast<double>(ep.ranks_per_domain) : static_cast<double>(ep.ranks));
+        bytes *= different_places(s, ep.crosses_network() ? static_cast<double>(ep.ranks) / static_cast<double>(ep.ranks_per_domain)
+                                                          : static_cast<double>(ep.ranks));
     }
     double seconds = all_to_all_seconds(bytes, s.paths->ep, *s.calibration);
     if (moe.dispatcher == TokenDispatcher::all_gather) {
@@ -99,23 +99,23 @@ int kernels_of_launches(std::int64_t launches) {
 }
 
 /// Megatron-LM adds the second product's biases, times the tokens' probabilities, expert by expert in eager PyTorch (megatron/core/
-/// transformer/moe/experts.py, TEGroupedMLP._apply_bias). The probabilities are fp32 and so are the sums: b·p is written (4 bytes an element), the
-/// rows are read with it and written (2 + 4 + 4), joined (4 + 4) and cast (4 + 2). Backward: cast (2 + 4), the rows' own gradients cast
-/// (4 + 2) and joined (2 + 2), and for probabilities and biases each a product and a sum (4 + 4 + 4). The first product's biases have their
-/// gradients summed up from the rows'.
+/// transformer/moe/experts.py, TEGroupedMLP._apply_bias). The probabilities are fp32 and so are the sums: b·p is written (4 bytes an
+/// element), the rows are read with it and written (2 + 4 + 4), joined (4 + 4) and cast (4 + 2). Backward: cast (2 + 4), the rows' own
+/// gradients cast (4 + 2) and joined (2 + 2), and for probabilities and biases each a product and a sum (4 + 4 + 4). The first product's
+/// biases have their gradients summed up from the rows'.
 void add_expert_biases(PieceCost& cost, const Shard& s, const Routing& routing, std::int64_t first) {
     const double elements = routing.received * static_cast<double>(s.model().hidden);
     cost.forward += s.kernels->memory_bound(28 * elements);
-    cost.backward += s.kernels->memory_bound(40 * elements) +
-                     s.kernels->memory_bound(routing.received * static_cast<double>(first * s.element));
+    cost.backward +=
+        s.kernels->memory_bound(40 * elements) + s.kernels->memory_bound(routing.received * static_cast<double>(first * s.element));
     // Two splits of views, a product and a sum; six and a sum of biases on the way back.
     cost.kernels_forward += 2 + kernels_of_launches(4 * routing.local_experts);
     cost.kernels_backward += 2 + kernels_of_launches(9 * routing.local_experts);
 }
 
 /// Share of a hidden exchange's time that it takes from the products beside it. DeepEP's and HybridEP's kernels occupy a number of
-/// multiprocessors that is set (DeepEP: 20 of its own accord; HybridEP: 24, csrc/hybrid_ep/config.cuh), which products then lack. Across domains what
-/// was measured with DeepEP counts (Megatron-MoE-ModelZoo, Qwen3-235B on H100, ep 32).
+/// multiprocessors that is set (DeepEP: 20 of its own accord; HybridEP: 24, csrc/hybrid_ep/config.cuh), which products then lack. Across
+/// domains what was measured with DeepEP counts (Megatron-MoE-ModelZoo, Qwen3-235B on H100, ep 32).
 double expert_overlap_cost(const Shard& s) {
     if (!sends_tokens_once(s) || s.megatron() == nullptr || s.paths->ep.crosses_network()) return s.calibration->expert_overlap_cost;
     const std::int64_t given = s.megatron()->dispatcher_sms;
@@ -169,7 +169,8 @@ PieceCost mixture_cost(const Shard& s) {
     // behind the second's (transformer_engine/pytorch/ops/fused/grouped_mlp.py: gated activations on Blackwell).
     const QuantisedFormat format = s.workload->training.format();
     const bool fused = s.megatron() != nullptr && s.megatron()->op_fuser && model.gated_mlp && quantised_products(s) &&
-                       (format == QuantisedFormat::mxfp8 || format == QuantisedFormat::nvfp4) && s.workload->cluster.compute_capability >= 100;
+                       (format == QuantisedFormat::mxfp8 || format == QuantisedFormat::nvfp4) &&
+                       s.workload->cluster.compute_capability >= 100;
     const double activation = fused ? 0 : s.kernels->memory_bound(before + after);
     inner.forward += up + down + activation;
     const double gradients = weight_gradient(first, model.hidden) + weight_gradient(model.hidden, width);

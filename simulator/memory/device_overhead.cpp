@@ -206,7 +206,8 @@ const DeviceOverhead::Sums& DeviceOverhead::sums(const Layout& layout) {
     const std::int64_t rest = (static_cast<std::int64_t>(layout.engine) * 8 + static_cast<std::int64_t>(layout.cp_comm_type)) * 2 +
                               static_cast<std::int64_t>(layout.sequence_parallel);
     const bool by_tokens = workload_.model.moe && workload_.model.moe->dispatcher == TokenDispatcher::hybrid_ep;
-    const Key key{sizes.tp, sizes.cp, sizes.ep, sizes.etp, sizes.pp, sizes.world, order, rest * 2 + (by_tokens ? 1 : 0) + (by_tokens ? layout.micro_batch << 16U : 0)};
+    const Key key{sizes.tp, sizes.cp,    sizes.ep, sizes.etp,
+                  sizes.pp, sizes.world, order,    rest * 2 + (by_tokens ? 1 : 0) + (by_tokens ? layout.micro_batch << 16U : 0)};
     if (last_ == nullptr || !(key == last_key_)) {
         auto [entry, fresh] = sums_.try_emplace(key);
         if (fresh) entry->second = {terms(layout, 0).total(), sizes.pp > 2 ? terms(layout, 1).total() : 0};

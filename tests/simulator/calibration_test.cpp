@@ -22,8 +22,7 @@ TEST(Calibration, OnBlackwellSustainedProductsGrowWithThePowerOfTheBoard) {
         EXPECT_NEAR(sustained("gb300-nvl72", precision) / b200, 1.4, 0.02);
     }
     EXPECT_NEAR(default_calibration(load_cluster("gb200-nvl72")).gemm_efficiency, 0.505, 0.0005);
-    {
-    }
+    {}
     ClusterSpec cluster = load_cluster("gb300-nvl72");
     cluster.gpu_watts = 10'000;
     EXPECT_EQ(default_calibration(cluster).gemm_efficiency, 0.776) << "what short bursts reach";

@@ -48,8 +48,8 @@ TEST_F(MixtureCost, WhatArrivesForASingleExpertIsInOrder) {
 }
 
 TEST_F(MixtureCost, ATokenThatArrivesOnceIsCopiedForItsExpert) {
-    // Two of eight experts on eight ranks: a token reaches 8·(1 - (7/8)²) = 1.875 of them. What arrived is read, all copies are written, and
-    // the other way round on the way back.
+    // Two of eight experts on eight ranks: a token reaches 8·(1 - (7/8)²) = 1.875 of them. What arrived is read, all copies are written,
+    // and the other way round on the way back.
     EXPECT_NEAR(permuting(8, TokenDispatcher::deep_ep), (1.875 / 2 + 1) * kCopies, 1e-12);
     EXPECT_NEAR(permuting(8, TokenDispatcher::hybrid_ep), (1.875 / 2 + 1) * kCopies, 1e-12);
     workload.training.megatron.permute_in_hybrid_ep = true;

@@ -17,8 +17,9 @@ TEST(DispatcherBuffers, OfHybridEpHoldAllTokensOfTheGroup) {
 TEST(DispatcherBuffers, OfHybridEpHoldWhatCrossesTheNetworkBesideThem) {
     // 16 ranks in two domains of 8 experts a rank: all tokens, the rank's own, and three times those that come from the other domain.
     const std::int64_t row = 2048, probabilities = 4 * 8 * 8, scales = 32;
-    EXPECT_EQ(hybrid_ep_bytes(kTwoNodes, {.tokens = 100, .hidden = 1024, .experts_per_rank = 8}),
-              1600 * (row + probabilities + scales) + 100 * (row + 2 * probabilities + scales) + 100 * (3 * (row + probabilities) + scales));
+    EXPECT_EQ(
+        hybrid_ep_bytes(kTwoNodes, {.tokens = 100, .hidden = 1024, .experts_per_rank = 8}),
+        1600 * (row + probabilities + scales) + 100 * (row + 2 * probabilities + scales) + 100 * (3 * (row + probabilities) + scales));
 }
 
 TEST(DispatcherBuffers, OfDeepEpDoNotGrowWithTheTokens) {
