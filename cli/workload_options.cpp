@@ -53,6 +53,13 @@ void apply_training_options(const WorkloadOptions& values, TrainingSpec& trainin
         }
     }
     if (values.grad_dtype) training.grad_dtype = parse_dtype(*values.grad_dtype).value_or(Dtype::fp32);
+    if (values.software) {
+        if (const auto software = parse_software(*values.software))
+            training.software = *software;
+        else
+            problems.add("--software = '{}' is no release that is known; the nearest is {}; known are {}", values.software->substr(0, 40),
+                         to_string(nearest_software(*values.software)), known_software());
+    }
     if (values.no_distributed_optimizer) {
         training.distributed_optimizer = false;
         training.overlap_param_gather = false;
@@ -162,7 +169,10 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                  "whose experts get most tokens: balanced, uniform (both cost no time), zipf, zipf:EXPONENT, worst, or a JSON list of "
                  "counts, one for each expert, or one such list for each mixture layer; without it uniform");
     options.group("How it is trained");
-    options.choice("precision", values.precision, {"bf16", "fp16", "fp32", "fp64", "fp8"}, "of the matrix products; without it bf16");
+    options.choice("precision", values.precision, {"bf16", "fp16", "fp32", "fp64", "fp8", "nvfp4"},
+                   "of the matrix products; without it bf16");
+    options.text("software", values.software, "RELEASE",
+                 "release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08");
     options.choice("grad-dtype", values.grad_dtype, {"fp32", "bf16", "fp16"}, "of gradients and their reduction; without it fp32");
     options.flag("no-distributed-optimizer", values.no_distributed_optimizer, "every rank keeps the whole optimizer state");
     options.choices("overlap", values.overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"},
@@ -278,7 +288,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     resolved.engine = values.megatron_args ? Engine::megatron : Engine::mgplan;
     if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(Engine::mgplan);
     if (!values.engine) resolved.assumed.push_back(fmt::format("engine {}", to_string(resolved.engine)));
-    if (resolved.engine == Engine::mgplan && work.training.precision == Precision::fp8)
+    if (resolved.engine == Engine::mgplan && quantised(work.training.precision))
         resolved.assumed.emplace_back(
             "fp8 by engine mgplan, which run refuses: weights copied as Transformer Engine does, activations kept in 16 bits");
     if (const auto assumption = simulator::assumed_module_bytes(work.cluster)) resolved.assumed.push_back(*assumption);

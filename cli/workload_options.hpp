@@ -29,6 +29,7 @@ struct WorkloadOptions {
     std::optional<std::int64_t> max_memory;
     std::optional<std::string> routing_skew;
     std::optional<std::string> precision;
+    std::optional<std::string> software;
     std::optional<std::string> grad_dtype;
     bool no_distributed_optimizer = false;
     std::vector<std::string> overlap;

@@ -32,8 +32,6 @@ constexpr std::array kNotComputedFlags{
               "optimizer-cpu-offload use-torch-optimizer-for-cpu-offload overlap-cpu-optimizer-d2h-h2d"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "optimizer on the host", "optimizer-offload-fraction"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "saved activations divided over tp", "distribute-saved-activations"},
-    FlagGroup{FlagArity::one, FlagEffect::not_computed, "fp4", "fp4-format fp4-recipe", Decides::fit_and_legal},
-    FlagGroup{FlagArity::none, FlagEffect::not_computed, "fp4", "fp4-param-gather", Decides::fit_and_legal},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "first and last layers in bf16", "first-last-layers-bf16"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "first and last layers in bf16",
               "num-layers-at-start-in-bf16 num-layers-at-end-in-bf16"},
@@ -45,7 +43,6 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::many, FlagEffect::not_computed, "layers written elsewhere", "spec", Decides::fit_and_legal},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "elastic sub-networks (Flextron)", "flextron enable-router",
               Decides::fit_and_legal},
-    FlagGroup{FlagArity::none, FlagEffect::not_computed, "fused operation kernels", "use-transformer-engine-op-fuser"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "reductions in the network or in user buffers", "use-sharp nccl-ub use-nccl-ub",
               Decides::nothing},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "packed sequences", "sft rl-use-sequence-packing", Decides::fit_and_legal},
@@ -59,7 +56,7 @@ constexpr std::array kNotComputedFlags{
               Decides::fit_and_legal},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "reduced precision of kept activations",
               "kitchen-config-file kitchen-recipe-number"},
-    FlagGroup{FlagArity::none, FlagEffect::not_computed, "fp8 copies of activations", "fp8-dot-product-attention fp8-multi-head-attention"},
+    FlagGroup{FlagArity::none, FlagEffect::not_computed, "fp8 copies of activations", "fp8-multi-head-attention"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "weights sharded over tp beyond it (GTP)",
               "tensor-parallel-num-weight-shards expert-tensor-parallel-num-weight-shards", Decides::fit_and_legal},
     FlagGroup{FlagArity::many, FlagEffect::not_computed, "weights sharded over tp beyond it (GTP)", "gtp-remat-opt-in-modules",
@@ -82,10 +79,11 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "gated delta net", "gdp-cutedsl-kernel"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "paged stash of expert activations", "moe-paged-stash"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "paged stash of expert activations",
-              "moe-paged-stash-buffer-size-factor-cpu moe-paged-stash-buffer-size-factor-cuda moe-paged-stash-page-size"},
+              "moe-expert-rank-capacity-factor moe-paged-stash-buffer-size-factor-cpu moe-paged-stash-buffer-size-factor-cuda "
+              "moe-paged-stash-page-size"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "grouped tensors of experts",
               "moe-use-grouped-tensor moe-single-grouped-bias moe-single-grouped-weight use-grouped-gemm-for-dense-mlp "
-              "use-grouped-gemm-for-shared-expert moe-permute-fusion-into-hybridep "
+              "use-grouped-gemm-for-shared-expert "
               "overlap-dispatch-backward-with-experts-wgrad high-priority-a2a-comm-stream moe-ncclep-zero-copy "
               "moe-hybridep-pad-uneven-dispatch-inputs moe-router-padding-for-quantization",
               Decides::nothing},
@@ -94,9 +92,7 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "loads of experts forced apart", "moe-router-force-biased", Decides::nothing},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "frozen layers", "freeze-all-layers"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "another type of the logits", "output-logit-dtype"},
-    FlagGroup{FlagArity::none, FlagEffect::not_computed, "another type of the logits", "fp16-lm-cross-entropy fp8-output-proj"},
-    FlagGroup{FlagArity::none, FlagEffect::not_computed, "MXFP8 parameters gathered in the gradient buffer",
-              "reuse-grad-buf-for-mxfp8-param-ag"},
+    FlagGroup{FlagArity::none, FlagEffect::not_computed, "another type of the logits", "fp16-lm-cross-entropy"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "Megatron FSDP",
               "fsdp-double-buffer fsdp-manual-registration fsdp-db-use-persist-buf-on-alloc-fail enable-full-sharding-in-hsdp "
               "keep-fp8-transpose-cache megatron-fsdp-enable-fine-grained-param-gather megatron-fsdp-max-pool-double-buffer",

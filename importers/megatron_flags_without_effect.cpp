@@ -19,7 +19,9 @@ constexpr std::array kFlagsWithoutEffect{
               "moe-router-pre-softmax squared-relu openai-gelu onnx-safe use-rope-scaling no-check-for-nan-in-loss-and-grad "
               "log-params-norm log-num-zeros-in-grad",
               Decides::nothing, true},
-    FlagGroup{FlagArity::none, FlagEffect::without, "", "moe-enable-deepep"},  // the flex dispatcher's default
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "reuse-grad-buf-for-mxfp8-param-ag"},  // taken for granted of mxfp8 parameters
+    FlagGroup{FlagArity::one, FlagEffect::without, "", "fp4-recipe"},                          // there is nvfp4 alone; others are named
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "moe-enable-deepep"},                  // the flex dispatcher's default
     FlagGroup{FlagArity::one, FlagEffect::without, "",
               "adam-beta1 adam-beta2 adam-eps sgd-momentum clip-grad weight-decay start-weight-decay end-weight-decay "
               "weight-decay-incr-style lr min-lr lr-decay-style lr-wsd-decay-style lr-decay-iters lr-decay-samples lr-wsd-decay-iters "
@@ -47,8 +49,8 @@ constexpr std::array kFlagsWithoutEffect{
               "cuda-graph-warmup-steps"},
     FlagGroup{FlagArity::one, FlagEffect::without, "",
               "moe-z-loss-coeff moe-input-jitter-eps "
-              "moe-token-drop-policy moe-per-layer-logging-interval moe-deepep-num-sms "
-              "moe-hybridep-num-sms moe-router-topk-limited-devices glu-linear-offset activation-func-clamp-value "
+              "moe-token-drop-policy moe-per-layer-logging-interval "
+              "moe-router-topk-limited-devices glu-linear-offset activation-func-clamp-value "
               "fp8-margin fp8-interval fp8-amax-history-len fp8-amax-compute-algo tp-comm-overlap-cfg tp-comm-bootstrap-backend "
               "mamba-head-dim mamba-num-groups mamba-num-heads mamba-state-dim num-mla-groups"},
     // Flextron's and distillation's settings; the feature itself is named by its switch.
@@ -156,7 +158,7 @@ constexpr std::array kFlagsWithoutEffect{
               "dino-warmup-teacher-temp-epochs head-lr-mult img-h img-w iter-per-epoch mask-factor mask-type num-channels "
               "num-classes patch-dim vision-pretraining-type dsa-indexer-k-norm-epsilon dsa-indexer-loss-coeff "
               "inference-cuda-graph-scope inference-grouped-gemm-backend inference-moe-token-dispatcher-type "
-              "moe-flex-dispatcher-num-sms moe-hybridep-num-blocks-permute moe-hybridep-num-blocks-unpermute "
+              "moe-hybridep-num-blocks-permute moe-hybridep-num-blocks-unpermute "
               "moe-hybridep-num-sms-preprocessing moe-router-quantile-balancing-ema mtp-hybrid-override-pattern "
               "mup-attn-scale-power mup-base-head-dim mup-base-hidden-size mup-embedding-mult mup-output-mult mup-width-mult "
               "qk-clip-alpha qk-clip-threshold dump-param-to-param-group-map grpo-clamp-eps-lower grpo-clamp-eps-upper "

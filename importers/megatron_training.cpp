@@ -20,7 +20,15 @@ void read_precision(FlagReader& flags, TrainingSpec& training) {
         if (!bf16) flags.not_computed("--fp8-format", "fp8 over weights that are not bf16, predicted over bf16", Decides::fit);
         training.precision = Precision::fp8;
     }
-    training.fp8_parameters = training.precision == Precision::fp8 && flags.has("--fp8-param-gather");
+    if (const auto format = flags.text("--fp4-format"); format && *format != "none") {
+        if (training.precision == Precision::fp8) flags.problem("--fp4-format and --fp8-format exclude each other; keep one");
+        if (!bf16) flags.not_computed("--fp4-format", "fp4 over weights that are not bf16, predicted over bf16", Decides::fit);
+        if (flags.text("--fp4-recipe").value_or("nvfp4") != "nvfp4")
+            flags.not_computed("--fp4-recipe", "quantization of one's own, predicted as nvfp4", Decides::fit);
+        training.precision = Precision::nvfp4;
+    }
+    training.fp8_parameters = (training.precision == Precision::fp8 && flags.has("--fp8-param-gather")) ||
+                              (training.precision == Precision::nvfp4 && flags.has("--fp4-param-gather"));
     training.megatron.precision_aware_optimizer = flags.has("--use-precision-aware-optimizer");
     training.megatron.fp8_recipe = flags.choice<Fp8Recipe>("--fp8-recipe", Fp8Recipe::delayed,
                                                            {{"delayed", Fp8Recipe::delayed},
@@ -76,6 +84,12 @@ void read_switches(FlagReader& flags, const ModelSpec& model, MegatronSwitches& 
     switches.delay_wgrad = flags.has("--delay-wgrad-compute");
     switches.bucket_size = flags.integer_or("--ddp-bucket-size", 0, 0, std::int64_t{1} << 50);
     switches.num_buckets = flags.integer_or("--ddp-num-buckets", 0, 0, kSizeLimit);
+    switches.fp8_output_projection = flags.has("--fp8-output-proj");
+    switches.fp8_attention = flags.has("--fp8-dot-product-attention");
+    switches.op_fuser = flags.has("--use-transformer-engine-op-fuser");
+    switches.permute_in_hybrid_ep = flags.has("--moe-permute-fusion-into-hybridep");
+    for (const char* flag : {"--moe-deepep-num-sms", "--moe-hybridep-num-sms", "--moe-flex-dispatcher-num-sms"})
+        switches.dispatcher_sms = flags.integer_or(flag, switches.dispatcher_sms, 0, 1024);
     switches.pad_buckets = flags.has("--ddp-pad-buckets-for-high-nccl-busbw");
 }
 

@@ -26,7 +26,7 @@ namespace limits = cluster_limits;
 constexpr std::size_t kMostFileBytes = std::size_t{4} << 20;  ///< a cluster file has a few KiB
 constexpr double kGib = 1073741824.0;
 
-constexpr Precision kPrecisions[] = {Precision::bf16, Precision::fp16, Precision::fp32, Precision::fp64, Precision::fp8};
+constexpr Precision kPrecisions[] = {Precision::bf16, Precision::fp16, Precision::fp32, Precision::fp64, Precision::fp8, Precision::nvfp4};
 
 Json link_to_json(const LinkSpec& link) {
     return Json{{"bandwidth", link.bandwidth}, {"latency", link.latency}};
@@ -233,6 +233,7 @@ Json cluster_to_json(const ClusterSpec& cluster) {
               {"nvls", cluster.nvls},
               {"compute_capability", cluster.compute_capability},
               {"sources", Json(cluster.sources)}};
+    if (cluster.gpu_watts > 0) json["gpu_watts"] = cluster.gpu_watts;
     if (cluster.calibration) json["calibration"] = calibration_to_json(*cluster.calibration);
     return json;
 }
@@ -252,6 +253,7 @@ ClusterSpec cluster_from_json(const Json& json, const std::string& where) {
     cluster.pcie = link_from_json(reader, "pcie");
     cluster.network = link_from_json(reader, "network");
     cluster.nics_per_node = static_cast<int>(reader.integer("nics_per_node", limits::kNicsPerNode.low, limits::kNicsPerNode.high));
+    cluster.gpu_watts = reader.real_or("gpu_watts", 0, limits::kWatts.low, limits::kWatts.high);
     cluster.nvls = reader.boolean_or("nvls", false);
     cluster.compute_capability =
         static_cast<int>(reader.integer("compute_capability", limits::kComputeCapability.low, limits::kComputeCapability.high));

@@ -22,6 +22,7 @@ inline constexpr Count kNicsPerNode{1, 1024};
 inline constexpr Count kComputeCapability{10, 999};
 inline constexpr Real kPeakFlops{1e6, 1e20};
 inline constexpr Real kBandwidth{1e3, 1e17};  ///< bytes/s
-inline constexpr Real kLatency{1e-12, 1.0};   ///< seconds
+inline constexpr Real kWatts{0, 1e6};
+inline constexpr Real kLatency{1e-12, 1.0};  ///< seconds
 
 }  // namespace mgplan::cluster_limits

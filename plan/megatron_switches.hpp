@@ -8,6 +8,13 @@ namespace mgplan {
 /// How fp8 scales are kept (--fp8-recipe).
 enum class Fp8Recipe : std::uint8_t { delayed, tensorwise, blockwise, mxfp8 };
 
+/// How the operand of a product is quantised: an fp8 recipe, or nvfp4 (4-bit elements, a scale for each 16).
+enum class QuantisedFormat : std::uint8_t { delayed, tensorwise, blockwise, mxfp8, nvfp4 };
+
+[[nodiscard]] constexpr QuantisedFormat quantised_format(Fp8Recipe recipe, bool nvfp4 = false) {
+    return nvfp4 ? QuantisedFormat::nvfp4 : static_cast<QuantisedFormat>(recipe);
+}
+
 /// Whose kernel a fused attention is (--attention-backend auto, flash, fused): the flash-attn package's or cuDNN's.
 enum class FusedAttention : std::uint8_t { automatic, flash_attention, cudnn };
 
@@ -41,6 +48,11 @@ struct MegatronSwitches {
     bool delay_wgrad = false;
     bool router_fp32 = false;  ///< --moe-router-dtype fp32 or fp64
     bool precision_aware_optimizer = false;
+    bool fp8_output_projection = false;  ///< --fp8-output-proj: the head's product too, under mxfp8
+    bool fp8_attention = false;          ///< --fp8-dot-product-attention
+    bool op_fuser = false;               ///< --use-transformer-engine-op-fuser: experts' products with activation and quantisation
+    bool permute_in_hybrid_ep = false;   ///< --moe-permute-fusion-into-hybridep
+    std::int64_t dispatcher_sms = 0;     ///< --moe-flex-dispatcher-num-sms, --moe-deepep-num-sms, --moe-hybridep-num-sms; 0: the default
     Fp8Recipe fp8_recipe = Fp8Recipe::delayed;
     FusedAttention fused_attention = FusedAttention::automatic;
     std::int64_t bucket_size = 0;  ///< elements of a gradient bucket; 0: Megatron's rule

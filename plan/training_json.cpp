@@ -20,7 +20,7 @@ constexpr std::int64_t kMostBatchSequences = std::int64_t{1} << 32;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;
 constexpr std::int64_t kMostInstances = std::int64_t{1} << 20;
 
-const std::vector<std::string> kPrecisionNames{"bf16", "fp16", "fp32", "fp64", "fp8"};
+const std::vector<std::string> kPrecisionNames{"bf16", "fp16", "fp32", "fp64", "fp8", "nvfp4"};
 const std::vector<std::string> kDtypeNames{"fp64", "fp32", "bf16", "fp16", "fp8"};
 const std::vector<std::string> kAttentionNames{"flash", "unfused"};
 
@@ -40,6 +40,15 @@ std::optional<FusedAttention> parse_fused_attention(std::string_view text) {
         if (kFusedAttentionNames[i] == text) return static_cast<FusedAttention>(i);
     }
     return std::nullopt;
+}
+
+const std::vector<std::string>& software_names() {
+    static const std::vector<std::string> names = [] {
+        std::vector<std::string> list;
+        for (int i = 0; i <= static_cast<int>(kNewestSoftware); ++i) list.emplace_back(to_string(static_cast<Software>(i)));
+        return list;
+    }();
+    return names;
 }
 
 struct Switch {
@@ -72,6 +81,10 @@ constexpr std::array kSwitches{
     Switch{"router_fp32", &MegatronSwitches::router_fp32},
     Switch{"precision_aware_optimizer", &MegatronSwitches::precision_aware_optimizer},
     Switch{"pad_buckets", &MegatronSwitches::pad_buckets},
+    Switch{"permute_in_hybrid_ep", &MegatronSwitches::permute_in_hybrid_ep},
+    Switch{"op_fuser", &MegatronSwitches::op_fuser},
+    Switch{"fp8_attention", &MegatronSwitches::fp8_attention},
+    Switch{"fp8_output_projection", &MegatronSwitches::fp8_output_projection},
 };
 
 /// Only what differs from Megatron-LM's defaults is written.
@@ -87,6 +100,7 @@ Json switches_to_json(const MegatronSwitches& switches) {
     if (switches.wgrad_deferral_limit != 0) json["wgrad_deferral_limit"] = switches.wgrad_deferral_limit;
     if (switches.bucket_size != 0) json["bucket_size"] = switches.bucket_size;
     if (switches.num_buckets != 0) json["num_buckets"] = switches.num_buckets;
+    if (switches.dispatcher_sms != 0) json["dispatcher_sms"] = switches.dispatcher_sms;
     return json;
 }
 
@@ -104,6 +118,7 @@ MegatronSwitches switches_from_json(const Json& json, const std::string& where, 
     switches.wgrad_deferral_limit = reader.integer_or("wgrad_deferral_limit", 0, 0, std::int64_t{1} << 30);
     switches.bucket_size = reader.integer_or("bucket_size", 0, 0, std::int64_t{1} << 50);
     switches.num_buckets = reader.integer_or("num_buckets", 0, 0, std::int64_t{1} << 30);
+    switches.dispatcher_sms = reader.integer_or("dispatcher_sms", 0, 0, 1024);
     reader.finish();
     return switches;
 }
@@ -126,6 +141,7 @@ Json training_to_json(const TrainingSpec& training) {
               {"main_param_dtype", to_string(training.main_param_dtype)},
               {"exp_avg_dtype", to_string(training.exp_avg_dtype)},
               {"exp_avg_sq_dtype", to_string(training.exp_avg_sq_dtype)}};
+    if (training.software != kNewestSoftware) json["software"] = to_string(training.software);
     if (training.megatron != MegatronSwitches{}) json["megatron"] = switches_to_json(training.megatron);
     return json;
 }
@@ -150,6 +166,8 @@ TrainingSpec training_from_json(const Json& json, const std::string& where) {
     training.main_param_dtype = dtype("main_param_dtype");
     training.exp_avg_dtype = dtype("exp_avg_dtype");
     training.exp_avg_sq_dtype = dtype("exp_avg_sq_dtype");
+    if (reader.has("software")) training.software = read_enum(reader, "software", parse_software, software_names(), kNewestSoftware);
+    reader.ignore("software");
     if (const Json* switches = reader.member("megatron")) training.megatron = switches_from_json(*switches, where + ".megatron", problems);
     reader.finish();
     problems.throw_if_any();

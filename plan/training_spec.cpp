@@ -3,7 +3,8 @@
 namespace mgplan {
 
 std::optional<Precision> parse_precision(std::string_view text) {
-    for (const Precision precision : {Precision::bf16, Precision::fp16, Precision::fp32, Precision::fp64, Precision::fp8}) {
+    for (const Precision precision :
+         {Precision::bf16, Precision::fp16, Precision::fp32, Precision::fp64, Precision::fp8, Precision::nvfp4}) {
         if (to_string(precision) == text) return precision;
     }
     return std::nullopt;

@@ -7,11 +7,12 @@
 
 #include "plan/megatron_switches.hpp"
 #include "plan/numeric_types.hpp"
+#include "plan/software.hpp"
 
 namespace mgplan {
 
-/// Arithmetic of the matrix products. fp8: fp8 GEMMs over bf16 storage.
-enum class Precision : std::uint8_t { bf16, fp16, fp32, fp64, fp8 };
+/// Arithmetic of the matrix products. fp8, nvfp4: quantised operands over bf16 storage.
+enum class Precision : std::uint8_t { bf16, fp16, fp32, fp64, fp8, nvfp4 };
 enum class AttentionBackend : std::uint8_t { flash, unfused };
 
 [[nodiscard]] constexpr std::string_view to_string(Precision precision) {
@@ -26,8 +27,15 @@ enum class AttentionBackend : std::uint8_t { flash, unfused };
             return "fp64";
         case Precision::fp8:
             return "fp8";
+        case Precision::nvfp4:
+            return "nvfp4";
     }
     return "";
+}
+
+/// Whether products read operands that were quantised from 16 bits.
+[[nodiscard]] constexpr bool quantised(Precision precision) {
+    return precision == Precision::fp8 || precision == Precision::nvfp4;
 }
 
 [[nodiscard]] constexpr std::string_view to_string(AttentionBackend backend) {
@@ -50,14 +58,17 @@ struct TrainingSpec {
     bool overlap_moe = false;  ///< expert all-to-all hidden behind the other microbatch's compute
     AttentionBackend attention = AttentionBackend::flash;
     bool fused_cross_entropy = false;
-    bool fp8_parameters = false;  ///< weights stored and gathered in fp8
+    bool fp8_parameters = false;  ///< weights stored and gathered in the type of the products: fp8, or nvfp4
     Dtype main_param_dtype = Dtype::fp32;
     Dtype exp_avg_dtype = Dtype::fp32;
     Dtype exp_avg_sq_dtype = Dtype::fp32;
-    MegatronSwitches megatron;  ///< read by predictions for engine megatron only
+    Software software = kNewestSoftware;  ///< release of the libraries whose rates count
+    MegatronSwitches megatron;            ///< read by predictions for engine megatron only
 
     bool operator==(const TrainingSpec&) const = default;
 
+    /// How products quantise their operands; without meaning where these stay in 16 bits or more.
+    [[nodiscard]] QuantisedFormat format() const { return quantised_format(megatron.fp8_recipe, precision == Precision::nvfp4); }
     /// Storage type of parameters and activations.
     [[nodiscard]] Dtype compute_dtype() const {
         switch (precision) {
@@ -69,6 +80,7 @@ struct TrainingSpec {
                 return Dtype::fp64;
             case Precision::bf16:
             case Precision::fp8:
+            case Precision::nvfp4:
                 return Dtype::bf16;
         }
         return Dtype::bf16;

@@ -265,6 +265,12 @@ void write_precision(FlagWriter& out, const TrainingSpec& training) {
             out.flag_if(training.fp8_parameters, "fp8-param-gather");
             break;
         }
+        case Precision::nvfp4:
+            out.flag("bf16");
+            out.word("fp4-format", "e2m1");
+            out.word("fp4-recipe", "nvfp4");
+            out.flag_if(training.fp8_parameters, "fp4-param-gather");
+            break;
         case Precision::bf16:
             out.flag("bf16");
             break;
@@ -311,6 +317,11 @@ void write_switches(FlagWriter& out, const MegatronSwitches& switches, const Mod
     out.flag_if(!switches.rope_fusion, "no-rope-fusion");
     out.flag_if(!switches.async_tp_reduce, "no-async-tensor-model-parallel-allreduce");
     out.flag_if(switches.moe_permute_fusion, "moe-permute-fusion");
+    out.flag_if(switches.permute_in_hybrid_ep, "moe-permute-fusion-into-hybridep");
+    if (switches.dispatcher_sms > 0) out.integer("moe-flex-dispatcher-num-sms", switches.dispatcher_sms);
+    out.flag_if(switches.op_fuser, "use-transformer-engine-op-fuser");
+    out.flag_if(switches.fp8_output_projection, "fp8-output-proj");
+    out.flag_if(switches.fp8_attention, "fp8-dot-product-attention");
     if (switches.te_cross_entropy) out.word("cross-entropy-fusion-impl", "te");
     out.flag_if(!switches.attention_mask_in_dataloader, "no-create-attention-mask-in-dataloader");
     out.flag_if(switches.query_key_layer_scaling, "apply-query-key-layer-scaling");

@@ -1,5 +1,8 @@
 #include "simulator/calibration.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 namespace mgplan::simulator {
 namespace {
 
@@ -58,8 +61,9 @@ Calibration ampere() {
     c.low_latency_bandwidth = 0.15;
     c.pcie_efficiency = 0.75;
     c.network_efficiency = 0.80;
-    c.overlap_cost = 0.25;        // assumed: a collective beside a product takes multiprocessors and memory bandwidth from it
-    c.expert_overlap_cost = 0.5;  // Megatron-MoE-ModelZoo, Qwen3-235B with and without: a third to a half of the exchange is saved
+    c.overlap_cost = 0.25;  // assumed: a collective beside a product takes multiprocessors and memory bandwidth from it
+    // Megatron-MoE-ModelZoo, Qwen3-235B with and without: 19.7 and 17.6 s, 2.1 of the 5 to 6 s that its exchanges take.
+    c.expert_overlap_cost = 0.6;
     c.driver_bytes = kDriverBytes;
     c.module_bytes = kModuleBytes;
     c.graph_node_bytes = kGraphNodeBytes;
@@ -94,6 +98,11 @@ Calibration hopper() {
     c.grouped_weight_gradient = 0.9;
     c.attention_forward = 0.66;  // cuDNN 9.19 on H200, causal: 591-688 TFLOP/s forward, 474-581 backward
     c.attention_backward = 0.55;
+    // 2,048 cycles of products and 1,024 of exponentials of a tile (see Blackwell below): 5,120 and 1,024 of the backward's 9,309.
+    c.attention_exponentials_forward = 1024.0 / 3072;
+    c.attention_exponentials_backward = 1024.0 / (5120 / 0.55);
+    c.attention_fp8_forward = 3072.0 / 2048;
+    c.attention_fp8_backward = (5120 / 0.55) / (5120 / 0.55 - 2560);
     c.attention_tail = 1.3;
     c.attention_tail_backward = 1.3;
     c.attention_width_forward = 0.05;  // no table at hand: between A100 and B200
@@ -125,15 +134,27 @@ Calibration hopper() {
     return c;
 }
 
+/// Power limit of the GPU whose sustained products were measured.
+constexpr double kB200Watts = 1000;
+constexpr double kPowerGrowth = 1.0305;  ///< ln(0.505 · 2,500 / (0.465 · 2,250)) / ln 1.2
+
 Calibration blackwell(const ClusterSpec& cluster) {
     Calibration c = hopper();
     // SimuMax's B200 tables (514 plain, 108 grouped products): 0.45 to 0.50 for large products under sustained load, 0.46 to
     // 0.48 for the largest, 0.65 for short ones. The liquid-cooled racks may draw a fifth more power (1,200 W against 1,000 W in NVIDIA's
     // data sheets).
-    c.gemm_efficiency = cluster.nvlink_domain > 8 ? 0.505 : 0.465;
-    // MAMF, B200: 0.763 of the peak in fp8, 0.776 in 16 bits. GB200's 0.723 and 0.729 would make it 0.50 in racks, which meets MLPerf's
-    // runs and has NVIDIA's dgxc-benchmarking 4 to 10 % too fast; left at B200's until a table of sustained fp8 products is at hand.
-    c.fp8_gemm_efficiency = 0.46;
+    // Both say so together: what products reach under sustained load is what the board's power pays for, 1,046 TFLOP/s in 16 bits at
+    // 1,000 W (0.465 of the peak) and 1,262 at a rack's 1,200 W (0.505), its power of 1.03. Bursts reach 0.776 (MAMF), nothing more.
+    const double watts = cluster.gpu_watts > 0 ? cluster.gpu_watts : cluster.nvlink_domain > 8 ? 1200 : kB200Watts;
+    const auto sustained = [&](double at_b200, Precision precision, double b200_peak, double burst) {
+        const double peak = cluster.peak(precision);
+        return peak > 0 ? std::min(burst, at_b200 * b200_peak / peak * std::pow(watts / kB200Watts, kPowerGrowth)) : at_b200;
+    };
+    c.gemm_efficiency = sustained(0.465, Precision::bf16, 2.25e15, 0.776);
+    // MAMF, B200: 0.763 of the peak in fp8, 0.776 in 16 bits, so that of the burst the same share is left.
+    c.fp8_gemm_efficiency = sustained(0.46, Precision::fp8, 4.5e15, 0.763);
+    // No table of sustained nvfp4 products at hand: the share of the peak that fp8 reaches.
+    c.nvfp4_gemm_efficiency = c.fp8_gemm_efficiency;
     c.gemm_k_half = 100;
     c.multiprocessors = 148;
     c.grouped_rows_half = 170;
@@ -147,6 +168,19 @@ Calibration blackwell(const ClusterSpec& cluster) {
     c.attention_critical = 2.75;
     c.attention_width_forward = 0;
     c.attention_width_backward = 0.28;
+    // The forward takes about as long as its products and its exponentials one behind the other: of a tile of 128 queries by 128 keys,
+    // 128 wide, 1,024 cycles of products and 1,024 of exponentials on B200, 16 a cycle and multiprocessor (FlashAttention-4, arXiv
+    // 2603.05451, section 3), 0.50 of the peak; 2,048 and 1,024 on H100, 0.67, where 0.66 was measured. fp8 halves the products, Blackwell
+    // Ultra the exponentials (NVIDIA technical blog, Inside NVIDIA Blackwell Ultra). The backward has 2,560 cycles of products, 1,024 of
+    // exponentials and the rest; the rest and the sum are taken from the rate above.
+    constexpr double kProducts = 1024, kBackwardProducts = 2560;
+    const double exponentials = cluster.compute_capability >= 103 ? 512 : 1024, behind = kBackwardProducts / 0.42 - 1024 + exponentials;
+    c.attention_forward *= (kProducts + 1024) / (kProducts + exponentials);
+    c.attention_backward *= kBackwardProducts / 0.42 / behind;
+    c.attention_exponentials_forward = exponentials / (kProducts + exponentials);
+    c.attention_exponentials_backward = exponentials / behind;
+    c.attention_fp8_forward = (kProducts + exponentials) / (kProducts / 2 + exponentials);
+    c.attention_fp8_backward = behind / (behind - kBackwardProducts / 2);
     c.memory_efficiency = 0.67;      // SimuMax B200: 0.666
     c.permutation_share = 0.75;      // SimuMax B200, permute: 4,000 GB/s, where a plain stream reaches 5,330
     c.cross_entropy_share = 0.45;    // SimuMax B200, ce: 2,560 GB/s, fused 2,240

@@ -11,6 +11,9 @@ struct Calibration {
     // Matrix products.
     double gemm_efficiency = 0;  ///< of the dense peak, for large products under sustained load
     double fp8_gemm_efficiency = 0;
+    double nvfp4_gemm_efficiency = 0;
+    bool producers_find_amax = true;    ///< norms and activations find the largest magnitude of what they write
+    int nvfp4_casts = 1;                ///< kernels that read a tensor to cast it to nvfp4 along rows and along columns
     double gemm_memory_efficiency = 1;  ///< of the memory bandwidth, for products that wait for it
     double accumulation_share = 0;      ///< part of a weight gradient's read and write of the gradient buffer that nothing hides
     double gemm_k_half = 0;             ///< depth k at which the main loop reaches half its rate: k / (k + k_half)
@@ -27,6 +30,10 @@ struct Calibration {
     double attention_critical = 0;       ///< lower bound of a forward in longest query tiles: they are walked one key block after the other
     double attention_width_forward = 0;  ///< loss of rate per 64 of head width beyond 128
     double attention_width_backward = 0;
+    double attention_exponentials_forward = 0;  ///< share of the time at heads of 128 that does not get less with narrower ones
+    double attention_exponentials_backward = 0;
+    double attention_fp8_forward = 1;  ///< rate of attention over fp8 copies, over that in 16 bits
+    double attention_fp8_backward = 1;
     // Everything bound by memory bandwidth.
     double memory_efficiency = 0;
     double softmax_share = 1;            ///< of the plain stream's bandwidth that unfused softmax and dropout of scores reach

@@ -14,6 +14,7 @@
 #include "plan/errors.hpp"
 #include "simulator/compute/kernels.hpp"
 #include "simulator/network/group_path.hpp"
+#include "simulator/software_rates.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -400,8 +401,9 @@ void Fit::cpu() {
 
 }  // namespace
 
-Calibration calibration_of(const ClusterSpec& cluster) {
+Calibration calibration_of(const ClusterSpec& cluster, Software software) {
     Calibration calibration = default_calibration(cluster);
+    apply_software(calibration, cluster, software);
     if (cluster.calibration) {
         for (const auto& [name, each] : cluster.calibration->parameters) set(calibration, name, each.value);
     }

@@ -11,7 +11,7 @@
 namespace mgplan::simulator {
 
 /// The defaults of the cluster's architecture, and above them what its calibration says.
-[[nodiscard]] Calibration calibration_of(const ClusterSpec& cluster);
+[[nodiscard]] Calibration calibration_of(const ClusterSpec& cluster, Software software = kNewestSoftware);
 
 /// Sentences for lists of assumptions: bytes of device memory that rest on no measurement (calibration.cpp). Nothing where the
 /// cluster's file names the parameter, module_bytes or graph_node_bytes.

@@ -86,7 +86,7 @@ struct CostModel::State {
         : workload(work),
           calibration(rates),
           kernels(work.cluster, calibration, work.training.precision, bytes_of(work.training.grad_dtype)),
-          storage_kernels(work.cluster, calibration, work.training.precision == Precision::fp8 ? Precision::bf16 : work.training.precision,
+          storage_kernels(work.cluster, calibration, quantised(work.training.precision) ? Precision::bf16 : work.training.precision,
                           bytes_of(work.training.grad_dtype)),
           flops(model_flops(work.model, work.batch)),
           last_paths(paths_of(sizes_of_paths, work.cluster, calibration)),
@@ -212,7 +212,7 @@ struct CostModel::State {
     }
 };
 
-CostModel::CostModel(const Workload& workload) : CostModel(workload, calibration_of(workload.cluster)) {}
+CostModel::CostModel(const Workload& workload) : CostModel(workload, calibration_of(workload.cluster, workload.training.software)) {}
 CostModel::CostModel(const Workload& workload, const Calibration& calibration) : state_(std::make_unique<State>(workload, calibration)) {}
 CostModel::~CostModel() = default;
 

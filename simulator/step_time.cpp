@@ -275,7 +275,7 @@ void finish_rates(const StepInputs& in, const StageTime& slowest, double recompu
     parts.communication = time.exposed.total();
     parts.host = rounds * slowest.host;
     parts.products = std::max(0.0, time.compute_seconds + time.bubble_seconds - parts.host);
-    if (in.workload.training.precision == Precision::fp8) parts.fp8_products = parts.products;
+    if (quantised(in.workload.training.precision)) parts.fp8_products = parts.products;
     if (slowest.total() > 0) parts.expert_layers = parts.products * slowest.expert_layers / slowest.total();
     const double half_width = kFourFifths * relative_deviation(parts, in.calibration);
     time.interval_low = time.iteration_seconds * std::max(0.0, 1 - half_width);

@@ -123,7 +123,7 @@ std::vector<std::string> features_not_executed(const TrainingTask& task, bool co
         features.push_back(fmt::format("QK-norm over the whole width with tp = {} above {} kv heads", layout.sizes.tp, model.kv_heads));
     if (model.mla && model.mla->qk_rope_head_dim % 2 != 0)
         features.push_back(fmt::format("rotary embedding of {} values of a head, an odd number", model.mla->qk_rope_head_dim));
-    if (task.training.precision == Precision::fp8) features.emplace_back("fp8");
+    if (quantised(task.training.precision)) features.emplace_back(to_string(task.training.precision));
     add_unsupported_types(task.training, features);
     if (task.training.attention == AttentionBackend::unfused) features.emplace_back("unfused attention");
     if (task.training.distributed_optimizer_instances > 1) features.emplace_back("several distributed-optimizer instances");

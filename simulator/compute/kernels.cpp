@@ -8,7 +8,7 @@ namespace {
 
 /// Rate of what fp8 leaves in 16 bits; a cluster file may name fp8 alone.
 double storage_peak(const ClusterSpec& cluster, Precision precision) {
-    const double peak = cluster.peak(precision == Precision::fp8 ? Precision::bf16 : precision);
+    const double peak = cluster.peak(quantised(precision) ? Precision::bf16 : precision);
     return peak > 0 ? peak : cluster.peak(precision);
 }
 
@@ -18,8 +18,10 @@ double last_tile(const Calibration& calibration, std::int64_t keys, std::int64_t
     return calibration.multiprocessors * 4.0 * 128.0 * static_cast<double>(keys) * static_cast<double>(head_dim);
 }
 
-/// Share of the rate at heads of 128 that wider heads keep: their tiles leave room for fewer stages.
-double width_share(double loss, std::int64_t head_dim) {
+/// Share of the rate at heads of 128 that others keep. Wider ones leave room for fewer stages of tiles; narrower ones have as many
+/// exponentials for fewer products.
+double width_share(double loss, double exponentials, std::int64_t head_dim) {
+    if (head_dim < 128) return 1 / (1 - exponentials + exponentials * 128 / static_cast<double>(std::max<std::int64_t>(1, head_dim)));
     return 1 / (1 + loss * std::max(0.0, static_cast<double>(head_dim - 128) / 64));
 }
 
@@ -29,8 +31,10 @@ KernelTimes::KernelTimes(const ClusterSpec& cluster, const Calibration& calibrat
     : calibration_(calibration),
       peak_(cluster.peak(precision)),
       peak_16_(storage_peak(cluster, precision)),
-      efficiency_(precision == Precision::fp8 ? calibration.fp8_gemm_efficiency : calibration.gemm_efficiency),
-      k_half_(calibration.gemm_k_half * (precision == Precision::fp8 ? peak_ / peak_16_ : 1)),
+      efficiency_(precision == Precision::nvfp4 ? calibration.nvfp4_gemm_efficiency
+                  : precision == Precision::fp8 ? calibration.fp8_gemm_efficiency
+                                                : calibration.gemm_efficiency),
+      k_half_(calibration.gemm_k_half * (quantised(precision) ? peak_ / peak_16_ : 1)),
       element_bytes_(precision == Precision::fp32   ? 4
                      : precision == Precision::fp64 ? 8
                                                     : 2),
@@ -89,13 +93,15 @@ double KernelTimes::grouped_weight_gradient(std::int64_t m, std::int64_t n, std:
 double KernelTimes::attention_forward(double flops, std::int64_t keys, std::int64_t head_dim) const {
     const double tile = last_tile(calibration_, keys, head_dim);
     const double work = std::max(flops + calibration_.attention_tail * tile, calibration_.attention_critical * tile);
-    const double rate = peak_16_ * calibration_.attention_forward * width_share(calibration_.attention_width_forward, head_dim);
+    const double rate = peak_16_ * calibration_.attention_forward *
+                        width_share(calibration_.attention_width_forward, calibration_.attention_exponentials_forward, head_dim);
     return work / rate + calibration_.kernel_seconds;
 }
 
 double KernelTimes::attention_backward(double flops, std::int64_t keys, std::int64_t head_dim) const {
     const double work = flops + calibration_.attention_tail_backward * last_tile(calibration_, keys, head_dim);
-    const double rate = peak_16_ * calibration_.attention_backward * width_share(calibration_.attention_width_backward, head_dim);
+    const double rate = peak_16_ * calibration_.attention_backward *
+                        width_share(calibration_.attention_width_backward, calibration_.attention_exponentials_backward, head_dim);
     return work / rate + calibration_.kernel_seconds;
 }
 

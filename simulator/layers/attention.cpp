@@ -130,6 +130,23 @@ void add_core(PieceCost& cost, const Shard& s, const CoreSizes& sizes, std::int6
         const double walked = flops * keys.mean / (static_cast<double>(sequence) / 2);
         forward = s.kernels->attention_forward(walked, keys.longest, sizes.qk_dim);
         backward = s.kernels->attention_backward(2.5 * walked, keys.longest, sizes.qk_dim);
+        if (window > 0) {
+            // Few keys a query: moving the operands may take longer. Backward: all four and the output's gradient in, three out, and the
+            // queries' gradient added up in fp32.
+            const double tokens = static_cast<double>(s.tokens), element = static_cast<double>(s.element);
+            const double in = static_cast<double>(sizes.q() + sizes.k() + sizes.v()), out = static_cast<double>(sizes.o());
+            forward = std::max(forward, s.kernels->memory_bound(tokens * element * (in + out)));
+            backward =
+                std::max(backward, s.kernels->memory_bound(tokens * (element * (2 * in + 2 * out) + 8 * static_cast<double>(sizes.q()))));
+        }
+        if (s.megatron() != nullptr && s.megatron()->fp8_attention && quantised_products(s)) {
+            forward /= s.calibration->attention_fp8_forward;
+            backward /= s.calibration->attention_fp8_backward;
+            // Queries, keys and values in; the output's gradient on the way back.
+            const double row = 3 * static_cast<double>(s.tokens);  // two bytes read, one written
+            forward += s.kernels->memory_bound(row * static_cast<double>(sizes.q() + sizes.k() + sizes.v()));
+            backward += s.kernels->memory_bound(row * static_cast<double>(sizes.o()));
+        }
         cost.kernels_forward += repeated;
         cost.kernels_backward += repeated * 3;
     } else {
@@ -290,7 +307,7 @@ PieceCost attention_cost(const Shard& s, std::int64_t window) {
     cost.backward += output.backward();
     cost.weight_gradient += output.weight_gradient;
     cost.forward_flops += output.flops;
-    cost += quantise_row_parallel(s, sizes.o(), model.hidden);
+    cost += quantise_row_parallel(s, LinearInput::plain, sizes.o(), model.hidden);
     const double reduce = tp_reduce_seconds(s, model.hidden);
     cost.exposed_forward.tp += tp_exposed(s, reduce, output.forward);
     cost.exposed_backward.tp += tp_exposed(s, gather_operand_seconds(s, model.hidden), output.input_gradient);

@@ -31,7 +31,7 @@ PieceCost mlp_core_cost(const Shard& s, std::int64_t ffn, LinearInput input, boo
     cost.forward = up + activation + down;
     cost.backward = up_input + up_weight + down_input + down_weight + s.kernels->memory_bound(static_cast<double>(2 * before + after));
     cost += quantise_column_parallel(s, input, model.hidden, first);
-    cost += quantise_row_parallel(s, width, model.hidden);
+    cost += quantise_row_parallel(s, LinearInput::activated, width, model.hidden);
     cost.weight_gradient = up_weight + down_weight;
     cost.kernels_forward = 4;
     cost.kernels_backward = 7;

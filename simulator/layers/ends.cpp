@@ -1,6 +1,7 @@
 #include "simulator/layers/ends.hpp"
 
 #include "simulator/collectives/all_reduce.hpp"
+#include "simulator/layers/quantisation.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -35,9 +36,13 @@ PieceCost head_cost(const Shard& s) {
     PieceCost cost;
     const std::int64_t vocab = model.padded_vocab(s.tp) / s.tp;
     const std::int64_t stream = s.tokens_outside * model.hidden * s.element;
-    const double project = s.storage_kernels->gemm(s.tokens, vocab, model.hidden);
-    const double project_input = s.storage_kernels->gemm(s.tokens, model.hidden, vocab);
-    const double project_weight = s.storage_kernels->weight_gradient(vocab, model.hidden, s.tokens);
+    // fp8_utils.py, is_mxfp8_output_proj_active: under mxfp8 alone.
+    const bool in_mxfp8 = s.megatron() != nullptr && s.megatron()->fp8_output_projection && quantised_products(s) &&
+                          s.workload->training.format() == QuantisedFormat::mxfp8;
+    const KernelTimes& kernels = in_mxfp8 ? *s.kernels : *s.storage_kernels;
+    const double project = kernels.gemm(s.tokens, vocab, model.hidden);
+    const double project_input = kernels.gemm(s.tokens, model.hidden, vocab);
+    const double project_weight = kernels.weight_gradient(vocab, model.hidden, s.tokens);
     const double logits = static_cast<double>(s.tokens) * static_cast<double>(vocab);
     const bool fused = s.workload->training.fused_cross_entropy;
     // Unfused: cast to fp32, maximum, subtract, exponential, sum, divide; fused: two passes over the 16-bit logits. The unfused
@@ -51,6 +56,7 @@ PieceCost head_cost(const Shard& s) {
     cost.forward_flops = 2.0 * logits * static_cast<double>(model.hidden);
     cost.kernels_forward = 10;
     cost.kernels_backward = 8;
+    if (in_mxfp8) cost += quantise_linear(s, LinearInput::plain, s.tokens, model.hidden, vocab);
     const double gather = tp_gather_seconds(s, model.hidden);
     // Three all-reduces of one fp32 value per token: maximum, target logit, sum of exponentials.
     const double loss_reduce = s.tp == 1 ? 0 : 3 * all_reduce_seconds(static_cast<double>(s.tokens) * 4, s.paths->tp, *s.calibration);

@@ -162,7 +162,7 @@ ReservedMemory replay_allocator(std::span<const Allocation> setup, std::span<con
     ReservedMemory memory;
     for (int i = 0; i < iterations; ++i) {
         tape.play(allocator);
-        const std::int64_t reserved = allocator.reserved_bytes();
+        const std::int64_t reserved = allocator.peak_reserved_bytes();
         if (i == 0) memory.first = reserved;
         const bool steady = i > 0 && reserved == memory.steady;
         memory.steady = reserved;

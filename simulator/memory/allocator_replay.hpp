@@ -22,7 +22,7 @@ struct Allocation {
 
 /// Plays `setup` once and `iteration` so many times (at least once), or until one reserves no more than the one before. What an
 /// iteration keeps it takes in the first one alone: optimizer state and workspaces that are made when first used. The second
-/// iteration finds other holes than the first; segments are never given back, so that what is reserved only grows. Allocations
+/// iteration finds other holes than the first; what is reserved at most is told (segments are given back at the limit alone). Allocations
 /// without bytes are left out.
 [[nodiscard]] ReservedMemory replay_allocator(std::span<const Allocation> setup, std::span<const Allocation> iteration, int iterations,
                                               const CachingAllocatorOptions& options = {});

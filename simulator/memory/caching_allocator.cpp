@@ -60,7 +60,19 @@ CachingAllocator::Block* CachingAllocator::find(Pool& pool, std::int64_t bytes) 
     return block;
 }
 
+void CachingAllocator::release_free_segments() {
+    for (Pool* pool : {&small_, &large_}) {
+        std::erase_if(*pool, [this](const Free& free) {
+            if (free.block->before != nullptr || free.block->behind != nullptr) return false;
+            reserved_ -= free.bytes;
+            unused_.push_back(free.block);
+            return true;
+        });
+    }
+}
+
 CachingAllocator::Block* CachingAllocator::new_segment(bool small, std::int64_t bytes) {
+    if (segment_bytes(bytes) > options_.limit_bytes - reserved_) release_free_segments();
     Block* block = new_block();
     block->bytes = segment_bytes(bytes);
     block->segment = segments_++;
@@ -125,6 +137,7 @@ std::int64_t CachingAllocator::allocate(std::int64_t bytes) {
     split(block, rounded);
     block->used = true;
     allocated_ += block->bytes;
+    peak_reserved_ = std::max(peak_reserved_, reserved_);
     peak_allocated_ = std::max(peak_allocated_, allocated_);
     if (unnamed_.empty()) {
         live_.push_back(block);

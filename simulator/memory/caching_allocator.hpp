@@ -14,6 +14,9 @@ struct CachingAllocatorOptions {
     /// PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: one growing segment per pool, mapped in pages.
     bool expandable_segments = false;
     std::int64_t max_split_bytes = INT64_MAX;  ///< max_split_size_mb
+    /// What the device has for segments. Where one more would exceed it, those without a tensor are given back first
+    /// (release_cached_blocks); what is needed all the same is taken beyond the limit. Not with expandable segments.
+    std::int64_t limit_bytes = INT64_MAX;
 };
 
 /// Replays allocations by number. Not thread-safe.
@@ -31,8 +34,10 @@ public:
     /// Sum of what is allocated, each rounded up to 512 bytes: what memory_allocated() reports.
     [[nodiscard]] std::int64_t allocated_bytes() const { return allocated_; }
     [[nodiscard]] std::int64_t peak_allocated_bytes() const { return peak_allocated_; }
-    /// Segments held: what memory_reserved() reports. They are kept, so the present is also the maximum.
+    /// Segments held: what memory_reserved() reports. They are kept, so that the present is also the maximum, but where the limit has them
+    /// given back.
     [[nodiscard]] std::int64_t reserved_bytes() const { return reserved_; }
+    [[nodiscard]] std::int64_t peak_reserved_bytes() const { return peak_reserved_; }
 
 private:
     struct Block {
@@ -58,6 +63,7 @@ private:
     [[nodiscard]] Block* new_segment(bool small, std::int64_t bytes);
     [[nodiscard]] Block* grow(bool small, std::int64_t bytes);
     void split(Block* block, std::int64_t bytes);
+    void release_free_segments();
 
     CachingAllocatorOptions options_;
     Pool small_, large_;
@@ -68,7 +74,7 @@ private:
     Block* last_small_ = nullptr;        ///< end of the expandable segment of each pool
     Block* last_large_ = nullptr;
     std::int64_t segments_ = 0;
-    std::int64_t allocated_ = 0, peak_allocated_ = 0, reserved_ = 0;
+    std::int64_t allocated_ = 0, peak_allocated_ = 0, reserved_ = 0, peak_reserved_ = 0;
 };
 
 }  // namespace mgplan::simulator

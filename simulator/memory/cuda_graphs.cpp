@@ -117,6 +117,47 @@ ElementType probability_type(const Sizes& s) {
     return s.training.megatron.router_fp32 ? kFp32 : s.element;
 }
 
+/// The layer's input beside the norm's output, unless it is the graph's own, handed through.
+StaticTensor graph_residual(const Sizes& s, bool from_norm) {
+    StaticTensor residual = tensor("residual", s.stream(), s.element, kLayerFile, true);
+    if (!from_norm) {
+        residual.bytes = 0;
+        residual.kept = false;
+    }
+    return residual;
+}
+
+/// What shared experts hand over where their first half runs beside the dispatch, else their output.
+void add_shared_outputs(std::vector<StaticTensor>& out, const Sizes& s) {
+    const MoeSpec& moe = *s.model.moe;
+    if (moe.shared_ffn == 0) return;
+    if (!s.training.megatron.moe_shared_expert_overlap) {
+        // Computed inside the graph, where they do not run beside the dispatch.
+        out.push_back(tensor("shared_experts_output", s.stream(), s.element, kMoeFile));
+        return;
+    }
+    out.push_back(tensor("shared_experts_gate_score", {moe.shared_gate ? s.local_rows : 0, 1}, s.element, kSharedFile));
+    out.push_back(tensor("shared_experts_fc1_input", {s.rows, s.model.hidden}, s.element, kSharedFile));
+}
+
+/// The dispatcher's first half of DeepEP and HybridEP leaves tokens as they are; it brings the routing over etp and ep into one form
+/// (token_dispatcher.py, MoEFlexTokenDispatcher.dispatch_preprocess): DeepEP a probability and an index for each choice, HybridEP a
+/// probability and a flag for each expert.
+void add_flexible_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool from_norm) {
+    const MoeSpec& moe = *s.model.moe;
+    const std::int64_t tokens = s.local_rows, etp = s.layout.sizes.etp;
+    out.push_back(tensor("hidden_states", s.stream(), s.element, kDispatcherFile, !s.recomputes(RecomputeModule::layernorm)));
+    if (moe.dispatcher == TokenDispatcher::deep_ep) {
+        out.push_back(tensor("probabilities", {tokens, moe.top_k * etp}, kFp32, kDispatcherFile, true));
+        out.push_back(tensor("expert_indices", {tokens, moe.top_k * etp}, kInt64, kDispatcherFile, true));
+    } else {
+        out.push_back(tensor("probabilities", {tokens, moe.experts * etp}, probability_type(s), kDispatcherFile, true));
+        out.push_back(tensor("routing_map", {tokens, moe.experts * etp}, kBool, kDispatcherFile, true));
+    }
+    out.push_back(graph_residual(s, from_norm));
+    add_shared_outputs(out, s);
+}
+
 /// What Megatron-LM's graph of a router hands over, and with `preprocess` the dispatcher's first half.
 void add_router_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool preprocess, bool from_norm) {
     const MoeSpec& moe = *s.model.moe;
@@ -129,6 +170,10 @@ void add_router_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool pre
     }
     const std::int64_t ep = s.layout.sizes.ep, etp = s.layout.sizes.etp, local = experts / ep, sent = sent_rows(s);
     const bool exchange = ep * etp > 1;
+    if (moe.dispatcher == TokenDispatcher::deep_ep || moe.dispatcher == TokenDispatcher::hybrid_ep) {
+        add_flexible_outputs(out, s, from_norm);
+        return;
+    }
     const bool dispatches = moe.dispatcher != TokenDispatcher::all_gather;
     const auto counts = [&](std::string_view name, std::vector<std::int64_t> shape, bool there) {
         if (!there) shape = {0};
@@ -142,12 +187,7 @@ void add_router_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool pre
         out.push_back(tensor("permuted_hidden_states", s.stream(), s.element, kDispatcherFile, !s.recomputes(RecomputeModule::layernorm)));
         out.push_back(tensor("probabilities", {tokens, experts}, probability_type(s), kDispatcherFile, true));
     }
-    StaticTensor residual = tensor("residual", s.stream(), s.element, kLayerFile, true);
-    if (!from_norm) {  // the graph's input, handed through
-        residual.bytes = 0;
-        residual.kept = false;
-    }
-    out.push_back(residual);
+    out.push_back(graph_residual(s, from_norm));
     counts("tokens_per_expert", {local}, dispatches);
     counts("input_splits", {ep}, dispatches && exchange);
     counts("output_splits", {ep}, dispatches && exchange);
@@ -160,14 +200,7 @@ void add_router_outputs(std::vector<StaticTensor>& out, const Sizes& s, bool pre
     else
         out.push_back(tensor("reversed_permutation_map", {dispatches ? sent : 0}, kInt64, kDispatcherFile));
     out.push_back(tensor("routing_map", {tokens, experts}, kBool, kDispatcherFile, true));
-    if (moe.shared_ffn == 0) return;
-    if (!s.training.megatron.moe_shared_expert_overlap) {
-        // Computed inside the graph, where they do not run beside the dispatch.
-        out.push_back(tensor("shared_experts_output", s.stream(), s.element, kMoeFile));
-        return;
-    }
-    out.push_back(tensor("shared_experts_gate_score", {moe.shared_gate ? tokens : 0, 1}, s.element, kSharedFile));
-    out.push_back(tensor("shared_experts_fc1_input", {s.rows, s.model.hidden}, s.element, kSharedFile));
+    add_shared_outputs(out, s);
 }
 
 /// The inputs of a layer's graph.

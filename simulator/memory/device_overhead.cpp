@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "plan/rounding.hpp"
+#include "simulator/memory/dispatcher_buffers.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -91,13 +92,37 @@ std::vector<Group> groups_of(const Layout& layout, const Workload& work) {
     if (work.model.tied_embeddings && layout.sizes.pp > 1)
         groups.push_back({"embedding", false, {Axis::pp}, {.large_reduces = true}, true});
     if (moe) {
-        groups.push_back({"ep", true, {Axis::ep}, {.exchanges = true}});
+        // The flexible dispatchers exchange by kernels of their own; over the communicator they tell each other where their buffers are
+        // (deep_ep/hybrid_ep_buffer.py and buffers/legacy.py: all-gathers of handles).
+        const bool exchanges = work.model.moe->dispatcher == TokenDispatcher::all_to_all;
+        groups.push_back({"ep", true, {Axis::ep}, {.gathers = !exchanges, .exchanges = exchanges}});
         groups.push_back({"etp", true, {Axis::tp}, {.gathers = true}});
         groups.push_back({"expert-dp", true, {Axis::dp}, data});
         groups.push_back({"tp-cp", false, {Axis::tp, Axis::cp}, {.small_reduces = true}});
         if (!megatron || !distributed) groups.push_back({"expert-tp-ep-pp", true, {Axis::tp, Axis::ep, Axis::pp}, {.small_reduces = true}});
     }
     return groups;
+}
+
+/// Buffers of the layout's dispatcher. mgplan's own engine has none beside its tensors.
+std::int64_t dispatcher_bytes(const GroupPath& path, const Layout& layout, const Workload& work) {
+    if (!work.model.moe || layout.engine != Engine::megatron) return 0;
+    DispatcherBuffers buffers;
+    const std::int64_t rows = layout.micro_batch * work.batch.sequence / layout.sizes.cp;
+    buffers.tokens = layout.sequence_parallel ? rows / layout.sizes.tp : rows;
+    buffers.hidden = work.model.hidden;
+    buffers.experts_per_rank = work.model.moe->experts / layout.sizes.ep;
+    buffers.multiprocessors = work.training.megatron.dispatcher_sms;
+    switch (work.model.moe->dispatcher) {
+        case TokenDispatcher::deep_ep:
+            return deep_ep_bytes(path, buffers);
+        case TokenDispatcher::hybrid_ep:
+            return hybrid_ep_bytes(path, buffers);
+        case TokenDispatcher::all_gather:
+        case TokenDispatcher::all_to_all:
+            break;
+    }
+    return 0;
 }
 
 }  // namespace
@@ -153,6 +178,10 @@ ContextTerms DeviceOverhead::terms(const Layout& layout, int pp_rank) const {
             if (group.ends_only) axes.back() = {axis.axis, 2, axis.stride * (axis.size - 1)};
         }
         const GroupPath path = group_path(axes, workload_.cluster, calibration_);
+        if (group.name == "ep") {
+            const std::int64_t buffers = dispatcher_bytes(path, layout, workload_);
+            if (buffers > 0) terms.nccl.push_back({"dispatcher", buffers});
+        }
         const std::int64_t bytes = communicator_bytes(path, group.use, workload_.cluster);
         if (bytes > 0) terms.nccl.push_back({group.name, bytes});
     }
@@ -176,7 +205,9 @@ const DeviceOverhead::Sums& DeviceOverhead::sums(const Layout& layout) {
     }
     const std::int64_t rest = (static_cast<std::int64_t>(layout.engine) * 8 + static_cast<std::int64_t>(layout.cp_comm_type)) * 2 +
                               static_cast<std::int64_t>(layout.sequence_parallel);
-    const Key key{sizes.tp, sizes.cp, sizes.ep, sizes.etp, sizes.pp, sizes.world, order, rest};
+    const bool by_tokens = workload_.model.moe && workload_.model.moe->dispatcher == TokenDispatcher::hybrid_ep;
+    const Key key{sizes.tp, sizes.cp,    sizes.ep, sizes.etp,
+                  sizes.pp, sizes.world, order,    rest * 2 + (by_tokens ? 1 : 0) + (by_tokens ? layout.micro_batch << 16U : 0)};
     if (last_ == nullptr || !(key == last_key_)) {
         auto [entry, fresh] = sums_.try_emplace(key);
         if (fresh) entry->second = {terms(layout, 0).total(), sizes.pp > 2 ? terms(layout, 1).total() : 0};

@@ -4,23 +4,27 @@
 
 namespace mgplan::simulator {
 
-Fp8OperandBytes fp8_operand_bytes(std::int64_t rows, std::int64_t columns, Fp8Recipe recipe, int compute_capability) {
+Fp8OperandBytes fp8_operand_bytes(std::int64_t rows, std::int64_t columns, QuantisedFormat format, int compute_capability) {
     if (compute_capability < 89) return {};
     const std::int64_t elements = rows * columns;
     Fp8OperandBytes bytes;
-    switch (recipe) {
-        case Fp8Recipe::delayed:
-        case Fp8Recipe::tensorwise:
+    switch (format) {
+        case QuantisedFormat::delayed:
+        case QuantisedFormat::tensorwise:
             bytes.rowwise = bytes.columnwise = elements + 4;
             bytes.both = bytes.rowwise + (compute_capability < 100 ? elements : 0);
             return bytes;
-        case Fp8Recipe::blockwise:
+        case QuantisedFormat::blockwise:
             bytes.rowwise = elements + 4 * divide_up(columns, 128) * round_up(rows, 4);
             bytes.columnwise = elements + 4 * divide_up(rows, 128) * round_up(columns, 4);
             break;
-        case Fp8Recipe::mxfp8:
+        case QuantisedFormat::mxfp8:
             bytes.rowwise = elements + round_up(rows, 128) * round_up(divide_up(columns, 32), 4);
             bytes.columnwise = elements + round_up(divide_up(rows, 32), 4) * round_up(columns, 128);
+            break;
+        case QuantisedFormat::nvfp4:
+            bytes.rowwise = divide_up(elements, 2) + round_up(rows, 128) * round_up(divide_up(columns, 16), 4) + 4;
+            bytes.columnwise = divide_up(elements, 2) + round_up(columns, 128) * round_up(divide_up(rows, 16), 4) + 4;
             break;
     }
     bytes.both = bytes.rowwise + bytes.columnwise;

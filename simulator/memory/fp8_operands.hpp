@@ -23,7 +23,11 @@ struct Fp8OperandBytes {
 /// - blockwise (float8_blockwise_tensor.py, one-dimensional blocks): an fp32 scale for 128 elements, the other dimension padded
 ///   to 4;
 /// - mxfp8 (mxfp8_tensor.py): a byte for 32 elements, padded to 4, the other dimension to 128.
+/// - nvfp4 (nvfp4_tensor.py): half a byte an element, a byte for 16, padded to 4, the other dimension to 128; one fp32 maximum.
 /// Nothing on GPUs without fp8 (before Ada).
-[[nodiscard]] Fp8OperandBytes fp8_operand_bytes(std::int64_t rows, std::int64_t columns, Fp8Recipe recipe, int compute_capability);
+[[nodiscard]] Fp8OperandBytes fp8_operand_bytes(std::int64_t rows, std::int64_t columns, QuantisedFormat format, int compute_capability);
+[[nodiscard]] inline Fp8OperandBytes fp8_operand_bytes(std::int64_t rows, std::int64_t columns, Fp8Recipe recipe, int compute_capability) {
+    return fp8_operand_bytes(rows, columns, quantised_format(recipe), compute_capability);
+}
 
 }  // namespace mgplan::simulator

@@ -42,7 +42,7 @@ Product product_before(const std::vector<Product>& products, std::int64_t when) 
 }
 
 Fp8OperandBytes operand(const PolicyContext& context, std::int64_t rows, std::int64_t columns) {
-    return fp8_operand_bytes(rows, columns, context.megatron().fp8_recipe, context.sizes.traits.architecture);
+    return fp8_operand_bytes(rows, columns, context.training.format(), context.sizes.traits.architecture);
 }
 
 std::int64_t element(const PolicyContext& context) {
@@ -146,11 +146,11 @@ void quantise_grouped_gradient(LayerEditor& layer, const PolicyContext& context,
 }  // namespace
 
 bool products(const PolicyContext& context) {
-    return context.training.precision == Precision::fp8 && context.megatron().transformer_engine && operand(context, 1, 1).both > 0;
+    return quantised(context.training.precision) && context.megatron().transformer_engine && operand(context, 1, 1).both > 0;
 }
 
 bool copies_core_output(const PolicyContext& context) {
-    return products(context) && context.megatron().fp8_recipe == Fp8Recipe::delayed;
+    return products(context) && context.training.format() == QuantisedFormat::delayed;
 }
 
 void keep_normed_inputs(LayerEditor& layer, const PolicyContext& context) {
@@ -194,7 +194,7 @@ void keep_linear_inputs(LayerEditor& layer, const PolicyContext& context) {
     if (context.model.moe->shared_ffn == 0 || recomputes(context, RecomputeModule::shared_experts)) return;
     quantise_activation(layer, context, context.sizes.rows());
     // The router keeps the norm's output in 16 bits; with other recipes Megatron-LM has the shared experts do the same.
-    if (context.megatron().fp8_recipe != Fp8Recipe::delayed) return;
+    if (context.training.format() != QuantisedFormat::delayed) return;
     const EditedTensor* normed = layer.find(layer.forward(), "norm output");
     if (normed->returned < layer.backward().begin) return;
     const std::int64_t taken = normed->taken, until = normed->returned;

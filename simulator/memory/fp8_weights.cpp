@@ -7,24 +7,30 @@ namespace {
 
 constexpr std::int64_t kBlock = 128;
 constexpr std::int64_t kMicroscalingBlock = 32;
+constexpr std::int64_t kNvfp4Block = 16;
 
 }  // namespace
 
-Fp8WeightBytes fp8_weight_bytes(std::int64_t rows, std::int64_t columns, Fp8Recipe recipe, int compute_capability) {
+Fp8WeightBytes fp8_weight_bytes(std::int64_t rows, std::int64_t columns, QuantisedFormat format, int compute_capability) {
     if (compute_capability < 89) return {};
     const std::int64_t elements = rows * columns;
-    switch (recipe) {
-        case Fp8Recipe::delayed:
-        case Fp8Recipe::tensorwise:
+    switch (format) {
+        case QuantisedFormat::delayed:
+        case QuantisedFormat::tensorwise:
             return {elements, compute_capability < 100 ? elements : 0, 4};
-        case Fp8Recipe::blockwise: {
+        case QuantisedFormat::blockwise: {
             const std::int64_t down = divide_up(rows, kBlock), across = divide_up(columns, kBlock);
             return {elements, elements, 4 * (down * round_up(across, 4) + across * round_up(down, 4))};
         }
-        case Fp8Recipe::mxfp8: {
+        case QuantisedFormat::mxfp8: {
             const std::int64_t along_rows = round_up(rows, 128) * round_up(divide_up(columns, kMicroscalingBlock), 4);
             const std::int64_t along_columns = round_up(divide_up(rows, kMicroscalingBlock), 4) * round_up(columns, 128);
             return {elements, elements, along_rows + along_columns};
+        }
+        case QuantisedFormat::nvfp4: {
+            const std::int64_t along_rows = round_up(rows, 128) * round_up(divide_up(columns, kNvfp4Block), 4);
+            const std::int64_t along_columns = round_up(columns, 128) * round_up(divide_up(rows, kNvfp4Block), 4);
+            return {divide_up(elements, 2), divide_up(elements, 2), along_rows + along_columns + 8};
         }
     }
     return {};

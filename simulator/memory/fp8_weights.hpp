@@ -29,7 +29,12 @@ struct Fp8WeightBytes {
 ///   multiplies fp8 in one layout only, before Blackwell (nvte_is_non_tn_fp8_gemm_supported); one fp32 scale;
 /// - blockwise (float8_blockwise_tensor.py): both copies; an fp32 scale for each 128 x 128, inner dimension padded to 4;
 /// - mxfp8 (mxfp8_tensor.py): both copies; a byte for each 32 elements along the scaled dimension, padded to 128 and 4.
+/// - nvfp4 (nvfp4_tensor.py): both copies, half a byte an element; a byte for each 16 elements along the scaled dimension, padded to
+///   128 and 4, and an fp32 maximum of each copy.
 /// Nothing on GPUs without fp8 (before Ada).
-[[nodiscard]] Fp8WeightBytes fp8_weight_bytes(std::int64_t rows, std::int64_t columns, Fp8Recipe recipe, int compute_capability);
+[[nodiscard]] Fp8WeightBytes fp8_weight_bytes(std::int64_t rows, std::int64_t columns, QuantisedFormat format, int compute_capability);
+[[nodiscard]] inline Fp8WeightBytes fp8_weight_bytes(std::int64_t rows, std::int64_t columns, Fp8Recipe recipe, int compute_capability) {
+    return fp8_weight_bytes(rows, columns, quantised_format(recipe), compute_capability);
+}
 
 }  // namespace mgplan::simulator

@@ -235,7 +235,8 @@ struct LayoutMemory::State {
         std::int64_t first = 0;
         for (const Allocation& tensor : trace.tensors) first = std::min(first, tensor.taken);
         trace.tensors.push_back({lasting_workspace(layout), first - 1, -1});
-        return simulator::replay_megatron(workload, layout, pp_rank, trace, model_states.of(layout, pp_rank).update);
+        return simulator::replay_megatron(workload, layout, pp_rank, trace, model_states.of(layout, pp_rank).update,
+                                          workload.memory_limit - overhead.bytes(layout, pp_rank));
     }
 
     // Routing

@@ -89,7 +89,7 @@ std::vector<Allocation> megatron_moments(const Workload& workload, const Layout&
 }
 
 ReservedMemory replay_megatron(const Workload& workload, const Layout& layout, int pp_rank, const IterationTrace& trace,
-                               std::int64_t update) {
+                               std::int64_t update, std::int64_t limit) {
     ScheduleRequest request;
     request.pp = static_cast<int>(layout.sizes.pp);
     request.vpp = layout.vpp;
@@ -112,7 +112,7 @@ ReservedMemory replay_megatron(const Workload& workload, const Layout& layout, i
         }
     }
     iteration.insert(iteration.end(), moments.begin(), moments.end());
-    return replay_allocator(megatron_setup(workload, layout, pp_rank), iteration, kIterations);
+    return replay_allocator(megatron_setup(workload, layout, pp_rank), iteration, kIterations, {.limit_bytes = limit});
 }
 
 }  // namespace mgplan::simulator

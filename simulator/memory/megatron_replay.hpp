@@ -20,8 +20,8 @@ namespace mgplan::simulator {
 
 /// PyTorch's allocator behind three iterations of engine megatron on the rank of a stage, whose passes take and return what
 /// `trace` says; `update` bytes of further copies live during the optimizer's step, one for each parameter. Microbatches that
-/// only repeat the schedule's steady state are left out.
+/// only repeat the schedule's steady state are left out. `limit`: bytes of the device that segments may take.
 [[nodiscard]] ReservedMemory replay_megatron(const Workload& workload, const Layout& layout, int pp_rank, const IterationTrace& trace,
-                                             std::int64_t update = 0);
+                                             std::int64_t update = 0, std::int64_t limit = INT64_MAX);
 
 }  // namespace mgplan::simulator

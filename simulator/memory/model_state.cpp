@@ -26,8 +26,7 @@ constexpr std::int64_t kSmallestBlock = 512;
 /// core/optimizer/optimizer_config.py, use_precision_aware_optimizer_no_fp8_or_ds_fp8: Transformer Engine's FusedAdam holds the
 /// main parameters and reads gradients in their own type, but for fp32 ones under fp8 recipes other than delayed scaling.
 bool fused_adam_holds_main_parameters(const TrainingSpec& training) {
-    return training.main_param_dtype != Dtype::fp32 || training.precision != Precision::fp8 ||
-           training.megatron.fp8_recipe == Fp8Recipe::delayed;
+    return training.main_param_dtype != Dtype::fp32 || !quantised(training.precision) || training.format() == QuantisedFormat::delayed;
 }
 
 /// fused_adam.py, store_param_remainders (Megatron-LM's default): an fp32 main parameter is the bf16 parameter and 16 bits more.
@@ -90,11 +89,11 @@ std::size_t ModelStates::KeyHash::operator()(const Key& key) const {
 
 Fp8WeightBytes ModelStates::fp8_of(const std::vector<Parameter>& parameters) const {
     Fp8WeightBytes sum;
-    if (workload_.training.precision != Precision::fp8) return sum;
+    if (!quantised(workload_.training.precision)) return sum;
     for (const Parameter& parameter : parameters) {
         if (is_linear_weight(parameter))
-            sum += fp8_weight_bytes(parameter.shape[0], parameter.shape[1], workload_.training.megatron.fp8_recipe,
-                                    workload_.cluster.compute_capability);
+            sum +=
+                fp8_weight_bytes(parameter.shape[0], parameter.shape[1], workload_.training.format(), workload_.cluster.compute_capability);
     }
     return sum;
 }

@@ -81,6 +81,11 @@ TrainingSpec some_training(std::mt19937& random, bool moe) {
     switches.bucket_size = coin() ? 0 : 12'345'678;
     switches.moe_permute_fusion = moe && coin();
     switches.router_fp32 = moe && coin();
+    switches.permute_in_hybrid_ep = moe && coin();
+    switches.dispatcher_sms = moe && coin() ? 32 : 0;
+    switches.op_fuser = coin();
+    switches.fp8_output_projection = coin();
+    switches.fp8_attention = coin();
     switches.fp8_recipe = training.precision == Precision::fp8 && coin() ? Fp8Recipe::mxfp8 : Fp8Recipe::delayed;
     constexpr std::array kernels{FusedAttention::automatic, FusedAttention::flash_attention, FusedAttention::cudnn};
     switches.fused_attention = kernels[random() % kernels.size()];

@@ -25,6 +25,8 @@ const std::string kDense =
     "--micro-batch-size 2 --global-batch-size 64 --bf16 ";
 const std::string kMixture =
     kDense + "--num-experts 8 --moe-router-topk 2 --expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall ";
+const std::string kFlexible =
+    kDense + "--num-experts 8 --moe-router-topk 2 --expert-model-parallel-size 4 --moe-token-dispatcher-type flex --moe-grouped-gemm ";
 const std::string kSharded = kDense + "--use-distributed-optimizer --overlap-grad-reduce ";
 const std::string kLatent = kDense + "--multi-latent-attention --q-lora-rank 256 ";
 const std::string kPipeline = kDense + "--pipeline-model-parallel-size 4 ";
@@ -136,6 +138,16 @@ std::vector<UsedFlag> used_flags() {
         {"--use-precision-aware-optimizer", kSharded, ""},
         {"--fp8-format", kDense, "hybrid"},
         {"--fp8-recipe", kFp8, "blockwise"},
+        {"--fp4-format", kDense, "e2m1", "dgx-b200"},
+        {"--fp4-param-gather", kDense + "--fp4-format e2m1 --use-distributed-optimizer ", "", "dgx-b200"},
+        {"--fp8-output-proj", kFp8 + "--fp8-recipe mxfp8 ", "", "dgx-b200"},
+        {"--fp8-dot-product-attention", kFp8, "", "dgx-b200"},
+        {"--use-transformer-engine-op-fuser", kMixture + "--moe-grouped-gemm --swiglu --fp8-format e4m3 --fp8-recipe mxfp8 ", "",
+         "dgx-b200"},
+        {"--moe-permute-fusion-into-hybridep", kFlexible + "--moe-flex-dispatcher-backend hybridep ", ""},
+        {"--moe-flex-dispatcher-num-sms", kFlexible + "--moe-flex-dispatcher-backend hybridep --overlap-moe-expert-parallel-comm ", "64"},
+        {"--moe-hybridep-num-sms", kFlexible + "--moe-flex-dispatcher-backend hybridep --overlap-moe-expert-parallel-comm ", "64"},
+        {"--moe-deepep-num-sms", kFlexible + "--overlap-moe-expert-parallel-comm ", "64"},
         {"--main-params-dtype", kSharded + "--use-precision-aware-optimizer ", "fp16"},
         {"--main-grads-dtype", kSharded + "--use-precision-aware-optimizer ", "bf16"},
         {"--exp-avg-dtype", kSharded + "--use-precision-aware-optimizer ", "bf16"},

@@ -229,6 +229,10 @@ TEST(MegatronArguments, KnowsPrecisionsAndAttentionBackends) {
     EXPECT_EQ(training("--bf16 --main-grads-dtype bf16 --use-precision-aware-optimizer").grad_dtype, Dtype::bf16);
     EXPECT_EQ(training("--bf16 --fp8-format hybrid --fp8-recipe blockwise").precision, Precision::fp8);
     EXPECT_EQ(training("--bf16 --fp8-format hybrid --fp8-recipe blockwise").megatron.fp8_recipe, Fp8Recipe::blockwise);
+    EXPECT_EQ(training("--bf16 --fp4-format e2m1 --fp4-recipe nvfp4").precision, Precision::nvfp4);
+    EXPECT_FALSE(training("--bf16 --fp4-format e2m1").fp8_parameters);
+    EXPECT_TRUE(training("--bf16 --fp4-format e2m1 --fp4-param-gather").fp8_parameters);
+    EXPECT_THROW(read(kSmall + "--bf16 --fp4-format e2m1 --fp8-format e4m3"), ConfigError);
     EXPECT_EQ(training("--bf16").attention, AttentionBackend::flash);
     EXPECT_EQ(training("--bf16 --attention-backend auto").attention, AttentionBackend::flash);
     EXPECT_EQ(training("--bf16 --attention-backend unfused").attention, AttentionBackend::unfused);

@@ -287,7 +287,7 @@ TEST(Plan, ReportsProblemsOfAllPartsTogether) {
     json["colour"] = "blue";
     const std::string problems = problems_of(json);
     EXPECT_THAT(problems, HasSubstr("plan.json: batch: sequence = 0 is out of range"));
-    EXPECT_THAT(problems, HasSubstr("plan.json: training: precision = 'bf8' is not known; use bf16, fp16, fp32, fp64 or fp8"));
+    EXPECT_THAT(problems, HasSubstr("plan.json: training: precision = 'bf8' is not known; use bf16, fp16, fp32, fp64, fp8 or nvfp4"));
     EXPECT_THAT(problems, HasSubstr("unknown field 'overlap_tb'; did you mean overlap_tp"));
     EXPECT_THAT(problems, HasSubstr("plan.json: layout: cp_comm_type = 'p2' is not known; use p2p, all_gather, a2a or a2a+p2p"));
     EXPECT_THAT(problems, HasSubstr("recompute_modules holds 'core_attention'; use core_attn"));

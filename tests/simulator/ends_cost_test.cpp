@@ -45,5 +45,22 @@ TEST_F(EndsCost, AFusedLossIsAsSlowInBothDirections) {
     EXPECT_NEAR(head_cost(shard).backward - plain.backward, kLogits * 6 * kByte, 1e-12);
 }
 
+TEST_F(EndsCost, TheOutputProjectionIsQuantisedUnderMxfp8WhereAsked) {
+    workload.training.precision = Precision::fp8;
+    workload.training.megatron.fp8_recipe = Fp8Recipe::mxfp8;
+    workload.cluster.compute_capability = 100;
+    const KernelTimes fp8(workload.cluster, calibration, Precision::fp8);
+    shard.kernels = &fp8;
+    const PieceCost in_16 = head_cost(shard);
+    workload.training.megatron.fp8_output_projection = true;
+    const PieceCost in_8 = head_cost(shard);
+    // Twice the rate, and 4,096 tokens of 1,024 values that are read and written twice with their scales.
+    const double product = 2 * kLogits * 1024 * 1e-12, casts = kTokens * 1024 * (4 + 2 / 32.0) * kByte;
+    EXPECT_NEAR(in_16.forward - in_8.forward, product / 2 - casts, 1e-12);
+    EXPECT_NEAR(in_16.backward - in_8.backward, 2 * product / 2 - casts, 1e-12);
+    workload.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+    EXPECT_NEAR(head_cost(shard).forward, in_16.forward, 1e-15);
+}
+
 }  // namespace
 }  // namespace mgplan::simulator::ends_cost_test

@@ -289,6 +289,7 @@ TEST(Fp8Weights, PadScalesAsTransformerEngineDoes) {
     EXPECT_EQ(fp8_weight_bytes(200, 300, Fp8Recipe::blockwise, 90).scales, 4 * (2 * 4 + 3 * 4));
     EXPECT_EQ(fp8_weight_bytes(200, 300, Fp8Recipe::mxfp8, 100).scales, 256 * 12 + 8 * 384);
     EXPECT_EQ(fp8_weight_bytes(200, 300, Fp8Recipe::delayed, 90), (Fp8WeightBytes{60'000, 60'000, 4}));
+    EXPECT_EQ(fp8_weight_bytes(200, 300, QuantisedFormat::nvfp4, 100), (Fp8WeightBytes{30'000, 30'000, 256 * 20 + 384 * 16 + 8}));
 }
 
 // Megatron-LM's functional test gpt3_weekly_mcore_tp4_cp2_current_scaling_native_fp8_tp_sp_cp_tp_overlap (commit d98e8a64):

@@ -80,7 +80,7 @@ TEST_F(Quantisation, OtherPrecisionsAndOlderGpusCastNothing) {
     expect(quantise_linear(shard, LinearInput::plain, 1000, 200, 300), 0, 0);
     sequence_parallel();
     expect(quantise_column_parallel(shard, LinearInput::normed, 200, 300), 0, 0);
-    expect(quantise_row_parallel(shard, 200, 300), 0, 0);
+    expect(quantise_row_parallel(shard, LinearInput::plain, 200, 300), 0, 0);
     EXPECT_DOUBLE_EQ(gather_operand_seconds(shard, 1024), tp_gather_seconds(shard, 1024));
 }
 
@@ -88,23 +88,42 @@ TEST_F(Quantisation, ANormWritesItsOutputInFp8UnderDelayedScaling) {
     expect(quantise_linear(shard, LinearInput::normed, 1000, 200, 300), 2.0 * 1000 * 200, 4.0 * 1000 * 300);
     recipe(Fp8Recipe::delayed, 100);
     expect(quantise_linear(shard, LinearInput::normed, 1000, 200, 300), 0, 3.0 * 1000 * 300);
-    recipe(Fp8Recipe::tensorwise, 90);  // the scale is known behind the norm
-    expect(quantise_linear(shard, LinearInput::normed, 1000, 200, 300), 4.0 * 1000 * 200, 4.0 * 1000 * 300);
+}
+
+TEST_F(Quantisation, AScaleOfTheTensorItselfReadsItOnceMoreUnlessItsProducerKnows) {
+    recipe(Fp8Recipe::tensorwise, 90);
+    expect(quantise_linear(shard, LinearInput::plain, 1000, 200, 300), 6.0 * 1000 * 200, 6.0 * 1000 * 300);
+    expect(quantise_linear(shard, LinearInput::normed, 1000, 200, 300), 4.0 * 1000 * 200, 6.0 * 1000 * 300);
+    expect(quantise_row_parallel(shard, LinearInput::activated, 200, 300), 4.0 * 4096 * 200, 6.0 * 4096 * 300);
+    calibration.producers_find_amax = false;
+    expect(quantise_linear(shard, LinearInput::normed, 1000, 200, 300), 6.0 * 1000 * 200, 6.0 * 1000 * 300);
+    sequence_parallel();
+    expect(quantise_column_parallel(shard, LinearInput::normed, 200, 300), 5.0 * 1024 * 200, 2.0 * 4096 * 200 + 6.0 * 4096 * 300);
+}
+
+TEST_F(Quantisation, Nvfp4HasItsLargestValueHalfBytesAndAScaleForSixteen) {
+    workload.training.precision = Precision::nvfp4;
+    workload.cluster.peak_flops[Precision::nvfp4] = 4e12;
+    workload.cluster.compute_capability = 100;
+    const double read_twice = 2 + 2 + 2 * (0.5 + 1 / 16.0);
+    EXPECT_NEAR(quantise_linear(shard, LinearInput::normed, 1024, 256, 512).forward, read_twice * 1024 * 256 * kByte, kScale);
+    calibration.nvfp4_casts = 2;
+    EXPECT_NEAR(quantise_linear(shard, LinearInput::normed, 1024, 256, 512).backward, (read_twice + 2) * 1024 * 512 * kByte, kScale);
 }
 
 TEST_F(Quantisation, SequenceParallelRanksCastTheirOwnTokensAndTransposeAll) {
     sequence_parallel();
     expect(quantise_column_parallel(shard, LinearInput::normed, 200, 300), 0, 2.0 * 4096 * 200 + 4.0 * 4096 * 300);
     expect(quantise_column_parallel(shard, LinearInput::plain, 200, 300), 3.0 * 1024 * 200, 2.0 * 4096 * 200 + 4.0 * 4096 * 300);
-    expect(quantise_row_parallel(shard, 200, 300), 4.0 * 4096 * 200, 3.0 * 1024 * 300 + 2.0 * 4096 * 300);
+    expect(quantise_row_parallel(shard, LinearInput::plain, 200, 300), 4.0 * 4096 * 200, 3.0 * 1024 * 300 + 2.0 * 4096 * 300);
     recipe(Fp8Recipe::delayed, 100);
-    expect(quantise_row_parallel(shard, 200, 300), 3.0 * 4096 * 200, 3.0 * 1024 * 300);
+    expect(quantise_row_parallel(shard, LinearInput::plain, 200, 300), 3.0 * 4096 * 200, 3.0 * 1024 * 300);
 }
 
 TEST_F(Quantisation, WithoutSequenceParallelismEveryRankCastsAll) {
     shard.tp = 4;
     expect(quantise_column_parallel(shard, LinearInput::plain, 200, 300), 4.0 * 4096 * 200, 4.0 * 4096 * 300);
-    expect(quantise_row_parallel(shard, 200, 300), 4.0 * 4096 * 200, 4.0 * 4096 * 300);
+    expect(quantise_row_parallel(shard, LinearInput::plain, 200, 300), 4.0 * 4096 * 200, 4.0 * 4096 * 300);
 }
 
 TEST_F(Quantisation, OperandsAreGatheredInFp8) {

@@ -83,5 +83,26 @@ TEST(CachingAllocator, WithExpandableSegmentsGrowsInPagesInstead) {
     EXPECT_EQ(allocator.reserved_bytes(), 360 * kMi);
 }
 
+TEST(CachingAllocator, GivesFreeSegmentsBackAtItsLimit) {
+    constexpr std::int64_t kUnit = std::int64_t{32} << 20;
+    CachingAllocator allocator({.limit_bytes = 4 * kUnit});
+    const std::int64_t kept = allocator.allocate(kUnit), first = allocator.allocate(kUnit), second = allocator.allocate(kUnit);
+    allocator.free(first);
+    allocator.free(second);
+    EXPECT_EQ(allocator.reserved_bytes(), 3 * kUnit) << "segments are kept";
+    // Neither free segment is large enough, and a new one does not fit beside them.
+    const std::int64_t large = allocator.allocate(3 * kUnit);
+    EXPECT_EQ(allocator.reserved_bytes(), 4 * kUnit);
+    EXPECT_EQ(allocator.peak_reserved_bytes(), 4 * kUnit);
+    allocator.free(large);
+    // A segment with a tensor in it stays, and what is needed is taken.
+    const std::int64_t part = allocator.allocate(kUnit);
+    (void)allocator.allocate(3 * kUnit);
+    EXPECT_EQ(allocator.reserved_bytes(), 7 * kUnit);
+    allocator.free(part);
+    allocator.free(kept);
+    EXPECT_EQ(allocator.allocated_bytes(), 3 * kUnit);
+}
+
 }  // namespace
 }  // namespace mgplan::simulator::caching_allocator_test

@@ -197,6 +197,23 @@ TEST(CudaGraphMemory, OfPreprocessIsEachTensorOfTheDispatcher) {
     EXPECT_EQ(boundary_of(workload, planner::make_layout(request, workload), LayerKind::moe), wanted);
 }
 
+TEST(CudaGraphMemory, OfPreprocessLeavesTokensOfFlexibleDispatchersAsTheyAre) {
+    Workload workload = workload_of(mixture(4), 4, 16);
+    LayoutRequest request;
+    request.ep = 4;
+    request.etp = 1;
+    request.engine = Engine::megatron;
+    request.cuda_graphs = {attn, moe_router, moe_preprocess};
+    workload.model.moe->dispatcher = TokenDispatcher::hybrid_ep;
+    EXPECT_EQ(boundary_of(workload, planner::make_layout(request, workload), LayerKind::moe),
+              (std::map<std::string, std::int64_t>{
+                  {"hidden_states", kStream}, {"probabilities", 512 * 8 * 2}, {"routing_map", 512 * 8}, {"residual", kStream}}));
+    workload.model.moe->dispatcher = TokenDispatcher::deep_ep;
+    EXPECT_EQ(boundary_of(workload, planner::make_layout(request, workload), LayerKind::moe),
+              (std::map<std::string, std::int64_t>{
+                  {"hidden_states", kStream}, {"probabilities", 512 * 2 * 4}, {"expert_indices", 512 * 2 * 8}, {"residual", kStream}}));
+}
+
 TEST(CudaGraphMemory, OfPreprocessFollowsMegatronsSwitches) {
     Workload workload = workload_of(mixture(4), 4, 16);
     workload.model.moe->shared_ffn = 512;

@@ -1,0 +1,54 @@
+#include "simulator/calibration.hpp"
+
+#include <gtest/gtest.h>
+
+#include "plan/cluster_json.hpp"
+#include "simulator/compute/kernels.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+double sustained(const char* preset, Precision precision) {
+    const ClusterSpec cluster = load_cluster(preset);
+    const Calibration calibration = default_calibration(cluster);
+    return cluster.peak(precision) * (precision == Precision::fp8 ? calibration.fp8_gemm_efficiency : calibration.gemm_efficiency);
+}
+
+TEST(Calibration, OnBlackwellSustainedProductsGrowWithThePowerOfTheBoard) {
+    for (const Precision precision : {Precision::bf16, Precision::fp8}) {
+        const double b200 = sustained("dgx-b200", precision);
+        EXPECT_NEAR(sustained("dgx-b300", precision) / b200, 1.1, 0.01);
+        EXPECT_NEAR(sustained("gb200-nvl72", precision) / b200, 1.2, 0.01);
+        EXPECT_NEAR(sustained("gb300-nvl72", precision) / b200, 1.4, 0.02);
+    }
+    EXPECT_NEAR(default_calibration(load_cluster("gb200-nvl72")).gemm_efficiency, 0.505, 0.0005);
+    {}
+    ClusterSpec cluster = load_cluster("gb300-nvl72");
+    cluster.gpu_watts = 10'000;
+    EXPECT_EQ(default_calibration(cluster).gemm_efficiency, 0.776) << "what short bursts reach";
+    EXPECT_EQ(default_calibration(cluster).fp8_gemm_efficiency, 0.763);
+}
+
+TEST(Calibration, ExponentialsAreHalfOfTheForwardOfAttentionOnBlackwell) {
+    const Calibration b200 = default_calibration(load_cluster("dgx-b200")), b300 = default_calibration(load_cluster("dgx-b300"));
+    // 1,024 cycles of products and as many of exponentials; Blackwell Ultra halves these, fp8 those.
+    EXPECT_NEAR(b300.attention_forward / b200.attention_forward, 2048.0 / 1536, 1e-9);
+    EXPECT_NEAR(b200.attention_fp8_forward, 2048.0 / 1536, 1e-9);
+    EXPECT_NEAR(b300.attention_fp8_forward, 1536.0 / 1024, 1e-9);
+    EXPECT_GT(b300.attention_backward, b200.attention_backward);
+    EXPECT_GT(b200.attention_fp8_backward, 1.2);
+}
+
+TEST(Calibration, ProductsInNvfp4HaveTheirOwnPeak) {
+    const ClusterSpec cluster = load_cluster("gb200-nvl72");
+    const Calibration calibration = default_calibration(cluster);
+    const KernelTimes fp8(cluster, calibration, Precision::fp8), nvfp4(cluster, calibration, Precision::nvfp4);
+    const double faster = fp8.gemm(16384, 16384, 1 << 20) / nvfp4.gemm(16384, 16384, 1 << 20);
+    EXPECT_GT(faster, 1.95);
+    EXPECT_LT(faster, 2.0);
+    EXPECT_EQ(nvfp4.attention_forward(1e15, 4096, 128), fp8.attention_forward(1e15, 4096, 128));
+    EXPECT_EQ(load_cluster("dgx-h100").peak(Precision::nvfp4), 0);
+}
+
+}  // namespace
+}  // namespace mgplan::simulator
