@@ -7,6 +7,7 @@
 
 #include "importers/model_source.hpp"
 #include "plan/errors.hpp"
+#include "plan/layer_parts.hpp"
 #include "plan/stage_ranks.hpp"
 #include "plan/text.hpp"
 #include "planner/constraints.hpp"
@@ -58,7 +59,9 @@ runtime::TracedWork work_of_models(const ShapesToMeasure& asked, const std::vect
     for (const auto& name : names) {
         std::optional<ModelSpec> model;
         try {
-            model = without_repetition(importers::load_model(name).model);
+            model = importers::load_model(name).model;
+            refuse_counted_only(*model, name);
+            model = without_repetition(*std::move(model));
         } catch (const ConfigError& error) {
             problems.absorb(error, "--model: ");
             continue;

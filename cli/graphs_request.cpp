@@ -11,6 +11,7 @@
 #include "plan/cluster_json.hpp"
 #include "plan/graph_scopes.hpp"
 #include "plan/json_reader.hpp"
+#include "plan/layer_parts.hpp"
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
 #include "planner/constraints.hpp"
@@ -84,6 +85,7 @@ std::int64_t smallest_world(const LayoutRequest& layout, bool experts, Problems&
 
 void take_model(const GraphsOptions& given, GraphsRequest& request, Problems& problems) {
     const importers::Job job = importers::load_model(*given.model, {.vocab = {}, .assume = given.assume.value_or("")});
+    refuse_counted_only(job.model, "--model: " + *given.model);
     if (!job.model.assumed_architecture.empty())
         request.assumed.push_back(fmt::format("model_type {} read as {}", job.model.type, job.model.assumed_architecture));
     const ScheduleRequest& schedule = request.schedule;

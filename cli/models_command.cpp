@@ -11,6 +11,7 @@
 #include "cli/options.hpp"
 #include "importers/model_source.hpp"
 #include "plan/errors.hpp"
+#include "plan/layer_parts.hpp"
 #include "plan/layer_pattern.hpp"
 #include "plan/parameters.hpp"
 #include "plan/text.hpp"
@@ -100,9 +101,21 @@ std::string attention_text(const ModelSpec& model) {
     std::string window;
     if (model.sliding_window > 0) {
         window = fmt::format(", sliding window of {}", with_thousands(model.sliding_window));
+        if (!model.window_layers.empty())
+            window += fmt::format(" (of {} layers)", std::count(model.window_layers.begin(), model.window_layers.end(), true));
         if (model.full_attention_every > 0) window += fmt::format(" (none in one layer of {})", model.full_attention_every);
     }
     return fmt::format("{} heads of {}, {} for keys and values{}", model.heads, model.head_dim, model.kv_heads, window);
+}
+
+/// Where the norms of a layer stand, and how its halves follow each other, where that is not as in a llama.
+std::string arrangement_text(const ModelSpec& model) {
+    std::string text = model.normalization == Normalization::layer_norm ? "LayerNorm" : "RMSNorm";
+    if (model.normalization == Normalization::layer_norm && !model.norm_bias) text += " without bias";
+    if (model.post_norms) text += model.pre_norms ? ", in front of attention and MLP and behind" : ", behind attention and MLP";
+    if (model.order == LayerOrder::parallel) text += ", attention and MLP beside each other";
+    if (model.order == LayerOrder::parallel_shared_norm) text += ", attention and MLP beside each other behind one norm";
+    return text;
 }
 
 std::string biases_text(const ModelSpec& model) {
@@ -122,7 +135,7 @@ Table facts(const Job& job, bool plain) {
     const auto row = [&](std::string_view fact, std::string value) { table.add_row({std::string(fact), std::move(value)}); };
     const std::int64_t mtp = reports::mtp_parameters(model);
     row("parameters", number(total_parameters(model)));
-    if (model.moe) row("used by a token", number(active_parameters(model)));
+    if (active_parameters(model) != total_parameters(model)) row("used by a token", number(active_parameters(model)));
     if (mtp > 0) {
         row("with multi-token prediction", number(total_parameters(model) + mtp));
         if (model.moe) row("of these used by a token", number(active_parameters(model) + reports::active_mtp_parameters(model)));
@@ -133,8 +146,9 @@ Table facts(const Job& job, bool plain) {
     row("layers", plain ? std::to_string(model.layers) : fmt::format("{}: {}", model.layers, reports::layers_by_kind_text(model)));
     if (model.mtp_layers > 0) row("layers of multi-token prediction", std::to_string(model.mtp_layers));
     row("hidden size", std::to_string(model.hidden));
-    row("attention", attention_text(model));
-    row("MLP", fmt::format("{}, {}{}", model.ffn, name_of(model.activation), model.gated_mlp ? ", gated" : ""));
+    const bool described = model.compositions.empty();
+    if (described) row("attention", attention_text(model));
+    if (described) row("MLP", fmt::format("{}, {}{}", model.ffn, name_of(model.activation), model.gated_mlp ? ", gated" : ""));
     if (model.moe) {
         const MoeSpec& moe = *model.moe;
         row("mixture of experts", fmt::format("{} of {} experts of {}", moe.top_k, moe.experts, moe.expert_ffn));
@@ -142,8 +156,8 @@ Table facts(const Job& job, bool plain) {
         row("router", moe.score == RouterScore::sigmoid ? "sigmoid" : "softmax");
         row("mixture layers", layer_pattern_text(model.moe_layers));
     }
-    row("norm", model.normalization == Normalization::layer_norm ? "LayerNorm" : "RMSNorm");
-    row("biases", biases_text(model));
+    if (described) row("norm", arrangement_text(model));
+    if (described) row("biases", biases_text(model));
     row("positions", position_text(model));
     row("vocabulary", fmt::format("{}, {} embedding", with_thousands(model.vocab), model.tied_embeddings ? "tied" : "untied"));
     if (model.attention_dropout > 0 || model.hidden_dropout > 0)
@@ -151,6 +165,7 @@ Table facts(const Job& job, bool plain) {
     if (model.default_sequence) row("sequence", fmt::format("{} tokens", with_thousands(*model.default_sequence)));
     if (model.default_global_batch) row("global batch", fmt::format("{} sequences", with_thousands(*model.default_global_batch)));
     const auto features = features_not_computed(model);
+    if (is_counted_only(model)) row("memory and time", "not computed: no layer here does what these layers do");
     row("time not computed", features.empty() ? "nothing" : fmt::format("{}", fmt::join(features, ", ")));
     for (const auto& assumption : job.assumptions) row("assumed", assumption);
     if (!job.unused_fields.empty()) row("fields not used", fmt::format("{}", fmt::join(job.unused_fields, ", ")));

@@ -11,6 +11,7 @@
 #include "importers/model_source.hpp"
 #include "plan/cluster_json.hpp"
 #include "plan/json_reader.hpp"
+#include "plan/layer_parts.hpp"
 #include "plan/text.hpp"
 #include "simulator/cluster_parameters.hpp"
 
@@ -234,6 +235,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     if (values.model.has_value() != values.megatron_args.has_value()) {
         try {
             resolved.job = load_job(values);
+            refuse_counted_only(resolved.job.model, values.model.value_or("model"));
         } catch (const ConfigError& error) {
             problems.absorb(error, values.model ? "--model: " : "--megatron-args: ");
         }

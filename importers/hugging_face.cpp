@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "importers/composer.hpp"
 #include "importers/hugging_face_layers.hpp"
 #include "plan/text.hpp"
 
@@ -83,9 +84,11 @@ void read_normalization(ConfigParts& parts) {
 void read_sizes(ConfigParts& parts) {
     ConfigReader& config = parts.config;
     ModelSpec& model = parts.model;
-    model.layers = config.size({"num_hidden_layers", "n_layer", "num_layers"}, ModelLimits::layers);
+    const Aliases kLayers{"num_hidden_layers", "n_layer", "num_layers", "n_layers"};
+    // Nemotron-H's follow from its list of layers.
+    if (parts.type.name != "nemotron_h" || !config.stated(kLayers).empty()) model.layers = config.size(kLayers, ModelLimits::layers);
     model.hidden = config.size({"hidden_size", "n_embd", "d_model"}, ModelLimits::hidden);
-    model.vocab = config.size({"vocab_size"}, ModelLimits::vocab);
+    model.vocab = config.size({"vocab_size", "padded_vocab_size"}, ModelLimits::vocab);
     model.mtp_layers = config.integer_or({"num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers"}, 0, 0, ModelLimits::mtp_layers);
     model.attention_dropout = config.real_or({"attention_dropout", "attn_pdrop"}, 0, 0, 1);
     model.hidden_dropout = config.real_or({"resid_pdrop", "hidden_dropout", "residual_dropout", "dropout"}, 0, 0, 1);
@@ -98,7 +101,7 @@ void check_heads(const std::vector<std::string>& classes, const std::string& whe
         const bool other_head = name.find("ForSequenceClassification") != std::string::npos ||
                                 name.find("ForTokenClassification") != std::string::npos ||
                                 name.find("ForQuestionAnswering") != std::string::npos || name.ends_with("RewardModel");
-        const bool no_head = name.ends_with("Model") && !name.ends_with("LMHeadModel");
+        const bool no_head = name.ends_with("Model") && !name.ends_with("LMHeadModel") && find_model_class(name) == nullptr;
         if (other_head)
             problems.add(
                 "{}: architectures = {} has a head of its own (num_labels) in place of the output layer, which no layer here describes; "
@@ -218,6 +221,40 @@ std::optional<bool> outer_tie(const Json& json, const Json& text, const std::str
 Job read_text_part(const Json& json, const Json& part, const std::string& place, const std::string& name, const std::string& where,
                    const std::string& assume);
 
+/// Layers that the fields of ModelSpec describe; the sizes are there.
+void read_layers(ConfigParts& parts) {
+    ConfigReader& config = parts.config;
+    ModelSpec& model = parts.model;
+    read_heads(parts);
+    read_biases(parts);
+    read_mla(parts);
+    if (config.problems().empty()) read_windows(parts);
+    read_positions(parts);
+    read_mlp(parts);
+    const bool latent_norm = model.qk_norm;
+    read_normalization(parts);
+    model.qk_norm = model.qk_norm || latent_norm;
+    model.attention_sinks = config.boolean_or({"attention_sinks"}, parts.type.sinks);
+    if (config.problems().empty()) read_mixture(parts);
+}
+
+/// What models with compositions have in common with all others: heads where there are any, the norms' epsilon.
+void read_sizes_of_composed(ConfigParts& parts) {
+    ConfigReader& config = parts.config;
+    ModelSpec& model = parts.model;
+    const Aliases kHeads{"num_attention_heads", "n_head", "n_heads", "num_heads"};
+    if (config.has(kHeads)) model.heads = config.integer(kHeads, 1, ModelLimits::heads);
+    model.heads = std::max<std::int64_t>(1, model.heads);
+    model.kv_heads = config.integer_or({"num_key_value_heads"}, model.heads, 1, ModelLimits::heads);
+    model.head_dim =
+        config.integer_or({"head_dim", "kv_channels"}, std::max<std::int64_t>(1, model.hidden / model.heads), 1, ModelLimits::head_dim);
+    const Json* ffn = config.member("intermediate_size");
+    if (ffn == nullptr || !ffn->is_array()) model.ffn = config.integer_or({"intermediate_size", "ffn_hidden_size"}, 1, 1, ModelLimits::ffn);
+    model.norm_epsilon =
+        config.real_or({"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps", "layernorm_epsilon"},
+                       model.norm_epsilon, 0, 1);
+}
+
 Job read_one(const Json& json, const std::string& name, const std::string& where, const std::string& assume, bool nested) {
     std::string place;
     if (const Json* part = text_part(json, place); part != nullptr) return read_text_part(json, *part, place, name, where, assume);
@@ -242,19 +279,22 @@ Job read_one(const Json& json, const std::string& name, const std::string& where
     (void)config.text_or({"model_type"}, "");
     (void)config.texts("architectures");
     (void)config.boolean_or({"is_encoder_decoder"}, false);
+    const bool composed = reading.type->compose != nullptr;
     read_sizes(parts);
-    read_heads(parts);
-    read_biases(parts);
-    read_mla(parts);
-    if (problems.empty()) read_windows(parts);
-    read_positions(parts);
-    read_mlp(parts);
-    const bool latent_norm = model.qk_norm;
-    read_normalization(parts);
-    model.qk_norm = model.qk_norm || latent_norm;
+    if (composed) {
+        read_sizes_of_composed(parts);
+        read_positions(parts);
+        read_composed(parts);
+    } else {
+        read_layers(parts);
+    }
     model.tied_embeddings = config.boolean_or({"tie_word_embeddings"}, false);
-    model.attention_sinks = config.boolean_or({"attention_sinks"}, reading.type->sinks);
-    if (problems.empty()) read_mixture(parts);
+    if (model.tied_embeddings && reading.type->never_tied) {
+        model.tied_embeddings = false;
+        job.assumptions.push_back(
+            fmt::format("untied embeddings, for the class of {} passes over tie_word_embeddings", reading.type->name));
+    }
+    if (problems.empty() && reading.type->arrange != nullptr) reading.type->arrange(parts);
     read_left_out(parts);
     refuse_other_networks(parts);
     if (config.has({"_sequence"})) model.default_sequence = config.integer({"_sequence"}, 1, ModelLimits::positions);

@@ -12,12 +12,24 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// sliding_window_pattern: a number, or letters of which the last is G ("LLLG"); 0: no layer sees all.
+std::int64_t window_pattern(ConfigReader& config) {
+    const Json* stated = config.member("sliding_window_pattern");
+    if (stated == nullptr || !stated->is_string()) return config.integer_or({"sliding_window_pattern"}, 4, 0, ModelLimits::layers);
+    const auto text = stated->get<std::string>();
+    if (text.empty() || text.find_first_not_of("LG") != std::string::npos || text.find('G') + 1 != text.size())
+        config.problem("sliding_window_pattern = '{}' is no sequence of L that ends with its only G; give one, such as LLLG",
+                       text.substr(0, 20));
+    return static_cast<std::int64_t>(text.size());
+}
+
 /// Which layers see only the window, by the rule of the type.
 std::vector<bool> windows_by_rule(ConfigParts& parts) {
     const std::int64_t layers = parts.model.layers;
     std::vector<bool> windows(static_cast<std::size_t>(layers), false);
     const bool on = parts.config.boolean_or({"use_sliding_window"}, false);
     const std::int64_t from = parts.config.integer_or({"max_window_layers"}, 0, 0, ModelLimits::layers);
+    const std::int64_t pattern = parts.type.windows == WindowRule::all_but_nth ? window_pattern(parts.config) : 0;
     for (std::int64_t layer = 0; layer < layers; ++layer) {
         bool window = false;
         switch (parts.type.windows) {
@@ -37,6 +49,12 @@ std::vector<bool> windows_by_rule(ConfigParts& parts) {
                 break;
             case WindowRule::switched_from_max:
                 window = on && layer >= from;
+                break;
+            case WindowRule::all_but_nth:
+                window = pattern == 0 || (layer + 1) % pattern != 0;
+                break;
+            case WindowRule::all_but_first:
+                window = layer % 4 != 0;
                 break;
             case WindowRule::switched_alternate:
                 window = on && layer % 2 == 0 && layer < from;
@@ -105,7 +123,7 @@ void read_position_kind(ConfigParts& parts) {
 void read_heads(ConfigParts& parts) {
     ModelSpec& model = parts.model;
     ConfigReader& config = parts.config;
-    model.heads = config.size({"num_attention_heads", "n_head"}, ModelLimits::heads);
+    model.heads = config.size({"num_attention_heads", "n_head", "n_heads"}, ModelLimits::heads);
     const bool one_head = parts.type.multi_query && config.boolean_or({"multi_query"}, true);
     model.kv_heads = one_head ? 1 : config.integer_or({"num_key_value_heads"}, model.heads, 1, ModelLimits::heads);
     if (config.has({"kv_lora_rank"})) return;
@@ -180,10 +198,7 @@ void read_windows(ConfigParts& parts) {
     if (every > model.layers) return;
     for (std::int64_t layer = 0; layer < model.layers; ++layer) {
         if (windows[static_cast<std::size_t>(layer)] == ((layer + 1) % every != 0)) continue;
-        config.problem(
-            "layers with a window of {} and without one follow each other irregularly (layer {}); no layers here do but with every N-th "
-            "seeing all",
-            window, layer);
+        model.window_layers = windows;
         return;
     }
     model.full_attention_every = every;

@@ -1,7 +1,6 @@
 // What a Hugging Face config says of its network that no layer here has: named where it has no weights, refused otherwise.
 
 #include <array>
-#include <cmath>
 #include <set>
 
 #include <fmt/core.h>
@@ -16,24 +15,6 @@ using Json = nlohmann::ordered_json;
 
 void leave_out(ConfigParts& parts, std::string what) {
     parts.model.left_out.push_back(std::move(what));
-}
-
-/// Granite multiplies where others do not (modeling_granite.py); its attention_multiplier stands in for 1/sqrt(head size).
-void leave_out_multipliers(ConfigParts& parts) {
-    struct Multiplier {
-        std::string_view field;
-        std::string_view what;
-        double neutral;
-    };
-    const double scores = 1 / std::sqrt(static_cast<double>(parts.model.qk_head_dim()));
-    const std::array<Multiplier, 4> multipliers{{{"embedding_multiplier", "embeddings multiplied by", 1},
-                                                 {"residual_multiplier", "additions to the residual stream multiplied by", 1},
-                                                 {"logits_scaling", "logits divided by", 1},
-                                                 {"attention_multiplier", "attention scores multiplied by", scores}}};
-    for (const auto& [field, what, neutral] : multipliers) {
-        const double value = parts.config.real_or({field}, neutral, -1e6, 1e6);
-        if (std::abs(value - neutral) > 1e-9) leave_out(parts, fmt::format("{} {:g}", what, value));
-    }
 }
 
 /// Layers without rotary positions (no_rope_layers: 0; or every no_rope_layer_interval-th).
@@ -109,8 +90,7 @@ bool is_neutral(const Json& value, std::string_view neutral) {
 
 void read_left_out(ConfigParts& parts) {
     if (!parts.type.left_out.empty()) leave_out(parts, std::string(parts.type.left_out));
-    if (parts.type.name.starts_with("granite")) leave_out_multipliers(parts);
-    if (parts.type.name == "llama4_text" || parts.type.name == "smollm3") leave_out_positions(parts);
+    if (parts.type.llama4) leave_out_positions(parts);
     if (parts.type.llama4) leave_out_llama4(parts);
     // Ministral 3 scales queries of later positions (modeling_ministral3.py, get_llama_4_attn_scale).
     for (const auto* field : {"rope_parameters", "rope_scaling"}) {

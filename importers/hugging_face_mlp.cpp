@@ -60,6 +60,10 @@ std::vector<bool> read_moe_layers(ConfigReader& config, std::int64_t layers) {
         moe[index] = layer >= first && layer % every == 0 && (layer + 1) % step == 0;
         if (listed && index < list.size()) moe[index] = list[index] == 1;
     }
+    const std::vector<std::string> kinds = config.texts("mlp_layer_types");
+    if (!kinds.empty() && static_cast<std::int64_t>(kinds.size()) != layers)
+        config.problem("mlp_layer_types has {} entries for {} layers; give one entry per layer", kinds.size(), layers);
+    for (std::size_t layer = 0; layer < std::min(kinds.size(), moe.size()); ++layer) moe[layer] = kinds[layer] == "sparse";
     for (const auto layer : config.integers("mlp_only_layers", 0, ModelLimits::layers)) {
         if (layer < layers) moe[static_cast<std::size_t>(layer)] = false;
     }
@@ -126,8 +130,8 @@ void read_mixture(ConfigParts& parts) {
     moe.top_k = config.integer({"num_experts_per_tok", "experts_per_token", "num_selected_experts", "moe_topk"}, 1, ModelLimits::experts);
     moe.expert_ffn = config.integer({"moe_intermediate_size", "intermediate_size"}, 1, ModelLimits::ffn);
     // Llama 4 always has one shared expert as wide as the others.
-    const std::int64_t shared =
-        config.integer_or({"n_shared_experts", "num_shared_experts"}, parts.type.llama4 ? 1 : 0, 0, ModelLimits::experts);
+    const std::int64_t shared = config.integer_or({"n_shared_experts", "num_shared_experts", "moe_num_shared_experts"},
+                                                  parts.type.llama4 ? 1 : 0, 0, ModelLimits::experts);
     moe.shared_ffn = config.integer_or({"shared_expert_intermediate_size", "shared_intermediate_size"},
                                        std::min(shared * moe.expert_ffn, ModelLimits::ffn), 0, ModelLimits::ffn);
     moe.shared_gate = parts.type.shared_gate && moe.shared_ffn > 0;

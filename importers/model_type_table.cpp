@@ -1,6 +1,7 @@
 #include <array>
 
-#include "importers/model_types.hpp"
+#include "importers/arrangement.hpp"
+#include "importers/model_type_tables.hpp"
 
 namespace mgplan::importers {
 namespace {
@@ -241,7 +242,8 @@ constexpr std::array kTable{
         .class_name = "GraniteForCausalLM",
         .defaults = R"({"vocab_size":32000,"hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,"num_attention_heads":32,
 "hidden_act":"silu","max_position_embeddings":2048,"rms_norm_eps":1e-06,"embedding_multiplier":1.0,
-"logits_scaling":1.0,"residual_multiplier":1.0,"attention_multiplier":1.0})"},
+"logits_scaling":1.0,"residual_multiplier":1.0,"attention_multiplier":1.0})",
+        .arrange = arrange_granite},
     ModelType{
         .name = "granitemoe",
         .class_name = "GraniteMoeForCausalLM",
@@ -249,13 +251,15 @@ constexpr std::array kTable{
         .defaults = R"({"vocab_size":32000,"hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,"num_attention_heads":32,
 "hidden_act":"silu","max_position_embeddings":2048,"rms_norm_eps":1e-06,"embedding_multiplier":1.0,
 "logits_scaling":1.0,"residual_multiplier":1.0,"attention_multiplier":1.0,"num_local_experts":8,
-"num_experts_per_tok":2,"router_aux_loss_coef":0.001})"},
+"num_experts_per_tok":2,"router_aux_loss_coef":0.001})",
+        .arrange = arrange_granite},
     ModelType{
         .name = "smollm3",
         .class_name = "SmolLM3ForCausalLM",
         .defaults = R"({"rope_theta":2000000.0,"vocab_size":128256,"hidden_size":2048,"intermediate_size":11008,"num_hidden_layers":36,
 "num_attention_heads":16,"num_key_value_heads":4,"hidden_act":"silu","max_position_embeddings":32768,
-"rms_norm_eps":1e-06,"no_rope_layer_interval":4,"tie_word_embeddings":true})"},
+"rms_norm_eps":1e-06,"no_rope_layer_interval":4,"tie_word_embeddings":true})",
+        .arrange = arrange_smollm3},
     ModelType{
         .name = "seed_oss",
         .class_name = "SeedOssForCausalLM",
@@ -268,7 +272,8 @@ constexpr std::array kTable{
               .biases = BiasRule::all,
               .defaults = R"({"rope_theta":500000.0,"vocab_size":103424,"hidden_size":1024,"intermediate_size":3072,"num_hidden_layers":18,
 "num_attention_heads":16,"num_key_value_heads":2,"hidden_act":"silu","max_position_embeddings":131072,
-"rms_norm_eps":1e-05,"tie_word_embeddings":true,"head_dim":128})"},
+"rms_norm_eps":1e-05,"tie_word_embeddings":true,"head_dim":128})",
+              .arrange = arrange_ernie},
     ModelType{.name = "internlm",
               .class_name = "InternLMForCausalLM",
               .attention_bias_field = "bias",
@@ -302,7 +307,7 @@ constexpr std::array kTable{
         .defaults = R"({"vocab_size":256000,"hidden_size":3072,"intermediate_size":24576,"num_hidden_layers":28,"num_attention_heads":16,
 "num_key_value_heads":16,"head_dim":256,"hidden_act":"gelu_pytorch_tanh","max_position_embeddings":8192,
 "rms_norm_eps":1e-06,"tie_word_embeddings":true})",
-        .left_out = "embeddings multiplied by the square root of the hidden size"},
+        .arrange = arrange_gemma},
     ModelType{
         .name = "stablelm",
         .class_name = "StableLmForCausalLM",
@@ -311,7 +316,8 @@ constexpr std::array kTable{
         .attention_bias_field = "use_qkv_bias",
         .defaults = R"({"vocab_size":50304,"intermediate_size":6912,"hidden_size":2560,"num_hidden_layers":32,"num_attention_heads":32,
 "num_key_value_heads":32,"hidden_act":"silu","max_position_embeddings":4096,"layer_norm_eps":1e-05,
-"use_qkv_bias":false,"partial_rotary_factor":0.25})"},
+"use_qkv_bias":false,"partial_rotary_factor":0.25})",
+        .arrange = arrange_stablelm},
     ModelType{
         .name = "starcoder2",
         .class_name = "Starcoder2ForCausalLM",
@@ -364,7 +370,8 @@ constexpr std::array kTable{
         .moe = true,
         .defaults = R"({"vocab_size":32000,"hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,"num_attention_heads":32,
 "hidden_act":"silu","max_position_embeddings":2048,"rms_norm_eps":1e-06,"embedding_multiplier":1.0,"logits_scaling":1.0,
-"residual_multiplier":1.0,"attention_multiplier":1.0,"num_local_experts":8,"num_experts_per_tok":2,"router_aux_loss_coef":0.001})"},
+"residual_multiplier":1.0,"attention_multiplier":1.0,"num_local_experts":8,"num_experts_per_tok":2,"router_aux_loss_coef":0.001})",
+        .arrange = arrange_granite},
     ModelType{
         .name = "jais2",
         .class_name = "Jais2ForCausalLM",
@@ -398,7 +405,7 @@ constexpr std::array kTable{
 
 }  // namespace
 
-std::span<const ModelType> model_types() {
+std::span<const ModelType> plain_model_types() {
     return kTable;
 }
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
+
+#include "importers/model_type_tables.hpp"
 
 namespace mgplan::importers {
 namespace {
@@ -11,15 +14,12 @@ namespace {
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kSameModels{
     {{"llama4", "llama4_text"}, {"qwen2_vl", "qwen2_vl_text"}, {"qwen2_5_vl", "qwen2_5_vl_text"}, {"kimi_k25_text", "kimi_k2"}}};
 
-constexpr std::array<std::string_view, 45> kOtherKinds{"albert",        "bart",          "bert",          "big_bird",    "bigbird_pegasus",
-                                                       "blenderbot",    "camembert",     "canine",        "clip",        "convbert",
-                                                       "data2vec-text", "deberta",       "deberta-v2",    "distilbert",  "electra",
-                                                       "ernie",         "esm",           "flaubert",      "fnet",        "funnel",
-                                                       "jamba",         "longformer",    "m2m_100",       "mamba",       "mamba2",
-                                                       "marian",        "mbart",         "megatron-bert", "modernbert",  "mpnet",
-                                                       "mt5",           "nystromformer", "pegasus",       "prophetnet",  "reformer",
-                                                       "rembert",       "roberta",       "roformer",      "rwkv",        "t5",
-                                                       "umt5",          "vit",           "whisper",       "xlm-roberta", "xlm"};
+constexpr std::array<std::string_view, 42> kOtherKinds{
+    "albert",   "bart",          "bert",       "big_bird",   "bigbird_pegasus", "blenderbot", "camembert",     "canine",     "clip",
+    "convbert", "data2vec-text", "deberta",    "deberta-v2", "distilbert",      "electra",    "ernie",         "esm",        "flaubert",
+    "fnet",     "funnel",        "longformer", "m2m_100",    "marian",          "mbart",      "megatron-bert", "modernbert", "mpnet",
+    "mt5",      "nystromformer", "pegasus",    "prophetnet", "reformer",        "rembert",    "roberta",       "roformer",   "rwkv",
+    "t5",       "umt5",          "vit",        "whisper",    "xlm-roberta",     "xlm"};
 
 /// Text parts that transformers makes where a file names none: CONFIG_MAPPING[…] in the configuration of the larger model.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kTextTypes{{{"llama4", "llama4_text"},
@@ -69,6 +69,17 @@ ModelType llama_with_all_fields() {
 }
 
 }  // namespace
+
+std::span<const ModelType> model_types() {
+    static const std::vector<ModelType> kAll = [] {
+        std::vector<ModelType> all;
+        for (const auto types :
+             {plain_model_types(), arranged_model_types(), attention_model_types(), sparse_model_types(), hybrid_model_types()})
+            all.insert(all.end(), types.begin(), types.end());
+        return all;
+    }();
+    return kAll;
+}
 
 const ModelType* find_model_type(std::string_view name) {
     if (const auto same = second_of(kSameModels, name); !same.empty()) name = same;

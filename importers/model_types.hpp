@@ -28,7 +28,12 @@ enum class WindowRule : std::uint8_t {
     from_max_layers,     ///< from max_window_layers on
     switched_from_max,   ///< the same, with use_sliding_window
     switched_alternate,  ///< even ones below max_window_layers, with use_sliding_window
+    all_but_nth,         ///< all but every sliding_window_pattern-th
+    all_but_first,       ///< all but the first of every four
 };
+
+class Composer;
+struct ConfigParts;
 
 struct ModelType {
     std::string_view name;        ///< model_type
@@ -50,9 +55,14 @@ struct ModelType {
     bool sigmoid_router = false;
     bool expert_bias = false;
     bool llama4 = false;               ///< fields and layers of its own
+    bool never_tied = false;           ///< embeddings and output layer are two tables, whatever a file states
     bool multi_query = false;          ///< one head for keys and values with multi_query
     std::string_view defaults = "{}";  ///< JSON: fields and their class defaults
-    std::string_view left_out = {};    ///< what its network always has and no layer here describes; nothing of it has weights
+    /// Puts the layers together where the fields of ModelSpec do not describe them (importers/composer.hpp); nullptr: they do.
+    void (*compose)(Composer&) = nullptr;
+    /// Reads what the type has beside a llama: norms, order, multipliers (importers/arrangement.hpp).
+    void (*arrange)(ConfigParts&) = nullptr;
+    std::string_view left_out = {};  ///< what its network always has and no layer here describes; nothing of it has weights
 };
 
 /// The table, llama first.

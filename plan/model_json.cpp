@@ -10,6 +10,7 @@
 
 #include "plan/json_reader.hpp"
 #include "plan/layer_pattern.hpp"
+#include "plan/model_composition_json.hpp"
 #include "plan/text.hpp"
 
 namespace mgplan {
@@ -211,6 +212,7 @@ Json model_to_json(const ModelSpec& model) {
                  {"vocab_divisor", model.vocab_divisor},
                  {"attention_dropout", model.attention_dropout},
                  {"hidden_dropout", model.hidden_dropout}};
+    composition_to_json(model, json);
     if (!model.type.empty()) json["type"] = model.type;
     if (!model.assumed_architecture.empty()) json["assumed_architecture"] = model.assumed_architecture;
     if (!model.left_out.empty()) json["left_out"] = model.left_out;
@@ -236,7 +238,7 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
         problems.add("{}: left_out has {} entries; give at most {}", where, model.left_out.size(), ModelLimits::left_out);
     model.layers = read_layers(reader);
     // Counts that follow from the rest, in what commands print.
-    for (const auto* field : {"parameters", "active_parameters", "mtp_parameters", "unused_fields"}) reader.ignore(field);
+    for (const auto* field : {"parameters", "active_parameters", "mtp_parameters", "counted_only", "unused_fields"}) reader.ignore(field);
     model.hidden = reader.integer("hidden", 1, ModelLimits::hidden);
     model.ffn = reader.integer("ffn", 1, ModelLimits::ffn);
     model.heads = reader.integer("heads", 1, ModelLimits::heads);
@@ -274,6 +276,7 @@ ModelSpec model_from_json(const Json& json, const std::string& where) {
     model.vocab_divisor = reader.integer_or("vocab_divisor", model.vocab_divisor, 1, ModelLimits::vocab);
     model.attention_dropout = reader.real_or("attention_dropout", 0, 0, 1);
     model.hidden_dropout = reader.real_or("hidden_dropout", 0, 0, 1);
+    composition_from_json(reader, model);
     if (const Json* member = reader.member("rotary_scaling_values"))
         model.rotary_scaling_values = scaling_from_json(*member, where + ": rotary_scaling_values", problems);
     if (const Json* member = reader.member("mla")) model.mla = mla_from_json(*member, where + ": mla", problems);

@@ -1,8 +1,11 @@
 #include "plan/model_spec.hpp"
 
+#include <algorithm>
+
 #include <fmt/core.h>
 
 #include "plan/errors.hpp"
+#include "plan/layer_parts.hpp"
 #include "plan/text.hpp"
 
 namespace mgplan {
@@ -122,6 +125,59 @@ void check_mla(Problems& problems, const ModelSpec& model, const std::string& wh
                      model.heads);
 }
 
+void check_layer_list(Problems& problems, const std::vector<bool>& list, std::string_view what, const ModelSpec& model,
+                      const std::string& where) {
+    if (!list.empty() && static_cast<std::int64_t>(list.size()) != model.layers)
+        problems.add("{}: the list of {} has {} entries for {} layers; give one entry per layer", where, what, list.size(), model.layers);
+}
+
+/// How the halves of a layer are put together, and multipliers.
+void check_arrangement(Problems& problems, const ModelSpec& model, const std::string& where) {
+    check_layer_list(problems, model.window_layers, "layers with a window", model, where);
+    check_layer_list(problems, model.rotary_layers, "layers with rotary positions", model, where);
+    if (!model.pre_norms && !model.post_norms)
+        problems.add("{}: layers without norms in front and behind; set pre_norms or post_norms", where);
+    if (model.order != LayerOrder::sequential && !model.pre_norms)
+        problems.add("{}: attention and MLP beside each other need norms in front; set pre_norms", where);
+    if (model.qk_norm_per_head && (!model.qk_norm || model.qk_norm_full_width || model.mla))
+        problems.add("{}: norms of each head need qk_norm, and neither a full-width QK-norm nor latent attention; remove qk_norm_per_head",
+                     where);
+    if (model.window_rotary_base != 0 && !(model.window_rotary_base > 1 && model.window_rotary_base <= ModelLimits::rotary_base))
+        problems.add("{}: rotary base of layers with a window = {} is out of range; give a number above 1 and at most {:g}", where,
+                     model.window_rotary_base, ModelLimits::rotary_base);
+    const auto check = [&](std::string_view field, double value, bool zero) {
+        if (!(value >= 0 && value <= ModelLimits::multiplier) || (value == 0 && !zero))
+            problems.add("{}: {} = {} is out of range; give a number {} 0 and at most {:g}", where, field, value, zero ? "from" : "above",
+                         ModelLimits::multiplier);
+    };
+    check("multiplier of the embeddings", model.embedding_multiplier, false);
+    check("multiplier of additions to the residual stream", model.residual_multiplier, false);
+    check("multiplier of the logits", model.logit_multiplier, false);
+    check("multiplier of the attention scores", model.attention_multiplier, true);
+    check("soft cap of the logits", model.logit_softcap, true);
+}
+
+void check_compositions(Problems& problems, const ModelSpec& model, const std::string& where) {
+    if (model.compositions.size() > ModelLimits::layer_kinds)
+        problems.add("{}: {} kinds of layers; give at most {}", where, model.compositions.size(), ModelLimits::layer_kinds);
+    const auto check = [&](const std::vector<LayerPart>& parts, const std::string& place) {
+        if (parts.size() > ModelLimits::parts) problems.add("{}: {} parts; give at most {}", place, parts.size(), ModelLimits::parts);
+        for (const LayerPart& part : parts) check_part(part, place, problems);
+    };
+    for (const LayerComposition& kind : model.compositions)
+        check(kind.parts, fmt::format("{}: layers of kind '{}'", where, kind.name.substr(0, 40)));
+    check(model.beside_layers, where + ": beside_layers");
+    if (model.compositions.empty() && model.composition_of_layer.empty()) return;
+    if (static_cast<std::int64_t>(model.composition_of_layer.size()) != model.layers)
+        problems.add("{}: the list of the layers' kinds has {} entries for {} layers; give one entry per layer", where,
+                     model.composition_of_layer.size(), model.layers);
+    for (const auto kind : model.composition_of_layer) {
+        if (kind < model.compositions.size()) continue;
+        problems.add("{}: a layer is of kind {} of {}; count kinds from 0", where, kind, model.compositions.size());
+        break;
+    }
+}
+
 /// An upper estimate of the parameter count in floating point, which cannot overflow.
 double estimated_parameters(const ModelSpec& model) {
     const auto real = [](std::int64_t value) { return static_cast<double>(value); };
@@ -131,8 +187,10 @@ double estimated_parameters(const ModelSpec& model) {
     const double attention = 4 * (hidden + latent) * (real(model.heads) * head_width + latent + 1);
     double mlp = real(model.ffn);
     if (model.moe) mlp = std::max(mlp, real(model.moe->experts) * (real(model.moe->expert_ffn) + 1) + real(model.moe->shared_ffn));
-    const double layer = attention + 3 * (hidden + 2) * mlp + 16 * hidden;
-    return 2 * hidden * real(model.vocab + model.max_positions + model.token_types) + real(model.layers + model.mtp_layers) * layer;
+    double layer = attention + 3 * (hidden + 2) * mlp + 16 * hidden;
+    for (const LayerComposition& kind : model.compositions) layer = std::max(layer, estimate_parts(kind.parts, model.hidden));
+    return estimate_parts(model.beside_layers, model.hidden) + 2 * hidden * real(model.vocab + model.max_positions + model.token_types) +
+           real(model.layers + model.mtp_layers) * layer;
 }
 
 }  // namespace
@@ -161,6 +219,8 @@ void validate(const ModelSpec& model, const std::string& where) {
         check_moe(problems, model, where);
     else if (!model.moe_layers.empty())
         problems.add("{}: a list of mixture layers without experts; give the number of experts or remove the list", where);
+    check_arrangement(problems, model, where);
+    check_compositions(problems, model, where);
     if (model.qk_norm_full_width && !model.qk_norm) problems.add("{}: a full-width QK-norm needs QK-norm itself; set qk_norm too", where);
     problems.throw_if_any();
     const double parameters = estimated_parameters(model);
@@ -182,6 +242,7 @@ std::vector<std::string> features_not_computed(const ModelSpec& model) {
             features.push_back(fmt::format("routing limited to {} of {} expert groups", model.moe->group_top_k, model.moe->groups));
         if (model.moe->sequence_auxiliary_loss > 0) features.emplace_back("balancing loss within each sequence");
     }
+    if (model.logit_softcap > 0) features.push_back(fmt::format("logits with a soft cap of {:g}", model.logit_softcap));
     features.insert(features.end(), model.left_out.begin(), model.left_out.end());
     return features;
 }

@@ -2,6 +2,7 @@
 // What is trained: the shape of one transformer language model. A plain value; importers/ makes it from what users have.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,9 @@ enum class Activation : std::uint8_t { gelu, silu, relu, squared_relu };
 enum class Normalization : std::uint8_t { layer_norm, rms_norm };
 enum class PositionEmbedding : std::uint8_t { none, learned, rope };
 enum class RouterScore : std::uint8_t { softmax, sigmoid };
+/// How the two halves of a layer follow each other: one behind the other, or both beside each other on the layer's input, each with
+/// a norm of its own (GPT-NeoX) or behind one norm that they share (GPT-J, Cohere).
+enum class LayerOrder : std::uint8_t { sequential, parallel, parallel_shared_norm };
 /// How tokens travel between expert-parallel ranks.
 enum class TokenDispatcher : std::uint8_t { all_gather, all_to_all, deep_ep, hybrid_ep };
 
@@ -35,6 +39,10 @@ struct ModelLimits {
     static constexpr double routed_scaling = 1e6;
     static constexpr double init_deviation = 1e3;
     static constexpr std::size_t left_out = 64;  ///< entries
+    static constexpr std::size_t layer_kinds = 64;
+    static constexpr std::size_t parts = 64;                          ///< of a kind of layer, or beside the layers
+    static constexpr std::int64_t part_size = std::int64_t{1} << 40;  ///< each size of a part
+    static constexpr double multiplier = 1e6;
 };
 
 /// Multi-latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1). Widths in elements.
@@ -85,6 +93,21 @@ struct RotaryScaling {
     bool operator==(const RotaryScaling&) const = default;
 };
 
+/// A part of a layer that the fields of ModelSpec do not describe, by its kind ("mamba2") and its sizes by name. Which kinds there
+/// are, the sizes of each and the tensors that follow from them: plan/layer_parts.hpp.
+struct LayerPart {
+    std::string kind;
+    std::map<std::string, std::int64_t> sizes;
+    bool operator==(const LayerPart&) const = default;
+};
+
+/// One kind of layer as the list of its parts: norms, a mixer of tokens, a feed-forward.
+struct LayerComposition {
+    std::string name;  ///< "mamba2+moe"
+    std::vector<LayerPart> parts;
+    bool operator==(const LayerComposition&) const = default;
+};
+
 /// One model. Defaults describe a Llama-like layer; every importer sets each field it knows.
 struct ModelSpec {
     std::string name;
@@ -111,6 +134,13 @@ struct ModelSpec {
     double rotary_base = 10000;  ///< of the angles ("rope theta")
     std::string rotary_scaling;  ///< how the angles are changed for longer sequences, by name ("yarn", "llama3"); empty: not at all
     RotaryScaling rotary_scaling_values;
+    /// Rotary base of the layers with a sliding window (Gemma 3), which then have no rotary scaling; 0: that of all layers.
+    double window_rotary_base = 0;
+    std::vector<bool> rotary_layers;  ///< with rotary positions: the layers that have them (SmolLM3); empty: all
+    LayerOrder order = LayerOrder::sequential;
+    bool pre_norms = true;    ///< norms in front of attention and MLP
+    bool post_norms = false;  ///< norms of what both give, in front of its addition to the residual stream (Gemma 2, OLMo 2)
+    bool norm_bias = true;    ///< of LayerNorm: a bias beside the weight
     double norm_epsilon = 1e-5;
     double init_deviation = 0.02;  ///< standard deviation of the weights at the start (initializer_range, --init-method-std)
     bool tied_embeddings = false;
@@ -119,10 +149,18 @@ struct ModelSpec {
     bool mlp_bias = false;
     bool qk_norm = false;             ///< norms on q and k of head_dim weights each (Qwen3); with MLA on the two latents
     bool qk_norm_full_width = false;  ///< with qk_norm: the weights span all heads (heads·head_dim and kv_heads·head_dim)
+    bool qk_norm_per_head = false;    ///< with qk_norm: head_dim weights for each head (Cohere)
     bool attention_sinks = false;     ///< one trained logit per head (gpt-oss)
     std::int64_t sliding_window = 0;  ///< places that a query sees, its own and those before; 0: all before
     /// With a sliding window: every n-th layer sees all (Megatron-LM's --window-attn-skip-freq; gpt-oss: 2); 0: none does.
     std::int64_t full_attention_every = 0;
+    std::vector<bool>
+        window_layers;  ///< with a sliding window: the layers that have it, in place of full_attention_every; empty: not listed
+    double embedding_multiplier = 1;   ///< of the embeddings (Gemma: the square root of the hidden size)
+    double residual_multiplier = 1;    ///< of what attention and MLP add to the residual stream (Granite)
+    double logit_multiplier = 1;       ///< of the logits (Cohere; Granite: 1 / logits_scaling)
+    double attention_multiplier = 0;   ///< of the attention scores; 0: 1 / sqrt(qk head size)
+    double logit_softcap = 0;          ///< logits become cap · tanh(logit / cap) (Gemma 2); 0: they stay
     std::int64_t token_types = 0;      ///< token-type embeddings; 0: none
     std::int64_t mtp_layers = 0;       ///< multi-token-prediction layers behind the decoder (DeepSeek-V3)
     double mtp_loss_factor = 0.1;      ///< weight of their mean loss (Megatron-LM's --mtp-loss-scaling-factor and its default)
@@ -131,7 +169,13 @@ struct ModelSpec {
     double hidden_dropout = 0;
     std::optional<MlaSpec> mla;
     std::optional<MoeSpec> moe;
-    std::vector<bool> moe_layers;                      ///< size = layers when moe is set (true: the MLP is a mixture), else empty
+    std::vector<bool> moe_layers;  ///< size = layers when moe is set (true: the MLP is a mixture), else empty
+    /// Layers that the fields above do not describe: the kinds that there are, and the kind of each layer. Such a model is counted;
+    /// what else a command can do with it, it says. Empty: the fields describe all layers.
+    std::vector<LayerComposition> compositions;
+    std::vector<std::uint16_t> composition_of_layer;  ///< size = layers with compositions, else empty
+    /// Tensors beside the layers, the table of words, the final norm and the output layer; also without compositions.
+    std::vector<LayerPart> beside_layers;
     std::optional<std::int64_t> default_sequence;      ///< the preset's own sequence length (tokens)
     std::optional<std::int64_t> default_global_batch;  ///< the preset's own batch (sequences)
 
@@ -140,6 +184,12 @@ struct ModelSpec {
     [[nodiscard]] bool is_moe_layer(std::int64_t layer) const { return moe.has_value() && moe_layers.at(static_cast<std::size_t>(layer)); }
     /// The window of one layer (from 0); 0: it sees all before.
     [[nodiscard]] std::int64_t window_of_layer(std::int64_t layer) const {
+        // Layers of multi-token prediction are like the last one.
+        if (!window_layers.empty())
+            return window_layers[static_cast<std::size_t>(layer) < window_layers.size() ? static_cast<std::size_t>(layer)
+                                                                                        : window_layers.size() - 1]
+                       ? sliding_window
+                       : 0;
         return full_attention_every > 0 && (layer + 1) % full_attention_every == 0 ? 0 : sliding_window;
     }
     /// Vocabulary rows held with tensor parallel size tp: rounded up to a multiple of vocab_divisor·tp

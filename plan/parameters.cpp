@@ -1,13 +1,27 @@
 #include "plan/parameters.hpp"
 
+#include <algorithm>
+
 #include <fmt/core.h>
+
+#include "plan/layer_parts.hpp"
 
 namespace mgplan {
 namespace {
 
-/// Weights of one norm over `width` values: LayerNorm has a bias beside its scale.
+bool norms_have_bias(const ModelSpec& model) {
+    return model.normalization == Normalization::layer_norm && model.norm_bias;
+}
+
+/// Weights of one norm over `width` values: LayerNorm may have a bias beside its scale.
 std::int64_t norm_count(const ModelSpec& model, std::int64_t width) {
-    return model.normalization == Normalization::layer_norm ? 2 * width : width;
+    return norms_have_bias(model) ? 2 * width : width;
+}
+
+/// Norms of the residual stream in a layer.
+std::int64_t norms_of_layer(const ModelSpec& model) {
+    const std::int64_t in_front = !model.pre_norms ? 0 : model.order == LayerOrder::parallel_shared_norm ? 1 : 2;
+    return in_front + (model.post_norms ? 2 : 0);
 }
 
 /// A rank's rows of the packed projection: with tp > kv_heads a part of one kv head's group, whose queries, key and value
@@ -38,8 +52,10 @@ std::int64_t attention_count(const ModelSpec& model, std::int64_t tp) {
     const std::int64_t qkv_width = packed_rows(model, tp);
     count += hidden * qkv_width;
     if (model.qkv_bias) count += qkv_width;
-    if (model.qk_norm)
-        count += norm_count(model, model.qk_norm_full_width ? (model.heads + model.kv_heads) * model.head_dim / tp : 2 * model.head_dim);
+    if (model.qk_norm) {
+        const bool wide = model.qk_norm_full_width || model.qk_norm_per_head;
+        count += norm_count(model, wide ? (model.heads + model.kv_heads) * model.head_dim / tp : 2 * model.head_dim);
+    }
     return count;
 }
 
@@ -77,13 +93,13 @@ public:
     void add_norm(const ModelSpec& model, std::string_view scale, std::string_view shift, std::int64_t width,
                   PartialGradient partial = PartialGradient::sequence_parallel) {
         add(scale, {width}, partial);
-        if (model.normalization == Normalization::layer_norm) add(shift, {width}, partial);
+        if (norms_have_bias(model)) add(shift, {width}, partial);
     }
 
     /// A norm whose width is divided over tp.
     void add_sharded_norm(const ModelSpec& model, std::string_view scale, std::string_view shift, std::int64_t width) {
         add_sharded(scale, {width}, 0);
-        if (model.normalization == Normalization::layer_norm) add_sharded(shift, {width}, 0);
+        if (norms_have_bias(model)) add_sharded(shift, {width}, 0);
     }
 
 private:
@@ -93,7 +109,7 @@ private:
 
 void add_attention(ParameterList& list, const ModelSpec& model, std::int64_t tp) {
     const std::int64_t hidden = model.hidden, heads = model.heads / tp;
-    if (model.mla) list.add_norm(model, "input_layernorm.weight", "input_layernorm.bias", hidden);
+    if (model.mla && model.pre_norms) list.add_norm(model, "input_layernorm.weight", "input_layernorm.bias", hidden);
     if (model.attention_sinks) list.add_sharded("self_attention.core_attention.softmax_offset", {heads}, 0);
     list.add_sharded("self_attention.linear_proj.weight", {hidden, heads * model.v_head_dim()}, 1);
     if (model.attention_output_bias) list.add("self_attention.linear_proj.bias", {hidden}, PartialGradient::sequence_parallel);
@@ -118,11 +134,12 @@ void add_attention(ParameterList& list, const ModelSpec& model, std::int64_t tp)
         return;
     }
     const std::int64_t qkv_width = packed_rows(model, tp);
-    list.add_norm(model, "self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
+    if (model.pre_norms)
+        list.add_norm(model, "self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
     list.add_sharded("self_attention.linear_qkv.weight", {qkv_width, hidden}, 0);
     if (model.qkv_bias) list.add_sharded("self_attention.linear_qkv.bias", {qkv_width}, 0);
     if (!model.qk_norm) return;
-    if (model.qk_norm_full_width) {
+    if (model.qk_norm_full_width || model.qk_norm_per_head) {
         list.add_sharded_norm(model, "self_attention.q_layernorm.weight", "self_attention.q_layernorm.bias", heads * model.head_dim);
         list.add_sharded_norm(model, "self_attention.k_layernorm.weight", "self_attention.k_layernorm.bias",
                               model.kv_heads * model.head_dim / tp);
@@ -135,10 +152,14 @@ void add_attention(ParameterList& list, const ModelSpec& model, std::int64_t tp)
     }
 }
 
+bool has_mlp_norm(const ModelSpec& model) {
+    return model.pre_norms && model.order != LayerOrder::parallel_shared_norm;
+}
+
 void add_dense_mlp(ParameterList& list, const ModelSpec& model, std::int64_t tp) {
     const std::int64_t width = model.ffn / tp, first = model.gated_mlp ? 2 * width : width;
     const int stride = model.gated_mlp ? 2 : 1;
-    list.add_norm(model, "mlp.linear_fc1.layer_norm_weight", "mlp.linear_fc1.layer_norm_bias", model.hidden);
+    if (has_mlp_norm(model)) list.add_norm(model, "mlp.linear_fc1.layer_norm_weight", "mlp.linear_fc1.layer_norm_bias", model.hidden);
     list.add_sharded("mlp.linear_fc1.weight", {first, model.hidden}, 0, stride);
     if (model.mlp_bias) list.add_sharded("mlp.linear_fc1.bias", {first}, 0, stride);
     list.add_sharded("mlp.linear_fc2.weight", {model.hidden, width}, 1);
@@ -148,7 +169,7 @@ void add_dense_mlp(ParameterList& list, const ModelSpec& model, std::int64_t tp)
 void add_mixture(ParameterList& list, const ModelSpec& model, std::int64_t tp, std::int64_t ep, std::int64_t etp) {
     const MoeSpec& moe = *model.moe;
     const std::int64_t hidden = model.hidden, experts = moe.experts / ep;
-    list.add_norm(model, "pre_mlp_layernorm.weight", "pre_mlp_layernorm.bias", hidden);
+    if (has_mlp_norm(model)) list.add_norm(model, "pre_mlp_layernorm.weight", "pre_mlp_layernorm.bias", hidden);
     list.add("mlp.router.weight", {moe.experts, hidden}, PartialGradient::sequence_parallel);
     if (moe.router_bias) list.add("mlp.router.bias", {moe.experts}, PartialGradient::sequence_parallel);
     const std::int64_t width = moe.expert_ffn / etp, first = model.gated_mlp ? 2 * width : width;
@@ -179,10 +200,12 @@ void add_layer(std::vector<Parameter>& parameters, const ModelSpec& model, Layer
                std::int64_t etp, const std::string& prefix) {
     ParameterList list(parameters, prefix);
     add_attention(list, model, tp);
+    if (model.post_norms) list.add_norm(model, "post_self_attn_layernorm.weight", "post_self_attn_layernorm.bias", model.hidden);
     if (kind == LayerKind::moe)
         add_mixture(list, model, tp, ep, etp);
     else
         add_dense_mlp(list, model, tp);
+    if (model.post_norms) list.add_norm(model, "post_mlp_layernorm.weight", "post_mlp_layernorm.bias", model.hidden);
 }
 
 LayerKind kind_of_layer(const ModelSpec& model, std::int64_t layer) {
@@ -227,7 +250,7 @@ std::vector<Parameter> layer_parameters(const ModelSpec& model, LayerKind kind, 
 
 ParameterCount layer_parameter_count(const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep, std::int64_t etp) {
     ParameterCount count;
-    count.dense = attention_count(model, tp) + 2 * norm_count(model, model.hidden);
+    count.dense = attention_count(model, tp) + norms_of_layer(model) * norm_count(model, model.hidden);
     if (kind == LayerKind::dense) {
         count.dense += mlp_count(model, model.ffn, tp, model.mlp_bias);
         return count;
@@ -258,6 +281,7 @@ ParameterCount head_parameter_count(const ModelSpec& model, std::int64_t tp, boo
 }
 
 std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSizes& sizes, const StageChunk& chunk) {
+    refuse_counted_only(model, model.name);
     // With several stages the first one's embedding is kept equal to its copies: the tied output layer, MTP's embedding.
     const bool shared = sizes.pp > 1 && (model.tied_embeddings || model.mtp_layers > 0);
     std::vector<Parameter> parameters;
@@ -292,6 +316,7 @@ std::vector<std::vector<Parameter>> stage_parameters(const ModelSpec& model, con
 }
 
 ParameterCount stage_parameter_count(const ModelSpec& model, const Layout& layout, int pp_rank) {
+    refuse_counted_only(model, model.name);
     const ParallelSizes& sizes = layout.sizes;
     std::int64_t dense_layers = 0, moe_layers = 0;
     ParameterCount count;
@@ -313,10 +338,28 @@ ParameterCount stage_parameter_count(const ModelSpec& model, const Layout& layou
     return count;
 }
 
+namespace {
+
+PartCount count_compositions(const ModelSpec& model) {
+    PartCount sum;
+    for (std::size_t kind = 0; kind < model.compositions.size(); ++kind) {
+        const PartCount one = count_parts(model.compositions[kind].parts, model.hidden);
+        const auto layers = std::count(model.composition_of_layer.begin(), model.composition_of_layer.end(), kind);
+        sum.all += layers * one.all;
+        sum.used += layers * one.used;
+    }
+    return sum;
+}
+
+}  // namespace
+
 std::int64_t total_parameters(const ModelSpec& model) {
     std::int64_t rows = model.vocab * (model.tied_embeddings ? 1 : 2) + model.token_types;
     if (model.position == PositionEmbedding::learned) rows += model.max_positions;
-    std::int64_t count = rows * model.hidden + norm_count(model, model.hidden);
+    std::int64_t count = rows * model.hidden + count_parts(model.beside_layers, model.hidden).all;
+    // Of composed models the final norm stands among the parts beside the layers.
+    if (!model.compositions.empty()) return count + count_compositions(model).all;
+    count += norm_count(model, model.hidden);
     std::int64_t moe_layers = 0;
     for (const bool moe : model.moe_layers) moe_layers += moe ? 1 : 0;
     if (moe_layers < model.layers) count += (model.layers - moe_layers) * layer_parameter_count(model, LayerKind::dense, 1, 1, 1).total();
@@ -326,6 +369,10 @@ std::int64_t total_parameters(const ModelSpec& model) {
 
 std::int64_t active_parameters(const ModelSpec& model) {
     std::int64_t count = total_parameters(model);
+    if (!model.compositions.empty()) {
+        const PartCount layers = count_compositions(model);
+        return count - layers.all + layers.used;
+    }
     if (!model.moe) return count;
     const MoeSpec& moe = *model.moe;
     for (const bool layer : model.moe_layers) {

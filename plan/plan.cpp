@@ -6,6 +6,7 @@
 #include "plan/cluster_json.hpp"
 #include "plan/errors.hpp"
 #include "plan/json_reader.hpp"
+#include "plan/layer_parts.hpp"
 #include "plan/layout_json.hpp"
 #include "plan/model_json.hpp"
 #include "plan/training_json.hpp"
@@ -101,6 +102,7 @@ Plan plan_from_json(const Json& json, const std::string& where) {
     if (reader.has("routing_skew")) read_part(reader, "routing_skew", problems, routing_skew_from_json, plan.routing);
     reader.finish();
     problems.throw_if_any();
+    refuse_counted_only(plan.model, where + ": model");
     check_agreement(plan, where, problems);
     problems.throw_if_any();
     validate(plan.routing, plan.model, where + ": routing_skew");

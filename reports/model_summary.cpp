@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "plan/layer_parts.hpp"
 #include "plan/model_json.hpp"
 #include "plan/parameters.hpp"
 
@@ -28,7 +29,9 @@ ParameterCount mtp_layer(const ModelSpec& model) {
 std::vector<LayerCount> layers_by_kind(const ModelSpec& model) {
     std::vector<LayerCount> kinds;
     for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-        const std::string kind = fmt::format("{}+{}", attention_of_layer(model, layer), model.is_moe_layer(layer) ? "moe" : "mlp");
+        const std::string kind = model.compositions.empty()
+                                     ? fmt::format("{}+{}", attention_of_layer(model, layer), model.is_moe_layer(layer) ? "moe" : "mlp")
+                                     : model.compositions.at(model.composition_of_layer.at(static_cast<std::size_t>(layer))).name;
         const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const LayerCount& known) { return known.kind == kind; });
         if (found == kinds.end())
             kinds.push_back({kind, 1});
@@ -61,6 +64,7 @@ Json model_summary_to_json(const ModelSpec& model) {
               {"parameters", total_parameters(model) + mtp},
               {"active_parameters", active_parameters(model) + active_mtp_parameters(model)},
               {"mtp_parameters", mtp},
+              {"counted_only", is_counted_only(model)},
               {"layers", std::move(layers)},
               {"assumed_architecture", assumed_architecture_to_json(model)}};
     const Json fields = model_to_json(model);
@@ -73,6 +77,10 @@ Json model_summary_to_json(const ModelSpec& model) {
 std::string layers_by_kind_text(const ModelSpec& model) {
     std::string text;
     for (const auto& [kind, count] : layers_by_kind(model)) {
+        if (!model.compositions.empty()) {
+            text += fmt::format("{}{} of {}", text.empty() ? "" : ", ", count, kind);
+            continue;
+        }
         std::string_view attention = std::string_view(kind).substr(0, kind.find('+'));
         attention = attention == "latent_attention" ? "latent attention" : attention == "window_attention" ? "window attention" : attention;
         text += fmt::format("{}{} of {} and {}", text.empty() ? "" : ", ", count, attention, kind.ends_with("+moe") ? "experts" : "MLP");

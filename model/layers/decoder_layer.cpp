@@ -4,15 +4,18 @@
 #include <utility>
 #include <vector>
 
+#include "model/ops/elementwise.hpp"
+#include "plan/errors.hpp"
+
 namespace mgplan::model {
 
 DecoderLayer::DecoderLayer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
                            EnumSet<RecomputeModule> recompute)
-    : attention_(model, weights, prefix, layer, recompute) {
+    : beside_(model.order != LayerOrder::sequential), attention_(model, weights, prefix, layer, recompute) {
     if (model.is_moe_layer(std::min(layer, model.layers - 1)))
         moe_.emplace(model, weights, prefix, layer, recompute);
     else
-        mlp_.emplace(model, weights, prefix + "mlp.", layer, recompute);
+        mlp_.emplace(model, weights, prefix, layer, recompute);
 }
 
 GraphedPart DecoderLayer::graphed(const RankContext& context) const {
@@ -24,14 +27,19 @@ Tensor DecoderLayer::attend(const RankContext& context, const MicrobatchContext&
     return attention_.forward(context, microbatch, x, saved.attention);
 }
 
-Tensor DecoderLayer::transform(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
+Tensor DecoderLayer::transform(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& attended,
+                               Saved& saved) const {
     const Range range(*context.device, "mlp forward");
-    return moe_ ? moe_->forward(context, microbatch, x, saved.moe) : mlp_->forward(context, microbatch, x, saved.mlp);
+    return moe_ ? moe_->forward(context, microbatch, attended, saved.moe)
+                : mlp_->forward(context, microbatch, beside_ ? x : attended, attended, saved.mlp);
 }
 
-Tensor DecoderLayer::attend_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved) const {
+Tensor DecoderLayer::attend_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
+                                     Tensor of_mlp) const {
     const Range range(*context.device, "attention backward");
     Tensor dx = attention_.backward(context, microbatch, dy, saved.attention);
+    if (of_mlp.defined()) add(of_mlp, dx);
+    of_mlp = {};
     dy = {};  // within the range: traces put it there
     return dx;
 }
@@ -123,14 +131,14 @@ Tensor DecoderLayer::forward(const RankContext& context, const MicrobatchContext
                              .front());
     };
     const auto attends = [&](const Tensor& input) { return attend(context, microbatch, input, saved); };
-    const auto transforms = [&](const Tensor& input) { return transform(context, microbatch, input, saved); };
+    const auto transforms = [&](const Tensor& input) { return transform(context, microbatch, x, input, saved); };
     events.before_use(0);
     if (part == GraphedPart::whole || part == GraphedPart::attention_router) events.before_use(1);
     if (part == GraphedPart::attention_router) return forward_to_router(context, microbatch, x, saved, place, true);
     if (part == GraphedPart::whole) {
         return run(x, name_of_stream(leaves), [&](const Tensor& input) {
             const Tensor attended = attends(input);
-            return transforms(attended);
+            return transform(context, microbatch, input, attended, saved);
         });
     }
     const Tensor attended = part == GraphedPart::attention ? run(x, name_of_stream(true), attends) : attends(x);
@@ -148,13 +156,31 @@ Tensor DecoderLayer::backward(const RankContext& context, const MicrobatchContex
         return context.graphs->backward(place, std::move(gradients), saved.graph,
                                         [&](std::vector<Tensor> inputs) { return std::vector<Tensor>{body(std::move(inputs.front()))}; });
     };
-    const auto attends = [&](Tensor gradient) { return attend_backward(context, microbatch, std::move(gradient), saved); };
+    const auto attends = [&](Tensor gradient, Tensor of_mlp = {}) {
+        return attend_backward(context, microbatch, std::move(gradient), saved, std::move(of_mlp));
+    };
     const auto transforms = [&](Tensor gradient) { return transform_backward(context, microbatch, std::move(gradient), saved); };
+    // Both halves take the output's gradient, and what each gives of the input's is added.
+    const auto both_beside = [&](Tensor gradient) {
+        Tensor of_mlp = transforms(gradient);
+        return attends(std::move(gradient), std::move(of_mlp));
+    };
     if (part == GraphedPart::whole || part == GraphedPart::attention_router) {
         Tensor dx = part == GraphedPart::whole
-                        ? run(std::move(dy), [&](Tensor gradient) { return attends(transforms(std::move(gradient))); })
+                        ? run(std::move(dy),
+                              [&](Tensor gradient) {
+                                  return beside_ ? both_beside(std::move(gradient)) : attends(transforms(std::move(gradient)));
+                              })
                         : backward_from_router(context, microbatch, std::move(dy), saved, place, true);
         events.after_backward(1);
+        events.after_backward(0);
+        return dx;
+    }
+    if (beside_) {
+        MGPLAN_ASSERT(part == GraphedPart::none, "graphs hold layers with both halves beside each other whole");
+        Tensor of_mlp = transforms(dy);
+        events.after_backward(1);
+        Tensor dx = attends(std::move(dy), std::move(of_mlp));
         events.after_backward(0);
         return dx;
     }

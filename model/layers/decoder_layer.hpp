@@ -43,8 +43,11 @@ public:
 
 private:
     [[nodiscard]] Tensor attend(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
-    [[nodiscard]] Tensor transform(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
-    [[nodiscard]] Tensor attend_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved) const;
+    /// `x`: the layer's input, which an MLP beside the attention reads; `attended`: the attention's output.
+    [[nodiscard]] Tensor transform(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& attended,
+                                   Saved& saved) const;
+    [[nodiscard]] Tensor attend_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
+                                         Tensor of_mlp = {}) const;
     [[nodiscard]] Tensor transform_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved) const;
 
     /// From `x` to the layer's output, with a graph that ends at the router: it begins at the attention or, without it, behind it.
@@ -54,6 +57,7 @@ private:
     [[nodiscard]] Tensor backward_from_router(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
                                               const GraphPlace& place, bool with_attention) const;
 
+    bool beside_;  ///< both halves read the layer's input (LayerOrder)
     SelfAttention attention_;
     std::optional<Mlp> mlp_;
     std::optional<Moe> moe_;

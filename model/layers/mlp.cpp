@@ -5,20 +5,36 @@
 #include "model/ops/elementwise.hpp"
 
 namespace mgplan::model {
+namespace {
+
+/// Attention and MLP beside each other may share the attention's norm.
+std::string norm_of_mlp(const ModelSpec& model, const std::string& prefix, std::string_view end) {
+    const bool shared = model.order == LayerOrder::parallel_shared_norm;
+    return prefix + (shared ? "self_attention.linear_qkv.layer_norm_" : "mlp.linear_fc1.layer_norm_") + std::string(end);
+}
+
+}  // namespace
 
 Mlp::Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
          EnumSet<RecomputeModule> recompute)
     : model_(model),
       layer_(layer),
       recompute_(recompute),
-      norm_weight_(weights.at(prefix + "linear_fc1.layer_norm_weight")),
-      norm_bias_(weights.find(prefix + "linear_fc1.layer_norm_bias")),
-      first_(weights.at(prefix + "linear_fc1.weight"), weights.find(prefix + "linear_fc1.bias")),
-      second_(weights.at(prefix + "linear_fc2.weight"), weights.find(prefix + "linear_fc2.bias")) {}
+      norm_weight_(weights.find(norm_of_mlp(model, prefix, "weight"))),
+      norm_bias_(weights.find(norm_of_mlp(model, prefix, "bias"))),
+      first_(weights.at(prefix + "mlp.linear_fc1.weight"), weights.find(prefix + "mlp.linear_fc1.bias")),
+      second_(weights.at(prefix + "mlp.linear_fc2.weight"), weights.find(prefix + "mlp.linear_fc2.bias")),
+      behind_(model, weights.find(prefix + "post_mlp_layernorm.weight"), weights.find(prefix + "post_mlp_layernorm.bias")) {}
 
-Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, MlpSaved& saved) const {
+Tensor Mlp::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
+    if (!norm_weight_.defined()) return x;
+    return norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics);
+}
+
+Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& residual,
+                    MlpSaved& saved) const {
     saved.x = x;
-    saved.normed = norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, saved.statistics);
+    saved.normed = normalised(context, x, saved.statistics);
     saved.before = first_.forward(context, saved.normed);
     saved.after = activation(saved.before, model_.activation, model_.gated_mlp);
     const Tensor y = second_.forward(context, saved.after);
@@ -27,20 +43,22 @@ Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microba
         saved.after = Tensor();
     }
     if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
-    return add_residual(context, microbatch, model_, layer_, ResidualPlace::mlp, y, x);
+    return add_residual(context, microbatch, model_, layer_, ResidualPlace::mlp, behind_.forward(context, y, saved.behind), residual);
 }
 
 Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, MlpSaved& saved) const {
     if (!saved.normed.defined()) {
         NormStatistics again;
-        saved.normed = norm(saved.x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, again);
+        saved.normed = normalised(context, saved.x, again);
     }
     if (!saved.before.defined()) {
         saved.before = first_.forward(context, saved.normed);
         saved.after = activation(saved.before, model_.activation, model_.gated_mlp);
     }
     // Each tensor goes as soon as it was read for the last time, as autograd frees it.
-    Tensor d_after = second_.backward(context, residual_backward(context, microbatch, model_, layer_, ResidualPlace::mlp, dy), saved.after);
+    Tensor d_after = second_.backward(
+        context, behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::mlp, dy), saved.behind),
+        saved.after);
     saved.after = {};
     Tensor d_before = activation_backward(d_after, saved.before, model_.activation, model_.gated_mlp);
     d_after = {};
@@ -48,10 +66,11 @@ Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microb
     Tensor d_normed = first_.backward(context, d_before, saved.normed);
     d_before = {};
     saved.normed = {};
-    Tensor dx = norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
-                              norm_bias_.gradient);
+    Tensor dx = norm_weight_.defined() ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
+                                                       norm_weight_.gradient, norm_bias_.gradient)
+                                       : d_normed;
     d_normed = {};
-    add(dy, dx);  // the residual path
+    if (model_.order == LayerOrder::sequential) add(dy, dx);  // the residual path
     saved = {};
     return dx;
 }

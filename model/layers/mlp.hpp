@@ -2,6 +2,7 @@
 // The dense MLP half of a decoder layer: norm, two products with the activation between, residual addition.
 
 #include "model/layers/context.hpp"
+#include "model/layers/stream_norm.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/norm.hpp"
 
@@ -14,6 +15,7 @@ struct MlpSaved {
     Tensor normed;
     Tensor before;  ///< output of the first product: (rows, 2·ffn/tp) when gated
     Tensor after;   ///< output of the activation: (rows, ffn/tp)
+    StreamNormSaved behind;
 };
 
 class Mlp {
@@ -21,16 +23,22 @@ public:
     Mlp(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
         EnumSet<RecomputeModule> recompute);
 
-    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, MlpSaved& saved) const;
+    /// `residual`: what the result is added to; `x` itself where the MLP follows the attention.
+    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& residual,
+                                 MlpSaved& saved) const;
+    /// Gradient of x: with what went past the MLP where it follows the attention, without it where it stands beside it.
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, MlpSaved& saved) const;
 
 private:
+    [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
+
     const ModelSpec& model_;
     std::int64_t layer_;
     EnumSet<RecomputeModule> recompute_;
     Weight norm_weight_, norm_bias_;
     ColumnParallelLinear first_;
     RowParallelLinear second_;
+    StreamNorm behind_;
 };
 
 }  // namespace mgplan::model

@@ -25,15 +25,17 @@ Moe::Moe(const ModelSpec& model, const WeightTable& weights, const std::string& 
     : model_(model),
       layer_(layer),
       recompute_(recompute),
-      norm_weight_(weights.at(prefix + "pre_mlp_layernorm.weight")),
+      norm_weight_(weights.find(prefix + "pre_mlp_layernorm.weight")),
       norm_bias_(weights.find(prefix + "pre_mlp_layernorm.bias")),
       router_(model, weights, prefix + "mlp.router.", layer),
       dispatcher_(model, layer),
-      experts_(model, weights, prefix + "mlp.experts.", recompute) {
+      experts_(model, weights, prefix + "mlp.experts.", recompute),
+      behind_(model, weights.find(prefix + "post_mlp_layernorm.weight"), weights.find(prefix + "post_mlp_layernorm.bias")) {
     if (model.moe->shared_ffn > 0) shared_.emplace(model, weights, prefix + "mlp.shared_experts.", recompute);
 }
 
 Tensor Moe::normalise(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
+    if (!norm_weight_.defined()) return x;
     return norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics);
 }
 
@@ -92,7 +94,7 @@ Tensor Moe::combine(const RankContext& context, const MicrobatchContext& microba
     if (!saved.mixture) saved.mixture.emplace();  // the rest of it is a graph's
     const Tensor y = mix(context, microbatch, x.shape()[0], std::move(chosen), *saved.mixture);
     if (recompute_.contains(RecomputeModule::moe)) saved.mixture.reset();
-    return add_residual(context, microbatch, model_, layer_, ResidualPlace::mlp, y, x);
+    return add_residual(context, microbatch, model_, layer_, ResidualPlace::mlp, behind_.forward(context, y, saved.behind), x);
 }
 
 ChosenGradients Moe::combine_backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, ChosenUpTo up_to,
@@ -100,7 +102,7 @@ ChosenGradients Moe::combine_backward(const RankContext& context, const Microbat
     MoeSaved::Mixture& mixture = *saved.mixture;
     const std::int64_t top_k = model_.moe->top_k, rows = dy.shape()[0];
     ChosenGradients gradients;
-    Tensor d_y = residual_backward(context, microbatch, model_, layer_, ResidualPlace::mlp, dy);
+    Tensor d_y = behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::mlp, dy), saved.behind);
     ExpertGradients of_experts =
         experts_.backward(context, dispatcher_.to_experts(context, mixture.plan, permute_rows(d_y, mixture.permutation, top_k)),
                           mixture.plan.per_expert, mixture.experts);
@@ -135,8 +137,9 @@ Tensor Moe::choose_backward(const RankContext& context, const MicrobatchContext&
     mixture.router = {};
     mixture.shared = {};
     saved.normed = {};
-    Tensor dx = norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
-                              norm_bias_.gradient);
+    Tensor dx = norm_weight_.defined() ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
+                                                       norm_weight_.gradient, norm_bias_.gradient)
+                                       : d_normed;
     d_normed = {};
     add(dy, dx);  // the residual path
     saved.x = {};

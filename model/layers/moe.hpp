@@ -9,6 +9,7 @@
 #include "model/layers/experts.hpp"
 #include "model/layers/router.hpp"
 #include "model/layers/shared_experts.hpp"
+#include "model/layers/stream_norm.hpp"
 #include "model/layers/token_dispatcher.hpp"
 #include "model/ops/norm.hpp"
 
@@ -30,6 +31,7 @@ struct MoeSaved {
     NormStatistics statistics;
     Tensor normed;  ///< input of router, experts and shared experts
     std::optional<Mixture> mixture;
+    StreamNormSaved behind;
 };
 
 /// How far choose() goes: the parts of a mixture that CUDA graphs hold.
@@ -99,6 +101,7 @@ private:
     AllToAllDispatcher dispatcher_;
     Experts experts_;
     std::optional<SharedExperts> shared_;
+    StreamNorm behind_;
 };
 
 }  // namespace mgplan::model

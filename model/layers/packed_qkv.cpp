@@ -1,5 +1,7 @@
 #include "model/layers/packed_qkv.hpp"
 
+#include <algorithm>
+
 #include "model/layers/rotary_scaling.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/rotary.hpp"
@@ -8,8 +10,11 @@ namespace mgplan::model {
 namespace {
 
 /// Width of the rotated part of each head; an even number.
-std::int64_t rotated_width(const ModelSpec& model) {
+std::int64_t rotated_width(const ModelSpec& model, std::int64_t layer) {
     if (model.position != PositionEmbedding::rope) return 0;
+    // Layers of multi-token prediction are like the last one.
+    const auto of_layer = static_cast<std::size_t>(std::min(layer, model.layers - 1));
+    if (!model.rotary_layers.empty() && !model.rotary_layers.at(of_layer)) return 0;
     return static_cast<std::int64_t>(static_cast<double>(model.head_dim) * model.rotary_fraction) / 2 * 2;
 }
 
@@ -103,8 +108,10 @@ Tensor scatter_group(const RankContext& context, const SharedGroup& group, const
 
 }  // namespace
 
-PackedQkv::PackedQkv(const ModelSpec& model, const WeightTable& weights, const std::string& prefix)
+PackedQkv::PackedQkv(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer)
     : model_(model),
+      rotated_(rotated_width(model, layer)),
+      angles_(rotary_angles_of_layer(model, rotated_, layer)),
       q_norm_weight_(weights.find(prefix + "q_layernorm.weight")),
       q_norm_bias_(weights.find(prefix + "q_layernorm.bias")),
       k_norm_weight_(weights.find(prefix + "k_layernorm.weight")),
@@ -150,20 +157,20 @@ QkvParts PackedQkv::forward(const RankContext& context, const MicrobatchContext&
         parts.q = normalised(context, parts.q, q_norm_weight_, q_norm_bias_, saved.q_statistics);
         parts.k = normalised(context, parts.k, k_norm_weight_, k_norm_bias_, saved.k_statistics);
     }
-    if (const auto width = rotated_width(model_); width > 0) {
+    if (rotated_ > 0) {
         const Positions positions = positions_of(context, microbatch);
-        parts.q = rotary(parts.q, positions, width, rotary_angles(model_, width), false);
-        parts.k = rotary(parts.k, positions, width, rotary_angles(model_, width), false);
+        parts.q = rotary(parts.q, positions, rotated_, angles_, false);
+        parts.k = rotary(parts.k, positions, rotated_, angles_, false);
     }
     return parts;
 }
 
 Tensor PackedQkv::backward(const RankContext& context, const MicrobatchContext& microbatch, AttentionGradients gradients,
                            const Tensor& normed, const PackedQkvSaved& saved) const {
-    if (const auto width = rotated_width(model_); width > 0) {
+    if (rotated_ > 0) {
         const Positions positions = positions_of(context, microbatch);
-        gradients.q = rotary(gradients.q, positions, width, rotary_angles(model_, width), true);
-        gradients.k = rotary(gradients.k, positions, width, rotary_angles(model_, width), true);
+        gradients.q = rotary(gradients.q, positions, rotated_, angles_, true);
+        gradients.k = rotary(gradients.k, positions, rotated_, angles_, true);
     }
     if (q_norm_weight_.defined()) {
         gradients.q = through_norm(context, gradients.q, saved.q_before_norm, q_norm_weight_, q_norm_bias_, saved.q_statistics);

@@ -6,6 +6,7 @@
 #include "model/ops/attention.hpp"
 #include "model/ops/norm.hpp"
 #include "model/ops/qkv.hpp"
+#include "model/ops/rotary.hpp"
 
 namespace mgplan::model {
 
@@ -21,8 +22,8 @@ struct PackedQkvSaved {
 /// get_query_key_value_tensors; docs/decisions/0004).
 class PackedQkv {
 public:
-    /// `prefix`: "decoder.layers.0.self_attention.".
-    PackedQkv(const ModelSpec& model, const WeightTable& weights, const std::string& prefix);
+    /// `prefix`: "decoder.layers.0.self_attention."; `layer`: global number from 0, by which some models have no rotary positions.
+    PackedQkv(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer);
 
     /// normed (rows outside the tp region, hidden) -> the rank's heads, normalised and rotated where the model does.
     [[nodiscard]] QkvParts forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
@@ -39,6 +40,8 @@ private:
                                       const Weight& bias, const NormStatistics& statistics) const;
 
     const ModelSpec& model_;
+    std::int64_t rotated_;  ///< values of each head that are turned; 0: none
+    RotaryAngles angles_;
     Weight q_norm_weight_, q_norm_bias_, k_norm_weight_, k_norm_bias_;
     ColumnParallelLinear projection_;
 };

@@ -44,6 +44,11 @@ RotaryAngles rotary_angles(const ModelSpec& model, std::int64_t rotated) {
     return angles;
 }
 
+RotaryAngles rotary_angles_of_layer(const ModelSpec& model, std::int64_t rotated, std::int64_t layer) {
+    if (model.window_rotary_base > 0 && model.window_of_layer(layer) > 0) return {.base = model.window_rotary_base};
+    return rotary_angles(model, rotated);
+}
+
 double rotary_score_factor(const ModelSpec& model) {
     if (!model.mla || model.rotary_scaling != "yarn" || model.rotary_scaling_values.mscale_all_dim == 0) return 1;
     const double magnitude = yarn_magnitude(model.rotary_scaling_values.factor, model.rotary_scaling_values.mscale_all_dim);

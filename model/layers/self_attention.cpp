@@ -12,6 +12,7 @@ namespace mgplan::model {
 namespace {
 
 double softmax_scale(const ModelSpec& model) {
+    if (model.attention_multiplier > 0) return rotary_score_factor(model) * model.attention_multiplier;
     return rotary_score_factor(model) / std::sqrt(static_cast<double>(model.qk_head_dim()));
 }
 
@@ -33,14 +34,15 @@ SelfAttention::SelfAttention(const ModelSpec& model, const WeightTable& weights,
     : model_(model),
       layer_(layer),
       recompute_(recompute),
-      norm_weight_(weights.at(norm_name(model, prefix, "weight"))),
+      norm_weight_(weights.find(norm_name(model, prefix, "weight"))),
       norm_bias_(weights.find(norm_name(model, prefix, "bias"))),
       projection_(weights.at(prefix + "self_attention.linear_proj.weight"), weights.find(prefix + "self_attention.linear_proj.bias")),
+      behind_(model, weights.find(prefix + "post_self_attn_layernorm.weight"), weights.find(prefix + "post_self_attn_layernorm.bias")),
       core_{softmax_scale(model), model.window_of_layer(layer), weights.find(prefix + "self_attention.core_attention.softmax_offset")} {
     if (model.mla)
         latent_.emplace(model, weights, prefix + "self_attention.", recompute.contains(RecomputeModule::mla_up_proj));
     else
-        packed_.emplace(model, weights, prefix + "self_attention.");
+        packed_.emplace(model, weights, prefix + "self_attention.", layer);
 }
 
 CoreAttention SelfAttention::core_of(const MicrobatchContext& microbatch) const {
@@ -50,6 +52,7 @@ CoreAttention SelfAttention::core_of(const MicrobatchContext& microbatch) const 
 }
 
 Tensor SelfAttention::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
+    if (!norm_weight_.defined()) return x;
     return norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics);
 }
 
@@ -72,7 +75,7 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
     // The projection's input stays; only what the core alone keeps is made again.
     if (recompute_.contains(RecomputeModule::core_attn)) saved.core.log_sum_exp = Tensor();
     if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
-    return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, y, x);
+    return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, behind_.forward(context, y, saved.behind), x);
 }
 
 Tensor SelfAttention::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
@@ -90,8 +93,9 @@ Tensor SelfAttention::backward(const RankContext& context, const MicrobatchConte
     if (!saved.core.log_sum_exp.defined())
         saved.core = sharded_attention(context, microbatch, saved.q, saved.k, saved.v, core_of(microbatch));
     // Each tensor goes as soon as it was read for the last time, as autograd frees it.
-    Tensor d_output = projection_.backward(context, residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy),
-                                           joined_heads(saved.core.output));
+    Tensor d_output = projection_.backward(
+        context, behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.behind),
+        joined_heads(saved.core.output));
     AttentionGradients gradients = sharded_attention_backward(context, microbatch, d_output.view(saved.core.output.shape()), saved.q,
                                                               saved.k, saved.v, saved.core, core_of(microbatch));
     d_output = {};
@@ -102,8 +106,9 @@ Tensor SelfAttention::backward(const RankContext& context, const MicrobatchConte
     saved.normed = {};
     saved.packed = {};
     saved.latent = {};
-    Tensor dx = norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
-                              norm_bias_.gradient);
+    Tensor dx = norm_weight_.defined() ? norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization,
+                                                       norm_weight_.gradient, norm_bias_.gradient)
+                                       : d_normed;
     d_normed = {};
     add(dy, dx);  // the residual path
     saved = {};

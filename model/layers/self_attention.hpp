@@ -8,6 +8,7 @@
 #include "model/layers/context_parallel.hpp"
 #include "model/layers/latent_qkv.hpp"
 #include "model/layers/packed_qkv.hpp"
+#include "model/layers/stream_norm.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/ops/attention.hpp"
 #include "model/ops/norm.hpp"
@@ -24,6 +25,7 @@ struct SelfAttentionSaved {
     LatentQkvSaved latent;
     Tensor q, k, v;        ///< inputs of the core attention, rotated: (rows, heads, width)
     AttentionResult core;  ///< output and log-sum-exp; the output is also the output projection's input
+    StreamNormSaved behind;
 };
 
 /// Multi-head, grouped-query and multi-latent attention; heads divided over tp.
@@ -42,6 +44,7 @@ public:
 private:
     /// The core as this microbatch's sequences need it: a window as long as they are is none, which fused kernels take.
     [[nodiscard]] CoreAttention core_of(const MicrobatchContext& microbatch) const;
+    /// x itself where the model has no norm here.
     [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
 
     const ModelSpec& model_;
@@ -51,6 +54,7 @@ private:
     std::optional<PackedQkv> packed_;  ///< this one or the other
     std::optional<LatentQkv> latent_;
     RowParallelLinear projection_;
+    StreamNorm behind_;
     CoreAttention core_;
 };
 

@@ -16,6 +16,15 @@ std::int64_t shard_rows(const RankContext& context, const ModelSpec& model) {
     return model.padded_vocab(context.tp->size()) / context.tp->size();
 }
 
+/// x · factor: x itself where the factor is 1.
+Tensor scaled(const RankContext& context, const Tensor& x, double factor) {
+    if (factor == 1) return x;
+    Tensor y = context.device->empty(x.shape(), x.dtype(), MemoryCategory::activations, "scaled gradient");
+    copy(x, y);
+    scale(y, factor);
+    return y;
+}
+
 Tensor position_ids_of(const RankContext& context, const MicrobatchContext& microbatch) {
     return microbatch.position_ids.defined() ? microbatch.position_ids : position_ids(*context.device, positions_of(context, microbatch));
 }
@@ -57,6 +66,7 @@ Tensor VocabularyEmbedding::forward(const RankContext& context, const Microbatch
     const std::int64_t mine = x.shape()[0], first = context.sequence_parallel ? mine * context.tp->rank() : 0;
     for (const Added& added : added_tables(context, microbatch))
         add(embedding(added.ids.slice(first, first + mine), added.table->value, 0), x);
+    if (model_.embedding_multiplier != 1) scale(x, model_.embedding_multiplier);
     if (model_.hidden_dropout == 0) return x;
     const Tensor nothing = context.device->zeros(x.shape(), x.dtype(), MemoryCategory::activations, "empty residual");
     return add_residual(context, microbatch, model_, layer, ResidualPlace::embedding, x, nothing);
@@ -65,7 +75,7 @@ Tensor VocabularyEmbedding::forward(const RankContext& context, const Microbatch
 void VocabularyEmbedding::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, const Tensor& ids,
                                    std::int64_t layer) const {
     const Tensor d_dropped = residual_backward(context, microbatch, model_, layer, ResidualPlace::embedding, dy);
-    const Tensor whole = enter_region(context, d_dropped);
+    const Tensor whole = enter_region(context, scaled(context, d_dropped, model_.embedding_multiplier));
     embedding_backward(whole, ids, shard_rows(context, model_) * context.tp->rank(), words_.gradient);
     for (const Added& added : added_tables(context, microbatch)) embedding_backward(whole, added.ids, 0, added.table->gradient);
 }
@@ -80,6 +90,7 @@ VocabularyShard VocabularyLoss::shard(const RankContext& context) const {
 Tensor VocabularyLoss::forward(const RankContext& context, const Tensor& normed, const Tensor& targets, VocabularyLossSaved& saved) const {
     const Range range(*context.device, "loss forward");
     saved.logits = output_.forward(context, normed);
+    if (model_.logit_multiplier != 1) scale(saved.logits, model_.logit_multiplier);
     saved.maximum = row_maximum(saved.logits, shard(context));
     context.tp->all_reduce(saved.maximum, Reduction::maximum);
     saved.sums = softmax_sums(saved.logits, targets, saved.maximum, shard(context));
@@ -92,6 +103,7 @@ Tensor VocabularyLoss::backward(const RankContext& context, const Tensor& normed
                                 VocabularyLossSaved& saved) const {
     const Range range(*context.device, "loss backward");
     cross_entropy_backward(saved.logits, targets, saved.maximum, saved.sums.exponentials, shard(context), d_loss);
+    if (model_.logit_multiplier != 1) scale(saved.logits, model_.logit_multiplier);
     Tensor d_normed = output_.backward(context, saved.logits, normed);
     saved.logits = {};
     return d_normed;

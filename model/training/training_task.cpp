@@ -94,6 +94,15 @@ void add_graph_features(std::vector<std::string>& features, const ModelSpec& mod
                         asked, whole));
 }
 
+/// What layers whose halves stand beside each other are not computed with.
+void add_beside_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
+    if (model.moe) features.emplace_back("experts beside the attention");
+    if (model.mla) features.emplace_back("an MLP beside latent attention");
+    const auto& scopes = layout.cuda_graphs;
+    if (!scopes.empty() && !scopes.contains(CudaGraphScope::layer) && !scopes.contains(CudaGraphScope::full_iteration))
+        features.emplace_back("CUDA graphs of one half of a layer whose halves stand beside each other (use layer or full_iteration)");
+}
+
 /// What multi-token prediction is not computed with; Megatron-LM too has it with rotary positions or none (arguments.py).
 void add_mtp_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
     if (model.position == PositionEmbedding::learned) features.emplace_back("multi-token prediction with learned positions");
@@ -121,6 +130,9 @@ std::vector<std::string> features_not_executed(const TrainingTask& task, bool co
     // A rank would hold a part of a head's weights, and all of the head.
     if (model.qk_norm_full_width && layout.sizes.tp > model.kv_heads)
         features.push_back(fmt::format("QK-norm over the whole width with tp = {} above {} kv heads", layout.sizes.tp, model.kv_heads));
+    if (model.qk_norm_per_head) features.emplace_back("QK-norm with weights of its own for each head");
+    if (model.logit_softcap > 0) features.emplace_back("logits with a soft cap");
+    if (model.order != LayerOrder::sequential) add_beside_features(features, model, layout);
     if (model.mla && model.mla->qk_rope_head_dim % 2 != 0)
         features.push_back(fmt::format("rotary embedding of {} values of a head, an odd number", model.mla->qk_rope_head_dim));
     if (quantised(task.training.precision)) features.emplace_back(to_string(task.training.precision));

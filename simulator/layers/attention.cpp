@@ -5,6 +5,7 @@
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_to_all.hpp"
 #include "simulator/collectives/send_receive.hpp"
+#include "simulator/layers/mlp.hpp"
 #include "simulator/layers/quantisation.hpp"
 
 namespace mgplan::simulator {
@@ -291,13 +292,7 @@ PieceCost attention_cost(const Shard& s, std::int64_t window) {
     PieceCost cost;
     const std::int64_t stream = s.tokens_outside * model.hidden * s.element;  // one residual-stream tensor
 
-    // Input norm.
-    const double norm = s.kernels->memory_bound(static_cast<double>(2 * stream));
-    cost.forward += norm;
-    cost.backward += s.kernels->memory_bound(static_cast<double>(3 * stream));
-    cost.kernels_forward += 1;
-    cost.kernels_backward += 2;
-    if (s.recomputes(RecomputeModule::layernorm)) cost.recompute += norm;
+    cost += stream_norms_cost(s);
 
     const CoreSizes sizes = model.mla ? add_latent(cost, s) : add_qkv(cost, s);
     add_core(cost, s, sizes, window);
@@ -312,7 +307,8 @@ PieceCost attention_cost(const Shard& s, std::int64_t window) {
     cost.exposed_forward.tp += tp_exposed(s, reduce, output.forward);
     cost.exposed_backward.tp += tp_exposed(s, gather_operand_seconds(s, model.hidden), output.input_gradient);
 
-    // Bias, dropout and residual addition in one kernel.
+    // Bias, dropout and residual addition in one kernel, behind a factor of the model's in one of its own.
+    cost += residual_multiplier_cost(s);
     cost.forward += s.kernels->memory_bound(static_cast<double>(3 * stream));
     cost.backward += s.kernels->memory_bound(static_cast<double>(2 * stream));
     cost.kernels_forward += 2;

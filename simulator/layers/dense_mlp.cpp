@@ -3,15 +3,40 @@
 
 namespace mgplan::simulator {
 
-PieceCost norm_and_residual_cost(const Shard& s) {
+PieceCost stream_norms_cost(const Shard& s) {
     PieceCost cost;
-    const std::int64_t stream = s.tokens_outside * s.model().hidden * s.element;
+    const ModelSpec& model = s.model();
+    const std::int64_t stream = s.tokens_outside * model.hidden * s.element;
     const double norm = s.kernels->memory_bound(static_cast<double>(2 * stream));
-    cost.forward = norm + s.kernels->memory_bound(static_cast<double>(3 * stream));
-    cost.backward = s.kernels->memory_bound(static_cast<double>(3 * stream)) + s.kernels->memory_bound(static_cast<double>(2 * stream));
-    cost.kernels_forward = 2;
-    cost.kernels_backward = 4;
-    if (s.recomputes(RecomputeModule::layernorm)) cost.recompute += norm;
+    const double norm_backward = s.kernels->memory_bound(static_cast<double>(3 * stream));
+    for (const bool there : {model.pre_norms, model.post_norms}) {
+        if (!there) continue;
+        cost.forward += norm;
+        cost.backward += norm_backward;
+        cost.kernels_forward += 1;
+        cost.kernels_backward += 2;
+    }
+    if (model.pre_norms && s.recomputes(RecomputeModule::layernorm)) cost.recompute += norm;
+    return cost;
+}
+
+PieceCost residual_multiplier_cost(const Shard& s) {
+    PieceCost cost;
+    if (s.model().residual_multiplier == 1) return cost;
+    const std::int64_t stream = s.tokens_outside * s.model().hidden * s.element;
+    cost.forward = cost.backward = s.kernels->memory_bound(static_cast<double>(2 * stream));
+    cost.kernels_forward = cost.kernels_backward = 1;
+    return cost;
+}
+
+PieceCost norm_and_residual_cost(const Shard& s) {
+    PieceCost cost = stream_norms_cost(s);
+    const std::int64_t stream = s.tokens_outside * s.model().hidden * s.element;
+    cost.forward += s.kernels->memory_bound(static_cast<double>(3 * stream));
+    cost.backward += s.kernels->memory_bound(static_cast<double>(2 * stream));
+    cost.kernels_forward += 1;
+    cost.kernels_backward += 2;
+    cost += residual_multiplier_cost(s);
     return cost;
 }
 

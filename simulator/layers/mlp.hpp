@@ -16,7 +16,13 @@ namespace mgplan::simulator {
 /// shared by the dense MLP and the shared experts. No norm, no residual.
 [[nodiscard]] PieceCost mlp_core_cost(const Shard& shard, std::int64_t ffn, LinearInput input, bool recompute_all);
 
-/// The norm in front of an MLP and the residual addition behind it.
+/// The norms of one half of a layer: in front of it, behind it, or both.
+[[nodiscard]] PieceCost stream_norms_cost(const Shard& shard);
+
+/// The factor on what one half adds to the residual stream, where the model has one.
+[[nodiscard]] PieceCost residual_multiplier_cost(const Shard& shard);
+
+/// The norms of an MLP and the residual addition behind it.
 [[nodiscard]] PieceCost norm_and_residual_cost(const Shard& shard);
 
 }  // namespace mgplan::simulator

@@ -25,6 +25,8 @@ ModelSpec shortened(const ModelSpec& model, const PieceSizes& sizes, bool mixtur
     few.mtp_layers = 0;
     if (sizes.fuses_windows) few.sliding_window = 0;
     few.moe_layers.clear();
+    few.window_layers.clear();
+    few.rotary_layers.clear();
     if (mixtures) {
         few.moe_layers.assign(1, true);
     } else {
@@ -34,6 +36,8 @@ ModelSpec shortened(const ModelSpec& model, const PieceSizes& sizes, bool mixtur
     // What no device computes is traced as its nearest kin, which keeps as much: a norm over the whole width where ranks share kv
     // heads as one of each head, an odd rotary width as the next even one.
     if (few.qk_norm_full_width && sizes.tp > few.kv_heads) few.qk_norm_full_width = false;
+    few.qk_norm_per_head = false;
+    if (few.moe) few.order = LayerOrder::sequential;
     if (few.mla && few.mla->qk_rope_head_dim % 2 != 0) {
         ++few.mla->qk_rope_head_dim;
         if (few.mla->qk_nope_head_dim > 1) --few.mla->qk_nope_head_dim;

@@ -143,6 +143,20 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
     model.qk_norm = model.qk_norm_full_width = model.attention_sinks = true;
     model.sliding_window = 7;
     model.full_attention_every = 2;
+    model.window_layers = {true, false, true};
+    model.rotary_layers = {false, true, true};
+    model.window_rotary_base = 100;
+    model.order = LayerOrder::parallel;
+    model.post_norms = true;
+    model.norm_bias = false;
+    model.embedding_multiplier = 3;
+    model.residual_multiplier = 0.5;
+    model.logit_multiplier = 0.25;
+    model.attention_multiplier = 0.125;
+    model.logit_softcap = 30;
+    model.compositions = {{"norm", {{"norm", {{"width", 8}}}}}, {"mlp", {{"mlp", {{"width", 4}}}}}};
+    model.composition_of_layer = {1, 1, 0};
+    model.beside_layers = {{"values", {{"count", 5}}}};
     model.token_types = 2;
     model.mtp_layers = 1;
     model.mtp_loss_factor = 0.3;
@@ -174,6 +188,29 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
     EXPECT_EQ(model_from_json(model_to_json(model), "m"), model);
     // Also through text.
     EXPECT_EQ(model_from_json(nlohmann::ordered_json::parse(model_to_json(model).dump()), "m"), model);
+}
+
+TEST(ModelSpec, RefusesArrangementsThatContradictThemselves) {
+    const auto refusal = [](auto change) {
+        ModelSpec model = small();
+        change(model);
+        try {
+            validate(model, "m");
+        } catch (const ConfigError& error) {
+            return std::string(error.what());
+        }
+        return std::string("accepted");
+    };
+    EXPECT_THAT(refusal([](ModelSpec& m) { m.pre_norms = false; }), HasSubstr("layers without norms in front and behind"));
+    EXPECT_THAT(refusal([](ModelSpec& m) { m.window_layers = {true}; }), HasSubstr("layers with a window has 1 entries for 3 layers"));
+    EXPECT_THAT(refusal([](ModelSpec& m) { m.qk_norm_per_head = true; }), HasSubstr("norms of each head need qk_norm"));
+    EXPECT_THAT(refusal([](ModelSpec& m) { m.residual_multiplier = 0; }), HasSubstr("multiplier of additions to the residual stream = 0"));
+    EXPECT_THAT(refusal([](ModelSpec& m) { m.composition_of_layer = {0, 0, 0}; }), HasSubstr("a layer is of kind 0 of 0"));
+    EXPECT_THAT(refusal([](ModelSpec& m) {
+                    m.compositions = {{"x", {{"mamba3", {}}}}};
+                    m.composition_of_layer = {0, 0, 0};
+                }),
+                HasSubstr("layers of kind 'x': part 'mamba3' is not known"));
 }
 
 TEST(LayerPattern, ReadsMegatronsExpressions) {

@@ -1,6 +1,7 @@
 // Every layout trains the same model: losses and gradient norms of a few steps equal those of one rank, and every byte
 // held and sent equals what the same code predicts on shapes alone.
 
+#include <cmath>
 #include <functional>
 #include <string>
 
@@ -12,6 +13,7 @@
 #include "plan/errors.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"
+#include "tests/model/training/arranged_models.hpp"
 #include "tests/model/training/parity_support.hpp"
 
 namespace mgplan::model::parity_test {
@@ -240,6 +242,12 @@ std::vector<Run> runs() {
     add({"Mqa", small_mqa()}, some_cases(), Precision::bf16);
     add({"Nemotron", small_nemotron()}, some_cases());
     add({"Olmo", small_olmo()}, some_cases());
+    for (const ModelSpec& model : {small::small_gemma(), small::small_olmo2(), small::small_neox(), small::small_cohere(),
+                                   small::small_granite(), small::small_listed_windows()}) {
+        std::string name;
+        for (const char c : model.name.substr(6)) name += c == '-' ? '_' : c;
+        add({name, model}, some_cases());
+    }
     add({"Odd", small_gpt(), 13}, cases_without(some_cases(), divides_sequence));
     add({"OddRotary", small_deepseek(), 7}, cases_without(some_cases(), divides_sequence));
     add({"GptDropout", with_dropout(small_gpt())}, some_cases());
@@ -329,6 +337,9 @@ TEST(RankTrainer, NamesTheFeatureItCannotTrain) {
     EXPECT_THAT(refusal(changed(small_olmo(), [](ModelSpec& m) { m.kv_heads = 1; }), tp2),
                 HasSubstr("QK-norm over the whole width with tp = 2 above 1 kv heads"));
     EXPECT_EQ(refusal(small_olmo(), tp2), "");
+    EXPECT_THAT(refusal(changed(small_llama(), [](ModelSpec& m) { m.qk_norm_per_head = true; }), one),
+                HasSubstr("weights of its own for each head"));
+    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.logit_softcap = 30; }), one), HasSubstr("logits with a soft cap"));
     EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.heads = 6, m.kv_heads = 3; }), tp2),
                 HasSubstr("tp = 2 over 6 heads with 3 kv heads"));
     EXPECT_THAT(refusal(llama, {.name = "cp2", .cp = 2}, 14), HasSubstr("a sequence of 14 tokens, which 2·cp = 4 does not divide"));
@@ -350,6 +361,28 @@ TEST(RankTrainer, TracesOnShapesWhatChangesValuesAlone) {
     runtime::InProcessWorld world(2);
     runtime::CpuDevice device;
     EXPECT_THROW(RankTrainer(task, device, world.view(0)), ConfigError);
+}
+
+TEST(RankTrainer, EachArrangementChangesTheLoss) {
+    const auto second_loss = [](const ModelSpec& model) {
+        return train(task_for(model, {.name = "one"}, Precision::fp64)).steps.at(1).loss;
+    };
+    const auto differs = [&](const ModelSpec& model, auto change) {
+        ModelSpec other = model;
+        change(other);
+        EXPECT_GT(std::abs(second_loss(model) - second_loss(other)), 1e-6) << model.name;
+    };
+    differs(small::small_gemma(), [](ModelSpec& m) { m.post_norms = false; });
+    differs(small::small_gemma(), [](ModelSpec& m) { m.embedding_multiplier = 1; });
+    differs(small::small_gemma(), [](ModelSpec& m) { m.attention_multiplier = 0; });
+    differs(small::small_gemma(), [](ModelSpec& m) { m.window_rotary_base = 0; });
+    differs(small::small_olmo2(), [](ModelSpec& m) { m.pre_norms = true; });
+    differs(small::small_neox(), [](ModelSpec& m) { m.order = LayerOrder::sequential; });
+    differs(small::small_cohere(), [](ModelSpec& m) { m.order = LayerOrder::parallel; });
+    differs(small::small_cohere(), [](ModelSpec& m) { m.logit_multiplier = 1; });
+    differs(small::small_cohere(), [](ModelSpec& m) { m.rotary_layers.clear(); });
+    differs(small::small_granite(), [](ModelSpec& m) { m.residual_multiplier = 1; });
+    differs(small::small_listed_windows(), [](ModelSpec& m) { m.window_layers.back() = true; });
 }
 
 TEST(RankTrainer, DropoutRotaryBaseAndEpsilonChangeTheLoss) {

@@ -1,0 +1,18 @@
+#include "model/layers/stream_norm.hpp"
+
+namespace mgplan::model {
+
+Tensor StreamNorm::forward(const RankContext& context, const Tensor& x, StreamNormSaved& saved) const {
+    if (!weight_.defined()) return x;
+    saved.x = x;
+    return norm(x, weight_.value, bias_.value, kind_, context.norm_epsilon, saved.statistics);
+}
+
+Tensor StreamNorm::backward(const Tensor& dy, StreamNormSaved& saved) const {
+    if (!weight_.defined()) return dy;
+    Tensor dx = norm_backward(dy, saved.x, weight_.value, saved.statistics, kind_, weight_.gradient, bias_.gradient);
+    saved = {};
+    return dx;
+}
+
+}  // namespace mgplan::model

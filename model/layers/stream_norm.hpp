@@ -1,0 +1,31 @@
+#pragma once
+// A norm over the hidden size beside a branch of a layer, which the model may not have.
+
+#include "model/layers/context.hpp"
+#include "model/ops/norm.hpp"
+
+namespace mgplan::model {
+
+/// What a forward keeps; nothing without a norm.
+struct StreamNormSaved {
+    Tensor x;
+    NormStatistics statistics;
+};
+
+/// x (rows, hidden) outside the tp region. Without a weight it passes on what it gets.
+class StreamNorm {
+public:
+    StreamNorm() = default;
+    StreamNorm(const ModelSpec& model, Weight weight, Weight bias)
+        : kind_(model.normalization), weight_(std::move(weight)), bias_(std::move(bias)) {}
+
+    [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x, StreamNormSaved& saved) const;
+    /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
+    [[nodiscard]] Tensor backward(const Tensor& dy, StreamNormSaved& saved) const;
+
+private:
+    Normalization kind_ = Normalization::rms_norm;
+    Weight weight_, bias_;
+};
+
+}  // namespace mgplan::model
