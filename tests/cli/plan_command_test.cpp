@@ -93,7 +93,10 @@ TEST(PlanCommand, ListsOnlyWhatFitsWithTheAllocatorReplayed) {
     ASSERT_GT(holes(larger), 0.035);
     const auto peak = [](const Json& entry) { return entry["predicted"]["memory"]["peak_bytes"].get<std::int64_t>(); };
     ASSERT_GT(peak(larger), peak(all["plans"][1]));
-    const std::string limit = fmt::format(" --max-memory {}", peak(larger) - 1);
+    // A byte short, segments without a tensor are given back; of a fifth of the holes less there are not enough of these.
+    EXPECT_THAT(plan(words + "1,2" + fmt::format(" --max-memory {}", peak(larger) - 1))["plans"], SizeIs(2));
+    const auto fragmentation = larger["predicted"]["memory"]["breakdown"]["fragmentation"].get<std::int64_t>();
+    const std::string limit = fmt::format(" --max-memory {}", peak(larger) - fragmentation / 5);
     const Json fewer = plan(words + "1,2" + limit);
     ASSERT_THAT(fewer["plans"], SizeIs(1));
     EXPECT_EQ(fewer["plans"][0]["layout"], all["plans"][1]["layout"]);
@@ -102,12 +105,14 @@ TEST(PlanCommand, ListsOnlyWhatFitsWithTheAllocatorReplayed) {
     const Json& dropped = fewer["search"]["too_large"][0];
     EXPECT_EQ(dropped["rule"], "fits_in_memory_when_replayed");
     EXPECT_EQ(dropped["largest_term"], "fragmentation");
-    EXPECT_EQ(dropped["nearest"]["missing_bytes"], 1);
+    const auto missing = dropped["nearest"]["missing_bytes"].get<std::int64_t>();
+    EXPECT_GT(missing, 0);
+    EXPECT_LT(missing, fragmentation);
     EXPECT_EQ(dropped["nearest"]["layout"], larger["layout"]);
     // Where nothing else fits it is the nearest miss.
     const Said nothing = say(words + std::to_string(larger["layout"]["micro_batch"].get<int>()) + limit + " --format json");
     EXPECT_EQ(nothing.code, kNothingFits);
-    EXPECT_EQ(Json::parse(nothing.out)["nearest"][0]["missing_bytes"], 1);
+    EXPECT_EQ(Json::parse(nothing.out)["nearest"][0]["missing_bytes"], missing);
     EXPECT_THAT(say(words + "1,2" + limit + " --wide").out, HasSubstr("not with the allocator replayed"));
 }
 
