@@ -9,6 +9,8 @@
 #include "simulator/memo_key.hpp"
 #include "simulator/memory/layout_memory.hpp"
 #include "simulator/memory/routing_load.hpp"
+#include "simulator/memory/shard_layers.hpp"
+#include "simulator/price/recorded_costs.hpp"
 #include "simulator/stage_census.hpp"
 #include "simulator/step_time.hpp"
 
@@ -119,22 +121,24 @@ struct CostModel::State {
     }
 
     const LayerCosts& costs(const Layout& layout) {
-        const ParallelSizes& sizes = layout.sizes;
         auto [entry, fresh] = layers.try_emplace(cost_key(layout));
-        if (fresh) {
-            Shard shard{shard_key(layout)};
-            shard.workload = &workload;
-            shard.calibration = &calibration;
-            shard.kernels = &kernels;
-            shard.storage_kernels = &storage_kernels;
-            shard.paths = &paths(sizes);
-            shard.tokens = layout.micro_batch * workload.batch.sequence / sizes.cp;
-            shard.tokens_outside = layout.sequence_parallel ? shard.tokens / sizes.tp : shard.tokens;
-            shard.element = bytes_of(workload.training.compute_dtype());
-            if (routing) shard.busiest_experts = routing->busiest(sizes.ep);
-            entry->second = layer_costs(shard);
-        }
+        if (fresh) entry->second = layer_costs(shard_of(layout));
         return entry->second;
+    }
+
+    Shard shard_of(const Layout& layout) {
+        const ParallelSizes& sizes = layout.sizes;
+        Shard shard{shard_key(layout)};
+        shard.workload = &workload;
+        shard.calibration = &calibration;
+        shard.kernels = &kernels;
+        shard.storage_kernels = &storage_kernels;
+        shard.paths = &paths(sizes);
+        shard.tokens = layout.micro_batch * workload.batch.sequence / sizes.cp;
+        shard.tokens_outside = layout.sequence_parallel ? shard.tokens / sizes.tp : shard.tokens;
+        shard.element = bytes_of(workload.training.compute_dtype());
+        if (routing) shard.busiest_experts = routing->busiest(sizes.ep);
+        return shard;
     }
 
     /// Parameters of the pieces in `stage`, on a rank that holds the embedding's table or not.
@@ -279,6 +283,10 @@ double CostModel::chunk_seconds(const Layout& layout, const StageChunk& chunk) {
     const double seconds = chunk_time(inputs, launched_costs(inputs), census_of(state_->workload.model, chunk)).total();
     if (layout.vpp > 1 && state_->workload.training.overlap_p2p) return seconds;
     return seconds + transfer_seconds(inputs) * ((chunk.loss ? 0 : 1) + (chunk.embedding ? 0 : 1));
+}
+
+LayerCosts CostModel::recorded_costs(const Layout& layout) {
+    return simulator::recorded_costs(state_->shard_of(layout), ShardLayers(state_->workload).sizes(layout));
 }
 
 const LayerCosts& CostModel::costs(const Layout& layout) {

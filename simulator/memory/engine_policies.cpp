@@ -8,7 +8,8 @@
 #include "plan/errors.hpp"
 #include "plan/parameters.hpp"
 #include "simulator/memory/fp8_policies.hpp"
-#include "simulator/memory/layer_editor.hpp"
+#include "simulator/memory/time_policies.hpp"
+#include "simulator/piece/layer_editor.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -169,6 +170,7 @@ void keep_embedding_mask(LayerEditor& layer, const PolicyContext& context) {
 // --- Mixtures ------------------------------------------------------------------------------------------------------------
 
 void keep_dense_routing(LayerEditor& layer, const PolicyContext& context) {
+    timed::route_by_pytorch(layer, context);
     const EditedTensor& scores = must(layer.find(layer.forward(), "router scores"), "the router's scores");
     const std::int64_t taken = scores.taken + 1, returned = scores.returned;
     const std::int64_t entries = context.sizes.rows_outside() * context.model.moe->experts;
@@ -196,6 +198,7 @@ std::int64_t vocabulary_weight_bytes(const PolicyContext& context) {
 }
 
 void take_embedding_gradient(LayerEditor& layer, const PolicyContext& context) {
+    timed::make_table_gradient(layer, context);
     const TraceRange backward = layer.backward();
     layer.add("embedding weight gradient", MemoryCategory::activations, vocabulary_weight_bytes(context), backward.begin + 1,
               backward.end - 1);
@@ -239,6 +242,10 @@ bool gathers_rows(const PolicyContext& context) {
     return context.sizes.sequence_parallel && context.sizes.tp > 1;
 }
 
+bool gathers_or_reduces(const PolicyContext& context) {
+    return context.sizes.tp > 1;
+}
+
 /// The buffer for gathered rows is made once and kept; it is counted beside the trace.
 void drop_gathered_rows(LayerEditor& head, const PolicyContext& /*context*/) {
     for (const TraceRange where : {head.forward(), head.backward()}) {
@@ -252,6 +259,8 @@ constexpr unsigned in(Piece piece) {
 
 constexpr unsigned kEmbeddings = in(Piece::embedding) | in(Piece::mtp_embedding);
 constexpr unsigned kHalves = in(Piece::attention) | in(Piece::dense) | in(Piece::mixture);
+
+constexpr std::string_view kNoBytes = "time alone";
 
 constexpr EnginePolicy kPolicies[] = {
     // Under fp8; in front of all that drops the products' workspaces.
@@ -309,6 +318,38 @@ constexpr EnginePolicy kPolicies[] = {
      take_output_weight_gradient},
     {"the gather buffer is made once", in(Piece::loss), "output layer", "gathered rows", "storage type",
      "megatron/core/utils.py, GlobalMemoryBuffer", gathers_rows, drop_gathered_rows},
+    // What changes steps alone; those of tp behind all that removes steps between a product and its collective, fp8 last.
+    {"the loss passes over the logits in fp32", in(Piece::loss), "cross-entropy", "kernels", kNoBytes,
+     "megatron/core/tensor_parallel/cross_entropy.py; megatron/core/fusions/fused_cross_entropy.py", always, timed::lose_in_fp32},
+    {"queries, keys and values are views", in(Piece::attention), "packed projection", "copies", kNoBytes,
+     "megatron/core/transformer/attention.py, get_query_key_value_tensors", timed::splits_by_views, timed::split_by_views},
+    {"biases are added by other kernels", kHalves, "linear layers", "kernels", kNoBytes,
+     "transformer_engine/pytorch/cpp_extensions/gemm.py; megatron/core/fusions/fused_bias_dropout.py", always, timed::fuse_biases},
+    {"exchanged heads are kept", in(Piece::attention), "attention with all-to-all context parallelism", "exchanges of the backward",
+     kNoBytes, "transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndQKVOA2A",
+     timed::keeps_exchanged_heads, timed::keep_exchanged_heads},
+    {"all attention is fused", in(Piece::attention), "core attention", "kernel", kNoBytes,
+     "transformer_engine/pytorch/attention/dot_product_attention/utils.py, get_attention_backend", timed::fuses_attention,
+     timed::fuse_attention},
+    {"PyTorch's softmax", in(Piece::attention), "unfused core attention", "passes over the scores", kNoBytes,
+     "megatron/core/fusions/fused_softmax.py, is_kernel_available", timed::softmax_by_pytorch, timed::pass_scores_through_pytorch},
+    {"scores are dropped", in(Piece::attention), "unfused core attention", "passes over the scores", kNoBytes,
+     "megatron/core/transformer/dot_product_attention.py", timed::drops_scores, timed::drop_scores},
+    {"a recomputed MLP runs whole", in(Piece::dense), "MLP under recompute", "second product", kNoBytes,
+     "megatron/core/transformer/transformer_layer.py, recompute_mlp", timed::recomputes_mlp, timed::recompute_second_product},
+    {"a token goes once to a node", in(Piece::mixture), "DeepEP and HybridEP", "exchanged rows", kNoBytes, "deepseek-ai/DeepEP, README.md",
+     timed::sends_tokens_once, timed::send_tokens_once},
+    {"every rank gets all tokens", in(Piece::mixture), "all-gather dispatcher", "exchanged rows", kNoBytes,
+     "megatron/core/transformer/moe/token_dispatcher.py, MoEAllGatherTokenDispatcher", timed::gathers_tokens, timed::gather_tokens},
+    {"experts run one after the other", in(Piece::mixture), "experts without grouped products", "products", kNoBytes,
+     "megatron/core/transformer/moe/experts.py, SequentialMLP", timed::multiplies_experts_one_by_one, timed::multiply_experts_one_by_one},
+    {"tp runs beside products", kHalves | in(Piece::loss), "column-parallel layers", "second gather and reduction", kNoBytes,
+     "megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication", gathers_or_reduces,
+     timed::start_beside_products},
+    {"tp runs in chunks", kHalves | in(Piece::loss), "linear layers under --tp-comm-overlap", "gathers and reductions", kNoBytes,
+     "transformer_engine/pytorch/module/base.py, initialize_ub", timed::overlaps_tp, timed::overlap_in_chunks},
+    {"linear layers multiply in fp8", kHalves | in(Piece::mtp_front), "linear layers", "products, and kernels that quantise", kNoBytes,
+     "transformer_engine/pytorch/module/linear.py, _Linear.forward", fp8::products, timed::multiply_in_fp8},
 };
 
 }  // namespace
@@ -385,7 +426,7 @@ std::span<const EnginePolicy> megatron_policies() {
 
 void apply_megatron_policies(PieceTrace& trace, const PolicyContext& context) {
     LayerEditor::spread(trace);
-    for (const PieceRange& forward : trace.pieces) {
+    for (PieceRange& forward : trace.pieces) {
         // Of layers the last one counts, of predictions each depth.
         const bool predicts = forward.piece >= Piece::mtp_embedding;
         if (forward.backward || (!predicts && &trace.range(forward.piece, false) != &forward)) continue;

@@ -3,7 +3,7 @@
 // table). Everything else of a layer stays in 16 bits: norms' and activations' inputs, attention's core, router, embedding, loss.
 
 #include "simulator/memory/engine_policies.hpp"
-#include "simulator/memory/layer_editor.hpp"
+#include "simulator/piece/layer_editor.hpp"
 
 namespace mgplan::simulator::fp8 {
 

@@ -146,8 +146,12 @@ std::string numbers_of(const PieceCost& cost) {
     return text;
 }
 
+/// Which description of the layers is priced: the one written by hand, or records of the layers that run.
+enum class Described : std::uint8_t { by_hand, by_record };
+
 /// The rows of one preset in one setting; none where the rules forbid it.
-std::vector<std::string> rows_of(const std::string& preset, const ModelSpec& spec, std::size_t number) {
+std::vector<std::string> rows_of(const std::string& preset, const ModelSpec& spec, std::size_t number,
+                                 Described described = Described::by_hand) {
     const Setting& setting = settings()[number];
     if (setting.needs_experts && !spec.moe) return {};
     Workload work;
@@ -166,7 +170,7 @@ std::vector<std::string> rows_of(const std::string& preset, const ModelSpec& spe
         return {};
     }
     CostModel model(work);
-    const LayerCosts& costs = model.costs(layout);
+    const LayerCosts costs = described == Described::by_record ? model.recorded_costs(layout) : model.costs(layout);
     std::vector<std::pair<std::string_view, const PieceCost*>> pieces{{"attention", &costs.attention}};
     const bool dense = costs.dense_mlp.forward > 0;
     if (dense) pieces.emplace_back("dense_mlp", &costs.dense_mlp);
@@ -189,7 +193,7 @@ std::string golden_path() {
 }
 
 /// Writes as the file has it, settings first.
-std::string now() {
+std::string now(Described described = Described::by_hand) {
     std::string text;
     for (std::size_t i = 0; i < settings().size(); ++i)
         text += fmt::format("# setting {}: {}, {}\n", i, settings()[i].name, settings()[i].cluster);
@@ -197,7 +201,7 @@ std::string now() {
     for (const std::string& preset : importers::preset_names()) {
         const ModelSpec spec = importers::load_model(preset).model;
         for (std::size_t number = 0; number < settings().size(); ++number) {
-            for (const std::string& row : rows_of(preset, spec, number)) text += row + "\n";
+            for (const std::string& row : rows_of(preset, spec, number, described)) text += row + "\n";
         }
     }
     return text;
@@ -284,6 +288,10 @@ int main(int argc, char** argv) {
         std::ofstream file(mgplan::simulator::golden_path());
         file << mgplan::simulator::now();
         return file.good() ? 0 : 1;
+    }
+    if (argc == 2 && std::string_view(argv[1]) == "--recorded") {
+        std::fputs(mgplan::simulator::now(mgplan::simulator::Described::by_record).c_str(), stdout);
+        return 0;
     }
     return RUN_ALL_TESTS();
 }
