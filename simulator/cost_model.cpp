@@ -17,30 +17,25 @@
 namespace mgplan::simulator {
 namespace {
 
-/// What layer costs depend on. In the default order of axes the strides of tp, cp, ep and etp follow from their sizes, and the last
-/// three fields keep their defaults; other orders need all of them.
+/// What layer costs depend on.
 struct CostKey {
     ShardKey shard;
-    std::int64_t pp = 0, world = 0;
-    std::array<Axis, 5> order{};
+    LinksKey links;
 
     bool operator==(const CostKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
-        const auto& [shard_, pp_, world_, order_] = *this;
-        FieldHash axes;
-        for (const Axis axis : order_) axes.add(axis);
-        return hash_of(shard_, pp_, world_, axes.value());
+        const auto& [shard_, links_] = *this;
+        return hash_of(shard_, links_);
     }
 };
 
+LinksKey links_key(const ParallelSizes& sizes) {
+    if (sizes.order == AxisOrder{}) return {};
+    return {sizes.pp, sizes.world, sizes.order.axes()};
+}
+
 CostKey cost_key(const Layout& layout) {
-    CostKey key{shard_key(layout)};
-    const ParallelSizes& sizes = layout.sizes;
-    if (sizes.order == AxisOrder{}) return key;
-    key.pp = sizes.pp;
-    key.world = sizes.world;
-    key.order = sizes.order.axes();
-    return key;
+    return {shard_key(layout), links_key(layout.sizes)};
 }
 
 GroupPath path_of(const std::vector<GridAxis>& grid, std::initializer_list<Axis> wanted, const ClusterSpec& cluster,
@@ -82,6 +77,8 @@ struct CostModel::State {
     ParallelSizes sizes_of_paths;  ///< of the layout before
     LayoutPaths last_paths;
     LayoutMemory memory;
+    ShardLayers shards;
+    RecordedCosts recorded;
     std::optional<RoutingLoad> routing;  ///< of models with experts
 
     State(const Workload& work, const Calibration& rates)
@@ -94,7 +91,9 @@ struct CostModel::State {
           last_paths(paths_of(sizes_of_paths, work.cluster, calibration)),
           memory(work, calibration,
                  {[this](const Layout& layout) -> const SplitCensus& { return census(layout); },
-                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }}) {
+                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }}),
+          shards(work),
+          recorded(work) {
         if (work.model.moe) routing.emplace(work.model, work.routing);
     }
 
@@ -286,7 +285,7 @@ double CostModel::chunk_seconds(const Layout& layout, const StageChunk& chunk) {
 }
 
 LayerCosts CostModel::recorded_costs(const Layout& layout) {
-    return simulator::recorded_costs(state_->shard_of(layout), ShardLayers(state_->workload).sizes(layout));
+    return state_->recorded.of(state_->shard_of(layout), state_->shards.sizes(layout), links_key(layout.sizes));
 }
 
 const LayerCosts& CostModel::costs(const Layout& layout) {

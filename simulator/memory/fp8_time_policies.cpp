@@ -59,7 +59,7 @@ private:
     static std::size_t insert(PieceSteps& steps, std::size_t place, std::string_view name, std::int64_t bytes) {
         if (bytes <= 0) return 0;
         PieceStep step;
-        step.pass = steps[place].pass;
+        step.pass = steps[place].pass == StepPass::weight_gradient ? StepPass::input_gradient : steps[place].pass;
         step.op.name = name;
         step.op.bytes_read = bytes;
         steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(place), step);

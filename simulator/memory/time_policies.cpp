@@ -1,6 +1,7 @@
 #include "simulator/memory/time_policies.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -96,6 +97,58 @@ void keep_exchanged_heads(LayerEditor& layer, const PolicyContext& /*context*/) 
     }
 }
 
+bool passes_keys_around(const PolicyContext& context) {
+    return context.sizes.cp > 1 && context.sizes.cp_comm_type == CpCommType::p2p;
+}
+
+void pass_gradients_beside(LayerEditor& layer, const PolicyContext& /*context*/) {
+    PieceSteps& steps = layer.backward_steps();
+    std::size_t attention = steps.size();
+    std::size_t parts = 0;
+    for (const PieceStep& step : steps) parts += op_named(step, "attention_backward") ? 1 : 0;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        if (op_named(steps[i], "attention_backward")) {
+            attention = i;
+            --parts;
+        }
+        // The last hop brings the gradients home, and nothing is left beside it.
+        if (parts == 0 || attention == steps.size() || !starts_over(steps[i], LayerGroup::cp) || steps[i].pass == StepPass::recompute)
+            continue;
+        move_step(steps, i, attention);
+        attention = steps.size();
+    }
+}
+
+bool gathers_keys(const PolicyContext& context) {
+    return context.sizes.cp > 1 && context.sizes.cp_comm_type == CpCommType::all_gather;
+}
+
+void attend_to_gathered(LayerEditor& layer, const PolicyContext& /*context*/) {
+    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
+        for (const StepPass pass : {StepPass::forward, StepPass::recompute, StepPass::input_gradient}) {
+            const auto attends = [&](const PieceStep& step) { return step.pass == pass && step.op.part.queries > 0; };
+            const auto first = std::find_if(steps->begin(), steps->end(), attends);
+            if (first == steps->end()) continue;
+            const auto end = std::find_if(first, steps->end(), [](const PieceStep& step) { return step.kind == StepKind::start; });
+            const auto last = std::find_if(std::make_reverse_iterator(end), std::make_reverse_iterator(first), attends).base();
+            for (auto step = first + 1; step < last; ++step) {
+                if (!attends(*step)) continue;
+                first->op.part.keys += step->op.part.keys;
+                first->op.flops += step->op.flops;
+                first->op.bytes_read += step->op.bytes_read;
+                first->op.bytes_written += step->op.bytes_written;
+            }
+            // Between the parts and behind the last: sums of partial results, copies of gradients to their places.
+            steps->erase(std::remove_if(first + 1, end,
+                                        [&](const PieceStep& step) {
+                                            return attends(step) || op_named(step, "merge_attention") || op_named(step, "add") ||
+                                                   op_named(step, "copy");
+                                        }),
+                         end);
+        }
+    }
+}
+
 bool fuses_attention(const PolicyContext& context) {
     return context.training.attention == AttentionBackend::flash;
 }
@@ -180,28 +233,28 @@ bool overlaps_tp(const PolicyContext& context) {
     return context.training.overlap_tp && context.sizes.tp > 1;
 }
 
-void overlap_in_chunks(LayerEditor& layer, const PolicyContext& context) {
-    const double share = 1 / static_cast<double>(context.sizes.tp);
+void overlap_in_chunks(LayerEditor& layer, const PolicyContext& /*context*/) {
+    // Gathers and reductions of the backward's linear layers are passed round a ring: a rank begins with its own chunk, and none shows. The
+    // reduction behind a forward's product is a pipeline of four parts, of which the last shows (initialize_ub: "ring_exchange",
+    // "pipeline").
+    constexpr double kPipelined = 0.25;
     for (PieceSteps* pointer : {&layer.forward_steps(), &layer.backward_steps()}) {
         PieceSteps& steps = *pointer;
         for (std::size_t i = 0; i + 1 < steps.size(); ++i) {
             if (!gathers_or_reduces(steps[i]) || !waits_at_once(steps, i)) continue;
             const auto multiplies = [&](std::size_t place) { return is_product(steps[place]) && !steps[place].op.product.accumulate; };
-            PieceStep first = steps[i + 1];
-            first.share = share;
             const bool gathers = steps[i].collective == model::CollectiveKind::all_gather;
             if (gathers && i + 2 < steps.size() && multiplies(i + 2)) {
-                // start, first chunk, product, wait
-                std::swap(steps[i + 1], steps[i + 2]);
-                insert_at(steps, i + 1, first);
+                std::swap(steps[i + 1], steps[i + 2]);  // start, product, wait
+                i += 2;
             } else if (!gathers && i > 0 && multiplies(i - 1) && steps[i].pass != StepPass::input_gradient) {
-                // The last chunk shows, which takes as long as the first.
+                // Start, part, product, wait: the first part is waited for in place of the last, which takes as long.
+                PieceStep part = steps[i + 1];
+                part.share = kPipelined;
                 move_step(steps, i, i - 1);
-                insert_at(steps, i, first);
-            } else {
-                continue;
+                insert_at(steps, i, part);
+                i += 2;
             }
-            i += 3;
         }
     }
 }
@@ -275,6 +328,27 @@ void multiply_experts_one_by_one(LayerEditor& layer, const PolicyContext& /*cont
     for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
         for (PieceStep& step : *steps) {
             if (step.op.grouped.groups > 0) step.op.name = "matmul_by_group";
+        }
+    }
+}
+
+bool sorts_in_place(const PolicyContext& context) {
+    return context.model.moe && context.model.moe->dispatcher == TokenDispatcher::all_to_all && context.model.moe->experts > 1 &&
+           context.sizes.ep * context.sizes.etp == 1;
+}
+
+void sort_in_place(LayerEditor& layer, const PolicyContext& /*context*/) {
+    const PieceSteps& forward = layer.forward_steps();
+    const auto permuted =
+        std::find_if(forward.begin(), forward.end(), [](const PieceStep& step) { return op_named(step, "permute_rows"); });
+    MGPLAN_ASSERT(permuted != forward.end(), "rows are permuted");
+    const double rows = 2.0 * static_cast<double>(permuted->op.bytes_written);  // read and written
+    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
+        for (std::size_t i = 0; i < steps->size(); ++i) {
+            const PieceStep& step = (*steps)[i];
+            if (!op_named(step, "permute_rows") && !op_named(step, "unpermute_rows")) continue;
+            insert_at(*steps, op_named(step, "unpermute_rows") ? i : i + 1, stream_op(step, "reorder_blocks", rows));
+            ++i;
         }
     }
 }

@@ -11,6 +11,9 @@ namespace mgplan::simulator::timed {
 [[nodiscard]] bool splits_by_views(const PolicyContext& context);
 [[nodiscard]] bool overlaps_tp(const PolicyContext& context);
 [[nodiscard]] bool keeps_exchanged_heads(const PolicyContext& context);
+[[nodiscard]] bool passes_keys_around(const PolicyContext& context);
+[[nodiscard]] bool gathers_keys(const PolicyContext& context);
+[[nodiscard]] bool sorts_in_place(const PolicyContext& context);
 [[nodiscard]] bool fuses_attention(const PolicyContext& context);
 [[nodiscard]] bool softmax_by_pytorch(const PolicyContext& context);
 [[nodiscard]] bool drops_scores(const PolicyContext& context);
@@ -25,10 +28,14 @@ void split_by_views(LayerEditor& layer, const PolicyContext& context);
 void fuse_biases(LayerEditor& layer, const PolicyContext& context);
 /// In the backward of a column-parallel layer the second gather runs beside the input's gradient, the reduction beside the weight's.
 void start_beside_products(LayerEditor& layer, const PolicyContext& context);
-/// Chunks of a gather or a reduction run beside chunks of the product at its end: the first of tp shows.
+/// Chunks of a gather or a reduction run beside chunks of the product at its end.
 void overlap_in_chunks(LayerEditor& layer, const PolicyContext& context);
 /// What all-to-all context parallelism exchanged for the forward is kept for the backward.
 void keep_exchanged_heads(LayerEditor& layer, const PolicyContext& context);
+/// The ring's backward sends keys, values and the gradients of the part before beside a part's attention.
+void pass_gradients_beside(LayerEditor& layer, const PolicyContext& context);
+/// A rank's queries see all gathered keys in one call.
+void attend_to_gathered(LayerEditor& layer, const PolicyContext& context);
 /// FlashAttention and cuDNN know windows, and both together more sizes than mgplan's own device asks of cuDNN.
 void fuse_attention(LayerEditor& layer, const PolicyContext& context);
 /// Scores that the fused softmax does not take pass through PyTorch's kernels one by one.
@@ -41,6 +48,8 @@ void send_tokens_once(LayerEditor& layer, const PolicyContext& context);
 /// Every rank of an ep group gets all of its tokens.
 void gather_tokens(LayerEditor& layer, const PolicyContext& context);
 void multiply_experts_one_by_one(LayerEditor& layer, const PolicyContext& context);
+/// What arrives is sorted by expert even where the rank got it from itself alone.
+void sort_in_place(LayerEditor& layer, const PolicyContext& context);
 
 // Parts of policies that change tensors too.
 

@@ -91,8 +91,14 @@ int op_kernels(const model::OpRecord& record) {
         return is_attention_backward(record) ? 7 : 4;
     }
     if (record.name == "matmul_by_group") return static_cast<int>(std::min<std::int64_t>(record.grouped.groups, 256));
-    // Gradients of inputs and, summed over rows in a second kernel, of weights.
-    if (record.name.ends_with("norm_backward")) return 2;
+    // A weight's gradient is followed by the hook that marks it as ready.
+    if (record.product.accumulate || record.grouped.accumulate) return 2;
+    // Gradients of inputs and, summed over rows in a second kernel, of weights; dropout in front of the addition.
+    if (record.name.ends_with("norm_backward") || record.name == "dropout_add") return 2;
+    // Autograd's own sums of gradients have no module around them.
+    if (record.name == "add") return 0;
+    // Scores, top-k, softmax of the chosen, scatters to two tables, casts, counts (Megatron-core, moe_utils.py).
+    if (record.name == "router_scores") return 10;
     return 1;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
 
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_reduce.hpp"
@@ -9,8 +10,6 @@
 #include "simulator/collectives/reduce_scatter.hpp"
 #include "simulator/collectives/send_receive.hpp"
 #include "simulator/memory/engine_policies.hpp"
-#include "simulator/memory/time_policies.hpp"
-#include "simulator/piece/layer_editor.hpp"
 #include "simulator/price/pass_replay.hpp"
 #include "simulator/price/recorded_flops.hpp"
 
@@ -41,7 +40,12 @@ double sent_once(std::int64_t copies, const GroupPath& path) {
     return std::min(1.0, places * (1 - std::pow(1 - 1 / places, k)) / k);
 }
 
-/// All of a pass's kinds of work that are not recompute, or that alone.
+/// A rank's share of the model's FLOPs: experts count as if they were alike, though the busiest rank's are priced.
+double even_flops(const PieceStep& step, const Shard& shard) {
+    const double flops = model_flops_of(step);
+    return step.op.grouped.groups > 0 ? flops / shard.busiest_experts : flops;
+}
+
 template <class Value, class Add>
 void sum_passes(const std::array<Value, kStepPasses>& by_pass, Add add) {
     for (int pass = 0; pass < kStepPasses; ++pass) add(static_cast<StepPass>(pass), by_pass[static_cast<std::size_t>(pass)]);
@@ -71,34 +75,8 @@ void hide_exchanges(PieceCost& cost, const Shard& shard) {
     };
     cost.exposed_forward.ep = exposed(cost.exposed_forward.ep, cost.backward);
     cost.exposed_backward.ep = exposed(cost.exposed_backward.ep, cost.forward);
+    cost.exposed_recompute.ep = exposed(cost.exposed_recompute.ep, cost.backward);
 }
-
-class Pricer {
-public:
-    Pricer(const Shard& shard, const PieceSizes& sizes) : shard_(shard), sizes_(sizes) {}
-
-    [[nodiscard]] PieceTrace edited(PieceTrace trace) const {
-        if (shard_.engine == Engine::megatron) apply_megatron_policies(trace, {shard_.model(), shard_.workload->training, sizes_});
-        return trace;
-    }
-
-    [[nodiscard]] PieceCost price(const PieceTrace& trace, Piece piece) const {
-        return price_piece(trace.range(piece, false).steps, trace.range(piece, true).steps, shard_);
-    }
-
-    [[nodiscard]] PieceTrace dense(std::int64_t window) const {
-        ModelSpec model = shard_.model();
-        model.sliding_window = window;
-        model.full_attention_every = 0;
-        PieceSizes sizes = sizes_;
-        sizes.fuses_windows = false;
-        return edited(trace_dense_pieces(model, sizes));
-    }
-
-private:
-    const Shard& shard_;
-    const PieceSizes& sizes_;
-};
 
 }  // namespace
 
@@ -146,53 +124,132 @@ PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, con
     for (const PieceStep& step : forward) {
         if (step.kind != StepKind::op) continue;
         cost.kernels_forward += op_kernels(step.op);
-        cost.forward_flops += model_flops_of(step);
+        cost.forward_flops += even_flops(step, shard);
     }
     for (const PieceStep& step : backward) {
         if (step.kind != StepKind::op) continue;
         if (step.pass != StepPass::recompute) cost.kernels_backward += op_kernels(step.op);
-        if (step.pass == StepPass::recompute) cost.recompute_flops += model_flops_of(step);
+        if (step.pass == StepPass::recompute) cost.recompute_flops += even_flops(step, shard);
     }
     return cost;
 }
 
-LayerCosts recorded_costs(const Shard& shard, const PieceSizes& sizes) {
-    const ModelSpec& model = shard.model();
-    const Pricer pricer(shard, sizes);
-    LayerCosts costs;
-    const PieceTrace dense = pricer.dense(0);
-    costs.attention = pricer.price(dense, Piece::attention);
-    const PieceCost windowed =
-        model.sliding_window > 0 ? pricer.price(pricer.dense(model.sliding_window), Piece::attention) : costs.attention;
-    if (!model.moe || std::find(model.moe_layers.begin(), model.moe_layers.end(), false) != model.moe_layers.end()) {
-        costs.dense_mlp = pricer.price(dense, Piece::dense);
-        costs.dense = both(costs.attention, costs.dense_mlp);
-        costs.windowed_dense = both(windowed, costs.dense_mlp);
+namespace {
+
+/// What does not see experts.
+struct DenseCosts {
+    PieceCost attention, windowed, mlp, embedding, head;
+    PieceCost prediction;  ///< one depth of multi-token prediction without its layer, embedding and loss
+};
+
+struct MixtureCosts {
+    PieceCost all, router;
+};
+
+/// The costs of a shard's pieces over the links of a layout.
+struct PricedKey {
+    ShardKey shard;
+    std::int64_t rows = 0;  ///< of a mixture
+    LinksKey links;
+    bool operator==(const PricedKey&) const = default;
+    [[nodiscard]] std::size_t hash() const {
+        const auto& [shard_, rows_, links_] = *this;
+        return hash_of(shard_, rows_, links_);
     }
-    if (model.moe) {
-        const PieceTrace mixture = pricer.edited(trace_mixture(model, sizes, shard.busiest_experts));
-        costs.experts = pricer.price(mixture, Piece::mixture);
-        if (shard.workload->training.overlap_moe) hide_exchanges(costs.experts, shard);
-        costs.router = price_piece(router_steps(mixture.range(Piece::mixture, false).steps),
-                                   router_steps(mixture.range(Piece::mixture, true).steps), shard);
-        costs.mixture = both(costs.attention, costs.experts);
-        costs.windowed_mixture = both(windowed, costs.experts);
+};
+
+}  // namespace
+
+struct RecordedCosts::State {
+    const Workload& workload;
+    std::unordered_map<PricedKey, DenseCosts, MemoKeyHash> dense;
+    std::unordered_map<PricedKey, MixtureCosts, MemoKeyHash> mixtures;
+
+    [[nodiscard]] const ModelSpec& model() const { return workload.model; }
+
+    [[nodiscard]] PieceTrace edited(PieceTrace trace, const PieceSizes& sizes) const {
+        if (sizes.engine == Engine::megatron) apply_megatron_policies(trace, {model(), workload.training, sizes});
+        return trace;
     }
-    costs.embedding = pricer.price(dense, Piece::embedding);
-    costs.head = both(pricer.price(dense, Piece::norm), pricer.price(dense, Piece::loss));
-    costs.boundary = shard.tokens_outside * model.hidden * shard.element;
-    if (model.mtp_layers > 0) {
-        const bool ends_with_mixture = model.moe && model.moe_layers.back();
-        if (model.window_of_layer(model.layers) > 0)
-            costs.mtp = ends_with_mixture ? costs.windowed_mixture : costs.windowed_dense;
-        else
-            costs.mtp = ends_with_mixture ? costs.mixture : costs.dense;
-        const PieceTrace prediction = pricer.edited(trace_prediction(model, sizes, false));
-        PieceSteps front = prediction.range(Piece::mtp_front, false).steps, back = prediction.range(Piece::mtp_front, true).steps;
-        costs.mtp += price_piece(front, back, shard);
-        costs.mtp += pricer.price(prediction, Piece::mtp_end);
+
+    /// Embedding, attention and so on of a layer with this window.
+    [[nodiscard]] PieceTrace traced(const PieceSizes& sizes, std::int64_t window) const {
+        ModelSpec windowed = model();
+        windowed.sliding_window = window;
+        windowed.full_attention_every = 0;
+        PieceSizes all = sizes;
+        all.fuses_windows = false;
+        return edited(trace_dense_pieces(windowed, all), sizes);
     }
-    return costs;
+
+    static PieceCost price(const PieceTrace& trace, Piece piece, const Shard& shard) {
+        return price_piece(trace.range(piece, false).steps, trace.range(piece, true).steps, shard);
+    }
+
+    const DenseCosts& dense_costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
+        auto [entry, fresh] = dense.try_emplace({without_experts(sizes), 0, links});
+        DenseCosts& costs = entry->second;
+        if (!fresh) return costs;
+        const PieceTrace trace = traced(sizes, 0);
+        costs.attention = costs.windowed = price(trace, Piece::attention, shard);
+        if (model().sliding_window > 0) costs.windowed = price(traced(sizes, model().sliding_window), Piece::attention, shard);
+        costs.mlp = price(trace, Piece::dense, shard);
+        costs.embedding = price(trace, Piece::embedding, shard);
+        costs.head = both(price(trace, Piece::norm, shard), price(trace, Piece::loss, shard));
+        if (model().mtp_layers > 0) {
+            const PieceTrace prediction = edited(trace_prediction(model(), sizes, false), sizes);
+            costs.prediction = both(price(prediction, Piece::mtp_front, shard), price(prediction, Piece::mtp_end, shard));
+        }
+        return costs;
+    }
+
+    const MixtureCosts& mixture_costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
+        auto [entry, fresh] = mixtures.try_emplace({mixture_alone(sizes), sizes.rows(), links});
+        MixtureCosts& costs = entry->second;
+        if (!fresh) return costs;
+        const PieceTrace trace = edited(trace_mixture(model(), sizes, shard.busiest_experts), sizes);
+        const PieceSteps &forward = trace.range(Piece::mixture, false).steps, &backward = trace.range(Piece::mixture, true).steps;
+        costs.all = price_piece(forward, backward, shard);
+        if (workload.training.overlap_moe) hide_exchanges(costs.all, shard);
+        costs.router = price_piece(router_steps(forward), router_steps(backward), shard);
+        return costs;
+    }
+
+    LayerCosts costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
+        const DenseCosts& pieces = dense_costs(shard, sizes, links);
+        LayerCosts costs;
+        costs.attention = pieces.attention;
+        if (!model().moe || std::find(model().moe_layers.begin(), model().moe_layers.end(), false) != model().moe_layers.end()) {
+            costs.dense_mlp = pieces.mlp;
+            costs.dense = both(pieces.attention, pieces.mlp);
+            costs.windowed_dense = both(pieces.windowed, pieces.mlp);
+        }
+        if (model().moe) {
+            const MixtureCosts& mixture = mixture_costs(shard, sizes, links);
+            costs.experts = mixture.all;
+            costs.router = mixture.router;
+            costs.mixture = both(pieces.attention, mixture.all);
+            costs.windowed_mixture = both(pieces.windowed, mixture.all);
+        }
+        costs.embedding = pieces.embedding;
+        costs.head = pieces.head;
+        costs.boundary = shard.tokens_outside * model().hidden * shard.element;
+        if (model().mtp_layers > 0) {
+            const bool mixture = model().moe && model().moe_layers.back();
+            const bool windowed = model().window_of_layer(model().layers) > 0;
+            const PieceCost& layer =
+                mixture ? (windowed ? costs.windowed_mixture : costs.mixture) : (windowed ? costs.windowed_dense : costs.dense);
+            costs.mtp = both(layer, pieces.prediction);
+        }
+        return costs;
+    }
+};
+
+RecordedCosts::RecordedCosts(const Workload& workload) : state_(std::make_unique<State>(State{workload, {}, {}})) {}
+RecordedCosts::~RecordedCosts() = default;
+
+LayerCosts RecordedCosts::of(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
+    return state_->costs(shard, sizes, links);
 }
 
 }  // namespace mgplan::simulator

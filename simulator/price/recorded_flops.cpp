@@ -36,7 +36,8 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
     }
     const PieceTrace dense = trace_dense_pieces(counted, one);
     const double attention = flops_of(dense, Piece::attention), mlp = flops_of(dense, Piece::dense), loss = flops_of(dense, Piece::loss);
-    const double mixture = model.moe ? flops_of(trace_mixture(counted, one), Piece::mixture) : 0;
+    const bool mixes = std::find(model.moe_layers.begin(), model.moe_layers.end(), true) != model.moe_layers.end();
+    const double mixture = mixes ? flops_of(trace_mixture(counted, one), Piece::mixture) : 0;
     double flops = loss;
     for (std::int64_t layer = 0; layer < model.layers; ++layer) flops += attention + (model.is_moe_layer(layer) ? mixture : mlp);
     if (model.mtp_layers > 0) {

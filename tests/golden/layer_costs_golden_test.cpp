@@ -1,12 +1,17 @@
 // What each piece of every preset costs, as recorded: a guard for whoever rewrites how layers are priced. A difference is a fix or
 // a policy that is told with its source, never an accident.
 //
-//     layer_costs_golden_test --update-golden       writes tests/golden/data/layer_costs.csv anew
+// Beside it what the record of each piece costs (simulator/price/recorded_costs.hpp), which is to take the place of the description by
+// hand: in every setting a piece may be as much shorter or longer as tests/golden/data/record_differences.csv says, and no more.
+//
+//     layer_costs_golden_test --update-golden       writes layer_costs.csv anew, and the bounds of record_differences.csv
+//     layer_costs_golden_test --recorded            prints the costs of the records
 
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <map>
 #include <sstream>
 
@@ -188,6 +193,13 @@ std::vector<std::string> rows_of(const std::string& preset, const ModelSpec& spe
     return rows;
 }
 
+/// Seconds of a piece, forward, backward and recompute, with all that is exposed: of a row's numbers.
+double seconds_of(const std::vector<std::string>& cells) {
+    double sum = 0;
+    for (const std::size_t i : {0, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}) sum += std::strtod(cells[i].c_str(), nullptr);
+    return sum;
+}
+
 std::string golden_path() {
     return tests::data_folder() + "/golden/data/layer_costs.csv";
 }
@@ -219,6 +231,58 @@ std::map<std::string, std::vector<std::string>> rows_by_piece(const std::string&
         rows[about] = std::move(cells);
     }
     return rows;
+}
+
+/// How a piece's seconds by record stand to those by hand in one setting, over all presets.
+struct Difference {
+    double least = std::numeric_limits<double>::infinity(), greatest = 0;
+    std::string cause;
+};
+
+/// By setting and piece.
+using Differences = std::map<std::string, Difference>;
+
+Differences differences_now() {
+    const auto by_hand = rows_by_piece(now(Described::by_hand)), by_record = rows_by_piece(now(Described::by_record));
+    Differences differences;
+    for (const auto& [about, cells] : by_hand) {
+        const auto other = by_record.find(about);
+        if (other == by_record.end() || seconds_of(cells) <= 0) continue;
+        const double ratio = seconds_of(other->second) / seconds_of(cells);
+        Difference& difference = differences[about.substr(about.find(',') + 1)];
+        difference.least = std::min(difference.least, ratio);
+        difference.greatest = std::max(difference.greatest, ratio);
+    }
+    return differences;
+}
+
+std::string differences_path() {
+    return tests::data_folder() + "/golden/data/record_differences.csv";
+}
+
+Differences recorded_differences() {
+    std::ifstream file(differences_path());
+    std::stringstream text;
+    text << file.rdbuf();
+    Differences differences;
+    for (const std::string& line : split(text.str(), '\n')) {
+        const std::vector<std::string> cells = split(line, ',');
+        if (cells.size() < 5 || line.starts_with("setting,")) continue;
+        differences[cells[0] + "," + cells[1]] = {std::strtod(cells[2].c_str(), nullptr), std::strtod(cells[3].c_str(), nullptr), cells[4]};
+    }
+    return differences;
+}
+
+/// New bounds under the causes of old.
+std::string differences_text() {
+    const Differences told = recorded_differences();
+    std::string text = "setting,piece,least,greatest,cause\n";
+    for (const auto& [about, difference] : differences_now()) {
+        const auto before = told.find(about);
+        text += fmt::format("{},{:.4f},{:.4f},{}\n", about, difference.least, difference.greatest,
+                            before == told.end() ? "" : before->second.cause);
+    }
+    return text;
 }
 
 /// Equal to nine digits, which compilers agree on.
@@ -259,6 +323,21 @@ TEST(LayerCostsGolden, EveryPieceOfEveryPresetCostsWhatItDid) {
     EXPECT_EQ(shown, 0) << "differences in all";
 }
 
+TEST(LayerCostsGolden, RecordsDifferFromTheDescriptionByHandNoMoreThanIsTold) {
+    const Differences told = recorded_differences();
+    constexpr double kDigits = 2e-4;
+    for (const auto& [about, difference] : differences_now()) {
+        const auto found = told.find(about);
+        ASSERT_NE(found, told.end()) << about << " is new; tell it in record_differences.csv";
+        EXPECT_FALSE(found->second.cause.empty()) << about << " has no cause";
+        EXPECT_GE(difference.least, found->second.least - kDigits) << about;
+        EXPECT_LE(difference.greatest, found->second.greatest + kDigits) << about;
+        // What became less is told as less.
+        EXPECT_LE(difference.least, found->second.least + 0.01) << about << ": --update-golden writes tighter bounds";
+        EXPECT_GE(difference.greatest, found->second.greatest - 0.01) << about << ": --update-golden writes tighter bounds";
+    }
+}
+
 /// A setting that the rules forbid on every preset would guard nothing.
 TEST(LayerCostsGolden, EverySettingIsLegalOnManyPresets) {
     for (std::size_t number = 0; number < settings().size(); ++number) {
@@ -283,14 +362,18 @@ TEST(LayerCostsGolden, ComparesToNineDigits) {
 }  // namespace mgplan::simulator::layer_costs_golden_test
 
 int main(int argc, char** argv) {
+    namespace test = mgplan::simulator::layer_costs_golden_test;
     testing::InitGoogleTest(&argc, argv);
     if (argc == 2 && std::string_view(argv[1]) == "--update-golden") {
-        std::ofstream file(mgplan::simulator::golden_path());
-        file << mgplan::simulator::now();
-        return file.good() ? 0 : 1;
+        std::ofstream file(test::golden_path());
+        file << test::now();
+        const std::string differences = test::differences_text();
+        std::ofstream bounds(test::differences_path());
+        bounds << differences;
+        return file.good() && bounds.good() ? 0 : 1;
     }
     if (argc == 2 && std::string_view(argv[1]) == "--recorded") {
-        std::fputs(mgplan::simulator::now(mgplan::simulator::Described::by_record).c_str(), stdout);
+        std::fputs(test::now(test::Described::by_record).c_str(), stdout);
         return 0;
     }
     return RUN_ALL_TESTS();

@@ -12,7 +12,7 @@
 #include "simulator/piece/piece_trace.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::time_policies_test {
 namespace {
 
 using testing::ElementsAre;
@@ -83,10 +83,12 @@ TEST_F(TimePolicies, OverlapInChunks) {
     sizes.tp = 4;
     sizes.sequence_parallel = true;
     training.overlap_tp = true;
-    EXPECT_THAT(texts(Piece::dense, false), ElementsAre("rms_norm", "all_gather", "wait for a chunk", "matmul", "wait", "activation",
-                                                        "reduce_scatter", "wait for a chunk", "matmul", "wait", "dropout_add"));
+    EXPECT_THAT(texts(Piece::dense, false), ElementsAre("rms_norm", "all_gather", "matmul", "wait", "activation", "reduce_scatter",
+                                                        "wait for a chunk", "matmul", "wait", "dropout_add"));
     for (const PieceStep& step : steps(Piece::dense, false)) {
-        if (step.kind == StepKind::wait && step.share < 1) EXPECT_EQ(step.share, 0.25);
+        if (step.kind == StepKind::wait && step.share < 1) {
+            EXPECT_EQ(step.share, 0.25);
+        }
     }
 }
 
@@ -127,10 +129,38 @@ TEST_F(TimePolicies, PassScoresThroughPytorchWhereTheFusedSoftmaxDoesNotTakeThem
     EXPECT_EQ(bytes(Piece::attention, false, "softmax_passes"), 5 * scores / 2);
 }
 
+TEST_F(TimePolicies, SendBesideTheRingsBackward) {
+    sizes.cp = 2;
+    sizes.cp_comm_type = CpCommType::p2p;
+    const std::vector<std::string> backward = texts(Piece::attention, true);
+    const auto first = std::find(backward.begin(), backward.end(), "attention_backward");
+    ASSERT_NE(first, backward.begin());
+    EXPECT_EQ(*(first - 1), "send") << "the next keys and values";
+    const auto second = std::find(first + 1, backward.end(), "attention_backward");
+    EXPECT_EQ(std::count(first, second, "wait"), 8) << "keys, values and their gradients, each sent and received";
+    EXPECT_EQ(std::count(second, backward.end(), "send"), 1) << "the gradients' way home";
+}
+
+TEST_F(TimePolicies, AttendToGatheredKeysAtOnce) {
+    sizes.cp = 4;
+    sizes.cp_comm_type = CpCommType::all_gather;
+    EXPECT_EQ(count(Piece::attention, false, "attention"), 1);
+    EXPECT_EQ(count(Piece::attention, false, "merge_attention"), 0);
+    EXPECT_EQ(count(Piece::attention, true, "attention_backward"), 1);
+    EXPECT_EQ(count(Piece::attention, true, "copy"), 0);
+    for (const PieceStep& step : steps(Piece::attention, false)) {
+        if (step.op.part.queries == 0) continue;
+        EXPECT_EQ(step.op.part.queries, kTokens / 4);
+        EXPECT_EQ(step.op.part.keys, kTokens);
+    }
+}
+
 TEST_F(TimePolicies, FuseAttentionWithAWindow) {
     model.sliding_window = 128;
     for (const PieceStep& step : steps(Piece::attention, false)) {
-        if (step.op.part.queries > 0) EXPECT_TRUE(step.op.part.fused);
+        if (step.op.part.queries > 0) {
+            EXPECT_TRUE(step.op.part.fused);
+        }
     }
 }
 
@@ -156,7 +186,9 @@ TEST_F(TimePolicies, QuantiseOperandsOnceForTwoProducts) {
     EXPECT_EQ(bytes(Piece::dense, false, "quantise"), rows * h * 4 + rows * wide * 4 + 2 * 4);
     EXPECT_EQ(bytes(Piece::dense, true, "quantise"), rows * h * 4 + rows * wide * 4 + 2 * 4);
     for (const PieceStep& step : steps(Piece::dense, true)) {
-        if (step.op.product.m > 0) EXPECT_EQ(step.op.product.dtype, Dtype::fp8);
+        if (step.op.product.m > 0) {
+            EXPECT_EQ(step.op.product.dtype, Dtype::fp8);
+        }
     }
     for (const PieceStep& step : steps(Piece::loss, false)) EXPECT_NE(step.op.product.dtype, Dtype::fp8) << "the output layer";
     sizes.tp = 2;
@@ -200,6 +232,15 @@ TEST_F(MixtureTimePolicies, SendTokensOnceOrToAllRanks) {
     EXPECT_EQ(most, 4 * kTokens * model.hidden * 2) << "the rows of all ranks";
 }
 
+TEST_F(MixtureTimePolicies, SortRowsWithoutEp) {
+    sizes.ep = 1;
+    const std::int64_t rows = 2 * kTokens * model.hidden * 2;
+    EXPECT_EQ(bytes(Piece::mixture, false, "reorder_blocks"), 2 * 2 * rows) << "in front of the experts and behind them";
+    EXPECT_EQ(count(Piece::mixture, true, "reorder_blocks"), 2);
+    model.moe->dispatcher = TokenDispatcher::all_gather;
+    EXPECT_EQ(count(Piece::mixture, false, "reorder_blocks"), 0);
+}
+
 TEST_F(MixtureTimePolicies, MultiplyExpertsOneByOneWithoutAGroupedKernel) {
     EXPECT_EQ(count(Piece::mixture, false, "matmul_by_group"), 0);
     model.moe->grouped_gemm = false;
@@ -207,4 +248,4 @@ TEST_F(MixtureTimePolicies, MultiplyExpertsOneByOneWithoutAGroupedKernel) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::time_policies_test

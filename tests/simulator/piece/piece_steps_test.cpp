@@ -12,7 +12,7 @@
 #include "simulator/piece/piece_trace.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::piece_steps_test {
 namespace {
 
 using testing::ElementsAre;
@@ -142,8 +142,8 @@ TEST(PieceRecordOfMixtures, MarksTheRouterAndCountsWhatArrives) {
             rows.emplace_back(step.sent / row, step.received / row);
     }
     // Two copies of each token leave; twice as many as leave arrive at this rank, and go back.
-    EXPECT_THAT(rows, ElementsAre(std::pair{1024, 2048}, std::pair{2048, 1024}));
+    EXPECT_THAT(rows, ElementsAre(std::pair<std::int64_t, std::int64_t>{1024, 2048}, std::pair<std::int64_t, std::int64_t>{2048, 1024}));
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::piece_steps_test

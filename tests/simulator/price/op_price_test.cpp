@@ -5,7 +5,7 @@
 #include "plan/cluster_json.hpp"
 #include "simulator/cluster_parameters.hpp"
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::op_price_test {
 namespace {
 
 using model::OpRecord;
@@ -76,6 +76,16 @@ TEST_F(OpPrice, OfUnfusedAttentionIsItsProductsAndASoftmaxOverAllScores) {
         2 * (bf16_.gemm(2048, 2048, 128, 32) + bf16_.gemm(2048, 128, 2048, 32)) + bf16_.memory_bound(3 * scores, Traffic::softmax));
 }
 
+TEST_F(OpPrice, CountsTheKernelsThatAFrameworkIssues) {
+    EXPECT_EQ(op_kernels(product(false, Dtype::bf16)), 1);
+    EXPECT_EQ(op_kernels(product(true, Dtype::bf16)), 2);
+    EXPECT_EQ(op_kernels(attention("attention", true)), 1);
+    EXPECT_EQ(op_kernels(attention("attention_backward", true)), 3);
+    EXPECT_EQ(op_kernels({"rms_norm", 0, 1, 1}), 1);
+    EXPECT_EQ(op_kernels({"add", 0, 1, 1}), 0) << "of gradients";
+    EXPECT_EQ(op_kernels({"rms_norm_backward", 0, 1, 1}), 2);
+}
+
 TEST_F(OpPrice, OfAllElseIsItsBytesAtTheBandwidthOfItsKindOfAccess) {
     EXPECT_EQ(price({"add", 5, 3000, 2000}), bf16_.memory_bound(5000));
     EXPECT_EQ(price({"permute_rows", 0, 3000, 2000}), bf16_.memory_bound(5000, Traffic::permutation));
@@ -83,4 +93,4 @@ TEST_F(OpPrice, OfAllElseIsItsBytesAtTheBandwidthOfItsKindOfAccess) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::op_price_test

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-namespace mgplan::simulator {
+namespace mgplan::simulator::pass_replay_test {
 namespace {
 
 /// Seconds stand in the steps' bytes.
@@ -130,4 +130,4 @@ TEST(PassReplay, EqualsTheSameRulesInSmallSteps) {
 }
 
 }  // namespace
-}  // namespace mgplan::simulator
+}  // namespace mgplan::simulator::pass_replay_test
