@@ -6,10 +6,10 @@
 
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/layers/layer_costs.hpp"
-#include "simulator/memo_key.hpp"
 #include "simulator/memory/layout_memory.hpp"
 #include "simulator/memory/routing_load.hpp"
 #include "simulator/memory/shard_layers.hpp"
+#include "simulator/piece/memo_key.hpp"
 #include "simulator/price/recorded_costs.hpp"
 #include "simulator/stage_census.hpp"
 #include "simulator/step_time.hpp"

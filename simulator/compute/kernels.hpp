@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "plan/cluster_spec.hpp"
-#include "simulator/calibration.hpp"
+#include "simulator/compute/calibration.hpp"
 
 namespace mgplan::simulator {
 

@@ -11,7 +11,7 @@
 #include "plan/layout.hpp"
 #include "plan/model_spec.hpp"
 #include "simulator/piece/piece_step.hpp"
-#include "simulator/shard_key.hpp"
+#include "simulator/piece/shard_key.hpp"
 
 namespace mgplan::simulator {
 

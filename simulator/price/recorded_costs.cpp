@@ -9,7 +9,7 @@
 #include "simulator/collectives/all_to_all.hpp"
 #include "simulator/collectives/reduce_scatter.hpp"
 #include "simulator/collectives/send_receive.hpp"
-#include "simulator/memory/engine_policies.hpp"
+#include "simulator/piece/engine_policies.hpp"
 #include "simulator/price/pass_replay.hpp"
 #include "simulator/price/recorded_flops.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "plan/rank_groups.hpp"
 #include "simulator/layers/layer_costs.hpp"
-#include "simulator/memo_key.hpp"
+#include "simulator/piece/memo_key.hpp"
 #include "simulator/piece/piece_trace.hpp"
 #include "simulator/price/op_price.hpp"
 

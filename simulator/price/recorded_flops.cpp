@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "simulator/cost_model.hpp"
 #include "simulator/piece/piece_trace.hpp"
 
 namespace mgplan::simulator {

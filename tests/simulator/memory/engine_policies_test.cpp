@@ -1,6 +1,6 @@
 // What each named policy changes in the trace of mgplan's own layers.
 
-#include "simulator/memory/engine_policies.hpp"
+#include "simulator/piece/engine_policies.hpp"
 
 #include <fstream>
 #include <iterator>

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "simulator/memory/engine_policies.hpp"
+#include "simulator/piece/engine_policies.hpp"
 #include "simulator/piece/piece_trace.hpp"
 #include "tests/simulator/round_numbers.hpp"
 

@@ -2,7 +2,7 @@
 // What Megatron-LM with Transformer Engine computes and sends otherwise than mgplan's own layers: policies of the table in
 // engine_policies.cpp that change a piece's steps. Some belong to a policy that changes tensors too, and are called by it.
 
-#include "simulator/memory/engine_policies.hpp"
+#include "simulator/piece/engine_policies.hpp"
 #include "simulator/piece/layer_editor.hpp"
 
 namespace mgplan::simulator::timed {

@@ -1,4 +1,4 @@
-#include "simulator/memory/time_policies.hpp"
+#include "simulator/piece/time_policies.hpp"
 
 #include <algorithm>
 #include <iterator>

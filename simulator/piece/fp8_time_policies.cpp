@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "simulator/memory/fp8_operands.hpp"
-#include "simulator/memory/time_policies.hpp"
+#include "simulator/piece/fp8_operands.hpp"
+#include "simulator/piece/time_policies.hpp"
 
 namespace mgplan::simulator::timed {
 namespace {
