@@ -370,6 +370,7 @@ void apply_megatron_policies(PieceTrace& trace, const PolicyContext& context) {
         if (forward.backward || (!predicts && &trace.range(forward.piece, false) != &forward)) continue;
         LayerEditor editor(trace, forward, trace.range(forward.piece, true, predicts ? forward.layer : -1));
         for (const EnginePolicy& policy : kPolicies) {
+            if (policy.dtype == kNoBytes && !context.sizes.keep_steps) continue;
             if ((policy.pieces & in(forward.piece)) != 0 && policy.holds(context)) policy.apply(editor, context);
         }
     }

@@ -21,7 +21,8 @@ struct RecordedRange : model::RangeRecord {
 /// assertion), which must be recording ones. Both must outlive it.
 class PieceRecorder final : public model::OpListener, public model::CollectiveListener, public model::WaitListener {
 public:
-    explicit PieceRecorder(const model::MetaDevice& device) : device_(device) {}
+    /// `keep_steps`: otherwise ranges alone.
+    PieceRecorder(const model::MetaDevice& device, bool keep_steps) : device_(device), keep_steps_(keep_steps) {}
 
     void on_op(const model::OpRecord& record) override;
     void on_range_begin(std::string_view name, std::int64_t number) override;
@@ -36,6 +37,7 @@ private:
     [[nodiscard]] PieceStep step(StepKind kind) const;
 
     const model::MetaDevice& device_;
+    bool keep_steps_;
     PieceSteps steps_;
     std::vector<RecordedRange> ranges_;
     std::vector<std::size_t> open_;

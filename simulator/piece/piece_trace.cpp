@@ -52,6 +52,7 @@ struct Groups {
           ep("expert:ep", static_cast<int>(sizes.ep), 0),
           etp("expert:tp", static_cast<int>(sizes.etp), 0),
           tp_cp("tp-cp", static_cast<int>(sizes.tp * sizes.cp), 0) {
+        if (!sizes.keep_steps) return;
         for (model::RecordingCommunicator* group : {&tp, &cp, &ep, &etp, &tp_cp}) {
             group->set_listener(&recorder);
             group->set_wait_listener(&recorder);
@@ -79,9 +80,32 @@ model::WeightTable weights_of(model::Device& device, const ModelSpec& model, con
     return table;
 }
 
+/// Context parallelism takes one step for each rank, and beyond the first few they are alike: fewer ranks with as many rows each
+/// take and return the same tensors in the same order at their fullest …
+constexpr std::int64_t kSteps = 4;
+
 /// Hierarchical exchange, rings of all-to-alls, which no device computes: the rings' tensors stand for it.
 CpCommType exchange_traced(const PieceSizes& sizes) {
     return sizes.cp_comm_type == CpCommType::a2a_p2p ? CpCommType::p2p : sizes.cp_comm_type;
+}
+
+bool takes_steps(const PieceSizes& sizes) {
+    const bool by_steps = exchange_traced(sizes) == CpCommType::p2p || sizes.cp_comm_type == CpCommType::all_gather;
+    return !sizes.keep_steps && by_steps && sizes.cp > kSteps && sizes.cp % kSteps == 0;
+}
+
+PieceSizes with_few_steps(PieceSizes sizes) {
+    if (!takes_steps(sizes)) return sizes;
+    sizes.sequence = sizes.sequence / sizes.cp * kSteps;
+    sizes.cp = kSteps;
+    return sizes;
+}
+
+/// … but for what holds the rows of all ranks.
+void widen_gathered(PieceTrace& trace, std::int64_t times) {
+    for (model::AllocationRecord& tensor : trace.tensors) {
+        if (tensor.name == model::kGatheredOverCp || tensor.name == model::kGradientsOverCp) tensor.bytes *= times;
+    }
 }
 
 /// Copies that every rank sends to each expert, more of them to the experts of this one, the first.
@@ -109,7 +133,7 @@ Recorded run_layers(const ModelSpec& model, const PieceSizes& sizes, model::Rout
     request.mtp_layers = model.mtp_layers;
     const auto split = std::make_shared<const StageSplit>(make_stage_split(request));
     model::MetaDevice device({.keep_allocations = true, .keep_ops = false, .stands_for = sizes.traits});
-    PieceRecorder recorder(device);
+    PieceRecorder recorder(device, sizes.keep_steps);
     Groups groups(sizes, recorder);
     model::RankContext context;
     context.device = &device;
@@ -277,13 +301,15 @@ bool PieceTrace::holds(Piece piece) const {
 }
 
 PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes) {
-    return trace_layers(shortened(model, sizes, false), sizes, nullptr);
+    PieceTrace trace = trace_layers(shortened(model, sizes, false), with_few_steps(sizes), nullptr);
+    if (takes_steps(sizes)) widen_gathered(trace, sizes.cp / kSteps);
+    return trace;
 }
 
 PieceTrace trace_prediction(const ModelSpec& model, const PieceSizes& sizes, bool recomputed) {
     ModelSpec few = shortened(model, sizes, false);
     few.mtp_layers = std::min(model.mtp_layers, kMostDepths);
-    Recorded recorded = run_layers(few, sizes, nullptr, recomputed);
+    Recorded recorded = run_layers(few, with_few_steps(sizes), nullptr, recomputed);
     PieceTrace trace;
     trace.tensors = std::move(recorded.tensors);
     for (std::size_t i = 0; i < recorded.ranges.size(); ++i) {

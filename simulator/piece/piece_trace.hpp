@@ -21,6 +21,7 @@ struct PieceSizes : ShardKey {
     Dtype dtype = Dtype::bf16;  ///< of parameters and activations
     Dtype grad_dtype = Dtype::fp32;
     model::KernelTraits traits;  ///< whose scratch is counted
+    bool keep_steps = false;     ///< what is done is recorded too, not tensors alone: twice the work
     bool fuses_windows = false;  ///< sliding windows need no other kernels than the whole sequence: no other scratch
 
     /// Rows inside a tensor-parallel region, and outside it.

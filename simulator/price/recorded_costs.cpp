@@ -249,7 +249,9 @@ RecordedCosts::RecordedCosts(const Workload& workload) : state_(std::make_unique
 RecordedCosts::~RecordedCosts() = default;
 
 LayerCosts RecordedCosts::of(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
-    return state_->costs(shard, sizes, links);
+    PieceSizes whole = sizes;
+    whole.keep_steps = true;
+    return state_->costs(shard, whole, links);
 }
 
 }  // namespace mgplan::simulator

@@ -28,6 +28,7 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
     // One sequence on one rank; every token's experts count, within capacity or not.
     PieceSizes one;
     one.sequence = batch.sequence;
+    one.keep_steps = true;
     ModelSpec counted = model;
     if (counted.moe) {
         counted.moe->capacity_factor = 0;

@@ -26,6 +26,7 @@ protected:
         model.position = PositionEmbedding::rope;
         model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
         sizes.sequence = kTokens;
+        sizes.keep_steps = true;
         sizes.engine = Engine::megatron;
         sizes.traits.kind = model::DeviceKind::cuda;
     }

@@ -39,6 +39,7 @@ protected:
         model.normalization = Normalization::rms_norm;
         model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
         sizes.sequence = 512;
+        sizes.keep_steps = true;
         sizes.traits.kind = model::DeviceKind::cuda;
     }
     [[nodiscard]] PieceSteps steps(Piece piece, bool backward) const {
@@ -130,6 +131,7 @@ TEST(PieceRecordOfMixtures, MarksTheRouterAndCountsWhatArrives) {
     const ModelSpec model = mixture(2);
     PieceSizes sizes;
     sizes.sequence = 512;
+    sizes.keep_steps = true;
     sizes.ep = 4;
     sizes.traits.kind = model::DeviceKind::cuda;
     const PieceSteps forward = trace_mixture(model, sizes, 2).range(Piece::mixture, false).steps;
