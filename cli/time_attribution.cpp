@@ -15,7 +15,7 @@
 #include "model/training/rank_trainer.hpp"
 #include "plan/stage_ranks.hpp"
 #include "simulator/cluster_parameters.hpp"
-#include "simulator/compute/op_times.hpp"
+#include "simulator/price/op_price.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -37,7 +37,7 @@ public:
     void on_op(const model::OpRecord& record) override {
         auto& sum = sums[std::string(record.name)];
         sum.first += 1;
-        sum.second += simulator::op_seconds(record, times_);
+        sum.second += simulator::op_seconds(record, {&times_, &times_});
     }
     std::map<std::string, std::pair<double, double>> sums;  ///< count, seconds
 
@@ -49,7 +49,7 @@ private:
 std::map<std::string, std::pair<double, double>> priced_ops(const RunOutcome& outcome, const ClusterSpec& cluster,
                                                             const std::vector<int>& ranks) {
     const simulator::Calibration calibration = simulator::calibration_of(cluster);
-    const simulator::KernelTimes times(cluster, calibration, outcome.plan.training.precision);
+    const simulator::KernelTimes times(cluster, calibration, outcome.plan.training.precision, bytes_of(outcome.plan.training.grad_dtype));
     model::TrainingTask task = outcome.task;
     task.balanced_routing = true;
     task.gradients.on_non_finite = model::OnNonFinite::skip;

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "plan/cluster_spec.hpp"
-#include "simulator/calibration.hpp"
+#include "simulator/compute/calibration.hpp"
 
 namespace mgplan::simulator {
 

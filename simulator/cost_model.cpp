@@ -6,39 +6,36 @@
 
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/layers/layer_costs.hpp"
-#include "simulator/memo_key.hpp"
 #include "simulator/memory/layout_memory.hpp"
 #include "simulator/memory/routing_load.hpp"
+#include "simulator/memory/shard_layers.hpp"
+#include "simulator/piece/memo_key.hpp"
+#include "simulator/price/recorded_costs.hpp"
 #include "simulator/stage_census.hpp"
 #include "simulator/step_time.hpp"
 
 namespace mgplan::simulator {
 namespace {
 
-/// What layer costs depend on. In the default order of axes the strides of tp, cp, ep and etp follow from their sizes, and the last
-/// three fields keep their defaults; other orders need all of them.
+/// What layer costs depend on.
 struct CostKey {
     ShardKey shard;
-    std::int64_t pp = 0, world = 0;
-    std::array<Axis, 5> order{};
+    LinksKey links;
 
     bool operator==(const CostKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
-        const auto& [shard_, pp_, world_, order_] = *this;
-        FieldHash axes;
-        for (const Axis axis : order_) axes.add(axis);
-        return hash_of(shard_, pp_, world_, axes.value());
+        const auto& [shard_, links_] = *this;
+        return hash_of(shard_, links_);
     }
 };
 
+LinksKey links_key(const ParallelSizes& sizes) {
+    if (sizes.order == AxisOrder{}) return {};
+    return {sizes.pp, sizes.world, sizes.order.axes()};
+}
+
 CostKey cost_key(const Layout& layout) {
-    CostKey key{shard_key(layout)};
-    const ParallelSizes& sizes = layout.sizes;
-    if (sizes.order == AxisOrder{}) return key;
-    key.pp = sizes.pp;
-    key.world = sizes.world;
-    key.order = sizes.order.axes();
-    return key;
+    return {shard_key(layout), links_key(layout.sizes)};
 }
 
 GroupPath path_of(const std::vector<GridAxis>& grid, std::initializer_list<Axis> wanted, const ClusterSpec& cluster,
@@ -80,6 +77,8 @@ struct CostModel::State {
     ParallelSizes sizes_of_paths;  ///< of the layout before
     LayoutPaths last_paths;
     LayoutMemory memory;
+    ShardLayers shards;
+    RecordedCosts recorded;
     std::optional<RoutingLoad> routing;  ///< of models with experts
 
     State(const Workload& work, const Calibration& rates)
@@ -92,7 +91,9 @@ struct CostModel::State {
           last_paths(paths_of(sizes_of_paths, work.cluster, calibration)),
           memory(work, calibration,
                  {[this](const Layout& layout) -> const SplitCensus& { return census(layout); },
-                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }}) {
+                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }}),
+          shards(work),
+          recorded(work) {
         if (work.model.moe) routing.emplace(work.model, work.routing);
     }
 
@@ -119,22 +120,24 @@ struct CostModel::State {
     }
 
     const LayerCosts& costs(const Layout& layout) {
-        const ParallelSizes& sizes = layout.sizes;
         auto [entry, fresh] = layers.try_emplace(cost_key(layout));
-        if (fresh) {
-            Shard shard{shard_key(layout)};
-            shard.workload = &workload;
-            shard.calibration = &calibration;
-            shard.kernels = &kernels;
-            shard.storage_kernels = &storage_kernels;
-            shard.paths = &paths(sizes);
-            shard.tokens = layout.micro_batch * workload.batch.sequence / sizes.cp;
-            shard.tokens_outside = layout.sequence_parallel ? shard.tokens / sizes.tp : shard.tokens;
-            shard.element = bytes_of(workload.training.compute_dtype());
-            if (routing) shard.busiest_experts = routing->busiest(sizes.ep);
-            entry->second = layer_costs(shard);
-        }
+        if (fresh) entry->second = layer_costs(shard_of(layout));
         return entry->second;
+    }
+
+    Shard shard_of(const Layout& layout) {
+        const ParallelSizes& sizes = layout.sizes;
+        Shard shard{shard_key(layout)};
+        shard.workload = &workload;
+        shard.calibration = &calibration;
+        shard.kernels = &kernels;
+        shard.storage_kernels = &storage_kernels;
+        shard.paths = &paths(sizes);
+        shard.tokens = layout.micro_batch * workload.batch.sequence / sizes.cp;
+        shard.tokens_outside = layout.sequence_parallel ? shard.tokens / sizes.tp : shard.tokens;
+        shard.element = bytes_of(workload.training.compute_dtype());
+        if (routing) shard.busiest_experts = routing->busiest(sizes.ep);
+        return shard;
     }
 
     /// Parameters of the pieces in `stage`, on a rank that holds the embedding's table or not.
@@ -279,6 +282,10 @@ double CostModel::chunk_seconds(const Layout& layout, const StageChunk& chunk) {
     const double seconds = chunk_time(inputs, launched_costs(inputs), census_of(state_->workload.model, chunk)).total();
     if (layout.vpp > 1 && state_->workload.training.overlap_p2p) return seconds;
     return seconds + transfer_seconds(inputs) * ((chunk.loss ? 0 : 1) + (chunk.embedding ? 0 : 1));
+}
+
+LayerCosts CostModel::recorded_costs(const Layout& layout) {
+    return state_->recorded.of(state_->shard_of(layout), state_->shards.sizes(layout), links_key(layout.sizes));
 }
 
 const LayerCosts& CostModel::costs(const Layout& layout) {

@@ -8,10 +8,11 @@
 
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
-#include "simulator/calibration.hpp"
+#include "simulator/compute/calibration.hpp"
 #include "simulator/memory/allocator_replay.hpp"
 #include "simulator/memory/layout_memory.hpp"
 #include "simulator/prediction.hpp"
+#include "simulator/price/recorded_flops.hpp"
 #include "simulator/timeline/step_timeline.hpp"
 
 namespace mgplan::simulator {
@@ -70,6 +71,8 @@ public:
     [[nodiscard]] double chunk_seconds(const Layout& layout, const StageChunk& chunk);
     /// Valid until the model is gone.
     [[nodiscard]] const LayerCosts& costs(const Layout& layout);
+    /// The same read from records of the layers (price/recorded_costs.hpp).
+    [[nodiscard]] LayerCosts recorded_costs(const Layout& layout);
     /// PyTorch's allocator played over iterations of engine megatron on a stage's rank; nothing for engine mgplan.
     [[nodiscard]] std::optional<ReservedMemory> replay_allocator(const Layout& layout, int pp_rank);
     [[nodiscard]] const Calibration& calibration() const;
@@ -78,11 +81,5 @@ private:
     struct State;
     std::unique_ptr<State> state_;
 };
-
-/// FLOPs of the model for one whole batch, forward and backward: matrix products alone, attention counted causally. As
-/// Megatron-LM's training.py, num_floating_point_operations, counts them, but for two small things:
-/// the vocabulary is padded as with tp = 1, so that layouts compare, and the norms of latents and MTP are left out.
-/// The router counts in neither.
-[[nodiscard]] double model_flops(const ModelSpec& model, const BatchSpec& batch);
 
 }  // namespace mgplan::simulator

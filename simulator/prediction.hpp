@@ -132,7 +132,7 @@ struct TimePrediction {
     double model_tflops_per_gpu = 0;
     double mfu = 0;  ///< model_flops() over the dense peak of the plan's precision
     double hfu = 0;  ///< mfu with the FLOPs of recompute added
-    /// What is no other term's: data loading, scheduler, logging (simulator/calibration.hpp iteration_fixed_seconds).
+    /// What is no other term's: data loading, scheduler, logging (simulator/compute/calibration.hpp iteration_fixed_seconds).
     [[nodiscard]] double fixed_seconds() const {
         const double rest = iteration_seconds - compute_seconds - exposed.total() - bubble_seconds - optimizer_seconds;
         return rest > 1e-9 * iteration_seconds ? rest : 0;

@@ -3,7 +3,7 @@
 
 #include "plan/cluster_spec.hpp"
 #include "plan/software.hpp"
-#include "simulator/calibration.hpp"
+#include "simulator/compute/calibration.hpp"
 
 namespace mgplan::simulator {
 

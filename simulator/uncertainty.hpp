@@ -1,7 +1,7 @@
 #pragma once
 // How far a predicted time may be off, from what it is made of.
 
-#include "simulator/calibration.hpp"
+#include "simulator/compute/calibration.hpp"
 
 namespace mgplan::simulator {
 

@@ -82,8 +82,9 @@ GraphRecorder* Communicator::cut_at(const Tensor& tensor) {
     return recorder != nullptr && graph_launches() == nullptr ? recorder : nullptr;
 }
 
-void Communicator::report(GraphRecorder* recorder, CollectiveKind kind, std::int64_t payload_bytes, std::int64_t peer) {
-    const CollectiveRecord record{group_, kind, size_, payload_bytes, peer};
+void Communicator::report(GraphRecorder* recorder, CollectiveKind kind, std::int64_t payload_bytes, std::int64_t peer,
+                          std::int64_t received_bytes) {
+    const CollectiveRecord record{group_, kind, size_, payload_bytes, peer, received_bytes};
     if (listener_ != nullptr) listener_->on_collective(record);
     if (recorder != nullptr) recorder->on_recorded(*this, record);
 }
@@ -199,7 +200,8 @@ void Communicator::all_to_all(const Tensor& from, const Tensor& to, std::span<co
             return done();
         }));
     }
-    if (size_ > 1) report(recorder_of(from), CollectiveKind::all_to_all, sum(send_rows) * row_bytes(from));
+    if (size_ > 1)
+        report(recorder_of(from), CollectiveKind::all_to_all, sum(send_rows) * row_bytes(from), -1, sum(receive_rows) * row_bytes(to));
     wait(do_all_to_all(from, to, send_rows, receive_rows));
 }
 

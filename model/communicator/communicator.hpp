@@ -42,7 +42,8 @@ struct CollectiveRecord {
     /// nccl-tests' sense: all-reduce and broadcast the tensor, all-gather and reduce-scatter the whole array, all-to-all
     /// what this rank sends, send and receive the message; barrier 0.
     std::int64_t payload_bytes;
-    std::int64_t peer = -1;  ///< of send and receive: rank in the group
+    std::int64_t peer = -1;            ///< of send and receive: rank in the group
+    std::int64_t received_bytes = -1;  ///< of all-to-all: what this rank receives
 };
 
 class CollectiveListener {
@@ -124,7 +125,8 @@ private:
 
     [[nodiscard]] GraphRecorder* cut_at(const Tensor& tensor);
     /// `recorder`: of the capture that the collective goes into, nullptr where there is none.
-    void report(GraphRecorder* recorder, CollectiveKind kind, std::int64_t payload_bytes, std::int64_t peer = -1);
+    void report(GraphRecorder* recorder, CollectiveKind kind, std::int64_t payload_bytes, std::int64_t peer = -1,
+                std::int64_t received_bytes = -1);
 
     std::string group_;
     int size_;

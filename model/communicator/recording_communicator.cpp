@@ -9,7 +9,15 @@ namespace {
 
 class Recorded final : public Pending {
 public:
-    void wait() override {}
+    Recorded(WaitListener* listener, std::string_view group, std::int64_t number) : listener_(listener), group_(group), number_(number) {}
+    void wait() override {
+        if (listener_ != nullptr) listener_->on_wait(group_, number_);
+    }
+
+private:
+    WaitListener* listener_;
+    std::string_view group_;
+    std::int64_t number_;
 };
 
 }  // namespace
@@ -30,9 +38,10 @@ void RecordingCommunicator::check(CollectiveKind kind) const {
         throw CommunicationError(fmt::format("rank {}, {} in group {}: {}", rank(), to_string(kind), group(), reason_));
 }
 
-std::unique_ptr<Pending> RecordingCommunicator::done(CollectiveKind kind) const {
+std::unique_ptr<Pending> RecordingCommunicator::done(CollectiveKind kind) {
     check(kind);
-    return std::make_unique<Recorded>();
+    // Groups of one are not reported (Communicator), and nobody hears of their waits.
+    return std::make_unique<Recorded>(size() > 1 ? waits_ : nullptr, group(), issued_++);
 }
 
 std::unique_ptr<Pending> RecordingCommunicator::do_all_reduce(const Tensor& /*tensor*/, Reduction /*reduction*/) {

@@ -7,11 +7,20 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "model/communicator/communicator.hpp"
 #include "model/communicator/world.hpp"
 
 namespace mgplan::model {
+
+/// Hears where what was started is waited for.
+class WaitListener {
+public:
+    virtual ~WaitListener() = default;
+    /// `number` of the group's operations that listeners heard of, from 0.
+    virtual void on_wait(std::string_view group, std::int64_t number) = 0;
+};
 
 /// Poses as rank `rank` of a group of `size`. Every operation is done as soon as it is issued; no partner is needed.
 class RecordingCommunicator final : public Communicator {
@@ -19,6 +28,9 @@ public:
     RecordingCommunicator(std::string group, int size, int rank) : Communicator(std::move(group), size, rank) {}
 
     void abort(const std::string& reason) noexcept override;
+
+    /// Must outlive the communicator; nullptr: nobody.
+    void set_wait_listener(WaitListener* listener) { waits_ = listener; }
 
 private:
     std::unique_ptr<Pending> do_all_reduce(const Tensor& tensor, Reduction reduction) override;
@@ -34,12 +46,14 @@ private:
     std::unique_ptr<Pending> do_receive(const Tensor& tensor, int peer) override;
     void do_barrier() override;
 
-    [[nodiscard]] std::unique_ptr<Pending> done(CollectiveKind kind) const;
+    [[nodiscard]] std::unique_ptr<Pending> done(CollectiveKind kind);
     void check(CollectiveKind kind) const;
 
     std::once_flag first_abort_;
     std::atomic<bool> aborted_ = false;  // set behind the reason
     std::string reason_;
+    WaitListener* waits_ = nullptr;
+    std::int64_t issued_ = 0;
 };
 
 /// A world of `size` ranks of which only this one exists. Every communicator made reports to `listener` (which may be

@@ -43,6 +43,19 @@ struct AttentionExtent {
     auto operator<=>(const AttentionExtent&) const = default;
 };
 
+/// Sizes of any attention or its backward: one rank's queries against one rank's keys, with a causal mask over their places.
+struct AttentionPart {
+    std::int64_t queries = 0, keys = 0;  ///< places of each sequence; 0: no attention
+    std::int64_t batch = 0, heads = 0, kv_heads = 0, qk_dim = 0, v_dim = 0;
+    std::int64_t window = 0;  ///< places that a query sees; 0: all before it
+    bool fused = false;       ///< one kernel of a library (model/ops/fused_attention.hpp); else separate products
+    /// 2 FLOPs for each pair of a query and a key and each value of a head's queries and outputs, were half of the pairs visible:
+    /// how model FLOPs count causal attention.
+    [[nodiscard]] double causal_half_flops() const {
+        return static_cast<double>(batch * heads * (qk_dim + v_dim)) * static_cast<double>(queries) * static_cast<double>(keys);
+    }
+};
+
 /// One executed op, for whoever listens: the meta device's trace, a profiler.
 struct OpRecord {
     std::string_view name;  ///< "matmul", "rms_norm_backward"; a literal, so it may be kept
@@ -52,6 +65,7 @@ struct OpRecord {
     ProductSizes product{};       ///< of a single matrix product
     AttentionExtent attention{};  ///< of attention and its backward without a window, where one rank holds the sequence
     GroupedProductSizes grouped{};
+    AttentionPart part{};  ///< of every attention and its backward
 };
 
 /// Tells how long a device takes for what is issued between start() and stop().

@@ -57,7 +57,10 @@ Tensor Experts::forward(const RankContext& context, const Tensor& rows, const Te
 
 ExpertGradients Experts::backward(const RankContext& context, const Tensor& dy, std::span<const std::int64_t> per_expert,
                                   ExpertsSaved& saved) const {
-    if (!saved.after.defined()) saved.after = weighted_activation(saved.before, saved.row_weights, model_.activation, model_.gated_mlp);
+    if (!saved.after.defined()) {
+        const Range range(*context.device, "recompute");
+        saved.after = weighted_activation(saved.before, saved.row_weights, model_.activation, model_.gated_mlp);
+    }
     grouped_matmul_accumulate(dy, saved.after, per_expert, second_.gradients);  // (hidden, ffn / etp)
     saved.after = Tensor();
     Tensor d_after = grouped_matmul(dy, second_.values, per_expert, false, "expert activation gradient");

@@ -48,10 +48,12 @@ Tensor Mlp::forward(const RankContext& context, const MicrobatchContext& microba
 
 Tensor Mlp::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, MlpSaved& saved) const {
     if (!saved.normed.defined()) {
+        const Range range(*context.device, "recompute");
         NormStatistics again;
         saved.normed = normalised(context, saved.x, again);
     }
     if (!saved.before.defined()) {
+        const Range range(*context.device, "recompute");
         saved.before = first_.forward(context, saved.normed);
         saved.after = activation(saved.before, model_.activation, model_.gated_mlp);
     }

@@ -122,6 +122,7 @@ Tensor Moe::choose_backward(const RankContext& context, const MicrobatchContext&
     MoeSaved::Mixture& mixture = *saved.mixture;
     const std::int64_t top_k = model_.moe->top_k, rows = dy.shape()[0];
     if (!saved.normed.defined()) {
+        const Range range(*context.device, "recompute");
         NormStatistics again;
         saved.normed = normalise(context, saved.x, again);
     }
@@ -154,6 +155,7 @@ Tensor Moe::forward(const RankContext& context, const MicrobatchContext& microba
 
 Tensor Moe::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, MoeSaved& saved) const {
     if (!saved.mixture) {
+        const Range range(*context.device, "recompute");
         // All of it again, its output and traffic included, as a checkpoint around the layer does (moe_layer.py, forward).
         if (!saved.normed.defined()) {
             NormStatistics again;

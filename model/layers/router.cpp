@@ -25,6 +25,7 @@ std::int64_t Router::all_rows(const RankContext& context, const Tensor& x) const
 }
 
 void Router::forward(const RankContext& context, const MicrobatchContext& /*microbatch*/, const Tensor& x, RouterSaved& saved) const {
+    const Range range(*context.device, "router forward");
     {
         const Tensor logits = matmul(x, weight_.value, {.b = true}, "router logits");  // (rows, experts)
         if (bias_.defined()) add_bias(logits, bias_.value);
@@ -44,6 +45,7 @@ void Router::forward(const RankContext& context, const MicrobatchContext& /*micr
 
 Tensor Router::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_probabilities, const Tensor& x,
                         const RouterSaved& saved) const {
+    const Range range(*context.device, "router backward");
     Tensor d_logits = route_backward(d_probabilities, saved.routing, moe_.score);
     if (moe_.auxiliary_loss > 0) {
         auxiliary_loss_backward(saved.routing.scores, moe_.score, saved.copies, all_rows(context, x), moe_.top_k, moe_.auxiliary_loss,

@@ -81,17 +81,21 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
 Tensor SelfAttention::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy,
                                SelfAttentionSaved& saved) const {
     if (!saved.normed.defined()) {
+        const Range range(*context.device, "recompute");
         NormStatistics again;
         saved.normed = normalised(context, saved.x, again);
     }
     if (!saved.q.defined()) {
+        const Range range(*context.device, "recompute");
         const QkvParts parts = latent_->forward_up(context, microbatch, saved.normed, saved.latent);
         saved.q = parts.q;
         saved.k = parts.k;
         saved.v = parts.v;
     }
-    if (!saved.core.log_sum_exp.defined())
+    if (!saved.core.log_sum_exp.defined()) {
+        const Range range(*context.device, "recompute");
         saved.core = sharded_attention(context, microbatch, saved.q, saved.k, saved.v, core_of(microbatch));
+    }
     // Each tensor goes as soon as it was read for the last time, as autograd frees it.
     Tensor d_output = projection_.backward(
         context, behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.behind),

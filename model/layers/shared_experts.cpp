@@ -20,6 +20,7 @@ Tensor SharedExperts::run(const RankContext& context, const Tensor& x, SharedExp
     saved.after = activation(saved.before, model_.activation, model_.gated_mlp);
     Tensor y = second_.forward(context, saved.after);
     if (!gate_.defined()) return y;
+    const Range range(*context.device, "gate forward");
     saved.output = y;
     saved.gate = matmul(x, gate_.value, {.b = true}, "gate of the shared experts");
     return gate_rows(y, saved.gate);
@@ -32,9 +33,13 @@ Tensor SharedExperts::forward(const RankContext& context, const Tensor& x, Share
 }
 
 Tensor SharedExperts::backward(const RankContext& context, const Tensor& dy, const Tensor& x, SharedExpertsSaved& saved) const {
-    if (!saved.before.defined()) (void)run(context, x, saved);
+    if (!saved.before.defined()) {
+        const Range range(*context.device, "recompute");
+        (void)run(context, x, saved);
+    }
     Tensor d_output = dy, d_gate;
     if (gate_.defined()) {
+        const Range range(*context.device, "gate backward");
         d_output = gate_rows_backward(dy, saved.output, saved.gate, d_gate);
         saved.output = Tensor();
         matmul_accumulate(d_gate, x, {.a = true}, gate_.gradient);  // (1, hidden)
@@ -45,7 +50,10 @@ Tensor SharedExperts::backward(const RankContext& context, const Tensor& dy, con
     d_after = Tensor();
     saved.before = Tensor();
     Tensor dx = first_.backward(context, d_before, x);
-    if (gate_.defined()) add(matmul(d_gate, gate_.value, {}, "input gradient of the gate"), dx);
+    if (gate_.defined()) {
+        const Range range(*context.device, "gate backward");
+        add(matmul(d_gate, gate_.value, {}, "input gradient of the gate"), dx);
+    }
     return dx;
 }
 

@@ -65,6 +65,19 @@ AttentionExtent extent_of(const AttentionSizes& sizes, Dtype dtype) {
     return {queries.places(), queries.batch, sizes.heads, sizes.kv_heads, sizes.qk_dim, sizes.v_dim, dtype};
 }
 
+AttentionPart part_sizes(const Device& device, Dtype dtype, const AttentionSizes& sizes) {
+    const std::int64_t batch = sizes.query_positions.batch;
+    return {sizes.query_positions.places(),
+            sizes.key_positions.places(),
+            batch,
+            sizes.heads,
+            sizes.kv_heads,
+            sizes.qk_dim,
+            sizes.v_dim,
+            sizes.window,
+            device.traits().kind != DeviceKind::cuda || attention_is_fused(device.traits(), dtype, sizes)};
+}
+
 /// Undefined where the kernels are the CPU's.
 Tensor gpu_workspace(Device& device, Dtype dtype, const AttentionSizes& sizes, bool backward) {
     const KernelTraits& traits = device.traits();
@@ -97,7 +110,9 @@ AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, con
                    total_bytes(q, k, v),
                    total_bytes(result.output, result.log_sum_exp),
                    {},
-                   extent_of(sizes, q.dtype())});
+                   extent_of(sizes, q.dtype()),
+                   {},
+                   part_sizes(device, q.dtype(), sizes)});
     if (const Tensor workspace = gpu_workspace(device, q.dtype(), sizes, false); workspace.defined()) {
         if (device.computes() && rows > 0) {
             device.kernels().attention(device, {q, k, v, result.output, result.log_sum_exp, sizes, {}, {}, {}, {}, {}, workspace});
@@ -138,7 +153,9 @@ AttentionGradients attention_backward(const Tensor& d_output, const Tensor& q, c
                    total_bytes(d_output, q, k, v, result.output, result.log_sum_exp),
                    total_bytes(gradients.q, gradients.k, gradients.v),
                    {},
-                   extent_of(sizes, q.dtype())});
+                   extent_of(sizes, q.dtype()),
+                   {},
+                   part_sizes(device, q.dtype(), sizes)});
     if (const Tensor workspace = gpu_workspace(device, q.dtype(), sizes, true); workspace.defined()) {
         if (device.computes()) {
             AttentionBackwardArguments arguments{

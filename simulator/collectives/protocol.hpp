@@ -1,7 +1,7 @@
 #pragma once
 // What a collective's steps cost on the wire, under the faster of NCCL's protocols.
 
-#include "simulator/calibration.hpp"
+#include "simulator/compute/calibration.hpp"
 
 namespace mgplan::simulator {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "plan/cluster_spec.hpp"
-#include "simulator/calibration.hpp"
+#include "simulator/compute/calibration.hpp"
 
 namespace mgplan::simulator {
 
@@ -30,6 +30,8 @@ public:
     [[nodiscard]] double attention_backward(double flops, std::int64_t keys, std::int64_t head_dim) const;
     /// A kernel that reads and writes `bytes` in all.
     [[nodiscard]] double memory_bound(double bytes, Traffic traffic = Traffic::streaming) const;
+    /// Of an activation: fp8 computes on 16-bit activations.
+    [[nodiscard]] double element_bytes() const { return element_bytes_; }
 
 private:
     [[nodiscard]] double gemm_rate(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count) const;

@@ -1,7 +1,7 @@
 #include "simulator/layers/quantisation.hpp"
 
 #include "simulator/collectives/all_gather.hpp"
-#include "simulator/memory/fp8_operands.hpp"
+#include "simulator/piece/fp8_operands.hpp"
 
 namespace mgplan::simulator {
 namespace {

@@ -8,7 +8,7 @@
 #include "plan/workload.hpp"
 #include "simulator/compute/kernels.hpp"
 #include "simulator/network/group_path.hpp"
-#include "simulator/shard_key.hpp"
+#include "simulator/piece/shard_key.hpp"
 
 namespace mgplan::simulator {
 

@@ -10,13 +10,13 @@
 
 #include "model/pipeline/send_depth.hpp"
 #include "plan/errors.hpp"
-#include "simulator/memo_key.hpp"
 #include "simulator/memory/chunk_profile.hpp"
 #include "simulator/memory/chunk_trace.hpp"
 #include "simulator/memory/chunk_weights.hpp"
-#include "simulator/memory/engine_policies.hpp"
 #include "simulator/memory/live_states.hpp"
 #include "simulator/memory/shard_layers.hpp"
+#include "simulator/piece/engine_policies.hpp"
+#include "simulator/piece/memo_key.hpp"
 
 namespace mgplan::simulator {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "simulator/memory/chunk_steps.hpp"
 #include "simulator/memory/op_profile.hpp"
-#include "simulator/memory/piece_trace.hpp"
+#include "simulator/piece/piece_trace.hpp"
 
 namespace mgplan::simulator {
 

@@ -8,7 +8,7 @@
 
 #include "model/device/memory_use.hpp"
 #include "plan/layout.hpp"
-#include "simulator/memory/piece_trace.hpp"
+#include "simulator/piece/piece_trace.hpp"
 
 namespace mgplan::simulator {
 

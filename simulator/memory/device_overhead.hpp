@@ -9,7 +9,7 @@
 
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
-#include "simulator/calibration.hpp"
+#include "simulator/compute/calibration.hpp"
 #include "simulator/network/group_path.hpp"
 #include "simulator/prediction.hpp"
 

@@ -10,12 +10,12 @@
 
 #include "plan/schedule.hpp"
 #include "plan/stage_ranks.hpp"
-#include "simulator/memo_key.hpp"
 #include "simulator/memory/activation_memory.hpp"
 #include "simulator/memory/device_overhead.hpp"
 #include "simulator/memory/megatron_replay.hpp"
 #include "simulator/memory/model_state.hpp"
 #include "simulator/memory/routing_load.hpp"
+#include "simulator/piece/memo_key.hpp"
 
 namespace mgplan::simulator {
 namespace {

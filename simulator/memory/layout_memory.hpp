@@ -9,7 +9,7 @@
 
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
-#include "simulator/calibration.hpp"
+#include "simulator/compute/calibration.hpp"
 #include "simulator/layers/layer_costs.hpp"
 #include "simulator/memory/cuda_graphs.hpp"
 #include "simulator/memory/rank_timeline.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "simulator/memory/engine_policies.hpp"
+#include "simulator/piece/engine_policies.hpp"
 
 namespace mgplan::simulator {
 namespace {

@@ -11,7 +11,7 @@
 #include "plan/workload.hpp"
 #include "simulator/memory/chunk_profile.hpp"
 #include "simulator/memory/chunk_weights.hpp"
-#include "simulator/memory/piece_trace.hpp"
+#include "simulator/piece/piece_trace.hpp"
 
 namespace mgplan::simulator {
 

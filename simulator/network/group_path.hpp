@@ -8,7 +8,7 @@
 
 #include "plan/cluster_spec.hpp"
 #include "plan/rank_groups.hpp"
-#include "simulator/calibration.hpp"
+#include "simulator/compute/calibration.hpp"
 
 namespace mgplan::simulator {
 

@@ -57,12 +57,8 @@ FOLDER_CIRCLES = {
     "runtime/cpu/ops": ("runtime/cpu",),
     "runtime/cuda": ("runtime/comm/nccl",),
     "runtime/memory": ("runtime/cpu",),
-    "simulator": ("simulator/collectives", "simulator/compute", "simulator/layers", "simulator/memory", "simulator/network", "simulator/timeline"),
-    "simulator/collectives": ("simulator", "simulator/network"),
-    "simulator/compute": ("simulator",),
-    "simulator/layers": ("simulator", "simulator/collectives", "simulator/compute", "simulator/memory", "simulator/network"),
-    "simulator/memory": ("simulator", "simulator/layers", "simulator/network"),
-    "simulator/network": ("simulator",),
+    "simulator": ("simulator/memory", "simulator/timeline"),
+    "simulator/memory": ("simulator",),
     "simulator/timeline": ("simulator", "simulator/memory"),
 }
 

@@ -12,7 +12,6 @@
 #include "simulator/collectives/all_reduce.hpp"
 #include "simulator/collectives/all_to_all.hpp"
 #include "simulator/compute/kernels.hpp"
-#include "simulator/compute/op_times.hpp"
 #include "simulator/network/group_path.hpp"
 
 namespace mgplan::simulator::cluster_parameters_test {
@@ -212,19 +211,6 @@ TEST(ClusterParameters, AreScaledWithinWhatIsPossible) {
     // Nothing becomes better than its data sheet that was not before.
     EXPECT_EQ(calibration_of(with_scaled_efficiencies(cluster, 5, 1, "a job")).gemm_efficiency, 1);
     EXPECT_TRUE(with_scaled_efficiencies(cluster, 1, 1, "a job").calibration->parameters.empty());
-}
-
-TEST(OpTimes, AreThoseOfTheSameKernelInALayer) {
-    const ClusterSpec cluster = load_cluster("dgx-h100");
-    const Calibration calibration = calibration_of(cluster);
-    const KernelTimes times(cluster, calibration, Precision::bf16);
-    model::OpRecord product{"matmul", 2.0 * 4096 * 1024 * 512, 0, 0, {4096, 1024, 512, false, true, false, Dtype::bf16}};
-    EXPECT_EQ(op_seconds(product, times), times.gemm(4096, 1024, 512));
-    EXPECT_EQ(op_seconds({"add", 5, 3000, 2000}, times), times.memory_bound(5000));
-    const model::OpRecord attention{"attention_backward", 1e9, 10, 10, {}, {2048, 1, 32, 8, 128, 128, Dtype::bf16}};
-    EXPECT_EQ(op_seconds(attention, times), times.attention_backward(1e9, 2048, 128));
-    // Of equal FLOPs, many small groups cost no less than one cube.
-    EXPECT_NEAR(op_seconds({"grouped_matmul", 2.0 * 1024 * 1024 * 1024, 10, 10}, times), times.gemm(1024, 1024, 1024), 1e-12);
 }
 
 }  // namespace

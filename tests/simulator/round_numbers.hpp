@@ -4,7 +4,7 @@
 
 #include "plan/workload.hpp"
 #include "planner/constraints.hpp"
-#include "simulator/calibration.hpp"
+#include "simulator/compute/calibration.hpp"
 
 namespace mgplan::simulator {
 

@@ -1,4 +1,4 @@
-#include "simulator/shard_key.hpp"
+#include "simulator/piece/shard_key.hpp"
 
 #include <functional>
 #include <set>

@@ -16,11 +16,11 @@ void expect_gradients_hold(const ModelSpec& model, EnumSet<RecomputeModule> reco
     const Tensor x = rank.maker.random({10, model.hidden}), dy = rank.maker.random({10, model.hidden});
     const auto loss = [&] {
         MlpSaved saved;
-        return weigh(layer.forward(rank.context, rank.microbatch, x, saved), dy);
+        return weigh(layer.forward(rank.context, rank.microbatch, x, x, saved), dy);
     };
     const auto backward = [&] {
         MlpSaved saved;
-        (void)layer.forward(rank.context, rank.microbatch, x, saved);
+        (void)layer.forward(rank.context, rank.microbatch, x, x, saved);
         return layer.backward(rank.context, rank.microbatch, dy, saved);
     };
     expect_layer_gradients({loss, backward, x}, parameters, weights);

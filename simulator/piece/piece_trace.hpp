@@ -1,5 +1,6 @@
 #pragma once
-// What the layers of a model allocate for one microbatch on one rank: recorded by running them on shapes.
+// What the layers of a model do for one microbatch on one rank, recorded by running them on shapes: what they allocate, compute and
+// communicate. Memory, time and model FLOPs are read from it.
 
 #include <cstdint>
 #include <optional>
@@ -9,16 +10,18 @@
 #include "model/meta/meta_device.hpp"
 #include "plan/layout.hpp"
 #include "plan/model_spec.hpp"
-#include "simulator/shard_key.hpp"
+#include "simulator/piece/piece_step.hpp"
+#include "simulator/piece/shard_key.hpp"
 
 namespace mgplan::simulator {
 
-/// All that the allocations of a layer depend on.
+/// All that a layer's record depends on.
 struct PieceSizes : ShardKey {
     std::int64_t sequence = 0;  ///< tokens
     Dtype dtype = Dtype::bf16;  ///< of parameters and activations
     Dtype grad_dtype = Dtype::fp32;
     model::KernelTraits traits;  ///< whose scratch is counted
+    bool keep_steps = false;     ///< what is done is recorded too, not tensors alone: twice the work
     bool fuses_windows = false;  ///< sliding windows need no other kernels than the whole sequence: no other scratch
 
     /// Rows inside a tensor-parallel region, and outside it.
@@ -40,6 +43,7 @@ struct PieceRange {
     bool backward = false;
     std::int64_t layer = 0;  ///< of the traced model; of multi-token prediction its depth
     std::int64_t begin = 0, end = 0;
+    PieceSteps steps;  ///< what was done meanwhile, in order; of mtp_front without its embedding
     [[nodiscard]] bool contains(std::int64_t when) const { return when >= begin && when < end; }
 };
 
@@ -50,6 +54,7 @@ struct PieceTrace {
 
     /// A piece's range, in the last layer that has it unless `layer` is given; it must exist (assertion).
     [[nodiscard]] const PieceRange& range(Piece piece, bool backward, std::int64_t layer = -1) const;
+    [[nodiscard]] PieceRange& range(Piece piece, bool backward, std::int64_t layer = -1);
     [[nodiscard]] bool holds(Piece piece) const;
 };
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "plan/layout.hpp"
-#include "simulator/memo_key.hpp"
+#include "simulator/piece/memo_key.hpp"
 
 namespace mgplan::simulator {
 

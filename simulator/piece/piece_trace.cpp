@@ -1,8 +1,9 @@
-#include "simulator/memory/piece_trace.hpp"
+#include "simulator/piece/piece_trace.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <utility>
 
 #include "model/communicator/recording_communicator.hpp"
 #include "model/layers/context_parallel.hpp"
@@ -12,6 +13,7 @@
 #include "model/ops/checks.hpp"
 #include "plan/errors.hpp"
 #include "plan/parameters.hpp"
+#include "simulator/piece/piece_recorder.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -48,12 +50,18 @@ ModelSpec shortened(const ModelSpec& model, const PieceSizes& sizes, bool mixtur
 /// Groups of one rank that pose as large as the layout says.
 struct Groups {
     model::RecordingCommunicator tp, cp, ep, etp, tp_cp;
-    explicit Groups(const PieceSizes& sizes)
+    Groups(const PieceSizes& sizes, PieceRecorder& recorder)
         : tp("tp", static_cast<int>(sizes.tp), 0),
           cp("cp", static_cast<int>(sizes.cp), 0),
           ep("expert:ep", static_cast<int>(sizes.ep), 0),
           etp("expert:tp", static_cast<int>(sizes.etp), 0),
-          tp_cp("tp-cp", static_cast<int>(sizes.tp * sizes.cp), 0) {}
+          tp_cp("tp-cp", static_cast<int>(sizes.tp * sizes.cp), 0) {
+        if (!sizes.keep_steps) return;
+        for (model::RecordingCommunicator* group : {&tp, &cp, &ep, &etp, &tp_cp}) {
+            group->set_listener(&recorder);
+            group->set_wait_listener(&recorder);
+        }
+    }
 };
 
 model::WeightTable weights_of(model::Device& device, const ModelSpec& model, const PieceSizes& sizes,
@@ -87,7 +95,7 @@ CpCommType exchange_traced(const PieceSizes& sizes) {
 
 bool takes_steps(const PieceSizes& sizes) {
     const bool by_steps = exchange_traced(sizes) == CpCommType::p2p || sizes.cp_comm_type == CpCommType::all_gather;
-    return by_steps && sizes.cp > kSteps && sizes.cp % kSteps == 0;
+    return !sizes.keep_steps && by_steps && sizes.cp > kSteps && sizes.cp % kSteps == 0;
 }
 
 PieceSizes with_few_steps(PieceSizes sizes) {
@@ -119,7 +127,8 @@ std::vector<std::int64_t> uneven_copies(const MoeSpec& moe, const PieceSizes& si
 /// What running a model on shapes leaves behind.
 struct Recorded {
     std::vector<model::AllocationRecord> tensors;
-    std::vector<model::RangeRecord> ranges;
+    std::vector<RecordedRange> ranges;
+    PieceSteps steps;
 };
 
 Recorded run_layers(const ModelSpec& model, const PieceSizes& sizes, model::RoutingLog* routing, bool recomputed) {
@@ -128,7 +137,8 @@ Recorded run_layers(const ModelSpec& model, const PieceSizes& sizes, model::Rout
     request.mtp_layers = model.mtp_layers;
     const auto split = std::make_shared<const StageSplit>(make_stage_split(request));
     model::MetaDevice device({.keep_allocations = true, .keep_ops = false, .stands_for = sizes.traits});
-    Groups groups(sizes);
+    PieceRecorder recorder(device, sizes.keep_steps);
+    Groups groups(sizes, recorder);
     model::RankContext context;
     context.device = &device;
     context.tp = &groups.tp;
@@ -162,60 +172,92 @@ Recorded run_layers(const ModelSpec& model, const PieceSizes& sizes, model::Rout
     const model::Tensor ids = ids_of("token ids"), targets = ids_of("target ids");
     for (std::int64_t depth = 0; depth < model.mtp_layers; ++depth) microbatch.mtp_targets.push_back(ids_of("target ids"));
     model::ChunkSaved saved;
+    device.set_listener(&recorder);
     (void)chunk.forward(context, microbatch, ids, targets, saved);
     (void)chunk.backward(context, microbatch, {}, 1, ids, targets, saved);
-    return {device.allocations(), device.ranges()};
+    return {device.allocations(), recorder.ranges(), recorder.steps()};
 }
 
-bool is_backward(const model::RangeRecord& range) {
+bool is_backward(const RecordedRange& range) {
     return range.name.ends_with("backward");
 }
 
+/// A place in what was recorded: both members grow with time.
+struct Instant {
+    std::int64_t clock = 0;
+    std::size_t step = 0;
+    auto operator<=>(const Instant&) const = default;
+};
+
+Instant begin_of(const RecordedRange& range) {
+    return {range.begin, range.first_step};
+}
+
+Instant end_of(const RecordedRange& range) {
+    return {range.end, range.end_step};
+}
+
+void add_piece(std::vector<PieceRange>& pieces, const Recorded& recorded, Piece piece, bool backward, std::int64_t layer, Instant begin,
+               Instant end) {
+    const auto at = [&](Instant instant) { return recorded.steps.begin() + static_cast<std::ptrdiff_t>(instant.step); };
+    pieces.push_back({piece, backward, layer, begin.clock, end.clock, PieceSteps(at(begin), at(end))});
+}
+
 /// The stretches in front of a head's loss and behind it, and the loss itself. Ranges are in order of their beginning.
-void add_head(const std::vector<model::RangeRecord>& ranges, std::size_t head, std::vector<PieceRange>& pieces) {
+void add_head(const Recorded& recorded, std::size_t head, std::vector<PieceRange>& pieces) {
+    const std::vector<RecordedRange>& ranges = recorded.ranges;
     const bool backward = is_backward(ranges[head]);
-    std::int64_t first = ranges[head].end, last = ranges[head].begin;
+    Instant first = end_of(ranges[head]), last = begin_of(ranges[head]);
     for (std::size_t i = head + 1; i < ranges.size() && ranges[i].depth > ranges[head].depth; ++i) {
         if (ranges[i].depth > ranges[head].depth + 1) continue;
-        first = std::min(first, ranges[i].begin);
-        last = std::max(last, ranges[i].end);
-        if (ranges[i].name.starts_with("loss")) pieces.push_back({Piece::loss, backward, 0, ranges[i].begin, ranges[i].end});
+        first = std::min(first, begin_of(ranges[i]));
+        last = std::max(last, end_of(ranges[i]));
+        if (ranges[i].name.starts_with("loss"))
+            add_piece(pieces, recorded, Piece::loss, backward, 0, begin_of(ranges[i]), end_of(ranges[i]));
     }
-    pieces.push_back({Piece::norm, backward, 0, backward ? last : ranges[head].begin, backward ? ranges[head].end : first});
+    add_piece(pieces, recorded, Piece::norm, backward, 0, backward ? last : begin_of(ranges[head]),
+              backward ? end_of(ranges[head]) : first);
 }
 
 /// One depth's pieces around its layer.
-void add_depth(const std::vector<model::RangeRecord>& ranges, std::size_t mtp, std::vector<PieceRange>& pieces) {
-    const model::RangeRecord& depth = ranges[mtp];
+void add_depth(const Recorded& recorded, std::size_t mtp, std::vector<PieceRange>& pieces) {
+    const std::vector<RecordedRange>& ranges = recorded.ranges;
+    const RecordedRange& depth = ranges[mtp];
     const bool backward = is_backward(depth);
-    const auto within = [&](std::string_view name) -> const model::RangeRecord* {
+    const auto within = [&](std::string_view name) -> const RecordedRange* {
         for (std::size_t i = mtp + 1; i < ranges.size() && ranges[i].depth > depth.depth; ++i) {
             if (ranges[i].name == name) return &ranges[i];
         }
         return nullptr;
     };
-    const auto at = [&](std::string_view name) -> const model::RangeRecord& {
-        const model::RangeRecord* range = within(name);
+    const auto at = [&](std::string_view name) -> const RecordedRange& {
+        const RecordedRange* range = within(name);
         MGPLAN_ASSERT(range != nullptr, name);
         return *range;
     };
-    const auto add = [&](Piece piece, std::int64_t begin, std::int64_t end) {
-        pieces.push_back({piece, backward, depth.number, begin, end});
+    const auto add = [&](Piece piece, Instant begin, Instant end) {
+        add_piece(pieces, recorded, piece, backward, depth.number, begin, end);
+    };
+    const auto add_front = [&](Instant begin, Instant end, const RecordedRange& embedding) {
+        add(Piece::mtp_front, begin, end);
+        PieceSteps& steps = pieces.back().steps;
+        const auto first = steps.begin() + static_cast<std::ptrdiff_t>(embedding.first_step - begin.step);
+        steps.erase(first, first + static_cast<std::ptrdiff_t>(embedding.end_step - embedding.first_step));
     };
     if (!backward) {
-        const model::RangeRecord &embedding = at("mtp embedding forward"), &loss = at("loss forward");
-        add(Piece::mtp_embedding, embedding.begin, embedding.end);
-        add(Piece::mtp_front, depth.begin, at("attention forward").begin);
-        add(Piece::mtp_end, at("mlp forward").end, loss.begin);
-        add(Piece::mtp_rest, loss.end, depth.end);
+        const RecordedRange &embedding = at("mtp embedding forward"), &loss = at("loss forward");
+        add(Piece::mtp_embedding, begin_of(embedding), end_of(embedding));
+        add_front(begin_of(depth), begin_of(at("attention forward")), embedding);
+        add(Piece::mtp_end, end_of(at("mlp forward")), begin_of(loss));
+        add(Piece::mtp_rest, end_of(loss), end_of(depth));
         return;
     }
-    const model::RangeRecord &embedding = at("mtp embedding backward"), &layer = at("mlp backward");
-    const model::RangeRecord* again = within("attention forward");
-    add(Piece::mtp_embedding, embedding.begin, embedding.end);
-    add(Piece::mtp_end, at("loss backward").end, again != nullptr ? again->begin : layer.begin);
-    add(Piece::mtp_rest, again != nullptr ? at("mlp forward").end : layer.begin, layer.begin);
-    add(Piece::mtp_front, at("attention backward").end, depth.end);
+    const RecordedRange &embedding = at("mtp embedding backward"), &layer = at("mlp backward");
+    const RecordedRange* again = within("attention forward");
+    add(Piece::mtp_embedding, begin_of(embedding), end_of(embedding));
+    add(Piece::mtp_end, end_of(at("loss backward")), begin_of(again != nullptr ? *again : layer));
+    add(Piece::mtp_rest, again != nullptr ? end_of(at("mlp forward")) : begin_of(layer), begin_of(layer));
+    add_front(end_of(at("attention backward")), end_of(depth), embedding);
 }
 
 PieceTrace trace_layers(const ModelSpec& model, const PieceSizes& sizes, model::RoutingLog* routing) {
@@ -224,14 +266,16 @@ PieceTrace trace_layers(const ModelSpec& model, const PieceSizes& sizes, model::
     trace.tensors = std::move(recorded.tensors);
     std::int64_t layer = 0;
     for (std::size_t i = 0; i < recorded.ranges.size(); ++i) {
-        const model::RangeRecord& range = recorded.ranges[i];
-        const auto add = [&](Piece piece) { trace.pieces.push_back({piece, is_backward(range), layer, range.begin, range.end}); };
+        const RecordedRange& range = recorded.ranges[i];
+        const auto add = [&](Piece piece) {
+            add_piece(trace.pieces, recorded, piece, is_backward(range), layer, begin_of(range), end_of(range));
+        };
         if (range.name.starts_with("layer"))
             layer = range.number;
         else if (range.name.starts_with("embedding"))
             add(Piece::embedding);
         else if (range.name.starts_with("head"))
-            add_head(recorded.ranges, i, trace.pieces);
+            add_head(recorded, i, trace.pieces);
         else if (range.name.starts_with("attention"))
             add(Piece::attention);
         else if (range.name.starts_with("mlp"))
@@ -252,6 +296,10 @@ const PieceRange& PieceTrace::range(Piece piece, bool backward, std::int64_t lay
     return *found;
 }
 
+PieceRange& PieceTrace::range(Piece piece, bool backward, std::int64_t layer) {
+    return const_cast<PieceRange&>(std::as_const(*this).range(piece, backward, layer));  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+}
+
 bool PieceTrace::holds(Piece piece) const {
     return std::any_of(pieces.begin(), pieces.end(), [&](const PieceRange& range) { return range.piece == piece; });
 }
@@ -269,9 +317,8 @@ PieceTrace trace_prediction(const ModelSpec& model, const PieceSizes& sizes, boo
     PieceTrace trace;
     trace.tensors = std::move(recorded.tensors);
     for (std::size_t i = 0; i < recorded.ranges.size(); ++i) {
-        if (recorded.ranges[i].name.starts_with("head")) add_head(recorded.ranges, i, trace.pieces);
-        if (recorded.ranges[i].name == "mtp forward" || recorded.ranges[i].name == "mtp backward")
-            add_depth(recorded.ranges, i, trace.pieces);
+        if (recorded.ranges[i].name.starts_with("head")) add_head(recorded, i, trace.pieces);
+        if (recorded.ranges[i].name == "mtp forward" || recorded.ranges[i].name == "mtp backward") add_depth(recorded, i, trace.pieces);
     }
     // A recomputed layer gives up what it kept as soon as it has run, and what it kept is another layer's business.
     for (const PieceRange& end : trace.pieces) {
@@ -294,6 +341,15 @@ std::optional<PieceTrace> with_rows(const PieceTrace& one, const PieceTrace& two
         // In two steps, for rows · bytes may leave 64 bits.
         const std::int64_t more = b.bytes - a.bytes, whole = rows / rows_of_one, rest = rows % rows_of_one;
         result.tensors[i].bytes += (whole - 1) * more + rest * (more / rows_of_one) + rest * (more % rows_of_one) / rows_of_one;
+    }
+    if (one.pieces.size() != two.pieces.size()) return std::nullopt;
+    for (std::size_t i = 0; i < one.pieces.size(); ++i) {
+        PieceSteps& steps = result.pieces[i].steps;
+        const PieceSteps& larger = two.pieces[i].steps;
+        if (steps.size() != larger.size()) return std::nullopt;
+        for (std::size_t step = 0; step < steps.size(); ++step) {
+            if (!grow_step(steps[step], larger[step], rows, rows_of_one)) return std::nullopt;
+        }
     }
     return result;
 }

@@ -2,8 +2,8 @@
 // What Transformer Engine's linear layers keep and take under fp8, as policies of engine megatron (engine_policies.hpp has the
 // table). Everything else of a layer stays in 16 bits: norms' and activations' inputs, attention's core, router, embedding, loss.
 
-#include "simulator/memory/engine_policies.hpp"
-#include "simulator/memory/layer_editor.hpp"
+#include "simulator/piece/engine_policies.hpp"
+#include "simulator/piece/layer_editor.hpp"
 
 namespace mgplan::simulator::fp8 {
 

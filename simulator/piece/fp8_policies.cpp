@@ -1,11 +1,11 @@
-#include "simulator/memory/fp8_policies.hpp"
+#include "simulator/piece/fp8_policies.hpp"
 
 #include <algorithm>
 #include <string_view>
 #include <vector>
 
 #include "plan/errors.hpp"
-#include "simulator/memory/fp8_operands.hpp"
+#include "simulator/piece/fp8_operands.hpp"
 
 namespace mgplan::simulator::fp8 {
 namespace {

@@ -1,11 +1,11 @@
 #pragma once
-// Edits the recorded tensors of one piece: what engine policies are written with.
+// Edits the recorded tensors and steps of one piece: what engine policies are written with.
 
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
-#include "simulator/memory/piece_trace.hpp"
+#include "simulator/piece/piece_trace.hpp"
 
 namespace mgplan::simulator {
 
@@ -21,8 +21,14 @@ class LayerEditor {
 public:
     using Tensor = model::AllocationRecord;
 
-    LayerEditor(PieceTrace& trace, const PieceRange& forward, const PieceRange& backward)
-        : trace_(trace), piece_(forward.piece), forward_{forward.begin, forward.end}, backward_{backward.begin, backward.end} {}
+    /// Both ranges are the trace's.
+    LayerEditor(PieceTrace& trace, PieceRange& forward, PieceRange& backward)
+        : trace_(trace),
+          piece_(forward.piece),
+          forward_{forward.begin, forward.end},
+          backward_{backward.begin, backward.end},
+          forward_steps_(forward.steps),
+          backward_steps_(backward.steps) {}
 
     /// Room that spread() makes between recorded instants: a moment right behind instant t is t + 1, right before it t - 1.
     static constexpr std::int64_t kRoom = 8;
@@ -40,6 +46,9 @@ public:
     [[nodiscard]] const std::vector<Tensor>& tensors() const { return trace_.tensors; }
     /// A further tensor, alive in [taken, returned).
     void add(std::string_view name, model::MemoryCategory category, std::int64_t bytes, std::int64_t taken, std::int64_t returned);
+    /// What the piece does in order; instants of tensors and places in these lists are independent.
+    [[nodiscard]] PieceSteps& forward_steps() { return forward_steps_; }
+    [[nodiscard]] PieceSteps& backward_steps() { return backward_steps_; }
     /// The tensor was never there.
     static void drop(Tensor& tensor) { tensor.bytes = 0; }
 
@@ -47,6 +56,7 @@ private:
     PieceTrace& trace_;
     Piece piece_;
     TraceRange forward_, backward_;
+    PieceSteps &forward_steps_, &backward_steps_;
 };
 
 }  // namespace mgplan::simulator

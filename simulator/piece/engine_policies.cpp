@@ -1,14 +1,11 @@
-#include "simulator/memory/engine_policies.hpp"
+#include "simulator/piece/engine_policies.hpp"
 
 #include <algorithm>
-#include <set>
-#include <string>
-#include <vector>
 
 #include "plan/errors.hpp"
-#include "plan/parameters.hpp"
-#include "simulator/memory/fp8_policies.hpp"
-#include "simulator/memory/layer_editor.hpp"
+#include "simulator/piece/fp8_policies.hpp"
+#include "simulator/piece/layer_editor.hpp"
+#include "simulator/piece/time_policies.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -169,6 +166,7 @@ void keep_embedding_mask(LayerEditor& layer, const PolicyContext& context) {
 // --- Mixtures ------------------------------------------------------------------------------------------------------------
 
 void keep_dense_routing(LayerEditor& layer, const PolicyContext& context) {
+    timed::route_by_pytorch(layer, context);
     const EditedTensor& scores = must(layer.find(layer.forward(), "router scores"), "the router's scores");
     const std::int64_t taken = scores.taken + 1, returned = scores.returned;
     const std::int64_t entries = context.sizes.rows_outside() * context.model.moe->experts;
@@ -196,6 +194,7 @@ std::int64_t vocabulary_weight_bytes(const PolicyContext& context) {
 }
 
 void take_embedding_gradient(LayerEditor& layer, const PolicyContext& context) {
+    timed::make_table_gradient(layer, context);
     const TraceRange backward = layer.backward();
     layer.add("embedding weight gradient", MemoryCategory::activations, vocabulary_weight_bytes(context), backward.begin + 1,
               backward.end - 1);
@@ -239,6 +238,10 @@ bool gathers_rows(const PolicyContext& context) {
     return context.sizes.sequence_parallel && context.sizes.tp > 1;
 }
 
+bool gathers_or_reduces(const PolicyContext& context) {
+    return context.sizes.tp > 1;
+}
+
 /// The buffer for gathered rows is made once and kept; it is counted beside the trace.
 void drop_gathered_rows(LayerEditor& head, const PolicyContext& /*context*/) {
     for (const TraceRange where : {head.forward(), head.backward()}) {
@@ -252,6 +255,8 @@ constexpr unsigned in(Piece piece) {
 
 constexpr unsigned kEmbeddings = in(Piece::embedding) | in(Piece::mtp_embedding);
 constexpr unsigned kHalves = in(Piece::attention) | in(Piece::dense) | in(Piece::mixture);
+
+constexpr std::string_view kNoBytes = "time alone";
 
 constexpr EnginePolicy kPolicies[] = {
     // Under fp8; in front of all that drops the products' workspaces.
@@ -309,75 +314,49 @@ constexpr EnginePolicy kPolicies[] = {
      take_output_weight_gradient},
     {"the gather buffer is made once", in(Piece::loss), "output layer", "gathered rows", "storage type",
      "megatron/core/utils.py, GlobalMemoryBuffer", gathers_rows, drop_gathered_rows},
+    // What changes steps alone; those of tp behind all that removes steps between a product and its collective, fp8 last.
+    {"the loss passes over the logits in fp32", in(Piece::loss), "cross-entropy", "kernels", kNoBytes,
+     "megatron/core/tensor_parallel/cross_entropy.py; megatron/core/fusions/fused_cross_entropy.py", always, timed::lose_in_fp32},
+    {"queries, keys and values are views", in(Piece::attention), "packed projection", "copies", kNoBytes,
+     "megatron/core/transformer/attention.py, get_query_key_value_tensors", timed::splits_by_views, timed::split_by_views},
+    {"biases are added by other kernels", kHalves, "linear layers", "kernels", kNoBytes,
+     "transformer_engine/pytorch/cpp_extensions/gemm.py; megatron/core/fusions/fused_bias_dropout.py", always, timed::fuse_biases},
+    {"exchanged heads are kept", in(Piece::attention), "attention with all-to-all context parallelism", "exchanges of the backward",
+     kNoBytes, "transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndQKVOA2A",
+     timed::keeps_exchanged_heads, timed::keep_exchanged_heads},
+    {"the ring's backward sends beside attention", in(Piece::attention), "attention with ring context parallelism", "messages", kNoBytes,
+     "transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndKVP2P", timed::passes_keys_around,
+     timed::pass_gradients_beside},
+    {"gathered keys are attended to at once", in(Piece::attention), "attention with gathered keys", "kernels", kNoBytes,
+     "transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py, AttnFuncWithCPAndKVAllGather", timed::gathers_keys,
+     timed::attend_to_gathered},
+    {"all attention is fused", in(Piece::attention), "core attention", "kernel", kNoBytes,
+     "transformer_engine/pytorch/attention/dot_product_attention/utils.py, get_attention_backend", timed::fuses_attention,
+     timed::fuse_attention},
+    {"PyTorch's softmax", in(Piece::attention), "unfused core attention", "passes over the scores", kNoBytes,
+     "megatron/core/fusions/fused_softmax.py, is_kernel_available", timed::softmax_by_pytorch, timed::pass_scores_through_pytorch},
+    {"scores are dropped", in(Piece::attention), "unfused core attention", "passes over the scores", kNoBytes,
+     "megatron/core/transformer/dot_product_attention.py", timed::drops_scores, timed::drop_scores},
+    {"a recomputed MLP runs whole", in(Piece::dense), "MLP under recompute", "second product", kNoBytes,
+     "megatron/core/transformer/transformer_layer.py, recompute_mlp", timed::recomputes_mlp, timed::recompute_second_product},
+    {"a token goes once to a node", in(Piece::mixture), "DeepEP and HybridEP", "exchanged rows", kNoBytes, "deepseek-ai/DeepEP, README.md",
+     timed::sends_tokens_once, timed::send_tokens_once},
+    {"every rank gets all tokens", in(Piece::mixture), "all-gather dispatcher", "exchanged rows", kNoBytes,
+     "megatron/core/transformer/moe/token_dispatcher.py, MoEAllGatherTokenDispatcher", timed::gathers_tokens, timed::gather_tokens},
+    {"rows are sorted by expert in place", in(Piece::mixture), "all-to-all dispatcher without ep", "rows of experts", kNoBytes,
+     "megatron/core/transformer/moe/token_dispatcher.py, MoEAlltoAllTokenDispatcher", timed::sorts_in_place, timed::sort_in_place},
+    {"experts run one after the other", in(Piece::mixture), "experts without grouped products", "products", kNoBytes,
+     "megatron/core/transformer/moe/experts.py, SequentialMLP", timed::multiplies_experts_one_by_one, timed::multiply_experts_one_by_one},
+    {"tp runs beside products", kHalves | in(Piece::loss), "column-parallel layers", "second gather and reduction", kNoBytes,
+     "megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication", gathers_or_reduces,
+     timed::start_beside_products},
+    {"tp runs in chunks", kHalves | in(Piece::loss), "linear layers under --tp-comm-overlap", "gathers and reductions", kNoBytes,
+     "transformer_engine/pytorch/module/base.py, initialize_ub", timed::overlaps_tp, timed::overlap_in_chunks},
+    {"linear layers multiply in fp8", kHalves | in(Piece::mtp_front), "linear layers", "products, and kernels that quantise", kNoBytes,
+     "transformer_engine/pytorch/module/linear.py, _Linear.forward", fp8::products, timed::multiply_in_fp8},
 };
 
 }  // namespace
-
-namespace {
-
-std::int64_t element(const RankContext& rank) {
-    return bytes_of(rank.layer.sizes.dtype);
-}
-
-/// With gradient accumulation fusion the GEMM adds to the main gradient, and autograd gets an empty tensor instead: one of each
-/// weight's shape, kept for good.
-std::int64_t dummy_weight_gradients(const RankContext& rank) {
-    const MegatronSwitches& megatron = rank.layer.megatron();
-    if (!megatron.transformer_engine || !megatron.gradient_accumulation_fusion) return 0;
-    return rank.linear_elements * element(rank);
-}
-
-std::int64_t gather_buffer(const RankContext& rank) {
-    if (!rank.loss || !gathers_rows(rank.layer)) return 0;
-    return rank.stream * rank.layer.sizes.tp;
-}
-
-std::int64_t deferred_logits(const RankContext& rank) {
-    const MegatronSwitches& megatron = rank.layer.megatron();
-    if (!rank.loss || !megatron.defer_embedding_wgrad) return 0;
-    const std::int64_t limit = megatron.wgrad_deferral_limit > 0 ? megatron.wgrad_deferral_limit : rank.layout.num_microbatches;
-    const std::int64_t tp = rank.layer.sizes.tp, logits = rank.layer.sizes.rows() * rank.layer.model.padded_vocab(tp) / tp * element(rank);
-    return std::min(limit, rank.layout.num_microbatches - 1) * (logits + rank.stream);
-}
-
-std::int64_t attention_mask(const RankContext& rank) {
-    const PieceSizes& sizes = rank.layer.sizes;
-    if (!rank.layer.megatron().attention_mask_in_dataloader || !(rank.embedding || rank.loss)) return 0;
-    return sizes.micro_batch * sizes.sequence * sizes.sequence;
-}
-
-std::int64_t last_input_gradient(const RankContext& rank) {
-    const bool interleaved = rank.layout.vpp > 1;
-    return rank.pp_rank > 0 && !interleaved && rank.layout.num_microbatches > 1 ? rank.stream : 0;
-}
-
-std::int64_t posted_receives(const RankContext& rank) {
-    return rank.layout.vpp > 1 && rank.layer.training.overlap_p2p ? 2 * rank.stream : 0;
-}
-
-constexpr RankPolicy kRankPolicies[] = {
-    {"an empty weight gradient of each shape", "linear layers of Transformer Engine", "weight gradient", "storage type",
-     "transformer_engine/pytorch/module/base.py, get_dummy_wgrad", MemoryCategory::activations, dummy_weight_gradients},
-    {"the gather buffer is made once", "output layer", "gathered rows", "storage type", "megatron/core/utils.py, GlobalMemoryBuffer",
-     MemoryCategory::communication, gather_buffer},
-    {"weight gradients of the output layer are deferred", "output layer", "logit gradients and inputs of earlier microbatches",
-     "storage type", "megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication",
-     MemoryCategory::activations, deferred_logits},
-    {"the attention mask comes with the batch", "data loader", "mask of micro-batch x sequence x sequence", "1 byte",
-     "megatron/core/datasets/gpt_dataset.py, _get_ltor_masks_and_position_ids", MemoryCategory::activations, attention_mask},
-    {"the last input gradient stays referenced", "1F1B schedule", "gradient sent to the stage before", "storage type",
-     "megatron/core/pipeline_parallel/schedules.py, forward_backward_pipelining_without_interleaving", MemoryCategory::communication,
-     last_input_gradient},
-    {"receives are posted ahead", "interleaved schedule with overlapped communication", "next input and next output gradient",
-     "storage type", "megatron/core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving",
-     MemoryCategory::communication, posted_receives},
-};
-
-}  // namespace
-
-std::span<const RankPolicy> megatron_rank_policies() {
-    return kRankPolicies;
-}
 
 std::span<const EnginePolicy> megatron_policies() {
     return kPolicies;
@@ -385,30 +364,16 @@ std::span<const EnginePolicy> megatron_policies() {
 
 void apply_megatron_policies(PieceTrace& trace, const PolicyContext& context) {
     LayerEditor::spread(trace);
-    for (const PieceRange& forward : trace.pieces) {
+    for (PieceRange& forward : trace.pieces) {
         // Of layers the last one counts, of predictions each depth.
         const bool predicts = forward.piece >= Piece::mtp_embedding;
         if (forward.backward || (!predicts && &trace.range(forward.piece, false) != &forward)) continue;
         LayerEditor editor(trace, forward, trace.range(forward.piece, true, predicts ? forward.layer : -1));
         for (const EnginePolicy& policy : kPolicies) {
+            if (policy.dtype == kNoBytes && !context.sizes.keep_steps) continue;
             if ((policy.pieces & in(forward.piece)) != 0 && policy.holds(context)) policy.apply(editor, context);
         }
     }
-}
-
-std::int64_t linear_elements(const ModelSpec& model, std::int64_t tp, std::int64_t etp, bool dense, bool mixture) {
-    std::set<std::vector<std::int64_t>> shapes;
-    for (const auto& [kind, held] : {std::pair{LayerKind::dense, dense}, std::pair{LayerKind::moe, mixture}}) {
-        if (!held) continue;
-        // All experts have the same shapes, so that one tells them all.
-        const std::int64_t ep = model.moe ? model.moe->experts : 1;
-        for (const Parameter& p : layer_parameters(model, kind, tp, ep, etp, "")) {
-            if (p.shape.size() == 2 && p.name.find("linear_") != std::string::npos) shapes.insert(p.shape);
-        }
-    }
-    std::int64_t elements = 0;
-    for (const auto& shape : shapes) elements += shape[0] * shape[1];
-    return elements;
 }
 
 }  // namespace mgplan::simulator

@@ -1,4 +1,4 @@
-#include "simulator/memory/layer_editor.hpp"
+#include "simulator/piece/layer_editor.hpp"
 
 namespace mgplan::simulator {
 

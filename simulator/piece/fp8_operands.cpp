@@ -1,4 +1,4 @@
-#include "simulator/memory/fp8_operands.hpp"
+#include "simulator/piece/fp8_operands.hpp"
 
 #include "plan/rounding.hpp"
 

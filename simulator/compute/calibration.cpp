@@ -1,4 +1,4 @@
-#include "simulator/calibration.hpp"
+#include "simulator/compute/calibration.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -9,7 +9,7 @@
 #include "model/device/memory.hpp"
 #include "plan/layout.hpp"
 #include "plan/training_spec.hpp"
-#include "simulator/memory/piece_trace.hpp"
+#include "simulator/piece/piece_trace.hpp"
 
 namespace mgplan::simulator {
 

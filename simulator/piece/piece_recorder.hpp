@@ -1,0 +1,49 @@
+#pragma once
+// Listens to a model that runs on shapes, and writes down what it does in order.
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "model/communicator/recording_communicator.hpp"
+#include "model/meta/meta_device.hpp"
+#include "simulator/piece/piece_step.hpp"
+
+namespace mgplan::simulator {
+
+/// A Range of the code that ran, and the steps that were taken in it.
+struct RecordedRange : model::RangeRecord {
+    std::size_t first_step = 0, end_step = 0;
+};
+
+/// Set as listener of the device and of the rank's communicators ("tp", "cp", "expert:ep", "expert:tp", "tp-cp"; others are an
+/// assertion), which must be recording ones. Both must outlive it.
+class PieceRecorder final : public model::OpListener, public model::CollectiveListener, public model::WaitListener {
+public:
+    /// `keep_steps`: otherwise ranges alone.
+    PieceRecorder(const model::MetaDevice& device, bool keep_steps) : device_(device), keep_steps_(keep_steps) {}
+
+    void on_op(const model::OpRecord& record) override;
+    void on_range_begin(std::string_view name, std::int64_t number) override;
+    void on_range_end() override;
+    void on_collective(const model::CollectiveRecord& record) override;
+    void on_wait(std::string_view group, std::int64_t number) override;
+
+    [[nodiscard]] const PieceSteps& steps() const { return steps_; }
+    [[nodiscard]] const std::vector<RecordedRange>& ranges() const { return ranges_; }
+
+private:
+    [[nodiscard]] PieceStep step(StepKind kind) const;
+
+    const model::MetaDevice& device_;
+    bool keep_steps_;
+    PieceSteps steps_;
+    std::vector<RecordedRange> ranges_;
+    std::vector<std::size_t> open_;
+    int recomputes_ = 0, routers_ = 0, gates_ = 0;               ///< open ranges of these names
+    std::array<std::vector<std::size_t>, kLayerGroups> starts_;  ///< by group: the step of each operation
+    int collectives_ = 0;
+};
+
+}  // namespace mgplan::simulator

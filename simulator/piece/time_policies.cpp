@@ -1,0 +1,402 @@
+#include "simulator/piece/time_policies.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include "plan/errors.hpp"
+
+namespace mgplan::simulator::timed {
+namespace {
+
+bool op_named(const PieceStep& step, std::string_view name) {
+    return step.kind == StepKind::op && step.op.name == name;
+}
+
+bool starts_over(const PieceStep& step, LayerGroup group) {
+    return step.kind == StepKind::start && step.group == group;
+}
+
+bool is_product(const PieceStep& step) {
+    return step.kind == StepKind::op && step.op.product.m > 0;
+}
+
+bool gathers_or_reduces(const PieceStep& step) {
+    return starts_over(step, LayerGroup::tp);
+}
+
+/// The wait of a start that stands right behind it.
+bool waits_at_once(const PieceSteps& steps, std::size_t start) {
+    return start + 1 < steps.size() && steps[start + 1].kind == StepKind::wait && steps[start + 1].number == steps[start].number;
+}
+
+void move_step(PieceSteps& steps, std::size_t from, std::size_t to) {
+    const auto at = [&](std::size_t place) { return steps.begin() + static_cast<std::ptrdiff_t>(place); };
+    if (from > to)
+        std::rotate(at(to), at(from), at(from + 1));
+    else
+        std::rotate(at(from), at(from + 1), at(to));
+}
+
+PieceStep stream_op(const PieceStep& like, std::string_view name, double bytes) {
+    PieceStep step;
+    step.pass = like.pass;
+    step.router = like.router;
+    step.op.name = name;
+    step.op.bytes_read = static_cast<std::int64_t>(bytes);
+    return step;
+}
+
+void insert_at(PieceSteps& steps, std::size_t place, const PieceStep& step) {
+    steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(place), step);
+}
+
+double scores_of(const model::AttentionPart& part) {
+    return static_cast<double>(part.batch * part.heads) * static_cast<double>(part.queries) * static_cast<double>(part.keys);
+}
+
+}  // namespace
+
+// --- Attention -----------------------------------------------------------------------------------------------------------
+
+bool splits_by_views(const PolicyContext& context) {
+    return !context.model.mla;
+}
+
+void split_by_views(LayerEditor& layer, const PolicyContext& /*context*/) {
+    std::erase_if(layer.forward_steps(), [](const PieceStep& step) { return op_named(step, "columns"); });
+    std::erase_if(layer.backward_steps(), [](const PieceStep& step) { return op_named(step, "columns"); });
+    PieceSteps& backward = layer.backward_steps();
+    for (std::size_t i = 0; i + 1 < backward.size(); ++i) {
+        while (i + 1 < backward.size() && op_named(backward[i], "set_columns") && op_named(backward[i + 1], "set_columns")) {
+            backward[i].op.bytes_read += backward[i + 1].op.bytes_read;
+            backward[i].op.bytes_written += backward[i + 1].op.bytes_written;
+            backward.erase(backward.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+        }
+    }
+}
+
+bool keeps_exchanged_heads(const PolicyContext& context) {
+    return context.sizes.cp > 1 && context.sizes.cp_comm_type == CpCommType::a2a;
+}
+
+void keep_exchanged_heads(LayerEditor& layer, const PolicyContext& /*context*/) {
+    // The backward exchanges output, its gradient, queries, keys and values, in this order, then three gradients back.
+    PieceSteps& steps = layer.backward_steps();
+    constexpr int kGradient = 1, kBefore = 5;
+    int exchange = 0;
+    for (std::size_t i = 0; i < steps.size() && exchange < kBefore; ++i) {
+        if (!starts_over(steps[i], LayerGroup::cp) || steps[i].pass == StepPass::recompute) continue;
+        MGPLAN_ASSERT(i > 0 && waits_at_once(steps, i) && i + 2 < steps.size() && op_named(steps[i - 1], "swap_leading") &&
+                          op_named(steps[i + 2], "reorder_blocks"),
+                      "an exchange of heads");
+        if (exchange++ == kGradient) continue;
+        steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(i) - 1, steps.begin() + static_cast<std::ptrdiff_t>(i) + 3);
+        i -= 2;
+    }
+}
+
+bool passes_keys_around(const PolicyContext& context) {
+    return context.sizes.cp > 1 && context.sizes.cp_comm_type == CpCommType::p2p;
+}
+
+void pass_gradients_beside(LayerEditor& layer, const PolicyContext& /*context*/) {
+    PieceSteps& steps = layer.backward_steps();
+    std::size_t attention = steps.size();
+    std::size_t parts = 0;
+    for (const PieceStep& step : steps) parts += op_named(step, "attention_backward") ? 1 : 0;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        if (op_named(steps[i], "attention_backward")) {
+            attention = i;
+            --parts;
+        }
+        // The last hop brings the gradients home, and nothing is left beside it.
+        if (parts == 0 || attention == steps.size() || !starts_over(steps[i], LayerGroup::cp) || steps[i].pass == StepPass::recompute)
+            continue;
+        move_step(steps, i, attention);
+        attention = steps.size();
+    }
+}
+
+bool gathers_keys(const PolicyContext& context) {
+    return context.sizes.cp > 1 && context.sizes.cp_comm_type == CpCommType::all_gather;
+}
+
+void attend_to_gathered(LayerEditor& layer, const PolicyContext& /*context*/) {
+    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
+        for (const StepPass pass : {StepPass::forward, StepPass::recompute, StepPass::input_gradient}) {
+            const auto attends = [&](const PieceStep& step) { return step.pass == pass && step.op.part.queries > 0; };
+            const auto first = std::find_if(steps->begin(), steps->end(), attends);
+            if (first == steps->end()) continue;
+            const auto end = std::find_if(first, steps->end(), [](const PieceStep& step) { return step.kind == StepKind::start; });
+            const auto last = std::find_if(std::make_reverse_iterator(end), std::make_reverse_iterator(first), attends).base();
+            for (auto step = first + 1; step < last; ++step) {
+                if (!attends(*step)) continue;
+                first->op.part.keys += step->op.part.keys;
+                first->op.flops += step->op.flops;
+                first->op.bytes_read += step->op.bytes_read;
+                first->op.bytes_written += step->op.bytes_written;
+            }
+            // Between the parts and behind the last: sums of partial results, copies of gradients to their places.
+            steps->erase(std::remove_if(first + 1, end,
+                                        [&](const PieceStep& step) {
+                                            return attends(step) || op_named(step, "merge_attention") || op_named(step, "add") ||
+                                                   op_named(step, "copy");
+                                        }),
+                         end);
+        }
+    }
+}
+
+bool fuses_attention(const PolicyContext& context) {
+    return context.training.attention == AttentionBackend::flash;
+}
+
+void fuse_attention(LayerEditor& layer, const PolicyContext& /*context*/) {
+    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
+        for (PieceStep& step : *steps) step.op.part.fused = step.op.part.queries > 0;
+    }
+}
+
+namespace {
+
+/// Adds passes of softmax or dropout, each a read or a write of every score in the storage type, to attention that is not fused.
+void add_score_passes(LayerEditor& layer, const PolicyContext& context, double forward, double backward) {
+    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
+        for (std::size_t i = 0; i < steps->size(); ++i) {
+            const PieceStep& step = (*steps)[i];
+            if (step.op.part.queries == 0 || step.op.part.fused) continue;
+            const double passes = step.op.name == "attention" ? forward : backward;
+            insert_at(
+                *steps, i + 1,
+                stream_op(step, "softmax_passes", passes * scores_of(step.op.part) * static_cast<double>(bytes_of(context.sizes.dtype))));
+            ++i;
+        }
+    }
+}
+
+}  // namespace
+
+bool softmax_by_pytorch(const PolicyContext& context) {
+    if (context.training.attention == AttentionBackend::flash) return false;
+    // megatron/core/fusions/fused_softmax.py, is_kernel_available: 17 to 16,384 keys, rows and keys in multiples of four, and as many
+    // (sequence, head) pairs as fill its blocks of four warps (csrc/megatron/scaled_upper_triang_masked_softmax.h: a warp a row of more
+    // than 128 keys, two rows of fewer).
+    const std::int64_t keys = context.sizes.sequence, rows = keys / context.sizes.cp;
+    const std::int64_t in_block = keys > 128 ? 4 : 8, pairs = context.sizes.micro_batch * context.model.heads / context.sizes.tp;
+    const bool fits = keys > 16 && keys <= 16384 && rows % 4 == 0 && keys % 4 == 0 && pairs % in_block == 0;
+    return !fits || !context.megatron().masked_softmax_fusion;
+}
+
+void pass_scores_through_pytorch(LayerEditor& layer, const PolicyContext& context) {
+    // Scale 2, fill 2, to fp32 1 + 2, softmax 4, back 2 + 1; backward: 1 + 2, 6, 2 + 1, fill 2, scale 2. The softmax itself has 2 and 3.
+    add_score_passes(layer, context, 14 - 2, 16 - 3);
+}
+
+bool drops_scores(const PolicyContext& context) {
+    return context.training.attention != AttentionBackend::flash && context.model.attention_dropout > 0;
+}
+
+void drop_scores(LayerEditor& layer, const PolicyContext& context) {
+    add_score_passes(layer, context, 2.5, 2.5);
+}
+
+// --- Linear layers -------------------------------------------------------------------------------------------------------
+
+void fuse_biases(LayerEditor& layer, const PolicyContext& /*context*/) {
+    const auto fused = [](const PieceStep& step) { return op_named(step, "add_bias") || op_named(step, "bias_gradient"); };
+    std::erase_if(layer.forward_steps(), fused);
+    std::erase_if(layer.backward_steps(), fused);
+}
+
+void start_beside_products(LayerEditor& layer, const PolicyContext& context) {
+    PieceSteps& steps = layer.backward_steps();
+    const bool reduces = context.sizes.sequence_parallel || context.megatron().async_tp_reduce;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        if (!is_product(steps[i]) || !steps[i].op.product.accumulate) continue;
+        // input's gradient, [gather, wait,] weight's gradient, [reduction, wait]
+        std::size_t weight = i;
+        if (reduces && i + 2 < steps.size() && gathers_or_reduces(steps[i + 1]) && waits_at_once(steps, i + 1)) {
+            move_step(steps, i + 1, i);
+            ++weight;
+        }
+        const std::size_t before = i;  // of the weight's gradient, or of the reduction moved in front of it
+        if (before >= 3 && steps[before - 1].kind == StepKind::wait && gathers_or_reduces(steps[before - 2]) &&
+            waits_at_once(steps, before - 2) && is_product(steps[before - 3]) && !steps[before - 3].op.product.accumulate)
+            move_step(steps, before - 2, before - 3);
+        i = weight;
+    }
+}
+
+bool overlaps_tp(const PolicyContext& context) {
+    return context.training.overlap_tp && context.sizes.tp > 1;
+}
+
+void overlap_in_chunks(LayerEditor& layer, const PolicyContext& /*context*/) {
+    // Gathers and reductions of the backward's linear layers are passed round a ring: a rank begins with its own chunk, and none shows. The
+    // reduction behind a forward's product is a pipeline of four parts, of which the last shows (initialize_ub: "ring_exchange",
+    // "pipeline").
+    constexpr double kPipelined = 0.25;
+    for (PieceSteps* pointer : {&layer.forward_steps(), &layer.backward_steps()}) {
+        PieceSteps& steps = *pointer;
+        for (std::size_t i = 0; i + 1 < steps.size(); ++i) {
+            if (!gathers_or_reduces(steps[i]) || !waits_at_once(steps, i)) continue;
+            const auto multiplies = [&](std::size_t place) { return is_product(steps[place]) && !steps[place].op.product.accumulate; };
+            const bool gathers = steps[i].collective == model::CollectiveKind::all_gather;
+            if (gathers && i + 2 < steps.size() && multiplies(i + 2)) {
+                std::swap(steps[i + 1], steps[i + 2]);  // start, product, wait
+                i += 2;
+            } else if (!gathers && i > 0 && multiplies(i - 1) && steps[i].pass != StepPass::input_gradient) {
+                // Start, part, product, wait: the first part is waited for in place of the last, which takes as long.
+                PieceStep part = steps[i + 1];
+                part.share = kPipelined;
+                move_step(steps, i, i - 1);
+                insert_at(steps, i, part);
+                i += 2;
+            }
+        }
+    }
+}
+
+bool recomputes_mlp(const PolicyContext& context) {
+    return context.sizes.modules.contains(RecomputeModule::mlp);
+}
+
+void recompute_second_product(LayerEditor& layer, const PolicyContext& /*context*/) {
+    const PieceSteps& forward = layer.forward_steps();
+    PieceSteps& backward = layer.backward_steps();
+    const auto activation =
+        std::find_if(forward.begin(), forward.end(), [](const PieceStep& step) { return op_named(step, "activation"); });
+    const auto again = std::find_if(backward.begin(), backward.end(),
+                                    [](const PieceStep& step) { return op_named(step, "activation") && step.pass == StepPass::recompute; });
+    MGPLAN_ASSERT(activation != forward.end() && again != backward.end(), "an MLP that is recomputed has its activation in both passes");
+    PieceSteps second;
+    for (auto step = activation + 1; step != forward.end() && !op_named(*step, "dropout_add"); ++step) {
+        second.push_back(*step);
+        second.back().pass = StepPass::recompute;
+        second.back().number += 1'000'000;  // another collective than the forward's
+    }
+    backward.insert(again + 1, second.begin(), second.end());
+}
+
+// --- Mixtures ------------------------------------------------------------------------------------------------------------
+
+bool sends_tokens_once(const PolicyContext& context) {
+    if (!context.model.moe) return false;
+    const TokenDispatcher dispatcher = context.model.moe->dispatcher;
+    return dispatcher == TokenDispatcher::deep_ep || dispatcher == TokenDispatcher::hybrid_ep;
+}
+
+namespace {
+
+template <class Change>
+void for_each_exchange(LayerEditor& layer, Change change) {
+    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
+        for (PieceStep& step : *steps) {
+            if (starts_over(step, LayerGroup::ep) && step.collective == model::CollectiveKind::all_to_all) change(step);
+        }
+    }
+}
+
+}  // namespace
+
+void send_tokens_once(LayerEditor& layer, const PolicyContext& context) {
+    for_each_exchange(layer, [&](PieceStep& step) { step.copies = context.model.moe->top_k; });
+}
+
+bool gathers_tokens(const PolicyContext& context) {
+    return context.model.moe && context.model.moe->dispatcher == TokenDispatcher::all_gather;
+}
+
+void gather_tokens(LayerEditor& layer, const PolicyContext& context) {
+    // Rows of all tokens of the group in place of the copies that are sent; probabilities travel as a table of all experts.
+    const std::int64_t tokens = context.sizes.rows_outside() * context.sizes.ep;
+    const std::int64_t row = context.model.hidden * bytes_of(context.sizes.dtype);
+    for_each_exchange(layer, [&](PieceStep& step) {
+        step.collective = model::CollectiveKind::all_gather;
+        const bool rows = std::max(step.sent, step.received) >= context.sizes.rows_outside() * row;
+        step.sent = step.received = tokens * (rows ? row : context.model.moe->experts * 4);
+    });
+}
+
+bool multiplies_experts_one_by_one(const PolicyContext& context) {
+    return context.model.moe && !context.model.moe->grouped_gemm && context.model.moe->experts / context.sizes.ep > 1;
+}
+
+void multiply_experts_one_by_one(LayerEditor& layer, const PolicyContext& /*context*/) {
+    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
+        for (PieceStep& step : *steps) {
+            if (step.op.grouped.groups > 0) step.op.name = "matmul_by_group";
+        }
+    }
+}
+
+bool sorts_in_place(const PolicyContext& context) {
+    return context.model.moe && context.model.moe->dispatcher == TokenDispatcher::all_to_all && context.model.moe->experts > 1 &&
+           context.sizes.ep * context.sizes.etp == 1;
+}
+
+void sort_in_place(LayerEditor& layer, const PolicyContext& /*context*/) {
+    const PieceSteps& forward = layer.forward_steps();
+    const auto permuted =
+        std::find_if(forward.begin(), forward.end(), [](const PieceStep& step) { return op_named(step, "permute_rows"); });
+    MGPLAN_ASSERT(permuted != forward.end(), "rows are permuted");
+    const double rows = 2.0 * static_cast<double>(permuted->op.bytes_written);  // read and written
+    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
+        for (std::size_t i = 0; i < steps->size(); ++i) {
+            const PieceStep& step = (*steps)[i];
+            if (!op_named(step, "permute_rows") && !op_named(step, "unpermute_rows")) continue;
+            insert_at(*steps, op_named(step, "unpermute_rows") ? i : i + 1, stream_op(step, "reorder_blocks", rows));
+            ++i;
+        }
+    }
+}
+
+void route_by_pytorch(LayerEditor& layer, const PolicyContext& context) {
+    const double bytes = 24.0 * static_cast<double>(context.sizes.rows_outside() * context.model.moe->experts);
+    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
+        for (const StepPass pass : {StepPass::forward, StepPass::recompute, StepPass::input_gradient}) {
+            const auto scores = [&](const PieceStep& step) {
+                return step.router && step.pass == pass && step.kind == StepKind::op && !is_product(step);
+            };
+            const auto first = std::find_if(steps->begin(), steps->end(), scores);
+            if (first == steps->end()) continue;
+            *first = stream_op(*first, "router_scores", bytes);
+            steps->erase(std::remove_if(first + 1, steps->end(), scores), steps->end());
+        }
+    }
+}
+
+// --- Ends ----------------------------------------------------------------------------------------------------------------
+
+void make_table_gradient(LayerEditor& layer, const PolicyContext& context) {
+    const std::int64_t entries = context.model.padded_vocab(context.sizes.tp) / context.sizes.tp * context.model.hidden;
+    const std::int64_t element = bytes_of(context.sizes.dtype), rows = context.sizes.rows() * context.model.hidden;
+    for (PieceStep& step : layer.backward_steps()) {
+        if (!op_named(step, "embedding_backward")) continue;
+        step.op.bytes_read = rows * 2 * element + entries * (element + bytes_of(context.training.grad_dtype));
+        step.op.bytes_written = rows * element + entries * (element + bytes_of(context.training.grad_dtype));
+        return;  // the words' table; positions come behind it
+    }
+}
+
+void lose_in_fp32(LayerEditor& head, const PolicyContext& context) {
+    const bool fused = context.training.fused_cross_entropy;
+    PieceSteps &forward = head.forward_steps(), &backward = head.backward_steps();
+    const auto logits = std::find_if(forward.begin(), forward.end(), is_product);
+    MGPLAN_ASSERT(logits != forward.end(), "the output layer");
+    const double elements = static_cast<double>(logits->op.product.m) * static_cast<double>(logits->op.product.n);
+    const auto replace = [](PieceSteps& steps, std::string_view old, std::string_view name, double bytes) {
+        const auto found = std::find_if(steps.begin(), steps.end(), [&](const PieceStep& step) { return op_named(step, old); });
+        MGPLAN_ASSERT(found != steps.end(), old);
+        *found = stream_op(*found, name, bytes);
+    };
+    // Unfused: cast to fp32, maximum, subtract, exponential, sum, divide; fused: two passes over the 16-bit logits. The unfused backward
+    // scales what the forward left and casts it.
+    std::erase_if(forward, [](const PieceStep& step) { return op_named(step, "softmax_sums"); });
+    replace(forward, "row_maximum", fused ? "fused_cross_entropy" : "fp32_cross_entropy", elements * (fused ? 6 : 30));
+    replace(backward, "cross_entropy_backward", fused ? "fused_cross_entropy" : "scaled_exponentials", elements * (fused ? 6 : 14));
+}
+
+}  // namespace mgplan::simulator::timed

@@ -1,0 +1,65 @@
+#pragma once
+// What Megatron-LM with Transformer Engine computes and sends otherwise than mgplan's own layers: policies of the table in
+// engine_policies.cpp that change a piece's steps. Some belong to a policy that changes tensors too, and are called by it.
+
+#include "simulator/piece/engine_policies.hpp"
+#include "simulator/piece/layer_editor.hpp"
+
+namespace mgplan::simulator::timed {
+
+// Conditions.
+[[nodiscard]] bool splits_by_views(const PolicyContext& context);
+[[nodiscard]] bool overlaps_tp(const PolicyContext& context);
+[[nodiscard]] bool keeps_exchanged_heads(const PolicyContext& context);
+[[nodiscard]] bool passes_keys_around(const PolicyContext& context);
+[[nodiscard]] bool gathers_keys(const PolicyContext& context);
+[[nodiscard]] bool sorts_in_place(const PolicyContext& context);
+[[nodiscard]] bool fuses_attention(const PolicyContext& context);
+[[nodiscard]] bool softmax_by_pytorch(const PolicyContext& context);
+[[nodiscard]] bool drops_scores(const PolicyContext& context);
+[[nodiscard]] bool recomputes_mlp(const PolicyContext& context);
+[[nodiscard]] bool sends_tokens_once(const PolicyContext& context);
+[[nodiscard]] bool gathers_tokens(const PolicyContext& context);
+[[nodiscard]] bool multiplies_experts_one_by_one(const PolicyContext& context);
+
+/// Queries, keys and values are views of the packed projection, and their gradients are joined by one kernel.
+void split_by_views(LayerEditor& layer, const PolicyContext& context);
+/// Biases are added, and their gradients summed, by the products' own kernels or those behind them.
+void fuse_biases(LayerEditor& layer, const PolicyContext& context);
+/// In the backward of a column-parallel layer the second gather runs beside the input's gradient, the reduction beside the weight's.
+void start_beside_products(LayerEditor& layer, const PolicyContext& context);
+/// Chunks of a gather or a reduction run beside chunks of the product at its end.
+void overlap_in_chunks(LayerEditor& layer, const PolicyContext& context);
+/// What all-to-all context parallelism exchanged for the forward is kept for the backward.
+void keep_exchanged_heads(LayerEditor& layer, const PolicyContext& context);
+/// The ring's backward sends keys, values and the gradients of the part before beside a part's attention.
+void pass_gradients_beside(LayerEditor& layer, const PolicyContext& context);
+/// A rank's queries see all gathered keys in one call.
+void attend_to_gathered(LayerEditor& layer, const PolicyContext& context);
+/// FlashAttention and cuDNN know windows, and both together more sizes than mgplan's own device asks of cuDNN.
+void fuse_attention(LayerEditor& layer, const PolicyContext& context);
+/// Scores that the fused softmax does not take pass through PyTorch's kernels one by one.
+void pass_scores_through_pytorch(LayerEditor& layer, const PolicyContext& context);
+/// Dropout of scores: a mask is drawn, kept and read.
+void drop_scores(LayerEditor& layer, const PolicyContext& context);
+/// A checkpoint around the MLP runs its second product again too.
+void recompute_second_product(LayerEditor& layer, const PolicyContext& context);
+void send_tokens_once(LayerEditor& layer, const PolicyContext& context);
+/// Every rank of an ep group gets all of its tokens.
+void gather_tokens(LayerEditor& layer, const PolicyContext& context);
+void multiply_experts_one_by_one(LayerEditor& layer, const PolicyContext& context);
+/// What arrives is sorted by expert even where the rank got it from itself alone.
+void sort_in_place(LayerEditor& layer, const PolicyContext& context);
+
+// Parts of policies that change tensors too.
+
+/// Router: scores, choices and tables of all experts in fp32, kernel by kernel.
+void route_by_pytorch(LayerEditor& layer, const PolicyContext& context);
+/// Embedding: a table of zeros, the tokens' rows added, and the whole of it added to the gradient buffer.
+void make_table_gradient(LayerEditor& layer, const PolicyContext& context);
+/// Loss: over an fp32 copy of the logits, or compiled to two passes over them.
+void lose_in_fp32(LayerEditor& head, const PolicyContext& context);
+/// Products of linear layers in fp8, the kernels that quantise their operands, and gathers of what is quantised.
+void multiply_in_fp8(LayerEditor& layer, const PolicyContext& context);
+
+}  // namespace mgplan::simulator::timed

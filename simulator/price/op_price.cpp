@@ -1,0 +1,105 @@
+#include "simulator/price/op_price.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+namespace mgplan::simulator {
+namespace {
+
+/// Places of keys that a tile of queries walks at once (FlashAttention, hopper/tile_size.h: 64 to 192 by head width).
+constexpr std::int64_t kKeyTile = 128;
+
+bool is_attention_backward(const model::OpRecord& record) {
+    return record.name == "attention_backward";
+}
+
+/// FLOPs of a forward over the keys that fused attention walks. Causal attention computes half of its pairs; what the tiles on the
+/// diagonal add is in the fitted efficiency. With a window of w of s places half a tile at either end of the window is computed for
+/// nothing; the causal end's share of that counts the less, the more the window is like the sequence.
+double walked_flops(const model::AttentionPart& part, double visible) {
+    const double all = part.causal_half_flops();
+    if (part.window == 0 || part.window >= part.keys) return all;
+    if (visible <= 0) return 0;
+    const double share = 1 - static_cast<double>(part.window) / static_cast<double>(part.keys);
+    const double per_key = 2.0 * static_cast<double>(part.batch * part.heads * (part.qk_dim + part.v_dim) * part.queries);
+    return std::min(all, visible + per_key * static_cast<double>(kKeyTile) * share);
+}
+
+double fused_attention(const model::OpRecord& record, const KernelTimes& times) {
+    const model::AttentionPart& part = record.part;
+    const bool backward = is_attention_backward(record);
+    // Of the backward's five products the forward has two: record.flops counts 3 qk + 2 v of them, the forward qk + v.
+    const double width = static_cast<double>(part.qk_dim + part.v_dim);
+    const double visible = backward ? record.flops * width / static_cast<double>(3 * part.qk_dim + 2 * part.v_dim) : record.flops;
+    const double walked = walked_flops(part, visible);
+    if (walked <= 0) return 0;
+    const bool windowed = part.window > 0 && part.window < part.keys;
+    const std::int64_t longest = windowed ? std::min(part.keys, part.window + kKeyTile) : part.keys;
+    return backward ? times.attention_backward(2.5 * walked, longest, part.qk_dim) : times.attention_forward(walked, longest, part.qk_dim);
+}
+
+double separate_attention(const model::OpRecord& record, const OpRates& rates) {
+    const model::AttentionPart& part = record.part;
+    const std::int64_t count = part.batch * part.heads;
+    const double scores =
+        static_cast<double>(count) * static_cast<double>(part.queries) * static_cast<double>(part.keys) * rates.storage->element_bytes();
+    if (!is_attention_backward(record)) {
+        return rates.storage->gemm(part.queries, part.keys, part.qk_dim, count) +
+               rates.storage->gemm(part.queries, part.v_dim, part.keys, count) + rates.products->memory_bound(2 * scores, Traffic::softmax);
+    }
+    return 2 * (rates.storage->gemm(part.queries, part.keys, part.v_dim, count) +
+                rates.storage->gemm(part.keys, part.qk_dim, part.queries, count)) +
+           rates.products->memory_bound(3 * scores, Traffic::softmax);
+}
+
+double grouped_product(const model::GroupedProductSizes& sizes, bool one_by_one, const KernelTimes& times) {
+    const std::int64_t groups = sizes.groups;
+    if (groups == 1 || one_by_one) {
+        const double each = sizes.accumulate ? times.weight_gradient(sizes.m, sizes.n, sizes.k) : times.gemm(sizes.m, sizes.n, sizes.k);
+        return static_cast<double>(groups) * each;
+    }
+    return sizes.accumulate ? times.grouped_weight_gradient(sizes.m, sizes.n, sizes.k, groups)
+                            : times.grouped_gemm(sizes.m, sizes.n, sizes.k, groups);
+}
+
+Traffic traffic_of(std::string_view op) {
+    if (op == "permute_rows" || op == "unpermute_rows" || op == "reorder_blocks") return Traffic::permutation;
+    if (op == "row_maximum" || op == "softmax_sums" || op == "fused_cross_entropy" || op == "fp32_cross_entropy")
+        return Traffic::cross_entropy;
+    if (op == "softmax_passes") return Traffic::softmax;
+    return Traffic::streaming;
+}
+
+}  // namespace
+
+double op_seconds(const model::OpRecord& record, const OpRates& rates) {
+    if (const model::ProductSizes& product = record.product; product.m > 0) {
+        const KernelTimes& times = product.dtype == Dtype::fp8 ? *rates.products : *rates.storage;
+        return product.accumulate ? times.weight_gradient(product.m, product.n, product.k) : times.gemm(product.m, product.n, product.k);
+    }
+    if (record.grouped.groups > 0)
+        return grouped_product(record.grouped, record.name == "matmul_by_group",
+                               record.grouped.dtype == Dtype::fp8 ? *rates.products : *rates.storage);
+    if (record.part.queries > 0) return record.part.fused ? fused_attention(record, *rates.products) : separate_attention(record, rates);
+    return rates.products->memory_bound(static_cast<double>(record.bytes_read + record.bytes_written), traffic_of(record.name));
+}
+
+int op_kernels(const model::OpRecord& record) {
+    if (record.part.queries > 0) {
+        // FlashAttention's backward multiplies the outputs with their gradients first and converts dQ last (flash_bwd_launch_template.h).
+        if (record.part.fused) return is_attention_backward(record) ? 3 : 1;
+        return is_attention_backward(record) ? 7 : 4;
+    }
+    if (record.name == "matmul_by_group") return static_cast<int>(std::min<std::int64_t>(record.grouped.groups, 256));
+    // A weight's gradient is followed by the hook that marks it as ready.
+    if (record.product.accumulate || record.grouped.accumulate) return 2;
+    // Gradients of inputs and, summed over rows in a second kernel, of weights; dropout in front of the addition.
+    if (record.name.ends_with("norm_backward") || record.name == "dropout_add") return 2;
+    // Autograd's own sums of gradients have no module around them.
+    if (record.name == "add") return 0;
+    // Scores, top-k, softmax of the chosen, scatters to two tables, casts, counts (Megatron-core, moe_utils.py).
+    if (record.name == "router_scores") return 10;
+    return 1;
+}
+
+}  // namespace mgplan::simulator

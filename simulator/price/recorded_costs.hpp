@@ -1,0 +1,53 @@
+#pragma once
+// Costs of the kinds of layer of one shard, read from their records.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "plan/rank_groups.hpp"
+#include "simulator/layers/layer_costs.hpp"
+#include "simulator/piece/memo_key.hpp"
+#include "simulator/piece/piece_trace.hpp"
+#include "simulator/price/op_price.hpp"
+
+namespace mgplan::simulator {
+
+/// Seconds of a started collective over the links of its group; sends and receives that started together run at once, each way.
+[[nodiscard]] double collective_seconds(const PieceStep& start, const LayoutPaths& paths, const Calibration& calibration);
+
+/// Time of a piece: its forward and its backward played on their streams.
+[[nodiscard]] PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard);
+
+/// Which links a layout's groups have, beside the sizes of its shard. In the default order of axes the strides of tp, cp, ep and etp follow
+/// from their sizes, and the fields keep their defaults; other orders need all of them.
+struct LinksKey {
+    std::int64_t pp = 0, world = 0;
+    std::array<Axis, 5> order{};
+    bool operator==(const LinksKey&) const = default;
+    [[nodiscard]] std::size_t hash() const {
+        const auto& [pp_, world_, order_] = *this;
+        FieldHash axes;
+        for (const Axis axis : order_) axes.add(axis);
+        return hash_of(pp_, world_, axes.value());
+    }
+};
+
+/// Costs of layers read from records of model/, with what engine megatron does otherwise as its policies say. A half layer is recorded and
+/// priced once for all layouts that it is the same for. Not thread-safe. The workload must outlive it.
+class RecordedCosts {
+public:
+    explicit RecordedCosts(const Workload& workload);
+    ~RecordedCosts();
+    RecordedCosts(const RecordedCosts&) = delete;
+    RecordedCosts& operator=(const RecordedCosts&) = delete;
+
+    /// `sizes` and `links` are those of the shard's layout.
+    [[nodiscard]] LayerCosts of(const Shard& shard, const PieceSizes& sizes, const LinksKey& links);
+
+private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,20 @@
+#pragma once
+// Model FLOPs: what of a record's arithmetic the model asks for.
+
+#include "plan/batch_spec.hpp"
+#include "plan/model_spec.hpp"
+#include "simulator/piece/piece_step.hpp"
+
+namespace mgplan::simulator {
+
+/// 2 FLOPs for each multiply-add of products and attention, whose causal mask halves the pairs whatever else hides some; of attention's
+/// backward the two gradients alone, not the scores that it computes again. Router, gates and kernels bound by memory count nothing.
+[[nodiscard]] double model_flops_of(const PieceStep& step);
+
+/// FLOPs of the model for one whole batch, forward and backward: matrix products alone, attention counted causally. As
+/// Megatron-LM's training.py, num_floating_point_operations, counts them, but for two small things:
+/// the vocabulary is padded as with tp = 1, so that layouts compare, and the norms of latents and MTP are left out.
+/// The router counts in neither.
+[[nodiscard]] double model_flops(const ModelSpec& model, const BatchSpec& batch);
+
+}  // namespace mgplan::simulator
