@@ -29,6 +29,8 @@ int bits_of(const Workload& work) {
             return 32;
         case Precision::fp8:
             return 8;
+        case Precision::nvfp4:
+            return 4;
         case Precision::bf16:
         case Precision::fp16:
             break;
