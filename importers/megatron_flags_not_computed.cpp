@@ -141,6 +141,9 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "fused squared ReLU", "use-fused-weighted-squared-relu"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "allocator's cache emptied each step", "empty-unused-memory-level",
               Decides::nothing},
+    // Taken for granted of mxfp8 parameters: without it their gathers would have a buffer of their own.
+    FlagGroup{FlagArity::none, FlagEffect::not_computed, "MXFP8 parameters gathered in the gradient buffer",
+              "reuse-grad-buf-for-mxfp8-param-ag", Decides::nothing},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "mHC residual connections",
               "mhc-num-residual-streams mhc-sinkhorn-iterations mhc-init-gating-factor mhc-recompute-layer-num"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "offloading activations to the host", "min-offloaded-tensor-size"},

@@ -19,9 +19,8 @@ constexpr std::array kFlagsWithoutEffect{
               "moe-router-pre-softmax squared-relu openai-gelu onnx-safe use-rope-scaling no-check-for-nan-in-loss-and-grad "
               "log-params-norm log-num-zeros-in-grad",
               Decides::nothing, true},
-    FlagGroup{FlagArity::none, FlagEffect::without, "", "reuse-grad-buf-for-mxfp8-param-ag"},  // taken for granted of mxfp8 parameters
-    FlagGroup{FlagArity::one, FlagEffect::without, "", "fp4-recipe"},                          // there is nvfp4 alone; others are named
-    FlagGroup{FlagArity::none, FlagEffect::without, "", "moe-enable-deepep"},                  // the flex dispatcher's default
+    FlagGroup{FlagArity::one, FlagEffect::without, "", "fp4-recipe"},          // there is nvfp4 alone; others are named
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "moe-enable-deepep"},  // the flex dispatcher's default
     FlagGroup{FlagArity::one, FlagEffect::without, "",
               "adam-beta1 adam-beta2 adam-eps sgd-momentum clip-grad weight-decay start-weight-decay end-weight-decay "
               "weight-decay-incr-style lr min-lr lr-decay-style lr-wsd-decay-style lr-decay-iters lr-decay-samples lr-wsd-decay-iters "
