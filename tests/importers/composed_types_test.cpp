@@ -68,7 +68,8 @@ TEST(ClassCounts, EqualTheParametersThatTransformersBuilds) {
 }
 
 TEST(ClassCounts, SurviveTheWayThroughJson) {
-    for (const auto& [name, entry] : class_counts().at("types").items()) {
+    const Json counts = class_counts();
+    for (const auto& [name, entry] : counts.at("types").items()) {
         const ModelSpec model = model_of(entry.at("config"));
         EXPECT_EQ(model_from_json(model_to_json(model), "model"), model) << name;
     }
