@@ -174,6 +174,8 @@ TokenDispatcher read_dispatcher(FlagReader& flags) {
         {{"deepep", TokenDispatcher::deep_ep}, {"hybridep", TokenDispatcher::hybrid_ep}, {"ncclep", TokenDispatcher::hybrid_ep}});
     if (flags.raw("--moe-flex-dispatcher-backend") == "ncclep" && kind == Kind::flex)
         flags.not_computed("--moe-flex-dispatcher-backend", "NCCL's expert parallelism, predicted as hybridep", Decides::fit);
+    // AMD's Primus takes the flex dispatcher with DeepEP then, whatever the command says (its patches/turbo/moe_dispatcher_patches.py).
+    if (flags.has("--use-turbo-deepep")) return TokenDispatcher::deep_ep;
     if (kind == Kind::flex) return backend;
     return kind == Kind::all_gather ? TokenDispatcher::all_gather : TokenDispatcher::all_to_all;
 }

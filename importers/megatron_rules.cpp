@@ -18,6 +18,23 @@ std::optional<double> scaled_number(std::string text) {
     return number && *number >= 0 && *number <= 1e18 ? std::optional(*number * factor) : std::nullopt;
 }
 
+/// --rampup-batch-size START INCREMENT SAMPLES (num_microbatches_calculator.py, RampupBatchsizeNumMicroBatchesCalculator): whole increments
+/// lead from the first batch to the last.
+void check_batch_rampup(FlagReader& flags, std::optional<std::int64_t> last) {
+    std::vector<std::int64_t> values;
+    for (const auto& word : flags.texts("--rampup-batch-size")) {
+        const auto number = parse_integer(word);
+        if (number && *number >= 0) values.push_back(*number);
+    }
+    if (values.size() != 3 || values[0] < 1 || values[1] < 1) {
+        flags.problem("--rampup-batch-size takes a first batch and an increment of at least 1, and samples; write it as in 16 16 1000000");
+        return;
+    }
+    if (last && (*last < values[0] || (*last - values[0]) % values[1] != 0))
+        flags.problem("--rampup-batch-size: increments of {} do not lead from {} to the global batch of {}; use an increment that does",
+                      values[1], values[0], *last);
+}
+
 }  // namespace
 
 void refuse_other_models(FlagReader& flags) {
@@ -43,6 +60,10 @@ void refuse_other_models(FlagReader& flags) {
 
 std::optional<std::int64_t> read_global_batch(FlagReader& flags, std::vector<std::string>& assumptions) {
     const auto fixed = flags.integer("--global-batch-size", 1, ModelLimits::positions);
+    if (flags.has("--rampup-batch-size")) {
+        check_batch_rampup(flags, fixed);
+        if (fixed) assumptions.push_back(fmt::format("the batch behind its ramp-up, {}", *fixed));
+    }
     if (!flags.has("--step-batch-size-schedule")) return fixed;
     if (flags.has("--global-batch-size")) flags.problem("--step-batch-size-schedule and --global-batch-size exclude each other; keep one");
     std::optional<double> reached;

@@ -88,9 +88,95 @@ void read_switches(FlagReader& flags, const ModelSpec& model, MegatronSwitches& 
     switches.fp8_attention = flags.has("--fp8-dot-product-attention");
     switches.op_fuser = flags.has("--use-transformer-engine-op-fuser");
     switches.permute_in_hybrid_ep = flags.has("--moe-permute-fusion-into-hybridep");
-    for (const char* flag : {"--moe-deepep-num-sms", "--moe-hybridep-num-sms", "--moe-flex-dispatcher-num-sms"})
+    for (const char* flag : {"--moe-deepep-num-sms", "--moe-hybridep-num-sms", "--moe-flex-dispatcher-num-sms", "--turbo-deepep-num-cu"})
         switches.dispatcher_sms = flags.integer_or(flag, switches.dispatcher_sms, 0, 1024);
     switches.pad_buckets = flags.has("--ddp-pad-buckets-for-high-nccl-busbw");
+    switches.reuse_grad_buffer = flags.has("--reuse-grad-buf-for-mxfp8-param-ag");
+    // transformer_config.py, __post_init__.
+    switches.offloaded_layers = flags.integer_or("--cpu-offloading-num-layers", 0, 0, ModelLimits::layers);
+    if (switches.offloaded_layers > 0 && switches.offloaded_layers >= model.layers)
+        flags.problem("--cpu-offloading-num-layers = {}: at most {} of the {} layers can wait in the host's memory; use fewer",
+                      switches.offloaded_layers, model.layers - 1, model.layers);
+    if (switches.offloaded_layers > 0 && flags.has("--recompute-granularity"))
+        flags.problem("--cpu-offloading-num-layers and --recompute-granularity exclude each other; keep one");
+}
+
+/// --optimizer. dist_muon is the older name of Muon with the distributed optimizer.
+void read_optimizer(FlagReader& flags, TrainingSpec& training) {
+    const std::string name = flags.text("--optimizer").value_or("adam");
+    OptimizerKind& kind = training.megatron.optimizer;
+    if (name == "adam" || name == "adamw") return;
+    for (const OptimizerKind known : {OptimizerKind::sgd, OptimizerKind::lion, OptimizerKind::muon, OptimizerKind::ademamix}) {
+        if (name == to_string(known)) kind = known;
+    }
+    if (name == "dist_muon") {
+        kind = OptimizerKind::muon;
+        training.distributed_optimizer = true;
+    }
+    if (kind == OptimizerKind::adam)
+        flags.not_computed("--optimizer", fmt::format("optimizer {}, predicted as Adam", FlagReader::shown(name)), Decides::fit);
+}
+
+/// FSDP of either kind. Rules: arguments.py, validate_args, at d98e8a64.
+void read_fully_sharded(FlagReader& flags, const ModelSpec& model, TrainingSpec& training) {
+    FullyShardedSpec& spec = training.megatron.fully_sharded;
+    const bool torch = flags.has("--use-torch-fsdp2"), megatron = flags.has("--use-megatron-fsdp") || flags.has("--use-custom-fsdp");
+    spec.strategy = flags.choice<ShardingStrategy>("--data-parallel-sharding-strategy", ShardingStrategy::no_shard,
+                                                   {{"no_shard", ShardingStrategy::no_shard},
+                                                    {"optim", ShardingStrategy::optim},
+                                                    {"optim_grads", ShardingStrategy::optim_grads},
+                                                    {"optim_grads_params", ShardingStrategy::optim_grads_params}});
+    spec.outer_optimizer = flags.choice<bool>("--outer-dp-sharding-strategy", false, {{"no_shard", false}, {"optim", true}});
+    spec.double_buffer = flags.has("--fsdp-double-buffer") || flags.has("--use-nccl-ub") || flags.has("--nccl-ub") ||
+                         flags.has("--megatron-fsdp-max-pool-double-buffer");
+    spec.reshard_after_forward = !flags.has("--torch-fsdp2-no-reshard-after-forward");
+    spec.keep_fp8_transposes = flags.has("--keep-fp8-transpose-cache");
+    spec.communication_unit = flags.integer_or("--suggested-communication-unit-size", 0, 1, std::int64_t{1} << 50);
+    using Type = std::optional<Dtype>;
+    const Choices<Type> types{{"auto", Type()}, {"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}};
+    spec.main_params = flags.choice<Type>("--megatron-fsdp-main-params-dtype", Dtype::fp32, types);
+    spec.main_grads = flags.choice<Type>("--megatron-fsdp-main-grads-dtype", Type(), types);
+    spec.communicated_grads = flags.choice<Type>("--megatron-fsdp-grad-comm-dtype", Type(), types);
+    if (flags.integer_or("--megatron-fsdp-version", 1, 1, 2) == 2)
+        flags.not_computed("--megatron-fsdp-version", "the second version of Megatron FSDP, predicted as the first", Decides::fit);
+    if (!torch && !megatron) {
+        spec = {};
+        return;
+    }
+    const bool emerging = training.megatron.optimizer != OptimizerKind::adam && training.megatron.optimizer != OptimizerKind::sgd;
+    if (torch && megatron) flags.problem("--use-torch-fsdp2 and --use-megatron-fsdp exclude each other; keep one");
+    if (emerging)
+        flags.problem("--optimizer {} cannot be sharded by {}; use adam or sgd, or leave FSDP out", to_string(training.megatron.optimizer),
+                      torch ? "PyTorch FSDP2" : "Megatron FSDP");
+    const std::string format = flags.text("--ckpt-format").value_or(megatron ? "fsdp_dtensor" : "torch_dist");
+    if (torch) {
+        const bool reshards = spec.reshard_after_forward;
+        spec = {};
+        spec.kind = FullyShardedKind::torch_fsdp2;
+        spec.strategy = ShardingStrategy::optim_grads_params;
+        spec.reshard_after_forward = reshards;
+        if (training.distributed_optimizer)
+            flags.problem("--use-torch-fsdp2 shards the optimizer's state itself; drop --use-distributed-optimizer");
+        if (training.megatron.gradient_accumulation_fusion)
+            flags.problem("--use-torch-fsdp2 needs --no-gradient-accumulation-fusion; add it");
+        if (model.tied_embeddings) flags.problem("--use-torch-fsdp2 needs --untie-embeddings-and-output-weights; add it");
+        if (training.precision == Precision::fp16) flags.problem("--use-torch-fsdp2 does not train in fp16; use --bf16");
+        if (format != "torch_dist" && format != "torch_dcp")
+            flags.problem("--use-torch-fsdp2 needs --ckpt-format torch_dist or torch_dcp, not {}", FlagReader::shown(format));
+        // Megatron-LM turns it off with a warning: Transformer Engine 2.0 gathers 16 bits.
+        training.fp8_parameters = false;
+    } else {
+        spec.kind = FullyShardedKind::megatron_fsdp;
+        if (format != "fsdp_dtensor")
+            flags.problem("--use-megatron-fsdp needs --ckpt-format fsdp_dtensor, not {}", FlagReader::shown(format));
+        if (spec.outer_optimizer && training.distributed_optimizer_instances > 1 && !spec.shards_parameters())
+            flags.problem("--outer-dp-sharding-strategy optim needs --data-parallel-sharding-strategy optim_grads_params, not {}",
+                          to_string(spec.strategy));
+        // Set by validate_args whatever the command says.
+        training.distributed_optimizer = true;
+    }
+    if (spec.shards_gradients()) training.overlap_grad_reduce = true;
+    if (spec.shards_parameters()) training.overlap_param_gather = true;
 }
 
 }  // namespace
@@ -110,13 +196,10 @@ void read_training(FlagReader& flags, Job& job, MegatronSwitches switches) {
     training.overlap_tp = flags.has("--tp-comm-overlap");
     training.overlap_moe = flags.has("--overlap-moe-expert-parallel-comm");
     training.fused_cross_entropy = flags.has("--cross-entropy-loss-fusion");
-    const std::string optimizer = flags.text("--optimizer").value_or("adam");
-    if (optimizer != "adam" && optimizer != "adamw")
-        flags.not_computed("--optimizer", fmt::format("optimizer {}, predicted as Adam", FlagReader::shown(optimizer)), Decides::fit);
-    // FSDP and dist_muon gather parameters without the distributed optimizer's buffers; both are named as not computed.
-    const bool fsdp = std::any_of(job.flags.not_computed.begin(), job.flags.not_computed.end(),
-                                  [](const FlagNotComputed& one) { return one.feature.find("FSDP") != std::string::npos; });
-    if (training.overlap_param_gather && !training.distributed_optimizer && !fsdp && optimizer != "dist_muon")
+    read_optimizer(flags, training);
+    read_fully_sharded(flags, job.model, training);
+    const bool muon = training.megatron.optimizer == OptimizerKind::muon, sharded = training.megatron.fully_sharded.active();
+    if (training.overlap_param_gather && !training.distributed_optimizer && !sharded && !muon)
         flags.problem("--overlap-param-gather needs --use-distributed-optimizer; add it");
     if (training.overlap_param_gather && !training.overlap_grad_reduce)
         flags.problem("--overlap-param-gather needs --overlap-grad-reduce; add it");

@@ -234,6 +234,7 @@ Json cluster_to_json(const ClusterSpec& cluster) {
               {"compute_capability", cluster.compute_capability},
               {"sources", Json(cluster.sources)}};
     if (cluster.gpu_watts > 0) json["gpu_watts"] = cluster.gpu_watts;
+    if (cluster.host.bandwidth > 0) json["host"] = link_to_json(cluster.host);
     if (cluster.calibration) json["calibration"] = calibration_to_json(*cluster.calibration);
     return json;
 }
@@ -252,6 +253,8 @@ ClusterSpec cluster_from_json(const Json& json, const std::string& where) {
     cluster.nvlink = link_from_json(reader, "nvlink");
     cluster.pcie = link_from_json(reader, "pcie");
     cluster.network = link_from_json(reader, "network");
+    if (reader.has("host")) cluster.host = link_from_json(reader, "host");
+    reader.ignore("host");
     cluster.nics_per_node = static_cast<int>(reader.integer("nics_per_node", limits::kNicsPerNode.low, limits::kNicsPerNode.high));
     cluster.gpu_watts = reader.real_or("gpu_watts", 0, limits::kWatts.low, limits::kWatts.high);
     cluster.nvls = reader.boolean_or("nvls", false);

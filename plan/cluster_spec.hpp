@@ -31,6 +31,7 @@ struct ClusterSpec {
     int nvlink_domain = 8;  ///< GPUs that reach each other through NVLink (72 for an NVL72 rack; 1: none)
     LinkSpec nvlink;        ///< per GPU
     LinkSpec pcie;          ///< per GPU, inside a node without NVLink
+    LinkSpec host;          ///< per GPU, to the host's memory; no bandwidth: that of PCIe
     LinkSpec network;       ///< per GPU: the node's network divided by gpus_per_node
     int nics_per_node = 8;
     bool nvls = false;                           ///< in-switch reductions (NVLink SHARP)
@@ -43,6 +44,8 @@ struct ClusterSpec {
 
     /// GPUs that reach each other without the network: the NVLink domain, or the node where there is no NVLink (PCIe).
     [[nodiscard]] int fast_domain() const { return nvlink_domain > 1 ? nvlink_domain : gpus_per_node; }
+    /// Bytes/s of each direction between a GPU and its host's memory.
+    [[nodiscard]] double host_bandwidth() const { return host.bandwidth > 0 ? host.bandwidth : pcie.bandwidth; }
     /// Dense peak of a precision; 0 where the GPU has none.
     [[nodiscard]] double peak(Precision precision) const;
 };

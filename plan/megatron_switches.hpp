@@ -2,6 +2,9 @@
 // Choices of Megatron-LM's command line that change its memory or time and have no counterpart in mgplan's own engine.
 
 #include <cstdint>
+#include <string_view>
+
+#include "plan/fully_sharded.hpp"
 
 namespace mgplan {
 
@@ -17,6 +20,42 @@ enum class QuantisedFormat : std::uint8_t { delayed, tensorwise, blockwise, mxfp
 
 /// Whose kernel a fused attention is (--attention-backend auto, flash, fused): the flash-attn package's or cuDNN's.
 enum class FusedAttention : std::uint8_t { automatic, flash_attention, cudnn };
+
+/// --optimizer. Muon orthogonalises the momentum of matrices and gives what else there is to Adam (core/optimizer/emerging_optimizers.py);
+/// with the distributed optimizer each matrix belongs to one data-parallel rank (layer_wise_optimizer.py). AdEMAMix is of swiss-ai's fork.
+enum class OptimizerKind : std::uint8_t { adam, sgd, lion, muon, ademamix };
+
+[[nodiscard]] constexpr std::string_view to_string(OptimizerKind kind) {
+    switch (kind) {
+        case OptimizerKind::adam:
+            return "adam";
+        case OptimizerKind::sgd:
+            return "sgd";
+        case OptimizerKind::lion:
+            return "lion";
+        case OptimizerKind::muon:
+            return "muon";
+        case OptimizerKind::ademamix:
+            return "ademamix";
+    }
+    return "";
+}
+
+/// Values that an optimizer keeps of a parameter from step to step, beside the main parameter: of Muon those of a matrix, what else there
+/// is has Adam's two.
+[[nodiscard]] constexpr int kept_moments(OptimizerKind kind) {
+    switch (kind) {
+        case OptimizerKind::sgd:
+        case OptimizerKind::lion:
+        case OptimizerKind::muon:
+            return 1;
+        case OptimizerKind::adam:
+            return 2;
+        case OptimizerKind::ademamix:
+            return 3;
+    }
+    return 2;
+}
 
 /// Defaults are Megatron-LM's (megatron/training/arguments.py).
 struct MegatronSwitches {
@@ -58,6 +97,10 @@ struct MegatronSwitches {
     std::int64_t bucket_size = 0;  ///< elements of a gradient bucket; 0: Megatron's rule
     std::int64_t num_buckets = 0;  ///< instead of a size; 0: not given
     bool pad_buckets = false;      ///< --ddp-pad-buckets-for-high-nccl-busbw
+    OptimizerKind optimizer = OptimizerKind::adam;
+    std::int64_t offloaded_layers = 0;  ///< --cpu-offloading-num-layers: the first layers, whose activations wait in the host's memory
+    bool reuse_grad_buffer = false;  ///< --reuse-grad-buf-for-mxfp8-param-ag: mxfp8 parameters are gathered in bf16 and quantised behind it
+    FullyShardedSpec fully_sharded{};
 
     bool operator==(const MegatronSwitches&) const = default;
 };

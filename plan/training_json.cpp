@@ -9,6 +9,7 @@
 #include "plan/enum_reader.hpp"
 #include "plan/errors.hpp"
 #include "plan/json_reader.hpp"
+#include "plan/model_spec.hpp"
 
 namespace mgplan {
 namespace {
@@ -51,6 +52,69 @@ const std::vector<std::string>& software_names() {
     return names;
 }
 
+template <class Enum>
+std::optional<Enum> enum_named(std::string_view text, const std::vector<std::string>& names) {
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        if (names[i] == text) return static_cast<Enum>(i);
+    }
+    return std::nullopt;
+}
+
+const std::vector<std::string> kOptimizerNames{"adam", "sgd", "lion", "muon", "ademamix"};
+const std::vector<std::string> kFullyShardedNames{"none", "torch_fsdp2", "megatron_fsdp"};
+const std::vector<std::string> kStrategyNames{"no_shard", "optim", "optim_grads", "optim_grads_params"};
+
+std::optional<OptimizerKind> parse_optimizer(std::string_view text) {
+    return enum_named<OptimizerKind>(text, kOptimizerNames);
+}
+std::optional<FullyShardedKind> parse_fully_sharded(std::string_view text) {
+    return enum_named<FullyShardedKind>(text, kFullyShardedNames);
+}
+std::optional<ShardingStrategy> parse_strategy(std::string_view text) {
+    return enum_named<ShardingStrategy>(text, kStrategyNames);
+}
+
+Json fully_sharded_to_json(const FullyShardedSpec& spec) {
+    const FullyShardedSpec defaults;
+    Json json{{"kind", to_string(spec.kind)}, {"strategy", to_string(spec.strategy)}};
+    if (spec.outer_optimizer) json["outer_optimizer"] = true;
+    if (spec.double_buffer) json["double_buffer"] = true;
+    if (!spec.reshard_after_forward) json["reshard_after_forward"] = false;
+    if (spec.keep_fp8_transposes) json["keep_fp8_transposes"] = true;
+    if (spec.communication_unit != 0) json["communication_unit"] = spec.communication_unit;
+    const auto dtype = [&](const char* field, std::optional<Dtype> value, std::optional<Dtype> usual) {
+        if (value != usual) json[field] = value ? to_string(*value) : "auto";
+    };
+    dtype("main_params_dtype", spec.main_params, defaults.main_params);
+    dtype("main_grads_dtype", spec.main_grads, defaults.main_grads);
+    dtype("communicated_grads_dtype", spec.communicated_grads, defaults.communicated_grads);
+    return json;
+}
+
+FullyShardedSpec fully_sharded_from_json(const Json& json, const std::string& where, Problems& problems) {
+    JsonReader reader(json, where, problems);
+    FullyShardedSpec spec;
+    spec.kind = read_enum(reader, "kind", parse_fully_sharded, kFullyShardedNames, spec.kind);
+    spec.strategy = read_enum(reader, "strategy", parse_strategy, kStrategyNames, spec.strategy);
+    spec.outer_optimizer = reader.boolean_or("outer_optimizer", false);
+    spec.double_buffer = reader.boolean_or("double_buffer", false);
+    spec.reshard_after_forward = reader.boolean_or("reshard_after_forward", true);
+    spec.keep_fp8_transposes = reader.boolean_or("keep_fp8_transposes", false);
+    spec.communication_unit = reader.integer_or("communication_unit", 0, 0, std::int64_t{1} << 50);
+    const auto dtype = [&](const char* field, std::optional<Dtype> usual) -> std::optional<Dtype> {
+        if (!reader.has(field)) return usual;
+        const std::string name = reader.text(field);
+        if (name == "auto") return std::nullopt;
+        return enum_of(reader, field, name, parse_dtype, {"auto", "fp32", "bf16", "fp16"}, Dtype::fp32);
+    };
+    spec.main_params = dtype("main_params_dtype", spec.main_params);
+    spec.main_grads = dtype("main_grads_dtype", spec.main_grads);
+    spec.communicated_grads = dtype("communicated_grads_dtype", spec.communicated_grads);
+    for (const char* field : {"main_params_dtype", "main_grads_dtype", "communicated_grads_dtype"}) reader.ignore(field);
+    reader.finish();
+    return spec;
+}
+
 struct Switch {
     std::string_view name;
     bool MegatronSwitches::*member;
@@ -84,6 +148,7 @@ constexpr std::array kSwitches{
     Switch{"permute_in_hybrid_ep", &MegatronSwitches::permute_in_hybrid_ep},
     Switch{"op_fuser", &MegatronSwitches::op_fuser},
     Switch{"fp8_attention", &MegatronSwitches::fp8_attention},
+    Switch{"reuse_grad_buffer", &MegatronSwitches::reuse_grad_buffer},
     Switch{"fp8_output_projection", &MegatronSwitches::fp8_output_projection},
 };
 
@@ -101,6 +166,9 @@ Json switches_to_json(const MegatronSwitches& switches) {
     if (switches.bucket_size != 0) json["bucket_size"] = switches.bucket_size;
     if (switches.num_buckets != 0) json["num_buckets"] = switches.num_buckets;
     if (switches.dispatcher_sms != 0) json["dispatcher_sms"] = switches.dispatcher_sms;
+    if (switches.offloaded_layers != 0) json["offloaded_layers"] = switches.offloaded_layers;
+    if (switches.optimizer != defaults.optimizer) json["optimizer"] = to_string(switches.optimizer);
+    if (switches.fully_sharded != defaults.fully_sharded) json["fully_sharded"] = fully_sharded_to_json(switches.fully_sharded);
     return json;
 }
 
@@ -119,6 +187,11 @@ MegatronSwitches switches_from_json(const Json& json, const std::string& where, 
     switches.bucket_size = reader.integer_or("bucket_size", 0, 0, std::int64_t{1} << 50);
     switches.num_buckets = reader.integer_or("num_buckets", 0, 0, std::int64_t{1} << 30);
     switches.dispatcher_sms = reader.integer_or("dispatcher_sms", 0, 0, 1024);
+    switches.offloaded_layers = reader.integer_or("offloaded_layers", 0, 0, ModelLimits::layers);
+    if (reader.has("optimizer")) switches.optimizer = read_enum(reader, "optimizer", parse_optimizer, kOptimizerNames, switches.optimizer);
+    reader.ignore("optimizer");
+    if (const Json* spec = reader.member("fully_sharded"))
+        switches.fully_sharded = fully_sharded_from_json(*spec, where + ".fully_sharded", problems);
     reader.finish();
     return switches;
 }

@@ -103,6 +103,10 @@ double most_activation_bytes(const Workload& w, const Layout& l) {
     return 4 * kLargestElement * width * tokens * copies;
 }
 
+bool uses_fsdp2(const Workload& workload, const Layout& layout) {
+    return layout.engine == Engine::megatron && workload.training.megatron.fully_sharded.kind == FullyShardedKind::torch_fsdp2;
+}
+
 using W = const Workload&;
 using L = const Layout&;
 
@@ -165,7 +169,27 @@ constexpr auto kRules = std::to_array<Rule>({
          return fmt::format("pp = {} has more stages than the model's {} layers; use a pp of at most {}", l.sizes.pp, w.model.layers,
                             w.model.layers);
      }},
+    // Megatron-LM arguments.py, validate_args: PyTorch's FSDP2 shards whole layers and knows neither stages nor experts' ranks.
+    {"fsdp2_without_pipeline", "PyTorch FSDP2 with a pipeline", Level::pipeline,
+     [](W w, L l) { return l.sizes.pp > 1 && uses_fsdp2(w, l); },
+     [](W, L l) {
+         return fmt::format("pp = {}: PyTorch FSDP2 (--use-torch-fsdp2) has no pipeline; use pp 1 or --use-megatron-fsdp", l.sizes.pp);
+     }},
+    // Megatron-LM transformer_config.py, __post_init__.
+    {"offloaded_layers_without_pipeline", "activations on the host with a pipeline", Level::pipeline,
+     [](W w, L l) { return l.sizes.pp > 1 && l.engine == Engine::megatron && w.training.megatron.offloaded_layers > 0; },
+     [](W, L l) {
+         return fmt::format(
+             "pp = {}: activations of layers wait in the host's memory (--cpu-offloading-num-layers) without a pipeline only; use pp 1",
+             l.sizes.pp);
+     }},
     // ---- expert ----
+    {"fsdp2_without_expert_parallel", "PyTorch FSDP2 with expert parallelism", Level::expert,
+     [](W w, L l) { return w.model.moe && l.sizes.ep > 1 && uses_fsdp2(w, l); },
+     [](W, L l) {
+         return fmt::format("ep = {}: PyTorch FSDP2 (--use-torch-fsdp2) has no expert parallelism; use ep 1 or --use-megatron-fsdp",
+                            l.sizes.ep);
+     }},
     {"ep_divides_experts", "ep does not divide the experts", Level::expert,
      [](W w, L l) { return w.model.moe && w.model.moe->experts % l.sizes.ep != 0; },
      [](W w, L l) { return does_not_divide("ep", l.sizes.ep, "experts", w.model.moe->experts, w.world); }},
@@ -238,6 +262,14 @@ constexpr auto kRules = std::to_array<Rule>({
              w.model.heads, w.model.kv_heads, l.sizes.tp, l.sizes.cp);
      }},
     // ---- recompute ----
+    {"offloaded_layers_without_recompute", "recompute of layers whose activations wait on the host", Level::recompute,
+     [](W w, L l) { return l.recompute != Recompute::none && l.engine == Engine::megatron && w.training.megatron.offloaded_layers > 0; },
+     [](W, L l) {
+         return fmt::format(
+             "recompute = {}: Megatron-LM recomputes nothing where activations wait in the host's memory "
+             "(--cpu-offloading-num-layers); use --recompute none",
+             to_string(l.recompute));
+     }},
     {"recompute_modules_exist", "recompute of modules the model has not", Level::recompute,
      [](W w, L l) {
          if (l.recompute != Recompute::selective) return false;

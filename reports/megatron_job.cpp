@@ -281,7 +281,33 @@ void write_precision(FlagWriter& out, const TrainingSpec& training) {
         out.flag_if(training.precision != Precision::fp16, "grad-reduce-in-bf16");
 }
 
+std::string_view fsdp_dtype(std::optional<Dtype> dtype) {
+    return dtype ? to_string(*dtype) : "auto";
+}
+
+void write_fully_sharded(FlagWriter& out, const FullyShardedSpec& spec) {
+    const FullyShardedSpec defaults;
+    if (spec.kind == FullyShardedKind::torch_fsdp2) {
+        out.flag("use-torch-fsdp2");
+        out.flag_if(!spec.reshard_after_forward, "torch-fsdp2-no-reshard-after-forward");
+        return;
+    }
+    out.flag("use-megatron-fsdp");
+    out.word("data-parallel-sharding-strategy", to_string(spec.strategy));
+    out.word("ckpt-format", "fsdp_dtensor");
+    if (spec.outer_optimizer) out.word("outer-dp-sharding-strategy", "optim");
+    out.flag_if(spec.double_buffer, "fsdp-double-buffer");
+    out.flag_if(spec.keep_fp8_transposes, "keep-fp8-transpose-cache");
+    if (spec.communication_unit > 0) out.integer("suggested-communication-unit-size", spec.communication_unit);
+    if (spec.main_params != defaults.main_params) out.word("megatron-fsdp-main-params-dtype", fsdp_dtype(spec.main_params));
+    if (spec.main_grads != defaults.main_grads) out.word("megatron-fsdp-main-grads-dtype", fsdp_dtype(spec.main_grads));
+    if (spec.communicated_grads != defaults.communicated_grads)
+        out.word("megatron-fsdp-grad-comm-dtype", fsdp_dtype(spec.communicated_grads));
+}
+
 void write_optimizer(FlagWriter& out, const TrainingSpec& training) {
+    if (training.megatron.optimizer != OptimizerKind::adam) out.word("optimizer", to_string(training.megatron.optimizer));
+    if (training.megatron.fully_sharded.active()) write_fully_sharded(out, training.megatron.fully_sharded);
     out.flag_if(training.distributed_optimizer, "use-distributed-optimizer");
     if (training.distributed_optimizer_instances > 1)
         out.integer("num-distributed-optimizer-instances", training.distributed_optimizer_instances);
@@ -340,6 +366,8 @@ void write_switches(FlagWriter& out, const MegatronSwitches& switches, const Mod
     if (switches.bucket_size > 0) out.integer("ddp-bucket-size", switches.bucket_size);
     if (switches.num_buckets > 0) out.integer("ddp-num-buckets", switches.num_buckets);
     out.flag_if(switches.pad_buckets, "ddp-pad-buckets-for-high-nccl-busbw");
+    out.flag_if(switches.reuse_grad_buffer, "reuse-grad-buf-for-mxfp8-param-ag");
+    if (switches.offloaded_layers > 0) out.integer("cpu-offloading-num-layers", switches.offloaded_layers);
 }
 
 MegatronFlags training_flags(const Plan& plan) {

@@ -9,6 +9,7 @@
 #include "simulator/memory/layout_memory.hpp"
 #include "simulator/memory/routing_load.hpp"
 #include "simulator/memory/shard_layers.hpp"
+#include "simulator/muon.hpp"
 #include "simulator/piece/memo_key.hpp"
 #include "simulator/price/recorded_costs.hpp"
 #include "simulator/stage_census.hpp"
@@ -38,6 +39,20 @@ CostKey cost_key(const Layout& layout) {
     return {shard_key(layout), links_key(layout.sizes)};
 }
 
+/// The dp axis of a grid cut into `instances`: the parts inside one, and those across.
+std::vector<GridAxis> axes_of_instances(const std::vector<GridAxis>& grid, std::int64_t instances, bool across) {
+    std::vector<GridAxis> cut;
+    for (GridAxis axis : grid) {
+        const bool data = axis.axis == Axis::dp, context = axis.axis == Axis::cp;
+        if (data && axis.size % instances == 0)
+            cut.push_back(across ? GridAxis{axis.axis, instances, axis.stride * (axis.size / instances)}
+                                 : GridAxis{axis.axis, axis.size / instances, axis.stride});
+        else if (data || (context && !across))
+            cut.push_back(axis);
+    }
+    return cut;
+}
+
 GroupPath path_of(const std::vector<GridAxis>& grid, std::initializer_list<Axis> wanted, const ClusterSpec& cluster,
                   const Calibration& calibration) {
     std::array<GridAxis, 5> axes{};
@@ -62,6 +77,16 @@ LayoutPaths paths_of(const ParallelSizes& sizes, const ClusterSpec& cluster, con
     return paths;
 }
 
+void add_instances(LayoutPaths& paths, const ParallelSizes& sizes, std::int64_t instances, const ClusterSpec& cluster,
+                   const Calibration& calibration) {
+    const auto dense = dense_grid(sizes), expert = expert_grid(sizes);
+    paths.dp_inner = group_path(axes_of_instances(dense, instances, false), cluster, calibration);
+    paths.edp_inner = group_path(axes_of_instances(expert, instances, false), cluster, calibration);
+    if (instances == 1) return;
+    paths.dp_outer = group_path(axes_of_instances(dense, instances, true), cluster, calibration);
+    paths.edp_outer = group_path(axes_of_instances(expert, instances, true), cluster, calibration);
+}
+
 }  // namespace
 
 struct CostModel::State {
@@ -71,6 +96,7 @@ struct CostModel::State {
     double flops;
     std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers;
     std::unordered_map<MemoKey<3>, PieceParameters, MemoKeyHash> parameters;
+    std::unordered_map<MemoKey<3>, std::array<MuonSeconds, 2>, MemoKeyHash> orthogonalised;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
     std::unordered_map<MemoKey<4>, std::shared_ptr<const PipelineProgram>, MemoKeyHash> programs;
     std::size_t kept_passes = 0;   ///< of all of them
@@ -110,10 +136,26 @@ struct CostModel::State {
         return entry->second;
     }
 
+    std::array<double, 2> orthogonalise_seconds(const Layout& layout) {
+        const ParallelSizes& sizes = layout.sizes;
+        auto [entry, fresh] = orthogonalised.try_emplace(MemoKey<3>{{sizes.tp, sizes.ep, sizes.etp}});
+        if (fresh) entry->second = muon_seconds(workload.model, sizes, storage_kernels);
+        const bool divided = workload.training.distributed_optimizer;
+        const double dense = divided ? static_cast<double>(layout.dp() * sizes.cp) : 1,
+                     expert = divided ? static_cast<double>(layout.edp()) : 1;
+        std::array<double, 2> seconds{};
+        for (std::size_t kind = 0; kind < seconds.size(); ++kind)
+            seconds[kind] = entry->second[kind].dense / dense + entry->second[kind].expert / expert;
+        return seconds;
+    }
+
     const LayoutPaths& paths(const ParallelSizes& sizes) {
         // A search varies what follows from the sizes before it turns to others.
         if (!(sizes == sizes_of_paths)) {
             last_paths = paths_of(sizes, workload.cluster, calibration);
+            if (workload.training.megatron.fully_sharded.active())
+                add_instances(last_paths, sizes, std::max(1, workload.training.distributed_optimizer_instances), workload.cluster,
+                              calibration);
             sizes_of_paths = sizes;
         }
         return last_paths;
@@ -155,7 +197,10 @@ struct CostModel::State {
     StepInputs inputs_of(const Layout& layout) {
         const SplitCensus& split = census(layout);
         const PieceParameters& pieces = piece_counts(layout);
-        StepInputs inputs{workload, layout, calibration, kernels, costs(layout), split, paths(layout.sizes), flops, {}};
+        StepInputs inputs{workload, layout, calibration, kernels, costs(layout), split, paths(layout.sizes), flops, {}, pieces};
+        if (layout.engine == Engine::megatron && workload.training.megatron.optimizer == OptimizerKind::muon)
+            inputs.orthogonalise_seconds = orthogonalise_seconds(layout);
+        if (workload.training.megatron.offloaded_layers > 0) inputs.offloaded_bytes = static_cast<double>(memory.offloaded_bytes(layout));
         inputs.stage_parameters.reserve(static_cast<std::size_t>(layout.sizes.pp));
         for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
             const int like = split.alike[static_cast<std::size_t>(rank)];

@@ -8,6 +8,7 @@
 #include "simulator/collectives/reduce_scatter.hpp"
 #include "simulator/collectives/send_receive.hpp"
 #include "simulator/memory/cuda_graphs.hpp"
+#include "simulator/sharded_data.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -149,10 +150,24 @@ StageTime census_time(const StepInputs& in, const LayerCosts& layers, const Chun
     return time;
 }
 
+/// Copies to and from the host run beside the passes; where they take longer the device waits for the host.
+void add_offloading(const StepInputs& in, StageTime& time) {
+    if (in.offloaded_bytes <= 0) return;
+    const double copy = in.offloaded_bytes / in.workload.cluster.host_bandwidth();
+    const double forward = std::max(0.0, copy - time.forward), backward = std::max(0.0, copy - time.backward);
+    time.forward += forward;
+    time.backward += backward;
+    time.waiting += forward + backward;
+}
+
 }  // namespace
 
 StageTime stage_time(const StepInputs& in, const LayerCosts& layers, int rank) {
-    return census_time(in, layers, in.split.stages[static_cast<std::size_t>(rank)], recomputed_share(in, rank));
+    const ChunkCensus& stage = in.split.stages[static_cast<std::size_t>(rank)];
+    StageTime time = census_time(in, layers, stage, recomputed_share(in, rank));
+    add_sharded_traffic(in, stage, time);
+    add_offloading(in, time);
+    return time;
 }
 
 StageTime chunk_time(const StepInputs& in, const LayerCosts& layers, const ChunkCensus& chunk) {
@@ -162,13 +177,20 @@ StageTime chunk_time(const StepInputs& in, const LayerCosts& layers, const Chunk
                     ? static_cast<double>(std::min(in.layout.recompute_num_layers, chunk.layers())) / static_cast<double>(chunk.layers())
                     : 1;
     }
-    return census_time(in, layers, chunk, share);
+    StageTime time = census_time(in, layers, chunk, share);
+    add_sharded_traffic(in, chunk, time);
+    add_offloading(in, time);
+    return time;
 }
 
 DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterCount& count) {
     const TrainingSpec& training = in.workload.training;
+    if (in.layout.engine == Engine::megatron && training.megatron.fully_sharded.active()) return sharded_data_seconds(in, count);
     const double grad = static_cast<double>(bytes_of(training.grad_dtype));
-    const double weight = training.fp8_parameters ? 1.0 : static_cast<double>(bytes_of(training.compute_dtype()));
+    // mxfp8 parameters that share the gradients' buffer are gathered in bf16 (param_and_grad_buffer.py, shared_buffer).
+    const bool one_byte = training.fp8_parameters && !(in.layout.engine == Engine::megatron && training.megatron.reuse_grad_buffer &&
+                                                       training.format() == QuantisedFormat::mxfp8);
+    const double weight = one_byte ? 1.0 : static_cast<double>(bytes_of(training.compute_dtype()));
     const double dense = static_cast<double>(count.dense), expert = static_cast<double>(count.expert);
     DataParallelSeconds seconds;
     if (training.distributed_optimizer) {
@@ -189,18 +211,21 @@ DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterC
     return seconds;
 }
 
-double optimizer_seconds(const StepInputs& in, const ParameterCount& count) {
+double optimizer_seconds(const StepInputs& in, const ParameterCount& count, const ChunkCensus& stage) {
     const TrainingSpec& training = in.workload.training;
-    double elements = static_cast<double>(count.total());
-    if (training.distributed_optimizer) {
-        elements = static_cast<double>(count.dense) / static_cast<double>(std::max<std::int64_t>(1, in.layout.dp() * in.layout.sizes.cp)) +
-                   static_cast<double>(count.expert) / static_cast<double>(std::max<std::int64_t>(1, in.layout.edp()));
-    }
+    const auto [dense_ranks, expert_ranks] = optimizer_shards(in);
+    const double elements = static_cast<double>(count.dense) / dense_ranks + static_cast<double>(count.expert) / expert_ranks;
+    const OptimizerKind optimizer = in.layout.engine == Engine::megatron ? training.megatron.optimizer : OptimizerKind::adam;
     // Adam reads gradient, main parameter and two moments and writes all but the gradient and the 16-bit copy:
-    // 16 + 12 + 2 bytes; the norm and the unscaling read the gradient twice more and write it once. Zeroing the buffer
-    // touches every gradient of the rank.
-    const double zeroing = static_cast<double>(count.total() * bytes_of(training.grad_dtype));
-    return in.kernels.memory_bound(elements * 42) + in.kernels.memory_bound(zeroing) + in.calibration.optimizer_fixed_seconds;
+    // 16 + 12 + 2 bytes; the norm and the unscaling read the gradient twice more and write it once. Other optimizers have other moments.
+    // Zeroing the buffer touches every gradient of the rank.
+    const double traffic = elements * (26 + 8 * kept_moments(optimizer));
+    const bool sharded = in.layout.engine == Engine::megatron && training.megatron.fully_sharded.shards_gradients();
+    const double zeroing = (sharded ? elements : static_cast<double>(count.total())) * static_cast<double>(bytes_of(training.grad_dtype));
+    // Muon's matrices are divided over the ranks by what they take (layer_wise_optimizer.py).
+    const double orthogonalising = (static_cast<double>(stage.dense) * in.orthogonalise_seconds[0] +
+                                    static_cast<double>(stage.mixture + stage.mtp) * in.orthogonalise_seconds[1]);
+    return in.kernels.memory_bound(traffic) + in.kernels.memory_bound(zeroing) + orthogonalising + in.calibration.optimizer_fixed_seconds;
 }
 
 double transfer_seconds(const StepInputs& in) {

@@ -3,6 +3,7 @@
 // the optimizer, transfers between stages. The closed form (step_time.hpp) and the exact timeline (timeline/step_timeline.hpp)
 // put them together.
 
+#include <array>
 #include <vector>
 
 #include "simulator/layers/layer_costs.hpp"
@@ -20,7 +21,10 @@ struct StepInputs {
     const SplitCensus& split;
     LayoutPaths paths;
     double model_flops;
-    std::vector<ParameterCount> stage_parameters;  ///< per pipeline rank
+    std::vector<ParameterCount> stage_parameters;   ///< per pipeline rank
+    PieceParameters pieces{};                       ///< of the layout's shard
+    double offloaded_bytes = 0;                     ///< of a microbatch, to the host in its forward and back in its backward
+    std::array<double, 2> orthogonalise_seconds{};  ///< Muon's work on all matrices of a layer, by LayerKind; 0 with other optimizers
 };
 
 /// One microbatch on one stage, or on one chunk of it.
@@ -34,6 +38,7 @@ struct StageTime {
     double host = 0;               ///< what of it follows the host's launches
     double expert_layers = 0;      ///< of layers with experts
     GroupSeconds exposed;          ///< part of forward and backward
+    double exposed_data = 0;       ///< the same of gathering sharded parameters and reducing sharded gradients
     GroupSeconds exposed_forward;
 
     [[nodiscard]] double total() const { return forward + backward; }
@@ -52,7 +57,8 @@ struct DataParallelSeconds {
 };
 [[nodiscard]] DataParallelSeconds data_parallel_seconds(const StepInputs& inputs, const ParameterCount& count);
 
-[[nodiscard]] double optimizer_seconds(const StepInputs& inputs, const ParameterCount& count);
+/// `stage`: what the rank holds, for Muon.
+[[nodiscard]] double optimizer_seconds(const StepInputs& inputs, const ParameterCount& count, const ChunkCensus& stage);
 /// One transfer between neighbouring stages; 0 without a pipeline.
 [[nodiscard]] double transfer_seconds(const StepInputs& inputs);
 /// All-reduce of the gradient of a table that the first and the last stage share; 0 where they do not.

@@ -224,9 +224,10 @@ TimePrediction step_time(const StepInputs& in) {
         const double first = chunks ? chunks->of(rank, 0) : stage.total();
         const double ends = chunks ? std::max(first, chunks->of(rank, layout.vpp - 1)) : first;
         const DataParallelSeconds work = data_parallel_seconds(in, count);
-        const double update = optimizer_seconds(in, count);
-        // Of recompute in blocks a chunk repeats fewer layers than ChunkSums has.
-        const bool known = layout.recompute != Recompute::full || layout.recompute_method != RecomputeMethod::block;
+        const double update = optimizer_seconds(in, count, in.split.stages[static_cast<std::size_t>(rank)]);
+        // With recompute in blocks a chunk repeats fewer layers than ChunkSums has; a layer alone has nothing that hides its gather.
+        const bool known = (layout.recompute != Recompute::full || layout.recompute_method != RecomputeMethod::block) &&
+                           !in.workload.training.megatron.fully_sharded.active();
         ranks.push_back({stage.forward, stage.backward, ends, known ? first : 0,
                          update + (in.workload.training.overlap_param_gather ? 0 : work.gather), work});
         optimizer = std::max(optimizer, update);
@@ -248,18 +249,18 @@ TimePrediction step_time(const StepInputs& in) {
     const double hop = transfer_seconds(in);
     const double passes = pipeline.makespan(0), with_transfers = hop > 0 ? pipeline.makespan(hop) : passes;
     time.bubble_seconds = std::max(0.0, passes - m * slowest.total());
-    time.compute_seconds = m * (slowest.total() - slowest.exposed.total());
+    time.compute_seconds = m * (slowest.total() - slowest.exposed.total() - slowest.exposed_data);
     time.recompute_seconds = m * slowest.recompute;
     time.host_seconds = m * slowest.waiting;
     time.exposed.tp = m * slowest.exposed.tp;
     time.exposed.cp = m * slowest.exposed.cp;
     time.exposed.ep = m * slowest.exposed.ep;
-    time.exposed.dp = pipeline.data_parallel(hop);
+    time.exposed.dp = pipeline.data_parallel(hop) + m * slowest.exposed_data;
     const double tied_embedding = tied_embedding_seconds(in);
     time.exposed.pp = with_transfers - passes + tied_embedding;
     time.optimizer_seconds = optimizer;
-    time.iteration_seconds =
-        m * slowest.total() + time.bubble_seconds + time.exposed.dp + time.exposed.pp + optimizer + in.calibration.iteration_fixed_seconds;
+    time.iteration_seconds = m * (slowest.total() - slowest.exposed_data) + time.bubble_seconds + time.exposed.dp + time.exposed.pp +
+                             optimizer + in.calibration.iteration_fixed_seconds;
     // A hair less, for the sums are others than the events'.
     time.at_least_seconds = (pipeline.at_least(with_transfers, hop, tied_embedding) + in.calibration.iteration_fixed_seconds) * (1 - 1e-9);
     finish_rates(in, slowest, recompute_flops, time);

@@ -64,6 +64,12 @@ void add_values_not_computed(std::vector<std::string>& features, const TrainingT
     features.insert(features.end(), model.left_out.begin(), model.left_out.end());
     if (model.attention_dropout > 0) features.emplace_back("dropout inside attention");
     if (task.training.precision == Precision::fp16) features.emplace_back("fp16 with loss scaling");
+    const MegatronSwitches& megatron = task.training.megatron;
+    if (megatron.optimizer != OptimizerKind::adam)
+        features.push_back(fmt::format("the optimizer {} (Adam is)", to_string(megatron.optimizer)));
+    if (megatron.fully_sharded.kind == FullyShardedKind::torch_fsdp2) features.emplace_back("PyTorch FSDP2");
+    if (megatron.fully_sharded.kind == FullyShardedKind::megatron_fsdp) features.emplace_back("Megatron FSDP");
+    if (megatron.offloaded_layers > 0) features.emplace_back("activations that wait in the host's memory");
 }
 
 /// What CUDA graphs do not hold. Which scopes exclude each other, or the model, is said elsewhere (plan/graph_scopes.hpp).

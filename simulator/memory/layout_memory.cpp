@@ -143,6 +143,27 @@ struct LayoutMemory::State {
         return 8 * (1 + model.mtp_layers + (model.moe && model.moe->auxiliary_loss != 0 ? 1 : 0));
     }
 
+    /// What the first `layers` decoder layers keep for their backwards.
+    [[nodiscard]] std::int64_t kept_by_first_layers(const Layout& layout, std::int64_t layers) {
+        const PieceBytes pieces = activations.pieces(layout);
+        std::int64_t bytes = 0;
+        for (std::int64_t layer = 0; layer < std::min(layers, workload.model.layers); ++layer)
+            bytes += pieces.attention.kept + (workload.model.is_moe_layer(layer) ? pieces.mixture : pieces.dense).kept;
+        return bytes;
+    }
+
+    [[nodiscard]] std::int64_t offloaded_layers(const Layout& layout) const {
+        return layout.engine == Engine::megatron && layout.sizes.pp == 1 ? workload.training.megatron.offloaded_layers : 0;
+    }
+
+    /// Of these, what the GPU is spared: the last offloaded layer leaves with the last layer's forward, and comes back beside the last
+    /// layer's backward (Transformer Engine, cpu_offload.py, layer_window_map).
+    [[nodiscard]] std::int64_t spared_by_offloading(const Layout& layout) {
+        constexpr std::int64_t kOnTheirWay = 1;
+        const std::int64_t layers = offloaded_layers(layout) - kOnTheirWay;
+        return layers > 0 ? kept_by_first_layers(layout, layers) : 0;
+    }
+
     [[nodiscard]] std::int64_t fragmentation_bytes(Engine engine, std::int64_t framework) const {
         return engine == Engine::megatron ? std::llround(fragmentation * static_cast<double>(framework)) : 0;
     }
@@ -153,7 +174,12 @@ struct LayoutMemory::State {
     }
 
     RankMemory stage(const Layout& layout, int pp_rank) {
-        const PassesPeak peak = activations.peak(layout, pp_rank);
+        PassesPeak peak = activations.peak(layout, pp_rank);
+        if (const std::int64_t spared = spared_by_offloading(layout); spared > 0) {
+            peak.bytes -= spared;
+            for (BytesByCategory* bytes : {&peak.at_peak, &peak.high_water})
+                (*bytes)[static_cast<std::size_t>(model::MemoryCategory::activations)] -= spared;
+        }
         const auto at_peak = [&](model::MemoryCategory category) { return peak.at_peak[static_cast<std::size_t>(category)]; };
         const FrameworkBytes framework{model_states.of(layout, pp_rank), peak.bytes, lasting_workspace(layout), graphs(layout, pp_rank), 0};
         const GraphTerms& graph = framework.graph;
@@ -236,7 +262,7 @@ struct LayoutMemory::State {
         for (const Allocation& tensor : trace.tensors) first = std::min(first, tensor.taken);
         trace.tensors.push_back({lasting_workspace(layout), first - 1, -1});
         return simulator::replay_megatron(workload, layout, pp_rank, trace, model_states.of(layout, pp_rank).update,
-                                          workload.memory_limit - overhead.bytes(layout, pp_rank));
+                                          workload.memory_limit - overhead.bytes(layout, pp_rank) + spared_by_offloading(layout));
     }
 
     // Routing
@@ -275,11 +301,12 @@ struct LayoutMemory::State {
     std::int64_t routed_peak(const Layout& layout, RoutingQuantile quantile, int first, int end) {
         row_factors(layout, routing_level(layout, quantile), first, end);
         activations.routed_peak_bytes(layout, factors, first, routed_passes);
+        const std::int64_t spared = spared_by_offloading(layout);
         std::int64_t most = 0;
         for (int rank = first; rank < end; ++rank) {
             FrameworkBytes& framework = stages[static_cast<std::size_t>(rank)];
             const std::int64_t even = framework.passes;
-            framework.passes = std::max(even, routed_passes[static_cast<std::size_t>(rank - first)]);
+            framework.passes = std::max(even, routed_passes[static_cast<std::size_t>(rank - first)] - spared);
             most = std::max(most, peak_of(layout, framework));
             framework.passes = even;
         }
@@ -293,12 +320,12 @@ struct LayoutMemory::State {
         if (!graphed_now && stages_are_graphed) stages.clear();
         stages_are_graphed = graphed_now;
         stages.resize(passes.size());
-        const std::int64_t scratch = lasting_workspace(layout);
+        const std::int64_t scratch = lasting_workspace(layout), spared = spared_by_offloading(layout);
         const DeviceOverhead::Sums& outside = overhead.sums(layout);
         for (std::size_t rank = 0; rank < stages.size(); ++rank) {
             FrameworkBytes& stage = stages[rank];
             stage.state = model_states.of(layout, static_cast<int>(rank));
-            stage.passes = passes[rank];
+            stage.passes = passes[rank] - spared;
             stage.lasting_workspace = scratch;
             stage.outside = rank == 0 || rank + 1 == stages.size() ? outside.end : outside.inner;
             if (graphed_now) stage.graph = graphs(layout, static_cast<int>(rank));
@@ -416,6 +443,10 @@ RankProbe LayoutMemory::megatron_ops(const Layout& layout, int pp_rank) {
 
 ReservedMemory LayoutMemory::replay_megatron(const Layout& layout, int pp_rank) {
     return state_->replay(layout, pp_rank);
+}
+
+std::int64_t LayoutMemory::offloaded_bytes(const Layout& layout) {
+    return state_->kept_by_first_layers(layout, state_->offloaded_layers(layout));
 }
 
 GraphTerms LayoutMemory::graphs(const Layout& layout, int pp_rank) {

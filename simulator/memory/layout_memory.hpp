@@ -54,6 +54,8 @@ public:
     [[nodiscard]] RankProbe megatron_ops(const Layout& layout, int pp_rank);
     /// PyTorch's allocator played over iterations of engine megatron on a stage's rank, tensor by tensor.
     [[nodiscard]] ReservedMemory replay_megatron(const Layout& layout, int pp_rank);
+    /// Activations of a microbatch that wait in the host's memory (MegatronSwitches::offloaded_layers), bytes.
+    [[nodiscard]] std::int64_t offloaded_bytes(const Layout& layout);
     /// What CUDA graphs add to the ranks of a pipeline stage.
     [[nodiscard]] GraphTerms graphs(const Layout& layout, int pp_rank);
 

@@ -6,6 +6,8 @@
 
 #include "plan/errors.hpp"
 #include "plan/parameters.hpp"
+#include "plan/rounding.hpp"
+#include "simulator/memory/sharded_state.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -46,6 +48,24 @@ void apply_megatron_switches(model::BufferOptions& options, const TrainingSpec& 
     options.bucket_size = model::resolve_bucket_size(size, number, parameters, options.dp, training.overlap_grad_reduce);
 }
 
+/// Elements of main parameters and moments that a rank keeps of a buffer.
+struct OwnedElements {
+    std::int64_t all = 0, matrices = 0;  ///< Muon's matrices are part of all
+};
+
+OwnedElements owned_of(const BufferElements& elements, bool muon) {
+    if (!muon || elements.matrices == 0) return {elements.buffer / elements.shards, 0};
+    const std::int64_t matrices =
+        elements.shards == 1 ? elements.matrices : std::max(divide_up(elements.matrices, elements.shards), elements.largest_matrix);
+    return {(elements.buffer - elements.matrices) / elements.shards + matrices, matrices};
+}
+
+/// Bytes that an optimizer keeps of an element beside the main parameter.
+std::int64_t moment_bytes(OptimizerKind optimizer, const TrainingSpec& training) {
+    const int moments = kept_moments(optimizer);
+    return bytes_of(training.exp_avg_dtype) + (moments - 1) * bytes_of(training.exp_avg_sq_dtype);
+}
+
 }  // namespace
 
 ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine, const TrainingSpec& training) {
@@ -57,11 +77,14 @@ ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine,
     const bool aware = engine == Engine::megatron && mixed && training.megatron.precision_aware_optimizer;
     const Dtype main = widest ? Dtype::fp64 : mixed ? training.main_param_dtype : Dtype::fp32;
     const Dtype gradient = widest ? Dtype::fp64 : training.grad_dtype;
-    const std::int64_t owned = elements.buffer / elements.shards;
+    const OptimizerKind optimizer = engine == Engine::megatron ? training.megatron.optimizer : OptimizerKind::adam;
+    const bool muon = optimizer == OptimizerKind::muon;
+    const auto [owned, matrices] = owned_of(elements, muon);
     bytes.parameters = elements.buffer * (elements.fp8 ? 1 : bytes_of(compute));
     bytes.gradients = elements.buffer * bytes_of(gradient);
     if (mixed) bytes.optimizer += owned * (aware && keeps_remainders(elements, training) ? 2 : bytes_of(main));
-    bytes.optimizer += owned * (widest ? 16 : bytes_of(training.exp_avg_dtype) + bytes_of(training.exp_avg_sq_dtype));
+    bytes.optimizer += (owned - matrices) * (widest ? 16 : moment_bytes(muon ? OptimizerKind::adam : optimizer, training));
+    bytes.optimizer += matrices * moment_bytes(OptimizerKind::muon, training);
     if (aware) {
         const bool by_fused_adam = fused_adam_holds_main_parameters(training);
         const std::int64_t tensors = std::min(elements.tensors, elements.tensors / elements.shards + 1);
@@ -115,6 +138,35 @@ ModelStates::Sums ModelStates::sums_of(const std::vector<Parameter>& parameters,
     return sums;
 }
 
+ModelStates::Matrices& ModelStates::Matrices::operator+=(const Matrices& other) {
+    for (std::size_t i = 0; i < 2; ++i) {
+        elements[i] += other.elements[i];
+        largest[i] = std::max(largest[i], other.largest[i]);
+    }
+    return *this;
+}
+
+ModelStates::Matrices ModelStates::Matrices::times(std::int64_t count) const {
+    Matrices product = *this;
+    for (std::int64_t& each : product.elements) each *= count;
+    if (count == 0) product.largest = {};
+    return product;
+}
+
+ModelStates::Matrices ModelStates::matrices_of(const std::vector<Parameter>& parameters) const {
+    Matrices sum;
+    for (const Parameter& parameter : parameters) {
+        // layer_wise_optimizer.py, is_managed_by_layer_wise_optimizer: two dimensions, neither embedding nor output layer.
+        if (parameter.shape.size() != 2 || parameter.name.find("embedding") != std::string::npos ||
+            parameter.name.find("output_layer") != std::string::npos)
+            continue;
+        const std::size_t kind = parameter.expert ? 1 : 0;
+        sum.elements[kind] += parameter.count();
+        sum.largest[kind] = std::max(sum.largest[kind], parameter.count());
+    }
+    return sum;
+}
+
 ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
     const ParallelSizes& sizes = layout.sizes;
     // With more than one stage the embedding may be shared.
@@ -127,6 +179,7 @@ ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
         const auto index = static_cast<std::size_t>(kind);
         pieces.layer[index] = sums_of(parameters, nullptr);
         pieces.layer_fp8[index] = fp8_of(parameters);
+        pieces.layer_matrices[index] = matrices_of(parameters);
         for (const Parameter& parameter : parameters) pieces.list[index].push_back(in_buffer(parameter));
     }
     return pieces;
@@ -142,6 +195,7 @@ const ModelStates::Ends& ModelStates::ends_of(Pieces& pieces, const Layout& layo
     const auto parameters = chunk_parameters(workload_.model, layout.sizes, contents);
     ends.sums = sums_of(parameters, &ends.alone);
     ends.fp8 = fp8_of(parameters);
+    ends.matrices = matrices_of(parameters);
     for (const Parameter& parameter : parameters)
         (parameter.name.starts_with("embedding.") ? ends.before : ends.behind).push_back(in_buffer(parameter));
     pieces.ends.push_back(std::move(ends));
@@ -157,6 +211,8 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
     std::array<std::int64_t, 2> layers{};  // by LayerKind
     const auto kind_of = [&](std::int64_t layer) { return model.is_moe_layer(layer) ? LayerKind::moe : LayerKind::dense; };
     for (std::int64_t i = 0; i < chunk.decoders; ++i) ++layers[static_cast<std::size_t>(kind_of(chunk.first_decoder + i))];
+    if (layout.engine == Engine::megatron && training.megatron.fully_sharded.active())
+        return sharded_chunk_bytes(pieces, ends, layout, layers);
     Sums sums = ends.sums;
     std::int64_t parameters = 0;
     for (const std::int64_t numel : ends.alone) parameters += numel;
@@ -184,11 +240,19 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
             numel[b] = model::uncut_buffer_numel(sums[b], alone, groups[b], options);
         }
     }
+    Matrices matrices = ends.matrices;
+    for (std::size_t kind = 0; kind < layers.size(); ++kind) matrices += pieces.layer_matrices[kind].times(layers[kind]);
     ModelStateBytes bytes;
     for (std::size_t b = 0; b < kBuffers; ++b) {
         const std::int64_t shards = options.distributed_optimizer ? groups[b] : 1;
         const std::int64_t tensors = sums[b].count + (b == 0 ? std::ssize(ends.alone) : 0);
-        bytes += model_state_bytes({sums[b].numel, numel[b], b % 2 == 1, shards, tensors}, layout.engine, training);
+        BufferElements elements{sums[b].numel, numel[b], b % 2 == 1, shards, tensors};
+        // Those in fp8 are matrices all; the others lie where what else there is lies.
+        const std::size_t kind = b / 2;
+        const std::int64_t quantised = sums[buffer_index(kind == 1, true)].numel;
+        elements.matrices = elements.fp8 ? elements.parameters : std::max<std::int64_t>(0, matrices.elements[kind] - quantised);
+        elements.largest_matrix = std::min(elements.matrices, matrices.largest[kind]);
+        bytes += model_state_bytes(elements, layout.engine, training);
     }
     Fp8WeightBytes fp8 = ends.fp8;
     for (std::size_t kind = 0; kind < layers.size(); ++kind) fp8 += pieces.layer_fp8[kind].times(layers[kind]);
@@ -197,6 +261,47 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
     // memory (core/distributed/param_and_grad_buffer.py, shared_buffer).
     if (training.fp8_parameters && fp8.rowwise > 0)
         bytes.parameters -= training.megatron.fp8_recipe == Fp8Recipe::mxfp8 ? numel[1] + numel[3] : fp8.rowwise;
+    return bytes;
+}
+
+ModelStateBytes ModelStates::sharded_chunk_bytes(const Pieces& pieces, const Ends& ends, const Layout& layout,
+                                                 const std::array<std::int64_t, 2>& layers) const {
+    const auto unit_of = [](const Sums& sums, const Fp8WeightBytes& quantised) {
+        UnitElements unit;
+        for (std::size_t kind = 0; kind < 2; ++kind) {
+            unit.plain[kind] = sums[buffer_index(kind == 1, false)].numel;
+            unit.quantised[kind] = sums[buffer_index(kind == 1, true)].numel;
+        }
+        unit.quantised_bytes = quantised;
+        return unit;
+    };
+    const TrainingSpec& training = workload_.training;
+    // Copies of weights that are not stored in fp8 are no part of what is sharded.
+    const auto stored = [&](const Fp8WeightBytes& bytes) { return training.fp8_parameters ? bytes : Fp8WeightBytes{}; };
+    ShardedChunk chunk;
+    Fp8WeightBytes copies = ends.fp8;
+    for (std::size_t kind = 0; kind < layers.size(); ++kind) {
+        if (layers[kind] == 0) continue;
+        const UnitElements layer = unit_of(pieces.layer[kind], stored(pieces.layer_fp8[kind]));
+        chunk.layers += layer.times(layers[kind]);
+        if (layer.elements() > chunk.largest_layer.elements()) chunk.largest_layer = layer;
+        copies += pieces.layer_fp8[kind].times(layers[kind]);
+    }
+    Sums front{};
+    for (const model::BufferParameter& parameter : ends.before)
+        front[buffer_index(parameter.expert, parameter.dtype == Dtype::fp8)].add(parameter.numel);
+    Sums back{};
+    for (const model::BufferParameter& parameter : ends.behind)
+        back[buffer_index(parameter.expert, parameter.dtype == Dtype::fp8)].add(parameter.numel);
+    chunk.front = unit_of(front, {});
+    chunk.back = unit_of(back, stored(ends.fp8));
+
+    const std::int64_t instances = std::max(1, training.distributed_optimizer_instances);
+    const ParallelSizes& sizes = layout.sizes;
+    const ShardingRanks ranks{
+        {std::max<std::int64_t>(1, layout.dp() * sizes.cp / instances), std::max<std::int64_t>(1, layout.edp() / instances)}, instances};
+    ModelStateBytes bytes = sharded_state_bytes(chunk, ranks, training);
+    if (!training.fp8_parameters) bytes.parameters += copies.total();
     return bytes;
 }
 

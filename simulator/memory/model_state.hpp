@@ -35,8 +35,9 @@ struct BufferElements {
     std::int64_t parameters = 0;
     std::int64_t buffer = 0;
     bool fp8 = false;
-    std::int64_t shards = 1;   ///< ranks that the optimizer state of the buffer is divided over
-    std::int64_t tensors = 0;  ///< parameters in it
+    std::int64_t shards = 1;                        ///< ranks that the optimizer state of the buffer is divided over
+    std::int64_t tensors = 0;                       ///< parameters in it
+    std::int64_t matrices = 0, largest_matrix = 0;  ///< elements of what Muon orthogonalises, all of it and the largest
 };
 
 /// Bytes of one buffer and of the optimizer state of this rank's shard of it.
@@ -47,7 +48,8 @@ struct BufferElements {
 /// gradients, 16 and 8 + 8/d in fp32.
 ///
 /// Engine megatron: the same (core/optimizer/distrib_optimizer.py), and the precision-aware optimizer as docs/memory.md,
-/// "Precision-aware optimizer", tells it. Copies of fp8 weights are not in here.
+/// "Precision-aware optimizer", tells it; moments by kind of optimizer (plan/megatron_switches.hpp). Muon's matrices are divided whole, so
+/// that a rank has its share of them or the largest (core/optimizer/layer_wise_optimizer.py). Copies of fp8 weights are not in here.
 [[nodiscard]] ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine, const TrainingSpec& training);
 
 /// The model state of any rank of any layout of one workload; every sum that layouts share is computed once. Not
@@ -73,11 +75,18 @@ private:
     struct KeyHash {
         std::size_t operator()(const Key& key) const;
     };
+    /// What Muon orthogonalises, by [0] dense, [1] expert parameters.
+    struct Matrices {
+        std::array<std::int64_t, 2> elements{}, largest{};
+        Matrices& operator+=(const Matrices& other);
+        [[nodiscard]] Matrices times(std::int64_t count) const;
+    };
     /// What a chunk holds beside decoder layers.
     struct Ends {
         StageChunk contents;  ///< without decoders
         Sums sums{};
         Fp8WeightBytes fp8;
+        Matrices matrices;
         std::vector<std::int64_t> alone;                     ///< shared embeddings, which are dense and never fp8
         std::vector<model::BufferParameter> before, behind;  ///< in module order, around the decoder layers
     };
@@ -85,6 +94,7 @@ private:
     struct Pieces {
         std::array<Sums, 2> layer{};  ///< by LayerKind
         std::array<Fp8WeightBytes, 2> layer_fp8{};
+        std::array<Matrices, 2> layer_matrices{};
         std::array<std::vector<model::BufferParameter>, 2> list;
         std::vector<Ends> ends;
     };
@@ -96,6 +106,9 @@ private:
     [[nodiscard]] Pieces& pieces_of(const Layout& layout);
     [[nodiscard]] const Ends& ends_of(Pieces& pieces, const Layout& layout, const StageChunk& chunk) const;
     [[nodiscard]] ModelStateBytes chunk_bytes(Pieces& pieces, const Layout& layout, int pp_rank, int chunk) const;
+    /// The same where more than the optimizer's state is sharded.
+    [[nodiscard]] ModelStateBytes sharded_chunk_bytes(const Pieces& pieces, const Ends& ends, const Layout& layout,
+                                                      const std::array<std::int64_t, 2>& layers) const;
     /// Biases of the experts' scores, which no optimizer moves: one for each expert of each mixture of the stage, fp32 (fp64 with
     /// fp64), and the rows that chose it, int32 (model/layers/expert_bias.hpp). Megatron-core counts the tokens of each expert in
     /// fp32 (transformer/moe/router.py, TopKRouter).
@@ -105,6 +118,7 @@ private:
     [[nodiscard]] Fp8WeightBytes fp8_of(const std::vector<Parameter>& parameters) const;
     [[nodiscard]] model::BufferParameter in_buffer(const Parameter& parameter) const;
     [[nodiscard]] Sums sums_of(const std::vector<Parameter>& parameters, std::vector<std::int64_t>* alone) const;
+    [[nodiscard]] Matrices matrices_of(const std::vector<Parameter>& parameters) const;
 
     const Workload& workload_;
     std::unordered_map<Key, Pieces, KeyHash> pieces_;

@@ -73,12 +73,19 @@ StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program,
             stages[r].host += chunk.time.host;
             stages[r].expert_layers += chunk.time.expert_layers;
             stages[r].exposed += chunk.time.exposed;
+            stages[r].exposed_data += chunk.time.exposed_data;
             recompute_flops += chunk.time.recompute_flops;
             parameters += chunk.parameters;
             if (!in.workload.training.overlap_param_gather) gather += data_parallel_seconds(in, chunk.parameters).gather;
         }
         if (stages[r].total() > stages[static_cast<std::size_t>(time.slowest_stage)].total()) time.slowest_stage = static_cast<int>(r);
-        step.optimizer.push_back(optimizer_seconds(in, parameters) * factor(r));
+        ChunkCensus held;
+        for (std::size_t c = 0; c < chunks; ++c) {
+            held.dense += census[r * chunks + c].dense;
+            held.mixture += census[r * chunks + c].mixture;
+            held.mtp += census[r * chunks + c].mtp;
+        }
+        step.optimizer.push_back(optimizer_seconds(in, parameters, held) * factor(r));
         step.gather.push_back(gather);
     }
     const StageTime& slowest = stages[static_cast<std::size_t>(time.slowest_stage)];
@@ -107,7 +114,7 @@ StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program,
         gather_of_last = step.gather[r];
     }
 
-    time.compute_seconds = m * (slowest.total() - slowest.exposed.total());
+    time.compute_seconds = m * (slowest.total() - slowest.exposed.total() - slowest.exposed_data);
     time.recompute_seconds = m * slowest.recompute;
     time.host_seconds = m * slowest.waiting;
     time.exposed.tp = m * slowest.exposed.tp;
@@ -115,17 +122,18 @@ StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program,
     time.exposed.ep = m * slowest.exposed.ep;
     time.bubble_seconds = std::max(0.0, passes_alone - m * slowest.total());
     if (program.pp > 1) time.exposed.pp = with_transfers - passes_alone;
-    time.exposed.dp = step.run.end - (program.pp > 1 ? with_transfers : passes_alone) + gather_of_last;
+    time.exposed.dp = step.run.end - (program.pp > 1 ? with_transfers : passes_alone) + gather_of_last + m * slowest.exposed_data;
     time.exposed.pp += step.optimizer_begin - step.run.end;
     time.optimizer_seconds = optimizer_of_last;
     time.iteration_seconds = step.optimizer_begin + after + in.calibration.iteration_fixed_seconds;
     for (std::size_t r = 0; r < ranks; ++r) {
         const StageTime& stage = stages[r];
         StageUse use;
-        use.compute_seconds = m * (stage.total() - stage.exposed.total());
+        use.compute_seconds = m * (stage.total() - stage.exposed.total() - stage.exposed_data);
         use.recompute_seconds = m * stage.recompute;
         use.host_seconds = m * stage.waiting;
-        use.exposed = {m * stage.exposed.tp, m * stage.exposed.cp, m * stage.exposed.ep, time.exposed.dp - gather_of_last + step.gather[r],
+        use.exposed = {m * stage.exposed.tp, m * stage.exposed.cp, m * stage.exposed.ep,
+                       time.exposed.dp - gather_of_last + step.gather[r] + m * (stage.exposed_data - slowest.exposed_data),
                        time.exposed.pp};
         use.optimizer_seconds = step.optimizer[r];
         use.bubble_seconds = std::max(0.0, passes_alone - m * stage.total()) + after - step.optimizer[r] - step.gather[r];

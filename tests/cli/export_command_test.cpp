@@ -89,6 +89,28 @@ TrainingSpec some_training(std::mt19937& random, bool moe) {
     switches.fp8_recipe = training.precision == Precision::fp8 && coin() ? Fp8Recipe::mxfp8 : Fp8Recipe::delayed;
     constexpr std::array kernels{FusedAttention::automatic, FusedAttention::flash_attention, FusedAttention::cudnn};
     switches.fused_attention = kernels[random() % kernels.size()];
+    switches.reuse_grad_buffer = coin();
+    switch (random() % 5) {
+        case 0: {
+            FullyShardedSpec& spec = switches.fully_sharded;
+            spec.kind = FullyShardedKind::megatron_fsdp;
+            spec.strategy = static_cast<ShardingStrategy>(random() % 4);
+            spec.double_buffer = coin();
+            spec.communication_unit = coin() ? 0 : 123'456'789;
+            if (coin()) spec.main_params = std::nullopt;
+            if (coin()) spec.main_grads = Dtype::fp32;
+            if (coin()) spec.communicated_grads = Dtype::bf16;
+            training.distributed_optimizer = true;
+            if (spec.shards_gradients()) training.overlap_grad_reduce = true;
+            if (spec.shards_parameters()) training.overlap_param_gather = true;
+            break;
+        }
+        case 1:
+            switches.optimizer = coin() ? OptimizerKind::muon : OptimizerKind::sgd;
+            break;
+        default:
+            break;
+    }
     // auto finds no fused kernel for fp32, nor outside Transformer Engine; a kernel named is taken.
     if (training.precision == Precision::fp32 || !switches.transformer_engine) switches.fused_attention = FusedAttention::flash_attention;
     return training;

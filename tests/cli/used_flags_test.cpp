@@ -33,6 +33,10 @@ const std::string kPipeline = kDense + "--pipeline-model-parallel-size 4 ";
 const std::string kRotary = kDense + "--position-embedding-type rope ";
 const std::string kTensor = kDense + "--tensor-model-parallel-size 2 --sequence-parallel ";
 const std::string kFp8 = kDense + "--fp8-format hybrid ";
+const std::string kFsdp2 = kDense + "--no-gradient-accumulation-fusion --untie-embeddings-and-output-weights ";
+const std::string kFsdp = kDense + "--use-megatron-fsdp ";
+const std::string kFsdpOfAll = kFsdp + "--data-parallel-sharding-strategy optim_grads_params ";
+const std::string kMxfp8 = kDense + "--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather --use-distributed-optimizer ";
 
 std::string without(const std::string& words) {
     std::string text = kDense;
@@ -194,6 +198,25 @@ std::vector<UsedFlag> used_flags() {
         {"--vocab-file", without("--vocab-size 50000"), "gpt2-vocab.json"},
         {"--vocab-extra-ids", without("--vocab-size 50000") + "--vocab-file gpt2-vocab.json ", "1000"},
         {"--step-batch-size-schedule", without("--global-batch-size 64"), "0:64 1B:128"},
+        {"--rampup-batch-size", kDense, "16 7 1000"},
+        {"--use-torch-fsdp2", kFsdp2, ""},
+        {"--torch-fsdp2-no-reshard-after-forward", kFsdp2 + "--use-torch-fsdp2 ", ""},
+        {"--use-megatron-fsdp", kDense + "--data-parallel-sharding-strategy optim_grads_params ", ""},
+        {"--use-custom-fsdp", kDense + "--data-parallel-sharding-strategy optim_grads_params ", ""},
+        {"--data-parallel-sharding-strategy", kFsdp, "optim_grads_params"},
+        {"--outer-dp-sharding-strategy", kFsdpOfAll + "--num-distributed-optimizer-instances 2 ", "optim"},
+        {"--fsdp-double-buffer", kFsdpOfAll, ""},
+        {"--megatron-fsdp-max-pool-double-buffer", kFsdpOfAll, ""},
+        {"--suggested-communication-unit-size", kFsdpOfAll, "1000000"},
+        {"--megatron-fsdp-main-params-dtype", kFsdpOfAll, "auto"},
+        {"--megatron-fsdp-main-grads-dtype", kFsdpOfAll, "fp32"},
+        {"--megatron-fsdp-grad-comm-dtype", kFsdpOfAll, "fp32"},
+        {"--megatron-fsdp-version", kFsdpOfAll, "3"},
+        {"--keep-fp8-transpose-cache", kFp8 + "--use-megatron-fsdp --data-parallel-sharding-strategy optim --fp8-param-gather ", ""},
+        {"--reuse-grad-buf-for-mxfp8-param-ag", kMxfp8, "", "dgx-b200"},
+        {"--cpu-offloading-num-layers", kDense, "6"},
+        {"--use-turbo-deepep", kMixture, ""},
+        {"--turbo-deepep-num-cu", kMixture + "--use-turbo-deepep --overlap-moe-expert-parallel-comm ", "64"},
     };
 }
 

@@ -305,5 +305,34 @@ TEST(Fp8Weights, DifferBetweenHopperAndBlackwellByWhatWasMeasured) {
     EXPECT_EQ(weights(90) - weights(100), 300'733'952 - 291'296'768);
 }
 
+// layer_wise_optimizer.py divides matrices whole: of few large ones a rank has one or none. The rest has Adam's two moments.
+TEST(ModelState, OfMuonHasOneMomentOfMatricesThatAreDividedWhole) {
+    TrainingSpec training;
+    training.megatron.optimizer = OptimizerKind::muon;
+    BufferElements elements{kElements, kElements, false, 1, 10};
+    elements.matrices = 1'000'000;
+    elements.largest_matrix = 250'000;
+    EXPECT_EQ(model_state_bytes(elements, Engine::megatron, training).optimizer, 8 * 1'000'000 + 12 * 24'000);
+    elements.shards = 2;
+    EXPECT_EQ(model_state_bytes(elements, Engine::megatron, training).optimizer, 8 * 500'000 + 12 * 12'000);
+    elements.shards = 8;
+    EXPECT_EQ(model_state_bytes(elements, Engine::megatron, training).optimizer, 8 * 250'000 + 12 * 3'000);
+    // mgplan's own engine has Adam alone.
+    EXPECT_EQ(model_state_bytes(elements, Engine::mgplan, training).optimizer, 12 * kElements / 8);
+}
+
+TEST(ModelState, HasAsManyMomentsAsTheOptimizerKeeps) {
+    TrainingSpec training;
+    const BufferElements elements{kElements, kElements, false, 1, 10};
+    const auto optimizer = [&](OptimizerKind kind) {
+        training.megatron.optimizer = kind;
+        return model_state_bytes(elements, Engine::megatron, training).optimizer / kElements;
+    };
+    EXPECT_EQ(optimizer(OptimizerKind::sgd), 8);
+    EXPECT_EQ(optimizer(OptimizerKind::lion), 8);
+    EXPECT_EQ(optimizer(OptimizerKind::adam), 12);
+    EXPECT_EQ(optimizer(OptimizerKind::ademamix), 16);
+}
+
 }  // namespace
 }  // namespace mgplan::simulator::model_state_test

@@ -1,0 +1,41 @@
+#include "simulator/muon.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "plan/parameters.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+constexpr int kNewtonSchulzSteps = 5;  ///< --muon-num-ns-steps
+
+double newton_schulz_seconds(std::int64_t rows, std::int64_t columns, const KernelTimes& kernels) {
+    const std::int64_t s = std::min(rows, columns), l = std::max(rows, columns);
+    if (s == 0) return 0;
+    return kNewtonSchulzSteps * (kernels.gemm(s, s, l) + kernels.gemm(s, s, s) + kernels.gemm(s, l, s));
+}
+
+double matrix_seconds(const Parameter& parameter, const ModelSpec& model, const KernelTimes& kernels) {
+    const std::int64_t rows = parameter.shape[0], columns = parameter.shape[1];
+    if (parameter.name.find("linear_qkv.weight") == std::string::npos) return newton_schulz_seconds(rows, columns, kernels);
+    const std::int64_t heads = model.heads + 2 * model.kv_heads;
+    const std::int64_t queries = rows * model.heads / heads, keys = rows * model.kv_heads / heads;
+    return newton_schulz_seconds(queries, columns, kernels) + 2 * newton_schulz_seconds(keys, columns, kernels);
+}
+
+}  // namespace
+
+std::array<MuonSeconds, 2> muon_seconds(const ModelSpec& model, const ParallelSizes& sizes, const KernelTimes& kernels) {
+    std::array<MuonSeconds, 2> seconds{};
+    for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) {
+        if (kind == LayerKind::moe && !model.moe) continue;
+        MuonSeconds& layer = seconds[static_cast<std::size_t>(kind)];
+        for (const Parameter& parameter : layer_parameters(model, kind, sizes.tp, sizes.ep, sizes.etp, "")) {
+            if (parameter.shape.size() == 2) (parameter.expert ? layer.expert : layer.dense) += matrix_seconds(parameter, model, kernels);
+        }
+    }
+    return seconds;
+}
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,155 @@
+#include "simulator/sharded_data.hpp"
+
+#include <algorithm>
+
+#include "simulator/collectives/all_gather.hpp"
+#include "simulator/collectives/all_reduce.hpp"
+#include "simulator/collectives/reduce_scatter.hpp"
+
+namespace mgplan::simulator {
+namespace {
+
+/// Bytes of a gathered parameter and of a reduced gradient.
+struct Widths {
+    double parameter, gradient;
+};
+
+Widths widths_of(const TrainingSpec& training) {
+    const FullyShardedSpec& spec = training.megatron.fully_sharded;
+    const double compute = static_cast<double>(bytes_of(training.compute_dtype()));
+    if (spec.kind == FullyShardedKind::torch_fsdp2) return {compute, compute};
+    const double main = spec.main_grads ? static_cast<double>(bytes_of(*spec.main_grads)) : compute;
+    return {training.fp8_parameters ? 1.0 : compute,
+            spec.communicated_grads ? static_cast<double>(bytes_of(*spec.communicated_grads)) : main};
+}
+
+/// Gather of the parameters and reduction of the gradients of one unit.
+struct UnitSeconds {
+    double gather = 0, reduce = 0;
+};
+
+UnitSeconds unit_seconds(const StepInputs& in, const ParameterCount& count) {
+    const Widths bytes = widths_of(in.workload.training);
+    const double dense = static_cast<double>(count.dense), expert = static_cast<double>(count.expert);
+    UnitSeconds seconds;
+    seconds.gather = all_gather_seconds(dense * bytes.parameter, in.paths.dp_inner, in.calibration);
+    seconds.reduce = reduce_scatter_seconds(dense * bytes.gradient, in.paths.dp_inner, in.calibration);
+    if (expert > 0) {
+        seconds.gather += all_gather_seconds(expert * bytes.parameter, in.paths.edp_inner, in.calibration);
+        seconds.reduce += reduce_scatter_seconds(expert * bytes.gradient, in.paths.edp_inner, in.calibration);
+    }
+    return seconds;
+}
+
+/// What a pass of `compute` seconds hides of `seconds`, of which nothing hides `alone`.
+struct Hidden {
+    double hidden, exposed;
+};
+
+Hidden behind(double seconds, double alone, double compute) {
+    const double hidden = std::min(std::max(0.0, seconds - alone), compute);
+    return {hidden, seconds - hidden};
+}
+
+}  // namespace
+
+void add_sharded_traffic(const StepInputs& in, const ChunkCensus& chunk, StageTime& time) {
+    const FullyShardedSpec& spec = in.workload.training.megatron.fully_sharded;
+    if (in.layout.engine != Engine::megatron || !spec.shards_gradients()) return;
+    UnitSeconds all, largest;
+    const auto add = [&](const ParameterCount& count, std::int64_t copies) {
+        if (copies == 0) return;
+        const UnitSeconds unit = unit_seconds(in, count);
+        all.gather += static_cast<double>(copies) * unit.gather;
+        all.reduce += static_cast<double>(copies) * unit.reduce;
+        largest.gather = std::max(largest.gather, unit.gather);
+    };
+    add(in.pieces.dense, chunk.dense);
+    add(in.pieces.mixture, chunk.mixture);
+    add(in.pieces.mtp, chunk.mtp);
+    if (spec.kind == FullyShardedKind::torch_fsdp2) {
+        add(in.pieces.embedding, chunk.embedding ? 1 : 0);
+        add(in.pieces.head, chunk.loss ? 1 : 0);
+    }
+    // With what it gathers left in place no backward gathers, and no forward behind the first.
+    const bool gathers = spec.shards_parameters() && spec.reshard_after_forward;
+    const Hidden forward = gathers ? behind(all.gather, largest.gather, time.forward) : Hidden{0, 0};
+    const Hidden backward = behind((gathers ? all.gather : 0) + all.reduce, 0, time.backward);
+    const double slower_forward = in.calibration.overlap_cost * forward.hidden,
+                 slower_backward = in.calibration.overlap_cost * backward.hidden;
+    time.forward += forward.exposed + slower_forward;
+    time.backward += backward.exposed + slower_backward;
+    time.exposed_data += forward.exposed + backward.exposed + slower_forward + slower_backward;
+}
+
+DataParallelSeconds sharded_data_seconds(const StepInputs& in, const ParameterCount& count) {
+    const FullyShardedSpec& spec = in.workload.training.megatron.fully_sharded;
+    const Widths bytes = widths_of(in.workload.training);
+    const double dense = static_cast<double>(count.dense), expert = static_cast<double>(count.expert);
+    const LayoutPaths& paths = in.paths;
+    DataParallelSeconds seconds;
+    switch (spec.strategy) {
+        case ShardingStrategy::no_shard:
+            seconds.reduce = all_reduce_seconds(dense * bytes.gradient, paths.dp_inner, in.calibration) +
+                             all_reduce_seconds(expert * bytes.gradient, paths.edp_inner, in.calibration);
+            break;
+        case ShardingStrategy::optim: {
+            const UnitSeconds all = unit_seconds(in, count);
+            seconds.reduce = all.reduce;
+            seconds.gather = all.gather;
+            break;
+        }
+        case ShardingStrategy::optim_grads:
+            seconds.gather = unit_seconds(in, count).gather;
+            seconds.reduce = unit_seconds(in, in.workload.model.moe ? in.pieces.mixture : in.pieces.dense).reduce;
+            break;
+        case ShardingStrategy::optim_grads_params: {
+            const bool stays = !spec.reshard_after_forward;
+            ParameterCount once = in.pieces.embedding;
+            once += in.pieces.head;
+            if (stays)
+                seconds.gather = unit_seconds(in, count).gather;
+            else if (spec.kind == FullyShardedKind::megatron_fsdp && in.layout.sizes.pp == 1)
+                seconds.gather = unit_seconds(in, once).gather;
+            seconds.reduce = unit_seconds(in, in.workload.model.moe ? in.pieces.mixture : in.pieces.dense).reduce;
+            break;
+        }
+    }
+    // What is communicated once is cut by layers.
+    const double layer = static_cast<double>((in.workload.model.moe ? in.pieces.mixture : in.pieces.dense).total());
+    if (spec.strategy != ShardingStrategy::optim_grads_params && layer > 0) seconds.buckets = std::max(1.0, (dense + expert) / layer);
+    // Across instances each rank has the shard of its instance: gradients are summed, or with the optimizer's state divided further
+    // scattered, and parameters gathered.
+    if (paths.dp_outer.ranks > 1) {
+        const double part = spec.strategy >= ShardingStrategy::optim ? static_cast<double>(paths.dp_inner.ranks) : 1;
+        const double expert_part = spec.strategy >= ShardingStrategy::optim ? static_cast<double>(paths.edp_inner.ranks) : 1;
+        const double dense_bytes = dense * bytes.gradient / part, expert_bytes = expert * bytes.gradient / expert_part;
+        if (spec.outer_optimizer) {
+            seconds.reduce += reduce_scatter_seconds(dense_bytes, paths.dp_outer, in.calibration) +
+                              reduce_scatter_seconds(expert_bytes, paths.edp_outer, in.calibration);
+            seconds.gather += all_gather_seconds(dense * bytes.parameter / part, paths.dp_outer, in.calibration) +
+                              all_gather_seconds(expert * bytes.parameter / expert_part, paths.edp_outer, in.calibration);
+        } else {
+            seconds.reduce += all_reduce_seconds(dense_bytes, paths.dp_outer, in.calibration) +
+                              all_reduce_seconds(expert_bytes, paths.edp_outer, in.calibration);
+        }
+    }
+    return seconds;
+}
+
+std::array<double, 2> optimizer_shards(const StepInputs& in) {
+    const TrainingSpec& training = in.workload.training;
+    const FullyShardedSpec& spec = training.megatron.fully_sharded;
+    const auto over = [](std::int64_t dense, std::int64_t expert) {
+        return std::array{static_cast<double>(std::max<std::int64_t>(1, dense)), static_cast<double>(std::max<std::int64_t>(1, expert))};
+    };
+    const std::int64_t dense = in.layout.dp() * in.layout.sizes.cp, expert = in.layout.edp();
+    if (in.layout.engine == Engine::megatron && spec.active()) {
+        if (spec.strategy == ShardingStrategy::no_shard) return {1, 1};
+        const std::int64_t instances = spec.outer_optimizer ? 1 : std::max(1, training.distributed_optimizer_instances);
+        return over(dense / instances, expert / instances);
+    }
+    return training.distributed_optimizer ? over(dense, expert) : std::array{1.0, 1.0};
+}
+
+}  // namespace mgplan::simulator

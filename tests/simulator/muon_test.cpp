@@ -1,0 +1,45 @@
+#include "simulator/muon.hpp"
+
+#include <gtest/gtest.h>
+
+#include "importers/model_source.hpp"
+#include "plan/parameters.hpp"
+#include "tests/simulator/round_numbers.hpp"
+
+namespace mgplan::simulator::muon_test {
+namespace {
+
+/// Seconds of five Newton-Schulz steps at the peak: 4 s^2 l + 2 s^3 FLOPs each.
+double steps(double s, double l, double peak) {
+    return 5 * (4 * s * s * l + 2 * s * s * s) / peak;
+}
+
+TEST(Muon, TakesTheProductsOfItsSteps) {
+    const Workload workload = workload_of(importers::load_model("llama3-8b").model, 1, 1);
+    const Calibration calibration = ideal_calibration();
+    const KernelTimes kernels(workload.cluster, calibration, Precision::bf16);
+    const double peak = workload.cluster.peak(Precision::bf16);
+    ParallelSizes sizes;
+    const auto seconds = muon_seconds(workload.model, sizes, kernels);
+    // Queries, keys and values apart; the projection behind attention; gate and value together; the second matrix of the MLP.
+    const double expected = steps(4096, 4096, peak) + 2 * steps(1024, 4096, peak) + steps(4096, 4096, peak) + steps(4096, 28672, peak) +
+                            steps(4096, 14336, peak);
+    EXPECT_NEAR(seconds[static_cast<std::size_t>(LayerKind::dense)].dense, expected, 0.02 * expected);
+    EXPECT_EQ(seconds[static_cast<std::size_t>(LayerKind::dense)].expert, 0);
+    EXPECT_EQ(seconds[static_cast<std::size_t>(LayerKind::moe)].dense, 0);
+}
+
+TEST(Muon, OrthogonalisesEachExpertForItself) {
+    const Workload workload = workload_of(importers::load_model("mixtral-8x7b").model, 1, 1);
+    const Calibration calibration = ideal_calibration();
+    const KernelTimes kernels(workload.cluster, calibration, Precision::bf16);
+    ParallelSizes sizes;
+    const double all = muon_seconds(workload.model, sizes, kernels)[static_cast<std::size_t>(LayerKind::moe)].expert;
+    sizes.world = sizes.ep = 4;
+    const double quarter = muon_seconds(workload.model, sizes, kernels)[static_cast<std::size_t>(LayerKind::moe)].expert;
+    EXPECT_GT(all, 0);
+    EXPECT_NEAR(quarter, all / 4, 1e-9 * all);
+}
+
+}  // namespace
+}  // namespace mgplan::simulator::muon_test
