@@ -38,7 +38,7 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "elastic sub-networks (Flextron)", "flextron enable-router",
               Decides::fit_and_legal},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "reductions in the network or in user buffers", "use-sharp nccl-ub use-nccl-ub",
-              Decides::nothing},
+              Decides::nothing, true},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "packed sequences", "sft rl-use-sequence-packing", Decides::fit_and_legal},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "retrieval (Retro)", "retro-project-dir", Decides::fit_and_legal},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "retrieval (Retro)", "retro-add-retriever", Decides::fit_and_legal},

@@ -70,7 +70,7 @@ constexpr std::array kUsedFlags{
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "data-parallel-sharding-strategy outer-dp-sharding-strategy suggested-communication-unit-size "
               "megatron-fsdp-main-params-dtype megatron-fsdp-main-grads-dtype megatron-fsdp-grad-comm-dtype megatron-fsdp-version "
-              "cpu-offloading-num-layers turbo-deepep-num-cu"},
+              "cpu-offloading-num-layers turbo-deepep-num-cu ckpt-format"},
 };
 
 }  // namespace

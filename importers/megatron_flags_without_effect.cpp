@@ -30,7 +30,7 @@ constexpr std::array kFlagsWithoutEffect{
               "eval-interval "
               "eval-iters eval-global-batch-size eval-micro-batch-size start-eval-at-iter seed data-parallel-random-init-seed"},
     FlagGroup{FlagArity::one, FlagEffect::without, "",
-              "save save-interval save-retain-interval load ckpt-step ckpt-format dist-ckpt-format dist-ckpt-strictness "
+              "save save-interval save-retain-interval load ckpt-step dist-ckpt-format dist-ckpt-strictness "
               "dist-ckpt-workers pretrained-checkpoint non-persistent-save-interval non-persistent-ckpt-type "
               "non-persistent-global-ckpt-dir non-persistent-local-ckpt-dir non-persistent-local-ckpt-algo auto-detect-ckpt-format-from "
               "replication-jump replication-factor tokenizer-metadata tiktoken-pattern "

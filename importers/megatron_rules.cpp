@@ -18,21 +18,17 @@ std::optional<double> scaled_number(std::string text) {
     return number && *number >= 0 && *number <= 1e18 ? std::optional(*number * factor) : std::nullopt;
 }
 
-/// --rampup-batch-size START INCREMENT SAMPLES (num_microbatches_calculator.py, RampupBatchsizeNumMicroBatchesCalculator): whole increments
-/// lead from the first batch to the last.
+/// --rampup-batch-size START INCREMENT SAMPLES (num_microbatches_calculator.py before September 2026).
 void check_batch_rampup(FlagReader& flags, std::optional<std::int64_t> last) {
     std::vector<std::int64_t> values;
     for (const auto& word : flags.texts("--rampup-batch-size")) {
         const auto number = parse_integer(word);
         if (number && *number >= 0) values.push_back(*number);
     }
-    if (values.size() != 3 || values[0] < 1 || values[1] < 1) {
+    if (values.size() != 3 || values[0] < 1 || values[1] < 1)
         flags.problem("--rampup-batch-size takes a first batch and an increment of at least 1, and samples; write it as in 16 16 1000000");
-        return;
-    }
-    if (last && (*last < values[0] || (*last - values[0]) % values[1] != 0))
-        flags.problem("--rampup-batch-size: increments of {} do not lead from {} to the global batch of {}; use an increment that does",
-                      values[1], values[0], *last);
+    else if (last && *last < values[0])
+        flags.problem("--rampup-batch-size begins with {}, more than --global-batch-size = {}; begin with at most that", values[0], *last);
 }
 
 }  // namespace

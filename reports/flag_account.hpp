@@ -10,7 +10,7 @@
 
 namespace mgplan::reports {
 
-/// Adds "used", "not_computed" ("--use-megatron-fsdp (Megatron FSDP)") and "unknown", lists of flags as the command has them, each the
+/// Adds "used", "not_computed" ("--enable-mhc-connections (mHC residual connections)") and "unknown", lists of flags as the command has them, each the
 /// first word of its entry.
 void add_flag_account(nlohmann::ordered_json& json, const importers::FlagAccount& account);
 
@@ -18,7 +18,7 @@ void add_flag_account(nlohmann::ordered_json& json, const importers::FlagAccount
 [[nodiscard]] bool leaves_fit_open(const importers::FlagAccount& account);
 [[nodiscard]] bool leaves_legality_open(const importers::FlagAccount& account);
 
-/// The flags that leave it open: "--use-megatron-fsdp (Megatron FSDP) is not computed"; "" where none does.
+/// The flags that leave it open: "--enable-mhc-connections (mHC residual connections) is not computed"; "" where none does.
 [[nodiscard]] std::string why_fit_is_open(const importers::FlagAccount& account);
 [[nodiscard]] std::string why_legality_is_open(const importers::FlagAccount& account);
 

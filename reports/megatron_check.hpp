@@ -45,7 +45,7 @@ enum class GateVerdict { runs, illegal, does_not_fit, cannot_say };
 /// A broken rule first, then memory, then what is not computed: what is known to fail is never left open.
 [[nodiscard]] GateVerdict gate_verdict(const MegatronCheck& check);
 /// One line: "runs: tp8 pp2 …; 61.2 GiB of 79.1 GiB …; 1.83 s a step (1.70 s to 1.96 s)", "illegal: RULE (and 2 more)",
-/// "does not fit: …", "cannot say: --use-megatron-fsdp (Megatron FSDP) is not computed".
+/// "does not fit: …", "cannot say: --enable-mhc-connections (mHC residual connections) is not computed".
 [[nodiscard]] std::string gate_line(const MegatronCheck& check);
 
 [[nodiscard]] std::string megatron_check_text(const MegatronCheck& check);

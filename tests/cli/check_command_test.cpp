@@ -66,12 +66,12 @@ TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
     const Said large = gate("--micro-batch-size 16", 8);
     EXPECT_EQ(large.code, kNothingFits);
     EXPECT_THAT(large.out, StartsWith("does not fit: "));
-    const Said open = gate("--tensor-model-parallel-size 8 --use-megatron-fsdp", 16);
+    const Said open = gate("--tensor-model-parallel-size 8 --enable-mhc-connections", 16);
     EXPECT_EQ(open.code, kCannotSay) << open.out;
-    EXPECT_THAT(open.out, AllOf(StartsWith("cannot say: "), HasSubstr("--use-megatron-fsdp")));
+    EXPECT_THAT(open.out, AllOf(StartsWith("cannot say: "), HasSubstr("--enable-mhc-connections")));
     for (const auto& said : {runs, illegal, large, open}) EXPECT_EQ(std::count(said.out.begin(), said.out.end(), '\n'), 1) << said.out;
 
-    const Said json = gate("--tensor-model-parallel-size 8 --use-megatron-fsdp", 16, " --format json");
+    const Said json = gate("--tensor-model-parallel-size 8 --enable-mhc-connections", 16, " --format json");
     EXPECT_EQ(json.code, kCannotSay);
     EXPECT_TRUE(Json::parse(json.out)["fits"].is_null());
     EXPECT_TRUE(Json::parse(json.out)["better"].empty());
@@ -85,9 +85,9 @@ TEST(CheckCommand, ListsTheFlagsThatItKnows) {
     EXPECT_EQ(flags.at("--hidden-size")["effect"], "used");
     EXPECT_TRUE(flags.at("--hidden-size")["asks_for"].is_null());
     EXPECT_EQ(flags.at("--lr")["effect"], "without effect");
-    EXPECT_EQ(flags.at("--use-megatron-fsdp")["effect"], "not computed");
-    EXPECT_EQ(flags.at("--use-megatron-fsdp")["asks_for"], "Megatron FSDP");
-    EXPECT_EQ(flags.at("--use-megatron-fsdp")["leaves_open"], "legal and fits");
+    EXPECT_EQ(flags.at("--enable-mhc-connections")["effect"], "not computed");
+    EXPECT_EQ(flags.at("--enable-mhc-connections")["asks_for"], "mHC residual connections");
+    EXPECT_EQ(flags.at("--enable-mhc-connections")["leaves_open"], "legal and fits");
     const std::string csv = say("check --list-flags --format csv").out;
     EXPECT_EQ(std::count(csv.begin(), csv.end(), '\r'), static_cast<std::ptrdiff_t>(flags.size()) + 1);
     EXPECT_THAT(say("check --list-flags").out, HasSubstr("\n--hidden-size "));
@@ -154,12 +154,12 @@ TEST(CheckCommand, TakesTheVocabularyThatAScriptLacks) {
 }
 
 TEST(CheckCommand, SaysWhatBecameOfEachFlag) {
-    const TempFile file("flags.args", command("--optimizer muon --nccl-ub --no-my-flag 3 --lr 1e-4 --tensor-model-parallel-size 2"));
+    const TempFile file("flags.args", command("--optimizer soap --nccl-ub --no-my-flag 3 --lr 1e-4 --tensor-model-parallel-size 2"));
     const auto list = [](const Json& json, const char* key) { return json.at(key).get<std::vector<std::string>>(); };
     const Json json = judged(file);
     EXPECT_THAT(list(json, "used"), AllOf(Contains("--bf16"), Contains("--tensor-model-parallel-size"), Not(Contains("--optimizer")),
                                           Not(Contains("--lr")), Not(Contains("--nccl-ub"))));
-    EXPECT_THAT(list(json, "not_computed"), ElementsAre(HasSubstr("--nccl-ub ("), HasSubstr("--optimizer (optimizer muon")));
+    EXPECT_THAT(list(json, "not_computed"), ElementsAre(HasSubstr("--nccl-ub ("), HasSubstr("--optimizer (optimizer soap")));
     EXPECT_THAT(list(json, "unknown"), ElementsAre("--no-my-flag 3"));
     const Said simulated = say("simulate --format json --world 16 --megatron-args " + file.path());
     for (const char* key : {"used", "not_computed", "unknown"}) EXPECT_EQ(Json::parse(simulated.out)[key], json[key]);
@@ -171,20 +171,22 @@ TEST(CheckCommand, SaysWhatBecameOfEachFlag) {
 }
 
 TEST(CheckCommand, CannotSayWhatAFlagDecidesThatIsNotComputed) {
-    const TempFile sharded("fsdp.args", command("--use-megatron-fsdp --micro-batch-size 16"));
-    const Json json = judged(sharded, "--world 8");
+    const TempFile undecided("open.args", command("--enable-mhc-connections --micro-batch-size 16"));
+    const Json json = judged(undecided, "--world 8");
     EXPECT_TRUE(json["legal"].is_null() && json["fits"].is_null());
     EXPECT_GT(json["predicted"]["memory"]["peak_bytes"], json["predicted"]["memory"]["limit_bytes"]);
-    EXPECT_THAT(say("check --top 0 --world 8 --megatron-args " + sharded.path()).out,
-                AllOf(HasSubstr("legal:  cannot say, --use-megatron-fsdp (Megatron FSDP) is not computed: tp1"),
-                      HasSubstr("memory: cannot say, --use-megatron-fsdp (Megatron FSDP) is not computed; without it does not fit")));
-    EXPECT_EQ(say("simulate --world 8 --megatron-args " + sharded.path()).code, kDone);
-    expect_refused("check --strict --world 8 --megatron-args " + sharded.path(),
-                   "--strict: --use-megatron-fsdp (Megatron FSDP) is not part");
+    EXPECT_THAT(
+        say("check --top 0 --world 8 --megatron-args " + undecided.path()).out,
+        AllOf(
+            HasSubstr("legal:  cannot say, --enable-mhc-connections (mHC residual connections) is not computed: tp1"),
+            HasSubstr("memory: cannot say, --enable-mhc-connections (mHC residual connections) is not computed; without it does not fit")));
+    EXPECT_EQ(say("simulate --world 8 --megatron-args " + undecided.path()).code, kDone);
+    expect_refused("check --strict --world 8 --megatron-args " + undecided.path(),
+                   "--strict: --enable-mhc-connections (mHC residual connections) is not part");
 
-    const TempFile muon("muon.args", command("--optimizer muon --tensor-model-parallel-size 2"));
-    EXPECT_EQ(judged(muon)["legal"], true) << "which decides only what a rank holds";
-    EXPECT_TRUE(judged(muon)["fits"].is_null());
+    const TempFile optimizer("soap.args", command("--optimizer soap --tensor-model-parallel-size 2"));
+    EXPECT_EQ(judged(optimizer)["legal"], true) << "which decides only what a rank holds";
+    EXPECT_TRUE(judged(optimizer)["fits"].is_null());
     const TempFile network("network.args", command("--nccl-ub --tensor-model-parallel-size 2"));
     EXPECT_EQ(judged(network)["fits"], true) << "which decides only the time";
     const TempFile unknown("unknown.args", command("--unheard-of 3 --tensor-model-parallel-size 2"));

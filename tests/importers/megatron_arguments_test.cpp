@@ -170,7 +170,7 @@ TEST(MegatronArguments, ReadsModelArgsOfYaml) {
     EXPECT_EQ(job.layout->vpp, 4);
     EXPECT_EQ(job.layout->recompute_modules, (EnumSet{RecomputeModule::mla_up_proj, RecomputeModule::moe_act, RecomputeModule::layernorm}));
     EXPECT_FALSE(job.layout->sequence_parallel);
-    EXPECT_THAT(job.flags.not_computed, Contains(testing::Field(&FlagNotComputed::flag, "--rampup-batch-size")));
+    EXPECT_THAT(job.flags.used, Contains("--rampup-batch-size"));
 }
 
 TEST(MegatronArguments, SplitsWordsLikeAShell) {
@@ -265,10 +265,11 @@ TEST(MegatronArguments, ReadsWhereTheInputGradientIsReduced) {
 }
 
 TEST(MegatronArguments, SortsFlagsByTheirEffect) {
-    const Job job = read(kSmall + "--lr 1e-4 --lr 2e-4 --use-megatron-fsdp --made-up-flag a b --bf16 stray --optimizer muon");
+    const Job job = read(kSmall + "--lr 1e-4 --lr 2e-4 --enable-mhc-connections --made-up-flag a b --bf16 stray --optimizer soap");
     EXPECT_THAT(job.flags.without_effect, ElementsAre("--lr"));
-    EXPECT_THAT(job.flags.not_computed, ElementsAre(FlagNotComputed{"--use-megatron-fsdp", "Megatron FSDP", Decides::fit_and_legal},
-                                                    FlagNotComputed{"--optimizer", "optimizer muon, predicted as Adam", Decides::fit}));
+    EXPECT_THAT(job.flags.not_computed,
+                ElementsAre(FlagNotComputed{"--enable-mhc-connections", "mHC residual connections", Decides::fit_and_legal},
+                            FlagNotComputed{"--optimizer", "optimizer soap, predicted as Adam", Decides::fit}));
     EXPECT_THAT(job.flags.unknown, ElementsAre("--made-up-flag a b"));
     EXPECT_THAT(job.flags.stray, ElementsAre("stray"));
     EXPECT_THAT(job.flags.used, testing::AllOf(Contains("--bf16"), Contains("--num-layers"), testing::Not(Contains("--optimizer"))));
@@ -338,8 +339,65 @@ TEST(MegatronArguments, NamesValuesThatItDoesNotCompute) {
                 ElementsAre("--recompute-modules"));
     EXPECT_EQ(read(kSmall + "--recompute-granularity selective --recompute-modules mlp mhc").layout->recompute_modules,
               EnumSet{RecomputeModule::mlp});
-    EXPECT_THAT(not_computed("--optimizer dist_muon --overlap-grad-reduce --overlap-param-gather"), ElementsAre("--optimizer"))
-        << "dist_muon overlaps its gathers without the distributed optimizer";
+    EXPECT_THAT(not_computed("--optimizer adaptive_muon"), ElementsAre("--optimizer"));
+    EXPECT_THAT(not_computed("--use-megatron-fsdp --megatron-fsdp-version 2"), ElementsAre("--megatron-fsdp-version"));
+}
+
+TEST(MegatronArguments, ReadsOptimizers) {
+    const auto training = [](const std::string& more) { return *read(kSmall + more).training; };
+    EXPECT_EQ(training("").megatron.optimizer, OptimizerKind::adam);
+    EXPECT_EQ(training("--optimizer sgd").megatron.optimizer, OptimizerKind::sgd);
+    const TrainingSpec muon = training("--optimizer dist_muon --overlap-grad-reduce --overlap-param-gather");
+    EXPECT_EQ(muon.megatron.optimizer, OptimizerKind::muon);
+    EXPECT_TRUE(muon.distributed_optimizer) << "the older name of Muon with the distributed optimizer";
+    EXPECT_FALSE(training("--optimizer muon").distributed_optimizer);
+}
+
+TEST(MegatronArguments, ReadsFullySharded) {
+    const std::string torch = kSmall + "--use-torch-fsdp2 --no-gradient-accumulation-fusion --untie-embeddings-and-output-weights ";
+    const FullyShardedSpec two = read(torch + "--torch-fsdp2-no-reshard-after-forward").training->megatron.fully_sharded;
+    EXPECT_EQ(two.kind, FullyShardedKind::torch_fsdp2);
+    EXPECT_TRUE(two.shards_parameters());
+    EXPECT_FALSE(two.reshard_after_forward);
+    const TrainingSpec megatron = *read(kSmall +
+                                        "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params --nccl-ub "
+                                        "--megatron-fsdp-main-params-dtype auto --megatron-fsdp-main-grads-dtype fp32")
+                                       .training;
+    EXPECT_EQ(megatron.megatron.fully_sharded.strategy, ShardingStrategy::optim_grads_params);
+    EXPECT_TRUE(megatron.megatron.fully_sharded.double_buffer) << "which registered buffers need";
+    EXPECT_EQ(megatron.megatron.fully_sharded.main_params, std::nullopt);
+    EXPECT_EQ(megatron.megatron.fully_sharded.main_grads, Dtype::fp32);
+    EXPECT_TRUE(megatron.distributed_optimizer && megatron.overlap_grad_reduce && megatron.overlap_param_gather);
+    EXPECT_FALSE(read(kSmall + "--data-parallel-sharding-strategy optim").training->megatron.fully_sharded.active());
+}
+
+TEST(MegatronArguments, RefusesFullyShardedAsMegatronDoes) {
+    const std::string torch = kSmall + "--use-torch-fsdp2 --no-gradient-accumulation-fusion --untie-embeddings-and-output-weights ";
+    EXPECT_THAT(refusal(torch + "--use-megatron-fsdp"), HasSubstr("exclude each other"));
+    EXPECT_THAT(refusal(torch + "--use-distributed-optimizer"), HasSubstr("drop --use-distributed-optimizer"));
+    EXPECT_THAT(refusal(torch + "--fp16"), HasSubstr("use --bf16"));
+    EXPECT_THAT(refusal(torch + "--ckpt-format torch"), HasSubstr("torch_dist or torch_dcp, not torch"));
+    EXPECT_THAT(refusal(torch + "--optimizer muon"), HasSubstr("muon cannot be sharded by PyTorch FSDP2"));
+    EXPECT_THAT(refusal(kSmall + "--use-torch-fsdp2"), testing::AllOf(HasSubstr("needs --no-gradient-accumulation-fusion"),
+                                                                      HasSubstr("needs --untie-embeddings-and-output-weights")));
+    EXPECT_THAT(refusal(kSmall + "--use-megatron-fsdp --ckpt-format torch_dist"), HasSubstr("needs --ckpt-format fsdp_dtensor"));
+    EXPECT_THAT(refusal(kSmall + "--use-megatron-fsdp --outer-dp-sharding-strategy optim --num-distributed-optimizer-instances 2"),
+                HasSubstr("needs --data-parallel-sharding-strategy optim_grads_params, not no_shard"));
+}
+
+TEST(MegatronArguments, ChecksABatchThatRampsUp) {
+    EXPECT_THAT(read(kSmall + "--global-batch-size 64 --rampup-batch-size 16 16 1000").assumptions,
+                Contains(HasSubstr("the batch behind its ramp-up, 64")));
+    EXPECT_THAT(refusal(kSmall + "--rampup-batch-size 16 16"), HasSubstr("as in 16 16 1000000"));
+    EXPECT_THAT(refusal(kSmall + "--global-batch-size 64 --rampup-batch-size 128 16 1000"), HasSubstr("begin with at most that"));
+}
+
+TEST(MegatronArguments, OffloadsFewerLayersThanThereAre) {
+    EXPECT_EQ(read(kSmall + "--cpu-offloading-num-layers 2").training->megatron.offloaded_layers, 2);
+    EXPECT_THAT(refusal(kSmall + "--cpu-offloading-num-layers 4"), HasSubstr("at most 3 of the 4 layers"));
+    EXPECT_THAT(refusal(kSmall + "--cpu-offloading-num-layers 2 --recompute-granularity full --recompute-method uniform "
+                                 "--recompute-num-layers 1"),
+                HasSubstr("exclude each other"));
 }
 
 TEST(MegatronArguments, MergesMappingsOfYaml) {

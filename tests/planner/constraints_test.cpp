@@ -230,6 +230,54 @@ std::vector<Case> cases() {
              layout.recompute_modules = {RecomputeModule::moe_act};
          },
          {"moe_act", "needs multi-latent attention", "use core_attn, mlp or layernorm"}},
+        {"fsdp2_without_pipeline",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             LayoutRequest request;
+             request.pp = 2;
+             layout = make_layout(request, work);
+             layout.engine = Engine::megatron;
+             work.training.megatron.fully_sharded.kind = FullyShardedKind::torch_fsdp2;
+         },
+         {"pp = 2", "FSDP2", "use pp 1"}},
+        {"fsdp2_without_expert_parallel",
+         "mixtral-8x7b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             LayoutRequest request;
+             request.ep = 4;
+             layout = make_layout(request, work);
+             layout.engine = Engine::megatron;
+             work.training.megatron.fully_sharded.kind = FullyShardedKind::torch_fsdp2;
+         },
+         {"ep = 4", "FSDP2", "use ep 1"}},
+        {"offloaded_layers_without_pipeline",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             LayoutRequest request;
+             request.pp = 2;
+             layout = make_layout(request, work);
+             layout.engine = Engine::megatron;
+             work.training.megatron.offloaded_layers = 4;
+         },
+         {"pp = 2", "--cpu-offloading-num-layers", "use pp 1"}},
+        {"offloaded_layers_without_recompute",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             layout.engine = Engine::megatron;
+             layout.recompute = Recompute::full;
+             layout.recompute_method = RecomputeMethod::uniform;
+             layout.recompute_num_layers = 1;
+             work.training.megatron.offloaded_layers = 4;
+         },
+         {"recompute = full", "--cpu-offloading-num-layers", "use --recompute none"}},
         {"cuda_graphs_suit_the_model",
          "llama3-8b",
          8,
