@@ -250,6 +250,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     PlanOptions values;
     declare_workload_options(options, workload_options, false, true);
     declare_plan_options(options, values);
+    options.use_texts(console);
     if (!options.parse(args, console.out)) return kDone;
 
     Problems problems;
@@ -292,7 +293,8 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     ranking.balance_stages = values.balance_stages;
     ranking.threads = static_cast<int>(values.threads);
     ProgressLine progress(console);
-    ranking.progress = [&progress](std::size_t done, std::size_t total) {
+    ranking.progress = [&progress, &console](std::size_t done, std::size_t total) {
+        if (console.waiting) console.waiting();
         progress.show(fmt::format("mgplan: searched {} of {} parts", done, total));
     };
     reports::PlanReport report;
@@ -341,6 +343,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         else
             save_plan(*values.save_plan, plan_of(resolved.workload, best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout));
     }
+    for (const auto& plan : report.plans) hand_over_plan(console, resolved.workload, plan.layout);
     switch (options.format()) {
         case Format::json:
             options.write(console, reports::plan_report_json(report));

@@ -312,6 +312,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
                     "pipeline schedule: none, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v; without it "
                     "as Megatron-LM runs the layout, whose memory is shown for all");
     options.output_file("timeline", timeline, "write a trace of the iteration that Perfetto and chrome://tracing open");
+    options.use_texts(console);
     if (!options.parse(args, console.out)) return kDone;
 
     Workload work;
@@ -320,15 +321,15 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     std::optional<importers::FlagAccount> flags;  // of a Megatron-LM command
     if (!plan_files.empty()) {
         refuse_what_a_plan_holds(options);
-        Plan plan = read_plan(plan_files.front());
+        Plan plan = read_asked_plan(options, plan_files.front());
         work = {plan.model,  plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes,
                 plan.routing};
         if (options.given("cluster")) {
-            work.cluster = load_cluster(workload_options.cluster);
+            work.cluster = load_asked_cluster(options, workload_options.cluster);
             work.memory_limit = work.cluster.memory_bytes;
         }
         if (workload_options.max_memory) work.memory_limit = *workload_options.max_memory;
-        if (workload_options.routing_skew) work.routing = load_routing_skew(*workload_options.routing_skew, work.model);
+        if (workload_options.routing_skew) work.routing = load_routing_skew(options, *workload_options.routing_skew, work.model);
         layout = plan.layout;
         note_assumed_architecture(work.model, console);
         auto broken = planner::broken_messages(work, layout);
@@ -442,6 +443,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
                                    (per_rank ? stage_memories_text(memories, work.memory_limit) : std::string()) +
                                    (per_rank && !use.empty() ? reports::stage_use_text(use) : std::string()));
     }
+    hand_over_plan(console, work, layout);
     // Where a flag that decides it is not computed, nothing is said about it.
     return prediction.memory.fits() || (flags && reports::leaves_fit_open(*flags)) ? kDone : kNothingFits;
 }
