@@ -52,7 +52,7 @@ Answer answer(const std::string& name, const std::vector<std::string>& words,
     std::ostringstream out, err;
     cli::Console console{out, err};
     for (const auto& [option, text] : texts) console.texts[option] = {text.first, text.second};
-    console.plans = [&said](const Plan& plan) { said.plans.push_back(plan_to_json(plan).dump()); };
+    console.plans = [&said](const Plan& plan) { said.plans.push_back(plan_to_json(plan).dump(1) + "\n"); };
     console.waiting = raise_where_interrupted;
     try {
         const nb::gil_scoped_release unlocked;

@@ -63,7 +63,7 @@ def read_problem(text: str, given: Mapping[str, Any]) -> Problem:
         found = _QUOTED.search(head) or _NUMBER.search(head)
         value = found["value"] if found else None
         rule = head
-    if field in given and given[field] is not None:
+    if field is not None and given.get(field) is not None:
         value = given[field]
     return Problem(text, field, value, rule, way_out)
 

@@ -87,7 +87,7 @@ class Plan:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the plan file, which ``mgplan run`` trains with."""
         with open(path, "w", encoding="utf-8") as file:
-            file.write(json.dumps(self.plan_file(), indent=1, ensure_ascii=False) + "\n")
+            file.write(self._plan_file)
 
     def __repr__(self) -> str:
         rank = "" if self.rank is None else f"{self.rank}: "
