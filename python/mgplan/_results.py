@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import html
 import importlib
 import json
 import os
@@ -77,7 +75,8 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """{"layout": …, "predicted": …}, a copy."""
-        return copy.deepcopy(self._entry)
+        data: dict[str, Any] = json.loads(json.dumps(self._entry))
+        return data
 
     def plan_file(self) -> dict[str, Any]:
         """What a plan file holds: model, cluster, batch, training options and layout."""
@@ -129,6 +128,8 @@ def flat(entry: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _cells(texts: Iterable[str], tag: str) -> str:
+    import html  # only here: importing mgplan is to take no time
+
     return "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts)
 
 
@@ -210,6 +211,8 @@ class Ranking(Sequence[Plan]):
 
     def _repr_html_(self) -> str:
         """The table that notebooks show."""
+        import html
+
         head = f"<p>{html.escape(self._headline())}</p>"
         rows = self._rows()
         if not rows:

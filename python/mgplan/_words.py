@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import numbers
 import os
-import shlex
 from typing import Any, Iterable, Mapping
 
 from ._errors import InputError, pin_name, refusal
@@ -157,6 +156,8 @@ def add_megatron(words: list[str], texts: Texts, args: Any) -> None:
     if isinstance(args, Mapping):
         args = _flags_of(args)
     if isinstance(args, (list, tuple)):
+        import shlex  # only here: importing mgplan is to take no time
+
         text = shlex.join(scalar_word("megatron_args", each) for each in args)
     elif isinstance(args, str) and args.lstrip().startswith("-"):
         text = text_of("megatron_args", args)

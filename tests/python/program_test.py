@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -31,12 +32,17 @@ def test_the_wheel_is_small_and_tagged():
 
 
 def test_it_is_imported_fast():
-    def milliseconds():
-        done = subprocess.run([PYTHON, "-X", "importtime", "-c", "import mgplan"], capture_output=True, text=True, check=True)
-        return int(re.search(r"\|\s*(\d+) \| mgplan$", done.stderr, re.MULTILINE)[1]) / 1000
+    def milliseconds(script):
+        """Of processor time, so that a busy machine is no slower."""
+        def once():
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([PYTHON, "-c", script], check=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return 1000 * (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
 
-    best = min(milliseconds() for _ in range(5))
-    assert best <= 50
+        return min(once() for _ in range(5))
+
+    assert milliseconds("import mgplan") - milliseconds("pass") <= 50
     heavy = "import sys, mgplan; print([name for name in ('pandas', 'numpy', 'transformers', 'torch') if name in sys.modules])"
     assert subprocess.run([PYTHON, "-c", heavy], capture_output=True, text=True, check=True).stdout == "[]\n"
 
@@ -94,7 +100,7 @@ def test_what_trains_is_refused_by_name():
         refused = program(name, "plan.json", "--device", "cuda")
         assert refused.returncode == 2 and refused.stdout == ""
         assert refused.stderr.startswith(f"mgplan: {name} ") and f"call ./mgplan {name}" in refused.stderr
-        assert "only plans and predicts" in program(name, "--help").stdout
+        assert "only plans and predicts" in " ".join(program(name, "--help").stdout.split())
     assert program("completion", "bash").returncode == 0 and "run" in program("manual").stdout
 
 
@@ -118,7 +124,7 @@ def test_pips_own_build_knows_every_source_file(tmp_path):
                                  f"-DPython_EXECUTABLE={PYTHON}", f"-Dnanobind_DIR={tmp_path / 'nanobind/nanobind/cmake'}"],
                                 capture_output=True, text=True, check=False)
     assert configured.returncode == 0, configured.stderr
-    steps = subprocess.run(["ninja", "-C", tmp_path / "build", "-n", "_mgplan"], capture_output=True, text=True, check=True).stdout
+    inputs = subprocess.run(["ninja", "-C", tmp_path / "build", "-t", "inputs", "_mgplan"], capture_output=True, text=True, check=True).stdout
     for room in ("plan", "model", "importers", "simulator", "planner", "reports", "cli_planning"):
-        assert f"libmgplan_{room}.a" in steps
-    assert "runtime" not in steps and "jobs" not in steps
+        assert f"libmgplan_{room}.a" in inputs
+    assert "runtime/" not in inputs and "jobs/" not in inputs
