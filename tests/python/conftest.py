@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(os.environ["MGPLAN_SOURCE"])
+SOURCE = Path(__file__).resolve().parents[2]
 
 
 class Said:

@@ -55,8 +55,7 @@ def main():
         sys.exit(f"pip made {wheels}")
     install(python, "--no-index", "--no-deps", str(wheels[0]), what=wheels[0].name)
 
-    environment |= {"MGPLAN_PROGRAM": str(program), "MGPLAN_WHEEL": str(wheels[0]), "MGPLAN_SOURCE": str(source), "MGPLAN_BUILD": str(build),
-                    "MGPLAN_WHEEL_BUILD": str(scratch / "build")}
+    environment |= {"MGPLAN_PROGRAM": str(program), "MGPLAN_WHEEL": str(wheels[0]), "MGPLAN_WHEEL_BUILD": str(scratch / "build")}
     began = time.monotonic()
     code = subprocess.run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--durations=5", f"--rootdir={source}",
                            str(source / "tests/python"), *sys.argv[4:]], env=environment, cwd=scratch, check=False).returncode
