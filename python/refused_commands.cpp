@@ -12,9 +12,9 @@ namespace {
 
 /// Help for `name`, or ConfigError: it is not part of the package.
 int refuse(std::string_view name, std::string_view does, const std::vector<std::string>& args, Console& console) {
-    const std::string reason = fmt::format(
-        "{} {}, and the Python package only plans and predicts; build the program from mgplan's sources and call ./mgplan {}", name, does,
-        name);
+    const std::string reason =
+        fmt::format("{} {}, and the Python package only plans and predicts; build the program from mgplan's sources and call ./mgplan {}",
+                    name, does, name);
     if (std::find(args.begin(), args.end(), "--help") == args.end()) throw ConfigError(reason);
     Options options(std::string(name), reason + ".");
     std::vector<std::string> form{"--help"};

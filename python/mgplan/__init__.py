@@ -5,8 +5,8 @@
     print(ranking)
 
 Everything is what the command line computes, to the bit. Pins are its options with underscores: tp, cp, ep, etp, pp, vpp, micro_batch,
-recompute, global_batch, seq, max_memory, precision, … (help(mgplan.plan), or ``mgplan plan --help``). Bytes are integers, times are
-seconds, ranks are global. What cannot be used raises InputError.
+recompute, global_batch, seq, max_memory, precision, … (``mgplan plan --help`` lists them, and so do the stubs). Bytes are integers, times
+are seconds, ranks are global. What cannot be used raises InputError.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def plan(model: Any, world: Any, cluster: Any = None, *, routing_skew: Any = Non
     """Ranks the layouts of a model on `world` GPUs: all legal ones are priced, and those that fit in memory come fastest first.
 
     model: a preset ("llama3-8b"), a path (config.json or its folder, Megatron-LM flags, mgplan's JSON), a dict of either JSON, or an object
-    with to_dict() such as a transformers config. cluster: a preset, also with changed figures ("dgx-h100,gpus_per_node=4" or
+    with to_dict() such as a transformers config; of a Plan, its model. cluster: a preset, also with changed figures ("dgx-h100,gpus_per_node=4" or
     {"preset": "dgx-h100", "gpus_per_node": 4}), a path, or a dict; without it dgx-h100. routing_skew: a word, a path, or counts for each
     expert. pins: numbers, texts or lists restrict the search: tp=8, pp=[1, 2, 4], recompute="none", global_batch=1024 (sequences),
     seq=4096 (tokens), max_memory="70GiB" (or bytes), top=20 (plans).
@@ -79,7 +79,7 @@ def simulate(model: Any = None, world: Any = None, cluster: Any = None, *, megat
     if megatron_args is not None:
         _words.add_megatron(words, texts, megatron_args)
     if model is not None:
-        if world is None and (isinstance(model, Plan) or _is_plan(model)):
+        if isinstance(model, Plan) or (world is None and _is_plan(model)):
             _add_plan(words, texts, model)
         else:
             _words.add_model(words, texts, model)

@@ -8,6 +8,7 @@ import os
 from typing import Any, Iterable, Mapping
 
 from ._errors import InputError, pin_name, refusal
+from ._results import Plan
 
 Texts = dict[str, tuple[str, str]]
 """In place of files, by option or positional: the text's name and the text."""
@@ -91,7 +92,10 @@ def json_text(field: str, value: Any) -> str:
 
 
 def add_model(words: list[str], texts: Texts, model: Any) -> None:
-    """A preset's name, a path, a dict (config.json or mgplan's own), or an object with to_dict() such as a transformers config."""
+    """A preset's name, a path, a dict (config.json or mgplan's own), an object with to_dict() such as a transformers config, or a Plan."""
+    if isinstance(model, Plan):
+        texts["model"] = ("plan", model._plan_file)
+        return
     config = as_dict("model", model)
     if config is None:
         words.append(f"--model={scalar_word('model', model)}")

@@ -103,6 +103,12 @@ def test_mgplans_own_model_is_a_model(command, ranking):
     assert mgplan.plan(ranking[0].plan_file()["model"], 16).answer["plans"] == ranking.answer["plans"]
 
 
+def test_a_plan_names_its_model(ranking):
+    assert mgplan.plan(ranking.best, 16).answer["plans"] == ranking.answer["plans"]
+    with pytest.raises(mgplan.InputError, match="--world has no place beside a PLAN"):
+        mgplan.simulate(ranking.best, 16)
+
+
 def test_a_legal_check_says_what_would_be_better_and_an_illegal_one_why():
     flags = {"num-layers": 32, "hidden-size": 4096, "num-attention-heads": 32, "seq-length": 4096, "max-position-embeddings": 8192,
              "micro-batch-size": 1, "global-batch-size": 128, "vocab-size": 32000, "swiglu": True, "bf16": True}
@@ -110,8 +116,10 @@ def test_a_legal_check_says_what_would_be_better_and_an_illegal_one_why():
     assert check.legal and check.fits and check.runs
     assert check.better[0].gain > 0.01 and check.better[0].iteration_seconds < check.asked.iteration_seconds
     assert mgplan.export(check.better[0]).arguments
-    illegal = mgplan.check(flags | {"tensor-model-parallel-size": 3}, 16, top=0)
-    assert (illegal.legal, illegal.runs, illegal.asked, illegal.better) == (False, False, None, [])
+    illegal = mgplan.check(flags | {"tensor-model-parallel-size": 3}, 16, top=2)
+    assert (illegal.legal, illegal.runs, illegal.asked) == (False, False, None)
+    assert len(illegal.better) == 2 and illegal.better[0].fits and illegal.better[0].gain is None
+    assert mgplan.check(flags | {"tensor-model-parallel-size": 3}, 16, top=0).better == []
     assert any("tp = 3 does not divide" in problem for problem in illegal.problems) and "not legal" in repr(illegal)
 
 
