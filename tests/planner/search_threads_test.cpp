@@ -92,7 +92,7 @@ TEST(SearchThreads, EndWhereProgressThrows) {
     const Workload work = workload_of("llama3-8b", 64);
     struct Enough {};
     std::atomic<bool> thrown = false;
-    std::atomic<std::int64_t> after = 0, legal = 0;
+    std::atomic<std::int64_t> priced = 0;
     SearchOptions options;
     options.threads = 2;
     options.progress = [&](std::size_t, std::size_t) {
@@ -103,14 +103,14 @@ TEST(SearchThreads, EndWhereProgressThrows) {
     const auto waits_for_progress = [&](const Workload&) {
         return LayoutCost{[&](const Layout&, std::int64_t) {
                               thrown.wait(false);
-                              ++after;
+                              ++priced;
                               return std::int64_t{1};
                           },
                           [](const Layout&) { return 1.0; }};
     };
     EXPECT_THROW((void)search(work, SearchSpace{}, waits_for_progress, options), Enough);
-    legal = search(work, SearchSpace{}, simulator_cost_model(), {}).legal;
-    EXPECT_LT(after, legal / 2);  // of the parts that were begun, not of all
+    const auto all = search(work, SearchSpace{}, simulator_cost_model(), SearchOptions{});
+    EXPECT_LT(priced, (all.feasible + all.too_large) / 2);  // of the parts that were begun, not of all
 }
 
 TEST(SearchThreads, MayOutnumberTheWork) {
