@@ -52,7 +52,7 @@ def test_other_threads_run_during_a_search():
     began = time.monotonic()
 
     def search():
-        mgplan.plan("mixtral-8x7b", 512, threads=1)
+        mgplan.plan("mixtral-8x7b", 256, threads=1)
         done.set()
 
     thread = threading.Thread(target=search)

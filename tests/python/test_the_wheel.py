@@ -48,8 +48,9 @@ def main():
 
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     environment |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    run(python, "-m", "pip", "wheel", "--no-deps", source, "--wheel-dir", scratch, "-C", f"build-dir={scratch / 'build'}", "-C",
-        f"cmake.define.MGPLAN_LIBRARIES_FROM={build}", what="wheel (needs PyPI)", env=environment)
+    settings = {"build-dir": scratch / "build", "cmake.define.MGPLAN_LIBRARIES_FROM": build}
+    run(python, "-m", "pip", "wheel", "--no-deps", source, "--wheel-dir", scratch,
+        *(f"--config-settings={name}={value}" for name, value in settings.items()), what="wheel (needs PyPI)", env=environment)
     wheels = list(scratch.glob("mgplan-*.whl"))
     if len(wheels) != 1:
         sys.exit(f"pip made {wheels}")
