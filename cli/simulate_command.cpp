@@ -152,8 +152,8 @@ void refuse_what_a_plan_holds(const Options& options) {
     Problems problems;
     for (const auto& name : options.given()) {
         if (name == "cluster" || name == "max-memory" || name == "routing-skew" || name == "per-rank" || name == "html" ||
-            name == "device" || name == "format" || name == "output" || name == "timeline" || name == "kind" || name == "balance-stages" ||
-            name == "straggler" || name == "jitter" || name == "seed")
+            name == "markdown" || name == "device" || name == "format" || name == "output" || name == "timeline" || name == "kind" ||
+            name == "balance-stages" || name == "straggler" || name == "jitter" || name == "seed")
             continue;
         problems.add(
             "--{} has no place beside a PLAN, which holds model, batch and layout; drop --{}, or give --model … in place of the plan", name,
@@ -282,7 +282,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     WorkloadOptions workload_options;
     LayoutOptions layout_options;
     std::vector<std::string> plan_files;
-    bool per_rank = false, balance_stages = false;
+    bool per_rank = false, balance_stages = false, markdown = false;
     DisturbanceOptions disturbances;
     std::string device = "cuda";
     std::optional<std::string> timeline, html;
@@ -304,6 +304,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
                  "memory and time of every stage, with the op at the memory's peak and a drawing of the fullest rank's iteration; in JSON "
                  "and CSV of "
                  "every rank");
+    options.flag("markdown", markdown, "the layout, its time and its memory as tables of Markdown, for a pull request");
     options.output_file("html", html,
                         "write a page of its own: where the time goes, the pipeline as it runs, memory over the iteration, rank groups");
     options.choice("device", device, {"cuda", "cpu"},
@@ -315,6 +316,9 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     options.use_texts(console);
     if (!options.parse(args, console.out)) return kDone;
 
+    if (markdown && (options.format() != Format::table || per_rank))
+        throw ConfigError(fmt::format("--markdown is a form of the table{}; drop one of the two",
+                                      per_rank ? " without --per-rank" : ", which --format leaves out"));
     Workload work;
     Layout layout;
     std::vector<std::string> assumed;
@@ -430,11 +434,13 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
             options.write(console, json.dump(1) + "\n");
     } else if (options.format() == Format::csv && per_rank) {
         options.write(console, [&](std::ostream& out) { write_csv_of_ranks(out, {memories.stages, use}, work, layout); });
-    } else if (options.format() == Format::csv) {
+    } else if (options.format() == Format::csv || markdown) {
         reports::PlanReport report;
         report.workload = work;
         report.plans.push_back({layout, prediction});
-        options.write(console, reports::plan_report_csv(report));
+        report.assumed = assumed;
+        report.detail = reports::Detail::wide;
+        options.write(console, markdown ? reports::plan_report_markdown(report) : reports::plan_report_csv(report));
     } else {
         options.write(console, reports::workload_text(work) + reports::assumed_text(assumed) +
                                    (flags ? reports::flag_account_text(*flags) : std::string()) + "\n" +
