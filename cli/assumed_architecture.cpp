@@ -18,7 +18,10 @@ void declare_assume_option(Options& options, std::optional<std::string>& assume)
 }
 
 importers::Job load_noted_model(const std::string& cfg, const std::optional<std::string>& assume, Console& console) {
-    importers::Job job = importers::load_model(cfg, {.vocab = {}, .assume = assume.value_or("")});
+    const importers::ModelReading how{.vocab = {}, .assume = assume.value_or("")};
+    const auto given = console.texts.find("model");
+    importers::Job job = given == console.texts.end() ? importers::load_model(cfg, how)
+                                                      : importers::read_model_text(given->second.text, given->second.name, how);
     for (const auto& note : job.notes) console.err << "mgplan: " << note << "\n";
     return job;
 }

@@ -115,7 +115,7 @@ std::optional<std::int64_t> read_bucket_size(const BuffersOptions& given, std::i
     return size;
 }
 
-BuffersRequest read_request(const BuffersOptions& given, Console& console) {
+BuffersRequest read_request(const Options& options_given, const BuffersOptions& given, Console& console) {
     Problems problems;
     if (given.params && given.model) problems.add("--params and --model exclude each other; give one of them");
     if (!given.params && !given.model)
@@ -146,7 +146,9 @@ BuffersRequest read_request(const BuffersOptions& given, Console& console) {
     options.pp_rank = static_cast<int>(given.pp_rank);
     options.disable_bucketing = given.disable_bucketing;
     if (given.params) {
-        request.named = read_parameter_list(importers::read_text_file(*given.params, "--params"), *given.params);
+        const GivenText* text = options_given.contents("params");
+        request.named =
+            read_parameter_list(text != nullptr ? text->text : importers::read_text_file(*given.params, "--params"), *given.params);
     } else {
         const ModelSpec model = load_noted_model(*given.model, given.assume, console).model;
         request.assumed_architecture = model.assumed_architecture;
@@ -387,9 +389,10 @@ int run_buffers(const std::vector<std::string>& args, Console& console) {
                  "gradients in the parameters' type (bf16 for fp8) in place of fp32");
     options.flag("disable-bucketing", given.disable_bucketing, "no cut by size, and one group of all buckets");
     options.flag("shards", given.shards, "list what each data-parallel rank owns");
+    options.use_texts(console);
     if (!options.parse(args, console.out)) return kDone;
 
-    const BuffersRequest request = read_request(given, console);
+    const BuffersRequest request = read_request(options, given, console);
     const BufferLayouts layouts = model::lay_out_buffers(request.named.parameters, request.options);
     if (given.shards && options.format() != Format::table && shard_entries(layouts) > kMostShardEntries) {
         throw ConfigError(fmt::format("--shards would list more than {} ranges; use a smaller dp or larger buckets, or the table form",

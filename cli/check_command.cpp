@@ -25,7 +25,7 @@ constexpr std::size_t kSpare = 32;
 
 /// The best layouts of the same model, batch and training on the same GPUs, each with what has to be changed for it.
 void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& resolved, simulator::CostModel& model, std::size_t most,
-                     int threads) {
+                     int threads, const Console& console) {
     planner::SearchSpace space;
     space.engine = resolved.engine;
     space.cuda_graphs = resolved.job.layout->cuda_graphs;
@@ -33,6 +33,9 @@ void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& reso
     planner::SearchOptions options;
     options.keep = most + kSpare;
     options.threads = threads;
+    options.progress = [&console](std::size_t, std::size_t) {
+        if (console.waiting) console.waiting();
+    };
     Workload work = check.workload;
     work.confine_tp = true;
     planner::SearchResult found = planner::search(work, space, planner::simulator_cost_model(), options);
@@ -100,6 +103,7 @@ int run_check(const std::vector<std::string>& args, Console& console) {
                  "list the flags of Megatron-LM that are known, and what each is to a prediction; judges nothing");
     options.output_file("save-plan", plan_path, "write the command as a plan, for simulate, run and export");
     options.integer("threads", threads, 0, 1024, "threads of the search; 0: all cores");
+    options.use_texts(console);
     if (!options.parse(args, console.out)) return kDone;
     if (list_flags) {
         options.write(console, options.format() == Format::json  ? flag_list_json()
@@ -127,13 +131,15 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     } catch (const ConfigError& error) {
         check.broken = error.problems();
     }
-    if (top > 0 && !gate) look_for_better(check, resolved, model, static_cast<std::size_t>(top), static_cast<int>(threads));
+    if (top > 0 && !gate) look_for_better(check, resolved, model, static_cast<std::size_t>(top), static_cast<int>(threads), console);
     if (plan_path) {
         if (check.asked)
             save_plan(*plan_path, plan_of(check.workload, check.asked->layout));
         else
             console.err << fmt::format("mgplan: the command is not legal, so --save-plan {} is not written\n", *plan_path);
     }
+    if (check.asked) hand_over_plan(console, check.workload, check.asked->layout);
+    for (const auto& better : check.better) hand_over_plan(console, check.workload, better.plan.layout);
     options.write(console, report_text(check, options.format(), gate));
     if (gate) return gate_exit_code(reports::gate_verdict(check));
     if (!check.asked) return kBadInput;

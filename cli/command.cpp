@@ -99,7 +99,13 @@ std::span<const Command> commands() {
 
 int run_mgplan(const std::vector<std::string>& args, Console& asked) {
     TerminalStream out(asked.out), err(asked.err);
-    Console console{asked.out_is_terminal ? out : asked.out, err, asked.out_is_terminal, asked.err_is_terminal};
+    Console console{asked.out_is_terminal ? out : asked.out,
+                    err,
+                    asked.out_is_terminal,
+                    asked.err_is_terminal,
+                    asked.texts,
+                    asked.plans,
+                    asked.waiting};
     try {
         return dispatch(args, console);
     } catch (const ConfigError& error) {

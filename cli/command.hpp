@@ -1,16 +1,28 @@
 #pragma once
 // One subcommand of mgplan: a name, a line for the overview, and the function that runs it.
 
+#include <functional>
 #include <iosfwd>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+namespace mgplan {
+struct Plan;
+}
+
 namespace mgplan::cli {
 
 /// Exit codes (CLI.md).
 enum ExitCode : int { kDone = 0, kBadInput = 2, kNothingFits = 3, kRunFailed = 4, kMissedTolerance = 5, kCannotSay = 6 };
+
+/// The contents of a file that the caller holds already, under the name by which messages and results call it.
+struct GivenText {
+    std::string name;
+    std::string text;
+};
 
 /// Where a command writes: results to `out`, progress and warnings to `err`. run_mgplan() makes what goes to `err` harmless for a
 /// terminal, and what goes to `out` where that is one; into a file or a pipe results go as they are.
@@ -19,6 +31,14 @@ struct Console {
     std::ostream& err;
     bool out_is_terminal = false;
     bool err_is_terminal = false;  ///< somebody watches: progress is shown
+
+    // For callers that are programs.
+    /// In place of files, by the option that would name one ("model") or by the positional ("PLAN"): Options::use_texts.
+    std::map<std::string, GivenText> texts = {};
+    /// Gets the plans that plan, simulate and check answer with, in the order of the answer, as --save-plan writes them.
+    std::function<void(const Plan& plan)> plans = {};
+    /// Called about once a second while a search goes on; what it throws ends the command.
+    std::function<void()> waiting = {};
 };
 
 struct Command {

@@ -34,13 +34,14 @@ int run_export(const std::vector<std::string>& args, Console& console) {
         "to", to, {"megatron-args", "megatron-yaml", "mgplan"},
         "megatron-args: a shell file with the flags of pretrain_gpt.py as an array; megatron-yaml: ENV_VARS and MODEL_ARGS; mgplan: "
         "mgplan's own JSON, read and written anew");
+    options.use_texts(console);
     if (!options.parse(args, console.out)) return kDone;
     Problems problems;
     if (plan_files.empty()) problems.add("export needs a PLAN; mgplan --world 16 --model llama3-8b --save-plan plan.json writes one");
     if (!to) problems.add("--to is missing; use megatron-args, megatron-yaml or mgplan");
     problems.throw_if_any();
 
-    const Plan plan = load_plan(plan_files.front());
+    const Plan plan = load_asked_plan(options, plan_files.front());
     note_assumed_architecture(plan.model, console);
     if (*to == "mgplan") {
         options.write(console, plan_to_json(plan).dump(1) + "\n");

@@ -68,6 +68,7 @@ struct Options::State {
     std::vector<std::string> output_names;  ///< of the options that name files to write
     std::vector<NamedFile> outputs;         ///< those that were given
     bool outputs_are_tried_later = false;
+    std::map<std::string, GivenText> texts;
 
     OptionDescription& last_option() { return description.groups.back().options.back(); }
 
@@ -238,6 +239,19 @@ void Options::positional(const char* name, std::vector<std::string>& target, int
     state_->description.positionals.push_back({name, help});
 }
 
+void Options::use_texts(const Console& console) {
+    for (const auto& [name, text] : console.texts) {
+        if (name != state_->positional_name && (!state_->store.contains(name) || state_->is_flag.at(name)))
+            throw ConfigError(fmt::format("{} takes no text; name a file or leave it out", name));
+    }
+    state_->texts = console.texts;
+}
+
+const GivenText* Options::contents(const std::string& name) const {
+    const auto found = state_->texts.find(name);
+    return found == state_->texts.end() ? nullptr : &found->second;
+}
+
 bool Options::parse(const std::vector<std::string>& args, std::ostream& out) {
     State& state = *state_;
     group("Output");
@@ -289,6 +303,14 @@ bool Options::parse(const std::vector<std::string>& args, std::ostream& out) {
         out << (found.contains("format") && found["format"] == "json" ? to_json(description()) : help());
         return false;
     }
+    std::vector<NamedFile> others;  // files that are read
+    for (const auto& word : words) others.push_back({state.positional_name, word});
+    for (const auto& [name, text] : state.texts) {
+        if (name == state.positional_name)
+            words.push_back(text.name);
+        else if (!found.emplace(name, text.name).second)
+            problems.add("--{} is given twice; give it once", name);
+    }
     const std::size_t most = state.positional_target == nullptr ? 0 : static_cast<std::size_t>(state.positional_most);
     if (words.size() > most) {
         problems.add("unexpected word '{}'; options begin with --, and --help lists them", words[most].substr(0, 60));
@@ -299,9 +321,8 @@ bool Options::parse(const std::vector<std::string>& args, std::ostream& out) {
         state.values.insert({name, po::variable_value(boost::any(value), false)});
         state.store.at(name)(value, problems);
     }
-    std::vector<NamedFile> others;
-    for (const auto& word : words) others.push_back({state.positional_name, word});
     for (const auto& [name, value] : found) {
+        if (state.texts.contains(name)) continue;
         const bool is_output = std::find(state.output_names.begin(), state.output_names.end(), name) != state.output_names.end();
         (is_output ? state.outputs : others).push_back({"--" + name, value});
     }

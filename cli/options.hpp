@@ -55,6 +55,12 @@ public:
     /// Words without a flag; at most `most` of them.
     void positional(const char* name, std::vector<std::string>& target, int most, const char* help);
 
+    /// Options and positionals whose contents `console.texts` holds count as given, by the name of the text; contents() has them. Call it
+    /// before parse(). Throws ConfigError for a text that no option takes.
+    void use_texts(const Console& console);
+    /// What stands in the file that this option or positional names, where the caller gave it; null: the file is to be read.
+    [[nodiscard]] const GivenText* contents(const std::string& name) const;
+
     /// Adds --format, --output and --help, reads `args` and stores values. Returns false when --help was asked for and
     /// printed to `out`, with --format json as the declarations themselves. Throws ConfigError with every problem: unknown options (nearest
     /// names), missing or bad values, output files that cannot be written (what they hold stays until they are) or that another word of the

@@ -38,7 +38,7 @@ struct PlanOptions {
     std::string cuda_graphs = "none";
     std::string objective = "throughput";
     std::optional<std::int64_t> top;
-    bool wide = false, all = false, assumed = false;
+    bool wide = false, all = false, assumed = false, markdown = false;
     std::int64_t threads = 0;
     bool balance_stages = false;
     std::optional<std::int64_t> explain;
@@ -107,6 +107,7 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.group("Answer");
     options.choice("objective", values.objective, {"throughput", "memory"}, "what to rank by");
     options.integer("top", values.top, 1, 1000, "plans to print; without it 5 in a table and 10 in JSON and CSV");
+    options.flag("markdown", values.markdown, "the table as Markdown, for a pull request");
     options.flag("all", values.all, "a row for each layout of a table, not for each family (equal tp, cp, ep, etp, pp and recompute)");
     options.flag("wide", values.wide, "also where the time of a step goes, what fills the fullest GPU, and what was rejected and why");
     options.flag("assumed", values.assumed, "every assumption, not the first three");
@@ -128,7 +129,13 @@ constexpr std::int64_t kTopOfATable = 5, kTopOfAList = 10;
 constexpr std::size_t kMostWorlds = 64;
 
 /// Adds what options of the answer contradict.
-void check_answer(const PlanOptions& values, const std::vector<std::int64_t>& worlds, Problems& problems) {
+void check_answer(const PlanOptions& values, const std::vector<std::int64_t>& worlds, Format format, Problems& problems) {
+    if (values.markdown && format != Format::table)
+        problems.add("--markdown is a form of the table, which --format leaves out; drop one of the two");
+    if (values.markdown && (worlds.size() > 1 || values.tokens || values.explain))
+        problems.add("--markdown shows the plans of one world; drop it, or {}", worlds.size() > 1 ? "give one --world"
+                                                                                : values.tokens   ? "--tokens"
+                                                                                                  : "--explain");
     if (values.gpu_hour_price && !values.tokens)
         problems.add("--gpu-hour-price {} prices a run over --tokens, which is missing; add one, such as --tokens 15T",
                      *values.gpu_hour_price);
@@ -250,11 +257,12 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     PlanOptions values;
     declare_workload_options(options, workload_options, false, true);
     declare_plan_options(options, values);
+    options.use_texts(console);
     if (!options.parse(args, console.out)) return kDone;
 
     Problems problems;
     finish_space(values, problems);
-    check_answer(values, workload_options.worlds, problems);
+    check_answer(values, workload_options.worlds, options.format(), problems);
     const bool study = workload_options.worlds.size() > 1 || values.tokens;
     const auto resolve = [&](const WorkloadOptions& job) {
         ResolvedWorkload resolved = resolve_workload(options, job);
@@ -292,7 +300,8 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     ranking.balance_stages = values.balance_stages;
     ranking.threads = static_cast<int>(values.threads);
     ProgressLine progress(console);
-    ranking.progress = [&progress](std::size_t done, std::size_t total) {
+    ranking.progress = [&progress, &console](std::size_t done, std::size_t total) {
+        if (console.waiting) console.waiting();
         progress.show(fmt::format("mgplan: searched {} of {} parts", done, total));
     };
     reports::PlanReport report;
@@ -341,6 +350,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         else
             save_plan(*values.save_plan, plan_of(resolved.workload, best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout));
     }
+    for (const auto& plan : report.plans) hand_over_plan(console, resolved.workload, plan.layout);
     switch (options.format()) {
         case Format::json:
             options.write(console, reports::plan_report_json(report));
@@ -349,6 +359,10 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
             options.write(console, report.scaling ? reports::scaling_csv(*report.scaling) : reports::plan_report_csv(report));
             break;
         case Format::table: {
+            if (values.markdown) {
+                options.write(console, reports::plan_report_markdown(report));
+                break;
+            }
             // Of several worlds the plans themselves stay in JSON.
             std::string text = workload_options.worlds.size() > 1 ? "" : reports::plan_report_text(report);
             if (report.explained) {

@@ -13,13 +13,10 @@
 #include "planner/constraints.hpp"
 
 namespace mgplan::cli {
+namespace {
 
-Plan read_plan(const std::string& path, const std::string& option) {
-    return plan_from_json(parse_json(importers::read_text_file(path, option), path), path);
-}
-
-Plan load_plan(const std::string& path) {
-    Plan plan = read_plan(path);
+/// Throws for a layout that breaks a rule of its model.
+Plan unbroken(Plan plan) {
     Workload work;
     work.model = plan.model;
     work.cluster = plan.cluster;
@@ -34,8 +31,31 @@ Plan load_plan(const std::string& path) {
     return plan;
 }
 
+}  // namespace
+
+Plan read_plan(const std::string& path, const std::string& option) {
+    return plan_from_json(parse_json(importers::read_text_file(path, option), path), path);
+}
+
+Plan read_asked_plan(const Options& options, const std::string& path) {
+    if (const GivenText* given = options.contents("PLAN")) return plan_from_json(parse_json(given->text, given->name), given->name);
+    return read_plan(path);
+}
+
+Plan load_plan(const std::string& path) {
+    return unbroken(read_plan(path));
+}
+
+Plan load_asked_plan(const Options& options, const std::string& path) {
+    return unbroken(read_asked_plan(options, path));
+}
+
 Plan plan_of(const Workload& work, const Layout& layout) {
     return {work.model, work.cluster, work.batch, work.training, layout, work.routing};
+}
+
+void hand_over_plan(const Console& console, const Workload& work, const Layout& layout) {
+    if (console.plans) console.plans(plan_of(work, layout));
 }
 
 void save_plan(const std::string& path, const Plan& plan) {

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "cli/command.hpp"
+#include "cli/options.hpp"
 #include "plan/plan.hpp"
 #include "plan/workload.hpp"
 
@@ -12,12 +14,20 @@ namespace mgplan::cli {
 /// the file in messages. Rules between layout and model are the caller's to ask.
 [[nodiscard]] Plan read_plan(const std::string& path, const std::string& option = "plan");
 
+/// The same for the plan that the positional PLAN of a command names, or whose text it was given.
+[[nodiscard]] Plan read_asked_plan(const Options& options, const std::string& path);
+
 /// The same for callers that change nothing of it: also throws for a layout that breaks a rule of its model
 /// (planner/constraints).
 [[nodiscard]] Plan load_plan(const std::string& path);
+/// The same for the positional PLAN of a command.
+[[nodiscard]] Plan load_asked_plan(const Options& options, const std::string& path);
 
 /// The plan of one layout of a workload.
 [[nodiscard]] Plan plan_of(const Workload& work, const Layout& layout);
+
+/// Gives `console.plans` the plan, where somebody asked for it.
+void hand_over_plan(const Console& console, const Workload& work, const Layout& layout);
 
 /// Writes it for --save-plan, which Options::output_file() has tried. Throws RunError when the file cannot be written.
 void save_plan(const std::string& path, const Plan& plan);

@@ -152,8 +152,8 @@ void refuse_what_a_plan_holds(const Options& options) {
     Problems problems;
     for (const auto& name : options.given()) {
         if (name == "cluster" || name == "max-memory" || name == "routing-skew" || name == "per-rank" || name == "html" ||
-            name == "device" || name == "format" || name == "output" || name == "timeline" || name == "kind" || name == "balance-stages" ||
-            name == "straggler" || name == "jitter" || name == "seed")
+            name == "markdown" || name == "device" || name == "format" || name == "output" || name == "timeline" || name == "kind" ||
+            name == "balance-stages" || name == "straggler" || name == "jitter" || name == "seed")
             continue;
         problems.add(
             "--{} has no place beside a PLAN, which holds model, batch and layout; drop --{}, or give --model … in place of the plan", name,
@@ -282,7 +282,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     WorkloadOptions workload_options;
     LayoutOptions layout_options;
     std::vector<std::string> plan_files;
-    bool per_rank = false, balance_stages = false;
+    bool per_rank = false, balance_stages = false, markdown = false;
     DisturbanceOptions disturbances;
     std::string device = "cuda";
     std::optional<std::string> timeline, html;
@@ -304,6 +304,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
                  "memory and time of every stage, with the op at the memory's peak and a drawing of the fullest rank's iteration; in JSON "
                  "and CSV of "
                  "every rank");
+    options.flag("markdown", markdown, "the layout, its time and its memory as tables of Markdown, for a pull request");
     options.output_file("html", html,
                         "write a page of its own: where the time goes, the pipeline as it runs, memory over the iteration, rank groups");
     options.choice("device", device, {"cuda", "cpu"},
@@ -312,23 +313,27 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
                     "pipeline schedule: none, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v; without it "
                     "as Megatron-LM runs the layout, whose memory is shown for all");
     options.output_file("timeline", timeline, "write a trace of the iteration that Perfetto and chrome://tracing open");
+    options.use_texts(console);
     if (!options.parse(args, console.out)) return kDone;
 
+    if (markdown && (options.format() != Format::table || per_rank))
+        throw ConfigError(fmt::format("--markdown is a form of the table{}; drop one of the two",
+                                      per_rank ? " without --per-rank" : ", which --format leaves out"));
     Workload work;
     Layout layout;
     std::vector<std::string> assumed;
     std::optional<importers::FlagAccount> flags;  // of a Megatron-LM command
     if (!plan_files.empty()) {
         refuse_what_a_plan_holds(options);
-        Plan plan = read_plan(plan_files.front());
+        Plan plan = read_asked_plan(options, plan_files.front());
         work = {plan.model,  plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes,
                 plan.routing};
         if (options.given("cluster")) {
-            work.cluster = load_cluster(workload_options.cluster);
+            work.cluster = load_asked_cluster(options, workload_options.cluster);
             work.memory_limit = work.cluster.memory_bytes;
         }
         if (workload_options.max_memory) work.memory_limit = *workload_options.max_memory;
-        if (workload_options.routing_skew) work.routing = load_routing_skew(*workload_options.routing_skew, work.model);
+        if (workload_options.routing_skew) work.routing = load_routing_skew(options, *workload_options.routing_skew, work.model);
         layout = plan.layout;
         note_assumed_architecture(work.model, console);
         auto broken = planner::broken_messages(work, layout);
@@ -429,11 +434,13 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
             options.write(console, json.dump(1) + "\n");
     } else if (options.format() == Format::csv && per_rank) {
         options.write(console, [&](std::ostream& out) { write_csv_of_ranks(out, {memories.stages, use}, work, layout); });
-    } else if (options.format() == Format::csv) {
+    } else if (options.format() == Format::csv || markdown) {
         reports::PlanReport report;
         report.workload = work;
         report.plans.push_back({layout, prediction});
-        options.write(console, reports::plan_report_csv(report));
+        report.assumed = assumed;
+        report.detail = reports::Detail::wide;
+        options.write(console, markdown ? reports::plan_report_markdown(report) : reports::plan_report_csv(report));
     } else {
         options.write(console, reports::workload_text(work) + reports::assumed_text(assumed) +
                                    (flags ? reports::flag_account_text(*flags) : std::string()) + "\n" +
@@ -442,6 +449,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
                                    (per_rank ? stage_memories_text(memories, work.memory_limit) : std::string()) +
                                    (per_rank && !use.empty() ? reports::stage_use_text(use) : std::string()));
     }
+    hand_over_plan(console, work, layout);
     // Where a flag that decides it is not computed, nothing is said about it.
     return prediction.memory.fits() || (flags && reports::leaves_fit_open(*flags)) ? kDone : kNothingFits;
 }

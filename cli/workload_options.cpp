@@ -39,11 +39,15 @@ void set_overlaps(TrainingSpec& training, const std::vector<std::string>& names,
     }
 }
 
-importers::Job load_job(const WorkloadOptions& values) {
+importers::Job load_job(const Options& options, const WorkloadOptions& values) {
     if (values.megatron_args) {
+        if (const GivenText* given = options.contents("megatron-args"))
+            return importers::read_megatron_text(given->text, given->name, {.vocab = values.vocab_size, .folder = "."});
         return importers::load_megatron_arguments(*values.megatron_args, values.vocab_size);
     }
-    return importers::load_model(*values.model, {.vocab = values.vocab_size, .assume = values.assume.value_or("")});
+    const importers::ModelReading how{.vocab = values.vocab_size, .assume = values.assume.value_or("")};
+    if (const GivenText* given = options.contents("model")) return importers::read_model_text(given->text, given->name, how);
+    return importers::load_model(*values.model, how);
 }
 
 void apply_training_options(const WorkloadOptions& values, TrainingSpec& training, Problems& problems) {
@@ -185,8 +189,18 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                    "whose memory and time are predicted; without it mgplan, with --megatron-args megatron");
 }
 
-RoutingSkew load_routing_skew(const std::string& given, const ModelSpec& model) {
+ClusterSpec load_asked_cluster(const Options& options, const std::string& given) {
+    if (const GivenText* text = options.contents("cluster")) return read_cluster(text->text, text->name);
+    return load_cluster(given);
+}
+
+RoutingSkew load_routing_skew(const Options& options, const std::string& given, const ModelSpec& model) {
     constexpr std::string_view kOption = "--routing-skew";
+    if (const GivenText* text = options.contents("routing-skew")) {
+        RoutingSkew skew = routing_histogram(parse_json(text->text, text->name), text->name);
+        validate(skew, model, text->name);
+        return skew;
+    }
     try {
         if (const auto skew = parse_routing_skew(given)) return *skew;
     } catch (const ConfigError& error) {
@@ -227,14 +241,14 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     ResolvedWorkload resolved;
     Workload& work = resolved.workload;
     try {
-        work.cluster = load_cluster(values.cluster);
+        work.cluster = load_asked_cluster(options, values.cluster);
         if (!options.given("cluster")) resolved.assumed.push_back(fmt::format("cluster {}", values.cluster));
     } catch (const ConfigError& error) {
         problems.absorb(error);
     }
     if (values.model.has_value() != values.megatron_args.has_value()) {
         try {
-            resolved.job = load_job(values);
+            resolved.job = load_job(options, values);
             refuse_counted_only(resolved.job.model, values.model.value_or("model"));
         } catch (const ConfigError& error) {
             problems.absorb(error, values.model ? "--model: " : "--megatron-args: ");
@@ -301,7 +315,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     }
     work.memory_limit = values.max_memory.value_or(work.cluster.memory_bytes);
     if (values.routing_skew)
-        work.routing = load_routing_skew(*values.routing_skew, work.model);
+        work.routing = load_routing_skew(options, *values.routing_skew, work.model);
     else if (work.model.moe)
         resolved.assumed.push_back(fmt::format("{} routing", to_text(work.routing)));
 

@@ -59,9 +59,12 @@ inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 /// Says which of these options change nothing for the model, whatever its layout.
 void note_idle_workload_options(const Options& options, const WorkloadOptions& values, const ModelSpec& model, Console& console);
 
-/// Reads --routing-skew: a word, or a file of counts. Throws ConfigError with all problems, among them what does not suit
-/// the model.
-[[nodiscard]] RoutingSkew load_routing_skew(const std::string& given, const ModelSpec& model);
+/// What --cluster names, or the text that was given in its place (Options::contents). Throws ConfigError as load_cluster() does.
+[[nodiscard]] ClusterSpec load_asked_cluster(const Options& options, const std::string& given);
+
+/// Reads --routing-skew: a word, a file of counts, or the text of one (Options::contents). Throws ConfigError with all problems, among them
+/// what does not suit the model.
+[[nodiscard]] RoutingSkew load_routing_skew(const Options& options, const std::string& given, const ModelSpec& model);
 
 /// A check for Options::checked: the text is an order of axes.
 void check_axis_order(const std::string& given, Problems& problems);

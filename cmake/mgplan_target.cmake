@@ -2,6 +2,8 @@
 # COLD rooms run once in a command (they read input, print results): they are optimized for a short compile.
 # Under MGPLAN_UNITY_BUILD consecutive SOURCES are compiled together, so files that share costly headers stand together.
 # The global property MGPLAN_ROOMS lists the names. cmake/install.cmake installs those of them that others may link.
+# Rooms that plan and predict are compiled for programs and for Python's module alike.
+set(MGPLAN_PLANNING_ROOMS plan model importers simulator planner reports cli_planning)
 add_library(mgplan_warnings INTERFACE)
 # -Wno-restrict: GCC 12 warns about its own std::string (bug 105651).
 target_compile_options(mgplan_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
@@ -30,6 +32,10 @@ function(mgplan_room name)
   target_link_libraries(mgplan_${name} PUBLIC ${ROOM_DEPENDS} PRIVATE $<BUILD_INTERFACE:mgplan_warnings> ${ROOM_PRIVATE_DEPENDS})
   mgplan_reuse_precompiled(mgplan_${name} mgplan_precompiled)
   mgplan_compile_in_batches(mgplan_${name} 20)
+  # Precompiled headers are compiled for programs alone; the builds that take them have no Python module.
+  if(name IN_LIST MGPLAN_PLANNING_ROOMS AND NOT MGPLAN_PRECOMPILED_HEADERS STREQUAL all)
+    set_target_properties(mgplan_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  endif()
   if(ROOM_COLD)
     target_compile_options(mgplan_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()

@@ -79,9 +79,8 @@ std::string folder_of(const std::string& path) {
     return folder.empty() ? "." : folder;
 }
 
-Job read_model_file(const std::string& path, const ModelReading& how) {
-    const std::string text = read_text_file(path, "model");
-    const std::string name = name_of_file(path);
+/// `path` names the text in messages, `name` the model.
+Job read_named_text(const std::string& text, const std::string& path, const std::string& name, const ModelReading& how) {
     const auto first = text.find_first_not_of(" \t\r\n\f\v");
     if (first == std::string::npos)
         throw ConfigError(fmt::format("model file {} is empty; give a config.json or Megatron-LM arguments", shown(path)));
@@ -89,6 +88,10 @@ Job read_model_file(const std::string& path, const ModelReading& how) {
     Job job = read_megatron_text(text, path, {.vocab = how.vocab, .folder = folder_of(path)});
     job.model.name = name;
     return job;
+}
+
+Job read_model_file(const std::string& path, const ModelReading& how) {
+    return read_named_text(read_text_file(path, "model"), path, name_of_file(path), how);
 }
 
 Job read_preset(const EmbeddedFile& file) {
@@ -200,6 +203,12 @@ std::string read_text_file(const std::string& path, std::string_view what, std::
 
 Job load_megatron_arguments(const std::string& path, std::optional<std::int64_t> vocab) {
     return read_megatron_text(read_text_file(path, "argument"), path, {.vocab = vocab, .folder = folder_of(path)});
+}
+
+Job read_model_text(const std::string& text, const std::string& name, const ModelReading& how) {
+    Job job = read_named_text(text, name, name, how);
+    if (how.vocab) job.model.vocab = *how.vocab;
+    return job;
 }
 
 Job load_model(const std::string& cfg, const ModelReading& how) {

@@ -23,6 +23,10 @@ struct ModelReading {
 /// absurd fields.
 [[nodiscard]] Job load_model(const std::string& cfg, const ModelReading& how = {});
 
+/// The text of such a file, which `name` stands for in messages and as the model's name where the text has none. A command's tokenizers
+/// and sourced scripts are looked for in the working folder.
+[[nodiscard]] Job read_model_text(const std::string& text, const std::string& name, const ModelReading& how = {});
+
 /// A Megatron-LM argument file, with the tokenizers and sourced scripts that lie beside it. Throws ConfigError as read_megatron_text()
 /// does.
 [[nodiscard]] Job load_megatron_arguments(const std::string& path, std::optional<std::int64_t> vocab = std::nullopt);

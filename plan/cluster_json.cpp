@@ -188,11 +188,7 @@ ClusterSpec cluster_from_file(const std::string& path) {
             fmt::format("--cluster {}: larger than {} MiB; a cluster file is what 'mgplan clusters show NAME --format json' "
                         "prints",
                         path, kMostFileBytes >> 20));
-    ClusterSpec cluster = cluster_from_json(parse_json(text, path), path);
-    if (cluster.calibration && !cluster.calibration->complete)
-        throw ConfigError(
-            fmt::format("--cluster {}: its calibration is not complete; go on with mgplan calibrate --resume --output {}", path, path));
-    return cluster;
+    return read_cluster(text, path);
 }
 
 ClusterSpec base_cluster(const std::string& name) {
@@ -280,6 +276,14 @@ std::vector<std::string> cluster_preset_names() {
     std::vector<std::string> names;
     for (const auto& file : embedded_clusters()) names.emplace_back(file.name);
     return names;
+}
+
+ClusterSpec read_cluster(const std::string& text, const std::string& where) {
+    ClusterSpec cluster = cluster_from_json(parse_json(text, where), where);
+    if (cluster.calibration && !cluster.calibration->complete)
+        throw ConfigError(
+            fmt::format("--cluster {}: its calibration is not complete; go on with mgplan calibrate --resume --output {}", where, where));
+    return cluster;
 }
 
 ClusterSpec load_cluster(const std::string& text) {

@@ -16,6 +16,9 @@ namespace mgplan {
 /// calibration may be incomplete, which load_cluster() refuses.
 [[nodiscard]] ClusterSpec cluster_from_json(const nlohmann::ordered_json& json, const std::string& where);
 
+/// The same for the text of a cluster file, which throws for an incomplete calibration too.
+[[nodiscard]] ClusterSpec read_cluster(const std::string& text, const std::string& where);
+
 /// Names of the built-in clusters in alphabetical order.
 [[nodiscard]] std::vector<std::string> cluster_preset_names();
 

@@ -23,7 +23,7 @@ struct RankingOptions {
     bool balance_stages = false;  ///< also tries balanced stages for the best layouts with a pipeline
     bool pareto = false;          ///< also collects SearchResult::pareto
     int threads = 0;              ///< of the search; 0: all cores
-    /// Called about once a second from the calling thread with the finished and total parts.
+    /// Called about once a second from the calling thread with the finished and total parts. What it throws ends the ranking.
     std::function<void(std::size_t done, std::size_t total)> progress;
     /// What the search prices layouts with. Tests replace it; replays and predictions are the simulator's in any case.
     CostModelFactory cost_model = simulator_cost_model();

@@ -212,7 +212,13 @@ void run_parallel(std::size_t parts, std::vector<Share>& shares,
     {
         std::unique_lock lock(mutex);
         while (!finished.wait_for(lock, std::chrono::seconds(1), [&] { return running == 0; })) {
-            if (progress) progress(done, parts);
+            if (!progress) continue;
+            try {
+                progress(done, parts);
+            } catch (...) {
+                if (!failure) failure = std::current_exception();
+                next = parts;  // the threads finish the parts that they have
+            }
         }
     }
     threads.clear();  // joins

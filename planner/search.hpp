@@ -33,7 +33,7 @@ struct SearchOptions {
     /// false: the time of layouts that do not fit is computed too (the brute force that tests and benchmarks compare with)
     bool prune = true;
     bool pareto = false;  ///< also collect SearchResult::pareto
-    /// Called about once a second from the calling thread with the finished and total parts.
+    /// Called about once a second from the calling thread with the finished and total parts. What it throws ends the search.
     std::function<void(std::size_t done, std::size_t total)> progress;
 };
 

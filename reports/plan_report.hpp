@@ -70,6 +70,10 @@ struct PlanReport {
 /// this kind were off, and what to type next; its columns that are 1 in all rows are left out.
 [[nodiscard]] std::string plan_report_text(const PlanReport& report);
 
+/// The plans as a Markdown table for a pull request, under the job and above its assumptions; in detail `wide` also where the time of a
+/// step goes and what fills the fullest GPU. Where nothing fits, the nearest misses.
+[[nodiscard]] std::string plan_report_markdown(const PlanReport& report);
+
 [[nodiscard]] std::string plan_report_csv(const PlanReport& report);
 
 }  // namespace mgplan::reports

@@ -154,7 +154,11 @@ public:
     /// Columns that would hold nothing but 1.
     [[nodiscard]] const std::vector<std::string>& all_one() const { return all_one_; }
 
-    [[nodiscard]] std::string to_text() const {
+    [[nodiscard]] std::string to_text() const { return table().to_text(); }
+    [[nodiscard]] std::string to_markdown() const { return table().to_markdown(); }
+
+private:
+    [[nodiscard]] Table table() const {
         std::vector<Table::Column> headers;
         for (const PlanColumn& column : columns_) headers.push_back({column.header, column.align});
         Table table(headers);
@@ -163,10 +167,9 @@ public:
             for (const auto& column : cells_) cells.push_back(column[row]);
             table.add_row(std::move(cells));
         }
-        return table.to_text();
+        return table;
     }
 
-private:
     template <class Unwanted>
     void leave_out(Unwanted unwanted) {
         for (std::size_t i = columns_.size(); i-- > 0;) {
@@ -316,7 +319,54 @@ std::string nearest_text(const PlanReport& report) {
     return text;
 }
 
+/// What fills the fullest GPU of each plan at its peak, in GiB; what no plan has gets no column.
+Table memory_table(const PlanReport& report) {
+    std::vector<std::size_t> shown;
+    std::vector<Table::Column> columns{{"#"}};
+    const auto terms_of = [](const PlannedLayout& plan) { return memory_terms(plan.prediction.memory.worst.breakdown); };
+    for (std::size_t i = 0; i < terms_of(report.plans.front()).size(); ++i) {
+        if (std::none_of(report.plans.begin(), report.plans.end(), [&](const PlannedLayout& plan) { return terms_of(plan)[i].bytes > 0; }))
+            continue;
+        shown.push_back(i);
+        columns.push_back({std::string(terms_of(report.plans.front())[i].name)});
+    }
+    Table table(columns);
+    for (const PlannedLayout& plan : report.plans) {
+        std::vector<std::string> row{std::to_string(plan.rank)};
+        for (const auto i : shown) row.push_back(gib(terms_of(plan)[i].bytes));
+        table.add_row(std::move(row));
+    }
+    return table;
+}
+
+/// Lines as they are, between two lines of their own.
+std::string as_code(const std::string& text) {
+    return text.empty() ? "" : "```text\n" + text.substr(text.front() == '\n' ? 1 : 0) + "```\n";
+}
+
 }  // namespace
+
+std::string plan_report_markdown(const PlanReport& report) {
+    std::vector<std::string> job;
+    for (const auto& word : split(workload_text(report.workload), ' ')) {
+        if (!word.empty() && word != "\n") job.push_back(word.substr(0, word.find('\n')));
+    }
+    std::string text = fmt::format("**{}**\n\n", markdown_text(fmt::format("{}", fmt::join(job, " "))));
+    if (report.plans.empty()) {
+        text += as_code(nearest_text(report));
+    } else {
+        const PlanTable table(report);
+        text += table.to_markdown() + "\n" +
+                markdown_text(families_text(report) + legend_text(report, table) + unproven_text(report.search)) +
+                as_code(balanced_text(report));
+        if (report.detail == Detail::wide)
+            text += "\nWhere the time of a step goes:\n\n" + time_table(report).to_markdown() +
+                    "\nWhat fills the fullest GPU, in GiB:\n\n" + memory_table(report).to_markdown();
+        text += "\n" + markdown_text(accuracy_text(report.workload));
+    }
+    if (!report.assumed.empty()) text += "\n" + markdown_text(fmt::format("assumed: {}\n", fmt::join(report.assumed, ", ")));
+    return text;
+}
 
 std::string plan_report_text(const PlanReport& report) {
     const Workload& w = report.workload;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "plan/errors.hpp"
+#include "plan/text.hpp"
 
 namespace mgplan::reports {
 namespace {
@@ -178,6 +179,32 @@ std::string Table::to_text(std::size_t max_width, Style style) const {
     add_line(headers, style == Style::bold);
     add_line(rules, false);
     for (const auto& row : rows_) add_line(row, false);
+    return text;
+}
+
+std::string markdown_text(std::string_view text) {
+    std::string shown;
+    for (const char c : text) {
+        if (std::string_view("\\`*_[]<>|#&~").find(c) != std::string_view::npos) shown += '\\';
+        shown += c;
+    }
+    return shown;
+}
+
+std::string Table::to_markdown() const {
+    std::string text;
+    const auto add_line = [&](const auto& cells, const auto& of) {
+        for (const auto& cell : cells) text += "| " + of(cell) + " ";
+        text += "|\n";
+    };
+    const auto shown = [](const std::string& cell) {
+        std::string lines;
+        for (const auto& line : split(cell, '\n')) lines += (lines.empty() ? "" : "<br>") + markdown_text(line);
+        return lines;
+    };
+    add_line(columns_, [&](const Column& column) { return shown(column.header); });
+    add_line(columns_, [](const Column& column) { return std::string(column.align == Align::left ? ":---" : "---:"); });
+    for (const auto& row : rows_) add_line(row, shown);
     return text;
 }
 

@@ -16,6 +16,9 @@ enum class Style { plain, bold };
 /// all others and for each byte that is no UTF-8.
 [[nodiscard]] std::size_t display_width(std::string_view text);
 
+/// The text with a backslash before each mark that means something to Markdown or HTML.
+[[nodiscard]] std::string markdown_text(std::string_view text);
+
 /// Rows of text under a header. Numbers belong into right-aligned columns, names into left-aligned ones.
 class Table {
 public:
@@ -35,6 +38,9 @@ public:
     /// characters; right-aligned ones never are, so a table of many numbers can still be wider. Newlines in a cell begin
     /// a new line of it; other control characters are shown as '?'.
     [[nodiscard]] std::string to_text(std::size_t max_width = 100, Style style = Style::plain) const;
+
+    /// A table of GitHub's Markdown; cells are shown letter by letter (markdown_text), line breaks in them as <br>.
+    [[nodiscard]] std::string to_markdown() const;
 
     /// Header and rows as RFC 4180 says: CRLF, and quotes around what holds a comma, quote or line break.
     [[nodiscard]] std::string to_csv() const;

@@ -56,6 +56,42 @@ TEST(Options, ReportsEveryProblemAtOnce) {
     }
 }
 
+TEST(Options, TextsStandInPlaceOfFiles) {
+    std::ostringstream out, err;
+    Console console{out, err};
+    console.texts = {{"data", {"my data", "{}"}}, {"PLAN", {"my plan", "[]"}}};
+    const auto declared = [](Options& options, std::optional<std::string>& data, std::vector<std::string>& plans) {
+        options.text("data", data, "FILE", "what is read");
+        options.positional("PLAN", plans, 1, "a plan");
+    };
+    Options options("demo [options]", "A command for tests.");
+    std::optional<std::string> data;
+    std::vector<std::string> plans;
+    declared(options, data, plans);
+    options.use_texts(console);
+    ASSERT_TRUE(options.parse({}, out));
+    EXPECT_EQ(data, "my data");
+    EXPECT_EQ(plans, std::vector<std::string>{"my plan"});
+    EXPECT_TRUE(options.given("data"));
+    ASSERT_NE(options.contents("PLAN"), nullptr);
+    EXPECT_EQ(options.contents("PLAN")->text, "[]");
+    EXPECT_EQ(options.contents("other"), nullptr);
+
+    Options twice("demo [options]", "A command for tests.");
+    declared(twice, data, plans);
+    twice.use_texts(console);
+    EXPECT_THAT(
+        [&] {
+            (void)twice.parse({"--data", "file", "plan.json"}, out);
+        },
+        ::testing::Throws<ConfigError>(
+            ::testing::Property(&ConfigError::problems,
+                                ::testing::UnorderedElementsAre("unexpected word 'my plan'; options begin with --, and --help lists them",
+                                                                "--data is given twice; give it once"))));
+    Declared d;
+    EXPECT_THROW(d.options.use_texts(console), ConfigError);
+}
+
 TEST(Options, HelpShowsEveryOptionWithItsDefault) {
     Declared d;
     EXPECT_FALSE(d.options.parse({"--help"}, d.out));

@@ -28,6 +28,7 @@ ROOMS = {
         ("plan", "importers", "model", "planner", "simulator", "runtime", "reports", "jobs"),
         ("fmt/", "nlohmann/", "boost/", "sys/", "fcntl.h", "unistd.h"),
     ),
+    "python": (("plan", "cli"), ("fmt/", "nanobind/", "unistd.h")),
 }
 
 # Headers of other rooms that hold nothing but values, which reports may read. To stay values they may themselves include

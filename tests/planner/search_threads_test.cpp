@@ -88,6 +88,31 @@ TEST(SearchThreads, ReportProgressWhileTheyWork) {
     EXPECT_TRUE(reported);
 }
 
+TEST(SearchThreads, EndWhereProgressThrows) {
+    const Workload work = workload_of("llama3-8b", 64);
+    struct Enough {};
+    std::atomic<bool> thrown = false;
+    std::atomic<std::int64_t> priced = 0;
+    SearchOptions options;
+    options.threads = 2;
+    options.progress = [&](std::size_t, std::size_t) {
+        thrown = true;
+        thrown.notify_all();
+        throw Enough{};
+    };
+    const auto waits_for_progress = [&](const Workload&) {
+        return LayoutCost{[&](const Layout&, std::int64_t) {
+                              thrown.wait(false);
+                              ++priced;
+                              return std::int64_t{1};
+                          },
+                          [](const Layout&) { return 1.0; }};
+    };
+    EXPECT_THROW((void)search(work, SearchSpace{}, waits_for_progress, options), Enough);
+    const auto all = search(work, SearchSpace{}, simulator_cost_model(), SearchOptions{});
+    EXPECT_LT(priced, (all.feasible + all.too_large) / 2);  // of the parts that were begun, not of all
+}
+
 TEST(SearchThreads, MayOutnumberTheWork) {
     const Workload work = workload_of("tiny-llama", 1);
     SearchOptions options;

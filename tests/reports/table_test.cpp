@@ -87,6 +87,13 @@ TEST(Table, CsvQuotesWhatNeedsQuotes) {
     EXPECT_EQ(table.to_csv(), "\"name, full\",n\r\n\"say \"\"hi\"\"\",\"1,024\"\r\n\"two\nlines\",\r\nplain,7\r\n");
 }
 
+TEST(Table, MarkdownShowsCellsLetterByLetter) {
+    Table table({{"name", Align::left}, {"#"}});
+    table.add_row({"t*3|<b>", "1"});
+    table.add_row({"two\nlines"});
+    EXPECT_EQ(table.to_markdown(), "| name | \\# |\n| :--- | ---: |\n| t\\*3\\|\\<b\\> | 1 |\n| two<br>lines |  |\n");
+}
+
 TEST(Table, RefusesMoreCellsThanColumns) {
     Table table({{"one"}});
     EXPECT_THROW(table.add_row({"1", "2"}), std::logic_error);

@@ -1,0 +1,160 @@
+"""Plans and predicts how to spread the training of a large language model over N GPUs.
+
+    import mgplan
+    ranking = mgplan.plan("llama3-8b", 16)
+    print(ranking)
+
+Everything is what the command line computes, to the bit. Pins are its options with underscores: tp, cp, ep, etp, pp, vpp, micro_batch,
+recompute, global_batch, seq, max_memory, precision, … (``mgplan plan --help`` lists them, and so do the stubs). Bytes are integers, times
+are seconds, ranks are global. What cannot be used raises InputError.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any, Mapping
+
+from . import _mgplan, _words
+from ._errors import InputError, InputWarning, Problem, refusal
+from ._results import Answer, Better, Check, Export, Plan, Prediction, Ranking
+
+__version__: str = _mgplan.version
+__all__ = ["Answer", "Better", "Check", "Export", "InputError", "InputWarning", "Plan", "Prediction", "Problem", "Ranking", "buffers", "check",
+           "export", "groups", "plan", "schedule", "simulate"]
+
+
+def _ask(command: str, words: list[str], texts: _words.Texts, given: Mapping[str, Any],
+         warn: bool = True) -> tuple[str, list[str], list[str]]:
+    """The command's result, its lines about the input, which are warned about, and its plans."""
+    said = _mgplan.answer(command, words, texts)
+    if said.problems:
+        raise InputError.of(said.problems, given)
+    notes = [line.removeprefix("mgplan: ") for line in said.err.splitlines()]
+    notes = [note for note in notes if not note.startswith("planning ")]  # how far a study is
+    for note in notes if warn else []:
+        warnings.warn(note, InputWarning, stacklevel=4)
+    return said.out, notes, said.plans
+
+
+def _answer(command: str, words: list[str], texts: _words.Texts, given: Mapping[str, Any]) -> Answer:
+    return Answer(*_ask(command, [*words, "--format=json"], texts, given))
+
+
+def _job(pins: dict[str, Any], cluster: Any, routing_skew: Any) -> tuple[list[str], _words.Texts]:
+    words = _words.pin_words(pins)
+    texts: _words.Texts = {}
+    _words.add_cluster(words, texts, cluster)
+    _words.add_routing(words, texts, routing_skew)
+    return words, texts
+
+
+def plan(model: Any, world: Any, cluster: Any = None, *, routing_skew: Any = None, **pins: Any) -> Ranking:
+    """Ranks the layouts of a model on `world` GPUs: all legal ones are priced, and those that fit in memory come fastest first.
+
+    model: a preset ("llama3-8b"), a path (config.json or its folder, Megatron-LM flags, mgplan's JSON), a dict of either JSON, or an object
+    with to_dict() such as a transformers config; of a Plan, its model. cluster: a preset, also with changed figures ("dgx-h100,gpus_per_node=4" or
+    {"preset": "dgx-h100", "gpus_per_node": 4}), a path, or a dict; without it dgx-h100. routing_skew: a word, a path, or counts for each
+    expert. pins: numbers, texts or lists restrict the search: tp=8, pp=[1, 2, 4], recompute="none", global_batch=1024 (sequences),
+    seq=4096 (tokens), max_memory="70GiB" (or bytes), top=20 (plans).
+
+    Several worlds, or tokens="15T", add how the model scales: answer["scaling"]. Nothing fits: an empty ranking whose ``nearest`` says
+    what is missing. Raises InputError for what cannot be used, among it layouts none of which is legal. Other threads run meanwhile, and
+    Ctrl-C ends a search within about a second.
+    """
+    words, texts = _job(pins | {"world": world}, cluster, routing_skew)
+    _words.add_model(words, texts, model)
+    return Ranking(_answer("plan", words, texts, pins | {"world": world, "model": model, "cluster": cluster}))
+
+
+def simulate(model: Any = None, world: Any = None, cluster: Any = None, *, megatron_args: Any = None, routing_skew: Any = None,
+             **pins: Any) -> Prediction:
+    """Predicts memory (bytes) and time (seconds) of one layout.
+
+    Of a model with `world` and pins (tp=4, pp=2, micro_batch=1; what is not pinned is 1 or off); of a plan in place of the model: a
+    Plan, a plan file's path or contents, without a world; or of Megatron-LM flags (`megatron_args`, see check). ``fits`` says whether it
+    fits; ``predicted`` holds all figures. per_rank=True adds answer["ranks"].
+    """
+    words, texts = _job(pins | {"world": world}, cluster, routing_skew)
+    if megatron_args is not None:
+        _words.add_megatron(words, texts, megatron_args)
+    if model is not None:
+        if isinstance(model, Plan) or (world is None and _is_plan(model)):
+            _add_plan(words, texts, model)
+        else:
+            _words.add_model(words, texts, model)
+    given = pins | {"world": world, "model": model, "cluster": cluster, "megatron_args": megatron_args}
+    return Prediction(_answer("simulate", words, texts, given))
+
+
+def check(megatron_args: Any, world: Any, cluster: Any = None, *, routing_skew: Any = None, **pins: Any) -> Check:
+    """Judges a Megatron-LM command before it is started: is it legal, does it fit, how fast is it, and what would be better?
+
+    megatron_args: a path (flags, a shell script with an argument array, YAML); the words of a command (sys.argv[1:]); a text of flags; or
+    a dict ({"tensor-model-parallel-size": 8, "swiglu": True}). pins: top=0 looks for nothing better, strict=True refuses commands of which
+    a flag is not computed. A command that is not legal is answered (``legal`` is False); one that cannot be read raises InputError.
+    """
+    words, texts = _job(pins | {"world": world}, cluster, routing_skew)
+    _words.add_megatron(words, texts, megatron_args)
+    return Check(_answer("check", words, texts, pins | {"world": world, "cluster": cluster, "megatron_args": megatron_args}))
+
+
+def export(plan: Any, to: str = "megatron-args") -> Export:
+    """Writes a plan (a Plan, a plan file's path or contents) in the words of the program that is to train it: "megatron-args" (a shell file
+    with an array), "megatron-yaml", or "mgplan" (a plan file)."""
+    words = [f"--to={_words.scalar_word('to', to)}"]
+    texts: _words.Texts = {}
+    _add_plan(words, texts, plan)
+    given = {"to": to, "plan": plan}
+    answer = _answer("export", words, texts, given)
+    return Export(_ask("export", words, texts, given, warn=False)[0], answer)
+
+
+def schedule(pp: Any, microbatches: Any, **pins: Any) -> Answer:
+    """The pipeline schedule of every rank: order, warm-up, live microbatches. pins: vpp, group_size, kind ("1f1b", "zb-h1", …),
+    forward_only=True."""
+    given = pins | {"pp": pp, "microbatches": microbatches}
+    return _answer("schedule", _words.pin_words(given), {}, given)
+
+
+def groups(world: Any = None, **pins: Any) -> Answer:
+    """Which global ranks form each communication group. pins: tp, cp, ep, etp, dp, pp, order, distributed_optimizer_instances."""
+    given = pins | {"world": world}
+    return _answer("groups", _words.pin_words(given), {}, given)
+
+
+def buffers(model: Any = None, dp: Any = None, *, params: Any = None, **pins: Any) -> Answer:
+    """Parameter and gradient buffers, their buckets and, with shards=True, every rank's share; positions count elements.
+
+    Of a model, or of `params`: a path, or a list of {"name", "shape", "dtype"} in module order. dp: ranks that share the buffers (dp·cp).
+    pins: tp, pp, vpp, ep, etp, edp, pp_rank, chunk, dtype, bucket_size (elements, or "none"), no_distributed_optimizer=True, …
+    """
+    words = _words.pin_words(pins | {"dp": dp})
+    texts: _words.Texts = {}
+    if model is not None:
+        _words.add_model(words, texts, model)
+    if isinstance(params, (list, tuple)):
+        texts["params"] = ("params", _words.json_text("params", params))
+    elif params is not None:
+        words.append(f"--params={_words.scalar_word('params', params)}")
+    return _answer("buffers", words, texts, pins | {"dp": dp, "model": model, "params": params})
+
+
+def _is_plan(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return "layout" in value and "model" in value
+    return isinstance(value, os.PathLike) or (isinstance(value, str) and (value.endswith(".json") or os.path.isfile(value)))
+
+
+def _add_plan(words: list[str], texts: _words.Texts, plan: Any) -> None:
+    if isinstance(plan, Plan):
+        texts["PLAN"] = ("plan", plan._plan_file)
+    elif isinstance(plan, Mapping):
+        texts["PLAN"] = ("plan", _words.json_text("plan", dict(plan)))
+    elif isinstance(plan, (str, os.PathLike)):
+        path = _words.scalar_word("plan", plan)
+        if not path or path.startswith("-"):
+            raise refusal("plan", plan, "is no path", "give a plan, or the path of a plan file (./ before a dash)")
+        words.append(path)
+    else:
+        raise refusal("plan", plan, f"is a {type(plan).__name__}", "give a plan of a ranking, a plan file's path, or its contents")
