@@ -53,6 +53,14 @@ std::string_view missing_kernel(const KernelTable& table) {
         {"permute_probabilities", table.permute_probabilities != nullptr},
         {"unpermute_probabilities", table.unpermute_probabilities != nullptr},
         {"reorder_blocks", table.reorder_blocks != nullptr},
+        {"causal_conv", table.causal_conv != nullptr},
+        {"causal_conv_backward", table.causal_conv_backward != nullptr},
+        {"gated_norm", table.gated_norm != nullptr},
+        {"gated_norm_backward", table.gated_norm_backward != nullptr},
+        {"state_space_scan", table.state_space_scan != nullptr},
+        {"state_space_scan_backward", table.state_space_scan_backward != nullptr},
+        {"delta_rule", table.delta_rule != nullptr},
+        {"delta_rule_backward", table.delta_rule_backward != nullptr},
     };
     static_assert(std::size(kernels) * sizeof(void (*)()) == sizeof(KernelTable), "every kernel is in the list");
     for (const auto& [name, present] : kernels) {

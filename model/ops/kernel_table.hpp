@@ -8,30 +8,15 @@
 
 #include "model/ops/adam.hpp"
 #include "model/ops/dropout.hpp"
+#include "model/ops/kernel_operands.hpp"
 #include "model/ops/positions.hpp"
+#include "model/ops/recurrent_arguments.hpp"
 #include "model/ops/rotary.hpp"
-#include "model/tensor/tensor.hpp"
 #include "plan/model_spec.hpp"
 
 namespace mgplan::model {
 
 class Device;
-
-/// Values a kernel reads; nullptr where a tensor is absent or empty.
-struct Input {
-    Input() = default;
-    Input(const Tensor& tensor) : data(tensor.data()), dtype(tensor.dtype()) {}  // NOLINT(google-explicit-constructor)
-    const void* data = nullptr;
-    Dtype dtype = Dtype::fp32;
-};
-
-/// Values a kernel writes, or reads and writes.
-struct Output {
-    Output() = default;
-    Output(const Tensor& tensor) : data(tensor.data()), dtype(tensor.dtype()) {}  // NOLINT(google-explicit-constructor)
-    void* data = nullptr;
-    Dtype dtype = Dtype::fp32;
-};
 
 /// Largest tile of a product of 16-bit matrices; the op brings scratch for one fp32 tile of each matrix.
 struct MatmulTile {
@@ -407,6 +392,14 @@ struct KernelTable {
     void (*permute_probabilities)(Device&, const PermuteArguments&);
     void (*unpermute_probabilities)(Device&, const PermuteArguments&);
     void (*reorder_blocks)(Device&, const ReorderBlocksArguments&);
+    void (*causal_conv)(Device&, const CausalConvArguments&);
+    void (*causal_conv_backward)(Device&, const CausalConvBackwardArguments&);
+    void (*gated_norm)(Device&, const GatedNormArguments&);
+    void (*gated_norm_backward)(Device&, const GatedNormBackwardArguments&);
+    void (*state_space_scan)(Device&, const StateSpaceArguments&);
+    void (*state_space_scan_backward)(Device&, const StateSpaceBackwardArguments&);
+    void (*delta_rule)(Device&, const DeltaRuleArguments&);
+    void (*delta_rule_backward)(Device&, const DeltaRuleBackwardArguments&);
 };
 
 /// The first kernel that a table lacks; empty where it has all.

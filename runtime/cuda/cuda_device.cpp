@@ -51,6 +51,7 @@ const model::KernelTable& kernel_table() {
         model::KernelTable table{};
         fill_dense_kernels(table);
         fill_flat_kernels(table);
+        fill_recurrent_kernels(table);
         fill_router_kernels(table);
         return table;
     }();

@@ -12,6 +12,7 @@ class CudaDevice;
 
 void fill_dense_kernels(model::KernelTable& table);
 void fill_flat_kernels(model::KernelTable& table);
+void fill_recurrent_kernels(model::KernelTable& table);
 void fill_router_kernels(model::KernelTable& table);
 
 /// As MemoryOperations::reduce, on the device's stream.

@@ -50,6 +50,14 @@ const model::KernelTable& kernels() {
         .permute_probabilities = permute_probabilities,
         .unpermute_probabilities = unpermute_probabilities,
         .reorder_blocks = reorder_blocks,
+        .causal_conv = causal_conv,
+        .causal_conv_backward = causal_conv_backward,
+        .gated_norm = gated_norm,
+        .gated_norm_backward = gated_norm_backward,
+        .state_space_scan = state_space_scan,
+        .state_space_scan_backward = state_space_scan_backward,
+        .delta_rule = delta_rule,
+        .delta_rule_backward = delta_rule_backward,
     };
     return kTable;
 }

@@ -55,5 +55,13 @@ void unpermute_rows(model::Device& device, const model::PermuteArguments& argume
 void permute_probabilities(model::Device& device, const model::PermuteArguments& arguments);
 void unpermute_probabilities(model::Device& device, const model::PermuteArguments& arguments);
 void reorder_blocks(model::Device& device, const model::ReorderBlocksArguments& arguments);
+void causal_conv(model::Device& device, const model::CausalConvArguments& arguments);
+void causal_conv_backward(model::Device& device, const model::CausalConvBackwardArguments& arguments);
+void gated_norm(model::Device& device, const model::GatedNormArguments& arguments);
+void gated_norm_backward(model::Device& device, const model::GatedNormBackwardArguments& arguments);
+void state_space_scan(model::Device& device, const model::StateSpaceArguments& arguments);
+void state_space_scan_backward(model::Device& device, const model::StateSpaceBackwardArguments& arguments);
+void delta_rule(model::Device& device, const model::DeltaRuleArguments& arguments);
+void delta_rule_backward(model::Device& device, const model::DeltaRuleBackwardArguments& arguments);
 
 }  // namespace mgplan::runtime::cpu

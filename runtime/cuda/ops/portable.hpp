@@ -38,6 +38,21 @@ MGPLAN_BOTH inline float square_root(float x) {
 MGPLAN_BOTH inline double square_root(double x) {
     return sqrt(x);
 }
+MGPLAN_BOTH inline float log_of_one_plus(float x) {
+    return log1pf(x);
+}
+MGPLAN_BOTH inline double log_of_one_plus(double x) {
+    return log1p(x);
+}
+/// log(1 + e^x), and its derivative.
+template <class Number>
+MGPLAN_BOTH Number softplus(Number x) {
+    return x > 0 ? x + log_of_one_plus(exponential(-x)) : log_of_one_plus(exponential(x));
+}
+template <class Number>
+MGPLAN_BOTH Number softplus_slope(Number x) {
+    return 1 / (1 + exponential(-x));
+}
 template <class Number>
 MGPLAN_BOTH Number infinity() {
     return bits_as<float>(std::uint32_t{0x7f800000U});

@@ -5,17 +5,21 @@
 #include "runtime/cuda/ops/adam.hpp"
 #include "runtime/cuda/ops/attention.hpp"
 #include "runtime/cuda/ops/bias.hpp"
+#include "runtime/cuda/ops/causal_conv.hpp"
 #include "runtime/cuda/ops/cross_entropy.hpp"
+#include "runtime/cuda/ops/delta_rule.hpp"
 #include "runtime/cuda/ops/dropout.hpp"
 #include "runtime/cuda/ops/elementwise.hpp"
 #include "runtime/cuda/ops/embedding.hpp"
 #include "runtime/cuda/ops/gate.hpp"
+#include "runtime/cuda/ops/gated_norm.hpp"
 #include "runtime/cuda/ops/grouped_matmul.hpp"
 #include "runtime/cuda/ops/matmul.hpp"
 #include "runtime/cuda/ops/norm.hpp"
 #include "runtime/cuda/ops/rotary.hpp"
 #include "runtime/cuda/ops/router.hpp"
 #include "runtime/cuda/ops/sinks.hpp"
+#include "runtime/cuda/ops/state_space.hpp"
 
 namespace mgplan::runtime::cuda {
 
@@ -60,6 +64,19 @@ constexpr void fill_flat(model::KernelTable& table) {
     table.sum_of_losses = sum_of_losses<Launcher>;
     table.cross_entropy_backward = cross_entropy_backward<Launcher>;
     table.adam_step = adam_step<Launcher>;
+}
+
+/// Those of state-space and delta-rule layers.
+template <class Launcher>
+constexpr void fill_recurrent(model::KernelTable& table) {
+    table.causal_conv = causal_conv<Launcher>;
+    table.causal_conv_backward = causal_conv_backward<Launcher>;
+    table.gated_norm = gated_norm<Launcher>;
+    table.gated_norm_backward = gated_norm_backward<Launcher>;
+    table.state_space_scan = state_space_scan<Launcher>;
+    table.state_space_scan_backward = state_space_scan_backward<Launcher>;
+    table.delta_rule = delta_rule<Launcher>;
+    table.delta_rule_backward = delta_rule_backward<Launcher>;
 }
 
 template <class Launcher>

@@ -4,12 +4,15 @@
 #include "model/ops/adam.hpp"
 #include "model/ops/attention.hpp"
 #include "model/ops/bias.hpp"
+#include "model/ops/causal_conv.hpp"
 #include "model/ops/checks.hpp"
 #include "model/ops/cross_entropy.hpp"
+#include "model/ops/delta_rule.hpp"
 #include "model/ops/dropout.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/embedding.hpp"
 #include "model/ops/gate.hpp"
+#include "model/ops/gated_norm.hpp"
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/latent_keys.hpp"
 #include "model/ops/matmul.hpp"
@@ -17,8 +20,62 @@
 #include "model/ops/rotary.hpp"
 #include "model/ops/router.hpp"
 #include "model/ops/sinks.hpp"
+#include "model/ops/state_space.hpp"
 
 namespace mgplan::model {
+namespace {
+
+using Results = std::vector<std::pair<std::string, Tensor>>;
+
+/// Convolutions, gated norms, scans and delta rules, in several chunks.
+void run_recurrent_ops(Maker& maker, Results& results) {
+    const auto keep = [&](std::string name, const Tensor& tensor) { results.emplace_back(std::move(name), tensor); };
+    const Dtype kept = statistics_dtype(maker.dtype());
+    const Tensor projected = maker.random({14, 9}), taps = maker.random({4, 1, 3}), bias = maker.random({4});
+    keep("causal_conv", causal_conv(projected, {3, 4}, taps, bias, 2));
+    const Tensor d_projected = maker.zeros({14, 9}), d_taps = maker.zeros({4, 1, 3}, kept), d_bias = maker.zeros({4});
+    causal_conv_backward(maker.random({14, 4}), projected, {3, 4}, taps, bias, 2, d_projected, d_taps, d_bias);
+    keep("causal_conv_backward", d_projected);
+    keep("causal_conv_backward, weight", d_taps);
+    keep("causal_conv_backward, bias", d_bias);
+
+    for (const bool gate_first : {true, false}) {
+        for (const std::int64_t weights : {6, 3, 0}) {
+            const GatedNormOptions options{3, gate_first, 1e-3};
+            const Tensor weight = weights > 0 ? maker.random({weights}) : Tensor(), x = maker.random({14, 6});
+            Tensor statistics;
+            keep("gated_norm", gated_norm(x, projected, {2, 6}, weight, options, statistics));
+            const Tensor d_gates = maker.zeros({14, 9}), d_weight = weights > 0 ? maker.zeros({weights}, kept) : Tensor();
+            keep("gated_norm_backward",
+                 gated_norm_backward(maker.random({14, 6}), x, projected, {2, 6}, weight, statistics, options, d_gates, d_weight));
+            keep("gated_norm_backward, gate", d_gates);
+            if (weights > 0) keep("gated_norm_backward, weight", d_weight);
+        }
+    }
+
+    const StateSpaceSizes sizes{.places = 7, .batch = 2, .heads = 4, .head_dim = 3, .groups = 2, .state = 5, .chunk = 3, .step_high = 1.2};
+    const StateSpaceInputs scan{maker.random({14, sizes.width()}), projected, 3, maker.random({4}), maker.random({4}), maker.random({4})};
+    keep("state_space_scan", state_space_scan(scan, sizes));
+    const Tensor d_steps = maker.zeros({14, 9});
+    const StateSpaceGradients gradients{maker.zeros({4}, kept), maker.zeros({4}), maker.zeros({4}, kept)};
+    keep("state_space_scan_backward", state_space_scan_backward(maker.random({14, sizes.inner()}), scan, sizes, d_steps, gradients));
+    keep("state_space_scan_backward, steps", d_steps);
+    keep("state_space_scan_backward, dt_bias", gradients.step_bias);
+    keep("state_space_scan_backward, A_log", gradients.log_decay);
+    keep("state_space_scan_backward, D", gradients.skip);
+
+    const DeltaRuleSizes rule_sizes{.places = 7, .batch = 2, .key_heads = 2, .value_heads = 4, .key_dim = 3, .value_dim = 5, .chunk = 3};
+    const DeltaRuleInputs rule{maker.random({14, rule_sizes.width()}), projected, 5, 1, maker.random({4}), maker.random({4})};
+    keep("delta_rule", delta_rule(rule, rule_sizes));
+    const Tensor d_gates = maker.zeros({14, 9}), d_step_bias = maker.zeros({4}, kept), d_log_decay = maker.zeros({4}, kept);
+    keep("delta_rule_backward",
+         delta_rule_backward(maker.random({14, rule_sizes.values()}), rule, rule_sizes, d_gates, d_step_bias, d_log_decay));
+    keep("delta_rule_backward, gates", d_gates);
+    keep("delta_rule_backward, dt_bias", d_step_bias);
+    keep("delta_rule_backward, A_log", d_log_decay);
+}
+
+}  // namespace
 
 std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     std::vector<std::pair<std::string, Tensor>> results;
@@ -196,6 +253,7 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     keep("permute_probabilities", probabilities);
     keep("unpermute_probabilities", unpermute_probabilities(probabilities, permutation, 4, 2));
     keep("reorder_blocks", reorder_blocks(maker.random({6, 3}), {1, 3, 2}, {2, 0, 1}));
+    run_recurrent_ops(maker, results);
     return results;
 }
 

@@ -171,6 +171,7 @@ private:
             model::KernelTable all{};
             fill_dense<HostLauncher>(all);
             fill_flat<HostLauncher>(all);
+            fill_recurrent<HostLauncher>(all);
             fill_router<HostLauncher>(all);
             return all;
         }();

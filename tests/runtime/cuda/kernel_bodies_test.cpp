@@ -254,6 +254,7 @@ TEST(KernelTable, NamesTheFirstKernelThatIsMissing) {
     fill_dense<HostLauncher>(table);
     fill_flat<HostLauncher>(table);
     EXPECT_EQ(missing_kernel(table), "route");
+    fill_recurrent<HostLauncher>(table);
     fill_router<HostLauncher>(table);
     EXPECT_EQ(missing_kernel(table), "");
     table.keep_within_capacity = nullptr;
@@ -274,6 +275,7 @@ TEST(KernelTable, WithAGapMakesNoDevice) {
     KernelTable table{};
     fill_dense<HostLauncher>(table);
     fill_flat<HostLauncher>(table);
+    fill_recurrent<HostLauncher>(table);
     fill_router<HostLauncher>(table);
     EXPECT_NO_THROW(Gappy{table});
     table.gate_rows = nullptr;

@@ -1,0 +1,112 @@
+#include "model/ops/delta_rule.hpp"
+
+#include <algorithm>
+
+#include "model/ops/checks.hpp"
+#include "model/ops/kernel_table.hpp"
+
+namespace mgplan::model {
+namespace {
+
+void expect_rule(const DeltaRuleInputs& in, const DeltaRuleSizes& sizes) {
+    expect_float(in.mixed, "inputs of delta_rule");
+    MGPLAN_ASSERT(sizes.places > 0 && sizes.batch > 0 && sizes.key_heads > 0 && sizes.value_heads % sizes.key_heads == 0 &&
+                      sizes.value_heads > 0 && sizes.key_dim > 0 && sizes.value_dim > 0 && sizes.chunk > 0,
+                  "key heads of delta_rule serve equally many value heads");
+    expect_shape(in.mixed, {sizes.rows(), sizes.width()}, "inputs of delta_rule");
+    expect_dtype(in.projected, in.mixed.dtype(), "gates of delta_rule");
+    MGPLAN_ASSERT(in.projected.shape().rank() == 2 && in.projected.shape()[0] == sizes.rows() && in.beta_begin >= 0 &&
+                      in.decay_begin >= 0 && std::max(in.beta_begin, in.decay_begin) + sizes.value_heads <= in.projected.shape()[1],
+                  "the gates of delta_rule are columns of its projection");
+    for (const Tensor* tensor : {&in.step_bias, &in.log_decay}) {
+        expect_shape(*tensor, {sizes.value_heads}, "a value for each head of delta_rule");
+        expect_dtype(*tensor, in.mixed.dtype(), "a value for each head of delta_rule");
+    }
+    expect_same_device(in.mixed, in.projected, in.step_bias, in.log_decay);
+}
+
+std::int64_t bytes_of_gates(const DeltaRuleInputs& in, const DeltaRuleSizes& sizes) {
+    return in.projected.bytes() / in.projected.shape()[1] * 2 * sizes.value_heads;
+}
+
+/// Values of all states that a pass over the rows meets.
+double state_values(const DeltaRuleSizes& sizes) {
+    return static_cast<double>(sizes.rows()) * static_cast<double>(sizes.values()) * static_cast<double>(sizes.key_dim);
+}
+
+}  // namespace
+
+Tensor delta_rule(const DeltaRuleInputs& in, const DeltaRuleSizes& sizes) {
+    expect_rule(in, sizes);
+    Device& device = in.mixed.device();
+    const Dtype kept = statistics_dtype(in.mixed.dtype());
+    Tensor y = device.empty({sizes.rows(), sizes.values()}, in.mixed.dtype(), MemoryCategory::activations, "delta rule output");
+    const auto scratch = [&](const Shape& shape, std::string_view name) {
+        return device.empty(shape, kept, MemoryCategory::workspace, name);
+    };
+    const Tensor norms = scratch({sizes.rows(), 2, sizes.key_heads}, "inverse lengths of queries and keys");
+    const Tensor states = scratch({sizes.batch, sizes.value_heads, sizes.key_dim, sizes.value_dim}, "delta rule states");
+    // For each value of a state: one operation for its decay, two each for what the key finds, for writing and for reading.
+    device.report({"delta_rule", 7 * state_values(sizes), total_bytes(in.mixed, in.step_bias, in.log_decay) + bytes_of_gates(in, sizes),
+                   total_bytes(y, norms, states)});
+    if (!device.computes()) return y;
+    device.kernels().delta_rule(device, {in.mixed, in.projected, in.step_bias, in.log_decay, y, norms, states, sizes,
+                                         in.projected.shape()[1], in.beta_begin, in.decay_begin});
+    return y;
+}
+
+Tensor delta_rule_backward(const Tensor& dy, const DeltaRuleInputs& in, const DeltaRuleSizes& sizes, const Tensor& d_projected,
+                           const Tensor& step_bias_gradient, const Tensor& log_decay_gradient) {
+    expect_rule(in, sizes);
+    expect_shape(dy, {sizes.rows(), sizes.values()}, "dy of delta_rule");
+    expect_dtype(dy, in.mixed.dtype(), "dy of delta_rule");
+    expect_shape(d_projected, in.projected.shape(), "gradient of the projection of delta_rule");
+    expect_dtype(d_projected, in.mixed.dtype(), "gradient of the projection of delta_rule");
+    for (const Tensor* tensor : {&step_bias_gradient, &log_decay_gradient}) {
+        expect_shape(*tensor, {sizes.value_heads}, "gradient of a value for each head of delta_rule");
+        expect_accumulator(*tensor, in.mixed, "gradient of a value for each head of delta_rule");
+    }
+    expect_same_device(in.mixed, dy, d_projected);
+    Device& device = in.mixed.device();
+    const Dtype kept = statistics_dtype(in.mixed.dtype());
+    Tensor dx = device.empty(in.mixed.shape(), in.mixed.dtype(), MemoryCategory::activations, "delta rule input gradient");
+    const auto scratch = [&](const Shape& shape, std::string_view name) {
+        return device.empty(shape, kept, MemoryCategory::workspace, name);
+    };
+    const std::int64_t batch = sizes.batch, heads = sizes.key_heads, state = sizes.key_dim * sizes.value_dim;
+    const Tensor norms = scratch({sizes.rows(), 2, heads}, "inverse lengths of queries and keys");
+    const Tensor chunk_states = scratch({batch, heads, sizes.chunks(), state}, "delta rule states by chunk");
+    const Tensor place_states = scratch({batch, heads, sizes.chunk, state}, "delta rule states by place");
+    const Tensor state_gradients = scratch({batch, heads, state}, "delta rule state gradients");
+    const Tensor vectors = scratch({batch, heads, 3, sizes.value_dim}, "delta rule vectors");
+    const Tensor unit_gradients = scratch({sizes.rows(), 2, heads, sizes.key_dim}, "gradients of unit queries and keys");
+    const Tensor sums = scratch({batch, 2, sizes.value_heads}, "delta rule parameter sums");
+    // The states twice again (5 each), then seven products with them of two operations and one decay.
+    device.report({"delta_rule_backward", 25 * state_values(sizes),
+                   total_bytes(dy, in.mixed, in.step_bias, in.log_decay) + bytes_of_gates(in, sizes) + chunk_states.bytes(),
+                   dx.bytes() + bytes_of_gates(in, sizes) + total_bytes(norms, chunk_states, unit_gradients)});
+    if (!device.computes()) return dx;
+    device.kernels().delta_rule_backward(device, {dy,
+                                                  in.mixed,
+                                                  in.projected,
+                                                  in.step_bias,
+                                                  in.log_decay,
+                                                  dx,
+                                                  d_projected,
+                                                  step_bias_gradient,
+                                                  log_decay_gradient,
+                                                  norms,
+                                                  chunk_states,
+                                                  place_states,
+                                                  state_gradients,
+                                                  vectors,
+                                                  unit_gradients,
+                                                  sums,
+                                                  sizes,
+                                                  in.projected.shape()[1],
+                                                  in.beta_begin,
+                                                  in.decay_begin});
+    return dx;
+}
+
+}  // namespace mgplan::model

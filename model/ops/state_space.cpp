@@ -1,0 +1,132 @@
+#include "model/ops/state_space.hpp"
+
+#include <algorithm>
+
+#include "model/ops/checks.hpp"
+#include "model/ops/kernel_table.hpp"
+#include "model/ops/scratch.hpp"
+
+namespace mgplan::model {
+namespace {
+
+void expect_scan(const StateSpaceInputs& in, const StateSpaceSizes& sizes) {
+    expect_float(in.mixed, "inputs of state_space_scan");
+    MGPLAN_ASSERT(sizes.places > 0 && sizes.batch > 0 && sizes.heads > 0 && sizes.head_dim > 0 && sizes.groups > 0 && sizes.state > 0 &&
+                      sizes.chunk > 0 && sizes.heads % sizes.groups == 0,
+                  "state_space_scan has heads in equal groups");
+    expect_shape(in.mixed, {sizes.rows(), sizes.width()}, "inputs of state_space_scan");
+    expect_dtype(in.projected, in.mixed.dtype(), "steps of state_space_scan");
+    MGPLAN_ASSERT(in.projected.shape().rank() == 2 && in.projected.shape()[0] == sizes.rows() && in.step_begin >= 0 &&
+                      in.step_begin + sizes.heads <= in.projected.shape()[1],
+                  "the steps of state_space_scan are columns of its projection");
+    for (const Tensor* tensor : {&in.step_bias, &in.log_decay, &in.skip}) {
+        expect_shape(*tensor, {sizes.heads}, "a value for each head of state_space_scan");
+        expect_dtype(*tensor, in.mixed.dtype(), "a value for each head of state_space_scan");
+    }
+    expect_same_device(in.mixed, in.projected, in.step_bias, in.log_decay, in.skip);
+}
+
+std::int64_t bytes_of_steps(const StateSpaceInputs& in, const StateSpaceSizes& sizes) {
+    return in.projected.bytes() / in.projected.shape()[1] * sizes.heads;
+}
+
+/// What forward and backward take beside their outputs.
+struct ScanScratch {
+    Tensor steps, decays, states, scores;
+};
+
+ScanScratch scratch_of(Device& device, const StateSpaceSizes& sizes, Dtype kept) {
+    const auto take = [&](const Shape& shape, std::string_view name) { return device.empty(shape, kept, MemoryCategory::workspace, name); };
+    ScanScratch scratch{take({sizes.rows(), sizes.heads}, "scan steps"),
+                        take({sizes.rows(), sizes.heads}, "scan decays"),
+                        take({sizes.chunks(), sizes.batch, sizes.heads, sizes.head_dim * sizes.state}, "scan states"),
+                        {}};
+    if (device.traits().kind != DeviceKind::cpu) scratch.scores = take({sizes.rows(), sizes.groups, sizes.chunk}, "scan scores");
+    return scratch;
+}
+
+/// Operations of the algorithm by chunks, a multiplication and an addition counted as two; of matrices below their diagonal the half.
+struct ScanOperations {
+    double states;  ///< states of chunks from their inputs, or one of the like products
+    double scores;  ///< C Bᵀ of all groups
+    double within;  ///< scores times x, or one of the like products
+};
+
+ScanOperations operations_of(const StateSpaceSizes& sizes) {
+    const double rows = static_cast<double>(sizes.rows()), inner = static_cast<double>(sizes.inner()), n = static_cast<double>(sizes.state),
+                 q = static_cast<double>(sizes.chunk), groups = static_cast<double>(sizes.groups);
+    return {2 * rows * inner * n, rows * groups * q * n, rows * inner * q};
+}
+
+}  // namespace
+
+Tensor state_space_scan(const StateSpaceInputs& in, const StateSpaceSizes& sizes) {
+    expect_scan(in, sizes);
+    Device& device = in.mixed.device();
+    Tensor y = device.empty({sizes.rows(), sizes.inner()}, in.mixed.dtype(), MemoryCategory::activations, "scan output");
+    const ScanScratch scratch = scratch_of(device, sizes, statistics_dtype(in.mixed.dtype()));
+    const ScanOperations operations = operations_of(sizes);
+    device.report({"state_space_scan", 2 * operations.states + operations.scores + operations.within,
+                   total_bytes(in.mixed, in.step_bias, in.log_decay, in.skip) + bytes_of_steps(in, sizes) + scratch.states.bytes(),
+                   y.bytes() + total_bytes(scratch.steps, scratch.decays, scratch.states)});
+    if (!device.computes()) return y;
+    device.kernels().state_space_scan(
+        device, {in.mixed, in.projected, in.step_bias, in.log_decay, in.skip, y, scratch.steps, scratch.decays, scratch.states, sizes,
+                 in.projected.shape()[1], in.step_begin, scratch.scores});
+    return y;
+}
+
+Tensor state_space_scan_backward(const Tensor& dy, const StateSpaceInputs& in, const StateSpaceSizes& sizes, const Tensor& d_projected,
+                                 const StateSpaceGradients& gradients) {
+    expect_scan(in, sizes);
+    expect_shape(dy, {sizes.rows(), sizes.inner()}, "dy of state_space_scan");
+    expect_dtype(dy, in.mixed.dtype(), "dy of state_space_scan");
+    expect_shape(d_projected, in.projected.shape(), "gradient of the projection of state_space_scan");
+    expect_dtype(d_projected, in.mixed.dtype(), "gradient of the projection of state_space_scan");
+    for (const Tensor* tensor : {&gradients.step_bias, &gradients.log_decay, &gradients.skip}) {
+        expect_shape(*tensor, {sizes.heads}, "gradient of a value for each head of state_space_scan");
+        expect_accumulator(*tensor, in.mixed, "gradient of a value for each head of state_space_scan");
+    }
+    expect_same_device(in.mixed, dy, d_projected);
+    Device& device = in.mixed.device();
+    const Dtype kept = statistics_dtype(in.mixed.dtype());
+    Tensor dx = device.empty(in.mixed.shape(), in.mixed.dtype(), MemoryCategory::activations, "scan input gradient");
+    const ScanScratch scratch = scratch_of(device, sizes, kept);
+    const Tensor state_gradients = device.empty(scratch.states.shape(), kept, MemoryCategory::workspace, "scan state gradients");
+    const Tensor sums =
+        device.empty({sizes.chunks() * sizes.batch, 3, sizes.heads}, kept, MemoryCategory::workspace, "scan parameter sums");
+    Tensor pair_sums;
+    if (scratch.scores.defined())
+        pair_sums = device.empty({sizes.rows(), std::max(sizes.groups * sizes.chunk, 3 * sizes.heads)}, kept, MemoryCategory::workspace,
+                                 "scan pair sums");
+    const ScanOperations operations = operations_of(sizes);
+    // States and their gradients, four products of a state with a row's vector; within chunks scores, dy xᵀ, and three products with them.
+    device.report({"state_space_scan_backward", 6 * operations.states + 3 * operations.scores + 2 * operations.within,
+                   total_bytes(dy, in.mixed, in.step_bias, in.log_decay, in.skip) + bytes_of_steps(in, sizes) + 2 * scratch.states.bytes(),
+                   dx.bytes() + bytes_of_steps(in, sizes) + total_bytes(scratch.steps, scratch.decays, scratch.states, state_gradients)});
+    if (!device.computes()) return dx;
+    device.kernels().state_space_scan_backward(device, {dy,
+                                                        in.mixed,
+                                                        in.projected,
+                                                        in.step_bias,
+                                                        in.log_decay,
+                                                        in.skip,
+                                                        dx,
+                                                        d_projected,
+                                                        gradients.step_bias,
+                                                        gradients.log_decay,
+                                                        gradients.skip,
+                                                        scratch.steps,
+                                                        scratch.decays,
+                                                        scratch.states,
+                                                        state_gradients,
+                                                        sums,
+                                                        sizes,
+                                                        in.projected.shape()[1],
+                                                        in.step_begin,
+                                                        scratch.scores,
+                                                        pair_sums});
+    return dx;
+}
+
+}  // namespace mgplan::model

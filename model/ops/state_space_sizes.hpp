@@ -1,0 +1,37 @@
+#pragma once
+// Sizes of the ops that carry a state along the sequence. Rows are places of the sequence, and of each place the sequences of a
+// microbatch: row = place · batch + sequence.
+
+#include <cstdint>
+#include <limits>
+
+namespace mgplan::model {
+
+/// Of the scan of Mamba-2. A row of its input holds x (heads · head_dim), B and C (groups · state each).
+struct StateSpaceSizes {
+    std::int64_t places = 0, batch = 1;
+    std::int64_t heads = 0, head_dim = 0, groups = 1, state = 0;
+    std::int64_t chunk = 128;  ///< places worked on as matrices (Megatron-core's MambaMixer: 128); values do not depend on it
+    double step_low = 0, step_high = std::numeric_limits<double>::infinity();  ///< between which steps are kept
+
+    [[nodiscard]] constexpr std::int64_t rows() const { return places * batch; }
+    [[nodiscard]] constexpr std::int64_t inner() const { return heads * head_dim; }
+    [[nodiscard]] constexpr std::int64_t width() const { return inner() + 2 * groups * state; }
+    [[nodiscard]] constexpr std::int64_t chunks() const { return (places + chunk - 1) / chunk; }
+};
+
+/// Of the gated delta rule. A row of its input holds queries and keys (key_heads · key_dim each) and values (value_heads · value_dim).
+struct DeltaRuleSizes {
+    std::int64_t places = 0, batch = 1;
+    std::int64_t key_heads = 0, value_heads = 0;  ///< a key head serves value_heads / key_heads value heads, one behind the other
+    std::int64_t key_dim = 0, value_dim = 0;
+    std::int64_t chunk = 64;  ///< places between kept states of the backward (flash-linear-attention: 64)
+
+    [[nodiscard]] constexpr std::int64_t rows() const { return places * batch; }
+    [[nodiscard]] constexpr std::int64_t keys() const { return key_heads * key_dim; }
+    [[nodiscard]] constexpr std::int64_t values() const { return value_heads * value_dim; }
+    [[nodiscard]] constexpr std::int64_t width() const { return 2 * keys() + values(); }
+    [[nodiscard]] constexpr std::int64_t chunks() const { return (places + chunk - 1) / chunk; }
+};
+
+}  // namespace mgplan::model

@@ -1,0 +1,231 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "runtime/cpu/ops/exponential.hpp"
+#include "runtime/cpu/ops/kernels.hpp"
+#include "runtime/cpu/ops/numeric.hpp"
+#include "runtime/cpu/ops/softplus.hpp"
+
+namespace mgplan::runtime::cpu {
+namespace {
+
+/// Where the parts of a delta rule lie. States are (key_dim, value_dim).
+template <class Element>
+struct Rule {
+    using Sum = Compute<Element>;
+    model::DeltaRuleSizes sizes;
+    const Element *mixed, *gates, *step_bias, *log_decay;
+    std::int64_t gate_pitch, beta_begin, decay_begin;
+    Sum* inverse_norms;
+
+    [[nodiscard]] const Element* query(std::int64_t row, std::int64_t key_head) const {
+        return mixed + row * sizes.width() + key_head * sizes.key_dim;
+    }
+    [[nodiscard]] const Element* key(std::int64_t row, std::int64_t key_head) const { return query(row, key_head) + sizes.keys(); }
+    [[nodiscard]] const Element* value(std::int64_t row, std::int64_t head) const {
+        return mixed + row * sizes.width() + 2 * sizes.keys() + head * sizes.value_dim;
+    }
+    /// `which`: 0 of the query, 1 of the key.
+    [[nodiscard]] Sum& inverse_norm(std::int64_t row, std::int64_t which, std::int64_t key_head) const {
+        return inverse_norms[(row * 2 + which) * sizes.key_heads + key_head];
+    }
+    [[nodiscard]] Sum query_scale() const { return 1 / std::sqrt(static_cast<Sum>(sizes.key_dim)); }
+    [[nodiscard]] Sum beta(std::int64_t row, std::int64_t head) const {
+        return 1 / (1 + exponential(-Sum(gates[row * gate_pitch + beta_begin + head])));
+    }
+    [[nodiscard]] Sum raw_decay(std::int64_t row, std::int64_t head) const {
+        return Sum(gates[row * gate_pitch + decay_begin + head]) + Sum(step_bias[head]);
+    }
+    [[nodiscard]] Sum rate(std::int64_t head) const { return -std::exp(Sum(log_decay[head])); }
+    /// g, the logarithm of what is kept of the state.
+    [[nodiscard]] Sum log_kept(std::int64_t row, std::int64_t head) const { return rate(head) * softplus(raw_decay(row, head)); }
+
+    void write_norms() const {
+        for (std::int64_t row = 0; row < sizes.rows(); ++row) {
+            for (std::int64_t head = 0; head < sizes.key_heads; ++head) {
+                for (const std::int64_t which : {0, 1}) {
+                    const Element* const vector = which == 0 ? query(row, head) : key(row, head);
+                    const Sum squares = sum_over<Sum>(sizes.key_dim, [&](std::int64_t i) { return Sum(vector[i]) * Sum(vector[i]); });
+                    inverse_norm(row, which, head) = 1 / std::sqrt(squares + static_cast<Sum>(1e-6));
+                }
+            }
+        }
+    }
+
+    /// The state from one place to the next. `found` (value_dim) gets v - S'ᵀ k, what the key did not find.
+    void advance(std::int64_t row, std::int64_t head, Sum* state, Sum* found) const {
+        const std::int64_t key_head = head / (sizes.value_heads / sizes.key_heads), width = sizes.value_dim;
+        const Sum kept = exponential(log_kept(row, head)), unit = inverse_norm(row, 1, key_head), strength = beta(row, head);
+        const Element* const k = key(row, key_head);
+        for (std::int64_t c = 0; c < width; ++c) found[c] = value(row, head)[c];
+        for (std::int64_t i = 0; i < sizes.key_dim; ++i) {
+            for (std::int64_t c = 0; c < width; ++c) {
+                state[i * width + c] *= kept;
+                found[c] -= state[i * width + c] * Sum(k[i]) * unit;
+            }
+        }
+        for (std::int64_t i = 0; i < sizes.key_dim; ++i) {
+            for (std::int64_t c = 0; c < width; ++c) state[i * width + c] += Sum(k[i]) * unit * strength * found[c];
+        }
+    }
+};
+
+template <class Element, class Arguments>
+Rule<Element> rule_of(const Arguments& x) {
+    return {x.sizes,
+            values<Element>(x.x),
+            values<Element>(x.gates),
+            values<Element>(x.step_bias),
+            values<Element>(x.log_decay),
+            x.gate_pitch,
+            x.beta_begin,
+            x.decay_begin,
+            values<Compute<Element>>(x.inverse_norms)};
+}
+
+}  // namespace
+
+void delta_rule(model::Device& /*device*/, const model::DeltaRuleArguments& x) {
+    with_type(x.x.dtype, [&]<class Element>() {
+        using Sum = Compute<Element>;
+        const model::DeltaRuleSizes& s = x.sizes;
+        const Rule<Element> rule = rule_of<Element>(x);
+        rule.write_norms();
+        std::vector<Sum> found(static_cast<std::size_t>(s.value_dim));
+        Sum* const state = values<Sum>(x.states);
+        for (std::int64_t sequence = 0; sequence < s.batch; ++sequence) {
+            for (std::int64_t head = 0; head < s.value_heads; ++head) {
+                const std::int64_t key_head = head / (s.value_heads / s.key_heads);
+                std::fill(state, state + s.key_dim * s.value_dim, Sum{0});
+                for (std::int64_t place = 0; place < s.places; ++place) {
+                    const std::int64_t row = place * s.batch + sequence;
+                    rule.advance(row, head, state, found.data());
+                    const Sum scale = rule.inverse_norm(row, 0, key_head) * rule.query_scale();
+                    Element* const out = values<Element>(x.y) + row * s.values() + head * s.value_dim;
+                    for (std::int64_t c = 0; c < s.value_dim; ++c)
+                        out[c] = Element(scale * sum_over<Sum>(s.key_dim, [&](std::int64_t i) {
+                                             return state[i * s.value_dim + c] * Sum(rule.query(row, key_head)[i]);
+                                         }));
+                }
+            }
+        }
+    });
+}
+
+// Behind a place the gradient of its state is L. With S' the decayed state, r = v - S'ᵀ k, u = beta r, S = S' + k uᵀ, y = Sᵀ q:
+// dq = S dy; L += q dyᵀ; du = Lᵀ k; dk = L u - S' (beta du); dbeta = du · r; dv = beta du;
+// L' = L - k (beta du)ᵀ; dg = <L', S'>; the place before gets exp(g) L'.
+void delta_rule_backward(model::Device& /*device*/, const model::DeltaRuleBackwardArguments& x) {
+    const model::DeltaRuleSizes& s = x.sizes;
+    with_type(x.x.dtype, [&]<class Element>() {
+        using Sum = Compute<Element>;
+        const Rule<Element> rule = rule_of<Element>(x);
+        rule.write_norms();
+        const std::int64_t kd = s.key_dim, vd = s.value_dim, size = kd * vd, per_key = s.value_heads / s.key_heads;
+        Sum* const chunk_states = values<Sum>(x.chunk_states);
+        Sum* const place_states = values<Sum>(x.place_states);  // in front of each place of a chunk
+        Sum* const slope = values<Sum>(x.state_gradients);
+        Sum* const units = values<Sum>(x.unit_gradients);  // (rows, 2, key_heads, key_dim)
+        Sum* const sums = values<Sum>(x.sums);
+        std::fill(units, units + s.rows() * 2 * s.keys(), Sum{0});
+        std::fill(sums, sums + 2 * s.value_heads, Sum{0});
+        Element* const dx = values<Element>(x.dx);
+        Element* const d_gates = values<Element>(x.d_gates);
+        std::vector<Sum> state(static_cast<std::size_t>(size)), found(static_cast<std::size_t>(vd)),
+            d_written(static_cast<std::size_t>(vd));
+        for (std::int64_t sequence = 0; sequence < s.batch; ++sequence) {
+            for (std::int64_t head = 0; head < s.value_heads; ++head) {
+                const std::int64_t key_head = head / per_key;
+                std::fill(state.begin(), state.end(), Sum{0});
+                for (std::int64_t place = 0; place < s.places; ++place) {
+                    if (place % s.chunk == 0) std::copy(state.begin(), state.end(), chunk_states + place / s.chunk * size);
+                    rule.advance(place * s.batch + sequence, head, state.data(), found.data());
+                }
+                std::fill(slope, slope + size, Sum{0});
+                for (std::int64_t chunk = s.chunks(); chunk-- > 0;) {
+                    const std::int64_t begin = chunk * s.chunk, end = std::min(begin + s.chunk, s.places);
+                    std::copy(chunk_states + chunk * size, chunk_states + (chunk + 1) * size, place_states);
+                    for (std::int64_t place = begin; place + 1 < end; ++place) {
+                        Sum* const from = place_states + (place - begin) * size;
+                        std::copy(from, from + size, from + size);
+                        rule.advance(place * s.batch + sequence, head, from + size, found.data());
+                    }
+                    for (std::int64_t place = end; place-- > begin;) {
+                        const std::int64_t row = place * s.batch + sequence;
+                        const Sum* const before = place_states + (place - begin) * size;
+                        std::copy(before, before + size, state.begin());
+                        rule.advance(row, head, state.data(), found.data());
+                        const Sum kept = exponential(rule.log_kept(row, head)), strength = rule.beta(row, head);
+                        const Sum key_unit = rule.inverse_norm(row, 1, key_head);
+                        const Sum query_unit = rule.inverse_norm(row, 0, key_head) * rule.query_scale();
+                        const Element* const dy = values<Element>(x.dy) + row * s.values() + head * vd;
+                        const Element *const q = rule.query(row, key_head), *const k = rule.key(row, key_head);
+                        Sum* const dq = units + (row * 2 * s.key_heads + key_head) * kd;
+                        Sum* const dk = dq + s.keys();
+                        std::fill(d_written.begin(), d_written.end(), Sum{0});
+                        for (std::int64_t i = 0; i < kd; ++i) {
+                            Sum* const line = slope + i * vd;
+                            Sum read = 0;
+                            for (std::int64_t c = 0; c < vd; ++c) {
+                                read += state[static_cast<std::size_t>(i * vd + c)] * Sum(dy[c]);
+                                line[c] += Sum(q[i]) * query_unit * Sum(dy[c]);
+                                d_written[static_cast<std::size_t>(c)] += line[c] * Sum(k[i]) * key_unit;
+                            }
+                            dq[i] += read * rule.query_scale();
+                        }
+                        Sum d_beta = 0, d_log_kept = 0;
+                        for (std::int64_t c = 0; c < vd; ++c) {
+                            const auto at = static_cast<std::size_t>(c);
+                            d_beta += d_written[at] * found[at];
+                            d_written[at] *= strength;  // from here on beta · du
+                            dx[row * s.width() + 2 * s.keys() + head * vd + c] = Element(d_written[at]);
+                        }
+                        for (std::int64_t i = 0; i < kd; ++i) {
+                            Sum* const line = slope + i * vd;
+                            for (std::int64_t c = 0; c < vd; ++c) {
+                                const auto at = static_cast<std::size_t>(c);
+                                const Sum decayed = kept * before[i * vd + c];
+                                dk[i] += line[c] * strength * found[at] - decayed * d_written[at];
+                                line[c] -= Sum(k[i]) * key_unit * d_written[at];
+                                d_log_kept += line[c] * decayed;
+                                line[c] *= kept;
+                            }
+                        }
+                        const Sum raw = rule.raw_decay(row, head), d_raw = d_log_kept * rule.rate(head) * softplus_slope(raw);
+                        d_gates[row * x.gate_pitch + x.beta_begin + head] = Element(d_beta * strength * (1 - strength));
+                        d_gates[row * x.gate_pitch + x.decay_begin + head] = Element(d_raw);
+                        sums[head] += d_raw;
+                        sums[s.value_heads + head] += d_log_kept * rule.log_kept(row, head);
+                    }
+                }
+            }
+        }
+        // Through the division by the length l = 1 / inverse: dx = inverse · (d - x (x · d) · inverse²).
+        for (std::int64_t row = 0; row < s.rows(); ++row) {
+            for (const std::int64_t which : {0, 1}) {
+                for (std::int64_t head = 0; head < s.key_heads; ++head) {
+                    const Element* const vector = which == 0 ? rule.query(row, head) : rule.key(row, head);
+                    const Sum* const d = units + ((row * 2 + which) * s.key_heads + head) * kd;
+                    const Sum inverse = rule.inverse_norm(row, which, head);
+                    const Sum along = sum_over<Sum>(kd, [&](std::int64_t i) { return Sum(vector[i]) * d[i]; }) * inverse * inverse;
+                    Element* const to = dx + row * s.width() + which * s.keys() + head * kd;
+                    for (std::int64_t i = 0; i < kd; ++i) to[i] = Element(inverse * (d[i] - Sum(vector[i]) * along));
+                }
+            }
+        }
+    });
+    std::int64_t part = 0;
+    for (const model::Output* gradient : {&x.step_bias_gradient, &x.log_decay_gradient}) {
+        with_types(x.x.dtype, gradient->dtype, [&]<class Element, class Gradient>() {
+            using Sum = Compute<Element>;
+            for (std::int64_t head = 0; head < s.value_heads; ++head) {
+                Gradient& value = values<Gradient>(*gradient)[head];
+                value = Gradient(Sum(value) + values<Sum>(x.sums)[part * s.value_heads + head]);
+            }
+        });
+        ++part;
+    }
+}
+
+}  // namespace mgplan::runtime::cpu
