@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include "plan/composed_layer.hpp"
 #include "plan/layer_part_kinds.hpp"
 #include "plan/text.hpp"
 
@@ -67,6 +68,12 @@ void check_part(const LayerPart& part, const std::string& where, Problems& probl
     }
 }
 
+std::int64_t part_size(const LayerPart& part, std::string_view name) {
+    const PartKind* kind = find_part_kind(part.kind);
+    MGPLAN_ASSERT(kind != nullptr, "the kind of the part is known");
+    return PartSizes(part, kind->sizes, 0)[name];
+}
+
 std::vector<PartTensor> part_tensors(const LayerPart& part, std::int64_t hidden) {
     const PartKind* kind = find_part_kind(part.kind);
     MGPLAN_ASSERT(kind != nullptr, "the kind of the part is known");
@@ -105,13 +112,15 @@ double estimate_parts(const std::vector<LayerPart>& parts, std::int64_t hidden) 
 }
 
 bool is_counted_only(const ModelSpec& model) {
-    return !model.compositions.empty() || !model.beside_layers.empty();
+    return !is_computed(model);
 }
 
 void refuse_counted_only(const ModelSpec& model, const std::string& where) {
     if (!is_counted_only(model)) return;
     std::vector<std::string> kinds;
-    for (const LayerComposition& kind : model.compositions) kinds.push_back(kind.name.substr(0, 60));
+    for (const LayerComposition& kind : model.compositions) {
+        if (!computed_layer(model, kind)) kinds.push_back(kind.name.substr(0, 60));
+    }
     if (kinds.empty()) kinds.emplace_back("tensors beside the layers");
     constexpr std::size_t kShown = 6;
     const std::size_t more = kinds.size() - std::min(kinds.size(), kShown);
@@ -123,6 +132,17 @@ void refuse_counted_only(const ModelSpec& model, const std::string& where) {
         "{}: model_type '{}' is counted and nothing else, for no layer here computes its layers ({}); see mgplan models show, and "
         "plan a model of another type",
         where, model.type.substr(0, 40), text));
+}
+
+void refuse_unpriced(const ModelSpec& model, const std::string& where) {
+    refuse_counted_only(model, where);
+    if (model.compositions.empty()) return;
+    std::string kinds;
+    for (const LayerComposition& kind : model.compositions) kinds += (kinds.empty() ? "" : ", ") + kind.name.substr(0, 60);
+    throw ConfigError(fmt::format(
+        "{}: layers of model_type '{}' ({}) are computed but have no price yet, so no step time follows; train it with a plan of a fixed "
+        "layout (mgplan run), or plan a model of another type",
+        where, model.type.substr(0, 40), kinds));
 }
 
 }  // namespace mgplan

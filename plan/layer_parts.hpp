@@ -57,6 +57,9 @@ struct PartKind {
 /// Adds a problem for an unknown kind, a missing or unknown size, one out of range.
 void check_part(const LayerPart& part, const std::string& where, Problems& problems);
 
+/// A size of a part that check_part() found right: the stated one, else its fallback.
+[[nodiscard]] std::int64_t part_size(const LayerPart& part, std::string_view name);
+
 /// Of a part that check_part() found right.
 [[nodiscard]] std::vector<PartTensor> part_tensors(const LayerPart& part, std::int64_t hidden);
 struct PartCount {
@@ -68,10 +71,12 @@ struct PartCount {
 /// The same in floating point, which cannot overflow.
 [[nodiscard]] double estimate_parts(const std::vector<LayerPart>& parts, std::int64_t hidden);
 
-/// Whether layers of the model, or tensors beside them, are described by parts, so that they are counted and nothing else.
+/// Whether layers of the model, or tensors beside them, are described by parts that no layer here computes, so that they are counted and
+/// nothing else.
 [[nodiscard]] bool is_counted_only(const ModelSpec& model);
-/// Throws ConfigError where layers of the model, or tensors beside them, are described by parts: they are counted, and no layer here
-/// computes them, so that no memory, time or job follows from such a model. `where` begins the message.
+/// Throws ConfigError where is_counted_only(): no memory, time or job follows from such a model. `where` begins the message.
 void refuse_counted_only(const ModelSpec& model, const std::string& where);
+/// The same, and throws where layers are described by parts at all: those that are computed have no price yet, so that no time follows.
+void refuse_unpriced(const ModelSpec& model, const std::string& where);
 
 }  // namespace mgplan

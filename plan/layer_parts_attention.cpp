@@ -7,12 +7,13 @@
 namespace mgplan {
 namespace {
 
+/// positions: 0 not stated, so that the part is counted and nothing else, 1 none, 2 rotary as the model's fields say.
 /// qk_norm: 0 none, 1 one head's weights for all heads, 2 weights for each head, 3 over all heads at once.
-constexpr std::array kAttentionSizes{PartSize{"heads", 1},         PartSize{"kv_heads", 1},        PartSize{"head_dim", 1},
-                                     PartSize{"v_head_dim", 0, 0}, PartSize{"in", 0, 0},           PartSize{"out", 0, 0},
-                                     PartSize{"qkv_bias", 0, 0},   PartSize{"output_bias", 0, 0},  PartSize{"output_gate", 0, 0},
-                                     PartSize{"qk_norm", 0, 0},    PartSize{"qk_norm_bias", 0, 0}, PartSize{"v_norm", 0, 0},
-                                     PartSize{"sinks", 0, 0},      PartSize{"shares_kv", 0, 0},    PartSize{"key_is_value", 0, 0}};
+constexpr std::array kAttentionSizes{
+    PartSize{"heads", 1},          PartSize{"kv_heads", 1},     PartSize{"head_dim", 1},        PartSize{"v_head_dim", 0, 0},
+    PartSize{"in", 0, 0},          PartSize{"out", 0, 0},       PartSize{"qkv_bias", 0, 0},     PartSize{"output_bias", 0, 0},
+    PartSize{"output_gate", 0, 0}, PartSize{"qk_norm", 0, 0},   PartSize{"qk_norm_bias", 0, 0}, PartSize{"v_norm", 0, 0},
+    PartSize{"sinks", 0, 0},       PartSize{"shares_kv", 0, 0}, PartSize{"key_is_value", 0, 0}, PartSize{"positions", 0, 0}};
 
 std::vector<PartTensor> attention_tensors(const PartSizes& s) {
     const std::int64_t hidden = s["in"] > 0 ? s["in"] : s.hidden(), out = s["out"] > 0 ? s["out"] : s.hidden();

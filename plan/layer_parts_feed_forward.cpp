@@ -7,7 +7,9 @@
 namespace mgplan {
 namespace {
 
-constexpr std::array kMlpSizes{PartSize{"width", 1}, PartSize{"in", 0, 0}, PartSize{"gated", 0, 1}, PartSize{"bias", 0, 0}};
+/// activation: 0 not stated, so that the part is counted and nothing else, else 1 + its number in enum Activation.
+constexpr std::array kMlpSizes{PartSize{"width", 1}, PartSize{"in", 0, 0}, PartSize{"gated", 0, 1}, PartSize{"bias", 0, 0},
+                               PartSize{"activation", 0, 0}};
 
 std::vector<PartTensor> mlp_tensors(const PartSizes& s) {
     const std::int64_t hidden = s["in"] > 0 ? s["in"] : s.hidden(), width = s["width"], first = s["gated"] != 0 ? 2 * width : width;
@@ -21,8 +23,9 @@ std::vector<PartTensor> mlp_tensors(const PartSizes& s) {
 
 /// `in`: width of what the experts take and give, 0 the hidden size (Nemotron 3 projects to a smaller one). score_bias: as many values as
 /// experts that the router adds and that are trained or moved, in the checkpoint as a parameter.
-constexpr std::array kExpertSizes{PartSize{"experts", 1}, PartSize{"top_k", 1}, PartSize{"width", 1},     PartSize{"gated", 0, 1},
-                                  PartSize{"bias", 0, 0}, PartSize{"in", 0, 0}, PartSize{"router", 0, 1}, PartSize{"router_bias", 0, 0}};
+constexpr std::array kExpertSizes{PartSize{"experts", 1},   PartSize{"top_k", 1},          PartSize{"width", 1},
+                                  PartSize{"gated", 0, 1},  PartSize{"bias", 0, 0},        PartSize{"in", 0, 0},
+                                  PartSize{"router", 0, 1}, PartSize{"router_bias", 0, 0}, PartSize{"activation", 0, 0}};
 
 std::vector<PartTensor> expert_tensors(const PartSizes& s) {
     const std::int64_t outer = s["in"] > 0 ? s["in"] : s.hidden(), experts = s["experts"], width = s["width"];

@@ -20,10 +20,12 @@ constexpr std::array<std::pair<std::string_view, LayerOrder>, 3> kOrders{{{"sequ
                                                                           {"parallel_shared_norm", LayerOrder::parallel_shared_norm}}};
 
 /// Fields of ModelSpec by name; the default of each is that of an empty model.
-constexpr std::array<std::pair<std::string_view, bool ModelSpec::*>, 4> kFlags{{{"pre_norms", &ModelSpec::pre_norms},
-                                                                                {"post_norms", &ModelSpec::post_norms},
-                                                                                {"norm_bias", &ModelSpec::norm_bias},
-                                                                                {"qk_norm_per_head", &ModelSpec::qk_norm_per_head}}};
+constexpr std::array<std::pair<std::string_view, bool ModelSpec::*>, 5> kFlags{
+    {{"pre_norms", &ModelSpec::pre_norms},
+     {"post_norms", &ModelSpec::post_norms},
+     {"norm_bias", &ModelSpec::norm_bias},
+     {"qk_norm_per_head", &ModelSpec::qk_norm_per_head},
+     {"attention_output_gate", &ModelSpec::attention_output_gate}}};
 constexpr std::array<std::pair<std::string_view, double ModelSpec::*>, 6> kNumbers{
     {{"window_rotary_base", &ModelSpec::window_rotary_base},
      {"embedding_multiplier", &ModelSpec::embedding_multiplier},

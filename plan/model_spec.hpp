@@ -151,6 +151,9 @@ struct ModelSpec {
     bool qk_norm_full_width = false;  ///< with qk_norm: the weights span all heads (heads·head_dim and kv_heads·head_dim)
     bool qk_norm_per_head = false;    ///< with qk_norm: head_dim weights for each head (Cohere)
     bool attention_sinks = false;     ///< one trained logit per head (gpt-oss)
+    /// Attention's output is multiplied by the sigmoid of a gate as wide as the queries, which the packed projection gives beside
+    /// them (Qwen3-Next; Megatron-LM's --attention-output-gate).
+    bool attention_output_gate = false;
     std::int64_t sliding_window = 0;  ///< places that a query sees, its own and those before; 0: all before
     /// With a sliding window: every n-th layer sees all (Megatron-LM's --window-attn-skip-freq; gpt-oss: 2); 0: none does.
     std::int64_t full_attention_every = 0;

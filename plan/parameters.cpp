@@ -4,14 +4,12 @@
 
 #include <fmt/core.h>
 
+#include "plan/composed_layer.hpp"
 #include "plan/layer_parts.hpp"
+#include "plan/parameter_list.hpp"
 
 namespace mgplan {
 namespace {
-
-bool norms_have_bias(const ModelSpec& model) {
-    return model.normalization == Normalization::layer_norm && model.norm_bias;
-}
 
 /// Weights of one norm over `width` values: LayerNorm may have a bias beside its scale.
 std::int64_t norm_count(const ModelSpec& model, std::int64_t width) {
@@ -22,12 +20,6 @@ std::int64_t norm_count(const ModelSpec& model, std::int64_t width) {
 std::int64_t norms_of_layer(const ModelSpec& model) {
     const std::int64_t in_front = !model.pre_norms ? 0 : model.order == LayerOrder::parallel_shared_norm ? 1 : 2;
     return in_front + (model.post_norms ? 2 : 0);
-}
-
-/// A rank's rows of the packed projection: with tp > kv_heads a part of one kv head's group, whose queries, key and value
-/// the layer puts together again (docs/decisions/0004).
-std::int64_t packed_rows(const ModelSpec& model, std::int64_t tp) {
-    return (model.heads + 2 * model.kv_heads) * model.head_dim / tp;
 }
 
 std::int64_t attention_count(const ModelSpec& model, std::int64_t tp) {
@@ -65,149 +57,6 @@ std::int64_t mlp_count(const ModelSpec& model, std::int64_t ffn, std::int64_t tp
     return model.hidden * (first + width) + (bias ? first + model.hidden : 0);
 }
 
-/// Collects the tensors of one module tree.
-class ParameterList {
-public:
-    ParameterList(std::vector<Parameter>& list, std::string prefix) : list_(list), prefix_(std::move(prefix)) {}
-
-    /// A parameter divided over tp along one dimension, in `stride` blocks.
-    Parameter& add_sharded(std::string_view name, std::vector<std::int64_t> shape, int shard_axis, int stride = 1) {
-        Parameter& parameter = add(name, std::move(shape), PartialGradient::never);
-        parameter.shard_axis = shard_axis;
-        parameter.shard_stride = stride;
-        return parameter;
-    }
-
-    /// A parameter that every tp rank holds whole.
-    Parameter& add(std::string_view name, std::vector<std::int64_t> shape, PartialGradient partial) {
-        Parameter parameter;
-        parameter.name = fmt::format("{}{}", prefix_, name);
-        parameter.no_weight_decay = shape.size() == 1;
-        parameter.shape = std::move(shape);
-        parameter.partial_gradient = partial;
-        list_.push_back(std::move(parameter));
-        return list_.back();
-    }
-
-    /// A norm of the residual stream or of a latent, outside the tp region: `scale` and, for LayerNorm, `shift`.
-    void add_norm(const ModelSpec& model, std::string_view scale, std::string_view shift, std::int64_t width,
-                  PartialGradient partial = PartialGradient::sequence_parallel) {
-        add(scale, {width}, partial);
-        if (norms_have_bias(model)) add(shift, {width}, partial);
-    }
-
-    /// A norm whose width is divided over tp.
-    void add_sharded_norm(const ModelSpec& model, std::string_view scale, std::string_view shift, std::int64_t width) {
-        add_sharded(scale, {width}, 0);
-        if (norms_have_bias(model)) add_sharded(shift, {width}, 0);
-    }
-
-private:
-    std::vector<Parameter>& list_;
-    std::string prefix_;
-};
-
-void add_attention(ParameterList& list, const ModelSpec& model, std::int64_t tp) {
-    const std::int64_t hidden = model.hidden, heads = model.heads / tp;
-    if (model.mla && model.pre_norms) list.add_norm(model, "input_layernorm.weight", "input_layernorm.bias", hidden);
-    if (model.attention_sinks) list.add_sharded("self_attention.core_attention.softmax_offset", {heads}, 0);
-    list.add_sharded("self_attention.linear_proj.weight", {hidden, heads * model.v_head_dim()}, 1);
-    if (model.attention_output_bias) list.add("self_attention.linear_proj.bias", {hidden}, PartialGradient::sequence_parallel);
-    if (model.mla) {
-        const MlaSpec& mla = *model.mla;
-        const std::int64_t query_width = heads * model.qk_head_dim();
-        if (mla.q_lora_rank > 0) {
-            list.add("self_attention.linear_q_down_proj.weight", {mla.q_lora_rank, hidden}, PartialGradient::sequence_parallel);
-            if (model.qk_norm)
-                list.add_norm(model, "self_attention.linear_q_up_proj.layer_norm_weight", "self_attention.linear_q_up_proj.layer_norm_bias",
-                              mla.q_lora_rank);
-            list.add_sharded("self_attention.linear_q_up_proj.weight", {query_width, mla.q_lora_rank}, 0);
-        } else {
-            list.add_sharded("self_attention.linear_q_proj.weight", {query_width, hidden}, 0);
-        }
-        list.add("self_attention.linear_kv_down_proj.weight", {mla.kv_lora_rank + mla.qk_rope_head_dim, hidden},
-                 PartialGradient::sequence_parallel);
-        if (model.qk_norm)
-            list.add_norm(model, "self_attention.linear_kv_up_proj.layer_norm_weight", "self_attention.linear_kv_up_proj.layer_norm_bias",
-                          mla.kv_lora_rank);
-        list.add_sharded("self_attention.linear_kv_up_proj.weight", {heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank}, 0);
-        return;
-    }
-    const std::int64_t qkv_width = packed_rows(model, tp);
-    if (model.pre_norms)
-        list.add_norm(model, "self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
-    list.add_sharded("self_attention.linear_qkv.weight", {qkv_width, hidden}, 0);
-    if (model.qkv_bias) list.add_sharded("self_attention.linear_qkv.bias", {qkv_width}, 0);
-    if (!model.qk_norm) return;
-    if (model.qk_norm_full_width || model.qk_norm_per_head) {
-        list.add_sharded_norm(model, "self_attention.q_layernorm.weight", "self_attention.q_layernorm.bias", heads * model.head_dim);
-        list.add_sharded_norm(model, "self_attention.k_layernorm.weight", "self_attention.k_layernorm.bias",
-                              model.kv_heads * model.head_dim / tp);
-    } else {
-        // One head's weights for all heads, of which the rank sees its own.
-        list.add_norm(model, "self_attention.q_layernorm.weight", "self_attention.q_layernorm.bias", model.head_dim,
-                      PartialGradient::always);
-        list.add_norm(model, "self_attention.k_layernorm.weight", "self_attention.k_layernorm.bias", model.head_dim,
-                      PartialGradient::always);
-    }
-}
-
-bool has_mlp_norm(const ModelSpec& model) {
-    return model.pre_norms && model.order != LayerOrder::parallel_shared_norm;
-}
-
-void add_dense_mlp(ParameterList& list, const ModelSpec& model, std::int64_t tp) {
-    const std::int64_t width = model.ffn / tp, first = model.gated_mlp ? 2 * width : width;
-    const int stride = model.gated_mlp ? 2 : 1;
-    if (has_mlp_norm(model)) list.add_norm(model, "mlp.linear_fc1.layer_norm_weight", "mlp.linear_fc1.layer_norm_bias", model.hidden);
-    list.add_sharded("mlp.linear_fc1.weight", {first, model.hidden}, 0, stride);
-    if (model.mlp_bias) list.add_sharded("mlp.linear_fc1.bias", {first}, 0, stride);
-    list.add_sharded("mlp.linear_fc2.weight", {model.hidden, width}, 1);
-    if (model.mlp_bias) list.add("mlp.linear_fc2.bias", {model.hidden}, PartialGradient::sequence_parallel);
-}
-
-void add_mixture(ParameterList& list, const ModelSpec& model, std::int64_t tp, std::int64_t ep, std::int64_t etp) {
-    const MoeSpec& moe = *model.moe;
-    const std::int64_t hidden = model.hidden, experts = moe.experts / ep;
-    if (has_mlp_norm(model)) list.add_norm(model, "pre_mlp_layernorm.weight", "pre_mlp_layernorm.bias", hidden);
-    list.add("mlp.router.weight", {moe.experts, hidden}, PartialGradient::sequence_parallel);
-    if (moe.router_bias) list.add("mlp.router.bias", {moe.experts}, PartialGradient::sequence_parallel);
-    const std::int64_t width = moe.expert_ffn / etp, first = model.gated_mlp ? 2 * width : width;
-    const int stride = model.gated_mlp ? 2 : 1;
-    // Transformer Engine's grouped linear registers all weights of a projection, then all its biases.
-    const auto add_each = [&](std::string_view projection, std::string_view what, const std::vector<std::int64_t>& shape,
-                              std::optional<int> axis, int blocks) {
-        for (std::int64_t expert = 0; expert < experts; ++expert) {
-            const std::string name = fmt::format("mlp.experts.{}.{}{}", projection, what, expert);
-            Parameter& parameter = axis ? list.add_sharded(name, shape, *axis, blocks) : list.add(name, shape, PartialGradient::never);
-            parameter.expert = true;
-            parameter.local_expert = expert;
-        }
-    };
-    add_each("linear_fc1", "weight", {first, hidden}, 0, stride);
-    if (model.mlp_bias) add_each("linear_fc1", "bias", {first}, 0, stride);
-    add_each("linear_fc2", "weight", {hidden, width}, 1, 1);
-    if (model.mlp_bias) add_each("linear_fc2", "bias", {hidden}, std::nullopt, 1);
-    if (moe.shared_ffn > 0) {
-        const std::int64_t shared = moe.shared_ffn / tp;
-        if (moe.shared_gate) list.add("mlp.shared_experts.gate_weight", {1, hidden}, PartialGradient::sequence_parallel);
-        list.add_sharded("mlp.shared_experts.linear_fc1.weight", {model.gated_mlp ? 2 * shared : shared, hidden}, 0, stride);
-        list.add_sharded("mlp.shared_experts.linear_fc2.weight", {hidden, shared}, 1);
-    }
-}
-
-void add_layer(std::vector<Parameter>& parameters, const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep,
-               std::int64_t etp, const std::string& prefix) {
-    ParameterList list(parameters, prefix);
-    add_attention(list, model, tp);
-    if (model.post_norms) list.add_norm(model, "post_self_attn_layernorm.weight", "post_self_attn_layernorm.bias", model.hidden);
-    if (kind == LayerKind::moe)
-        add_mixture(list, model, tp, ep, etp);
-    else
-        add_dense_mlp(list, model, tp);
-    if (model.post_norms) list.add_norm(model, "post_mlp_layernorm.weight", "post_mlp_layernorm.bias", model.hidden);
-}
-
 LayerKind kind_of_layer(const ModelSpec& model, std::int64_t layer) {
     return model.is_moe_layer(layer) ? LayerKind::moe : LayerKind::dense;
 }
@@ -226,6 +75,22 @@ void add_embedding(std::vector<Parameter>& parameters, const ModelSpec& model, s
     if (model.position == PositionEmbedding::learned)
         list.add("position_embeddings.weight", {model.max_positions, model.hidden}, PartialGradient::never);
     if (model.token_types > 0) list.add("tokentype_embeddings.weight", {model.token_types, model.hidden}, PartialGradient::never);
+}
+
+/// Of the layers of a chunk, each kind counted once.
+ParameterCount composed_count(const ModelSpec& model, const ParallelSizes& sizes, const StageChunk& chunk) {
+    std::vector<std::int64_t> layers(model.compositions.size());
+    for (std::int64_t i = 0; i < chunk.decoders; ++i)
+        ++layers.at(model.composition_of_layer.at(static_cast<std::size_t>(chunk.first_decoder + i)));
+    ParameterCount sum;
+    for (std::size_t kind = 0; kind < layers.size(); ++kind) {
+        if (layers[kind] == 0) continue;
+        std::vector<Parameter> parameters;
+        ParameterList list(parameters, "");
+        add_composed_layer(list, computed_layer(model, model.compositions[kind]).value(), sizes);
+        for (const Parameter& parameter : parameters) (parameter.expert ? sum.expert : sum.dense) += layers[kind] * parameter.count();
+    }
+    return sum;
 }
 
 }  // namespace
@@ -288,7 +153,13 @@ std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSi
     if (chunk.embedding || chunk.mtp > 0) add_embedding(parameters, model, sizes.tp, shared, !chunk.embedding);
     for (std::int64_t i = 0; i < chunk.decoders; ++i) {
         const std::int64_t layer = chunk.first_decoder + i;
-        add_layer(parameters, model, kind_of_layer(model, layer), sizes.tp, sizes.ep, sizes.etp, fmt::format("decoder.layers.{}.", layer));
+        const std::string prefix = fmt::format("decoder.layers.{}.", layer);
+        if (model.compositions.empty()) {
+            add_layer(parameters, model, kind_of_layer(model, layer), sizes.tp, sizes.ep, sizes.etp, prefix);
+        } else {
+            ParameterList layer_list(parameters, prefix);
+            add_composed_layer(layer_list, composed_layer(model, layer), sizes);
+        }
     }
     ParameterList list(parameters, "");
     if (chunk.loss) list.add_norm(model, "decoder.final_layernorm.weight", "decoder.final_layernorm.bias", model.hidden);
@@ -323,7 +194,11 @@ ParameterCount stage_parameter_count(const ModelSpec& model, const Layout& layou
     for (int chunk = 0; chunk < layout.vpp; ++chunk) {
         const StageChunk& stage = layout.split->chunk(pp_rank, chunk);
         if (stage.embedding || stage.mtp > 0) count += embedding_parameter_count(model, sizes.tp);
-        for (std::int64_t i = 0; i < stage.decoders; ++i) ++(model.is_moe_layer(stage.first_decoder + i) ? moe_layers : dense_layers);
+        if (!model.compositions.empty()) {
+            count += composed_count(model, sizes, stage);
+        } else {
+            for (std::int64_t i = 0; i < stage.decoders; ++i) ++(model.is_moe_layer(stage.first_decoder + i) ? moe_layers : dense_layers);
+        }
         if (stage.mtp > 0) {
             const ParameterCount layer = mtp_layer_parameter_count(model, sizes.tp, sizes.ep, sizes.etp);
             count += {.dense = stage.mtp * layer.dense, .expert = stage.mtp * layer.expert};

@@ -18,6 +18,16 @@ namespace mgplan {
 /// rank's rows), always (it works on the rank's heads).
 enum class PartialGradient : std::uint8_t { never, sequence_parallel, always };
 
+/// What a parameter holds before training: by_name, matrices normal, norms 1, biases 0 (model/layers/initialization.hpp); the others
+/// are those of state-space layers (mamba_ssm modules/mamba2.py; Megatron-core ssm/mamba_mixer.py, ssm/gated_delta_net/common.py).
+enum class InitialValues : std::uint8_t {
+    by_name,
+    ones,
+    log_of_decay,  ///< log of a value drawn evenly from 1 to 16
+    step_bias,     ///< softplus of it is a step whose logarithm is drawn evenly, from 0.001 to 0.1
+    by_taps,       ///< of convolutions, drawn evenly from -1 / sqrt(taps) to that, `initial_bound`
+};
+
 /// One parameter tensor as one rank holds it.
 struct Parameter {
     std::string name;                 ///< Megatron-core module path, e.g. "decoder.layers.3.self_attention.linear_qkv.weight"
@@ -26,6 +36,10 @@ struct Parameter {
     /// Equal blocks of the divided dimension of which each rank holds a share: 2 for gate and value of a gated MLP, else 1
     /// (Megatron-core's partition_stride).
     int shard_stride = 1;
+    /// Rows of each block of the shard where its blocks are of unequal size (Megatron-core's partition_sizes); empty: shard_stride.
+    std::vector<std::int64_t> shard_blocks;
+    InitialValues initial = InitialValues::by_name;
+    double initial_bound = 0;  ///< of InitialValues::by_taps
     PartialGradient partial_gradient = PartialGradient::never;
     bool expert = false;            ///< reduced over edp instead of dp·cp
     std::int64_t local_expert = 0;  ///< of experts: its number on the rank, the one in the name

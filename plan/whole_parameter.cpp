@@ -14,6 +14,15 @@ constexpr const char* kTiedTable = "embedding.word_embeddings.weight";
 
 std::int64_t ShardOfWhole::whole_row(std::int64_t row) const {
     if (axis != 0) return row;
+    if (!blocks.empty()) {
+        std::int64_t in_shard = row, before = 0;
+        for (const std::int64_t block : blocks) {
+            if (in_shard < block) return before + index * block + in_shard;
+            in_shard -= block;
+            before += block * count;
+        }
+        MGPLAN_ASSERT(false, "the row is in one of the shard's blocks");
+    }
     // The whole is `stride` blocks, and so is each shard.
     const std::int64_t block = rows / stride;
     return row / block * block * count + index * block + row % block;
@@ -35,10 +44,11 @@ bool has_vocabulary_rows(const Parameter& parameter) {
 ShardOfWhole shard_of_whole(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place) {
     ShardOfWhole shard;
     shard.rows = parameter.shape.at(0);
-    shard.columns = parameter.shape.size() > 1 ? parameter.shape[1] : 1;
+    shard.columns = parameter.count() / shard.rows;
     shard.axis = parameter.shard_axis;
     if (shard.axis) {
         shard.stride = parameter.shard_stride;
+        shard.blocks = parameter.shard_blocks;
         shard.index = parameter.expert ? place.etp_rank : place.tp_rank;
         shard.count = parameter.expert ? place.etp : place.tp;
     }
@@ -53,10 +63,19 @@ std::vector<WholeRun> runs_in_whole(const ShardOfWhole& shard, std::int64_t begi
     const std::int64_t first_column = shard.axis == 1 ? shard.index * shard.columns : 0;
     // Whole rows of a block follow each other in the whole too, unless columns are divided.
     const std::int64_t rows_together = shard.axis == 1 ? 1 : shard.axis == 0 ? shard.rows / shard.stride : shard.rows;
+    const auto end_of_block = [&](std::int64_t row) {
+        if (shard.axis != 0 || shard.blocks.empty()) return (row / rows_together + 1) * rows_together;
+        std::int64_t rows = 0;
+        for (const std::int64_t block : shard.blocks) {
+            rows += block;
+            if (row < rows) break;
+        }
+        return rows;
+    };
     std::vector<WholeRun> runs;
     while (begin < end) {
         const std::int64_t row = begin / shard.columns, column = begin % shard.columns;
-        const std::int64_t stretch_end = std::min(end, (row / rows_together + 1) * rows_together * shard.columns);
+        const std::int64_t stretch_end = std::min(end, end_of_block(row) * shard.columns);
         const std::int64_t whole_row = shard.whole_row(row);
         const std::int64_t in_whole = whole_row * whole_columns + first_column + column;
         // What lies behind the last row of the whole is padding; rows ascend, so nothing but padding follows.

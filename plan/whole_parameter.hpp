@@ -22,12 +22,14 @@ struct ShardPlace {
     std::int64_t etp = 1;
 };
 
-/// One shard of a matrix; a vector is a matrix of one column. Elements are numbered row by row, in the shard and in the whole.
+/// One shard of a matrix; a vector is a matrix of one column, and of more dimensions all behind the first are columns. Elements are
+/// numbered row by row, in the shard and in the whole.
 struct ShardOfWhole {
     std::int64_t rows = 1, columns = 1;  ///< of the shard
     std::optional<int> axis;             ///< dimension that is divided: 0 rows, 1 columns; nothing: the shard is the whole
     std::int64_t stride = 1;             ///< equal blocks of the whole's rows of which each shard holds a share (Parameter::shard_stride)
     std::int64_t index = 0, count = 1;   ///< which shard of how many
+    std::vector<std::int64_t> blocks;    ///< rows of each of the shard's blocks where they are unequal (Parameter::shard_blocks)
     std::int64_t whole_rows = 1;         ///< fewer than the shards' where they are padded: rows from there on are in no whole
     bool operator==(const ShardOfWhole&) const = default;
 

@@ -28,7 +28,13 @@ std::string does_not_divide(std::string_view field, std::int64_t value, std::str
     return fmt::format("{} = {} does not divide {} = {}; use {}", field, value, what, n, usable_divisors(n, world));
 }
 
+/// What divides layers that parts describe, the trainer asks of their parts (plan/composed_layer.hpp).
+bool has_plain_layers(const ModelSpec& model) {
+    return model.compositions.empty();
+}
+
 bool has_dense_mlp(const ModelSpec& model) {
+    if (!has_plain_layers(model)) return false;
     return !model.moe || std::find(model.moe_layers.begin(), model.moe_layers.end(), false) != model.moe_layers.end();
 }
 
@@ -117,11 +123,12 @@ constexpr auto kRules = std::to_array<Rule>({
      [](W w, L l) { return fmt::format("{}", fmt::join(graph_problems(w, l), "; ")); }},
     {"tp_divides_world", "tp does not divide the world", Level::tensor, [](W, L l) { return l.sizes.world % l.sizes.tp != 0; },
      [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "world", l.sizes.world, w.world); }},
-    {"tp_divides_heads", "tp does not divide the attention heads", Level::tensor, [](W w, L l) { return w.model.heads % l.sizes.tp != 0; },
+    {"tp_divides_heads", "tp does not divide the attention heads", Level::tensor,
+     [](W w, L l) { return has_plain_layers(w.model) && w.model.heads % l.sizes.tp != 0; },
      [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "attention heads", w.model.heads, w.world); }},
     // Megatron-core transformer_config.py: query groups are a multiple or a divisor of tp (docs/decisions/0004).
     {"tp_divides_kv_heads", "tp does not divide the kv heads, or as a multiple of them their packed projection", Level::tensor,
-     [](W w, L l) { return !packed_heads_divide(w.model, l.sizes.tp); },
+     [](W w, L l) { return has_plain_layers(w.model) && !packed_heads_divide(w.model, l.sizes.tp); },
      [](W w, L l) {
          return fmt::format(
              "tp = {} does not divide kv heads = {}, nor, as a multiple of them, the {} rows of packed queries, keys and values; use {}",

@@ -11,33 +11,59 @@ namespace mgplan::model {
 
 DecoderLayer::DecoderLayer(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
                            EnumSet<RecomputeModule> recompute)
-    : beside_(model.order != LayerOrder::sequential), attention_(model, weights, prefix, layer, recompute) {
-    if (model.is_moe_layer(std::min(layer, model.layers - 1)))
-        moe_.emplace(model, weights, prefix, layer, recompute);
-    else
-        mlp_.emplace(model, weights, prefix, layer, recompute);
+    : beside_(model.order != LayerOrder::sequential) {
+    if (model.compositions.empty()) {
+        const bool mixture = model.is_moe_layer(std::min(layer, model.layers - 1));
+        mixer_.emplace(make_mixer({model, {"attention", {}}, weights, prefix, layer, recompute}));
+        feed_forward_.emplace(make_feed_forward({model, {mixture ? "experts" : "mlp", {}}, weights, prefix, layer, recompute}));
+        return;
+    }
+    composed_ = std::make_shared<const ComposedLayer>(composed_layer(model, layer));
+    const ModelSpec& fields = composed_->fields;
+    if (composed_->mixer) mixer_.emplace(make_mixer({fields, *composed_->mixer, weights, prefix, layer, recompute}));
+    if (composed_->feed_forward)
+        feed_forward_.emplace(make_feed_forward({fields, *composed_->feed_forward, weights, prefix, layer, recompute}));
+}
+
+bool DecoderLayer::Saved::kept() const {
+    return mlp.x.defined() || moe.x.defined() || std::apply([](const auto&... one) { return (one.x.defined() || ...); }, mixer);
+}
+
+const Moe* DecoderLayer::mixture() const {
+    return feed_forward_ ? std::get_if<Moe>(&*feed_forward_) : nullptr;
 }
 
 GraphedPart DecoderLayer::graphed(const RankContext& context) const {
-    return context.graphs == nullptr ? GraphedPart::none : context.graphs->part(moe_.has_value());
+    return context.graphs == nullptr ? GraphedPart::none : context.graphs->part(mixture() != nullptr);
 }
 
 Tensor DecoderLayer::attend(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
+    if (!mixer_) return x;
     const Range range(*context.device, "attention forward");
-    return attention_.forward(context, microbatch, x, saved.attention);
+    return std::visit(
+        [&]<class Mixer>(const Mixer& mixer) {
+            return mixer.forward(context, microbatch, x, std::get<typename Mixer::Saved>(saved.mixer));
+        },
+        *mixer_);
 }
 
 Tensor DecoderLayer::transform(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& attended,
                                Saved& saved) const {
+    if (!feed_forward_) return attended;
     const Range range(*context.device, "mlp forward");
-    return moe_ ? moe_->forward(context, microbatch, attended, saved.moe)
-                : mlp_->forward(context, microbatch, beside_ ? x : attended, attended, saved.mlp);
+    if (const Moe* const moe = mixture()) return moe->forward(context, microbatch, attended, saved.moe);
+    return std::get<Mlp>(*feed_forward_).forward(context, microbatch, beside_ ? x : attended, attended, saved.mlp);
 }
 
 Tensor DecoderLayer::attend_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
                                      Tensor of_mlp) const {
+    if (!mixer_) return dy;
     const Range range(*context.device, "attention backward");
-    Tensor dx = attention_.backward(context, microbatch, dy, saved.attention);
+    Tensor dx = std::visit(
+        [&]<class Mixer>(const Mixer& mixer) {
+            return mixer.backward(context, microbatch, dy, std::get<typename Mixer::Saved>(saved.mixer));
+        },
+        *mixer_);
     if (of_mlp.defined()) add(of_mlp, dx);
     of_mlp = {};
     dy = {};  // within the range: traces put it there
@@ -45,8 +71,11 @@ Tensor DecoderLayer::attend_backward(const RankContext& context, const Microbatc
 }
 
 Tensor DecoderLayer::transform_backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved) const {
+    if (!feed_forward_) return dy;
     const Range range(*context.device, "mlp backward");
-    Tensor d_attended = moe_ ? moe_->backward(context, microbatch, dy, saved.moe) : mlp_->backward(context, microbatch, dy, saved.mlp);
+    const Moe* const moe = mixture();
+    Tensor d_attended = moe != nullptr ? moe->backward(context, microbatch, dy, saved.moe)
+                                       : std::get<Mlp>(*feed_forward_).backward(context, microbatch, dy, saved.mlp);
     dy = {};
     return d_attended;
 }
@@ -72,7 +101,7 @@ Tensor DecoderLayer::forward_to_router(const RankContext& context, const Microba
     std::vector<Tensor> outputs = context.graphs->forward(place, x, saved.graph, [&](const Tensor& input) {
         Tensor attended = with_attention ? attend(context, microbatch, input, saved) : input;
         const Range range(*context.device, "mlp forward");
-        ChosenRows chosen = moe_->choose(context, microbatch, attended, up_to, saved.moe);
+        ChosenRows chosen = mixture()->choose(context, microbatch, attended, up_to, saved.moe);
         return std::vector<GraphOutput>{{"residual", with_attention ? std::move(attended) : Tensor()},
                                         {permuted ? "permuted_hidden_states" : "hidden_states", std::move(chosen.hidden)},
                                         {"probabilities", std::move(chosen.probabilities)},
@@ -90,7 +119,7 @@ Tensor DecoderLayer::forward_to_router(const RankContext& context, const Microba
                       std::move(outputs[4]),
                       std::move(outputs[5]),
                       std::move(outputs[6])};
-    return moe_->combine(context, microbatch, attended, std::move(chosen), saved.moe);
+    return mixture()->combine(context, microbatch, attended, std::move(chosen), saved.moe);
 }
 
 Tensor DecoderLayer::backward_from_router(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
@@ -99,7 +128,7 @@ Tensor DecoderLayer::backward_from_router(const RankContext& context, const Micr
     std::vector<Tensor> gradients;
     {
         const Range range(*context.device, "mlp backward");
-        ChosenGradients of_chosen = moe_->combine_backward(context, microbatch, dy, up_to, saved.moe);
+        ChosenGradients of_chosen = mixture()->combine_backward(context, microbatch, dy, up_to, saved.moe);
         gradients = {std::move(dy), std::move(of_chosen.hidden), std::move(of_chosen.probabilities)};
         if (of_chosen.shared.defined()) gradients.push_back(std::move(of_chosen.shared));
     }
@@ -110,7 +139,7 @@ Tensor DecoderLayer::backward_from_router(const RankContext& context, const Micr
             const Tensor d_output = std::move(inputs[0]);
             ChosenGradients of_chosen{up_to, std::move(inputs[1]), std::move(inputs[2]), {}};
             if (inputs.size() > 3) of_chosen.shared = std::move(inputs[3]);
-            d_attended = moe_->choose_backward(context, microbatch, d_output, std::move(of_chosen), saved.moe);
+            d_attended = mixture()->choose_backward(context, microbatch, d_output, std::move(of_chosen), saved.moe);
         }
         if (with_attention) d_attended = attend_backward(context, microbatch, std::move(d_attended), saved);
         return std::vector<Tensor>{std::move(d_attended)};

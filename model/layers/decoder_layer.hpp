@@ -1,27 +1,30 @@
 #pragma once
-// One layer of the decoder: attention, then a dense MLP or a mixture.
+// One layer of the decoder: attention or another mixer of tokens, then a dense MLP or a mixture; or one of the two alone.
 
+#include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 
 #include "model/graphs/layer_graphs.hpp"
 #include "model/layers/context.hpp"
-#include "model/layers/mlp.hpp"
-#include "model/layers/moe.hpp"
-#include "model/layers/self_attention.hpp"
+#include "model/layers/layer_half.hpp"
 #include "model/layers/weight_events.hpp"
+#include "plan/composed_layer.hpp"
 
 namespace mgplan::model {
 
-/// One decoder layer; its second half is a dense MLP or a mixture, by the model's list of layers. Layers behind that list,
-/// those of multi-token prediction, are of the last one's kind.
+/// One decoder layer, by the model's list of layers: attention, and a dense MLP or a mixture; of models with compositions the halves
+/// that the layer's parts describe. Layers behind that list, those of multi-token prediction, are of the last one's kind.
 class DecoderLayer {
 public:
     struct Saved {
-        SelfAttentionSaved attention;
+        std::tuple<SelfAttentionSaved, MambaMixerSaved, GatedDeltaNetSaved> mixer;  ///< of the layer's kind of mixer; the others empty
         MlpSaved mlp;
         MoeSaved moe;
         PassMemory graph;  ///< in place of what a replayed forward would have kept
+        /// Whether a forward left anything here, without graphs.
+        [[nodiscard]] bool kept() const;
     };
 
     /// `layer`: global number from 0.
@@ -42,6 +45,8 @@ public:
     [[nodiscard]] GraphedPart graphed(const RankContext& context) const;
 
 private:
+    /// The second half where it is a mixture; nullptr: it is none.
+    [[nodiscard]] const Moe* mixture() const;
     [[nodiscard]] Tensor attend(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
     /// `x`: the layer's input, which an MLP beside the attention reads; `attended`: the attention's output.
     [[nodiscard]] Tensor transform(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, const Tensor& attended,
@@ -57,10 +62,10 @@ private:
     [[nodiscard]] Tensor backward_from_router(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, Saved& saved,
                                               const GraphPlace& place, bool with_attention) const;
 
-    bool beside_;  ///< both halves read the layer's input (LayerOrder)
-    SelfAttention attention_;
-    std::optional<Mlp> mlp_;
-    std::optional<Moe> moe_;
+    std::shared_ptr<const ComposedLayer> composed_;  ///< null: the fields of the model describe the layer
+    bool beside_;                                    ///< both halves read the layer's input (LayerOrder)
+    std::optional<TokenMixer> mixer_;
+    std::optional<FeedForward> feed_forward_;
 };
 
 }  // namespace mgplan::model

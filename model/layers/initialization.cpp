@@ -34,6 +34,25 @@ double normal(std::uint64_t key, std::uint64_t counter) {
     return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
 }
 
+/// A value that is not normal, drawn for one counter (InitialValues says from what).
+double recurrent_value(const Parameter& parameter, std::uint64_t key, std::uint64_t counter) {
+    const double even = (static_cast<double>(mixed(key ^ mixed(counter)) >> 11U) + 0.5) * 0x1p-53;
+    switch (parameter.initial) {
+        case InitialValues::log_of_decay:
+            return std::log(1 + 15 * even);
+        case InitialValues::step_bias: {
+            const double step = std::exp(std::log(0.001) + even * (std::log(0.1) - std::log(0.001)));
+            return step + std::log(-std::expm1(-step));  // the inverse of softplus
+        }
+        case InitialValues::by_taps:
+            return parameter.initial_bound * (2 * even - 1);
+        case InitialValues::by_name:
+        case InitialValues::ones:
+            break;
+    }
+    return 1;
+}
+
 bool contains(const std::string& name, std::string_view part) {
     return name.find(part) != std::string::npos;
 }
@@ -60,19 +79,28 @@ void in_stretches(std::int64_t rows, std::int64_t values, const Work& work) {
 
 std::vector<double> initial_values(const ModelSpec& model, const Parameter& parameter, const ShardPlace& place,
                                    const InitializationOptions& options) {
+    const bool per_rank = options.seeds == SeedKind::per_rank;
     std::vector<double> values(static_cast<std::size_t>(parameter.count()), 0.0);
     const std::string& name = parameter.name;
+    const std::uint64_t seed = per_rank ? mixed(rank_seed(options.seed, parameter, place)) : options.seed;
+    const std::uint64_t key = mixed(seed ^ hash_of(per_rank ? name_on_rank(parameter) : whole_name(model, parameter, place)));
+    if (parameter.initial != InitialValues::by_name) {
+        const ShardOfWhole shard = shard_of_whole(model, parameter, place);
+        for (std::int64_t i = 0; i < parameter.count(); ++i) {
+            const std::int64_t whole = shard.whole_row(i / shard.columns) * shard.columns + i % shard.columns;
+            values[static_cast<std::size_t>(i)] = recurrent_value(parameter, key, static_cast<std::uint64_t>(per_rank ? i : whole));
+        }
+        return values;
+    }
     if (name.ends_with("bias") || (parameter.expert && contains(name, ".bias"))) return values;
     if (contains(name, "norm")) {
         std::fill(values.begin(), values.end(), 1.0);
         return values;
     }
-    const bool projects_out = contains(name, "linear_proj.weight") || contains(name, "linear_fc2.weight");
+    const bool projects_out =
+        contains(name, "linear_proj.weight") || contains(name, "linear_fc2.weight") || contains(name, "out_proj.weight");
     const double deviation =
         options.deviation.value_or(model.init_deviation) / (projects_out ? std::sqrt(2.0 * static_cast<double>(model.layers)) : 1.0);
-    const bool per_rank = options.seeds == SeedKind::per_rank;
-    const std::uint64_t seed = per_rank ? mixed(rank_seed(options.seed, parameter, place)) : options.seed;
-    const std::uint64_t key = mixed(seed ^ hash_of(per_rank ? name_on_rank(parameter) : whole_name(model, parameter, place)));
     const ShardOfWhole shard = shard_of_whole(model, parameter, place);
     const std::int64_t rows = shard.rows, columns = shard.columns;
     const std::int64_t first_column = shard.axis == 1 ? shard.index * columns : 0;

@@ -49,7 +49,7 @@ int ModelChunk::unit_of(const std::string& parameter) const {
         rest.remove_prefix(kLayer.size());
         ++first;
     }
-    const bool attends = rest.starts_with(".self_attention.") || rest.starts_with(".input_layernorm.");
+    const bool attends = rest.starts_with(".self_attention.") || rest.starts_with(".input_layernorm.") || rest.starts_with(".mixer.");
     return first + (attends ? 0 : 1);
 }
 
@@ -140,7 +140,7 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
         UnitEvents{events_, units() - 1}.after_backward(0);
     }
     for (std::size_t i = layers_.size(); i-- > 0;) {
-        if (recompute_.full && !saved.layers[i].attention.x.defined()) {
+        if (recompute_.full && !saved.layers[i].kept()) {
             // The last layer of a recomputed block: run the block again from its input.
             std::size_t begin = i;
             while (!saved.checkpoints[begin].defined()) {

@@ -148,6 +148,13 @@ QkvParts PackedQkv::forward(const RankContext& context, const MicrobatchContext&
         parts.q =
             columns(parts.q.view({rows, group_heads * head_dim}), group.place * heads * head_dim, (group.place + 1) * heads * head_dim)
                 .view({rows, heads, head_dim});
+    } else if (model_.attention_output_gate) {
+        // Queries and gate lie in a group as twice as many heads.
+        const std::int64_t groups = model_.kv_heads / tp, rows = packed.shape()[0], width = heads / groups * head_dim;
+        parts = split_qkv(packed, 2 * heads, groups, head_dim);
+        const Tensor both = parts.q.view({rows * groups, 2 * width});
+        saved.gate = columns(both, width, 2 * width).view({rows, heads * head_dim});
+        parts.q = columns(both, 0, width).view({rows, heads, head_dim});
     } else {
         parts = split_qkv(packed, heads, model_.kv_heads / tp, head_dim);
     }
@@ -166,7 +173,7 @@ QkvParts PackedQkv::forward(const RankContext& context, const MicrobatchContext&
 }
 
 Tensor PackedQkv::backward(const RankContext& context, const MicrobatchContext& microbatch, AttentionGradients gradients,
-                           const Tensor& normed, const PackedQkvSaved& saved) const {
+                           const Tensor& d_gate, const Tensor& normed, const PackedQkvSaved& saved) const {
     if (rotated_ > 0) {
         const Positions positions = positions_of(context, microbatch);
         gradients.q = rotary(gradients.q, positions, rotated_, angles_, true);
@@ -175,6 +182,15 @@ Tensor PackedQkv::backward(const RankContext& context, const MicrobatchContext& 
     if (q_norm_weight_.defined()) {
         gradients.q = through_norm(context, gradients.q, saved.q_before_norm, q_norm_weight_, q_norm_bias_, saved.q_statistics);
         gradients.k = through_norm(context, gradients.k, saved.k_before_norm, k_norm_weight_, k_norm_bias_, saved.k_statistics);
+    }
+    if (d_gate.defined()) {
+        const std::int64_t rows = gradients.q.shape()[0], heads = gradients.q.shape()[1], groups = model_.kv_heads / context.tp->size();
+        const std::int64_t width = heads / groups * model_.head_dim;
+        const Tensor both =
+            context.device->empty({rows * groups, 2 * width}, d_gate.dtype(), MemoryCategory::activations, "gradient of queries and gate");
+        set_columns(gradients.q.view({rows * groups, width}), both, 0);
+        set_columns(d_gate.view({rows * groups, width}), both, width);
+        gradients.q = both.view({rows, 2 * heads, model_.head_dim});
     }
     if (!shares_groups(model_, context)) {
         const Tensor d_packed = join_qkv({gradients.q, gradients.k, gradients.v});

@@ -10,13 +10,15 @@
 
 namespace mgplan::model {
 
-/// What a forward keeps, all of it with QK-norm alone.
+/// What a forward keeps, all of it with QK-norm or a gate of the output alone.
 struct PackedQkvSaved {
+    Tensor gate;                          ///< logits of the output's gate (rows, heads · head_dim); read by who applies it
     Tensor q_before_norm, k_before_norm;  ///< (rows, heads, head_dim)
     NormStatistics q_statistics, k_statistics;
 };
 
-/// The projection holds, per kv head, its query heads, its key, its value, as Megatron-core's linear_qkv, and is divided
+/// The projection holds, per kv head, its query heads (with a gate of the output as many heads of it behind them), its key, its value,
+/// as Megatron-core's linear_qkv, and is divided
 /// evenly over tp. With tp > kv_heads a rank's share is a part of one kv head's group: the shares are gathered, every rank
 /// of the group takes the key and the value and its own queries (Megatron-core transformer/attention.py,
 /// get_query_key_value_tensors; docs/decisions/0004).
@@ -28,9 +30,9 @@ public:
     /// normed (rows outside the tp region, hidden) -> the rank's heads, normalised and rotated where the model does.
     [[nodiscard]] QkvParts forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& normed,
                                    PackedQkvSaved& saved) const;
-    /// Returns the gradient of `normed`; adds to the main gradients.
+    /// Returns the gradient of `normed`; adds to the main gradients. `d_gate`: of the gate, undefined without one.
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, AttentionGradients gradients,
-                                  const Tensor& normed, const PackedQkvSaved& saved) const;
+                                  const Tensor& d_gate, const Tensor& normed, const PackedQkvSaved& saved) const;
 
 private:
     /// Norm of q or k (rows, heads, head_dim), and its backward.

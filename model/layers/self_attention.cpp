@@ -7,6 +7,7 @@
 #include "model/layers/residual.hpp"
 #include "model/layers/rotary_scaling.hpp"
 #include "model/ops/elementwise.hpp"
+#include "model/ops/gate.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -25,6 +26,17 @@ std::string norm_name(const ModelSpec& model, const std::string& prefix, std::st
 /// The core's output as the output projection sees it: (rows, heads / tp · v_head_dim).
 Tensor joined_heads(const Tensor& output) {
     return output.view({output.shape()[0], output.shape()[1] * output.shape()[2]});
+}
+
+/// Every value a row of its own: a gate of rows is then one of values.
+Tensor as_column(const Tensor& x) {
+    return x.view({x.elements(), 1});
+}
+
+/// What the output projection sees: (rows, heads / tp · v_head_dim).
+Tensor projection_input(const SelfAttentionSaved& saved) {
+    const Tensor output = joined_heads(saved.core.output);
+    return saved.gated.defined() ? saved.gated.view(output.shape()) : output;
 }
 
 }  // namespace
@@ -71,7 +83,8 @@ Tensor SelfAttention::forward(const RankContext& context, const MicrobatchContex
         saved.v = parts.v;
     }
     parts = {};
-    const Tensor y = projection_.forward(context, joined_heads(saved.core.output));
+    if (saved.packed.gate.defined()) saved.gated = gate_rows(as_column(joined_heads(saved.core.output)), as_column(saved.packed.gate));
+    const Tensor y = projection_.forward(context, projection_input(saved));
     // The projection's input stays; only what the core alone keeps is made again.
     if (recompute_.contains(RecomputeModule::core_attn)) saved.core.log_sum_exp = Tensor();
     if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
@@ -99,14 +112,22 @@ Tensor SelfAttention::backward(const RankContext& context, const MicrobatchConte
     // Each tensor goes as soon as it was read for the last time, as autograd frees it.
     Tensor d_output = projection_.backward(
         context, behind_.backward(residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.behind),
-        joined_heads(saved.core.output));
+        projection_input(saved));
+    saved.gated = {};
+    Tensor d_gate;
+    if (saved.packed.gate.defined()) {
+        d_output =
+            gate_rows_backward(as_column(d_output), as_column(joined_heads(saved.core.output)), as_column(saved.packed.gate), d_gate);
+        d_gate = d_gate.view(saved.packed.gate.shape());
+    }
     AttentionGradients gradients = sharded_attention_backward(context, microbatch, d_output.view(saved.core.output.shape()), saved.q,
                                                               saved.k, saved.v, saved.core, core_of(microbatch));
     d_output = {};
     saved.core = {};
     saved.q = saved.k = saved.v = {};
     Tensor d_normed = latent_ ? latent_->backward(context, microbatch, std::move(gradients), saved.normed, saved.latent)
-                              : packed_->backward(context, microbatch, std::move(gradients), saved.normed, saved.packed);
+                              : packed_->backward(context, microbatch, std::move(gradients), d_gate, saved.normed, saved.packed);
+    d_gate = {};
     saved.normed = {};
     saved.packed = {};
     saved.latent = {};

@@ -24,13 +24,15 @@ struct SelfAttentionSaved {
     PackedQkvSaved packed;
     LatentQkvSaved latent;
     Tensor q, k, v;        ///< inputs of the core attention, rotated: (rows, heads, width)
-    AttentionResult core;  ///< output and log-sum-exp; the output is also the output projection's input
+    AttentionResult core;  ///< output and log-sum-exp; without a gate the output is also the output projection's input
+    Tensor gated;          ///< the output times its gate: input of the output projection; undefined without
     StreamNormSaved behind;
 };
 
 /// Multi-head, grouped-query and multi-latent attention; heads divided over tp.
 class SelfAttention {
 public:
+    using Saved = SelfAttentionSaved;
     /// `prefix`: "decoder.layers.0."; `layer`: global layer number from 0, for dropout.
     SelfAttention(const ModelSpec& model, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
                   EnumSet<RecomputeModule> recompute);

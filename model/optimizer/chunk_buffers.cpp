@@ -8,8 +8,8 @@ namespace {
 
 Shape shape_of(const Parameter& parameter) {
     const auto& s = parameter.shape;
-    MGPLAN_ASSERT(s.size() == 1 || s.size() == 2, "parameters are vectors and matrices");
-    return s.size() == 1 ? Shape{s[0]} : Shape{s[0], s[1]};
+    MGPLAN_ASSERT(!s.empty() && s.size() <= 3, "parameters are vectors, matrices and the taps of convolutions");
+    return s.size() == 1 ? Shape{s[0]} : s.size() == 2 ? Shape{s[0], s[1]} : Shape{s[0], s[1], s[2]};
 }
 
 }  // namespace

@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include "model/ops/router.hpp"
+#include "plan/composed_layer.hpp"
 #include "plan/errors.hpp"
 #include "plan/graph_scopes.hpp"
+#include "plan/layer_parts.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -124,11 +126,20 @@ void add_mtp_features(std::vector<std::string>& features, const ModelSpec& model
     }
 }
 
+/// What layers that parts describe are not computed with.
+void add_composed_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
+    const std::vector<std::string> obstacles = obstacles_of_compositions(model, layout.sizes);
+    features.insert(features.end(), obstacles.begin(), obstacles.end());
+    if (!layout.cuda_graphs.empty() && !layout.cuda_graphs.contains(CudaGraphScope::full_iteration))
+        features.emplace_back("CUDA graphs of layers that are described by parts (use full_iteration or none)");
+}
+
 }  // namespace
 
 std::vector<std::string> features_not_executed(const TrainingTask& task, bool computes) {
-    std::vector<std::string> features;
     const ModelSpec& model = task.model;
+    refuse_counted_only(model, model.name);
+    std::vector<std::string> features;
     const Layout& layout = task.layout;
     if (computes) add_values_not_computed(features, task);
     if (model.moe) add_mixture_features(features, model, layout);
@@ -145,7 +156,9 @@ std::vector<std::string> features_not_executed(const TrainingTask& task, bool co
     add_unsupported_types(task.training, features);
     if (task.training.attention == AttentionBackend::unfused) features.emplace_back("unfused attention");
     if (task.training.distributed_optimizer_instances > 1) features.emplace_back("several distributed-optimizer instances");
-    if (model.heads % layout.sizes.tp != 0 || !packed_heads_divide(model, layout.sizes.tp))
+    if (!model.compositions.empty())
+        add_composed_features(features, model, layout);
+    else if (model.heads % layout.sizes.tp != 0 || !packed_heads_divide(model, layout.sizes.tp))
         features.push_back(fmt::format("tp = {} over {} heads with {} kv heads", layout.sizes.tp, model.heads, model.kv_heads));
     if (layout.sizes.cp > 1 && layout.cp_comm_type == CpCommType::a2a_p2p) features.emplace_back("hierarchical context parallelism");
     add_graph_features(features, model, layout);

@@ -1,6 +1,6 @@
 #include "runtime/checkpoint/slice_text.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include "plan/errors.hpp"
 #include "plan/text.hpp"
@@ -10,9 +10,10 @@ namespace mgplan::runtime {
 
 std::string slice_text(const SavedSlice& slice) {
     const ShardOfWhole& shard = slice.shard;
-    return fmt::format("rows={} columns={} axis={} stride={} index={} count={} whole_rows={} begin={} end={} crc32c={}", shard.rows,
-                       shard.columns, shard.axis.value_or(-1), shard.stride, shard.index, shard.count, shard.whole_rows, slice.begin,
-                       slice.end, checksum_text(slice.checksum));
+    const std::string blocks = shard.blocks.empty() ? "" : fmt::format(" blocks={}", fmt::join(shard.blocks, ","));
+    return fmt::format("rows={} columns={} axis={} stride={}{} index={} count={} whole_rows={} begin={} end={} crc32c={}", shard.rows,
+                       shard.columns, shard.axis.value_or(-1), shard.stride, blocks, shard.index, shard.count, shard.whole_rows,
+                       slice.begin, slice.end, checksum_text(slice.checksum));
 }
 
 SavedSlice parse_slice(std::string_view text, const std::string& name, const std::string& where) {
@@ -41,6 +42,17 @@ SavedSlice parse_slice(std::string_view text, const std::string& name, const std
     if (axis > 1) refuse("whose axis is out of range");
     if (axis >= 0) shard.axis = static_cast<int>(axis);
     shard.stride = number("stride", 1);
+    // Of parameters with blocks of unequal size alone.
+    if (next < fields.size() && fields[next].starts_with("blocks=")) {
+        std::int64_t sum = 0;
+        for (const std::string& block : split(std::string(value("blocks")), ',')) {
+            const auto parsed = parse_integer(block);
+            if (!parsed || *parsed < 1 || *parsed > shard.rows) refuse("whose blocks are out of range");
+            shard.blocks.push_back(*parsed);
+            sum += *parsed;
+        }
+        if (sum != shard.rows || shard.stride != 1 || shard.axis != 0) refuse("whose blocks are not its rows");
+    }
     shard.index = number("index", 0);
     shard.count = number("count", 1);
     shard.whole_rows = number("whole_rows", 1);

@@ -147,6 +147,7 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
     model.rotary_layers = {false, true, true};
     model.window_rotary_base = 100;
     model.order = LayerOrder::parallel;
+    model.attention_output_gate = true;
     model.post_norms = true;
     model.norm_bias = false;
     model.embedding_multiplier = 3;

@@ -1,0 +1,36 @@
+#pragma once
+// The halves that layers are made of, by the kind of part that describes each (plan/layer_parts.hpp, plan/composed_layer.hpp).
+
+#include <string>
+#include <variant>
+
+#include "model/layers/context.hpp"
+#include "model/layers/gated_delta_net.hpp"
+#include "model/layers/mamba_mixer.hpp"
+#include "model/layers/mlp.hpp"
+#include "model/layers/moe.hpp"
+#include "model/layers/self_attention.hpp"
+
+namespace mgplan::model {
+
+/// The first half of a layer. Each has a type Saved, and forward and backward as SelfAttention has them.
+using TokenMixer = std::variant<SelfAttention, MambaMixer, GatedDeltaNet>;
+/// The second half.
+using FeedForward = std::variant<Mlp, Moe>;
+
+/// What a half is made from. `model` outlives it.
+struct HalfRequest {
+    const ModelSpec& model;
+    LayerPart part;
+    const WeightTable& weights;
+    std::string prefix;  ///< "decoder.layers.0."
+    std::int64_t layer;  ///< global number from 0
+    EnumSet<RecomputeModule> recompute;
+};
+
+/// By the part's kind, which is one of a mixer that layers here compute (assertion). Attention, MLP and mixture take their sizes from the
+/// fields of the model.
+[[nodiscard]] TokenMixer make_mixer(const HalfRequest& request);
+[[nodiscard]] FeedForward make_feed_forward(const HalfRequest& request);
+
+}  // namespace mgplan::model

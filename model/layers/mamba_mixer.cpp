@@ -1,0 +1,122 @@
+#include "model/layers/mamba_mixer.hpp"
+
+#include "model/layers/residual.hpp"
+#include "model/ops/elementwise.hpp"
+#include "model/ops/gated_norm.hpp"
+#include "plan/layer_parts.hpp"
+
+namespace mgplan::model {
+namespace {
+
+/// The blocks of a row of the projection: z, then x, B and C, which the convolution sees, then the raw steps.
+Columns gate_columns(const StateSpaceSizes& sizes) {
+    return {0, sizes.inner()};
+}
+Columns convolved_columns(const StateSpaceSizes& sizes) {
+    return {sizes.inner(), sizes.width()};
+}
+
+GatedNormOptions gated_norm_options(const RankContext& context, const StateSpaceSizes& sizes) {
+    return {.group = sizes.inner() / sizes.groups, .gate_first = true, .epsilon = context.norm_epsilon};
+}
+
+}  // namespace
+
+MambaMixer::MambaMixer(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix,
+                       std::int64_t layer, EnumSet<RecomputeModule> recompute)
+    : model_(model),
+      layer_(layer),
+      recompute_(recompute),
+      heads_(part_size(part, "heads")),
+      head_dim_(part_size(part, "inner") / heads_),
+      groups_(part_size(part, "groups")),
+      state_(part_size(part, "state")),
+      norm_weight_(weights.at(prefix + "mixer.in_proj.layer_norm_weight")),
+      norm_bias_(weights.find(prefix + "mixer.in_proj.layer_norm_bias")),
+      conv_weight_(weights.at(prefix + "mixer.conv1d_weight")),
+      conv_bias_(weights.at(prefix + "mixer.conv1d_bias")),
+      step_bias_(weights.at(prefix + "mixer.dt_bias")),
+      log_decay_(weights.at(prefix + "mixer.A_log")),
+      skip_(weights.at(prefix + "mixer.D")),
+      gated_norm_weight_(weights.find(prefix + "mixer.norm.weight")),
+      projection_(weights.at(prefix + "mixer.in_proj.weight"), {}),
+      output_(weights.at(prefix + "mixer.out_proj.weight"), {}) {}
+
+Tensor MambaMixer::normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const {
+    return norm(x, norm_weight_.value, norm_bias_.value, model_.normalization, context.norm_epsilon, statistics);
+}
+
+StateSpaceSizes MambaMixer::sizes_of(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& projected) const {
+    const std::int64_t tp = context.tp->size();
+    return {.places = projected.shape()[0] / microbatch.batch,
+            .batch = microbatch.batch,
+            .heads = heads_ / tp,
+            .head_dim = head_dim_,
+            .groups = groups_ / tp,
+            .state = state_};
+}
+
+StateSpaceInputs MambaMixer::scan_inputs(const Tensor& projected, const StateSpaceSizes& sizes, std::int64_t batch) const {
+    return {.mixed = causal_conv(projected, convolved_columns(sizes), conv_weight_.value, conv_bias_.value, batch),
+            .projected = projected,
+            .step_begin = sizes.inner() + sizes.width(),
+            .step_bias = step_bias_.value,
+            .log_decay = log_decay_.value,
+            .skip = skip_.value};
+}
+
+Tensor MambaMixer::forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const {
+    saved.x = x;
+    saved.normed = normalised(context, x, saved.statistics);
+    saved.projected = projection_.forward(context, saved.normed);
+    const StateSpaceSizes sizes = sizes_of(context, microbatch, saved.projected);
+    saved.scanned = state_space_scan(scan_inputs(saved.projected, sizes, microbatch.batch), sizes);
+    saved.gated = gated_norm(saved.scanned, saved.projected, gate_columns(sizes), gated_norm_weight_.value,
+                             gated_norm_options(context, sizes), saved.inverse_deviation);
+    const Tensor y = output_.forward(context, saved.gated);
+    if (recompute_.contains(RecomputeModule::layernorm)) saved.normed = Tensor();
+    return add_residual(context, microbatch, model_, layer_, ResidualPlace::attention, y, x);
+}
+
+Tensor MambaMixer::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const {
+    if (!saved.normed.defined()) {
+        const Range range(*context.device, "recompute");
+        NormStatistics again;
+        saved.normed = normalised(context, saved.x, again);
+    }
+    // Each tensor goes as soon as it was read for the last time, as autograd frees it.
+    Tensor d_gated =
+        output_.backward(context, residual_backward(context, microbatch, model_, layer_, ResidualPlace::attention, dy), saved.gated);
+    saved.gated = {};
+    const StateSpaceSizes sizes = sizes_of(context, microbatch, saved.projected);
+    // The three ops below write all columns of it between them.
+    Tensor d_projected = context.device->empty(saved.projected.shape(), saved.projected.dtype(), MemoryCategory::activations,
+                                               "gradient of the mixer's projection");
+    Tensor d_scanned =
+        gated_norm_backward(d_gated, saved.scanned, saved.projected, gate_columns(sizes), gated_norm_weight_.value, saved.inverse_deviation,
+                            gated_norm_options(context, sizes), d_projected, gated_norm_weight_.gradient);
+    d_gated = {};
+    saved.scanned = saved.inverse_deviation = {};
+    Tensor d_convolved;
+    {
+        const StateSpaceInputs inputs = scan_inputs(saved.projected, sizes, microbatch.batch);
+        d_convolved =
+            state_space_scan_backward(d_scanned, inputs, sizes, d_projected, {step_bias_.gradient, log_decay_.gradient, skip_.gradient});
+    }
+    d_scanned = {};
+    causal_conv_backward(d_convolved, saved.projected, convolved_columns(sizes), conv_weight_.value, conv_bias_.value, microbatch.batch,
+                         d_projected, conv_weight_.gradient, conv_bias_.gradient);
+    d_convolved = {};
+    saved.projected = {};
+    Tensor d_normed = projection_.backward(context, d_projected, saved.normed);
+    d_projected = {};
+    saved.normed = {};
+    Tensor dx = norm_backward(d_normed, saved.x, norm_weight_.value, saved.statistics, model_.normalization, norm_weight_.gradient,
+                              norm_bias_.gradient);
+    d_normed = {};
+    add(dy, dx);  // the residual path
+    saved = {};
+    return dx;
+}
+
+}  // namespace mgplan::model

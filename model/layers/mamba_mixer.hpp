@@ -1,0 +1,53 @@
+#pragma once
+// The mixer of Mamba-2 as the first half of a layer: norm, projection, causal convolution, scan, gated norm, output projection, residual
+// addition (arXiv 2405.21060, section 7; Megatron-core ssm/mamba_mixer.py).
+
+#include "model/layers/context.hpp"
+#include "model/layers/tensor_parallel.hpp"
+#include "model/ops/causal_conv.hpp"
+#include "model/ops/norm.hpp"
+#include "model/ops/state_space.hpp"
+
+namespace mgplan::model {
+
+/// What a forward keeps. What the convolution gives, steps, decays and states are made again in the backward, as mamba_ssm makes them
+/// (ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn). Selective recompute of layernorm drops `normed`.
+struct MambaMixerSaved {
+    Tensor x;  ///< the residual stream: input of the norm
+    NormStatistics statistics;
+    Tensor normed;             ///< input of the projection
+    Tensor projected;          ///< z, x, B, C of the rank's heads and groups, and their raw steps, side by side
+    Tensor scanned;            ///< output of the scan: (rows, heads · head_dim)
+    Tensor inverse_deviation;  ///< of the gated norm; undefined without its weight
+    Tensor gated;              ///< input of the output projection
+};
+
+/// Heads and groups are divided over tp. A sequence lies whole on a rank: no context parallelism.
+class MambaMixer {
+public:
+    using Saved = MambaMixerSaved;
+    /// `part`: of kind "mamba2"; `prefix`: "decoder.layers.0."; `layer`: global number from 0, for dropout.
+    MambaMixer(const ModelSpec& model, const LayerPart& part, const WeightTable& weights, const std::string& prefix, std::int64_t layer,
+               EnumSet<RecomputeModule> recompute);
+
+    [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& x, Saved& saved) const;
+    /// Returns the gradient of x; adds to the main gradients. Consumes what was saved.
+    [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& dy, Saved& saved) const;
+
+private:
+    [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
+    /// Of this rank, for so many rows of its projection.
+    [[nodiscard]] StateSpaceSizes sizes_of(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& projected) const;
+    [[nodiscard]] StateSpaceInputs scan_inputs(const Tensor& projected, const StateSpaceSizes& sizes, std::int64_t batch) const;
+
+    const ModelSpec& model_;
+    std::int64_t layer_;
+    EnumSet<RecomputeModule> recompute_;
+    std::int64_t heads_, head_dim_, groups_, state_;  ///< of all ranks
+    Weight norm_weight_, norm_bias_;
+    Weight conv_weight_, conv_bias_, step_bias_, log_decay_, skip_, gated_norm_weight_;
+    ColumnParallelLinear projection_;
+    RowParallelLinear output_;
+};
+
+}  // namespace mgplan::model

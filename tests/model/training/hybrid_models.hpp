@@ -1,0 +1,118 @@
+#pragma once
+// Small models whose layers are described by parts.
+
+#include <string>
+
+#include "tests/support/small_training.hpp"
+
+namespace mgplan::model::small {
+
+/// Parts of layers over the hidden size of small_llama(), and the final norm beside them.
+inline LayerPart part_norm(std::int64_t copies) {
+    return {"norm", {{"width", 32}, {"copies", copies}}};
+}
+inline LayerPart part_mamba2() {
+    return {"mamba2", {{"inner", 48}, {"heads", 4}, {"groups", 2}, {"state", 5}, {"conv", 4}}};
+}
+inline LayerPart part_delta_net() {
+    return {"gated_delta_net", {{"key_heads", 2}, {"key_dim", 6}, {"value_heads", 4}, {"value_dim", 5}, {"conv", 4}}};
+}
+/// positions: 1 none, 2 rotary.
+inline LayerPart part_attention(bool gated, std::int64_t positions) {
+    LayerPart part{"attention", {{"heads", 4}, {"kv_heads", 2}, {"head_dim", 8}, {"positions", positions}}};
+    if (gated) part.sizes["output_gate"] = part.sizes["qk_norm"] = 1;
+    return part;
+}
+/// SiLU where it is gated, else squared ReLU.
+inline std::int64_t activation_number(bool gated) {
+    return 1 + static_cast<std::int64_t>(gated ? Activation::silu : Activation::squared_relu);
+}
+inline LayerPart part_mlp(std::int64_t width, bool gated) {
+    return {"mlp", {{"width", width}, {"gated", gated ? 1 : 0}, {"activation", activation_number(gated)}}};
+}
+inline LayerPart part_experts(bool gated) {
+    return {"experts", {{"experts", 8}, {"top_k", 3}, {"width", 24}, {"gated", gated ? 1 : 0}, {"activation", activation_number(gated)}}};
+}
+
+/// `layers`: for each layer the number of its kind.
+inline ModelSpec hybrid(const std::string& name, std::vector<LayerComposition> kinds, std::vector<std::uint16_t> layers) {
+    ModelSpec model = tests::small_llama();
+    model.name = model.type = name;
+    model.compositions = std::move(kinds);
+    model.composition_of_layer = std::move(layers);
+    model.layers = static_cast<std::int64_t>(model.composition_of_layer.size());
+    model.beside_layers = {part_norm(1)};
+    return model;
+}
+
+/// Which layers have experts.
+inline void set_moe_layers(ModelSpec& model) {
+    for (const auto kind : model.composition_of_layer) model.moe_layers.push_back(model.compositions.at(kind).name.ends_with("moe"));
+}
+
+inline ModelSpec small_mamba2() {
+    ModelSpec model = hybrid("small-mamba2", {{"mamba2", {part_norm(1), part_mamba2()}}}, {0, 0, 0, 0});
+    model.position = PositionEmbedding::none;
+    model.tied_embeddings = true;
+    return model;
+}
+
+/// Each layer one of Mamba-2, attention without positions, squared ReLU (Nemotron-H); the norm of Mamba-2 is left out in one kind.
+inline ModelSpec small_nemotron_h() {
+    LayerPart plain = part_mamba2();
+    plain.sizes["norm"] = 0;
+    ModelSpec model = hybrid("small-nemotron-h",
+                             {{"mamba2", {part_norm(1), part_mamba2()}},
+                              {"attention", {part_norm(1), part_attention(false, 1)}},
+                              {"mlp", {part_norm(1), part_mlp(48, false)}},
+                              {"mamba2 without a norm", {part_norm(1), plain}}},
+                             {0, 2, 1, 3, 2, 0});
+    model.position = PositionEmbedding::none;
+    return model;
+}
+
+/// The same with experts behind a sigmoid, moved by their bias, and a shared one (Nemotron 3).
+inline ModelSpec small_nemotron_h_moe() {
+    ModelSpec model = hybrid("small-nemotron-h-moe",
+                             {{"mamba2", {part_norm(1), part_mamba2()}},
+                              {"attention", {part_norm(1), part_attention(false, 1)}},
+                              {"moe", {part_norm(1), part_experts(false), part_mlp(16, false)}}},
+                             {0, 2, 1, 2});
+    model.moe = MoeSpec{.experts = 8, .top_k = 3, .expert_ffn = 24, .shared_ffn = 16, .expert_bias = true, .score = RouterScore::sigmoid};
+    model.moe->expert_bias_update_rate = 0.03;
+    set_moe_layers(model);
+    return model;
+}
+
+/// Gated delta nets, every second layer attention with a gate of its output, experts with a gated shared one; the last layer has an MLP
+/// (Qwen3-Next).
+inline ModelSpec small_qwen3_next() {
+    const std::vector<LayerPart> sparse{part_experts(true), part_mlp(16, true), {"linear", {{"in", 32}, {"out", 1}}}};
+    const auto with = [&](const LayerPart& mixer) {
+        std::vector<LayerPart> parts{part_norm(2), mixer};
+        parts.insert(parts.end(), sparse.begin(), sparse.end());
+        return parts;
+    };
+    ModelSpec model = hybrid("small-qwen3-next",
+                             {{"gated_delta_net+moe", with(part_delta_net())},
+                              {"attention+moe", with(part_attention(true, 2))},
+                              {"gated_delta_net+mlp", {part_norm(2), part_delta_net(), part_mlp(48, true)}}},
+                             {0, 1, 0, 2});
+    model.rotary_fraction = 0.5;
+    model.moe = MoeSpec{.experts = 8, .top_k = 3, .expert_ffn = 24, .shared_ffn = 16, .shared_gate = true, .auxiliary_loss = 0.02};
+    set_moe_layers(model);
+    return model;
+}
+
+/// Mamba-2 or attention with rotary positions on half of each head, an MLP in every layer (Bamba).
+inline ModelSpec small_bamba() {
+    ModelSpec model = hybrid("small-bamba",
+                             {{"mamba2+mlp", {part_norm(2), part_mamba2(), part_mlp(48, true)}},
+                              {"attention+mlp", {part_norm(2), part_attention(false, 2), part_mlp(48, true)}}},
+                             {0, 1, 0, 0});
+    model.rotary_fraction = 0.5;
+    model.hidden_dropout = 0.1;
+    return model;
+}
+
+}  // namespace mgplan::model::small

@@ -1,0 +1,147 @@
+// Layers of Mamba-2 and gated delta nets under every layout that they are computed in: losses and gradient norms of a few steps equal
+// those of one rank, bytes and messages those that the same code predicts on shapes; and their parameters are those that are counted.
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/errors.hpp"
+#include "plan/layer_parts.hpp"
+#include "plan/parameters.hpp"
+#include "plan/whole_parameter.hpp"
+#include "tests/model/training/hybrid_models.hpp"
+#include "tests/model/training/parity_support.hpp"
+
+namespace mgplan::model::parity_hybrid_test {
+namespace {
+
+struct Run {
+    ModelSpec model;
+    Case layout;
+    Precision precision = Precision::fp64;
+    std::int64_t sequence = 16;
+};
+
+std::vector<Case> dense_cases() {
+    using enum RecomputeModule;
+    return {{.name = "tp2", .tp = 2},
+            {.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
+            {.name = "pp2", .pp = 2},
+            {.name = "dp2", .dp = 2},
+            {.name = "dp2_plain", .dp = 2, .distributed_optimizer = false},
+            {.name = "mbs2", .micro_batch = 2},
+            {.name = "full", .recompute = Recompute::full},
+            {.name = "full2_tp2_sp", .tp = 2, .sequence_parallel = true, .recompute = Recompute::full, .recompute_layers = 2},
+            {.name = "block1_pp2", .pp = 2, .recompute = Recompute::full, .method = RecomputeMethod::block, .recompute_layers = 1},
+            {.name = "selective", .recompute = Recompute::selective, .modules = {core_attn, mlp, layernorm}},
+            {.name = "pp2_vpp2_mbs2", .pp = 2, .vpp = 2, .micro_batch = 2},
+            {.name = "tp2_sp_pp2_dp2", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true}};
+}
+
+std::vector<Case> mixture_cases() {
+    using enum RecomputeModule;
+    return {{.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
+            {.name = "pp2", .pp = 2},
+            {.name = "dp2_ep2", .dp = 2, .ep = 2},
+            {.name = "tp2_sp_etp2", .tp = 2, .etp = 2, .sequence_parallel = true},
+            {.name = "full", .recompute = Recompute::full},
+            {.name = "selective", .recompute = Recompute::selective, .modules = {core_attn, moe_act, layernorm}},
+            {.name = "tp2_sp_pp2_dp2_ep2", .tp = 2, .pp = 2, .dp = 2, .ep = 2, .sequence_parallel = true}};
+}
+
+std::vector<ModelSpec> models() {
+    return {small::small_mamba2(), small::small_nemotron_h(), small::small_nemotron_h_moe(), small::small_qwen3_next(),
+            small::small_bamba()};
+}
+
+std::vector<Run> runs() {
+    std::vector<Run> list;
+    for (const ModelSpec& model : models()) {
+        for (const Case& layout : model.moe ? mixture_cases() : dense_cases()) {
+            // Four stages of chunks want as many layers in each.
+            if (layout.vpp > 1 && model.layers % (layout.pp * layout.vpp) != 0) continue;
+            list.push_back({model, layout});
+        }
+    }
+    list.push_back({small::small_mamba2(), {.name = "odd_tp2", .tp = 2}, Precision::fp64, 13});
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+        list.push_back({small::small_nemotron_h(), {.name = "tp2_sp_pp2", .tp = 2, .pp = 2, .sequence_parallel = true}, precision});
+        list.push_back({small::small_bamba(), {.name = "tp2_sp_dp2", .tp = 2, .dp = 2, .sequence_parallel = true}, precision});
+    }
+    return list;
+}
+
+class HybridParity : public testing::TestWithParam<Run> {};
+
+TEST_P(HybridParity, LossesAndGradientNormsEqualThoseOfOneRank) {
+    const auto& [model, layout, precision, sequence] = GetParam();
+    const double tolerance = precision == Precision::fp64 ? 1e-10 : precision == Precision::fp32 ? 1e-5 : 1e-2;
+    const TrainingTask task = task_for(model, layout, precision, sequence);
+    Outcome outcome = train(task);
+    // A mixture's auxiliary loss is of a microbatch.
+    expect_equal_steps(outcome.steps, one_rank(model, model.moe ? layout.micro_batch : 1, precision, sequence).steps, tolerance,
+                       precision == Precision::bf16 ? 1 : kSteps);
+    for (int rank = 0; rank < static_cast<int>(task.layout.sizes.world); ++rank) expect_prediction_equals(task, outcome, rank);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, HybridParity, testing::ValuesIn(runs()), [](const auto& test) {
+    std::string name;
+    for (const char c : test.param.model.name.substr(6)) name += c == '-' ? '_' : c;
+    return name + "_" + std::string(to_string(test.param.precision)) + "_" + test.param.layout.name;
+});
+
+/// Elements of the whole model, from the shards of all tp ranks: each tp rank holds a share, or the same whole.
+TEST(HybridParameters, AreAsManyAsArePartsCounted) {
+    for (ModelSpec model : models()) {
+        model.vocab_divisor = 1;
+        model.vocab = 64;
+        ASSERT_FALSE(is_counted_only(model)) << model.name;
+        for (const std::int64_t tp : {1, 2}) {
+            Layout layout;
+            layout.sizes = {tp, tp, 1, 1, tp, 1, AxisOrder{}, 1};
+            layout.split = std::make_shared<const StageSplit>(automatic_stage_split(model.layers, 0, 1, 1).value());
+            std::int64_t whole = 0, of_rank = 0;
+            const auto chunks = stage_parameters(model, layout, 0);
+            for (const Parameter& parameter : chunks.front()) {
+                const ShardOfWhole shard = shard_of_whole(model, parameter, {.tp = tp, .etp = tp});
+                whole += shard.whole_elements();
+                of_rank += parameter.count();
+            }
+            EXPECT_EQ(whole, total_parameters(model)) << model.name << ", tp " << tp;
+            EXPECT_EQ(of_rank, stage_parameter_count(model, layout, 0).total()) << model.name << ", tp " << tp;
+        }
+    }
+}
+
+/// What the trainer says of a task; empty where it accepts.
+std::string refusal(const ModelSpec& model, const Case& layout) {
+    try {
+        check_features(task_for(model, layout, Precision::fp32));
+        return "";
+    } catch (const ConfigError& error) {
+        return error.what();
+    }
+}
+
+TEST(HybridParameters, WhatDoesNotDivideOrIsNotComputedIsNamed) {
+    using testing::HasSubstr;
+    EXPECT_EQ(refusal(small::small_nemotron_h(), {.name = "tp2", .tp = 2}), "");
+    EXPECT_THAT(refusal(small::small_nemotron_h(), {.name = "tp4", .tp = 4}),
+                HasSubstr("tp = 4 over 2 groups of Mamba-2, which it does not divide"));
+    EXPECT_THAT(refusal(small::small_mamba2(), {.name = "cp2", .cp = 2}), HasSubstr("context parallelism over Mamba-2 (cp = 2)"));
+    EXPECT_THAT(refusal(small::small_qwen3_next(), {.name = "cp2", .cp = 2}),
+                HasSubstr("context parallelism over gated delta nets (cp = 2)"));
+    EXPECT_THAT(refusal(small::small_qwen3_next(), {.name = "tp4", .tp = 4, .sequence_parallel = true}),
+                AllOf(HasSubstr("tp = 4 over 2 key heads of gated delta nets"),
+                      HasSubstr("a gate of attention's output with tp = 4 above 2 kv heads")));
+    ModelSpec unknown = small::small_mamba2();
+    unknown.compositions.front() = {"mamba", {small::part_norm(1), {"mamba", {{"inner", 8}, {"state", 2}, {"conv", 4}, {"dt_rank", 2}}}}};
+    EXPECT_THAT(refusal(unknown, {.name = "one"}), HasSubstr("is counted and nothing else, for no layer here computes its layers (mamba)"));
+    ModelSpec biased = small::small_mamba2();
+    biased.compositions.front().parts.at(1).sizes["proj_bias"] = 1;
+    EXPECT_TRUE(is_counted_only(biased)) << "no projection of Mamba-2 here has a bias";
+}
+
+}  // namespace
+}  // namespace mgplan::model::parity_hybrid_test
