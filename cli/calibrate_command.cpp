@@ -200,7 +200,7 @@ int calibrate(const Options& options, const CalibrateValues& values, Console& co
     const runtime::RankDevices& devices = *setup.devices;
 
     std::optional<Plan> plan;
-    if (values.plan) plan = read_plan(*values.plan, "--plan");
+    if (values.plan) plan = read_priced_plan(*values.plan, "--plan");
     std::int64_t ranks = processes ? launched.size : values.ranks;
     if (ranks == 0) ranks = values.device == "cuda" ? 1 : plan ? std::min<std::int64_t>(plan->layout.sizes.world, 512) : 2;
     if (plan && ranks > 1 && ranks != plan->layout.sizes.world)

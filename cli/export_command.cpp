@@ -9,6 +9,7 @@
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
 #include "plan/errors.hpp"
+#include "plan/layer_parts.hpp"
 #include "reports/megatron_job.hpp"
 
 namespace mgplan::cli {
@@ -42,6 +43,7 @@ int run_export(const std::vector<std::string>& args, Console& console) {
     problems.throw_if_any();
 
     const Plan plan = load_asked_plan(options, plan_files.front());
+    refuse_unpriced(plan.model, plan_files.front() + ": model");
     note_assumed_architecture(plan.model, console);
     if (*to == "mgplan") {
         options.write(console, plan_to_json(plan).dump(1) + "\n");

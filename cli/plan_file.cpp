@@ -10,6 +10,7 @@
 #include "importers/model_source.hpp"
 #include "plan/errors.hpp"
 #include "plan/json_reader.hpp"
+#include "plan/layer_parts.hpp"
 #include "planner/constraints.hpp"
 
 namespace mgplan::cli {
@@ -35,6 +36,12 @@ Plan unbroken(Plan plan) {
 
 Plan read_plan(const std::string& path, const std::string& option) {
     return plan_from_json(parse_json(importers::read_text_file(path, option), path), path);
+}
+
+Plan read_priced_plan(const std::string& path, const std::string& option) {
+    Plan plan = read_plan(path, option);
+    refuse_unpriced(plan.model, path + ": model");
+    return plan;
 }
 
 Plan read_asked_plan(const Options& options, const std::string& path) {

@@ -14,7 +14,10 @@ namespace mgplan::cli {
 /// the file in messages. Rules between layout and model are the caller's to ask.
 [[nodiscard]] Plan read_plan(const std::string& path, const std::string& option = "plan");
 
-/// The same for the plan that the positional PLAN of a command names, or whose text it was given.
+/// The same for a model whose layers all have a price: throws ConfigError otherwise (plan/layer_parts.hpp, refuse_unpriced()).
+[[nodiscard]] Plan read_priced_plan(const std::string& path, const std::string& option = "plan");
+
+/// As read_plan() for the plan that the positional PLAN of a command names, or whose text it was given.
 [[nodiscard]] Plan read_asked_plan(const Options& options, const std::string& path);
 
 /// The same for callers that change nothing of it: also throws for a layout that breaks a rule of its model

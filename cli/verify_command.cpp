@@ -57,7 +57,7 @@ void write(const Options& options, Console& console, const std::string& text, co
 
 int verify_run(const Options& options, const VerifyOptions& values, const RunJob& job, Console& console) {
     const std::string& path = job.plan_files().front();
-    Plan plan = read_plan(path);
+    Plan plan = read_priced_plan(path);
     const ClusterSpec cluster = values.cluster ? load_cluster(*values.cluster) : plan.cluster;
     if (cluster.peak(plan.training.precision) <= 0)
         throw ConfigError(

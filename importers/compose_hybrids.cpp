@@ -4,6 +4,7 @@
 #include <set>
 
 #include "importers/composer.hpp"
+#include "plan/layer_parts.hpp"
 #include "plan/text.hpp"
 
 namespace mgplan::importers {
@@ -62,13 +63,19 @@ void compose_mamba2(Composer& c) {
                                                       {"conv", c.number({"conv_kernel"})},
                                                       {"conv_bias", c.flag({"use_conv_bias"}, true) ? 1 : 0},
                                                       {"proj_bias", c.flag({"use_bias"}, false) ? 1 : 0}});
+    c.model().position = PositionEmbedding::none;
+    c.leave_out_step_limits();
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("mamba2", {c.norm(), mixer});
 }
 
 void compose_bamba(Composer& c) {
     const LayerPart mamba = mamba2_of(c, c.number_or({"mamba_expand"}, 2) * c.hidden(), true);
-    const LayerPart attention = c.attention(attention_biases(c));
-    const LayerPart mlp = c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false));
+    c.set_activation({"hidden_act"}, Activation::silu);
+    PartSizesGiven sizes = attention_biases(c);
+    sizes["positions"] = 2;
+    const LayerPart attention = c.attention(sizes);
+    const LayerPart mlp = c.activated(c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false)));
+    c.leave_out_step_limits();
     std::set<std::int64_t> attends;
     for (const auto layer : c.config().integers("attn_layer_indices", 0, ModelLimits::layers)) attends.insert(layer);
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
@@ -139,16 +146,22 @@ void compose_nemotron_h(Composer& c) {
                                                       {"conv", c.number({"conv_kernel"})},
                                                       {"conv_bias", c.flag({"use_conv_bias"}, true) ? 1 : 0},
                                                       {"proj_bias", c.flag({"use_bias"}, false) ? 1 : 0}});
-    const LayerPart attention = c.attention();
+    // Its activation is squared ReLU unless mlp_hidden_act says otherwise, and positions are in the order of the states alone.
+    c.model().position = PositionEmbedding::none;
+    c.set_activation({"mlp_hidden_act"}, Activation::squared_relu);
+    c.leave_out_step_limits();
+    const LayerPart attention = c.attention({{"positions", 1}});
     const bool biased = c.flag({"mlp_bias"}, false);
-    const LayerPart mlp = c.mlp(c.number({"intermediate_size"}), false, biased);
+    const LayerPart mlp = c.activated(c.mlp(c.number({"intermediate_size"}), false, biased));
     const auto mixture = [&]() -> Parts {
         const std::int64_t latent = c.number_or({"moe_latent_size"}, 0);
         LayerPart experts =
             c.experts(c.number({"n_routed_experts"}), c.number({"num_experts_per_tok"}), c.number({"moe_intermediate_size"}), false);
+        experts = c.activated(experts);
         if (latent > 0) experts.sizes["in"] = latent;
-        Parts parts{experts,
-                    c.mlp(c.number({"moe_shared_expert_intermediate_size"}) * c.number_or({"n_shared_experts"}, 1), false, biased)};
+        const std::int64_t shared = c.number({"moe_shared_expert_intermediate_size"}) * c.number_or({"n_shared_experts"}, 1);
+        Parts parts{experts, c.mlp(shared, false, biased)};
+        if (!c.model().moe) c.describe_mixture(experts, shared, false);
         if (latent > 0) {
             parts.push_back(c.linear(c.hidden(), latent));
             parts.push_back(c.linear(latent, c.hidden()));
@@ -242,13 +255,16 @@ void compose_delta_hybrid(Composer& c) {
     const LayerPart delta = gated_delta_of(c);
     PartSizesGiven sizes = attention_biases(c);
     sizes["output_gate"] = sizes["qk_norm"] = 1;
+    sizes["positions"] = 2;
+    c.set_activation({"hidden_act"}, Activation::silu);
     const LayerPart attention = c.attention(sizes);
     const std::int64_t experts = c.number_or({"num_experts"}, 0);
     Parts sparse;
     if (experts > 0) {
-        sparse = {c.experts(experts, c.number({"num_experts_per_tok"}), c.number({"moe_intermediate_size"})),
+        sparse = {c.activated(c.experts(experts, c.number({"num_experts_per_tok"}), c.number({"moe_intermediate_size"}))),
                   c.mlp(c.number({"shared_expert_intermediate_size"})), c.linear(c.hidden(), 1)};
     }
+    if (experts > 0) c.describe_mixture(sparse.front(), part_size(sparse[1], "width"), true);
     const std::int64_t step = std::max<std::int64_t>(1, c.number_or({"decoder_sparse_step"}, 1));
     const std::int64_t every = std::max<std::int64_t>(1, c.number_or({"full_attention_interval"}, 4));
     std::set<std::int64_t> dense_only;
@@ -257,7 +273,7 @@ void compose_delta_hybrid(Composer& c) {
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool full = types.empty() ? (layer + 1) % every == 0 : !is_recurrent(types[static_cast<std::size_t>(layer)]);
         const bool mixture = experts > 0 && (layer + 1) % step == 0 && !dense_only.contains(layer);
-        const Parts feed_forward = mixture ? sparse : Parts{c.mlp(c.number({"intermediate_size"}))};
+        const Parts feed_forward = mixture ? sparse : Parts{c.activated(c.mlp(c.number({"intermediate_size"})))};
         c.add_layer(std::string(full ? "attention" : "gated_delta_net") + (mixture ? "+moe" : "+mlp"),
                     joined({{c.norm(2), full ? attention : delta}, feed_forward}));
     }

@@ -1,9 +1,12 @@
 #include "importers/composer.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include <fmt/core.h>
+
+#include "plan/layer_parts.hpp"
 
 namespace mgplan::importers {
 namespace {
@@ -80,8 +83,35 @@ LayerPart Composer::experts(std::int64_t experts, std::int64_t top_k, std::int64
     return part("experts", {{"experts", experts}, {"top_k", top_k}, {"width", width}, {"gated", gated ? 1 : 0}});
 }
 
+LayerPart Composer::activated(LayerPart part) const {
+    part.sizes["activation"] = 1 + static_cast<std::int64_t>(parts_.model.activation);
+    return part;
+}
+
 LayerPart Composer::linear(std::int64_t in, std::int64_t out, bool bias, std::int64_t copies) const {
     return part("linear", {{"in", in}, {"out", out}, {"bias", bias ? 1 : 0}, {"copies", copies}});
+}
+
+void Composer::describe_mixture(const LayerPart& experts, std::int64_t shared_width, bool shared_gate) {
+    if (!config().problems().empty()) return;
+    MoeSpec moe;
+    moe.experts = part_size(experts, "experts");
+    moe.top_k = part_size(experts, "top_k");
+    moe.expert_ffn = part_size(experts, "width");
+    moe.shared_ffn = shared_width;
+    moe.shared_gate = shared_gate;
+    read_router(config(), parts_.type, moe);
+    moe.router_bias = part_size(experts, "router_bias") != 0;
+    model().moe = moe;
+}
+
+void Composer::leave_out_step_limits() {
+    const Json* limits = config().member("time_step_limit");
+    if (limits == nullptr || !limits->is_array() || limits->size() != 2) return;
+    const auto& low = limits->at(0);
+    const auto& high = limits->at(1);
+    if ((low.is_number() && low.get<double>() > 0) || (high.is_number() && std::isfinite(high.get<double>())))
+        leave_out("limits of Mamba-2's steps (time_step_limit)");
 }
 
 void Composer::add_layer(const std::string& kind, Parts parts) {
@@ -120,6 +150,17 @@ void read_composed(ConfigParts& parts) {
         if (cap > 0) composer.leave_out(fmt::format("a soft cap of {:g} ({})", cap, field));
     }
     if (!config.problems().empty()) return;
+    if (model.moe) {
+        for (const auto kind : model.composition_of_layer) {
+            const Parts& layer = model.compositions.at(kind).parts;
+            model.moe_layers.push_back(
+                std::any_of(layer.begin(), layer.end(), [](const LayerPart& part) { return part.kind == "experts"; }));
+        }
+        if (std::find(model.moe_layers.begin(), model.moe_layers.end(), true) == model.moe_layers.end()) {
+            model.moe.reset();
+            model.moe_layers.clear();
+        }
+    }
     if (model.mtp_layers > 0) composer.leave_out("the layers of multi-token prediction");
     model.mtp_layers = 0;
 }

@@ -44,8 +44,17 @@ public:
     [[nodiscard]] static LayerPart part(std::string_view kind, PartSizesGiven sizes) { return {std::string(kind), std::move(sizes)}; }
     [[nodiscard]] LayerPart mlp(std::int64_t width, bool gated = true, bool bias = false) const;
     [[nodiscard]] LayerPart experts(std::int64_t experts, std::int64_t top_k, std::int64_t width, bool gated = true) const;
+    /// The same MLP or experts with the model's activation stated, without which they are counted and nothing else.
+    [[nodiscard]] LayerPart activated(LayerPart part) const;
     [[nodiscard]] LayerPart values(std::int64_t count) const { return part("values", {{"count", count}}); }
     [[nodiscard]] LayerPart linear(std::int64_t in, std::int64_t out, bool bias = false, std::int64_t copies = 1) const;
+
+    /// The activation of MLPs and experts; without it the model's default stands.
+    void set_activation(Aliases fields, Activation fallback) { model().activation = read_activation(config(), fallback, fields); }
+    /// What a mixture has beside its part: router and balancing by the fields of the type, shared experts.
+    void describe_mixture(const LayerPart& experts, std::int64_t shared_width, bool shared_gate);
+    /// Names the limits of Mamba-2's steps (time_step_limit) as left out where they limit anything.
+    void leave_out_step_limits();
 
     void add_layer(const std::string& kind, Parts parts);  ///< the next one
     void add_beside(LayerPart part) { parts_.model.beside_layers.push_back(std::move(part)); }

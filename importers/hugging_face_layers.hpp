@@ -25,6 +25,11 @@ void read_windows(ConfigParts& parts);    ///< layer_types, sliding_window; the 
 void read_positions(ConfigParts& parts);  ///< kind, table, rotary base and scaling; the head size is there
 void read_mlp(ConfigParts& parts);        ///< width, activation, gate
 void read_mixture(ConfigParts& parts);    ///< experts and router; the MLP is there
+/// The activation by one of these fields' names of it; a name that is not known is a problem.
+[[nodiscard]] Activation read_activation(ConfigReader& config, Activation fallback,
+                                         Aliases fields = {"hidden_act", "activation_function", "hidden_activation"});
+/// Scores, balancing and groups of a mixture.
+void read_router(ConfigReader& config, const ModelType& type, MoeSpec& moe);
 /// What has no weights and changes the network: multipliers, layers without positions, chunks.
 void read_left_out(ConfigParts& parts);
 /// Fields that nobody read, but that change a network wherever a class has them.

@@ -8,20 +8,22 @@
 #include "plan/text.hpp"
 
 namespace mgplan::importers {
-namespace {
 
-using Json = nlohmann::ordered_json;
-
-Activation read_activation(ConfigReader& config, Activation fallback) {
-    const std::string name = lower_case(config.text_or({"hidden_act", "activation_function", "hidden_activation"}, ""));
+Activation read_activation(ConfigReader& config, Activation fallback, Aliases fields) {
+    const std::string name = lower_case(config.text_or(fields, ""));
     if (name.empty()) return fallback;
     if (name == "silu" || name == "swish" || name == "swiglu" || name == "swiglu_clamped") return Activation::silu;
     if (name == "relu" || name == "reglu") return Activation::relu;
     if (name == "relu2" || name == "relu_squared" || name == "squared_relu" || name == "squared-relu") return Activation::squared_relu;
     if (name.find("gelu") != std::string::npos || name == "geglu") return Activation::gelu;
-    config.problem("hidden_act = '{}' is not known; use silu, gelu, gelu_new, gelu_pytorch_tanh, relu or relu2", name.substr(0, 40));
+    config.problem("{} = '{}' is not known; use silu, gelu, gelu_new, gelu_pytorch_tanh, relu or relu2", config.stated(fields),
+                   name.substr(0, 40));
     return fallback;
 }
+
+namespace {
+
+using Json = nlohmann::ordered_json;
 
 /// Llama 4 lists its mixture layers, or has one every interleave_moe_layer_step, the first at that step's end
 /// (configuration_llama4.py).
@@ -70,7 +72,8 @@ std::vector<bool> read_moe_layers(ConfigReader& config, std::int64_t layers) {
     return moe;
 }
 
-/// Scores, balancing and groups.
+}  // namespace
+
 void read_router(ConfigReader& config, const ModelType& type, MoeSpec& moe) {
     moe.router_bias = type.router_bias;
     const std::string of_type = type.sigmoid_router ? "sigmoid" : "softmax";
@@ -93,8 +96,6 @@ void read_router(ConfigReader& config, const ModelType& type, MoeSpec& moe) {
         moe.group_top_k = group_top_k;
     }
 }
-
-}  // namespace
 
 void read_mlp(ConfigParts& parts) {
     ConfigReader& config = parts.config;

@@ -65,6 +65,8 @@ constexpr std::array kHybrids{
         .compose = compose_jamba},
     ModelType{.name = "nemotron_h",
               .class_name = "NemotronHForCausalLM",
+              .sigmoid_router = true,
+              .expert_bias = true,
               .never_tied = true,
               .defaults = R"({"vocab_size":131072,"hidden_size":4096,"num_attention_heads":32,"num_key_value_heads":8,"head_dim":128,
 "max_position_embeddings":4096,"attention_bias":false,"intermediate_size":21504,"mlp_bias":false,"ssm_state_size":128,
