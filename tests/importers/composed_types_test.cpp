@@ -91,13 +91,48 @@ TEST(ComposedTypes, LayersFollowTheirPattern) {
     EXPECT_THAT(message_of([&] { (void)model_of(longer); }), HasSubstr("hybrid_override_pattern has 3 entries for 4 layers"));
 }
 
-TEST(ComposedTypes, AreCountedAndNothingElse) {
-    const ModelSpec model = model_of(nemotron_h("M*-E"));
+TEST(ComposedTypes, AreCountedAndNothingElseWhereNoLayerComputesAPart) {
+    Json latent = nemotron_h("M*-E");
+    latent["moe_latent_size"] = 16;
+    const ModelSpec model = model_of(latent);
     EXPECT_THAT(message_of([&] { refuse_counted_only(model, "--model: x"); }),
-                HasSubstr("--model: x: model_type 'nemotron_h' is counted and nothing else, for no layer here computes its layers (mamba2, "
-                          "attention, mlp, moe)"));
+                HasSubstr("--model: x: model_type 'nemotron_h' is counted and nothing else, for no layer here computes its layers (moe)"));
     EXPECT_THAT(message_of([&] { (void)chunk_parameters(model, {}, {}); }), HasSubstr("is counted and nothing else"));
     EXPECT_EQ(message_of([] { refuse_counted_only(ModelSpec{}, "x"); }), "accepted");
+}
+
+TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
+    const Json types = class_counts().at("types");
+    for (const auto* name : {"mamba2", "nemotron_h", "bamba", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}) {
+        const ModelSpec model = model_of(types.at(name).at("config"));
+        EXPECT_FALSE(is_counted_only(model)) << name;
+        EXPECT_EQ(message_of([&] { refuse_counted_only(model, "x"); }), "accepted") << name;
+        EXPECT_THAT(message_of([&] { refuse_unpriced(model, "--model: x"); }), HasSubstr("are computed but have no price yet")) << name;
+        EXPECT_TRUE(model.left_out.empty()) << name;
+        // Every tensor that is counted is one that layers have, with a vocabulary that needs no padding.
+        ModelSpec unpadded = model;
+        unpadded.vocab_divisor = 1;
+        std::int64_t count = 0;
+        for (const Parameter& parameter :
+             chunk_parameters(unpadded, {}, {.embedding = true, .first_decoder = 0, .decoders = model.layers, .loss = true}))
+            count += parameter.count();
+        EXPECT_EQ(count, total_parameters(unpadded)) << name;
+    }
+    // Types whose parts were put together for their count alone say neither activation nor positions.
+    for (const auto& [name, entry] : types.items()) {
+        const ModelSpec model = model_of(entry.at("config"));
+        if (model.compositions.empty() || is_counted_only(model)) continue;
+        EXPECT_THAT(name, testing::AnyOf("mamba2", "nemotron_h", "bamba", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"));
+    }
+    const ModelSpec nemotron = model_of(nemotron_h("M*-E"));
+    EXPECT_EQ(nemotron.position, PositionEmbedding::none);
+    EXPECT_EQ(nemotron.activation, Activation::squared_relu);
+    ASSERT_TRUE(nemotron.moe.has_value());
+    EXPECT_TRUE(nemotron.moe->score == RouterScore::sigmoid && nemotron.moe->expert_bias);
+    EXPECT_THAT(nemotron.moe_layers, ElementsAre(false, false, false, true));
+    Json limited = nemotron_h("M");
+    limited["time_step_limit"] = {0.001, 0.1};
+    EXPECT_THAT(model_of(limited).left_out, ElementsAre("limits of Mamba-2's steps (time_step_limit)"));
 }
 
 TEST(ArrangedTypes, HaveTheNormsAndTheOrderOfTheirClasses) {

@@ -169,5 +169,15 @@ TEST(WholeParameter, IsSavedOnceByThoseThatHoldTheSame) {
     }
 }
 
+TEST(WholeParameter, BlocksOfUnequalSizeLieBesideThoseOfTheOtherRanks) {
+    // Two ranks hold 3 + 1 + 2 rows each of blocks of 6, 2 and 4 rows; rows of two columns.
+    const ShardOfWhole shard{6, 2, 0, 1, 1, 2, 12, {3, 1, 2}};
+    std::vector<std::int64_t> rows;
+    for (std::int64_t row = 0; row < 6; ++row) rows.push_back(shard.whole_row(row));
+    EXPECT_EQ(rows, (std::vector<std::int64_t>{3, 4, 5, 7, 10, 11}));
+    EXPECT_EQ(runs_in_whole(shard, 0, 12), (std::vector<WholeRun>{{0, 6, 6}, {6, 14, 2}, {8, 20, 4}}));
+    EXPECT_EQ(runs_in_whole(shard, 5, 9), (std::vector<WholeRun>{{5, 11, 1}, {6, 14, 2}, {8, 20, 1}}));
+}
+
 }  // namespace
 }  // namespace mgplan::whole_parameter_test

@@ -50,7 +50,8 @@ public:
     WeightTable weights_for(const std::vector<Parameter>& parameters) {
         WeightTable table;
         for (const Parameter& parameter : parameters) {
-            const Shape shape = parameter.shape.size() == 1 ? Shape{parameter.shape[0]} : Shape{parameter.shape[0], parameter.shape[1]};
+            const auto& s = parameter.shape;
+            const Shape shape = s.size() == 1 ? Shape{s[0]} : s.size() == 2 ? Shape{s[0], s[1]} : Shape{s[0], s[1], s[2]};
             table.add(parameter.name, {maker.random(shape), maker.zeros(shape)});
         }
         return table;

@@ -141,6 +141,13 @@ TEST(SliceText, ReadsWhatItWroteAndNothingElse) {
     SavedSlice other = slice;
     other.checksum = 0;
     EXPECT_EQ(slice_text(other).size(), text.size());
+    SavedSlice blocks = slice;
+    blocks.shard = {8, 4, 0, 1, 1, 2, 13, {3, 4, 1}};
+    EXPECT_EQ(parse_slice(slice_text(blocks), "w", "file").shard, blocks.shard);
+    blocks.shard.blocks = {3, 4};
+    EXPECT_THROW(static_cast<void>(parse_slice(slice_text(blocks), "w", "file")), ConfigError) << "blocks of 7 rows for 8";
+    blocks.shard.blocks = {9, -1};
+    EXPECT_THROW(static_cast<void>(parse_slice(slice_text(blocks), "w", "file")), ConfigError);
     for (const char* bad :
          {"", "rows=8", "rows=0 columns=4 axis=0 stride=2 index=1 count=2 whole_rows=13 begin=3 end=17 crc32c=1234abcd",
           "rows=8 columns=4 axis=2 stride=2 index=1 count=2 whole_rows=13 begin=3 end=17 crc32c=1234abcd",

@@ -1,0 +1,110 @@
+// The mixers with a state along the sequence, and attention with a gate of its output: every gradient against finite differences, and
+// what each keeps from forward to backward, as docs/layers.md lists it.
+
+#include <gtest/gtest.h>
+
+#include "model/layers/decoder_layer.hpp"
+#include "plan/parameter_list.hpp"
+#include "tests/model/layers/support.hpp"
+
+namespace mgplan::model::recurrent_layers_test {
+namespace {
+
+/// One layer of one half: a mixer behind its norm.
+ModelSpec layer_of(LayerPart mixer) {
+    ModelSpec model = layer_model();
+    model.normalization = Normalization::rms_norm;
+    model.position = PositionEmbedding::rope;
+    model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
+    model.layers = 1;
+    model.compositions = {{"layer", {{"norm", {{"width", 8}}}, std::move(mixer)}}};
+    model.composition_of_layer = {0};
+    model.beside_layers = {{"norm", {{"width", 8}}}};
+    return model;
+}
+
+LayerPart mamba2(std::int64_t norm) {
+    return {"mamba2", {{"inner", 12}, {"heads", 4}, {"groups", 2}, {"state", 3}, {"conv", 4}, {"norm", norm}}};
+}
+LayerPart delta_net() {
+    return {"gated_delta_net", {{"key_heads", 2}, {"key_dim", 3}, {"value_heads", 4}, {"value_dim", 2}, {"conv", 4}}};
+}
+LayerPart gated_attention() {
+    return {"attention", {{"heads", 4}, {"kv_heads", 2}, {"head_dim", 4}, {"output_gate", 1}, {"qk_norm", 1}, {"positions", 2}}};
+}
+
+std::vector<Parameter> parameters_of(const ModelSpec& model) {
+    std::vector<Parameter> parameters;
+    ParameterList list(parameters, "");
+    add_composed_layer(list, composed_layer(model, 0), {});
+    return parameters;
+}
+
+void expect_gradients_hold(const ModelSpec& model, EnumSet<RecomputeModule> recompute = {}) {
+    OneRank rank;
+    // Norms of few small values bend more than central differences can follow.
+    rank.context.norm_epsilon = 0.1;
+    const auto parameters = parameters_of(model);
+    const WeightTable weights = rank.weights_for(parameters);
+    const DecoderLayer layer(model, weights, "", 0, recompute);
+    const Tensor x = rank.maker.random({10, model.hidden}), dy = rank.maker.random({10, model.hidden});
+    const auto loss = [&] {
+        DecoderLayer::Saved saved;
+        return weigh(layer.forward(rank.context, rank.microbatch, x, saved, {}), dy);
+    };
+    const auto backward = [&] {
+        DecoderLayer::Saved saved;
+        (void)layer.forward(rank.context, rank.microbatch, x, saved, {});
+        EXPECT_TRUE(saved.kept());
+        const Tensor dx = layer.backward(rank.context, rank.microbatch, dy, saved, {});
+        EXPECT_FALSE(saved.kept()) << "the backward consumes what the forward kept";
+        return dx;
+    };
+    expect_layer_gradients({loss, backward, x}, parameters, weights);
+}
+
+TEST(RecurrentLayers, GradientsOfMamba2Hold) {
+    expect_gradients_hold(layer_of(mamba2(1)));
+    expect_gradients_hold(layer_of(mamba2(0)));
+    expect_gradients_hold(layer_of(mamba2(1)), {RecomputeModule::layernorm});
+}
+
+TEST(RecurrentLayers, GradientsOfGatedDeltaNetsHold) {
+    expect_gradients_hold(layer_of(delta_net()));
+    expect_gradients_hold(layer_of(delta_net()), {RecomputeModule::layernorm});
+}
+
+TEST(RecurrentLayers, GradientsOfAttentionWithAGatedOutputHold) {
+    expect_gradients_hold(layer_of(gated_attention()));
+    expect_gradients_hold(layer_of(gated_attention()), {RecomputeModule::core_attn, RecomputeModule::layernorm});
+}
+
+/// Values of 8 bytes that a layer keeps for 10 rows, without the tensor that it got.
+std::int64_t values_kept(const ModelSpec& model, EnumSet<RecomputeModule> recompute = {}) {
+    OneRank rank;
+    const WeightTable weights = rank.weights_for(parameters_of(model));
+    const DecoderLayer layer(model, weights, "", 0, recompute);
+    const Tensor x = rank.maker.random({10, model.hidden});
+    const auto activations = static_cast<std::size_t>(MemoryCategory::activations);
+    const std::int64_t before = rank.device.memory().current[activations];
+    DecoderLayer::Saved saved;
+    const Tensor y = layer.forward(rank.context, rank.microbatch, x, saved, {});
+    return (rank.device.memory().current[activations] - before - y.bytes()) / 8;
+}
+
+TEST(RecurrentLayers, KeepWhatTheDocumentListsOfThem) {
+    constexpr std::int64_t kRows = 10, kHidden = 8;
+    // Norm: output and statistics. Mamba-2: the projection (12 + 12 + 2·6 + 4 columns), the scan's output, the gated norm's output and
+    // one statistic for each group.
+    EXPECT_EQ(values_kept(layer_of(mamba2(1))), kRows * (kHidden + 1 + 40 + 12 + 12 + 2));
+    EXPECT_EQ(values_kept(layer_of(mamba2(0))), kRows * (kHidden + 1 + 40 + 12 + 12));
+    EXPECT_EQ(values_kept(layer_of(mamba2(1)), {RecomputeModule::layernorm}), kRows * (1 + 40 + 12 + 12 + 2));
+    // Delta net: the projection (6 + 6 + 8 + 8 + 4 + 4 columns), what the convolution gives (20), output, gated output, a statistic a head.
+    EXPECT_EQ(values_kept(layer_of(delta_net())), kRows * (kHidden + 1 + 36 + 20 + 8 + 8 + 4));
+    // Attention: q, k, v (16 + 8 + 8), q and k in front of their norms and 6 statistics, log-sum-exp of 4 heads, output; with the gate its
+    // logits and the gated output beside them.
+    EXPECT_EQ(values_kept(layer_of(gated_attention())), kRows * (kHidden + 1 + 32 + 24 + 6 + 4 + 16 + 16 + 16));
+}
+
+}  // namespace
+}  // namespace mgplan::model::recurrent_layers_test
