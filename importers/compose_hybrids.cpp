@@ -97,18 +97,27 @@ void compose_falcon_h1(Composer& c) {
 
 void compose_granite_hybrid(Composer& c) {
     const LayerPart mamba = mamba2_of(c, c.number_or({"mamba_expand"}, 2) * c.hidden(), true);
-    const LayerPart attention = c.attention(attention_biases(c));
+    const bool rotary = c.config().text_or({"position_embedding_type"}, "") == "rope";
+    if (!rotary) c.model().position = PositionEmbedding::none;
+    c.set_activation({"hidden_act"}, Activation::silu);
+    c.leave_out_step_limits();
+    PartSizesGiven sizes = attention_biases(c);
+    sizes["positions"] = rotary ? 2 : 1;
+    const LayerPart attention = c.attention(sizes);
+    const std::int64_t shared = c.number({"shared_intermediate_size"});
     Parts feed_forward;
     const std::int64_t experts = c.number_or({"num_local_experts"}, 0);
-    if (experts > 0) feed_forward.push_back(c.experts(experts, c.number({"num_experts_per_tok"}), c.number({"intermediate_size"})));
-    feed_forward.push_back(c.mlp(c.number({"shared_intermediate_size"})));
+    if (experts > 0) {
+        feed_forward.push_back(c.activated(c.experts(experts, c.number({"num_experts_per_tok"}), c.number({"intermediate_size"}))));
+        c.describe_mixture(feed_forward.front(), shared, false);
+    }
+    feed_forward.push_back(c.activated(c.mlp(shared)));
     const std::vector<std::string> types = c.words_of_layers("layer_types");
     const std::string ends = experts > 0 ? "+moe" : "+mlp";
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool recurrent = types.empty() || is_recurrent(types[static_cast<std::size_t>(layer)]);
         c.add_layer((recurrent ? "mamba2" : "attention") + ends, joined({{c.norm(2), recurrent ? mamba : attention}, feed_forward}));
     }
-    c.leave_out("multipliers of embeddings, residual stream, attention scores and logits");
 }
 
 void compose_jamba(Composer& c) {

@@ -1,7 +1,6 @@
 #include "importers/composer.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include <fmt/core.h>
@@ -108,9 +107,10 @@ void Composer::describe_mixture(const LayerPart& experts, std::int64_t shared_wi
 void Composer::leave_out_step_limits() {
     const Json* limits = config().member("time_step_limit");
     if (limits == nullptr || !limits->is_array() || limits->size() != 2) return;
+    constexpr double kNoStepReaches = 1e6;
     const auto& low = limits->at(0);
     const auto& high = limits->at(1);
-    if ((low.is_number() && low.get<double>() > 0) || (high.is_number() && std::isfinite(high.get<double>())))
+    if ((low.is_number() && low.get<double>() > 0) || (high.is_number() && high.get<double>() < kNoStepReaches))
         leave_out("limits of Mamba-2's steps (time_step_limit)");
 }
 

@@ -53,7 +53,8 @@ constexpr std::array kHybrids{
 "num_local_experts":8,"num_experts_per_tok":2,"output_router_logits":false,"router_aux_loss_coef":0.001,
 "shared_intermediate_size":1024,"mamba_n_heads":128,"mamba_n_groups":1,"mamba_d_state":256,"mamba_d_conv":4,
 "mamba_expand":2,"mamba_conv_bias":true,"mamba_proj_bias":false})",
-        .compose = compose_granite_hybrid},
+        .compose = compose_granite_hybrid,
+        .arrange = arrange_granite},
     ModelType{
         .name = "jamba",
         .class_name = "JambaForCausalLM",

@@ -103,7 +103,7 @@ TEST(ComposedTypes, AreCountedAndNothingElseWhereNoLayerComputesAPart) {
 
 TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
     const Json types = class_counts().at("types");
-    for (const auto* name : {"mamba2", "nemotron_h", "bamba", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}) {
+    for (const auto* name : {"mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}) {
         const ModelSpec model = model_of(types.at(name).at("config"));
         EXPECT_FALSE(is_counted_only(model)) << name;
         EXPECT_EQ(message_of([&] { refuse_counted_only(model, "x"); }), "accepted") << name;
@@ -113,16 +113,19 @@ TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
         ModelSpec unpadded = model;
         unpadded.vocab_divisor = 1;
         std::int64_t count = 0;
-        for (const Parameter& parameter :
-             chunk_parameters(unpadded, {}, {.embedding = true, .first_decoder = 0, .decoders = model.layers, .loss = true}))
-            count += parameter.count();
+        StageChunk whole;
+        whole.embedding = whole.loss = true;
+        whole.decoders = model.layers;
+        for (const Parameter& parameter : chunk_parameters(unpadded, {}, whole)) count += parameter.count();
         EXPECT_EQ(count, total_parameters(unpadded)) << name;
     }
     // Types whose parts were put together for their count alone say neither activation nor positions.
     for (const auto& [name, entry] : types.items()) {
         const ModelSpec model = model_of(entry.at("config"));
         if (model.compositions.empty() || is_counted_only(model)) continue;
-        EXPECT_THAT(name, testing::AnyOf("mamba2", "nemotron_h", "bamba", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"));
+        EXPECT_THAT(name,
+                    testing::AnyOf("mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe",
+                                         "qwen3_5_moe_text"));
     }
     const ModelSpec nemotron = model_of(nemotron_h("M*-E"));
     EXPECT_EQ(nemotron.position, PositionEmbedding::none);

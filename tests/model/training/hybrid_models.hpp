@@ -104,7 +104,7 @@ inline ModelSpec small_qwen3_next() {
     return model;
 }
 
-/// Mamba-2 or attention with rotary positions on half of each head, an MLP in every layer (Bamba).
+/// Mamba-2 or attention with rotary positions on half of each head, an MLP in every layer (Bamba); multipliers as in Granite 4 H.
 inline ModelSpec small_bamba() {
     ModelSpec model = hybrid("small-bamba",
                              {{"mamba2+mlp", {part_norm(2), part_mamba2(), part_mlp(48, true)}},
@@ -112,6 +112,10 @@ inline ModelSpec small_bamba() {
                              {0, 1, 0, 0});
     model.rotary_fraction = 0.5;
     model.hidden_dropout = 0.1;
+    model.embedding_multiplier = 3;
+    model.residual_multiplier = 0.5;
+    model.attention_multiplier = 0.2;
+    model.logit_multiplier = 0.25;
     return model;
 }
 
