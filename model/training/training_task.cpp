@@ -160,6 +160,9 @@ std::vector<std::string> features_not_executed(const TrainingTask& task, bool co
         add_composed_features(features, model, layout);
     else if (model.heads % layout.sizes.tp != 0 || !packed_heads_divide(model, layout.sizes.tp))
         features.push_back(fmt::format("tp = {} over {} heads with {} kv heads", layout.sizes.tp, model.heads, model.kv_heads));
+    else if (model.attention_output_gate && (model.mla || layout.sizes.tp > model.kv_heads))
+        features.push_back(fmt::format("a gate of attention's output with latent attention, or with tp = {} above {} kv heads",
+                                       layout.sizes.tp, model.kv_heads));
     if (layout.sizes.cp > 1 && layout.cp_comm_type == CpCommType::a2a_p2p) features.emplace_back("hierarchical context parallelism");
     add_graph_features(features, model, layout);
     const std::int64_t sequence = task.batch.sequence;

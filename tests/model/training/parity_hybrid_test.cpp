@@ -135,6 +135,10 @@ TEST(HybridParameters, WhatDoesNotDivideOrIsNotComputedIsNamed) {
     EXPECT_THAT(refusal(small::small_qwen3_next(), {.name = "tp4", .tp = 4, .sequence_parallel = true}),
                 AllOf(HasSubstr("tp = 4 over 2 key heads of gated delta nets"),
                       HasSubstr("a gate of attention's output with tp = 4 above 2 kv heads")));
+    ModelSpec gated = tests::small_llama();
+    gated.attention_output_gate = true;
+    EXPECT_EQ(refusal(gated, {.name = "tp2", .tp = 2}), "");
+    EXPECT_THAT(refusal(gated, {.name = "tp4", .tp = 4}), HasSubstr("or with tp = 4 above 2 kv heads"));
     ModelSpec unknown = small::small_mamba2();
     unknown.compositions.front() = {"mamba", {small::part_norm(1), {"mamba", {{"inner", 8}, {"state", 2}, {"conv", 4}, {"dt_rank", 2}}}}};
     EXPECT_THAT(refusal(unknown, {.name = "one"}), HasSubstr("is counted and nothing else, for no layer here computes its layers (mamba)"));
