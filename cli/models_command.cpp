@@ -105,7 +105,8 @@ std::string attention_text(const ModelSpec& model) {
             window += fmt::format(" (of {} layers)", std::count(model.window_layers.begin(), model.window_layers.end(), true));
         if (model.full_attention_every > 0) window += fmt::format(" (none in one layer of {})", model.full_attention_every);
     }
-    return fmt::format("{} heads of {}, {} for keys and values{}", model.heads, model.head_dim, model.kv_heads, window);
+    return fmt::format("{} heads of {}, {} for keys and values{}{}", model.heads, model.head_dim, model.kv_heads, window,
+                       model.attention_sinks ? ", sinks" : "");
 }
 
 /// Where the norms of a layer stand, and how its halves follow each other, where that is not as in a llama.
@@ -153,7 +154,11 @@ Table facts(const Job& job, bool plain) {
         const MoeSpec& moe = *model.moe;
         row("mixture of experts", fmt::format("{} of {} experts of {}", moe.top_k, moe.experts, moe.expert_ffn));
         if (moe.shared_ffn > 0) row("shared experts", fmt::format("{} together{}", moe.shared_ffn, moe.shared_gate ? ", gated" : ""));
-        row("router", moe.score == RouterScore::sigmoid ? "sigmoid" : "softmax");
+        std::string router = moe.score == RouterScore::sigmoid ? "sigmoid" : "softmax";
+        if (moe.expert_bias) router += ", biases of experts in place of an auxiliary loss";
+        if (moe.groups > 0) router += fmt::format(", {} of {} groups of experts", moe.group_top_k, moe.groups);
+        if (moe.sequence_auxiliary_loss > 0) router += ", a balancing loss within each sequence";
+        row("router", router);
         row("mixture layers", layer_pattern_text(model.moe_layers));
     }
     if (described) row("norm", arrangement_text(model));

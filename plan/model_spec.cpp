@@ -233,15 +233,6 @@ void validate(const ModelSpec& model, const std::string& where) {
 
 std::vector<std::string> features_not_computed(const ModelSpec& model) {
     std::vector<std::string> features;
-    if (model.attention_sinks) features.emplace_back("attention sinks");
-    if (model.moe) {
-        if (model.moe->expert_bias) features.emplace_back("expert bias (balancing without an auxiliary loss)");
-        if (model.moe->router_bias) features.emplace_back("router bias");
-        if (model.moe->shared_gate) features.emplace_back("gate on the shared experts");
-        if (model.moe->groups > 0)
-            features.push_back(fmt::format("routing limited to {} of {} expert groups", model.moe->group_top_k, model.moe->groups));
-        if (model.moe->sequence_auxiliary_loss > 0) features.emplace_back("balancing loss within each sequence");
-    }
     if (model.logit_softcap > 0) features.push_back(fmt::format("logits with a soft cap of {:g}", model.logit_softcap));
     features.insert(features.end(), model.left_out.begin(), model.left_out.end());
     return features;

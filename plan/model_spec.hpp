@@ -208,8 +208,8 @@ struct ModelSpec {
 /// one ConfigError with all problems; `where` names the source in each message.
 void validate(const ModelSpec& model, const std::string& where);
 
-/// Features the spec carries that a prediction leaves out, in words, for messages:
-/// "attention sinks", "router bias". Their parameters are counted.
+/// Features the spec carries that no layer computes and a prediction's time leaves out, in words, for messages: "logits with a soft cap of
+/// 30". Their parameters are counted.
 [[nodiscard]] std::vector<std::string> features_not_computed(const ModelSpec& model);
 
 }  // namespace mgplan

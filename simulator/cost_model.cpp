@@ -5,12 +5,13 @@
 #include <unordered_map>
 
 #include "simulator/cluster_parameters.hpp"
-#include "simulator/layers/layer_costs.hpp"
+#include "simulator/compute/layer_costs.hpp"
 #include "simulator/memory/layout_memory.hpp"
 #include "simulator/memory/routing_load.hpp"
 #include "simulator/memory/shard_layers.hpp"
 #include "simulator/muon.hpp"
 #include "simulator/piece/memo_key.hpp"
+#include "simulator/piece_parameters.hpp"
 #include "simulator/price/recorded_costs.hpp"
 #include "simulator/stage_census.hpp"
 #include "simulator/step_time.hpp"
@@ -102,9 +103,9 @@ struct CostModel::State {
     std::size_t kept_passes = 0;   ///< of all of them
     ParallelSizes sizes_of_paths;  ///< of the layout before
     LayoutPaths last_paths;
-    LayoutMemory memory;
     ShardLayers shards;
     RecordedCosts recorded;
+    LayoutMemory memory;
     std::optional<RoutingLoad> routing;  ///< of models with experts
 
     State(const Workload& work, const Calibration& rates)
@@ -115,11 +116,14 @@ struct CostModel::State {
                           bytes_of(work.training.grad_dtype)),
           flops(model_flops(work.model, work.batch)),
           last_paths(paths_of(sizes_of_paths, work.cluster, calibration)),
+          shards(work),
+          recorded(work, {[this](const PieceSizes& sizes) { return shards.dense_steps(sizes); },
+                          [this](const PieceSizes& sizes) { return shards.dense_steps(sizes, ShardLayers::RingParts::two); },
+                          [this](const PieceSizes& sizes) { return shards.prediction_steps(sizes); },
+                          [this](const PieceSizes& sizes, double received) { return shards.mixture_steps(sizes, received); }}),
           memory(work, calibration,
                  {[this](const Layout& layout) -> const SplitCensus& { return census(layout); },
-                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }}),
-          shards(work),
-          recorded(work) {
+                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }, &shards}) {
         if (work.model.moe) routing.emplace(work.model, work.routing);
     }
 
@@ -163,7 +167,7 @@ struct CostModel::State {
 
     const LayerCosts& costs(const Layout& layout) {
         auto [entry, fresh] = layers.try_emplace(cost_key(layout));
-        if (fresh) entry->second = layer_costs(shard_of(layout));
+        if (fresh) entry->second = recorded.of(shard_of(layout), shards.sizes(layout), links_key(layout.sizes));
         return entry->second;
     }
 
@@ -175,8 +179,8 @@ struct CostModel::State {
         shard.kernels = &kernels;
         shard.storage_kernels = &storage_kernels;
         shard.paths = &paths(sizes);
-        shard.tokens = layout.micro_batch * workload.batch.sequence / sizes.cp;
-        shard.tokens_outside = layout.sequence_parallel ? shard.tokens / sizes.tp : shard.tokens;
+        const std::int64_t rows = layout.micro_batch * workload.batch.sequence / sizes.cp;
+        shard.tokens_outside = layout.sequence_parallel ? rows / sizes.tp : rows;
         shard.element = bytes_of(workload.training.compute_dtype());
         if (routing) shard.busiest_experts = routing->busiest(sizes.ep);
         return shard;
@@ -327,10 +331,6 @@ double CostModel::chunk_seconds(const Layout& layout, const StageChunk& chunk) {
     const double seconds = chunk_time(inputs, launched_costs(inputs), census_of(state_->workload.model, chunk)).total();
     if (layout.vpp > 1 && state_->workload.training.overlap_p2p) return seconds;
     return seconds + transfer_seconds(inputs) * ((chunk.loss ? 0 : 1) + (chunk.embedding ? 0 : 1));
-}
-
-LayerCosts CostModel::recorded_costs(const Layout& layout) {
-    return state_->recorded.of(state_->shard_of(layout), state_->shards.sizes(layout), links_key(layout.sizes));
 }
 
 const LayerCosts& CostModel::costs(const Layout& layout) {

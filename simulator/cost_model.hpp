@@ -69,10 +69,8 @@ public:
     /// Forward and backward of one microbatch of a chunk, whatever split the layout has, and the transfers that its rank waits
     /// for (those that nothing hides).
     [[nodiscard]] double chunk_seconds(const Layout& layout, const StageChunk& chunk);
-    /// Valid until the model is gone.
+    /// Read from records of the layers (price/recorded_costs.hpp). Valid until the model is gone.
     [[nodiscard]] const LayerCosts& costs(const Layout& layout);
-    /// The same read from records of the layers (price/recorded_costs.hpp).
-    [[nodiscard]] LayerCosts recorded_costs(const Layout& layout);
     /// PyTorch's allocator played over iterations of engine megatron on a stage's rank; nothing for engine mgplan.
     [[nodiscard]] std::optional<ReservedMemory> replay_allocator(const Layout& layout, int pp_rank);
     [[nodiscard]] const Calibration& calibration() const;

@@ -6,7 +6,9 @@
 #include <array>
 #include <vector>
 
-#include "simulator/layers/layer_costs.hpp"
+#include "simulator/compute/layer_costs.hpp"
+#include "simulator/piece_parameters.hpp"
+#include "simulator/price/shard.hpp"
 #include "simulator/prediction.hpp"
 #include "simulator/stage_census.hpp"
 

@@ -21,10 +21,10 @@ constexpr std::int64_t kGraphNodeBytes = std::int64_t{64} << 10;
 Calibration ampere() {
     Calibration c;
     // SimuMax's A100 tables (183 plain, 12 grouped products; PCIe card): 0.76 at full depth and full waves; one model of depth,
-    // waves and accumulation meets them to 4 % on average. In a training step at the power limit 0.74: the layer of Korthikanti
-    // et al. (arXiv 2205.05198, table 4, 22B on 8 SXM cards) takes 3 to 7 % longer by this, the four layers of a stage of
-    // sail-sg/VocabularyParallelism (artifact/exp_one_host.csv, hidden 3,072) 4 to 5 % less.
-    c.gemm_efficiency = 0.74;
+    // waves and accumulation meets them to 4 % on average. In a training step at the power limit 0.75: the layer of Korthikanti
+    // et al. (arXiv 2205.05198, table 4, 22B on 8 SXM cards) takes 4 to 5 % longer by this, the four layers of a stage of
+    // sail-sg/VocabularyParallelism (artifact/exp_one_host.csv, hidden 3,072) as much less.
+    c.gemm_efficiency = 0.75;
     c.fp8_gemm_efficiency = 0.76;  // no fp8 units: computed in 16 bits
     c.gemm_memory_efficiency = 0.95;
     c.accumulation_share = 0.3;
@@ -46,7 +46,7 @@ Calibration ampere() {
     c.cross_entropy_share = 0.85;  // SimuMax A100, ce: 1,290 GB/s
     c.kernel_seconds = 3e-6;
     // vTrain's runs at hidden 1024 take 3.3 to 3.7 ms per layer whatever the tensor parallel size: the host is the limit. Each
-    // kernel priced here, of some 64 with recompute, stands for the two or three that an eager framework launches.
+    // kernel priced here, of some 60 with recompute, stands for the two or three that an eager framework launches.
     c.host_kernel_seconds = 31e-6;
     c.checkpoint_host_seconds = 1.5e-3;
     // All-reduces of 2, 4 and 8 by size: nccl-tests (8), Galvatron (2, 4) and vTrain's tables for its own simulator (2 to 8): 235 GB/s
@@ -88,8 +88,8 @@ Calibration hopper() {
     Calibration c = ampere();
     // MAMF 794 of 989 TFLOP/s in short bursts; under the power limit of a training step 0.65-0.70 remain.
     c.gemm_efficiency = 0.65;
-    // MAMF again: 1,403 of 1,979 TFLOP/s in fp8, of which the same share remains. Casts are priced apart (simulator/layers/
-    // quantisation.hpp). XLA's tables of 4,096 by 4,096, four at once: depths of half the rate 165 in 16 bits, 306 to 320 in fp8.
+    // MAMF again: 1,403 of 1,979 TFLOP/s in fp8, of which the same share remains. Casts are priced apart
+    // (simulator/piece/fp8_time_policies.cpp). XLA's tables of 4,096 by 4,096, four at once: depths of half the rate 165 in 16 bits, 306 to 320 in fp8.
     c.fp8_gemm_efficiency = 0.57;
     c.gemm_k_half = 160;
     c.multiprocessors = 132;

@@ -79,7 +79,8 @@ struct ChunkRecipes {
 
 struct ActivationMemory::State {
     const Workload& workload;
-    ShardLayers layers;
+    std::unique_ptr<ShardLayers> own_layers;
+    ShardLayers& layers;
     std::unordered_map<const StageSplit*, SplitChunks> splits;
     std::vector<ChunkContents> contents;  // all that were met
     std::vector<ChunkRecipes> recipes;
@@ -94,7 +95,10 @@ struct ActivationMemory::State {
     std::vector<double> kept;
     std::vector<std::int64_t> kept_bytes;
 
-    explicit State(const Workload& work) : workload(work), layers(work) {}
+    State(const Workload& work, ShardLayers* shared)
+        : workload(work),
+          own_layers(shared == nullptr ? std::make_unique<ShardLayers>(work) : nullptr),
+          layers(shared == nullptr ? *own_layers : *shared) {}
 
     int number_of(ChunkContents asked) {
         const auto number = std::find(contents.begin(), contents.end(), asked) - contents.begin();
@@ -287,7 +291,7 @@ struct ActivationMemory::State {
     }
 };
 
-ActivationMemory::ActivationMemory(const Workload& workload) : state_(std::make_unique<State>(workload)) {}
+ActivationMemory::ActivationMemory(const Workload& workload, ShardLayers* layers) : state_(std::make_unique<State>(workload, layers)) {}
 ActivationMemory::~ActivationMemory() = default;
 
 namespace {

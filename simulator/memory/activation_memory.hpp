@@ -38,10 +38,13 @@ struct RankPasses {
     std::vector<Held> held;
 };
 
+class ShardLayers;
+
 /// Not thread-safe. The workload must outlive it. Layouts must be valid.
 class ActivationMemory {
 public:
-    explicit ActivationMemory(const Workload& workload);
+    /// `layers`: recordings that others read too, which must outlive it; its own without.
+    explicit ActivationMemory(const Workload& workload, ShardLayers* layers = nullptr);
     ~ActivationMemory();
     ActivationMemory(const ActivationMemory&) = delete;
     ActivationMemory& operator=(const ActivationMemory&) = delete;

@@ -17,7 +17,7 @@
 #include "plan/layout.hpp"
 #include "plan/parameters.hpp"
 #include "plan/workload.hpp"
-#include "simulator/layers/layer_costs.hpp"
+#include "simulator/compute/layer_costs.hpp"
 #include "simulator/memory/chunk_profile.hpp"
 #include "simulator/prediction.hpp"
 #include "simulator/stage_census.hpp"

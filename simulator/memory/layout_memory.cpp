@@ -84,7 +84,7 @@ struct LayoutMemory::State {
           calibration(rates),
           shared(std::move(costs_and_census)),
           model_states(work),
-          activations(work),
+          activations(work, shared.layers),
           overhead(work, rates) {
         if (work.model.moe) routing.emplace(work.model, work.routing);
     }

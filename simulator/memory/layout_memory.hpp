@@ -10,7 +10,7 @@
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/compute/calibration.hpp"
-#include "simulator/layers/layer_costs.hpp"
+#include "simulator/compute/layer_costs.hpp"
 #include "simulator/memory/cuda_graphs.hpp"
 #include "simulator/memory/rank_timeline.hpp"
 #include "simulator/prediction.hpp"
@@ -26,10 +26,13 @@ struct LayoutPeaks {
     std::int64_t parameters = 0, gradients = 0, optimizer = 0, activations = 0;
 };
 
+class ShardLayers;
+
 /// What layouts cost in time too, computed once elsewhere.
 struct SharedByLayouts {
     std::function<const SplitCensus&(const Layout&)> census;
     std::function<const LayerCosts&(const Layout&)> costs;
+    ShardLayers* layers = nullptr;  ///< recordings of the layers; its own without
 };
 
 /// Not thread-safe: each thread owns one. Workload, calibration and what `shared` refers to must outlive it. Layouts must be

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::array<double, ShardLayers::kNodes> kReceived{1.0, 1.5, 4.0, 1e9};
 
-/// What is traced without mixtures.
-enum class Traced : std::uint8_t { dense, prediction, recomputed_prediction };
+/// What is traced without mixtures. `two_parts`: dense, of a sequence over two ranks of a ring, with as many rows on each.
+enum class Traced : std::uint8_t { dense, prediction, recomputed_prediction, two_parts };
 
 /// A trace of what is not a mixture.
 struct DenseTraceKey {
@@ -88,8 +88,12 @@ struct ShardLayers::State {
         return sizes;
     }
 
-    PieceTrace under_policies(const Layout& layout, PieceTrace trace, const PieceSizes& sizes) const {
-        if (layout.engine == Engine::megatron) apply_megatron_policies(trace, {workload.model, workload.training, sizes});
+    PieceTrace under_policies(PieceTrace trace, const PieceSizes& sizes) const {
+        const PolicyContext context{workload.model, workload.training, sizes};
+        if (sizes.engine == Engine::megatron)
+            apply_megatron_policies(trace, context);
+        else if (sizes.keep_steps)
+            apply_fp8_rates(trace, context);
         return trace;
     }
 
@@ -99,12 +103,25 @@ struct ShardLayers::State {
         return {mixture_alone(sizes), sizes.rows(), node};
     }
 
-    PieceTrace trace_now(const PieceSizes& sizes, Traced what) const {
-        if (what == Traced::dense) return trace_dense_pieces(workload.model, sizes);
+    PieceTrace trace_now(PieceSizes sizes, Traced what) const {
+        sizes.keep_steps = true;
+        switch (what) {
+            case Traced::two_parts:
+                sizes.sequence = sizes.sequence / sizes.cp * 2;
+                sizes.cp = 2;
+                [[fallthrough]];
+            case Traced::dense:
+                return trace_dense_pieces(workload.model, sizes);
+            case Traced::prediction:
+            case Traced::recomputed_prediction:
+                break;
+        }
         return trace_prediction(workload.model, sizes, what == Traced::recomputed_prediction);
     }
 
-    /// Larger micro-batches are made from the traces of one and two sequences.
+    static PieceTrace copy_of(const PieceTrace& trace, bool with_steps) { return with_steps ? trace : without_steps(trace); }
+
+    /// Larger micro-batches are made from the traces of one and two sequences. With steps where the sizes keep them.
     PieceTrace dense_trace(const PieceSizes& sizes, Traced what) {
         DenseTraceKey key{without_experts(sizes), what};
         const auto of = [&](std::int64_t micro_batch) -> const PieceTrace& {
@@ -117,13 +134,13 @@ struct ShardLayers::State {
             }
             return entry->second;
         };
-        if (sizes.micro_batch <= 2) return of(sizes.micro_batch);
-        if (auto trace = with_rows(of(1), of(2), sizes.micro_batch)) return *std::move(trace);
+        if (sizes.micro_batch <= 2) return copy_of(of(sizes.micro_batch), sizes.keep_steps);
+        if (auto trace = with_rows(of(1), of(2), sizes.micro_batch, 1, sizes.keep_steps)) return *std::move(trace);
         return trace_now(sizes, what);
     }
 
     /// `key`: of the sizes. Its trace is made from those of two numbers of rows, both large enough for scratch that is cut to a
-    /// largest size, and such that an even split is one.
+    /// largest size, and such that an even split is one. With steps where the sizes keep them.
     PieceTrace mixture_trace(const PieceSizes& sizes, double received, MixtureKey key) {
         constexpr std::int64_t kEnough = 8192;
         const std::int64_t unit = workload.model.moe->experts * (sizes.sequence_parallel ? sizes.tp : 1);
@@ -135,6 +152,7 @@ struct ShardLayers::State {
                 PieceSizes few = sizes;
                 few.sequence = count;
                 few.micro_batch = few.cp = 1;
+                few.keep_steps = key.node == 0;
                 entry->second = trace_mixture(workload.model, few, received);
             }
             return entry->second;
@@ -142,7 +160,7 @@ struct ShardLayers::State {
         // Few copies for each expert: what does not divide weighs.
         const std::int64_t copies = sizes.rows_outside() * workload.model.moe->top_k, experts = workload.model.moe->experts;
         if (copies % experts != 0 && copies < 64 * experts) return trace_mixture(workload.model, sizes, received);
-        if (auto trace = with_rows(of(rows), of(2 * rows), sizes.rows(), rows)) return *std::move(trace);
+        if (auto trace = with_rows(of(rows), of(2 * rows), sizes.rows(), rows, sizes.keep_steps)) return *std::move(trace);
         return trace_mixture(workload.model, sizes, received);
     }
 
@@ -160,10 +178,10 @@ struct ShardLayers::State {
         return node == 0 ? 1 : std::min(kReceived[static_cast<std::size_t>(node)], most_received(layout));
     }
 
-    const DenseProfiles& dense_profiles(const Layout& layout, const PieceSizes& sizes) {
+    const DenseProfiles& dense_profiles(const PieceSizes& sizes) {
         auto [entry, fresh] = dense_pieces.try_emplace(without_experts(sizes));
         if (!fresh) return entry->second;
-        const auto trace = [&](Traced what) { return under_policies(layout, dense_trace(sizes, what), sizes); };
+        const auto trace = [&](Traced what) { return under_policies(dense_trace(sizes, what), sizes); };
         DenseProfiles& profiles = entry->second;
         profiles.pieces = piece_profiles(trace(Traced::dense));
         if (workload.model.mtp_layers > 0) {
@@ -180,7 +198,7 @@ struct ShardLayers::State {
 
     PieceProfiles mixture_profiles(const Layout& layout, const PieceSizes& sizes, int node, const MixtureKey& key) {
         PieceTrace trace = mixture_trace(sizes, received_at(layout, node), key);
-        return piece_profiles(under_policies(layout, std::move(trace), sizes));
+        return piece_profiles(under_policies(std::move(trace), sizes));
     }
 
     KeptAndTaken router_part(const Layout& layout) {
@@ -190,15 +208,15 @@ struct ShardLayers::State {
         if (fresh) {
             const std::int64_t stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
             // mgplan's graphs hold the shared experts; Megatron-LM's may leave them to run beside the dispatch.
-            entry->second = simulator::router_part(under_policies(layout, mixture_trace(sizes, 1, key), sizes), stream,
-                                                   layout.engine == Engine::mgplan);
+            entry->second =
+                simulator::router_part(under_policies(mixture_trace(sizes, 1, key), sizes), stream, layout.engine == Engine::mgplan);
         }
         return entry->second;
     }
 
     void steps(const Layout& layout, bool recomputed, int node, StepDeltas& steps) {
         const PieceSizes sizes = sizes_of(layout);
-        const DenseProfiles& dense = dense_profiles(layout, sizes);
+        const DenseProfiles& dense = dense_profiles(sizes);
         steps = dense.steps[recomputed ? 1 : 0];
         if (!workload.model.moe) return;
         const MixtureKey key = mixture_key(layout, sizes, node);
@@ -211,7 +229,7 @@ struct ShardLayers::State {
         auto [entry, fresh] = shards.try_emplace(ProfilesKey{shard_key(layout), node});
         if (!fresh) return entry->second;
         const PieceSizes sizes = sizes_of(layout);
-        const DenseProfiles& dense = dense_profiles(layout, sizes);
+        const DenseProfiles& dense = dense_profiles(sizes);
         const PieceProfiles* mixture = nullptr;
         if (workload.model.moe) {
             const MixtureKey key = mixture_key(layout, sizes, node);
@@ -228,13 +246,13 @@ struct ShardLayers::State {
     ShardTraces traces(const Layout& layout) {
         const PieceSizes sizes = sizes_of(layout);
         ShardTraces traces;
-        traces.dense = under_policies(layout, dense_trace(sizes, Traced::dense), sizes);
-        if (workload.model.moe) traces.mixture = under_policies(layout, mixture_trace(sizes, 1, mixture_key(layout, sizes, 0)), sizes);
+        traces.dense = under_policies(dense_trace(sizes, Traced::dense), sizes);
+        if (workload.model.moe) traces.mixture = under_policies(mixture_trace(sizes, 1, mixture_key(layout, sizes, 0)), sizes);
         if (workload.model.mtp_layers > 0) {
             const bool recomputed = layout.recompute == Recompute::full &&
                                     layout.recompute_method.value_or(RecomputeMethod::uniform) == RecomputeMethod::uniform;
             const Traced what = recomputed ? Traced::recomputed_prediction : Traced::prediction;
-            traces.prediction = under_policies(layout, dense_trace(sizes, what), sizes);
+            traces.prediction = under_policies(dense_trace(sizes, what), sizes);
         }
         traces.stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
         traces.ids = sizes.rows() * bytes_of(Dtype::int32);
@@ -259,6 +277,37 @@ const ShardProfiles& ShardLayers::profiles(const Layout& layout, int node) {
 
 void ShardLayers::steps(const Layout& layout, bool recomputed, int node, StepDeltas& steps) {
     state_->steps(layout, recomputed, node, steps);
+}
+
+namespace {
+
+PieceSizes with_kept_steps(PieceSizes sizes) {
+    sizes.keep_steps = true;
+    return sizes;
+}
+
+}  // namespace
+
+PieceTrace ShardLayers::dense_steps(const PieceSizes& shard, RingParts parts) {
+    PieceSizes sizes = with_kept_steps(shard);
+    PieceTrace trace = state_->dense_trace(sizes, parts == RingParts::two ? Traced::two_parts : Traced::dense);
+    if (parts == RingParts::two) {
+        sizes.sequence = sizes.sequence / sizes.cp * 2;
+        sizes.cp = 2;
+    }
+    return state_->under_policies(std::move(trace), sizes);
+}
+
+PieceTrace ShardLayers::prediction_steps(const PieceSizes& shard) {
+    const PieceSizes sizes = with_kept_steps(shard);
+    return state_->under_policies(state_->dense_trace(sizes, Traced::prediction), sizes);
+}
+
+PieceTrace ShardLayers::mixture_steps(const PieceSizes& shard, double received) {
+    const PieceSizes sizes = with_kept_steps(shard);
+    PieceTrace trace = received == 1 ? state_->mixture_trace(sizes, 1, {mixture_alone(sizes), sizes.rows(), 0})
+                                     : trace_mixture(state_->workload.model, sizes, received);
+    return state_->under_policies(std::move(trace), sizes);
 }
 
 KeptAndTaken ShardLayers::router_part(const Layout& layout) {

@@ -45,6 +45,14 @@ public:
     void steps(const Layout& layout, bool recomputed, int node, StepDeltas& steps);
     /// Of a model with mixtures, with rows spread evenly: router_part() of the layout's shard.
     [[nodiscard]] KeptAndTaken router_part(const Layout& layout);
+    /// Records with their steps under the engine's policies, for who prices them; made anew at each call, from recordings that all share.
+    /// Of the dense pieces (embedding, attention, dense MLP, norm and loss) a ring of more than four ranks has the four parts that stand
+    /// for it, or two of as many rows each.
+    enum class RingParts : std::uint8_t { all, two };
+    [[nodiscard]] PieceTrace dense_steps(const PieceSizes& shard, RingParts parts = RingParts::all);
+    [[nodiscard]] PieceTrace prediction_steps(const PieceSizes& shard);
+    /// `received` as of trace_mixture().
+    [[nodiscard]] PieceTrace mixture_steps(const PieceSizes& shard, double received);
     /// Made anew at each call, with rows spread evenly.
     [[nodiscard]] ShardTraces traces(const Layout& layout);
 

@@ -319,6 +319,8 @@ constexpr EnginePolicy kPolicies[] = {
      "megatron/core/tensor_parallel/cross_entropy.py; megatron/core/fusions/fused_cross_entropy.py", always, timed::lose_in_fp32},
     {"queries, keys and values are views", in(Piece::attention), "packed projection", "copies", kNoBytes,
      "megatron/core/transformer/attention.py, get_query_key_value_tensors", timed::splits_by_views, timed::split_by_views},
+    {"experts' biases are added one by one", in(Piece::mixture), "second linear layer of experts with biases", "kernels", kNoBytes,
+     "megatron/core/transformer/moe/experts.py, TEGroupedMLP._apply_bias", timed::adds_expert_biases, timed::add_expert_biases},
     {"biases are added by other kernels", kHalves, "linear layers", "kernels", kNoBytes,
      "transformer_engine/pytorch/cpp_extensions/gemm.py; megatron/core/fusions/fused_bias_dropout.py", always, timed::fuse_biases},
     {"exchanged heads are kept", in(Piece::attention), "attention with all-to-all context parallelism", "exchanges of the backward",
@@ -339,8 +341,12 @@ constexpr EnginePolicy kPolicies[] = {
      "megatron/core/transformer/dot_product_attention.py", timed::drops_scores, timed::drop_scores},
     {"a recomputed MLP runs whole", in(Piece::dense), "MLP under recompute", "second product", kNoBytes,
      "megatron/core/transformer/transformer_layer.py, recompute_mlp", timed::recomputes_mlp, timed::recompute_second_product},
-    {"a token goes once to a node", in(Piece::mixture), "DeepEP and HybridEP", "exchanged rows", kNoBytes, "deepseek-ai/DeepEP, README.md",
+    {"a token goes once to a node", in(Piece::mixture), "DeepEP and HybridEP", "exchanged rows, and their permutation", kNoBytes,
+     "deepseek-ai/DeepEP, README.md; megatron/core/transformer/moe/token_dispatcher.py, _DeepepManager and _HybridEPManager",
      timed::sends_tokens_once, timed::send_tokens_once},
+    {"probabilities move with their rows", in(Piece::mixture), "all-to-all and all-gather dispatchers", "permuted probabilities", kNoBytes,
+     "megatron/core/transformer/moe/moe_utils.py, permute and sort_chunks_by_idxs", timed::exchanges_copies,
+     timed::move_probabilities_with_rows},
     {"every rank gets all tokens", in(Piece::mixture), "all-gather dispatcher", "exchanged rows", kNoBytes,
      "megatron/core/transformer/moe/token_dispatcher.py, MoEAllGatherTokenDispatcher", timed::gathers_tokens, timed::gather_tokens},
     {"rows are sorted by expert in place", in(Piece::mixture), "all-to-all dispatcher without ep", "rows of experts", kNoBytes,
@@ -354,12 +360,33 @@ constexpr EnginePolicy kPolicies[] = {
      "transformer_engine/pytorch/module/base.py, initialize_ub", timed::overlaps_tp, timed::overlap_in_chunks},
     {"linear layers multiply in fp8", kHalves | in(Piece::mtp_front), "linear layers", "products, and kernels that quantise", kNoBytes,
      "transformer_engine/pytorch/module/linear.py, _Linear.forward", fp8::products, timed::multiply_in_fp8},
+    {"the output layer multiplies in fp8", in(Piece::loss), "output layer under --fp8-output-proj", "products, and kernels that quantise",
+     kNoBytes, "megatron/core/fp8_utils.py, is_mxfp8_output_proj_active", timed::multiplies_output_in_fp8, timed::multiply_in_fp8},
+    {"attention runs over fp8 copies", in(Piece::attention), "core attention under --fp8-dot-product-attention",
+     "attention, and kernels that quantise", kNoBytes,
+     "transformer_engine/pytorch/attention/dot_product_attention/backends.py, FusedAttnFunc", timed::attends_in_fp8, timed::attend_in_fp8},
+    {"experts' activations are fused with their products", in(Piece::mixture), "experts under --use-transformer-engine-op-fuser",
+     "activation, and its quantisation", kNoBytes, "transformer_engine/pytorch/ops/fused/grouped_mlp.py", timed::fuses_expert_activations,
+     timed::fuse_expert_activations},
+    {"experts are quantised one by one", in(Piece::mixture), "grouped linear layers", "launches", kNoBytes,
+     "transformer_engine/pytorch/module/grouped_linear.py; transformer_engine/common/gemm/cublaslt_gemm.cu", timed::quantises_by_expert,
+     timed::quantise_by_expert},
 };
 
 }  // namespace
 
 std::span<const EnginePolicy> megatron_policies() {
     return kPolicies;
+}
+
+void apply_fp8_rates(PieceTrace& trace, const PolicyContext& context) {
+    if (!fp8::products(context)) return;
+    for (PieceRange& forward : trace.pieces) {
+        const unsigned linear = kHalves | in(Piece::mtp_front);
+        if (forward.backward || (linear & in(forward.piece)) == 0) continue;
+        LayerEditor editor(trace, forward, trace.range(forward.piece, true, forward.piece == Piece::mtp_front ? forward.layer : -1));
+        timed::multiply_in_fp8(editor, context);
+    }
 }
 
 void apply_megatron_policies(PieceTrace& trace, const PolicyContext& context) {

@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "simulator/piece/fp8_operands.hpp"
+#include "simulator/piece/fp8_policies.hpp"
+#include "simulator/piece/step_edits.hpp"
 #include "simulator/piece/time_policies.hpp"
 
 namespace mgplan::simulator::timed {
@@ -24,12 +27,13 @@ public:
 
 private:
     [[nodiscard]] Fp8OperandBytes operand(std::int64_t rows, std::int64_t columns) const {
-        return fp8_operand_bytes(rows, columns, context_.megatron().fp8_recipe, context_.sizes.traits.architecture);
+        return fp8_operand_bytes(rows, columns, context_.training.format(), context_.sizes.traits.architecture);
     }
     [[nodiscard]] std::int64_t element() const { return bytes_of(context_.sizes.dtype); }
-    [[nodiscard]] bool delayed() const { return context_.megatron().fp8_recipe == Fp8Recipe::delayed; }
+    [[nodiscard]] QuantisedFormat format() const { return context_.training.format(); }
+    [[nodiscard]] bool delayed() const { return format() == QuantisedFormat::delayed; }
     /// Recipes with one scale for a tensor store the same bytes in both directions; the others' scales differ, so that they quantise twice.
-    [[nodiscard]] bool one_scale() const { return delayed() || context_.megatron().fp8_recipe == Fp8Recipe::tensorwise; }
+    [[nodiscard]] bool one_scale() const { return delayed() || format() == QuantisedFormat::tensorwise; }
     /// 16-bit elements read, fp8 written for both products.
     [[nodiscard]] std::int64_t quantise(std::int64_t rows, std::int64_t columns) const {
         return rows * columns * element() + operand(rows, columns).both;
@@ -53,7 +57,55 @@ private:
         return step.kind == StepKind::start && step.group == LayerGroup::tp && step.collective == model::CollectiveKind::all_gather &&
                context_.sizes.sequence_parallel && step.sent == rows * columns * element();
     }
-    static bool is_norm(const PieceStep& step) { return step.kind == StepKind::op && step.op.name.ends_with("_norm"); }
+    /// A product's input and weight gradients are so near each other, with collectives between.
+    static constexpr std::size_t kNear = 5;
+    /// The first of the starts and waits of tp that stand right in front of a product: those of its own collectives, in whatever order they
+    /// run beside it.
+    static std::size_t with_collectives(const PieceSteps& steps, std::size_t product) {
+        while (product > 0 && steps[product - 1].kind != StepKind::op && steps[product - 1].group == LayerGroup::tp) --product;
+        return product;
+    }
+    [[nodiscard]] bool gathers_between(const PieceSteps& steps, std::size_t begin, std::size_t end, std::int64_t rows,
+                                       std::int64_t columns) const {
+        for (std::size_t i = begin; i < end; ++i) {
+            if (gathers(steps[i], rows, columns)) return true;
+        }
+        return false;
+    }
+
+    /// Whether a norm in front of `place` is fused with the linear layer behind it. Those of mixtures stand alone, and so does the one in
+    /// front of latent attention's down projections; the latents' norms both run in front of the projections up.
+    [[nodiscard]] bool is_fused_with_norm(const PieceSteps& steps, std::size_t place, std::int64_t columns) const {
+        if (place == 0 || layer_.piece() == Piece::mixture) return false;
+        const auto is_norm = [](const PieceStep& step) { return step.kind == StepKind::op && step.op.name.ends_with("_norm"); };
+        const std::optional<MlaSpec>& mla = context_.model.mla;
+        if (layer_.piece() != Piece::attention || !mla) return is_norm(steps[place - 1]);
+        if (columns != mla->q_lora_rank && columns != mla->kv_lora_rank) return false;
+        constexpr std::int64_t kStatistics = 4;  // elements beside a row's
+        const std::int64_t row = context_.sizes.rows_outside() * element();
+        return std::any_of(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(place), [&](const PieceStep& step) {
+            return is_norm(step) && step.pass == steps[place].pass && step.op.bytes_written >= row * columns &&
+                   step.op.bytes_written <= row * (columns + kStatistics);
+        });
+    }
+    static bool is_activation(const PieceStep& step) { return op_named(step, "activation"); }
+
+    /// Quantises in front of `place`; returns how many steps it added. `produced`: by a norm or an activation right in front.
+    ///
+    /// Recipes whose scale comes from the tensor itself read all of it for its largest magnitude first: tensorwise the only scale, nvfp4
+    /// the one above its blocks'. Under tensorwise scaling norms and activations find it as they write (Transformer Engine #2004 and
+    /// #2013); nvfp4 looks for that of the Hadamard transform too (transformer_engine/common/hadamard_transform).
+    [[nodiscard]] std::size_t insert_cast(PieceSteps& steps, std::size_t place, bool produced, std::int64_t elements,
+                                          std::int64_t bytes) const {
+        std::size_t added = 0;
+        const std::int64_t whole = elements * element();
+        if (format() == QuantisedFormat::nvfp4)
+            added += insert(steps, place, "find_largest", whole);
+        else if (format() == QuantisedFormat::tensorwise)
+            added += insert(steps, place, produced ? "find_largest_produced" : "find_largest", whole);
+        if (format() == QuantisedFormat::nvfp4) added += insert(steps, place + added, "quantise_again", whole);
+        return added + insert(steps, place + added, "quantise", bytes);
+    }
 
     /// An op that moves so many bytes, in front of `place`; returns how many steps it added.
     static std::size_t insert(PieceSteps& steps, std::size_t place, std::string_view name, std::int64_t bytes) {
@@ -70,22 +122,24 @@ private:
         for (std::size_t i = 0; i < steps.size(); ++i) {
             if (steps[i].pass != StepPass::forward && steps[i].pass != StepPass::recompute) continue;
             if (steps[i].op.grouped.groups > 0) {
-                const model::GroupedProductSizes& sizes = steps[i].op.grouped;
+                const model::GroupedProductSizes sizes = steps[i].op.grouped;
                 steps[i].op.grouped.dtype = Dtype::fp8;
-                i += insert(steps, i, "quantise", quantise(sizes.groups * sizes.m, sizes.k));
+                const std::int64_t rows = sizes.groups * sizes.m;
+                i += insert_cast(steps, i, false, rows * sizes.k, quantise(rows, sizes.k));
             }
             if (!linear(steps[i])) continue;
             steps[i].op.product.dtype = Dtype::fp8;
             const model::ProductSizes product = steps[i].op.product;
-            // [start, first chunk or wait,] product
-            std::size_t begin = i;
-            if (i >= 2 && gathers(steps[i - 2], product.m, product.k)) begin = i - 2;
-            const bool gathered = begin != i;
-            const bool normed = delayed() && begin > 0 && is_norm(steps[begin - 1]);
-            if (gathered)
-                i += normed ? 0 : insert(steps, begin, "quantise", quantise_own(product.k));
+            const std::size_t begin = with_collectives(steps, i);
+            const bool gathered = gathers_between(steps, begin, i, product.m, product.k);
+            const bool normed = is_fused_with_norm(steps, begin, product.k);
+            const bool produced = normed || (begin > 0 && is_activation(steps[begin - 1]));
+            if (delayed() && normed)
+                i += gathered ? 0 : insert(steps, begin, "quantise", transpose(product.m, product.k));
+            else if (gathered)
+                i += insert_cast(steps, begin, produced, context_.sizes.rows_outside() * product.k, quantise_own(product.k));
             else
-                i += insert(steps, begin, "quantise", normed ? transpose(product.m, product.k) : quantise(product.m, product.k));
+                i += insert_cast(steps, begin, produced, product.m * product.k, quantise(product.m, product.k));
         }
     }
 
@@ -95,7 +149,8 @@ private:
             if (steps[i].op.grouped.groups > 0) {
                 const model::GroupedProductSizes sizes = steps[i].op.grouped;
                 steps[i].op.grouped.dtype = Dtype::fp8;
-                if (sizes.accumulate) i += insert(steps, i, "quantise", quantise(sizes.groups * sizes.k, sizes.m));
+                const std::int64_t rows = sizes.groups * sizes.k;
+                if (sizes.accumulate) i += insert_cast(steps, i, false, rows * sizes.m, quantise(rows, sizes.m));
                 continue;
             }
             if (!linear(steps[i])) continue;
@@ -103,17 +158,25 @@ private:
             if (!steps[i].op.product.accumulate) continue;
             // (out, in) += gradient (rows, out) · input (rows, in)
             const std::int64_t out = steps[i].op.product.m, in = steps[i].op.product.n, rows = steps[i].op.product.k;
-            const auto gathered = [&](std::int64_t columns) {
-                return std::any_of(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(i),
-                                   [&](const PieceStep& step) { return gathers(step, rows, columns); });
-            };
-            if (gathered(out)) {
-                i += insert(steps, i, "quantise", quantise_own(out));
-                i += insert(steps, i, "transpose_fp8", transpose(rows, out));
-            } else {
-                i += insert(steps, i, "quantise", quantise(rows, out));
-                if (gathered(in)) i += insert(steps, i, "transpose_fp8", transpose(rows, in));
+            // The gradient is quantised in front of the first product that reads it, and transposed where it was gathered.
+            std::size_t first = i;
+            for (std::size_t j = i; j-- > 0 && i - j <= kNear;) {
+                const model::ProductSizes& near = steps[j].op.product;
+                if (is_product(steps[j]) && !near.accumulate && near.m == rows && near.k == out && near.n == in) first = j;
             }
+            const std::size_t begin = with_collectives(steps, first);
+            // A column-parallel layer gathers its input again and reduces the input's gradient; a row-parallel one gathers the output's.
+            const std::size_t end = std::min(i + 2, steps.size());
+            const bool reduces =
+                std::any_of(steps.begin() + static_cast<std::ptrdiff_t>(begin), steps.begin() + static_cast<std::ptrdiff_t>(end),
+                            [](const PieceStep& step) {
+                                return starts_over(step, LayerGroup::tp) && step.collective == model::CollectiveKind::reduce_scatter;
+                            });
+            const bool gathers_gradient = !reduces && gathers_between(steps, begin, i, rows, out);
+            const bool gathers_input = reduces && gathers_between(steps, begin, i, rows, in);
+            i += gathers_gradient ? insert_cast(steps, begin, false, context_.sizes.rows_outside() * out, quantise_own(out))
+                                  : insert_cast(steps, begin, false, rows * out, quantise(rows, out));
+            if (gathers_gradient || gathers_input) i += insert(steps, i, "transpose_fp8", transpose(rows, gathers_gradient ? out : in));
         }
     }
 
@@ -135,6 +198,33 @@ private:
 
 void multiply_in_fp8(LayerEditor& layer, const PolicyContext& context) {
     Quantiser(layer, context).run();
+}
+
+bool multiplies_output_in_fp8(const PolicyContext& context) {
+    return context.megatron().fp8_output_projection && fp8::products(context) && context.training.format() == QuantisedFormat::mxfp8;
+}
+
+bool attends_in_fp8(const PolicyContext& context) {
+    return context.megatron().fp8_attention && fp8::products(context) && context.training.attention == AttentionBackend::flash;
+}
+
+void attend_in_fp8(LayerEditor& layer, const PolicyContext& context) {
+    // Queries, keys and values are cast in front; the output's gradient on the way back: two bytes read, one written.
+    const std::int64_t bytes = bytes_of(context.sizes.dtype) + 1;
+    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
+        for (std::size_t i = 0; i < steps->size(); ++i) {
+            const model::AttentionPart part = (*steps)[i].op.part;
+            if (part.queries == 0 || !part.fused) continue;
+            (*steps)[i].in_fp8 = true;
+            const std::int64_t outputs = part.batch * part.queries * part.heads * part.v_dim;
+            const std::int64_t operands =
+                part.batch * (part.queries * part.heads * part.qk_dim + part.keys * part.kv_heads * (part.qk_dim + part.v_dim));
+            const bool backward = op_named((*steps)[i], "attention_backward");
+            insert_at(*steps, i,
+                      stream_op((*steps)[i], "quantise_attention", static_cast<double>(bytes * (backward ? outputs : operands))));
+            ++i;
+        }
+    }
 }
 
 }  // namespace mgplan::simulator::timed

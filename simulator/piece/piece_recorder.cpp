@@ -38,11 +38,9 @@ PieceStep PieceRecorder::step(StepKind kind) const {
     step.router = routers_ > 0;
     step.gate = gates_ > 0;
     // Forwards stand inside of backwards where they run again.
-    bool backward = false;
-    for (const std::size_t range : open_) backward = backward || ranges_[range].name.ends_with("backward");
     if (recomputes_ > 0)
         step.pass = StepPass::recompute;
-    else if (backward)
+    else if (backwards_ > 0)
         step.pass = StepPass::input_gradient;
     return step;
 }
@@ -68,6 +66,7 @@ void PieceRecorder::on_range_begin(std::string_view name, std::int64_t number) {
     recomputes_ += recomputes(name) ? 1 : 0;
     routers_ += routes(name) ? 1 : 0;
     gates_ += gates(name) ? 1 : 0;
+    backwards_ += name.ends_with("backward") ? 1 : 0;
 }
 
 void PieceRecorder::on_range_end() {
@@ -77,6 +76,7 @@ void PieceRecorder::on_range_end() {
     recomputes_ -= recomputes(range.name) ? 1 : 0;
     routers_ -= routes(range.name) ? 1 : 0;
     gates_ -= gates(range.name) ? 1 : 0;
+    backwards_ -= range.name.ends_with("backward") ? 1 : 0;
     open_.pop_back();
 }
 
@@ -103,6 +103,10 @@ void PieceRecorder::on_collective(const model::CollectiveRecord& record) {
 
 void PieceRecorder::on_wait(std::string_view group, std::int64_t number) {
     const auto& starts = starts_[static_cast<std::size_t>(layer_group(group))];
+    // Messages that travel together are waited for one by one: once is enough.
+    const bool again = !steps_.empty() && steps_.back().kind == StepKind::wait &&
+                       steps_.back().number == steps_[starts[static_cast<std::size_t>(number)]].number;
+    if (again) return;
     steps_.push_back(PieceStep::wait_for(steps_[starts[static_cast<std::size_t>(number)]]));
     steps_.back().pass = step(StepKind::wait).pass;
 }

@@ -22,7 +22,9 @@ struct RecordedRange : model::RangeRecord {
 class PieceRecorder final : public model::OpListener, public model::CollectiveListener, public model::WaitListener {
 public:
     /// `keep_steps`: otherwise ranges alone.
-    PieceRecorder(const model::MetaDevice& device, bool keep_steps) : device_(device), keep_steps_(keep_steps) {}
+    PieceRecorder(const model::MetaDevice& device, bool keep_steps) : device_(device), keep_steps_(keep_steps) {
+        if (keep_steps) steps_.reserve(256);
+    }
 
     void on_op(const model::OpRecord& record) override;
     void on_range_begin(std::string_view name, std::int64_t number) override;
@@ -41,8 +43,8 @@ private:
     PieceSteps steps_;
     std::vector<RecordedRange> ranges_;
     std::vector<std::size_t> open_;
-    int recomputes_ = 0, routers_ = 0, gates_ = 0;               ///< open ranges of these names
-    std::array<std::vector<std::size_t>, kLayerGroups> starts_;  ///< by group: the step of each operation
+    int recomputes_ = 0, routers_ = 0, gates_ = 0, backwards_ = 0;  ///< open ranges of these names
+    std::array<std::vector<std::size_t>, kLayerGroups> starts_;     ///< by group: the step of each operation
     int collectives_ = 0;
 };
 

@@ -1,6 +1,8 @@
 #include "simulator/piece/piece_step.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace mgplan::simulator {
 namespace {
@@ -28,6 +30,12 @@ std::array<std::int64_t*, 25> sizes_of(PieceStep& step) {
 
 }  // namespace
 
+double share_of_different(std::int64_t copies, double places) {
+    if (copies == 0) return 1;
+    const double k = static_cast<double>(copies);
+    return std::min(1.0, places * (1 - std::pow(1 - 1 / places, k)) / k);
+}
+
 bool grow_step(PieceStep& one, const PieceStep& two, std::int64_t rows, std::int64_t rows_of_one) {
     if (one.kind != two.kind || one.pass != two.pass || one.op.name != two.op.name || one.number != two.number || one.group != two.group)
         return false;
@@ -36,6 +44,14 @@ bool grow_step(PieceStep& one, const PieceStep& two, std::int64_t rows, std::int
     for (std::size_t i = 0; i < small.size(); ++i) grow_size(*small[i], *large[i], rows, rows_of_one);
     const double share = static_cast<double>(rows) / static_cast<double>(rows_of_one);
     one.op.flops += (share - 1) * (two.op.flops - one.op.flops);
+    return true;
+}
+
+bool grow_steps(PieceSteps& one, const PieceSteps& two, std::int64_t rows, std::int64_t rows_of_one) {
+    if (one.size() != two.size()) return false;
+    for (std::size_t step = 0; step < one.size(); ++step) {
+        if (!grow_step(one[step], two[step], rows, rows_of_one)) return false;
+    }
     return true;
 }
 

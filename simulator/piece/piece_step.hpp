@@ -27,7 +27,10 @@ struct PieceStep {
     StepPass pass = StepPass::forward;
     bool router = false;   ///< part of choosing experts
     bool gate = false;     ///< part of weighing shared experts
+    bool in_fp8 = false;   ///< of fused attention: over fp8 copies of its operands
     model::OpRecord op{};  ///< of an op: kind, sizes, types, bytes read and written, FLOPs
+    /// Single kernels that the host launches for an op beside those of op_kernels(); each takes it far less than an eager module does.
+    std::int64_t launches = 0;
 
     // Of a start; a wait has group, number and share alone.
     LayerGroup group = LayerGroup::tp;
@@ -54,8 +57,14 @@ struct PieceStep {
 
 using PieceSteps = std::vector<PieceStep>;
 
+/// Of so many copies of a token, the share that go to different ones of `places` where each copy's place is drawn for itself: n places are
+/// hit by k draws n (1 - (1 - 1/n)^k) times.
+[[nodiscard]] double share_of_different(std::int64_t copies, double places);
+
 /// Makes a step one of `rows` rows: `one` has rows_of_one rows and `two` twice as many, and all sizes grow by as much with each
 /// row. false where the two differ in more than sizes.
 [[nodiscard]] bool grow_step(PieceStep& one, const PieceStep& two, std::int64_t rows, std::int64_t rows_of_one);
+/// The same of all steps of a pass.
+[[nodiscard]] bool grow_steps(PieceSteps& one, const PieceSteps& two, std::int64_t rows, std::int64_t rows_of_one);
 
 }  // namespace mgplan::simulator

@@ -86,7 +86,6 @@ model::WeightTable weights_of(model::Device& device, const ModelSpec& model, con
 
 /// Context parallelism takes one step for each rank, and beyond the first few they are alike: fewer ranks with as many rows each
 /// take and return the same tensors in the same order at their fullest …
-constexpr std::int64_t kSteps = 4;
 
 /// Hierarchical exchange, rings of all-to-alls, which no device computes: the rings' tensors stand for it.
 CpCommType exchange_traced(const PieceSizes& sizes) {
@@ -95,13 +94,13 @@ CpCommType exchange_traced(const PieceSizes& sizes) {
 
 bool takes_steps(const PieceSizes& sizes) {
     const bool by_steps = exchange_traced(sizes) == CpCommType::p2p || sizes.cp_comm_type == CpCommType::all_gather;
-    return !sizes.keep_steps && by_steps && sizes.cp > kSteps && sizes.cp % kSteps == 0;
+    return !sizes.whole_ring && by_steps && sizes.cp > kRingParts && sizes.cp % kRingParts == 0;
 }
 
 PieceSizes with_few_steps(PieceSizes sizes) {
     if (!takes_steps(sizes)) return sizes;
-    sizes.sequence = sizes.sequence / sizes.cp * kSteps;
-    sizes.cp = kSteps;
+    sizes.sequence = sizes.sequence / sizes.cp * kRingParts;
+    sizes.cp = kRingParts;
     return sizes;
 }
 
@@ -306,7 +305,7 @@ bool PieceTrace::holds(Piece piece) const {
 
 PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes) {
     PieceTrace trace = trace_layers(shortened(model, sizes, false), with_few_steps(sizes), nullptr);
-    if (takes_steps(sizes)) widen_gathered(trace, sizes.cp / kSteps);
+    if (takes_steps(sizes)) widen_gathered(trace, sizes.cp / kRingParts);
     return trace;
 }
 
@@ -332,9 +331,19 @@ PieceTrace trace_prediction(const ModelSpec& model, const PieceSizes& sizes, boo
     return trace;
 }
 
-std::optional<PieceTrace> with_rows(const PieceTrace& one, const PieceTrace& two, std::int64_t rows, std::int64_t rows_of_one) {
+PieceTrace without_steps(const PieceTrace& trace) {
+    PieceTrace result;
+    result.tensors = trace.tensors;
+    result.pieces.reserve(trace.pieces.size());
+    for (const PieceRange& range : trace.pieces)
+        result.pieces.push_back({range.piece, range.backward, range.layer, range.begin, range.end, {}});
+    return result;
+}
+
+std::optional<PieceTrace> with_rows(const PieceTrace& one, const PieceTrace& two, std::int64_t rows, std::int64_t rows_of_one,
+                                    bool with_steps) {
     if (one.tensors.size() != two.tensors.size()) return std::nullopt;
-    PieceTrace result = one;
+    PieceTrace result = with_steps ? one : without_steps(one);
     for (std::size_t i = 0; i < one.tensors.size(); ++i) {
         const model::AllocationRecord &a = one.tensors[i], &b = two.tensors[i];
         if (a.taken != b.taken || a.returned != b.returned) return std::nullopt;
@@ -342,14 +351,10 @@ std::optional<PieceTrace> with_rows(const PieceTrace& one, const PieceTrace& two
         const std::int64_t more = b.bytes - a.bytes, whole = rows / rows_of_one, rest = rows % rows_of_one;
         result.tensors[i].bytes += (whole - 1) * more + rest * (more / rows_of_one) + rest * (more % rows_of_one) / rows_of_one;
     }
+    if (!with_steps) return result;
     if (one.pieces.size() != two.pieces.size()) return std::nullopt;
     for (std::size_t i = 0; i < one.pieces.size(); ++i) {
-        PieceSteps& steps = result.pieces[i].steps;
-        const PieceSteps& larger = two.pieces[i].steps;
-        if (steps.size() != larger.size()) return std::nullopt;
-        for (std::size_t step = 0; step < steps.size(); ++step) {
-            if (!grow_step(steps[step], larger[step], rows, rows_of_one)) return std::nullopt;
-        }
+        if (!grow_steps(result.pieces[i].steps, two.pieces[i].steps, rows, rows_of_one)) return std::nullopt;
     }
     return result;
 }

@@ -22,6 +22,7 @@ struct PieceSizes : ShardKey {
     Dtype grad_dtype = Dtype::fp32;
     model::KernelTraits traits;  ///< whose scratch is counted
     bool keep_steps = false;     ///< what is done is recorded too, not tensors alone: twice the work
+    bool whole_ring = false;     ///< each rank of a ring has its step; else four stand for more of them
     bool fuses_windows = false;  ///< sliding windows need no other kernels than the whole sequence: no other scratch
 
     /// Rows inside a tensor-parallel region, and outside it.
@@ -58,6 +59,8 @@ struct PieceTrace {
     [[nodiscard]] bool holds(Piece piece) const;
 };
 
+/// Ranks of a ring that are traced where there are more, if they divide them; all others of its steps are like theirs.
+inline constexpr std::int64_t kRingParts = 4;
 /// Traces embedding, attention, dense MLP and head: everything but mixtures. The model may have features that no device
 /// computes yet, as long as they do not change a size.
 [[nodiscard]] PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes);
@@ -71,7 +74,9 @@ inline constexpr std::int64_t kMostDepths = 3;
 /// experts, the first experts of the model get one copy more from every source, which is not in it. Nothing if the traces differ in more
 /// than sizes.
 [[nodiscard]] std::optional<PieceTrace> with_rows(const PieceTrace& one, const PieceTrace& two, std::int64_t rows,
-                                                  std::int64_t rows_of_one = 1);
+                                                  std::int64_t rows_of_one = 1, bool with_steps = true);
+/// A trace's tensors and where its pieces ran.
+[[nodiscard]] PieceTrace without_steps(const PieceTrace& trace);
 /// Traces mixtures; the model must have some. Of the sizes only the rows matter, not how sequences and cp make them.
 /// `received`: rows that this rank's experts receive over those of the even split, at least 1; every rank sends as many as ever.
 [[nodiscard]] PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes, double received = 1);

@@ -6,50 +6,13 @@
 #include <utility>
 
 #include "plan/errors.hpp"
+#include "simulator/piece/step_edits.hpp"
 
 namespace mgplan::simulator::timed {
 namespace {
 
-bool op_named(const PieceStep& step, std::string_view name) {
-    return step.kind == StepKind::op && step.op.name == name;
-}
-
-bool starts_over(const PieceStep& step, LayerGroup group) {
-    return step.kind == StepKind::start && step.group == group;
-}
-
-bool is_product(const PieceStep& step) {
-    return step.kind == StepKind::op && step.op.product.m > 0;
-}
-
 bool gathers_or_reduces(const PieceStep& step) {
     return starts_over(step, LayerGroup::tp);
-}
-
-/// The wait of a start that stands right behind it.
-bool waits_at_once(const PieceSteps& steps, std::size_t start) {
-    return start + 1 < steps.size() && steps[start + 1].kind == StepKind::wait && steps[start + 1].number == steps[start].number;
-}
-
-void move_step(PieceSteps& steps, std::size_t from, std::size_t to) {
-    const auto at = [&](std::size_t place) { return steps.begin() + static_cast<std::ptrdiff_t>(place); };
-    if (from > to)
-        std::rotate(at(to), at(from), at(from + 1));
-    else
-        std::rotate(at(from), at(from + 1), at(to));
-}
-
-PieceStep stream_op(const PieceStep& like, std::string_view name, double bytes) {
-    PieceStep step;
-    step.pass = like.pass;
-    step.router = like.router;
-    step.op.name = name;
-    step.op.bytes_read = static_cast<std::int64_t>(bytes);
-    return step;
-}
-
-void insert_at(PieceSteps& steps, std::size_t place, const PieceStep& step) {
-    steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(place), step);
 }
 
 double scores_of(const model::AttentionPart& part) {
@@ -278,94 +241,6 @@ void recompute_second_product(LayerEditor& layer, const PolicyContext& /*context
         second.back().number += 1'000'000;  // another collective than the forward's
     }
     backward.insert(again + 1, second.begin(), second.end());
-}
-
-// --- Mixtures ------------------------------------------------------------------------------------------------------------
-
-bool sends_tokens_once(const PolicyContext& context) {
-    if (!context.model.moe) return false;
-    const TokenDispatcher dispatcher = context.model.moe->dispatcher;
-    return dispatcher == TokenDispatcher::deep_ep || dispatcher == TokenDispatcher::hybrid_ep;
-}
-
-namespace {
-
-template <class Change>
-void for_each_exchange(LayerEditor& layer, Change change) {
-    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
-        for (PieceStep& step : *steps) {
-            if (starts_over(step, LayerGroup::ep) && step.collective == model::CollectiveKind::all_to_all) change(step);
-        }
-    }
-}
-
-}  // namespace
-
-void send_tokens_once(LayerEditor& layer, const PolicyContext& context) {
-    for_each_exchange(layer, [&](PieceStep& step) { step.copies = context.model.moe->top_k; });
-}
-
-bool gathers_tokens(const PolicyContext& context) {
-    return context.model.moe && context.model.moe->dispatcher == TokenDispatcher::all_gather;
-}
-
-void gather_tokens(LayerEditor& layer, const PolicyContext& context) {
-    // Rows of all tokens of the group in place of the copies that are sent; probabilities travel as a table of all experts.
-    const std::int64_t tokens = context.sizes.rows_outside() * context.sizes.ep;
-    const std::int64_t row = context.model.hidden * bytes_of(context.sizes.dtype);
-    for_each_exchange(layer, [&](PieceStep& step) {
-        step.collective = model::CollectiveKind::all_gather;
-        const bool rows = std::max(step.sent, step.received) >= context.sizes.rows_outside() * row;
-        step.sent = step.received = tokens * (rows ? row : context.model.moe->experts * 4);
-    });
-}
-
-bool multiplies_experts_one_by_one(const PolicyContext& context) {
-    return context.model.moe && !context.model.moe->grouped_gemm && context.model.moe->experts / context.sizes.ep > 1;
-}
-
-void multiply_experts_one_by_one(LayerEditor& layer, const PolicyContext& /*context*/) {
-    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
-        for (PieceStep& step : *steps) {
-            if (step.op.grouped.groups > 0) step.op.name = "matmul_by_group";
-        }
-    }
-}
-
-bool sorts_in_place(const PolicyContext& context) {
-    return context.model.moe && context.model.moe->dispatcher == TokenDispatcher::all_to_all && context.model.moe->experts > 1 &&
-           context.sizes.ep * context.sizes.etp == 1;
-}
-
-void sort_in_place(LayerEditor& layer, const PolicyContext& /*context*/) {
-    const PieceSteps& forward = layer.forward_steps();
-    const auto permuted =
-        std::find_if(forward.begin(), forward.end(), [](const PieceStep& step) { return op_named(step, "permute_rows"); });
-    MGPLAN_ASSERT(permuted != forward.end(), "rows are permuted");
-    const double rows = 2.0 * static_cast<double>(permuted->op.bytes_written);  // read and written
-    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
-        for (std::size_t i = 0; i < steps->size(); ++i) {
-            const PieceStep& step = (*steps)[i];
-            if (!op_named(step, "permute_rows") && !op_named(step, "unpermute_rows")) continue;
-            insert_at(*steps, op_named(step, "unpermute_rows") ? i : i + 1, stream_op(step, "reorder_blocks", rows));
-            ++i;
-        }
-    }
-}
-
-void route_by_pytorch(LayerEditor& layer, const PolicyContext& context) {
-    const double bytes = 24.0 * static_cast<double>(context.sizes.rows_outside() * context.model.moe->experts);
-    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
-        for (const StepPass pass : {StepPass::forward, StepPass::recompute, StepPass::input_gradient}) {
-            const auto scores = [&](const PieceStep& step) {
-                return step.router && step.pass == pass && step.kind == StepKind::op && !is_product(step);
-            };
-            const auto first = std::find_if(steps->begin(), steps->end(), scores);
-            if (first == steps->end()) continue;
-            *first = stream_op(*first, "router_scores", bytes);
-            steps->erase(std::remove_if(first + 1, steps->end(), scores), steps->end());
-        }
-    }
 }
 
 // --- Ends ----------------------------------------------------------------------------------------------------------------

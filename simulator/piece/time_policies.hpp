@@ -19,8 +19,14 @@ namespace mgplan::simulator::timed {
 [[nodiscard]] bool drops_scores(const PolicyContext& context);
 [[nodiscard]] bool recomputes_mlp(const PolicyContext& context);
 [[nodiscard]] bool sends_tokens_once(const PolicyContext& context);
+[[nodiscard]] bool exchanges_copies(const PolicyContext& context);
 [[nodiscard]] bool gathers_tokens(const PolicyContext& context);
 [[nodiscard]] bool multiplies_experts_one_by_one(const PolicyContext& context);
+[[nodiscard]] bool adds_expert_biases(const PolicyContext& context);
+[[nodiscard]] bool fuses_expert_activations(const PolicyContext& context);
+[[nodiscard]] bool quantises_by_expert(const PolicyContext& context);
+[[nodiscard]] bool attends_in_fp8(const PolicyContext& context);
+[[nodiscard]] bool multiplies_output_in_fp8(const PolicyContext& context);
 
 /// Queries, keys and values are views of the packed projection, and their gradients are joined by one kernel.
 void split_by_views(LayerEditor& layer, const PolicyContext& context);
@@ -44,10 +50,19 @@ void pass_scores_through_pytorch(LayerEditor& layer, const PolicyContext& contex
 void drop_scores(LayerEditor& layer, const PolicyContext& context);
 /// A checkpoint around the MLP runs its second product again too.
 void recompute_second_product(LayerEditor& layer, const PolicyContext& context);
+/// DeepEP and HybridEP take tokens as they are, and one kernel carries all of a token.
 void send_tokens_once(LayerEditor& layer, const PolicyContext& context);
+/// Copies' probabilities are permuted and sorted by the kernels that do so with their rows.
+void move_probabilities_with_rows(LayerEditor& layer, const PolicyContext& context);
 /// Every rank of an ep group gets all of its tokens.
 void gather_tokens(LayerEditor& layer, const PolicyContext& context);
 void multiply_experts_one_by_one(LayerEditor& layer, const PolicyContext& context);
+/// The second product's biases, times the tokens' probabilities, are added expert by expert in fp32.
+void add_expert_biases(LayerEditor& layer, const PolicyContext& context);
+/// Experts' activations and their quantisation run behind the products, forward and backward.
+void fuse_expert_activations(LayerEditor& layer, const PolicyContext& context);
+/// Each expert's rows are quantised for themselves, their scales brought into the product's order, and a product started for each.
+void quantise_by_expert(LayerEditor& layer, const PolicyContext& context);
 /// What arrives is sorted by expert even where the rank got it from itself alone.
 void sort_in_place(LayerEditor& layer, const PolicyContext& context);
 
@@ -59,6 +74,8 @@ void route_by_pytorch(LayerEditor& layer, const PolicyContext& context);
 void make_table_gradient(LayerEditor& layer, const PolicyContext& context);
 /// Loss: over an fp32 copy of the logits, or compiled to two passes over them.
 void lose_in_fp32(LayerEditor& head, const PolicyContext& context);
+/// Core attention over fp8 copies of queries, keys and values.
+void attend_in_fp8(LayerEditor& layer, const PolicyContext& context);
 /// Products of linear layers in fp8, the kernels that quantise their operands, and gathers of what is quantised.
 void multiply_in_fp8(LayerEditor& layer, const PolicyContext& context);
 

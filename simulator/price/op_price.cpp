@@ -35,7 +35,13 @@ double fused_attention(const model::OpRecord& record, const KernelTimes& times) 
     if (walked <= 0) return 0;
     const bool windowed = part.window > 0 && part.window < part.keys;
     const std::int64_t longest = windowed ? std::min(part.keys, part.window + kKeyTile) : part.keys;
-    return backward ? times.attention_backward(2.5 * walked, longest, part.qk_dim) : times.attention_forward(walked, longest, part.qk_dim);
+    const double seconds =
+        backward ? times.attention_backward(2.5 * walked, longest, part.qk_dim) : times.attention_forward(walked, longest, part.qk_dim);
+    if (!windowed) return seconds;
+    // Few keys a query: moving the operands may take longer. The backward adds the queries' gradient up in fp32 besides.
+    const std::int64_t moved = record.bytes_read + record.bytes_written;
+    const std::int64_t added = backward ? 8 * part.batch * part.queries * part.heads * part.qk_dim : 0;
+    return std::max(seconds, times.memory_bound(static_cast<double>(moved + added)));
 }
 
 double separate_attention(const model::OpRecord& record, const OpRates& rates) {
@@ -84,6 +90,23 @@ double op_seconds(const model::OpRecord& record, const OpRates& rates) {
     return rates.products->memory_bound(static_cast<double>(record.bytes_read + record.bytes_written), traffic_of(record.name));
 }
 
+double step_seconds(const PieceStep& step, const OpRates& rates) {
+    if (step.op.name == "find_largest_produced" && rates.calibration->producers_find_amax) return 0;
+    if (step.op.name == "quantise_again" && rates.calibration->nvfp4_casts < 2) return 0;
+    const double seconds = op_seconds(step.op, rates);
+    if (!step.in_fp8) return seconds;
+    return seconds /
+           (is_attention_backward(step.op) ? rates.calibration->attention_fp8_backward : rates.calibration->attention_fp8_forward);
+}
+
+int step_kernels(const PieceStep& step) {
+    if (step.kind == StepKind::wait) return 0;
+    // Exchanges of experts are modules of their own; tp's and cp's belong to those of products and attention.
+    if (step.kind == StepKind::start) return step.group == LayerGroup::ep || step.group == LayerGroup::etp ? 1 : 0;
+    constexpr std::int64_t kMost = 10'000;
+    return op_kernels(step.op) + static_cast<int>(std::min(kMost, (step.launches + kLaunchesOfAKernel - 1) / kLaunchesOfAKernel));
+}
+
 int op_kernels(const model::OpRecord& record) {
     if (record.part.queries > 0) {
         // FlashAttention's backward multiplies the outputs with their gradients first and converts dQ last (flash_bwd_launch_template.h).
@@ -95,8 +118,15 @@ int op_kernels(const model::OpRecord& record) {
     if (record.product.accumulate || record.grouped.accumulate) return 2;
     // Gradients of inputs and, summed over rows in a second kernel, of weights; dropout in front of the addition.
     if (record.name.ends_with("norm_backward") || record.name == "dropout_add") return 2;
-    // Autograd's own sums of gradients have no module around them.
-    if (record.name == "add") return 0;
+    // Autograd's own sums of gradients have no module around them, nor have casts to fp8 inside a linear layer.
+    for (const std::string_view name :
+         {"add", "quantise", "quantise_again", "transpose_fp8", "find_largest", "find_largest_produced", "quantise_attention"}) {
+        if (record.name == name) return 0;
+    }
+    // Cast, maximum, subtraction, mask of foreign targets, exponentials, sum, division; and back: target's share, scale, cast
+    // (Megatron-core, tensor_parallel/cross_entropy.py).
+    if (record.name == "fp32_cross_entropy") return 7;
+    if (record.name == "scaled_exponentials") return 3;
     // Scores, top-k, softmax of the chosen, scatters to two tables, casts, counts (Megatron-core, moe_utils.py).
     if (record.name == "router_scores") return 10;
     return 1;

@@ -3,6 +3,7 @@
 
 #include "model/device/device.hpp"
 #include "simulator/compute/kernels.hpp"
+#include "simulator/piece/piece_step.hpp"
 
 namespace mgplan::simulator {
 
@@ -10,6 +11,7 @@ namespace mgplan::simulator {
 struct OpRates {
     const KernelTimes* products = nullptr;  ///< of products whose operands are fp8, and of all else
     const KernelTimes* storage = nullptr;   ///< of products that stay in the storage type
+    const Calibration* calibration = nullptr;
 };
 
 /// Products and attention by their sizes; what adds into a gradient buffer as a weight gradient; grouped products as grouped kernels, of a
@@ -18,7 +20,16 @@ struct OpRates {
 /// scores (its backward four products).
 [[nodiscard]] double op_seconds(const model::OpRecord& record, const OpRates& rates);
 
-/// Kernels that an eager framework issues for an op; what issuing them takes is the host's part of a pass.
+/// Seconds of a step that is an op: op_seconds(), and what a policy of the engine says beside it. Attention over fp8 copies has its own
+/// rate. A tensor's largest value takes no pass of its own where the kernel in front finds it ("find_largest_produced"), nor does a second
+/// cast where one kernel casts both ways ("quantise_again"), as the calibration says.
+[[nodiscard]] double step_seconds(const PieceStep& step, const OpRates& rates);
+
+/// Kernels that an eager framework issues for an op, each with the module around it; what issuing them takes is the host's part of a pass.
+/// Kernels that quantise belong to the product's module.
 [[nodiscard]] int op_kernels(const model::OpRecord& record);
+/// The same of a step, with its launches: so many of these take the host as long as one kernel with its module.
+inline constexpr std::int64_t kLaunchesOfAKernel = 20;  ///< 60 to 111 us over the 3 to 6 of a launch from C++
+[[nodiscard]] int step_kernels(const PieceStep& step);
 
 }  // namespace mgplan::simulator

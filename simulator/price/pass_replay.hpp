@@ -4,7 +4,7 @@
 #include <array>
 #include <functional>
 
-#include "simulator/layers/shard.hpp"
+#include "simulator/compute/layer_costs.hpp"
 #include "simulator/piece/piece_step.hpp"
 
 namespace mgplan::simulator {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_reduce.hpp"
@@ -32,12 +34,9 @@ const GroupPath& path_of_group(LayerGroup group, const LayoutPaths& paths) {
 }
 
 /// Share of the copies that travel where a token goes once to each place that holds any of its experts: inside one node each rank is a
-/// place, else each node. Of n places, k balanced draws hit n (1 - (1 - 1/n)^k) different ones.
+/// place, else each node.
 double sent_once(std::int64_t copies, const GroupPath& path) {
-    if (copies == 0) return 1;
-    const double places = path.crosses_network() ? path.domains() : static_cast<double>(path.ranks);
-    const double k = static_cast<double>(copies);
-    return std::min(1.0, places * (1 - std::pow(1 - 1 / places, k)) / k);
+    return share_of_different(copies, path.crosses_network() ? path.domains() : static_cast<double>(path.ranks));
 }
 
 /// A rank's share of the model's FLOPs: experts count as if they were alike, though the busiest rank's are priced.
@@ -67,15 +66,16 @@ PieceCost both(PieceCost one, const PieceCost& other) {
     return one;
 }
 
-/// Another microbatch's computation hides dispatch and combine (Megatron-LM --overlap-moe-expert-parallel-comm): the forward's beside its
-/// backward, the backward's beside its forward.
-void hide_exchanges(PieceCost& cost, const Shard& shard) {
-    const auto exposed = [&](double exchange, double compute) {
-        return std::max(shard.calibration->expert_overlap_cost * exchange, exchange - compute);
-    };
-    cost.exposed_forward.ep = exposed(cost.exposed_forward.ep, cost.backward);
-    cost.exposed_backward.ep = exposed(cost.exposed_backward.ep, cost.forward);
-    cost.exposed_recompute.ep = exposed(cost.exposed_recompute.ep, cost.backward);
+/// Share of a hidden exchange's time that it takes from the products beside it. DeepEP's and HybridEP's kernels occupy a number of
+/// multiprocessors that is set (DeepEP: 20 of its own accord; HybridEP: 24, csrc/hybrid_ep/config.cuh), which products then lack. Across
+/// domains what was measured with DeepEP counts (Megatron-MoE-ModelZoo, Qwen3-235B on H100, ep 32).
+double exchange_overlap_cost(const Shard& shard) {
+    const TokenDispatcher dispatcher = shard.model().moe->dispatcher;
+    const bool own_kernels = dispatcher == TokenDispatcher::deep_ep || dispatcher == TokenDispatcher::hybrid_ep;
+    if (!own_kernels || shard.megatron() == nullptr || shard.paths->ep.crosses_network()) return shard.calibration->expert_overlap_cost;
+    const std::int64_t given = shard.megatron()->dispatcher_sms;
+    const std::int64_t occupied = given > 0 ? given : dispatcher == TokenDispatcher::deep_ep ? 20 : 24;
+    return std::min(1.0, static_cast<double>(occupied) / static_cast<double>(shard.calibration->multiprocessors));
 }
 
 }  // namespace
@@ -104,10 +104,18 @@ double collective_seconds(const PieceStep& start, const LayoutPaths& paths, cons
     return 0;
 }
 
+void hide_exchanges(PieceCost& cost, const Shard& shard) {
+    const double taken = exchange_overlap_cost(shard);
+    const auto exposed = [&](double exchange, double compute) { return std::max(taken * exchange, exchange - compute); };
+    cost.exposed_forward.ep = exposed(cost.exposed_forward.ep, cost.backward);
+    cost.exposed_backward.ep = exposed(cost.exposed_backward.ep, cost.forward);
+    cost.exposed_recompute.ep = exposed(cost.exposed_recompute.ep, cost.backward);
+}
+
 PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard) {
-    const OpRates rates{shard.kernels, shard.storage_kernels};
+    const OpRates rates{shard.kernels, shard.storage_kernels, shard.calibration};
     const StepPrice price = [&](const PieceStep& step) {
-        return step.kind == StepKind::op ? op_seconds(step.op, rates) : collective_seconds(step, *shard.paths, *shard.calibration);
+        return step.kind == StepKind::op ? step_seconds(step, rates) : collective_seconds(step, *shard.paths, *shard.calibration);
     };
     const PassSeconds ahead = replay(forward, price, shard.calibration->overlap_cost);
     const PassSeconds back = replay(backward, price, shard.calibration->overlap_cost);
@@ -122,14 +130,14 @@ PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, con
         (pass == StepPass::recompute ? cost.exposed_recompute : cost.exposed_backward) += seconds;
     });
     for (const PieceStep& step : forward) {
-        if (step.kind != StepKind::op) continue;
-        cost.kernels_forward += op_kernels(step.op);
+        cost.kernels_forward += step_kernels(step);
         cost.forward_flops += even_flops(step, shard);
     }
     for (const PieceStep& step : backward) {
-        if (step.kind != StepKind::op) continue;
-        if (step.pass != StepPass::recompute) cost.kernels_backward += op_kernels(step.op);
-        if (step.pass == StepPass::recompute) cost.recompute_flops += even_flops(step, shard);
+        if (step.pass == StepPass::recompute)
+            cost.recompute_flops += even_flops(step, shard);
+        else
+            cost.kernels_backward += step_kernels(step);
     }
     return cost;
 }
@@ -145,6 +153,29 @@ struct DenseCosts {
 struct MixtureCosts {
     PieceCost all, router;
 };
+
+/// Of a ring over so many ranks, from rings of two and of four: each further rank adds half of what two add.
+PieceCost further_parts(const PieceCost& two, const PieceCost& four, std::int64_t ranks) {
+    const double times = static_cast<double>(ranks - 4) / 2;
+    const auto grow = [times](double from, double to) { return to + times * (to - from); };
+    const auto count = [&](int from, int to) { return static_cast<int>(std::lround(grow(from, to))); };
+    const auto groups = [&](const GroupSeconds& from, const GroupSeconds& to) {
+        return GroupSeconds{grow(from.tp, to.tp), grow(from.cp, to.cp), grow(from.ep, to.ep)};
+    };
+    PieceCost cost;
+    cost.forward = grow(two.forward, four.forward);
+    cost.backward = grow(two.backward, four.backward);
+    cost.weight_gradient = grow(two.weight_gradient, four.weight_gradient);
+    cost.recompute = grow(two.recompute, four.recompute);
+    cost.exposed_forward = groups(two.exposed_forward, four.exposed_forward);
+    cost.exposed_backward = groups(two.exposed_backward, four.exposed_backward);
+    cost.exposed_recompute = groups(two.exposed_recompute, four.exposed_recompute);
+    cost.kernels_forward = count(two.kernels_forward, four.kernels_forward);
+    cost.kernels_backward = count(two.kernels_backward, four.kernels_backward);
+    cost.forward_flops = grow(two.forward_flops, four.forward_flops);
+    cost.recompute_flops = grow(two.recompute_flops, four.recompute_flops);
+    return cost;
+}
 
 /// The costs of a shard's pieces over the links of a layout.
 struct PricedKey {
@@ -162,42 +193,65 @@ struct PricedKey {
 
 struct RecordedCosts::State {
     const Workload& workload;
+    ShardRecords records;
     std::unordered_map<PricedKey, DenseCosts, MemoKeyHash> dense;
     std::unordered_map<PricedKey, MixtureCosts, MemoKeyHash> mixtures;
 
     [[nodiscard]] const ModelSpec& model() const { return workload.model; }
 
-    [[nodiscard]] PieceTrace edited(PieceTrace trace, const PieceSizes& sizes) const {
-        if (sizes.engine == Engine::megatron) apply_megatron_policies(trace, {model(), workload.training, sizes});
-        return trace;
+    static PieceCost price(const PieceTrace& trace, Piece piece, const Shard& shard) {
+        return price_piece(trace.range(piece, false).steps, trace.range(piece, true).steps, shard);
     }
 
-    /// Embedding, attention and so on of a layer with this window.
-    [[nodiscard]] PieceTrace traced(const PieceSizes& sizes, std::int64_t window) const {
+    /// Attention as recorded for these very sizes, with such a window.
+    [[nodiscard]] PieceCost recorded_attention(const Shard& shard, const PieceSizes& sizes, std::int64_t window) const {
         ModelSpec windowed = model();
         windowed.sliding_window = window;
         windowed.full_attention_every = 0;
-        PieceSizes all = sizes;
-        all.fuses_windows = false;
-        return edited(trace_dense_pieces(windowed, all), sizes);
+        PieceSizes whole = sizes;
+        whole.fuses_windows = false;
+        whole.keep_steps = whole.whole_ring = true;
+        PieceTrace trace = trace_dense_pieces(windowed, whole);
+        const PolicyContext context{model(), workload.training, whole};
+        if (sizes.engine == Engine::megatron)
+            apply_megatron_policies(trace, context);
+        else
+            apply_fp8_rates(trace, context);
+        return price(trace, Piece::attention, shard);
     }
 
-    static PieceCost price(const PieceTrace& trace, Piece piece, const Shard& shard) {
-        return price_piece(trace.range(piece, false).steps, trace.range(piece, true).steps, shard);
+    /// Attention over a ring of which `four` parts are recorded; nothing where its steps do not say what more of them do.
+    [[nodiscard]] std::optional<PieceCost> ring_attention(const Shard& shard, const PieceSizes& sizes, const PieceTrace& four) const {
+        const PieceTrace two = records.two_parts(sizes);
+        if (sizes.cp_comm_type != CpCommType::all_gather)
+            return further_parts(price(two, Piece::attention, shard), price(four, Piece::attention, shard), sizes.cp);
+        // One call over all gathered keys, and gathers of more bytes.
+        PieceSteps forward = two.range(Piece::attention, false).steps, backward = two.range(Piece::attention, true).steps;
+        if (!grow_steps(forward, four.range(Piece::attention, false).steps, sizes.cp, 2) ||
+            !grow_steps(backward, four.range(Piece::attention, true).steps, sizes.cp, 2))
+            return std::nullopt;
+        return price_piece(forward, backward, shard);
     }
 
     const DenseCosts& dense_costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
         auto [entry, fresh] = dense.try_emplace({without_experts(sizes), 0, links});
         DenseCosts& costs = entry->second;
         if (!fresh) return costs;
-        const PieceTrace trace = traced(sizes, 0);
-        costs.attention = costs.windowed = price(trace, Piece::attention, shard);
-        if (model().sliding_window > 0) costs.windowed = price(traced(sizes, model().sliding_window), Piece::attention, shard);
+        const PieceTrace trace = records.dense(sizes);
+        const std::int64_t window = model().sliding_window;
+        const bool ring = sizes.cp > kRingParts && sizes.cp_comm_type != CpCommType::a2a;
+        std::optional<PieceCost> attention;
+        if (window == 0 || sizes.fuses_windows) {
+            const bool whole = !ring || sizes.cp % kRingParts != 0;
+            attention = whole ? price(trace, Piece::attention, shard) : ring_attention(shard, sizes, trace);
+        }
+        costs.attention = attention ? *attention : recorded_attention(shard, sizes, 0);
+        costs.windowed = window > 0 ? recorded_attention(shard, sizes, window) : costs.attention;
         costs.mlp = price(trace, Piece::dense, shard);
         costs.embedding = price(trace, Piece::embedding, shard);
         costs.head = both(price(trace, Piece::norm, shard), price(trace, Piece::loss, shard));
         if (model().mtp_layers > 0) {
-            const PieceTrace prediction = edited(trace_prediction(model(), sizes, false), sizes);
+            const PieceTrace prediction = records.prediction(sizes);
             costs.prediction = both(price(prediction, Piece::mtp_front, shard), price(prediction, Piece::mtp_end, shard));
         }
         return costs;
@@ -207,7 +261,7 @@ struct RecordedCosts::State {
         auto [entry, fresh] = mixtures.try_emplace({mixture_alone(sizes), sizes.rows(), links});
         MixtureCosts& costs = entry->second;
         if (!fresh) return costs;
-        const PieceTrace trace = edited(trace_mixture(model(), sizes, shard.busiest_experts), sizes);
+        const PieceTrace trace = records.mixture(sizes, shard.busiest_experts);
         const PieceSteps &forward = trace.range(Piece::mixture, false).steps, &backward = trace.range(Piece::mixture, true).steps;
         costs.all = price_piece(forward, backward, shard);
         if (workload.training.overlap_moe) hide_exchanges(costs.all, shard);
@@ -245,13 +299,12 @@ struct RecordedCosts::State {
     }
 };
 
-RecordedCosts::RecordedCosts(const Workload& workload) : state_(std::make_unique<State>(State{workload, {}, {}})) {}
+RecordedCosts::RecordedCosts(const Workload& workload, ShardRecords records)
+    : state_(std::make_unique<State>(State{workload, std::move(records), {}, {}})) {}
 RecordedCosts::~RecordedCosts() = default;
 
 LayerCosts RecordedCosts::of(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
-    PieceSizes whole = sizes;
-    whole.keep_steps = true;
-    return state_->costs(shard, whole, links);
+    return state_->costs(shard, sizes, links);
 }
 
 }  // namespace mgplan::simulator

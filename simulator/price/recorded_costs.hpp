@@ -3,13 +3,15 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "plan/rank_groups.hpp"
-#include "simulator/layers/layer_costs.hpp"
+#include "simulator/compute/layer_costs.hpp"
 #include "simulator/piece/memo_key.hpp"
 #include "simulator/piece/piece_trace.hpp"
 #include "simulator/price/op_price.hpp"
+#include "simulator/price/shard.hpp"
 
 namespace mgplan::simulator {
 
@@ -18,6 +20,10 @@ namespace mgplan::simulator {
 
 /// Time of a piece: its forward and its backward played on their streams.
 [[nodiscard]] PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard);
+
+/// Another microbatch's computation hides dispatch and combine (Megatron-LM --overlap-moe-expert-parallel-comm): the forward's beside its
+/// backward, the backward's beside its forward. `mixture`: of a shard with experts.
+void hide_exchanges(PieceCost& mixture, const Shard& shard);
 
 /// Which links a layout's groups have, beside the sizes of its shard. In the default order of axes the strides of tp, cp, ep and etp follow
 /// from their sizes, and the fields keep their defaults; other orders need all of them.
@@ -33,11 +39,20 @@ struct LinksKey {
     }
 };
 
-/// Costs of layers read from records of model/, with what engine megatron does otherwise as its policies say. A half layer is recorded and
-/// priced once for all layouts that it is the same for. Not thread-safe. The workload must outlive it.
+/// Records of a shard with their steps, under the engine's policies. `two_parts`: dense pieces of a sequence over two ranks of a ring, with
+/// as many rows on each as `dense`, which has four parts for a longer one. `mixture`: of so uneven rows as trace_mixture() takes.
+struct ShardRecords {
+    std::function<PieceTrace(const PieceSizes&)> dense, two_parts, prediction;
+    std::function<PieceTrace(const PieceSizes&, double received)> mixture;
+};
+
+/// Costs of layers read from records of model/, with what engine megatron does otherwise as its policies say. A half layer is priced once
+/// for all layouts that it is the same for, from the recordings that its memory is read from. A ring of more than four ranks is priced by
+/// those of two and of four with as many rows each: every further rank adds the same step. Not thread-safe. The workload and what
+/// `records` refers to must outlive it.
 class RecordedCosts {
 public:
-    explicit RecordedCosts(const Workload& workload);
+    RecordedCosts(const Workload& workload, ShardRecords records);
     ~RecordedCosts();
     RecordedCosts(const RecordedCosts&) = delete;
     RecordedCosts& operator=(const RecordedCosts&) = delete;

@@ -67,8 +67,9 @@ TEST(ModelSpec, NamesWhatIsCarriedButNotComputed) {
     ModelSpec model = small();
     EXPECT_TRUE(features_not_computed(model).empty());
     model.attention_sinks = true;
-    model.rotary_fraction = 0.5;
-    EXPECT_THAT(features_not_computed(model), testing::ElementsAre("attention sinks"));
+    EXPECT_TRUE(features_not_computed(model).empty()) << "a layer computes them";
+    model.logit_softcap = 30;
+    EXPECT_THAT(features_not_computed(model), testing::ElementsAre("logits with a soft cap of 30"));
 }
 
 TEST(ModelSpec, CountsASmallModelAsByHand) {

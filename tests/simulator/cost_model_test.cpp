@@ -314,6 +314,7 @@ TEST(CostModel, TensorParallelismExposesItsCollectivesPerLayer) {
     Workload workload = workload_of(gpt(1), 8, 1);
     const double unit = 512 * 1024 * 2 / 100e9 * 7 / 8;
     LayoutRequest request;
+    request.engine = Engine::megatron;
     request.tp = 8;
     const auto units_per_layer = [&](bool sequence_parallel) {
         request.sequence_parallel = sequence_parallel;
@@ -339,7 +340,7 @@ TEST(CostModel, AnExpertGroupWaitsForItsBusiestRank) {
         return model.predict(planner::make_layout(request, workload)).time;
     };
     const TimePrediction even = time(RoutingKind::balanced), worst = time(RoutingKind::worst), zipf = time(RoutingKind::zipf);
-    EXPECT_NEAR(worst.exposed.ep / even.exposed.ep, 4, 1e-9);
+    EXPECT_NEAR(worst.exposed.ep / even.exposed.ep, 4, 1e-3) << "but for the counts of copies, which are gathered";
     EXPECT_GT(zipf.compute_seconds, even.compute_seconds);
     EXPECT_LT(zipf.compute_seconds, worst.compute_seconds);
     EXPECT_DOUBLE_EQ(time(RoutingKind::uniform).iteration_seconds, even.iteration_seconds);

@@ -138,7 +138,7 @@ TEST_F(TimePolicies, SendBesideTheRingsBackward) {
     ASSERT_NE(first, backward.begin());
     EXPECT_EQ(*(first - 1), "send") << "the next keys and values";
     const auto second = std::find(first + 1, backward.end(), "attention_backward");
-    EXPECT_EQ(std::count(first, second, "wait"), 8) << "keys, values and their gradients, each sent and received";
+    EXPECT_EQ(std::count(first, second, "wait"), 1) << "keys, values and their gradients together";
     EXPECT_EQ(std::count(second, backward.end(), "send"), 1) << "the gradients' way home";
 }
 
@@ -225,7 +225,7 @@ TEST_F(MixtureTimePolicies, SendTokensOnceOrToAllRanks) {
     };
     EXPECT_THAT(copies(), testing::Each(0));
     model.moe->dispatcher = TokenDispatcher::deep_ep;
-    EXPECT_THAT(copies(), testing::AllOf(testing::SizeIs(3), testing::Each(2)));
+    EXPECT_THAT(copies(), testing::ElementsAre(2, 2)) << "there and back, with probabilities";
     model.moe->dispatcher = TokenDispatcher::all_gather;
     EXPECT_THAT(copies(), testing::IsEmpty());
     std::int64_t most = 0;

@@ -1,0 +1,59 @@
+#pragma once
+// Seconds and launches of the pieces of a model, for one microbatch on one rank.
+
+#include <cstdint>
+
+namespace mgplan::simulator {
+
+/// Seconds by the group that communicates.
+struct GroupSeconds {
+    double tp = 0, cp = 0, ep = 0;
+    [[nodiscard]] double total() const { return tp + cp + ep; }
+    GroupSeconds& operator+=(const GroupSeconds& other) {
+        tp += other.tp;
+        cp += other.cp;
+        ep += other.ep;
+        return *this;
+    }
+};
+
+/// Time of one piece of the model for one microbatch on one rank. Its bytes are traced (simulator/memory).
+struct PieceCost {
+    double forward = 0;                                                 ///< compute seconds
+    double backward = 0;                                                ///< compute seconds without recompute
+    double weight_gradient = 0;                                         ///< part of backward: products that nothing but the update needs
+    double recompute = 0;                                               ///< compute seconds of the forward that selective recompute repeats
+    GroupSeconds exposed_forward, exposed_backward, exposed_recompute;  ///< communication that no computation hides
+    int kernels_forward = 0, kernels_backward = 0;
+    double forward_flops = 0;    ///< this rank's share of model_flops() in one forward
+    double recompute_flops = 0;  ///< part of forward_flops that selective recompute repeats
+
+    /// Another piece behind this one on the same rank.
+    PieceCost& operator+=(const PieceCost& other) {
+        forward += other.forward;
+        backward += other.backward;
+        weight_gradient += other.weight_gradient;
+        recompute += other.recompute;
+        exposed_forward += other.exposed_forward;
+        exposed_backward += other.exposed_backward;
+        exposed_recompute += other.exposed_recompute;
+        kernels_forward += other.kernels_forward;
+        kernels_backward += other.kernels_backward;
+        forward_flops += other.forward_flops;
+        recompute_flops += other.recompute_flops;
+        return *this;
+    }
+};
+
+/// Costs of every kind of layer for one shard, shared by all layouts with that shard.
+struct LayerCosts {
+    PieceCost dense, mixture;                    ///< whole decoder layers
+    PieceCost windowed_dense, windowed_mixture;  ///< the same with the model's sliding window
+    PieceCost attention, dense_mlp, experts;     ///< their halves, attention without a window
+    PieceCost router;                            ///< of experts: the norm and the router
+    PieceCost mtp;                               ///< one multi-token-prediction layer with its projection; embedding and head come on top
+    PieceCost embedding, head;
+    std::int64_t boundary = 0;  ///< bytes of the residual stream between two layers, on this rank
+};
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,38 @@
+#pragma once
+// One rank's share of one microbatch, with the rates and links that its records are priced by.
+
+#include <cstdint>
+
+#include "plan/layout.hpp"
+#include "plan/workload.hpp"
+#include "simulator/compute/kernels.hpp"
+#include "simulator/network/group_path.hpp"
+#include "simulator/piece/shard_key.hpp"
+
+namespace mgplan::simulator {
+
+/// Links of a layout's groups.
+struct LayoutPaths {
+    GroupPath tp, cp, dp_cp, edp, ep, etp, pp;
+    /// Of dp_cp and edp the part inside one optimizer instance, and the part across instances; set where parameters or gradients are
+    /// sharded.
+    GroupPath dp_inner, dp_outer, edp_inner, edp_outer;
+};
+
+/// What layer costs depend on. Layouts that agree in these fields have equal layer costs.
+struct Shard : ShardKey {
+    const Workload* workload = nullptr;
+    const Calibration* calibration = nullptr;
+    const KernelTimes* kernels = nullptr;
+    const KernelTimes* storage_kernels = nullptr;  ///< of products that stay in the storage type under fp8: head, router, unfused core
+    const LayoutPaths* paths = nullptr;
+    std::int64_t tokens_outside = 0;  ///< rows outside a tp region: micro_batch · sequence / cp, over tp with sequence parallelism
+    std::int64_t element = 2;         ///< bytes of an activation
+    double busiest_experts = 1;       ///< token copies of the busiest rank of an ep group over the even number (RoutingLoad::busiest)
+
+    [[nodiscard]] const ModelSpec& model() const { return workload->model; }
+    /// Megatron-LM's switches where it is the engine, else nothing.
+    [[nodiscard]] const MegatronSwitches* megatron() const { return engine == Engine::megatron ? &workload->training.megatron : nullptr; }
+};
+
+}  // namespace mgplan::simulator

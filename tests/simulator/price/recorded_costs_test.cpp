@@ -1,0 +1,244 @@
+#include "simulator/price/recorded_costs.hpp"
+
+#include <gtest/gtest.h>
+
+#include "planner/constraints.hpp"
+#include "simulator/cost_model.hpp"
+#include "tests/simulator/price/recorded_piece.hpp"
+
+namespace mgplan::simulator::recorded_costs_test {
+namespace {
+
+constexpr double kByte = 1e-12;  ///< seconds
+constexpr double kSmall = 1e-8;  ///< above a value for each row, below whole rows
+
+/// One of `ep` ranks with 512 tokens, each copied to two of eight experts.
+class MixturePrice : public RecordedPiece {
+protected:
+    MixturePrice() : RecordedPiece(mixture(2), 512) {}
+
+    PieceCost on(std::int64_t ep) {
+        sizes.ep = ep;
+        return cost(Piece::mixture);
+    }
+    /// Forward seconds for which a slow permutation is to blame.
+    double permuting(std::int64_t ep, TokenDispatcher dispatcher) {
+        workload.model.moe->dispatcher = dispatcher;
+        calibration.permutation_share = 1;
+        const double fast = on(ep).forward;
+        calibration.permutation_share = 0.5;
+        return on(ep).forward - fast;
+    }
+};
+
+constexpr double kCopies = 2 * 512 * 1024 * 2 * 2 * kByte;  ///< in which all copies are read and written once
+
+TEST_F(MixturePrice, WhatArrivesForASingleExpertIsInOrder) {
+    // In front of the exchange, sorted behind it and back; in the end copies are read and half as many rows written.
+    EXPECT_NEAR(permuting(4, TokenDispatcher::all_to_all), 3.75 * kCopies, kSmall);
+    EXPECT_NEAR(permuting(8, TokenDispatcher::all_to_all), 1.75 * kCopies, kSmall);
+}
+
+TEST_F(MixturePrice, ATokenThatArrivesOnceIsCopiedForItsExpert) {
+    // Two of eight experts on eight ranks: a token reaches 8·(1 - (7/8)²) = 1.875 of them. What arrived is read, all copies are written,
+    // and the other way round on the way back.
+    EXPECT_NEAR(permuting(8, TokenDispatcher::deep_ep), (1.875 / 2 + 1) * kCopies, 1e-12);
+    EXPECT_NEAR(permuting(8, TokenDispatcher::hybrid_ep), (1.875 / 2 + 1) * kCopies, 1e-12);
+    workload.training.megatron.permute_in_hybrid_ep = true;
+    EXPECT_NEAR(permuting(8, TokenDispatcher::hybrid_ep), 0, 1e-15);
+    EXPECT_NEAR(permuting(8, TokenDispatcher::deep_ep), (1.875 / 2 + 1) * kCopies, 1e-12) << "HybridEP's own";
+}
+
+TEST_F(MixturePrice, FusedOperationsComputeTheActivationBehindTheProducts) {
+    workload.training.precision = Precision::fp8;
+    workload.training.megatron.fp8_recipe = Fp8Recipe::mxfp8;
+    workload.cluster.compute_capability = 100;
+    const PieceCost apart = on(4);
+    workload.training.megatron.op_fuser = true;
+    const PieceCost fused = on(4);
+    // 1,024 rows of 1,024 values in front of the activation and 512 behind, two bytes each; the 512 are also read again and written twice
+    // in fp8, with a scale for each 32.
+    const double rows = 1024;
+    EXPECT_NEAR(apart.forward - fused.forward, rows * (2 * 1536 + 512 * (4 + 2 / 32.0)) * kByte, kSmall);
+    // Its gradients: 1,024 twice and 512 once, and the quantisation of 1,024.
+    EXPECT_NEAR(apart.backward - fused.backward, rows * (2 * (2 * 1024 + 512) + 1024 * (4 + 2 / 32.0)) * kByte, 2 * kSmall);
+    workload.cluster.compute_capability = 90;
+    const double on_hopper = on(4).forward;
+    workload.training.megatron.op_fuser = false;
+    EXPECT_DOUBLE_EQ(on(4).forward, on_hopper);
+}
+
+TEST_F(MixturePrice, AHiddenExchangeTakesTheMultiprocessorsOfItsKernels) {
+    calibration.multiprocessors = 100;
+    calibration.expert_overlap_cost = 0.5;
+    paths.ep = {.ranks = 8, .ranks_per_domain = 8, .inside = 1e15, .network = 1e15};
+    const auto shown = [&](TokenDispatcher dispatcher) {
+        workload.model.moe->dispatcher = dispatcher;
+        workload.training.overlap_moe = false;
+        const double whole = on(8).exposed_forward.ep;
+        workload.training.overlap_moe = true;
+        return on(8).exposed_forward.ep / whole;
+    };
+    EXPECT_NEAR(shown(TokenDispatcher::all_to_all), 0.5, 1e-9);
+    EXPECT_NEAR(shown(TokenDispatcher::deep_ep), 0.20, 1e-9);
+    EXPECT_NEAR(shown(TokenDispatcher::hybrid_ep), 0.24, 1e-9);
+    workload.training.megatron.dispatcher_sms = 32;
+    EXPECT_NEAR(shown(TokenDispatcher::hybrid_ep), 0.32, 1e-9);
+    EXPECT_NEAR(shown(TokenDispatcher::deep_ep), 0.32, 1e-9);
+    paths.ep.ranks_per_domain = 4;
+    EXPECT_NEAR(shown(TokenDispatcher::hybrid_ep), 0.5, 1e-9) << "across domains";
+}
+
+TEST_F(MixturePrice, BiasesOfExpertsAreAddedInFp32) {
+    const PieceCost without = on(4);
+    workload.model.mlp_bias = true;
+    const PieceCost with = on(4);
+    const double elements = 1024 * 1024;
+    EXPECT_NEAR(with.forward - without.forward, 28 * elements * kByte, 1e-12);
+    EXPECT_NEAR(with.backward - without.backward, (40 + 2) * elements * kByte, 1e-12) << "1,024 values behind the first product too";
+    EXPECT_GT(with.kernels_backward, without.kernels_backward);
+}
+
+TEST_F(MixturePrice, EachQuantisedExpertHasLaunchesOfItsOwn) {
+    workload.model.moe->experts = 160;
+    workload.cluster.compute_capability = 100;
+    const PieceCost in_16 = on(4);
+    workload.training.precision = Precision::fp8;
+    workload.training.megatron.fp8_recipe = Fp8Recipe::mxfp8;
+    const PieceCost in_8 = on(4);
+    EXPECT_EQ(in_8.kernels_forward - in_16.kernels_forward, 8 * 40 / kLaunchesOfAKernel);
+    EXPECT_EQ(in_8.kernels_backward - in_16.kernels_backward, 14 * 40 / kLaunchesOfAKernel);
+    workload.training.megatron.op_fuser = true;
+    EXPECT_LT(on(4).kernels_forward, in_16.kernels_forward) << "one kernel for all of them, with the activation";
+}
+
+/// 4,096 tokens, a vocabulary of 1,024 rows of 1,024.
+class DensePrice : public RecordedPiece {
+protected:
+    DensePrice() : RecordedPiece(gpt(1), kTokens) {
+        workload.model.hidden_dropout = 0;
+        workload.model.max_positions = kTokens;
+    }
+    static constexpr std::int64_t kTokens = 4096;
+    static constexpr double kTable = 1024.0 * 1024, kLogits = static_cast<double>(kTokens) * 1024;
+};
+
+TEST_F(DensePrice, TheEmbeddingsGradientIsAWholeTable) {
+    // Added to gradients of 4 bytes rather than of 2, read and written.
+    const double in_32 = cost(Piece::embedding).backward;
+    workload.training.grad_dtype = Dtype::bf16;
+    const double in_16 = cost(Piece::embedding).backward;
+    EXPECT_NEAR(in_32 - in_16, kTable * 4 * kByte, 1e-12);
+    sizes.tp = 2;
+    EXPECT_NEAR(in_16 - cost(Piece::embedding).backward, kTable * 4 * kByte, 1e-12) << "half of the rows";
+}
+
+TEST_F(DensePrice, OfASeparateLossOnlyTheForwardIsSlowerThanAPlainStream) {
+    workload.training.fused_cross_entropy = false;
+    const PieceCost plain = cost(Piece::loss);
+    calibration.cross_entropy_share = 0.5;
+    EXPECT_NEAR(cost(Piece::loss).forward - plain.forward, kLogits * 30 * kByte, 1e-12);
+    EXPECT_DOUBLE_EQ(cost(Piece::loss).backward, plain.backward);
+    workload.training.fused_cross_entropy = true;
+    const PieceCost slow = cost(Piece::loss);
+    calibration.cross_entropy_share = 1;
+    EXPECT_NEAR(slow.forward - cost(Piece::loss).forward, kLogits * 6 * kByte, 1e-12);
+    EXPECT_NEAR(slow.backward - cost(Piece::loss).backward, kLogits * 6 * kByte, 1e-12);
+}
+
+TEST_F(DensePrice, TheOutputProjectionIsQuantisedUnderMxfp8WhereAsked) {
+    workload.training.precision = Precision::fp8;
+    workload.training.megatron.fp8_recipe = Fp8Recipe::mxfp8;
+    workload.cluster.compute_capability = 100;
+    const PieceCost in_16 = cost(Piece::loss);
+    workload.training.megatron.fp8_output_projection = true;
+    const PieceCost in_8 = cost(Piece::loss);
+    // Twice the rate, and 4,096 tokens of 1,024 values that are read and written twice with their scales.
+    const double product = 2 * kLogits * 1024 * 1e-12, casts = kTokens * 1024 * (4 + 2 / 32.0) * kByte;
+    EXPECT_NEAR(in_16.forward - in_8.forward, product / 2 - casts, 1e-12);
+    EXPECT_NEAR(in_16.backward - in_8.backward, 2 * product / 2 - casts, 1e-12);
+    workload.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+    EXPECT_NEAR(cost(Piece::loss).forward, in_16.forward, 1e-15);
+}
+
+TEST_F(DensePrice, AttentionOverFp8CopiesHasItsRateAndItsCasts) {
+    workload.training.precision = Precision::fp8;
+    calibration.attention_fp8_forward = 2;
+    calibration.attention_fp8_backward = 4;
+    const PieceCost in_16 = cost(Piece::attention);
+    workload.training.megatron.fp8_attention = true;
+    const PieceCost in_8 = cost(Piece::attention);
+    const double flops = static_cast<double>(kTokens) * kTokens * 2 * 1024;  // QK^T and PV, half of the pairs visible
+    EXPECT_NEAR(in_16.forward - in_8.forward, flops * 1e-12 / 2 - 3 * 3 * kLogits * kByte, 1e-9);
+    EXPECT_NEAR(in_16.backward - in_8.backward, 2.5 * flops * 1e-12 * 3 / 4 - 3 * kLogits * kByte, 1e-9);
+}
+
+TEST_F(DensePrice, AScaleOfTheTensorItselfIsFoundByItsProducerOrByAPass) {
+    workload.training.precision = Precision::fp8;
+    workload.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+    const PieceCost found = cost(Piece::dense);
+    calibration.producers_find_amax = false;
+    // Norm and activation: 1,024 and 4,096 values a token of two bytes.
+    EXPECT_NEAR(cost(Piece::dense).forward - found.forward, 2.0 * kTokens * (1024 + 4096) * kByte, 1e-12);
+    EXPECT_DOUBLE_EQ(cost(Piece::dense).backward, found.backward) << "gradients have no such producer";
+}
+
+TEST_F(DensePrice, Nvfp4IsCastByOneKernelOrByTwo) {
+    workload.training.precision = Precision::nvfp4;
+    workload.cluster.peak_flops[Precision::nvfp4] = 4e12;
+    calibration.nvfp4_gemm_efficiency = 1;
+    workload.cluster.compute_capability = 100;
+    const PieceCost once = cost(Piece::dense);
+    calibration.nvfp4_casts = 2;
+    EXPECT_NEAR(cost(Piece::dense).forward - once.forward, 2.0 * kTokens * (1024 + 4096) * kByte, 1e-12);
+    EXPECT_NEAR(cost(Piece::dense).backward - once.backward, 2.0 * kTokens * (1024 + 4096) * kByte, 1e-12);
+}
+
+/// A sequence over eight ranks, whose cost is read from two and from four of them.
+TEST(RecordedCosts, ARingOfTwoAndOneOfFourTellWhatOneOfEightCosts) {
+    for (const CpCommType exchange : {CpCommType::p2p, CpCommType::all_gather}) {
+        ModelSpec model = mixture(2);
+        model.moe.reset();
+        model.moe_layers.clear();
+        Workload workload = workload_of(model, 8, 8, 8192);
+        LayoutRequest request;
+        request.engine = Engine::megatron;
+        request.cp = 8;
+        request.cp_comm_type = exchange;
+        workload.model.max_positions = 8192;
+        CostModel costs(workload, ideal_calibration());
+        const Layout layout = planner::make_layout(request, workload);
+        const PieceCost& told = costs.costs(layout).attention;
+        PieceSizes sizes;
+        static_cast<ShardKey&>(sizes) = shard_key(layout);
+        sizes.sequence = 8192;
+        sizes.keep_steps = sizes.whole_ring = true;
+        sizes.traits.kind = model::DeviceKind::cuda;
+        sizes.traits.fused_attention = true;
+        PieceTrace trace = trace_dense_pieces(workload.model, sizes);
+        apply_megatron_policies(trace, {workload.model, workload.training, sizes});
+        double flops = 0;
+        int kernels = 0;
+        for (const PieceStep& step : trace.range(Piece::attention, false).steps) {
+            flops += model_flops_of(step);
+            kernels += step_kernels(step);
+        }
+        EXPECT_NEAR(told.forward_flops, flops, 1e-9 * flops);
+        EXPECT_EQ(told.kernels_forward, kernels);
+        const Calibration calibration = ideal_calibration();
+        const KernelTimes times(workload.cluster, calibration, workload.training.precision);
+        const OpRates rates{&times, &times, &calibration};
+        double forward = 0, backward = 0;
+        for (const PieceStep& step : trace.range(Piece::attention, false).steps) {
+            if (step.kind == StepKind::op) forward += step_seconds(step, rates);
+        }
+        for (const PieceStep& step : trace.range(Piece::attention, true).steps) {
+            if (step.kind == StepKind::op) backward += step_seconds(step, rates);
+        }
+        EXPECT_NEAR(told.forward, forward, 1e-9 * forward) << to_string(exchange);
+        EXPECT_NEAR(told.backward, backward, 1e-9 * backward) << to_string(exchange);
+    }
+}
+
+}  // namespace
+}  // namespace mgplan::simulator::recorded_costs_test
