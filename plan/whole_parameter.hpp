@@ -30,7 +30,7 @@ struct ShardOfWhole {
     std::int64_t stride = 1;             ///< equal blocks of the whole's rows of which each shard holds a share (Parameter::shard_stride)
     std::int64_t index = 0, count = 1;   ///< which shard of how many
     std::int64_t whole_rows = 1;         ///< fewer than the shards' where they are padded: rows from there on are in no whole
-    std::vector<std::int64_t> blocks;    ///< rows of each of the shard's blocks where they are unequal (Parameter::shard_blocks)
+    std::vector<std::int64_t> blocks{};  ///< rows of each of the shard's blocks where they are unequal (Parameter::shard_blocks)
     bool operator==(const ShardOfWhole&) const = default;
 
     [[nodiscard]] std::int64_t whole_columns() const { return axis == 1 ? columns * count : columns; }

@@ -129,6 +129,14 @@ const model::KernelTable& recording_kernels() {
         .permute_probabilities = Recorded<cpu::permute_probabilities>::call,
         .unpermute_probabilities = Recorded<cpu::unpermute_probabilities>::call,
         .reorder_blocks = record_reorder_blocks,
+        .causal_conv = Recorded<cpu::causal_conv>::call,
+        .causal_conv_backward = Recorded<cpu::causal_conv_backward>::call,
+        .gated_norm = Recorded<cpu::gated_norm>::call,
+        .gated_norm_backward = Recorded<cpu::gated_norm_backward>::call,
+        .state_space_scan = Recorded<cpu::state_space_scan>::call,
+        .state_space_scan_backward = Recorded<cpu::state_space_scan_backward>::call,
+        .delta_rule = Recorded<cpu::delta_rule>::call,
+        .delta_rule_backward = Recorded<cpu::delta_rule_backward>::call,
     };
     return kTable;
 }

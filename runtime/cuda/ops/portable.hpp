@@ -144,7 +144,7 @@ public:
     }
     template <class Value, class Join, class Term>
     Value reduce(std::int64_t count, Value start, Join join, Term term) const {
-        Value values[kMostLanes];
+        Value values[kMostLanes]{};
         for (int lane = 0; lane < lanes_; ++lane) {
             values[lane] = start;
             for (std::int64_t i = lane; i < count; i += lanes_) values[lane] = join(values[lane], term(i));

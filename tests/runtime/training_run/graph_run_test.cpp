@@ -15,6 +15,7 @@
 #include "plan/graph_slots.hpp"
 #include "runtime/data/synthetic_stream.hpp"
 #include "runtime/training_run/training_run.hpp"
+#include "tests/model/training/hybrid_models.hpp"
 
 namespace mgplan::runtime::graph_run_test {
 namespace {
@@ -42,7 +43,15 @@ struct Case {
     std::int64_t mtp = 0;
     CpCommType cp_comm_type = CpCommType::p2p;
     Precision precision = Precision::fp32;
+    ModelSpec (*of_parts)() = nullptr;  ///< the model, where its layers are described by parts
 };
+
+ModelSpec delta_nets() {
+    using namespace model::small;
+    ModelSpec model = hybrid("small-delta", {{"gated_delta_net+mlp", {part_norm(2), part_delta_net(), part_mlp(48, true)}}}, {0, 0, 0, 0});
+    model.position = PositionEmbedding::none;
+    return model;
+}
 
 void PrintTo(const Case& which, std::ostream* out) {
     *out << which.name;
@@ -58,6 +67,7 @@ TrainingRunOptions run_of(const Case& which) {
     model.heads = 4;
     model.kv_heads = 2;
     model.head_dim = 8;
+    if (which.of_parts != nullptr) model = which.of_parts();
     model.vocab = 256;
     model.max_positions = 16;
     model.hidden_dropout = which.dropout;
@@ -231,6 +241,13 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "tp2_pp2_with_dropout", .scopes = kIteration, .tp = 2, .pp = 2, .dropout = 0.1},
         Case{.name = "cp2", .scopes = kIteration, .cp = 2}, Case{.name = "pp2_vpp2_dp2", .scopes = kIteration, .pp = 2, .dp = 2, .vpp = 2},
         Case{.name = "pp4", .scopes = kIteration, .pp = 4},
+        Case{.name = "mamba_and_attention_tp2_pp2",
+             .scopes = kIteration,
+             .tp = 2,
+             .pp = 2,
+             .dropout = 0.1,
+             .of_parts = model::small::small_bamba},
+        Case{.name = "delta_nets_tp2", .scopes = kIteration, .tp = 2, .of_parts = delta_nets},
         Case{.name = "learned_positions_with_dropout", .scopes = kIteration, .pp = 2, .dropout = 0.1, .learned_positions = true},
         Case{.name = "full_recompute_pp2", .scopes = kIteration, .pp = 2, .recompute = Recompute::full},
         Case{.name = "multi_token_prediction_pp2", .scopes = kIteration, .pp = 2, .mtp = 2},
