@@ -55,7 +55,8 @@ struct Groups {
           cp("cp", static_cast<int>(sizes.cp), 0),
           ep("expert:ep", static_cast<int>(sizes.ep), 0),
           etp("expert:tp", static_cast<int>(sizes.etp), 0),
-          tp_cp("tp-cp", static_cast<int>(sizes.tp * sizes.cp), 0) {
+          // A mixture is recorded once for every cp: its sums over tp and cp are noted for one rank too, and cost nothing there.
+          tp_cp("tp-cp", std::max(2, static_cast<int>(sizes.tp * sizes.cp)), 0) {
         if (!sizes.keep_steps) return;
         for (model::RecordingCommunicator* group : {&tp, &cp, &ep, &etp, &tp_cp}) {
             group->set_listener(&recorder);

@@ -258,7 +258,10 @@ struct RecordedCosts::State {
     }
 
     const MixtureCosts& mixture_costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
-        auto [entry, fresh] = mixtures.try_emplace({mixture_alone(sizes), sizes.rows(), links});
+        ShardKey half = mixture_alone(sizes);
+        // The sums of the load-balancing loss run over tp and cp, whatever rows there are.
+        if (model().moe->auxiliary_loss > 0) half.cp = sizes.cp;
+        auto [entry, fresh] = mixtures.try_emplace({half, sizes.rows(), links});
         MixtureCosts& costs = entry->second;
         if (!fresh) return costs;
         const PieceTrace trace = records.mixture(sizes, shard.busiest_experts);

@@ -8,7 +8,9 @@
 #include <memory>
 #include <numeric>
 #include <ostream>
+#include <random>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
@@ -184,6 +186,50 @@ TEST(Search, FindsNothingWhereMemoryIsShortAndNamesTheNearest) {
     std::sort(peaks.begin(), peaks.end());
     ASSERT_EQ(result.nearest.size(), 3U);
     for (std::size_t i = 0; i < result.nearest.size(); ++i) EXPECT_EQ(result.nearest[i].peak_bytes, peaks[i]);
+}
+
+/// Bytes and seconds of some layouts, asked for in their order of one model, as a thread does.
+std::vector<std::pair<std::int64_t, double>> priced_in_order(const Workload& work, const std::vector<Layout>& layouts) {
+    const LayoutCost cost = simulator_cost_model()(work);
+    std::vector<std::pair<std::int64_t, double>> priced;
+    for (const Layout& layout : layouts) {
+        const std::int64_t bytes = cost.memory(layout, kAnyAmount).bytes;
+        priced.emplace_back(bytes, cost.iteration_seconds(layout).seconds);
+    }
+    return priced;
+}
+
+TEST(Search, PricesALayoutAlikeWhateverWasPricedBefore) {
+    // Each thread prices other layouts first. Only with their keys complete do its memos give what another thread's give.
+    struct Job {
+        const char* model;
+        std::int64_t world;
+        Precision precision;
+    };
+    for (const Job& job : {Job{"mixtral-8x7b", 24, Precision::bf16}, Job{"gpt-oss-20b", 8, Precision::bf16},
+                           Job{"deepseek-v2-lite", 8, Precision::fp8}, Job{"llama3-8b", 16, Precision::fp8}}) {
+        Workload work = workload_of(job.model, job.world);
+        work.training.precision = job.precision;
+        std::vector<Layout> layouts;
+        visit_naively(work, [&](const Layout& layout) {
+            layouts.push_back(layout);
+            layouts.back().engine = layouts.size() % 2 == 0 ? Engine::megatron : Engine::mgplan;
+        });
+        const auto priced = priced_in_order(work, layouts);
+        std::vector<std::size_t> order(layouts.size());
+        std::iota(order.rbegin(), order.rend(), 0U);  // the last first
+        std::mt19937 random(7);
+        for (int turn = 0; turn < 3; ++turn, std::shuffle(order.begin(), order.end(), random)) {
+            std::vector<Layout> reordered;
+            for (const std::size_t i : order) reordered.push_back(layouts[i]);
+            const auto again = priced_in_order(work, reordered);
+            std::size_t different = 0;
+            for (std::size_t i = 0; i < order.size(); ++i) {
+                if (again[i] != priced[order[i]] && ++different == 1) ADD_FAILURE() << job.model << ", " << summary(reordered[i]);
+            }
+            EXPECT_EQ(different, 0U) << job.model << ", turn " << turn << ", of " << layouts.size();
+        }
+    }
 }
 
 TEST(Search, JudgesMixturesUnderTheirRoutingSkew) {
