@@ -42,9 +42,6 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "packed sequences", "sft rl-use-sequence-packing", Decides::fit_and_legal},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "retrieval (Retro)", "retro-project-dir", Decides::fit_and_legal},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "retrieval (Retro)", "retro-add-retriever", Decides::fit_and_legal},
-    FlagGroup{FlagArity::one, FlagEffect::not_computed, "another attention", "experimental-attention-variant linear-attention-freq",
-              Decides::fit_and_legal},
-    FlagGroup{FlagArity::none, FlagEffect::not_computed, "gated attention output", "attention-output-gate"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "knowledge distillation or pruned export", "export-kd-cfg export-kd-teacher-load",
               Decides::fit_and_legal},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "reduced precision of kept activations",
@@ -66,9 +63,7 @@ constexpr std::array kNotComputedFlags{
               "dsa-indexer-head-dim dsa-indexer-n-heads dsa-indexer-topk dsa-indexer-topk-freq dsa-indexer-skip-topk-offset "
               "dsa-kernel-backend"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "sparse attention (DSA)", "dsa-indexer-use-sparse-loss dsa-indexer-k-norm-fp32"},
-    FlagGroup{FlagArity::one, FlagEffect::not_computed, "gated delta net",
-              "linear-conv-kernel-dim linear-key-head-dim linear-num-key-heads linear-num-value-heads linear-value-head-dim "
-              "gdp-num-householder gdp-num-chunk-states-to-recompute"},
+    FlagGroup{FlagArity::one, FlagEffect::not_computed, "gated delta net", "gdp-num-householder gdp-num-chunk-states-to-recompute"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "gated delta net", "gdp-cutedsl-kernel"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "paged stash of expert activations", "moe-paged-stash"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "paged stash of expert activations",
@@ -173,7 +168,6 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "batches by tokens (slime)", "use-dynamic-batch-size"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "batches by tokens (slime)", "max-tokens-per-gpu"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "attention sinks or gates of a fork", "sink-sliding-window use-gated-attention"},
-    FlagGroup{FlagArity::one, FlagEffect::not_computed, "attention sinks or gates of a fork", "linear-attention-type"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "meshes of different GPUs (FlagScale)", "enable-hetero", Decides::fit_and_legal},
     FlagGroup{FlagArity::many, FlagEffect::not_computed, "meshes of different GPUs (FlagScale)", "hetero-process-meshes",
               Decides::fit_and_legal},

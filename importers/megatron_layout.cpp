@@ -1,4 +1,5 @@
 #include "importers/flag_reader.hpp"
+#include "importers/megatron_hybrid.hpp"
 
 #include "plan/pipeline_layout.hpp"
 
@@ -12,6 +13,12 @@ void read_stages(FlagReader& flags, LayoutRequest& layout) {
     split.account_for_embedding = flags.has("--account-for-embedding-in-pipeline-split");
     split.account_for_loss = flags.has("--account-for-loss-in-pipeline-split");
     split.pipeline_layout = flags.text("--pipeline-model-parallel-layout");
+    std::string_view stages_flag = "--pipeline-model-parallel-layout";
+    const std::optional<HybridPattern> hybrid = hybrid_pattern(flags);
+    if (hybrid && !split.pipeline_layout) {
+        split.pipeline_layout = stages_of_pattern(*hybrid);
+        if (split.pipeline_layout) stages_flag = hybrid->flag;
+    }
     // Megatron-LM splits evenly unless told otherwise; a request without any wish says so.
     layout.split = split;
     const auto per_chunk = flags.integer("--num-layers-per-virtual-pipeline-stage", 1, ModelLimits::layers);
@@ -34,11 +41,10 @@ void read_stages(FlagReader& flags, LayoutRequest& layout) {
             if (stages % layout.pp == 0)
                 layout.vpp = stages / layout.pp;
             else
-                flags.problem(
-                    "--pipeline-model-parallel-layout has {} stages, no multiple of --pipeline-model-parallel-size = {}; add or remove |",
-                    stages, layout.pp);
+                flags.problem("{} has {} stages, no multiple of --pipeline-model-parallel-size = {}; add or remove |", stages_flag, stages,
+                              layout.pp);
         } catch (const ConfigError& error) {
-            flags.problems().absorb(error, fmt::format("{}: --pipeline-model-parallel-layout: ", flags.where()));
+            flags.problems().absorb(error, fmt::format("{}: {}: ", flags.where(), stages_flag));
         }
     }
     layout.group_size = flags.integer("--microbatch-group-size-per-virtual-pipeline-stage", 1, kSizeLimit);

@@ -77,6 +77,6 @@ struct PartCount {
 /// Throws ConfigError where is_counted_only(): no memory, time or job follows from such a model. `where` begins the message.
 void refuse_counted_only(const ModelSpec& model, const std::string& where);
 /// The same, and throws where layers are described by parts at all: those that are computed have no price yet, so that no time follows.
-void refuse_unpriced(const ModelSpec& model, const std::string& where);
+void refuse_unmeasured(const ModelSpec& model, const std::string& where);
 
 }  // namespace mgplan

@@ -254,7 +254,7 @@ constexpr unsigned in(Piece piece) {
 }
 
 constexpr unsigned kEmbeddings = in(Piece::embedding) | in(Piece::mtp_embedding);
-constexpr unsigned kHalves = in(Piece::attention) | in(Piece::dense) | in(Piece::mixture);
+constexpr unsigned kHalves = in(Piece::attention) | in(Piece::recurrent) | in(Piece::dense) | in(Piece::mixture);
 
 constexpr std::string_view kNoBytes = "time alone";
 
