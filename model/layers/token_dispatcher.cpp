@@ -113,40 +113,35 @@ DispatchPlan AllToAllDispatcher::plan(const RankContext& context, const Microbat
     MGPLAN_ASSERT(moe_.capacity_factor > 0 || !context.device->computes() || sum(own) == rows * moe_.top_k,
                   "without a capacity every choice is some expert's");
     MGPLAN_ASSERT(std::ranges::all_of(own, [](std::int64_t count) { return count >= 0; }), "counts are not negative");
-    const auto copies = [&](std::int64_t etp_rank, std::int64_t ep_rank, std::int64_t expert) {
-        const std::int64_t source = (etp_rank * ep + ep_rank) * moe_.experts;
-        return table.empty() ? own[static_cast<std::size_t>(expert)] : table[static_cast<std::size_t>(source + expert)];
-    };
-    const auto blocks = static_cast<std::size_t>(etp * ep * local);
-    plan.arriving.reserve(blocks);
+    // The counts of this rank's experts as (etp rank, ep rank) has them.
+    const std::int64_t stride = table.empty() ? 0 : moe_.experts;
+    const std::int64_t* const first = (table.empty() ? own.data() : table.data()) + first_expert;
+    const auto counts_of = [&](std::int64_t etp_rank, std::int64_t ep_rank) { return first + (etp_rank * ep + ep_rank) * stride; };
+    const std::int64_t sources = etp * ep;
+    const auto blocks = static_cast<std::size_t>(sources * local);
     for (std::int64_t rank = 0; rank < ep; ++rank) {
         const auto begin = own.begin() + rank * local;
         plan.send_rows.push_back(std::accumulate(begin, begin + local, std::int64_t{0}));
-        std::int64_t received = 0;
-        for (std::int64_t e = 0; e < local; ++e) received += copies(context.etp->rank(), rank, first_expert + e);
-        plan.receive_rows.push_back(received);
+        const std::int64_t* const received = counts_of(context.etp->rank(), rank);
+        plan.receive_rows.push_back(std::accumulate(received, received + local, std::int64_t{0}));
     }
+    plan.arriving.resize(blocks);
     for (std::int64_t t = 0; t < etp; ++t) {
-        std::int64_t brought = 0;
-        for (std::int64_t rank = 0; rank < ep; ++rank) {
-            for (std::int64_t e = 0; e < local; ++e) {
-                plan.arriving.push_back(copies(t, rank, first_expert + e));
-                brought += plan.arriving.back();
-            }
-        }
-        plan.etp_rows.push_back(brought);
+        const auto brought = plan.arriving.begin() + t * ep * local;
+        for (std::int64_t rank = 0; rank < ep; ++rank) std::copy_n(counts_of(t, rank), local, brought + rank * local);
+        plan.etp_rows.push_back(std::accumulate(brought, brought + ep * local, std::int64_t{0}));
     }
+    plan.sorted.resize(blocks);
     plan.sorted_order.resize(blocks);
-    plan.arriving_order.reserve(blocks);
-    plan.sorted.reserve(blocks);
+    plan.arriving_order.resize(blocks);
+    std::size_t next = 0;
     for (std::int64_t e = 0; e < local; ++e) {
         std::int64_t of_expert = 0;
-        for (std::int64_t source = 0; source < etp * ep; ++source) {
-            const std::int64_t block = source * local + e;
-            plan.sorted_order[static_cast<std::size_t>(block)] = std::ssize(plan.arriving_order);
-            plan.arriving_order.push_back(block);
-            plan.sorted.push_back(plan.arriving[static_cast<std::size_t>(block)]);
-            of_expert += plan.sorted.back();
+        for (std::int64_t source = 0; source < sources; ++source, ++next) {
+            const auto block = static_cast<std::size_t>(source * local + e);
+            plan.sorted_order[block] = static_cast<std::int64_t>(next);
+            plan.arriving_order[next] = static_cast<std::int64_t>(block);
+            of_expert += plan.sorted[next] = plan.arriving[block];
         }
         plan.per_expert.push_back(of_expert);
     }
