@@ -117,33 +117,47 @@ DispatchPlan AllToAllDispatcher::plan(const RankContext& context, const Microbat
     const std::int64_t stride = table.empty() ? 0 : moe_.experts;
     const std::int64_t* const first = (table.empty() ? own.data() : table.data()) + first_expert;
     const auto counts_of = [&](std::int64_t etp_rank, std::int64_t ep_rank) { return first + (etp_rank * ep + ep_rank) * stride; };
-    const std::int64_t sources = etp * ep;
-    const auto blocks = static_cast<std::size_t>(sources * local);
     for (std::int64_t rank = 0; rank < ep; ++rank) {
         const auto begin = own.begin() + rank * local;
         plan.send_rows.push_back(std::accumulate(begin, begin + local, std::int64_t{0}));
         const std::int64_t* const received = counts_of(context.etp->rank(), rank);
         plan.receive_rows.push_back(std::accumulate(received, received + local, std::int64_t{0}));
     }
-    plan.arriving.resize(blocks);
+    plan.per_expert.resize(static_cast<std::size_t>(local));
     for (std::int64_t t = 0; t < etp; ++t) {
-        const auto brought = plan.arriving.begin() + t * ep * local;
-        for (std::int64_t rank = 0; rank < ep; ++rank) std::copy_n(counts_of(t, rank), local, brought + rank * local);
-        plan.etp_rows.push_back(std::accumulate(brought, brought + ep * local, std::int64_t{0}));
-    }
-    plan.sorted.resize(blocks);
-    plan.sorted_order.resize(blocks);
-    plan.arriving_order.resize(blocks);
-    std::size_t next = 0;
-    for (std::int64_t e = 0; e < local; ++e) {
-        std::int64_t of_expert = 0;
-        for (std::int64_t source = 0; source < sources; ++source, ++next) {
-            const auto block = static_cast<std::size_t>(source * local + e);
-            plan.sorted_order[block] = static_cast<std::int64_t>(next);
-            plan.arriving_order[next] = static_cast<std::int64_t>(block);
-            of_expert += plan.sorted[next] = plan.arriving[block];
+        std::int64_t brought = 0;
+        for (std::int64_t rank = 0; rank < ep; ++rank) {
+            const std::int64_t* const counts_there = counts_of(t, rank);
+            for (std::int64_t e = 0; e < local; ++e) {
+                plan.per_expert[static_cast<std::size_t>(e)] += counts_there[e];
+                brought += counts_there[e];
+            }
         }
-        plan.per_expert.push_back(of_expert);
+        plan.etp_rows.push_back(brought);
+    }
+    if (!context.device->computes()) {
+        // No row moves: one block of them all says as much as thousands, and a search plans for tens of thousands of shapes.
+        plan.arriving = plan.sorted = {sum(plan.per_expert)};
+        plan.arriving_order = plan.sorted_order = {0};
+        return plan;
+    }
+    const std::int64_t sources = etp * ep;
+    const auto blocks = static_cast<std::size_t>(sources * local);
+    plan.arriving.reserve(blocks);
+    for (std::int64_t t = 0; t < etp; ++t) {
+        for (std::int64_t rank = 0; rank < ep; ++rank)
+            plan.arriving.insert(plan.arriving.end(), counts_of(t, rank), counts_of(t, rank) + local);
+    }
+    plan.sorted.reserve(blocks);
+    plan.sorted_order.resize(blocks);
+    plan.arriving_order.reserve(blocks);
+    for (std::int64_t e = 0; e < local; ++e) {
+        for (std::int64_t source = 0; source < sources; ++source) {
+            const std::int64_t block = source * local + e;
+            plan.sorted_order[static_cast<std::size_t>(block)] = std::ssize(plan.arriving_order);
+            plan.arriving_order.push_back(block);
+            plan.sorted.push_back(plan.arriving[static_cast<std::size_t>(block)]);
+        }
     }
     return plan;
 }
