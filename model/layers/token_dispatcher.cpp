@@ -113,42 +113,51 @@ DispatchPlan AllToAllDispatcher::plan(const RankContext& context, const Microbat
     MGPLAN_ASSERT(moe_.capacity_factor > 0 || !context.device->computes() || sum(own) == rows * moe_.top_k,
                   "without a capacity every choice is some expert's");
     MGPLAN_ASSERT(std::ranges::all_of(own, [](std::int64_t count) { return count >= 0; }), "counts are not negative");
-    const auto copies = [&](std::int64_t etp_rank, std::int64_t ep_rank, std::int64_t expert) {
-        const std::int64_t source = (etp_rank * ep + ep_rank) * moe_.experts;
-        return table.empty() ? own[static_cast<std::size_t>(expert)] : table[static_cast<std::size_t>(source + expert)];
-    };
-    const auto blocks = static_cast<std::size_t>(etp * ep * local);
-    plan.arriving.reserve(blocks);
+    // The counts of this rank's experts as (etp rank, ep rank) has them.
+    const std::int64_t stride = table.empty() ? 0 : moe_.experts;
+    const std::int64_t* const first = (table.empty() ? own.data() : table.data()) + first_expert;
+    const auto counts_of = [&](std::int64_t etp_rank, std::int64_t ep_rank) { return first + (etp_rank * ep + ep_rank) * stride; };
     for (std::int64_t rank = 0; rank < ep; ++rank) {
         const auto begin = own.begin() + rank * local;
         plan.send_rows.push_back(std::accumulate(begin, begin + local, std::int64_t{0}));
-        std::int64_t received = 0;
-        for (std::int64_t e = 0; e < local; ++e) received += copies(context.etp->rank(), rank, first_expert + e);
-        plan.receive_rows.push_back(received);
+        const std::int64_t* const received = counts_of(context.etp->rank(), rank);
+        plan.receive_rows.push_back(std::accumulate(received, received + local, std::int64_t{0}));
     }
+    plan.per_expert.resize(static_cast<std::size_t>(local));
     for (std::int64_t t = 0; t < etp; ++t) {
         std::int64_t brought = 0;
         for (std::int64_t rank = 0; rank < ep; ++rank) {
+            const std::int64_t* const counts_there = counts_of(t, rank);
             for (std::int64_t e = 0; e < local; ++e) {
-                plan.arriving.push_back(copies(t, rank, first_expert + e));
-                brought += plan.arriving.back();
+                plan.per_expert[static_cast<std::size_t>(e)] += counts_there[e];
+                brought += counts_there[e];
             }
         }
         plan.etp_rows.push_back(brought);
     }
+    if (!context.device->computes()) {
+        // No row moves: one block of them all says as much as thousands, and a search plans for tens of thousands of shapes.
+        plan.arriving = plan.sorted = {sum(plan.per_expert)};
+        plan.arriving_order = plan.sorted_order = {0};
+        return plan;
+    }
+    const std::int64_t sources = etp * ep;
+    const auto blocks = static_cast<std::size_t>(sources * local);
+    plan.arriving.reserve(blocks);
+    for (std::int64_t t = 0; t < etp; ++t) {
+        for (std::int64_t rank = 0; rank < ep; ++rank)
+            plan.arriving.insert(plan.arriving.end(), counts_of(t, rank), counts_of(t, rank) + local);
+    }
+    plan.sorted.reserve(blocks);
     plan.sorted_order.resize(blocks);
     plan.arriving_order.reserve(blocks);
-    plan.sorted.reserve(blocks);
     for (std::int64_t e = 0; e < local; ++e) {
-        std::int64_t of_expert = 0;
-        for (std::int64_t source = 0; source < etp * ep; ++source) {
+        for (std::int64_t source = 0; source < sources; ++source) {
             const std::int64_t block = source * local + e;
             plan.sorted_order[static_cast<std::size_t>(block)] = std::ssize(plan.arriving_order);
             plan.arriving_order.push_back(block);
             plan.sorted.push_back(plan.arriving[static_cast<std::size_t>(block)]);
-            of_expert += plan.sorted.back();
         }
-        plan.per_expert.push_back(of_expert);
     }
     return plan;
 }

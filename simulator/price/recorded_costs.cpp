@@ -178,6 +178,22 @@ PieceCost further_parts(const PieceCost& two, const PieceCost& four, std::int64_
     return cost;
 }
 
+/// Gives the collectives of a pass over two ranks of a ring and over four the bytes of one over `ranks`: they grow by as much with each
+/// rank. false where the passes communicate differently.
+bool grow_collectives(PieceSteps& two, PieceSteps& four, std::int64_t ranks) {
+    const auto next_start = [](PieceSteps& steps, PieceSteps::iterator from) {
+        return std::find_if(from, steps.end(), [](const PieceStep& step) { return step.kind == StepKind::start; });
+    };
+    auto of_two = next_start(two, two.begin()), of_four = next_start(four, four.begin());
+    for (; of_two != two.end() && of_four != four.end(); of_two = next_start(two, ++of_two), of_four = next_start(four, ++of_four)) {
+        if (of_two->collective != of_four->collective || of_two->group != of_four->group) return false;
+        const auto grown = [ranks](std::int64_t from, std::int64_t to) { return to + (to - from) / 2 * (ranks - 4); };
+        of_two->sent = of_four->sent = grown(of_two->sent, of_four->sent);
+        of_two->received = of_four->received = grown(of_two->received, of_four->received);
+    }
+    return of_two == two.end() && of_four == four.end();
+}
+
 /// The costs of a shard's pieces over the links of a layout.
 struct PricedKey {
     ShardKey shard;
@@ -230,12 +246,17 @@ struct RecordedCosts::State {
         const PieceTrace two = records.two_parts(sizes, plain_layer);
         if (sizes.cp_comm_type != CpCommType::all_gather)
             return further_parts(price(two, Piece::attention, shard), price(four, Piece::attention, shard), sizes.cp);
-        // One call over all gathered keys, and gathers of more bytes.
         PieceSteps forward = two.range(Piece::attention, false).steps, backward = two.range(Piece::attention, true).steps;
-        if (!grow_steps(forward, four.range(Piece::attention, false).steps, sizes.cp, 2) ||
-            !grow_steps(backward, four.range(Piece::attention, true).steps, sizes.cp, 2))
+        PieceSteps forward_of_four = four.range(Piece::attention, false).steps, backward_of_four = four.range(Piece::attention, true).steps;
+        // One call over all gathered keys, and gathers of more bytes; or a call for each rank's keys.
+        if (forward.size() == forward_of_four.size()) {
+            if (!grow_steps(forward, forward_of_four, sizes.cp, 2) || !grow_steps(backward, backward_of_four, sizes.cp, 2))
+                return std::nullopt;
+            return price_piece(forward, backward, shard);
+        }
+        if (!grow_collectives(forward, forward_of_four, sizes.cp) || !grow_collectives(backward, backward_of_four, sizes.cp))
             return std::nullopt;
-        return price_piece(forward, backward, shard);
+        return further_parts(price_piece(forward, backward, shard), price_piece(forward_of_four, backward_of_four, shard), sizes.cp);
     }
 
     void add_mixer(const Shard& shard, const PieceSizes& sizes, const PieceTrace& trace, std::size_t plain_layer, DenseCosts& costs) const {

@@ -542,6 +542,7 @@ TEST_F(Values, OfReorderedBlocksMoveAsBlocks) {
     const Tensor x = fp64({4, 2}, {0, 1, 2, 3, 4, 5, 6, 7});
     EXPECT_THAT(read(reorder_blocks(x, {1, 0, 2, 1}, {2, 3, 1, 0})), ElementsAre(2, 3, 4, 5, 6, 7, 0, 1));
     EXPECT_EQ(reorder_blocks(maker.zeros({0, 2}), {0, 0}, {1, 0}).shape(), (Shape{0, 2}));
+    EXPECT_THROW((void)reorder_blocks(x, {1, 0, 2, 1}, {2, 2, 1, 0}), std::logic_error) << "a block comes once";
 }
 
 TEST(Positions, OfTheZigzagCoverTheSequenceOnce) {

@@ -1,7 +1,11 @@
 #include "simulator/price/recorded_costs.hpp"
 
+#include <span>
+#include <utility>
+
 #include <gtest/gtest.h>
 
+#include "plan/rank_groups.hpp"
 #include "planner/constraints.hpp"
 #include "simulator/cost_model.hpp"
 #include "tests/simulator/price/recorded_piece.hpp"
@@ -196,13 +200,15 @@ TEST_F(DensePrice, Nvfp4IsCastByOneKernelOrByTwo) {
 
 /// A sequence over eight ranks, whose cost is read from two and from four of them.
 TEST(RecordedCosts, ARingOfTwoAndOneOfFourTellWhatOneOfEightCosts) {
-    for (const CpCommType exchange : {CpCommType::p2p, CpCommType::all_gather}) {
+    for (const auto& [engine, exchange] :
+         {std::pair{Engine::megatron, CpCommType::p2p}, std::pair{Engine::megatron, CpCommType::all_gather},
+          std::pair{Engine::mgplan, CpCommType::p2p}, std::pair{Engine::mgplan, CpCommType::all_gather}}) {
         ModelSpec model = mixture(2);
         model.moe.reset();
         model.moe_layers.clear();
         Workload workload = workload_of(model, 8, 8, 8192);
         LayoutRequest request;
-        request.engine = Engine::megatron;
+        request.engine = engine;
         request.cp = 8;
         request.cp_comm_type = exchange;
         workload.model.max_positions = 8192;
@@ -216,7 +222,7 @@ TEST(RecordedCosts, ARingOfTwoAndOneOfFourTellWhatOneOfEightCosts) {
         sizes.traits.kind = model::DeviceKind::cuda;
         sizes.traits.fused_attention = true;
         PieceTrace trace = trace_dense_pieces(workload.model, sizes);
-        apply_megatron_policies(trace, {workload.model, workload.training, sizes});
+        if (engine == Engine::megatron) apply_megatron_policies(trace, {workload.model, workload.training, sizes});
         double flops = 0;
         int kernels = 0;
         for (const PieceStep& step : trace.range(Piece::attention, false).steps) {
@@ -228,15 +234,24 @@ TEST(RecordedCosts, ARingOfTwoAndOneOfFourTellWhatOneOfEightCosts) {
         const Calibration calibration = ideal_calibration();
         const KernelTimes times(workload.cluster, calibration, workload.training.precision);
         const OpRates rates{&times, &times, &calibration};
-        double forward = 0, backward = 0;
+        double forward = 0, backward = 0, gathers = 0;
+        LayoutPaths paths;
+        for (const GridAxis& axis : dense_grid(layout.sizes)) {
+            if (axis.axis == Axis::cp) paths.cp = group_path(std::span(&axis, 1), workload.cluster, calibration);
+        }
         for (const PieceStep& step : trace.range(Piece::attention, false).steps) {
             if (step.kind == StepKind::op) forward += step_seconds(step, rates);
+            if (step.kind == StepKind::start) gathers += collective_seconds(step, paths, calibration);
         }
         for (const PieceStep& step : trace.range(Piece::attention, true).steps) {
             if (step.kind == StepKind::op) backward += step_seconds(step, rates);
         }
         EXPECT_NEAR(told.forward, forward, 1e-9 * forward) << to_string(exchange);
         EXPECT_NEAR(told.backward, backward, 1e-9 * backward) << to_string(exchange);
+        if (exchange == CpCommType::all_gather) {
+            EXPECT_GT(gathers, 0);
+            EXPECT_NEAR(told.exposed_forward.cp, gathers, 1e-9 * gathers) << to_string(engine);
+        }
     }
 }
 
