@@ -101,7 +101,7 @@ void read_recompute(FlagReader& flags, LayoutRequest& layout, std::vector<std::s
         flags.problem("--recompute-num-layers = 0 with --recompute-method uniform; give the layers of one checkpoint, at least 1");
 }
 
-void read_cuda_graphs(FlagReader& flags, LayoutRequest& layout) {
+void read_cuda_graphs(FlagReader& flags, const ModelSpec& model, LayoutRequest& layout) {
     enum class Graphs { off, on, full_iteration };
     Graphs graphs = flags.choice<Graphs>(
         "--cuda-graph-impl", Graphs::off,
@@ -110,6 +110,12 @@ void read_cuda_graphs(FlagReader& flags, LayoutRequest& layout) {
     if (graphs == Graphs::off) return;
     if (graphs == Graphs::full_iteration) {
         layout.cuda_graphs.add(CudaGraphScope::full_iteration);
+        return;
+    }
+    if (!model.compositions.empty()) {
+        for (const auto* flag : {"--cuda-graph-impl", "--enable-cuda-graph", "--external-cuda-graph", "--cuda-graph-scope",
+                                 "--cuda-graph-modules"})
+            flags.not_computed(flag, "CUDA graphs of hybrids' layers", Decides::fit);
         return;
     }
     const Choices<CudaGraphScope> scopes{{"attn", CudaGraphScope::attn},
@@ -144,8 +150,8 @@ void read_layout(FlagReader& flags, Job& job) {
     layout.cp_comm_type = read_cp_comm_type(flags);
     read_stages(flags, layout);
     read_recompute(flags, layout, job.assumptions);
-    read_cuda_graphs(flags, layout);
-    if (layout.ep > 1 && !job.model.moe && flags.problems().empty())
+    read_cuda_graphs(flags, job.model, layout);
+    if (layout.ep > 1 && !job.model.moe && !flags.has("--num-experts") && flags.problems().empty())
         flags.problem("--expert-model-parallel-size = {} without --num-experts; remove it or give the experts", layout.ep);
     job.layout = std::move(layout);
 }

@@ -95,9 +95,13 @@ struct ShardLayers::State {
         return sizes;
     }
 
+    [[nodiscard]] const LayerPart* mixer_of(std::size_t plain_layer) const {
+        return workload.model.compositions.empty() || plain_layer >= kinds.mixers.size() ? nullptr : &kinds.mixers[plain_layer].part;
+    }
+
     /// `fields`: that describe the layer which was traced.
-    PieceTrace under_policies(PieceTrace trace, const PieceSizes& sizes, const ModelSpec& fields) const {
-        const PolicyContext context{fields, workload.training, sizes};
+    PieceTrace under_policies(PieceTrace trace, const PieceSizes& sizes, const ModelSpec& fields, const LayerPart* mixer = nullptr) const {
+        const PolicyContext context{fields, workload.training, sizes, mixer};
         if (sizes.engine == Engine::megatron)
             apply_megatron_policies(trace, context);
         else if (sizes.keep_steps)
@@ -190,7 +194,7 @@ struct ShardLayers::State {
         auto [entry, fresh] = dense_pieces.try_emplace(without_experts(sizes));
         if (!fresh) return entry->second;
         const auto trace = [&](Traced what, std::size_t plain_layer = 0) {
-            return under_policies(dense_trace(sizes, what, plain_layer), sizes, plain_fields[plain_layer]);
+            return under_policies(dense_trace(sizes, what, plain_layer), sizes, plain_fields[plain_layer], mixer_of(plain_layer));
         };
         DenseProfiles& profiles = entry->second;
         for (std::size_t layer = 0; layer < plain_fields.size(); ++layer)
@@ -261,7 +265,7 @@ struct ShardLayers::State {
         ShardTraces traces;
         traces.kinds = &kinds;
         for (std::size_t layer = 0; layer < plain_fields.size(); ++layer)
-            traces.plain.push_back(under_policies(dense_trace(sizes, Traced::dense, layer), sizes, plain_fields[layer]));
+            traces.plain.push_back(under_policies(dense_trace(sizes, Traced::dense, layer), sizes, plain_fields[layer], mixer_of(layer)));
         if (workload.model.moe)
             traces.mixture = under_policies(mixture_trace(sizes, 1, mixture_key(layout, sizes, 0)), sizes, mixture_fields);
         if (workload.model.mtp_layers > 0) {
@@ -315,7 +319,7 @@ PieceTrace ShardLayers::dense_steps(const PieceSizes& shard, std::size_t plain_l
         sizes.sequence = sizes.sequence / sizes.cp * 2;
         sizes.cp = 2;
     }
-    return state_->under_policies(std::move(trace), sizes, state_->plain_fields[plain_layer]);
+    return state_->under_policies(std::move(trace), sizes, state_->plain_fields[plain_layer], state_->mixer_of(plain_layer));
 }
 
 PieceTrace ShardLayers::prediction_steps(const PieceSizes& shard) {

@@ -19,6 +19,7 @@ struct PolicyContext {
     const ModelSpec& model;
     const TrainingSpec& training;
     const PieceSizes& sizes;
+    const LayerPart* mixer = nullptr;  ///< of layers that parts describe; null where the model's fields do
     [[nodiscard]] const MegatronSwitches& megatron() const { return training.megatron; }
 };
 

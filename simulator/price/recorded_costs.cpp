@@ -262,6 +262,9 @@ struct RecordedCosts::State {
     void add_mixer(const Shard& shard, const PieceSizes& sizes, const PieceTrace& trace, std::size_t plain_layer, DenseCosts& costs) const {
         if (kinds.mixers[plain_layer].carries_state) {
             costs.mixers.push_back(price(trace, Piece::recurrent, shard));
+            // tp divides its heads.
+            costs.mixers.back().forward_flops +=
+                model_flops_of_state(kinds.mixers[plain_layer].part, static_cast<double>(sizes.rows()) / static_cast<double>(sizes.tp));
             costs.windowed.emplace_back();
             return;
         }

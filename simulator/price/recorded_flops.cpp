@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "plan/layer_kinds.hpp"
+#include "plan/layer_parts.hpp"
 #include "simulator/piece/piece_trace.hpp"
 
 namespace mgplan::simulator {
@@ -25,6 +26,14 @@ double model_flops_of(const PieceStep& step) {
     return (step.op.name == "attention_backward" ? 2 : 1) * step.op.part.causal_half_flops();
 }
 
+double model_flops_of_state(const LayerPart& mixer, double rows) {
+    const auto size = [&](std::string_view name) { return static_cast<double>(part_size(mixer, name)); };
+    if (mixer.kind == "mamba2") return 7 * rows * size("inner") * size("state");
+    if (mixer.kind != "gated_delta_net") return 0;
+    const double keys = size("key_heads") * size("key_dim"), values = size("value_heads") * size("value_dim");
+    return 2 * rows * (size("conv") * (2 * keys + values) + 4 * values * size("key_dim"));
+}
+
 double model_flops(const ModelSpec& model, const BatchSpec& batch) {
     // One sequence on one rank; every token's experts count, within capacity or not.
     PieceSizes one;
@@ -40,7 +49,11 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
     double loss = 0;
     for (std::size_t i = 0; i < kinds.plain_layers.size(); ++i) {
         const PieceTrace trace = trace_dense_pieces(kinds.plain_layers[i], one);
-        if (i < kinds.mixers.size()) mixers.push_back(flops_of(trace, piece_of_mixer(kinds.mixers[i])));
+        if (i < kinds.mixers.size()) {
+            const double of_state =
+                kinds.mixers[i].carries_state ? 3 * model_flops_of_state(kinds.mixers[i].part, static_cast<double>(batch.sequence)) : 0;
+            mixers.push_back(flops_of(trace, piece_of_mixer(kinds.mixers[i])) + of_state);
+        }
         if (trace.holds(Piece::dense)) feed_forwards.push_back(flops_of(trace, Piece::dense));
         if (i == 0) loss = flops_of(trace, Piece::loss);
     }
