@@ -51,6 +51,7 @@ std::string pattern_of_ratios(std::int64_t layers, double attention_ratio, doubl
 HybridPattern parsed_pattern(std::string_view flag, const std::string& text) {
     HybridPattern pattern;
     pattern.flag = flag;
+    if (text.empty()) return pattern;
     const auto parts = split(text, '/');
     for (const auto& segment : split(parts.front(), '|')) {
         pattern.layers += segment;
@@ -267,6 +268,7 @@ void check_hybrid(FlagReader& flags, const HybridPattern& pattern) {
         (void)flags.real_or(flag, 0, 0, 1);
         if (pattern.flag != "--hybrid-attention-ratio") flags.idle(flag);
     }
+    if (pattern.flag != "--hybrid-attention-ratio" && !flags.text(pattern.flag)) return;  // says why
     if (pattern.layers.empty()) {
         flags.problem("{} names no layers; give a letter for each, as in M-M*- (M Mamba-2, * attention, - MLP, E experts)", pattern.flag);
         return;

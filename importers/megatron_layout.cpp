@@ -151,7 +151,10 @@ void read_layout(FlagReader& flags, Job& job) {
     read_stages(flags, layout);
     read_recompute(flags, layout, job.assumptions);
     read_cuda_graphs(flags, job.model, layout);
-    if (layout.ep > 1 && !job.model.moe && !flags.has("--num-experts") && flags.problems().empty())
+    if (layout.ep > 1 && !job.model.moe && flags.has("--num-experts") && flags.problems().empty())
+        flags.problem("--expert-model-parallel-size = {} for experts that no layer of the pattern has; write E for layers of experts, or remove it",
+                      layout.ep);
+    else if (layout.ep > 1 && !job.model.moe && flags.problems().empty())
         flags.problem("--expert-model-parallel-size = {} without --num-experts; remove it or give the experts", layout.ep);
     job.layout = std::move(layout);
 }

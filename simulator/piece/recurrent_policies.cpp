@@ -72,8 +72,8 @@ void multiply_by_chunks(LayerEditor& layer, const PolicyContext& context) {
     const double between = 2 * element * heads * (2 * k + c + (k + v) + v + k * v / c);
     for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
         for (PieceStep& step : *steps) {
-            const bool backward = op_named(step, "delta_rule_backward");
-            if (!backward && !op_named(step, "delta_rule")) continue;
+            const bool backward = timed::op_named(step, "delta_rule_backward");
+            if (!backward && !timed::op_named(step, "delta_rule")) continue;
             // The backward makes states and new values again, and has two products for each of the forward's.
             step.op.flops = backward ? 3 * forward : forward;
             const auto half = static_cast<std::int64_t>((backward ? 2 : 1) * between / 2);

@@ -55,7 +55,7 @@ std::int64_t elements(const ModelSpec& model) {
 }
 
 TEST(MegatronHybrid, APatternsLettersAreLayers) {
-    const Job job = read(kRms + "--num-layers 3 --hybrid-layer-pattern M-*M --untie-embeddings-and-output-weights");
+    const Job job = read(kRms + "--num-layers 3 --hybrid-layer-pattern M-*M --untie-embeddings-and-output-weights --position-embedding-type none");
     const ModelSpec& model = job.model;
     EXPECT_EQ(model.layers, 4) << "the pattern counts, not --num-layers";
     EXPECT_THAT(names(model), ElementsAre("mamba2", "mlp", "attention", "mamba2"));
@@ -106,7 +106,7 @@ TEST(MegatronHybrid, RatiosMakeTheOldPattern) {
     const auto layers = [](const std::string& flags) { return names(read(kRms + "--is-hybrid-model --num-layers 10 " + flags).model); };
     const std::string m = "mamba2", a = "attention", p = "mlp";
     EXPECT_THAT(layers("--hybrid-attention-ratio 0.2"), ElementsAre(m, m, m, a, m, m, a, m, m, m));
-    EXPECT_THAT(layers("--hybrid-attention-ratio 0.1 --hybrid-mlp-ratio 0.4"), ElementsAre(m, p, m, p, m, a, p, m, p, m));
+    EXPECT_THAT(layers("--hybrid-attention-ratio 0.1 --hybrid-mlp-ratio 0.4"), ElementsAre(m, p, m, m, p, a, m, p, m, p));
     EXPECT_THAT(layers(""), testing::Each(m));
     EXPECT_THAT(refusal(kRms + "--is-hybrid-model --num-layers 10 --hybrid-attention-ratio 1.5"), HasSubstr("--hybrid-attention-ratio"));
 }
