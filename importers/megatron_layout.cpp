@@ -113,8 +113,8 @@ void read_cuda_graphs(FlagReader& flags, const ModelSpec& model, LayoutRequest& 
         return;
     }
     if (!model.compositions.empty()) {
-        for (const auto* flag : {"--cuda-graph-impl", "--enable-cuda-graph", "--external-cuda-graph", "--cuda-graph-scope",
-                                 "--cuda-graph-modules"})
+        for (const auto* flag :
+             {"--cuda-graph-impl", "--enable-cuda-graph", "--external-cuda-graph", "--cuda-graph-scope", "--cuda-graph-modules"})
             flags.not_computed(flag, "CUDA graphs of hybrids' layers", Decides::fit);
         return;
     }
@@ -152,8 +152,9 @@ void read_layout(FlagReader& flags, Job& job) {
     read_recompute(flags, layout, job.assumptions);
     read_cuda_graphs(flags, job.model, layout);
     if (layout.ep > 1 && !job.model.moe && flags.has("--num-experts") && flags.problems().empty())
-        flags.problem("--expert-model-parallel-size = {} for experts that no layer of the pattern has; write E for layers of experts, or remove it",
-                      layout.ep);
+        flags.problem(
+            "--expert-model-parallel-size = {} for experts that no layer of the pattern has; write E for layers of experts, or remove it",
+            layout.ep);
     else if (layout.ep > 1 && !job.model.moe && flags.problems().empty())
         flags.problem("--expert-model-parallel-size = {} without --num-experts; remove it or give the experts", layout.ep);
     job.layout = std::move(layout);

@@ -425,12 +425,13 @@ MegatronJob megatron_job(const Plan& plan) {
     job.layout = fmt::format("{} on {} GPUs", summary(plan.layout), plan.layout.sizes.world);
     job.parts = {model_flags(plan), layout_flags(plan), training_flags(plan)};
     job.environment = megatron_environment(plan);
+    if (hybrid_flags(plan).by_pattern) job.script = "pretrain_hybrid.py";
     return job;
 }
 
 std::string megatron_args_text(const MegatronJob& job) {
     std::string text = fmt::format("# Megatron-LM: {}, {}\n# {}\n", job.model, job.layout, kLeftOpen);
-    text += "# source this file, then: torchrun ... pretrain_gpt.py \"${MEGATRON_ARGS[@]}\" ...\n";
+    text += fmt::format("# source this file, then: torchrun ... {} \"${{MEGATRON_ARGS[@]}}\" ...\n", job.script);
     for (const auto& [name, value] : job.environment) text += fmt::format("export {}={}\n", name, value);
     text += "MEGATRON_ARGS=(\n";
     for (const auto& part : job.parts) {
