@@ -11,21 +11,21 @@
 namespace mgplan::importers {
 namespace {
 
-constexpr char kMamba = 'M', kDeltaNet = 'G', kAttention = '*', kMlp = '-', kExperts = 'E';
+constexpr char kMambaLetter = 'M', kDeltaNetLetter = 'G', kAttentionLetter = '*', kMlpLetter = '-', kExpertsLetter = 'E';
 
 constexpr std::array kPatternFlags{"--hybrid-layer-pattern", "--hybrid-override-pattern"};
 
 /// hybrid_layer_allocation.py, pattern_from_ratios: attention spread evenly between Mamba layers, then MLPs in place of some of these.
 /// Python rounds halves to even.
 std::string pattern_of_ratios(std::int64_t layers, double attention_ratio, double mlp_ratio) {
-    std::string pattern(static_cast<std::size_t>(layers), kMamba);
+    std::string pattern(static_cast<std::size_t>(layers), kMambaLetter);
     const double attention = std::nearbyint(static_cast<double>(layers) * attention_ratio);
     double mamba = static_cast<double>(layers) - attention;
     const double section = mamba / (attention + 1);
     double left = section;
     for (char& layer : pattern) {
         if (left < 0.5) {
-            layer = kAttention;
+            layer = kAttentionLetter;
             left += section;
         } else {
             left -= 1;
@@ -37,9 +37,9 @@ std::string pattern_of_ratios(std::int64_t layers, double attention_ratio, doubl
     const double between = mamba / mlps;
     left = between;
     for (char& layer : pattern) {
-        if (layer != kMamba) continue;
+        if (layer != kMambaLetter) continue;
         if (left < 0.5) {
-            layer = kMlp;
+            layer = kMlpLetter;
             left += between;
         } else {
             left -= 1;
@@ -216,20 +216,20 @@ std::vector<bool> delta_net_layers(FlagReader& flags, std::int64_t layers) {
 void compose_pattern(FlagReader& flags, ModelSpec& model, const HybridPattern& pattern) {
     Compositions layers(model);
     const auto has = [&](char letter) { return pattern.layers.find(letter) != std::string::npos; };
-    const LayerPart mamba = has(kMamba) ? mamba_part(flags, model) : LayerPart{};
-    const LayerPart delta = has(kDeltaNet) ? delta_part(flags) : LayerPart{};
+    const LayerPart mamba = has(kMambaLetter) ? mamba_part(flags, model) : LayerPart{};
+    const LayerPart delta = has(kDeltaNetLetter) ? delta_part(flags) : LayerPart{};
     for (const char letter : pattern.layers) {
         switch (letter) {
-            case kMamba:
+            case kMambaLetter:
                 layers.add("mamba2", {mamba}, {});
                 break;
-            case kDeltaNet:
+            case kDeltaNetLetter:
                 layers.add("gated_delta_net", {delta}, {});
                 break;
-            case kAttention:
+            case kAttentionLetter:
                 layers.add("attention", {attention_part(model)}, {});
                 break;
-            case kExperts:
+            case kExpertsLetter:
                 if (model.moe) layers.add("moe", {}, expert_parts(model));
                 break;
             default:
@@ -306,7 +306,7 @@ void check_hybrid(FlagReader& flags, const HybridPattern& pattern) {
         const std::string_view named = flags.has("--mtp-num-layers") ? "--mtp-num-layers" : std::string_view(pattern.flag);
         flags.not_computed(named, "multi-token prediction of hybrids", Decides::fit);
     }
-    const bool experts = pattern.layers.find(kExperts) != std::string::npos;
+    const bool experts = pattern.layers.find(kExpertsLetter) != std::string::npos;
     if (experts && !flags.has("--num-experts"))
         flags.problem("{} has layers of experts (E), but --num-experts is missing; give it, or write - in their place", pattern.flag);
     if (!experts && flags.has("--num-experts")) {
@@ -319,10 +319,10 @@ void check_hybrid(FlagReader& flags, const HybridPattern& pattern) {
 void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<HybridPattern>& pattern) {
     const bool delta_nets = has_delta_nets(flags);
     const auto holds = [&](char letter) { return pattern && pattern->layers.find(letter) != std::string::npos; };
-    if (!holds(kMamba)) {
+    if (!holds(kMambaLetter)) {
         for (const auto* flag : kFlagsOfMamba) flags.idle(flag);
     }
-    if (!delta_nets && !holds(kDeltaNet)) {
+    if (!delta_nets && !holds(kDeltaNetLetter)) {
         for (const auto* flag : kFlagsOfDeltaNets) flags.idle(flag);
         flags.idle("--linear-attention-freq");
         for (const auto* flag : {"--experimental-attention-variant", "--linear-attention-type"})
@@ -335,14 +335,14 @@ void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<Hyb
     }
     if (!flags.problems().empty()) return;
     if (pattern) {
-        if (holds(kDeltaNet) && model.normalization == Normalization::layer_norm) {
+        if (holds(kDeltaNetLetter) && model.normalization == Normalization::layer_norm) {
             flags.problem("{} has gated delta nets (G) with LayerNorm, which no layer here computes; give --normalization RMSNorm",
                           pattern->flag);
             return;
         }
         compose_pattern(flags, model, *pattern);
         if (model.moe) {
-            for (std::size_t i = 0; i < model.moe_layers.size(); ++i) model.moe_layers[i] = pattern->layers[i] == kExperts;
+            for (std::size_t i = 0; i < model.moe_layers.size(); ++i) model.moe_layers[i] = pattern->layers[i] == kExpertsLetter;
         }
     } else {
         if (model.normalization == Normalization::layer_norm) {
