@@ -11,6 +11,12 @@ include(CheckLinkerFlag)
 find_program(MGPLAN_MOLD mold)
 find_program(MGPLAN_LLD ld.lld)
 mark_as_advanced(MGPLAN_MOLD MGPLAN_LLD)
+if(MGPLAN_MOLD)
+  execute_process(COMMAND ${MGPLAN_MOLD} --version OUTPUT_VARIABLE version ERROR_QUIET)
+  if(NOT version MATCHES "^mold ([0-9.]+)" OR CMAKE_MATCH_1 VERSION_LESS 2)
+    set(MGPLAN_MOLD "") # mold 1.10, which Debian 12 has, was seen not to end three times while two builds ran side by side
+  endif()
+endif()
 foreach(linker IN ITEMS mold lld) # the first that is there and that the compiler knows
   string(TOUPPER ${linker} name)
   if(MGPLAN_${name})

@@ -49,6 +49,12 @@ struct AttentionPart {
     std::int64_t batch = 0, heads = 0, kv_heads = 0, qk_dim = 0, v_dim = 0;
     std::int64_t window = 0;  ///< places that a query sees; 0: all before it
     bool fused = false;       ///< one kernel of a library (model/ops/fused_attention.hpp); else separate products
+    bool whole = false;       ///< every query and key of its sequences, and no window
+    Dtype dtype = Dtype::fp32;
+    /// Nothing (sequence 0) unless whole.
+    [[nodiscard]] AttentionExtent extent() const {
+        return whole ? AttentionExtent{queries, batch, heads, kv_heads, qk_dim, v_dim, dtype} : AttentionExtent{};
+    }
     /// 2 FLOPs for each pair of a query and a key and each value of a head's queries and outputs, were half of the pairs visible:
     /// how model FLOPs count causal attention.
     [[nodiscard]] double causal_half_flops() const {
@@ -62,8 +68,7 @@ struct OpRecord {
     double flops = 0;
     std::int64_t bytes_read = 0;
     std::int64_t bytes_written = 0;
-    ProductSizes product{};       ///< of a single matrix product
-    AttentionExtent attention{};  ///< of attention and its backward without a window, where one rank holds the sequence
+    ProductSizes product{};  ///< of a single matrix product
     GroupedProductSizes grouped{};
     AttentionPart part{};  ///< of every attention and its backward
 };

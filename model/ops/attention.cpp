@@ -56,13 +56,11 @@ double visible_pairs(const AttentionSizes& sizes) {
     return pairs * static_cast<double>(sizes.query_positions.batch * sizes.heads);
 }
 
-/// For the record; none where the slice is not all of its sequences or a window hides a part of them.
-AttentionExtent extent_of(const AttentionSizes& sizes, Dtype dtype) {
+/// One rank holds the sequences, and no window hides a part of them.
+bool is_whole(const AttentionSizes& sizes) {
     const Positions &queries = sizes.query_positions, &keys = sizes.key_positions;
-    if (queries.chunks != 1 || keys.chunks != 1 || sizes.window != 0 || queries.first[0] != 0 || keys.first[0] != 0 ||
-        queries.places() != keys.places())
-        return {};
-    return {queries.places(), queries.batch, sizes.heads, sizes.kv_heads, sizes.qk_dim, sizes.v_dim, dtype};
+    return queries.chunks == 1 && keys.chunks == 1 && sizes.window == 0 && queries.first[0] == 0 && keys.first[0] == 0 &&
+           queries.places() == keys.places();
 }
 
 AttentionPart part_sizes(const Device& device, Dtype dtype, const AttentionSizes& sizes) {
@@ -75,7 +73,9 @@ AttentionPart part_sizes(const Device& device, Dtype dtype, const AttentionSizes
             sizes.qk_dim,
             sizes.v_dim,
             sizes.window,
-            device.traits().kind != DeviceKind::cuda || attention_is_fused(device.traits(), dtype, sizes)};
+            device.traits().kind != DeviceKind::cuda || attention_is_fused(device.traits(), dtype, sizes),
+            is_whole(sizes),
+            dtype};
 }
 
 /// Undefined where the kernels are the CPU's.
@@ -110,7 +110,6 @@ AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, con
                    total_bytes(q, k, v),
                    total_bytes(result.output, result.log_sum_exp),
                    {},
-                   extent_of(sizes, q.dtype()),
                    {},
                    part_sizes(device, q.dtype(), sizes)});
     if (const Tensor workspace = gpu_workspace(device, q.dtype(), sizes, false); workspace.defined()) {
@@ -153,7 +152,6 @@ AttentionGradients attention_backward(const Tensor& d_output, const Tensor& q, c
                    total_bytes(d_output, q, k, v, result.output, result.log_sum_exp),
                    total_bytes(gradients.q, gradients.k, gradients.v),
                    {},
-                   extent_of(sizes, q.dtype()),
                    {},
                    part_sizes(device, q.dtype(), sizes)});
     if (const Tensor workspace = gpu_workspace(device, q.dtype(), sizes, true); workspace.defined()) {

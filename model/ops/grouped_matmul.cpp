@@ -64,7 +64,6 @@ Tensor grouped_matmul(const Tensor& a, std::span<const Tensor> b, std::span<cons
                    a.bytes() + busy * b.front().bytes(),
                    out.bytes(),
                    {},
-                   {},
                    {busy, rows_of_one(a, busy), n, k, transpose_b, false, a.dtype()}});
     const GroupedScratch scratch = scratch_for(device, a.dtype(), *std::ranges::max_element(rows), n, k);
     if (!device.computes() || out.elements() == 0) return out;
@@ -90,7 +89,6 @@ void grouped_matmul_accumulate(const Tensor& a, const Tensor& b, std::span<const
                    operations(m, n, a.shape()[0]),
                    total_bytes(a, b) + busy * out.front().bytes(),
                    busy * out.front().bytes(),
-                   {},
                    {},
                    {busy, m, n, rows_of_one(a, busy), false, true, a.dtype()}});
     const GroupedScratch scratch = scratch_for(device, a.dtype(), m, n, *std::ranges::max_element(rows));

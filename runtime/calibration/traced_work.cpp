@@ -13,7 +13,7 @@ public:
         if (product.m > 0 && product.n > 0 && product.k > 0) work.products.insert(product);
         const model::GroupedProductSizes& grouped = record.grouped;
         if (grouped.groups > 0 && grouped.n > 0 && grouped.k > 0) work.grouped_products.insert(grouped);
-        if (record.attention.sequence > 0) work.attention.insert(record.attention);
+        if (record.part.whole) work.attention.insert(record.part.extent());
     }
     TracedWork work;
 };

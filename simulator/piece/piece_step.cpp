@@ -1,31 +1,27 @@
 #include "simulator/piece/piece_step.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 namespace mgplan::simulator {
 namespace {
 
-/// `rows` rows of what `one` has in rows_of_one and `two` in twice as many; in two steps, for rows · bytes may leave 64 bits.
-void grow_size(std::int64_t& one, std::int64_t two, std::int64_t rows, std::int64_t rows_of_one) {
-    const std::int64_t more = two - one, whole = rows / rows_of_one, rest = rows % rows_of_one;
-    one += (whole - 1) * more + rest * (more / rows_of_one) + rest * (more % rows_of_one) / rows_of_one;
-}
-
-/// All numbers of a step that count things.
-std::array<std::int64_t*, 25> sizes_of(PieceStep& step) {
-    model::ProductSizes& product = step.op.product;
-    model::GroupedProductSizes& grouped = step.op.grouped;
-    model::AttentionExtent& whole = step.op.attention;
-    model::AttentionPart& part = step.op.part;
-    return {&step.sent,   &step.received, &step.op.bytes_read, &step.op.bytes_written,
-            &product.m,   &product.n,     &product.k,          &grouped.groups,
-            &grouped.m,   &grouped.n,     &grouped.k,          &whole.sequence,
-            &whole.batch, &whole.heads,   &whole.kv_heads,     &whole.qk_dim,
-            &whole.v_dim, &part.queries,  &part.keys,          &part.batch,
-            &part.heads,  &part.kv_heads, &part.qk_dim,        &part.v_dim,
-            &part.window};
+/// Calls `grow(number of one, number of two)` with all numbers of a step that count things.
+template <class Grow>
+void for_each_size(PieceStep& one, const PieceStep& two, Grow grow) {
+    grow(one.sent, two.sent);
+    grow(one.received, two.received);
+    grow(one.op.bytes_read, two.op.bytes_read);
+    grow(one.op.bytes_written, two.op.bytes_written);
+    const auto grow_all = [&](auto& sizes, const auto& larger, auto... members) { (grow(sizes.*members, larger.*members), ...); };
+    using Product = model::ProductSizes;
+    if (two.op.product.m > 0) grow_all(one.op.product, two.op.product, &Product::m, &Product::n, &Product::k);
+    using Grouped = model::GroupedProductSizes;
+    if (two.op.grouped.groups > 0) grow_all(one.op.grouped, two.op.grouped, &Grouped::groups, &Grouped::m, &Grouped::n, &Grouped::k);
+    using Part = model::AttentionPart;
+    if (two.op.part.queries > 0)
+        grow_all(one.op.part, two.op.part, &Part::queries, &Part::keys, &Part::batch, &Part::heads, &Part::kv_heads, &Part::qk_dim,
+                 &Part::v_dim, &Part::window);
 }
 
 }  // namespace
@@ -36,12 +32,17 @@ double share_of_different(std::int64_t copies, double places) {
     return std::min(1.0, places * (1 - std::pow(1 - 1 / places, k)) / k);
 }
 
+void grow_size(std::int64_t& one, std::int64_t two, std::int64_t rows, std::int64_t rows_of_one) {
+    const std::int64_t more = two - one;
+    if (more == 0) return;
+    const std::int64_t whole = rows / rows_of_one, rest = rows % rows_of_one;
+    one += (whole - 1) * more + rest * (more / rows_of_one) + rest * (more % rows_of_one) / rows_of_one;
+}
+
 bool grow_step(PieceStep& one, const PieceStep& two, std::int64_t rows, std::int64_t rows_of_one) {
     if (one.kind != two.kind || one.pass != two.pass || one.op.name != two.op.name || one.number != two.number || one.group != two.group)
         return false;
-    PieceStep larger = two;
-    const auto small = sizes_of(one), large = sizes_of(larger);
-    for (std::size_t i = 0; i < small.size(); ++i) grow_size(*small[i], *large[i], rows, rows_of_one);
+    for_each_size(one, two, [&](std::int64_t& size, std::int64_t larger) { grow_size(size, larger, rows, rows_of_one); });
     const double share = static_cast<double>(rows) / static_cast<double>(rows_of_one);
     one.op.flops += (share - 1) * (two.op.flops - one.op.flops);
     return true;

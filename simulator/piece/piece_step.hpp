@@ -61,6 +61,9 @@ using PieceSteps = std::vector<PieceStep>;
 /// hit by k draws n (1 - (1 - 1/n)^k) times.
 [[nodiscard]] double share_of_different(std::int64_t copies, double places);
 
+/// Makes of a size of rows_of_one rows that of `rows` rows, `two` being of twice as many: it grows by as much with each row. In two steps,
+/// for rows · bytes may leave 64 bits.
+void grow_size(std::int64_t& one, std::int64_t two, std::int64_t rows, std::int64_t rows_of_one);
 /// Makes a step one of `rows` rows: `one` has rows_of_one rows and `two` twice as many, and all sizes grow by as much with each
 /// row. false where the two differ in more than sizes.
 [[nodiscard]] bool grow_step(PieceStep& one, const PieceStep& two, std::int64_t rows, std::int64_t rows_of_one);

@@ -363,9 +363,7 @@ std::optional<PieceTrace> with_rows(const PieceTrace& one, const PieceTrace& two
     for (std::size_t i = 0; i < one.tensors.size(); ++i) {
         const model::AllocationRecord &a = one.tensors[i], &b = two.tensors[i];
         if (a.taken != b.taken || a.returned != b.returned) return std::nullopt;
-        // In two steps, for rows · bytes may leave 64 bits.
-        const std::int64_t more = b.bytes - a.bytes, whole = rows / rows_of_one, rest = rows % rows_of_one;
-        result.tensors[i].bytes += (whole - 1) * more + rest * (more / rows_of_one) + rest * (more % rows_of_one) / rows_of_one;
+        grow_size(result.tensors[i].bytes, b.bytes, rows, rows_of_one);
     }
     if (!with_steps) return result;
     if (one.pieces.size() != two.pieces.size()) return std::nullopt;

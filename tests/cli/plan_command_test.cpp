@@ -466,8 +466,12 @@ TEST(PlanCommand, ShowsOneRowAFamily) {
 }
 
 TEST(PlanCommand, FirstLookHasAtMost24LinesOf80Columns) {
-    for (const char* job : {"--world 16 --model llama3-8b", "--world 2048 --model llama3.1-405b", "--world 256 --model mixtral-8x7b",
-                            "--world 1024 --model deepseek-v3 --cluster gb200", "--world 64 --model gpt-oss-120b --engine megatron"}) {
+    std::vector<std::string> jobs{"--world 16 --model llama3-8b", "--world 256 --model mixtral-8x7b"};
+#ifndef MGPLAN_ADDRESS_SANITIZER  // three minutes there
+    jobs.insert(jobs.end(), {"--world 2048 --model llama3.1-405b", "--world 1024 --model deepseek-v3 --cluster gb200",
+                             "--world 64 --model gpt-oss-120b --engine megatron"});
+#endif
+    for (const std::string& job : jobs) {
         const Said said = say(job);
         EXPECT_EQ(said.code, kDone) << job;
         const auto lines = split(said.out, '\n');

@@ -1,13 +1,11 @@
 #include "tests/simulator/flow_network.hpp"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <stdexcept>
 #include <string>
 
 #include <simgrid/s4u.hpp>
+
+#include "tests/simulator/own_process.hpp"
 
 namespace mgplan::simulator {
 namespace {
@@ -163,23 +161,7 @@ double simulate(const FlowPlatform& platform, const std::vector<FlowGroup>& grou
 }  // namespace
 
 double flow_seconds(const FlowPlatform& platform, const std::vector<FlowGroup>& groups, FlowPattern pattern, double bytes) {
-    int ends[2];
-    if (pipe(ends) != 0) throw std::runtime_error("flow_seconds: no pipe");
-    const pid_t child = fork();
-    if (child < 0) throw std::runtime_error("flow_seconds: no process");
-    if (child == 0) {
-        const double seconds = simulate(platform, groups, pattern, bytes);
-        const bool told = write(ends[1], &seconds, sizeof seconds) == static_cast<ssize_t>(sizeof seconds);
-        _exit(told ? 0 : 1);
-    }
-    close(ends[1]);
-    double seconds = 0;
-    const bool heard = read(ends[0], &seconds, sizeof seconds) == static_cast<ssize_t>(sizeof seconds);
-    close(ends[0]);
-    int status = 0;
-    waitpid(child, &status, 0);
-    if (!heard || status != 0) throw std::runtime_error("flow_seconds: SimGrid did not come to its end");
-    return seconds;
+    return in_own_process(1, [&] { return std::vector{simulate(platform, groups, pattern, bytes)}; }).front();
 }
 
 }  // namespace mgplan::simulator

@@ -8,36 +8,10 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/simulator/price/written_steps.hpp"
+
 namespace mgplan::simulator::pass_replay_test {
 namespace {
-
-/// Seconds stand in the steps' bytes.
-double written(const PieceStep& step) {
-    return static_cast<double>(step.kind == StepKind::op ? step.op.bytes_read : step.sent);
-}
-
-PieceStep op(std::int64_t seconds, StepPass pass = StepPass::forward) {
-    PieceStep step;
-    step.pass = pass;
-    step.op.name = "add";
-    step.op.bytes_read = seconds;
-    return step;
-}
-
-PieceStep start(int number, std::int64_t seconds, LayerGroup group = LayerGroup::tp) {
-    PieceStep step;
-    step.kind = StepKind::start;
-    step.number = number;
-    step.group = group;
-    step.sent = seconds;
-    return step;
-}
-
-PieceStep wait(int number, LayerGroup group = LayerGroup::tp, double share = 1) {
-    PieceStep step = PieceStep::wait_for(start(number, 0, group));
-    step.share = share;
-    return step;
-}
 
 GroupSeconds exposed_of(const PassSeconds& pass) {
     GroupSeconds sum;
@@ -102,25 +76,9 @@ double in_small_steps(const PieceSteps& steps, double overlap_cost, double dt) {
 
 TEST(PassReplay, EqualsTheSameRulesInSmallSteps) {
     std::mt19937 random(17);
-    const auto draw = [&](int most) { return static_cast<int>(random() % static_cast<unsigned>(most)); };
     for (int record = 0; record < 200; ++record) {
-        PieceSteps steps;
-        int started = 0;
-        std::vector<std::pair<int, LayerGroup>> open;
-        for (int i = 0; i < 30; ++i) {
-            const int kind = draw(4);
-            if (kind == 0) {
-                const auto group = static_cast<LayerGroup>(draw(kLayerGroups));
-                steps.push_back(start(started, 1 + draw(20), group));
-                open.emplace_back(started++, group);
-            } else if (kind == 1 && !open.empty()) {
-                const auto [number, group] = open[static_cast<std::size_t>(draw(static_cast<int>(open.size())))];
-                steps.push_back(wait(number, group, draw(2) == 0 ? 1 : 0.5));
-            } else {
-                steps.push_back(op(1 + draw(10)));
-            }
-        }
-        const double cost = 0.25 * draw(3), dt = 1.0 / 1024;
+        const PieceSteps steps = random_steps(random);
+        const double cost = 0.25 * static_cast<double>(random() % 3), dt = 1.0 / 1024;
         const PassSeconds pass = replay(steps, written, cost);
         ASSERT_NEAR(pass.total, in_small_steps(steps, cost, dt), 30 * dt) << "record " << record;
         double sum = exposed_of(pass).total();
