@@ -45,6 +45,8 @@ ModelSpec shortened(const ModelSpec& model, const PieceSizes& sizes, bool mixtur
     // heads as one of each head, an odd rotary width as the next even one.
     if (few.qk_norm_full_width && sizes.tp > few.kv_heads) few.qk_norm_full_width = false;
     few.qk_norm_per_head = false;
+    // Ranks that share a kv head, with a gate in their packed rows, as ranks of one kv head each.
+    if (few.attention_output_gate && sizes.tp > few.kv_heads) few.kv_heads = sizes.tp;
     if (few.moe) few.order = LayerOrder::sequential;
     if (few.mla && few.mla->qk_rope_head_dim % 2 != 0) {
         ++few.mla->qk_rope_head_dim;

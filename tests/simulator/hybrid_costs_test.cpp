@@ -188,6 +188,28 @@ TEST(HybridCosts, MemoryIsTheSameByAnyWayToIt) {
     }
 }
 
+TEST(HybridCosts, AGateOfAttentionsOutputTakesTimeAndMemory) {
+    ModelSpec model = importers::load_model("llama3-8b").model;
+    const auto of = [&](bool gated, std::int64_t tp) {
+        model.attention_output_gate = gated;
+        Workload work = workload_of_hybrid(model);
+        work.world = 16;
+        work.confine_tp = false;
+        CostModel costs(work);
+        LayoutRequest request;
+        request.engine = Engine::megatron;
+        request.tp = tp;
+        const Layout layout = planner::make_layout(request, work);
+        return std::pair{costs.costs(layout).attention.forward, costs.memory(layout).worst.peak_bytes()};
+    };
+    for (const std::int64_t tp : {2, 16}) {  // of 8 kv heads
+        const auto [plain_seconds, plain_bytes] = of(false, tp);
+        const auto [gated_seconds, gated_bytes] = of(true, tp);
+        EXPECT_GT(gated_seconds, plain_seconds) << tp;
+        EXPECT_GT(gated_bytes, plain_bytes) << tp;
+    }
+}
+
 std::string refusal(const ModelSpec& model, const LayoutRequest& request) {
     try {
         (void)planner::make_layout(request, workload_of_hybrid(model));
