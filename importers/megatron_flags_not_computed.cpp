@@ -34,7 +34,6 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "latent mixture of experts", "moe-latent-size"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "one MTP layer used repeatedly", "mtp-use-repeated-layer"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "variable context parallelism", "hybrid-context-parallel", Decides::fit_and_legal},
-    FlagGroup{FlagArity::many, FlagEffect::not_computed, "layers written elsewhere", "spec", Decides::fit_and_legal},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "elastic sub-networks (Flextron)", "flextron enable-router",
               Decides::fit_and_legal},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "reductions in the network or in user buffers", "use-sharp nccl-ub use-nccl-ub",

@@ -66,7 +66,7 @@ constexpr std::array kUsedFlags{
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "decoder-num-layers decoder-seq-length batch-size tokenizer-type tokenizer-model tokenizer-name-or-path vocab-file "
               "vocab-extra-ids"},
-    FlagGroup{FlagArity::many, FlagEffect::used, "", "step-batch-size-schedule rampup-batch-size"},
+    FlagGroup{FlagArity::many, FlagEffect::used, "", "step-batch-size-schedule rampup-batch-size spec"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
               "use-torch-fsdp2 torch-fsdp2-no-reshard-after-forward use-megatron-fsdp use-custom-fsdp fsdp-double-buffer "
               "megatron-fsdp-max-pool-double-buffer keep-fp8-transpose-cache use-turbo-deepep reuse-grad-buf-for-mxfp8-param-ag"},

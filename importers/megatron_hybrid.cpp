@@ -316,6 +316,17 @@ void check_hybrid(FlagReader& flags, const HybridPattern& pattern) {
     if (experts) flags.idle("--moe-layer-freq");
 }
 
+void read_spec(FlagReader& flags, bool hybrid) {
+    const std::vector<std::string> spec = flags.texts("--spec");
+    // pretrain_hybrid.py's default, and its name before.
+    const bool own = spec == std::vector<std::string>{"megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec"} ||
+                     spec == std::vector<std::string>{"megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec"};
+    if (hybrid && own)
+        flags.idle("--spec");
+    else
+        flags.not_computed("--spec", "layers written elsewhere", Decides::fit_and_legal);
+}
+
 void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<HybridPattern>& pattern) {
     const bool delta_nets = has_delta_nets(flags);
     const auto holds = [&](char letter) { return pattern && pattern->layers.find(letter) != std::string::npos; };

@@ -29,6 +29,8 @@ struct HybridPattern {
 
 /// Rules of a pattern and of the flags beside it; what of it is not computed is said. In front of the model's other flags.
 void check_hybrid(FlagReader& flags, const HybridPattern& pattern);
+/// --spec names a Python function that makes the layers: those of HybridModel itself change nothing, others are not computed.
+void read_spec(FlagReader& flags, bool hybrid);
 /// Describes the layers of a model, whose fields have been read, by parts where a pattern or delta nets ask for it.
 void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<HybridPattern>& pattern);
 

@@ -277,6 +277,7 @@ void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches, const M
     };
     const std::optional<HybridPattern> hybrid = hybrid_pattern(flags);
     if (hybrid) check_hybrid(flags, *hybrid);
+    read_spec(flags, hybrid.has_value());
     const std::string_view layers_flag =
         flags.has("--num-layers") || !flags.has("--encoder-num-layers") ? "--num-layers" : "--encoder-num-layers";
     if (!hybrid) need(layers_flag, "give the number of transformer layers");

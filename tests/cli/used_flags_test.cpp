@@ -184,6 +184,7 @@ std::vector<UsedFlag> used_flags() {
         {"--qk-pos-emb-head-dim", kLatent, "32"},
         {"--v-head-dim", kLatent, "64"},
         {"--mtp-num-layers", kRotary, "1"},
+        {"--spec", kHybrid, "mine.layers my_spec"},
         {"--mamba-state-dim", kHybrid, "64"},
         {"--mamba-head-dim", kHybrid, "32"},
         {"--mamba-num-groups", kHybrid, "4"},

@@ -113,6 +113,13 @@ TEST(MegatronHybrid, RatiosMakeTheOldPattern) {
     EXPECT_THAT(refusal(kRms + "--is-hybrid-model --num-layers 10 --hybrid-attention-ratio 1.5"), HasSubstr("--hybrid-attention-ratio"));
 }
 
+TEST(MegatronHybrid, HybridModelsOwnSpecChangesNothing) {
+    const std::string own = "--spec megatron.core.models.hybrid.hybrid_layer_specs hybrid_stack_spec";
+    EXPECT_THAT(not_computed(read(kRms + "--hybrid-layer-pattern M- " + own)), testing::IsEmpty());
+    EXPECT_THAT(not_computed(read(kRms + "--hybrid-layer-pattern M- --spec mine.layers my_spec")), ElementsAre("--spec"));
+    EXPECT_THAT(not_computed(read(kRms + "--num-layers 2 " + own)), ElementsAre("--spec"));
+}
+
 TEST(MegatronHybrid, BarsAreStages) {
     const Job job = read(kRms + "--hybrid-layer-pattern 'M-|M*|-M|M' --pipeline-model-parallel-size 2");
     ASSERT_TRUE(job.layout);
