@@ -60,7 +60,7 @@ runtime::TracedWork work_of_models(const ShapesToMeasure& asked, const std::vect
         std::optional<ModelSpec> model;
         try {
             model = importers::load_model(name).model;
-            refuse_unpriced(*model, name);
+            refuse_unmeasured(*model, name);
             model = without_repetition(*std::move(model));
         } catch (const ConfigError& error) {
             problems.absorb(error, "--model: ");

@@ -30,7 +30,7 @@ int run_diff(const std::vector<std::string>& args, Console& console) {
             fmt::format("diff compares two plans, and {} given; mgplan --world 16 --model llama3-8b --save-plan FILE writes one",
                         files.empty() ? "none is" : "one is"));
     const Plan a = load_plan(files[0]), b = load_plan(files[1]);
-    for (const auto& [plan, file] : {std::pair{&a, files[0]}, std::pair{&b, files[1]}}) refuse_unpriced(plan->model, file + ": model");
+    for (const auto& [plan, file] : {std::pair{&a, files[0]}, std::pair{&b, files[1]}}) refuse_counted_only(plan->model, file + ": model");
     const reports::PlanDifference difference{reports::differing_fields(a, b), {predicted(a, files[0]), predicted(b, files[1])}};
     switch (options.format()) {
         case Format::json:

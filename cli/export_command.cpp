@@ -43,7 +43,7 @@ int run_export(const std::vector<std::string>& args, Console& console) {
     problems.throw_if_any();
 
     const Plan plan = load_asked_plan(options, plan_files.front());
-    refuse_unpriced(plan.model, plan_files.front() + ": model");
+    refuse_counted_only(plan.model, plan_files.front() + ": model");
     note_assumed_architecture(plan.model, console);
     if (*to == "mgplan") {
         options.write(console, plan_to_json(plan).dump(1) + "\n");

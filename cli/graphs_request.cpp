@@ -85,7 +85,7 @@ std::int64_t smallest_world(const LayoutRequest& layout, bool experts, Problems&
 
 void take_model(const GraphsOptions& given, GraphsRequest& request, Problems& problems) {
     const importers::Job job = importers::load_model(*given.model, {.vocab = {}, .assume = given.assume.value_or("")});
-    refuse_unpriced(job.model, "--model: " + *given.model);
+    refuse_counted_only(job.model, "--model: " + *given.model);
     if (!job.model.assumed_architecture.empty())
         request.assumed.push_back(fmt::format("model_type {} read as {}", job.model.type, job.model.assumed_architecture));
     const ScheduleRequest& schedule = request.schedule;

@@ -138,10 +138,11 @@ std::vector<std::string> run_command(const LaunchRequest& request, const jobs::J
 
 std::vector<std::string> megatron_command(const LaunchRequest& request, const Plan& plan) {
     refuse_assumed_architecture(plan.model, "launched as Megatron-LM");
-    std::string script = request.script.value_or("pretrain_gpt.py");
+    const reports::MegatronJob job = reports::megatron_job(plan);
+    std::string script = request.script.value_or(job.script);
     if (request.script) script = files::absolute(script).string();
     std::vector<std::string> words{"python3", script};
-    for (auto& word : reports::megatron_job(plan).words()) words.push_back(std::move(word));
+    for (auto& word : job.words()) words.push_back(std::move(word));
     const auto add = [&](const char* name, const auto& value) {
         words.emplace_back(name);
         words.push_back(fmt::format("{}", value));

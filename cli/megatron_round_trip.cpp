@@ -1,17 +1,51 @@
 #include "cli/megatron_round_trip.hpp"
 
+#include <optional>
 #include <utility>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "importers/megatron_arguments.hpp"
+#include "plan/composed_layer.hpp"
 #include "plan/errors.hpp"
+#include "plan/layer_parts.hpp"
 #include "planner/constraints.hpp"
 #include "reports/megatron_job.hpp"
 
 namespace mgplan::cli {
 namespace {
+
+/// A part with every size that it leaves to its fallback.
+void state_all_sizes(LayerPart& part) {
+    for (const PartSize& size : find_part_kind(part.kind)->sizes) part.sizes[std::string(size.name)] = part_size(part, size.name);
+}
+
+/// Layers that parts describe in one form: fields as the parts have them, all sizes stated, kinds without names.
+void make_parts_comparable(ModelSpec& model) {
+    model = with_stated_fields(model);
+    for (LayerComposition& kind : model.compositions) {
+        kind.name.clear();
+        std::optional<std::int64_t> activation;  // of experts, which those behind them share
+        for (LayerPart& part : kind.parts) {
+            state_all_sizes(part);
+            if (part.kind == "mlp" && activation) part.sizes["activation"] = *activation;
+            if (part.kind == "experts") activation = part.sizes["activation"];
+        }
+    }
+    for (LayerPart& part : model.beside_layers) state_all_sizes(part);
+}
+
+/// Whether both splits put the same layers on every stage, however they were asked for.
+bool same_chunks(const StageSplit& one, const StageSplit& other) {
+    if (one.pp() != other.pp() || one.vpp() != other.vpp()) return false;
+    for (int rank = 0; rank < one.pp(); ++rank) {
+        for (int chunk = 0; chunk < one.vpp(); ++chunk) {
+            if (!(one.chunk(rank, chunk) == other.chunk(rank, chunk))) return false;
+        }
+    }
+    return true;
+}
 
 /// Fields that say nothing about what is trained get one value, so that they do not differ.
 Plan comparable(Plan plan, const Plan& original) {
@@ -34,6 +68,11 @@ Plan comparable(Plan plan, const Plan& original) {
     // One sigmoid score is taken as it is, by Megatron-LM too.
     if (model.moe && model.moe->score == RouterScore::sigmoid && model.moe->top_k == 1) model.moe->normalize_top_k = true;
     if (model.mtp_layers == 0) model.mtp_loss_factor = ModelSpec{}.mtp_loss_factor;
+    if (!model.compositions.empty()) {
+        make_parts_comparable(model);
+        // A pattern's | says how layers are split, and how that was asked for is gone.
+        if (same_chunks(*plan.layout.split, *original.layout.split)) plan.layout.split = original.layout.split;
+    }
     plan.layout.engine = original.layout.engine;
     if (original.layout.engine != Engine::megatron) plan.training.megatron = original.training.megatron;
     return plan;

@@ -172,8 +172,6 @@ Table facts(const Job& job, bool plain) {
     const auto features = features_not_computed(model);
     if (is_counted_only(model))
         row("memory and time", "not computed: no layer here does what these layers do");
-    else if (!model.compositions.empty())
-        row("memory and time", "not predicted yet; mgplan run trains these layers");
     row("time not computed", features.empty() ? "nothing" : fmt::format("{}", fmt::join(features, ", ")));
     for (const auto& assumption : job.assumptions) row("assumed", assumption);
     if (!job.unused_fields.empty()) row("fields not used", fmt::format("{}", fmt::join(job.unused_fields, ", ")));

@@ -40,7 +40,7 @@ Plan read_plan(const std::string& path, const std::string& option) {
 
 Plan read_priced_plan(const std::string& path, const std::string& option) {
     Plan plan = read_plan(path, option);
-    refuse_unpriced(plan.model, path + ": model");
+    refuse_counted_only(plan.model, path + ": model");
     return plan;
 }
 

@@ -327,7 +327,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     if (!plan_files.empty()) {
         refuse_what_a_plan_holds(options);
         Plan plan = read_asked_plan(options, plan_files.front());
-        refuse_unpriced(plan.model, plan_files.front() + ": model");
+        refuse_counted_only(plan.model, plan_files.front() + ": model");
         work = {plan.model,  plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes,
                 plan.routing};
         if (options.given("cluster")) {

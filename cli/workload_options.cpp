@@ -249,7 +249,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     if (values.model.has_value() != values.megatron_args.has_value()) {
         try {
             resolved.job = load_job(options, values);
-            refuse_unpriced(resolved.job.model, values.model.value_or("model"));
+            refuse_counted_only(resolved.job.model, values.model.value_or("model"));
         } catch (const ConfigError& error) {
             problems.absorb(error, values.model ? "--model: " : "--megatron-args: ");
         }

@@ -62,6 +62,7 @@ constexpr std::array kRepositories{
     Row{"mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"},
     Row{"mistralai/Mixtral-8x22B-v0.1", "mixtral-8x22b"},
     Row{"nvidia/Nemotron-4-340B-Base", "nemotron4-340b"},
+    Row{"nvidia/Nemotron-H-8B-Base-8K", "nemotron-h-8b"},
     Row{"Qwen/Qwen2-57B-A14B", "qwen2-57b-a14b"},
     Row{"xai-org/grok-1", "grok-1"},
 };

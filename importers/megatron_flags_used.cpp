@@ -58,12 +58,15 @@ constexpr std::array kUsedFlags{
               "moe-shared-expert-gate"},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "q-lora-rank kv-lora-rank qk-head-dim qk-pos-emb-head-dim v-head-dim mtp-num-layers hybrid-layer-pattern "
-              "hybrid-override-pattern hybrid-attention-ratio hybrid-mlp-ratio"},
-    FlagGroup{FlagArity::none, FlagEffect::used, "", "multi-latent-attention is-hybrid-model checkpoint-activations"},
+              "hybrid-override-pattern hybrid-attention-ratio hybrid-mlp-ratio "
+              "mamba-head-dim mamba-num-groups mamba-num-heads mamba-state-dim experimental-attention-variant linear-attention-type "
+              "linear-attention-freq linear-conv-kernel-dim linear-key-head-dim linear-num-key-heads linear-num-value-heads "
+              "linear-value-head-dim"},
+    FlagGroup{FlagArity::none, FlagEffect::used, "", "multi-latent-attention is-hybrid-model checkpoint-activations attention-output-gate"},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "decoder-num-layers decoder-seq-length batch-size tokenizer-type tokenizer-model tokenizer-name-or-path vocab-file "
               "vocab-extra-ids"},
-    FlagGroup{FlagArity::many, FlagEffect::used, "", "step-batch-size-schedule rampup-batch-size"},
+    FlagGroup{FlagArity::many, FlagEffect::used, "", "step-batch-size-schedule rampup-batch-size spec"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
               "use-torch-fsdp2 torch-fsdp2-no-reshard-after-forward use-megatron-fsdp use-custom-fsdp fsdp-double-buffer "
               "megatron-fsdp-max-pool-double-buffer keep-fp8-transpose-cache use-turbo-deepep reuse-grad-buf-for-mxfp8-param-ag"},

@@ -51,7 +51,7 @@ constexpr std::array kFlagsWithoutEffect{
               "moe-token-drop-policy moe-per-layer-logging-interval "
               "moe-router-topk-limited-devices glu-linear-offset activation-func-clamp-value "
               "fp8-margin fp8-interval fp8-amax-history-len fp8-amax-compute-algo tp-comm-overlap-cfg tp-comm-bootstrap-backend "
-              "mamba-head-dim mamba-num-groups mamba-num-heads mamba-state-dim num-mla-groups"},
+              "num-mla-groups"},
     // Flextron's and distillation's settings; the feature itself is named by its switch.
     FlagGroup{FlagArity::many, FlagEffect::without, "",
               "budget-list budget-probs budget-type emb-int-list mlp-int-list mamba-int-list moe-expert-int-list hard-sample-th "

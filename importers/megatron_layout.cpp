@@ -1,4 +1,5 @@
 #include "importers/flag_reader.hpp"
+#include "importers/megatron_hybrid.hpp"
 
 #include "plan/pipeline_layout.hpp"
 
@@ -12,6 +13,12 @@ void read_stages(FlagReader& flags, LayoutRequest& layout) {
     split.account_for_embedding = flags.has("--account-for-embedding-in-pipeline-split");
     split.account_for_loss = flags.has("--account-for-loss-in-pipeline-split");
     split.pipeline_layout = flags.text("--pipeline-model-parallel-layout");
+    std::string_view stages_flag = "--pipeline-model-parallel-layout";
+    const std::optional<HybridPattern> hybrid = hybrid_pattern(flags);
+    if (hybrid && !split.pipeline_layout) {
+        split.pipeline_layout = stages_of_pattern(*hybrid);
+        if (split.pipeline_layout) stages_flag = hybrid->flag;
+    }
     // Megatron-LM splits evenly unless told otherwise; a request without any wish says so.
     layout.split = split;
     const auto per_chunk = flags.integer("--num-layers-per-virtual-pipeline-stage", 1, ModelLimits::layers);
@@ -34,11 +41,10 @@ void read_stages(FlagReader& flags, LayoutRequest& layout) {
             if (stages % layout.pp == 0)
                 layout.vpp = stages / layout.pp;
             else
-                flags.problem(
-                    "--pipeline-model-parallel-layout has {} stages, no multiple of --pipeline-model-parallel-size = {}; add or remove |",
-                    stages, layout.pp);
+                flags.problem("{} has {} stages, no multiple of --pipeline-model-parallel-size = {}; add or remove |", stages_flag, stages,
+                              layout.pp);
         } catch (const ConfigError& error) {
-            flags.problems().absorb(error, fmt::format("{}: --pipeline-model-parallel-layout: ", flags.where()));
+            flags.problems().absorb(error, fmt::format("{}: {}: ", flags.where(), stages_flag));
         }
     }
     layout.group_size = flags.integer("--microbatch-group-size-per-virtual-pipeline-stage", 1, kSizeLimit);
@@ -95,7 +101,7 @@ void read_recompute(FlagReader& flags, LayoutRequest& layout, std::vector<std::s
         flags.problem("--recompute-num-layers = 0 with --recompute-method uniform; give the layers of one checkpoint, at least 1");
 }
 
-void read_cuda_graphs(FlagReader& flags, LayoutRequest& layout) {
+void read_cuda_graphs(FlagReader& flags, const ModelSpec& model, LayoutRequest& layout) {
     enum class Graphs { off, on, full_iteration };
     Graphs graphs = flags.choice<Graphs>(
         "--cuda-graph-impl", Graphs::off,
@@ -104,6 +110,12 @@ void read_cuda_graphs(FlagReader& flags, LayoutRequest& layout) {
     if (graphs == Graphs::off) return;
     if (graphs == Graphs::full_iteration) {
         layout.cuda_graphs.add(CudaGraphScope::full_iteration);
+        return;
+    }
+    if (!model.compositions.empty()) {
+        for (const auto* flag :
+             {"--cuda-graph-impl", "--enable-cuda-graph", "--external-cuda-graph", "--cuda-graph-scope", "--cuda-graph-modules"})
+            flags.not_computed(flag, "CUDA graphs of hybrids' layers", Decides::fit);
         return;
     }
     const Choices<CudaGraphScope> scopes{{"attn", CudaGraphScope::attn},
@@ -138,8 +150,12 @@ void read_layout(FlagReader& flags, Job& job) {
     layout.cp_comm_type = read_cp_comm_type(flags);
     read_stages(flags, layout);
     read_recompute(flags, layout, job.assumptions);
-    read_cuda_graphs(flags, layout);
-    if (layout.ep > 1 && !job.model.moe && flags.problems().empty())
+    read_cuda_graphs(flags, job.model, layout);
+    if (layout.ep > 1 && !job.model.moe && flags.has("--num-experts") && flags.problems().empty())
+        flags.problem(
+            "--expert-model-parallel-size = {} for experts that no layer of the pattern has; write E for layers of experts, or remove it",
+            layout.ep);
+    else if (layout.ep > 1 && !job.model.moe && flags.problems().empty())
         flags.problem("--expert-model-parallel-size = {} without --num-experts; remove it or give the experts", layout.ep);
     job.layout = std::move(layout);
 }

@@ -1,4 +1,5 @@
 #include "importers/flag_reader.hpp"
+#include "importers/megatron_hybrid.hpp"
 #include "importers/tokenizer_sizes.hpp"
 
 #include "plan/layer_pattern.hpp"
@@ -274,12 +275,19 @@ void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches, const M
     const auto need = [&](std::string_view flag, std::string_view why) {
         if (!flags.has(flag)) flags.problem("{} is missing; {}", flag, why);
     };
+    const std::optional<HybridPattern> hybrid = hybrid_pattern(flags);
+    if (hybrid) check_hybrid(flags, *hybrid);
+    read_spec(flags, hybrid.has_value());
     const std::string_view layers_flag =
         flags.has("--num-layers") || !flags.has("--encoder-num-layers") ? "--num-layers" : "--encoder-num-layers";
-    need(layers_flag, "give the number of transformer layers");
+    if (!hybrid) need(layers_flag, "give the number of transformer layers");
     need("--hidden-size", "give the width of the model");
     need("--num-attention-heads", "give the number of attention heads");
     model.layers = flags.integer_or(layers_flag, 1, 1, ModelLimits::layers);
+    if (hybrid && hybrid->flag.ends_with("pattern")) {
+        model.layers = std::max<std::int64_t>(1, std::ssize(hybrid->layers));  // arguments.py takes the pattern's number
+        flags.idle(layers_flag);
+    }
     model.hidden = flags.integer_or("--hidden-size", 1, 1, ModelLimits::hidden);
     const bool linear_bias = !flags.has("--disable-bias-linear");
     model.attention_output_bias = model.mlp_bias = linear_bias;
@@ -291,13 +299,16 @@ void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches, const M
     read_positions(flags, model);
     read_window(flags, job);
     model.qk_norm = flags.has("--qk-layernorm");
+    model.attention_output_gate = flags.has("--attention-output-gate");
+    if (model.mla && model.attention_output_gate)
+        flags.problem("--attention-output-gate with --multi-latent-attention, which Megatron-LM does not have; remove one");
     model.tied_embeddings = !flags.has("--untie-embeddings-and-output-weights");
     read_vocabulary(flags, job, surroundings);
     model.attention_dropout = flags.real_or("--attention-dropout", 0.1, 0, 1);
     model.hidden_dropout = flags.real_or("--hidden-dropout", 0.1, 0, 1);
     model.mtp_layers = flags.integer_or("--mtp-num-layers", 0, 0, ModelLimits::mtp_layers);
     model.mtp_loss_factor = flags.real_or("--mtp-loss-scaling-factor", model.mtp_loss_factor, 0, ModelLimits::mtp_loss_factor);
-    read_moe(flags, model, switches);
+    if (!hybrid || hybrid->layers.find('E') != std::string::npos) read_moe(flags, model, switches);
     const std::string_view sequence_flag =
         flags.has("--seq-length") || !flags.has("--encoder-seq-length") ? "--seq-length" : "--encoder-seq-length";
     model.default_sequence = flags.integer(sequence_flag, 1, ModelLimits::positions);
@@ -306,6 +317,7 @@ void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches, const M
     if (model.default_sequence && *model.default_sequence > model.max_positions && flags.problems().empty())
         flags.problem("{} = {} is longer than --max-position-embeddings = {}; raise the latter", sequence_flag, *model.default_sequence,
                       model.max_positions);
+    compose_hybrid(flags, model, hybrid);
     if (model.default_sequence && model.default_global_batch)
         job.batch = BatchSpec{.global_batch = *model.default_global_batch, .sequence = *model.default_sequence};
 }

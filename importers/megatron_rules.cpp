@@ -34,13 +34,6 @@ void check_batch_rampup(FlagReader& flags, std::optional<std::int64_t> last) {
 }  // namespace
 
 void refuse_other_models(FlagReader& flags) {
-    for (const auto* flag :
-         {"--is-hybrid-model", "--hybrid-layer-pattern", "--hybrid-override-pattern", "--hybrid-attention-ratio", "--hybrid-mlp-ratio"}) {
-        if (flags.has(flag)) {
-            flags.problem("{}: hybrids of Mamba and attention cannot be planned; give a model of transformer layers only", flag);
-            break;
-        }
-    }
     for (const auto* flag : {"--decoder-num-layers", "--decoder-seq-length"}) {
         if (flags.has(flag)) {
             flags.problem("{}: models of an encoder and a decoder (T5) cannot be planned; give a model of decoder layers only", flag);

@@ -13,6 +13,7 @@
 
 #include "importers/megatron_flags.hpp"
 #include "importers/script_surroundings.hpp"
+#include "importers/shell_case.hpp"
 #include "importers/shell_words.hpp"
 #include "plan/errors.hpp"
 
@@ -301,6 +302,7 @@ private:
             at_ = line_end(start);
             return;
         }
+        if (read_case()) return;
         std::size_t end = line_end(start);
         while (end < text_.size()) {
             const auto last = text_.find_last_not_of(" \t\r", end - 1);
@@ -318,6 +320,27 @@ private:
             return;
         }
         take_command(line);
+    }
+
+    /// Reads the arm of a `case` that runs, where that can be told.
+    bool read_case() {
+        const std::string_view rest = text_.substr(at_);
+        const auto word = word_of_case(rest);
+        if (!word) return false;
+        std::string plain(*word);
+        std::erase(plain, '"');
+        const std::size_t doubtful = variables_.doubtful().size();
+        const std::string value = variables_.expand(plain);
+        if (variables_.doubtful().size() != doubtful || value.find_first_of("$`") != std::string::npos) return false;
+        const auto arm = chosen_arm(rest, value);
+        if (!arm) return false;
+        const std::size_t behind = at_ + arm->behind;
+        const std::string_view outer = std::exchange(text_, text_.substr(0, at_ + arm->end));
+        at_ += arm->begin;
+        if (arm->end > arm->begin) read_statements();
+        text_ = outer;
+        at_ = behind;
+        return true;
     }
 
     void count_conditions(std::string_view line) {

@@ -56,10 +56,9 @@ void refuse_context_parallelism(Words& obstacles, std::string_view layer, const 
     if (division.cp > 1) obstacles.push_back(fmt::format("context parallelism over {} (cp = {})", layer, division.cp));
 }
 
-bool describe_mamba2(const PartSizes& s, ModelSpec& fields) {
+bool describe_mamba2(const PartSizes& s, ModelSpec& /*fields*/) {
     // Megatron-core's mixer has neither biases of its projections nor a convolution without one (ssm/mamba_mixer.py).
-    return s["inner"] % s["heads"] == 0 && s["heads"] % s["groups"] == 0 && s["conv_bias"] == 1 && s["proj_bias"] == 0 &&
-           fields.normalization == Normalization::rms_norm;
+    return s["inner"] % s["heads"] == 0 && s["heads"] % s["groups"] == 0 && s["conv_bias"] == 1 && s["proj_bias"] == 0;
 }
 
 /// ssm/mamba_mixer.py: blocks z, x, B, C, dt of the projection, x, B, C of the convolution, each divided over tp.
@@ -173,11 +172,12 @@ PartSizes stated_sizes(const LayerPart& part, std::int64_t hidden) {
     return {part, find_part_kind(part.kind)->sizes, hidden};
 }
 
-/// Norms in front of `halves` halves of a layer: RMSNorm over the hidden size.
-bool is_norm_of(const LayerPart& part, std::int64_t hidden, std::int64_t halves) {
+/// Norms in front of `halves` halves of a layer: of the model's kind, over the hidden size.
+bool is_norm_of(const LayerPart& part, const ModelSpec& model, std::int64_t halves) {
     if (part.kind != "norm") return false;
-    const PartSizes sizes = stated_sizes(part, hidden);
-    return sizes["width"] == hidden && sizes["weight"] == 1 && sizes["bias"] == 0 && sizes["copies"] == halves;
+    const PartSizes sizes = stated_sizes(part, model.hidden);
+    const bool biased = model.normalization == Normalization::layer_norm && model.norm_bias;
+    return sizes["width"] == model.hidden && sizes["weight"] == 1 && (sizes["bias"] != 0) == biased && sizes["copies"] == halves;
 }
 
 /// What may follow the experts: the shared experts as an MLP, and a gate on them.
@@ -218,7 +218,7 @@ std::optional<ComposedLayer> computed_layer(const ModelSpec& model, const LayerC
     const bool mixture = layer.feed_forward && layer.feed_forward->kind == "experts";
     if (mixture ? !shares_as_described(parts, next, layer.fields) : next != parts.size()) return std::nullopt;
     const std::int64_t halves = (layer.mixer ? 1 : 0) + (layer.feed_forward ? 1 : 0);
-    if (halves == 0 || !is_norm_of(parts.front(), model.hidden, halves)) return std::nullopt;
+    if (halves == 0 || !is_norm_of(parts.front(), model, halves)) return std::nullopt;
     return layer;
 }
 
@@ -230,10 +230,40 @@ ComposedLayer composed_layer(const ModelSpec& model, std::int64_t layer) {
     return *std::move(computed);
 }
 
+ModelSpec with_stated_fields(const ModelSpec& model) {
+    ModelSpec all = model;
+    if (model.compositions.empty()) return all;
+    all.heads = all.kv_heads = 1;
+    all.head_dim = model.hidden;
+    all.position = PositionEmbedding::none;
+    all.qkv_bias = all.attention_output_bias = all.attention_output_gate = all.qk_norm = false;
+    for (const LayerComposition& kind : model.compositions) {
+        const auto layer = computed_layer(model, kind);
+        MGPLAN_ASSERT(layer.has_value(), "layers here compute this kind of layer: " + kind.name);
+        const ModelSpec& stated = layer->fields;
+        if (layer->mixer && layer->mixer->kind == "attention") {
+            all.heads = stated.heads;
+            all.kv_heads = stated.kv_heads;
+            all.head_dim = stated.head_dim;
+            all.position = stated.position;
+            all.qkv_bias = stated.qkv_bias;
+            all.attention_output_bias = stated.attention_output_bias;
+            all.attention_output_gate = stated.attention_output_gate;
+            all.qk_norm = stated.qk_norm;
+        }
+        if (!layer->feed_forward) continue;
+        if (layer->feed_forward->kind == "mlp") all.ffn = stated.ffn;
+        all.gated_mlp = stated.gated_mlp;
+        all.mlp_bias = stated.mlp_bias;
+        all.activation = stated.activation;
+    }
+    if (model.position == PositionEmbedding::learned) all.position = model.position;
+    return all;
+}
+
 bool is_computed(const ModelSpec& model) {
     if (model.compositions.empty()) return model.beside_layers.empty();
-    return model.beside_layers.size() == 1 && is_norm_of(model.beside_layers.front(), model.hidden, 1) &&
-           model.normalization == Normalization::rms_norm && model.mtp_layers == 0 &&
+    return model.beside_layers.size() == 1 && is_norm_of(model.beside_layers.front(), model, 1) && model.mtp_layers == 0 &&
            std::all_of(model.compositions.begin(), model.compositions.end(),
                        [&](const LayerComposition& kind) { return computed_layer(model, kind).has_value(); });
 }

@@ -26,6 +26,10 @@ struct ComposedLayer {
 /// Of one layer of a model whose layers are all computed (assertion).
 [[nodiscard]] ComposedLayer composed_layer(const ModelSpec& model, std::int64_t layer);
 
+/// The model with its own fields set to what its parts state of attention and feed-forwards, the last kind counting: how flags that hold
+/// for all layers describe it. Without attention one head and no positions. Its layers are computed (assertion).
+[[nodiscard]] ModelSpec with_stated_fields(const ModelSpec& model);
+
 /// Whether layers here compute every layer of a model with compositions, and all that stands beside them.
 [[nodiscard]] bool is_computed(const ModelSpec& model);
 

@@ -43,6 +43,9 @@ void check_graph_scopes(EnumSet<Scope> scopes, Problems& problems) {
 
 void check_graph_scopes(EnumSet<Scope> scopes, const ModelSpec& model, Problems& problems) {
     check_graph_scopes(scopes, problems);
+    if (!model.compositions.empty() && !scopes.empty() && !scopes.contains(Scope::full_iteration))
+        problems.add("cuda graphs: layers of {}, which parts describe, are in no graphs of their own; use full_iteration or none",
+                     model.name);
     if (!model.moe) {
         for (const Scope scope : {Scope::moe, Scope::moe_router}) {
             if (scopes.contains(scope))

@@ -134,15 +134,13 @@ void refuse_counted_only(const ModelSpec& model, const std::string& where) {
         where, model.type.substr(0, 40), text));
 }
 
-void refuse_unpriced(const ModelSpec& model, const std::string& where) {
+void refuse_unmeasured(const ModelSpec& model, const std::string& where) {
     refuse_counted_only(model, where);
     if (model.compositions.empty()) return;
     std::string kinds;
     for (const LayerComposition& kind : model.compositions) kinds += (kinds.empty() ? "" : ", ") + kind.name.substr(0, 60);
     throw ConfigError(fmt::format(
-        "{}: layers of model_type '{}' ({}) are computed but have no price yet, so no step time follows; train it with a plan of a fixed "
-        "layout (mgplan run), or plan a model of another type",
-        where, model.type.substr(0, 40), kinds));
+        "{}: kernels of layers that parts describe ({}) are not measured yet; name a model of attention layers alone", where, kinds));
 }
 
 }  // namespace mgplan

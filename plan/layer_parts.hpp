@@ -76,7 +76,7 @@ struct PartCount {
 [[nodiscard]] bool is_counted_only(const ModelSpec& model);
 /// Throws ConfigError where is_counted_only(): no memory, time or job follows from such a model. `where` begins the message.
 void refuse_counted_only(const ModelSpec& model, const std::string& where);
-/// The same, and throws where layers are described by parts at all: those that are computed have no price yet, so that no time follows.
-void refuse_unpriced(const ModelSpec& model, const std::string& where);
+/// The same, and throws where layers are described by parts at all: kernels of those that are computed are not measured yet.
+void refuse_unmeasured(const ModelSpec& model, const std::string& where);
 
 }  // namespace mgplan

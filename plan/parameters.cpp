@@ -101,6 +101,14 @@ std::int64_t Parameter::count() const {
     return product;
 }
 
+bool is_linear_weight(const Parameter& parameter) {
+    if (parameter.shape.size() != 2) return false;
+    for (const std::string_view linear : {"linear_", "eh_proj", "in_proj.weight", "out_proj.weight"}) {
+        if (parameter.name.find(linear) != std::string::npos) return true;
+    }
+    return false;
+}
+
 bool packed_heads_divide(const ModelSpec& model, std::int64_t tp) {
     if (model.mla || model.kv_heads % tp == 0) return true;
     return tp % model.kv_heads == 0 && (model.heads + 2 * model.kv_heads) * model.head_dim % tp == 0;
@@ -110,6 +118,18 @@ std::vector<Parameter> layer_parameters(const ModelSpec& model, LayerKind kind, 
                                         const std::string& prefix) {
     std::vector<Parameter> parameters;
     add_layer(parameters, model, kind, tp, ep, etp, prefix);
+    return parameters;
+}
+
+std::vector<Parameter> decoder_layer_parameters(const ModelSpec& model, std::int64_t layer, const ParallelSizes& sizes,
+                                                const std::string& prefix) {
+    std::vector<Parameter> parameters;
+    if (model.compositions.empty()) {
+        add_layer(parameters, model, kind_of_layer(model, layer), sizes.tp, sizes.ep, sizes.etp, prefix);
+    } else {
+        ParameterList list(parameters, prefix);
+        add_composed_layer(list, composed_layer(model, layer), sizes);
+    }
     return parameters;
 }
 
@@ -153,13 +173,8 @@ std::vector<Parameter> chunk_parameters(const ModelSpec& model, const ParallelSi
     if (chunk.embedding || chunk.mtp > 0) add_embedding(parameters, model, sizes.tp, shared, !chunk.embedding);
     for (std::int64_t i = 0; i < chunk.decoders; ++i) {
         const std::int64_t layer = chunk.first_decoder + i;
-        const std::string prefix = fmt::format("decoder.layers.{}.", layer);
-        if (model.compositions.empty()) {
-            add_layer(parameters, model, kind_of_layer(model, layer), sizes.tp, sizes.ep, sizes.etp, prefix);
-        } else {
-            ParameterList layer_list(parameters, prefix);
-            add_composed_layer(layer_list, composed_layer(model, layer), sizes);
-        }
+        for (Parameter& parameter : decoder_layer_parameters(model, layer, sizes, fmt::format("decoder.layers.{}.", layer)))
+            parameters.push_back(std::move(parameter));
     }
     ParameterList list(parameters, "");
     if (chunk.loss) list.add_norm(model, "decoder.final_layernorm.weight", "decoder.final_layernorm.bias", model.hidden);

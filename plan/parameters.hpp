@@ -49,6 +49,10 @@ struct Parameter {
     [[nodiscard]] std::int64_t count() const;
 };
 
+/// Weights that linear layers multiply with, Transformer Engine's where it makes them: neither embeddings, output layer and router nor
+/// convolutions.
+[[nodiscard]] bool is_linear_weight(const Parameter& parameter);
+
 /// The kinds of decoder layer a model has.
 enum class LayerKind : std::uint8_t { dense, moe };
 
@@ -77,6 +81,10 @@ struct ParameterCount {
                                                       std::int64_t etp, const std::string& prefix);
 [[nodiscard]] ParameterCount layer_parameter_count(const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep,
                                                    std::int64_t etp);
+
+/// The same of one decoder layer of the model by its number, whatever describes it.
+[[nodiscard]] std::vector<Parameter> decoder_layer_parameters(const ModelSpec& model, std::int64_t layer, const ParallelSizes& sizes,
+                                                              const std::string& prefix);
 
 /// One MTP layer: two norms, the 2h -> h projection, one decoder layer of the last kind, a final norm (DeepSeek-V3,
 /// arXiv 2412.19437 section 2.2; Megatron-core transformer/multi_token_prediction.py).

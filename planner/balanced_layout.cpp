@@ -15,30 +15,29 @@ namespace mgplan::planner {
 namespace {
 
 /// Decoders from the first on of which all are of the last one's kind.
-std::int64_t alike_from(const ModelSpec& model) {
-    const auto kind = [&](std::int64_t layer) { return std::pair{model.is_moe_layer(layer), model.window_of_layer(layer) > 0}; };
-    std::int64_t from = model.layers;
-    while (from > 0 && kind(from - 1) == kind(model.layers - 1)) --from;
+std::int64_t alike_from(const LayerKinds& kinds) {
+    auto from = std::ssize(kinds.of_layer);
+    while (from > 0 && kinds.of_layer[static_cast<std::size_t>(from - 1)] == kinds.of_layer.back()) --from;
     return from;
 }
 
-using Contents = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, bool>;
+using Contents = std::tuple<std::vector<std::int32_t>, std::int64_t, bool, bool>;
 
 /// What decides a chunk's seconds and bytes.
-Contents contents_of(const ModelSpec& model, const StageChunk& chunk) {
-    const simulator::ChunkCensus counts = simulator::census_of(model, chunk);
-    return {counts.dense, counts.mixture, counts.windowed_dense, counts.windowed_mixture, counts.mtp, counts.embedding, counts.loss};
+Contents contents_of(const LayerKinds& kinds, const StageChunk& chunk) {
+    simulator::ChunkCensus counts = simulator::census_of(kinds, chunk);
+    return {std::move(counts.kinds), counts.mtp, counts.embedding, counts.loss};
 }
 
 /// Bytes of one rank, from a pipeline whose other ranks hold nothing but the ends: they are never the fullest that decides.
 class RankBytes {
 public:
-    RankBytes(simulator::CostModel& model, const Workload& workload, const Layout& layout)
-        : model_(model), workload_(workload), layout_(layout) {}
+    RankBytes(simulator::CostModel& model, const Workload& workload, const LayerKinds& kinds, const Layout& layout)
+        : model_(model), workload_(workload), kinds_(kinds), layout_(layout) {}
 
     bool fits(int pp_rank, const std::vector<StageChunk>& chunks) {
         std::pair<int, std::vector<Contents>> key{pp_rank, {}};
-        for (const StageChunk& chunk : chunks) key.second.push_back(contents_of(workload_.model, chunk));
+        for (const StageChunk& chunk : chunks) key.second.push_back(contents_of(kinds_, chunk));
         const auto [entry, fresh] = known_.try_emplace(std::move(key), false);
         if (fresh) entry->second = asked(pp_rank, chunks);
         return entry->second;
@@ -60,6 +59,7 @@ private:
 
     simulator::CostModel& model_;
     const Workload& workload_;
+    const LayerKinds& kinds_;
     const Layout& layout_;
     std::map<std::pair<int, std::vector<Contents>>, bool> known_;
 };
@@ -77,19 +77,20 @@ BalancedLayout balance_layout(simulator::CostModel& model, const Workload& workl
     if (layout.sizes.pp == 1) return stay("pp = 1 has one stage");
     if (spec.layers > kMostBalancedLayers) return stay(fmt::format("{} layers are more than {}", spec.layers, kMostBalancedLayers));
 
+    const LayerKinds kinds = layer_kinds(spec);
     StageBalanceProblem problem;
     problem.layers = spec.layers;
     problem.mtp_layers = spec.mtp_layers;
     problem.pp = static_cast<int>(layout.sizes.pp);
     problem.vpp = layout.vpp;
-    problem.alike_from = alike_from(spec);
+    problem.alike_from = alike_from(kinds);
     std::map<Contents, double> known;
     problem.seconds = [&](int, const StageChunk& chunk) {
-        const auto [entry, fresh] = known.try_emplace(contents_of(spec, chunk), 0.0);
+        const auto [entry, fresh] = known.try_emplace(contents_of(kinds, chunk), 0.0);
         if (fresh) entry->second = model.chunk_seconds(layout, chunk);
         return entry->second;
     };
-    RankBytes bytes(model, workload, layout);
+    RankBytes bytes(model, workload, kinds, layout);
     problem.fits = [&](int pp_rank, const std::vector<StageChunk>& chunks) { return bytes.fits(pp_rank, chunks); };
     auto balanced = balance_stages(problem);
     if (!balanced)

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "plan/composed_layer.hpp"
 #include "plan/errors.hpp"
 #include "plan/graph_scopes.hpp"
 #include "plan/parameters.hpp"
@@ -28,7 +29,7 @@ std::string does_not_divide(std::string_view field, std::int64_t value, std::str
     return fmt::format("{} = {} does not divide {} = {}; use {}", field, value, what, n, usable_divisors(n, world));
 }
 
-/// What divides layers that parts describe, the trainer asks of their parts (plan/composed_layer.hpp).
+/// Of layers that parts describe, the parts say what divides them (plan/composed_layer.hpp).
 bool has_plain_layers(const ModelSpec& model) {
     return model.compositions.empty();
 }
@@ -116,6 +117,23 @@ bool uses_fsdp2(const Workload& workload, const Layout& layout) {
 using W = const Workload&;
 using L = const Layout&;
 
+/// What stands against the division of layers that parts describe over tp.
+std::vector<std::string> obstacles_of_tp(W w, L l) {
+    if (has_plain_layers(w.model)) return {};
+    ParallelSizes sizes = l.sizes;
+    sizes.cp = 1;
+    return obstacles_of_compositions(w.model, sizes);
+}
+
+/// And what cp adds to it.
+std::vector<std::string> obstacles_of_cp(W w, L l) {
+    if (has_plain_layers(w.model) || l.sizes.cp == 1) return {};
+    std::vector<std::string> all = obstacles_of_compositions(w.model, l.sizes);
+    const std::vector<std::string> known = obstacles_of_tp(w, l);
+    std::erase_if(all, [&](const std::string& one) { return std::find(known.begin(), known.end(), one) != known.end(); });
+    return all;
+}
+
 constexpr auto kRules = std::to_array<Rule>({
     // ---- tensor ----
     {"cuda_graphs_suit_the_model", "CUDA graphs do not suit the model", Level::tensor,
@@ -135,6 +153,9 @@ constexpr auto kRules = std::to_array<Rule>({
              l.sizes.tp, w.model.kv_heads, (w.model.heads + 2 * w.model.kv_heads) * w.model.head_dim,
              usable_divisors(w.model.kv_heads, w.world));
      }},
+    {"tp_divides_parts_of_layers", "tp does not divide the parts of a layer", Level::tensor,
+     [](W w, L l) { return !obstacles_of_tp(w, l).empty(); },
+     [](W w, L l) { return fmt::format("{}; use a tp that divides them, as 1 does", fmt::join(obstacles_of_tp(w, l), "; ")); }},
     {"tp_divides_ffn", "tp does not divide the MLP width", Level::tensor,
      [](W w, L l) { return has_dense_mlp(w.model) && w.model.ffn % l.sizes.tp != 0; },
      [](W w, L l) { return does_not_divide("tp", l.sizes.tp, "ffn width", w.model.ffn, w.world); }},
@@ -150,6 +171,9 @@ constexpr auto kRules = std::to_array<Rule>({
          return fmt::format("tp·cp = {}·{} does not divide world = {}; use a cp of {}", l.sizes.tp, l.sizes.cp, l.sizes.world,
                             usable_divisors(l.sizes.world / l.sizes.tp, w.world));
      }},
+    {"cp_without_layers_with_state", "context parallelism over layers with a state along the sequence", Level::context,
+     [](W w, L l) { return !obstacles_of_cp(w, l).empty(); },
+     [](W w, L l) { return fmt::format("{}; use cp 1", fmt::join(obstacles_of_cp(w, l), "; ")); }},
     // Two chunks per rank balance the causal mask (Megatron-core get_batch_on_this_cp_rank).
     {"cp_divides_sequence", "2·cp does not divide the sequence", Level::context,
      [](W w, L l) { return l.sizes.cp > 1 && w.batch.sequence % (2 * l.sizes.cp) != 0; },

@@ -7,8 +7,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "plan/composed_layer.hpp"
 #include "plan/errors.hpp"
 #include "plan/layer_pattern.hpp"
+#include "reports/megatron_hybrid_flags.hpp"
 #include "reports/shell_words.hpp"
 
 namespace mgplan::reports {
@@ -53,6 +55,7 @@ void write_attention(FlagWriter& out, const ModelSpec& model) {
         out.integer("kv-channels", model.head_dim);
     }
     out.flag_if(model.qk_norm, "qk-layernorm");
+    out.flag_if(model.attention_output_gate, "attention-output-gate");
     if (model.sliding_window > 0) {
         // Megatron-LM's window counts the places before the query's own.
         out.flag("window-size", {fmt::format("{},0", model.sliding_window - 1)});
@@ -123,7 +126,7 @@ void write_dispatcher(FlagWriter& out, TokenDispatcher dispatcher) {
     }
 }
 
-void write_mixture(FlagWriter& out, const ModelSpec& model) {
+void write_mixture(FlagWriter& out, const ModelSpec& model, bool by_pattern) {
     const MoeSpec& moe = *model.moe;
     out.integer("num-experts", moe.experts);
     out.integer("moe-router-topk", moe.top_k);
@@ -133,7 +136,7 @@ void write_mixture(FlagWriter& out, const ModelSpec& model) {
         out.flag_if(moe.shared_gate, "moe-shared-expert-gate");
     }
     const bool all = std::find(model.moe_layers.begin(), model.moe_layers.end(), false) == model.moe_layers.end();
-    if (!all) out.word("moe-layer-freq", fmt::format("({})", layer_pattern_text(model.moe_layers)));
+    if (!all && !by_pattern) out.word("moe-layer-freq", fmt::format("({})", layer_pattern_text(model.moe_layers)));
     out.word("moe-router-score-function", moe.score == RouterScore::softmax ? "softmax" : "sigmoid");
     if (moe.auxiliary_loss > 0) {
         out.word("moe-router-load-balancing-type", "aux_loss");
@@ -163,9 +166,11 @@ void write_mixture(FlagWriter& out, const ModelSpec& model) {
 }
 
 MegatronFlags model_flags(const Plan& plan) {
-    const ModelSpec& model = plan.model;
+    const ModelSpec model = with_stated_fields(plan.model);
+    const HybridFlags hybrid = hybrid_flags(plan);
     FlagWriter out("model");
-    out.integer("num-layers", model.layers);
+    for (const MegatronFlag& flag : hybrid.flags) out.flag(flag.name, flag.values);
+    if (!hybrid.by_pattern) out.integer("num-layers", model.layers);
     out.integer("hidden-size", model.hidden);
     write_attention(out, model);
     write_positions(out, model, plan.batch.sequence);
@@ -182,12 +187,16 @@ MegatronFlags model_flags(const Plan& plan) {
         out.integer("mtp-num-layers", model.mtp_layers);
         out.real("mtp-loss-scaling-factor", model.mtp_loss_factor);
     }
-    if (model.moe) write_mixture(out, model);
+    if (model.moe) write_mixture(out, model, hybrid.by_pattern);
     return out.take();
 }
 
-void write_split(FlagWriter& out, const Layout& layout) {
+void write_split(FlagWriter& out, const Layout& layout, bool by_pattern) {
     const StageSplitRequest& split = layout.split->request();
+    if (by_pattern) {
+        if (layout.vpp > 1) out.integer("microbatch-group-size-per-virtual-pipeline-stage", layout.group_size);
+        return;
+    }
     if (split.first_stage_layers) out.integer("decoder-first-pipeline-num-layers", *split.first_stage_layers);
     if (split.last_stage_layers) out.integer("decoder-last-pipeline-num-layers", *split.last_stage_layers);
     out.flag_if(split.account_for_embedding, "account-for-embedding-in-pipeline-split");
@@ -234,7 +243,7 @@ MegatronFlags layout_flags(const Plan& plan) {
     out.integer("context-parallel-size", sizes.cp);
     if (sizes.cp > 1) out.word("cp-comm-type", cp_comm_type_word(layout.cp_comm_type));
     out.integer("pipeline-model-parallel-size", sizes.pp);
-    write_split(out, layout);
+    write_split(out, layout, hybrid_flags(plan).by_pattern);
     if (plan.model.moe) {
         out.integer("expert-model-parallel-size", sizes.ep);
         out.integer("expert-tensor-parallel-size", sizes.etp);
@@ -416,12 +425,13 @@ MegatronJob megatron_job(const Plan& plan) {
     job.layout = fmt::format("{} on {} GPUs", summary(plan.layout), plan.layout.sizes.world);
     job.parts = {model_flags(plan), layout_flags(plan), training_flags(plan)};
     job.environment = megatron_environment(plan);
+    if (hybrid_flags(plan).by_pattern) job.script = "pretrain_hybrid.py";
     return job;
 }
 
 std::string megatron_args_text(const MegatronJob& job) {
     std::string text = fmt::format("# Megatron-LM: {}, {}\n# {}\n", job.model, job.layout, kLeftOpen);
-    text += "# source this file, then: torchrun ... pretrain_gpt.py \"${MEGATRON_ARGS[@]}\" ...\n";
+    text += fmt::format("# source this file, then: torchrun ... {} \"${{MEGATRON_ARGS[@]}}\" ...\n", job.script);
     for (const auto& [name, value] : job.environment) text += fmt::format("export {}={}\n", name, value);
     text += "MEGATRON_ARGS=(\n";
     for (const auto& part : job.parts) {

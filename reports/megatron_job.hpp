@@ -22,9 +22,10 @@ struct MegatronFlags {
 };
 
 struct MegatronJob {
-    std::string model;                 ///< for the headline
-    std::string layout;                ///< one line, as summary() writes it
-    std::vector<MegatronFlags> parts;  ///< model, layout, training
+    std::string model;                       ///< for the headline
+    std::string script = "pretrain_gpt.py";  ///< of Megatron-LM, that takes the flags
+    std::string layout;                      ///< one line, as summary() writes it
+    std::vector<MegatronFlags> parts;        ///< model, layout, training
     /// megatron_environment()
     std::vector<std::pair<std::string, std::string>> environment;
 

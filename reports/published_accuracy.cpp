@@ -1,5 +1,6 @@
 #include "reports/published_accuracy.hpp"
 
+#include <algorithm>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -7,6 +8,7 @@
 
 #include "plan/embedded_files.hpp"
 #include "plan/json_reader.hpp"
+#include "plan/layer_kinds.hpp"
 #include "plan/text.hpp"
 
 namespace mgplan::reports {
@@ -38,9 +40,17 @@ int bits_of(const Workload& work) {
     return 16;
 }
 
+/// "dense", "mixtures"; "hybrids" with layers that carry a state along the sequence, of which no run is published here.
+std::string_view words_of_model(const ModelSpec& model) {
+    const LayerKinds kinds = layer_kinds(model);
+    if (std::any_of(kinds.mixers.begin(), kinds.mixers.end(), [](const LayerHalf& mixer) { return mixer.carries_state; })) return "hybrids";
+    return model.moe ? "mixtures" : "dense";
+}
+
 }  // namespace
 
 std::optional<PublishedAccuracy> published_accuracy(const Workload& work) {
+    if (words_of_model(work.model) == "hybrids") return std::nullopt;
     for (const EmbeddedFile& file : embedded_accuracy()) {
         for (const auto& group : parse_json(file.text, fmt::format("configs/accuracy/{}.json", file.name))) {
             if (group.at("gpu") == short_gpu(work.cluster) && group.at("models") == kind_of_model(work) &&
@@ -52,8 +62,7 @@ std::optional<PublishedAccuracy> published_accuracy(const Workload& work) {
 }
 
 std::string accuracy_text(const Workload& work) {
-    const std::string group =
-        fmt::format("{} on {}, {} bits", work.model.moe ? "mixtures" : "dense", short_gpu(work.cluster), bits_of(work));
+    const std::string group = fmt::format("{} on {}, {} bits", words_of_model(work.model), short_gpu(work.cluster), bits_of(work));
     const auto found = published_accuracy(work);
     if (!found) return fmt::format("accuracy: not known for {}; docs/accuracy.md has what is\n", group);
     return fmt::format("accuracy: {}: {:.1f} % mean error over {}\n", group, 100 * found->mean_error,

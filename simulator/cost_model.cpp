@@ -92,12 +92,13 @@ void add_instances(LayoutPaths& paths, const ParallelSizes& sizes, std::int64_t 
 
 struct CostModel::State {
     const Workload& workload;
+    LayerKinds kinds;
     Calibration calibration;
     KernelTimes kernels, storage_kernels;
     double flops;
     std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers;
     std::unordered_map<MemoKey<3>, PieceParameters, MemoKeyHash> parameters;
-    std::unordered_map<MemoKey<3>, std::array<MuonSeconds, 2>, MemoKeyHash> orthogonalised;
+    std::unordered_map<MemoKey<3>, std::vector<MuonSeconds>, MemoKeyHash> orthogonalised;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
     std::unordered_map<MemoKey<4>, std::shared_ptr<const PipelineProgram>, MemoKeyHash> programs;
     std::size_t kept_passes = 0;   ///< of all of them
@@ -110,6 +111,7 @@ struct CostModel::State {
 
     State(const Workload& work, const Calibration& rates)
         : workload(work),
+          kinds(layer_kinds(work.model)),
           calibration(rates),
           kernels(work.cluster, calibration, work.training.precision, bytes_of(work.training.grad_dtype)),
           storage_kernels(work.cluster, calibration, quantised(work.training.precision) ? Precision::bf16 : work.training.precision,
@@ -117,8 +119,10 @@ struct CostModel::State {
           flops(model_flops(work.model, work.batch)),
           last_paths(paths_of(sizes_of_paths, work.cluster, calibration)),
           shards(work),
-          recorded(work, {[this](const PieceSizes& sizes) { return shards.dense_steps(sizes); },
-                          [this](const PieceSizes& sizes) { return shards.dense_steps(sizes, ShardLayers::RingParts::two); },
+          recorded(work, {[this](const PieceSizes& sizes, std::size_t plain_layer) { return shards.dense_steps(sizes, plain_layer); },
+                          [this](const PieceSizes& sizes, std::size_t plain_layer) {
+                              return shards.dense_steps(sizes, plain_layer, ShardLayers::RingParts::two);
+                          },
                           [this](const PieceSizes& sizes) { return shards.prediction_steps(sizes); },
                           [this](const PieceSizes& sizes, double received) { return shards.mixture_steps(sizes, received); }}),
           memory(work, calibration,
@@ -129,27 +133,31 @@ struct CostModel::State {
 
     const SplitCensus& census(const Layout& layout) {
         auto [entry, fresh] = splits.try_emplace(layout.split.get());
-        if (fresh) entry->second = take_census(workload.model, layout.split);
+        if (fresh) entry->second = take_census(kinds, layout.split);
         return entry->second;
     }
 
     const PieceParameters& piece_counts(const Layout& layout) {
         const MemoKey<3> key{{layout.sizes.tp, layout.sizes.ep, layout.sizes.etp}};
         auto [entry, fresh] = parameters.try_emplace(key);
-        if (fresh) entry->second = piece_parameters(workload.model, layout.sizes.tp, layout.sizes.ep, layout.sizes.etp);
+        if (fresh) entry->second = piece_parameters(workload.model, kinds, layout.sizes);
         return entry->second;
     }
 
-    std::array<double, 2> orthogonalise_seconds(const Layout& layout) {
+    /// By index of a layer's kind, and behind them of a layer of multi-token prediction.
+    std::vector<double> orthogonalise_seconds(const Layout& layout) {
         const ParallelSizes& sizes = layout.sizes;
         auto [entry, fresh] = orthogonalised.try_emplace(MemoKey<3>{{sizes.tp, sizes.ep, sizes.etp}});
-        if (fresh) entry->second = muon_seconds(workload.model, sizes, storage_kernels);
+        if (fresh) {
+            for (const std::int64_t layer : kinds.first_layer)
+                entry->second.push_back(muon_seconds(workload.model, layer, sizes, storage_kernels));
+            entry->second.push_back(entry->second[kinds.of_prediction]);
+        }
         const bool divided = workload.training.distributed_optimizer;
         const double dense = divided ? static_cast<double>(layout.dp() * sizes.cp) : 1,
                      expert = divided ? static_cast<double>(layout.edp()) : 1;
-        std::array<double, 2> seconds{};
-        for (std::size_t kind = 0; kind < seconds.size(); ++kind)
-            seconds[kind] = entry->second[kind].dense / dense + entry->second[kind].expert / expert;
+        std::vector<double> seconds;
+        for (const MuonSeconds& layer : entry->second) seconds.push_back(layer.dense / dense + layer.expert / expert);
         return seconds;
     }
 
@@ -189,8 +197,11 @@ struct CostModel::State {
     /// Parameters of the pieces in `stage`, on a rank that holds the embedding's table or not.
     static ParameterCount count_of(const PieceParameters& pieces, const ChunkCensus& stage, bool has_table) {
         ParameterCount count;
-        count.dense = stage.dense * pieces.dense.dense + stage.mixture * pieces.mixture.dense + stage.mtp * pieces.mtp.dense;
-        count.expert = stage.dense * pieces.dense.expert + stage.mixture * pieces.mixture.expert + stage.mtp * pieces.mtp.expert;
+        for (std::size_t kind = 0; kind < stage.kinds.size(); ++kind) {
+            count.dense += stage.kinds[kind] * pieces.layers[kind].dense;
+            count.expert += stage.kinds[kind] * pieces.layers[kind].expert;
+        }
+        count += {.dense = stage.mtp * pieces.mtp.dense, .expert = stage.mtp * pieces.mtp.expert};
         if (stage.embedding) count += pieces.embedding;
         if (stage.loss) count += has_table ? pieces.head : pieces.head_with_copy;
         // MTP looks tokens up again: without the first stage's table at hand its rank holds a copy.
@@ -201,7 +212,7 @@ struct CostModel::State {
     StepInputs inputs_of(const Layout& layout) {
         const SplitCensus& split = census(layout);
         const PieceParameters& pieces = piece_counts(layout);
-        StepInputs inputs{workload, layout, calibration, kernels, costs(layout), split, paths(layout.sizes), flops, {}, pieces};
+        StepInputs inputs{workload, layout, calibration, kernels, costs(layout), split, paths(layout.sizes), flops, {}, &pieces};
         if (layout.engine == Engine::megatron && workload.training.megatron.optimizer == OptimizerKind::muon)
             inputs.orthogonalise_seconds = orthogonalise_seconds(layout);
         if (workload.training.megatron.offloaded_layers > 0) inputs.offloaded_bytes = static_cast<double>(memory.offloaded_bytes(layout));
@@ -328,7 +339,7 @@ GraphTerms CostModel::graphs(const Layout& layout, int pp_rank) {
 
 double CostModel::chunk_seconds(const Layout& layout, const StageChunk& chunk) {
     const StepInputs inputs = state_->inputs_of(layout);
-    const double seconds = chunk_time(inputs, launched_costs(inputs), census_of(state_->workload.model, chunk)).total();
+    const double seconds = chunk_time(inputs, launched_costs(inputs), census_of(state_->kinds, chunk)).total();
     if (layout.vpp > 1 && state_->workload.training.overlap_p2p) return seconds;
     return seconds + transfer_seconds(inputs) * ((chunk.loss ? 0 : 1) + (chunk.embedding ? 0 : 1));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "plan/composed_layer.hpp"
 #include "plan/parameters.hpp"
 
 namespace mgplan::simulator {
@@ -26,14 +27,11 @@ double matrix_seconds(const Parameter& parameter, const ModelSpec& model, const 
 
 }  // namespace
 
-std::array<MuonSeconds, 2> muon_seconds(const ModelSpec& model, const ParallelSizes& sizes, const KernelTimes& kernels) {
-    std::array<MuonSeconds, 2> seconds{};
-    for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) {
-        if (kind == LayerKind::moe && !model.moe) continue;
-        MuonSeconds& layer = seconds[static_cast<std::size_t>(kind)];
-        for (const Parameter& parameter : layer_parameters(model, kind, sizes.tp, sizes.ep, sizes.etp, "")) {
-            if (parameter.shape.size() == 2) (parameter.expert ? layer.expert : layer.dense) += matrix_seconds(parameter, model, kernels);
-        }
+MuonSeconds muon_seconds(const ModelSpec& model, std::int64_t layer, const ParallelSizes& sizes, const KernelTimes& kernels) {
+    const ModelSpec fields = model.compositions.empty() ? model : composed_layer(model, layer).fields;
+    MuonSeconds seconds;
+    for (const Parameter& parameter : decoder_layer_parameters(model, layer, sizes, "")) {
+        if (parameter.shape.size() == 2) (parameter.expert ? seconds.expert : seconds.dense) += matrix_seconds(parameter, fields, kernels);
     }
     return seconds;
 }

@@ -2,14 +2,18 @@
 
 namespace mgplan::simulator {
 
-PieceParameters piece_parameters(const ModelSpec& model, std::int64_t tp, std::int64_t ep, std::int64_t etp) {
+PieceParameters piece_parameters(const ModelSpec& model, const LayerKinds& kinds, const ParallelSizes& sizes) {
     PieceParameters counts;
-    counts.dense = layer_parameter_count(model, LayerKind::dense, tp, ep, etp);
-    if (model.moe) counts.mixture = layer_parameter_count(model, LayerKind::moe, tp, ep, etp);
-    if (model.mtp_layers > 0) counts.mtp = mtp_layer_parameter_count(model, tp, ep, etp);
-    counts.embedding = embedding_parameter_count(model, tp);
-    counts.head = head_parameter_count(model, tp, false);
-    counts.head_with_copy = head_parameter_count(model, tp, true);
+    for (const std::int64_t layer : kinds.first_layer) {
+        ParameterCount count;
+        for (const Parameter& parameter : decoder_layer_parameters(model, layer, sizes, ""))
+            (parameter.expert ? count.expert : count.dense) += parameter.count();
+        counts.layers.push_back(count);
+    }
+    if (model.mtp_layers > 0) counts.mtp = mtp_layer_parameter_count(model, sizes.tp, sizes.ep, sizes.etp);
+    counts.embedding = embedding_parameter_count(model, sizes.tp);
+    counts.head = head_parameter_count(model, sizes.tp, false);
+    counts.head_with_copy = head_parameter_count(model, sizes.tp, true);
     return counts;
 }
 

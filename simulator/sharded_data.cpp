@@ -64,12 +64,11 @@ void add_sharded_traffic(const StepInputs& in, const ChunkCensus& chunk, StageTi
         all.reduce += static_cast<double>(copies) * unit.reduce;
         largest.gather = std::max(largest.gather, unit.gather);
     };
-    add(in.pieces.dense, chunk.dense);
-    add(in.pieces.mixture, chunk.mixture);
-    add(in.pieces.mtp, chunk.mtp);
+    for (std::size_t kind = 0; kind < chunk.kinds.size(); ++kind) add(in.pieces->layers[kind], chunk.kinds[kind]);
+    add(in.pieces->mtp, chunk.mtp);
     if (spec.kind == FullyShardedKind::torch_fsdp2) {
-        add(in.pieces.embedding, chunk.embedding ? 1 : 0);
-        add(in.pieces.head, chunk.loss ? 1 : 0);
+        add(in.pieces->embedding, chunk.embedding ? 1 : 0);
+        add(in.pieces->head, chunk.loss ? 1 : 0);
     }
     // With what it gathers left in place no backward gathers, and no forward behind the first.
     const bool gathers = spec.shards_parameters() && spec.reshard_after_forward;
@@ -101,22 +100,22 @@ DataParallelSeconds sharded_data_seconds(const StepInputs& in, const ParameterCo
         }
         case ShardingStrategy::optim_grads:
             seconds.gather = unit_seconds(in, count).gather;
-            seconds.reduce = unit_seconds(in, in.workload.model.moe ? in.pieces.mixture : in.pieces.dense).reduce;
+            seconds.reduce = unit_seconds(in, in.pieces->layers.back()).reduce;
             break;
         case ShardingStrategy::optim_grads_params: {
             const bool stays = !spec.reshard_after_forward;
-            ParameterCount once = in.pieces.embedding;
-            once += in.pieces.head;
+            ParameterCount once = in.pieces->embedding;
+            once += in.pieces->head;
             if (stays)
                 seconds.gather = unit_seconds(in, count).gather;
             else if (spec.kind == FullyShardedKind::megatron_fsdp && in.layout.sizes.pp == 1)
                 seconds.gather = unit_seconds(in, once).gather;
-            seconds.reduce = unit_seconds(in, in.workload.model.moe ? in.pieces.mixture : in.pieces.dense).reduce;
+            seconds.reduce = unit_seconds(in, in.pieces->layers.back()).reduce;
             break;
         }
     }
     // What is communicated once is cut by layers.
-    const double layer = static_cast<double>((in.workload.model.moe ? in.pieces.mixture : in.pieces.dense).total());
+    const double layer = static_cast<double>(in.pieces->layers.back().total());
     if (spec.strategy != ShardingStrategy::optim_grads_params && layer > 0) seconds.buckets = std::max(1.0, (dense + expert) / layer);
     // Across instances each rank has the shard of its instance: gradients are summed, or with the optimizer's state divided further
     // scattered, and parameters gathered.

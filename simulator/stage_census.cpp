@@ -6,21 +6,33 @@ namespace mgplan::simulator {
 namespace {
 
 bool takes_as_long(const ChunkCensus& a, const ChunkCensus& b) {
-    return a.dense == b.dense && a.mixture == b.mixture && a.windowed_dense == b.windowed_dense &&
-           a.windowed_mixture == b.windowed_mixture && a.mtp == b.mtp && a.embedding == b.embedding && a.loss == b.loss;
+    return a.kinds == b.kinds && a.mtp == b.mtp && a.embedding == b.embedding && a.loss == b.loss;
 }
 
 }  // namespace
 
-ChunkCensus census_of(const ModelSpec& model, const StageChunk& chunk) {
+ChunkCensus& ChunkCensus::operator+=(const ChunkCensus& other) {
+    if (kinds.size() < other.kinds.size()) kinds.resize(other.kinds.size());
+    for (std::size_t kind = 0; kind < other.kinds.size(); ++kind) kinds[kind] += other.kinds[kind];
+    dense += other.dense;
+    mixture += other.mixture;
+    mtp += other.mtp;
+    embedding |= other.embedding;
+    loss |= other.loss;
+    return *this;
+}
+
+ChunkCensus census_of(const LayerKinds& kinds, const StageChunk& chunk) {
     ChunkCensus counts;
-    if (model.moe) counts.first_mixture = std::count(model.moe_layers.begin(), model.moe_layers.begin() + chunk.first_decoder, true);
+    counts.kinds.resize(kinds.size());
+    const auto kind_of = [&](std::int64_t layer) { return static_cast<std::size_t>(kinds.of_layer[static_cast<std::size_t>(layer)]); };
+    for (std::int64_t layer = 0; layer < chunk.first_decoder; ++layer) counts.first_mixture += kinds.kinds[kind_of(layer)].mixture ? 1 : 0;
     for (std::int64_t i = 0; i < chunk.decoders; ++i) {
-        const std::int64_t layer = chunk.first_decoder + i;
-        const bool mixture = model.moe && model.is_moe_layer(layer);
+        const std::size_t kind = kind_of(chunk.first_decoder + i);
+        const bool mixture = kinds.kinds[kind].mixture;
         if (i > 0 && mixture != counts.ends_with_mixture) ++(mixture ? counts.dense_then_mixture : counts.mixture_then_dense);
         ++(mixture ? counts.mixture : counts.dense);
-        if (model.window_of_layer(layer) > 0) ++(mixture ? counts.windowed_mixture : counts.windowed_dense);
+        ++counts.kinds[kind];
         counts.ends_with_mixture = mixture;
     }
     counts.mtp = chunk.mtp;
@@ -29,21 +41,14 @@ ChunkCensus census_of(const ModelSpec& model, const StageChunk& chunk) {
     return counts;
 }
 
-SplitCensus take_census(const ModelSpec& model, const std::shared_ptr<const StageSplit>& split) {
+SplitCensus take_census(const LayerKinds& kinds, const std::shared_ptr<const StageSplit>& split) {
     SplitCensus census;
     census.split = split;
     for (int pp_rank = 0; pp_rank < split->pp(); ++pp_rank) {
         ChunkCensus stage;
         for (int vpp_rank = 0; vpp_rank < split->vpp(); ++vpp_rank) {
-            const ChunkCensus counts = census_of(model, split->chunk(pp_rank, vpp_rank));
-            stage.dense += counts.dense;
-            stage.mixture += counts.mixture;
-            stage.windowed_dense += counts.windowed_dense;
-            stage.windowed_mixture += counts.windowed_mixture;
-            stage.mtp += counts.mtp;
-            stage.embedding |= counts.embedding;
-            stage.loss |= counts.loss;
-            census.chunks.push_back(counts);
+            census.chunks.push_back(census_of(kinds, split->chunk(pp_rank, vpp_rank)));
+            stage += census.chunks.back();
         }
         census.stages.push_back(stage);
     }
@@ -53,6 +58,13 @@ SplitCensus take_census(const ModelSpec& model, const std::shared_ptr<const Stag
         int like = 0;
         while (!std::equal(own, own + vpp, census.chunks.begin() + like * vpp, takes_as_long)) ++like;
         census.alike.push_back(like);
+    }
+    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+        ChunkCensus one;
+        one.kinds.resize(kinds.size());
+        one.kinds[kind] = 1;
+        (kinds.kinds[kind].mixture ? one.mixture : one.dense) = 1;
+        census.single.push_back(std::move(one));
     }
     return census;
 }

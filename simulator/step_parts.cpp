@@ -114,9 +114,8 @@ LayerCosts launched_costs(const StepInputs& in) {
     LayerCosts layers = in.layers;
     if (!in.layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) return layers;
     // One graph for the whole iteration: nothing is launched beside it.
-    for (PieceCost* piece :
-         {&layers.dense, &layers.mixture, &layers.windowed_dense, &layers.windowed_mixture, &layers.mtp, &layers.embedding, &layers.head})
-        piece->kernels_forward = piece->kernels_backward = 0;
+    for (PieceCost* piece : {&layers.mtp, &layers.embedding, &layers.head}) piece->kernels_forward = piece->kernels_backward = 0;
+    for (LayerCosts::Layer& layer : layers.layers) layer.cost.kernels_forward = layer.cost.kernels_backward = 0;
     return layers;
 }
 
@@ -124,23 +123,18 @@ namespace {
 
 StageTime census_time(const StepInputs& in, const LayerCosts& layers, const ChunkCensus& stage, double share) {
     StageTime time;
-    for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) {
-        const bool dense = kind == LayerKind::dense;
-        const std::int64_t all = dense ? stage.dense : stage.mixture, windowed = dense ? stage.windowed_dense : stage.windowed_mixture;
-        if (all == 0) continue;
-        const Replayed replayed = replayed_kernels(in, kind);
+    for (std::size_t kind = 0; kind < stage.kinds.size(); ++kind) {
+        const double count = stage.kinds[kind];
+        if (count == 0) continue;
+        const LayerCosts::Layer& layer = layers.layers[kind];
+        const Replayed replayed = replayed_kernels(in, layer.mixture ? LayerKind::moe : LayerKind::dense);
         const double before = time.total();
-        const auto add = [&](const PieceCost& piece, std::int64_t count) {
-            add_piece(time, piece, static_cast<double>(count) * share, true, in.calibration, replayed);
-            add_piece(time, piece, static_cast<double>(count) * (1 - share), false, in.calibration, replayed);
-        };
-        add(dense ? layers.dense : layers.mixture, all - windowed);
-        add(dense ? layers.windowed_dense : layers.windowed_mixture, windowed);
-        if (kind == LayerKind::moe) time.expert_layers = time.total() - before;
+        add_piece(time, layer.cost, count * share, true, in.calibration, replayed);
+        add_piece(time, layer.cost, count * (1 - share), false, in.calibration, replayed);
+        if (layer.mixture) time.expert_layers += time.total() - before;
     }
     if (stage.mtp > 0) {
-        const ModelSpec& model = in.workload.model;
-        const Replayed replayed = replayed_kernels(in, model.moe && model.moe_layers.back() ? LayerKind::moe : LayerKind::dense);
+        const Replayed replayed = replayed_kernels(in, layers.mtp_is_mixture ? LayerKind::moe : LayerKind::dense);
         add_piece(time, layers.mtp, static_cast<double>(stage.mtp), in.layout.recompute == Recompute::full, in.calibration, replayed);
     }
     // Each MTP layer looks its tokens up again where it stands and has its own pass through the shared head.
@@ -223,8 +217,11 @@ double optimizer_seconds(const StepInputs& in, const ParameterCount& count, cons
     const bool sharded = in.layout.engine == Engine::megatron && training.megatron.fully_sharded.shards_gradients();
     const double zeroing = (sharded ? elements : static_cast<double>(count.total())) * static_cast<double>(bytes_of(training.grad_dtype));
     // Muon's matrices are divided over the ranks by what they take (layer_wise_optimizer.py).
-    const double orthogonalising = (static_cast<double>(stage.dense) * in.orthogonalise_seconds[0] +
-                                    static_cast<double>(stage.mixture + stage.mtp) * in.orthogonalise_seconds[1]);
+    double orthogonalising = 0;
+    if (!in.orthogonalise_seconds.empty()) {
+        for (std::size_t kind = 0; kind < stage.kinds.size(); ++kind) orthogonalising += stage.kinds[kind] * in.orthogonalise_seconds[kind];
+        orthogonalising += static_cast<double>(stage.mtp) * in.orthogonalise_seconds.back();
+    }
     return in.kernels.memory_bound(traffic) + in.kernels.memory_bound(zeroing) + orthogonalising + in.calibration.optimizer_fixed_seconds;
 }
 

@@ -8,8 +8,8 @@
 
 #include "simulator/compute/layer_costs.hpp"
 #include "simulator/piece_parameters.hpp"
-#include "simulator/price/shard.hpp"
 #include "simulator/prediction.hpp"
+#include "simulator/price/shard.hpp"
 #include "simulator/stage_census.hpp"
 
 namespace mgplan::simulator {
@@ -23,10 +23,11 @@ struct StepInputs {
     const SplitCensus& split;
     LayoutPaths paths;
     double model_flops;
-    std::vector<ParameterCount> stage_parameters;   ///< per pipeline rank
-    PieceParameters pieces{};                       ///< of the layout's shard
-    double offloaded_bytes = 0;                     ///< of a microbatch, to the host in its forward and back in its backward
-    std::array<double, 2> orthogonalise_seconds{};  ///< Muon's work on all matrices of a layer, by LayerKind; 0 with other optimizers
+    std::vector<ParameterCount> stage_parameters;  ///< per pipeline rank
+    const PieceParameters* pieces = nullptr;       ///< of the layout's shard; asked for where parameters are sharded
+    double offloaded_bytes = 0;                    ///< of a microbatch, to the host in its forward and back in its backward
+    /// Muon's work on all matrices of a layer by index of its kind, behind them of one of multi-token prediction; empty with others.
+    std::vector<double> orthogonalise_seconds{};
 };
 
 /// One microbatch on one stage, or on one chunk of it.

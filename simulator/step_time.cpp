@@ -24,28 +24,29 @@ class ChunkSums {
 public:
     ChunkSums(const StepInputs& in, const LayerCosts& layers) : in_(in) {
         const auto of = [&](const ChunkCensus& one) { return chunk_time(in, layers, one).total(); };
-        const ModelSpec& model = in.workload.model;
-        dense_ = of({.dense = 1});
-        if (model.moe) mixture_ = of({.mixture = 1});
-        if (model.sliding_window > 0) {
-            windowed_dense_ = of({.dense = 1, .windowed_dense = 1});
-            if (model.moe) windowed_mixture_ = of({.mixture = 1, .windowed_mixture = 1});
-        }
-        if (model.mtp_layers > 0) mtp_ = of({.mtp = 1});
-        embedding_ = of({.embedding = true});
-        loss_ = of({.loss = true});
+        for (const ChunkCensus& one : in.split.single) layers_.push_back(of(one));
+        ChunkCensus end;
+        end.mtp = 1;
+        if (in.workload.model.mtp_layers > 0) mtp_ = of(end);
+        end = {};
+        end.embedding = true;
+        embedding_ = of(end);
+        end = {};
+        end.loss = true;
+        loss_ = of(end);
     }
     [[nodiscard]] double of(int rank, int chunk) const {
         const ChunkCensus& c =
             in_.split.chunks[static_cast<std::size_t>(rank) * static_cast<std::size_t>(in_.layout.vpp) + static_cast<std::size_t>(chunk)];
-        return static_cast<double>(c.dense - c.windowed_dense) * dense_ + static_cast<double>(c.mixture - c.windowed_mixture) * mixture_ +
-               static_cast<double>(c.windowed_dense) * windowed_dense_ + static_cast<double>(c.windowed_mixture) * windowed_mixture_ +
-               static_cast<double>(c.mtp) * mtp_ + (c.embedding ? embedding_ : 0) + (c.loss ? loss_ : 0);
+        double seconds = 0;
+        for (std::size_t kind = 0; kind < layers_.size(); ++kind) seconds += c.kinds[kind] * layers_[kind];
+        return seconds + static_cast<double>(c.mtp) * mtp_ + (c.embedding ? embedding_ : 0) + (c.loss ? loss_ : 0);
     }
 
 private:
     const StepInputs& in_;
-    double dense_ = 0, mixture_ = 0, windowed_dense_ = 0, windowed_mixture_ = 0, mtp_ = 0, embedding_ = 0, loss_ = 0;
+    std::vector<double> layers_;  ///< by index of their kind
+    double mtp_ = 0, embedding_ = 0, loss_ = 0;
 };
 
 /// A pipeline in which every pass of a rank takes the same, a chunk's 1/vpp of it.

@@ -90,6 +90,10 @@ double KernelTimes::grouped_weight_gradient(std::int64_t m, std::int64_t n, std:
     return accumulating(m, n, k, count, gemm_rate(m, n, k, count) * calibration_.grouped_weight_gradient);
 }
 
+double KernelTimes::products(double flops) const {
+    return flops / (peak_16_ * efficiency_) + calibration_.kernel_seconds;
+}
+
 double KernelTimes::attention_forward(double flops, std::int64_t keys, std::int64_t head_dim) const {
     const double tile = last_tile(calibration_, keys, head_dim);
     const double work = std::max(flops + calibration_.attention_tail * tile, calibration_.attention_critical * tile);

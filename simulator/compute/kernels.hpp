@@ -25,6 +25,8 @@ public:
     [[nodiscard]] double grouped_gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count) const;
     /// The weight gradients (m, n) of `count` experts of k rows each.
     [[nodiscard]] double grouped_weight_gradient(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count) const;
+    /// Products of `flops` in all that wait for nothing but arithmetic.
+    [[nodiscard]] double products(double flops) const;
     /// Fused attention of `flops` (the causal half) whose longest rows see `keys` keys of width `head_dim`.
     [[nodiscard]] double attention_forward(double flops, std::int64_t keys, std::int64_t head_dim) const;
     [[nodiscard]] double attention_backward(double flops, std::int64_t keys, std::int64_t head_dim) const;

@@ -2,6 +2,7 @@
 // Seconds and launches of the pieces of a model, for one microbatch on one rank.
 
 #include <cstdint>
+#include <vector>
 
 namespace mgplan::simulator {
 
@@ -47,11 +48,17 @@ struct PieceCost {
 
 /// Costs of every kind of layer for one shard, shared by all layouts with that shard.
 struct LayerCosts {
-    PieceCost dense, mixture;                    ///< whole decoder layers
-    PieceCost windowed_dense, windowed_mixture;  ///< the same with the model's sliding window
-    PieceCost attention, dense_mlp, experts;     ///< their halves, attention without a window
-    PieceCost router;                            ///< of experts: the norm and the router
-    PieceCost mtp;                               ///< one multi-token-prediction layer with its projection; embedding and head come on top
+    /// A whole decoder layer by index of its kind (plan/layer_kinds.hpp).
+    struct Layer {
+        PieceCost cost;
+        bool mixture = false;
+    };
+    std::vector<Layer> layers;
+    /// Halves that CUDA graphs of single layers hold, attention without a window; of models that fields describe.
+    PieceCost attention, dense_mlp, experts;
+    PieceCost router;  ///< of experts: the norm and the router
+    PieceCost mtp;     ///< one multi-token-prediction layer with its projection; embedding and head come on top
+    bool mtp_is_mixture = false;
     PieceCost embedding, head;
     std::int64_t boundary = 0;  ///< bytes of the residual stream between two layers, on this rank
 };

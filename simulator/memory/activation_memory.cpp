@@ -86,7 +86,7 @@ struct ActivationMemory::State {
     std::vector<ChunkRecipes> recipes;
     std::unordered_map<MemoKey<3>, std::vector<StageInstants>, MemoKeyHash> instants;
     std::unordered_map<MemoKey<5>, std::vector<LiveState>, MemoKeyHash> states;
-    std::unordered_map<MemoKey<4>, std::int64_t, MemoKeyHash> linears;  ///< linear_elements() by tp, etp and kinds of layers
+    std::unordered_map<MemoKey<3>, std::int64_t, MemoKeyHash> linears;  ///< linear_elements() by tp, etp and kinds of layers
     // Of the layout at hand; members, so that they need no memory for each.
     StepDeltas steps;
     std::array<std::vector<ChunkWeight>, ShardLayers::kNodes> weights;  ///< of the split's distinct chunks
@@ -126,10 +126,11 @@ struct ActivationMemory::State {
             for (int c = 0; c < layout.split->vpp(); ++c) {
                 const StageChunk& chunk = layout.split->chunk(rank, c);
                 ChunkContents held{chunk.embedding, chunk.loss, {}, chunk.mtp};
+                const LayerKinds& kinds = layers.kinds();
                 for (std::int64_t i = 0; i < chunk.decoders; ++i)
-                    held.mixtures.push_back(workload.model.is_moe_layer(chunk.first_decoder + i));
+                    held.layers.push_back(kinds.without_window[kinds.of_layer[static_cast<std::size_t>(chunk.first_decoder + i)]]);
                 held.further_ids = predictions;
-                held.mtp_is_mixture = chunk.mtp > 0 && workload.model.is_moe_layer(workload.model.layers - 1);
+                held.mtp_layer = chunk.mtp > 0 ? kinds.without_window[kinds.of_prediction] : std::uint16_t{0};
                 chunks.kind.push_back(number_of(std::move(held)));
             }
         }
@@ -225,10 +226,10 @@ struct ActivationMemory::State {
             const ChunkContents& held = contents_of(split, layout, pp_rank, c);
             rank.embedding |= held.embedding;
             rank.loss |= held.loss;
-            for (const bool mixture : held.mixtures) (mixture ? rank.mixture : rank.dense) = true;
+            for (const std::uint16_t kind : held.layers) rank.kinds |= std::uint64_t{1} << kind;
         }
-        auto [linears_of, fresh] = linears.try_emplace({sizes.tp, sizes.etp, rank.dense ? 1 : 0, rank.mixture ? 1 : 0});
-        if (fresh) linears_of->second = linear_elements(workload.model, sizes.tp, sizes.etp, rank.dense, rank.mixture);
+        auto [linears_of, fresh] = linears.try_emplace({sizes.tp, sizes.etp, static_cast<std::int64_t>(rank.kinds)});
+        if (fresh) linears_of->second = linear_elements(workload.model, layers.kinds(), sizes.tp, sizes.etp, rank.kinds);
         rank.linear_elements = linears_of->second;
         return rank;
     }
@@ -294,6 +295,10 @@ struct ActivationMemory::State {
 ActivationMemory::ActivationMemory(const Workload& workload, ShardLayers* layers) : state_(std::make_unique<State>(workload, layers)) {}
 ActivationMemory::~ActivationMemory() = default;
 
+const LayerKinds& ActivationMemory::kinds() const {
+    return state_->layers.kinds();
+}
+
 namespace {
 
 /// Kinds of a rank's chunks.
@@ -340,7 +345,8 @@ void ActivationMemory::peak_bytes(const Layout& layout, std::vector<std::int64_t
 
 PieceBytes ActivationMemory::pieces(const Layout& layout) {
     const ShardProfiles& shard = state_->layers.profiles(layout, 0);
-    PieceBytes pieces{shard.attention_half, shard.dense_half, shard.mixture_half, {}, shard.head()};
+    PieceBytes pieces{shard.attention_half, shard.dense_half, shard.mixture_half, {}, shard.head(), {}};
+    for (const PassProfile& layer : shard.layers) pieces.layers.push_back(layer.forward.net_total());
     if (layout.cuda_graphs.contains(CudaGraphScope::moe_router)) pieces.router = state_->layers.router_part(layout);
     return pieces;
 }

@@ -49,6 +49,7 @@ public:
     ActivationMemory(const ActivationMemory&) = delete;
     ActivationMemory& operator=(const ActivationMemory&) = delete;
 
+    [[nodiscard]] const LayerKinds& kinds() const;
     /// peak().bytes of every pipeline stage, quickly: the list is overwritten.
     void peak_bytes(const Layout& layout, std::vector<std::int64_t>& by_stage);
     /// The same of the stages from `first` on, one for each of `rows`: so many times the rows of the even split that their

@@ -61,7 +61,7 @@ OpProfile profile_of_step(const ShardProfiles& shard, const ChunkStep& step, boo
         case Kind::layer:
             break;
     }
-    const OpProfile& layer = direction(shard.layer(step.mixture), step.backward);
+    const OpProfile& layer = direction(shard.layers[step.layer_kind], step.backward);
     if (step.drop == ChunkStep::Drop::none) return repeat(layer, step.count);
     OpProfile dropped = layer;
     const bool keeps_input = step.drop == ChunkStep::Drop::but_input;
@@ -130,25 +130,38 @@ KeptAndTaken ShardProfiles::head() const {
     return kept_and_taken({then(norm.forward, loss.forward), then(loss.backward, norm.backward)});
 }
 
-ShardProfiles shard_profiles(const PieceProfiles& dense, const PieceProfiles* mixture, const PieceSizes& sizes, std::int64_t hidden) {
+PassProfile mixer_profile(const LayerKinds& kinds, std::span<const PieceProfiles> plain, const LayerKindHalves& kind) {
+    if (kind.mixer == LayerKindHalves::kNone) return {};
+    const auto mixer = static_cast<std::size_t>(kind.mixer);
+    return plain[mixer][static_cast<std::size_t>(piece_of_mixer(kinds.mixers[mixer]))];
+}
+
+ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfiles> plain, const PieceProfiles* mixture,
+                             const PieceSizes& sizes, std::int64_t hidden) {
     const auto of = [](const PieceProfiles& profiles, Piece piece) -> const PassProfile& {
         return profiles[static_cast<std::size_t>(piece)];
-    };
-    const auto layer = [&](const PassProfile& mlp) {
-        const PassProfile& attention = of(dense, Piece::attention);
-        return PassProfile{then(attention.forward, mlp.forward), then(mlp.backward, attention.backward)};
     };
     ShardProfiles shard;
     shard.stream = sizes.rows_outside() * hidden * bytes_of(sizes.dtype);
     shard.ids = sizes.rows() * bytes_of(Dtype::int32);
-    shard.embedding = of(dense, Piece::embedding);
-    shard.norm = of(dense, Piece::norm);
-    shard.loss = of(dense, Piece::loss);
-    shard.attention_half = kept_and_taken(of(dense, Piece::attention));
-    shard.dense_half = kept_and_taken(of(dense, Piece::dense));
+    const PieceProfiles& first = plain.front();
+    shard.embedding = of(first, Piece::embedding);
+    shard.norm = of(first, Piece::norm);
+    shard.loss = of(first, Piece::loss);
+    shard.attention_half = kept_and_taken(of(first, Piece::attention));
+    shard.dense_half = kept_and_taken(of(first, Piece::dense));
     if (mixture != nullptr) shard.mixture_half = kept_and_taken(of(*mixture, Piece::mixture));
-    shard.dense = layer(of(dense, Piece::dense));
-    if (mixture != nullptr) shard.mixture = layer(of(*mixture, Piece::mixture));
+    for (const LayerKindHalves& kind : kinds.kinds) {
+        PassProfile& layer = shard.layers.emplace_back();
+        if (kind.mixture && mixture == nullptr) continue;
+        const PassProfile mixer = mixer_profile(kinds, plain, kind);
+        PassProfile feed_forward;
+        if (kind.mixture)
+            feed_forward = of(*mixture, Piece::mixture);
+        else if (kind.feed_forward != LayerKindHalves::kNone)
+            feed_forward = of(plain[static_cast<std::size_t>(kind.feed_forward)], Piece::dense);
+        layer = {then(mixer.forward, feed_forward.forward), then(feed_forward.backward, mixer.backward)};
+    }
     return shard;
 }
 

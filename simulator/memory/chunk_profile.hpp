@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "plan/layer_kinds.hpp"
 #include "simulator/memory/chunk_steps.hpp"
 #include "simulator/memory/op_profile.hpp"
 #include "simulator/piece/piece_trace.hpp"
@@ -35,6 +36,7 @@ struct PieceBytes {
     KeptAndTaken attention, dense, mixture;
     KeptAndTaken router;  ///< of the mixture: its norm and router
     KeptAndTaken head;
+    std::vector<std::int64_t> layers;  ///< kept by a whole decoder layer, by index of its kind
 };
 
 /// One depth of multi-token prediction without its layer and loss.
@@ -52,20 +54,24 @@ struct PredictionProfiles {
 /// What chunks of one shard of a model are made of.
 struct ShardProfiles {
     PassProfile embedding, norm, loss;
-    PassProfile dense, mixture;  ///< whole decoder layers
+    std::vector<PassProfile> layers;  ///< whole decoder layers, by index of their kind
+    /// Of models that fields describe: halves that CUDA graphs take apart.
     KeptAndTaken attention_half, dense_half, mixture_half;
     PredictionProfiles prediction, recomputed_prediction;  ///< of models with multi-token prediction
     std::int64_t stream = 0;                               ///< bytes of the residual stream between layers and stages
     std::int64_t ids = 0;                                  ///< bytes of a microbatch's token ids; as many of each further list
 
-    [[nodiscard]] const PassProfile& layer(bool is_mixture) const { return is_mixture ? mixture : dense; }
     /// Norm and loss.
     [[nodiscard]] KeptAndTaken head() const;
 };
 
-/// `mixture`: of trace_mixture(), null for a model without mixtures. `hidden`: of the residual stream. Without predictions.
-[[nodiscard]] ShardProfiles shard_profiles(const PieceProfiles& dense, const PieceProfiles* mixture, const PieceSizes& sizes,
-                                           std::int64_t hidden);
+/// `plain`: of LayerKinds::plain_layers; `mixture`: of trace_mixture(), null for a model without mixtures, whose kinds of layer then stay
+/// empty. `hidden`: of the residual stream. Without predictions.
+[[nodiscard]] ShardProfiles shard_profiles(const LayerKinds& kinds, std::span<const PieceProfiles> plain, const PieceProfiles* mixture,
+                                           const PieceSizes& sizes, std::int64_t hidden);
+
+/// The profile of a kind's mixer; nothing happens in a layer that has none.
+[[nodiscard]] PassProfile mixer_profile(const LayerKinds& kinds, std::span<const PieceProfiles> plain, const LayerKindHalves& kind);
 
 /// What one step of a chunk does; of the end nothing. `recomputed`: predictions are. The shard must have been traced with what the
 /// step runs (assertion).

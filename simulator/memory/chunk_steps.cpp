@@ -35,11 +35,11 @@ ChunkStep piece(Piece which, bool backward, std::int64_t depth = 0, std::int64_t
     return step;
 }
 
-ChunkStep layer(bool mixture, bool backward, std::int64_t instance, Drop drop = Drop::none) {
+ChunkStep layer(std::uint16_t kind, bool backward, std::int64_t instance, Drop drop = Drop::none) {
     ChunkStep step;
     step.kind = Kind::layer;
     step.backward = backward;
-    step.mixture = mixture;
+    step.layer_kind = kind;
     step.instance = instance;
     step.drop = drop;
     return step;
@@ -57,7 +57,7 @@ ChunkStep tensor(Kind kind, bool backward, std::string_view name = {}) {
 void add_layer(std::vector<ChunkStep>& steps, const ChunkStep& next) {
     if (!steps.empty() && next.drop == Drop::none) {
         ChunkStep& last = steps.back();
-        if (last.kind == Kind::layer && last.mixture == next.mixture && last.backward == next.backward && last.drop == Drop::none) {
+        if (last.kind == Kind::layer && last.layer_kind == next.layer_kind && last.backward == next.backward && last.drop == Drop::none) {
             ++last.count;
             return;
         }
@@ -66,9 +66,9 @@ void add_layer(std::vector<ChunkStep>& steps, const ChunkStep& next) {
 }
 
 void add_decoder(const ChunkContents& contents, const FullRecompute* full, ChunkSteps& steps) {
-    const std::size_t layers = contents.mixtures.size();
+    const std::size_t layers = contents.layers.size();
     const auto at = [&](std::size_t i, bool backward, Drop drop = Drop::none) {
-        return layer(contents.mixtures[i], backward, static_cast<std::int64_t>(i), drop);
+        return layer(contents.layers[i], backward, static_cast<std::int64_t>(i), drop);
     };
     if (full == nullptr) {
         for (std::size_t i = 0; i < layers; ++i) add_layer(steps.forward, at(i, false));
@@ -101,7 +101,7 @@ ChunkSteps chunk_steps(const ChunkContents& contents, const FullRecompute* full)
     ChunkSteps steps;
     std::vector<ChunkStep>&f = steps.forward, &b = steps.backward;
     const bool again = recomputes_prediction(full);
-    const auto layers = static_cast<std::int64_t>(contents.mixtures.size());
+    const auto layers = static_cast<std::int64_t>(contents.layers.size());
     const auto norm = [&](bool backward) {
         ChunkStep step = piece(Piece::norm, backward);
         step.predicting = contents.mtp > 0;
@@ -122,9 +122,9 @@ ChunkSteps chunk_steps(const ChunkContents& contents, const FullRecompute* full)
         const std::int64_t depth = traced_depth(i, contents.mtp), instance = layers + i;
         b.push_back(piece(Piece::loss, true, 0, instance));
         b.push_back(piece(Piece::mtp_end, true, depth, instance));
-        if (again) b.push_back(layer(contents.mtp_is_mixture, false, instance));
+        if (again) b.push_back(layer(contents.mtp_layer, false, instance));
         b.push_back(piece(Piece::mtp_rest, true, depth, instance));
-        b.push_back(layer(contents.mtp_is_mixture, true, instance));
+        b.push_back(layer(contents.mtp_layer, true, instance));
         b.push_back(piece(Piece::mtp_front, true, depth, instance));
     }
     if (contents.loss) b.push_back(norm(true));
@@ -133,7 +133,7 @@ ChunkSteps chunk_steps(const ChunkContents& contents, const FullRecompute* full)
     for (std::int64_t i = 0; i < contents.mtp; ++i) {
         const std::int64_t depth = traced_depth(i, contents.mtp), instance = layers + i;
         f.push_back(piece(Piece::mtp_front, false, depth, instance));
-        f.push_back(layer(contents.mtp_is_mixture, false, instance, again ? Drop::but_input : Drop::none));
+        f.push_back(layer(contents.mtp_layer, false, instance, again ? Drop::but_input : Drop::none));
         f.push_back(piece(Piece::mtp_end, false, depth, instance));
         f.push_back(piece(Piece::loss, false, 0, instance));
         f.push_back(piece(Piece::mtp_rest, false, depth, instance));

@@ -16,9 +16,10 @@ namespace mgplan::simulator {
 struct ChunkContents {
     bool embedding = false;
     bool loss = false;
-    std::vector<bool> mixtures;  ///< of each decoder layer: whether it is a mixture
+    /// Of each decoder layer: index of its kind, of those that differ in their window alone the first (LayerKinds::without_window).
+    std::vector<std::uint16_t> layers;
     std::int64_t mtp = 0;
-    bool mtp_is_mixture = false;   ///< the decoder layer of each prediction
+    std::uint16_t mtp_layer = 0;   ///< the same of the decoder layer of each prediction
     std::int64_t further_ids = 0;  ///< lists of target ids beside tokens and targets: one for each prediction of the rank
     bool operator==(const ChunkContents&) const = default;
 };
@@ -54,11 +55,11 @@ struct ChunkStep {
     Kind kind = Kind::piece;
     Piece piece = Piece::embedding;
     bool backward = false;
-    bool mixture = false;       ///< of a layer
-    bool predicting = false;    ///< norm of a chunk with multi-token prediction
-    std::int64_t depth = 0;     ///< of multi-token prediction, as traced: below kMostDepths
-    std::int64_t instance = 0;  ///< layers from 0, then depths: what forward and backward have in common
-    std::int64_t count = 1;     ///< of layers: so many in a row, with instances counting up (forward) or down (backward)
+    std::uint16_t layer_kind = 0;  ///< of a layer: index of its kind
+    bool predicting = false;       ///< norm of a chunk with multi-token prediction
+    std::int64_t depth = 0;        ///< of multi-token prediction, as traced: below kMostDepths
+    std::int64_t instance = 0;     ///< layers from 0, then depths: what forward and backward have in common
+    std::int64_t count = 1;        ///< of layers: so many in a row, with instances counting up (forward) or down (backward)
     Drop drop = Drop::none;
     std::string_view tensor{};  ///< of `receive`
 };

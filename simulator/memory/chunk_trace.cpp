@@ -131,16 +131,26 @@ private:
     }
 
     void run_layer(const ChunkStep& step, std::int64_t instance) {
-        const PieceTrace& mlp = step.mixture ? *shard_.mixture : shard_.dense;
-        const Piece half = step.mixture ? Piece::mixture : Piece::dense;
+        const LayerKindHalves& kind = shard_.kinds->kinds[step.layer_kind];
+        const auto play_mixer = [&] {
+            if (kind.mixer == LayerKindHalves::kNone) return;
+            const auto mixer = static_cast<std::size_t>(kind.mixer);
+            play(shard_.plain[mixer], piece_of_mixer(shard_.kinds->mixers[mixer]), step.backward, -1, instance, false);
+        };
+        const auto play_feed_forward = [&] {
+            if (kind.mixture)
+                play(*shard_.mixture, Piece::mixture, step.backward, -1, instance, false);
+            else if (kind.feed_forward != LayerKindHalves::kNone)
+                play(shard_.plain[static_cast<std::size_t>(kind.feed_forward)], Piece::dense, step.backward, -1, instance, false);
+        };
         const std::size_t before = tensors_.size();
         if (step.backward) {
-            play(mlp, half, true, -1, instance, false);
-            play(shard_.dense, Piece::attention, true, -1, instance, false);
+            play_feed_forward();
+            play_mixer();
             return;
         }
-        play(shard_.dense, Piece::attention, false, -1, instance, false);
-        play(mlp, half, false, -1, instance, false);
+        play_mixer();
+        play_feed_forward();
         if (step.drop == Drop::none) return;
         // Its output is the last tensor that it hands on; everything else of it goes, and an input that nobody needs again.
         const bool has_output = !handed_.empty() && handed_.back() >= before;
@@ -168,10 +178,10 @@ private:
     void run_piece(const ChunkStep& step) {
         switch (step.piece) {
             case Piece::norm:
-                play(step.predicting ? *shard_.prediction : shard_.dense, Piece::norm, step.backward, -1, step.instance, false);
+                play(step.predicting ? *shard_.prediction : shard_.plain.front(), Piece::norm, step.backward, -1, step.instance, false);
                 return;
             case Piece::loss:
-                play(shard_.dense, Piece::loss, step.backward, -1, step.instance, true);
+                play(shard_.plain.front(), Piece::loss, step.backward, -1, step.instance, true);
                 return;
             case Piece::mtp_front:
             case Piece::mtp_end:
@@ -179,7 +189,7 @@ private:
                 play(*shard_.prediction, step.piece, step.backward, step.depth, step.instance, false);
                 return;
             default:
-                play(shard_.dense, Piece::embedding, step.backward, -1, step.instance, false);
+                play(shard_.plain.front(), Piece::embedding, step.backward, -1, step.instance, false);
         }
     }
 

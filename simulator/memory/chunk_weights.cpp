@@ -22,8 +22,9 @@ MemoryDelta repeat(const MemoryDelta& a, std::int64_t times) {
 
 // Slots: a forward has an even number, its backward the odd one behind it.
 constexpr std::size_t kNorm = 0, kPredictingNorm = 2, kLoss = 4, kEmbedding = 6, kIds = 8, kReceive = 10, kGive = 11, kLosses = 12;
-constexpr std::size_t kLayers = 13, kSlotsOfLayer = 4;  // forward, backward, forwards that drop all or all but their input
-constexpr std::size_t kDepths = kLayers + 2 * kSlotsOfLayer, kSlotsOfDepth = 6;
+constexpr std::size_t kDepths = 13, kSlotsOfDepth = 6;
+// Of each kind of layer: forward, backward, forwards that drop all or all but their input.
+constexpr std::size_t kLayers = kDepths + kSlotsOfDepth * static_cast<std::size_t>(kMostDepths), kSlotsOfLayer = 4;
 
 }  // namespace
 
@@ -52,7 +53,7 @@ std::optional<std::size_t> StepDeltas::slot_of(const ChunkStep& step) {
         case Kind::rest:
             return std::nullopt;
         case Kind::layer: {
-            const std::size_t layer = kLayers + (step.mixture ? kSlotsOfLayer : 0);
+            const std::size_t layer = kLayers + kSlotsOfLayer * step.layer_kind;
             return layer + (step.drop == Drop::none ? backward : step.drop == Drop::but_input ? 2U : 3U);
         }
         case Kind::piece:
@@ -74,15 +75,16 @@ std::optional<std::size_t> StepDeltas::slot_of(const ChunkStep& step) {
     }
 }
 
-void StepDeltas::set_layer(bool mixture, const PassDeltas& layer, std::int64_t stream) {
-    const std::size_t first = kLayers + (mixture ? kSlotsOfLayer : 0);
+void StepDeltas::set_layer(std::size_t kind, const PassDeltas& layer) {
+    const std::size_t first = kLayers + kSlotsOfLayer * kind;
     deltas_[first] = layer.forward;
     deltas_[first + 1] = layer.backward;
-    deltas_[first + 2] = {stream, layer.forward.peak};
+    deltas_[first + 2] = {stream_, layer.forward.peak};
     deltas_[first + 3] = {0, layer.forward.peak};
 }
 
-StepDeltas::StepDeltas(const ShardProfiles& shard, bool recomputed) {
+StepDeltas::StepDeltas(const ShardProfiles& shard, bool recomputed)
+    : stream_(shard.stream), deltas_(kLayers + kSlotsOfLayer * shard.layers.size()) {
     const auto put = [&](ChunkStep step) {
         const auto slot = slot_of(step);
         deltas_[*slot] = delta_of(profile_of_step(shard, step, recomputed));
@@ -98,11 +100,11 @@ StepDeltas::StepDeltas(const ShardProfiles& shard, bool recomputed) {
         }
     }
     for (const Kind kind : {Kind::receive, Kind::give, Kind::losses}) put({.kind = kind});
-    for (const bool mixture : {false, true}) set_layer(mixture, deltas_of(shard.layer(mixture)), shard.stream);
+    for (std::size_t kind = 0; kind < shard.layers.size(); ++kind) set_layer(kind, deltas_of(shard.layers[kind]));
 }
 
-void StepDeltas::set_mixture(const PassDeltas& attention, const PassDeltas& mixture) {
-    set_layer(true, {then(attention.forward, mixture.forward), then(mixture.backward, attention.backward)}, deltas_[kLayers + 2].net);
+void StepDeltas::set_mixture(std::size_t kind, const PassDeltas& mixer, const PassDeltas& mixture) {
+    set_layer(kind, {then(mixer.forward, mixture.forward), then(mixture.backward, mixer.backward)});
 }
 
 ChunkRecipe::ChunkRecipe(const ChunkContents& contents, const FullRecompute* full) {
@@ -118,9 +120,7 @@ ChunkRecipe::Pass ChunkRecipe::fold(const std::vector<ChunkStep>& steps) {
     for (const ChunkStep& step : steps) {
         const auto slot = StepDeltas::slot_of(step);
         if (!slot) continue;
-        static_assert(StepDeltas::kSlots <= 256);
-        static_assert(StepDeltas::kSlots == kDepths + kSlotsOfDepth * static_cast<std::size_t>(kMostDepths));
-        const Run run{static_cast<std::uint8_t>(*slot), step.count};
+        const Run run{static_cast<std::uint16_t>(*slot), step.count};
         if (!pass.runs.empty() && pass.runs.back().slot == run.slot)
             pass.runs.back().count += run.count;
         else

@@ -40,19 +40,19 @@ public:
     /// Of a shard without mixtures, or with all of them. `recomputed`: predictions are.
     StepDeltas(const ShardProfiles& shard, bool recomputed);
 
-    /// Puts in the layers whose attention is this shard's and whose MLP half is `mixture`.
-    void set_mixture(const PassDeltas& attention, const PassDeltas& mixture);
+    /// Puts in the kind of layer that consists of this mixer and this mixture; a layer without a mixer has PassDeltas{} for it.
+    void set_mixture(std::size_t kind, const PassDeltas& mixer, const PassDeltas& mixture);
 
 private:
     friend class ChunkRecipe;
-    // Norm (predicting or not), loss, embedding, what is neither piece nor layer; layers; parts of predictions.
-    static constexpr std::size_t kSlots = 2 * 4 + 5 + 2 * 4 + 6 * static_cast<std::size_t>(kMostDepths);
-
     /// Where a step stands that is one of `count` equal ones; nothing for steps after which nobody looks.
     static std::optional<std::size_t> slot_of(const ChunkStep& step);
-    void set_layer(bool mixture, const PassDeltas& layer, std::int64_t stream);
+    void set_layer(std::size_t kind, const PassDeltas& layer);
 
-    std::array<MemoryDelta, kSlots> deltas_{};
+    std::int64_t stream_ = 0;
+    /// Norm (predicting or not), loss, embedding, what is neither piece nor layer; parts of predictions; layers. Copied over one of as
+    /// many kinds it needs no memory.
+    std::vector<MemoryDelta> deltas_;
 };
 
 /// In which order the pieces of a chunk run, equal ones in a row as one: what chunk_steps() lists, made once for all shards.
@@ -66,7 +66,7 @@ public:
 
 private:
     struct Run {
-        std::uint8_t slot = 0;
+        std::uint16_t slot = 0;
         std::int64_t count = 1;
         bool operator==(const Run&) const = default;
     };

@@ -148,7 +148,7 @@ struct LayoutMemory::State {
         const PieceBytes pieces = activations.pieces(layout);
         std::int64_t bytes = 0;
         for (std::int64_t layer = 0; layer < std::min(layers, workload.model.layers); ++layer)
-            bytes += pieces.attention.kept + (workload.model.is_moe_layer(layer) ? pieces.mixture : pieces.dense).kept;
+            bytes += pieces.layers[activations.kinds().of_layer[static_cast<std::size_t>(layer)]];
         return bytes;
     }
 

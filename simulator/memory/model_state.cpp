@@ -16,12 +16,6 @@ std::size_t buffer_index(bool expert, bool fp8) {
     return (expert ? 2U : 0U) + (fp8 ? 1U : 0U);
 }
 
-/// Weights that Transformer Engine's linear layers multiply with; what else a model has stays in the compute type.
-bool is_linear_weight(const Parameter& parameter) {
-    return parameter.shape.size() == 2 &&
-           (parameter.name.find("linear_") != std::string::npos || parameter.name.find("eh_proj") != std::string::npos);
-}
-
 /// PyTorch's allocator rounds a scale's four bytes up to this.
 constexpr std::int64_t kSmallestBlock = 512;
 
@@ -173,14 +167,11 @@ ModelStates::Pieces& ModelStates::pieces_of(const Layout& layout) {
     auto [entry, fresh] = pieces_.try_emplace(Key{nullptr, sizes.tp, sizes.ep, sizes.etp, sizes.pp > 1 ? 2 : 1, Engine::mgplan});
     Pieces& pieces = entry->second;
     if (!fresh) return pieces;
-    for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) {
-        if (kind == LayerKind::moe && !workload_.model.moe) continue;
-        const auto parameters = layer_parameters(workload_.model, kind, sizes.tp, sizes.ep, sizes.etp, "");
-        const auto index = static_cast<std::size_t>(kind);
-        pieces.layer[index] = sums_of(parameters, nullptr);
-        pieces.layer_fp8[index] = fp8_of(parameters);
-        pieces.layer_matrices[index] = matrices_of(parameters);
-        for (const Parameter& parameter : parameters) pieces.list[index].push_back(in_buffer(parameter));
+    for (const std::int64_t number : kinds_.first_layer) {
+        const auto parameters = decoder_layer_parameters(workload_.model, number, sizes, "");
+        Pieces::Layer layer{sums_of(parameters, nullptr), fp8_of(parameters), matrices_of(parameters), {}};
+        for (const Parameter& parameter : parameters) layer.list.push_back(in_buffer(parameter));
+        pieces.layers.push_back(std::move(layer));
     }
     return pieces;
 }
@@ -203,21 +194,20 @@ const ModelStates::Ends& ModelStates::ends_of(Pieces& pieces, const Layout& layo
 }
 
 ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, int pp_rank, int chunk_number) const {
-    const ModelSpec& model = workload_.model;
     const TrainingSpec& training = workload_.training;
     const StageChunk& chunk = layout.split->chunk(pp_rank, chunk_number);
     const Ends& ends = ends_of(pieces, layout, chunk);
 
-    std::array<std::int64_t, 2> layers{};  // by LayerKind
-    const auto kind_of = [&](std::int64_t layer) { return model.is_moe_layer(layer) ? LayerKind::moe : LayerKind::dense; };
-    for (std::int64_t i = 0; i < chunk.decoders; ++i) ++layers[static_cast<std::size_t>(kind_of(chunk.first_decoder + i))];
+    std::vector<std::int64_t> layers(kinds_.size());  // by index of their kind
+    const auto kind_of = [&](std::int64_t layer) { return kinds_.of_layer[static_cast<std::size_t>(layer)]; };
+    for (std::int64_t i = 0; i < chunk.decoders; ++i) ++layers[kind_of(chunk.first_decoder + i)];
     if (layout.engine == Engine::megatron && training.megatron.fully_sharded.active())
         return sharded_chunk_bytes(pieces, ends, layout, layers);
     Sums sums = ends.sums;
     std::int64_t parameters = 0;
     for (const std::int64_t numel : ends.alone) parameters += numel;
     for (std::size_t b = 0; b < kBuffers; ++b) {
-        for (std::size_t kind = 0; kind < layers.size(); ++kind) sums[b] += pieces.layer[kind][b].times(layers[kind]);
+        for (std::size_t kind = 0; kind < layers.size(); ++kind) sums[b] += pieces.layers[kind].sums[b].times(layers[kind]);
         parameters += sums[b].numel;
     }
 
@@ -228,7 +218,7 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
     if (options.distributed_optimizer && model::effective_bucket_size(options)) {
         std::vector<model::BufferParameter> list = ends.before;
         for (std::int64_t i = 0; i < chunk.decoders; ++i) {
-            const auto& layer = pieces.list[static_cast<std::size_t>(kind_of(chunk.first_decoder + i))];
+            const auto& layer = pieces.layers[kind_of(chunk.first_decoder + i)].list;
             list.insert(list.end(), layer.begin(), layer.end());
         }
         list.insert(list.end(), ends.behind.begin(), ends.behind.end());
@@ -241,7 +231,7 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
         }
     }
     Matrices matrices = ends.matrices;
-    for (std::size_t kind = 0; kind < layers.size(); ++kind) matrices += pieces.layer_matrices[kind].times(layers[kind]);
+    for (std::size_t kind = 0; kind < layers.size(); ++kind) matrices += pieces.layers[kind].matrices.times(layers[kind]);
     ModelStateBytes bytes;
     for (std::size_t b = 0; b < kBuffers; ++b) {
         const std::int64_t shards = options.distributed_optimizer ? groups[b] : 1;
@@ -255,7 +245,7 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
         bytes += model_state_bytes(elements, layout.engine, training);
     }
     Fp8WeightBytes fp8 = ends.fp8;
-    for (std::size_t kind = 0; kind < layers.size(); ++kind) fp8 += pieces.layer_fp8[kind].times(layers[kind]);
+    for (std::size_t kind = 0; kind < layers.size(); ++kind) fp8 += pieces.layers[kind].fp8.times(layers[kind]);
     bytes.parameters += fp8.total();
     // Stored in fp8 the buffer is the first copy. With mxfp8 the weights lie beside it and the buffer is the gradients' own
     // memory (core/distributed/param_and_grad_buffer.py, shared_buffer).
@@ -265,7 +255,7 @@ ModelStateBytes ModelStates::chunk_bytes(Pieces& pieces, const Layout& layout, i
 }
 
 ModelStateBytes ModelStates::sharded_chunk_bytes(const Pieces& pieces, const Ends& ends, const Layout& layout,
-                                                 const std::array<std::int64_t, 2>& layers) const {
+                                                 const std::vector<std::int64_t>& layers) const {
     const auto unit_of = [](const Sums& sums, const Fp8WeightBytes& quantised) {
         UnitElements unit;
         for (std::size_t kind = 0; kind < 2; ++kind) {
@@ -282,10 +272,10 @@ ModelStateBytes ModelStates::sharded_chunk_bytes(const Pieces& pieces, const End
     Fp8WeightBytes copies = ends.fp8;
     for (std::size_t kind = 0; kind < layers.size(); ++kind) {
         if (layers[kind] == 0) continue;
-        const UnitElements layer = unit_of(pieces.layer[kind], stored(pieces.layer_fp8[kind]));
+        const UnitElements layer = unit_of(pieces.layers[kind].sums, stored(pieces.layers[kind].fp8));
         chunk.layers += layer.times(layers[kind]);
         if (layer.elements() > chunk.largest_layer.elements()) chunk.largest_layer = layer;
-        copies += pieces.layer_fp8[kind].times(layers[kind]);
+        copies += pieces.layers[kind].fp8.times(layers[kind]);
     }
     Sums front{};
     for (const model::BufferParameter& parameter : ends.before)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/optimizer/buffer_layout.hpp"
+#include "plan/layer_kinds.hpp"
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/memory/fp8_weights.hpp"
@@ -56,7 +57,7 @@ struct BufferElements {
 /// thread-safe. The workload must outlive it.
 class ModelStates {
 public:
-    explicit ModelStates(const Workload& workload) : workload_(workload) {}
+    explicit ModelStates(const Workload& workload) : workload_(workload), kinds_(layer_kinds(workload.model)) {}
 
     /// Of every rank of pipeline stage `pp_rank`. The reference lasts until the next call.
     [[nodiscard]] const ModelStateBytes& of(const Layout& layout, int pp_rank);
@@ -92,10 +93,14 @@ private:
     };
     /// Pieces of the model for one way to divide it.
     struct Pieces {
-        std::array<Sums, 2> layer{};  ///< by LayerKind
-        std::array<Fp8WeightBytes, 2> layer_fp8{};
-        std::array<Matrices, 2> layer_matrices{};
-        std::array<std::vector<model::BufferParameter>, 2> list;
+        /// A decoder layer of one kind.
+        struct Layer {
+            Sums sums{};
+            Fp8WeightBytes fp8;
+            Matrices matrices;
+            std::vector<model::BufferParameter> list;
+        };
+        std::vector<Layer> layers;  ///< by index of their kind
         std::vector<Ends> ends;
     };
     struct Entry {
@@ -108,7 +113,7 @@ private:
     [[nodiscard]] ModelStateBytes chunk_bytes(Pieces& pieces, const Layout& layout, int pp_rank, int chunk) const;
     /// The same where more than the optimizer's state is sharded.
     [[nodiscard]] ModelStateBytes sharded_chunk_bytes(const Pieces& pieces, const Ends& ends, const Layout& layout,
-                                                      const std::array<std::int64_t, 2>& layers) const;
+                                                      const std::vector<std::int64_t>& layers) const;
     /// Biases of the experts' scores, which no optimizer moves: one for each expert of each mixture of the stage, fp32 (fp64 with
     /// fp64), and the rows that chose it, int32 (model/layers/expert_bias.hpp). Megatron-core counts the tokens of each expert in
     /// fp32 (transformer/moe/router.py, TopKRouter).
@@ -121,6 +126,7 @@ private:
     [[nodiscard]] Matrices matrices_of(const std::vector<Parameter>& parameters) const;
 
     const Workload& workload_;
+    LayerKinds kinds_;
     std::unordered_map<Key, Pieces, KeyHash> pieces_;
     std::unordered_map<Key, Entry, KeyHash> entries_;
     Key last_key_;

@@ -10,17 +10,19 @@ namespace {
 
 constexpr std::array<double, ShardLayers::kNodes> kReceived{1.0, 1.5, 4.0, 1e9};
 
-/// What is traced without mixtures. `two_parts`: dense, of a sequence over two ranks of a ring, with as many rows on each.
+/// What is traced without mixtures. Dense pieces are those of one of LayerKinds::plain_layers. `two_parts`: dense, of a sequence over two
+/// ranks of a ring, with as many rows on each.
 enum class Traced : std::uint8_t { dense, prediction, recomputed_prediction, two_parts };
 
 /// A trace of what is not a mixture.
 struct DenseTraceKey {
     ShardKey shard;  ///< without_experts()
     Traced what = Traced::dense;
+    std::size_t plain_layer = 0;
     bool operator==(const DenseTraceKey&) const = default;
     [[nodiscard]] std::size_t hash() const {
-        const auto& [shard_, what_] = *this;
-        return hash_of(shard_, what_);
+        const auto& [shard_, what_, plain_layer_] = *this;
+        return hash_of(shard_, what_, plain_layer_);
     }
 };
 
@@ -49,16 +51,19 @@ struct ProfilesKey {
 
 /// Everything that does not depend on mixtures.
 struct DenseProfiles {
-    PieceProfiles pieces;
+    std::vector<PieceProfiles> pieces;  ///< by LayerKinds::plain_layers
     PredictionProfiles prediction, recomputed_prediction;
     std::array<StepDeltas, 2> steps;  ///< without mixtures; the second with recomputed predictions
-    PassDeltas attention;
+    std::vector<PassDeltas> mixers;   ///< by kind of layer; of those without a mixer nothing
 };
 
 }  // namespace
 
 struct ShardLayers::State {
     const Workload& workload;
+    LayerKinds kinds;
+    std::vector<ModelSpec> plain_fields;  ///< that describe LayerKinds::plain_layers
+    ModelSpec mixture_fields;
     model::KernelTraits traits;
     std::unordered_map<DenseTraceKey, PieceTrace, MemoKeyHash> dense_traces;  // of one and two sequences
     std::unordered_map<ShardKey, DenseProfiles, MemoKeyHash> dense_pieces;
@@ -68,7 +73,9 @@ struct ShardLayers::State {
     std::unordered_map<MixtureKey, PieceTrace, MemoKeyHash> mixture_traces;  // of two numbers of rows
     std::unordered_map<ProfilesKey, ShardProfiles, MemoKeyHash> shards;
 
-    explicit State(const Workload& work) : workload(work) {
+    explicit State(const Workload& work)
+        : workload(work), kinds(layer_kinds(work.model)), mixture_fields(fields_of_layer(kinds.mixture_layer)) {
+        for (const ModelSpec& layer : kinds.plain_layers) plain_fields.push_back(fields_of_layer(layer));
         traits.kind = model::DeviceKind::cuda;
         traits.architecture = work.cluster.compute_capability;
         traits.fused_attention = work.training.attention == AttentionBackend::flash;
@@ -88,8 +95,13 @@ struct ShardLayers::State {
         return sizes;
     }
 
-    PieceTrace under_policies(PieceTrace trace, const PieceSizes& sizes) const {
-        const PolicyContext context{workload.model, workload.training, sizes};
+    [[nodiscard]] const LayerPart* mixer_of(std::size_t plain_layer) const {
+        return workload.model.compositions.empty() || plain_layer >= kinds.mixers.size() ? nullptr : &kinds.mixers[plain_layer].part;
+    }
+
+    /// `fields`: that describe the layer which was traced.
+    PieceTrace under_policies(PieceTrace trace, const PieceSizes& sizes, const ModelSpec& fields, const LayerPart* mixer = nullptr) const {
+        const PolicyContext context{fields, workload.training, sizes, mixer};
         if (sizes.engine == Engine::megatron)
             apply_megatron_policies(trace, context);
         else if (sizes.keep_steps)
@@ -103,7 +115,7 @@ struct ShardLayers::State {
         return {mixture_alone(sizes), sizes.rows(), node};
     }
 
-    PieceTrace trace_now(PieceSizes sizes, Traced what) const {
+    PieceTrace trace_now(PieceSizes sizes, Traced what, std::size_t plain_layer) const {
         sizes.keep_steps = true;
         switch (what) {
             case Traced::two_parts:
@@ -111,7 +123,7 @@ struct ShardLayers::State {
                 sizes.cp = 2;
                 [[fallthrough]];
             case Traced::dense:
-                return trace_dense_pieces(workload.model, sizes);
+                return trace_dense_pieces(kinds.plain_layers[plain_layer], sizes);
             case Traced::prediction:
             case Traced::recomputed_prediction:
                 break;
@@ -122,21 +134,21 @@ struct ShardLayers::State {
     static PieceTrace copy_of(const PieceTrace& trace, bool with_steps) { return with_steps ? trace : without_steps(trace); }
 
     /// Larger micro-batches are made from the traces of one and two sequences. With steps where the sizes keep them.
-    PieceTrace dense_trace(const PieceSizes& sizes, Traced what) {
-        DenseTraceKey key{without_experts(sizes), what};
+    PieceTrace dense_trace(const PieceSizes& sizes, Traced what, std::size_t plain_layer = 0) {
+        DenseTraceKey key{without_experts(sizes), what, plain_layer};
         const auto of = [&](std::int64_t micro_batch) -> const PieceTrace& {
             key.shard.micro_batch = micro_batch;
             auto [entry, fresh] = dense_traces.try_emplace(key);
             if (fresh) {
                 PieceSizes few = sizes;
                 few.micro_batch = micro_batch;
-                entry->second = trace_now(few, what);
+                entry->second = trace_now(few, what, plain_layer);
             }
             return entry->second;
         };
         if (sizes.micro_batch <= 2) return copy_of(of(sizes.micro_batch), sizes.keep_steps);
         if (auto trace = with_rows(of(1), of(2), sizes.micro_batch, 1, sizes.keep_steps)) return *std::move(trace);
-        return trace_now(sizes, what);
+        return trace_now(sizes, what, plain_layer);
     }
 
     /// `key`: of the sizes. Its trace is made from those of two numbers of rows, both large enough for scratch that is cut to a
@@ -153,15 +165,15 @@ struct ShardLayers::State {
                 few.sequence = count;
                 few.micro_batch = few.cp = 1;
                 few.keep_steps = key.node == 0;
-                entry->second = trace_mixture(workload.model, few, received);
+                entry->second = trace_mixture(kinds.mixture_layer, few, received);
             }
             return entry->second;
         };
         // Few copies for each expert: what does not divide weighs.
         const std::int64_t copies = sizes.rows_outside() * workload.model.moe->top_k, experts = workload.model.moe->experts;
-        if (copies % experts != 0 && copies < 64 * experts) return trace_mixture(workload.model, sizes, received);
+        if (copies % experts != 0 && copies < 64 * experts) return trace_mixture(kinds.mixture_layer, sizes, received);
         if (auto trace = with_rows(of(rows), of(2 * rows), sizes.rows(), rows, sizes.keep_steps)) return *std::move(trace);
-        return trace_mixture(workload.model, sizes, received);
+        return trace_mixture(kinds.mixture_layer, sizes, received);
     }
 
     /// The most rows that a rank's experts can receive, over those of the even split: every token sends as many copies to them as
@@ -181,24 +193,27 @@ struct ShardLayers::State {
     const DenseProfiles& dense_profiles(const PieceSizes& sizes) {
         auto [entry, fresh] = dense_pieces.try_emplace(without_experts(sizes));
         if (!fresh) return entry->second;
-        const auto trace = [&](Traced what) { return under_policies(dense_trace(sizes, what), sizes); };
+        const auto trace = [&](Traced what, std::size_t plain_layer = 0) {
+            return under_policies(dense_trace(sizes, what, plain_layer), sizes, plain_fields[plain_layer], mixer_of(plain_layer));
+        };
         DenseProfiles& profiles = entry->second;
-        profiles.pieces = piece_profiles(trace(Traced::dense));
+        for (std::size_t layer = 0; layer < plain_fields.size(); ++layer)
+            profiles.pieces.push_back(piece_profiles(trace(Traced::dense, layer)));
         if (workload.model.mtp_layers > 0) {
             profiles.prediction = prediction_profiles(trace(Traced::prediction));
             profiles.recomputed_prediction = prediction_profiles(trace(Traced::recomputed_prediction));
         }
-        ShardProfiles shard = shard_profiles(profiles.pieces, nullptr, sizes, workload.model.hidden);
+        ShardProfiles shard = shard_profiles(kinds, profiles.pieces, nullptr, sizes, workload.model.hidden);
         shard.prediction = profiles.prediction;
         shard.recomputed_prediction = profiles.recomputed_prediction;
         profiles.steps = {StepDeltas(shard, false), StepDeltas(shard, true)};
-        profiles.attention = deltas_of(profiles.pieces[static_cast<std::size_t>(Piece::attention)]);
+        for (const LayerKindHalves& kind : kinds.kinds) profiles.mixers.push_back(deltas_of(mixer_profile(kinds, profiles.pieces, kind)));
         return profiles;
     }
 
     PieceProfiles mixture_profiles(const Layout& layout, const PieceSizes& sizes, int node, const MixtureKey& key) {
         PieceTrace trace = mixture_trace(sizes, received_at(layout, node), key);
-        return piece_profiles(under_policies(std::move(trace), sizes));
+        return piece_profiles(under_policies(std::move(trace), sizes, mixture_fields));
     }
 
     KeptAndTaken router_part(const Layout& layout) {
@@ -208,8 +223,8 @@ struct ShardLayers::State {
         if (fresh) {
             const std::int64_t stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
             // mgplan's graphs hold the shared experts; Megatron-LM's may leave them to run beside the dispatch.
-            entry->second =
-                simulator::router_part(under_policies(mixture_trace(sizes, 1, key), sizes), stream, layout.engine == Engine::mgplan);
+            entry->second = simulator::router_part(under_policies(mixture_trace(sizes, 1, key), sizes, mixture_fields), stream,
+                                                   layout.engine == Engine::mgplan);
         }
         return entry->second;
     }
@@ -222,7 +237,9 @@ struct ShardLayers::State {
         const MixtureKey key = mixture_key(layout, sizes, node);
         auto [entry, fresh] = mixture_deltas.try_emplace(key);
         if (fresh) entry->second = deltas_of(mixture_profiles(layout, sizes, node, key)[static_cast<std::size_t>(Piece::mixture)]);
-        steps.set_mixture(dense.attention, entry->second);
+        for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+            if (kinds.kinds[kind].mixture) steps.set_mixture(kind, dense.mixers[kind], entry->second);
+        }
     }
 
     const ShardProfiles& profiles(const Layout& layout, int node) {
@@ -237,7 +254,7 @@ struct ShardLayers::State {
             if (new_mixture) found->second = mixture_profiles(layout, sizes, node, key);
             mixture = &found->second;
         }
-        entry->second = shard_profiles(dense.pieces, mixture, sizes, workload.model.hidden);
+        entry->second = shard_profiles(kinds, dense.pieces, mixture, sizes, workload.model.hidden);
         entry->second.prediction = dense.prediction;
         entry->second.recomputed_prediction = dense.recomputed_prediction;
         return entry->second;
@@ -246,13 +263,16 @@ struct ShardLayers::State {
     ShardTraces traces(const Layout& layout) {
         const PieceSizes sizes = sizes_of(layout);
         ShardTraces traces;
-        traces.dense = under_policies(dense_trace(sizes, Traced::dense), sizes);
-        if (workload.model.moe) traces.mixture = under_policies(mixture_trace(sizes, 1, mixture_key(layout, sizes, 0)), sizes);
+        traces.kinds = &kinds;
+        for (std::size_t layer = 0; layer < plain_fields.size(); ++layer)
+            traces.plain.push_back(under_policies(dense_trace(sizes, Traced::dense, layer), sizes, plain_fields[layer], mixer_of(layer)));
+        if (workload.model.moe)
+            traces.mixture = under_policies(mixture_trace(sizes, 1, mixture_key(layout, sizes, 0)), sizes, mixture_fields);
         if (workload.model.mtp_layers > 0) {
             const bool recomputed = layout.recompute == Recompute::full &&
                                     layout.recompute_method.value_or(RecomputeMethod::uniform) == RecomputeMethod::uniform;
             const Traced what = recomputed ? Traced::recomputed_prediction : Traced::prediction;
-            traces.prediction = under_policies(dense_trace(sizes, what), sizes);
+            traces.prediction = under_policies(dense_trace(sizes, what), sizes, workload.model);
         }
         traces.stream = sizes.rows_outside() * workload.model.hidden * bytes_of(sizes.dtype);
         traces.ids = sizes.rows() * bytes_of(Dtype::int32);
@@ -262,6 +282,10 @@ struct ShardLayers::State {
 
 ShardLayers::ShardLayers(const Workload& workload) : state_(std::make_unique<State>(workload)) {}
 ShardLayers::~ShardLayers() = default;
+
+const LayerKinds& ShardLayers::kinds() const {
+    return state_->kinds;
+}
 
 PieceSizes ShardLayers::sizes(const Layout& layout) const {
     return state_->sizes_of(layout);
@@ -288,26 +312,26 @@ PieceSizes with_kept_steps(PieceSizes sizes) {
 
 }  // namespace
 
-PieceTrace ShardLayers::dense_steps(const PieceSizes& shard, RingParts parts) {
+PieceTrace ShardLayers::dense_steps(const PieceSizes& shard, std::size_t plain_layer, RingParts parts) {
     PieceSizes sizes = with_kept_steps(shard);
-    PieceTrace trace = state_->dense_trace(sizes, parts == RingParts::two ? Traced::two_parts : Traced::dense);
+    PieceTrace trace = state_->dense_trace(sizes, parts == RingParts::two ? Traced::two_parts : Traced::dense, plain_layer);
     if (parts == RingParts::two) {
         sizes.sequence = sizes.sequence / sizes.cp * 2;
         sizes.cp = 2;
     }
-    return state_->under_policies(std::move(trace), sizes);
+    return state_->under_policies(std::move(trace), sizes, state_->plain_fields[plain_layer], state_->mixer_of(plain_layer));
 }
 
 PieceTrace ShardLayers::prediction_steps(const PieceSizes& shard) {
     const PieceSizes sizes = with_kept_steps(shard);
-    return state_->under_policies(state_->dense_trace(sizes, Traced::prediction), sizes);
+    return state_->under_policies(state_->dense_trace(sizes, Traced::prediction), sizes, state_->workload.model);
 }
 
 PieceTrace ShardLayers::mixture_steps(const PieceSizes& shard, double received) {
     const PieceSizes sizes = with_kept_steps(shard);
     PieceTrace trace = received == 1 ? state_->mixture_trace(sizes, 1, {mixture_alone(sizes), sizes.rows(), 0})
-                                     : trace_mixture(state_->workload.model, sizes, received);
-    return state_->under_policies(std::move(trace), sizes);
+                                     : trace_mixture(state_->kinds.mixture_layer, sizes, received);
+    return state_->under_policies(std::move(trace), sizes, state_->mixture_fields);
 }
 
 KeptAndTaken ShardLayers::router_part(const Layout& layout) {

@@ -17,7 +17,8 @@ namespace mgplan::simulator {
 
 /// Traces of a shard, after the engine's policies.
 struct ShardTraces {
-    PieceTrace dense;                      ///< embedding, attention, dense MLP, norm and loss
+    std::vector<PieceTrace> plain;         ///< of LayerKinds::plain_layers: embedding, mixer, dense MLP, norm and loss
+    const LayerKinds* kinds = nullptr;     ///< of the model; they last as long as the ShardLayers
     std::optional<PieceTrace> mixture;     ///< of models with experts
     std::optional<PieceTrace> prediction;  ///< of models with multi-token prediction: its parts, as the layout recomputes them
     std::int64_t stream = 0;               ///< bytes of the residual stream
@@ -32,6 +33,7 @@ public:
     ShardLayers(const ShardLayers&) = delete;
     ShardLayers& operator=(const ShardLayers&) = delete;
 
+    [[nodiscard]] const LayerKinds& kinds() const;
     [[nodiscard]] PieceSizes sizes(const Layout& layout) const;
 
     /// Received rows over the even split's at which mixtures are traced: node 0 is the even split, the last the most there can
@@ -46,10 +48,10 @@ public:
     /// Of a model with mixtures, with rows spread evenly: router_part() of the layout's shard.
     [[nodiscard]] KeptAndTaken router_part(const Layout& layout);
     /// Records with their steps under the engine's policies, for who prices them; made anew at each call, from recordings that all share.
-    /// Of the dense pieces (embedding, attention, dense MLP, norm and loss) a ring of more than four ranks has the four parts that stand
-    /// for it, or two of as many rows each.
+    /// Of the dense pieces (embedding, mixer, dense MLP, norm and loss) of one of LayerKinds::plain_layers a ring of more than four ranks
+    /// has the four parts that stand for it, or two of as many rows each.
     enum class RingParts : std::uint8_t { all, two };
-    [[nodiscard]] PieceTrace dense_steps(const PieceSizes& shard, RingParts parts = RingParts::all);
+    [[nodiscard]] PieceTrace dense_steps(const PieceSizes& shard, std::size_t plain_layer, RingParts parts = RingParts::all);
     [[nodiscard]] PieceTrace prediction_steps(const PieceSizes& shard);
     /// `received` as of trace_mixture().
     [[nodiscard]] PieceTrace mixture_steps(const PieceSizes& shard, double received);

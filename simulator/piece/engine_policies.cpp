@@ -5,6 +5,7 @@
 #include "plan/errors.hpp"
 #include "simulator/piece/fp8_policies.hpp"
 #include "simulator/piece/layer_editor.hpp"
+#include "simulator/piece/recurrent_policies.hpp"
 #include "simulator/piece/time_policies.hpp"
 
 namespace mgplan::simulator {
@@ -254,7 +255,7 @@ constexpr unsigned in(Piece piece) {
 }
 
 constexpr unsigned kEmbeddings = in(Piece::embedding) | in(Piece::mtp_embedding);
-constexpr unsigned kHalves = in(Piece::attention) | in(Piece::dense) | in(Piece::mixture);
+constexpr unsigned kHalves = in(Piece::attention) | in(Piece::recurrent) | in(Piece::dense) | in(Piece::mixture);
 
 constexpr std::string_view kNoBytes = "time alone";
 
@@ -267,7 +268,7 @@ constexpr EnginePolicy kPolicies[] = {
     {"fused norms keep their output in fp8", in(Piece::attention) | in(Piece::dense), "norm with the linear layer behind it", "norm output",
      "fp8 and scales", "transformer_engine/pytorch/module/layernorm_linear.py, _LayerNormLinear.forward", fp8::products,
      fp8::keep_normed_inputs},
-    {"linear layers keep their input in fp8", kHalves,
+    {"linear layers keep their input in fp8", in(Piece::attention) | in(Piece::dense) | in(Piece::mixture),
      "second linear layer of MLPs and shared experts; down projections of latent attention; first linear layer of shared experts under "
      "delayed scaling",
      "input", "fp8 and scales",
@@ -298,6 +299,13 @@ constexpr EnginePolicy kPolicies[] = {
     {"the score matrix is kept", in(Piece::attention), "unfused core attention", "scores; with dropout mask and dropped scores",
      "storage type, mask 1 byte", "arXiv 2205.05198, section 4.1; megatron/core/transformer/dot_product_attention.py", unfused,
      keep_scores},
+    {"the gated output of the scan is kept", in(Piece::recurrent), "Mamba-2", "scan output times silu(z)", "storage type",
+     "megatron/core/ssm/mamba_mixer.py, _ssm_training; mamba_ssm/ops/triton/ssd_combined.py, MambaSplitConv1dScanCombinedFn",
+     recurrent::scans, recurrent::keep_gated_output},
+    {"unit keys and the chunks' matrices are kept", in(Piece::recurrent), "gated delta net",
+     "queries and keys over their lengths for each value head, summed decays, strengths, inverted matrices", "storage type and fp32",
+     "megatron/core/ssm/gated_delta_net/gdn.py; fla/ops/gated_delta_rule/chunk.py, ChunkGatedDeltaRuleFunction",
+     recurrent::applies_delta_rule, recurrent::keep_unit_keys},
     {"dropout keeps its mask", kHalves, "residual additions", "mask", "1 byte",
      "megatron/core/fusions/fused_bias_dropout.py; ATen/native/cuda/Dropout.cu", drops, keep_dropout_masks},
     {"dropout keeps its mask", kEmbeddings, "embedding", "mask", "1 byte", "ATen/native/cuda/Dropout.cu", drops, keep_embedding_mask},
@@ -335,6 +343,9 @@ constexpr EnginePolicy kPolicies[] = {
     {"all attention is fused", in(Piece::attention), "core attention", "kernel", kNoBytes,
      "transformer_engine/pytorch/attention/dot_product_attention/utils.py, get_attention_backend", timed::fuses_attention,
      timed::fuse_attention},
+    {"the delta rule runs in chunks", in(Piece::recurrent), "gated delta net", "kernels", kNoBytes,
+     "fla/ops/gated_delta_rule/chunk.py, chunk_gated_delta_rule_fwd and _bwd", recurrent::applies_delta_rule,
+     recurrent::multiply_by_chunks},
     {"PyTorch's softmax", in(Piece::attention), "unfused core attention", "passes over the scores", kNoBytes,
      "megatron/core/fusions/fused_softmax.py, is_kernel_available", timed::softmax_by_pytorch, timed::pass_scores_through_pytorch},
     {"scores are dropped", in(Piece::attention), "unfused core attention", "passes over the scores", kNoBytes,

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "model/device/memory.hpp"
+#include "plan/layer_kinds.hpp"
 #include "plan/layout.hpp"
 #include "plan/training_spec.hpp"
 #include "simulator/piece/piece_trace.hpp"
@@ -18,6 +19,7 @@ struct PolicyContext {
     const ModelSpec& model;
     const TrainingSpec& training;
     const PieceSizes& sizes;
+    const LayerPart* mixer = nullptr;  ///< of layers that parts describe; null where the model's fields do
     [[nodiscard]] const MegatronSwitches& megatron() const { return training.megatron; }
 };
 
@@ -44,13 +46,14 @@ struct RankContext {
     const Layout& layout;
     int pp_rank = 0;
     bool embedding = false, loss = false;  ///< what the rank holds, over all its chunks
-    bool dense = false, mixture = false;   ///< kinds of its decoder layers
+    std::uint64_t kinds = 0;               ///< of its decoder layers, a bit for each index (LayerKinds::without_window)
     std::int64_t stream = 0;               ///< bytes of the residual stream between stages
     std::int64_t linear_elements = 0;      ///< linear_elements() of its decoder layers
 };
 
-/// Elements of one weight of each shape among the linear layers of a rank that holds dense layers, mixtures, or both.
-[[nodiscard]] std::int64_t linear_elements(const ModelSpec& model, std::int64_t tp, std::int64_t etp, bool dense, bool mixture);
+/// Elements of one weight of each shape among the linear layers of a rank that holds these kinds of layers, a bit for each index.
+[[nodiscard]] std::int64_t linear_elements(const ModelSpec& model, const LayerKinds& kinds, std::int64_t tp, std::int64_t etp,
+                                           std::uint64_t held);
 
 /// One tensor, or one kind of tensor, that a rank holds at its peak beside what its layers' traces say.
 struct RankPolicy {

@@ -11,6 +11,7 @@
 #include "model/layers/model_chunk.hpp"
 #include "model/layers/routing_log.hpp"
 #include "model/ops/checks.hpp"
+#include "plan/composed_layer.hpp"
 #include "plan/errors.hpp"
 #include "plan/parameters.hpp"
 #include "simulator/piece/piece_recorder.hpp"
@@ -29,6 +30,11 @@ ModelSpec shortened(const ModelSpec& model, const PieceSizes& sizes, bool mixtur
     few.moe_layers.clear();
     few.window_layers.clear();
     few.rotary_layers.clear();
+    if (!few.compositions.empty()) {
+        few.composition_of_layer.resize(1);
+        if (few.moe) few.moe_layers.assign(1, mixtures);
+        return few;
+    }
     if (mixtures) {
         few.moe_layers.assign(1, true);
     } else {
@@ -39,6 +45,8 @@ ModelSpec shortened(const ModelSpec& model, const PieceSizes& sizes, bool mixtur
     // heads as one of each head, an odd rotary width as the next even one.
     if (few.qk_norm_full_width && sizes.tp > few.kv_heads) few.qk_norm_full_width = false;
     few.qk_norm_per_head = false;
+    // Ranks that share a kv head, with a gate in their packed rows, as ranks of one kv head each.
+    if (few.attention_output_gate && sizes.tp > few.kv_heads) few.kv_heads = sizes.tp;
     if (few.moe) few.order = LayerOrder::sequential;
     if (few.mla && few.mla->qk_rope_head_dim % 2 != 0) {
         ++few.mla->qk_rope_head_dim;
@@ -78,7 +86,9 @@ model::WeightTable weights_of(model::Device& device, const ModelSpec& model, con
     const auto parameters = stage_parameters(model, layout, 0);
     for (const Parameter& parameter : parameters.front()) {
         const auto& s = parameter.shape;
-        const model::Shape shape = s.size() == 1 ? model::Shape{s[0]} : model::Shape{s[0], s[1]};
+        const model::Shape shape = s.size() == 1   ? model::Shape{s[0]}
+                                   : s.size() == 2 ? model::Shape{s[0], s[1]}
+                                                   : model::Shape{s[0], s[1], s[2]};
         table.add(parameter.name, {device.empty(shape, sizes.dtype, MemoryCategory::parameters, "parameter"),
                                    device.empty(shape, sizes.grad_dtype, MemoryCategory::gradients, "gradient")});
     }
@@ -260,11 +270,18 @@ void add_depth(const Recorded& recorded, std::size_t mtp, std::vector<PieceRange
     add_front(end_of(at("attention backward")), end_of(depth), embedding);
 }
 
+bool mixer_carries_state(const ModelSpec& model) {
+    if (model.compositions.empty()) return false;
+    const ComposedLayer layer = composed_layer(model, 0);
+    return layer.mixer && layer.mixer->kind != "attention";
+}
+
 PieceTrace trace_layers(const ModelSpec& model, const PieceSizes& sizes, model::RoutingLog* routing) {
     Recorded recorded = run_layers(model, sizes, routing, false);
     PieceTrace trace;
     trace.tensors = std::move(recorded.tensors);
     std::int64_t layer = 0;
+    const bool carries_state = mixer_carries_state(model);
     for (std::size_t i = 0; i < recorded.ranges.size(); ++i) {
         const RecordedRange& range = recorded.ranges[i];
         const auto add = [&](Piece piece) {
@@ -277,7 +294,7 @@ PieceTrace trace_layers(const ModelSpec& model, const PieceSizes& sizes, model::
         else if (range.name.starts_with("head"))
             add_head(recorded, i, trace.pieces);
         else if (range.name.starts_with("attention"))
-            add(Piece::attention);
+            add(carries_state ? Piece::recurrent : Piece::attention);
         else if (range.name.starts_with("mlp"))
             add(model.is_moe_layer(layer) ? Piece::mixture : Piece::dense);
     }

@@ -8,6 +8,7 @@
 
 #include "model/device/kernel_traits.hpp"
 #include "model/meta/meta_device.hpp"
+#include "plan/layer_kinds.hpp"
 #include "plan/layout.hpp"
 #include "plan/model_spec.hpp"
 #include "simulator/piece/piece_step.hpp"
@@ -30,13 +31,31 @@ struct PieceSizes : ShardKey {
     [[nodiscard]] std::int64_t rows_outside() const { return sequence_parallel ? rows() / tp : rows(); }
 };
 
-/// The parts a model chunk is made of. A decoder layer is an attention half and an MLP half, dense or a mixture; the head is a
+/// The parts a model chunk is made of. A decoder layer is a mixer of tokens, attention or one that carries a state along the sequence
+/// (recurrent), and a feed-forward, dense or a mixture; either may be missing. The head is a
 /// norm and the loss, output layer included. One depth of multi-token prediction (model/layers/mtp.hpp) is a front up to its
 /// projection, with an embedding in it; a decoder layer; an end with a norm (in the backward all that is in front of the layer's,
 /// the front once more where it is recomputed); a loss; and a rest (forward: behind the loss; backward: between the layer's
 /// recompute and its backward).
-enum class Piece : std::uint8_t { embedding, attention, dense, mixture, norm, loss, mtp_embedding, mtp_front, mtp_end, mtp_rest };
-inline constexpr int kPieces = 10;
+enum class Piece : std::uint8_t {
+    embedding,
+    attention,
+    dense,
+    mixture,
+    recurrent,
+    norm,
+    loss,
+    mtp_embedding,
+    mtp_front,
+    mtp_end,
+    mtp_rest
+};
+inline constexpr int kPieces = 11;
+
+/// The piece that a mixer is recorded as.
+[[nodiscard]] inline Piece piece_of_mixer(const LayerHalf& mixer) {
+    return mixer.carries_state ? Piece::recurrent : Piece::attention;
+}
 
 /// The part of the trace in which one piece ran; times as in AllocationRecord.
 struct PieceRange {
@@ -61,8 +80,8 @@ struct PieceTrace {
 
 /// Ranks of a ring that are traced where there are more, if they divide them; all others of its steps are like theirs.
 inline constexpr std::int64_t kRingParts = 4;
-/// Traces embedding, attention, dense MLP and head: everything but mixtures. The model may have features that no device
-/// computes yet, as long as they do not change a size.
+/// Traces embedding, mixer, dense MLP and head: everything but mixtures. The model may have features that no device
+/// computes yet, as long as they do not change a size. Of a model with compositions its first layer is traced, which has no mixture.
 [[nodiscard]] PieceTrace trace_dense_pieces(const ModelSpec& model, const PieceSizes& sizes);
 /// Depths of multi-token prediction that are traced at most: the first, the last, and one that stands for those between them.
 inline constexpr std::int64_t kMostDepths = 3;
@@ -77,8 +96,9 @@ inline constexpr std::int64_t kMostDepths = 3;
                                                   std::int64_t rows_of_one = 1, bool with_steps = true);
 /// A trace's tensors and where its pieces ran.
 [[nodiscard]] PieceTrace without_steps(const PieceTrace& trace);
-/// Traces mixtures; the model must have some. Of the sizes only the rows matter, not how sequences and cp make them.
-/// `received`: rows that this rank's experts receive over those of the even split, at least 1; every rank sends as many as ever.
+/// Traces mixtures; the model must have some, one with compositions in its first layer. Of the sizes only the rows matter, not how
+/// sequences and cp make them. `received`: rows that this rank's experts receive over those of the even split, at least 1; every rank sends
+/// as many as ever.
 [[nodiscard]] PieceTrace trace_mixture(const ModelSpec& model, const PieceSizes& sizes, double received = 1);
 
 }  // namespace mgplan::simulator

@@ -77,14 +77,17 @@ std::span<const RankPolicy> megatron_rank_policies() {
     return kRankPolicies;
 }
 
-std::int64_t linear_elements(const ModelSpec& model, std::int64_t tp, std::int64_t etp, bool dense, bool mixture) {
+std::int64_t linear_elements(const ModelSpec& model, const LayerKinds& kinds, std::int64_t tp, std::int64_t etp, std::uint64_t held) {
     std::set<std::vector<std::int64_t>> shapes;
-    for (const auto& [kind, held] : {std::pair{LayerKind::dense, dense}, std::pair{LayerKind::moe, mixture}}) {
-        if (!held) continue;
-        // All experts have the same shapes, so that one tells them all.
-        const std::int64_t ep = model.moe ? model.moe->experts : 1;
-        for (const Parameter& p : layer_parameters(model, kind, tp, ep, etp, "")) {
-            if (p.shape.size() == 2 && p.name.find("linear_") != std::string::npos) shapes.insert(p.shape);
+    ParallelSizes sizes;
+    sizes.tp = tp;
+    sizes.etp = etp;
+    // All experts have the same shapes, so that one tells them all.
+    sizes.ep = model.moe ? model.moe->experts : 1;
+    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+        if ((held >> kind & 1U) == 0) continue;
+        for (const Parameter& p : decoder_layer_parameters(model, kinds.first_layer[kind], sizes, "")) {
+            if (p.shape.size() == 2 && is_linear_weight(p)) shapes.insert(p.shape);
         }
     }
     std::int64_t elements = 0;

@@ -76,6 +76,11 @@ Traffic traffic_of(std::string_view op) {
     return Traffic::streaming;
 }
 
+/// Scans of chunks are products of small matrices.
+bool multiplies_in_chunks(std::string_view op) {
+    return op == "state_space_scan" || op == "state_space_scan_backward" || op == "delta_rule" || op == "delta_rule_backward";
+}
+
 }  // namespace
 
 double op_seconds(const model::OpRecord& record, const OpRates& rates) {
@@ -87,7 +92,9 @@ double op_seconds(const model::OpRecord& record, const OpRates& rates) {
         return grouped_product(record.grouped, record.name == "matmul_by_group",
                                record.grouped.dtype == Dtype::fp8 ? *rates.products : *rates.storage);
     if (record.part.queries > 0) return record.part.fused ? fused_attention(record, *rates.products) : separate_attention(record, rates);
-    return rates.products->memory_bound(static_cast<double>(record.bytes_read + record.bytes_written), traffic_of(record.name));
+    const double moved =
+        rates.products->memory_bound(static_cast<double>(record.bytes_read + record.bytes_written), traffic_of(record.name));
+    return multiplies_in_chunks(record.name) ? std::max(moved, rates.storage->products(record.flops)) : moved;
 }
 
 double step_seconds(const PieceStep& step, const OpRates& rates) {

@@ -16,7 +16,8 @@ struct OpRates {
 
 /// Products and attention by their sizes; what adds into a gradient buffer as a weight gradient; grouped products as grouped kernels, of a
 /// single group as a plain product; all else by the bytes read and written, at the share of the memory bandwidth that such kernels reach
-/// (permutations of rows, the loss over the vocabulary). Attention that no library fuses is two batched products and a softmax over all
+/// (permutations of rows, the loss over the vocabulary); scans of chunks by those or by their operations at the rate of products, whichever
+/// takes longer. Attention that no library fuses is two batched products and a softmax over all
 /// scores (its backward four products).
 [[nodiscard]] double op_seconds(const model::OpRecord& record, const OpRates& rates);
 

@@ -146,7 +146,8 @@ namespace {
 
 /// What does not see experts.
 struct DenseCosts {
-    PieceCost attention, windowed, mlp, embedding, head;
+    std::vector<PieceCost> mixers, windowed, feed_forwards;  ///< by their indices in LayerKinds, mixtures apart; windowed: with the window
+    PieceCost embedding, head;
     PieceCost prediction;  ///< one depth of multi-token prediction without its layer, embedding and loss
 };
 
@@ -209,6 +210,7 @@ struct PricedKey {
 
 struct RecordedCosts::State {
     const Workload& workload;
+    LayerKinds kinds;
     ShardRecords records;
     std::unordered_map<PricedKey, DenseCosts, MemoKeyHash> dense;
     std::unordered_map<PricedKey, MixtureCosts, MemoKeyHash> mixtures;
@@ -219,16 +221,18 @@ struct RecordedCosts::State {
         return price_piece(trace.range(piece, false).steps, trace.range(piece, true).steps, shard);
     }
 
-    /// Attention as recorded for these very sizes, with such a window.
-    [[nodiscard]] PieceCost recorded_attention(const Shard& shard, const PieceSizes& sizes, std::int64_t window) const {
-        ModelSpec windowed = model();
+    /// Attention of a plain layer as recorded for these very sizes, with such a window.
+    [[nodiscard]] PieceCost recorded_attention(const Shard& shard, const PieceSizes& sizes, std::int64_t window,
+                                               std::size_t plain_layer) const {
+        ModelSpec windowed = kinds.plain_layers[plain_layer];
         windowed.sliding_window = window;
         windowed.full_attention_every = 0;
         PieceSizes whole = sizes;
         whole.fuses_windows = false;
         whole.keep_steps = whole.whole_ring = true;
         PieceTrace trace = trace_dense_pieces(windowed, whole);
-        const PolicyContext context{model(), workload.training, whole};
+        const ModelSpec fields = fields_of_layer(kinds.plain_layers[plain_layer]);
+        const PolicyContext context{fields, workload.training, whole};
         if (sizes.engine == Engine::megatron)
             apply_megatron_policies(trace, context);
         else
@@ -237,8 +241,9 @@ struct RecordedCosts::State {
     }
 
     /// Attention over a ring of which `four` parts are recorded; nothing where its steps do not say what more of them do.
-    [[nodiscard]] std::optional<PieceCost> ring_attention(const Shard& shard, const PieceSizes& sizes, const PieceTrace& four) const {
-        const PieceTrace two = records.two_parts(sizes);
+    [[nodiscard]] std::optional<PieceCost> ring_attention(const Shard& shard, const PieceSizes& sizes, const PieceTrace& four,
+                                                          std::size_t plain_layer) const {
+        const PieceTrace two = records.two_parts(sizes, plain_layer);
         if (sizes.cp_comm_type != CpCommType::all_gather)
             return further_parts(price(two, Piece::attention, shard), price(four, Piece::attention, shard), sizes.cp);
         PieceSteps forward = two.range(Piece::attention, false).steps, backward = two.range(Piece::attention, true).steps;
@@ -254,23 +259,38 @@ struct RecordedCosts::State {
         return further_parts(price_piece(forward, backward, shard), price_piece(forward_of_four, backward_of_four, shard), sizes.cp);
     }
 
-    const DenseCosts& dense_costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
-        auto [entry, fresh] = dense.try_emplace({without_experts(sizes), 0, links});
-        DenseCosts& costs = entry->second;
-        if (!fresh) return costs;
-        const PieceTrace trace = records.dense(sizes);
+    void add_mixer(const Shard& shard, const PieceSizes& sizes, const PieceTrace& trace, std::size_t plain_layer, DenseCosts& costs) const {
+        if (kinds.mixers[plain_layer].carries_state) {
+            costs.mixers.push_back(price(trace, Piece::recurrent, shard));
+            // tp divides its heads.
+            costs.mixers.back().forward_flops +=
+                model_flops_of_state(kinds.mixers[plain_layer].part, static_cast<double>(sizes.rows()) / static_cast<double>(sizes.tp));
+            costs.windowed.emplace_back();
+            return;
+        }
         const std::int64_t window = model().sliding_window;
         const bool ring = sizes.cp > kRingParts && sizes.cp_comm_type != CpCommType::a2a;
         std::optional<PieceCost> attention;
         if (window == 0 || sizes.fuses_windows) {
             const bool whole = !ring || sizes.cp % kRingParts != 0;
-            attention = whole ? price(trace, Piece::attention, shard) : ring_attention(shard, sizes, trace);
+            attention = whole ? price(trace, Piece::attention, shard) : ring_attention(shard, sizes, trace, plain_layer);
         }
-        costs.attention = attention ? *attention : recorded_attention(shard, sizes, 0);
-        costs.windowed = window > 0 ? recorded_attention(shard, sizes, window) : costs.attention;
-        costs.mlp = price(trace, Piece::dense, shard);
-        costs.embedding = price(trace, Piece::embedding, shard);
-        costs.head = both(price(trace, Piece::norm, shard), price(trace, Piece::loss, shard));
+        costs.mixers.push_back(attention ? *attention : recorded_attention(shard, sizes, 0, plain_layer));
+        costs.windowed.push_back(window > 0 ? recorded_attention(shard, sizes, window, plain_layer) : costs.mixers.back());
+    }
+
+    const DenseCosts& dense_costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
+        auto [entry, fresh] = dense.try_emplace({without_experts(sizes), 0, links});
+        DenseCosts& costs = entry->second;
+        if (!fresh) return costs;
+        for (std::size_t layer = 0; layer < kinds.plain_layers.size(); ++layer) {
+            const PieceTrace trace = records.dense(sizes, layer);
+            if (layer < kinds.mixers.size()) add_mixer(shard, sizes, trace, layer, costs);
+            if (trace.holds(Piece::dense)) costs.feed_forwards.push_back(price(trace, Piece::dense, shard));
+            if (layer > 0) continue;
+            costs.embedding = price(trace, Piece::embedding, shard);
+            costs.head = both(price(trace, Piece::norm, shard), price(trace, Piece::loss, shard));
+        }
         if (model().mtp_layers > 0) {
             const PieceTrace prediction = records.prediction(sizes);
             costs.prediction = both(price(prediction, Piece::mtp_front, shard), price(prediction, Piece::mtp_end, shard));
@@ -296,35 +316,38 @@ struct RecordedCosts::State {
     LayerCosts costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
         const DenseCosts& pieces = dense_costs(shard, sizes, links);
         LayerCosts costs;
-        costs.attention = pieces.attention;
-        if (!model().moe || std::find(model().moe_layers.begin(), model().moe_layers.end(), false) != model().moe_layers.end()) {
-            costs.dense_mlp = pieces.mlp;
-            costs.dense = both(pieces.attention, pieces.mlp);
-            costs.windowed_dense = both(pieces.windowed, pieces.mlp);
-        }
-        if (model().moe) {
+        if (!pieces.mixers.empty()) costs.attention = pieces.mixers.front();
+        const bool plain = std::any_of(kinds.kinds.begin(), kinds.kinds.end(), [](const LayerKindHalves& kind) { return !kind.mixture; });
+        if (plain && !pieces.feed_forwards.empty()) costs.dense_mlp = pieces.feed_forwards.front();
+        if (kinds.mixture() != LayerKindHalves::kNone) {
             const MixtureCosts& mixture = mixture_costs(shard, sizes, links);
             costs.experts = mixture.all;
             costs.router = mixture.router;
-            costs.mixture = both(pieces.attention, mixture.all);
-            costs.windowed_mixture = both(pieces.windowed, mixture.all);
+        }
+        for (const LayerKindHalves& kind : kinds.kinds) {
+            LayerCosts::Layer& layer = costs.layers.emplace_back();
+            layer.mixture = kind.mixture;
+            if (kind.mixer != LayerKindHalves::kNone)
+                layer.cost = (kind.windowed ? pieces.windowed : pieces.mixers)[static_cast<std::size_t>(kind.mixer)];
+            if (kind.mixture)
+                layer.cost += costs.experts;
+            else if (kind.feed_forward != LayerKindHalves::kNone)
+                layer.cost += pieces.feed_forwards[static_cast<std::size_t>(kind.feed_forward)];
         }
         costs.embedding = pieces.embedding;
         costs.head = pieces.head;
         costs.boundary = shard.tokens_outside * model().hidden * shard.element;
         if (model().mtp_layers > 0) {
-            const bool mixture = model().moe && model().moe_layers.back();
-            const bool windowed = model().window_of_layer(model().layers) > 0;
-            const PieceCost& layer =
-                mixture ? (windowed ? costs.windowed_mixture : costs.mixture) : (windowed ? costs.windowed_dense : costs.dense);
-            costs.mtp = both(layer, pieces.prediction);
+            const LayerCosts::Layer& layer = costs.layers[kinds.of_prediction];
+            costs.mtp = both(layer.cost, pieces.prediction);
+            costs.mtp_is_mixture = layer.mixture;
         }
         return costs;
     }
 };
 
 RecordedCosts::RecordedCosts(const Workload& workload, ShardRecords records)
-    : state_(std::make_unique<State>(State{workload, std::move(records), {}, {}})) {}
+    : state_(std::make_unique<State>(State{workload, layer_kinds(workload.model), std::move(records), {}, {}})) {}
 RecordedCosts::~RecordedCosts() = default;
 
 LayerCosts RecordedCosts::of(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {

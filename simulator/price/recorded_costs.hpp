@@ -39,10 +39,12 @@ struct LinksKey {
     }
 };
 
-/// Records of a shard with their steps, under the engine's policies. `two_parts`: dense pieces of a sequence over two ranks of a ring, with
-/// as many rows on each as `dense`, which has four parts for a longer one. `mixture`: of so uneven rows as trace_mixture() takes.
+/// Records of a shard with their steps, under the engine's policies. Dense pieces are those of one of LayerKinds::plain_layers.
+/// `two_parts`: dense pieces of a sequence over two ranks of a ring, with as many rows on each as `dense`, which has four parts for a
+/// longer one. `mixture`: of so uneven rows as trace_mixture() takes.
 struct ShardRecords {
-    std::function<PieceTrace(const PieceSizes&)> dense, two_parts, prediction;
+    std::function<PieceTrace(const PieceSizes&, std::size_t plain_layer)> dense, two_parts;
+    std::function<PieceTrace(const PieceSizes&)> prediction;
     std::function<PieceTrace(const PieceSizes&, double received)> mixture;
 };
 

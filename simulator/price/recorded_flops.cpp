@@ -1,7 +1,9 @@
 #include "simulator/price/recorded_flops.hpp"
 
-#include <algorithm>
+#include <vector>
 
+#include "plan/layer_kinds.hpp"
+#include "plan/layer_parts.hpp"
 #include "simulator/piece/piece_trace.hpp"
 
 namespace mgplan::simulator {
@@ -24,6 +26,14 @@ double model_flops_of(const PieceStep& step) {
     return (step.op.name == "attention_backward" ? 2 : 1) * step.op.part.causal_half_flops();
 }
 
+double model_flops_of_state(const LayerPart& mixer, double rows) {
+    const auto size = [&](std::string_view name) { return static_cast<double>(part_size(mixer, name)); };
+    if (mixer.kind == "mamba2") return 7 * rows * size("inner") * size("state");
+    if (mixer.kind != "gated_delta_net") return 0;
+    const double keys = size("key_heads") * size("key_dim"), values = size("value_heads") * size("value_dim");
+    return 2 * rows * (size("conv") * (2 * keys + values) + 4 * values * size("key_dim"));
+}
+
 double model_flops(const ModelSpec& model, const BatchSpec& batch) {
     // One sequence on one rank; every token's experts count, within capacity or not.
     PieceSizes one;
@@ -34,16 +44,33 @@ double model_flops(const ModelSpec& model, const BatchSpec& batch) {
         counted.moe->capacity_factor = 0;
         counted.moe->pad_to_capacity = false;
     }
-    const PieceTrace dense = trace_dense_pieces(counted, one);
-    const double attention = flops_of(dense, Piece::attention), mlp = flops_of(dense, Piece::dense), loss = flops_of(dense, Piece::loss);
-    const bool mixes = std::find(model.moe_layers.begin(), model.moe_layers.end(), true) != model.moe_layers.end();
-    const double mixture = mixes ? flops_of(trace_mixture(counted, one), Piece::mixture) : 0;
+    const LayerKinds kinds = layer_kinds(counted);
+    std::vector<double> mixers, feed_forwards;
+    double loss = 0;
+    for (std::size_t i = 0; i < kinds.plain_layers.size(); ++i) {
+        const PieceTrace trace = trace_dense_pieces(kinds.plain_layers[i], one);
+        if (i < kinds.mixers.size()) {
+            const double of_state =
+                kinds.mixers[i].carries_state ? 3 * model_flops_of_state(kinds.mixers[i].part, static_cast<double>(batch.sequence)) : 0;
+            mixers.push_back(flops_of(trace, piece_of_mixer(kinds.mixers[i])) + of_state);
+        }
+        if (trace.holds(Piece::dense)) feed_forwards.push_back(flops_of(trace, Piece::dense));
+        if (i == 0) loss = flops_of(trace, Piece::loss);
+    }
+    const double mixture =
+        kinds.mixture() == LayerKindHalves::kNone ? 0 : flops_of(trace_mixture(kinds.mixture_layer, one), Piece::mixture);
+    const auto of_half = [](const std::vector<double>& halves, int half) {
+        return half == LayerKindHalves::kNone ? 0.0 : halves[static_cast<std::size_t>(half)];
+    };
+    const auto of_layer = [&](std::size_t index) {
+        const LayerKindHalves& kind = kinds.kinds[index];
+        return of_half(mixers, kind.mixer) + (kind.mixture ? mixture : of_half(feed_forwards, kind.feed_forward));
+    };
     double flops = loss;
-    for (std::int64_t layer = 0; layer < model.layers; ++layer) flops += attention + (model.is_moe_layer(layer) ? mixture : mlp);
+    for (const std::uint16_t kind : kinds.of_layer) flops += of_layer(kind);
     if (model.mtp_layers > 0) {
-        const double last = model.layers > 0 && model.is_moe_layer(model.layers - 1) ? mixture : mlp;
         const double front = flops_of(trace_prediction(counted, one, false), Piece::mtp_front);
-        flops += static_cast<double>(model.mtp_layers) * (front + attention + last + loss);
+        flops += static_cast<double>(model.mtp_layers) * (front + of_layer(kinds.of_prediction) + loss);
     }
     return flops * static_cast<double>(batch.global_batch);
 }

@@ -11,6 +11,11 @@ namespace mgplan::simulator {
 /// backward the two gradients alone, not the scores that it computes again. Router, gates and kernels bound by memory count nothing.
 [[nodiscard]] double model_flops_of(const PieceStep& step);
 
+/// The same of a mixer's state along the sequence, forward, over so many rows; a backward has twice as many. As Megatron-LM's training.py,
+/// mamba_layer_flops and gdn_layer_flops, count them: 7 for each value of Mamba-2's state and row; of gated delta nets four products with
+/// the state and the convolution. 0 for attention.
+[[nodiscard]] double model_flops_of_state(const LayerPart& mixer, double rows);
+
 /// FLOPs of the model for one whole batch, forward and backward: matrix products alone, attention counted causally. As
 /// Megatron-LM's training.py, num_floating_point_operations, counts them, but for two small things:
 /// the vocabulary is padded as with tp = 1, so that layouts compare, and the norms of latents and MTP are left out.

@@ -80,11 +80,7 @@ StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program,
         }
         if (stages[r].total() > stages[static_cast<std::size_t>(time.slowest_stage)].total()) time.slowest_stage = static_cast<int>(r);
         ChunkCensus held;
-        for (std::size_t c = 0; c < chunks; ++c) {
-            held.dense += census[r * chunks + c].dense;
-            held.mixture += census[r * chunks + c].mixture;
-            held.mtp += census[r * chunks + c].mtp;
-        }
+        for (std::size_t c = 0; c < chunks; ++c) held += census[r * chunks + c];
         step.optimizer.push_back(optimizer_seconds(in, parameters, held) * factor(r));
         step.gather.push_back(gather);
     }

@@ -7,6 +7,7 @@
 
 #include "plan/numeric_types.hpp"
 #include "simulator/memory/rank_timeline.hpp"
+#include "tests/model/training/hybrid_models.hpp"
 #include "tests/support/small_training.hpp"
 
 namespace mgplan::simulator::chunk_profile_test {
@@ -54,18 +55,23 @@ class ChunkProfileOf : public testing::TestWithParam<Case> {};
 
 TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
     const Case& c = GetParam();
-    for (const ModelSpec& model : {tests::small_gpt(), tests::small_llama(), small_mixture(), predicting(tests::small_llama(), 1),
-                                   predicting(small_mixture(), 1), predicting(tests::small_llama(), 2), predicting(small_mixture(), 4)}) {
+    for (const ModelSpec& model :
+         {tests::small_gpt(), tests::small_llama(), small_mixture(), predicting(tests::small_llama(), 1), predicting(small_mixture(), 1),
+          predicting(tests::small_llama(), 2), predicting(small_mixture(), 4), model::small::small_mamba2(),
+          model::small::small_nemotron_h(), model::small::small_nemotron_h_moe(), model::small::small_qwen3_next()}) {
+        if (!model.compositions.empty() && c.cp > 1) continue;        // refused by name
         if (model.moe && c.tp > 1 && !c.sequence_parallel) continue;  // mixtures want sequence parallelism
         if (!model.moe && c.ep > 1) continue;
         TrainingTask task = tests::task_for(model, c, Precision::bf16);
         task.balanced_routing = true;
         const PieceSizes sizes = sizes_of(task);
         const bool full = c.recompute == Recompute::full;
-        const PieceProfiles dense = piece_profiles(trace_dense_pieces(model, sizes));
+        const LayerKinds kinds = layer_kinds(model);
+        std::vector<PieceProfiles> plain;
+        for (const ModelSpec& layer : kinds.plain_layers) plain.push_back(piece_profiles(trace_dense_pieces(layer, sizes)));
         PieceProfiles mixtures{};
-        if (model.moe) mixtures = piece_profiles(trace_mixture(model, sizes));
-        ShardProfiles shard = shard_profiles(dense, model.moe ? &mixtures : nullptr, sizes, model.hidden);
+        if (model.moe) mixtures = piece_profiles(trace_mixture(kinds.mixture_layer, sizes));
+        ShardProfiles shard = shard_profiles(kinds, plain, model.moe ? &mixtures : nullptr, sizes, model.hidden);
         if (model.mtp_layers > 0) {
             shard.prediction = prediction_profiles(trace_prediction(model, sizes, false));
             shard.recomputed_prediction = prediction_profiles(trace_prediction(model, sizes, true));
@@ -75,9 +81,10 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
             const RankProbe probe = probe_rank(task, stage);
             for (int chunk = 0; chunk < task.layout.vpp; ++chunk) {
                 const StageChunk& held = task.layout.split->chunk(stage, chunk);
-                ChunkContents contents{held.embedding, held.loss, {}, held.mtp, model.is_moe_layer(model.layers - 1)};
+                ChunkContents contents{held.embedding, held.loss, {}, held.mtp, kinds.of_prediction};
                 if (stage + 1 == static_cast<int>(task.layout.sizes.pp)) contents.further_ids = model.mtp_layers;
-                for (std::int64_t i = 0; i < held.decoders; ++i) contents.mixtures.push_back(model.is_moe_layer(held.first_decoder + i));
+                for (std::int64_t i = 0; i < held.decoders; ++i)
+                    contents.layers.push_back(kinds.of_layer[static_cast<std::size_t>(held.first_decoder + i)]);
                 const PassProfile profile = chunk_profile(shard, contents, full ? &recompute : nullptr);
                 const auto index = static_cast<std::size_t>(chunk);
                 SCOPED_TRACE(testing::Message()
@@ -93,12 +100,15 @@ TEST_P(ChunkProfileOf, IsThatOfTheWholeChunk) {
                 const bool recomputed = recomputes_prediction(full ? &recompute : nullptr);
                 EXPECT_EQ(recipe.weigh(StepDeltas(shard, recomputed)), weight);
                 if (!model.moe) continue;
-                ShardProfiles without = shard_profiles(dense, nullptr, sizes, model.hidden);
+                ShardProfiles without = shard_profiles(kinds, plain, nullptr, sizes, model.hidden);
                 without.prediction = shard.prediction;
                 without.recomputed_prediction = shard.recomputed_prediction;
                 StepDeltas steps(without, recomputed);
-                steps.set_mixture(deltas_of(dense[static_cast<std::size_t>(Piece::attention)]),
-                                  deltas_of(mixtures[static_cast<std::size_t>(Piece::mixture)]));
+                for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+                    if (kinds.kinds[kind].mixture)
+                        steps.set_mixture(kind, deltas_of(mixer_profile(kinds, plain, kinds.kinds[kind])),
+                                          deltas_of(mixtures[static_cast<std::size_t>(Piece::mixture)]));
+                }
                 EXPECT_EQ(recipe.weigh(steps), weight);
             }
         }

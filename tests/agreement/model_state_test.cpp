@@ -98,7 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"llama405b_cp2", "llama3.1-405b", 4032, 8, 2, 9, 2, 1, true, Precision::bf16, Dtype::bf16},
                     Case{"mixtral", "mixtral-8x7b", 48, 2, 1, 4, 2, 2},
                     Case{"mixtral_not_distributed", "mixtral-8x7b", 16, 1, 1, 2, 1, 8, false},
-                    Case{"qwen_moe", "qwen3-30b-a3b", 96, 1, 1, 2, 1, 16}),
+                    Case{"qwen_moe", "qwen3-30b-a3b", 96, 1, 1, 2, 1, 16}, Case{"nemotron_h", "nemotron-h-8b", 16, 2, 1, 2},
+                    Case{"nemotron_h_not_distributed", "nemotron-h-8b", 4, 1, 1, 4, 1, 1, false}),
     [](const auto& instance) { return instance.param.name; });
 
 /// Several optimizer instances have no trainer yet: buffers and optimizer of one rank, put together here.

@@ -122,7 +122,8 @@ TEST(MegatronRoundTrip, GivesBackModelBatchLayoutAndTraining) {
     for (const auto& [name, world, stride] :
          {std::tuple{"llama3-70b", 64, 97U}, std::tuple{"gpt3-175b", 96, 41U}, std::tuple{"mixtral-8x7b", 32, 151U},
           std::tuple{"deepseek-v3", 256, 1999U}, std::tuple{"qwen2-57b-a14b", 28, 31U}, std::tuple{"qwen3-30b-a3b", 16, 61U},
-          std::tuple{"nemotron4-15b", 24, 7U}, std::tuple{"qwen2.5-7b", 14, 5U}, std::tuple{"llama3.1-8b", 40, 11U}}) {
+          std::tuple{"nemotron4-15b", 24, 7U}, std::tuple{"qwen2.5-7b", 14, 5U}, std::tuple{"llama3.1-8b", 40, 11U},
+          std::tuple{"nemotron-h-8b", 32, 61U}}) {
         Workload work = workload_of(name, world);
         planner::SearchSpace space;
         space.engine = Engine::megatron;
@@ -211,6 +212,37 @@ TEST(MegatronRoundTrip, WritesTheRouterTheNormsAndTheStartOfTheModel) {
     EXPECT_THAT(words, ::testing::Contains("--moe-router-pre-softmax"));
     (void)lost_of(importers::load_model("nemotron4-15b").model, &words);
     EXPECT_EQ(value_of(words, "--init-method-std"), "0.0134");
+}
+
+TEST(MegatronRoundTrip, HybridsAndDeltaNetsComeBack) {
+    const std::string base =
+        "--hidden-size 512 --num-attention-heads 8 --vocab-size 1000 --seq-length 64 --normalization RMSNorm "
+        "--disable-bias-linear --untie-embeddings-and-output-weights --swiglu --num-experts 4 --moe-router-topk 2 "
+        "--moe-ffn-hidden-size 128 --moe-shared-expert-intermediate-size 128 --moe-token-dispatcher-type alltoall ";
+    std::vector<std::string> words;
+    const auto model = [&](const std::string& flags) { return importers::read_megatron_text(base + flags, "flags").model; };
+    EXPECT_THAT(lost_of(model("--hybrid-layer-pattern ME*-GE --mamba-state-dim 64 --position-embedding-type none"), &words), IsEmpty());
+    EXPECT_EQ(value_of(words, "--hybrid-layer-pattern"), "ME*-GE");
+    EXPECT_EQ(value_of(words, "--mamba-state-dim"), "64");
+    EXPECT_THAT(words, Not(::testing::Contains("--num-layers")));
+    EXPECT_THAT(
+        lost_of(model("--num-layers 4 --position-embedding-type rope --moe-shared-expert-gate --attention-output-gate --qk-layernorm "
+                      "--experimental-attention-variant gated_delta_net --linear-attention-freq 2 --linear-num-key-heads 8"),
+                &words),
+        IsEmpty());
+    EXPECT_EQ(value_of(words, "--linear-attention-freq"), "[1]+[0]+[1]+[0]");
+    EXPECT_EQ(value_of(words, "--linear-num-key-heads"), "8");
+    ModelSpec joined = model("--hybrid-layer-pattern M-M- --position-embedding-type none");
+    joined.compositions = {{"mamba2+mlp", joined.compositions[0].parts}};
+    joined.compositions[0].parts.push_back(model("--hybrid-layer-pattern M-").compositions[1].parts[1]);
+    joined.compositions[0].parts[0].sizes["copies"] = 2;
+    joined.composition_of_layer.assign(4, 0);
+    try {
+        (void)lost_of(joined);
+        ADD_FAILURE() << "accepted";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("a mixer with a state and a feed-forward in one"));
+    }
 }
 
 TEST(MegatronRoundTrip, NamesWhatTheNetworkHasAndNoFlagDoes) {

@@ -32,6 +32,8 @@ const std::string kLatent = kDense + "--multi-latent-attention --q-lora-rank 256
 const std::string kPipeline = kDense + "--pipeline-model-parallel-size 4 ";
 const std::string kRotary = kDense + "--position-embedding-type rope ";
 const std::string kTensor = kDense + "--tensor-model-parallel-size 2 --sequence-parallel ";
+const std::string kHybrid = kDense + "--hybrid-layer-pattern M-M* ";
+const std::string kDelta = kDense + "--normalization RMSNorm --experimental-attention-variant gated_delta_net --linear-attention-freq 4 ";
 const std::string kFp8 = kDense + "--fp8-format hybrid ";
 const std::string kFsdp2 = kDense + "--no-gradient-accumulation-fusion --untie-embeddings-and-output-weights ";
 const std::string kFsdp = kDense + "--use-megatron-fsdp ";
@@ -182,6 +184,20 @@ std::vector<UsedFlag> used_flags() {
         {"--qk-pos-emb-head-dim", kLatent, "32"},
         {"--v-head-dim", kLatent, "64"},
         {"--mtp-num-layers", kRotary, "1"},
+        {"--spec", kHybrid, "mine.layers my_spec"},
+        {"--mamba-state-dim", kHybrid, "64"},
+        {"--mamba-head-dim", kHybrid, "32"},
+        {"--mamba-num-groups", kHybrid, "4"},
+        {"--mamba-num-heads", kHybrid, "16"},
+        {"--experimental-attention-variant", kDense + "--normalization RMSNorm --linear-attention-freq 4 ", "gated_delta_net"},
+        {"--linear-attention-type", kDense + "--normalization RMSNorm --linear-attention-freq 4 ", "gated_delta_net"},
+        {"--linear-attention-freq", kDelta, "2"},
+        {"--linear-conv-kernel-dim", kDelta, "2"},
+        {"--linear-key-head-dim", kDelta, "64"},
+        {"--linear-value-head-dim", kDelta, "64"},
+        {"--linear-num-key-heads", kDelta, "8"},
+        {"--linear-num-value-heads", kDelta, "16"},
+        {"--attention-output-gate", kDense, ""},
         {"--hybrid-layer-pattern", kDense, "M-M*"},
         {"--hybrid-override-pattern", kDense, "M-M*"},
         {"--hybrid-attention-ratio", kDense, "0.1"},

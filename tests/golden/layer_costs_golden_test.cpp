@@ -187,11 +187,20 @@ std::vector<std::string> rows_of(const std::string& preset, const ModelSpec& spe
     }
     CostModel model(work);
     const LayerCosts& costs = model.costs(layout);
-    std::vector<std::pair<std::string_view, const PieceCost*>> pieces{{"attention", &costs.attention}};
-    const bool dense = costs.dense_mlp.forward > 0;
-    if (dense) pieces.emplace_back("dense_mlp", &costs.dense_mlp);
-    if (spec.sliding_window > 0 && dense) pieces.emplace_back("windowed_dense", &costs.windowed_dense);
-    if (spec.sliding_window > 0 && spec.moe) pieces.emplace_back("windowed_mixture", &costs.windowed_mixture);
+    std::vector<std::pair<std::string, const PieceCost*>> pieces;
+    const LayerKinds kinds = layer_kinds(spec);
+    if (spec.compositions.empty()) {
+        pieces.emplace_back("attention", &costs.attention);
+        if (costs.dense_mlp.forward > 0) pieces.emplace_back("dense_mlp", &costs.dense_mlp);
+        for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+            if (kinds.kinds[kind].windowed)
+                pieces.emplace_back(kinds.kinds[kind].mixture ? "windowed_mixture" : "windowed_dense", &costs.layers[kind].cost);
+        }
+    } else {
+        for (std::size_t kind = 0; kind < kinds.size(); ++kind)
+            pieces.emplace_back(spec.compositions[spec.composition_of_layer[static_cast<std::size_t>(kinds.first_layer[kind])]].name,
+                                &costs.layers[kind].cost);
+    }
     if (spec.moe) {
         pieces.emplace_back("experts", &costs.experts);
         pieces.emplace_back("router", &costs.router);

@@ -107,7 +107,7 @@ TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
         const ModelSpec model = model_of(types.at(name).at("config"));
         EXPECT_FALSE(is_counted_only(model)) << name;
         EXPECT_EQ(message_of([&] { refuse_counted_only(model, "x"); }), "accepted") << name;
-        EXPECT_THAT(message_of([&] { refuse_unpriced(model, "--model: x"); }), HasSubstr("are computed but have no price yet")) << name;
+        EXPECT_THAT(message_of([&] { refuse_unmeasured(model, "--model: x"); }), HasSubstr("are not measured yet")) << name;
         EXPECT_TRUE(model.left_out.empty()) << name;
         // Every tensor that is counted is one that layers have, with a vocabulary that needs no padding.
         ModelSpec unpadded = model;
@@ -123,9 +123,8 @@ TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
     for (const auto& [name, entry] : types.items()) {
         const ModelSpec model = model_of(entry.at("config"));
         if (model.compositions.empty() || is_counted_only(model)) continue;
-        EXPECT_THAT(name,
-                    testing::AnyOf("mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe",
-                                         "qwen3_5_moe_text"));
+        EXPECT_THAT(name, testing::AnyOf("mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5", "qwen3_5_text",
+                                         "qwen3_5_moe", "qwen3_5_moe_text"));
     }
     const ModelSpec nemotron = model_of(nemotron_h("M*-E"));
     EXPECT_EQ(nemotron.position, PositionEmbedding::none);

@@ -427,7 +427,6 @@ TEST(MegatronArguments, ReportsEveryProblemTogether) {
 }
 
 TEST(MegatronArguments, RefusesWhatItCannotPlan) {
-    EXPECT_THAT(refusal(kSmall + "--hybrid-layer-pattern M-M*"), HasSubstr("hybrids of Mamba and attention cannot be planned"));
     EXPECT_THAT(refusal(kSmall + "--decoder-num-layers 4"), HasSubstr("models of an encoder and a decoder (T5) cannot be planned"));
     EXPECT_THAT(refusal(kSmall + "--checkpoint-activations"), HasSubstr("write --recompute-granularity full --recompute-method uniform"));
     EXPECT_THAT(refusal(kSmall + "--batch-size 4"), HasSubstr("write --micro-batch-size"));

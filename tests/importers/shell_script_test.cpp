@@ -145,5 +145,23 @@ TEST(ShellScript, RefusesListsThatGrowWithoutEnd) {
     }
 }
 
+TEST(ShellScript, ReadsTheArmOfACaseThatRuns) {
+    const std::string arms =
+        "case \"${SCALE}\" in\n  \"small\" | tiny)\n    TP=1\n    ;;\n  (big)\n    TP=8 ;;\n  *)\n    echo wrong\n    exit 1\n    "
+        ";;\nesac\n"
+        "python train.py --num-layers 2 --tensor-model-parallel-size $TP\n";
+    const auto read = [&](const std::string& scale) { return script_words(scale + arms, "train.sh"); };
+    EXPECT_THAT(read("SCALE=small\n").words, testing::Contains("1"));
+    EXPECT_THAT(read("SCALE=tiny\n").words, testing::Contains("1"));
+    EXPECT_THAT(read("SCALE=big\n").words, testing::Contains("8"));
+    EXPECT_THAT(read("SCALE=small\n").notes, IsEmpty()) << "nothing is in doubt";
+    EXPECT_THAT(read("SCALE=$1\n").words, testing::Contains("8")) << "the last one, where the word is not known";
+    EXPECT_THAT(
+        words("S=b\ncase $S in\n  a) TP=1 ;;\n  b) TP=2 ;;\nesac\npython train.py --num-layers 2 --tensor-model-parallel-size $TP\n"),
+        testing::Contains("2"));
+    EXPECT_THAT(read("SCALE=$1\n").notes, ElementsAre(HasSubstr("sets TP in an if, case or loop")));
+    EXPECT_THAT(read("if true; then\n  SCALE=small\nfi\n").notes, testing::Contains(HasSubstr("in an if, case or loop")));
+}
+
 }  // namespace
 }  // namespace mgplan::importers::shell_script_test

@@ -82,6 +82,21 @@ std::vector<Case> cases() {
              layout.sizes.tp = 3;
          },
          {"tp = 3", "kv heads = 8", "use 1, 2 or 4"}},
+        {"tp_divides_parts_of_layers",
+         "nemotron-h-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             work.model.compositions.front().parts.at(1).sizes["groups"] = 2;
+             layout.sizes.tp = 4;
+         },
+         {"tp = 4 over 2 groups of Mamba-2", "use a tp that divides them"}},
+        {"cp_without_layers_with_state",
+         "nemotron-h-8b",
+         8,
+         plain,
+         [](Workload&, Layout& layout) { layout.sizes.cp = 2; },
+         {"context parallelism over Mamba-2 (cp = 2)", "use cp 1"}},
         {"tp_divides_ffn",
          "llama3-8b",
          8,

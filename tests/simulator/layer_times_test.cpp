@@ -19,7 +19,7 @@ Milliseconds layer_of(Workload workload, const LayoutRequest& request) {
     workload.training.precision = Precision::fp16;
     workload.training.grad_dtype = Dtype::fp16;
     CostModel model(workload, default_calibration(workload.cluster));
-    const PieceCost& layer = model.costs(planner::make_layout(request, workload)).dense;
+    const PieceCost& layer = model.costs(planner::make_layout(request, workload)).layers.front().cost;
     return {1e3 * (layer.forward + layer.exposed_forward.total()),
             1e3 * (layer.backward + layer.recompute + layer.exposed_backward.total() + layer.exposed_recompute.total())};
 }

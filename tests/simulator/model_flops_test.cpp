@@ -44,6 +44,7 @@ double closed_form(const ModelSpec& model, const BatchSpec& batch) {
 TEST(ModelFlops, OfEveryPresetsRecordAreTheClosedForm) {
     for (const std::string& preset : importers::preset_names()) {
         const ModelSpec model = importers::load_model(preset).model;
+        if (!model.compositions.empty()) continue;  // HybridCosts.ModelFlopsAreThoseOfTheClosedForm
         for (const std::int64_t sequence : {std::int64_t{1024}, std::int64_t{4096}}) {
             const BatchSpec batch{.global_batch = 16, .sequence = sequence};
             const double expected = closed_form(model, batch);

@@ -23,15 +23,15 @@ protected:
         spec.kind = FullyShardedKind::megatron_fsdp;
         spec.strategy = ShardingStrategy::optim_grads_params;
         paths.dp_inner = {.ranks = 8, .ranks_per_domain = 8, .inside = 1e9, .network = 1e9, .latency = 0};
-        pieces.dense = {.dense = 200'000'000};
+        pieces.layers = {{.dense = 200'000'000}};
     }
 
     template <class Use>
     auto with_inputs(Use use) {
         const Layout layout = planner::make_layout(request, workload);
         const KernelTimes kernels(workload.cluster, calibration, workload.training.precision);
-        const SplitCensus split = take_census(workload.model, layout.split);
-        StepInputs in{workload, layout, calibration, kernels, layers, split, paths, 1.0, {{.dense = 800'000'000}}, pieces};
+        const SplitCensus split = take_census(layer_kinds(workload.model), layout.split);
+        StepInputs in{workload, layout, calibration, kernels, layers, split, paths, 1.0, {{.dense = 800'000'000}}, &pieces};
         return use(in);
     }
     StageTime pass(double forward, double backward) {
@@ -39,7 +39,9 @@ protected:
             StageTime time;
             time.forward = forward;
             time.backward = backward;
-            add_sharded_traffic(in, {.dense = 4}, time);
+            ChunkCensus four;
+            four.kinds = {4};
+            add_sharded_traffic(in, four, time);
             return time;
         });
     }
@@ -55,7 +57,7 @@ TEST_F(ShardedData, LongPassesHideAllButTheFirstGather) {
 TEST_F(ShardedData, ShortPassesWaitForTheLinks) {
     const StageTime time = pass(0.5, 1);
     EXPECT_NEAR(time.forward, 4 * kUnit, 1e-9);       // three gathers take longer than the pass
-    EXPECT_NEAR(time.backward, 2 * 4 * kUnit, 1e-9);                 // gathers and reductions, one behind the other
+    EXPECT_NEAR(time.backward, 2 * 4 * kUnit, 1e-9);  // gathers and reductions, one behind the other
 }
 
 TEST_F(ShardedData, HiddenTrafficSlowsThePassDown) {

@@ -24,8 +24,8 @@ TEST_F(StepTime, BlockRecomputeRepeatsItsLayersAlone) {
 }
 
 TEST_F(StepTime, RecomputeRepeatsCommunicationButCountsItAsCommunication) {
-    layers.dense.exposed_forward.tp = 0.25;
-    layers.dense.exposed_backward.tp = 0.5;
+    dense.exposed_forward.tp = 0.25;
+    dense.exposed_backward.tp = 0.5;
     EXPECT_DOUBLE_EQ(run().exposed.tp, 8 * 4 * 0.75);
     request.recompute = Recompute::full;
     const TimePrediction time = run();
@@ -36,12 +36,12 @@ TEST_F(StepTime, RecomputeRepeatsCommunicationButCountsItAsCommunication) {
 
 TEST_F(StepTime, AnEagerHostLimitsShortKernels) {
     calibration.host_kernel_seconds = 0.5;
-    layers.dense.kernels_forward = 4;   // 2 s against 1 s of work
-    layers.dense.kernels_backward = 2;  // 1 s against 2 s
+    dense.kernels_forward = 4;   // 2 s against 1 s of work
+    dense.kernels_backward = 2;  // 1 s against 2 s
     // Forward and backward: fourth root of 1⁴ + 2⁴.
     EXPECT_DOUBLE_EQ(run().compute_seconds, 8 * 4 * 2 * std::sqrt(std::sqrt(17.0)));
-    layers.dense.kernels_forward = 4000;
-    layers.dense.kernels_backward = 0;
+    dense.kernels_forward = 4000;
+    dense.kernels_backward = 0;
     EXPECT_NEAR(run().compute_seconds, 8 * 4 * (2000 + 2), 1e-3) << "the host alone, the device alone";
 }
 
@@ -49,8 +49,8 @@ TEST_F(StepTime, AHostThatNothingStopsRunsAheadFromPassToPass) {
     request.pp = 1;
     workload.world = 1;
     calibration.host_kernel_seconds = 0.5;
-    layers.dense.kernels_forward = 4;   // 2 s against 1 s of work
-    layers.dense.kernels_backward = 2;  // 1 s against 2 s
+    dense.kernels_forward = 4;   // 2 s against 1 s of work
+    dense.kernels_backward = 2;  // 1 s against 2 s
     const double once = 8 * 16 * 3 * std::sqrt(std::sqrt(2.0)), each = 8 * 16 * 2 * std::sqrt(std::sqrt(17.0));
     EXPECT_NEAR(run().compute_seconds, once, 1e-9) << "3 s against 3 s a layer";
     EXPECT_LT(once, each);
@@ -72,7 +72,7 @@ TEST_F(StepTime, PredictionLayersPassThroughEmbeddingAndHeadAgain) {
 
 TEST_F(StepTime, WindowedLayersTakeTheirOwnTime) {
     workload.model.sliding_window = 64;
-    layers.windowed_dense.forward = layers.windowed_dense.backward = 0.5;
+    windowed_dense.forward = windowed_dense.backward = 0.5;
     for (request.vpp = 1; request.vpp <= 2; ++request.vpp) {
         workload.model.full_attention_every = 0;
         EXPECT_DOUBLE_EQ(run().compute_seconds, 8 * 4 * 1);
@@ -84,7 +84,7 @@ TEST_F(StepTime, WindowedLayersTakeTheirOwnTime) {
 TEST_F(StepTime, StagesOfWindowedLayersAreNotAlike) {
     workload.model.sliding_window = 64;
     workload.model.full_attention_every = 8;  // the last layers of the second and the fourth stage see all
-    layers.windowed_dense.forward = layers.windowed_dense.backward = 0.5;
+    windowed_dense.forward = windowed_dense.backward = 0.5;
     EXPECT_DOUBLE_EQ(run().compute_seconds, 8 * (3 * 1 + 3)) << "of the slowest";
 }
 

@@ -17,19 +17,23 @@ protected:
     Workload workload = workload_of(gpt(16), 4, 8);
     Calibration calibration = ideal_calibration();
     LayoutRequest request;
+    PieceCost dense, windowed_dense;  ///< of a layer, without and with a window
     LayerCosts layers;
     LayoutPaths paths;
     std::vector<ParameterCount> parameters;
 
     StepTime() {
         request.pp = 4;
-        layers.dense.forward = 1;
-        layers.dense.backward = 2;
+        dense.forward = 1;
+        dense.backward = 2;
     }
     TimePrediction run() {
         const Layout layout = planner::make_layout(request, workload);
         const KernelTimes kernels(workload.cluster, calibration, workload.training.precision);
-        const SplitCensus split = take_census(workload.model, layout.split);
+        const LayerKinds kinds = layer_kinds(workload.model);
+        const SplitCensus split = take_census(kinds, layout.split);
+        layers.layers.clear();
+        for (const LayerKindHalves& kind : kinds.kinds) layers.layers.push_back({kind.windowed ? windowed_dense : dense, kind.mixture});
         parameters.resize(static_cast<std::size_t>(request.pp));
         return step_time(
             {workload, layout, calibration, kernels, layers, split, paths, model_flops(workload.model, workload.batch), parameters});

@@ -37,7 +37,7 @@ TEST_F(StepTime, TheSlowestStageSetsThePace) {
 }
 
 TEST_F(StepTime, HfuAddsTheFlopsOfRecompute) {
-    layers.dense.forward_flops = model_flops(workload.model, workload.batch) / (3 * 8 * 16);  // a model of layers alone
+    dense.forward_flops = model_flops(workload.model, workload.batch) / (3 * 8 * 16);  // a model of layers alone
     TimePrediction time = run();
     EXPECT_DOUBLE_EQ(time.hfu, time.mfu);
     request.recompute = Recompute::full;
@@ -73,15 +73,15 @@ TEST_F(StepTime, IntervalGrowsWithWhatIsUncertain) {
     EXPECT_NEAR(half_width(), 1.2816 * 0.03, 1e-12);
     calibration.product_deviation = 0.04;  // compute and bubble are all there is
     EXPECT_NEAR(half_width(), 1.2816 * 0.05, 1e-12);
-    layers.dense.exposed_forward.tp = 3;
+    dense.exposed_forward.tp = 3;
     EXPECT_LT(half_width(), 1.2816 * 0.05) << "communication is sure so far";
     calibration.communication_deviation = 0.5;
     // 4 layers, 8 microbatches: 96 s of communication and 96 s of compute, 3 · 24 s of bubble.
     EXPECT_NEAR(half_width(), 1.2816 * std::sqrt(0.03 * 0.03 + std::pow(0.04 * 168 / 264, 2) + std::pow(0.5 * 96 / 264, 2)), 1e-12);
-    layers.dense.exposed_forward.tp = 0;
+    dense.exposed_forward.tp = 0;
     calibration.host_kernel_seconds = 10;  // the host alone
     calibration.host_deviation = 0.4;
-    layers.dense.kernels_forward = layers.dense.kernels_backward = 10;
+    dense.kernels_forward = dense.kernels_backward = 10;
     EXPECT_NEAR(half_width(), 1.2816 * std::hypot(0.03, 0.4), 1e-3);
 }
 
@@ -96,7 +96,7 @@ TEST_F(DataParallelTime, OverlapLeavesTheLastBucket) {
 
 TEST_F(DataParallelTime, OverlapHidesNoMoreThanTheComputeBesideIt) {
     workload.training.overlap_grad_reduce = true;
-    layers.dense.backward = 0.01;  // 0.16 s, of a reduction of 1.4 s
+    dense.backward = 0.01;  // 0.16 s, of a reduction of 1.4 s
     const double hidden = 0.4 * 6 * 7 / 8 - run().exposed.dp;
     EXPECT_GT(hidden, 0);
     EXPECT_LE(hidden, 0.16 + 1e-12);

@@ -14,8 +14,7 @@ class MadeUpShard {
 public:
     explicit MadeUpShard(unsigned seed) : random_(seed) {
         for (PassProfile* piece : {&shard.embedding, &shard.norm, &shard.loss, &attention, &mixture}) *piece = pass();
-        shard.dense = pass();
-        shard.mixture = {then(attention.forward, mixture.forward), then(mixture.backward, attention.backward)};
+        shard.layers = {pass(), {then(attention.forward, mixture.forward), then(mixture.backward, attention.backward)}};
         shard.stream = 64;
         shard.ids = 3;
         for (PredictionProfiles* prediction : {&shard.prediction, &shard.recomputed_prediction}) {
@@ -41,7 +40,8 @@ private:
 };
 
 ChunkContents contents_of(bool embedding, bool loss, const std::vector<bool>& mixtures, std::int64_t mtp) {
-    return {embedding, loss, mixtures, mtp, !mixtures.empty() && mixtures.back(), mtp};
+    const std::vector<std::uint16_t> layers(mixtures.begin(), mixtures.end());
+    return {embedding, loss, layers, mtp, layers.empty() ? std::uint16_t{0} : layers.back(), mtp};
 }
 
 TEST(ChunkWeights, AreTheSumsOfTheChunksProfile) {
@@ -86,9 +86,9 @@ TEST(ChunkWeights, TakeMixturesInLater) {
     const FullRecompute full{RecomputeMethod::uniform, 2};
     StepDeltas steps(other.shard, false);
     // The other shard's dense pieces, this one's mixture.
-    steps.set_mixture(deltas_of(other.attention), deltas_of(made_up.mixture));
+    steps.set_mixture(1, deltas_of(other.attention), deltas_of(made_up.mixture));
     ShardProfiles mixed = other.shard;
-    mixed.mixture = {then(other.attention.forward, made_up.mixture.forward), then(made_up.mixture.backward, other.attention.backward)};
+    mixed.layers[1] = {then(other.attention.forward, made_up.mixture.forward), then(made_up.mixture.backward, other.attention.backward)};
     const ChunkRecipe eager(chunk, nullptr), recomputed(chunk, &full);
     EXPECT_EQ(eager.weigh(steps), eager.weigh(StepDeltas(mixed, false)));
     EXPECT_EQ(recomputed.weigh(steps), recomputed.weigh(StepDeltas(mixed, false)));

@@ -288,7 +288,8 @@ TEST(CudaGraphMemory, OfAWholeIterationIsItsBatchAndItsKernels) {
     EXPECT_EQ(model.graphs(layout, 3).static_inputs, tokens * 4);
     EXPECT_EQ(model.graphs(layout, 3).boundary_bytes, 8);
     const LayerCosts& costs = model.costs(layout);
-    EXPECT_EQ(model.graphs(layout, 1).nodes, 16 * 2 * (costs.dense.kernels_forward + costs.dense.kernels_backward));
+    EXPECT_EQ(model.graphs(layout, 1).nodes,
+              16 * 2 * (costs.layers.front().cost.kernels_forward + costs.layers.front().cost.kernels_backward));
     // Megatron-LM's loader copies the whole batch, and the mask that its data loader makes.
     const GraphTerms megatron = model.graphs(layout_of(workload, {full_iteration}, 4, Engine::megatron), 3);
     EXPECT_EQ(megatron.static_inputs, tokens * 28 + tokens * 512);

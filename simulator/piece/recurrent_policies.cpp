@@ -1,0 +1,87 @@
+#include "simulator/piece/recurrent_policies.hpp"
+
+#include "plan/errors.hpp"
+#include "plan/layer_parts.hpp"
+#include "simulator/piece/step_edits.hpp"
+
+namespace mgplan::simulator::recurrent {
+namespace {
+
+using model::MemoryCategory;
+
+/// Places of a chunk (flash-linear-attention, ops/gated_delta_rule/chunk.py).
+constexpr std::int64_t kChunk = 64;
+
+bool mixes_by(const PolicyContext& context, std::string_view kind) {
+    return context.mixer != nullptr && context.mixer->kind == kind;
+}
+
+const LayerEditor::Tensor& kept_output(LayerEditor& layer, std::string_view name) {
+    const LayerEditor::Tensor* output = layer.find(layer.forward(), name);
+    MGPLAN_ASSERT(output != nullptr, name);
+    return *output;
+}
+
+/// Sizes of this rank's gated delta net.
+struct DeltaSizes {
+    std::int64_t rows, value_heads, key_dim, value_dim;
+    explicit DeltaSizes(const PolicyContext& context)
+        : rows(context.sizes.rows()),
+          value_heads(part_size(*context.mixer, "value_heads") / context.sizes.tp),
+          key_dim(part_size(*context.mixer, "key_dim")),
+          value_dim(part_size(*context.mixer, "value_dim")) {}
+};
+
+}  // namespace
+
+bool scans(const PolicyContext& context) {
+    return mixes_by(context, "mamba2");
+}
+
+bool applies_delta_rule(const PolicyContext& context) {
+    return mixes_by(context, "gated_delta_net");
+}
+
+void keep_gated_output(LayerEditor& layer, const PolicyContext& /*context*/) {
+    const LayerEditor::Tensor& scanned = kept_output(layer, "scan output");
+    layer.add("gated scan output", MemoryCategory::activations, scanned.bytes, scanned.taken + 1, scanned.returned);
+}
+
+void keep_unit_keys(LayerEditor& layer, const PolicyContext& context) {
+    const LayerEditor::Tensor& output = kept_output(layer, "delta rule output");
+    const std::int64_t taken = output.taken - 1, returned = output.returned;
+    const DeltaSizes sizes(context);
+    const std::int64_t element = bytes_of(context.sizes.dtype), heads = sizes.rows * sizes.value_heads;
+    layer.add("unit queries and keys", MemoryCategory::activations, 2 * heads * sizes.key_dim * element, taken, returned);
+    layer.add("lengths of queries and keys", MemoryCategory::activations, 2 * heads * 4, taken, returned);
+    layer.add("summed decays", MemoryCategory::activations, heads * 4, taken, returned);
+    layer.add("strengths", MemoryCategory::activations, heads * element, taken, returned);
+    layer.add("inverted matrices of chunks", MemoryCategory::activations, heads * kChunk * element, taken, returned);
+}
+
+void multiply_by_chunks(LayerEditor& layer, const PolicyContext& context) {
+    const DeltaSizes sizes(context);
+    const double heads = static_cast<double>(sizes.rows * sizes.value_heads), c = static_cast<double>(kChunk);
+    const double k = static_cast<double>(sizes.key_dim), v = static_cast<double>(sizes.value_dim);
+    // Of a row and head, a multiplication and an addition as two: keys with keys and their inversion, both products with it; queries with
+    // keys and the values weighted so; what the state gives to keys and queries, and what is added to it.
+    const double forward = 2 * heads * (c * k + c * c / 2 + c * (k + v) + c * (k + v) + 3 * k * v);
+    // Written by one kernel and read by the next: unit queries and keys, inverted matrices, both products with them, new values, and a
+    // state for each chunk.
+    const double element = static_cast<double>(bytes_of(context.sizes.dtype));
+    const double between = 2 * element * heads * (2 * k + c + (k + v) + v + k * v / c);
+    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
+        for (PieceStep& step : *steps) {
+            const bool backward = timed::op_named(step, "delta_rule_backward");
+            if (!backward && !timed::op_named(step, "delta_rule")) continue;
+            // The backward makes states and new values again, and has two products for each of the forward's.
+            step.op.flops = backward ? 3 * forward : forward;
+            const auto half = static_cast<std::int64_t>((backward ? 2 : 1) * between / 2);
+            const auto rows = static_cast<std::int64_t>(element * heads * (2 * k + v));  // queries, keys, values, or their gradients
+            step.op.bytes_read = half + rows;
+            step.op.bytes_written = half + (backward ? rows : static_cast<std::int64_t>(element * heads * v));
+        }
+    }
+}
+
+}  // namespace mgplan::simulator::recurrent

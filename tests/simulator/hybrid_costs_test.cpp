@@ -1,0 +1,241 @@
+// Time, memory and FLOPs of models whose layers differ in their mixer.
+
+#include <algorithm>
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "importers/megatron_arguments.hpp"
+#include "importers/model_source.hpp"
+#include "plan/cluster_json.hpp"
+#include "plan/errors.hpp"
+#include "plan/layer_parts.hpp"
+#include "planner/constraints.hpp"
+#include "simulator/cost_model.hpp"
+#include "simulator/piece/engine_policies.hpp"
+#include "simulator/price/op_price.hpp"
+#include "simulator/price/recorded_flops.hpp"
+#include "simulator/stage_census.hpp"
+
+namespace mgplan::simulator::hybrid_costs_test {
+namespace {
+
+using testing::HasSubstr;
+
+ModelSpec nemotron() {
+    return importers::load_model("nemotron-h-8b").model;
+}
+
+ModelSpec delta_nets() {
+    return importers::read_megatron_text(
+               "--num-layers 8 --hidden-size 2048 --num-attention-heads 16 --vocab-size 32000 --seq-length 4096 --normalization RMSNorm "
+               "--disable-bias-linear --swiglu --position-embedding-type rope --hidden-dropout 0 --attention-dropout 0 "
+               "--experimental-attention-variant gated_delta_net --linear-attention-freq 4",
+               "flags")
+        .model;
+}
+
+Workload workload_of_hybrid(const ModelSpec& model) {
+    Workload work;
+    work.model = model;
+    work.cluster = load_cluster("dgx-h100");
+    work.memory_limit = work.cluster.memory_bytes;
+    work.world = 8;
+    work.batch = {64, 4096};
+    return work;
+}
+
+/// By stage of four layers: the first stage whose layers have the same mixers and feed-forwards, in any order, and the same ends.
+std::vector<int> expected_alike(const ModelSpec& model) {
+    constexpr std::size_t kLayers = 4;
+    std::vector<std::vector<std::uint16_t>> stages;
+    for (std::size_t begin = 0; begin < model.composition_of_layer.size(); begin += kLayers) {
+        const auto first = model.composition_of_layer.begin() + static_cast<std::ptrdiff_t>(begin);
+        stages.emplace_back(first, first + kLayers);
+        std::sort(stages.back().begin(), stages.back().end());
+    }
+    stages.front().push_back(100);  // ends
+    stages.back().push_back(101);
+    std::vector<int> alike;
+    for (const auto& stage : stages) alike.push_back(static_cast<int>(std::find(stages.begin(), stages.end(), stage) - stages.begin()));
+    return alike;
+}
+
+TEST(HybridCosts, KindsAreCountedByStage) {
+    const ModelSpec model = nemotron();
+    const LayerKinds kinds = layer_kinds(model);
+    StageSplitRequest request;
+    request.layers = model.layers;
+    request.pp = 13;
+    const SplitCensus census = take_census(kinds, std::make_shared<const StageSplit>(make_stage_split(request)));
+    std::vector<std::int32_t> all(kinds.size());
+    for (const ChunkCensus& stage : census.stages) {
+        EXPECT_EQ(stage.layers(), 4);
+        for (std::size_t kind = 0; kind < all.size(); ++kind) all[kind] += stage.kinds[kind];
+    }
+    EXPECT_THAT(all, testing::UnorderedElementsAre(24, 24, 4));
+    // M-M- | M-M* | -M-M | M-M- | M*-M …, of which the first holds the embedding and the last the loss.
+    EXPECT_NE(census.stages[0].kinds, census.stages[1].kinds) << "as many layers, of other kinds";
+    EXPECT_THAT(census.alike, testing::ElementsAreArray(expected_alike(model)));
+}
+
+TEST(HybridCosts, ModelFlopsAreThoseOfTheClosedForm) {
+    const double h = 4096, s = 4096, inner = 8192, state = 128, projected = 2 * inner + 2 * 8 * state + 128, vocab = 131072;
+    const double mamba = 2 * h * projected + 7 * inner * state + 2 * inner * h, mlp = 2 * 2 * h * 21504,
+                 attention = 2 * h * (2 * h + 2 * 1024) + 2 * s * h;
+    const double token = 24 * mamba + 24 * mlp + 4 * attention + 2 * h * vocab;
+    const double expected = 3 * token * s * 16;
+    EXPECT_NEAR(model_flops(nemotron(), {16, 4096}), expected, 1e-9 * expected);
+    const LayerPart delta{"gated_delta_net", {{"key_heads", 2}, {"key_dim", 8}, {"value_heads", 4}, {"value_dim", 16}, {"conv", 4}}};
+    EXPECT_EQ(model_flops_of_state(delta, 10), 2 * 10 * (4 * (2 * 16 + 64) + 4 * 64 * 8));
+    EXPECT_EQ(model_flops_of_state({"attention", {}}, 10), 0);
+}
+
+TEST(HybridCosts, AScanTakesTheLongerOfItsBytesAndItsOperations) {
+    const ClusterSpec cluster = load_cluster("dgx-h100");
+    const Calibration calibration = calibration_of(cluster);
+    const KernelTimes times(cluster, calibration, Precision::bf16);
+    const OpRates rates{&times, &times, &calibration};
+    const model::OpRecord moves{"state_space_scan", 1e6, 1 << 30, 1 << 30}, multiplies{"state_space_scan", 1e13, 1000, 1000};
+    EXPECT_EQ(op_seconds(moves, rates), times.memory_bound(double{1U << 31U}));
+    EXPECT_EQ(op_seconds(multiplies, rates), times.products(1e13));
+    EXPECT_GT(times.products(1e13), 1e13 / cluster.peak(Precision::bf16));
+    const model::OpRecord plain{"gated_norm", 1e13, 1000, 1000};
+    EXPECT_EQ(op_seconds(plain, rates), times.memory_bound(2000)) << "bound by memory, whatever it computes";
+}
+
+TEST(HybridCosts, EveryHalfTakesTimeAndTensorParallelismDividesIt) {
+    for (const ModelSpec& model : {nemotron(), delta_nets()}) {
+        for (const Engine engine : {Engine::mgplan, Engine::megatron}) {
+            const Workload work = workload_of_hybrid(model);
+            CostModel costs(work);
+            LayoutRequest request;
+            request.engine = engine;
+            const LayerCosts whole = costs.costs(planner::make_layout(request, work));
+            request.tp = 2;
+            request.sequence_parallel = true;
+            const LayerCosts half = costs.costs(planner::make_layout(request, work));
+            ASSERT_EQ(whole.layers.size(), layer_kinds(model).size());
+            for (std::size_t kind = 0; kind < whole.layers.size(); ++kind) {
+                const PieceCost &one = whole.layers[kind].cost, &two = half.layers[kind].cost;
+                EXPECT_GT(one.forward, 0) << model.name << kind;
+                EXPECT_GT(one.backward, one.forward) << model.name << kind;
+                EXPECT_GT(one.weight_gradient, 0) << model.name << kind;
+                EXPECT_NEAR(two.forward_flops, one.forward_flops / 2, 1e-6 * one.forward_flops);
+                EXPECT_LT(two.forward, 0.75 * one.forward) << model.name << kind;
+                EXPECT_GT(two.exposed_forward.tp, 0) << model.name << kind;
+            }
+        }
+    }
+}
+
+/// Bytes of a tensor kept by one layer's forward; 0 where it is not there.
+std::int64_t bytes_named(const PieceTrace& trace, std::string_view name) {
+    for (const auto& tensor : trace.tensors) {
+        if (tensor.name == name) return tensor.bytes;
+    }
+    return 0;
+}
+
+TEST(HybridCosts, MegatronsKernelsKeepMore) {
+    for (const ModelSpec& model : {nemotron(), delta_nets()}) {
+        const LayerKinds kinds = layer_kinds(model);
+        const Workload work = workload_of_hybrid(model);
+        PieceSizes sizes;
+        sizes.sequence = 4096;
+        sizes.tp = 2;
+        sizes.engine = Engine::megatron;
+        sizes.keep_steps = true;
+        sizes.traits.kind = model::DeviceKind::cuda;
+        const auto mixer = static_cast<std::size_t>(
+            std::find_if(kinds.mixers.begin(), kinds.mixers.end(), [](const LayerHalf& half) { return half.carries_state; }) -
+            kinds.mixers.begin());
+        PieceTrace trace = trace_dense_pieces(kinds.plain_layers[mixer], sizes);
+        const ModelSpec fields = fields_of_layer(kinds.plain_layers[mixer]);
+        double own = 0;
+        for (const PieceStep& step : trace.range(Piece::recurrent, false).steps) own += step.op.name == "delta_rule" ? step.op.flops : 0;
+        apply_megatron_policies(trace, {fields, work.training, sizes, &kinds.mixers[mixer].part});
+        if (kinds.mixers[mixer].part.kind == "mamba2") {
+            EXPECT_EQ(bytes_named(trace, "gated scan output"), 4096 * (8192 / 2) * 2);
+            EXPECT_EQ(bytes_named(trace, "unit queries and keys"), 0);
+        } else {
+            const std::int64_t heads = 4096 * 32 / 2;
+            EXPECT_EQ(bytes_named(trace, "unit queries and keys"), 2 * heads * 128 * 2);
+            EXPECT_EQ(bytes_named(trace, "inverted matrices of chunks"), heads * 64 * 2);
+            EXPECT_EQ(bytes_named(trace, "gated scan output"), 0);
+            double chunked = 0;
+            for (const PieceStep& step : trace.range(Piece::recurrent, false).steps)
+                chunked += step.op.name == "delta_rule" ? step.op.flops : 0;
+            EXPECT_GT(chunked, own) << "products within chunks beside those with the state";
+        }
+    }
+}
+
+TEST(HybridCosts, MemoryIsTheSameByAnyWayToIt) {
+    for (const ModelSpec& model : {nemotron(), delta_nets()}) {
+        for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+            const Workload work = workload_of_hybrid(model);
+            CostModel costs(work);
+            LayoutRequest request;
+            request.pp = 2;
+            request.tp = 2;
+            request.recompute = recompute;
+            const Layout layout = planner::make_layout(request, work);
+            EXPECT_EQ(costs.peaks(layout, std::numeric_limits<std::int64_t>::max()).even, costs.memory(layout).worst.peak_bytes())
+                << model.name;
+        }
+    }
+}
+
+TEST(HybridCosts, AGateOfAttentionsOutputTakesTimeAndMemory) {
+    ModelSpec model = importers::load_model("llama3-8b").model;
+    const auto of = [&](bool gated, std::int64_t tp) {
+        model.attention_output_gate = gated;
+        Workload work = workload_of_hybrid(model);
+        work.world = 16;
+        work.confine_tp = false;
+        CostModel costs(work);
+        LayoutRequest request;
+        request.engine = Engine::megatron;
+        request.tp = tp;
+        const Layout layout = planner::make_layout(request, work);
+        return std::pair{costs.costs(layout).attention.forward, costs.memory(layout).worst.peak_bytes()};
+    };
+    for (const std::int64_t tp : {2, 16}) {  // of 8 kv heads
+        const auto [plain_seconds, plain_bytes] = of(false, tp);
+        const auto [gated_seconds, gated_bytes] = of(true, tp);
+        EXPECT_GT(gated_seconds, plain_seconds) << tp;
+        EXPECT_GT(gated_bytes, plain_bytes) << tp;
+    }
+}
+
+std::string refusal(const ModelSpec& model, const LayoutRequest& request) {
+    try {
+        (void)planner::make_layout(request, workload_of_hybrid(model));
+    } catch (const ConfigError& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+TEST(HybridCosts, WhatDoesNotDivideIsRefusedByName) {
+    LayoutRequest request;
+    request.cp = 2;
+    EXPECT_THAT(refusal(nemotron(), request), HasSubstr("context parallelism over Mamba-2 (cp = 2); use cp 1"));
+    EXPECT_THAT(refusal(delta_nets(), request), HasSubstr("context parallelism over gated delta nets (cp = 2)"));
+    ModelSpec one_group = nemotron();
+    for (LayerComposition& kind : one_group.compositions) {
+        if (kind.parts[1].kind == "mamba2") kind.parts[1].sizes["groups"] = 1;
+    }
+    request = {};
+    request.tp = 2;
+    EXPECT_EQ(refusal(nemotron(), request), "accepted");
+    EXPECT_THAT(refusal(one_group, request), HasSubstr("tp = 2 over 1 groups of Mamba-2"));
+    request = {};
+    request.cuda_graphs.add(CudaGraphScope::layer);
+    EXPECT_THAT(refusal(nemotron(), request), HasSubstr("are in no graphs of their own; use full_iteration or none"));
+}
+
+}  // namespace
+}  // namespace mgplan::simulator::hybrid_costs_test
