@@ -174,9 +174,16 @@ Calibration blackwell(const ClusterSpec& cluster) {
     // Ultra the exponentials (NVIDIA technical blog, Inside NVIDIA Blackwell Ultra). The backward has 2,560 cycles of products, 1,024 of
     // exponentials and the rest; the rest and the sum are taken from the rate above.
     constexpr double kProducts = 1024, kBackwardProducts = 2560;
-    const double exponentials = cluster.compute_capability >= 103 ? 512 : 1024, behind = kBackwardProducts / 0.42 - 1024 + exponentials;
-    c.attention_forward *= (kProducts + 1024) / (kProducts + exponentials);
-    c.attention_backward *= kBackwardProducts / 0.42 / behind;
+    const bool ultra = cluster.compute_capability >= 103;
+    const double exponentials = ultra ? 512 : 1024, behind = kBackwardProducts / 0.42 - 1024 + exponentials;
+    // The board's power pays for attention as for products. Bursts of cuDNN 9.19 to 9.22 reach 1,708 TFLOP/s forward and 1,473 backward on
+    // GB200, 2,031 and 1,552 on GB300 (cudnn-frontend, benchmark/sdpa_benchmark_training/results, Llama 3.1, causal, up to 32,768 keys).
+    constexpr double kRack = 2.5e15;  // dense 16-bit peak of both
+    const auto at_most = [&](double b200, double faster, double burst) {
+        return std::min(burst / kRack, faster * sustained(b200, Precision::bf16, 2.25e15, 1));
+    };
+    c.attention_forward = at_most(0.51, (kProducts + 1024) / (kProducts + exponentials), ultra ? 2.031e15 : 1.708e15);
+    c.attention_backward = at_most(0.42, kBackwardProducts / 0.42 / behind, ultra ? 1.552e15 : 1.473e15);
     c.attention_exponentials_forward = exponentials / (kProducts + exponentials);
     c.attention_exponentials_backward = exponentials / behind;
     c.attention_fp8_forward = (kProducts + exponentials) / (kProducts / 2 + exponentials);
