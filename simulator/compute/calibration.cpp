@@ -89,7 +89,8 @@ Calibration hopper() {
     // MAMF 794 of 989 TFLOP/s in short bursts; under the power limit of a training step 0.65-0.70 remain.
     c.gemm_efficiency = 0.65;
     // MAMF again: 1,403 of 1,979 TFLOP/s in fp8, of which the same share remains. Casts are priced apart
-    // (simulator/piece/fp8_time_policies.cpp). XLA's tables of 4,096 by 4,096, four at once: depths of half the rate 165 in 16 bits, 306 to 320 in fp8.
+    // (simulator/piece/fp8_time_policies.cpp). XLA's tables of 4,096 by 4,096, four at once: depths of half the rate 165 in 16 bits, 306 to
+    // 320 in fp8.
     c.fp8_gemm_efficiency = 0.57;
     c.gemm_k_half = 160;
     c.multiprocessors = 132;

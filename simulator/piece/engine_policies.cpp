@@ -186,6 +186,13 @@ void keep_unweighted_activation(LayerEditor& layer, const PolicyContext& /*conte
     layer.add("unweighted activation", MemoryCategory::activations, product.bytes, product.taken + 1, product.returned);
 }
 
+void keep_clamped_product(LayerEditor& layer, const PolicyContext& context) {
+    timed::clamp_products(layer, context);
+    const EditedTensor& product = must(layer.find(layer.forward(), "expert first product"), "the experts' first product");
+    if (product.returned < layer.backward().begin || context.sizes.modules.contains(RecomputeModule::moe_act)) return;
+    layer.add("clamped product", MemoryCategory::activations, product.bytes, product.taken + 1, product.returned);
+}
+
 // --- Embedding -----------------------------------------------------------------------------------------------------------
 
 std::int64_t vocabulary_weight_bytes(const PolicyContext& context) {
@@ -305,6 +312,9 @@ constexpr EnginePolicy kPolicies[] = {
      "fp32, 1 byte", "megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function", always, keep_dense_routing},
     {"the unweighted activation is kept", in(Piece::mixture), "experts", "activation before its probability; of gated ones the gate's too",
      "storage type", "megatron/core/transformer/moe/experts.py, forward", weights_activations, keep_unweighted_activation},
+    {"a clamped product is copied", in(Piece::mixture), "experts of a gated GELU with --activation-func-clamp-value",
+     "the first product, clamped", "storage type", "megatron/core/fusions/fused_bias_geglu.py, weighted_bias_quick_geglu_impl",
+     timed::clamps_products, keep_clamped_product},
     {"the table's gradient is made whole", kEmbeddings, "embedding", "weight gradient", "storage type",
      "ATen/native/cuda/Embedding.cu, embedding_dense_backward_cuda", always, take_embedding_gradient},
     {"the loss works on an fp32 copy of the logits", in(Piece::loss), "cross-entropy", "logits", "fp32",

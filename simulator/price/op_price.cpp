@@ -76,6 +76,13 @@ Traffic traffic_of(std::string_view op) {
     return Traffic::streaming;
 }
 
+/// Start-up and tail of the single kernels beside the first. Those of grouped products run on four streams at once (Transformer Engine,
+/// common/util/multi_stream.cpp, nvte_get_num_compute_streams).
+double further_starts(const PieceStep& step, const OpRates& rates) {
+    constexpr double kStreams = 4;
+    return rates.calibration->kernel_seconds * static_cast<double>(step.launches) / (step.op.grouped.groups > 0 ? kStreams : 1);
+}
+
 }  // namespace
 
 double op_seconds(const model::OpRecord& record, const OpRates& rates) {
@@ -93,7 +100,7 @@ double op_seconds(const model::OpRecord& record, const OpRates& rates) {
 double step_seconds(const PieceStep& step, const OpRates& rates) {
     if (step.op.name == "find_largest_produced" && rates.calibration->producers_find_amax) return 0;
     if (step.op.name == "quantise_again" && rates.calibration->nvfp4_casts < 2) return 0;
-    const double seconds = op_seconds(step.op, rates);
+    const double seconds = op_seconds(step.op, rates) + further_starts(step, rates);
     if (!step.in_fp8) return seconds;
     return seconds /
            (is_attention_backward(step.op) ? rates.calibration->attention_fp8_backward : rates.calibration->attention_fp8_forward);

@@ -99,6 +99,46 @@ TEST_F(MixturePrice, BiasesOfExpertsAreAddedInFp32) {
     EXPECT_GT(with.kernels_backward, without.kernels_backward);
 }
 
+TEST_F(MixturePrice, AClampedProductOfAGatedGeluIsCopied) {
+    workload.model.activation = Activation::gelu;
+    const PieceCost without = on(4);
+    workload.training.megatron.activation_clamp = 7;
+    const PieceCost with = on(4);
+    // 1,024 rows, of 512 values behind the activation: each half clamped and both joined; their gradients masked and joined.
+    const double activation = 1024 * 512 * 2;
+    EXPECT_NEAR(with.forward - without.forward, 8 * activation * kByte, 1e-12);
+    EXPECT_NEAR(with.backward - without.backward, 10 * activation * kByte, 1e-12);
+    EXPECT_GT(with.kernels_forward, without.kernels_forward);
+    workload.model.activation = Activation::silu;
+    const double fused = on(4).forward;
+    workload.training.megatron.activation_clamp = 0;
+    EXPECT_DOUBLE_EQ(fused, on(4).forward) << "SwiGLU's kernel clamps itself";
+}
+
+TEST_F(MixturePrice, EachKernelOfManyStartsOnTheDevice) {
+    workload.model.mlp_bias = true;
+    const double at_once = on(4).forward;
+    calibration.kernel_seconds = 1e-3;
+    const double biased = on(4).forward;
+    workload.model.mlp_bias = false;
+    const double plain = on(4).forward;
+    calibration.kernel_seconds = 0;
+    // Two experts: a kernel for the stream and four more for each of them.
+    EXPECT_NEAR((biased - at_once) - (plain - on(4).forward), (1 + 4 * 2) * 1e-3, 1e-9);
+}
+
+TEST_F(MixturePrice, ExpertsScaledByOneTensorEachHaveMoreLaunches) {
+    workload.model.moe->experts = 160;
+    workload.cluster.compute_capability = 100;
+    workload.training.precision = Precision::fp8;
+    workload.training.megatron.fp8_recipe = Fp8Recipe::mxfp8;
+    const PieceCost by_block = on(4);
+    workload.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+    const PieceCost by_tensor = on(4);
+    EXPECT_EQ(by_tensor.kernels_forward - by_block.kernels_forward, 2 * 8 * 40 / kLaunchesOfAKernel);
+    EXPECT_EQ(by_tensor.kernels_backward - by_block.kernels_backward, 2 * 8 * 40 / kLaunchesOfAKernel);
+}
+
 TEST_F(MixturePrice, EachQuantisedExpertHasLaunchesOfItsOwn) {
     workload.model.moe->experts = 160;
     workload.cluster.compute_capability = 100;
