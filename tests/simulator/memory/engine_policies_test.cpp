@@ -178,7 +178,7 @@ TEST_F(Policies, KeepAClampedProductBesideTheProduct) {
     training.megatron.activation_clamp = 7;
     const std::int64_t clamped = kept_more(Piece::mixture);
     EXPECT_EQ(clamped - plain, s * b * model.moe->top_k * 2 * model.moe->expert_ffn * 2) << "both halves in 16 bits";
-    sizes.modules.insert(RecomputeModule::moe_act);
+    sizes.modules = {RecomputeModule::moe_act};
     const std::int64_t recomputed = kept_more(Piece::mixture);
     training.megatron.activation_clamp = 0;
     EXPECT_EQ(recomputed, kept_more(Piece::mixture)) << "clamped again in the backward";
