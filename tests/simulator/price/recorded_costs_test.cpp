@@ -89,6 +89,16 @@ TEST_F(MixturePrice, AHiddenExchangeTakesTheMultiprocessorsOfItsKernels) {
     EXPECT_NEAR(shown(TokenDispatcher::hybrid_ep), 0.5, 1e-9) << "across domains";
 }
 
+TEST_F(MixturePrice, AScheduleThatHidesExchangesHasNodes) {
+    workload.training.overlap_moe = false;
+    const PieceCost alone = on(8);
+    workload.training.overlap_moe = true;
+    EXPECT_EQ(on(8).kernels_forward - alone.kernels_forward, 4);
+    EXPECT_EQ(on(8).kernels_backward - alone.kernels_backward, 4);
+    workload.training.megatron.delay_wgrad = true;
+    EXPECT_EQ(on(8).kernels_backward - alone.kernels_backward, 4 + 2);
+}
+
 TEST_F(MixturePrice, BiasesOfExpertsAreAddedInFp32) {
     const PieceCost without = on(4);
     workload.model.mlp_bias = true;
