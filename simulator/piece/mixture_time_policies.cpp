@@ -265,6 +265,31 @@ void fuse_expert_activations(LayerEditor& layer, const PolicyContext& /*context*
     }
 }
 
+bool pads_expert_rows(const PolicyContext& context) {
+    // DeepEP and HybridEP pad as they permute; rows in numbers that capacity decides are aligned.
+    return quantises_by_expert(context) && context.model.moe->dispatcher == TokenDispatcher::all_to_all &&
+           !context.model.moe->pad_to_capacity && context.model.moe->experts / context.sizes.ep > 1;
+}
+
+void pad_expert_rows(LayerEditor& layer, const PolicyContext& context) {
+    // In front of the first product and behind the second one every row is read and written, and the same of their gradients.
+    const double rows = 2 * received_bytes(context, layer.forward_steps());
+    const auto around = [&](PieceSteps& steps, bool again) {
+        const auto of_pass = [&](const PieceStep& step) { return is_grouped(step) && (step.pass == StepPass::recompute) == again; };
+        const auto first = std::find_if(steps.begin(), steps.end(), of_pass);
+        if (first == steps.end()) return;
+        const auto last = std::find_if(steps.rbegin(), steps.rend(), of_pass).base();
+        PieceStep like = *first;
+        if (like.pass == StepPass::weight_gradient) like.pass = StepPass::input_gradient;
+        const std::size_t begin = static_cast<std::size_t>(first - steps.begin()), end = static_cast<std::size_t>(last - steps.begin());
+        insert_at(steps, end, stream_op(like, "unpad_rows", rows));
+        insert_at(steps, begin, stream_op(like, "pad_rows", rows));
+    };
+    around(layer.forward_steps(), false);
+    around(layer.backward_steps(), true);
+    around(layer.backward_steps(), false);
+}
+
 bool quantises_by_expert(const PolicyContext& context) {
     return context.model.moe && context.model.moe->grouped_gemm && fp8::products(context) && !fuses_expert_activations(context);
 }

@@ -25,6 +25,7 @@ namespace mgplan::simulator::timed {
 [[nodiscard]] bool adds_expert_biases(const PolicyContext& context);
 [[nodiscard]] bool clamps_products(const PolicyContext& context);
 [[nodiscard]] bool fuses_expert_activations(const PolicyContext& context);
+[[nodiscard]] bool pads_expert_rows(const PolicyContext& context);
 [[nodiscard]] bool quantises_by_expert(const PolicyContext& context);
 [[nodiscard]] bool attends_in_fp8(const PolicyContext& context);
 [[nodiscard]] bool multiplies_output_in_fp8(const PolicyContext& context);
@@ -62,6 +63,8 @@ void multiply_experts_one_by_one(LayerEditor& layer, const PolicyContext& contex
 void add_expert_biases(LayerEditor& layer, const PolicyContext& context);
 /// Experts' activations and their quantisation run behind the products, forward and backward.
 void fuse_expert_activations(LayerEditor& layer, const PolicyContext& context);
+/// Rows of experts are copied to places that quantised products can begin at, and results back.
+void pad_expert_rows(LayerEditor& layer, const PolicyContext& context);
 /// Each expert's rows are quantised for themselves, their scales brought into the product's order, and a product started for each.
 void quantise_by_expert(LayerEditor& layer, const PolicyContext& context);
 /// What arrives is sorted by expert even where the rank got it from itself alone.

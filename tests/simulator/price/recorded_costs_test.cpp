@@ -137,6 +137,17 @@ TEST_F(MixturePrice, EachKernelOfManyStartsOnTheDevice) {
     EXPECT_NEAR((biased - at_once) - (plain - on(4).forward), (1 + 4 * 2) * 1e-3, 1e-9);
 }
 
+TEST_F(MixturePrice, RowsOfQuantisedExpertsArePaddedBehindTheAllToAll) {
+    workload.training.precision = Precision::fp8;
+    workload.training.megatron.fp8_recipe = Fp8Recipe::mxfp8;
+    workload.cluster.compute_capability = 100;
+    const PieceCost padded = on(4);
+    workload.model.moe->pad_to_capacity = true;
+    const PieceCost aligned = on(4);
+    EXPECT_NEAR(padded.forward - aligned.forward, 2 * kCopies, kSmall) << "in front of the first product and behind the second";
+    EXPECT_NEAR(padded.backward - aligned.backward, 2 * kCopies, kSmall);
+}
+
 TEST_F(MixturePrice, ExpertsScaledByOneTensorEachHaveMoreLaunches) {
     workload.model.moe->experts = 160;
     workload.cluster.compute_capability = 100;
