@@ -267,8 +267,9 @@ void fuse_expert_activations(LayerEditor& layer, const PolicyContext& /*context*
 
 bool pads_expert_rows(const PolicyContext& context) {
     // DeepEP and HybridEP pad as they permute; rows in numbers that capacity decides are aligned.
-    return quantises_by_expert(context) && context.model.moe->dispatcher == TokenDispatcher::all_to_all &&
-           !context.model.moe->pad_to_capacity && context.model.moe->experts / context.sizes.ep > 1;
+    return context.model.moe && context.model.moe->grouped_gemm && fp8::products(context) &&
+           context.model.moe->dispatcher == TokenDispatcher::all_to_all && !context.model.moe->pad_to_capacity &&
+           context.model.moe->experts / context.sizes.ep > 1;
 }
 
 void pad_expert_rows(LayerEditor& layer, const PolicyContext& context) {
