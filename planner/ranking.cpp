@@ -54,6 +54,7 @@ Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const R
     asked.objective = options.objective;
     asked.threads = options.threads;
     asked.pareto = options.pareto;
+    asked.families = options.families;
     asked.progress = options.progress;
 
     Ranking ranking;
@@ -63,8 +64,9 @@ Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const R
     rank_exactly(ranking.search, model, options.objective, wanted);
     if (options.balance_stages) ranking.balanced = add_balanced(ranking.search, model, workload, options.objective);
     keep_fitting_when_replayed(ranking.search, model, [&](std::span<const RankedLayout> kept) {
-        if (!options.one_per_family) return kept.size() >= wanted;
-        return kept.size() >= options.ranks && plan_families(kept, options.plans).size() == options.plans;
+        const std::size_t families = std::max(options.one_per_family ? options.plans : 0, options.families ? kRankedFamilies : 0);
+        if (kept.size() < (options.one_per_family ? options.ranks : wanted)) return false;
+        return families == 0 || plan_families(kept, families).size() == families;
     });
     if (options.predictions) ranking.plans = plans_of(workload, ranking.search, options.plans, options.one_per_family);
     return ranking;

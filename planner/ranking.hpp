@@ -22,6 +22,7 @@ struct RankingOptions {
     Objective objective = Objective::throughput;
     bool balance_stages = false;  ///< also tries balanced stages for the best layouts with a pipeline
     bool pareto = false;          ///< also collects SearchResult::pareto
+    bool families = false;        ///< also collects SearchResult::families, and ranks kRankedFamilies of them at least
     int threads = 0;              ///< of the search; 0: all cores
     /// Called about once a second from the calling thread with the finished and total parts. What it throws ends the ranking.
     std::function<void(std::size_t done, std::size_t total)> progress;

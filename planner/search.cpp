@@ -11,6 +11,7 @@
 #include <thread>
 #include <tuple>
 
+#include "planner/family_set.hpp"
 #include "planner/scaling.hpp"
 
 namespace mgplan::planner {
@@ -134,6 +135,7 @@ struct Share {
     BestList<SmallerPeak> nearest;
     ContenderList contenders;
     ParetoSet pareto;
+    FamilySet families;
     CandidateCounts counts;
     std::int64_t evaluated = 0, feasible = 0;
     std::array<TooLarge, kFillingTerms> too_large;
@@ -170,6 +172,7 @@ struct Share {
         best.offer(layout, time.seconds, need.bytes);
         contenders.offer(layout, time, need.bytes);
         if (options.pareto) pareto.offer(layout, time.seconds, need.bytes);
+        if (options.families) families.offer(layout, time.seconds, need.bytes);
     }
 };
 
@@ -266,9 +269,11 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
     };
     ContenderList contenders(options.keep_contenders);
     ParetoSet pareto;
+    FamilySet families;
     for (auto& share : shares) {
         contenders.absorb(std::move(share.contenders));
         for (const auto& ranked : share.pareto.layouts()) pareto.offer(ranked);
+        families.absorb(std::move(share.families));
         for (const auto& ranked : share.best.take()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
         for (const auto& ranked : share.nearest.take()) nearest.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
         result.counts.merge(share.counts);
@@ -282,6 +287,7 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
     result.others_at_least = contenders.others();
     result.nearest = nearest.take();
     result.pareto = pareto.layouts();
+    result.families = families.take();
     result.threads = static_cast<int>(threads);
     result.seconds = seconds_since(begin);
     return result;

@@ -32,7 +32,8 @@ struct SearchOptions {
     int threads = 0;  ///< 0: all cores
     /// false: the time of layouts that do not fit is computed too (the brute force that tests and benchmarks compare with)
     bool prune = true;
-    bool pareto = false;  ///< also collect SearchResult::pareto
+    bool pareto = false;    ///< also collect SearchResult::pareto
+    bool families = false;  ///< also collect SearchResult::families
     /// Called about once a second from the calling thread with the finished and total parts. What it throws ends the search.
     std::function<void(std::size_t done, std::size_t total)> progress;
 };
