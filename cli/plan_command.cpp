@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
+#include "cli/layout_page.hpp"
 #include "cli/options.hpp"
+#include "cli/output_file.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/progress_line.hpp"
 #include "cli/scaling_study.hpp"
@@ -19,7 +21,9 @@
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
 #include "planner/ranking.hpp"
+#include "planner/search_points.hpp"
 #include "reports/plan_report.hpp"
+#include "reports/search_page.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"
 
@@ -43,7 +47,7 @@ struct PlanOptions {
     bool balance_stages = false;
     std::optional<std::int64_t> explain;
     std::optional<std::int64_t> pick;
-    std::optional<std::string> save_plan;
+    std::optional<std::string> save_plan, html;
     std::optional<std::string> tokens, gpu_hour_price;
 };
 
@@ -114,6 +118,10 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.integer("explain", values.explain, 1, 1000, "list every term of plan N, and why it stands before plan N+1");
     options.output_file("save-plan", values.save_plan, "write the best plan, or the picked one, to FILE");
     options.integer("pick", values.pick, 1, 1000, "the plan that --save-plan writes; without it 1");
+    options.output_file(
+        "html", values.html,
+        "write a page of its own: every family by time and memory, a table to sort and filter, why the first wins, and what "
+        "was rejected");
     options.checked("tokens", values.tokens, "COUNT", check_tokens,
                     "tokens to train on, such as 15T: days, and what one more node, a longer sequence or another batch would change; "
                     "without it speed alone");
@@ -151,6 +159,7 @@ void check_answer(const PlanOptions& values, const std::vector<std::int64_t>& wo
     needs_one(values.explain.has_value(), "explain");
     needs_one(values.pick.has_value(), "pick");
     needs_one(values.save_plan.has_value(), "save-plan");
+    needs_one(values.html.has_value(), "html");
 }
 
 /// Reads the words into the space; problems are added.
@@ -248,6 +257,20 @@ void add_too_large(reports::PlanReport& report, simulator::CostModel& model) {
     std::stable_sort(report.too_large.begin(), report.too_large.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
 }
 
+/// The search as a page of its own.
+void write_search_page(const std::string& path, const reports::PlanReport& report, simulator::CostModel& model) {
+    reports::SearchPage page;
+    page.points = planner::search_points(report.workload, report.search);
+    constexpr std::size_t kSimulations = 5;
+    for (std::size_t i = 0; i < std::min(page.points.size(), kSimulations); ++i) {
+        const reports::PlannedLayout& plan = page.points[i].plan;
+        page.simulations.push_back(layout_page(model, report.workload, plan.layout, plan.prediction));
+    }
+    const std::string text = reports::search_page(report, page);
+    if (!write_output_file(path, [&](std::ostream& out) { out << text; }))
+        throw RunError(fmt::format("--html {}: the file cannot be written any more; is the disk full?", path));
+}
+
 }  // namespace
 
 int run_plan(const std::vector<std::string>& args, Console& console) {
@@ -298,6 +321,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     ranking.ranks = static_cast<std::size_t>(std::max(values.pick.value_or(0), values.explain.value_or(0) + 1));
     ranking.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;
     ranking.balance_stages = values.balance_stages;
+    ranking.pareto = ranking.families = values.html.has_value();
     ranking.threads = static_cast<int>(values.threads);
     ProgressLine progress(console);
     ranking.progress = [&progress, &console](std::size_t done, std::size_t total) {
@@ -313,6 +337,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
             planner::RankingOptions order_alone = ranking;
             order_alone.predictions = false;
             order_alone.pareto = pareto;
+            order_alone.families = order_alone.families && pareto;  // of the world itself, not of what changes would bring
             return planner::rank_layouts(workload, values.space, order_alone).search;
         };
         ScalingStudy studied = study_scaling(workload_options, workload_options.worlds, goal, {resolve, search}, console);
@@ -350,6 +375,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         else
             save_plan(*values.save_plan, plan_of(resolved.workload, best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout));
     }
+    if (values.html) write_search_page(*values.html, report, model);
     for (const auto& plan : report.plans) hand_over_plan(console, resolved.workload, plan.layout);
     switch (options.format()) {
         case Format::json:
