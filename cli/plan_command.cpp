@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <ostream>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
+#include "cli/compared_layout.hpp"
 #include "cli/layout_page.hpp"
 #include "cli/options.hpp"
 #include "cli/output_file.hpp"
@@ -47,7 +49,7 @@ struct PlanOptions {
     bool balance_stages = false;
     std::optional<std::int64_t> explain;
     std::optional<std::int64_t> pick;
-    std::optional<std::string> save_plan, html;
+    std::optional<std::string> save_plan, html, compare;
     std::optional<std::string> tokens, gpu_hour_price;
 };
 
@@ -118,6 +120,9 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.integer("explain", values.explain, 1, 1000, "list every term of plan N, and why it stands before plan N+1");
     options.output_file("save-plan", values.save_plan, "write the best plan, or the picked one, to FILE");
     options.integer("pick", values.pick, 1, 1000, "the plan that --save-plan writes; without it 1");
+    options.text("compare", values.compare, "LAYOUT|PLAN|ARGS",
+                 "put a layout beside the first plan, with its place and the terms that differ: words such as 'tp2 pp4 mbs1', a plan, or "
+                 "a file of Megatron-LM arguments; without it none");
     options.output_file(
         "html", values.html,
         "write a page of its own: every family by time and memory, a table to sort and filter, why the first wins, and what "
@@ -152,6 +157,10 @@ void check_answer(const PlanOptions& values, const std::vector<std::int64_t>& wo
     if (values.balance_stages && (worlds.size() > 1 || values.tokens))
         problems.add("--balance-stages balances the plans of one world, not a study of {}; drop one of them",
                      worlds.size() > 1 ? "several (--world)" : "how a run scales (--tokens)");
+    if (values.compare && values.markdown)
+        problems.add("--markdown shows the plans of a search, without a layout beside them; drop it, or --compare");
+    if (values.compare && values.tokens && worlds.size() < 2)
+        problems.add("--compare puts a layout beside the plans of one search, not of a study (--tokens); drop one of them");
     if (worlds.size() < 2) return;
     const auto needs_one = [&](bool given, std::string_view name) {
         if (given) problems.add("--{} is for the plans of one world, but --world names {}; give one", name, worlds.size());
@@ -160,6 +169,7 @@ void check_answer(const PlanOptions& values, const std::vector<std::int64_t>& wo
     needs_one(values.pick.has_value(), "pick");
     needs_one(values.save_plan.has_value(), "save-plan");
     needs_one(values.html.has_value(), "html");
+    needs_one(values.compare.has_value(), "compare");
 }
 
 /// Reads the words into the space; problems are added.
@@ -205,6 +215,7 @@ void note_idle_options(const Options& options, const WorkloadOptions& workload, 
     options.note_idle(console, "cp-comm-type", only_one(space.cp), "cp is 1");
     options.note_idle(console, "group-size", only_one(space.vpp) || only_one(space.pp), "vpp is 1");
     options.note_idle(console, "balance-stages", only_one(space.pp), "pp is 1");
+    options.note_idle(console, "compare", options.format() == Format::csv, "CSV holds the plans alone");
     options.note_idle(console, "explain", options.format() == Format::csv && values.explain <= values.top.value_or(kTopOfAList),
                       "CSV holds the terms of each plan");
 }
@@ -232,6 +243,17 @@ void explain(reports::PlanReport& report, simulator::CostModel& model, std::size
     const reports::ComparedPlan plan = plan_at(index);
     report.explained = reports::PlannedLayout{plan.layout, plan.prediction, plan.rank, {}};
     if (index + 1 < best.size()) report.comparison = reports::PlanComparison{plan, plan_at(index + 1)};
+}
+
+/// Puts the layout beside the first plan.
+void compare(reports::PlanReport& report, simulator::CostModel& model, const Layout& layout, const std::string& given,
+             const planner::ComparedRank& rank) {
+    const Layout& first = report.search.best.front().layout;
+    const std::string name = std::filesystem::path(given).filename().string();
+    report.compared = reports::ComparedLayout{
+        {reports::differing_fields(plan_of(report.workload, first), plan_of(report.workload, layout)),
+         {{1, first, model.predict_exactly(first)}, {rank.rank, layout, model.predict_exactly(layout), name.empty() ? given : name}}},
+        rank};
 }
 
 /// What does not fit: by what fills it, and where nothing fits the nearest misses with what would make them fit.
@@ -312,6 +334,8 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     note_idle_options(options, workload_options, values, resolved.workload.model, console);
 
     planner::RankingOptions ranking;
+    if (values.compare)
+        ranking.compared = read_compared_layout(*values.compare, resolved.workload, resolved.engine, values.space.cuda_graphs, console);
     const bool table = options.format() == Format::table;
     const std::int64_t top = values.top.value_or(table ? kTopOfATable : kTopOfAList);
     ranking.one_per_family = table && !values.all;
@@ -329,6 +353,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         progress.show(fmt::format("mgplan: searched {} of {} parts", done, total));
     };
     reports::PlanReport report;
+    planner::ComparedRank compared_rank;
     if (study) {
         planner::TrainingGoal goal;
         if (values.tokens) goal.tokens = parse_count(*values.tokens);
@@ -350,6 +375,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         report.search = std::move(ranked.search);
         report.plans = std::move(ranked.plans);
         if (values.balance_stages) report.balanced = std::move(ranked.balanced);
+        compared_rank = ranked.compared;
     }
     progress.clear();
     report.detail = values.wide ? reports::Detail::wide : reports::Detail::first_look;
@@ -368,6 +394,9 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     at_most("explain", values.explain);
     simulator::CostModel model(report.workload);
     if (values.explain && !best.empty()) explain(report, model, static_cast<std::size_t>(*values.explain - 1));
+    if (ranking.compared && !best.empty()) compare(report, model, *ranking.compared, *values.compare, compared_rank);
+    if (ranking.compared && best.empty())
+        console.err << "mgplan: nothing fits, so there is no plan that --compare could put the layout beside\n";
     add_too_large(report, model);
     if (values.save_plan) {
         if (best.empty())

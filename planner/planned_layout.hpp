@@ -30,6 +30,12 @@ struct SearchPoint {
     bool replayed = false;     ///< its time is of the timeline event by event, its memory of a replayed allocator
 };
 
+/// Where a layout stands among those that fit (RankingOptions::compared).
+struct ComparedRank {
+    std::size_t rank = 0;  ///< from 1; 0: it does not fit
+    bool exact = false;    ///< both it and those before it were ranked by their timelines; else by the search's estimate
+};
+
 /// What balancing the stages of the best layouts gained (RankingOptions::balance_stages).
 struct BalancingGain {
     std::size_t tried = 0, faster = 0;                        ///< layouts

@@ -137,7 +137,7 @@ struct Share {
     ParetoSet pareto;
     FamilySet families;
     CandidateCounts counts;
-    std::int64_t evaluated = 0, feasible = 0;
+    std::int64_t evaluated = 0, feasible = 0, before_compared = 0;
     std::array<TooLarge, kFillingTerms> too_large;
     TooLarge too_large_uneven;
 
@@ -146,7 +146,20 @@ struct Share {
           nearest(options.keep_nearest, SmallerPeak{}),
           contenders(options.keep_contenders) {}
 
-    void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, const SearchOptions& options) {
+    /// Most layouts are told apart by one figure, without a copy.
+    void hold_against(const RankedLayout& compared, const Layout& layout, double seconds, std::int64_t peak, Objective objective) {
+        const BeforeByObjective before{objective};
+        RankedLayout candidate{{}, seconds, peak};
+        if (before.surely_behind(candidate, compared)) return;
+        if (!before.surely_behind(compared, candidate)) {
+            candidate.layout = layout;
+            if (!before(candidate, compared)) return;
+        }
+        ++before_compared;
+    }
+
+    void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, const SearchOptions& options,
+               const RankedLayout* compared) {
         const MemoryNeed need = cost.memory(layout, limit);
         const bool fits = need.bytes <= limit;
         if (!fits) {
@@ -173,6 +186,7 @@ struct Share {
         contenders.offer(layout, time, need.bytes);
         if (options.pareto) pareto.offer(layout, time.seconds, need.bytes);
         if (options.families) families.offer(layout, time.seconds, need.bytes);
+        if (compared != nullptr) hold_against(*compared, layout, time.seconds, need.bytes, options.objective);
     }
 };
 
@@ -249,13 +263,20 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
     std::vector<Share> shares(threads, Share(options));
     std::vector<LayoutCost> pricers;
     for (std::size_t t = 0; t < threads; ++t) pricers.push_back(cost_model(workload));
+    std::optional<RankedLayout> compared;
+    if (options.compared) {
+        const LayoutCost& cost = pricers.front();
+        compared = RankedLayout{*options.compared, cost.iteration_seconds(*options.compared).seconds,
+                                cost.memory(*options.compared, std::numeric_limits<std::int64_t>::max()).bytes};
+    }
     const auto evaluation = Clock::now();
     run_parallel(
         parts.size(), shares,
         [&](std::size_t part, Share& share, std::size_t thread) {
             const LayoutCost& cost = pricers[thread];
-            visit_layouts(workload, space, parts[part], share.counts,
-                          [&](const Layout& layout) { share.price(layout, cost, workload.memory_limit, options); });
+            visit_layouts(workload, space, parts[part], share.counts, [&](const Layout& layout) {
+                share.price(layout, cost, workload.memory_limit, options, compared ? &*compared : nullptr);
+            });
         },
         options.progress);
     result.evaluate_seconds = seconds_since(evaluation);
@@ -279,6 +300,7 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
         result.counts.merge(share.counts);
         result.evaluated += share.evaluated;
         result.feasible += share.feasible;
+        result.before_compared += share.before_compared;
         for (std::size_t term = 0; term < kFillingTerms; ++term) add(result.too_large_by_term[term], share.too_large[term]);
         add(result.too_large_uneven, share.too_large_uneven);
     }

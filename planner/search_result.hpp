@@ -102,6 +102,7 @@ struct SearchResult {
     /// The fastest of the fitting layouts in the memory that each needs (scaling.hpp ParetoSet); empty unless asked for.
     std::vector<RankedLayout> pareto;
     std::vector<FamilyPoint> families;  ///< of the fitting layouts, fastest first, as the search prices them; empty unless asked for
+    std::int64_t before_compared = 0;   ///< fitting layouts that rank before SearchOptions::compared, as the search prices both
     std::vector<RankedLayout> nearest;  ///< layouts that do not fit, smallest peak first; time 0
     CandidateCounts counts;
     std::int64_t evaluated = 0;  ///< layouts whose memory and time were computed

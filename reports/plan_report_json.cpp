@@ -72,6 +72,7 @@ std::string plan_report_json(const PlanReport& report) {
                               {"too_large", kinds}}},
               {"plans", Json::array()}};
     if (report.comparison) json["explained"] = comparison_to_json(*report.comparison);
+    if (report.compared) json["compared"] = compared_layout_to_json(*report.compared);
     if (report.balanced) json["balanced"] = Json{{"tried", report.balanced->tried}, {"faster", report.balanced->faster}};
     for (const PlannedLayout& plan : report.plans) {
         json["plans"].push_back(layout_and_prediction(plan));

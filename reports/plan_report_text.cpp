@@ -384,6 +384,7 @@ std::string plan_report_text(const PlanReport& report) {
     if (const auto& plan = report.explained)
         text += fmt::format("\nplan {} in detail\n", plan->rank) + layout_text(plan->layout, plan->prediction);
     if (report.comparison) text += comparison_text(*report.comparison);
+    if (report.compared) text += compared_layout_text(*report.compared, s.feasible);
     return text;
 }
 
