@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <ostream>
 #include <utility>
 
@@ -7,7 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
+#include "cli/compared_layout.hpp"
+#include "cli/layout_page.hpp"
 #include "cli/options.hpp"
+#include "cli/output_file.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/progress_line.hpp"
 #include "cli/scaling_study.hpp"
@@ -19,7 +23,9 @@
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
 #include "planner/ranking.hpp"
+#include "planner/search_points.hpp"
 #include "reports/plan_report.hpp"
+#include "reports/search_page.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"
 
@@ -43,7 +49,7 @@ struct PlanOptions {
     bool balance_stages = false;
     std::optional<std::int64_t> explain;
     std::optional<std::int64_t> pick;
-    std::optional<std::string> save_plan;
+    std::optional<std::string> save_plan, html, compare;
     std::optional<std::string> tokens, gpu_hour_price;
 };
 
@@ -114,6 +120,13 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.integer("explain", values.explain, 1, 1000, "list every term of plan N, and why it stands before plan N+1");
     options.output_file("save-plan", values.save_plan, "write the best plan, or the picked one, to FILE");
     options.integer("pick", values.pick, 1, 1000, "the plan that --save-plan writes; without it 1");
+    options.text("compare", values.compare, "LAYOUT|PLAN|ARGS",
+                 "put a layout beside the first plan, with its place and the terms that differ: words such as 'tp2 pp4 mbs1', a plan, or "
+                 "a file of Megatron-LM arguments; without it none");
+    options.output_file(
+        "html", values.html,
+        "write a page of its own: every family by time and memory, a table to sort and filter, why the first wins, and what "
+        "was rejected");
     options.checked("tokens", values.tokens, "COUNT", check_tokens,
                     "tokens to train on, such as 15T: days, and what one more node, a longer sequence or another batch would change; "
                     "without it speed alone");
@@ -144,6 +157,10 @@ void check_answer(const PlanOptions& values, const std::vector<std::int64_t>& wo
     if (values.balance_stages && (worlds.size() > 1 || values.tokens))
         problems.add("--balance-stages balances the plans of one world, not a study of {}; drop one of them",
                      worlds.size() > 1 ? "several (--world)" : "how a run scales (--tokens)");
+    if (values.compare && values.markdown)
+        problems.add("--markdown shows the plans of a search, without a layout beside them; drop it, or --compare");
+    if (values.compare && values.tokens && worlds.size() < 2)
+        problems.add("--compare puts a layout beside the plans of one search, not of a study (--tokens); drop one of them");
     if (worlds.size() < 2) return;
     const auto needs_one = [&](bool given, std::string_view name) {
         if (given) problems.add("--{} is for the plans of one world, but --world names {}; give one", name, worlds.size());
@@ -151,6 +168,8 @@ void check_answer(const PlanOptions& values, const std::vector<std::int64_t>& wo
     needs_one(values.explain.has_value(), "explain");
     needs_one(values.pick.has_value(), "pick");
     needs_one(values.save_plan.has_value(), "save-plan");
+    needs_one(values.html.has_value(), "html");
+    needs_one(values.compare.has_value(), "compare");
 }
 
 /// Reads the words into the space; problems are added.
@@ -196,6 +215,7 @@ void note_idle_options(const Options& options, const WorkloadOptions& workload, 
     options.note_idle(console, "cp-comm-type", only_one(space.cp), "cp is 1");
     options.note_idle(console, "group-size", only_one(space.vpp) || only_one(space.pp), "vpp is 1");
     options.note_idle(console, "balance-stages", only_one(space.pp), "pp is 1");
+    options.note_idle(console, "compare", options.format() == Format::csv, "CSV holds the plans alone");
     options.note_idle(console, "explain", options.format() == Format::csv && values.explain <= values.top.value_or(kTopOfAList),
                       "CSV holds the terms of each plan");
 }
@@ -225,6 +245,17 @@ void explain(reports::PlanReport& report, simulator::CostModel& model, std::size
     if (index + 1 < best.size()) report.comparison = reports::PlanComparison{plan, plan_at(index + 1)};
 }
 
+/// Puts the layout beside the first plan.
+void compare(reports::PlanReport& report, simulator::CostModel& model, const Layout& layout, const std::string& given,
+             const planner::ComparedRank& rank) {
+    const Layout& first = report.search.best.front().layout;
+    const std::string name = std::filesystem::path(given).filename().string();
+    report.compared = reports::ComparedLayout{
+        {reports::differing_fields(plan_of(report.workload, first), plan_of(report.workload, layout)),
+         {{1, first, model.predict_exactly(first)}, {rank.rank, layout, model.predict_exactly(layout), name.empty() ? given : name}}},
+        rank};
+}
+
 /// What does not fit: by what fills it, and where nothing fits the nearest misses with what would make them fit.
 void add_too_large(reports::PlanReport& report, simulator::CostModel& model) {
     const planner::TooLarge& replayed = report.search.too_large_replayed;
@@ -246,6 +277,20 @@ void add_too_large(reports::PlanReport& report, simulator::CostModel& model) {
     if (replayed.count > 0)
         report.too_large.push_back({std::nullopt, replayed.count, replayed.nearest->layout, closely(replayed.nearest->layout), true});
     std::stable_sort(report.too_large.begin(), report.too_large.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
+}
+
+/// The search as a page of its own.
+void write_search_page(const std::string& path, const reports::PlanReport& report, simulator::CostModel& model) {
+    reports::SearchPage page;
+    page.points = planner::search_points(report.workload, report.search);
+    constexpr std::size_t kSimulations = 5;
+    for (std::size_t i = 0; i < std::min(page.points.size(), kSimulations); ++i) {
+        const reports::PlannedLayout& plan = page.points[i].plan;
+        page.simulations.push_back(layout_page(model, report.workload, plan.layout, plan.prediction));
+    }
+    const std::string text = reports::search_page(report, page);
+    if (!write_output_file(path, [&](std::ostream& out) { out << text; }))
+        throw RunError(fmt::format("--html {}: the file cannot be written any more; is the disk full?", path));
 }
 
 }  // namespace
@@ -289,6 +334,8 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     note_idle_options(options, workload_options, values, resolved.workload.model, console);
 
     planner::RankingOptions ranking;
+    if (values.compare)
+        ranking.compared = read_compared_layout(*values.compare, resolved.workload, resolved.engine, values.space.cuda_graphs, console);
     const bool table = options.format() == Format::table;
     const std::int64_t top = values.top.value_or(table ? kTopOfATable : kTopOfAList);
     ranking.one_per_family = table && !values.all;
@@ -298,6 +345,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     ranking.ranks = static_cast<std::size_t>(std::max(values.pick.value_or(0), values.explain.value_or(0) + 1));
     ranking.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;
     ranking.balance_stages = values.balance_stages;
+    ranking.pareto = ranking.families = values.html.has_value();
     ranking.threads = static_cast<int>(values.threads);
     ProgressLine progress(console);
     ranking.progress = [&progress, &console](std::size_t done, std::size_t total) {
@@ -305,6 +353,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         progress.show(fmt::format("mgplan: searched {} of {} parts", done, total));
     };
     reports::PlanReport report;
+    planner::ComparedRank compared_rank;
     if (study) {
         planner::TrainingGoal goal;
         if (values.tokens) goal.tokens = parse_count(*values.tokens);
@@ -313,6 +362,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
             planner::RankingOptions order_alone = ranking;
             order_alone.predictions = false;
             order_alone.pareto = pareto;
+            order_alone.families = order_alone.families && pareto;  // of the world itself, not of what changes would bring
             return planner::rank_layouts(workload, values.space, order_alone).search;
         };
         ScalingStudy studied = study_scaling(workload_options, workload_options.worlds, goal, {resolve, search}, console);
@@ -325,6 +375,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         report.search = std::move(ranked.search);
         report.plans = std::move(ranked.plans);
         if (values.balance_stages) report.balanced = std::move(ranked.balanced);
+        compared_rank = ranked.compared;
     }
     progress.clear();
     report.detail = values.wide ? reports::Detail::wide : reports::Detail::first_look;
@@ -343,6 +394,9 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     at_most("explain", values.explain);
     simulator::CostModel model(report.workload);
     if (values.explain && !best.empty()) explain(report, model, static_cast<std::size_t>(*values.explain - 1));
+    if (ranking.compared && !best.empty()) compare(report, model, *ranking.compared, *values.compare, compared_rank);
+    if (ranking.compared && best.empty())
+        console.err << "mgplan: nothing fits, so there is no plan that --compare could put the layout beside\n";
     add_too_large(report, model);
     if (values.save_plan) {
         if (best.empty())
@@ -350,6 +404,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         else
             save_plan(*values.save_plan, plan_of(resolved.workload, best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout));
     }
+    if (values.html) write_search_page(*values.html, report, model);
     for (const auto& plan : report.plans) hand_over_plan(console, resolved.workload, plan.layout);
     switch (options.format()) {
         case Format::json:
