@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <ostream>
 #include <utility>
 
@@ -9,9 +8,9 @@
 
 #include "cli/command.hpp"
 #include "cli/compared_layout.hpp"
-#include "cli/layout_page.hpp"
+#include "cli/headroom.hpp"
 #include "cli/options.hpp"
-#include "cli/output_file.hpp"
+#include "cli/plan_details.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/progress_line.hpp"
 #include "cli/scaling_study.hpp"
@@ -23,9 +22,7 @@
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
 #include "planner/ranking.hpp"
-#include "planner/search_points.hpp"
 #include "reports/plan_report.hpp"
-#include "reports/search_page.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"
 
@@ -49,7 +46,7 @@ struct PlanOptions {
     bool balance_stages = false;
     std::optional<std::int64_t> explain;
     std::optional<std::int64_t> pick;
-    std::optional<std::string> save_plan, html, compare;
+    std::optional<std::string> save_plan, html, compare, headroom;
     std::optional<std::string> tokens, gpu_hour_price;
 };
 
@@ -110,6 +107,9 @@ void declare_plan_options(Options& options, PlanOptions& values) {
                     "orders of the axes in the rank grid, fastest first; of several each is searched");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
                  "what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration");
+    options.checked("headroom", values.headroom, "SIZE|PCT", check_headroom,
+                    "memory of a GPU that plans leave free, such as 4GiB or 5%; where nothing else fits, a plan without it is shown; "
+                    "without it none");
     options.group("Answer");
     options.choice("objective", values.objective, {"throughput", "memory"}, "what to rank by");
     options.integer("top", values.top, 1, 1000, "plans to print; without it 5 in a table and 10 in JSON and CSV");
@@ -236,63 +236,6 @@ void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
     }
 }
 
-/// Holds the plan at `index` of the best against the one behind it.
-void explain(reports::PlanReport& report, simulator::CostModel& model, std::size_t index) {
-    const auto& best = report.search.best;
-    const auto plan_at = [&](std::size_t i) { return reports::ComparedPlan{i + 1, best[i].layout, model.predict_exactly(best[i].layout)}; };
-    const reports::ComparedPlan plan = plan_at(index);
-    report.explained = reports::PlannedLayout{plan.layout, plan.prediction, plan.rank, {}};
-    if (index + 1 < best.size()) report.comparison = reports::PlanComparison{plan, plan_at(index + 1)};
-}
-
-/// Puts the layout beside the first plan.
-void compare(reports::PlanReport& report, simulator::CostModel& model, const Layout& layout, const std::string& given,
-             const planner::ComparedRank& rank) {
-    const Layout& first = report.search.best.front().layout;
-    const std::string name = std::filesystem::path(given).filename().string();
-    report.compared = reports::ComparedLayout{
-        {reports::differing_fields(plan_of(report.workload, first), plan_of(report.workload, layout)),
-         {{1, first, model.predict_exactly(first)}, {rank.rank, layout, model.predict_exactly(layout), name.empty() ? given : name}}},
-        rank};
-}
-
-/// What does not fit: by what fills it, and where nothing fits the nearest misses with what would make them fit.
-void add_too_large(reports::PlanReport& report, simulator::CostModel& model) {
-    const planner::TooLarge& replayed = report.search.too_large_replayed;
-    const auto closely = [&](const Layout& layout) { return model.replayed_memory(layout); };
-    const auto add_nearest = [&](const Layout& layout, simulator::MemoryPrediction memory) {
-        report.nearest.push_back({layout, std::move(memory), planner::remedies(report.workload, layout, planner::simulator_cost_model())});
-    };
-    if (report.plans.empty()) {
-        if (replayed.count > 0) add_nearest(replayed.nearest->layout, closely(replayed.nearest->layout));
-        for (const auto& miss : report.search.nearest) add_nearest(miss.layout, model.memory(miss.layout));
-    }
-    const auto add = [&](std::optional<planner::FillingTerm> term, const planner::TooLarge& found) {
-        if (found.count > 0)
-            report.too_large.push_back({term, found.count, found.nearest->layout, model.memory(found.nearest->layout), false});
-    };
-    for (std::size_t term = 0; term < planner::kFillingTerms; ++term)
-        add(static_cast<planner::FillingTerm>(term), report.search.too_large_by_term[term]);
-    add(std::nullopt, report.search.too_large_uneven);
-    if (replayed.count > 0)
-        report.too_large.push_back({std::nullopt, replayed.count, replayed.nearest->layout, closely(replayed.nearest->layout), true});
-    std::stable_sort(report.too_large.begin(), report.too_large.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
-}
-
-/// The search as a page of its own.
-void write_search_page(const std::string& path, const reports::PlanReport& report, simulator::CostModel& model) {
-    reports::SearchPage page;
-    page.points = planner::search_points(report.workload, report.search);
-    constexpr std::size_t kSimulations = 5;
-    for (std::size_t i = 0; i < std::min(page.points.size(), kSimulations); ++i) {
-        const reports::PlannedLayout& plan = page.points[i].plan;
-        page.simulations.push_back(layout_page(model, report.workload, plan.layout, plan.prediction));
-    }
-    const std::string text = reports::search_page(report, page);
-    if (!write_output_file(path, [&](std::ostream& out) { out << text; }))
-        throw RunError(fmt::format("--html {}: the file cannot be written any more; is the disk full?", path));
-}
-
 }  // namespace
 
 int run_plan(const std::vector<std::string>& args, Console& console) {
@@ -306,11 +249,15 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     if (!options.parse(args, console.out)) return kDone;
 
     Problems problems;
+    if (values.headroom && workload_options.max_memory)
+        problems.add("--headroom = {} narrows the memory of a GPU, and --max-memory gives what a rank may use exactly; drop one of them",
+                     *values.headroom);
     finish_space(values, problems);
     check_answer(values, workload_options.worlds, options.format(), problems);
     const bool study = workload_options.worlds.size() > 1 || values.tokens;
     const auto resolve = [&](const WorkloadOptions& job) {
         ResolvedWorkload resolved = resolve_workload(options, job);
+        if (values.headroom) (void)headroom_bytes(*values.headroom, resolved.workload);  // refused before anything is searched
         resolved.workload.confine_tp = values.space.tp.empty();
         const auto assumption = simulator::assumed_graph_node_bytes(resolved.workload.cluster);
         if (!values.space.cuda_graphs.empty() && assumption) resolved.assumed.push_back(*assumption);
@@ -363,6 +310,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
             order_alone.predictions = false;
             order_alone.pareto = pareto;
             order_alone.families = order_alone.families && pareto;  // of the world itself, not of what changes would bring
+            if (values.headroom) order_alone.headroom_bytes = headroom_bytes(*values.headroom, workload);
             return planner::rank_layouts(workload, values.space, order_alone).search;
         };
         ScalingStudy studied = study_scaling(workload_options, workload_options.worlds, goal, {resolve, search}, console);
@@ -371,6 +319,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         resolved = std::move(studied.resolved);
         report.plans = planner::plans_of(resolved.workload, report.search, ranking.plans, ranking.one_per_family);
     } else {
+        if (values.headroom) ranking.headroom_bytes = headroom_bytes(*values.headroom, resolved.workload);
         planner::Ranking ranked = planner::rank_layouts(resolved.workload, values.space, ranking);
         report.search = std::move(ranked.search);
         report.plans = std::move(ranked.plans);
@@ -397,7 +346,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     if (ranking.compared && !best.empty()) compare(report, model, *ranking.compared, *values.compare, compared_rank);
     if (ranking.compared && best.empty())
         console.err << "mgplan: nothing fits, so there is no plan that --compare could put the layout beside\n";
-    add_too_large(report, model);
+    add_too_large(report);
     if (values.save_plan) {
         if (best.empty())
             console.err << fmt::format("mgplan: nothing fits, so --save-plan {} is not written\n", *values.save_plan);

@@ -62,9 +62,8 @@ ComparedRank rank_of(const Layout& layout, const std::vector<RankedLayout>& best
     return {before - std::min(before, dropped) + 1, false};
 }
 
-}  // namespace
-
-Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
+/// Without the plans.
+Ranking rank_within(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
     const std::size_t wanted = std::max(options.plans, options.ranks);
     SearchOptions asked;
     asked.keep = std::max(wanted, kRankedExactly);
@@ -89,6 +88,19 @@ Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const R
         return families == 0 || plan_families(kept, families).size() == families;
     });
     if (options.compared) ranking.compared = rank_of(*options.compared, best, ranking.search, model);
+    return ranking;
+}
+
+}  // namespace
+
+Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
+    Workload narrowed = workload;
+    narrowed.memory_limit -= options.headroom_bytes;
+    Ranking ranking = rank_within(narrowed, space, options);
+    if (ranking.search.best.empty() && options.headroom_bytes > 0) {
+        ranking = rank_within(workload, space, options);
+        ranking.search.headroom_missed = !ranking.search.best.empty();
+    }
     if (options.predictions) ranking.plans = plans_of(workload, ranking.search, options.plans, options.one_per_family);
     return ranking;
 }

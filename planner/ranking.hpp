@@ -20,6 +20,9 @@ struct RankingOptions {
     std::size_t ranks = 0;
     /// Shows the fastest layout of each family (plan_families.hpp) alone, with the ranks of the others.
     bool one_per_family = true;
+    /// Plans leave so many bytes of Workload::memory_limit free, unless nothing does: then SearchResult::headroom_missed, and they fit into
+    /// the limit. It narrows the search alone: predictions keep the workload's limit.
+    std::int64_t headroom_bytes = 0;
     Objective objective = Objective::throughput;
     bool balance_stages = false;          ///< also tries balanced stages for the best layouts with a pipeline
     bool pareto = false;                  ///< also collects SearchResult::pareto

@@ -256,6 +256,7 @@ bool ranks_before(const RankedLayout& a, const RankedLayout& b, Objective object
 SearchResult search(const Workload& workload, const SearchSpace& space, const CostModelFactory& cost_model, const SearchOptions& options) {
     const auto begin = Clock::now();
     SearchResult result;
+    result.limit_bytes = workload.memory_limit;
     const auto parts = prefixes(workload, space, result.counts);
     const std::size_t wanted =
         options.threads > 0 ? static_cast<std::size_t>(options.threads) : std::max(1U, std::thread::hardware_concurrency());

@@ -112,6 +112,9 @@ struct SearchResult {
     TooLarge too_large_uneven;                              ///< the others: they would fit if routing were even
     /// Found to fit, but not by a closer look that was taken at the best of them; in none of the counts above.
     TooLarge too_large_replayed;
+    std::int64_t limit_bytes = 0;  ///< what had to fit: the workload's limit, less a headroom
+    /// Nothing leaves the headroom that was asked for (RankingOptions::headroom_bytes), but something fits without it: that is here.
+    bool headroom_missed = false;
     double seconds = 0;
     double evaluate_seconds = 0;  ///< wall time of the parallel part
     int threads = 1;

@@ -84,6 +84,8 @@ std::string compared_layout_text(const ComparedLayout& compared, std::int64_t fe
     if (compared.rank.rank > 0)
         text += fmt::format("place {} among the {} that fit{}", with_thousands(static_cast<std::int64_t>(compared.rank.rank)),
                             with_thousands(feasible), compared.rank.exact ? "" : ", by the search's estimate");
+    else if (against.prediction.memory.fits())
+        text += "it fits, but does not leave the headroom of the search";
     else
         text += fmt::format("it does not fit, {}", missing_text(against.prediction.memory));
     const double more = against.prediction.time.iteration_seconds / plan.prediction.time.iteration_seconds - 1;

@@ -59,6 +59,8 @@ struct PlanReport {
     Detail detail = Detail::first_look;           ///< of the table
     bool all_assumed = false;                     ///< in a first look, too
 
+    /// Bytes of each GPU that the search left free.
+    [[nodiscard]] std::int64_t headroom_bytes() const { return workload.memory_limit - search.limit_bytes; }
     /// Seconds of the plan with its even split, where its stages were balanced.
     [[nodiscard]] std::optional<double> seconds_before(const PlannedLayout& plan) const;
     /// Layouts that do not fit, by the rule that they break; rules that none breaks are left out.

@@ -65,6 +65,8 @@ std::string plan_report_json(const PlanReport& report) {
                               {"seconds", s.seconds},
                               {"evaluate_seconds", s.evaluate_seconds},
                               {"threads", s.threads},
+                              {"limit_bytes", s.limit_bytes},
+                              {"headroom_missed", s.headroom_missed},
                               {"replayed", s.replayed},
                               {"fastest_is_proven", s.fastest_is_proven ? Json(*s.fastest_is_proven) : Json()},
                               {"rejected", rejected},

@@ -366,9 +366,12 @@ std::string plan_report_text(const PlanReport& report) {
     std::string text = workload_text(w);
     text += wide || report.all_assumed ? assumed_text(report.assumed) : first_assumed_text(report.assumed);
     if (report.flags) text += flag_account_text(*report.flags);
-    text += fmt::format("searched {} in {:.2f} s on {}:\n{} legal, {} fit in {} per GPU\n\n", counted(s.counts.candidates(), "candidate"),
+    text += fmt::format("searched {} in {:.2f} s on {}:\n{} legal, {} fit in {} per GPU{}\n", counted(s.counts.candidates(), "candidate"),
                         s.seconds, counted(s.threads, "thread"), with_thousands(s.counts.legal), with_thousands(s.feasible),
-                        human_bytes(w.memory_limit));
+                        human_bytes(s.limit_bytes),
+                        report.headroom_bytes() > 0 ? fmt::format(", headroom {}", human_bytes(report.headroom_bytes())) : "");
+    if (s.headroom_missed) text += "Nothing leaves the headroom free; these plans fit the whole GPU.\n";
+    text += "\n";
     if (report.plans.empty()) {
         text += nearest_text(report);
     } else {

@@ -144,6 +144,7 @@ Json data_of(const PlanReport& report, const std::vector<SearchPoint>& points) {
     };
     const auto& batch = report.workload.batch;
     Json data{{"limit", static_cast<double>(report.workload.memory_limit) / kMiB},
+              {"searched", static_cast<double>(report.search.limit_bytes) / kMiB},
               {"tokens",
                static_cast<double>(batch.global_batch) * static_cast<double>(batch.sequence) / static_cast<double>(report.workload.world)},
               {"moe", report.workload.model.moe.has_value()},
@@ -281,8 +282,10 @@ std::string search_page(const PlanReport& report, const SearchPage& page) {
     std::vector<std::string> details;
     if (!report.assumed.empty()) details.push_back(fmt::format("assumed: {}", fmt::join(report.assumed, ", ")));
     details.push_back(fmt::format("searched {} in {:.2f} s: {} legal, {} fit in {} per GPU", counted(s.counts.candidates(), "candidate"),
-                                  s.seconds, with_thousands(s.counts.legal), with_thousands(s.feasible),
-                                  human_bytes(report.workload.memory_limit)));
+                                  s.seconds, with_thousands(s.counts.legal), with_thousands(s.feasible), human_bytes(s.limit_bytes)));
+    if (report.headroom_bytes() > 0)
+        details.push_back(fmt::format("headroom: {} of each GPU stay free", human_bytes(report.headroom_bytes())));
+    if (s.headroom_missed) details.emplace_back("Nothing leaves the headroom free; these plans fit the whole GPU.");
     details.push_back(accuracy_text(report.workload));
     const std::string rejections = rejections_section(report);
     const auto whole = [&](const std::string& body) { return html_page(title, details, body, search_page_style()); };

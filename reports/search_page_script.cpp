@@ -261,15 +261,16 @@ constexpr std::string_view kSearchScript = R"~((() => {
     for (const at of ticks(from, to, false)) { stroke(rule, x(at), height - bottom, x(at), height - bottom + 4); context.fillText(at, x(at), height - bottom + 7); }
     stroke(rule, left, height - bottom, width - right, height - bottom);
     context.fillText("GiB on the fullest GPU" + (data.moe ? ", at p99 of the routing skew" : ""), left + (width - left - right) / 2, height - 16);
-    const mark = (value, text) => {
+    const mark = (value, text, line) => {
       context.setLineDash([7, 4]);
       stroke(limit, x(value), top, x(value), height - bottom);
       context.setLineDash([]);
       context.fillStyle = limit;
       context.textAlign = "right";
-      context.fillText(text, x(value) - 5, top);
+      context.fillText(text, x(value) - 5, top + 15 * line);
     };
-    mark(gib(data.limit), "limit " + gib(data.limit).toFixed(1) + " GiB");
+    if (data.searched < data.limit) mark(gib(data.searched), "headroom " + gib(data.limit - data.searched).toFixed(1) + " GiB", 1);
+    mark(gib(data.limit), "limit " + gib(data.limit).toFixed(1) + " GiB", 0);
     // The Pareto line in steps: what fits into less memory than a corner is at least as slow.
     if (line.length) {
       context.strokeStyle = ink;

@@ -60,6 +60,7 @@ inline PlanReport made_up_report() {
     report.workload.batch.global_batch = 1024;
     report.workload.batch.sequence = 4096;
     report.workload.memory_limit = std::int64_t{80} << 30;
+    report.search.limit_bytes = report.workload.memory_limit;
     report.search.counts.legal = 5000;
     report.search.feasible = 3800;
     report.search.too_large = 1200;
