@@ -7,7 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
+#include "cli/compared_layout.hpp"
+#include "cli/headroom.hpp"
 #include "cli/options.hpp"
+#include "cli/plan_details.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/progress_line.hpp"
 #include "cli/scaling_study.hpp"
@@ -43,7 +46,7 @@ struct PlanOptions {
     bool balance_stages = false;
     std::optional<std::int64_t> explain;
     std::optional<std::int64_t> pick;
-    std::optional<std::string> save_plan;
+    std::optional<std::string> save_plan, html, compare, headroom;
     std::optional<std::string> tokens, gpu_hour_price;
 };
 
@@ -104,6 +107,9 @@ void declare_plan_options(Options& options, PlanOptions& values) {
                     "orders of the axes in the rank grid, fastest first; of several each is searched");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
                  "what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration");
+    options.checked("headroom", values.headroom, "SIZE|PCT", check_headroom,
+                    "memory of a GPU that plans leave free, such as 4GiB or 5%; where nothing else fits, a plan without it is shown; "
+                    "without it none");
     options.group("Answer");
     options.choice("objective", values.objective, {"throughput", "memory"}, "what to rank by");
     options.integer("top", values.top, 1, 1000, "plans to print; without it 5 in a table and 10 in JSON and CSV");
@@ -114,6 +120,13 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.integer("explain", values.explain, 1, 1000, "list every term of plan N, and why it stands before plan N+1");
     options.output_file("save-plan", values.save_plan, "write the best plan, or the picked one, to FILE");
     options.integer("pick", values.pick, 1, 1000, "the plan that --save-plan writes; without it 1");
+    options.text("compare", values.compare, "LAYOUT|PLAN|ARGS",
+                 "put a layout beside the first plan, with its place and the terms that differ: words such as 'tp2 pp4 mbs1', a plan, or "
+                 "a file of Megatron-LM arguments; without it none");
+    options.output_file(
+        "html", values.html,
+        "write a page of its own: every family by time and memory, a table to sort and filter, why the first wins, and what "
+        "was rejected");
     options.checked("tokens", values.tokens, "COUNT", check_tokens,
                     "tokens to train on, such as 15T: days, and what one more node, a longer sequence or another batch would change; "
                     "without it speed alone");
@@ -144,6 +157,10 @@ void check_answer(const PlanOptions& values, const std::vector<std::int64_t>& wo
     if (values.balance_stages && (worlds.size() > 1 || values.tokens))
         problems.add("--balance-stages balances the plans of one world, not a study of {}; drop one of them",
                      worlds.size() > 1 ? "several (--world)" : "how a run scales (--tokens)");
+    if (values.compare && values.markdown)
+        problems.add("--markdown shows the plans of a search, without a layout beside them; drop it, or --compare");
+    if (values.compare && values.tokens && worlds.size() < 2)
+        problems.add("--compare puts a layout beside the plans of one search, not of a study (--tokens); drop one of them");
     if (worlds.size() < 2) return;
     const auto needs_one = [&](bool given, std::string_view name) {
         if (given) problems.add("--{} is for the plans of one world, but --world names {}; give one", name, worlds.size());
@@ -151,6 +168,8 @@ void check_answer(const PlanOptions& values, const std::vector<std::int64_t>& wo
     needs_one(values.explain.has_value(), "explain");
     needs_one(values.pick.has_value(), "pick");
     needs_one(values.save_plan.has_value(), "save-plan");
+    needs_one(values.html.has_value(), "html");
+    needs_one(values.compare.has_value(), "compare");
 }
 
 /// Reads the words into the space; problems are added.
@@ -196,6 +215,7 @@ void note_idle_options(const Options& options, const WorkloadOptions& workload, 
     options.note_idle(console, "cp-comm-type", only_one(space.cp), "cp is 1");
     options.note_idle(console, "group-size", only_one(space.vpp) || only_one(space.pp), "vpp is 1");
     options.note_idle(console, "balance-stages", only_one(space.pp), "pp is 1");
+    options.note_idle(console, "compare", options.format() == Format::csv, "CSV holds the plans alone");
     options.note_idle(console, "explain", options.format() == Format::csv && values.explain <= values.top.value_or(kTopOfAList),
                       "CSV holds the terms of each plan");
 }
@@ -216,38 +236,6 @@ void check_pipeline_layout(const std::string& text, const ModelSpec& model) {
     }
 }
 
-/// Holds the plan at `index` of the best against the one behind it.
-void explain(reports::PlanReport& report, simulator::CostModel& model, std::size_t index) {
-    const auto& best = report.search.best;
-    const auto plan_at = [&](std::size_t i) { return reports::ComparedPlan{i + 1, best[i].layout, model.predict_exactly(best[i].layout)}; };
-    const reports::ComparedPlan plan = plan_at(index);
-    report.explained = reports::PlannedLayout{plan.layout, plan.prediction, plan.rank, {}};
-    if (index + 1 < best.size()) report.comparison = reports::PlanComparison{plan, plan_at(index + 1)};
-}
-
-/// What does not fit: by what fills it, and where nothing fits the nearest misses with what would make them fit.
-void add_too_large(reports::PlanReport& report, simulator::CostModel& model) {
-    const planner::TooLarge& replayed = report.search.too_large_replayed;
-    const auto closely = [&](const Layout& layout) { return model.replayed_memory(layout); };
-    const auto add_nearest = [&](const Layout& layout, simulator::MemoryPrediction memory) {
-        report.nearest.push_back({layout, std::move(memory), planner::remedies(report.workload, layout, planner::simulator_cost_model())});
-    };
-    if (report.plans.empty()) {
-        if (replayed.count > 0) add_nearest(replayed.nearest->layout, closely(replayed.nearest->layout));
-        for (const auto& miss : report.search.nearest) add_nearest(miss.layout, model.memory(miss.layout));
-    }
-    const auto add = [&](std::optional<planner::FillingTerm> term, const planner::TooLarge& found) {
-        if (found.count > 0)
-            report.too_large.push_back({term, found.count, found.nearest->layout, model.memory(found.nearest->layout), false});
-    };
-    for (std::size_t term = 0; term < planner::kFillingTerms; ++term)
-        add(static_cast<planner::FillingTerm>(term), report.search.too_large_by_term[term]);
-    add(std::nullopt, report.search.too_large_uneven);
-    if (replayed.count > 0)
-        report.too_large.push_back({std::nullopt, replayed.count, replayed.nearest->layout, closely(replayed.nearest->layout), true});
-    std::stable_sort(report.too_large.begin(), report.too_large.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
-}
-
 }  // namespace
 
 int run_plan(const std::vector<std::string>& args, Console& console) {
@@ -261,11 +249,15 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     if (!options.parse(args, console.out)) return kDone;
 
     Problems problems;
+    if (values.headroom && workload_options.max_memory)
+        problems.add("--headroom = {} narrows the memory of a GPU, and --max-memory gives what a rank may use exactly; drop one of them",
+                     *values.headroom);
     finish_space(values, problems);
     check_answer(values, workload_options.worlds, options.format(), problems);
     const bool study = workload_options.worlds.size() > 1 || values.tokens;
     const auto resolve = [&](const WorkloadOptions& job) {
         ResolvedWorkload resolved = resolve_workload(options, job);
+        if (values.headroom) (void)headroom_bytes(*values.headroom, resolved.workload);  // refused before anything is searched
         resolved.workload.confine_tp = values.space.tp.empty();
         const auto assumption = simulator::assumed_graph_node_bytes(resolved.workload.cluster);
         if (!values.space.cuda_graphs.empty() && assumption) resolved.assumed.push_back(*assumption);
@@ -289,6 +281,8 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     note_idle_options(options, workload_options, values, resolved.workload.model, console);
 
     planner::RankingOptions ranking;
+    if (values.compare)
+        ranking.compared = read_compared_layout(*values.compare, resolved.workload, resolved.engine, values.space.cuda_graphs, console);
     const bool table = options.format() == Format::table;
     const std::int64_t top = values.top.value_or(table ? kTopOfATable : kTopOfAList);
     ranking.one_per_family = table && !values.all;
@@ -298,6 +292,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     ranking.ranks = static_cast<std::size_t>(std::max(values.pick.value_or(0), values.explain.value_or(0) + 1));
     ranking.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;
     ranking.balance_stages = values.balance_stages;
+    ranking.pareto = ranking.families = values.html.has_value();
     ranking.threads = static_cast<int>(values.threads);
     ProgressLine progress(console);
     ranking.progress = [&progress, &console](std::size_t done, std::size_t total) {
@@ -305,6 +300,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         progress.show(fmt::format("mgplan: searched {} of {} parts", done, total));
     };
     reports::PlanReport report;
+    planner::ComparedRank compared_rank;
     if (study) {
         planner::TrainingGoal goal;
         if (values.tokens) goal.tokens = parse_count(*values.tokens);
@@ -313,6 +309,8 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
             planner::RankingOptions order_alone = ranking;
             order_alone.predictions = false;
             order_alone.pareto = pareto;
+            order_alone.families = order_alone.families && pareto;  // of the world itself, not of what changes would bring
+            if (values.headroom) order_alone.headroom_bytes = headroom_bytes(*values.headroom, workload);
             return planner::rank_layouts(workload, values.space, order_alone).search;
         };
         ScalingStudy studied = study_scaling(workload_options, workload_options.worlds, goal, {resolve, search}, console);
@@ -321,10 +319,12 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         resolved = std::move(studied.resolved);
         report.plans = planner::plans_of(resolved.workload, report.search, ranking.plans, ranking.one_per_family);
     } else {
+        if (values.headroom) ranking.headroom_bytes = headroom_bytes(*values.headroom, resolved.workload);
         planner::Ranking ranked = planner::rank_layouts(resolved.workload, values.space, ranking);
         report.search = std::move(ranked.search);
         report.plans = std::move(ranked.plans);
         if (values.balance_stages) report.balanced = std::move(ranked.balanced);
+        compared_rank = ranked.compared;
     }
     progress.clear();
     report.detail = values.wide ? reports::Detail::wide : reports::Detail::first_look;
@@ -343,13 +343,17 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     at_most("explain", values.explain);
     simulator::CostModel model(report.workload);
     if (values.explain && !best.empty()) explain(report, model, static_cast<std::size_t>(*values.explain - 1));
-    add_too_large(report, model);
+    if (ranking.compared && !best.empty()) compare(report, model, *ranking.compared, *values.compare, compared_rank);
+    if (ranking.compared && best.empty())
+        console.err << "mgplan: nothing fits, so there is no plan that --compare could put the layout beside\n";
+    add_too_large(report);
     if (values.save_plan) {
         if (best.empty())
             console.err << fmt::format("mgplan: nothing fits, so --save-plan {} is not written\n", *values.save_plan);
         else
             save_plan(*values.save_plan, plan_of(resolved.workload, best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout));
     }
+    if (values.html) write_search_page(*values.html, report, model);
     for (const auto& plan : report.plans) hand_over_plan(console, resolved.workload, plan.layout);
     switch (options.format()) {
         case Format::json:

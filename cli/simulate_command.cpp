@@ -8,6 +8,7 @@
 #include "cli/balanced_text.hpp"
 #include "cli/command.hpp"
 #include "cli/disturbances.hpp"
+#include "cli/layout_page.hpp"
 #include "cli/list_writer.hpp"
 #include "cli/options.hpp"
 #include "cli/output_file.hpp"
@@ -26,10 +27,7 @@
 #include "plan/text.hpp"
 #include "planner/constraints.hpp"
 #include "reports/flag_account.hpp"
-#include "reports/html_page.hpp"
-#include "reports/iteration_page.hpp"
 #include "reports/layout_report.hpp"
-#include "reports/memory_page.hpp"
 #include "reports/model_summary.hpp"
 #include "reports/plan_report.hpp"
 #include "reports/prediction_json.hpp"
@@ -37,7 +35,6 @@
 #include "reports/time_terms.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"
-#include "simulator/timeline/step_trace.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -242,27 +239,6 @@ void write_csv_of_ranks(std::ostream& out, const Stages& stages, const Workload&
     }
 }
 
-/// Everything that was simulated, on one page.
-void write_page(const std::string& path, const StageMemories& memories, const Workload& work, const Layout& layout,
-                const std::vector<std::string>& details, const simulator::Prediction& prediction,
-                const std::optional<simulator::LayoutTimeline>& timeline, const std::string& schedule) {
-    std::string title = reports::workload_text(work);
-    title.pop_back();  // its newline
-    reports::MemoryPage memory;
-    memory.stages = memories.stages;
-    memory.limit_bytes = work.memory_limit;
-    memory.why_no_curve = memories.why_no_timeline;
-    const std::string pipeline = timeline ? reports::pipeline_section(simulator::pipeline_picture(*timeline), schedule)
-                                          : fmt::format("<p>The iteration has more than {} passes, too many to replay one by one.</p>\n",
-                                                        simulator::kMostReplayedPasses);
-    const std::string text = reports::html_page(title, details,
-                                                reports::figures_section(prediction) + reports::time_section(prediction) + pipeline +
-                                                    reports::memory_section(memory, curve_of(memories, work.memory_limit)) +
-                                                    reports::groups_section(layout, work.cluster.gpus_per_node));
-    if (!write_output_file(path, [&](std::ostream& out) { out << text; }))
-        throw RunError(fmt::format("--html {}: the file cannot be written any more; is the disk full?", path));
-}
-
 /// The search's estimate decides what fits; where the exact timeline says otherwise, that is worth a word.
 void warn_where_exact_differs(const StageMemories& memories, const simulator::MemoryPrediction& estimate, Console& console) {
     const reports::StageMemory& worst = *std::max_element(memories.stages.begin(), memories.stages.end(), [](const auto& a, const auto& b) {
@@ -399,8 +375,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
             throw RunError(fmt::format("--timeline {}: the file cannot be written any more; is the disk full?", *timeline));
     }
     if (html) {
-        std::vector<std::string> details{summary(layout)};
-        if (const auto& string = layout.split->request().pipeline_layout) details.push_back(fmt::format("layers per stage: {}", *string));
+        std::vector<std::string> details = layout_lines(layout);
         if (!assumed.empty()) details.push_back(fmt::format("assumed: {}", fmt::join(assumed, ", ")));
         for (const std::string& text :
              {balanced ? balanced_text(*balanced) : "", disturbed ? disturbed_text(disturbances, *disturbed) : ""}) {
@@ -408,7 +383,9 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
                 if (!line.empty()) details.push_back(line);
             }
         }
-        write_page(*html, memories, work, layout, details, prediction, replayed, schedule.kind);
+        const std::string page = layout_page(memories, work, layout, details, prediction, replayed, schedule.kind);
+        if (!write_output_file(*html, [&](std::ostream& out) { out << page; }))
+            throw RunError(fmt::format("--html {}: the file cannot be written any more; is the disk full?", *html));
     }
     if (options.format() == Format::json) {
         Json json{{"model", reports::model_summary_to_json(work.model)},

@@ -47,7 +47,7 @@ constexpr std::array kUsedFlags{
               "fp4-param-gather fp8-output-proj fp8-dot-product-attention "
               "use-transformer-engine-op-fuser moe-permute-fusion-into-hybridep"},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
-              "fp4-format moe-deepep-num-sms moe-hybridep-num-sms moe-flex-dispatcher-num-sms "
+              "activation-func-clamp-value fp4-format moe-deepep-num-sms moe-hybridep-num-sms moe-flex-dispatcher-num-sms "
               "fp8-format fp8-recipe main-params-dtype main-grads-dtype exp-avg-dtype exp-avg-sq-dtype optimizer"},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "num-experts moe-router-topk moe-ffn-hidden-size moe-shared-expert-intermediate-size moe-layer-freq "

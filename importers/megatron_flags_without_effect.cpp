@@ -49,7 +49,7 @@ constexpr std::array kFlagsWithoutEffect{
     FlagGroup{FlagArity::one, FlagEffect::without, "",
               "moe-z-loss-coeff moe-input-jitter-eps "
               "moe-token-drop-policy moe-per-layer-logging-interval "
-              "moe-router-topk-limited-devices glu-linear-offset activation-func-clamp-value "
+              "moe-router-topk-limited-devices glu-linear-offset "
               "fp8-margin fp8-interval fp8-amax-history-len fp8-amax-compute-algo tp-comm-overlap-cfg tp-comm-bootstrap-backend "
               "num-mla-groups"},
     // Flextron's and distillation's settings; the feature itself is named by its switch.

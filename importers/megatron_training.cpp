@@ -88,6 +88,7 @@ void read_switches(FlagReader& flags, const ModelSpec& model, MegatronSwitches& 
     switches.fp8_attention = flags.has("--fp8-dot-product-attention");
     switches.op_fuser = flags.has("--use-transformer-engine-op-fuser");
     switches.permute_in_hybrid_ep = flags.has("--moe-permute-fusion-into-hybridep");
+    switches.activation_clamp = flags.real_or("--activation-func-clamp-value", 0, 0, 1e6);
     for (const char* flag : {"--moe-deepep-num-sms", "--moe-hybridep-num-sms", "--moe-flex-dispatcher-num-sms", "--turbo-deepep-num-cu"})
         switches.dispatcher_sms = flags.integer_or(flag, switches.dispatcher_sms, 0, 1024);
     switches.pad_buckets = flags.has("--ddp-pad-buckets-for-high-nccl-busbw");

@@ -166,6 +166,7 @@ Json switches_to_json(const MegatronSwitches& switches) {
     if (switches.bucket_size != 0) json["bucket_size"] = switches.bucket_size;
     if (switches.num_buckets != 0) json["num_buckets"] = switches.num_buckets;
     if (switches.dispatcher_sms != 0) json["dispatcher_sms"] = switches.dispatcher_sms;
+    if (switches.activation_clamp != 0) json["activation_clamp"] = switches.activation_clamp;
     if (switches.offloaded_layers != 0) json["offloaded_layers"] = switches.offloaded_layers;
     if (switches.optimizer != defaults.optimizer) json["optimizer"] = to_string(switches.optimizer);
     if (switches.fully_sharded != defaults.fully_sharded) json["fully_sharded"] = fully_sharded_to_json(switches.fully_sharded);
@@ -187,6 +188,7 @@ MegatronSwitches switches_from_json(const Json& json, const std::string& where, 
     switches.bucket_size = reader.integer_or("bucket_size", 0, 0, std::int64_t{1} << 50);
     switches.num_buckets = reader.integer_or("num_buckets", 0, 0, std::int64_t{1} << 30);
     switches.dispatcher_sms = reader.integer_or("dispatcher_sms", 0, 0, 1024);
+    switches.activation_clamp = reader.real_or("activation_clamp", 0, 0, 1e6);
     switches.offloaded_layers = reader.integer_or("offloaded_layers", 0, 0, ModelLimits::layers);
     if (reader.has("optimizer")) switches.optimizer = read_enum(reader, "optimizer", parse_optimizer, kOptimizerNames, switches.optimizer);
     reader.ignore("optimizer");

@@ -2,6 +2,7 @@
 // What a ranking answers: plain values, which reports read too.
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <vector>
 
@@ -17,6 +18,22 @@ struct PlannedLayout {
     simulator::Prediction prediction;
     std::size_t rank = 1;                  ///< in the search's order, from 1; --explain and --pick name it
     std::vector<std::size_t> others = {};  ///< ranks of its family behind it (plan_families.hpp), as far as the ranking goes
+};
+
+/// Families that a ranking ranks where it collects their points, whatever the number of plans.
+inline constexpr std::size_t kRankedFamilies = 6;
+
+/// A point in the picture of a search (search_points.hpp).
+struct SearchPoint {
+    PlannedLayout plan;        ///< rank 0: the ranking does not reach it
+    std::int64_t members = 0;  ///< fitting layouts of its family; 0: a member of the Pareto set beside its family's point
+    bool replayed = false;     ///< its time is of the timeline event by event, its memory of a replayed allocator
+};
+
+/// Where a layout stands among those that fit (RankingOptions::compared).
+struct ComparedRank {
+    std::size_t rank = 0;  ///< from 1; 0: it does not fit
+    bool exact = false;    ///< both it and those before it were ranked by their timelines; else by the search's estimate
 };
 
 /// What balancing the stages of the best layouts gained (RankingOptions::balance_stages).

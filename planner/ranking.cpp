@@ -44,9 +44,26 @@ BalancingGain add_balanced(SearchResult& found, simulator::CostModel& model, con
     throw ConfigError(std::move(messages));
 }
 
-}  // namespace
+/// `best`: of the search before those were dropped that do not fit when replayed.
+ComparedRank rank_of(const Layout& layout, const std::vector<RankedLayout>& best, const SearchResult& found, simulator::CostModel& model) {
+    if (!model.replayed_memory(layout).fits()) return {};
+    const auto is_it = [&](const RankedLayout& each) { return each.layout == layout; };
+    if (const auto kept = std::find_if(found.best.begin(), found.best.end(), is_it); kept != found.best.end()) {
+        const auto place = static_cast<std::size_t>(kept - found.best.begin());
+        return {place + 1, place < found.replayed};
+    }
+    // All that were dropped stood before those that nobody looked at.
+    const auto dropped = static_cast<std::size_t>(found.too_large_replayed.count);
+    if (const auto ranked = std::find_if(best.begin(), best.end(), is_it); ranked != best.end()) {
+        const auto place = static_cast<std::size_t>(ranked - best.begin());
+        return {std::max(place - std::min(place, dropped), found.best.size()) + 1, place < found.replayed};
+    }
+    const auto before = static_cast<std::size_t>(found.before_compared);
+    return {before - std::min(before, dropped) + 1, false};
+}
 
-Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
+/// Without the plans.
+Ranking rank_within(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
     const std::size_t wanted = std::max(options.plans, options.ranks);
     SearchOptions asked;
     asked.keep = std::max(wanted, kRankedExactly);
@@ -54,6 +71,8 @@ Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const R
     asked.objective = options.objective;
     asked.threads = options.threads;
     asked.pareto = options.pareto;
+    asked.families = options.families;
+    asked.compared = options.compared;
     asked.progress = options.progress;
 
     Ranking ranking;
@@ -62,10 +81,26 @@ Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const R
     simulator::CostModel model(workload);
     rank_exactly(ranking.search, model, options.objective, wanted);
     if (options.balance_stages) ranking.balanced = add_balanced(ranking.search, model, workload, options.objective);
+    const std::vector<RankedLayout> best = options.compared ? ranking.search.best : std::vector<RankedLayout>{};
     keep_fitting_when_replayed(ranking.search, model, [&](std::span<const RankedLayout> kept) {
-        if (!options.one_per_family) return kept.size() >= wanted;
-        return kept.size() >= options.ranks && plan_families(kept, options.plans).size() == options.plans;
+        const std::size_t families = std::max(options.one_per_family ? options.plans : 0, options.families ? kRankedFamilies : 0);
+        if (kept.size() < (options.one_per_family ? options.ranks : wanted)) return false;
+        return families == 0 || plan_families(kept, families).size() == families;
     });
+    if (options.compared) ranking.compared = rank_of(*options.compared, best, ranking.search, model);
+    return ranking;
+}
+
+}  // namespace
+
+Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
+    Workload narrowed = workload;
+    narrowed.memory_limit -= options.headroom_bytes;
+    Ranking ranking = rank_within(narrowed, space, options);
+    if (ranking.search.best.empty() && options.headroom_bytes > 0) {
+        ranking = rank_within(workload, space, options);
+        ranking.search.headroom_missed = !ranking.search.best.empty();
+    }
     if (options.predictions) ranking.plans = plans_of(workload, ranking.search, options.plans, options.one_per_family);
     return ranking;
 }

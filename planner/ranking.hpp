@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "plan/workload.hpp"
@@ -19,10 +20,15 @@ struct RankingOptions {
     std::size_t ranks = 0;
     /// Shows the fastest layout of each family (plan_families.hpp) alone, with the ranks of the others.
     bool one_per_family = true;
+    /// Plans leave so many bytes of Workload::memory_limit free, unless nothing does: then SearchResult::headroom_missed, and they fit into
+    /// the limit. It narrows the search alone: predictions keep the workload's limit.
+    std::int64_t headroom_bytes = 0;
     Objective objective = Objective::throughput;
-    bool balance_stages = false;  ///< also tries balanced stages for the best layouts with a pipeline
-    bool pareto = false;          ///< also collects SearchResult::pareto
-    int threads = 0;              ///< of the search; 0: all cores
+    bool balance_stages = false;          ///< also tries balanced stages for the best layouts with a pipeline
+    bool pareto = false;                  ///< also collects SearchResult::pareto
+    bool families = false;                ///< also collects SearchResult::families, and ranks kRankedFamilies of them at least
+    std::optional<Layout> compared = {};  ///< also says where this layout stands: Ranking::compared
+    int threads = 0;                      ///< of the search; 0: all cores
     /// Called about once a second from the calling thread with the finished and total parts. What it throws ends the ranking.
     std::function<void(std::size_t done, std::size_t total)> progress;
     /// What the search prices layouts with. Tests replace it; replays and predictions are the simulator's in any case.
@@ -33,6 +39,7 @@ struct Ranking {
     std::vector<PlannedLayout> plans;  ///< best first; empty where no layout fits
     SearchResult search;               ///< its best are ranked exactly and fit with their allocators replayed
     BalancingGain balanced;            ///< empty unless asked for
+    ComparedRank compared;             ///< of RankingOptions::compared
 };
 
 /// Enumerates every layout of the workload in the space, prices each, ranks the best by their exact timelines (exact_ranking.hpp),

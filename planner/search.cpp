@@ -11,6 +11,7 @@
 #include <thread>
 #include <tuple>
 
+#include "planner/family_set.hpp"
 #include "planner/scaling.hpp"
 
 namespace mgplan::planner {
@@ -134,8 +135,9 @@ struct Share {
     BestList<SmallerPeak> nearest;
     ContenderList contenders;
     ParetoSet pareto;
+    FamilySet families;
     CandidateCounts counts;
-    std::int64_t evaluated = 0, feasible = 0;
+    std::int64_t evaluated = 0, feasible = 0, before_compared = 0;
     std::array<TooLarge, kFillingTerms> too_large;
     TooLarge too_large_uneven;
 
@@ -144,7 +146,20 @@ struct Share {
           nearest(options.keep_nearest, SmallerPeak{}),
           contenders(options.keep_contenders) {}
 
-    void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, const SearchOptions& options) {
+    /// Most layouts are told apart by one figure, without a copy.
+    void hold_against(const RankedLayout& compared, const Layout& layout, double seconds, std::int64_t peak, Objective objective) {
+        const BeforeByObjective before{objective};
+        RankedLayout candidate{{}, seconds, peak};
+        if (before.surely_behind(candidate, compared)) return;
+        if (!before.surely_behind(compared, candidate)) {
+            candidate.layout = layout;
+            if (!before(candidate, compared)) return;
+        }
+        ++before_compared;
+    }
+
+    void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, const SearchOptions& options,
+               const RankedLayout* compared) {
         const MemoryNeed need = cost.memory(layout, limit);
         const bool fits = need.bytes <= limit;
         if (!fits) {
@@ -170,6 +185,8 @@ struct Share {
         best.offer(layout, time.seconds, need.bytes);
         contenders.offer(layout, time, need.bytes);
         if (options.pareto) pareto.offer(layout, time.seconds, need.bytes);
+        if (options.families) families.offer(layout, time.seconds, need.bytes);
+        if (compared != nullptr) hold_against(*compared, layout, time.seconds, need.bytes, options.objective);
     }
 };
 
@@ -239,6 +256,7 @@ bool ranks_before(const RankedLayout& a, const RankedLayout& b, Objective object
 SearchResult search(const Workload& workload, const SearchSpace& space, const CostModelFactory& cost_model, const SearchOptions& options) {
     const auto begin = Clock::now();
     SearchResult result;
+    result.limit_bytes = workload.memory_limit;
     const auto parts = prefixes(workload, space, result.counts);
     const std::size_t wanted =
         options.threads > 0 ? static_cast<std::size_t>(options.threads) : std::max(1U, std::thread::hardware_concurrency());
@@ -246,13 +264,20 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
     std::vector<Share> shares(threads, Share(options));
     std::vector<LayoutCost> pricers;
     for (std::size_t t = 0; t < threads; ++t) pricers.push_back(cost_model(workload));
+    std::optional<RankedLayout> compared;
+    if (options.compared) {
+        const LayoutCost& cost = pricers.front();
+        compared = RankedLayout{*options.compared, cost.iteration_seconds(*options.compared).seconds,
+                                cost.memory(*options.compared, std::numeric_limits<std::int64_t>::max()).bytes};
+    }
     const auto evaluation = Clock::now();
     run_parallel(
         parts.size(), shares,
         [&](std::size_t part, Share& share, std::size_t thread) {
             const LayoutCost& cost = pricers[thread];
-            visit_layouts(workload, space, parts[part], share.counts,
-                          [&](const Layout& layout) { share.price(layout, cost, workload.memory_limit, options); });
+            visit_layouts(workload, space, parts[part], share.counts, [&](const Layout& layout) {
+                share.price(layout, cost, workload.memory_limit, options, compared ? &*compared : nullptr);
+            });
         },
         options.progress);
     result.evaluate_seconds = seconds_since(evaluation);
@@ -266,14 +291,17 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
     };
     ContenderList contenders(options.keep_contenders);
     ParetoSet pareto;
+    FamilySet families;
     for (auto& share : shares) {
         contenders.absorb(std::move(share.contenders));
         for (const auto& ranked : share.pareto.layouts()) pareto.offer(ranked);
+        families.absorb(std::move(share.families));
         for (const auto& ranked : share.best.take()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
         for (const auto& ranked : share.nearest.take()) nearest.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
         result.counts.merge(share.counts);
         result.evaluated += share.evaluated;
         result.feasible += share.feasible;
+        result.before_compared += share.before_compared;
         for (std::size_t term = 0; term < kFillingTerms; ++term) add(result.too_large_by_term[term], share.too_large[term]);
         add(result.too_large_uneven, share.too_large_uneven);
     }
@@ -282,6 +310,7 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
     result.others_at_least = contenders.others();
     result.nearest = nearest.take();
     result.pareto = pareto.layouts();
+    result.families = families.take();
     result.threads = static_cast<int>(threads);
     result.seconds = seconds_since(begin);
     return result;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "plan/layout.hpp"
@@ -32,7 +33,9 @@ struct SearchOptions {
     int threads = 0;  ///< 0: all cores
     /// false: the time of layouts that do not fit is computed too (the brute force that tests and benchmarks compare with)
     bool prune = true;
-    bool pareto = false;  ///< also collect SearchResult::pareto
+    bool pareto = false;                  ///< also collect SearchResult::pareto
+    bool families = false;                ///< also collect SearchResult::families
+    std::optional<Layout> compared = {};  ///< also count SearchResult::before_compared
     /// Called about once a second from the calling thread with the finished and total parts. What it throws ends the search.
     std::function<void(std::size_t done, std::size_t total)> progress;
 };

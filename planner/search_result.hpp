@@ -46,6 +46,12 @@ struct RankedLayout {
     std::int64_t peak_bytes = 0;  ///< what has to fit (MemoryNeed::bytes)
 };
 
+/// A family of fitting layouts (plan_families.hpp).
+struct FamilyPoint {
+    RankedLayout fastest;      ///< its fastest member
+    std::int64_t members = 0;  ///< that fit
+};
+
 /// What a cost model knows at once of a layout's time.
 struct TimeEstimate {
     double seconds = 0;   ///< of one iteration
@@ -95,6 +101,8 @@ struct SearchResult {
     std::optional<bool> fastest_is_proven;
     /// The fastest of the fitting layouts in the memory that each needs (scaling.hpp ParetoSet); empty unless asked for.
     std::vector<RankedLayout> pareto;
+    std::vector<FamilyPoint> families;  ///< of the fitting layouts, fastest first, as the search prices them; empty unless asked for
+    std::int64_t before_compared = 0;   ///< fitting layouts that rank before SearchOptions::compared, as the search prices both
     std::vector<RankedLayout> nearest;  ///< layouts that do not fit, smallest peak first; time 0
     CandidateCounts counts;
     std::int64_t evaluated = 0;  ///< layouts whose memory and time were computed
@@ -104,6 +112,9 @@ struct SearchResult {
     TooLarge too_large_uneven;                              ///< the others: they would fit if routing were even
     /// Found to fit, but not by a closer look that was taken at the best of them; in none of the counts above.
     TooLarge too_large_replayed;
+    std::int64_t limit_bytes = 0;  ///< what had to fit: the workload's limit, less a headroom
+    /// Nothing leaves the headroom that was asked for (RankingOptions::headroom_bytes), but something fits without it: that is here.
+    bool headroom_missed = false;
     double seconds = 0;
     double evaluate_seconds = 0;  ///< wall time of the parallel part
     int threads = 1;

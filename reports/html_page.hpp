@@ -16,8 +16,9 @@ namespace mgplan::reports {
 [[nodiscard]] std::string json_inside_script(const nlohmann::ordered_json& json);
 
 /// A whole page: heading, faint lines below it, then `body` as it is. `title` and `details` are text. Nothing is loaded from
-/// elsewhere; light or dark as the reader has it.
-[[nodiscard]] std::string html_page(std::string_view title, const std::vector<std::string>& details, std::string_view body);
+/// elsewhere; light or dark as the reader has it. `style`: rules that this page adds to the common ones.
+[[nodiscard]] std::string html_page(std::string_view title, const std::vector<std::string>& details, std::string_view body,
+                                    std::string_view style = "");
 
 /// "<text …>" of SVG; `anchor`: start, middle or end.
 [[nodiscard]] std::string svg_text(double x, double y, std::string_view anchor, std::string_view text, std::string_view style = "");

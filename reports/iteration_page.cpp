@@ -368,8 +368,9 @@ std::string time_section(const simulator::Prediction& prediction) {
     for (const Part& part : parts) {
         const double share = part.seconds / t.iteration_seconds;
         html += fmt::format(
-            "<tr><td>{}</td><td>{:.6f}</td><td><i style=\"background: var(--{}); width: {:.1f}em\"></i></td><td>{:.1f} %</td></tr>\n",
-            part.name, part.seconds, part.style, std::max(0.15, 24 * share), 100 * share);
+            "<tr><td>{}</td><td>{:.6f}</td><td><i style=\"background: var(--{}); width: calc({:.4f} * min(24em, "
+            "26vw))\"></i></td><td>{:.1f} %</td></tr>\n",
+            part.name, part.seconds, part.style, std::max(0.006, share), 100 * share);
     }
     html += "</tbody>\n</table></div>\n<p class=\"faint\">Exposed: what no computation hides, by the group that communicates.</p>\n";
     return html + "<script type=\"application/json\" id=\"prediction\">" + json_inside_script(prediction_to_json(prediction)) +
@@ -456,7 +457,8 @@ std::string groups_section(const Layout& layout, int gpus_per_node) {
     }
     html += "</svg>\n<p class=\"faint\" id=\"rank-text\">Point at a rank to see its groups.</p>\n";
     html +=
-        "<div class=\"scroll\"><table>\n<thead><tr><th>axis</th><th>size</th><th>stride</th><th>groups</th><th>the group of rank "
+        "<div class=\"scroll\"><table class=\"members\">\n<thead><tr><th>axis</th><th>size</th><th>stride</th><th>groups</th><th>the group "
+        "of rank "
         "0</th></tr></thead>\n<tbody>\n" +
         table + "</tbody>\n</table></div>\n";
     html += "<script type=\"application/json\" id=\"groups\">" + json_inside_script(axes) + "</script>\n";

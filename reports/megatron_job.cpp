@@ -354,6 +354,7 @@ void write_switches(FlagWriter& out, const MegatronSwitches& switches, const Mod
     out.flag_if(switches.moe_permute_fusion, "moe-permute-fusion");
     out.flag_if(switches.permute_in_hybrid_ep, "moe-permute-fusion-into-hybridep");
     if (switches.dispatcher_sms > 0) out.integer("moe-flex-dispatcher-num-sms", switches.dispatcher_sms);
+    if (switches.activation_clamp > 0) out.real("activation-func-clamp-value", switches.activation_clamp);
     out.flag_if(switches.op_fuser, "use-transformer-engine-op-fuser");
     out.flag_if(switches.fp8_output_projection, "fp8-output-proj");
     out.flag_if(switches.fp8_attention, "fp8-dot-product-attention");

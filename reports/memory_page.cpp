@@ -256,8 +256,8 @@ std::string picture(const MemoryCurve& curve) {
 std::string stage_table(const MemoryPage& page) {
     const StageMemory& worst = fullest(page.stages);
     const ByteUnit unit = unit_for(worst.memory.peak_bytes());
-    std::string html = fmt::format(
-        "<h2>Every stage at its peak ({})</h2>\n<div class=\"scroll\"><table>\n<thead><tr><th>stage</th><th>rank</th>", unit.name);
+    // On a narrow screen every row is a list of its own: each cell carries its column's name.
+    std::vector<std::string> columns{"stage", "rank"};
     const auto names = memory_terms({});
     std::vector<std::size_t> shown;
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -265,21 +265,28 @@ std::string stage_table(const MemoryPage& page) {
                                      [&](const StageMemory& s) { return memory_terms(s.memory.breakdown)[i].bytes > 0; });
         if (!any) continue;
         shown.push_back(i);
-        html += fmt::format("<th>{}</th>", names[i].name);
+        columns.emplace_back(names[i].name);
     }
     const bool routed = worst.memory.routing.has_value();
-    html += "<th>peak</th>";
-    if (routed) html += "<th>p99</th>";
-    html += "<th>framework</th><th>reserved</th><th>estimate</th><th>op at the peak</th></tr></thead>\n<tbody>\n";
+    columns.emplace_back("peak");
+    if (routed) columns.emplace_back("p99");
+    for (const char* name : {"framework", "reserved", "estimate", "op at the peak"}) columns.emplace_back(name);
+    std::string html = fmt::format(
+        "<h2>Every stage at its peak ({})</h2>\n<div class=\"scroll\"><table class=\"stack\" id=\"stages\">\n<thead><tr>", unit.name);
+    for (const auto& name : columns) html += fmt::format("<th>{}</th>", name);
+    html += "</tr></thead>\n<tbody>\n";
     for (const StageMemory& stage : page.stages) {
-        html += fmt::format("<tr{}><td>{}</td><td>{}</td>", &stage == &worst ? " class=\"fullest\"" : "", stage.stage, stage.first_rank);
+        std::vector<std::string> cells{std::to_string(stage.stage), std::to_string(stage.first_rank)};
         const auto terms = memory_terms(stage.memory.breakdown);
-        for (const auto i : shown) html += fmt::format("<td>{}</td>", unit.text(terms[i].bytes));
-        html += fmt::format("<td>{}</td>", unit.text(stage.memory.peak_bytes()));
-        if (routed) html += fmt::format("<td>{}</td>", unit.text(stage.memory.deciding_bytes()));
+        for (const auto i : shown) cells.push_back(unit.text(terms[i].bytes));
+        cells.push_back(unit.text(stage.memory.peak_bytes()));
+        if (routed) cells.push_back(unit.text(stage.memory.deciding_bytes()));
         for (const std::int64_t bytes : {stage.memory.framework_bytes, stage.memory.reserved_bytes, stage.estimated_peak})
-            html += fmt::format("<td>{}</td>", unit.text(bytes));
-        html += fmt::format("<td>{}</td></tr>\n", html_escaped(stage.peak_op ? stage.peak_op->text() : "not known"));
+            cells.push_back(unit.text(bytes));
+        cells.push_back(html_escaped(stage.peak_op ? stage.peak_op->text() : "not known"));
+        html += fmt::format("<tr{}>", &stage == &worst ? " class=\"fullest\"" : "");
+        for (std::size_t i = 0; i < cells.size(); ++i) html += fmt::format("<td data-label=\"{}\">{}</td>", columns[i], cells[i]);
+        html += "</tr>\n";
     }
     html += "</tbody>\n</table></div>\n";
     html += fmt::format("<p class=\"faint\">Limit {}. {}</p>\n", human_bytes(page.limit_bytes), estimate_text(page.stages));

@@ -13,6 +13,7 @@ struct MemoryTerm {
     std::string_view name;     ///< for people
     std::string_view heading;  ///< of a narrow column
     std::int64_t bytes = 0;
+    std::string_view style;  ///< its colour on pages (html_page.cpp)
 };
 
 [[nodiscard]] std::array<MemoryTerm, 11> memory_terms(const simulator::MemoryBreakdown& breakdown);

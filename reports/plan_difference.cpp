@@ -1,8 +1,13 @@
 #include "reports/plan_difference.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "plan/text.hpp"
+#include "reports/layout_report.hpp"
 #include "reports/memory_terms.hpp"
 #include "reports/prediction_json.hpp"
 #include "reports/table.hpp"
@@ -32,7 +37,7 @@ void add_differing(const Json* a, const Json* b, const std::string& path, std::v
 }
 
 Json side_to_json(const ComparedPlan& plan) {
-    return Json{{"name", plan.name}, {"layout", layout_to_json(plan.layout)}, {"predicted", prediction_to_json(plan.prediction)}};
+    return Json{{"name", plan.called()}, {"layout", layout_to_json(plan.layout)}, {"predicted", prediction_to_json(plan.prediction)}};
 }
 
 }  // namespace
@@ -44,14 +49,48 @@ std::vector<DifferingField> differing_fields(const Plan& a, const Plan& b) {
     return found;
 }
 
-std::string plan_difference_json(const PlanDifference& difference) {
+namespace {
+
+Json difference_to_json(const PlanDifference& difference) {
     Json json{{"fields", Json::array()}, {"a", side_to_json(difference.predicted.plan)}, {"b", side_to_json(difference.predicted.against)}};
     for (const auto& [field, a, b] : difference.fields) {
         const auto value = [](const std::string& text) { return text.empty() ? Json() : Json::parse(text); };
         json["fields"].push_back({{"field", field}, {"a", value(a)}, {"b", value(b)}});
     }
     add_terms(json, difference.predicted);
-    return json.dump(1) + "\n";
+    return json;
+}
+
+}  // namespace
+
+std::string plan_difference_json(const PlanDifference& difference) {
+    return difference_to_json(difference).dump(1) + "\n";
+}
+
+Json compared_layout_to_json(const ComparedLayout& compared) {
+    const auto& memory = compared.difference.predicted.against.prediction.memory;
+    const std::int64_t missing = memory.deciding_bytes() - memory.limit_bytes;
+    Json json{{"rank", compared.rank.rank > 0 ? Json(compared.rank.rank) : Json()},
+              {"rank_is_exact", compared.rank.exact},
+              {"fits", memory.fits()},
+              {"missing_bytes", std::max<std::int64_t>(0, missing)}};
+    json.update(difference_to_json(compared.difference));
+    return json;
+}
+
+std::string compared_layout_text(const ComparedLayout& compared, std::int64_t feasible) {
+    const auto& [plan, against] = compared.difference.predicted;
+    std::string text = fmt::format("\n{} beside {}: ", against.called(), plan.called());
+    if (compared.rank.rank > 0)
+        text += fmt::format("place {} among the {} that fit{}", with_thousands(static_cast<std::int64_t>(compared.rank.rank)),
+                            with_thousands(feasible), compared.rank.exact ? "" : ", by the search's estimate");
+    else if (against.prediction.memory.fits())
+        text += "it fits, but does not leave the headroom of the search";
+    else
+        text += fmt::format("it does not fit, {}", missing_text(against.prediction.memory));
+    const double more = against.prediction.time.iteration_seconds / plan.prediction.time.iteration_seconds - 1;
+    text += fmt::format("; {:.2f} % {}\n\n", 100 * std::abs(more), more < 0 ? "faster" : "slower");
+    return text + plan_difference_text(compared.difference);
 }
 
 std::string plan_difference_text(const PlanDifference& difference) {

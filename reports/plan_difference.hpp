@@ -4,7 +4,10 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "plan/plan.hpp"
+#include "planner/planned_layout.hpp"
 #include "reports/time_terms.hpp"
 
 namespace mgplan::reports {
@@ -22,6 +25,17 @@ struct PlanDifference {
     std::vector<DifferingField> fields;
     PlanComparison predicted;  ///< a and b, named by their files
 };
+
+/// A layout beside the first plan of a search: what `plan --compare` asks for.
+struct ComparedLayout {
+    PlanDifference difference;  ///< of the first plan and the layout
+    planner::ComparedRank rank;
+};
+
+/// {"rank" (null where it does not fit), "rank_is_exact", "fits", "missing_bytes", and what plan_difference_json() has}.
+[[nodiscard]] nlohmann::ordered_json compared_layout_to_json(const ComparedLayout& compared);
+/// A sentence on its place among `feasible` layouts, then plan_difference_text().
+[[nodiscard]] std::string compared_layout_text(const ComparedLayout& compared, std::int64_t feasible);
 
 /// {"fields": [{"field", "a", "b"}], "a": {"name", "layout", "predicted"}, "b": …, and what add_terms() adds, of a against b}.
 [[nodiscard]] std::string plan_difference_json(const PlanDifference& difference);

@@ -11,6 +11,7 @@
 #include "plan/workload.hpp"
 #include "planner/planned_layout.hpp"
 #include "planner/search_result.hpp"
+#include "reports/plan_difference.hpp"
 #include "reports/scaling_report.hpp"
 #include "reports/time_terms.hpp"
 #include "simulator/prediction.hpp"
@@ -48,6 +49,7 @@ struct PlanReport {
     std::vector<PlannedLayout> plans;          ///< by rank; some may be left out of a table
     std::optional<PlannedLayout> explained;    ///< the one whose terms a table lists
     std::optional<PlanComparison> comparison;  ///< of the explained plan with the next
+    std::optional<ComparedLayout> compared;    ///< what was asked to be put beside the first plan
     std::size_t orders = 1;                    ///< of the axes that were searched
     std::optional<ScalingReport> scaling;      ///< where several worlds, or days and cost, are asked for
     std::vector<NearestMiss> nearest;          ///< where nothing fits
@@ -57,6 +59,8 @@ struct PlanReport {
     Detail detail = Detail::first_look;           ///< of the table
     bool all_assumed = false;                     ///< in a first look, too
 
+    /// Bytes of each GPU that the search left free.
+    [[nodiscard]] std::int64_t headroom_bytes() const { return workload.memory_limit - search.limit_bytes; }
     /// Seconds of the plan with its even split, where its stages were balanced.
     [[nodiscard]] std::optional<double> seconds_before(const PlannedLayout& plan) const;
     /// Layouts that do not fit, by the rule that they break; rules that none breaks are left out.

@@ -9,6 +9,7 @@
 #include "reports/model_summary.hpp"
 #include "reports/plan_report.hpp"
 #include "reports/prediction_json.hpp"
+#include "reports/rejections.hpp"
 
 namespace mgplan::reports {
 namespace {
@@ -33,30 +34,14 @@ Json miss_to_json(const Layout& layout, const simulator::MemoryPrediction& memor
     return json;
 }
 
-/// Of the layouts that break `rule`, the one that misses by the fewest bytes, and by how many.
-std::string too_large_example(const PlanReport& report, std::string_view rule) {
-    const TooLargeLayouts* nearest = nullptr;
-    for (const auto& kind : report.too_large) {
-        if (kind.rule() != rule) continue;
-        if (nearest == nullptr || kind.memory.deciding_bytes() < nearest->memory.deciding_bytes()) nearest = &kind;
-    }
-    return nearest == nullptr ? "" : fmt::format("{}: {}", summary(nearest->nearest), missing_text(nearest->memory));
-}
-
 }  // namespace
 
 std::string plan_report_json(const PlanReport& report) {
     const auto& s = report.search;
     Json rejected = Json::object(), rejections = Json::array();
-    for (const auto& [rule, count] : report.too_large_rules()) {
+    for (const auto& [rule, reason, count, example] : rejected_candidates(report)) {
         rejected[std::string(rule)] = count;
-        rejections.push_back(Json{
-            {"rule", rule}, {"reason", planner::reason_of(rule)}, {"candidates", count}, {"example", too_large_example(report, rule)}});
-    }
-    for (const auto& [rule, found] : s.counts.rejected) {
-        rejected[rule] = found.count;
-        rejections.push_back(
-            Json{{"rule", rule}, {"reason", planner::reason_of(rule)}, {"candidates", found.count}, {"example", found.example}});
+        rejections.push_back(Json{{"rule", rule}, {"reason", reason}, {"candidates", count}, {"example", example}});
     }
     Json kinds = Json::array();
     for (const auto& kind : report.too_large) {
@@ -80,6 +65,8 @@ std::string plan_report_json(const PlanReport& report) {
                               {"seconds", s.seconds},
                               {"evaluate_seconds", s.evaluate_seconds},
                               {"threads", s.threads},
+                              {"limit_bytes", s.limit_bytes},
+                              {"headroom_missed", s.headroom_missed},
                               {"replayed", s.replayed},
                               {"fastest_is_proven", s.fastest_is_proven ? Json(*s.fastest_is_proven) : Json()},
                               {"rejected", rejected},
@@ -87,6 +74,7 @@ std::string plan_report_json(const PlanReport& report) {
                               {"too_large", kinds}}},
               {"plans", Json::array()}};
     if (report.comparison) json["explained"] = comparison_to_json(*report.comparison);
+    if (report.compared) json["compared"] = compared_layout_to_json(*report.compared);
     if (report.balanced) json["balanced"] = Json{{"tried", report.balanced->tried}, {"faster", report.balanced->faster}};
     for (const PlannedLayout& plan : report.plans) {
         json["plans"].push_back(layout_and_prediction(plan));

@@ -9,6 +9,7 @@
 #include "reports/memory_terms.hpp"
 #include "reports/plan_report.hpp"
 #include "reports/published_accuracy.hpp"
+#include "reports/rejections.hpp"
 #include "reports/table.hpp"
 #include "reports/time_terms.hpp"
 
@@ -269,14 +270,8 @@ std::string balanced_text(const PlanReport& report) {
 }
 
 std::string rejections_text(const PlanReport& report) {
-    struct Line {
-        std::string_view reason;
-        std::int64_t count;
-    };
-    std::vector<Line> lines;
-    for (const auto& [rule, count] : report.too_large_rules()) lines.push_back({planner::reason_of(rule), count});
-    for (const auto& [rule, found] : report.search.counts.rejected) lines.push_back({planner::reason_of(rule), found.count});
-    std::stable_sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.count > b.count; });
+    auto lines = rejected_candidates(report);
+    std::stable_sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
     Table table({{"rejected"}, {"reason", Align::left}});
     for (const auto& line : lines) table.add_row({with_thousands(line.count), std::string(line.reason)});
     return table.to_text();
@@ -288,12 +283,8 @@ std::string too_large_text(const PlanReport& report) {
     Table table({{"too large"}, {"most is"}, {"missing at least"}, {"on rank"}, {"with the layout", Align::left}});
     for (const auto& kind : report.too_large) {
         const auto& m = kind.memory;
-        table.add_row({with_thousands(kind.count),
-                       kind.replayed ? "fragmentation"
-                       : kind.term   ? std::string(planner::to_string(*kind.term))
-                                     : "routing skew",
-                       human_bytes(m.deciding_bytes() - m.limit_bytes), fmt::format("{} (stage {})", m.worst_rank, m.worst_stage),
-                       summary(kind.nearest)});
+        table.add_row({with_thousands(kind.count), std::string(most_of(kind)), human_bytes(m.deciding_bytes() - m.limit_bytes),
+                       fmt::format("{} (stage {})", m.worst_rank, m.worst_stage), summary(kind.nearest)});
     }
     return "\n" + table.to_text();
 }
@@ -375,9 +366,12 @@ std::string plan_report_text(const PlanReport& report) {
     std::string text = workload_text(w);
     text += wide || report.all_assumed ? assumed_text(report.assumed) : first_assumed_text(report.assumed);
     if (report.flags) text += flag_account_text(*report.flags);
-    text += fmt::format("searched {} in {:.2f} s on {}:\n{} legal, {} fit in {} per GPU\n\n", counted(s.counts.candidates(), "candidate"),
+    text += fmt::format("searched {} in {:.2f} s on {}:\n{} legal, {} fit in {} per GPU{}\n", counted(s.counts.candidates(), "candidate"),
                         s.seconds, counted(s.threads, "thread"), with_thousands(s.counts.legal), with_thousands(s.feasible),
-                        human_bytes(w.memory_limit));
+                        human_bytes(s.limit_bytes),
+                        report.headroom_bytes() > 0 ? fmt::format(", headroom {}", human_bytes(report.headroom_bytes())) : "");
+    if (s.headroom_missed) text += "Nothing leaves the headroom free; these plans fit the whole GPU.\n";
+    text += "\n";
     if (report.plans.empty()) {
         text += nearest_text(report);
     } else {
@@ -393,6 +387,7 @@ std::string plan_report_text(const PlanReport& report) {
     if (const auto& plan = report.explained)
         text += fmt::format("\nplan {} in detail\n", plan->rank) + layout_text(plan->layout, plan->prediction);
     if (report.comparison) text += comparison_text(*report.comparison);
+    if (report.compared) text += compared_layout_text(*report.compared, s.feasible);
     return text;
 }
 

@@ -17,17 +17,17 @@ using Json = nlohmann::ordered_json;
 
 TimeTerms terms_of(double compute, double recompute, double host, double bubble, const simulator::ExposedCommunication& exposed,
                    double optimizer, double rest) {
-    return {{{"compute", "compute", compute - recompute - host},
-             {"recompute", "recomp", recompute},
-             {"host", "host", host},
-             {"bubble", "bubble", bubble},
-             {"exposed tp", "tp", exposed.tp},
-             {"exposed cp", "cp", exposed.cp},
-             {"exposed ep", "ep", exposed.ep},
-             {"exposed dp", "dp", exposed.dp},
-             {"exposed pp", "pp", exposed.pp},
-             {"optimizer", "optim", optimizer},
-             {"fixed", "fixed", rest}}};
+    return {{{"compute", "compute", compute - recompute - host, "forward"},
+             {"recompute", "recomp", recompute, "forward2"},
+             {"host", "host", host, "workspace"},
+             {"bubble", "bubble", bubble, "bubble"},
+             {"exposed tp", "tp", exposed.tp, "tp"},
+             {"exposed cp", "cp", exposed.cp, "cp"},
+             {"exposed ep", "ep", exposed.ep, "ep"},
+             {"exposed dp", "dp", exposed.dp, "dp"},
+             {"exposed pp", "pp", exposed.pp, "pp"},
+             {"optimizer", "optim", optimizer, "backward"},
+             {"fixed", "fixed", rest, "other"}}};
 }
 
 /// Milliseconds where an iteration is short.
@@ -118,6 +118,16 @@ Json comparison_to_json(const PlanComparison& comparison) {
     return json;
 }
 
+std::string ahead_text(const PlanComparison& comparison) {
+    const auto& [plan, against] = comparison;
+    const double mine = plan.prediction.time.iteration_seconds, other = against.prediction.time.iteration_seconds;
+    const TimeUnit unit = unit_for_seconds(std::max(mine, other));
+    std::string text = fmt::format("An iteration takes {} {} {} than {}'s; {}", unit.text(std::abs(other - mine)), unit.name,
+                                   other < mine ? "more" : "less", against.called(),
+                                   deciding_text(time_terms(plan.prediction.time), time_terms(against.prediction.time), unit));
+    return text.back() == '\n' ? text : text + "no term differs.\n";
+}
+
 std::string comparison_text(const PlanComparison& comparison) {
     const auto& [plan, against] = comparison;
     const auto& time = plan.prediction.time;
@@ -127,9 +137,7 @@ std::string comparison_text(const PlanComparison& comparison) {
     const double ahead = time_there.iteration_seconds - time.iteration_seconds;
     std::string text = fmt::format("\n{} against {}\n  {}: {}\n  {}: {}\n", plan.called(), against.called(), short_name(plan),
                                    summary(plan.layout), short_name(against), summary(against.layout));
-    text += fmt::format("An iteration takes {} {} {} than {}'s; {}", unit.text(std::abs(ahead)), unit.name, ahead < 0 ? "more" : "less",
-                        against.called(), deciding_text(mine, other, unit));
-    if (text.back() != '\n') text += "no term differs.\n";
+    text += ahead_text(comparison);
     const auto column = [](const ComparedPlan& p) { return Table::Column{p.called()}; };
     Table times({{fmt::format("time ({})", unit.name), Align::left}, column(plan), column(against), {"difference"}});
     for (std::size_t i = 0; i < kTimeTerms; ++i) {

@@ -89,7 +89,8 @@ Calibration hopper() {
     // MAMF 794 of 989 TFLOP/s in short bursts; under the power limit of a training step 0.65-0.70 remain.
     c.gemm_efficiency = 0.65;
     // MAMF again: 1,403 of 1,979 TFLOP/s in fp8, of which the same share remains. Casts are priced apart
-    // (simulator/piece/fp8_time_policies.cpp). XLA's tables of 4,096 by 4,096, four at once: depths of half the rate 165 in 16 bits, 306 to 320 in fp8.
+    // (simulator/piece/fp8_time_policies.cpp). XLA's tables of 4,096 by 4,096, four at once: depths of half the rate 165 in 16 bits, 306 to
+    // 320 in fp8.
     c.fp8_gemm_efficiency = 0.57;
     c.gemm_k_half = 160;
     c.multiprocessors = 132;
@@ -153,8 +154,11 @@ Calibration blackwell(const ClusterSpec& cluster) {
     c.gemm_efficiency = sustained(0.465, Precision::bf16, 2.25e15, 0.776);
     // MAMF, B200: 0.763 of the peak in fp8, 0.776 in 16 bits, so that of the burst the same share is left.
     c.fp8_gemm_efficiency = sustained(0.46, Precision::fp8, 4.5e15, 0.763);
-    // No table of sustained nvfp4 products at hand: the share of the peak that fp8 reaches.
-    c.nvfp4_gemm_efficiency = c.fp8_gemm_efficiency;
+    // nvfp4 takes the share of its peak that fp8 takes, and on Blackwell Ultra, whose peak is three times fp8's, twice fp8's rate: on B300
+    // products of operands quantised before take 6.81 ms in fp8 under tensorwise scaling, 7.16 in mxfp8 and 3.76 in nvfp4 (Transformer
+    // Engine, docs/examples/gemm_profiling, depths of 4,096 and more).
+    const double fp4_peak = cluster.peak(Precision::nvfp4);
+    c.nvfp4_gemm_efficiency = c.fp8_gemm_efficiency * (fp4_peak > 0 ? std::min(1.0, 2 * cluster.peak(Precision::fp8) / fp4_peak) : 1);
     c.gemm_k_half = 100;
     c.multiprocessors = 148;
     c.grouped_rows_half = 170;
@@ -174,9 +178,16 @@ Calibration blackwell(const ClusterSpec& cluster) {
     // Ultra the exponentials (NVIDIA technical blog, Inside NVIDIA Blackwell Ultra). The backward has 2,560 cycles of products, 1,024 of
     // exponentials and the rest; the rest and the sum are taken from the rate above.
     constexpr double kProducts = 1024, kBackwardProducts = 2560;
-    const double exponentials = cluster.compute_capability >= 103 ? 512 : 1024, behind = kBackwardProducts / 0.42 - 1024 + exponentials;
-    c.attention_forward *= (kProducts + 1024) / (kProducts + exponentials);
-    c.attention_backward *= kBackwardProducts / 0.42 / behind;
+    const bool ultra = cluster.compute_capability >= 103;
+    const double exponentials = ultra ? 512 : 1024, behind = kBackwardProducts / 0.42 - 1024 + exponentials;
+    // The board's power pays for attention as for products. Bursts of cuDNN 9.19 to 9.22 reach 1,708 TFLOP/s forward and 1,473 backward on
+    // GB200, 2,031 and 1,552 on GB300 (cudnn-frontend, benchmark/sdpa_benchmark_training/results, Llama 3.1, causal, up to 32,768 keys).
+    constexpr double kRack = 2.5e15;  // dense 16-bit peak of both
+    const auto at_most = [&](double b200, double faster, double burst) {
+        return std::min(burst / kRack, faster * sustained(b200, Precision::bf16, 2.25e15, 1));
+    };
+    c.attention_forward = at_most(0.51, (kProducts + 1024) / (kProducts + exponentials), ultra ? 2.031e15 : 1.708e15);
+    c.attention_backward = at_most(0.42, kBackwardProducts / 0.42 / behind, ultra ? 1.552e15 : 1.473e15);
     c.attention_exponentials_forward = exponentials / (kProducts + exponentials);
     c.attention_exponentials_backward = exponentials / behind;
     c.attention_fp8_forward = (kProducts + exponentials) / (kProducts / 2 + exponentials);

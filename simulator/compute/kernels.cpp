@@ -6,6 +6,9 @@
 namespace mgplan::simulator {
 namespace {
 
+/// Rate of nvfp4 over 16 bits that products come near on any GPU, whatever its peak is.
+constexpr double kMostFaster = 4;
+
 /// Rate of what fp8 leaves in 16 bits; a cluster file may name fp8 alone.
 double storage_peak(const ClusterSpec& cluster, Precision precision) {
     const double peak = cluster.peak(quantised(precision) ? Precision::bf16 : precision);
@@ -34,7 +37,7 @@ KernelTimes::KernelTimes(const ClusterSpec& cluster, const Calibration& calibrat
       efficiency_(precision == Precision::nvfp4 ? calibration.nvfp4_gemm_efficiency
                   : precision == Precision::fp8 ? calibration.fp8_gemm_efficiency
                                                 : calibration.gemm_efficiency),
-      k_half_(calibration.gemm_k_half * (quantised(precision) ? peak_ / peak_16_ : 1)),
+      k_half_(calibration.gemm_k_half * (quantised(precision) ? std::min(peak_ / peak_16_, kMostFaster) : 1)),
       element_bytes_(precision == Precision::fp32   ? 4
                      : precision == Precision::fp64 ? 8
                                                     : 2),

@@ -187,6 +187,13 @@ void keep_unweighted_activation(LayerEditor& layer, const PolicyContext& /*conte
     layer.add("unweighted activation", MemoryCategory::activations, product.bytes, product.taken + 1, product.returned);
 }
 
+void keep_clamped_product(LayerEditor& layer, const PolicyContext& context) {
+    timed::clamp_products(layer, context);
+    const EditedTensor& product = must(layer.find(layer.forward(), "expert first product"), "the experts' first product");
+    if (product.returned < layer.backward().begin || context.sizes.modules.contains(RecomputeModule::moe_act)) return;
+    layer.add("clamped product", MemoryCategory::activations, product.bytes, product.taken + 1, product.returned);
+}
+
 // --- Embedding -----------------------------------------------------------------------------------------------------------
 
 std::int64_t vocabulary_weight_bytes(const PolicyContext& context) {
@@ -313,6 +320,9 @@ constexpr EnginePolicy kPolicies[] = {
      "fp32, 1 byte", "megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function", always, keep_dense_routing},
     {"the unweighted activation is kept", in(Piece::mixture), "experts", "activation before its probability; of gated ones the gate's too",
      "storage type", "megatron/core/transformer/moe/experts.py, forward", weights_activations, keep_unweighted_activation},
+    {"a clamped product is copied", in(Piece::mixture), "experts of a gated GELU with --activation-func-clamp-value",
+     "the first product, clamped", "storage type", "megatron/core/fusions/fused_bias_geglu.py, weighted_bias_quick_geglu_impl",
+     timed::clamps_products, keep_clamped_product},
     {"the table's gradient is made whole", kEmbeddings, "embedding", "weight gradient", "storage type",
      "ATen/native/cuda/Embedding.cu, embedding_dense_backward_cuda", always, take_embedding_gradient},
     {"the loss works on an fp32 copy of the logits", in(Piece::loss), "cross-entropy", "logits", "fp32",
@@ -379,6 +389,9 @@ constexpr EnginePolicy kPolicies[] = {
     {"experts' activations are fused with their products", in(Piece::mixture), "experts under --use-transformer-engine-op-fuser",
      "activation, and its quantisation", kNoBytes, "transformer_engine/pytorch/ops/fused/grouped_mlp.py", timed::fuses_expert_activations,
      timed::fuse_expert_activations},
+    {"rows of quantised experts are padded", in(Piece::mixture), "grouped linear layers behind the all-to-all dispatcher", "copies of rows",
+     kNoBytes, "megatron/core/transformer/moe/experts.py, quantization_padding; transformer_engine/pytorch/module/fp8_padding.py",
+     timed::pads_expert_rows, timed::pad_expert_rows},
     {"experts are quantised one by one", in(Piece::mixture), "grouped linear layers", "launches", kNoBytes,
      "transformer_engine/pytorch/module/grouped_linear.py; transformer_engine/common/gemm/cublaslt_gemm.cu", timed::quantises_by_expert,
      timed::quantise_by_expert},

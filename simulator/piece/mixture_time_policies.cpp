@@ -212,6 +212,33 @@ void add_expert_biases(LayerEditor& layer, const PolicyContext& context) {
     }
 }
 
+bool clamps_products(const PolicyContext& context) {
+    const ModelSpec& model = context.model;
+    return model.moe && model.moe->grouped_gemm && model.gated_mlp && model.activation == Activation::gelu &&
+           context.megatron().activation_clamp > 0 && context.megatron().bias_activation_fusion && !fuses_expert_activations(context);
+}
+
+void clamp_products(LayerEditor& layer, const PolicyContext& /*context*/) {
+    // Of each half, as wide as the activation: clamped (read and written), then joined again (read and written). Backward: the joined
+    // gradient is taken apart by views; each half's is masked by the product (two read, one written), and the two are joined.
+    double width = 0;  // bytes of an activation
+    for (PieceSteps* steps : {&layer.forward_steps(), &layer.backward_steps()}) {
+        for (std::size_t i = 0; i < steps->size(); ++i) {
+            const bool ahead = op_named((*steps)[i], "activation");
+            if (!ahead && !op_named((*steps)[i], "activation_backward")) continue;
+            // Shared experts have an activation of their own.
+            const auto product = std::find_if(steps->begin() + static_cast<std::ptrdiff_t>(i), steps->end(),
+                                              [](const PieceStep& step) { return is_product(step) || is_grouped(step); });
+            if (product == steps->end() || !is_grouped(*product)) continue;
+            if (ahead) width = static_cast<double>((*steps)[i].op.bytes_written);
+            PieceStep clamp = stream_op((*steps)[i], ahead ? "clamp_product" : "clamp_product_backward", (ahead ? 8 : 10) * width);
+            clamp.launches = 2;
+            insert_at(*steps, ahead ? i : i + 1, clamp);
+            ++i;
+        }
+    }
+}
+
 bool fuses_expert_activations(const PolicyContext& context) {
     const QuantisedFormat format = context.training.format();
     return context.model.moe && context.megatron().op_fuser && context.model.gated_mlp && fp8::products(context) &&
@@ -238,20 +265,50 @@ void fuse_expert_activations(LayerEditor& layer, const PolicyContext& /*context*
     }
 }
 
+bool pads_expert_rows(const PolicyContext& context) {
+    // DeepEP and HybridEP pad as they permute; rows in numbers that capacity decides are aligned.
+    return context.model.moe && context.model.moe->grouped_gemm && fp8::products(context) &&
+           context.model.moe->dispatcher == TokenDispatcher::all_to_all && !context.model.moe->pad_to_capacity &&
+           context.model.moe->experts / context.sizes.ep > 1;
+}
+
+void pad_expert_rows(LayerEditor& layer, const PolicyContext& context) {
+    // In front of the first product and behind the second one every row is read and written, and the same of their gradients.
+    const double rows = 2 * received_bytes(context, layer.forward_steps());
+    const auto around = [&](PieceSteps& steps, bool again) {
+        const auto of_pass = [&](const PieceStep& step) { return is_grouped(step) && (step.pass == StepPass::recompute) == again; };
+        const auto first = std::find_if(steps.begin(), steps.end(), of_pass);
+        if (first == steps.end()) return;
+        const auto last = std::find_if(steps.rbegin(), steps.rend(), of_pass).base();
+        PieceStep like = *first;
+        if (like.pass == StepPass::weight_gradient) like.pass = StepPass::input_gradient;
+        const std::size_t begin = static_cast<std::size_t>(first - steps.begin()), end = static_cast<std::size_t>(last - steps.begin());
+        insert_at(steps, end, stream_op(like, "unpad_rows", rows));
+        insert_at(steps, begin, stream_op(like, "pad_rows", rows));
+    };
+    around(layer.forward_steps(), false);
+    around(layer.backward_steps(), true);
+    around(layer.backward_steps(), false);
+}
+
 bool quantises_by_expert(const PolicyContext& context) {
     return context.model.moe && context.model.moe->grouped_gemm && fp8::products(context) && !fuses_expert_activations(context);
 }
 
 void quantise_by_expert(LayerEditor& layer, const PolicyContext& context) {
+    // Under tensorwise scaling each expert's rows have a tensor of their own, its data, transpose, scale and largest value allocated one by
+    // one, and three more kernels find the largest value and the scale; the other recipes take memory for all experts at once
+    // (csrc/extensions/cast.cpp, split_quantize; csrc/quantizer.cpp, Float8CurrentScalingQuantizer).
     const std::int64_t experts = context.model.moe->experts / context.sizes.ep;
+    const std::int64_t beside = context.training.format() == QuantisedFormat::tensorwise ? 2 * (3 + 5) : 0;
     const auto launch = [](PieceSteps& steps, StepPass pass, std::int64_t launches) {
         const auto product =
             std::find_if(steps.begin(), steps.end(), [&](const PieceStep& step) { return is_grouped(step) && step.pass == pass; });
         if (product != steps.end()) product->launches += launches;
     };
-    launch(layer.forward_steps(), StepPass::forward, 8 * experts);
-    launch(layer.backward_steps(), StepPass::recompute, 8 * experts);
-    launch(layer.backward_steps(), StepPass::input_gradient, 14 * experts);
+    launch(layer.forward_steps(), StepPass::forward, (8 + beside) * experts);
+    launch(layer.backward_steps(), StepPass::recompute, (8 + beside) * experts);
+    launch(layer.backward_steps(), StepPass::input_gradient, (14 + beside) * experts);
 }
 
 }  // namespace mgplan::simulator::timed

@@ -23,7 +23,9 @@ namespace mgplan::simulator::timed {
 [[nodiscard]] bool gathers_tokens(const PolicyContext& context);
 [[nodiscard]] bool multiplies_experts_one_by_one(const PolicyContext& context);
 [[nodiscard]] bool adds_expert_biases(const PolicyContext& context);
+[[nodiscard]] bool clamps_products(const PolicyContext& context);
 [[nodiscard]] bool fuses_expert_activations(const PolicyContext& context);
+[[nodiscard]] bool pads_expert_rows(const PolicyContext& context);
 [[nodiscard]] bool quantises_by_expert(const PolicyContext& context);
 [[nodiscard]] bool attends_in_fp8(const PolicyContext& context);
 [[nodiscard]] bool multiplies_output_in_fp8(const PolicyContext& context);
@@ -61,6 +63,8 @@ void multiply_experts_one_by_one(LayerEditor& layer, const PolicyContext& contex
 void add_expert_biases(LayerEditor& layer, const PolicyContext& context);
 /// Experts' activations and their quantisation run behind the products, forward and backward.
 void fuse_expert_activations(LayerEditor& layer, const PolicyContext& context);
+/// Rows of experts are copied to places that quantised products can begin at, and results back.
+void pad_expert_rows(LayerEditor& layer, const PolicyContext& context);
 /// Each expert's rows are quantised for themselves, their scales brought into the product's order, and a product started for each.
 void quantise_by_expert(LayerEditor& layer, const PolicyContext& context);
 /// What arrives is sorted by expert even where the rank got it from itself alone.
@@ -70,6 +74,8 @@ void sort_in_place(LayerEditor& layer, const PolicyContext& context);
 
 /// Router: scores, choices and tables of all experts in fp32, kernel by kernel.
 void route_by_pytorch(LayerEditor& layer, const PolicyContext& context);
+/// The halves of the experts' first product are clamped and joined by kernels of their own in front of a gated GELU.
+void clamp_products(LayerEditor& layer, const PolicyContext& context);
 /// Embedding: a table of zeros, the tokens' rows added, and the whole of it added to the gradient buffer.
 void make_table_gradient(LayerEditor& layer, const PolicyContext& context);
 /// Loss: over an fp32 copy of the logits, or compiled to two passes over them.

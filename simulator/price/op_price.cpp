@@ -8,21 +8,25 @@ namespace {
 
 /// Places of keys that a tile of queries walks at once (FlashAttention, hopper/tile_size.h: 64 to 192 by head width).
 constexpr std::int64_t kKeyTile = 128;
+/// Tiles of keys that a tile of queries could walk beside those of its window: half of one at either end, and four while it is loaded, its
+/// pipeline fills and its rows are written. cuDNN's benchmark on GB200 (cudnn-frontend, benchmark/sdpa_benchmark_training/results, heads of
+/// 64, 4,096 keys): 0.21 ms for windows of 128 over 256 sequences' heads and of 1,024 over 128.
+constexpr double kBesideWindow = 5;
 
 bool is_attention_backward(const model::OpRecord& record) {
     return record.name == "attention_backward";
 }
 
 /// FLOPs of a forward over the keys that fused attention walks. Causal attention computes half of its pairs; what the tiles on the
-/// diagonal add is in the fitted efficiency. With a window of w of s places half a tile at either end of the window is computed for
-/// nothing; the causal end's share of that counts the less, the more the window is like the sequence.
+/// diagonal add is in the fitted efficiency. With a window of w of s places what a tile of queries takes beside its keys counts too, the
+/// less, the more the window is like the sequence, whose efficiency has it.
 double walked_flops(const model::AttentionPart& part, double visible) {
     const double all = part.causal_half_flops();
     if (part.window == 0 || part.window >= part.keys) return all;
     if (visible <= 0) return 0;
     const double share = 1 - static_cast<double>(part.window) / static_cast<double>(part.keys);
     const double per_key = 2.0 * static_cast<double>(part.batch * part.heads * (part.qk_dim + part.v_dim) * part.queries);
-    return std::min(all, visible + per_key * static_cast<double>(kKeyTile) * share);
+    return std::min(all, visible + per_key * kBesideWindow * static_cast<double>(kKeyTile) * share);
 }
 
 double fused_attention(const model::OpRecord& record, const KernelTimes& times) {
@@ -81,6 +85,13 @@ bool multiplies_in_chunks(std::string_view op) {
     return op == "state_space_scan" || op == "state_space_scan_backward" || op == "delta_rule" || op == "delta_rule_backward";
 }
 
+/// Start-up and tail of the single kernels beside the first. Those of grouped products run on four streams at once (Transformer Engine,
+/// common/util/multi_stream.cpp, nvte_get_num_compute_streams).
+double further_starts(const PieceStep& step, const OpRates& rates) {
+    constexpr double kStreams = 4;
+    return rates.calibration->kernel_seconds * static_cast<double>(step.launches) / (step.op.grouped.groups > 0 ? kStreams : 1);
+}
+
 }  // namespace
 
 double op_seconds(const model::OpRecord& record, const OpRates& rates) {
@@ -100,7 +111,7 @@ double op_seconds(const model::OpRecord& record, const OpRates& rates) {
 double step_seconds(const PieceStep& step, const OpRates& rates) {
     if (step.op.name == "find_largest_produced" && rates.calibration->producers_find_amax) return 0;
     if (step.op.name == "quantise_again" && rates.calibration->nvfp4_casts < 2) return 0;
-    const double seconds = op_seconds(step.op, rates);
+    const double seconds = op_seconds(step.op, rates) + further_starts(step, rates);
     if (!step.in_fp8) return seconds;
     return seconds /
            (is_attention_backward(step.op) ? rates.calibration->attention_fp8_backward : rates.calibration->attention_fp8_forward);

@@ -110,6 +110,12 @@ void hide_exchanges(PieceCost& cost, const Shard& shard) {
     cost.exposed_forward.ep = exposed(cost.exposed_forward.ep, cost.backward);
     cost.exposed_backward.ep = exposed(cost.exposed_backward.ep, cost.forward);
     cost.exposed_recompute.ep = exposed(cost.exposed_recompute.ep, cost.backward);
+    if (shard.megatron() == nullptr) return;
+    // Attention and router, dispatch, experts and combine are nodes with a stream, events and a call of autograd of their own, and weight
+    // gradients that are put off a call more for attention and for experts.
+    constexpr int kNodes = 4, kPutOff = 2;
+    cost.kernels_forward += kNodes;
+    cost.kernels_backward += kNodes + (shard.megatron()->delay_wgrad ? kPutOff : 0);
 }
 
 PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard) {

@@ -22,7 +22,7 @@ namespace mgplan::simulator {
 [[nodiscard]] PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard);
 
 /// Another microbatch's computation hides dispatch and combine (Megatron-LM --overlap-moe-expert-parallel-comm): the forward's beside its
-/// backward, the backward's beside its forward. `mixture`: of a shard with experts.
+/// backward, the backward's beside its forward; the host issues the nodes of that schedule. `mixture`: of a shard with experts.
 void hide_exchanges(PieceCost& mixture, const Shard& shard);
 
 /// Which links a layout's groups have, beside the sizes of its shard. In the default order of axes the strides of tp, cp, ep and etp follow

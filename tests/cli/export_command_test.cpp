@@ -84,6 +84,7 @@ TrainingSpec some_training(std::mt19937& random, bool moe) {
     switches.permute_in_hybrid_ep = moe && coin();
     switches.dispatcher_sms = moe && coin() ? 32 : 0;
     switches.op_fuser = coin();
+    switches.activation_clamp = coin() ? 6.5 : 0;
     switches.fp8_output_projection = coin();
     switches.fp8_attention = coin();
     switches.fp8_recipe = training.precision == Precision::fp8 && coin() ? Fp8Recipe::mxfp8 : Fp8Recipe::delayed;

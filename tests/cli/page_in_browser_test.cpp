@@ -7,6 +7,7 @@
 
 #include <fmt/core.h>
 
+#include "browser.hpp"
 #include "say.hpp"
 
 namespace mgplan::cli::testing::page_in_browser_test {
@@ -14,46 +15,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-/// A folder of this test run, removed at the end.
-class TempFolder {
-public:
-    TempFolder() : path_(::testing::TempDir() + "mgplan_browser_" + std::to_string(::getpid())) {
-        std::filesystem::create_directories(path_);
-    }
-    ~TempFolder() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    TempFolder(const TempFolder&) = delete;
-    TempFolder& operator=(const TempFolder&) = delete;
-    [[nodiscard]] std::string path(const std::string& name) const { return path_ + "/" + name; }
-
-private:
-    std::string path_;
-};
-
-std::string text_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
-/// What Chromium writes to stdout, and its log.
-struct Browsed {
-    int status;
-    std::string out, log;
-};
-
-Browsed browse(const TempFolder& folder, const std::string& page, const std::string& options) {
-    const std::string out = folder.path("out.txt"), log = folder.path("log.txt");
-    // As root it has no sandbox; the page is our own.
-    const std::string command = fmt::format(
-        "timeout 100 '{}' --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --enable-logging=stderr "
-        "--user-data-dir='{}' --virtual-time-budget=4000 {} 'file://{}' >'{}' 2>'{}' </dev/null",
-        MGPLAN_CHROMIUM, folder.path("profile"), options, page, out, log);
-    const int status = std::system(command.c_str());
-    return {status, text_of(out), text_of(log)};
-}
 
 TEST(PageInBrowser, RunsItsScriptsWithoutAnErrorAndCanBeSeen) {
     if (std::string_view(MGPLAN_CHROMIUM).empty()) GTEST_SKIP() << "chromium is not installed";
@@ -84,7 +45,7 @@ document.body.appendChild(result);
 )");
     const std::string touched = folder.path("touched.html");
     std::ofstream(touched) << html;
-    const Browsed dom = browse(folder, touched, "--window-size=1200,900 --dump-dom");
+    const Browsed dom = browse(folder, touched, "--virtual-time-budget=4000 --window-size=1200,900 --dump-dom");
     ASSERT_EQ(dom.status, 0) << dom.log;
     EXPECT_THAT(dom.log, Not(HasSubstr("CONSOLE")));
     const auto at = dom.out.find("id=\"shown\"");
@@ -96,7 +57,7 @@ document.body.appendChild(result);
     EXPECT_THAT(shown, HasSubstr("activations"));
 
     const std::string picture = folder.path("page.png");
-    const Browsed seen = browse(folder, page, "--window-size=1200,1800 --screenshot=" + picture);
+    const Browsed seen = browse(folder, page, "--virtual-time-budget=4000 --window-size=1200,1800 --screenshot=" + picture);
     ASSERT_EQ(seen.status, 0) << seen.log;
     EXPECT_THAT(seen.log, Not(HasSubstr("CONSOLE")));
     const std::string png = text_of(picture);

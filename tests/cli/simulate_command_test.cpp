@@ -309,7 +309,8 @@ TEST(SimulateCommand, WritesAPage) {
     const std::string html = page.text();
     EXPECT_LT(html.size(), 3'000'000U);
     EXPECT_THAT(html, AllOf(StartsWith("<!DOCTYPE html>"), HasSubstr("<title>llama3-70b on 256 GPUs"), HasSubstr("id=\"area-activations\""),
-                            HasSubstr("5,120 forwards and backwards"), HasSubstr("<td>15</td><td>240</td>"), EndsWith("</html>\n")));
+                            HasSubstr("5,120 forwards and backwards"),
+                            HasSubstr("<td data-label=\"stage\">15</td><td data-label=\"rank\">240</td>"), EndsWith("</html>\n")));
     expect_refused("simulate --world 8 --model tiny-llama --html /no/such/folder/page.html",
                    {"--html = /no/such/folder/page.html cannot be written (No such file or directory)"});
 }

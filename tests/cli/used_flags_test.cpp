@@ -150,6 +150,7 @@ std::vector<UsedFlag> used_flags() {
         {"--fp8-dot-product-attention", kFp8, "", "dgx-b200"},
         {"--use-transformer-engine-op-fuser", kMixture + "--moe-grouped-gemm --swiglu --fp8-format e4m3 --fp8-recipe mxfp8 ", "",
          "dgx-b200"},
+        {"--activation-func-clamp-value", kMixture + "--moe-grouped-gemm --quick-geglu ", "7"},
         {"--moe-permute-fusion-into-hybridep", kFlexible + "--moe-flex-dispatcher-backend hybridep ", ""},
         {"--moe-flex-dispatcher-num-sms", kFlexible + "--moe-flex-dispatcher-backend hybridep --overlap-moe-expert-parallel-comm ", "64"},
         {"--moe-hybridep-num-sms", kFlexible + "--moe-flex-dispatcher-backend hybridep --overlap-moe-expert-parallel-comm ", "64"},

@@ -16,9 +16,9 @@
 namespace mgplan::planner::ranking_test {
 namespace {
 
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::SizeIs;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 Workload workload_on(std::int64_t world, const char* preset = "llama3.2-1b") {
     Workload work;

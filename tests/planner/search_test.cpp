@@ -206,8 +206,12 @@ TEST(Search, PricesALayoutAlikeWhateverWasPricedBefore) {
         std::int64_t world;
         Precision precision;
     };
-    for (const Job& job : {Job{"mixtral-8x7b", 24, Precision::bf16}, Job{"gpt-oss-20b", 8, Precision::bf16},
-                           Job{"deepseek-v2-lite", 8, Precision::fp8}, Job{"llama3-8b", 16, Precision::fp8}}) {
+    for (const Job& job :
+         {Job{"llama3-8b", 16, Precision::fp8},
+#ifndef MGPLAN_ADDRESS_SANITIZER  // minutes there
+          Job{"mixtral-8x7b", 24, Precision::bf16}, Job{"gpt-oss-20b", 8, Precision::bf16}, Job{"deepseek-v2-lite", 8, Precision::fp8}
+#endif
+         }) {
         Workload work = workload_of(job.model, job.world);
         work.training.precision = job.precision;
         std::vector<Layout> layouts;
@@ -232,6 +236,7 @@ TEST(Search, PricesALayoutAlikeWhateverWasPricedBefore) {
     }
 }
 
+#ifndef MGPLAN_ADDRESS_SANITIZER  // a minute there
 TEST(Search, JudgesMixturesUnderTheirRoutingSkew) {
     Workload work = workload_of("mixtral-8x7b", 64);
     work.routing.kind = RoutingKind::zipf;
@@ -259,6 +264,7 @@ TEST(Search, JudgesMixturesUnderTheirRoutingSkew) {
     EXPECT_EQ(without.feasible, feasible + uneven);
     EXPECT_EQ(without.too_large_uneven.count, 0);
 }
+#endif
 
 TEST(Search, NamesTheNearestMixturesByWhatTheirSkewNeeds) {
     Workload work = workload_of("mixtral-8x22b", 8, "dgx-a100-40g");

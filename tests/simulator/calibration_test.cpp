@@ -1,5 +1,7 @@
 #include "simulator/compute/calibration.hpp"
 
+#include <utility>
+
 #include <gtest/gtest.h>
 
 #include "plan/cluster_json.hpp"
@@ -32,11 +34,30 @@ TEST(Calibration, OnBlackwellSustainedProductsGrowWithThePowerOfTheBoard) {
 TEST(Calibration, ExponentialsAreHalfOfTheForwardOfAttentionOnBlackwell) {
     const Calibration b200 = default_calibration(load_cluster("dgx-b200")), b300 = default_calibration(load_cluster("dgx-b300"));
     // 1,024 cycles of products and as many of exponentials; Blackwell Ultra halves these, fp8 those.
-    EXPECT_NEAR(b300.attention_forward / b200.attention_forward, 2048.0 / 1536, 1e-9);
+    ClusterSpec as_b200 = load_cluster("dgx-b300");
+    as_b200.gpu_watts = 1000;
+    const Calibration ultra = default_calibration(as_b200);
+    EXPECT_NEAR(ultra.attention_forward * as_b200.peak(Precision::bf16) / (b200.attention_forward * 2.25e15), 2048.0 / 1536, 1e-9);
     EXPECT_NEAR(b200.attention_fp8_forward, 2048.0 / 1536, 1e-9);
     EXPECT_NEAR(b300.attention_fp8_forward, 1536.0 / 1024, 1e-9);
     EXPECT_GT(b300.attention_backward, b200.attention_backward);
     EXPECT_GT(b200.attention_fp8_backward, 1.2);
+}
+
+TEST(Calibration, AttentionOnBlackwellGrowsWithThePowerOfTheBoardUpToItsBursts) {
+    const auto rates = [](const ClusterSpec& cluster) {
+        const Calibration calibration = default_calibration(cluster);
+        const double peak = cluster.peak(Precision::bf16);
+        return std::pair(calibration.attention_forward * peak, calibration.attention_backward * peak);
+    };
+    const auto b200 = rates(load_cluster("dgx-b200")), gb200 = rates(load_cluster("gb200-nvl72"));
+    EXPECT_NEAR(gb200.first / b200.first, 1.2, 0.01);
+    EXPECT_NEAR(gb200.second / b200.second, 1.2, 0.01);
+    ClusterSpec cluster = load_cluster("gb200-nvl72");
+    cluster.gpu_watts = 10'000;
+    EXPECT_NEAR(rates(cluster).first, 1.708e15, 1e6);
+    EXPECT_NEAR(rates(cluster).second, 1.473e15, 1e6);
+    EXPECT_NEAR(rates(load_cluster("gb300-nvl72")).first, 2.031e15, 1e6);
 }
 
 TEST(Calibration, ProductsInNvfp4HaveTheirOwnPeak) {
@@ -46,6 +67,11 @@ TEST(Calibration, ProductsInNvfp4HaveTheirOwnPeak) {
     const double faster = fp8.gemm(16384, 16384, 1 << 20) / nvfp4.gemm(16384, 16384, 1 << 20);
     EXPECT_GT(faster, 1.95);
     EXPECT_LT(faster, 2.0);
+    const ClusterSpec ultra = load_cluster("gb300-nvl72");
+    const Calibration of_ultra = default_calibration(ultra);
+    const KernelTimes fp8_there(ultra, of_ultra, Precision::fp8), nvfp4_there(ultra, of_ultra, Precision::nvfp4);
+    const double faster_there = fp8_there.gemm(16384, 16384, 4096) / nvfp4_there.gemm(16384, 16384, 4096);
+    EXPECT_NEAR(faster_there, 6.81 / 3.76, 0.1) << "its peak is three times fp8's";
     EXPECT_EQ(nvfp4.attention_forward(1e15, 4096, 128), fp8.attention_forward(1e15, 4096, 128));
     EXPECT_EQ(load_cluster("dgx-h100").peak(Precision::nvfp4), 0);
 }

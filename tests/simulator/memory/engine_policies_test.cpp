@@ -170,6 +170,20 @@ TEST_F(Policies, KeepInputsOfLinearLayersInFp8) {
     EXPECT_EQ(kept_more(Piece::dense), 0) << "Megatron-LM's own layers compute in 16 bits";
 }
 
+TEST_F(Policies, KeepAClampedProductBesideTheProduct) {
+    model = mixture(1);
+    model.activation = Activation::gelu;
+    model.moe->grouped_gemm = true;
+    const std::int64_t plain = kept_more(Piece::mixture);
+    training.megatron.activation_clamp = 7;
+    const std::int64_t clamped = kept_more(Piece::mixture);
+    EXPECT_EQ(clamped - plain, s * b * model.moe->top_k * 2 * model.moe->expert_ffn * 2) << "both halves in 16 bits";
+    sizes.modules = {RecomputeModule::moe_act};
+    const std::int64_t recomputed = kept_more(Piece::mixture);
+    training.megatron.activation_clamp = 0;
+    EXPECT_EQ(recomputed, kept_more(Piece::mixture)) << "clamped again in the backward";
+}
+
 TEST_F(Policies, KeepExpertsRowsInFp8AndTheRoutersInputIn16Bits) {
     model = mixture(1);
     const std::int64_t tables = kept_more(Piece::mixture), rows = s * b, copies = rows * model.moe->top_k, experts = model.moe->experts;

@@ -62,7 +62,8 @@ TEST_F(OpPrice, OfAWindowCountsWhatTilesWalk) {
     const double width = 2.0 * 32 * 256;  // FLOPs of a query and a key
     windowed.part.window = 256;
     windowed.flops = width * (2048 * 256.0 - 256 * 255 / 2.0);
-    EXPECT_DOUBLE_EQ(price(windowed), bf16_.attention_forward(windowed.flops + width * 2048 * 128 * (1 - 256 / 2048.0), 256 + 128, 128));
+    EXPECT_DOUBLE_EQ(price(windowed),
+                     bf16_.attention_forward(windowed.flops + width * 2048 * 5 * 128 * (1 - 256 / 2048.0), 256 + 128, 128));
     windowed.part.window = 2048;  // hides nothing
     EXPECT_DOUBLE_EQ(price(windowed), price(attention("attention", true)));
 }

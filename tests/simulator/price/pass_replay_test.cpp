@@ -78,7 +78,7 @@ TEST(PassReplay, EqualsTheSameRulesInSmallSteps) {
     std::mt19937 random(17);
     for (int record = 0; record < 200; ++record) {
         const PieceSteps steps = random_steps(random);
-        const double cost = 0.25 * static_cast<double>(random() % 3), dt = 1.0 / 1024;
+        const double cost = 0.25 * static_cast<double>(random() % 3), dt = 1.0 / 128;
         const PassSeconds pass = replay(steps, written, cost);
         ASSERT_NEAR(pass.total, in_small_steps(steps, cost, dt), 30 * dt) << "record " << record;
         double sum = exposed_of(pass).total();

@@ -93,6 +93,16 @@ TEST_F(MixturePrice, AHiddenExchangeTakesTheMultiprocessorsOfItsKernels) {
     EXPECT_NEAR(shown(TokenDispatcher::hybrid_ep), 0.5, 1e-9) << "across domains";
 }
 
+TEST_F(MixturePrice, AScheduleThatHidesExchangesHasNodes) {
+    workload.training.overlap_moe = false;
+    const PieceCost alone = on(8);
+    workload.training.overlap_moe = true;
+    EXPECT_EQ(on(8).kernels_forward - alone.kernels_forward, 4);
+    EXPECT_EQ(on(8).kernels_backward - alone.kernels_backward, 4);
+    workload.training.megatron.delay_wgrad = true;
+    EXPECT_EQ(on(8).kernels_backward - alone.kernels_backward, 4 + 2);
+}
+
 TEST_F(MixturePrice, BiasesOfExpertsAreAddedInFp32) {
     const PieceCost without = on(4);
     workload.model.mlp_bias = true;
@@ -103,7 +113,74 @@ TEST_F(MixturePrice, BiasesOfExpertsAreAddedInFp32) {
     EXPECT_GT(with.kernels_backward, without.kernels_backward);
 }
 
+TEST_F(MixturePrice, AClampedProductOfAGatedGeluIsCopied) {
+    workload.model.activation = Activation::gelu;
+    const PieceCost without = on(4);
+    workload.training.megatron.activation_clamp = 7;
+    const PieceCost with = on(4);
+    // 1,024 rows, of 512 values behind the activation: each half clamped and both joined; their gradients masked and joined.
+    const double activation = 1024 * 512 * 2;
+    EXPECT_NEAR(with.forward - without.forward, 8 * activation * kByte, 1e-12);
+    EXPECT_NEAR(with.backward - without.backward, 10 * activation * kByte, 1e-12);
+    EXPECT_GT(with.kernels_forward, without.kernels_forward);
+    workload.model.activation = Activation::silu;
+    const double fused = on(4).forward;
+    workload.training.megatron.activation_clamp = 0;
+    EXPECT_DOUBLE_EQ(fused, on(4).forward) << "SwiGLU's kernel clamps itself";
+}
+
+TEST_F(MixturePrice, EachKernelOfManyStartsOnTheDevice) {
+    workload.model.mlp_bias = true;
+    const double at_once = on(4).forward;
+    calibration.kernel_seconds = 1e-3;
+    const double biased = on(4).forward;
+    workload.model.mlp_bias = false;
+    const double plain = on(4).forward;
+    calibration.kernel_seconds = 0;
+    // Two experts: a kernel for the stream and four more for each of them.
+    EXPECT_NEAR((biased - at_once) - (plain - on(4).forward), (1 + 4 * 2) * 1e-3, 1e-9);
+}
+
+TEST_F(MixturePrice, RowsOfQuantisedExpertsArePaddedBehindTheAllToAll) {
+    workload.training.precision = Precision::fp8;
+    workload.training.megatron.fp8_recipe = Fp8Recipe::mxfp8;
+    workload.cluster.compute_capability = 100;
+    sizes.ep = 4;
+    const auto moved = [&](bool backward) {
+        const PieceTrace recorded = trace(Piece::mixture);
+        double bytes = 0;
+        for (const PieceStep& step : recorded.range(Piece::mixture, backward).steps) {
+            if (step.op.name == "pad_rows" || step.op.name == "unpad_rows") bytes += static_cast<double>(step.op.bytes_read);
+        }
+        return bytes;
+    };
+    // 1,024 rows, read and written in front of the first product and behind the second.
+    EXPECT_EQ(moved(false), 2 * 2 * 1024 * 1024 * 2);
+    EXPECT_EQ(moved(true), 2 * 2 * 1024 * 1024 * 2);
+    workload.model.moe->pad_to_capacity = true;
+    EXPECT_EQ(moved(false), 0);
+    workload.model.moe->pad_to_capacity = false;
+    workload.model.moe->dispatcher = TokenDispatcher::hybrid_ep;
+    EXPECT_EQ(moved(false), 0) << "padded as they are permuted";
+    workload.model.moe->dispatcher = TokenDispatcher::all_to_all;
+    workload.training.precision = Precision::bf16;
+    EXPECT_EQ(moved(false), 0);
+}
+
+TEST_F(MixturePrice, ExpertsScaledByOneTensorEachHaveMoreLaunches) {
+    workload.model.moe->experts = 160;
+    workload.cluster.compute_capability = 100;
+    workload.training.precision = Precision::fp8;
+    workload.training.megatron.fp8_recipe = Fp8Recipe::mxfp8;
+    const PieceCost by_block = on(4);
+    workload.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+    const PieceCost by_tensor = on(4);
+    EXPECT_EQ(by_tensor.kernels_forward - by_block.kernels_forward, 2 * 8 * 40 / kLaunchesOfAKernel);
+    EXPECT_EQ(by_tensor.kernels_backward - by_block.kernels_backward, 2 * 8 * 40 / kLaunchesOfAKernel);
+}
+
 TEST_F(MixturePrice, EachQuantisedExpertHasLaunchesOfItsOwn) {
+    workload.model.moe->dispatcher = TokenDispatcher::hybrid_ep;  // pads rows itself
     workload.model.moe->experts = 160;
     workload.cluster.compute_capability = 100;
     const PieceCost in_16 = on(4);

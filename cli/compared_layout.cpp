@@ -1,0 +1,91 @@
+#include "cli/compared_layout.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <ostream>
+
+#include <fmt/format.h>
+
+#include "cli/plan_file.hpp"
+#include "importers/model_source.hpp"
+#include "plan/errors.hpp"
+#include "plan/layout_words.hpp"
+#include "planner/constraints.hpp"
+#include "reports/plan_difference.hpp"
+
+namespace mgplan::cli {
+namespace {
+
+constexpr std::string_view kOption = "--compare";
+
+/// Says what of the file is not that of the job, since only the layout is taken.
+void note_other_job(const std::string& given, const std::vector<std::string>& differing, Console& console) {
+    if (differing.empty()) return;
+    console.err << fmt::format("mgplan: --compare {}: its {} {} not that of this search; its layout alone is compared\n", given,
+                               fmt::join(differing, ", "), differing.size() == 1 ? "is" : "are");
+}
+
+LayoutRequest request_of_plan(const std::string& given, const Workload& workload, Console& console) {
+    const Plan plan = read_plan(given, std::string(kOption));
+    std::vector<std::string> differing;
+    // By the first word of each field, once.
+    for (const auto& field : reports::differing_fields(plan_of(workload, plan.layout), plan)) {
+        const std::string part = field.field.substr(0, field.field.find('.'));
+        if (std::find(differing.begin(), differing.end(), part) == differing.end()) differing.push_back(part);
+    }
+    note_other_job(given, differing, console);
+    return planner::request_of(plan.layout);
+}
+
+LayoutRequest request_of_arguments(const std::string& given, const Workload& workload, Console& console) {
+    const importers::Job job = importers::load_megatron_arguments(given);
+    if (!job.layout)
+        throw ConfigError(fmt::format("{} holds no layout; give a plan, Megatron-LM arguments, or words such as 'tp2 pp4 mbs1'", given));
+    std::vector<std::string> differing;
+    if (job.model.layers != workload.model.layers || job.model.hidden != workload.model.hidden) differing.emplace_back("model");
+    if (job.batch && (job.batch->sequence != workload.batch.sequence || job.batch->global_batch != workload.batch.global_batch))
+        differing.emplace_back("batch");
+    note_other_job(given, differing, console);
+    return *job.layout;
+}
+
+bool holds_json(const std::string& path) {
+    const std::string text = importers::read_text_file(path, kOption);
+    const auto first = text.find_first_not_of(" \t\r\n");
+    return first != std::string::npos && text[first] == '{';
+}
+
+LayoutRequest request_of_words(const std::string& given, EnumSet<CudaGraphScope> cuda_graphs) {
+    try {
+        LayoutRequest request = parse_layout_words(given);
+        request.cuda_graphs = cuda_graphs;
+        return request;
+    } catch (const ConfigError& error) {
+        Problems problems;
+        problems.add("'{}' is neither a file that is there (a plan, or Megatron-LM arguments) nor a layout in words:", given.substr(0, 80));
+        problems.absorb(error);
+        throw ConfigError(problems.list());
+    }
+}
+
+}  // namespace
+
+Layout read_compared_layout(const std::string& given, const Workload& workload, Engine engine, EnumSet<CudaGraphScope> cuda_graphs,
+                            Console& console) {
+    std::error_code missing;
+    try {
+        LayoutRequest request = !std::filesystem::exists(given, missing) ? request_of_words(given, cuda_graphs)
+                                : holds_json(given)                      ? request_of_plan(given, workload, console)
+                                                                         : request_of_arguments(given, workload, console);
+        request.engine = engine;
+        Workload any_tp = workload;
+        any_tp.confine_tp = false;
+        return planner::make_layout(request, any_tp);
+    } catch (const ConfigError& error) {
+        Problems problems;
+        problems.absorb(error, "--compare: ");
+        throw ConfigError(problems.list());
+    }
+}
+
+}  // namespace mgplan::cli

@@ -1,0 +1,28 @@
+#pragma once
+// The page of one layout: what `simulate --html` writes, and `plan --html` holds of the first plans.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/stage_memories.hpp"
+#include "plan/layout.hpp"
+#include "plan/workload.hpp"
+#include "simulator/cost_model.hpp"
+
+namespace mgplan::cli {
+
+/// Everything that was simulated of one layout. `details`: faint lines below the title. `timeline`: nothing where the iteration has
+/// too many passes to be replayed; `schedule` its name.
+[[nodiscard]] std::string layout_page(const StageMemories& memories, const Workload& work, const Layout& layout,
+                                      const std::vector<std::string>& details, const simulator::Prediction& prediction,
+                                      const std::optional<simulator::LayoutTimeline>& timeline, const std::string& schedule);
+
+/// The same of a layout as it stands: on the cluster's GPUs, under its own schedule.
+[[nodiscard]] std::string layout_page(simulator::CostModel& model, const Workload& work, const Layout& layout,
+                                      const simulator::Prediction& prediction);
+
+/// The lines below the title that tell the layout: its summary, and its layers per stage where a string gives them.
+[[nodiscard]] std::vector<std::string> layout_lines(const Layout& layout);
+
+}  // namespace mgplan::cli

@@ -1,0 +1,76 @@
+#include "cli/plan_details.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <ostream>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "cli/layout_page.hpp"
+#include "cli/output_file.hpp"
+#include "cli/plan_file.hpp"
+#include "planner/ranking.hpp"
+#include "planner/search_points.hpp"
+#include "reports/search_page.hpp"
+
+namespace mgplan::cli {
+
+void explain(reports::PlanReport& report, simulator::CostModel& model, std::size_t index) {
+    const auto& best = report.search.best;
+    const auto plan_at = [&](std::size_t i) { return reports::ComparedPlan{i + 1, best[i].layout, model.predict_exactly(best[i].layout)}; };
+    const reports::ComparedPlan plan = plan_at(index);
+    report.explained = reports::PlannedLayout{plan.layout, plan.prediction, plan.rank, {}};
+    if (index + 1 < best.size()) report.comparison = reports::PlanComparison{plan, plan_at(index + 1)};
+}
+
+void compare(reports::PlanReport& report, simulator::CostModel& model, const Layout& layout, const std::string& given,
+             const planner::ComparedRank& rank) {
+    const Layout& first = report.search.best.front().layout;
+    const std::string name = std::filesystem::path(given).filename().string();
+    report.compared = reports::ComparedLayout{
+        {reports::differing_fields(plan_of(report.workload, first), plan_of(report.workload, layout)),
+         {{1, first, model.predict_exactly(first)}, {rank.rank, layout, model.predict_exactly(layout), name.empty() ? given : name}}},
+        rank};
+}
+
+void add_too_large(reports::PlanReport& report) {
+    Workload judged = report.workload;
+    judged.memory_limit = report.search.limit_bytes;
+    simulator::CostModel model(judged);
+    const planner::TooLarge& replayed = report.search.too_large_replayed;
+    const auto closely = [&](const Layout& layout) { return model.replayed_memory(layout); };
+    const auto add_nearest = [&](const Layout& layout, simulator::MemoryPrediction memory) {
+        report.nearest.push_back({layout, std::move(memory), planner::remedies(judged, layout, planner::simulator_cost_model())});
+    };
+    if (report.plans.empty()) {
+        if (replayed.count > 0) add_nearest(replayed.nearest->layout, closely(replayed.nearest->layout));
+        for (const auto& miss : report.search.nearest) add_nearest(miss.layout, model.memory(miss.layout));
+    }
+    const auto add = [&](std::optional<planner::FillingTerm> term, const planner::TooLarge& found) {
+        if (found.count > 0)
+            report.too_large.push_back({term, found.count, found.nearest->layout, model.memory(found.nearest->layout), false});
+    };
+    for (std::size_t term = 0; term < planner::kFillingTerms; ++term)
+        add(static_cast<planner::FillingTerm>(term), report.search.too_large_by_term[term]);
+    add(std::nullopt, report.search.too_large_uneven);
+    if (replayed.count > 0)
+        report.too_large.push_back({std::nullopt, replayed.count, replayed.nearest->layout, closely(replayed.nearest->layout), true});
+    std::stable_sort(report.too_large.begin(), report.too_large.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
+}
+
+void write_search_page(const std::string& path, const reports::PlanReport& report, simulator::CostModel& model) {
+    reports::SearchPage page;
+    page.points = planner::search_points(report.workload, report.search);
+    constexpr std::size_t kSimulations = 5;
+    for (std::size_t i = 0; i < std::min(page.points.size(), kSimulations); ++i) {
+        const reports::PlannedLayout& plan = page.points[i].plan;
+        page.simulations.push_back(layout_page(model, report.workload, plan.layout, plan.prediction));
+    }
+    const std::string text = reports::search_page(report, page);
+    if (!write_output_file(path, [&](std::ostream& out) { out << text; }))
+        throw RunError(fmt::format("--html {}: the file cannot be written any more; is the disk full?", path));
+}
+
+}  // namespace mgplan::cli

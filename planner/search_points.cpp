@@ -1,0 +1,101 @@
+#include "planner/search_points.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "planner/plan_families.hpp"
+#include "planner/search.hpp"
+#include "simulator/cost_model.hpp"
+
+namespace mgplan::planner {
+namespace {
+
+/// Points whose timelines and allocators are replayed, and passes of all of these together. An allocator of engine megatron takes up to a
+/// tenth of a second.
+constexpr std::size_t kMostReplayedPoints = 24;
+constexpr std::int64_t kPassesOfPoints = 1'000'000;
+
+/// A layout that gets a point.
+struct Chosen {
+    const RankedLayout* ranked;
+    std::int64_t members;
+    std::size_t rank;  ///< 0: behind those that are ranked
+};
+
+bool stands_before(const Chosen& a, const Chosen& b) {
+    if (a.rank != b.rank && (a.rank == 0 || b.rank == 0)) return b.rank == 0;
+    if (a.rank != b.rank) return a.rank < b.rank;
+    return ranks_before(*a.ranked, *b.ranked, Objective::throughput);
+}
+
+std::vector<Chosen> points_of_families(const SearchResult& found) {
+    std::vector<Chosen> chosen;
+    const std::vector<PlanFamily> ranked = plan_families(found.best, found.best.size());
+    for (const FamilyPoint& family : found.families) {
+        const auto same = std::find_if(ranked.begin(), ranked.end(), [&](const PlanFamily& each) {
+            return same_family(found.best[each.fastest].layout, family.fastest.layout);
+        });
+        if (same == ranked.end())
+            chosen.push_back({&family.fastest, family.members, 0});
+        else
+            chosen.push_back({&found.best[same->fastest], family.members, same->fastest + 1});
+    }
+    std::sort(chosen.begin(), chosen.end(), stands_before);
+    return chosen;
+}
+
+/// The members of the Pareto set that are no family's point.
+std::vector<Chosen> other_pareto_points(const SearchResult& found, const std::vector<Chosen>& families) {
+    std::vector<Chosen> chosen;
+    for (const RankedLayout& member : found.pareto) {
+        if (std::any_of(families.begin(), families.end(), [&](const Chosen& each) { return each.ranked->layout == member.layout; }))
+            continue;
+        const auto place =
+            std::find_if(found.best.begin(), found.best.end(), [&](const auto& each) { return each.layout == member.layout; });
+        chosen.push_back({&member, 0, place == found.best.end() ? 0 : static_cast<std::size_t>(place - found.best.begin()) + 1});
+    }
+    return chosen;
+}
+
+/// Adds the predictions of points in their order, as long as passes allow with a replay.
+class PointPredictions {
+public:
+    explicit PointPredictions(const Workload& workload) : model_(workload) {}
+
+    std::vector<SearchPoint> of(const std::vector<Chosen>& chosen) {
+        std::vector<SearchPoint> points;
+        for (const auto& [ranked, members, rank] : chosen) {
+            passes_ += simulator::CostModel::passes(ranked->layout);
+            const bool replayed = count_++ < kMostReplayedPoints && passes_ <= kPassesOfPoints;
+            simulator::Prediction prediction = replayed ? model_.predict_exactly(ranked->layout)
+                                                        : simulator::Prediction{model_.time(ranked->layout), model_.memory(ranked->layout)};
+            points.push_back({PlannedLayout{ranked->layout, std::move(prediction), rank, {}}, members, replayed});
+        }
+        // A replay may change the order of those that no ranking has replayed before.
+        const auto behind =
+            std::stable_partition(points.begin(), points.end(), [](const SearchPoint& point) { return point.plan.rank > 0; });
+        std::stable_sort(behind, points.end(), [](const SearchPoint& a, const SearchPoint& b) {
+            return a.plan.prediction.time.iteration_seconds < b.plan.prediction.time.iteration_seconds;
+        });
+        return points;
+    }
+
+private:
+    simulator::CostModel model_;
+    std::size_t count_ = 0;
+    std::int64_t passes_ = 0;
+};
+
+}  // namespace
+
+std::vector<SearchPoint> search_points(const Workload& workload, const SearchResult& found, std::size_t most) {
+    std::vector<Chosen> families = points_of_families(found);
+    const std::vector<Chosen> others = other_pareto_points(found, families);
+    families.resize(std::min(families.size(), most));
+    PointPredictions predictions(workload);
+    std::vector<SearchPoint> points = predictions.of(families);
+    for (SearchPoint& point : predictions.of(others)) points.push_back(std::move(point));
+    return points;
+}
+
+}  // namespace mgplan::planner

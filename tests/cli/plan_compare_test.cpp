@@ -1,0 +1,93 @@
+// `mgplan plan --compare`: a layout in words, of a plan or of Megatron-LM arguments beside the first plan.
+
+#include <nlohmann/json.hpp>
+
+#include "say.hpp"
+
+namespace mgplan::cli::testing::plan_compare_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::ordered_json;
+
+const std::string kJob = "plan --world 16 --model llama3-8b --global-batch 128 ";
+
+Json compared(const std::string& given) {
+    std::vector<std::string> words = split(kJob + "--format json --compare", ' ');
+    words.push_back(given);
+    const Said said = say(words);
+    EXPECT_EQ(said.code, kDone) << said.err;
+    EXPECT_EQ(said.err, "");
+    return Json::parse(said.out)["compared"];
+}
+
+TEST(PlanCompare, PutsALayoutBesideTheFirstTermByTerm) {
+    const Json found = compared("tp4 pp2 mbs1");
+    EXPECT_TRUE(found["fits"].get<bool>());
+    EXPECT_EQ(found["missing_bytes"], 0);
+    const Json plans = Json::parse(say(kJob + "--format json --top 1").out);
+    EXPECT_GT(found["rank"].get<int>(), 10);
+    EXPECT_LE(found["rank"].get<int>(), plans["search"]["feasible"].get<int>());
+    EXPECT_EQ(found["a"]["predicted"], plans["plans"][0]["predicted"]);
+    // What simulate says of the same layout.
+    const Json alone = Json::parse(say("simulate --world 16 --model llama3-8b --global-batch 128 --tp 4 --pp 2 --format json").out);
+    EXPECT_EQ(found["b"]["predicted"], alone["predicted"]);
+    double sum = 0;
+    for (const auto& term : found["terms"]) sum += term["difference_seconds"].get<double>();
+    EXPECT_NEAR(sum, found["difference_seconds"].get<double>(), 1e-9);
+    EXPECT_GT(found["difference_seconds"].get<double>(), 0);
+    std::map<std::string, Json> fields;
+    for (const auto& field : found["fields"]) fields[field["field"]] = field["b"];
+    EXPECT_EQ(fields.at("layout.pp"), 2);
+}
+
+TEST(PlanCompare, TheSecondPlanIsSecondHoweverItIsGiven) {
+    TempFile plan("second.json"), args("second.sh");
+    ASSERT_EQ(say(kJob + "--save-plan " + plan.path() + " --pick 2").code, kDone);
+    const Json by_plan = compared(plan.path());
+    EXPECT_EQ(by_plan["rank"], 2);
+    EXPECT_TRUE(by_plan["rank_is_exact"].get<bool>());
+    ASSERT_EQ(say("export " + plan.path() + " --to megatron-args --output " + args.path()).code, kDone);
+    const Json by_arguments = compared(args.path());
+    EXPECT_EQ(by_arguments["rank"], 2);
+    EXPECT_EQ(by_arguments["b"]["layout"], by_plan["b"]["layout"]);
+    const Said table = say(kJob + "--compare " + plan.path());
+    EXPECT_THAT(table.out, AllOf(HasSubstr("second.json beside plan 1: place 2 among the "), Not(HasSubstr("by the search's estimate")),
+                                 HasSubstr("plan 1 against "), HasSubstr("An iteration takes ")));
+    EXPECT_THAT(say(kJob + "--compare tp4").out, HasSubstr(", by the search's estimate; "));
+}
+
+TEST(PlanCompare, TakesTheLayoutAloneOfAnotherJob) {
+    TempFile plan("other.json");
+    ASSERT_EQ(say("plan --world 16 --model llama3-8b --global-batch 64 --tp 2 --pp 2 --save-plan " + plan.path()).code, kDone);
+    const Said said = say(kJob + "--compare " + plan.path());
+    EXPECT_EQ(said.code, kDone);
+    EXPECT_THAT(said.err, HasSubstr("its batch is not that of this search; its layout alone is compared"));
+}
+
+TEST(PlanCompare, OfALayoutThatDoesNotFitSaysByHowMuch) {
+    const Json found =
+        Json::parse(say({"plan", "--world", "16", "--model", "llama3-70b", "--format", "json", "--compare", "tp2 mbs4"}).out)["compared"];
+    EXPECT_FALSE(found["fits"].get<bool>());
+    EXPECT_TRUE(found["rank"].is_null());
+    EXPECT_GT(found["missing_bytes"].get<std::int64_t>(), 0);
+    EXPECT_THAT(say({"plan", "--world", "16", "--model", "llama3-70b", "--compare", "tp2 mbs4"}).out,
+                HasSubstr("tp2 mbs4 beside plan 1: it does not fit, "));
+    const Said nothing = say({"plan", "--world", "2", "--model", "llama3-70b", "--compare", "tp2"});
+    EXPECT_EQ(nothing.code, kNothingFits);
+    EXPECT_THAT(nothing.err, HasSubstr("nothing fits, so there is no plan that --compare could put the layout beside"));
+}
+
+TEST(PlanCompare, RefusesWhatIsNoLayoutOfTheJob) {
+    expect_refused(kJob + "--compare tp3", {"--compare: ", "tp"});
+    expect_refused(kJob + "--compare no/such.json",
+                   {"--compare: 'no/such.json' is neither a file that is there", "is no part of a layout"});
+    expect_refused("plan --world 8,16 --model llama3-8b --compare tp2", {"--compare is for the plans of one world"});
+    expect_refused(kJob + "--compare tp2 --markdown", {"--markdown shows the plans of a search"});
+    expect_refused(kJob + "--compare tp2 --tokens 1T", {"not of a study"});
+}
+
+}  // namespace
+}  // namespace mgplan::cli::testing::plan_compare_test

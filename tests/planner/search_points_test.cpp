@@ -1,0 +1,84 @@
+// The points of a search's picture: every family, the Pareto set, and predictions that are those of the plans.
+
+#include "planner/search_points.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+#include <gtest/gtest.h>
+
+#include "planner/plan_families.hpp"
+#include "planner/ranking.hpp"
+#include "simulator/cost_model.hpp"
+#include "support.hpp"
+
+namespace mgplan::planner::testing::search_points_test {
+namespace {
+
+Ranking ranked(const Workload& work) {
+    RankingOptions options;
+    options.plans = 4;
+    options.pareto = options.families = true;
+    return rank_layouts(work, {}, options);
+}
+
+TEST(SearchPoints, AreTheFamiliesAndTheParetoSetBestFirst) {
+    const Workload work = workload_of("llama3-8b", 16);
+    const Ranking ranking = ranked(work);
+    const std::vector<SearchPoint> points = search_points(work, ranking.search);
+    const auto is_family = [](const SearchPoint& point) { return point.members > 0; };
+    ASSERT_EQ(std::count_if(points.begin(), points.end(), is_family), std::ssize(ranking.search.families));
+    std::int64_t members = 0;
+    for (const SearchPoint& point : points) members += point.members;
+    EXPECT_EQ(members, ranking.search.feasible + ranking.search.too_large_replayed.count) << "every fitting layout is of one family";
+    for (const RankedLayout& member : ranking.search.pareto) {
+        const bool shown = std::any_of(points.begin(), points.end(), [&](const auto& point) {
+            return point.plan.layout == member.layout || (point.plan.rank > 0 && same_family(point.plan.layout, member.layout));
+        });
+        EXPECT_TRUE(shown) << fingerprint(member.layout);
+    }
+    EXPECT_GT(std::ssize(points), std::ssize(ranking.search.families)) << "members of the Pareto set stand beside their families";
+
+    // The plans are the first of the families, with the same figures.
+    std::vector<SearchPoint> families;
+    std::copy_if(points.begin(), points.end(), std::back_inserter(families), is_family);
+    ASSERT_EQ(ranking.plans.size(), 4U);
+    for (std::size_t i = 0; i < ranking.plans.size(); ++i) {
+        EXPECT_EQ(families[i].plan.rank, ranking.plans[i].rank);
+        EXPECT_EQ(families[i].plan.layout, ranking.plans[i].layout);
+        EXPECT_EQ(families[i].plan.prediction.time.iteration_seconds, ranking.plans[i].prediction.time.iteration_seconds);
+        EXPECT_EQ(families[i].plan.prediction.memory.deciding_bytes(), ranking.plans[i].prediction.memory.deciding_bytes());
+    }
+    EXPECT_TRUE(std::is_partitioned(points.begin(), points.end(), is_family)) << "families first";
+    const auto unranked = std::find_if(families.begin(), families.end(), [](const auto& point) { return point.plan.rank == 0; });
+    EXPECT_TRUE(std::none_of(unranked, families.end(), [](const auto& point) { return point.plan.rank > 0; }));
+    EXPECT_TRUE(std::is_sorted(unranked, families.end(), [](const auto& a, const auto& b) {
+        return a.plan.prediction.time.iteration_seconds < b.plan.prediction.time.iteration_seconds;
+    }));
+    EXPECT_TRUE(std::all_of(points.begin(), points.begin() + 20, [](const auto& point) { return point.replayed; }));
+}
+
+TEST(SearchPoints, OfManyKeepTheBest) {
+    const Workload work = workload_of("llama3-8b", 16);
+    const Ranking ranking = ranked(work);
+    const std::vector<SearchPoint> all = search_points(work, ranking.search), few = search_points(work, ranking.search, 5);
+    ASSERT_EQ(std::count_if(few.begin(), few.end(), [](const auto& point) { return point.members > 0; }), 5);
+    for (std::size_t i = 0; i < ranking.plans.size(); ++i) EXPECT_EQ(few[i].plan.layout, all[i].plan.layout);
+    SearchResult nothing;
+    EXPECT_TRUE(search_points(work, nothing).empty());
+}
+
+TEST(SearchPoints, BeyondTheReplaysHaveTheTimeOfTheSearch) {
+    // A batch this large makes each iteration long: few are replayed.
+    Workload work = workload_of("llama3-8b", 16, "dgx-h100", 65536);
+    const Ranking ranking = ranked(work);
+    const std::vector<SearchPoint> points = search_points(work, ranking.search);
+    const auto estimated = std::find_if(points.begin(), points.end(), [](const auto& point) { return !point.replayed; });
+    ASSERT_NE(estimated, points.end());
+    simulator::CostModel model(work);
+    EXPECT_EQ(estimated->plan.prediction.time.iteration_seconds, model.iteration_seconds(estimated->plan.layout));
+    EXPECT_TRUE(points.front().replayed);
+}
+
+}  // namespace
+}  // namespace mgplan::planner::testing::search_points_test
