@@ -71,11 +71,14 @@ def plan(
     balance_stages: bool | None = ...,
     order: _Words | None = ...,
     cuda_graphs: _Words | None = ...,
+    headroom: str | None = ...,
     objective: Literal["throughput", "memory"] | None = ...,
     top: int | str | None = ...,
     explain: int | str | None = ...,
     save_plan: _Path | None = ...,
     pick: int | str | None = ...,
+    compare: str | None = ...,
+    html: _Path | None = ...,
     tokens: float | str | None = ...,
     gpu_hour_price: float | str | None = ...,
     threads: int | str | None = ...,
@@ -129,11 +132,17 @@ def plan(
     balance_stages: also try, for the best layouts with a pipeline, the layers per stage that make the slowest stage fastest.
     order: orders of the axes in the rank grid, fastest first; of several each is searched (default: tp-cp-ep-dp-pp).
     cuda_graphs: what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration (default: none).
+    headroom: memory of a GPU that plans leave free, such as 4GiB or 5%; where nothing else fits, a plan without it is shown; without
+        it none.
     objective: what to rank by (default: throughput).
     top: plans to print; without it 5 in a table and 10 in JSON and CSV.
     explain: list every term of plan N, and why it stands before plan N+1.
     save_plan: write the best plan, or the picked one, to FILE.
     pick: the plan that --save-plan writes; without it 1.
+    compare: put a layout beside the first plan, with its place and the terms that differ: words such as 'tp2 pp4 mbs1', a plan, or a
+        file of Megatron-LM arguments; without it none.
+    html: write a page of its own: every family by time and memory, a table to sort and filter, why the first wins, and what was
+        rejected.
     tokens: tokens to train on, such as 15T: days, and what one more node, a longer sequence or another batch would change; without it
         speed alone.
     gpu_hour_price: price of a GPU for an hour, for the cost of all --tokens; without it no cost.
