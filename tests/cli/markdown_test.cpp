@@ -41,7 +41,7 @@ TEST(Markdown, OfAPlanIsOneTableUnderTheJob) {
 }
 
 TEST(Markdown, OfAWidePlanAndOfALayoutTellsTimeAndMemory) {
-    for (const std::string words :
+    for (const std::string& words :
          {kPlan + "--markdown --wide", std::string("simulate --world 16 --model llama3-8b --tp 2 --pp 2 --markdown")}) {
         const auto lines = lines_of(say(words));
         std::vector<std::size_t> tables;
