@@ -166,7 +166,7 @@ constexpr std::string_view kSearchScript = R"~((() => {
       make("p", {}, seconds(c.seconds[i]) + " s per iteration" + (i ? ", " + percent(c.seconds[i] / first - 1) + " against #1" : ", the first")),
       make("p", {className: free(i) < 0 ? "over" : ""}, gib(c.mib[i]).toFixed(1) + " of " + gib(data.limit).toFixed(1) + " GiB, " +
         (free(i) < 0 ? "does not fit with its allocator replayed" : free(i).toFixed(1) + " GiB free")),
-      make("p", {className: "faint"}, (c.members[i] ? c.members[i].toLocaleString("en") + (c.members[i] === 1 ? " layout" : " layouts") + " of this family fit" : "on the Pareto line, not the fastest of its family") +
+      make("p", {className: "faint"}, (c.members[i] ? c.members[i].toLocaleString("en") + (c.members[i] === 1 ? " layout of this family fits" : " layouts of this family fit") : "on the Pareto line, not the fastest of its family") +
         (c.replayed[i] ? "" : "; time and memory as the search estimates them")),
       terms("time", data.timeTerms, time(i), time(0), "s", digits, c.seconds[i], c.seconds[0]),
       terms("memory", data.memoryTerms, memory(i), memory(0), "GiB", 2, sum(memory(i)), sum(memory(0))));

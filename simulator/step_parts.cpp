@@ -188,14 +188,16 @@ DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterC
     const double dense = static_cast<double>(count.dense), expert = static_cast<double>(count.expert);
     DataParallelSeconds seconds;
     if (training.distributed_optimizer) {
-        seconds.reduce = reduce_scatter_seconds(dense * grad, in.paths.dp_cp, in.calibration);
-        seconds.gather = all_gather_seconds(dense * weight, in.paths.dp_cp, in.calibration);
+        if (dense > 0) {  // an empty chunk sends nothing
+            seconds.reduce = reduce_scatter_seconds(dense * grad, in.paths.dp_cp, in.calibration);
+            seconds.gather = all_gather_seconds(dense * weight, in.paths.dp_cp, in.calibration);
+        }
         if (expert > 0) {
             seconds.reduce += reduce_scatter_seconds(expert * grad, in.paths.edp, in.calibration);
             seconds.gather += all_gather_seconds(expert * weight, in.paths.edp, in.calibration);
         }
     } else {
-        seconds.reduce = all_reduce_seconds(dense * grad, in.paths.dp_cp, in.calibration);
+        if (dense > 0) seconds.reduce = all_reduce_seconds(dense * grad, in.paths.dp_cp, in.calibration);
         if (expert > 0) seconds.reduce += all_reduce_seconds(expert * grad, in.paths.edp, in.calibration);
     }
     // A bucket holds 40 M elements, or 1 M per data-parallel rank where that is more (Megatron-core

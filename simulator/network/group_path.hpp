@@ -44,7 +44,7 @@ struct GroupPath {
     /// Share of `inside` that a collective over an array of `bytes` reaches. In the tables of nccl-tests, Galvatron and XLA NVLink's
     /// bandwidth grows with a small power of the bytes up to about a gigabyte (tests/simulator/collective_curves_test.cpp).
     [[nodiscard]] double reached(double bytes) const {
-        return growth > 0 && bytes < kFullBandwidthBytes ? std::pow(bytes / kFullBandwidthBytes, growth) : 1;
+        return growth > 0 && bytes > 0 && bytes < kFullBandwidthBytes ? std::pow(bytes / kFullBandwidthBytes, growth) : 1;
     }
     /// Bytes/s of a ring over an array of `bytes`. Of rings across domains no table by size is at hand: they have one bandwidth. There each
     /// member inside one drives a ring through its own adapter, so they run at the sum of their adapters. All of these rings pass through

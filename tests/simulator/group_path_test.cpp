@@ -65,6 +65,12 @@ TEST(GroupPath, MovesSmallArraysAtLessThanNvlinksBandwidth) {
     EXPECT_DOUBLE_EQ(group_path(near, pcie, calibration).ring_bandwidth(1024.0 * 1024), 20e9);
 }
 
+TEST(GroupPath, HasABandwidthForNoBytesToo) {
+    GroupPath path{.ranks = 8, .ranks_per_domain = 8, .inside = 1e9};
+    path.growth = 0.1;
+    EXPECT_GT(path.ring_bandwidth(0), 0) << "0 bytes over it are 0 seconds, not 0 / 0";
+}
+
 TEST(GroupPath, SpansARackWhoseNvlinkDomainIsLargerThanANode) {
     ClusterSpec rack = round_cluster();
     rack.gpus_per_node = 4;

@@ -126,6 +126,14 @@ TEST_F(DataParallelTime, OfExpertsUsesTheirOwnGroup) {
     EXPECT_DOUBLE_EQ(run().exposed.dp, 0.4 * 6 / 2);
 }
 
+TEST_F(DataParallelTime, AnEmptyChunkSendsNothing) {
+    parameters = {{.dense = 0, .expert = 0}};
+    paths.dp_cp = {.ranks = 8, .ranks_per_domain = 8, .inside = 1e9, .network = 1e9, .latency = 1e-6, .growth = 0.5};
+    EXPECT_EQ(run().exposed.dp, 0);
+    workload.training.distributed_optimizer = false;
+    EXPECT_EQ(run().exposed.dp, 0);
+}
+
 TEST_F(DataParallelTime, AdamTouches42BytesOfItsShareAndZeroesEveryGradient) {
     EXPECT_DOUBLE_EQ(run().optimizer_seconds, (400e6 / 8 * 42 + 400e6 * 4) / 1e12);
 }
