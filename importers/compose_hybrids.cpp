@@ -39,6 +39,19 @@ bool is_recurrent(const std::string& word) {
     return word == "linear_attention" || word == "mamba" || word == "conv" || word == "recurrent";
 }
 
+/// layer_types, each of which is a mixer with a state or full attention; another word is a problem.
+std::vector<std::string> mixers_of_layers(Composer& c) {
+    std::vector<std::string> words = c.words_of_layers("layer_types");
+    for (const std::string& word : words) {
+        if (is_recurrent(word) || word == "full_attention" || word == "attention") continue;
+        c.config().problem(
+            "layer_types holds '{}', which no layer of this type is; write full_attention, or linear_attention, mamba or conv",
+            word.substr(0, 20));
+        return {};
+    }
+    return words;
+}
+
 }  // namespace
 
 void compose_mamba(Composer& c) {
@@ -112,7 +125,7 @@ void compose_granite_hybrid(Composer& c) {
         c.describe_mixture(feed_forward.front(), shared, false);
     }
     feed_forward.push_back(c.activated(c.mlp(shared)));
-    const std::vector<std::string> types = c.words_of_layers("layer_types");
+    const std::vector<std::string> types = mixers_of_layers(c);
     const std::string ends = experts > 0 ? "+moe" : "+mlp";
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool recurrent = types.empty() || is_recurrent(types[static_cast<std::size_t>(layer)]);
@@ -278,7 +291,7 @@ void compose_delta_hybrid(Composer& c) {
     const std::int64_t every = std::max<std::int64_t>(1, c.number_or({"full_attention_interval"}, 4));
     std::set<std::int64_t> dense_only;
     for (const auto layer : c.config().integers("mlp_only_layers", 0, ModelLimits::layers)) dense_only.insert(layer);
-    const std::vector<std::string> types = c.words_of_layers("layer_types");
+    const std::vector<std::string> types = mixers_of_layers(c);
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool full = types.empty() ? (layer + 1) % every == 0 : !is_recurrent(types[static_cast<std::size_t>(layer)]);
         const bool mixture = experts > 0 && (layer + 1) % step == 0 && !dense_only.contains(layer);
@@ -293,7 +306,7 @@ void compose_olmo_hybrid(Composer& c) {
     PartSizesGiven sizes = attention_biases(c);
     sizes["qk_norm"] = 3;
     const LayerPart attention = c.attention(sizes), delta = gated_delta_of(c), mlp = c.mlp(c.number({"intermediate_size"}));
-    const std::vector<std::string> types = c.words_of_layers("layer_types");
+    const std::vector<std::string> types = mixers_of_layers(c);
     for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
         const bool full = types.empty() ? layer % 4 == 3 : !is_recurrent(types[static_cast<std::size_t>(layer)]);
         c.add_layer(full ? "attention+mlp" : "gated_delta_net+mlp", {c.norm(2), full ? attention : delta, mlp});
@@ -304,7 +317,7 @@ void compose_olmo_hybrid(Composer& c) {
 void compose_kimi_linear(Composer& c) {
     std::int64_t heads = c.number_or({"linear_num_heads"}, 32), head_dim = c.number_or({"linear_head_dim"}, 128),
                  conv = c.number_or({"linear_conv_kernel_dim"}, 4);
-    const std::vector<std::string> types = c.words_of_layers("layer_types");
+    const std::vector<std::string> types = mixers_of_layers(c);
     std::set<std::int64_t> full;
     if (const auto* nested = c.config().member("linear_attn_config"); nested != nullptr && nested->is_object()) {
         JsonReader reader(*nested, c.config().where() + ": linear_attn_config", c.config().problems());
@@ -345,7 +358,7 @@ void compose_lfm2(Composer& c) {
         width = (width + unit - 1) / unit * unit;
     }
     const LayerPart dense = c.mlp(width);
-    const std::vector<std::string> types = c.words_of_layers("layer_types");
+    const std::vector<std::string> types = mixers_of_layers(c);
     std::set<std::int64_t> full;
     for (const auto layer : c.config().integers("full_attn_idxs", 0, ModelLimits::layers)) full.insert(layer);
     const bool listed = !full.empty() || c.config().member("full_attn_idxs") != nullptr;
@@ -365,7 +378,7 @@ void compose_minimax(Composer& c) {
     const LayerPart lightning = Composer::part("lightning_attention", {{"heads", c.model().heads}, {"head_dim", c.model().head_dim}});
     const LayerPart attention = c.attention();
     const LayerPart sparse = c.experts(c.number({"num_local_experts"}), c.number({"num_experts_per_tok"}), c.number({"intermediate_size"}));
-    const std::vector<std::string> types = c.words_of_layers("layer_types");
+    const std::vector<std::string> types = mixers_of_layers(c);
     const std::vector<std::int64_t> listed = c.config().integers("attn_type_list", 0, 1);
     if (!listed.empty() && static_cast<std::int64_t>(listed.size()) != c.layers()) {
         c.config().problem("attn_type_list has {} entries for {} layers; give one entry per layer", listed.size(), c.layers());

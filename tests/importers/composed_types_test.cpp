@@ -91,6 +91,17 @@ TEST(ComposedTypes, LayersFollowTheirPattern) {
     EXPECT_THAT(message_of([&] { (void)model_of(longer); }), HasSubstr("hybrid_override_pattern has 3 entries for 4 layers"));
 }
 
+TEST(ComposedTypes, NameALayerThatTheirTypeDoesNotHave) {
+    const Json types = class_counts().at("types");
+    for (const auto* name : {"qwen3_next", "granitemoehybrid"}) {
+        Json config = types.at(name).at("config");
+        config["num_hidden_layers"] = 2;
+        config["layer_types"] = {"full_attention", "foo"};
+        EXPECT_THAT(message_of([&] { (void)model_of(config); }), HasSubstr("layer_types holds 'foo', which no layer of this type is"))
+            << name;
+    }
+}
+
 TEST(ComposedTypes, AreCountedAndNothingElseWhereNoLayerComputesAPart) {
     Json latent = nemotron_h("M*-E");
     latent["moe_latent_size"] = 16;
