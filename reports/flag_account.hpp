@@ -10,8 +10,8 @@
 
 namespace mgplan::reports {
 
-/// Adds "used", "not_computed" ("--enable-mhc-connections (mHC residual connections)") and "unknown", lists of flags as the command has them, each the
-/// first word of its entry.
+/// Adds "used", "not_computed" ("--enable-mhc-connections (mHC residual connections)") and "unknown", lists of flags as the command has
+/// them, each the first word of its entry.
 void add_flag_account(nlohmann::ordered_json& json, const importers::FlagAccount& account);
 
 /// Whether a flag that is not computed decides what a rank holds, or which rules the command has to keep.
