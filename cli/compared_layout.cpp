@@ -55,10 +55,11 @@ bool holds_json(const std::string& path) {
     return first != std::string::npos && text[first] == '{';
 }
 
-LayoutRequest request_of_words(const std::string& given, EnumSet<CudaGraphScope> cuda_graphs) {
+LayoutRequest request_of_words(const std::string& given, const Workload& workload, EnumSet<CudaGraphScope> cuda_graphs) {
     try {
         LayoutRequest request = parse_layout_words(given);
         request.cuda_graphs = cuda_graphs;
+        if (workload.model.moe && !request.etp) request.etp = 1;  // tables leave out a size that is 1 in all rows
         return request;
     } catch (const ConfigError& error) {
         Problems problems;
@@ -74,7 +75,7 @@ Layout read_compared_layout(const std::string& given, const Workload& workload, 
                             Console& console) {
     std::error_code missing;
     try {
-        LayoutRequest request = !std::filesystem::exists(given, missing) ? request_of_words(given, cuda_graphs)
+        LayoutRequest request = !std::filesystem::exists(given, missing) ? request_of_words(given, workload, cuda_graphs)
                                 : holds_json(given)                      ? request_of_plan(given, workload, console)
                                                                          : request_of_arguments(given, workload, console);
         request.engine = engine;

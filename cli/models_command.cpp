@@ -171,7 +171,7 @@ Table facts(const Job& job, bool plain) {
     if (model.default_global_batch) row("global batch", fmt::format("{} sequences", with_thousands(*model.default_global_batch)));
     const auto features = features_not_computed(model);
     if (is_counted_only(model)) row("memory and time", "not computed: no layer here does what these layers do");
-    row("time not computed", features.empty() ? "nothing" : fmt::format("{}", fmt::join(features, ", ")));
+    if (!features.empty()) row("not predicted", fmt::format("{}", fmt::join(features, ", ")));
     for (const auto& assumption : job.assumptions) row("assumed", assumption);
     if (!job.unused_fields.empty()) row("fields not used", fmt::format("{}", fmt::join(job.unused_fields, ", ")));
     row("source", model.source);

@@ -321,8 +321,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
 
     resolved.warnings.insert(resolved.warnings.end(), job.notes.begin(), job.notes.end());
     const auto ignored = features_not_computed(work.model);
-    if (!ignored.empty())
-        resolved.warnings.push_back(fmt::format("{} has {}: counted in memory, not in time", work.model.name, fmt::join(ignored, ", ")));
+    if (!ignored.empty()) resolved.warnings.push_back(fmt::format("{} has {}: not predicted", work.model.name, fmt::join(ignored, ", ")));
     add_flag_warnings(job.flags, resolved.warnings);
     return resolved;
 }

@@ -26,6 +26,7 @@ constexpr std::array kNotComputedFlags{
               "optimizer-cpu-offload use-torch-optimizer-for-cpu-offload overlap-cpu-optimizer-d2h-h2d"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "optimizer on the host", "optimizer-offload-fraction"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "saved activations divided over tp", "distribute-saved-activations"},
+    FlagGroup{FlagArity::none, FlagEffect::not_computed, "Mamba-2 by separate kernels", "disable-mamba-mem-eff-path"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "first and last layers in bf16", "first-last-layers-bf16"},
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "first and last layers in bf16",
               "num-layers-at-start-in-bf16 num-layers-at-end-in-bf16"},

@@ -85,7 +85,7 @@ constexpr std::array kFlagsWithoutEffect{
               "log-throughput log-progress log-timers-to-tensorboard log-validation-ppl-to-tensorboard log-memory-to-tensorboard "
               "log-world-size-to-tensorboard log-batch-size-to-tensorboard no-log-learnig-rate-to-tensorboard "
               "no-log-loss-scale-to-tensorboard log-straggler log-device-memory-used log-loss-scale-to-tensorboard log-energy "
-              "disable-straggler-on-startup disable-mamba-mem-eff-path profile use-pytorch-profiler record-memory-history "
+              "disable-straggler-on-startup profile use-pytorch-profiler record-memory-history "
               "no-one-logger enable-one-logger enable-ft-package exit-signal-handler adlr-autoresume skip-train "
               "decrease-batch-size-if-needed dataloader-fast-cache-load disable-msc enable-msc inprocess-restart"},
     FlagGroup{FlagArity::one, FlagEffect::without, "",

@@ -30,7 +30,11 @@ constexpr std::array<SizeWord, 7> kSizeWords{{
 
 class LayoutWords {
 public:
-    void read(const std::string& word) {
+    void read(const std::string& whole_word) {
+        // As tables write it: tp2+sp.
+        const bool with_sp = whole_word.starts_with("tp") && whole_word.ends_with("+sp");
+        const std::string word = with_sp ? whole_word.substr(0, whole_word.size() - 3) : whole_word;
+        if (with_sp) read("sp");
         for (const SizeWord& size : kSizeWords) {
             if (!word.starts_with(size.name)) continue;
             const auto text = std::string_view(word).substr(size.name.size() + (word[size.name.size()] == '=' ? 1 : 0));
@@ -49,7 +53,7 @@ public:
             once("exchange of cp");
             request_.cp_comm_type = *exchange;
             whole_ = true;
-        } else if (const auto recompute = parse_recompute(word)) {
+        } else if (const auto recompute = parse_recompute(word == "sel" ? "selective" : word)) {
             once("recompute");
             request_.recompute = *recompute;
         } else {

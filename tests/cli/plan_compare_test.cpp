@@ -43,6 +43,15 @@ TEST(PlanCompare, PutsALayoutBesideTheFirstTermByTerm) {
     EXPECT_EQ(fields.at("layout.pp"), 2);
 }
 
+TEST(PlanCompare, ReadsARowOfTheTableAsTheTableMeansIt) {
+    const Said said = say("--world 64 --model mixtral-8x7b --global-batch 64 --format json --top 1 --compare tp2+sp,ep4,sel");
+    ASSERT_EQ(said.code, kDone) << said.err;
+    const Json layout = Json::parse(said.out)["compared"]["b"]["layout"];
+    EXPECT_EQ(layout["tp"], 2);
+    EXPECT_EQ(layout["etp"], 1) << "a size that is left out is 1, not tp";
+    EXPECT_EQ(layout["recompute"], "selective");
+}
+
 TEST(PlanCompare, TheSecondPlanIsSecondHoweverItIsGiven) {
     TempFile plan("second.json"), args("second.sh");
     ASSERT_EQ(say(kJob + "--save-plan " + plan.path() + " --pick 2").code, kDone);

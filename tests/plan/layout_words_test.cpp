@@ -36,6 +36,9 @@ TEST(LayoutWords, LeaveOutWhatIsUsual) {
     EXPECT_TRUE(read.sequence_parallel);
     EXPECT_EQ(read.recompute, Recompute::full);
     EXPECT_FALSE(parse_layout_words("pp2").sequence_parallel);
+    const LayoutRequest of_a_table = parse_layout_words("tp2+sp pp2 sel");
+    EXPECT_TRUE(of_a_table.tp == 2 && of_a_table.sequence_parallel);
+    EXPECT_EQ(of_a_table.recompute, Recompute::selective);
     EXPECT_FALSE(parse_layout_words("tp2 nosp").sequence_parallel);
 }
 
