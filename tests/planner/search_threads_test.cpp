@@ -1,6 +1,8 @@
 // The result of a search does not depend on how many threads work on it. Also run under the thread sanitizer.
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -103,6 +105,9 @@ TEST(SearchThreads, EndWhereProgressThrows) {
     const auto waits_for_progress = [&](const Workload&) {
         return LayoutCost{[&](const Layout&, std::int64_t) {
                               thrown.wait(false);
+                              // On a busy machine the thread that throws may sleep before it does; meanwhile the other must not
+                              // run through all of the work.
+                              std::this_thread::sleep_for(std::chrono::milliseconds(1));
                               ++priced;
                               return std::int64_t{1};
                           },
