@@ -34,6 +34,7 @@ constexpr std::array kCommands{
     Command{"models", "list the model presets, or show one", run_models},
     Command{"clusters", "list the cluster presets, or show one", run_clusters},
     Command{"completion", "print a completion script for bash, zsh or fish", run_completion},
+    Command{"serve", "show a search in the browser, with sliders that search again", run_serve},
     Command{"manual", "print the manual page", run_manual},
 };
 

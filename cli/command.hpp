@@ -39,6 +39,8 @@ struct Console {
     std::function<void(const Plan& plan)> plans = {};
     /// Called about once a second while a search goes on; what it throws ends the command.
     std::function<void()> waiting = {};
+    /// Gets the page of a search, as `plan --html` writes it.
+    std::function<void(std::string page)> page = {};
 };
 
 struct Command {
@@ -76,5 +78,6 @@ int run_models(const std::vector<std::string>& args, Console& console);
 int run_clusters(const std::vector<std::string>& args, Console& console);
 int run_completion(const std::vector<std::string>& args, Console& console);
 int run_manual(const std::vector<std::string>& args, Console& console);
+int run_serve(const std::vector<std::string>& args, Console& console);
 
 }  // namespace mgplan::cli

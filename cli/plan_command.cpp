@@ -292,7 +292,8 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     ranking.ranks = static_cast<std::size_t>(std::max(values.pick.value_or(0), values.explain.value_or(0) + 1));
     ranking.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;
     ranking.balance_stages = values.balance_stages;
-    ranking.pareto = ranking.families = values.html.has_value();
+    const bool draws = values.html || console.page;
+    ranking.pareto = ranking.families = draws;
     ranking.threads = static_cast<int>(values.threads);
     ProgressLine progress(console);
     ranking.progress = [&progress, &console](std::size_t done, std::size_t total) {
@@ -353,7 +354,11 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         else
             save_plan(*values.save_plan, plan_of(resolved.workload, best[static_cast<std::size_t>(values.pick.value_or(1) - 1)].layout));
     }
-    if (values.html) write_search_page(*values.html, report, model);
+    if (draws) {
+        std::string page = search_page_of(report, model);
+        if (values.html) write_search_page(*values.html, page);
+        if (console.page) console.page(std::move(page));
+    }
     for (const auto& plan : report.plans) hand_over_plan(console, resolved.workload, plan.layout);
     switch (options.format()) {
         case Format::json:

@@ -60,7 +60,7 @@ void add_too_large(reports::PlanReport& report) {
     std::stable_sort(report.too_large.begin(), report.too_large.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
 }
 
-void write_search_page(const std::string& path, const reports::PlanReport& report, simulator::CostModel& model) {
+std::string search_page_of(const reports::PlanReport& report, simulator::CostModel& model) {
     reports::SearchPage page;
     page.points = planner::search_points(report.workload, report.search);
     constexpr std::size_t kSimulations = 5;
@@ -68,8 +68,11 @@ void write_search_page(const std::string& path, const reports::PlanReport& repor
         const reports::PlannedLayout& plan = page.points[i].plan;
         page.simulations.push_back(layout_page(model, report.workload, plan.layout, plan.prediction));
     }
-    const std::string text = reports::search_page(report, page);
-    if (!write_output_file(path, [&](std::ostream& out) { out << text; }))
+    return reports::search_page(report, page);
+}
+
+void write_search_page(const std::string& path, const std::string& page) {
+    if (!write_output_file(path, [&](std::ostream& out) { out << page; }))
         throw RunError(fmt::format("--html {}: the file cannot be written any more; is the disk full?", path));
 }
 

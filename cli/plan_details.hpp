@@ -21,7 +21,10 @@ void compare(reports::PlanReport& report, simulator::CostModel& model, const Lay
 /// the search, headroom and all.
 void add_too_large(reports::PlanReport& report);
 
-/// Writes the search as a page for --html, which Options::output_file() has tried. Throws RunError when it cannot be written.
-void write_search_page(const std::string& path, const reports::PlanReport& report, simulator::CostModel& model);
+/// The search as a page.
+[[nodiscard]] std::string search_page_of(const reports::PlanReport& report, simulator::CostModel& model);
+
+/// Writes the page of --html, which Options::output_file() has tried. Throws RunError when it cannot be written.
+void write_search_page(const std::string& path, const std::string& page);
 
 }  // namespace mgplan::cli

@@ -1,4 +1,4 @@
-// Compiled into mgplan_without_training alone, instead of the commands that train, start jobs or measure this machine.
+// Compiled into mgplan_without_training alone, instead of the commands that train, start jobs, measure this machine or serve pages.
 #include "cli/command.hpp"
 #include "plan/errors.hpp"
 
@@ -25,6 +25,9 @@ int run_rank(const std::vector<std::string>& /*args*/, Console& /*console*/) {
     absent();
 }
 int run_verify(const std::vector<std::string>& /*args*/, Console& /*console*/) {
+    absent();
+}
+int run_serve(const std::vector<std::string>& /*args*/, Console& /*console*/) {
     absent();
 }
 int run_calibrate(const std::vector<std::string>& /*args*/, Console& /*console*/) {

@@ -1,0 +1,21 @@
+#pragma once
+// The page that `mgplan serve` opens with: sliders above the page of a search.
+
+#include <cstdint>
+#include <string>
+
+namespace mgplan::cli {
+
+/// Where the sliders stand at first.
+struct ServedJob {
+    std::string model, cluster, precision;
+    std::int64_t world = 1;         ///< GPUs
+    std::int64_t global_batch = 1;  ///< sequences
+    std::int64_t sequence = 1;      ///< tokens
+};
+
+/// A whole page. Every change asks /plan?world=…&global_batch=…&sequence=…&precision=…&restrict=… for the page of a search and shows that
+/// in a frame; what is given up closes its connection.
+[[nodiscard]] std::string serve_page(const ServedJob& job);
+
+}  // namespace mgplan::cli
