@@ -118,7 +118,7 @@ ScalingStudy study_scaling(const WorkloadOptions& options, const std::vector<std
         const Workload& work = resolved.workload;
         report.model = work.model.name;
         report.cluster = work.cluster.name;
-        report.precision = to_string(work.training.precision);
+        report.precision = precision_text(work.training);
         reports::ScaledWorld& entry = report.worlds.emplace_back();
         entry.world = world;
         planner::SearchResult search;

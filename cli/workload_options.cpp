@@ -52,7 +52,9 @@ importers::Job load_job(const Options& options, const WorkloadOptions& values) {
 
 void apply_training_options(const WorkloadOptions& values, TrainingSpec& training, Problems& problems) {
     if (values.precision) {
-        training.precision = parse_precision(*values.precision).value_or(Precision::bf16);
+        const PrecisionChoice choice = parse_precision_choice(*values.precision).value_or(PrecisionChoice{});
+        training.precision = choice.precision;
+        training.megatron.fp8_recipe = choice.recipe;
         if (!values.grad_dtype) {
             training.grad_dtype = training.precision == Precision::fp64 ? Dtype::fp64 : Dtype::fp32;
         }
@@ -174,8 +176,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                  "whose experts get most tokens: balanced, uniform (both cost no time), zipf, zipf:EXPONENT, worst, or a JSON list of "
                  "counts, one for each expert, or one such list for each mixture layer; without it uniform");
     options.group("How it is trained");
-    options.choice("precision", values.precision, {"bf16", "fp16", "fp32", "fp64", "fp8", "nvfp4"},
-                   "of the matrix products; without it bf16");
+    options.choice("precision", values.precision, precision_choices(), "of the matrix products; fp8 is fp8-current; without it bf16");
     options.text("software", values.software, "RELEASE",
                  "release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08");
     options.choice("grad-dtype", values.grad_dtype, {"fp32", "bf16", "fp16"}, "of gradients and their reduction; without it fp32");
@@ -313,6 +314,14 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
             fmt::format("--precision: {} has no peak rate for {}; use another precision or a cluster file that names its rate",
                         work.cluster.name, to_string(work.training.precision)));
     }
+    // TransformerEngine, pytorch/fp8.py: check_mxfp8_support() wants compute capability 10.0.
+    constexpr int kFirstWithMxfp8 = 100;
+    if (values.precision && work.training.precision == Precision::fp8 && work.training.megatron.fp8_recipe == Fp8Recipe::mxfp8 &&
+        work.cluster.compute_capability < kFirstWithMxfp8)
+        throw ConfigError(
+            fmt::format("--precision = mxfp8 needs Blackwell's tensor cores, and {} has GPUs of compute capability {}.{}; use "
+                        "fp8-current, fp8-delayed or fp8-blockwise, or a cluster such as dgx-b200",
+                        work.cluster.name, work.cluster.compute_capability / 10, work.cluster.compute_capability % 10));
     work.memory_limit = values.max_memory.value_or(work.cluster.memory_bytes);
     if (values.routing_skew)
         work.routing = load_routing_skew(options, *values.routing_skew, work.model);

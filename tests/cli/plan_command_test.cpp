@@ -304,6 +304,28 @@ TEST(PlanCommand, AppliesClusterEditsAndPrecision) {
     EXPECT_EQ(training["grad_dtype"], "bf16");
 }
 
+TEST(PlanCommand, TakesEachFp8RecipeByItsName) {
+    const std::string words =
+        "--world 8 --model llama3-8b --tp 2 --pp 1 --cp 1 --micro-batch 1 --top 1 --engine megatron --cluster dgx-b200";
+    const auto peak = [&](const std::string& precision) {
+        const Json answer = plan(words + " --precision " + precision);
+        return std::pair(answer["plans"][0]["predicted"]["memory"]["peak_bytes"].get<std::int64_t>(), answer["training"]);
+    };
+    const auto [current, training] = peak("fp8-current");
+    EXPECT_EQ(training["megatron"]["fp8_recipe"], "tensorwise");  // Megatron-LM's word
+    EXPECT_EQ(peak("fp8").second, training);
+    EXPECT_EQ(peak("fp8-delayed").second["precision"], "fp8");
+    EXPECT_EQ(peak("fp8-blockwise").second["megatron"]["fp8_recipe"], "blockwise");
+    // A copy by rows and one by columns, each with its scales, in place of one copy and its transpose.
+    EXPECT_GT(peak("mxfp8").first, current);
+    EXPECT_THAT(say(words + " --precision mxfp8").out, HasSubstr(" tokens, mxfp8\n"));
+    EXPECT_THAT(say(words + " --precision fp8").out, HasSubstr(" tokens, fp8-current\n"));
+    const Said refused = say("--world 8 --model llama3-8b --precision mxfp8");
+    EXPECT_EQ(refused.code, kBadInput);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("--precision = mxfp8 needs Blackwell's tensor cores"), HasSubstr("compute capability 9.0"),
+                                   HasSubstr("use fp8-current")));
+}
+
 TEST(PlanCommand, SaysWhatItAssumed) {
     const Json bare = plan(kSmall);
     const auto assumed = bare["assumed"].get<std::vector<std::string>>();
