@@ -192,7 +192,8 @@ int calibrate(const Options& options, const CalibrateValues& values, Console& co
     const std::string& path = *options.output_path();
     const auto launched = runtime::rank_from_environment({}, runtime::process_environment());
     const bool processes = launched.source != runtime::RankSource::none && launched.size > 1;
-    const bool meets = processes && (values.device == "cuda" || talks_without_mpi(launched)), over_mpi = processes && !meets;
+    const bool over_nccl = processes && values.device == "cuda", over_mpi = processes && !over_nccl;
+    if (over_mpi) refuse_without_mpi(launched);
     if (processes && values.ranks > 0)
         throw ConfigError(
             fmt::format("{} started {} processes, which are the ranks: leave --ranks out", to_string(launched.source), launched.size));
@@ -253,14 +254,14 @@ int calibrate(const Options& options, const CalibrateValues& values, Console& co
         whole = runtime::measure_device(device->device(), work, calibration) && runtime::measure_graphs(*device, work, calibration);
     };
     const auto groups = [&] { return plan ? runtime::groups_of(plan->layout.sizes) : runtime::groups_of(ranks); };
-    if (meets) {
-        calibration.transport = values.device == "cuda" ? "NCCL" : "TCP";
+    if (over_nccl) {
+        calibration.transport = "NCCL";
         const auto on_stuck = [&](const std::string& text) {
             console.err << "mgplan: " << text << "\n" << std::flush;
             std::_Exit(kRunFailed);
         };
         const auto meeting = meeting_of(launched, std::chrono::minutes{10});
-        whole = runtime::calibrate_over_rendezvous(devices, meeting, on_stuck, groups(), work, calibration);
+        whole = runtime::calibrate_over_nccl(devices, meeting, on_stuck, groups(), work, calibration);
         if (!writes) return whole ? kDone : kRunFailed;
     } else if (over_mpi) {
         calibration.transport = "MPI";
