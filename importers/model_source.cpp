@@ -1,8 +1,14 @@
 #include "importers/model_source.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <system_error>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -11,7 +17,6 @@
 #include "importers/hub_names.hpp"
 #include "importers/hugging_face.hpp"
 #include "importers/megatron_arguments.hpp"
-#include "importers/text_file.hpp"
 #include "plan/embedded_files.hpp"
 #include "plan/errors.hpp"
 #include "plan/json_reader.hpp"
@@ -23,6 +28,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
+
+/// Text a user gave, short enough for a message.
+std::string shown(const std::string& text) {
+    return text.size() > 120 ? text.substr(0, 117) + "..." : text;
+}
 
 /// "dir/llama.json" -> "llama", "llama/config.json" -> "llama".
 std::string name_of_file(const fs::path& path) {
@@ -73,7 +83,7 @@ std::string folder_of(const std::string& path) {
 Job read_named_text(const std::string& text, const std::string& path, const std::string& name, const ModelReading& how) {
     const auto first = text.find_first_not_of(" \t\r\n\f\v");
     if (first == std::string::npos)
-        throw ConfigError(fmt::format("model file {} is empty; give a config.json or Megatron-LM arguments", shown_in_message(path)));
+        throw ConfigError(fmt::format("model file {} is empty; give a config.json or Megatron-LM arguments", shown(path)));
     if (is_json_text(path, text, first)) return read_json_model(text, name, path, how.assume);
     Job job = read_megatron_text(text, path, {.vocab = how.vocab, .folder = folder_of(path)});
     job.model.name = name;
@@ -97,12 +107,47 @@ Job read_hub_name(const std::string& repository) {
     throw ConfigError(fmt::format(
         "model {} is no file here, and as a Hugging Face repository it has no preset; download its config.json and name that file, "
         "or use a preset (see mgplan models)",
-        shown_in_message(repository)));
+        shown(repository)));
 }
 
 bool looks_like_path(const std::string& cfg) {
     return cfg.find('/') != std::string::npos || cfg.ends_with(".json") || cfg.ends_with(".yaml") || cfg.ends_with(".yml") ||
            cfg.ends_with(".sh") || cfg.ends_with(".txt") || cfg.ends_with(".args");
+}
+
+constexpr int kPipeMilliseconds = 5000;  ///< how long a pipe may stay silent
+
+/// Reads a whole file in pieces with a bound: pipes and devices have no size, and /dev/zero no end. `pipe`: somebody has to write
+/// into it, who may never come.
+std::string read_at_most(const std::string& path, std::string_view what, std::size_t limit, bool pipe) {
+    const auto refuse = [&](const std::string& reason) -> ConfigError {
+        return ConfigError(fmt::format("{} file {} {}", what, shown(path), reason));
+    };
+    struct Descriptor {
+        int value;
+        ~Descriptor() {
+            if (value >= 0) ::close(value);
+        }
+    };
+    // Opening a pipe for reading blocks until it is opened for writing, unless it is told not to.
+    const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | (pipe ? O_NONBLOCK : 0))};
+    if (file.value < 0) throw refuse(fmt::format("cannot be opened: {}", std::strerror(errno)));
+    std::string text;
+    std::vector<char> piece(64U << 10U);
+    while (true) {
+        if (pipe) {
+            pollfd ready{file.value, POLLIN, 0};
+            if (::poll(&ready, 1, kPipeMilliseconds) == 0)
+                throw refuse(fmt::format("is a pipe into which nobody writes for {} seconds; name a file", kPipeMilliseconds / 1000));
+        }
+        const ssize_t count = ::read(file.value, piece.data(), piece.size());
+        if (count == 0) return text;
+        if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (count < 0) throw refuse(fmt::format("cannot be read: {}", std::strerror(errno)));
+        text.append(piece.data(), static_cast<std::size_t>(count));
+        if (text.size() > limit)
+            throw refuse(fmt::format("is larger than {}; this is no configuration", human_bytes(static_cast<std::int64_t>(limit))));
+    }
 }
 
 Job load_model_source(const std::string& cfg, const ModelReading& how) {
@@ -118,19 +163,18 @@ Job load_model_source(const std::string& cfg, const ModelReading& how) {
     if (fs::is_directory(status)) {
         const fs::path config = fs::path(cfg) / "config.json";
         if (!fs::exists(config, error))
-            throw ConfigError(fmt::format("model folder {} holds no config.json; name the file to read, or a preset (see mgplan models)",
-                                          shown_in_message(cfg)));
+            throw ConfigError(
+                fmt::format("model folder {} holds no config.json; name the file to read, or a preset (see mgplan models)", shown(cfg)));
         return read_model_file(config.string(), how);
     }
     if (fs::exists(status)) return read_model_file(cfg, how);
     if (looks_like_hub_name(cfg)) return read_hub_name(cfg);
     if (looks_like_path(cfg))
-        throw ConfigError(
-            fmt::format("model file {} is not there; check the path, or use a preset (see mgplan models)", shown_in_message(cfg)));
+        throw ConfigError(fmt::format("model file {} is not there; check the path, or use a preset (see mgplan models)", shown(cfg)));
     const std::vector<std::string> names = preset_names();
     const std::string hint = did_you_mean(cfg, names);
-    throw ConfigError(fmt::format("unknown model '{}'; {}", shown_in_message(cfg),
-                                  hint.empty() ? "see mgplan models for the presets, or give a file" : hint));
+    throw ConfigError(
+        fmt::format("unknown model '{}'; {}", shown(cfg), hint.empty() ? "see mgplan models for the presets, or give a file" : hint));
 }
 
 }  // namespace
@@ -139,6 +183,22 @@ std::vector<std::string> preset_names() {
     std::vector<std::string> names;
     for (const auto& file : embedded_models()) names.emplace_back(file.name);
     return names;
+}
+
+std::string read_text_file(const std::string& path, std::string_view what, std::size_t limit) {
+    if (path.empty()) throw ConfigError(fmt::format("{} file: the path is empty; name a file", what));
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (error == std::errc::too_many_symbolic_link_levels)
+        throw ConfigError(
+            fmt::format("{} file {} is a link that leads back to itself (too many links); name the file itself", what, shown(path)));
+    if (!fs::exists(status)) throw ConfigError(fmt::format("{} file {} is not there; check the path", what, shown(path)));
+    if (fs::is_directory(status)) throw ConfigError(fmt::format("{} file {} is a folder; name a file in it", what, shown(path)));
+    std::string text = read_at_most(path, what, limit, fs::is_fifo(status));
+    if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
+        throw ConfigError(fmt::format("{} file {} is UTF-16 and so binary here; save it as UTF-8", what, shown(path)));
+    if (text.find('\0') != std::string::npos) throw ConfigError(fmt::format("{} file {} is binary; give a text file", what, shown(path)));
+    return text;
 }
 
 Job load_megatron_arguments(const std::string& path, std::optional<std::int64_t> vocab) {

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "importers/job.hpp"
-#include "importers/text_file.hpp"
 
 namespace mgplan::importers {
 
@@ -33,5 +33,9 @@ struct ModelReading {
 
 /// Names of the built-in presets in alphabetical order.
 [[nodiscard]] std::vector<std::string> preset_names();
+
+/// Reads a whole text file of at most `limit` bytes; a pipe that stays silent for 5 seconds is given up. Throws ConfigError naming `what`,
+/// the path and the reason.
+[[nodiscard]] std::string read_text_file(const std::string& path, std::string_view what, std::size_t limit = 16U << 20U);
 
 }  // namespace mgplan::importers

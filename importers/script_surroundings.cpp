@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "importers/model_source.hpp"
 #include "importers/shell_words.hpp"
-#include "importers/text_file.hpp"
 #include "plan/errors.hpp"
 #include "plan/text.hpp"
 
