@@ -333,12 +333,8 @@ std::optional<RunOutcome> train(const Options& options, const RunOptions& values
         run.on_failure = [&](const std::string& what, int code) {
             jobs::leave_word_of_own_failure(*launched, runtime::process_environment(), what, code);
         };
-        if (values.device == "cuda") {
-            result = runtime::run_over_nccl(run, meeting_of(*launched, run.deadline));
-        } else {
-            result = talks_without_mpi(*launched) ? runtime::run_over_sockets(run, meeting_of(*launched, run.deadline))
-                                                  : runtime::run_over_mpi(run, *launched);
-        }
+        result = values.device == "cuda" ? runtime::run_over_nccl(run, meeting_of(*launched, run.deadline))
+                                         : runtime::run_over_mpi(run, *launched);
         if (!result) return std::nullopt;  // rank 0 reports
     } else {
         const InterruptWatch watch("mgplan: interrupted; stops behind this step, Ctrl-C again ends at once\n");
@@ -400,7 +396,7 @@ int run_run(const std::vector<std::string>& args, Console& console) {
     try {
         Options options("run PLAN [--steps N] [--data FILE] [options]",
                         "Trains the plan's model for some steps, prints losses, and compares memory and traffic of every rank with what "
-                        "the same code predicts on shapes. Under mpirun or torchrun each process is one rank; otherwise ranks are threads. "
+                        "the same code predicts on shapes. Under mpirun or srun each process is one rank; otherwise ranks are threads. "
                         "On GPUs (--device cuda) each process is one rank with a GPU of its own where torchrun started several, and "
                         "else all ranks are threads that share one. --rank R runs one rank of a large plan alone.");
         RunOptions values;

@@ -9,7 +9,6 @@
 #include "plan/enum_reader.hpp"
 #include "plan/errors.hpp"
 #include "plan/json_reader.hpp"
-#include "plan/plan.hpp"
 #include "plan/schedule.hpp"
 
 namespace mgplan {

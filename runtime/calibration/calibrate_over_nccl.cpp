@@ -1,8 +1,6 @@
 #include <chrono>
 
 #include "runtime/calibration/calibrate.hpp"
-#include "runtime/comm/socket/connect_ranks.hpp"
-#include "runtime/comm/socket/socket_world.hpp"
 #include "runtime/launch/node_name.hpp"
 #include "runtime/training_run/rendezvous_job.hpp"
 
@@ -14,9 +12,9 @@ constexpr std::chrono::minutes kDeadline{10};
 
 }  // namespace
 
-bool calibrate_over_rendezvous(const RankDevices& devices, const RendezvousOptions& meeting,
-                               const std::function<void(const std::string&)>& on_stuck, const std::vector<MeasuredGroup>& groups,
-                               const CalibrateOptions& asked, ClusterCalibration& into) {
+bool calibrate_over_nccl(const RankDevices& devices, const RendezvousOptions& meeting,
+                         const std::function<void(const std::string&)>& on_stuck, const std::vector<MeasuredGroup>& groups,
+                         const CalibrateOptions& asked, ClusterCalibration& into) {
     CalibrateOptions options = asked;
     RendezvousOptions patient = meeting;
     patient.deadline = std::chrono::hours{24 * 7};  // rank 0 measures its device; one that dies is noticed by its silence
@@ -36,16 +34,8 @@ bool calibrate_over_rendezvous(const RankDevices& devices, const RendezvousOptio
             }
             if (whole) {
                 rendezvous.at("the measurement of collectives", "");
-                const auto measure = [&](const model::World& world) {
-                    whole = measure_collectives(world, device->device(), groups, options, into);
-                };
-                if (device->device().kind() == model::DeviceKind::cuda) {
-                    const std::unique_ptr<NcclWorldInterface> world = job.connect(devices, *device, kDeadline);
-                    measure(world->view());
-                } else {
-                    SocketWorld world(meeting.rank, connect_ranks(rendezvous, meeting), {kDeadline, [&] { return rendezvous.reason(); }});
-                    measure(world.view());
-                }
+                const std::unique_ptr<NcclWorldInterface> world = job.connect(devices, *device, kDeadline);
+                whole = measure_collectives(world->view(), device->device(), groups, options, into);
             }
         } catch (const std::exception& error) {
             job.failed(error);  // before the device goes, which may wait for the others
