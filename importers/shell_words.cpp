@@ -6,6 +6,7 @@
 
 #include "importers/shell_arithmetic.hpp"
 #include "plan/errors.hpp"
+#include "plan/text.hpp"
 
 namespace mgplan::importers {
 namespace {
@@ -14,9 +15,15 @@ constexpr std::size_t kValueLimit = 64U << 10U;  ///< of one variable: assignmen
 constexpr std::size_t kWordLimit = 1U << 20U;
 constexpr std::size_t kExpansionLimit = 1U << 20U;  ///< of all variables' values together: 16 KiB of "$A" are 5,000 times 64 KiB
 
+/// 1, 2, … of $1, $2, …
+bool is_argument(std::string_view name) {
+    return !name.empty() && name[0] != '0' && name.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 }  // namespace
 
 void Variables::assign(const std::string& name, std::string value, bool perhaps) {
+    if (fixed(name)) return;
     if (value.size() > kValueLimit) return forget(name, "its value is longer than 64 KiB");
     if (perhaps)
         perhaps_.insert(name);
@@ -26,7 +33,13 @@ void Variables::assign(const std::string& name, std::string value, bool perhaps)
     values_[name] = std::move(value);
 }
 
+void Variables::fix(const std::string& name, std::string value) {
+    assign(name, std::move(value));
+    fixed_.insert(name);
+}
+
 void Variables::forget(const std::string& name, const std::string& why) {
+    if (fixed(name)) return;
     values_.erase(name);
     if (why.empty())
         unknown_.erase(name);
@@ -35,6 +48,11 @@ void Variables::forget(const std::string& name, const std::string& why) {
 }
 
 std::optional<std::string> Variables::value(const std::string& name) const {
+    if (arguments_ && is_argument(name)) {
+        const auto number = parse_integer(name);
+        if (!number || *number < 1 || *number > std::ssize(*arguments_)) return std::nullopt;
+        return (*arguments_)[static_cast<std::size_t>(*number - 1)];
+    }
     const auto found = values_.find(name);
     return found == values_.end() ? std::nullopt : std::optional(found->second);
 }
@@ -76,9 +94,21 @@ std::optional<Variables::Reference> Variables::arithmetic_at(std::string_view te
     return Reference{dollar + length, "", std::to_string(*number)};
 }
 
+/// $#, ${#}, and $1 to $9, behind which digits may stand.
+std::optional<Variables::Reference> Variables::argument_at(std::string_view text, std::size_t dollar) const {
+    const std::string_view rest = text.substr(dollar + 1);
+    for (const std::string_view count : {"#", "{#}"}) {
+        if (rest.starts_with(count) && arguments_) return Reference{dollar + 1 + count.size(), "#", std::to_string(arguments_->size())};
+    }
+    if (rest.empty() || !is_argument(rest.substr(0, 1))) return std::nullopt;
+    const std::string name(rest.substr(0, 1));
+    return Reference{dollar + 2, name, arguments_ ? std::optional(value(name).value_or("")) : value(name)};
+}
+
 std::optional<Variables::Reference> Variables::reference_at(std::string_view text, std::size_t dollar) {
     std::size_t at = dollar + 1;
     if (text.substr(at).starts_with("((")) return arithmetic_at(text, dollar);
+    if (const auto argument = argument_at(text, dollar)) return argument;
     const bool braces = at < text.size() && text[at] == '{';
     if (braces) ++at;
     const std::size_t start = at;
@@ -87,6 +117,8 @@ std::optional<Variables::Reference> Variables::reference_at(std::string_view tex
     if (name.empty()) return std::nullopt;
     std::optional<std::string> found = value(name);
     if (!braces) return Reference{at, name, found};
+    // An argument that was not given is empty, where the arguments are known.
+    if (!found && arguments_ && is_argument(name) && text.substr(at).starts_with("}")) found = "";
     const std::size_t length = substitution_length(text.substr(dollar));
     if (length == 0) return std::nullopt;
     const std::size_t close = dollar + length - 1;
