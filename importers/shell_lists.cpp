@@ -102,12 +102,12 @@ FlagLists::Words FlagLists::spliced(const Words& words) {
         const auto list = reference ? lists_.find(reference->name) : lists_.end();
         if (list != lists_.end()) {
             put_in(out, *reference, list->second);
-        } else if (reference && !reference->otherwise.empty()) {
+        } else if (reference && !reference->otherwise.empty() && !variables_.why_unknown(reference->name)) {
             Variables none;
             add_words(out, reference->otherwise, none, where_);
         } else if (!reference || (!reference->subscript && !stands_for_flags(out, reference->name))) {
             out.push_back(word);
-        } else if (!reference->has_default) {
+        } else if (!reference->has_default || variables_.why_unknown(reference->name)) {
             // Behind a flag that takes values it holds those, and no flags.
             (stands_for_flags(out, reference->name) ? doubts_.unknown : doubts_.unknown_values).insert(reference->name);
         }

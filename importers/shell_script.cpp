@@ -275,7 +275,16 @@ private:
                 return true;
             }
         }
-        return false;
+        return open_cases_ > 0 && skip_pattern();
+    }
+
+    /// The patterns of an arm: `small | tiny)`.
+    bool skip_pattern() {
+        std::size_t end = at_;
+        while (end < text_.size() && text_[end] != '\n' && std::string_view("()$`;=").find(text_[end]) == std::string_view::npos) ++end;
+        if (end == at_ || end >= text_.size() || text_[end] != ')') return false;
+        at_ = end + 1;
+        return true;
     }
 
     void assign(const Assignment& assignment) {
@@ -413,6 +422,8 @@ private:
             const std::size_t end = std::min(line.find_first_of(" \t\r\n;", begin), line.size());
             const std::string_view word = line.substr(begin, end - begin);
             if (first && (word == "if" || word == "case" || word == "for" || word == "while" || word == "until")) ++depth_;
+            if (first && word == "case") ++open_cases_;
+            if (word == "esac" && open_cases_ > 0) --open_cases_;
             if (word == "{" || word == "(") ++depth_;
             if ((word == "fi" || word == "esac" || word == "done" || word == "}" || word == ")") && depth_ > 0) --depth_;
             first = false;
@@ -438,6 +449,7 @@ private:
     std::map<std::string, Function> functions_;
     int nested_ = 0, calls_ = 0;  // parts and functions that are being read
     std::size_t spent_ = 0;       // bytes of the statements that were followed
+    int open_cases_ = 0;          // whose arm that runs is not known
     bool ended_ = false;          // the script's end, or that of a function
     bool returned_ = false;       // of a function alone
     std::int64_t exit_line_ = 0;  // of an exit that tells a failure

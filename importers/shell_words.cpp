@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include "importers/shell_arithmetic.hpp"
+#include "importers/shell_test.hpp"
 #include "plan/errors.hpp"
 #include "plan/text.hpp"
 
@@ -18,6 +19,24 @@ constexpr std::size_t kExpansionLimit = 1U << 20U;  ///< of all variables' value
 /// 1, 2, … of $1, $2, …
 bool is_argument(std::string_view name) {
     return !name.empty() && name[0] != '0' && name.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+/// A value without what a pattern fits at its front (#) or its end (%): the shortest such part, or with the sign twice the longest.
+/// Nothing for patterns of more than * and ?, and for what holds variables.
+std::optional<std::string> without_pattern(const std::string& value, std::string_view operation) {
+    constexpr std::size_t kLongest = 1024;
+    const bool front = operation[0] == '#', longest = operation.size() > 1 && operation[1] == operation[0];
+    const std::string_view pattern = operation.substr(longest ? 2 : 1);
+    if (value.size() > kLongest || pattern.size() > kLongest || pattern.find_first_of("$`\"'\\") != std::string_view::npos)
+        return std::nullopt;
+    for (std::size_t i = 0; i <= value.size(); ++i) {
+        const std::size_t length = longest ? value.size() - i : i;
+        const std::string_view all = value, part = front ? all.substr(0, length) : all.substr(all.size() - length);
+        const auto fits = fits_pattern(part, pattern);
+        if (!fits) return std::nullopt;
+        if (*fits) return std::string(front ? all.substr(length) : all.substr(0, all.size() - length));
+    }
+    return value;
 }
 
 }  // namespace
@@ -127,6 +146,10 @@ std::optional<Variables::Reference> Variables::reference_at(std::string_view tex
     if (operation.empty()) return Reference{close + 1, name, found};
     const bool colon = operation.starts_with(":");
     const std::string_view kind = operation.substr(colon ? 1 : 0);
+    if (found && !colon && (kind.starts_with("#") || kind.starts_with("%"))) {
+        const auto rest = without_pattern(*found, kind);
+        return rest ? std::optional(Reference{close + 1, name, rest}) : std::nullopt;
+    }
     if (!kind.starts_with("-") && !kind.starts_with("=")) return std::nullopt;
     const bool unset = !found || (colon && found->empty());
     // A variable that a command sets is set, to what is not known.
