@@ -249,8 +249,7 @@ public:
             std::size_t end = begin;
             while (end < text.size() && (text[end] == '-' || std::isalnum(static_cast<unsigned char>(text[end])) != 0)) ++end;
             const std::string flag = text.substr(begin, end - begin);
-            const auto found = fields_.find(flag);
-            out += found == fields_.end() ? flag : found->second;
+            out += field_of(flag);
             at = end;
         }
         return out;
@@ -258,6 +257,19 @@ public:
 
 private:
     using Kind = FieldValue::Kind;
+
+    /// The field that said the flag, or has to; other flags stay what they are.
+    [[nodiscard]] std::string field_of(const std::string& flag) const {
+        const auto found = fields_.find(flag);
+        if (found != fields_.end()) return found->second;
+        for (const std::string_view needed : {"--num-layers", "--hidden-size", "--num-attention-heads"}) {
+            if (flag != needed) continue;
+            std::string name = flag.substr(2);
+            std::replace(name.begin(), name.end(), '-', '_');
+            return "model." + name;
+        }
+        return flag;
+    }
 
     void add(const std::string& flag, const std::string& path, const std::vector<std::string>& values = {}) {
         if (!fields_.emplace(flag, path).second) return;  // several sections have the field, and agree
@@ -465,10 +477,10 @@ Job read_bridge_config(std::string_view text, const std::string& where, const Me
     try {
         const YAML::Node root = YAML::Load(std::string(text));
         if (!root.IsMap() || !root["model"] || !root["model"].IsMap())
-            throw ConfigError(fmt::format(
-                "{}: is no configuration of Megatron-Bridge, a mapping with model, train, optimizer, ddp, …; write one with "
-                "ConfigContainer.to_yaml, or give Megatron-LM's flags as --megatron-args",
-                where));
+            throw ConfigError(
+                fmt::format("{}: is no configuration of Megatron-Bridge, a mapping with model, train, optimizer, ddp, …; write one with "
+                            "ConfigContainer.to_yaml, or give Megatron-LM's flags as --megatron-args",
+                            where));
         BridgeSections sections(root, where, problems);
         BridgeWords words(sections, root, where, problems);
         words.read();
