@@ -117,7 +117,7 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     if (list_flags) {
         options.write(console, options.format() == Format::json  ? flag_list_json()
                                : options.format() == Format::csv ? flag_list().to_csv()
-                                                                 : flag_list().to_text());
+                                                                 : flag_list_text());
         return kDone;
     }
     if (!is_command(workload_options))

@@ -41,7 +41,7 @@ constexpr std::string_view kStandIn = R"(#!/bin/sh
 # A stand-in of mgplan record: writes down the words that it is given.
 set -C
 n=1
-until { : > "$MGPLAN_RECORD/$n"; } 2>/dev/null; do
+until { printf '' > "$MGPLAN_RECORD/$n"; } 2>/dev/null; do
     n=$((n + 1))
     if [ "$n" -gt 4096 ]; then
         echo "mgplan: more than 4096 launches are not recorded" >&2
@@ -149,8 +149,8 @@ importers::RecordedLaunch launch_of(const fs::path& file) {
 /// Runs the command to its end; what it prints goes to standard error, where messages go. Returns the status of waitpid().
 int run_recorded(const std::vector<std::string>& command, const RecordFolder& folder, const std::string& path) {
     jobs::ChildOptions child_options;
-    child_options.words = {"/bin/sh", "-c", "exec \"$@\" >&2", "mgplan-record"};
-    child_options.words.insert(child_options.words.end(), command.begin(), command.end());
+    child_options.words = command;
+    child_options.output_to_error = true;
     child_options.variables = recording_variables(folder, path);
     const InterruptWatch watch("mgplan: stopping the script\n");
     jobs::Child child(child_options);

@@ -78,6 +78,7 @@ TEST(RecordCommand, SaysWhenTheScriptFails) {
     EXPECT_EQ(record.exit_code, 7);
     ASSERT_EQ(record.launches.size(), 1U);
     expect_refused("record bash train.sh", {"unexpected word 'bash'"});
+    EXPECT_THAT(say("record -- no-such-program-here").err, HasSubstr("no-such-program-here cannot be started: No such file"));
     expect_refused("record --", {"the command is missing; give it behind --, as in mgplan record -- bash train.sh"});
 }
 
@@ -117,7 +118,8 @@ TEST(CheckTrace, ReadingAScriptGivesTheWordsThatBashGivesIt) {
         "MODE=${MODE_OF_NOBODY:-big}\ncase $MODE in\n  sm*) N=1 ;;\n  b?g) N=8 ;;\nesac\nif [ $N -gt 4 ]; then L=2; else L=3; fi\npython "
         "train.py "
         "--num-layers $L --lr $N\n",
-        "while [ $# -gt 0 ]; do case $1 in 2) TWO=yes; shift ;; *) shift ;; esac; done\nif [[ $TWO == yes ]]; then N=5; fi\npython "
+        "while [ $# -gt 0 ]; do\n  case $1 in\n    2) TWO=yes; shift ;;\n    *) shift ;;\n  esac\ndone\nif [[ $TWO == yes ]]; then N=5; "
+        "fi\npython "
         "train.py "
         "--num-layers ${N}\n",
         "P=a/b/c.d\npython train.py --num-layers 2 --save ${P##*/} --load ${P%.d} --data-path ${P#*/}\n",
