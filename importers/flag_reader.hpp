@@ -128,15 +128,6 @@ public:
         if (!spelled.empty()) account_.without_effect.push_back(std::move(spelled));
     }
 
-    /// The value of a flag that is not computed asks for nothing.
-    void asks_for_nothing(std::string_view flag) {
-        const auto found = std::find_if(account_.not_computed.begin(), account_.not_computed.end(),
-                                        [&](const FlagNotComputed& one) { return one.flag == flag; });
-        if (found == account_.not_computed.end()) return;
-        account_.without_effect.push_back(std::move(found->flag));
-        account_.not_computed.erase(found);
-    }
-
     static std::string shown(const std::string& value) { return value.size() > 60 ? value.substr(0, 57) + "..." : value; }
 
 private:

@@ -159,8 +159,6 @@ constexpr std::array kNotComputedFlags{
     FlagGroup{FlagArity::one, FlagEffect::not_computed, "experts of MegaBlocks",
               "moe-num-experts moe-capacity-factor moe-top-k moe-loss-weight", Decides::fit_and_legal},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "experts of MegaBlocks", "moe-expert-model-parallelism", Decides::fit_and_legal},
-    FlagGroup{FlagArity::one, FlagEffect::not_computed, "virtual pipeline of a fork", "virtual-pipeline-model-parallel-size",
-              Decides::fit_and_legal, true},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "virtual pipeline of a fork", "use-dualpipev", Decides::fit_and_legal},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "activation xIELU (swiss-ai)", "xielu"},
     FlagGroup{FlagArity::none, FlagEffect::not_computed, "norms behind attention and MLP (forks)",

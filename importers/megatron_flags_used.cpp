@@ -23,7 +23,7 @@ constexpr std::array kUsedFlags{
               "tensor-model-parallel-size pipeline-model-parallel-size context-parallel-size expert-model-parallel-size "
               "expert-tensor-parallel-size num-layers-per-virtual-pipeline-stage num-virtual-stages-per-pipeline-rank "
               "microbatch-group-size-per-virtual-pipeline-stage decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers "
-              "pipeline-model-parallel-layout"},
+              "pipeline-model-parallel-layout virtual-pipeline-model-parallel-size"},
     FlagGroup{FlagArity::one, FlagEffect::used, "", "num-distributed-optimizer-instances"},
     FlagGroup{FlagArity::none, FlagEffect::used, "layout",
               "sequence-parallel account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split use-tp-pp-dp-mapping "

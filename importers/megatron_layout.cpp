@@ -48,8 +48,8 @@ void read_stages(FlagReader& flags, LayoutRequest& layout) {
         }
     }
     // Primus' own name; one chunk of layers for each rank is what there is without it.
-    if (flags.integer_or("--virtual-pipeline-model-parallel-size", 0, 0, ModelLimits::layers) == 1)
-        flags.asks_for_nothing("--virtual-pipeline-model-parallel-size");
+    if (flags.integer_or("--virtual-pipeline-model-parallel-size", 1, 0, ModelLimits::layers) != 1)
+        flags.not_computed("--virtual-pipeline-model-parallel-size", "virtual pipeline of a fork", Decides::fit_and_legal);
     layout.group_size = flags.integer("--microbatch-group-size-per-virtual-pipeline-stage", 1, kSizeLimit);
 }
 
@@ -154,8 +154,11 @@ void read_layout(FlagReader& flags, Job& job) {
     read_stages(flags, layout);
     read_recompute(flags, layout, job.assumptions);
     read_cuda_graphs(flags, job.model, layout);
-    // Where a pattern of layers holds no experts, ep groups ranks that have none.
-    if (layout.ep > 1 && !job.model.moe && !flags.has("--num-experts") && flags.problems().empty())
+    if (layout.ep > 1 && !job.model.moe && flags.has("--num-experts") && flags.problems().empty())
+        flags.problem(
+            "--expert-model-parallel-size = {} for experts that no layer of the pattern has; write E for layers of experts, or remove it",
+            layout.ep);
+    else if (layout.ep > 1 && !job.model.moe && flags.problems().empty())
         flags.problem("--expert-model-parallel-size = {} without --num-experts; remove it or give the experts", layout.ep);
     job.layout = std::move(layout);
 }

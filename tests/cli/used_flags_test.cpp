@@ -49,6 +49,7 @@ std::string without(const std::string& words) {
 std::vector<UsedFlag> used_flags() {
     return {
         {"--num-layers", kDense, "16"},
+        {"--virtual-pipeline-model-parallel-size", kPipeline, "2"},               // said to be not computed
         {"--moe-use-legacy-grouped-gemm", kMixture + "--moe-grouped-gemm ", ""},  // not with biases
         {"--encoder-num-layers", without("--num-layers 8"), "8"},
         {"--hidden-size", kDense, "2048"},
