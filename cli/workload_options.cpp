@@ -145,9 +145,11 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
         options.text("megatron-args", values.megatron_args, "FILE",
                      "model, batch, layout and options from Megatron-LM flags, a shell script's array, or YAML");
         options.texts("set", values.set, "NAME=VALUE",
-                      "a variable of that script, whatever the script assigns to it; may be given several times");
+                      "a variable of that script, whatever the script assigns to it; may be given several times; without it the script's "
+                      "own value");
         options.text("script-args", values.script_args, "WORDS",
-                     "the script's own arguments, $1 and so on, in one text: --script-args '8 4096', --script-args='--tp 8'");
+                     "the script's own arguments, $1 and so on, in one text: --script-args '8 4096', --script-args='--tp 8'; without it "
+                     "they are not known");
     }
     options.integer("vocab-size", values.vocab_size, 1, ModelLimits::vocab,
                     "tokens of the vocabulary before padding; without it the model's, or that of a known tokenizer or one at hand");
