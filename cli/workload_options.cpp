@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "cli/assumed_architecture.hpp"
-#include "importers/megatron_arguments.hpp"
+#include "cli/job_source.hpp"
 #include "importers/model_source.hpp"
 #include "plan/cluster_json.hpp"
 #include "plan/json_reader.hpp"
@@ -37,17 +37,6 @@ void set_overlaps(TrainingSpec& training, const std::vector<std::string>& names,
         if (name == "tp") training.overlap_tp = on;
         if (name == "moe") training.overlap_moe = on;
     }
-}
-
-importers::Job load_job(const Options& options, const WorkloadOptions& values) {
-    if (values.megatron_args) {
-        if (const GivenText* given = options.contents("megatron-args"))
-            return importers::read_megatron_text(given->text, given->name, {.vocab = values.vocab_size, .folder = "."});
-        return importers::load_megatron_arguments(*values.megatron_args, values.vocab_size);
-    }
-    const importers::ModelReading how{.vocab = values.vocab_size, .assume = values.assume.value_or("")};
-    if (const GivenText* given = options.contents("model")) return importers::read_model_text(given->text, given->name, how);
-    return importers::load_model(*values.model, how);
 }
 
 void apply_training_options(const WorkloadOptions& values, TrainingSpec& training, Problems& problems) {
@@ -157,6 +146,12 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
     if (with_megatron_args) {
         options.text("megatron-args", values.megatron_args, "FILE",
                      "model, batch, layout and options from Megatron-LM flags, a shell script's array, or YAML");
+        options.texts("set", values.set, "NAME=VALUE",
+                      "a variable of that script, whatever the script assigns to it; may be given several times; without it the script's "
+                      "own value");
+        options.text("script-args", values.script_args, "WORDS",
+                     "the script's own arguments, $1 and so on, in one text: --script-args '8 4096', --script-args='--tp 8'; without it "
+                     "they are not known");
     }
     options.integer("vocab-size", values.vocab_size, 1, ModelLimits::vocab,
                     "tokens of the vocabulary before padding; without it the model's, or that of a known tokenizer or one at hand");
@@ -232,13 +227,10 @@ void note_idle_workload_options(const Options& options, const WorkloadOptions& v
 
 ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values) {
     Problems problems;
-    if (!values.world) problems.add("--world is missing; give the number of GPUs, as in --world 16");
-    if (!values.model && !values.megatron_args) {
-        problems.add("--model is missing; give a preset (mgplan models lists them), a config.json or a Megatron-LM argument file");
-    }
+    if (!values.world && !values.trace) problems.add("--world is missing; give the number of GPUs, as in --world 16");
     if (values.global_batch && values.global_batch_tokens)
         problems.add("--global-batch and --global-batch-tokens both give the batch; give one of them");
-    if (values.model && values.megatron_args) problems.add("--model and --megatron-args both name a model; give one of them");
+    add_source_problems(values, problems);
     ResolvedWorkload resolved;
     Workload& work = resolved.workload;
     try {
@@ -247,12 +239,20 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     } catch (const ConfigError& error) {
         problems.absorb(error);
     }
-    if (values.model.has_value() != values.megatron_args.has_value()) {
+    std::optional<std::int64_t> world = values.world;
+    if (const auto sources = source_options(values); sources.size() == 1) {
         try {
-            resolved.job = load_job(options, values);
+            SourcedJob found = load_job(options, values);
+            resolved.job = std::move(found.job);
             refuse_counted_only(resolved.job.model, values.model.value_or("model"));
+            if (!world && values.trace && !found.world)
+                problems.add("--world is missing, and the words of the launch do not tell the number of GPUs; give it, as in --world 16");
+            if (!world && found.world) {
+                world = found.world;
+                resolved.assumed.push_back(fmt::format("world of {} ({})", counted(*world, "GPU"), found.world_source));
+            }
         } catch (const ConfigError& error) {
-            problems.absorb(error, values.model ? "--model: " : "--megatron-args: ");
+            problems.absorb(error, sources[0] + ": ");
         }
     }
     if (resolved.job.training) work.training = *resolved.job.training;
@@ -262,7 +262,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     const importers::Job& job = resolved.job;
     if (values.strict) refuse_partial_answer(job.flags);
     work.model = job.model;
-    work.world = *values.world;
+    work.world = *world;
     for (const auto& assumption : job.assumptions) resolved.assumed.push_back(assumption);
 
     work.batch = job.batch.value_or(BatchSpec{});
@@ -302,12 +302,13 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
         if (!values.attention) resolved.assumed.push_back("flash attention");
         if (!options.given("cuda-graphs")) resolved.assumed.push_back("no CUDA graphs");
     }
-    resolved.engine = values.megatron_args ? Engine::megatron : Engine::mgplan;
+    resolved.engine = is_command(values) ? Engine::megatron : Engine::mgplan;
     if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(Engine::mgplan);
     if (!values.engine) resolved.assumed.push_back(fmt::format("engine {}", to_string(resolved.engine)));
     if (resolved.engine == Engine::mgplan && quantised(work.training.precision))
         resolved.assumed.emplace_back(
             "fp8 by engine mgplan, which run refuses: weights copied as Transformer Engine does, activations kept in 16 bits");
+    if (const auto assumption = simulator::assumed_efficiencies(work.cluster)) resolved.assumed.push_back(*assumption);
     if (const auto assumption = simulator::assumed_module_bytes(work.cluster)) resolved.assumed.push_back(*assumption);
     if (work.cluster.peak(work.training.precision) <= 0) {
         throw ConfigError(

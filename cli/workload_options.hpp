@@ -20,6 +20,10 @@ struct WorkloadOptions {
     std::optional<std::string> model;
     std::optional<std::string> assume;  ///< what an unknown model_type is read as
     std::optional<std::string> megatron_args;
+    std::vector<std::string> set;            ///< NAME=VALUE: variables of the script
+    std::optional<std::string> script_args;  ///< its positional parameters
+    std::optional<std::string> trace, bridge_config;
+    std::optional<std::int64_t> launch;  ///< of the trace, from 1
     std::optional<std::int64_t> vocab_size;
     bool strict = false;
     std::string cluster = "dgx-h100";
