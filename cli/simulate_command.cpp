@@ -160,6 +160,18 @@ void refuse_what_a_plan_holds(const Options& options) {
     problems.throw_if_any();
 }
 
+/// Schedules that split the backward pass are those of mgplan's own engine: Megatron-LM has none of them. `named`: megatron was asked for.
+void use_engine_of_schedule(const std::string& kind, bool named, Layout& layout, std::vector<std::string>& assumed) {
+    if (!parse_split_schedule(kind) || layout.engine != Engine::megatron) return;
+    if (named)
+        throw ConfigError(fmt::format(
+            "--kind {} is a schedule of mgplan's own engine, and Megatron-LM has none like it; use --engine mgplan, or --kind {}", kind,
+            layout.vpp > 1 ? "interleaved" : "1f1b"));
+    layout.engine = Engine::mgplan;
+    std::erase(assumed, fmt::format("engine {}", to_string(Engine::megatron)));
+    assumed.push_back(fmt::format("engine mgplan, whose schedule {} is", kind));
+}
+
 /// One rank's memory as text around its own number, the only thing in which ranks of a stage differ.
 struct StageText {
     std::string before, after;
@@ -329,6 +341,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     note_idle_workload_options(options, workload_options, work.model, console);
     options.note_idle(console, "device", !per_rank && !html, "only --per-rank and --html show scratch and context by device");
 
+    if (kind) use_engine_of_schedule(*kind, options.given("engine") || workload_options.megatron_args.has_value(), layout, assumed);
     if (!layout.cuda_graphs.empty()) {
         if (const auto assumption = simulator::assumed_graph_node_bytes(work.cluster)) assumed.push_back(*assumption);
     }
