@@ -40,7 +40,8 @@ void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& reso
     Workload work = check.workload;
     work.confine_tp = true;
     planner::SearchResult found = planner::search(work, space, planner::simulator_cost_model(), options);
-    planner::keep_fitting_when_replayed(found, model, most);
+    planner::ReplayedMemories memories(model);
+    planner::keep_fitting_when_replayed(found, memories, most);
     check.searched = true;
     check.evaluated = found.evaluated;
     const bool asked_fits = check.asked && check.asked->prediction.memory.fits();

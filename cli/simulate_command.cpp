@@ -7,6 +7,7 @@
 #include "cli/assumed_architecture.hpp"
 #include "cli/command.hpp"
 #include "cli/disturbances.hpp"
+#include "cli/job_source.hpp"
 #include "cli/layout_page.hpp"
 #include "cli/options.hpp"
 #include "cli/output_file.hpp"
@@ -152,6 +153,18 @@ void refuse_what_a_plan_holds(const Options& options) {
     problems.throw_if_any();
 }
 
+/// Schedules that split the backward pass are those of mgplan's own engine: Megatron-LM has none of them. `named`: megatron was asked for.
+void use_engine_of_schedule(const std::string& kind, bool named, Layout& layout, std::vector<std::string>& assumed) {
+    if (!parse_split_schedule(kind) || layout.engine != Engine::megatron) return;
+    if (named)
+        throw ConfigError(fmt::format(
+            "--kind {} is a schedule of mgplan's own engine, and Megatron-LM has none like it; use --engine mgplan, or --kind {}", kind,
+            layout.vpp > 1 ? "interleaved" : "1f1b"));
+    layout.engine = Engine::mgplan;
+    std::erase(assumed, fmt::format("engine {}", to_string(Engine::megatron)));
+    assumed.push_back(fmt::format("engine mgplan, whose schedule {} is", kind));
+}
+
 /// The search's estimate decides what fits; where the exact timeline says otherwise, that is worth a word.
 void warn_where_exact_differs(const StageMemories& memories, const simulator::MemoryPrediction& estimate, Console& console) {
     const reports::StageMemory& worst = *std::max_element(memories.stages.begin(), memories.stages.end(), [](const auto& a, const auto& b) {
@@ -260,6 +273,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     note_idle_workload_options(options, workload_options, work.model, console);
     options.note_idle(console, "device", !per_rank && !html, "only --per-rank and --html show scratch and context by device");
 
+    if (kind) use_engine_of_schedule(*kind, options.given("engine") || is_command(workload_options), layout, assumed);
     if (!layout.cuda_graphs.empty()) {
         if (const auto assumption = simulator::assumed_graph_node_bytes(work.cluster)) assumed.push_back(*assumption);
     }

@@ -181,8 +181,10 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
     options.choices("no-overlap", values.no_overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"}, "communication not to hide");
     options.choice("attention", values.attention, {"flash", "unfused"}, "attention kernels; without it flash");
     options.flag("strict", values.strict, "refuse a Megatron-LM command of which a flag is not computed or not known");
-    options.choice("engine", values.engine, {"mgplan", "megatron"},
-                   "whose memory and time are predicted; without it mgplan, with --megatron-args megatron");
+    options.choice(
+        "engine", values.engine, {"mgplan", "megatron"},
+        "whose memory and time are predicted, and whether they fit: Megatron-LM's with Transformer Engine, or mgplan's own; without it "
+        "megatron");
 }
 
 ClusterSpec load_asked_cluster(const Options& options, const std::string& given) {
@@ -302,8 +304,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
         if (!values.attention) resolved.assumed.push_back("flash attention");
         if (!options.given("cuda-graphs")) resolved.assumed.push_back("no CUDA graphs");
     }
-    resolved.engine = is_command(values) ? Engine::megatron : Engine::mgplan;
-    if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(Engine::mgplan);
+    if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(kDefaultEngine);
     if (!values.engine) resolved.assumed.push_back(fmt::format("engine {}", to_string(resolved.engine)));
     if (resolved.engine == Engine::mgplan && quantised(work.training.precision))
         resolved.assumed.emplace_back(

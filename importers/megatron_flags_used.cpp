@@ -19,20 +19,22 @@ constexpr std::array kUsedFlags{
               "group-query-attention swiglu quick-geglu qk-layernorm disable-bias-linear "
               "add-qkv-bias untie-embeddings-and-output-weights no-position-embedding use-rotary-position-embeddings "},
     FlagGroup{FlagArity::one, FlagEffect::used, "layout",
-              "micro-batch-size recompute-granularity recompute-method recompute-num-layers cuda-graph-impl "
-              "tensor-model-parallel-size pipeline-model-parallel-size context-parallel-size expert-model-parallel-size "
+              "micro-batch-size recompute-granularity tensor-model-parallel-size pipeline-model-parallel-size context-parallel-size "
+              "expert-model-parallel-size "
               "expert-tensor-parallel-size num-layers-per-virtual-pipeline-stage num-virtual-stages-per-pipeline-rank "
               "microbatch-group-size-per-virtual-pipeline-stage decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers "
               "pipeline-model-parallel-layout virtual-pipeline-model-parallel-size"},
+    FlagGroup{FlagArity::one, FlagEffect::used, "", "recompute-method recompute-num-layers cuda-graph-impl"},
     FlagGroup{FlagArity::one, FlagEffect::used, "", "num-distributed-optimizer-instances"},
     FlagGroup{FlagArity::none, FlagEffect::used, "layout",
-              "sequence-parallel account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split use-tp-pp-dp-mapping "
-              "recompute-activations enable-cuda-graph external-cuda-graph moe-layer-recompute"},
+              "sequence-parallel account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split recompute-activations"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
+              "use-tp-pp-dp-mapping enable-cuda-graph external-cuda-graph moe-layer-recompute "
               "no-overlap-p2p-communication overlap-grad-reduce overlap-param-gather "
               "use-distributed-optimizer tp-comm-overlap overlap-moe-expert-parallel-comm "
               "moe-shared-expert-overlap defer-embedding-wgrad-compute ddp-pad-buckets-for-high-nccl-busbw"},
-    FlagGroup{FlagArity::many, FlagEffect::used, "layout", "cp-comm-type recompute-modules cuda-graph-scope cuda-graph-modules"},
+    FlagGroup{FlagArity::many, FlagEffect::used, "layout", "cp-comm-type"},
+    FlagGroup{FlagArity::many, FlagEffect::used, "", "recompute-modules cuda-graph-scope cuda-graph-modules"},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "attention-backend transformer-impl "
               "ddp-bucket-size ddp-num-buckets cross-entropy-fusion-impl wgrad-deferral-limit"},

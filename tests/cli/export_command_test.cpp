@@ -287,8 +287,7 @@ TEST_F(ExportCommand, WritesWhatSimulateAndCheckReadAgain) {
     const TempFile arguments("exported.args");
     ASSERT_EQ(say("export " + path + " --to megatron-args --output " + arguments.path()).code, kDone);
     const Json of_plan = Json::parse(say("simulate " + path + " --format json").out);
-    const Json of_arguments =
-        Json::parse(say("simulate --megatron-args " + arguments.path() + " --world 16 --engine mgplan --format json").out);
+    const Json of_arguments = Json::parse(say("simulate --megatron-args " + arguments.path() + " --world 16 --format json").out);
     EXPECT_EQ(of_arguments["layout"], of_plan["layout"]);
     EXPECT_EQ(of_arguments["predicted"], of_plan["predicted"]);
 }
