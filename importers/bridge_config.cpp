@@ -36,6 +36,11 @@ public:
     }
 
     [[nodiscard]] const std::vector<std::string>& words() const { return words_; }
+    /// The class of the model: "Llama3ModelProvider8B"; "" where the file does not name it.
+    [[nodiscard]] std::string provider() const {
+        const YAML::Node target = root_["model"]["_target_"];
+        return target && target.IsScalar() ? last_name(target.Scalar()).substr(0, 80) : "";
+    }
     [[nodiscard]] const std::vector<std::string>& unknown() const { return unknown_; }
 
     /// The text with fields in place of flags.
@@ -219,8 +224,8 @@ private:
     }
 
     void refuse_other_jobs() {
-        const YAML::Node target = root_["model"]["_target_"], adapters = root_["peft"];
-        const std::string name = target && target.IsScalar() ? last_name(target.Scalar()) : "";
+        const YAML::Node adapters = root_["peft"];
+        const std::string name = provider();
         if (adapters && !adapters.IsNull())
             problems_.add("{}: peft: adapters (LoRA) cannot be planned; remove it, to train all weights", where_);
         for (const char* other : {"T5", "MIMO", "Mimo", "VL", "Omni", "Vision", "Diffusion", "Distillation"}) {
@@ -290,6 +295,7 @@ Job read_bridge_config(std::string_view text, const std::string& where, const Me
         }
         problems.throw_if_any();
         name_fields(job->flags, words);
+        if (const std::string provider = words.provider(); !provider.empty()) job->model.name = provider;
         for (auto& assumption : job->assumptions) assumption = words.in_fields(assumption);
         return std::move(*job);
     } catch (const YAML::Exception& error) {
