@@ -309,7 +309,8 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     if (resolved.engine == Engine::mgplan && quantised(work.training.precision))
         resolved.assumed.emplace_back(
             "fp8 by engine mgplan, which run refuses: weights copied as Transformer Engine does, activations kept in 16 bits");
-    if (const auto assumption = simulator::assumed_efficiencies(work.cluster)) resolved.assumed.push_back(*assumption);
+    if (const auto assumption = simulator::assumed_efficiencies(work.cluster))
+        resolved.assumed.insert(resolved.assumed.begin(), *assumption);  // seen first
     if (const auto assumption = simulator::assumed_module_bytes(work.cluster)) resolved.assumed.push_back(*assumption);
     if (work.cluster.peak(work.training.precision) <= 0) {
         throw ConfigError(

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
@@ -64,8 +65,11 @@ void read_megatron_arguments(std::string_view bytes) {
 
 /// A script with arguments and variables from outside.
 void read_launch_script(std::string_view bytes) {
-    const importers::MegatronSurroundings surroundings{
-        .script = {std::vector<std::string>{"8b", "--tp", "2"}, {{"TP", "4"}, {"ARGS", "--bf16 --lr 1"}}}};
+    importers::ScriptInputs inputs{std::vector<std::string>{"8b", "--tp", "2"}, {}};
+    // Those that a script does not name are refused.
+    if (bytes.find("$TP") != std::string_view::npos) inputs.variables.emplace_back("TP", "4");
+    if (bytes.find("$ARGS") != std::string_view::npos) inputs.variables.emplace_back("ARGS", "--bf16 --lr 1");
+    const importers::MegatronSurroundings surroundings{.script = std::move(inputs)};
     const auto job = importers::read_megatron_text(bytes, "input", surroundings);
     expect_same_again(job.model, model_to_json, model_from_json);
 }

@@ -142,6 +142,7 @@ std::string changed(std::string text, const std::string& from, const std::string
 void expect_same(const Job& job, const std::string& flags) {
     Job same = read_megatron_text(flags, "flags");
     same.model.source = job.model.source;
+    same.model.name = job.model.name;
     EXPECT_EQ(model_to_json(job.model).dump(), model_to_json(same.model).dump());
     EXPECT_EQ(training_to_json(*job.training).dump(), training_to_json(*same.training).dump());
     EXPECT_EQ(*job.batch, *same.batch);
@@ -165,6 +166,7 @@ std::string refusal(const std::string& yaml) {
 TEST(BridgeConfig, SaysWhatMegatronsFlagsSay) {
     const Job job = read_bridge_config(kDense, "run_config.yaml");
     expect_same(job, kDenseFlags);
+    EXPECT_EQ(job.model.name, "Llama3ModelProvider8B");
     EXPECT_THAT(job.flags.used, AllOf(Contains("model.num_layers"), Contains("model.num_query_groups"), Contains("ddp.overlap_grad_reduce"),
                                       Contains("train.global_batch_size"), Not(Contains(HasSubstr("--")))));
     EXPECT_TRUE(job.flags.not_computed.empty()) << job.flags.not_computed[0].flag;
