@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/pipeline_order.hpp"
 #include "plan/rank_groups.hpp"
 #include "plan/stage_split.hpp"
 
@@ -48,6 +49,8 @@ private:
 struct Layout {
     ParallelSizes sizes;          ///< world, tp, cp, ep, etp, pp, order
     int vpp = 1;                  ///< model chunks per pipeline rank; 1: not interleaved
+    /// Nothing: what Megatron-LM runs on this pp and vpp (plan/layout_schedule.hpp names it).
+    std::optional<SplitSchedule> schedule;
     std::int64_t group_size = 1;  ///< microbatch group of the interleaved schedule; pp otherwise
     std::int64_t micro_batch = 1;
     std::int64_t num_microbatches = 1;

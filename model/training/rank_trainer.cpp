@@ -160,15 +160,10 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
                                                              .expert_model = groups_.expert_model.get(),
                                                              .etp = groups_.etp.get()},
                                              options, context_.sequence_parallel);
-    executor_ = std::make_unique<PipelineExecutor>(
-        task.model, context_, chunks, PipelineChannels{groups_.pp_forward.get(), groups_.pp_backward.get()},
-        send_depth(static_cast<int>(task.layout.sizes.pp), task.layout.vpp, task.layout.group_size, pp_rank_));
-    ScheduleRequest request;
-    request.pp = static_cast<int>(task.layout.sizes.pp);
-    request.vpp = task.layout.vpp;
-    request.microbatches = task.layout.num_microbatches;
-    if (task.layout.vpp > 1) request.group_size = task.layout.group_size;
-    schedule_ = Schedule(request).rank(pp_rank_);
+    const LayoutSchedule schedule(task.layout);
+    executor_ = std::make_unique<PipelineExecutor>(task.model, context_, chunks,
+                                                   PipelineChannels{groups_.pp_forward.get(), groups_.pp_backward.get()}, schedule);
+    schedule_ = schedule.rank(pp_rank_);
 }
 
 std::optional<GraphTotals> RankTrainer::graph_totals() const {

@@ -107,7 +107,7 @@ TEST(RankTimeline, NamesTheOpAtThePeak) {
     request.microbatches = task.layout.num_microbatches;
     const RankSchedule schedule = Schedule(request).rank(1);
     const RankTimeline timeline = play(probe, schedule, {}, true);
-    ASSERT_EQ(timeline.ops.size(), schedule.order.size());
+    ASSERT_EQ(timeline.ops.size(), schedule.ops.size());
     std::int64_t most = 0;
     for (const TimelineOp& op : timeline.ops) most = std::max(most, op.peak);
     EXPECT_EQ(most, timeline.use.peak);

@@ -109,7 +109,9 @@ std::vector<Calls> calls_of_all(const ScheduleRequest& request) {
     std::vector<Calls> calls;
     for (int rank = 0; rank < request.pp; ++rank) {
         const RankSchedule own = schedule.rank(rank);
-        calls.push_back(calls_of({own.order.begin(), own.order.end()}, request.pp, request.vpp, rank));
+        std::vector<int> order;
+        for (const PipelineOp& op : own.ops) order.push_back(signed_chunk(op));
+        calls.push_back(calls_of(order, request.pp, request.vpp, rank));
     }
     return calls;
 }
