@@ -127,7 +127,7 @@ RankProbe probe_rank(const model::TrainingTask& task, int pp_rank, const model::
     if (layout.schedule) probe.weights.resize(vpp);
     const LayoutSchedule schedule(layout);
     probe.v_shaped = schedule.v_shaped();
-    const auto another = [&](int rank) { return rank >= 0 && rank != pp_rank; };
+    const auto another = [&](int peer) { return peer >= 0 && peer != pp_rank; };
     for (int c = 0; c < layout.vpp; ++c) {
         probe.sends_forward.push_back(another(schedule.rank_behind(pp_rank, c)));
         probe.sends_backward.push_back(another(schedule.rank_before(pp_rank, c)));

@@ -101,7 +101,7 @@ TEST(GraphSlots, AreFreeWhenTakenAndKeptUntilTheBackward) {
             const std::pair<int, std::int32_t> work{rank.ops[i].chunk, rank.ops[i].microbatch};
             if (rank.ops[i].pass == Pass::forward) {
                 RC_ASSERT(holder.emplace(plan.slot[i], work).second);
-                const auto& pairs = plan.pairs[static_cast<std::size_t>(work.first - 1)];
+                const auto& pairs = plan.pairs[static_cast<std::size_t>(work.first)];
                 RC_ASSERT(std::binary_search(pairs.begin(), pairs.end(), plan.slot[i]));
             } else {
                 RC_ASSERT(holder.at(plan.slot[i]) == work);
