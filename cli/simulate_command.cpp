@@ -13,6 +13,7 @@
 #include "cli/options.hpp"
 #include "cli/output_file.hpp"
 #include "cli/plan_file.hpp"
+#include "cli/schedule_option.hpp"
 #include "cli/simulated_schedule.hpp"
 #include "cli/stage_memories.hpp"
 #include "cli/workload_options.hpp"
@@ -22,6 +23,7 @@
 #include "plan/graph_scopes.hpp"
 #include "plan/json_reader.hpp"
 #include "plan/layer_parts.hpp"
+#include "plan/layout_schedule.hpp"
 #include "plan/plan.hpp"
 #include "plan/stage_ranks.hpp"
 #include "plan/text.hpp"
@@ -48,7 +50,7 @@ struct LayoutOptions {
     std::optional<std::string> recompute, recompute_method, sequence_parallel, cp_comm_type, pipeline_layout, order;
     std::vector<std::string> recompute_modules;
     bool account_for_embedding = false, account_for_loss = false;
-    std::optional<std::string> cuda_graphs;
+    std::optional<std::string> cuda_graphs, schedule;
 };
 
 void declare_layout_options(Options& options, LayoutOptions& values) {
@@ -71,6 +73,9 @@ void declare_layout_options(Options& options, LayoutOptions& values) {
     options.choice("cp-comm-type", values.cp_comm_type, {"p2p", "all_gather", "a2a"},
                    "how context-parallel ranks exchange keys and values; without it p2p");
     options.integer("group-size", values.group_size, 1, 1 << 20, "microbatch group of the interleaved schedule; without it pp");
+    options.choice("schedule", values.schedule, schedule_choices(),
+                   "pipeline schedule of the layout: one with divided backwards, which Megatron-LM does not have and --engine mgplan runs; "
+                   "auto and without it as Megatron-LM runs pp and vpp");
     options.text("pipeline-layout", values.pipeline_layout, "STRING", "layers per stage as in Megatron-LM; without it as even as can be");
     options.integer("first-stage-layers", values.first_stage_layers, 1, 65536,
                     "layers of the first pipeline rank; without it as even as can be");
@@ -96,6 +101,11 @@ LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& 
     if (values.pp) request.pp = *values.pp;
     if (values.vpp) {
         request.vpp = *values.vpp;
+        request.layers_per_virtual_stage.reset();
+    }
+    if (values.schedule) request.schedule = parse_split_schedule(*values.schedule);
+    if (request.schedule && !values.vpp) {
+        request.vpp = chunks_of(*request.schedule);
         request.layers_per_virtual_stage.reset();
     }
     if (values.group_size) request.group_size = *values.group_size;
@@ -140,6 +150,8 @@ void note_idle_options(const Options& options, const Workload& work, const Layou
     options.note_idle(console, "sequence-parallel", layout.sizes.tp == 1 && values.sequence_parallel == "on", "tp is 1");
     options.note_idle(console, "cp-comm-type", layout.sizes.cp == 1, "cp is 1");
     options.note_idle(console, "group-size", layout.vpp == 1, "vpp is 1");
+    if (layout.schedule)
+        options.note_idle(console, "group-size", layout.vpp > 1, fmt::format("schedule {} has no groups", to_string(*layout.schedule)));
     const bool whole = layout.sizes.pp == 1;
     options.note_idle(console, "account-for-embedding", whole, "pp is 1");
     options.note_idle(console, "account-for-loss", whole, "pp is 1");
@@ -288,7 +300,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
                    "whose scratch and context --per-rank and --html count: the cluster's GPUs, or CPU ranks as run has them");
     options.checked("kind", kind, "KIND", check_kind,
                     "pipeline schedule: none, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v; without it "
-                    "as Megatron-LM runs the layout, whose memory is shown for all");
+                    "as the layout runs, whose memory is shown for all");
     options.output_file("timeline", timeline, "write a trace of the iteration that Perfetto and chrome://tracing open");
     options.use_texts(console);
     if (!options.parse(args, console.out)) return kDone;
@@ -320,6 +332,8 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
         ResolvedWorkload resolved = resolve_workload(options, workload_options);
         work = resolved.workload;
         work.confine_tp = false;
+        if (const auto divided = parse_split_schedule(layout_options.schedule.value_or("auto")))
+            imply_engine(*divided, options, resolved, console);
         assumed = resolved.assumed;
         if (resolved.job.layout) flags = resolved.job.flags;
         layout = planner::make_layout(request_from(layout_options, resolved), work);
@@ -335,9 +349,9 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     const SimulatedSchedule schedule = simulated_schedule(kind.value_or("auto"), layout);
     if (timeline) check_replayable("--timeline", layout);
     if (disturbances.any()) check_replayable("--straggler and --jitter", layout);
-    if (balance_stages && schedule.order)
+    if (balance_stages && (schedule.order || layout.schedule))
         throw ConfigError(
-            fmt::format("--balance-stages balances for the schedules of Megatron-LM, not for --kind {}; drop one of them", schedule.kind));
+            fmt::format("--balance-stages balances for the schedules of Megatron-LM, not for {}; drop one of them", schedule.kind));
     options.note_idle(console, "seed", disturbances.jitter_percent == 0, "only --jitter draws");
     simulator::CostModel model(work);
     std::optional<planner::BalancedLayout> balanced;
@@ -394,10 +408,11 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
                   {"predicted", reports::prediction_to_json(prediction)},
                   {"assumed", assumed}};
         if (flags) reports::add_flag_account(json, *flags);
-        if (schedule.order) {
+        if (schedule.order || layout.schedule) {
+            const PipelineOrder order = schedule.order ? *schedule.order : LayoutSchedule(layout).order();
             Json live = Json::array();
-            for (int rank = 0; rank < schedule.order->pp; ++rank) live.push_back(peak_live(*schedule.order, rank));
-            json["schedule"] = Json{{"kind", schedule.kind}, {"chunks", schedule.order->chunks}, {"peak_live", live}};
+            for (int rank = 0; rank < order.pp; ++rank) live.push_back(peak_live(order, rank));
+            json["schedule"] = Json{{"kind", schedule.kind}, {"chunks", order.chunks}, {"peak_live", live}};
         }
         if (balanced) {
             json["balanced"] =

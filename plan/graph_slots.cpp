@@ -119,8 +119,7 @@ SlotPlan plan_slots(const RankSchedule& rank, std::span<const GraphedChunk> chun
         } else {
             // A chunk's backwards come in the order of its forwards in every schedule there is; others are searched.
             auto& waiting = live[chunk];
-            const auto found =
-                std::find_if(waiting.begin(), waiting.end(), [&](const auto& pair) { return pair.first == op.microbatch; });
+            const auto found = std::find_if(waiting.begin(), waiting.end(), [&](const auto& pair) { return pair.first == op.microbatch; });
             MGPLAN_ASSERT(found != waiting.end(), "a backward behind its forward");
             slot = found->second;
             waiting.erase(found);

@@ -51,8 +51,8 @@ std::vector<std::string> split_schedule_problems(const Layout& layout) {
         problems.push_back(fmt::format("schedule {} has {} a rank, but vpp = {}; use vpp = {}", name,
                                        chunks == 1 ? "one model chunk" : "two model chunks", layout.vpp, chunks));
     } else if (layout.split != nullptr && layout.split->v_shaped() != is_v_shaped(*layout.schedule)) {
-        problems.push_back(fmt::format("schedule {} lays the model's chunks {}, but the stage split has them {}; make the layout again", name,
-                                       layout.split->v_shaped() ? "round the ranks" : "in a V",
+        problems.push_back(fmt::format("schedule {} lays the model's chunks {}, but the stage split has them {}; make the layout again",
+                                       name, layout.split->v_shaped() ? "round the ranks" : "in a V",
                                        layout.split->v_shaped() ? "in a V" : "round the ranks"));
     }
     try {

@@ -32,7 +32,7 @@ struct StageSplitRequest {
     std::optional<std::int64_t> last_stage_layers;
     bool account_for_embedding = false;
     bool account_for_loss = false;
-    bool v_shaped = false;  ///< two chunks in a V: chunk 1 of rank r is stage 2·pp - 1 - r (plan/pipeline_order.hpp)
+    bool v_shaped = false;                       ///< two chunks in a V: chunk 1 of rank r is stage 2·pp - 1 - r (plan/pipeline_order.hpp)
     std::optional<std::string> pipeline_layout;  ///< Megatron-LM's --pipeline-model-parallel-layout
     bool operator==(const StageSplitRequest&) const = default;
 };

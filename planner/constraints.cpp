@@ -9,8 +9,8 @@
 #include "plan/composed_layer.hpp"
 #include "plan/errors.hpp"
 #include "plan/graph_scopes.hpp"
-#include "plan/parameters.hpp"
 #include "plan/layout_schedule.hpp"
+#include "plan/parameters.hpp"
 #include "plan/schedule.hpp"
 #include "plan/text.hpp"
 
@@ -83,7 +83,8 @@ std::vector<std::string> split_schedule_messages(const Workload& w, const Layout
         messages.push_back(fmt::format("schedule = {}: Megatron-LM has no schedule with divided backwards; use --engine mgplan, or {}",
                                        to_string(*l.schedule), "--schedule auto"));
     if (w.training.megatron.fully_sharded.active())
-        messages.push_back(fmt::format("schedule = {} is not run with fully sharded parameters; use --schedule auto", to_string(*l.schedule)));
+        messages.push_back(
+            fmt::format("schedule = {} is not run with fully sharded parameters; use --schedule auto", to_string(*l.schedule)));
     return messages;
 }
 

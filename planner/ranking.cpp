@@ -9,6 +9,7 @@
 #include "planner/balanced_layout.hpp"
 #include "planner/exact_ranking.hpp"
 #include "planner/plan_families.hpp"
+#include "planner/split_schedules.hpp"
 #include "simulator/cost_model.hpp"
 
 namespace mgplan::planner {
@@ -81,6 +82,9 @@ Ranking rank_within(const Workload& workload, const SearchSpace& space, const Ra
     simulator::CostModel model(workload);
     rank_exactly(ranking.search, model, options.objective, wanted);
     if (options.balance_stages) ranking.balanced = add_balanced(ranking.search, model, workload, options.objective);
+    if (!options.schedules.empty())
+        ranking.schedules =
+            add_split_schedules(ranking.search, model, workload, options.schedules, options.objective, options.only_schedules);
     const std::vector<RankedLayout> best = options.compared ? ranking.search.best : std::vector<RankedLayout>{};
     keep_fitting_when_replayed(ranking.search, model, [&](std::span<const RankedLayout> kept) {
         const std::size_t families = std::max(options.one_per_family ? options.plans : 0, options.families ? kRankedFamilies : 0);

@@ -151,8 +151,8 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
             saved.checkpoints[begin] = Tensor();
         }
         const Range range(*context.device, "layer backward", contents_.first_decoder + static_cast<std::int64_t>(i));
-        gradient =
-            layers_[i].backward(context, microbatch, std::move(gradient), saved.layers[i], events_of_layer(context, i), place_of(microbatch, i));
+        gradient = layers_[i].backward(context, microbatch, std::move(gradient), saved.layers[i], events_of_layer(context, i),
+                                       place_of(microbatch, i));
     }
     if (!embedding_) {
         const bool fixed = !layers_.empty() && begins_layer(layers_.front().graphed(context));

@@ -75,7 +75,8 @@ Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy,
     const Tensor whole = enter_region(context, dy);
     Tensor dx = matmul(whole, weight_.value, {}, "input gradient");  // (rows, in / tp)
     add_weight_gradient(context, [this, &context, whole, x] {
-        matmul_accumulate(whole, options_.input_is_parallel ? x : own_columns(context, x), {.a = true}, weight_.gradient);  // (out, in / tp)
+        matmul_accumulate(whole, options_.input_is_parallel ? x : own_columns(context, x), {.a = true},
+                          weight_.gradient);  // (out, in / tp)
     });
     return options_.input_is_parallel ? dx : gather_columns(context, dx);
 }
@@ -86,7 +87,7 @@ Tensor DuplicatedLinear::forward(const Tensor& x) const {
 
 Tensor DuplicatedLinear::backward(const RankContext& context, const Tensor& dy, const Tensor& x) const {
     add_weight_gradient(context, [this, dy, x] { matmul_accumulate(dy, x, {.a = true}, weight_.gradient); });  // (out, in)
-    return matmul(dy, weight_.value, {}, "input gradient");  // (rows outside, in)
+    return matmul(dy, weight_.value, {}, "input gradient");                                                    // (rows outside, in)
 }
 
 }  // namespace mgplan::model

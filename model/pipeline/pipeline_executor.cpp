@@ -14,7 +14,8 @@ PipelineExecutor::PipelineExecutor(const ModelSpec& model, const RankContext& co
       v_shaped_(schedule.v_shaped()),
       depth_(send_depth(schedule, channels.forward->rank())) {
     const int rank = channels_.forward->rank();
-    MGPLAN_ASSERT(channels_.forward->size() == schedule.pp() && std::ssize(chunks_) == schedule.chunks(), "the schedule is this pipeline's");
+    MGPLAN_ASSERT(channels_.forward->size() == schedule.pp() && std::ssize(chunks_) == schedule.chunks(),
+                  "the schedule is this pipeline's");
     for (int chunk = 0; chunk < schedule.chunks(); ++chunk)
         neighbours_.push_back({schedule.rank_before(rank, chunk), schedule.rank_behind(rank, chunk)});
 }

@@ -76,10 +76,10 @@ private:
     RankContext context_;
     std::vector<ModelChunk*> chunks_;
     PipelineChannels channels_;
-    std::map<std::pair<int, std::int64_t>, InFlight> in_flight_;           ///< by (chunk, microbatch)
-    std::map<std::pair<int, std::int64_t>, DeferredGradients> deferred_;   ///< the same, of divided backwards
-    std::array<std::map<std::int64_t, Tensor>, 2> handed_over_;            ///< forward and backward at the turn of a V
-    std::vector<Neighbours> neighbours_;                                   ///< by chunk
+    std::map<std::pair<int, std::int64_t>, InFlight> in_flight_;          ///< by (chunk, microbatch)
+    std::map<std::pair<int, std::int64_t>, DeferredGradients> deferred_;  ///< the same, of divided backwards
+    std::array<std::map<std::int64_t, Tensor>, 2> handed_over_;           ///< forward and backward at the turn of a V
+    std::vector<Neighbours> neighbours_;                                  ///< by chunk
     bool v_shaped_ = false;
     SendDepth depth_;
     std::array<std::array<std::deque<Sent>, 2>, 2> sent_;  ///< oldest first; forward and backward, and in a V by chunk

@@ -223,7 +223,8 @@ void expect_composed(const TrainingTask& task, StepPart expected) {
         // Of ops that are equally full the timeline names the first, which need not be the same.
         const auto& ops = timeline->memory.ops;
         EXPECT_TRUE(std::any_of(ops.begin(), ops.end(), [&](const TimelineOp& op) {
-            return op.op && signed_chunk(*op.op) == composed.peak_at->op && op.peak == composed.framework_bytes && op.tensor == composed.peak_at->tensor;
+            return op.op && signed_chunk(*op.op) == composed.peak_at->op && op.peak == composed.framework_bytes &&
+                   op.tensor == composed.peak_at->tensor;
         }));
         if (signed_chunk(timeline->schedule.ops[static_cast<std::size_t>(timeline->memory.peak_op)]) == composed.peak_at->op) {
             EXPECT_TRUE(exact.breakdown == composed.breakdown);

@@ -111,7 +111,8 @@ struct Case {
     request.v_shaped = v_shaped;
     request.pipeline_layout = c.stages;
     layout.split = std::make_shared<const StageSplit>(
-        c.stages.empty() ? automatic_stage_split(model.layers, model.mtp_layers, c.pp, c.vpp, v_shaped).value() : make_stage_split(request));
+        c.stages.empty() ? automatic_stage_split(model.layers, model.mtp_layers, c.pp, c.vpp, v_shaped).value()
+                         : make_stage_split(request));
     return task;
 }
 

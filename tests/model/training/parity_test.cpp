@@ -188,7 +188,11 @@ std::vector<Case> split_schedule_cases() {
         {.name = "zb_h1_pp2", .pp = 2, .schedule = zb_h1},
         {.name = "zb_h1_pp4", .pp = 4, .schedule = zb_h1},
         {.name = "zb_h1_tp2_pp2_dp2_sp", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true, .schedule = zb_h1},
-        {.name = "zb_h1_pp2_selective", .pp = 2, .recompute = Recompute::selective, .modules = {core_attn, mlp, layernorm}, .schedule = zb_h1},
+        {.name = "zb_h1_pp2_selective",
+         .pp = 2,
+         .recompute = Recompute::selective,
+         .modules = {core_attn, mlp, layernorm},
+         .schedule = zb_h1},
         {.name = "zb_h1_pp2_full", .pp = 2, .recompute = Recompute::full, .schedule = zb_h1},
         {.name = "zb_h1_pp4_ends_apart", .pp = 4, .stages = "E|tt|tt|L", .schedule = zb_h1},
         {.name = "zb_h2_pp4", .pp = 4, .schedule = zb_h2},
@@ -416,7 +420,8 @@ TEST(RankTrainer, NamesTheFeatureItCannotTrain) {
     EXPECT_EQ(refusal(llama, zb_v), "");
     EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.tied_embeddings = true; }), zb_v),
                 HasSubstr("schedule zb-v with tied embeddings"));
-    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.mtp_layers = 1; }), zb_v), HasSubstr("schedule zb-v with multi-token prediction"));
+    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.mtp_layers = 1; }), zb_v),
+                HasSubstr("schedule zb-v with multi-token prediction"));
     TrainingTask graphs = task_for(llama, zb_v, Precision::fp32);
     graphs.layout.cuda_graphs.add(CudaGraphScope::full_iteration);
     EXPECT_THAT(features_not_executed(graphs), testing::Contains(HasSubstr("schedule zb-v with CUDA graphs")));
