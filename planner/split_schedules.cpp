@@ -47,7 +47,9 @@ std::vector<ScheduleGain> add_split_schedules(SearchResult& found, simulator::Co
     std::vector<ScheduleGain> gains;
     std::vector<RankedLayout> added;
     for (const SplitSchedule kind : kinds) {
-        ScheduleGain gain{.kind = kind, .seconds_before = before};
+        ScheduleGain gain;
+        gain.kind = kind;
+        gain.seconds_before = before;
         std::vector<Layout> tried;
         for (const Layout* base : bases) {
             if (tried.size() == kMostDivided) break;
