@@ -14,6 +14,7 @@
 #include "cli/plan_file.hpp"
 #include "cli/progress_line.hpp"
 #include "cli/scaling_study.hpp"
+#include "cli/schedule_option.hpp"
 #include "cli/stage_memories.hpp"
 #include "cli/workload_options.hpp"
 #include "importers/megatron_flags.hpp"
@@ -44,6 +45,7 @@ struct PlanOptions {
     bool wide = false, all = false, assumed = false, markdown = false;
     std::int64_t threads = 0;
     bool balance_stages = false;
+    std::vector<std::string> schedules{"auto"};
     std::optional<std::int64_t> explain;
     std::optional<std::int64_t> pick;
     std::optional<std::string> save_plan, html, compare, headroom;
@@ -104,6 +106,9 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.integer("group-size", values.space.group_size, 1, 1 << 20, "microbatch group of the interleaved schedule; without it pp");
     options.text("pipeline-layout", values.space.pipeline_layout, "STRING",
                  "layers per stage as in Megatron-LM, such as 'Et*3|(tt|)*29m|L'");
+    options.choices("schedule", values.schedules, schedule_choices(),
+                    "pipeline schedules: auto, as Megatron-LM runs pp and vpp; the others, which it does not have, are tried for the best "
+                    "layouts and the nearest misses and imply --engine mgplan; without auto they alone are ranked");
     options.flag("balance-stages", values.balance_stages,
                  "also try, for the best layouts with a pipeline, the layers per stage that make the slowest stage fastest");
     options.checked("order", values.order, "AXES[,AXES...]", check_axis_orders,
@@ -296,6 +301,13 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         if (!values.space.cuda_graphs.empty() && assumption) resolved.assumed.push_back(*assumption);
         return resolved;
     };
+    const std::vector<SplitSchedule> divided = split_schedules_in(values.schedules);
+    if (!divided.empty() && values.balance_stages)
+        problems.add("--balance-stages balances for the schedules of Megatron-LM, not for {}; drop one of them",
+                     to_string(divided.front()));
+    if (!divided.empty() && study)
+        problems.add("--schedule {} is tried for the plans of one world, not of a study of {}; drop one of them",
+                     to_string(divided.front()), workload_options.worlds.size() > 1 ? "several (--world)" : "how a run scales (--tokens)");
     ResolvedWorkload resolved;
     if (!workload_options.worlds.empty()) workload_options.world = workload_options.worlds.front();
     try {
@@ -304,6 +316,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         problems.absorb(error);
     }
     problems.throw_if_any();
+    if (!divided.empty()) imply_engine(divided.front(), options, resolved, console);
     values.space.engine = resolved.engine;
     if (!values.space.cuda_graphs.empty()) {
         check_graph_scopes(values.space.cuda_graphs, resolved.workload.model, problems);
@@ -326,6 +339,8 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     ranking.ranks = static_cast<std::size_t>(std::max(values.pick.value_or(0), values.explain.value_or(0) + 1));
     ranking.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;
     ranking.balance_stages = values.balance_stages;
+    ranking.schedules = divided;
+    ranking.only_schedules = std::find(values.schedules.begin(), values.schedules.end(), "auto") == values.schedules.end();
     const bool draws = values.html || console.page;
     ranking.pareto = ranking.families = draws;
     ranking.threads = static_cast<int>(values.threads);
@@ -363,6 +378,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         report.search = std::move(ranked.search);
         report.plans = std::move(ranked.plans);
         if (values.balance_stages) report.balanced = std::move(ranked.balanced);
+        report.schedules = std::move(ranked.schedules);
         compared_rank = ranked.compared;
     }
     progress.clear();

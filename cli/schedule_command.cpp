@@ -80,6 +80,16 @@ void check_size(const Schedule& schedule) {
     }
 }
 
+/// One number of each entry of the list, as a JSON list.
+void write_column(ListWriter& writer, const RankSchedule& rank, const auto& number) {
+    writer.text("[");
+    for (std::size_t i = 0; i < rank.ops.size(); ++i) {
+        if (i > 0) writer.text(",");
+        writer.number(number(rank.ops[i]));
+    }
+    writer.text("]");
+}
+
 void write_json(std::ostream& out, const Schedule& schedule) {
     ListWriter writer(out);
     writer.text(fmt::format(R"({{"pp":{},"vpp":{},"microbatches":{},"group_size":{},"kind":"{}","forward_only":{},"table":[)",
@@ -98,9 +108,9 @@ void write_json(std::ostream& out, const Schedule& schedule) {
     for (int r = 0; r < schedule.pp(); ++r) {
         const RankSchedule rank = schedule.rank(r);
         writer.text(fmt::format(R"({}{{"rank":{},"warmup":{},"order":)", r > 0 ? "," : "", r, rank.warmup));
-        writer.list(std::span<const std::int16_t>(rank.order));
+        write_column(writer, rank, [](const PipelineOp& op) { return signed_chunk(op); });
         writer.text(",\"microbatch\":");
-        writer.list(std::span<const std::int32_t>(rank.microbatch));
+        write_column(writer, rank, [](const PipelineOp& op) { return op.microbatch; });
         writer.text(fmt::format(",\"peak_live\":{},\"live_per_chunk\":", rank.peak_live));
         writer.list(std::span<const std::int64_t>(rank.live_per_chunk));
         writer.text("}");
@@ -113,15 +123,15 @@ void write_csv(std::ostream& out, const Schedule& schedule) {
     writer.text("rank,step,op,chunk,microbatch\n");
     for (int r = 0; r < schedule.pp(); ++r) {
         const RankSchedule rank = schedule.rank(r);
-        for (std::size_t i = 0; i < rank.order.size(); ++i) {
-            const int order = rank.order[i];
+        for (std::size_t i = 0; i < rank.ops.size(); ++i) {
+            const PipelineOp& op = rank.ops[i];
             writer.number(r);
             writer.text(",");
             writer.number(i);
-            writer.text(order > 0 ? ",F," : ",B,");
-            writer.number((order > 0 ? order : -order) - 1);
+            writer.text(op.pass == Pass::forward ? ",F," : ",B,");
+            writer.number(op.chunk);
             writer.text(",");
-            writer.number(rank.microbatch[i]);
+            writer.number(op.microbatch);
             writer.text("\n");
         }
     }
@@ -139,14 +149,14 @@ void write_rank(std::ostream& out, const RankSchedule& rank, bool chunks) {
     out << "\n";
     std::string line = " ";
     std::size_t lines = 0;
-    for (std::size_t i = 0; i < rank.order.size(); ++i) {
-        const std::string text = operation_text(rank.order[i], rank.microbatch[i], chunks);
+    for (std::size_t i = 0; i < rank.ops.size(); ++i) {
+        const std::string text = operation_text(rank.ops[i], chunks);
         if (line.size() + 1 + text.size() > kScheduleColumns) {
             out << line << "\n";
             line = " ";
             if (++lines == kLinesPerRank) {
                 out << fmt::format("  ... {} more (--format json or csv lists all)\n",
-                                   with_thousands(static_cast<std::int64_t>(rank.order.size() - i)));
+                                   with_thousands(static_cast<std::int64_t>(rank.ops.size() - i)));
                 return;
             }
         }

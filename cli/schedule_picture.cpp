@@ -41,9 +41,8 @@ Run run_until(const Schedule& schedule, std::int64_t horizon) {
     for (std::size_t r = 0; r < ranks; ++r) {
         lists.push_back(schedule.rank(static_cast<int>(r)));
         // No list gets farther than one entry a step.
-        const auto most = std::min(lists.back().order.size(), static_cast<std::size_t>(horizon) + 1);
-        lists.back().order = {lists.back().order.begin(), lists.back().order.begin() + static_cast<std::ptrdiff_t>(most)};
-        lists.back().microbatch = {lists.back().microbatch.begin(), lists.back().microbatch.begin() + static_cast<std::ptrdiff_t>(most)};
+        auto& ops = lists.back().ops;
+        ops = {ops.begin(), ops.begin() + static_cast<std::ptrdiff_t>(std::min(ops.size(), static_cast<std::size_t>(horizon) + 1))};
     }
     std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> forward_end;
     std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> backward_end;
@@ -56,12 +55,11 @@ Run run_until(const Schedule& schedule, std::int64_t horizon) {
     for (bool progress = true; progress;) {
         progress = false;
         for (std::size_t r = 0; r < ranks; ++r) {
-            for (; next[r] < lists[r].order.size(); ++next[r]) {
-                const int order = lists[r].order[next[r]];
-                const std::int64_t microbatch = lists[r].microbatch[next[r]];
-                const bool is_forward = order > 0;
-                const std::int64_t chunk = (is_forward ? order : -order) - 1;
-                const std::int64_t stage = chunk * schedule.pp() + static_cast<std::int64_t>(r);
+            for (; next[r] < lists[r].ops.size(); ++next[r]) {
+                const PipelineOp& op = lists[r].ops[next[r]];
+                const std::int64_t microbatch = op.microbatch;
+                const bool is_forward = op.pass == Pass::forward;
+                const std::int64_t stage = std::int64_t{op.chunk} * schedule.pp() + static_cast<std::int64_t>(r);
                 std::optional<std::int64_t> ready = 0;
                 if (is_forward && stage > 0) ready = find(forward_end, stage - 1, microbatch);
                 if (!is_forward)
@@ -73,13 +71,13 @@ Run run_until(const Schedule& schedule, std::int64_t horizon) {
                 (is_forward ? forward_end : backward_end)[{stage, microbatch}] = start + steps;
                 free_at[r] = start + steps;
                 run.end = std::max(run.end, start + steps);
-                run.rows[r].push_back({start, steps, operation_text(order, microbatch, schedule.vpp() > 1)});
+                run.rows[r].push_back({start, steps, operation_text(op, schedule.vpp() > 1)});
                 progress = true;
             }
         }
     }
     for (std::size_t r = 0; r < ranks; ++r) {
-        if (next[r] < lists[r].order.size()) run.complete = false;
+        if (next[r] < lists[r].ops.size()) run.complete = false;
     }
     return run;
 }
@@ -103,10 +101,9 @@ std::string line_of(const std::vector<Block>& blocks, std::int64_t from, std::in
 
 }  // namespace
 
-std::string operation_text(int order, std::int64_t microbatch, bool chunks) {
-    const int chunk = (order > 0 ? order : -order) - 1;
-    std::string text = fmt::format("{}{}", order > 0 ? 'F' : 'B', microbatch);
-    if (chunks) text += chunk < 26 ? std::string(1, static_cast<char>('a' + chunk)) : fmt::format("c{}", chunk);
+std::string operation_text(const PipelineOp& op, bool chunks) {
+    std::string text = fmt::format("{}{}", op.pass == Pass::forward ? 'F' : 'B', op.microbatch);
+    if (chunks) text += op.chunk < 26 ? std::string(1, static_cast<char>('a' + op.chunk)) : fmt::format("c{}", op.chunk);
     return text;
 }
 

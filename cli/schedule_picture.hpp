@@ -8,8 +8,8 @@
 
 namespace mgplan::cli {
 
-/// "F3" or, with chunks, "F3b": what one entry of an order list does (+k forward, -k backward of chunk k-1).
-[[nodiscard]] std::string operation_text(int order, std::int64_t microbatch, bool chunks);
+/// "F3" or, with chunks, "F3b": what one entry of a list with undivided backwards does.
+[[nodiscard]] std::string operation_text(const PipelineOp& op, bool chunks);
 
 /// The picture with a forward of one chunk as one step and a backward as two, as drawn in the literature (Narayanan et
 /// al. 2021, arXiv 2104.04473, figure 4), without communication. At most `columns` wide: long schedules wrap into a few

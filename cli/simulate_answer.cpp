@@ -112,10 +112,11 @@ Json answer_json(const SimulateAnswer& answer, simulator::CostModel& model) {
               {"predicted", reports::prediction_to_json(answer.prediction)},
               {"assumed", asked.assumed}};
     if (asked.flags) reports::add_flag_account(json, *asked.flags);
-    if (const auto& order = answer.schedule.order) {
+    if (answer.schedule.order || asked.layout.schedule) {
+        const PipelineOrder order = answer.schedule.order ? *answer.schedule.order : LayoutSchedule(asked.layout).order();
         Json live = Json::array();
-        for (int rank = 0; rank < order->pp; ++rank) live.push_back(peak_live(*order, rank));
-        json["schedule"] = Json{{"kind", answer.schedule.kind}, {"chunks", order->chunks}, {"peak_live", live}};
+        for (int rank = 0; rank < order.pp; ++rank) live.push_back(peak_live(order, rank));
+        json["schedule"] = Json{{"kind", answer.schedule.kind}, {"chunks", order.chunks}, {"peak_live", live}};
     }
     if (const auto& balanced = answer.balanced) {
         json["balanced"] = Json{{"seconds_before", balanced->seconds_before}, {"seconds", balanced->seconds}, {"gain", balanced->gain()}};

@@ -12,6 +12,7 @@
 #include "cli/options.hpp"
 #include "cli/output_file.hpp"
 #include "cli/plan_file.hpp"
+#include "cli/schedule_option.hpp"
 #include "cli/simulate_answer.hpp"
 #include "cli/simulated_schedule.hpp"
 #include "cli/stage_memories.hpp"
@@ -22,6 +23,7 @@
 #include "plan/graph_scopes.hpp"
 #include "plan/json_reader.hpp"
 #include "plan/layer_parts.hpp"
+#include "plan/layout_schedule.hpp"
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
 #include "planner/constraints.hpp"
@@ -41,7 +43,7 @@ struct LayoutOptions {
     std::optional<std::string> recompute, recompute_method, sequence_parallel, cp_comm_type, pipeline_layout, order;
     std::vector<std::string> recompute_modules;
     bool account_for_embedding = false, account_for_loss = false;
-    std::optional<std::string> cuda_graphs;
+    std::optional<std::string> cuda_graphs, schedule;
 };
 
 void declare_layout_options(Options& options, LayoutOptions& values) {
@@ -64,6 +66,9 @@ void declare_layout_options(Options& options, LayoutOptions& values) {
     options.choice("cp-comm-type", values.cp_comm_type, {"p2p", "all_gather", "a2a"},
                    "how context-parallel ranks exchange keys and values; without it p2p");
     options.integer("group-size", values.group_size, 1, 1 << 20, "microbatch group of the interleaved schedule; without it pp");
+    options.choice("schedule", values.schedule, schedule_choices(),
+                   "pipeline schedule of the layout: one with divided backwards, which Megatron-LM does not have and --engine mgplan runs; "
+                   "auto and without it as Megatron-LM runs pp and vpp");
     options.text("pipeline-layout", values.pipeline_layout, "STRING", "layers per stage as in Megatron-LM; without it as even as can be");
     options.integer("first-stage-layers", values.first_stage_layers, 1, 65536,
                     "layers of the first pipeline rank; without it as even as can be");
@@ -89,6 +94,11 @@ LayoutRequest request_from(const LayoutOptions& values, const ResolvedWorkload& 
     if (values.pp) request.pp = *values.pp;
     if (values.vpp) {
         request.vpp = *values.vpp;
+        request.layers_per_virtual_stage.reset();
+    }
+    if (values.schedule) request.schedule = parse_split_schedule(*values.schedule);
+    if (request.schedule && !values.vpp) {
+        request.vpp = chunks_of(*request.schedule);
         request.layers_per_virtual_stage.reset();
     }
     if (values.group_size) request.group_size = *values.group_size;
@@ -133,6 +143,8 @@ void note_idle_options(const Options& options, const Workload& work, const Layou
     options.note_idle(console, "sequence-parallel", layout.sizes.tp == 1 && values.sequence_parallel == "on", "tp is 1");
     options.note_idle(console, "cp-comm-type", layout.sizes.cp == 1, "cp is 1");
     options.note_idle(console, "group-size", layout.vpp == 1, "vpp is 1");
+    if (layout.schedule)
+        options.note_idle(console, "group-size", layout.vpp > 1, fmt::format("schedule {} has no groups", to_string(*layout.schedule)));
     const bool whole = layout.sizes.pp == 1;
     options.note_idle(console, "account-for-embedding", whole, "pp is 1");
     options.note_idle(console, "account-for-loss", whole, "pp is 1");
@@ -200,6 +212,8 @@ SimulatedLayout asked_by_plan(const Options& options, const WorkloadOptions& val
 SimulatedLayout asked_by_options(const Options& options, const WorkloadOptions& values, const LayoutOptions& layout_options,
                                  Console& console) {
     ResolvedWorkload resolved = resolve_workload(options, values);
+    if (const auto divided = parse_split_schedule(layout_options.schedule.value_or("auto")))
+        imply_engine(*divided, options, resolved, console);
     SimulatedLayout asked;
     asked.work = resolved.workload;
     asked.work.confine_tp = false;
@@ -245,7 +259,7 @@ void declare_simulate_options(Options& options, WorkloadOptions& workload, Layou
                    "whose scratch and context --per-rank and --html count: the cluster's GPUs, or CPU ranks as run has them");
     options.checked("kind", values.kind, "KIND", check_kind,
                     "pipeline schedule: none, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v; without it "
-                    "as Megatron-LM runs the layout, whose memory is shown for all");
+                    "as the layout runs, whose memory is shown for all");
     options.output_file("timeline", values.timeline, "write a trace of the iteration that Perfetto and chrome://tracing open");
 }
 
@@ -280,9 +294,9 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     const SimulatedSchedule schedule = simulated_schedule(kind.value_or("auto"), layout);
     if (timeline) check_replayable("--timeline", layout);
     if (disturbances.any()) check_replayable("--straggler and --jitter", layout);
-    if (balance_stages && schedule.order)
+    if (balance_stages && (schedule.order || layout.schedule))
         throw ConfigError(
-            fmt::format("--balance-stages balances for the schedules of Megatron-LM, not for --kind {}; drop one of them", schedule.kind));
+            fmt::format("--balance-stages balances for the schedules of Megatron-LM, not for {}; drop one of them", schedule.kind));
     options.note_idle(console, "seed", disturbances.jitter_percent == 0, "only --jitter draws");
     simulator::CostModel model(work);
     std::optional<planner::BalancedLayout> balanced;

@@ -5,24 +5,26 @@
 #include <fmt/core.h>
 
 #include "plan/errors.hpp"
+#include "plan/layout_schedule.hpp"
 #include "reports/timeline_trace.hpp"
 #include "simulator/memory/stage_timeline.hpp"
 #include "simulator/timeline/step_trace.hpp"
 
 namespace mgplan::cli {
-namespace {
-
-std::string_view own_kind(const Layout& layout) {
-    if (layout.vpp > 1) return "interleaved";
-    return layout.sizes.pp > 1 ? "1f1b" : "none";
-}
-
-}  // namespace
-
 SimulatedSchedule simulated_schedule(const std::string& kind, const Layout& layout) {
     const auto split = parse_split_schedule(kind);
+    const std::string_view own = schedule_name(layout);
+    if (layout.schedule) {
+        check_replayable("--schedule", layout);
+        if (kind != "auto" && kind != own)
+            throw ConfigError(
+                fmt::format("--kind {} replays another schedule than the layout's own, {}, whose chunks and engine it would not have; drop "
+                            "--kind, or make "
+                            "a layout without --schedule",
+                            kind, own));
+        return {std::string(own), std::nullopt};
+    }
     if (!split) {
-        const std::string_view own = own_kind(layout);
         if (kind != "auto" && kind != own) {
             throw ConfigError(fmt::format("--kind {} does not run on pp = {} and vpp = {}; use --kind {}, or {}", kind, layout.sizes.pp,
                                           layout.vpp, own,

@@ -48,9 +48,10 @@ GraphResidency::GraphResidency(const ScheduleRequest& request, int pp_rank, Grap
         }
     } else {
         std::vector<std::int64_t> live(chunks, 0);
-        for (const std::int16_t entry : rank.order) {
-            live[static_cast<std::size_t>((entry > 0 ? entry : -entry) - 1)] += entry > 0 ? 1 : -1;
-            if (entry > 0 && (found.empty() || found.back().weight != live)) found.push_back({live, 1});
+        for (const PipelineOp& op : rank.ops) {
+            const bool forward = op.pass == Pass::forward;
+            live[static_cast<std::size_t>(op.chunk)] += forward ? 1 : -1;
+            if (forward && (found.empty() || found.back().weight != live)) found.push_back({live, 1});
         }
     }
     std::sort(found.begin(), found.end());

@@ -54,10 +54,6 @@ std::vector<std::size_t> pools_of(std::span<const GraphedChunk> chunks) {
     return pools;
 }
 
-std::size_t chunk_of(std::int16_t entry) {
-    return static_cast<std::size_t>((entry > 0 ? entry : -entry) - 1);
-}
-
 void count_megatron(const Schedule& schedule, const RankSchedule& rank, std::span<const GraphedChunk> chunks, GraphCounts& counts) {
     const std::vector<std::int32_t> shapes = shapes_of(chunks);
     std::vector<std::vector<std::int64_t>> layers;
@@ -69,10 +65,10 @@ void count_megatron(const Schedule& schedule, const RankSchedule& rank, std::spa
     // A pool grows only when it is empty: it ends with as many buffers as were taken at once.
     std::vector<std::int64_t> live(shapes.size(), 0);
     std::vector<std::int64_t> peak(shapes.size(), 0);
-    for (const std::int16_t entry : rank.order) {
-        const auto& taken = layers[chunk_of(entry)];
+    for (const PipelineOp& op : rank.ops) {
+        const auto& taken = layers[static_cast<std::size_t>(op.chunk)];
         for (std::size_t s = 0; s < shapes.size(); ++s) {
-            live[s] += entry > 0 ? taken[s] : -taken[s];
+            live[s] += op.pass == Pass::forward ? taken[s] : -taken[s];
             peak[s] = std::max(peak[s], live[s]);
         }
     }
@@ -106,24 +102,24 @@ SlotPlan plan_slots(const RankSchedule& rank, std::span<const GraphedChunk> chun
     std::vector<std::deque<std::int32_t>> free(chunks.size());                           // by pool, longest free first
     std::vector<std::deque<std::pair<std::int32_t, std::int32_t>>> live(chunks.size());  // by chunk: (microbatch, slot)
     SlotPlan plan;
-    plan.slot.reserve(rank.order.size());
+    plan.slot.reserve(rank.ops.size());
     plan.pairs.resize(chunks.size());
-    for (std::size_t i = 0; i < rank.order.size(); ++i) {
-        const std::size_t chunk = chunk_of(rank.order[i]);
+    for (const PipelineOp& op : rank.ops) {
+        MGPLAN_ASSERT(op.pass == Pass::forward || op.pass == Pass::backward, "CUDA graphs hold undivided backwards");
+        const auto chunk = static_cast<std::size_t>(op.chunk);
         MGPLAN_ASSERT(chunk < chunks.size(), "one list of layers for each model chunk of the schedule");
         auto& pool = free[pools[chunk]];
         std::int32_t slot = 0;
-        if (rank.order[i] > 0) {
+        if (op.pass == Pass::forward) {
             if (pool.empty()) pool.push_back(static_cast<std::int32_t>(plan.slots++));
             slot = pool.front();
             pool.pop_front();
-            live[chunk].emplace_back(rank.microbatch[i], slot);
+            live[chunk].emplace_back(op.microbatch, slot);
             plan.pairs[chunk].push_back(slot);
         } else {
             // A chunk's backwards come in the order of its forwards in every schedule there is; others are searched.
             auto& waiting = live[chunk];
-            const auto found =
-                std::find_if(waiting.begin(), waiting.end(), [&](const auto& pair) { return pair.first == rank.microbatch[i]; });
+            const auto found = std::find_if(waiting.begin(), waiting.end(), [&](const auto& pair) { return pair.first == op.microbatch; });
             MGPLAN_ASSERT(found != waiting.end(), "a backward behind its forward");
             slot = found->second;
             waiting.erase(found);

@@ -44,7 +44,7 @@ struct GraphCounts {
 
 /// Which slot each entry of a rank's order works in.
 struct SlotPlan {
-    std::vector<std::int32_t> slot;                ///< parallel to RankSchedule::order
+    std::vector<std::int32_t> slot;                ///< parallel to RankSchedule::ops
     std::int64_t slots = 0;                        ///< slots are numbered 0 … slots - 1
     std::vector<std::vector<std::int32_t>> pairs;  ///< for each chunk the slots it works in, ascending
 };

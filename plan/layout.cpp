@@ -122,16 +122,18 @@ std::vector<std::string> names_in(EnumSet<CudaGraphScope> set) {
 
 bool operator==(const Layout& a, const Layout& b) {
     const bool same_split = a.split == b.split || (a.split && b.split && *a.split == *b.split);
-    return same_split && a.sizes == b.sizes && a.vpp == b.vpp && a.group_size == b.group_size && a.micro_batch == b.micro_batch &&
-           a.num_microbatches == b.num_microbatches && a.sequence_parallel == b.sequence_parallel && a.cp_comm_type == b.cp_comm_type &&
-           a.recompute == b.recompute && a.recompute_modules == b.recompute_modules && a.recompute_method == b.recompute_method &&
-           a.recompute_num_layers == b.recompute_num_layers && a.cuda_graphs == b.cuda_graphs && a.engine == b.engine;
+    return same_split && a.sizes == b.sizes && a.vpp == b.vpp && a.schedule == b.schedule && a.group_size == b.group_size &&
+           a.micro_batch == b.micro_batch && a.num_microbatches == b.num_microbatches && a.sequence_parallel == b.sequence_parallel &&
+           a.cp_comm_type == b.cp_comm_type && a.recompute == b.recompute && a.recompute_modules == b.recompute_modules &&
+           a.recompute_method == b.recompute_method && a.recompute_num_layers == b.recompute_num_layers && a.cuda_graphs == b.cuda_graphs &&
+           a.engine == b.engine;
 }
 
 std::string summary(const Layout& layout) {
     const ParallelSizes& sizes = layout.sizes;
     std::string text = fmt::format("tp{} cp{} ep{} etp{} pp{} vpp{} mbs{}", sizes.tp, sizes.cp, sizes.ep, sizes.etp, sizes.pp, layout.vpp,
                                    layout.micro_batch);
+    if (layout.schedule) text += fmt::format(" {}", to_string(*layout.schedule));
     if (layout.sequence_parallel) text += " sp";
     text += fmt::format(" {} {}", to_string(layout.cp_comm_type), to_string(layout.recompute));
     return text;

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/pipeline_order.hpp"
 #include "plan/rank_groups.hpp"
 #include "plan/stage_split.hpp"
 
@@ -46,8 +47,10 @@ private:
 
 /// A layout in the planner's or a plan's hands satisfies every rule of planner/constraints.hpp for its model and world.
 struct Layout {
-    ParallelSizes sizes;          ///< world, tp, cp, ep, etp, pp, order
-    int vpp = 1;                  ///< model chunks per pipeline rank; 1: not interleaved
+    ParallelSizes sizes;  ///< world, tp, cp, ep, etp, pp, order
+    int vpp = 1;          ///< model chunks per pipeline rank; 1: not interleaved
+    /// Nothing: what Megatron-LM runs on this pp and vpp (plan/layout_schedule.hpp names it).
+    std::optional<SplitSchedule> schedule;
     std::int64_t group_size = 1;  ///< microbatch group of the interleaved schedule; pp otherwise
     std::int64_t micro_batch = 1;
     std::int64_t num_microbatches = 1;

@@ -1,5 +1,6 @@
 #include "plan/layout_json.hpp"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "plan/enum_reader.hpp"
 #include "plan/errors.hpp"
 #include "plan/json_reader.hpp"
+#include "plan/layout_schedule.hpp"
 #include "plan/schedule.hpp"
 
 namespace mgplan {
@@ -51,6 +53,21 @@ std::optional<std::int64_t> optional_integer(JsonReader& reader, const char* fie
         return std::nullopt;
     }
     return reader.integer(field, low, high);
+}
+
+/// The split schedule that the file names; another name must be what pp and vpp make, as files without a name have it.
+std::optional<SplitSchedule> read_schedule(JsonReader& reader, const Layout& layout) {
+    reader.ignore("schedule");
+    if (!reader.has("schedule")) return std::nullopt;
+    const std::string name = reader.text("schedule");
+    if (const auto split = parse_split_schedule(name)) return split;
+    const std::vector<std::string> names = schedule_names();
+    if (std::find(names.begin(), names.end(), name) == names.end())
+        reader.problems().add("{}: schedule = '{}' is not known; use {}", reader.where(), name.substr(0, 60), any_of_text(names));
+    else if (name != schedule_name(layout))
+        reader.problems().add("{}: schedule = {} contradicts pp = {} and vpp = {}, which run {}; write that", reader.where(), name,
+                              layout.sizes.pp, layout.vpp, schedule_name(layout));
+    return std::nullopt;
 }
 
 StageSplitRequest split_from_json(JsonReader& layout, Problems& problems) {
@@ -138,6 +155,7 @@ Json layout_to_json(const Layout& layout) {
                 {"edp", layout.edp()},
                 {"pp", sizes.pp},
                 {"vpp", layout.vpp},
+                {"schedule", schedule_name(layout)},
                 {"group_size", layout.group_size},
                 {"order", sizes.order.text()},
                 {"optimizer_instances", sizes.optimizer_instances},
@@ -171,6 +189,7 @@ Layout layout_from_json(const Json& json, const std::string& where) {
     const std::int64_t edp = size("edp");
     sizes.pp = reader.integer("pp", 1, kMostChunksInFile);
     layout.vpp = static_cast<int>(reader.integer("vpp", 1, kMostChunksInFile));
+    layout.schedule = read_schedule(reader, layout);
     layout.group_size = reader.integer("group_size", 1, kMostSequencesInFile);
     try {
         sizes.order = AxisOrder::parse(reader.text("order"));
@@ -202,7 +221,7 @@ Layout layout_from_json(const Json& json, const std::string& where) {
     check_recompute(layout, where, found);
     if (layout.vpp > 1 && sizes.pp == 1)
         found.add("{}: vpp = {} needs pp > 1; use vpp = 1", where, layout.vpp);
-    else if (layout.vpp > 1) {
+    else if (layout.vpp > 1 && !layout.schedule) {
         if (const auto refusal = interleaved_refusal(static_cast<int>(sizes.pp), layout.num_microbatches, layout.group_size))
             found.add("{}: the interleaved schedule refuses pp = {}, num_microbatches = {}, group_size = {}: {}", where, sizes.pp,
                       layout.num_microbatches, layout.group_size, *refusal);
@@ -212,6 +231,7 @@ Layout layout_from_json(const Json& json, const std::string& where) {
     } else {
         request.pp = static_cast<int>(sizes.pp);
         request.vpp = layout.vpp;
+        request.v_shaped = layout.schedule && is_v_shaped(*layout.schedule) && layout.vpp == 2;
         try {
             layout.split = std::make_shared<const StageSplit>(make_stage_split(request));
             if (const Json expected = layers_per_chunk(*layout.split); *chunks != expected)
@@ -221,6 +241,7 @@ Layout layout_from_json(const Json& json, const std::string& where) {
             found.absorb(error, where + ": ");
         }
     }
+    for (const auto& problem : split_schedule_problems(layout)) found.add("{}: {}", where, problem);
     found.throw_if_any();
     return layout;
 }

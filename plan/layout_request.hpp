@@ -19,6 +19,7 @@ struct LayoutRequest {
     std::int64_t vpp = 1;
     std::optional<std::int64_t> layers_per_virtual_stage;  ///< instead of vpp: --num-layers-per-virtual-pipeline-stage
     std::optional<std::int64_t> group_size;
+    std::optional<SplitSchedule> schedule;  ///< in place of what Megatron-LM runs; those in a V have vpp = 2
     AxisOrder order;
     std::int64_t micro_batch = 1;
     bool sequence_parallel = false;

@@ -49,6 +49,9 @@ public:
         if (word == "sp" || word == "nosp") {
             once("sp");
             sequence_parallel_ = word == "sp";
+        } else if (const auto schedule = parse_split_schedule(word)) {
+            once("schedule");
+            request_.schedule = schedule;
         } else if (const auto exchange = parse_cp_comm_type(word)) {
             once("exchange of cp");
             request_.cp_comm_type = *exchange;

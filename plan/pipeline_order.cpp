@@ -35,6 +35,10 @@ int chunks_of(SplitSchedule kind) {
     return kind == SplitSchedule::zb_h1 || kind == SplitSchedule::zb_h2 ? 1 : 2;
 }
 
+bool is_v_shaped(SplitSchedule kind) {
+    return chunks_of(kind) == 2;
+}
+
 PipelineOrder order_of(const Schedule& schedule) {
     PipelineOrder order;
     order.pp = schedule.pp();
@@ -42,19 +46,12 @@ PipelineOrder order_of(const Schedule& schedule) {
     order.microbatches = schedule.microbatches();
     order.ranks.resize(static_cast<std::size_t>(order.pp));
     for (int r = 0; r < order.pp; ++r) {
-        const RankSchedule rank = schedule.rank(r);
-        auto& ops = order.ranks[static_cast<std::size_t>(r)];
-        ops.reserve(rank.order.size());
-        for (std::size_t i = 0; i < rank.order.size(); ++i) {
-            const int entry = rank.order[i];
-            ops.push_back({entry > 0 ? Pass::forward : Pass::backward, static_cast<std::int16_t>((entry > 0 ? entry : -entry) - 1),
-                           rank.microbatch[i]});
-        }
+        order.ranks[static_cast<std::size_t>(r)] = schedule.rank(r).ops;
     }
     return order;
 }
 
-PipelineOrder split_order(const SplitScheduleRequest& request) {
+void check_split_schedule(const SplitScheduleRequest& request) {
     Problems problems;
     const int chunks = chunks_of(request.kind);
     if (request.pp < 2) problems.add("kind = {} needs a pipeline, but pp = {}; use pp of 2 or more", to_string(request.kind), request.pp);
@@ -69,6 +66,10 @@ PipelineOrder split_order(const SplitScheduleRequest& request) {
                      2 * request.pp);
     }
     problems.throw_if_any();
+}
+
+PipelineOrder split_order(const SplitScheduleRequest& request) {
+    check_split_schedule(request);
     switch (request.kind) {
         case SplitSchedule::zb_h1:
             return zero_bubble_h1(request.pp, request.microbatches);
@@ -90,7 +91,7 @@ std::int64_t peak_live(const PipelineOrder& order, int rank) {
     std::int64_t live = 0, most = 0;
     for (const PipelineOp& op : order.ranks[static_cast<std::size_t>(rank)]) {
         if (op.pass == Pass::forward) most = std::max(most, ++live);
-        if (op.pass == Pass::backward || op.pass == Pass::weight_gradient) --live;
+        if (ends_microbatch(op.pass)) --live;
     }
     return most;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// What every rank of a pipeline runs, pass by pass, for schedules that Schedule does not hold: backwards may be split into
-// the gradient of the input and that of the weights, and chunks may lie in a V. Plain data, made once and then read.
+// What every rank of a pipeline runs, pass by pass: backwards may be split into the gradient of the input and that of the
+// weights, and chunks may lie in a V. Plain data, made once and then read.
 
 #include <cstdint>
 #include <optional>
@@ -12,28 +12,15 @@
 
 namespace mgplan {
 
-/// Schedules with separate input-gradient and weight-gradient passes. They are simulated, not run.
+/// Schedules with separate input-gradient and weight-gradient passes.
 enum class SplitSchedule : std::uint8_t { zb_h1, zb_h2, zb_v, v_half, v_min, dualpipe_v };
 [[nodiscard]] std::string_view to_string(SplitSchedule kind);  ///< "zb-h1", …
 [[nodiscard]] std::optional<SplitSchedule> parse_split_schedule(std::string_view text);
 [[nodiscard]] std::vector<std::string> split_schedule_names();
 /// Model chunks of a rank: 1 of zb-h1 and zb-h2, 2 of the others.
 [[nodiscard]] int chunks_of(SplitSchedule kind);
-
-enum class Pass : std::uint8_t {
-    forward,
-    backward,         ///< gradients of input and weights in one
-    input_gradient,   ///< what the previous stage waits for
-    weight_gradient,  ///< what nobody waits for
-};
-inline constexpr int kPasses = 4;
-
-struct PipelineOp {
-    Pass pass = Pass::forward;
-    std::int16_t chunk = 0;
-    std::int32_t microbatch = 0;
-    bool operator==(const PipelineOp&) const = default;
-};
+/// Whether these chunks lie in a V (PipelineOrder::v_shaped): those of all kinds with two.
+[[nodiscard]] bool is_v_shaped(SplitSchedule kind);
 
 /// The lists of all ranks.
 struct PipelineOrder {
@@ -63,8 +50,10 @@ struct SplitScheduleRequest {
     std::int64_t microbatches = 1;
 };
 
-/// The lists of a split schedule. Throws ConfigError: pp below 2, no microbatch, more than kMostOrderOps passes; and for
-/// dualpipe-v fewer than 2·pp microbatches, which its authors' code refuses too.
+/// Throws ConfigError: pp below 2, no microbatch, more than kMostOrderOps passes; and for dualpipe-v fewer than 2·pp
+/// microbatches, which its authors' code refuses too.
+void check_split_schedule(const SplitScheduleRequest& request);
+/// The lists of a split schedule; throws as check_split_schedule() does.
 [[nodiscard]] PipelineOrder split_order(const SplitScheduleRequest& request);
 
 /// Most (microbatch, chunk) pairs of a rank forwarded whose last gradient is not made: its activations in units of a chunk.

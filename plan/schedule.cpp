@@ -1,6 +1,7 @@
 #include "plan/schedule.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include <fmt/core.h>
@@ -127,6 +128,11 @@ std::string_view to_string(ScheduleKind kind) {
     return "?";
 }
 
+std::string_view to_string(Pass pass) {
+    constexpr std::array<std::string_view, kPasses> kNames{"forward", "backward", "input gradient", "weight gradient"};
+    return kNames.at(static_cast<std::size_t>(pass));
+}
+
 std::optional<std::string_view> interleaved_refusal(int pp, std::int64_t microbatches, std::int64_t group_size) {
     if (group_size < pp) return "group_size_below_pp";
     if (group_size > microbatches) return "group_size_above_microbatches";
@@ -138,7 +144,7 @@ std::optional<std::string_view> interleaved_refusal(int pp, std::int64_t microba
 Schedule::Schedule(const ScheduleRequest& request)
     : request_(request), kind_(request.kind.value_or(default_kind(request))), group_size_(request.pp) {
     constexpr int kMost = 65'536;
-    constexpr int kMostChunks = std::numeric_limits<std::int16_t>::max();  // RankSchedule::order holds chunk + 1
+    constexpr int kMostChunks = std::numeric_limits<std::int16_t>::max();  // PipelineOp::chunk
     Problems problems;
     if (request.pp < 1 || request.pp > kMost) problems.add("pp = {} is out of range; use 1 to {}", request.pp, kMost);
     if (request.vpp < 1 || request.vpp > kMostChunks) problems.add("vpp = {} is out of range; use 1 to {}", request.vpp, kMostChunks);
@@ -184,8 +190,7 @@ RankSchedule Schedule::rank(int pp_rank) const {
     rank.warmup = shape.warmup(pp_rank);
     rank.live_per_chunk.assign(static_cast<std::size_t>(shape.vpp), 0);
     const auto entries = static_cast<std::size_t>(shape.forward_only ? total : 2 * total);
-    rank.order.reserve(entries);
-    rank.microbatch.reserve(entries);
+    rank.ops.reserve(entries);
 
     std::vector<std::int64_t> live(rank.live_per_chunk.size(), 0);
     std::int64_t live_total = 0;
@@ -193,8 +198,7 @@ RankSchedule Schedule::rank(int pp_rank) const {
     TableCursor backward(shape);
     const auto run_forward = [&] {
         const auto chunk = static_cast<std::size_t>(forward.chunk());
-        rank.order.push_back(static_cast<std::int16_t>(chunk + 1));
-        rank.microbatch.push_back(static_cast<std::int32_t>(forward.microbatch()));
+        rank.ops.push_back({Pass::forward, static_cast<std::int16_t>(chunk), static_cast<std::int32_t>(forward.microbatch())});
         forward.advance();
         if (shape.forward_only) return;
         rank.live_per_chunk[chunk] = std::max(rank.live_per_chunk[chunk], ++live[chunk]);
@@ -203,8 +207,7 @@ RankSchedule Schedule::rank(int pp_rank) const {
     // Backwards follow the table of the forwards with the chunks in reverse.
     const auto run_backward = [&] {
         const auto chunk = static_cast<std::size_t>(shape.vpp - 1 - backward.chunk());
-        rank.order.push_back(static_cast<std::int16_t>(-static_cast<std::int64_t>(chunk) - 1));
-        rank.microbatch.push_back(static_cast<std::int32_t>(backward.microbatch()));
+        rank.ops.push_back({Pass::backward, static_cast<std::int16_t>(chunk), static_cast<std::int32_t>(backward.microbatch())});
         backward.advance();
         --live[chunk];
         --live_total;

@@ -13,6 +13,32 @@ namespace mgplan {
 enum class ScheduleKind : std::uint8_t { none, one_f_one_b, interleaved };
 [[nodiscard]] std::string_view to_string(ScheduleKind kind);  ///< "none", "1f1b", "interleaved"
 
+/// What an entry of a rank's list runs on one microbatch of one model chunk.
+enum class Pass : std::uint8_t {
+    forward,
+    backward,         ///< gradients of input and weights in one
+    input_gradient,   ///< what the previous stage waits for
+    weight_gradient,  ///< what nobody waits for
+};
+inline constexpr int kPasses = 4;
+/// "forward", "backward", "input gradient", "weight gradient".
+[[nodiscard]] std::string_view to_string(Pass pass);
+
+struct PipelineOp {
+    Pass pass = Pass::forward;
+    std::int16_t chunk = 0;
+    std::int32_t microbatch = 0;
+    bool operator==(const PipelineOp&) const = default;
+};
+/// Whether the op's end leaves nothing of its microbatch behind in its chunk.
+[[nodiscard]] constexpr bool ends_microbatch(Pass pass) {
+    return pass == Pass::backward || pass == Pass::weight_gradient;
+}
+/// +k for a forward and -k for a backward of chunk k-1, as Megatron-LM's order lists have them.
+[[nodiscard]] constexpr int signed_chunk(const PipelineOp& op) {
+    return op.pass == Pass::forward ? op.chunk + 1 : -op.chunk - 1;
+}
+
 /// Most forwards and backwards of one rank: 2·vpp·microbatches.
 inline constexpr std::int64_t kMaxRankOps = std::int64_t{1} << 25;
 
@@ -26,13 +52,12 @@ struct ScheduleRequest {
     bool operator==(const ScheduleRequest&) const = default;
 };
 
-/// One pipeline rank's list. `order`: +k a forward, -k a backward of chunk k-1; `microbatch` runs parallel to it.
+/// One pipeline rank's list: what the trainer runs and the simulator replays.
 struct RankSchedule {
     int rank = 0;
-    std::int64_t warmup = 0;
-    std::vector<std::int16_t> order;
-    std::vector<std::int32_t> microbatch;
-    /// Most (microbatch, chunk) pairs forwarded and waiting for their backward; 0 when forward only: nothing waits.
+    std::int64_t warmup = 0;  ///< forwards before the first backward
+    std::vector<PipelineOp> ops;
+    /// Most (microbatch, chunk) pairs forwarded and waiting for their last gradient; 0 when forward only: nothing waits.
     std::int64_t peak_live = 0;
     std::vector<std::int64_t> live_per_chunk;  ///< the same for each chunk alone
 };

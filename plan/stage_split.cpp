@@ -133,6 +133,10 @@ void check_exclusions(const StageSplitRequest& r, Problems& problems) {
                      : sizes           ? "first and last stage layers"
                                        : "counting embedding or loss as layers");
     }
+    if (r.v_shaped && sizes)
+        problems.add(
+            "first or last stage layers are of a pipeline rank, which has an early and a late stage where chunks lie in a V; give a layout "
+            "string or count embedding or loss as layers");
     if (sizes && accounts) problems.add("first or last stage layers exclude counting embedding or loss as layers; give one of them");
 }
 
@@ -326,7 +330,7 @@ StageSplit make_stage_split(const StageSplitRequest& request) {
     return accounts ? accounted_split(request) : sizes ? first_last_split(request) : even_split(request);
 }
 
-std::optional<StageSplit> automatic_stage_split(std::int64_t layers, std::int64_t mtp_layers, int pp, int vpp) {
+std::optional<StageSplit> automatic_stage_split(std::int64_t layers, std::int64_t mtp_layers, int pp, int vpp, bool v_shaped) {
     const std::int64_t chunks = std::int64_t{pp} * vpp;
     if (layers < 1 || layers > kMostSplitLayers || mtp_layers < 0 || mtp_layers > kMostSplitLayers) return std::nullopt;
     if (pp < 1 || vpp < 1 || chunks > kMostSplitChunks || (pp == 1 && vpp > 1)) return std::nullopt;
@@ -336,6 +340,7 @@ std::optional<StageSplit> automatic_stage_split(std::int64_t layers, std::int64_
     request.mtp_layers = mtp_layers;
     request.pp = pp;
     request.vpp = vpp;
+    request.v_shaped = v_shaped;
     if (layers % chunks == 0) return even_split(request);
 
     for (const auto& [embedding, loss] : {std::pair{true, true}, std::pair{false, true}, std::pair{true, false}}) {
@@ -347,7 +352,7 @@ std::optional<StageSplit> automatic_stage_split(std::int64_t layers, std::int64_
     }
     if (layers < chunks) return std::nullopt;
 
-    if (const auto ends = smaller_ends(layers, pp, vpp)) {
+    if (const auto ends = v_shaped ? std::nullopt : smaller_ends(layers, pp, vpp)) {
         request.first_stage_layers = ends->first;
         request.last_stage_layers = ends->last;
         return first_last_split(request);

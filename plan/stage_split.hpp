@@ -32,6 +32,7 @@ struct StageSplitRequest {
     std::optional<std::int64_t> last_stage_layers;
     bool account_for_embedding = false;
     bool account_for_loss = false;
+    bool v_shaped = false;                       ///< two chunks in a V: chunk 1 of rank r is stage 2·pp - 1 - r (plan/pipeline_order.hpp)
     std::optional<std::string> pipeline_layout;  ///< Megatron-LM's --pipeline-model-parallel-layout
     bool operator==(const StageSplitRequest&) const = default;
 };
@@ -45,9 +46,11 @@ public:
     [[nodiscard]] int vpp() const { return request_.vpp; }
     [[nodiscard]] SplitKind kind() const { return kind_; }
     [[nodiscard]] const StageSplitRequest& request() const { return request_; }
+    [[nodiscard]] bool v_shaped() const { return request_.v_shaped; }
     /// Contents of chunk `vpp_rank` of pipeline rank `pp_rank`.
     [[nodiscard]] const StageChunk& chunk(int pp_rank, int vpp_rank) const {
-        return chunks_[static_cast<std::size_t>(vpp_rank) * static_cast<std::size_t>(request_.pp) + static_cast<std::size_t>(pp_rank)];
+        const int place = request_.v_shaped && vpp_rank == 1 ? request_.pp - 1 - pp_rank : pp_rank;
+        return chunks_[static_cast<std::size_t>(vpp_rank) * static_cast<std::size_t>(request_.pp) + static_cast<std::size_t>(place)];
     }
     /// Decoder layers of pipeline rank `pp_rank` over its chunks.
     [[nodiscard]] std::int64_t decoders(int pp_rank) const;
@@ -56,7 +59,7 @@ public:
 private:
     StageSplitRequest request_;
     SplitKind kind_;
-    std::vector<StageChunk> chunks_;  ///< index = vpp_rank * pp + pp_rank, Megatron's order of layout stages
+    std::vector<StageChunk> chunks_;  ///< by stage: where they do not lie in a V, index = vpp_rank * pp + pp_rank
 };
 
 /// Computes the split as Megatron-LM does (transformer_block.py get_num_layers_to_build, transformer_layer.py
@@ -68,7 +71,9 @@ private:
 /// The split the planner takes for (layers, pp, vpp) when none is asked for: even where it divides; else embedding
 /// and loss counted as layers; else first and last rank smaller than the middle ones; else a balanced layout string.
 /// Nothing where there are fewer layers than chunks would need (a chunk of embedding or loss alone is possible only
-/// where it counts as a layer). The MTP layers sit on the last stage, before the loss.
-[[nodiscard]] std::optional<StageSplit> automatic_stage_split(std::int64_t layers, std::int64_t mtp_layers, int pp, int vpp);
+/// where it counts as a layer). The MTP layers sit on the last stage, before the loss. In a V (vpp = 2) sizes of first and
+/// last ranks are left out: a rank has both an early and a late stage.
+[[nodiscard]] std::optional<StageSplit> automatic_stage_split(std::int64_t layers, std::int64_t mtp_layers, int pp, int vpp,
+                                                              bool v_shaped = false);
 
 }  // namespace mgplan

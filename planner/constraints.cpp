@@ -9,6 +9,7 @@
 #include "plan/composed_layer.hpp"
 #include "plan/errors.hpp"
 #include "plan/graph_scopes.hpp"
+#include "plan/layout_schedule.hpp"
 #include "plan/parameters.hpp"
 #include "plan/schedule.hpp"
 #include "plan/text.hpp"
@@ -73,6 +74,18 @@ std::vector<std::string> graph_problems(const Workload& work, const Layout& layo
 
 std::int64_t stages(const Layout& layout) {
     return layout.sizes.pp * layout.vpp;
+}
+
+std::vector<std::string> split_schedule_messages(const Workload& w, const Layout& l) {
+    std::vector<std::string> messages = split_schedule_problems(l);
+    for (const auto& obstacle : split_schedule_obstacles(w.model, l)) messages.push_back("not run yet: " + obstacle);
+    if (l.engine == Engine::megatron)
+        messages.push_back(fmt::format("schedule = {}: Megatron-LM has no schedule with divided backwards; use --engine mgplan, or {}",
+                                       to_string(*l.schedule), "--schedule auto"));
+    if (w.training.megatron.fully_sharded.active())
+        messages.push_back(
+            fmt::format("schedule = {} is not run with fully sharded parameters; use --schedule auto", to_string(*l.schedule)));
+    return messages;
 }
 
 std::string interleaved_message(const Workload&, const Layout& l) {
@@ -241,7 +254,7 @@ constexpr auto kRules = std::to_array<Rule>({
      [](W, L l) { return fmt::format("vpp = {} needs pp > 1; use vpp 1 or a larger pp", l.vpp); }},
     // Megatron-LM arguments.py: interleaving on two ranks needs overlapped point-to-point communication.
     {"interleaving_two_ranks_needs_p2p_overlap", "vpp on pp 2 needs overlapped p2p", Level::chunks,
-     [](W w, L l) { return l.vpp > 1 && l.sizes.pp == 2 && !w.training.overlap_p2p; },
+     [](W w, L l) { return l.vpp > 1 && !l.schedule && l.sizes.pp == 2 && !w.training.overlap_p2p; },
      [](W, L l) { return fmt::format("vpp = {} on pp = 2 needs p2p overlap; drop --no-overlap p2p or use pp > 2", l.vpp); }},
     {"chunks_have_layers", "more model chunks than layers", Level::chunks,
      [](W, L l) { return l.split == nullptr && (l.vpp == 1 || l.sizes.pp > 1); },
@@ -260,8 +273,11 @@ constexpr auto kRules = std::to_array<Rule>({
              l.dp() * l.micro_batch);
      }},
     {"interleaved_microbatches", "microbatches do not suit the interleaved schedule", Level::microbatch,
-     [](W, L l) { return l.vpp > 1 && interleaved_refusal(static_cast<int>(l.sizes.pp), l.num_microbatches, l.group_size).has_value(); },
+     [](W, L l) { return l.vpp > 1 && !l.schedule && interleaved_refusal(static_cast<int>(l.sizes.pp), l.num_microbatches, l.group_size).has_value(); },
      interleaved_message},
+    {"split_schedule_runs", "a schedule with divided backwards that does not run on these sizes", Level::microbatch,
+     [](W w, L l) { return l.schedule && !split_schedule_messages(w, l).empty(); },
+     [](W w, L l) { return fmt::format("{}", fmt::join(split_schedule_messages(w, l), "; ")); }},
     {"microbatch_is_countable", "a microbatch too large to count its bytes", Level::microbatch,
      [](W w, L l) { return most_activation_bytes(w, l) > 0x1p60; },
      [](W w, L l) {
@@ -442,8 +458,12 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
     if (vpp < 1 || vpp > 65536)
         throw ConfigError(fmt::format("vpp = {} is out of range; use a whole number from 1 to the layers of a rank", vpp));
     layout.vpp = static_cast<int>(vpp);
+    layout.schedule = request.schedule;
+    const bool v_shaped = layout.schedule && is_v_shaped(*layout.schedule);
+    if (layout.schedule && layout.vpp != chunks_of(*layout.schedule)) throw ConfigError(split_schedule_problems(layout));
     if (request.split) {
         StageSplitRequest split = *request.split;
+        split.v_shaped = v_shaped;
         split.layers = model.layers;
         split.mtp_layers = model.mtp_layers;
         split.pp = static_cast<int>(request.pp);
@@ -451,7 +471,7 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
         split.vpp = split.pipeline_layout && layout.vpp == 1 ? 0 : layout.vpp;
         layout.split = std::make_shared<const StageSplit>(make_stage_split(split));
         layout.vpp = layout.split->vpp();
-    } else if (auto automatic = automatic_stage_split(model.layers, model.mtp_layers, static_cast<int>(request.pp), layout.vpp)) {
+    } else if (auto automatic = automatic_stage_split(model.layers, model.mtp_layers, static_cast<int>(request.pp), layout.vpp, v_shaped)) {
         layout.split = std::make_shared<const StageSplit>(std::move(*automatic));
     }
     layout.group_size = request.group_size.value_or(request.pp);
@@ -470,6 +490,7 @@ LayoutRequest request_of(const Layout& layout) {
     request.pp = layout.sizes.pp;
     request.vpp = layout.vpp;
     if (layout.vpp > 1) request.group_size = layout.group_size;
+    request.schedule = layout.schedule;
     request.order = layout.sizes.order;
     request.micro_batch = layout.micro_batch;
     request.sequence_parallel = layout.sequence_parallel;

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "plan/layout.hpp"
@@ -40,6 +42,15 @@ struct ComparedRank {
 struct BalancingGain {
     std::size_t tried = 0, faster = 0;                        ///< layouts
     std::map<const StageSplit*, double> seconds_before = {};  ///< of an iteration with the even split, by the balanced one
+};
+
+/// What a schedule with divided backwards brought (RankingOptions::schedules).
+struct ScheduleGain {
+    SplitSchedule kind{};
+    std::size_t tried = 0, fit = 0;        ///< layouts
+    std::optional<double> seconds;         ///< of an iteration of the fastest that fits
+    std::optional<double> seconds_before;  ///< of the fastest of Megatron-LM's schedules
+    std::string why_not;                   ///< where none fits, the first reason
 };
 
 }  // namespace mgplan::planner

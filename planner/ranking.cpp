@@ -11,6 +11,7 @@
 #include "planner/exact_ranking.hpp"
 #include "planner/free_memory_first.hpp"
 #include "planner/plan_families.hpp"
+#include "planner/split_schedules.hpp"
 #include "simulator/cost_model.hpp"
 
 namespace mgplan::planner {
@@ -130,6 +131,8 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     const std::size_t frugal = by_time ? bring_frugal_ones_forward(found) : 0;
     rank_exactly(found, model, options.objective, wanted + frugal);
     if (options.balance_stages) ranking.balanced = add_balanced(found, model, narrowed, options.objective);
+    if (!options.schedules.empty())
+        ranking.schedules = add_split_schedules(found, model, narrowed, options.schedules, options.objective, options.only_schedules);
     const std::size_t dropped = by_time ? put_free_memory_first(found, memories) : 0;
     if (!by_time) sort_as_replayed(found.best, found.best.size(), memories);
     const std::vector<RankedLayout> best = options.compared ? found.best : std::vector<RankedLayout>{};

@@ -24,7 +24,10 @@ struct RankingOptions {
     /// the limit. It narrows the search alone: predictions keep the workload's limit.
     std::int64_t headroom_bytes = 0;
     Objective objective = Objective::throughput;
-    bool balance_stages = false;          ///< also tries balanced stages for the best layouts with a pipeline
+    bool balance_stages = false;  ///< also tries balanced stages for the best layouts with a pipeline
+    /// Schedules with divided backwards that are tried for the best layouts and the nearest misses (split_schedules.hpp).
+    std::vector<SplitSchedule> schedules = {};
+    bool only_schedules = false;          ///< ranks these alone
     bool pareto = false;                  ///< also collects SearchResult::pareto
     bool families = false;                ///< also collects SearchResult::families, and ranks kRankedFamilies of them at least
     std::optional<Layout> compared = {};  ///< also says where this layout stands: Ranking::compared
@@ -39,10 +42,11 @@ struct RankingOptions {
 };
 
 struct Ranking {
-    std::vector<PlannedLayout> plans;  ///< best first; empty where no layout fits
-    SearchResult search;               ///< its best are ranked exactly and fit with their allocators replayed
-    BalancingGain balanced;            ///< empty unless asked for
-    ComparedRank compared;             ///< of RankingOptions::compared
+    std::vector<PlannedLayout> plans;     ///< best first; empty where no layout fits
+    SearchResult search;                  ///< its best are ranked exactly and fit with their allocators replayed
+    BalancingGain balanced;               ///< empty unless asked for
+    std::vector<ScheduleGain> schedules;  ///< by RankingOptions::schedules
+    ComparedRank compared;                ///< of RankingOptions::compared
 };
 
 /// Enumerates every layout of the workload in the space, prices each, ranks the best by their exact timelines (exact_ranking.hpp),

@@ -91,7 +91,8 @@ std::string layout_text(const Layout& l, const simulator::Prediction& prediction
     std::string text;
     text += fmt::format("  layout      tp {} cp {} ep {} etp {} dp {} edp {} pp {} vpp {}  order {}\n", l.sizes.tp, l.sizes.cp, l.sizes.ep,
                         l.sizes.etp, l.dp(), l.edp(), l.sizes.pp, l.vpp, l.sizes.order.text());
-    text += fmt::format("  schedule    {} of {}, sequence parallel {}, recompute {}\n", counted(l.num_microbatches, "microbatch", "es"),
+    text += fmt::format("  schedule    {}{} of {}, sequence parallel {}, recompute {}\n",
+                        l.schedule ? fmt::format("{}, ", to_string(*l.schedule)) : "", counted(l.num_microbatches, "microbatch", "es"),
                         counted(l.micro_batch, "sequence"), l.sequence_parallel ? "on" : "off", to_string(l.recompute));
     text += fmt::format("  layers      {}\n", layers_text(*l.split));
     if (const auto& string = l.split->request().pipeline_layout) text += fmt::format("  stages      {}\n", *string);

@@ -421,6 +421,11 @@ std::vector<std::pair<std::string, std::string>> megatron_environment(const Plan
 }
 
 MegatronJob megatron_job(const Plan& plan) {
+    if (plan.layout.schedule)
+        throw ConfigError(fmt::format(
+            "layout.schedule = {}: Megatron-LM has no schedule with divided backwards; train the plan with mgplan run, or plan without "
+            "--schedule",
+            to_string(*plan.layout.schedule)));
     MegatronJob job;
     job.model = plan.model.name;
     job.layout = fmt::format("{} on {} GPUs", summary(plan.layout), plan.layout.sizes.world);

@@ -157,7 +157,7 @@ std::string axes(const MemoryCurve& curve, const CurveSteps& drawn, const Scale&
     }
     if (drawn.cuts.empty() && count >= 8) number(count / 2, "middle");
     svg += svg_text(scale.x(static_cast<double>(count)), kHeight - kBottom + 18, "end",
-                    with_thousands(std::ssize(curve.timeline.schedule.order) + 1));
+                    with_thousands(std::ssize(curve.timeline.schedule.ops) + 1));
     svg += svg_text(kPageLeft + kPlotWidth / 2, kHeight - 8, "middle", "forwards and backwards of the iteration, in order");
     return svg;
 }
@@ -199,8 +199,8 @@ Json steps_json(const MemoryCurve& curve, const std::vector<CurveStep>& steps, c
         const simulator::TimelineOp& op = *steps[i].op;
         // Microbatches are many; the rest of the words is said once.
         std::string text = step_text(curve.timeline, steps[i]);
-        if (op.op != 0) text = text.substr(0, text.rfind(' ') + 1) + "#";
-        Json row{steps[i].place, number(texts, text), number(tensors, std::string(op.tensor)), op.microbatch};
+        if (op.op) text = text.substr(0, text.rfind(' ') + 1) + "#";
+        Json row{steps[i].place, number(texts, text), number(tensors, std::string(op.tensor)), op.op ? op.op->microbatch : 0};
         for (const std::int64_t bytes : heights[i].peak) row.push_back(bytes);
         rows.push_back(std::move(row));
     }
@@ -233,7 +233,7 @@ std::string picture(const MemoryCurve& curve) {
         html += fmt::format(
             "<p class=\"faint\">{} forwards and backwards are drawn as {} steps, each the fullest of its neighbours; "
             "warm-up and cool-down, left and right of the dotted lines, on a wider scale.</p>\n",
-            with_thousands(std::ssize(curve.timeline.schedule.order)), with_thousands(std::ssize(steps)));
+            with_thousands(std::ssize(curve.timeline.schedule.ops)), with_thousands(std::ssize(steps)));
     html += fmt::format(
         "<div class=\"picture\">\n<svg id=\"curve\" viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"Live bytes of rank {} by "
         "category "

@@ -80,7 +80,7 @@ CurveSteps fullest_steps(const simulator::StageTimeline& timeline, std::size_t m
     const auto& memory = timeline.memory;
     std::vector<CurveStep> all{{&memory.begin, 0, 0}};
     for (const TimelineOp& op : memory.ops) all.push_back({&op, op.index + 1, op.index + 1});
-    const std::int64_t end = std::ssize(timeline.schedule.order) + 1;
+    const std::int64_t end = std::ssize(timeline.schedule.ops) + 1;
     all.push_back({&memory.end, end, end});
     CurveSteps drawn;
     drawn.every_op = std::ssize(all) == end + 1;
@@ -122,9 +122,9 @@ std::size_t fullest_of(const CurveSteps& steps) {
 }
 
 std::string step_text(const simulator::StageTimeline& timeline, const CurveStep& step) {
-    if (step.op->op == 0) return step.op == &timeline.memory.begin ? "begin of the step" : "end of the step";
-    return fmt::format("{} of chunk {}, microbatch {}", step.op->op > 0 ? "forward" : "backward", std::abs(step.op->op) - 1,
-                       step.op->microbatch);
+    if (!step.op->op) return step.op == &timeline.memory.begin ? "begin of the step" : "end of the step";
+    const PipelineOp& op = *step.op->op;
+    return fmt::format("{} of chunk {}, microbatch {}", to_string(op.pass), op.chunk, op.microbatch);
 }
 
 std::string memory_timeline_text(const MemoryCurve& curve, const TextDrawing& drawing) {
@@ -150,7 +150,7 @@ std::string memory_timeline_text(const MemoryCurve& curve, const TextDrawing& dr
     const std::int64_t limit_row = shows_limit ? row_of(height(curve.limit_bytes), parts) : -1;
 
     std::string text = fmt::format("\nmemory of rank {} (stage {}) over one iteration: {} forwards and backwards", curve.stage.first_rank,
-                                   curve.stage.stage, with_thousands(std::ssize(curve.timeline.schedule.order)));
+                                   curve.stage.stage, with_thousands(std::ssize(curve.timeline.schedule.ops)));
     if (!drawn.every_op) text += ", the fullest of neighbours";
     text += "\n";
     for (std::int64_t row = rows - 1; row >= 0; --row) {
@@ -180,7 +180,7 @@ std::string memory_timeline_text(const MemoryCurve& curve, const TextDrawing& dr
         const bool cut = i % width == 0 && std::find(drawn.cuts.begin(), drawn.cuts.end(), i / width) != drawn.cuts.end();
         text += cut ? glyph.cut : glyph.floor;
     }
-    text += "\n" + places_text(drawn, width, std::ssize(curve.timeline.schedule.order) + 1);
+    text += "\n" + places_text(drawn, width, std::ssize(curve.timeline.schedule.ops) + 1);
 
     const std::size_t peak = fullest_of(drawn);
     text += fmt::format("{:>{}}\n", glyph.mark, kScale + peak * width + width / 2 + 1);

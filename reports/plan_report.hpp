@@ -55,9 +55,10 @@ struct PlanReport {
     std::vector<NearestMiss> nearest;          ///< where nothing fits
     std::vector<TooLargeLayouts> too_large;    ///< most layouts first
     std::optional<planner::BalancingGain> balanced;
-    std::optional<importers::FlagAccount> flags;  ///< where the model comes from a Megatron-LM command
-    Detail detail = Detail::first_look;           ///< of the table
-    bool all_assumed = false;                     ///< in a first look, too
+    std::vector<planner::ScheduleGain> schedules;  ///< with divided backwards, as far as they were tried
+    std::optional<importers::FlagAccount> flags;   ///< where the model comes from a Megatron-LM command
+    Detail detail = Detail::first_look;            ///< of the table
+    bool all_assumed = false;                      ///< in a first look, too
 
     /// Bytes of each GPU that the search left free.
     [[nodiscard]] std::int64_t headroom_bytes() const { return workload.memory_limit - search.limit_bytes; }

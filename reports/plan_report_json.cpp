@@ -76,6 +76,14 @@ std::string plan_report_json(const PlanReport& report) {
               {"plans", Json::array()}};
     if (report.comparison) json["explained"] = comparison_to_json(*report.comparison);
     if (report.compared) json["compared"] = compared_layout_to_json(*report.compared);
+    for (const planner::ScheduleGain& gain : report.schedules) {
+        json["schedules"].push_back(Json{{"kind", to_string(gain.kind)},
+                                         {"tried", gain.tried},
+                                         {"fit", gain.fit},
+                                         {"seconds", gain.seconds ? Json(*gain.seconds) : Json()},
+                                         {"seconds_before", gain.seconds_before ? Json(*gain.seconds_before) : Json()},
+                                         {"why_not", gain.why_not.empty() ? Json() : Json(gain.why_not)}});
+    }
     if (report.balanced) json["balanced"] = Json{{"tried", report.balanced->tried}, {"faster", report.balanced->faster}};
     for (const PlannedLayout& plan : report.plans) {
         json["plans"].push_back(layout_and_prediction(plan));

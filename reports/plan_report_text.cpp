@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
+#include "plan/layout_schedule.hpp"
 #include "plan/text.hpp"
 #include "reports/flag_account.hpp"
 #include "reports/layout_cells.hpp"
@@ -120,6 +122,8 @@ std::vector<PlanColumn> plan_columns(const PlanReport& report) {
         {"loss", Align::right, [](Plan p) { return largest_loss(p.prediction.time); }},
     };
     columns.insert(columns.end(), others.begin(), others.end());
+    if (!report.schedules.empty())
+        columns.push_back({"schedule", Align::left, [](Plan p) { return std::string(schedule_name(p.layout)); }});
     if (report.detail == Detail::wide)
         columns.push_back({"fullest", Align::right, [](Plan p) { return fullest_term(p.layout, p.prediction.memory); }});
     if (report.orders > 1) {
@@ -271,6 +275,23 @@ std::string balanced_text(const PlanReport& report) {
     return text;
 }
 
+std::string schedules_text(const PlanReport& report) {
+    std::string text;
+    for (const planner::ScheduleGain& gain : report.schedules) {
+        text += fmt::format("schedule {}: {} tried, {} fit", to_string(gain.kind), counted(static_cast<std::int64_t>(gain.tried), "layout"),
+                            gain.fit);
+        if (gain.seconds && gain.seconds_before) {
+            const double saved = 100 * (1 - *gain.seconds / *gain.seconds_before);
+            text += fmt::format("; the fastest takes {:.1f} % {} than with the schedules of Megatron-LM", std::abs(saved),
+                                saved < 0 ? "longer" : "less");
+        } else if (!gain.why_not.empty()) {
+            text += ": " + gain.why_not;
+        }
+        text += "\n";
+    }
+    return text.empty() ? text : "\n" + text;
+}
+
 std::string rejections_text(const PlanReport& report) {
     auto lines = rejected_candidates(report);
     std::stable_sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
@@ -351,7 +372,7 @@ std::string plan_report_markdown(const PlanReport& report) {
         const PlanTable table(report);
         text += table.to_markdown() + "\n" +
                 markdown_text(families_text(report) + legend_text(report, table) + unproven_text(report.search)) +
-                as_code(balanced_text(report));
+                as_code(balanced_text(report) + schedules_text(report));
         if (report.detail == Detail::wide)
             text += "\nWhere the time of a step goes:\n\n" + time_table(report).to_markdown() +
                     "\nWhat fills the fullest GPU, in GiB:\n\n" + memory_table(report).to_markdown();
@@ -378,7 +399,8 @@ std::string plan_report_text(const PlanReport& report) {
         text += nearest_text(report);
     } else {
         const PlanTable table(report);
-        text += table.to_text() + "\n" + families_text(report) + legend_text(report, table) + unproven_text(s) + balanced_text(report);
+        text += table.to_text() + "\n" + families_text(report) + legend_text(report, table) + unproven_text(s) + balanced_text(report) +
+                schedules_text(report);
         if (wide)
             text += "\nWhere the time of a step goes:\n" + time_table(report).to_text() +
                     "\nhost: waiting for kernel launches. tp to pp: communication that nothing hides. fixed: data, logging.\n";

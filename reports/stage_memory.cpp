@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using simulator::StepPart;
 
-std::string_view kind_of(StepPart part, int op) {
+std::string_view kind_of(StepPart part, Pass pass) {
     switch (part) {
         case StepPart::held:
             return "held";
@@ -28,7 +28,7 @@ std::string_view kind_of(StepPart part, int op) {
         case StepPart::passes:
             break;
     }
-    return op > 0 ? "forward" : "backward";
+    return to_string(pass);
 }
 
 }  // namespace
@@ -45,21 +45,20 @@ std::string PeakOp::text() const {
 PeakOp peak_op_of(const simulator::StageTimeline& timeline) {
     const simulator::RankTimeline& memory = timeline.memory;
     PeakOp peak;
-    int op = 0;
+    PipelineOp op;
     if (memory.peak_part == StepPart::passes) {
-        const auto at = static_cast<std::size_t>(memory.peak_op);
-        op = timeline.schedule.order[at];
-        peak.chunk = std::abs(op) - 1;
-        peak.microbatch = timeline.schedule.microbatch[at];
+        op = timeline.schedule.ops[static_cast<std::size_t>(memory.peak_op)];
+        peak.chunk = op.chunk;
+        peak.microbatch = op.microbatch;
     }
-    peak.kind = kind_of(memory.peak_part, op);
+    peak.kind = kind_of(memory.peak_part, op.pass);
     peak.tensor = memory.peak_tensor;
     return peak;
 }
 
 PeakOp peak_op_of(const simulator::PeakInstant& instant) {
     PeakOp peak;
-    peak.kind = kind_of(instant.op == 0 ? StepPart::end : StepPart::passes, instant.op);
+    peak.kind = kind_of(instant.op == 0 ? StepPart::end : StepPart::passes, instant.op > 0 ? Pass::forward : Pass::backward);
     if (instant.op != 0) peak.chunk = std::abs(instant.op) - 1;
     peak.tensor = instant.tensor;
     return peak;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "plan/layout_schedule.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/compute/layer_costs.hpp"
 #include "simulator/memory/layout_memory.hpp"
@@ -100,7 +101,7 @@ struct CostModel::State {
     std::unordered_map<MemoKey<3>, PieceParameters, MemoKeyHash> parameters;
     std::unordered_map<MemoKey<3>, std::vector<MuonSeconds>, MemoKeyHash> orthogonalised;
     std::unordered_map<const StageSplit*, SplitCensus> splits;
-    std::unordered_map<MemoKey<4>, std::shared_ptr<const PipelineProgram>, MemoKeyHash> programs;
+    std::unordered_map<MemoKey<5>, std::shared_ptr<const PipelineProgram>, MemoKeyHash> programs;
     std::size_t kept_passes = 0;   ///< of all of them
     ParallelSizes sizes_of_paths;  ///< of the layout before
     LayoutPaths last_paths;
@@ -229,18 +230,19 @@ struct CostModel::State {
         return inputs;
     }
 
-    TimePrediction time(const Layout& layout) { return step_time(inputs_of(layout)); }
+    TimePrediction time(const Layout& layout) {
+        // There is no closed form of divided backwards.
+        if (layout.schedule) return timeline(layout, program_of(layout), is_v_shaped(*layout.schedule), false, {}).step.time;
+        return step_time(inputs_of(layout));
+    }
 
-    /// The layout's own schedule; programs are shared by layouts of equal pp, vpp, group size and microbatches.
+    /// The layout's own schedule; programs are shared by layouts of equal schedule, pp, vpp, group size and microbatches.
     std::shared_ptr<const PipelineProgram> program_of(const Layout& layout) {
-        const MemoKey<4> key{{layout.sizes.pp, layout.vpp, layout.num_microbatches, layout.vpp > 1 ? layout.group_size : 0}};
+        const std::int64_t divided = layout.schedule ? 1 + static_cast<std::int64_t>(*layout.schedule) : 0;
+        const MemoKey<5> key{
+            {layout.sizes.pp, layout.vpp, layout.num_microbatches, layout.vpp > 1 && !layout.schedule ? layout.group_size : 0, divided}};
         if (const auto found = programs.find(key); found != programs.end()) return found->second;
-        ScheduleRequest request;
-        request.pp = static_cast<int>(layout.sizes.pp);
-        request.vpp = layout.vpp;
-        request.microbatches = layout.num_microbatches;
-        request.group_size = layout.group_size;
-        auto program = std::make_shared<const PipelineProgram>(make_program(order_of(Schedule(request))));
+        auto program = std::make_shared<const PipelineProgram>(make_program(LayoutSchedule(layout).order()));
         if (kept_passes + program->ops.size() > static_cast<std::size_t>(kMostReplayedPasses)) {
             programs.clear();
             kept_passes = 0;
@@ -257,8 +259,8 @@ struct CostModel::State {
         std::vector<ParameterCount> held;
         const int pp = program->pp;
         const auto own = [&](int rank, int chunk) {
-            // In a V chunk 1 of a rank is what chunk 1 of the opposite rank is otherwise.
-            const int holder = v_shaped && chunk == 1 ? pp - 1 - rank : rank;
+            // In a V chunk 1 of a rank is what chunk 1 of the opposite rank is otherwise; a layout of its own V has it there.
+            const int holder = v_shaped && !layout.split->v_shaped() && chunk == 1 ? pp - 1 - rank : rank;
             return inputs.split
                 .chunks[static_cast<std::size_t>(holder) * static_cast<std::size_t>(program->chunks) + static_cast<std::size_t>(chunk)];
         };
@@ -304,7 +306,7 @@ Prediction CostModel::predict(const Layout& layout) {
 }
 
 std::int64_t CostModel::passes(const Layout& layout) {
-    return 2 * layout.sizes.pp * layout.vpp * layout.num_microbatches;
+    return (layout.schedule ? 3 : 2) * layout.sizes.pp * layout.vpp * layout.num_microbatches;
 }
 
 Prediction CostModel::predict_exactly(const Layout& layout) {

@@ -37,6 +37,7 @@ private:
 class RoutingLog;
 class ExpertBiases;
 class LayerGraphs;
+class DeferredGradients;
 
 /// The rank's device, groups and choices. All pointers outlive the layers; groups of one rank are communicators of size 1.
 struct RankContext {
@@ -61,7 +62,8 @@ struct RankContext {
     /// (1 + depths of multi-token prediction) fp64: takes up the sums of this rank's rows' losses, the model's first, then each
     /// depth's. May be undefined.
     Tensor losses{};
-    LayerGraphs* graphs = nullptr;  ///< what is captured of the decoder's layers; null: nothing
+    LayerGraphs* graphs = nullptr;          ///< what is captured of the decoder's layers; null: nothing
+    DeferredGradients* deferred = nullptr;  ///< takes up the weight gradients of the backward that runs; null: it computes them
 };
 
 /// One microbatch on one rank.

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "model/layers/deferred_gradients.hpp"
 #include "model/ops/activation.hpp"
 #include "model/ops/bias.hpp"
 #include "model/ops/grouped_matmul.hpp"
@@ -61,7 +62,10 @@ ExpertGradients Experts::backward(const RankContext& context, const Tensor& dy, 
         const Range range(*context.device, "recompute");
         saved.after = weighted_activation(saved.before, saved.row_weights, model_.activation, model_.gated_mlp);
     }
-    grouped_matmul_accumulate(dy, saved.after, per_expert, second_.gradients);  // (hidden, ffn / etp)
+    const std::vector<std::int64_t> counts(per_expert.begin(), per_expert.end());
+    add_weight_gradient(context, [this, dy, after = saved.after, counts] {
+        grouped_matmul_accumulate(dy, after, counts, second_.gradients);  // (hidden, ffn / etp)
+    });
     saved.after = Tensor();
     Tensor d_after = grouped_matmul(dy, second_.values, per_expert, false, "expert activation gradient");
     ExpertGradients gradients;
@@ -83,7 +87,9 @@ ExpertGradients Experts::backward(const RankContext& context, const Tensor& dy, 
     for_each_bias(first_.biases, per_expert, [&](const Weight& bias, std::int64_t begin, std::int64_t end) {
         bias_gradient(d_before.slice(begin, end), bias.gradient);
     });
-    grouped_matmul_accumulate(d_before, saved.rows, per_expert, first_.gradients);  // (ffn / etp, hidden)
+    add_weight_gradient(context, [this, d_before, rows = saved.rows, counts] {
+        grouped_matmul_accumulate(d_before, rows, counts, first_.gradients);  // (ffn / etp, hidden)
+    });
     gradients.rows = grouped_matmul(d_before, first_.values, per_expert, false, "expert input gradient");
     saved = {};
     return gradients;

@@ -91,7 +91,7 @@ Tensor LatentQkv::backward(const RankContext& context, const MicrobatchContext& 
     if (mla_.q_lora_rank > 0) {
         const Tensor d_latent =
             through_norm(q_up_.backward(context, dq, saved.q_normed), saved.q_latent, q_norm_weight_, q_norm_bias_, saved.q_statistics);
-        d_normed = q_down_.backward(d_latent, normed);
+        d_normed = q_down_.backward(context, d_latent, normed);
     } else {
         d_normed = q_up_.backward(context, dq, normed);
     }
@@ -106,7 +106,7 @@ Tensor LatentQkv::backward(const RankContext& context, const MicrobatchContext& 
     set_columns(d_latent, d_both, 0);
     // Each tp rank has the shared part's gradient of its own heads.
     if (keys.shared.defined()) set_columns(leave_region(context, rotated_keys(context, microbatch, keys.shared, true)), d_both, rank);
-    add(kv_down_.backward(d_both, normed), d_normed);
+    add(kv_down_.backward(context, d_both, normed), d_normed);
     return d_normed;
 }
 

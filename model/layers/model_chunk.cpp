@@ -42,7 +42,7 @@ int ModelChunk::unit_of(const std::string& parameter) const {
     std::string_view rest(rest_begin, static_cast<std::size_t>(end - rest_begin));
     int first = first_mtp_unit() + MtpDepth::kUnits * static_cast<int>(layer);
     if (decodes) {
-        first = events_of_layer(static_cast<std::size_t>(layer)).first;
+        first = unit_of_layer(static_cast<std::size_t>(layer));
     } else {
         constexpr std::string_view kLayer = ".transformer_layer";
         if (!rest.starts_with(kLayer)) return first;
@@ -66,7 +66,7 @@ Tensor ModelChunk::run_layers(const RankContext& context, const MicrobatchContex
         const Range range(*context.device, "layer forward", contents_.first_decoder + static_cast<std::int64_t>(i));
         const bool to_graph =
             i + 1 < layers_.size() && ends_layer(layers_[i].graphed(context)) && begins_layer(layers_[i + 1].graphed(context));
-        x = layers_[i].forward(context, microbatch, x, saved.layers[i], events_of_layer(i), place_of(microbatch, i), !to_graph);
+        x = layers_[i].forward(context, microbatch, x, saved.layers[i], events_of_layer(context, i), place_of(microbatch, i), !to_graph);
     }
     return x;
 }
@@ -90,7 +90,7 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
                            ChunkSaved& saved) {
     saved.layers.resize(layers_.size());
     saved.checkpoints.resize(layers_.size());
-    const UnitEvents first{events_, 0}, last{events_, units() - 1};
+    const UnitEvents first = events(context, 0), last = events(context, units() - 1);
     Tensor x = input;
     if (embedding_) {
         const Range range(*context.device, "embedding forward");
@@ -108,7 +108,7 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
         for (std::size_t j = i; j < i + block; ++j) {
             const Range range(*context.device, "layer forward", contents_.first_decoder + static_cast<std::int64_t>(j));
             DecoderLayer::Saved dropped;
-            x = layers_[j].forward(context, microbatch, x, dropped, events_of_layer(j));
+            x = layers_[j].forward(context, microbatch, x, dropped, events_of_layer(context, j));
         }
         i += block;
     }
@@ -121,7 +121,7 @@ Tensor ModelChunk::forward(const RankContext& context, const MicrobatchContext& 
     const Tensor normed = head_->normalise(context, x, saved.head);
     if (mtp_) {
         if (!embedding_) first.before_use(0);
-        mtp_->forward(context, microbatch, normed, targets, saved.mtp, {events_, first_mtp_unit()});
+        mtp_->forward(context, microbatch, normed, targets, saved.mtp, events(context, first_mtp_unit()));
     }
     return head_->forward(context, targets, saved.head);
 }
@@ -133,11 +133,11 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
         const Range range(*context.device, "head backward");
         gradient = head_->backward(context, targets, d_loss, saved.head);
         if (mtp_) {
-            add(mtp_->backward(context, microbatch, targets, d_loss, saved.mtp, {events_, first_mtp_unit()}), gradient);
-            if (!embedding_) UnitEvents{events_, 0}.after_backward(0);
+            add(mtp_->backward(context, microbatch, targets, d_loss, saved.mtp, events(context, first_mtp_unit())), gradient);
+            if (!embedding_) events(context, 0).after_backward(0);
         }
         gradient = head_->normalise_backward(gradient, saved.head);
-        UnitEvents{events_, units() - 1}.after_backward(0);
+        events(context, units() - 1).after_backward(0);
     }
     for (std::size_t i = layers_.size(); i-- > 0;) {
         if (recompute_.full && !saved.layers[i].kept()) {
@@ -151,8 +151,8 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
             saved.checkpoints[begin] = Tensor();
         }
         const Range range(*context.device, "layer backward", contents_.first_decoder + static_cast<std::int64_t>(i));
-        gradient =
-            layers_[i].backward(context, microbatch, std::move(gradient), saved.layers[i], events_of_layer(i), place_of(microbatch, i));
+        gradient = layers_[i].backward(context, microbatch, std::move(gradient), saved.layers[i], events_of_layer(context, i),
+                                       place_of(microbatch, i));
     }
     if (!embedding_) {
         const bool fixed = !layers_.empty() && begins_layer(layers_.front().graphed(context));
@@ -161,7 +161,7 @@ Tensor ModelChunk::backward(const RankContext& context, const MicrobatchContext&
     const Range range(*context.device, "embedding backward");
     embedding_->backward(context, microbatch, gradient, ids);
     gradient = {};
-    UnitEvents{events_, 0}.after_backward(0);
+    events(context, 0).after_backward(0);
     return {};
 }
 

@@ -44,7 +44,8 @@ public:
     [[nodiscard]] Tensor forward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& input,
                                  const Tensor& targets, ChunkSaved& saved);
     /// `dy`: gradient of the stream; unused in the last chunk, where `d_loss` is the gradient of every row's loss. Returns
-    /// the gradient of the input stream, undefined in the first chunk.
+    /// the gradient of the input stream, undefined in the first chunk. With context.deferred the products that make weight
+    /// gradients, and the events behind them, wait there; nothing of `saved` does.
     [[nodiscard]] Tensor backward(const RankContext& context, const MicrobatchContext& microbatch, Tensor dy, double d_loss,
                                   const Tensor& ids, const Tensor& targets, ChunkSaved& saved);
 
@@ -63,7 +64,9 @@ public:
 
 private:
     [[nodiscard]] int first_mtp_unit() const { return 1 + DecoderLayer::kUnits * static_cast<int>(contents_.decoders); }
-    [[nodiscard]] UnitEvents events_of_layer(std::size_t i) const { return {events_, 1 + DecoderLayer::kUnits * static_cast<int>(i)}; }
+    [[nodiscard]] UnitEvents events(const RankContext& context, int first) const { return {events_, first, context.deferred}; }
+    [[nodiscard]] static int unit_of_layer(std::size_t i) { return 1 + DecoderLayer::kUnits * static_cast<int>(i); }
+    [[nodiscard]] UnitEvents events_of_layer(const RankContext& context, std::size_t i) const { return events(context, unit_of_layer(i)); }
     /// Layers [begin, end) forward, keeping everything.
     Tensor run_layers(const RankContext& context, const MicrobatchContext& microbatch, Tensor x, std::size_t begin, std::size_t end,
                       ChunkSaved& saved);

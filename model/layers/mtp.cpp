@@ -57,7 +57,7 @@ Tensor MtpDepth::run(const RankContext& context, const MicrobatchContext& microb
         norm(saved.state, state_norm_.value, state_norm_bias_.value, model_.normalization, context.norm_epsilon, inner.state_statistics),
         inner.joined, hidden);
     const Tensor projected = gather_output(context, projection_.forward(context, inner.joined));
-    return layer_.forward(context, microbatch, projected, inner.layer, {events.listener, events.first + 1});
+    return layer_.forward(context, microbatch, projected, inner.layer, events.from(1));
 }
 
 Tensor MtpDepth::forward(const RankContext& context, const MicrobatchContext& microbatch, const VocabularyEmbedding& embedding,
@@ -80,7 +80,7 @@ Tensor MtpDepth::backward(const RankContext& context, const MicrobatchContext& m
     saved.x = {};
     if (!saved.inner) (void)run(context, microbatch, saved, saved.inner.emplace(), events);
     MtpDepthSaved::Inner& inner = *saved.inner;
-    gradient = layer_.backward(context, microbatch, std::move(gradient), inner.layer, {events.listener, events.first + 1});
+    gradient = layer_.backward(context, microbatch, std::move(gradient), inner.layer, events.from(1));
     Tensor d_joined = projection_.backward(context, scatter_output_gradient(context, gradient), inner.joined);
     gradient = {};
     inner.joined = {};
@@ -114,7 +114,7 @@ void Mtp::forward(const RankContext& context, const MicrobatchContext& microbatc
     Tensor state = normed;
     for (std::size_t i = 0; i < depths_.size(); ++i) {
         const Range range(*context.device, "mtp forward", static_cast<std::int64_t>(i));
-        const UnitEvents own{events.listener, events.first + MtpDepth::kUnits * static_cast<int>(i)};
+        const UnitEvents own = events.from(MtpDepth::kUnits * static_cast<int>(i));
         state = depths_[i].forward(context, microbatch, embedding_, tokens_between(microbatch, targets, i), state, saved[i], own);
         const Tensor losses = loss_.forward(context, saved[i].normed, microbatch.mtp_targets[i], saved[i].loss);
         if (context.losses.defined()) add_sum_of_losses(losses, context.losses, static_cast<std::int64_t>(i) + 1);
@@ -127,7 +127,7 @@ Tensor Mtp::backward(const RankContext& context, const MicrobatchContext& microb
     Tensor gradient;
     for (std::size_t i = depths_.size(); i-- > 0;) {
         const Range range(*context.device, "mtp backward", static_cast<std::int64_t>(i));
-        const UnitEvents own{events.listener, events.first + MtpDepth::kUnits * static_cast<int>(i)};
+        const UnitEvents own = events.from(MtpDepth::kUnits * static_cast<int>(i));
         const std::int64_t with_target = microbatch.sequence - 1 - static_cast<std::int64_t>(i);
         // d_loss is that of a mean over all places.
         const double weight = with_target > 0 ? model_.mtp_loss_factor / static_cast<double>(depths) *

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "model/layers/deferred_gradients.hpp"
 #include "model/layers/expert_bias.hpp"
 #include "model/layers/routing_log.hpp"
 #include "model/ops/bias.hpp"
@@ -60,7 +61,8 @@ Tensor Router::backward(const RankContext& context, const MicrobatchContext& mic
         d_logits = narrow;
     }
     if (bias_.defined()) bias_gradient(d_logits, bias_.gradient);
-    matmul_accumulate(d_logits, x, {.a = true}, weight_.gradient);  // (experts, hidden)
+    add_weight_gradient(context,
+                        [this, d_logits, x] { matmul_accumulate(d_logits, x, {.a = true}, weight_.gradient); });  // (experts, hidden)
     return matmul(d_logits, weight_.value, {}, "input gradient");
 }
 

@@ -1,5 +1,6 @@
 #include "model/layers/shared_experts.hpp"
 
+#include "model/layers/deferred_gradients.hpp"
 #include "model/ops/activation.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/gate.hpp"
@@ -42,7 +43,7 @@ Tensor SharedExperts::backward(const RankContext& context, const Tensor& dy, con
         const Range range(*context.device, "gate backward");
         d_output = gate_rows_backward(dy, saved.output, saved.gate, d_gate);
         saved.output = Tensor();
-        matmul_accumulate(d_gate, x, {.a = true}, gate_.gradient);  // (1, hidden)
+        add_weight_gradient(context, [this, d_gate, x] { matmul_accumulate(d_gate, x, {.a = true}, gate_.gradient); });  // (1, hidden)
     }
     Tensor d_after = second_.backward(context, d_output, saved.after);
     saved.after = Tensor();

@@ -1,5 +1,6 @@
 #include "model/layers/tensor_parallel.hpp"
 
+#include "model/layers/deferred_gradients.hpp"
 #include "model/ops/bias.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/matmul.hpp"
@@ -52,10 +53,11 @@ Tensor ColumnParallelLinear::forward(const RankContext& context, const Tensor& x
 Tensor ColumnParallelLinear::backward(const RankContext& context, const Tensor& d_output, const Tensor& x) const {
     const Tensor dy = options_.gather_output ? own_columns(context, d_output) : d_output;
     const Tensor dx = matmul(dy, weight_.value, {}, "input gradient");  // (rows, in), a partial sum over tp
-    {
+    // With sequence parallelism x is kept divided, and gathered where the product reads it.
+    add_weight_gradient(context, [this, &context, dy, x] {
         const Tensor whole = enter_region(context, x);
         matmul_accumulate(dy, whole, {.a = true}, weight_.gradient);  // (out / tp, in)
-    }
+    });
     if (bias_.defined() && !options_.skip_bias_add) bias_gradient(dy, bias_.gradient);
     return leave_region(context, dx);
 }
@@ -71,8 +73,11 @@ Tensor RowParallelLinear::forward(const RankContext& context, const Tensor& x) c
 Tensor RowParallelLinear::backward(const RankContext& context, const Tensor& dy, const Tensor& x) const {
     if (bias_.defined() && !options_.skip_bias_add) bias_gradient(dy, bias_.gradient);
     const Tensor whole = enter_region(context, dy);
-    Tensor dx = matmul(whole, weight_.value, {}, "input gradient");                                                     // (rows, in / tp)
-    matmul_accumulate(whole, options_.input_is_parallel ? x : own_columns(context, x), {.a = true}, weight_.gradient);  // (out, in / tp)
+    Tensor dx = matmul(whole, weight_.value, {}, "input gradient");  // (rows, in / tp)
+    add_weight_gradient(context, [this, &context, whole, x] {
+        matmul_accumulate(whole, options_.input_is_parallel ? x : own_columns(context, x), {.a = true},
+                          weight_.gradient);  // (out, in / tp)
+    });
     return options_.input_is_parallel ? dx : gather_columns(context, dx);
 }
 
@@ -80,9 +85,9 @@ Tensor DuplicatedLinear::forward(const Tensor& x) const {
     return matmul(x, weight_.value, {.b = true}, "duplicated output");  // (rows outside, out)
 }
 
-Tensor DuplicatedLinear::backward(const Tensor& dy, const Tensor& x) const {
-    matmul_accumulate(dy, x, {.a = true}, weight_.gradient);  // (out, in)
-    return matmul(dy, weight_.value, {}, "input gradient");   // (rows outside, in)
+Tensor DuplicatedLinear::backward(const RankContext& context, const Tensor& dy, const Tensor& x) const {
+    add_weight_gradient(context, [this, dy, x] { matmul_accumulate(dy, x, {.a = true}, weight_.gradient); });  // (out, in)
+    return matmul(dy, weight_.value, {}, "input gradient");                                                    // (rows outside, in)
 }
 
 }  // namespace mgplan::model

@@ -32,7 +32,8 @@ public:
         : weight_(std::move(weight)), bias_(std::move(bias)), options_(options) {}
 
     [[nodiscard]] Tensor forward(const RankContext& context, const Tensor& x) const;
-    /// `x` as forward saw it; gathered again with sequence parallelism rather than kept. Adds to the main gradients.
+    /// `x` as forward saw it; gathered again with sequence parallelism rather than kept. Adds to the main gradients, that of
+    /// the weight by add_weight_gradient(): layer and context outlive the pass that does it.
     [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const Tensor& x) const;
     /// The rank's share (out / tp); undefined without a bias.
     [[nodiscard]] const Weight& bias() const { return bias_; }
@@ -74,7 +75,7 @@ public:
 
     [[nodiscard]] Tensor forward(const Tensor& x) const;
     /// dy must be the whole gradient, not one tp rank's part of it.
-    [[nodiscard]] Tensor backward(const Tensor& dy, const Tensor& x) const;
+    [[nodiscard]] Tensor backward(const RankContext& context, const Tensor& dy, const Tensor& x) const;
 
 private:
     Weight weight_;

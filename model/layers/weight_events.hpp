@@ -1,6 +1,8 @@
 #pragma once
 // When a chunk's weights are read and when their gradients are complete: what overlapped communication hangs on.
 
+#include "model/layers/deferred_gradients.hpp"
+
 namespace mgplan::model {
 
 /// Told by a ModelChunk. A unit is a part of the chunk that uses its weights together: the embedding, the attention half
@@ -16,15 +18,23 @@ public:
     virtual void after_backward(int unit) = 0;
 };
 
-/// A layer's line to whoever listens, if anybody does; `first` is its first unit.
+/// A layer's line to whoever listens, if anybody does; `first` is its first unit. With `deferred` a backward's gradients are
+/// complete in the weight-gradient pass, which reports them.
 struct UnitEvents {
     WeightEvents* listener = nullptr;
     int first = 0;
+    DeferredGradients* deferred = nullptr;
+    /// The same from `units` units on.
+    [[nodiscard]] UnitEvents from(int units) const { return {listener, first + units, deferred}; }
     void before_use(int unit) const {
         if (listener != nullptr) listener->before_use(first + unit);
     }
     void after_backward(int unit) const {
-        if (listener != nullptr) listener->after_backward(first + unit);
+        if (listener == nullptr) return;
+        if (deferred != nullptr)
+            deferred->add([listener = listener, unit = first + unit] { listener->after_backward(unit); });
+        else
+            listener->after_backward(first + unit);
     }
 };
 

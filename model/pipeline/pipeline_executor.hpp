@@ -1,15 +1,17 @@
 #pragma once
-// Runs one training step's forwards and backwards on one pipeline rank: exactly the order list of the schedule.
+// Runs one training step's passes on one pipeline rank: exactly the list of the schedule.
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <vector>
 
+#include "model/layers/deferred_gradients.hpp"
 #include "model/layers/model_chunk.hpp"
 #include "model/pipeline/send_depth.hpp"
-#include "plan/schedule.hpp"
+#include "plan/layout_schedule.hpp"
 
 namespace mgplan::model {
 
@@ -31,9 +33,9 @@ struct PipelineChannels {
 /// and at the end. That keeps what is held bounded and cannot deadlock (send_depth.hpp).
 class PipelineExecutor {
 public:
-    /// `chunks`: this rank's, by virtual stage. Everything outlives the executor.
+    /// `chunks`: this rank's, by virtual stage; `schedule` says between which ranks they lie. All but it outlive the executor.
     PipelineExecutor(const ModelSpec& model, const RankContext& context, std::vector<ModelChunk*> chunks, const PipelineChannels& channels,
-                     const SendDepth& depth);
+                     const LayoutSchedule& schedule);
 
     /// Runs the rank's list. `source(m)` makes microbatch m, asked once per chunk and pass. Every row's loss has the
     /// gradient `d_loss`; the context's losses take up the sum of all rows' on the last stage.
@@ -44,6 +46,10 @@ private:
         Microbatch microbatch;
         ChunkSaved saved;
     };
+    /// Pipeline ranks in front of a chunk and behind it; -1 at the model's ends, this rank's own at the turn of a V.
+    struct Neighbours {
+        int before = -1, behind = -1;
+    };
     /// A message on its way, and the tensor it is read from.
     struct Sent {
         std::unique_ptr<Pending> pending;
@@ -51,7 +57,16 @@ private:
     };
 
     void forward(int chunk, std::int64_t index, std::int64_t slot, const std::function<Microbatch(std::int64_t)>& source);
-    void backward(int chunk, std::int64_t index, double d_loss);
+    /// `divided`: the products that make weight gradients wait for weight_gradient().
+    void backward(int chunk, std::int64_t index, double d_loss, bool divided);
+    void weight_gradient(int chunk, std::int64_t index);
+    /// Messages of one channel: in a V each chunk's go another way, and wait for one another alone.
+    [[nodiscard]] std::deque<Sent>& open(bool forward, int chunk) {
+        return sent_[forward ? 0 : 1][static_cast<std::size_t>(v_shaped_ ? chunk : 0)];
+    }
+    /// What `peer`, or this rank itself, has made for a chunk.
+    [[nodiscard]] Tensor take(bool forward, int peer, const Microbatch& microbatch, std::int64_t index);
+    void pass_on(bool forward, int chunk, int peer, const Tensor& tensor, std::int64_t index);
     /// With CUDA graphs, the slot of each entry of the order.
     [[nodiscard]] std::vector<std::int32_t> slots(const RankSchedule& schedule) const;
     [[nodiscard]] Tensor stream(const MicrobatchContext& microbatch, std::string_view name) const;
@@ -61,9 +76,13 @@ private:
     RankContext context_;
     std::vector<ModelChunk*> chunks_;
     PipelineChannels channels_;
-    std::map<std::pair<int, std::int64_t>, InFlight> in_flight_;  ///< by (chunk, microbatch)
+    std::map<std::pair<int, std::int64_t>, InFlight> in_flight_;          ///< by (chunk, microbatch)
+    std::map<std::pair<int, std::int64_t>, DeferredGradients> deferred_;  ///< the same, of divided backwards
+    std::array<std::map<std::int64_t, Tensor>, 2> handed_over_;           ///< forward and backward at the turn of a V
+    std::vector<Neighbours> neighbours_;                                  ///< by chunk
+    bool v_shaped_ = false;
     SendDepth depth_;
-    std::deque<Sent> sent_forward_, sent_backward_;  ///< oldest first
+    std::array<std::array<std::deque<Sent>, 2>, 2> sent_;  ///< oldest first; forward and backward, and in a V by chunk
 };
 
 }  // namespace mgplan::model

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "plan/layout_schedule.hpp"
+
 namespace mgplan::model {
 
 struct SendDepth {
@@ -17,5 +19,12 @@ struct SendDepth {
 /// holds these messages on the receiving side (core/pipeline_parallel/schedules.py, input_tensors). The bound is checked
 /// by tests/model/pipeline/deadlock_test.cpp over all golden schedules.
 [[nodiscard]] SendDepth send_depth(int pp, int vpp, std::int64_t group_size, int pp_rank);
+
+/// The fewest open messages, the same on every rank and channel, with which a schedule with divided backwards finishes: found
+/// by walking its lists, whose waiting depends on no durations. Chunks in a V send on channels of their own.
+[[nodiscard]] std::int64_t least_send_depth(const PipelineOrder& order);
+
+/// The depth of a rank of a layout's schedule.
+[[nodiscard]] SendDepth send_depth(const LayoutSchedule& schedule, int pp_rank);
 
 }  // namespace mgplan::model

@@ -183,17 +183,10 @@ void RankTrainer::make_optimizer() {
 void RankTrainer::make_executor() {
     std::vector<ModelChunk*> chunks;
     for (const auto& each : chunks_) chunks.push_back(each.get());
-    const Layout& layout = task_.layout;
-    const int pp = static_cast<int>(layout.sizes.pp);
+    const LayoutSchedule schedule(task_.layout);
     executor_ = std::make_unique<PipelineExecutor>(task_.model, context_, chunks,
-                                                   PipelineChannels{groups_.pp_forward.get(), groups_.pp_backward.get()},
-                                                   send_depth(pp, layout.vpp, layout.group_size, pp_rank_));
-    ScheduleRequest request;
-    request.pp = pp;
-    request.vpp = layout.vpp;
-    request.microbatches = layout.num_microbatches;
-    if (layout.vpp > 1) request.group_size = layout.group_size;
-    schedule_ = Schedule(request).rank(pp_rank_);
+                                                   PipelineChannels{groups_.pp_forward.get(), groups_.pp_backward.get()}, schedule);
+    schedule_ = schedule.rank(pp_rank_);
 }
 
 std::optional<GraphTotals> RankTrainer::graph_totals() const {

@@ -146,6 +146,8 @@ model::TrainingTask with_few_microbatches(const model::TrainingTask& task) {
     model::TrainingTask few = task;
     // The graph of an iteration holds the tokens of all.
     if (task.layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) return few;
+    // Where a schedule with divided backwards begins to repeat itself depends on its kind.
+    if (task.layout.schedule) return few;
     const std::int64_t group = std::max<std::int64_t>(task.layout.sizes.pp, task.layout.group_size);
     const std::int64_t enough = 2 * group * task.layout.vpp + 2;
     std::int64_t& microbatches = few.layout.num_microbatches;

@@ -79,7 +79,7 @@ public:
 
     std::vector<Allocation> play() {
         for (const Event& event : before_) event.take ? take(event.allocation) : give_back(event.allocation);
-        for (const int op : schedule_.order) run(op);
+        for (const PipelineOp& op : schedule_.ops) run(signed_chunk(op));
         for (std::deque<std::size_t>* sent : {&sent_forward_, &sent_backward_}) {
             for (const std::size_t tensor : *sent) give_back(tensor);
         }

@@ -8,13 +8,17 @@
 #include <utility>
 #include <vector>
 
-#include "plan/schedule.hpp"
+#include <fmt/core.h>
+
+#include "plan/errors.hpp"
+#include "plan/layout_schedule.hpp"
 #include "plan/stage_ranks.hpp"
 #include "simulator/memory/activation_memory.hpp"
 #include "simulator/memory/device_overhead.hpp"
 #include "simulator/memory/megatron_replay.hpp"
 #include "simulator/memory/model_state.hpp"
 #include "simulator/memory/routing_load.hpp"
+#include "simulator/memory/stage_timeline.hpp"
 #include "simulator/piece/memo_key.hpp"
 
 namespace mgplan::simulator {
@@ -171,6 +175,33 @@ struct LayoutMemory::State {
     [[nodiscard]] std::int64_t peak_of(const Layout& layout, const FrameworkBytes& framework) const {
         const std::int64_t allocated = framework.total();
         return allocated + fragmentation_bytes(layout.engine, allocated) + framework.graph.objects + framework.outside;
+    }
+
+    /// A stage under a schedule with divided backwards: mgplan's own layers on shapes, each pass played in turn. Mixtures: tokens are
+    /// spread evenly.
+    RankMemory divided_stage(const Layout& layout, int pp_rank) {
+        StageTimelines timelines(workload, layout, kernels_of(workload.cluster), {});
+        const auto timeline = timelines.of(pp_rank, false);
+        if (!timeline)
+            throw ConfigError(
+                fmt::format("schedule {} is counted from the layers that run it: {}", schedule_name(layout), timelines.why_none()));
+        RankMemory memory;
+        memory.breakdown.context = memory.high_water.context = overhead.bytes(layout, pp_rank);
+        memory.context_terms = overhead.terms(layout, pp_rank);
+        return exact_memory(memory, timeline->memory);
+    }
+
+    MemoryPrediction predict_divided(const Layout& layout) {
+        MemoryPrediction prediction;
+        for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
+            RankMemory memory = divided_stage(layout, rank);
+            if (rank > 0 && memory.peak_bytes() <= prediction.worst.peak_bytes()) continue;
+            prediction.worst = std::move(memory);
+            prediction.worst_stage = rank;
+        }
+        prediction.worst_rank = first_rank_of_stage(layout.sizes, prediction.worst_stage);
+        prediction.limit_bytes = workload.memory_limit;
+        return prediction;
     }
 
     RankMemory stage(const Layout& layout, int pp_rank) {
@@ -353,6 +384,16 @@ struct LayoutMemory::State {
 
     LayoutPeaks peaks(const Layout& layout, std::int64_t most) {
         LayoutPeaks peaks;
+        if (layout.schedule) {
+            const MemoryPrediction memory = predict_divided(layout);
+            const MemoryBreakdown& of_fullest = memory.worst.breakdown;
+            peaks.parameters = of_fullest.parameters;
+            peaks.gradients = of_fullest.gradients;
+            peaks.optimizer = of_fullest.optimizer;
+            peaks.activations = of_fullest.activations + of_fullest.communication + of_fullest.workspace;
+            peaks.even = peaks.deciding = memory.deciding_bytes();
+            return peaks;
+        }
         const auto take = [&](const ModelStateBytes& state) {
             peaks.parameters = state.parameters;
             peaks.gradients = state.gradients;
@@ -403,6 +444,7 @@ struct LayoutMemory::State {
     }
 
     MemoryPrediction predict(const Layout& layout, bool replayed) {
+        if (layout.schedule) return predict_divided(layout);
         const bool replays = replayed && layout.engine == Engine::megatron && layout.cuda_graphs.empty();
         MemoryPrediction prediction;
         prediction.worst_stage = replays ? fullest_replayed(layout) : fullest_stage(layout).first;
@@ -429,6 +471,7 @@ LayoutPeaks LayoutMemory::peaks(const Layout& layout, std::int64_t most) {
 }
 
 RankMemory LayoutMemory::stage(const Layout& layout, int pp_rank) {
+    if (layout.schedule) return state_->divided_stage(layout, pp_rank);
     state_->replay_fragmentation(layout, pp_rank);
     RankMemory memory = state_->stage(layout, pp_rank);
     memory.context_terms = state_->overhead.terms(layout, pp_rank);

@@ -50,16 +50,17 @@ std::vector<LiveState> live_states(int pp, int vpp, std::int64_t microbatches, s
     const RankSchedule schedule = Schedule(request).rank(pp_rank);
     std::vector<std::vector<std::vector<std::int32_t>>> fullest(2 * chunks);  // by op: backwards behind the forwards
     std::vector<std::int32_t> live(chunks, 0);
-    for (const std::int16_t op : schedule.order) {
-        const auto chunk = static_cast<std::size_t>(op > 0 ? op - 1 : -op - 1);
-        auto& states = fullest[op > 0 ? chunk : chunks + chunk];
+    for (const PipelineOp& op : schedule.ops) {
+        const auto chunk = static_cast<std::size_t>(op.chunk);
+        const bool forward = op.pass == Pass::forward;
+        auto& states = fullest[forward ? chunk : chunks + chunk];
         const bool covered = std::any_of(states.rbegin(), states.rend(), [&](const auto& state) { return at_least(state, live); });
         if (!covered) {
             std::erase_if(states, [&](const auto& state) { return at_least(live, state); });
             states.push_back(live);
             if (states.size() > kMostStates) return taken_together();
         }
-        live[chunk] += op > 0 ? 1 : -1;
+        live[chunk] += forward ? 1 : -1;
     }
     std::vector<LiveState> result;
     for (std::size_t i = 0; i < fullest.size(); ++i) {

@@ -9,7 +9,7 @@
 
 namespace mgplan::simulator {
 
-/// The state in front of one op. As in RankSchedule::order, +k is a forward and -k a backward of chunk k-1.
+/// The state in front of one op. +k is a forward and -k a backward of chunk k-1.
 struct LiveState {
     int op = 0;
     std::vector<std::int32_t> live;  ///< by chunk, of forwards done whose backward is not done

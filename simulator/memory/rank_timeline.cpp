@@ -31,6 +31,25 @@ private:
     std::int64_t depth_, open_ = 0;
 };
 
+/// A rank's: forward and backward, in a V apart for each chunk.
+class Outboxes {
+public:
+    Outboxes(const model::SendDepth& depth, bool v_shaped)
+        : v_shaped_(v_shaped), forward_(2, Outbox(depth.forward)), backward_(2, Outbox(depth.backward)) {}
+    Outbox& of(bool forward, std::size_t chunk) { return (forward ? forward_ : backward_)[v_shaped_ ? chunk : 0]; }
+    [[nodiscard]] std::int64_t open() const {
+        std::int64_t sum = 0;
+        for (const auto* boxes : {&forward_, &backward_}) {
+            for (const Outbox& box : *boxes) sum += box.open();
+        }
+        return sum;
+    }
+
+private:
+    bool v_shaped_;
+    std::vector<Outbox> forward_, backward_;
+};
+
 /// Adds up a step.
 class StepPlayer {
 public:
@@ -81,11 +100,13 @@ private:
 
 }  // namespace
 
-RankSchedule once_through(int vpp) {
+RankSchedule once_through(int vpp, bool divided) {
     RankSchedule schedule;
-    for (int c = 1; c <= vpp; ++c) schedule.order.push_back(static_cast<std::int16_t>(c));
-    for (int c = vpp; c >= 1; --c) schedule.order.push_back(static_cast<std::int16_t>(-c));
-    schedule.microbatch.assign(schedule.order.size(), 0);
+    for (int c = 0; c < vpp; ++c) schedule.ops.push_back({Pass::forward, static_cast<std::int16_t>(c), 0});
+    for (int c = vpp - 1; c >= 0; --c) {
+        schedule.ops.push_back({divided ? Pass::input_gradient : Pass::backward, static_cast<std::int16_t>(c), 0});
+        if (divided) schedule.ops.push_back({Pass::weight_gradient, static_cast<std::int16_t>(c), 0});
+    }
     return schedule;
 }
 
@@ -97,60 +118,62 @@ RankProbe probe_rank(const model::TrainingTask& task, int pp_rank, const model::
     RankProbe probe;
     probe.held = device.memory().current;
     const std::int64_t begin = device.clock();
-    (void)trainer.step([](std::int64_t, std::span<std::int32_t>) {}, 0, once_through(layout.vpp), 1);
+    (void)trainer.step([](std::int64_t, std::span<std::int32_t>) {}, 0, once_through(layout.vpp, layout.schedule.has_value()), 1);
     const std::int64_t end = device.clock();
 
     const auto vpp = static_cast<std::size_t>(layout.vpp);
     probe.forward.resize(vpp);
     probe.backward.resize(vpp);
+    if (layout.schedule) probe.weights.resize(vpp);
+    const LayoutSchedule schedule(layout);
+    probe.v_shaped = schedule.v_shaped();
+    const auto another = [&](int peer) { return peer >= 0 && peer != pp_rank; };
     for (int c = 0; c < layout.vpp; ++c) {
-        const StageChunk& contents = layout.split->chunk(pp_rank, c);
-        probe.sends_forward.push_back(!contents.loss);
-        probe.sends_backward.push_back(!contents.embedding);
+        probe.sends_forward.push_back(another(schedule.rank_behind(pp_rank, c)));
+        probe.sends_backward.push_back(another(schedule.rank_before(pp_rank, c)));
     }
     const std::int64_t rows = layout.micro_batch * task.batch.sequence / layout.sizes.cp / (layout.sequence_parallel ? layout.sizes.tp : 1);
     probe.message = rows * task.model.hidden * bytes_of(task.training.compute_dtype());
 
     std::int64_t passes_begin = end, passes_end = begin;
-    const model::SendDepth depth = model::send_depth(static_cast<int>(layout.sizes.pp), layout.vpp, layout.group_size, pp_rank);
-    Outbox forward_box(depth.forward), backward_box(depth.backward);
+    Outboxes boxes(model::send_depth(schedule, pp_rank), probe.v_shaped);
     for (const model::RangeRecord& range : device.ranges()) {
         if (range.depth != 0 || range.begin < begin) continue;
-        const bool forward = range.name == "chunk forward";
-        if (!forward && range.name != "chunk backward") continue;
+        const bool forward = range.name == "chunk forward", weights = range.name == "chunk weight gradient";
+        if (!forward && !weights && range.name != "chunk backward") continue;
         const auto chunk = static_cast<std::size_t>(range.number);
         OpProfile profile = profile_of(device.allocations(), range.begin, range.end);
-        if (forward ? probe.sends_forward[chunk] : probe.sends_backward[chunk])
-            profile.net[kMessage] -= (forward ? forward_box : backward_box).push() * probe.message;
-        (forward ? probe.forward : probe.backward)[chunk] = profile;
+        if (!weights && (forward ? probe.sends_forward[chunk] : probe.sends_backward[chunk]))
+            profile.net[kMessage] -= boxes.of(forward, chunk).push() * probe.message;
+        (forward ? probe.forward : weights ? probe.weights : probe.backward)[chunk] = profile;
         passes_begin = std::min(passes_begin, range.begin);
         passes_end = std::max(passes_end, range.end);
     }
     probe.before = profile_of(device.allocations(), begin, passes_begin);
     // Behind the passes the probe's own open messages are given back, one after the other.
-    const std::int64_t open = forward_box.open() + backward_box.open();
-    probe.after = profile_of(device.allocations(), passes_end + open, end);
+    probe.after = profile_of(device.allocations(), passes_end + boxes.open(), end);
     return probe;
 }
 
 RankTimeline play(const RankProbe& probe, const RankSchedule& schedule, const model::SendDepth& depth, bool keep_ops) {
     RankTimeline timeline;
-    const std::size_t run_length = (schedule.order.size() + kMostTimelineOps - 1) / kMostTimelineOps;
-    if (keep_ops) timeline.ops.reserve(std::min(schedule.order.size(), kMostTimelineOps));
+    const std::size_t run_length = (schedule.ops.size() + kMostTimelineOps - 1) / kMostTimelineOps;
+    if (keep_ops) timeline.ops.reserve(std::min(schedule.ops.size(), kMostTimelineOps));
     StepPlayer player(probe.held, timeline);
     timeline.begin = player.look(probe.before);
     player.run(probe.before, StepPart::begin);
-    Outbox forward_box(depth.forward), backward_box(depth.backward);
-    for (std::size_t i = 0; i < schedule.order.size(); ++i) {
-        const int op = schedule.order[i];
-        const auto chunk = static_cast<std::size_t>(std::abs(op) - 1);
-        const OpProfile& profile = op > 0 ? probe.forward[chunk] : probe.backward[chunk];
+    Outboxes boxes(depth, probe.v_shaped);
+    for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
+        const PipelineOp& op = schedule.ops[i];
+        const auto chunk = static_cast<std::size_t>(op.chunk);
+        const bool forward = op.pass == Pass::forward, weights = op.pass == Pass::weight_gradient;
+        MGPLAN_ASSERT((op.pass == Pass::backward) == probe.weights.empty() || forward, "the probe divided backwards as the schedule does");
+        const OpProfile& profile = (forward ? probe.forward : weights ? probe.weights : probe.backward)[chunk];
         if (keep_ops) {
             const bool first = i % run_length == 0;
             if (first || player.live() + profile.peak > timeline.ops.back().peak) {
                 TimelineOp kept = player.look(profile);
-                kept.op = schedule.order[i];
-                kept.microbatch = schedule.microbatch[i];
+                kept.op = op;
                 kept.index = static_cast<std::int64_t>(i);
                 if (first)
                     timeline.ops.push_back(kept);
@@ -159,10 +182,10 @@ RankTimeline play(const RankProbe& probe, const RankSchedule& schedule, const mo
             }
         }
         player.run(profile, StepPart::passes, static_cast<std::int64_t>(i));
-        if (op > 0 ? probe.sends_forward[chunk] : probe.sends_backward[chunk])
-            player.keep((op > 0 ? forward_box : backward_box).push() * probe.message);
+        if (!weights && (forward ? probe.sends_forward[chunk] : probe.sends_backward[chunk]))
+            player.keep(boxes.of(forward, chunk).push() * probe.message);
     }
-    player.keep(-(forward_box.open() + backward_box.open()) * probe.message);
+    player.keep(-boxes.open() * probe.message);
     timeline.end = player.look(probe.after);
     player.run(probe.after, StepPart::end);
     return timeline;
@@ -172,10 +195,8 @@ std::string RankTimeline::peak_reason(const RankSchedule& schedule) const {
     if (peak_part == StepPart::held) return "buffers and optimizer state, all the time";
     if (peak_part != StepPart::passes)
         return fmt::format("{} of the step: {}", peak_part == StepPart::begin ? "begin" : "end", peak_tensor);
-    const auto i = static_cast<std::size_t>(peak_op);
-    const int op = schedule.order[i];
-    return fmt::format("{} of chunk {}, microbatch {}: {}", op > 0 ? "forward" : "backward", std::abs(op) - 1, schedule.microbatch[i],
-                       peak_tensor);
+    const PipelineOp& op = schedule.ops[static_cast<std::size_t>(peak_op)];
+    return fmt::format("{} of chunk {}, microbatch {}: {}", to_string(op.pass), op.chunk, op.microbatch, peak_tensor);
 }
 
 }  // namespace mgplan::simulator

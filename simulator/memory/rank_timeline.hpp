@@ -12,15 +12,17 @@
 
 namespace mgplan::simulator {
 
-/// Every chunk forward once, then every chunk backward in reverse: what a probe runs.
-[[nodiscard]] RankSchedule once_through(int vpp);
+/// Every chunk forward once, then every chunk backward in reverse: what a probe runs. `divided`: each backward in two passes.
+[[nodiscard]] RankSchedule once_through(int vpp, bool divided = false);
 
 /// Memory of one stage's ops, traced once: the same runtime code on shapes, each forward and backward alone.
 struct RankProbe {
     BytesByCategory held{};            ///< before a step: buffers and optimizer state
     OpProfile before;                  ///< from the step's begin to its first forward
     std::vector<OpProfile> forward;    ///< by chunk; what is sent counts as given back at the end
-    std::vector<OpProfile> backward;   ///< by chunk; the same
+    std::vector<OpProfile> backward;   ///< by chunk; the same. Of divided backwards the gradient of the input
+    std::vector<OpProfile> weights;    ///< by chunk: the weight-gradient passes of divided backwards; else empty
+    bool v_shaped = false;             ///< each chunk's messages go another way and wait for one another alone
     OpProfile after;                   ///< reductions, norm, update
     std::vector<bool> sends_forward;   ///< by chunk: all but the one with the loss
     std::vector<bool> sends_backward;  ///< all but the one with the embedding

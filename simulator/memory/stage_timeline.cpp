@@ -21,19 +21,6 @@ model::TrainingTask task_of(const Workload& workload, const Layout& layout) {
     return task;
 }
 
-Schedule schedule_of(const Layout& layout) {
-    ScheduleRequest request;
-    request.pp = static_cast<int>(layout.sizes.pp);
-    request.vpp = layout.vpp;
-    request.microbatches = layout.num_microbatches;
-    if (layout.vpp > 1) request.group_size = layout.group_size;
-    return Schedule(request);
-}
-
-model::SendDepth depth_of(const Layout& layout, int pp_rank) {
-    return model::send_depth(static_cast<int>(layout.sizes.pp), layout.vpp, layout.group_size, pp_rank);
-}
-
 void take_tensors(MemoryBreakdown& into, const BytesByCategory& bytes) {
     const auto of = [&](model::MemoryCategory category) { return bytes[static_cast<std::size_t>(category)]; };
     into.parameters = of(model::MemoryCategory::parameters);
@@ -75,7 +62,7 @@ StageTimelines::StageTimelines(const Workload& workload, const Layout& layout, c
     }
     try {
         if (exact()) model::check_features(task_);
-        schedule_ = schedule_of(layout);
+        schedule_.emplace(layout);
     } catch (const ConfigError& error) {
         why_none_ = fmt::format("no memory timeline, what stands here is the search's estimate: {}", error.problems().front());
     }
@@ -87,7 +74,7 @@ std::optional<StageTimeline> StageTimelines::of(int pp_rank, bool keep_ops) {
     try {
         stage.schedule = schedule_->rank(pp_rank);
         if (exact())
-            stage.memory = play(probe_rank(task_, pp_rank, stands_for_), stage.schedule, depth_of(task_.layout, pp_rank), keep_ops);
+            stage.memory = play(probe_rank(task_, pp_rank, stands_for_), stage.schedule, model::send_depth(*schedule_, pp_rank), keep_ops);
         else
             stage.memory = play(megatron_ops_(pp_rank), stage.schedule, {}, keep_ops);
     } catch (const ConfigError& error) {

@@ -46,7 +46,7 @@ private:
     model::KernelTraits stands_for_;
     std::function<RankProbe(int)> megatron_ops_;
     std::string why_none_;
-    std::optional<Schedule> schedule_;
+    std::optional<LayoutSchedule> schedule_;
 };
 
 }  // namespace mgplan::simulator

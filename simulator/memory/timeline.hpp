@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,8 +15,7 @@ namespace mgplan::simulator {
 
 /// One entry of the schedule in the timeline.
 struct TimelineOp {
-    std::int16_t op = 0;  ///< as in RankSchedule::order; 0: what surrounds the passes
-    std::int32_t microbatch = 0;
+    std::optional<PipelineOp> op;       ///< nothing: what surrounds the passes
     std::int64_t index = 0;             ///< in the schedule
     std::int64_t live = 0;              ///< bytes when it begins: the sum of at_begin
     std::int64_t peak = 0;              ///< most bytes while it runs: the sum of at_peak

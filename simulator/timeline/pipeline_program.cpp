@@ -55,9 +55,8 @@ std::string where_stuck(const PipelineOrder& order, const std::vector<std::size_
         if (at[r] == order.ranks[r].size()) continue;
         if (++stuck > 4) continue;
         const PipelineOp& op = order.ranks[r][at[r]];
-        constexpr std::array<const char*, kPasses> kNames{"forward", "backward", "input gradient", "weight gradient"};
         text += fmt::format("{}rank {} waits in front of entry {} ({} of chunk {}, microbatch {})", text.empty() ? "" : "; ", r, at[r],
-                            kNames[static_cast<std::size_t>(op.pass)], op.chunk, op.microbatch);
+                            to_string(op.pass), op.chunk, op.microbatch);
     }
     if (stuck > 4) text += fmt::format("; and {} more", stuck - 4);
     return text;

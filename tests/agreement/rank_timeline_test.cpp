@@ -24,6 +24,7 @@ struct Case {
     int recompute_layers = 1;
     int microbatches = 0;  ///< 0: as the batch says
     Precision precision = Precision::bf16;
+    std::optional<SplitSchedule> schedule{};
 };
 
 TrainingTask task_of(const ModelSpec& model, const Case& c) {
@@ -34,6 +35,13 @@ TrainingTask task_of(const ModelSpec& model, const Case& c) {
     if (c.recompute == Recompute::full) {
         task.layout.recompute_method = c.method;
         task.layout.recompute_num_layers = c.recompute_layers;
+    }
+    if (c.schedule) {
+        const bool v_shaped = is_v_shaped(*c.schedule);
+        task.layout.schedule = c.schedule;
+        task.layout.split = std::make_shared<const StageSplit>(
+            automatic_stage_split(task.model.layers, 0, c.sizes.pp, chunks_of(*c.schedule), v_shaped).value());
+        if (v_shaped) task.model.tied_embeddings = false;
     }
     if (c.microbatches > 0) {
         task.layout.num_microbatches = c.microbatches;
@@ -66,8 +74,7 @@ TEST_P(RankTimelineOf, IsWhatTheRuntimeHolds) {
                 if (trainer.schedule().rank != stage) continue;
                 device.restart_high_water();
                 (void)trainer.step([](std::int64_t, std::span<std::int32_t>) {}, 0);
-                const auto depth =
-                    model::send_depth(static_cast<int>(task.layout.sizes.pp), task.layout.vpp, task.layout.group_size, stage);
+                const auto depth = model::send_depth(LayoutSchedule(task.layout), stage);
                 SCOPED_TRACE(testing::Message() << model.name << " rank " << rank);
                 expect_equal_use(play(probe, trainer.schedule(), depth, false).use, device.memory());
             }
@@ -77,6 +84,7 @@ TEST_P(RankTimelineOf, IsWhatTheRuntimeHolds) {
 
 std::vector<Case> cases() {
     using enum RecomputeModule;
+    using enum SplitSchedule;
     return {
         {.name = "one"},
         {.name = "one_microbatch", .microbatches = 1},
@@ -93,6 +101,16 @@ std::vector<Case> cases() {
         {.name = "mlp_norm", .sizes = {.pp = 2}, .recompute = Recompute::selective, .modules = {mlp, layernorm}},
         {.name = "full", .sizes = {.pp = 2}, .recompute = Recompute::full},
         {.name = "full2", .recompute = Recompute::full, .recompute_layers = 2},
+        {.name = "zb_h1_pp4", .sizes = {.pp = 4}, .schedule = zb_h1},
+        {.name = "zb_h1_tp2_pp2", .sizes = {.tp = 2, .pp = 2, .sequence_parallel = true}, .schedule = zb_h1},
+        {.name = "zb_h1_core", .sizes = {.pp = 2}, .recompute = Recompute::selective, .modules = {core_attn}, .schedule = zb_h1},
+        {.name = "zb_h1_full", .sizes = {.pp = 2}, .recompute = Recompute::full, .schedule = zb_h1},
+        {.name = "zb_h2_pp4", .sizes = {.pp = 4}, .schedule = zb_h2},
+        {.name = "zb_v_pp2", .sizes = {.pp = 2, .vpp = 2}, .schedule = zb_v},
+        {.name = "zb_v_pp2_many", .sizes = {.pp = 2, .vpp = 2}, .microbatches = 20, .schedule = zb_v},
+        {.name = "v_half_tp2_pp2", .sizes = {.tp = 2, .pp = 2, .vpp = 2, .sequence_parallel = true}, .schedule = v_half},
+        {.name = "v_min_pp2_full", .sizes = {.pp = 2, .vpp = 2}, .recompute = Recompute::full, .schedule = v_min},
+        {.name = "dualpipe_v_pp2", .sizes = {.pp = 2, .vpp = 2}, .schedule = dualpipe_v},
         {.name = "block", .sizes = {.tp = 2}, .recompute = Recompute::full, .method = RecomputeMethod::block, .recompute_layers = 3},
     };
 }
@@ -107,7 +125,7 @@ TEST(RankTimeline, NamesTheOpAtThePeak) {
     request.microbatches = task.layout.num_microbatches;
     const RankSchedule schedule = Schedule(request).rank(1);
     const RankTimeline timeline = play(probe, schedule, {}, true);
-    ASSERT_EQ(timeline.ops.size(), schedule.order.size());
+    ASSERT_EQ(timeline.ops.size(), schedule.ops.size());
     std::int64_t most = 0;
     for (const TimelineOp& op : timeline.ops) most = std::max(most, op.peak);
     EXPECT_EQ(most, timeline.use.peak);

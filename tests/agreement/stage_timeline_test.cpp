@@ -93,14 +93,13 @@ TEST(StageTimelines, EveryOpBeginsWhereTheOneBeforeItEnded) {
         const auto timeline = stages.of(stage, true);
         ASSERT_TRUE(timeline);
         const RankTimeline& memory = timeline->memory;
-        ASSERT_EQ(memory.ops.size(), timeline->schedule.order.size());
-        EXPECT_EQ(memory.begin.op, 0);
+        ASSERT_EQ(memory.ops.size(), timeline->schedule.ops.size());
+        EXPECT_FALSE(memory.begin.op);
         EXPECT_EQ(memory.ops.front().live, memory.begin.live);  // nothing of the begin outlives it
         for (std::size_t i = 0; i < memory.ops.size(); ++i) {
             const TimelineOp& op = memory.ops[i];
             EXPECT_EQ(op.index, static_cast<std::int64_t>(i));
-            EXPECT_EQ(op.op, timeline->schedule.order[i]);
-            EXPECT_EQ(op.microbatch, timeline->schedule.microbatch[i]);
+            EXPECT_EQ(op.op, timeline->schedule.ops[i]);
             EXPECT_EQ(sum(op.at_begin), op.live);
             EXPECT_EQ(sum(op.at_peak), op.peak);
             EXPECT_GE(op.peak, op.live);
@@ -224,9 +223,10 @@ void expect_composed(const TrainingTask& task, StepPart expected) {
         // Of ops that are equally full the timeline names the first, which need not be the same.
         const auto& ops = timeline->memory.ops;
         EXPECT_TRUE(std::any_of(ops.begin(), ops.end(), [&](const TimelineOp& op) {
-            return op.op == composed.peak_at->op && op.peak == composed.framework_bytes && op.tensor == composed.peak_at->tensor;
+            return op.op && signed_chunk(*op.op) == composed.peak_at->op && op.peak == composed.framework_bytes &&
+                   op.tensor == composed.peak_at->tensor;
         }));
-        if (timeline->schedule.order[static_cast<std::size_t>(timeline->memory.peak_op)] == composed.peak_at->op) {
+        if (signed_chunk(timeline->schedule.ops[static_cast<std::size_t>(timeline->memory.peak_op)]) == composed.peak_at->op) {
             EXPECT_TRUE(exact.breakdown == composed.breakdown);
         }
         // Tensor by tensor the passes hold as much.

@@ -55,7 +55,7 @@ void timelines(benchmark::State& state, const std::string& preset, const Sizes& 
             const auto timeline = stages.of(stage, keep_ops);
             if (!timeline) return state.SkipWithError(stages.why_none().c_str());
             benchmark::DoNotOptimize(timeline->memory.use.peak);
-            ops += std::ssize(timeline->schedule.order);
+            ops += std::ssize(timeline->schedule.ops);
         }
     }
     state.counters["stages"] = static_cast<double>(pp);

@@ -31,6 +31,40 @@ Json simulate(const std::string& words, int code = kDone) {
     return Json::parse(said.out);
 }
 
+TEST(SimulateCommand, TakesAScheduleOfItsOwnForTheLayout) {
+    const std::string words = "--model llama3-8b --world 16 --tp 2 --pp 4 --global-batch 64";
+    const Json usual = simulate(words + " --engine mgplan"), divided = simulate(words + " --schedule zb-h1 --engine mgplan");
+    EXPECT_EQ(usual["layout"]["schedule"], "1f1b");
+    EXPECT_EQ(divided["layout"]["schedule"], "zb-h1");
+    EXPECT_LT(divided["predicted"]["iteration_seconds"], usual["predicted"]["iteration_seconds"]);
+    // The same passes as --kind replays, whose memory is that of 1F1B.
+    const Json replayed = simulate(words + " --kind zb-h1 --engine mgplan");
+    EXPECT_EQ(divided["predicted"]["iteration_seconds"], replayed["predicted"]["iteration_seconds"]);
+    EXPECT_EQ(divided["schedule"], replayed["schedule"]);
+    EXPECT_GT(simulate(words + " --schedule zb-h2 --engine mgplan")["predicted"]["memory"]["peak_bytes"],
+              usual["predicted"]["memory"]["peak_bytes"]);
+    const Json in_a_v = simulate(words + " --schedule zb-v");
+    EXPECT_EQ(in_a_v["layout"]["vpp"], 2);
+    EXPECT_EQ(in_a_v["predicted"]["iteration_seconds"],
+              simulate(words + " --vpp 2 --kind zb-v --engine mgplan")["predicted"]["iteration_seconds"]);
+    const Json ranks = simulate(words + " --schedule v-min --per-rank");
+    EXPECT_EQ(ranks["ranks"][0]["memory"]["peak_bytes"], ranks["predicted"]["memory"]["peak_bytes"]);
+    EXPECT_THAT(say("simulate " + words + " --schedule zb-h1").err, HasSubstr("--schedule zb-h1 implies --engine mgplan"));
+    const auto refused = [&](const std::string& more, const std::string& message) {
+        const Said said = say("simulate " + words + " " + more);
+        EXPECT_EQ(said.code, kBadInput) << more;
+        EXPECT_THAT(said.err, HasSubstr(message)) << more;
+    };
+    refused("--schedule zb-h1 --engine megatron",
+            "--schedule zb-h1 with --engine megatron: Megatron-LM has no schedule with divided backwards");
+    refused("--schedule zb-h1 --cuda-graphs attn", "schedule zb-h1 with CUDA graphs (use --cuda-graphs none)");
+    refused("--schedule zb-h1 --vpp 2", "schedule zb-h1 has one model chunk a rank, but vpp = 2; use vpp = 1");
+    refused("--schedule zb-h1 --kind zb-h2", "--kind zb-h2 replays another schedule than the layout's own, zb-h1");
+    refused("--schedule zb-h1 --balance-stages", "not for zb-h1");
+    refused("--schedule dualpipe-v --micro-batch 8", "fewer than kind dualpipe-v needs on pp = 4; use 8 or more");
+    refused("--schedule zb-h9", "zb-h9");
+}
+
 /// A variable of the environment, as long as this lives.
 class Environment {
 public:

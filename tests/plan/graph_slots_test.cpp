@@ -94,14 +94,14 @@ TEST(GraphSlots, AreFreeWhenTakenAndKeptUntilTheBackward) {
         for (int c = 0; c < schedule.vpp(); ++c) chunks.push_back({{*rc::gen::inRange(0, 2), 1}});
         const RankSchedule rank = schedule.rank(*rc::gen::inRange(0, schedule.pp()));
         const SlotPlan plan = plan_slots(rank, chunks);
-        RC_ASSERT(plan.slot.size() == rank.order.size());
+        RC_ASSERT(plan.slot.size() == rank.ops.size());
         std::map<std::int32_t, std::pair<int, std::int32_t>> holder;  // slot -> (chunk, microbatch)
-        for (std::size_t i = 0; i < rank.order.size(); ++i) {
+        for (std::size_t i = 0; i < rank.ops.size(); ++i) {
             RC_ASSERT(plan.slot[i] >= 0 && plan.slot[i] < plan.slots);
-            const std::pair<int, std::int32_t> work{std::abs(rank.order[i]), rank.microbatch[i]};
-            if (rank.order[i] > 0) {
+            const std::pair<int, std::int32_t> work{rank.ops[i].chunk, rank.ops[i].microbatch};
+            if (rank.ops[i].pass == Pass::forward) {
                 RC_ASSERT(holder.emplace(plan.slot[i], work).second);
-                const auto& pairs = plan.pairs[static_cast<std::size_t>(work.first - 1)];
+                const auto& pairs = plan.pairs[static_cast<std::size_t>(work.first)];
                 RC_ASSERT(std::binary_search(pairs.begin(), pairs.end(), plan.slot[i]));
             } else {
                 RC_ASSERT(holder.at(plan.slot[i]) == work);

@@ -263,6 +263,37 @@ TEST(Plan, LayoutHasTheFieldsOfTheCommandLineDocumentation) {
     EXPECT_TRUE(layout["pipeline_layout"].is_null());
 }
 
+TEST(Plan, HoldsTheScheduleOfItsLayout) {
+    Json json = plan_to_json(example());
+    EXPECT_EQ(json["layout"]["schedule"], "interleaved");
+    Json older = json;
+    older["layout"].erase("schedule");
+    EXPECT_EQ(plan_from_json(older, "older.json"), example()) << "files from before have none";
+    json["layout"]["schedule"] = "1f1b";
+    EXPECT_THAT(problems_of(json), HasSubstr("schedule = 1f1b contradicts pp = 2 and vpp = 2, which run interleaved"));
+    json["layout"]["schedule"] = "zb-x";
+    EXPECT_THAT(problems_of(json), HasSubstr("schedule = 'zb-x' is not known; use none, 1f1b, interleaved, zb-h1"));
+    json["layout"]["schedule"] = "zb-h1";
+    EXPECT_THAT(problems_of(json), HasSubstr("schedule zb-h1 has one model chunk a rank, but vpp = 2; use vpp = 1"));
+    Plan plan = example();
+    plan.layout.schedule = SplitSchedule::zb_v;
+    StageSplitRequest request = plan.layout.split->request();
+    request.v_shaped = true;
+    request.pipeline_layout = "Et|t|tt|ttttL";
+    plan.layout.split = std::make_shared<const StageSplit>(make_stage_split(request));
+    // Rank 0 has both ends of the model, and rank 1 the turn.
+    EXPECT_TRUE(plan.layout.split->chunk(0, 0).embedding && plan.layout.split->chunk(0, 1).loss);
+    EXPECT_EQ(plan.layout.split->chunk(1, 1).first_decoder, 2);
+    EXPECT_EQ(plan.layout.split->decoders(0), 5);
+    json = plan_to_json(plan);
+    EXPECT_EQ(json["layout"]["schedule"], "zb-v");
+    EXPECT_EQ(json["layout"]["layers_per_chunk"], Json::parse("[[1,4],[1,2]]"));
+    EXPECT_EQ(plan_from_json(json, "plan.json"), plan);
+    json["layout"]["num_microbatches"] = 2;
+    json["layout"]["schedule"] = "dualpipe-v";
+    EXPECT_THAT(problems_of(json), HasSubstr("fewer than kind dualpipe-v needs on pp = 2; use 4 or more"));
+}
+
 TEST(Plan, OtherVersionsAndOtherFilesAreRefusedAtOnce) {
     Json json = plan_to_json(example());
     json["mgplan_plan"] = 2;

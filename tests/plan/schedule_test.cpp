@@ -29,13 +29,26 @@ std::string message_of(const ScheduleRequest& request) {
     return "";
 }
 
+std::vector<int> order_of_rank(const RankSchedule& rank) {
+    std::vector<int> order;
+    for (const PipelineOp& op : rank.ops) order.push_back(signed_chunk(op));
+    return order;
+}
+
+std::vector<int> microbatches_of(const RankSchedule& rank) {
+    std::vector<int> microbatches;
+    for (const PipelineOp& op : rank.ops) microbatches.push_back(op.microbatch);
+    return microbatches;
+}
+
 /// Replays an order list; the counts at the first instant of the largest sum.
 std::vector<std::int64_t> replayed_peak(const RankSchedule& rank, int vpp) {
     std::vector<std::int64_t> live(static_cast<std::size_t>(vpp), 0);
     std::vector<std::int64_t> at_peak;
     std::int64_t sum = 0;
     std::int64_t most = 0;
-    for (const int order : rank.order) {
+    for (const PipelineOp& op : rank.ops) {
+        const int order = signed_chunk(op);
         live[static_cast<std::size_t>((order > 0 ? order : -order) - 1)] += order > 0 ? 1 : -1;
         sum += order > 0 ? 1 : -1;
         if (sum > most) {
@@ -51,10 +64,10 @@ TEST(Schedule, OneForwardOneBackwardWarmsUpByDistanceFromTheEnd) {
     EXPECT_EQ(schedule.kind(), ScheduleKind::one_f_one_b);
     const RankSchedule first = schedule.rank(0);
     EXPECT_EQ(first.warmup, 2);
-    EXPECT_THAT(first.order, ElementsAre(1, 1, 1, -1, 1, -1, -1, -1));
-    EXPECT_THAT(first.microbatch, ElementsAre(0, 1, 2, 0, 3, 1, 2, 3));
+    EXPECT_THAT(order_of_rank(first), ElementsAre(1, 1, 1, -1, 1, -1, -1, -1));
+    EXPECT_THAT(microbatches_of(first), ElementsAre(0, 1, 2, 0, 3, 1, 2, 3));
     EXPECT_EQ(first.peak_live, 3);
-    EXPECT_THAT(schedule.rank(2).order, ElementsAre(1, -1, 1, -1, 1, -1, 1, -1));
+    EXPECT_THAT(order_of_rank(schedule.rank(2)), ElementsAre(1, -1, 1, -1, 1, -1, 1, -1));
 }
 
 TEST(Schedule, InterleavedWalksChunksInGroupsAndBackwardsInReverse) {
@@ -65,7 +78,8 @@ TEST(Schedule, InterleavedWalksChunksInGroupsAndBackwardsInReverse) {
                                               Entry{4, 0}, Entry{3, 1}, Entry{4, 1}));
     const RankSchedule last = schedule.rank(1);
     EXPECT_EQ(last.warmup, 3);
-    EXPECT_THAT(std::vector<int>(last.order.begin(), last.order.begin() + 6), ElementsAre(1, 1, 1, 2, -2, 2));
+    const std::vector<int> order = order_of_rank(last);
+    EXPECT_THAT(std::vector<int>(order.begin(), order.begin() + 6), ElementsAre(1, 1, 1, 2, -2, 2));
     EXPECT_THAT(last.live_per_chunk, ElementsAre(4, 2));
 }
 
@@ -81,7 +95,7 @@ TEST(Schedule, ForwardOnlyKeepsNothing) {
     request.forward_only = true;
     const RankSchedule rank = Schedule(request).rank(0);
     EXPECT_EQ(rank.warmup, 8);
-    EXPECT_EQ(rank.order.size(), 8U);
+    EXPECT_EQ(rank.ops.size(), 8U);
     EXPECT_EQ(rank.peak_live, 0);
 }
 
@@ -135,10 +149,10 @@ TEST(Schedule, EveryListRunsEachPairForwardOnceThenBackwardOnce) {
     for (int r = 0; r < 4; ++r) {
         const RankSchedule rank = schedule.rank(r);
         std::vector<int> state(3 * 11, 0);
-        for (std::size_t i = 0; i < rank.order.size(); ++i) {
-            const int order = rank.order[i];
+        for (std::size_t i = 0; i < rank.ops.size(); ++i) {
+            const int order = signed_chunk(rank.ops[i]);
             const int chunk = (order > 0 ? order : -order) - 1;
-            int& of_pair = state[static_cast<std::size_t>(chunk * 11 + rank.microbatch[i])];
+            int& of_pair = state[static_cast<std::size_t>(chunk * 11 + rank.ops[i].microbatch)];
             ASSERT_EQ(of_pair, order > 0 ? 0 : 1);
             ++of_pair;
         }

@@ -12,6 +12,7 @@
 #include "plan/errors.hpp"
 #include "planner/plan_families.hpp"
 #include "simulator/cost_model.hpp"
+#include "simulator/memory/stage_timeline.hpp"
 
 namespace mgplan::planner::ranking_test {
 namespace {
@@ -115,6 +116,56 @@ TEST(RankLayouts, BalancesStagesWhereAsked) {
             EXPECT_LT(plan.prediction.time.iteration_seconds, found->second);
         }
     }
+}
+
+TEST(RankLayouts, TriesSchedulesWithDividedBackwards) {
+    const Workload work = workload_on(16, "llama3-8b");
+    SearchSpace space;
+    space.pp = {2, 4};
+    RankingOptions options;
+    options.one_per_family = false;
+    const double before = rank_layouts(work, space, options).search.best.front().iteration_seconds;
+    options.schedules = {SplitSchedule::zb_h1, SplitSchedule::v_half};
+    options.only_schedules = true;
+    const Ranking ranking = rank_layouts(work, space, options);
+    ASSERT_THAT(ranking.schedules, SizeIs(2));
+    ASSERT_THAT(ranking.plans, SizeIs(10));
+    simulator::CostModel model(work);
+    for (const PlannedLayout& plan : ranking.plans) {
+        ASSERT_TRUE(plan.layout.schedule);
+        EXPECT_EQ(plan.layout.vpp, chunks_of(*plan.layout.schedule));
+        EXPECT_EQ(plan.layout.split->v_shaped(), is_v_shaped(*plan.layout.schedule));
+        EXPECT_EQ(plan.prediction.time.iteration_seconds, model.exact_seconds(plan.layout));
+        EXPECT_TRUE(plan.prediction.memory.fits());
+        // What the runtime's own layers hold on shapes, pass by pass.
+        simulator::StageTimelines timelines(work, plan.layout, simulator::kernels_of(work.cluster), {});
+        std::int64_t most = 0;
+        for (int stage = 0; stage < static_cast<int>(plan.layout.sizes.pp); ++stage)
+            most = std::max(most, timelines.of(stage, false).value().memory.use.peak);
+        EXPECT_EQ(plan.prediction.memory.worst.framework_bytes, most);
+    }
+    for (const ScheduleGain& gain : ranking.schedules) {
+        EXPECT_GT(gain.fit, 0U) << gain.why_not;
+        EXPECT_LE(gain.fit, gain.tried);
+        EXPECT_EQ(gain.seconds_before, before);
+    }
+    EXPECT_EQ(ranking.search.best.front().iteration_seconds, std::min(*ranking.schedules[0].seconds, *ranking.schedules[1].seconds));
+    options.only_schedules = false;
+    options.plans = 30;
+    const Ranking both = rank_layouts(work, space, options);
+    EXPECT_EQ(both.search.best.front().iteration_seconds, std::min(before, ranking.search.best.front().iteration_seconds));
+}
+
+TEST(RankLayouts, SaysWhatKeepsAScheduleFromEveryLayout) {
+    const Workload work = workload_on(8);  // tied embeddings
+    SearchSpace space;
+    space.pp = {2};
+    RankingOptions options;
+    options.schedules = {SplitSchedule::zb_v};
+    const Ranking ranking = rank_layouts(work, space, options);
+    EXPECT_EQ(ranking.schedules.front().fit, 0U);
+    EXPECT_THAT(ranking.schedules.front().why_not, HasSubstr("schedule zb-v with tied embeddings"));
+    EXPECT_FALSE(ranking.plans.empty()) << "the schedules of Megatron-LM are left";
 }
 
 /// The search asks the given cost model, so that tests may search with one of their own.

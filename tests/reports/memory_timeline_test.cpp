@@ -71,7 +71,7 @@ TEST(MemoryTimelineText, NumbersTheCoolDownWhereItsNumberWouldMeetTheLast) {
     ASSERT_NE(axis, lines.end());
     const std::string& numbers = *(axis + 1);
     const CurveSteps drawn = fullest_steps(small.timeline, 72);
-    const std::string last = with_thousands(std::ssize(small.timeline.schedule.order) + 1);
+    const std::string last = with_thousands(std::ssize(small.timeline.schedule.ops) + 1);
     const std::string cool_down = with_thousands(drawn.steps[drawn.cuts[1]].first);
     EXPECT_THAT(numbers, ::testing::EndsWith(last));
     const std::size_t tick = axis->rfind('+');

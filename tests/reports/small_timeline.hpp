@@ -32,15 +32,13 @@ struct SmallTimeline {
         while (backwards < microbatches) {
             const bool forward = forwards < microbatches && alive <= warmup;
             simulator::TimelineOp op;
-            op.op = forward ? 1 : -1;
-            op.microbatch = static_cast<std::int32_t>(forward ? forwards++ : backwards++);
+            op.op = PipelineOp{forward ? Pass::forward : Pass::backward, 0, static_cast<std::int32_t>(forward ? forwards++ : backwards++)};
             op.index = std::ssize(memory.ops);
             set(op, alive);
             add(op, forward ? MemoryCategory::activations : MemoryCategory::workspace, forward ? 100 : 50,
                 forward ? "output <of> & \"layer\"" : "scratch");
             alive += forward ? 1 : -1;
-            timeline.schedule.order.push_back(op.op);
-            timeline.schedule.microbatch.push_back(op.microbatch);
+            timeline.schedule.ops.push_back(*op.op);
             memory.ops.push_back(op);
         }
         timeline.schedule.warmup = warmup;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -38,6 +39,7 @@ struct Case {
     int group_size = 0;    ///< of the interleaved schedule; 0: pp
     std::string stages{};  ///< a pipeline layout string; empty: the automatic split
     std::string order{};   ///< of the axes; empty: Megatron-LM's default
+    std::optional<SplitSchedule> schedule{};
 };
 
 /// Eight sequences a step.
@@ -53,6 +55,8 @@ struct Case {
     layout.sizes = {c.tp * c.cp * c.pp * c.dp, c.tp, c.cp, c.ep, model.moe ? c.etp : c.tp, c.pp, AxisOrder{}, 1};
     if (!c.order.empty()) layout.sizes.order = AxisOrder::parse(c.order);
     layout.vpp = c.vpp;
+    layout.schedule = c.schedule;
+    const bool v_shaped = c.schedule && is_v_shaped(*c.schedule);
     layout.group_size = c.group_size > 0 ? c.group_size : c.pp;
     layout.micro_batch = c.micro_batch;
     layout.num_microbatches = task.batch.global_batch / (c.dp * c.micro_batch);
@@ -69,9 +73,11 @@ struct Case {
     request.mtp_layers = model.mtp_layers;
     request.pp = c.pp;
     request.vpp = c.vpp;
+    request.v_shaped = v_shaped;
     request.pipeline_layout = c.stages;
     layout.split = std::make_shared<const StageSplit>(
-        c.stages.empty() ? automatic_stage_split(model.layers, model.mtp_layers, c.pp, c.vpp).value() : make_stage_split(request));
+        c.stages.empty() ? automatic_stage_split(model.layers, model.mtp_layers, c.pp, c.vpp, v_shaped).value()
+                         : make_stage_split(request));
     return task;
 }
 

@@ -30,6 +30,7 @@ struct Call {
     int peer = 0;
     int stage = 0;  ///< that made the message
     int microbatch = 0;
+    int lane = 0;  ///< messages of other lanes do not wait for this one: in a V the chunk, else 0
     bool operator==(const Call&) const = default;
 };
 using Calls = std::vector<Call>;
@@ -52,6 +53,23 @@ Calls calls_of(const std::vector<int>& order, int pp, int chunks, int rank) {
     return calls;
 }
 
+/// The calls of one rank under a schedule with divided backwards: neighbours in a V are other ranks, or the rank itself.
+Calls calls_of(const PipelineOrder& order, int rank) {
+    Calls calls;
+    for (const PipelineOp& op : order.ranks[static_cast<std::size_t>(rank)]) {
+        if (op.pass == Pass::weight_gradient) continue;
+        const bool forward = op.pass == Pass::forward;
+        const int stage = order.stage_of(rank, op.chunk), step = forward ? 1 : -1, lane = order.v_shaped ? op.chunk : 0;
+        const auto add = [&](bool send, int other) {
+            if (other < 0 || other >= order.stages() || order.rank_of(other) == rank) return;
+            calls.push_back({send, forward, order.rank_of(other), send ? stage : other, op.microbatch, lane});
+        };
+        add(false, stage - step);
+        add(true, stage + step);
+    }
+    return calls;
+}
+
 /// Messages from one rank on one channel, first in, first out.
 struct Channel {
     std::deque<Call> open;
@@ -63,20 +81,21 @@ std::optional<std::string> walk(const std::vector<Calls>& ranks, const std::vect
     const auto count = ranks.size();
     std::vector<std::size_t> at(count);
     // Of each rank: forward messages to the next one, backward messages to the one before.
-    std::vector<Channel> forward(count), backward(count);
+    std::vector<Channel> forward(2 * count), backward(2 * count);
+    const auto place = [](std::size_t rank, int lane) { return 2 * rank + static_cast<std::size_t>(lane); };
     for (bool moved = true; moved;) {
         moved = false;
         for (std::size_t rank = 0; rank < count; ++rank) {
             for (; at[rank] < ranks[rank].size(); ++at[rank], moved = true) {
                 const Call& call = ranks[rank][at[rank]];
                 if (call.send) {
-                    auto& open = (call.forward ? forward : backward)[rank].open;
+                    auto& open = (call.forward ? forward : backward)[place(rank, call.lane)].open;
                     const std::int64_t depth = call.forward ? depths[rank].forward : depths[rank].backward;
                     if (std::ssize(open) == depth) break;
                     open.push_back(call);
                     continue;
                 }
-                auto& open = (call.forward ? forward : backward)[static_cast<std::size_t>(call.peer)].open;
+                auto& open = (call.forward ? forward : backward)[place(static_cast<std::size_t>(call.peer), call.lane)].open;
                 if (open.empty()) break;
                 if (open.front().stage != call.stage || open.front().microbatch != call.microbatch)
                     return "rank " + std::to_string(rank) + " takes a message for another one";
@@ -91,9 +110,9 @@ std::optional<std::string> walk(const std::vector<Calls>& ranks, const std::vect
         stuck += "rank " + std::to_string(rank) + " is stuck in a " + (call.send ? "send" : "receive") + " of microbatch " +
                  std::to_string(call.microbatch) + "; ";
     }
-    for (std::size_t rank = 0; rank < count; ++rank) {
-        if (stuck.empty() && !(forward[rank].open.empty() && backward[rank].open.empty()))
-            stuck = "a message of rank " + std::to_string(rank) + " is never received";
+    for (std::size_t channel = 0; channel < 2 * count; ++channel) {
+        if (stuck.empty() && !(forward[channel].open.empty() && backward[channel].open.empty()))
+            stuck = "a message of rank " + std::to_string(channel / 2) + " is never received";
     }
     return stuck.empty() ? std::nullopt : std::optional(stuck);
 }
@@ -109,7 +128,9 @@ std::vector<Calls> calls_of_all(const ScheduleRequest& request) {
     std::vector<Calls> calls;
     for (int rank = 0; rank < request.pp; ++rank) {
         const RankSchedule own = schedule.rank(rank);
-        calls.push_back(calls_of({own.order.begin(), own.order.end()}, request.pp, request.vpp, rank));
+        std::vector<int> order;
+        for (const PipelineOp& op : own.ops) order.push_back(signed_chunk(op));
+        calls.push_back(calls_of(order, request.pp, request.vpp, rank));
     }
     return calls;
 }
@@ -165,6 +186,46 @@ TEST(PipelineDeadlock, RandomLegalSchedulesFinish) {
     EXPECT_GT(wide, 500);
 }
 
+constexpr std::array kSplitSchedules{SplitSchedule::zb_h1,  SplitSchedule::zb_h2, SplitSchedule::zb_v,
+                                     SplitSchedule::v_half, SplitSchedule::v_min, SplitSchedule::dualpipe_v};
+
+TEST(PipelineDeadlock, SplitSchedulesFinishWithTheFewestOpenSends) {
+    for (const SplitSchedule kind : kSplitSchedules) {
+        for (const int pp : {2, 3, 4, 7}) {
+            for (const std::int64_t microbatches : {1, 2, 5, 8, 14, 31}) {
+                if (kind == SplitSchedule::dualpipe_v && microbatches < 2 * pp) continue;
+                SCOPED_TRACE(std::string(to_string(kind)) + " pp " + std::to_string(pp) + " m " + std::to_string(microbatches));
+                const PipelineOrder order = split_order({kind, pp, microbatches});
+                std::vector<Calls> calls;
+                for (int rank = 0; rank < pp; ++rank) calls.push_back(calls_of(order, rank));
+                const std::int64_t least = least_send_depth(order);
+                EXPECT_EQ(walk(calls, std::vector(static_cast<std::size_t>(pp), SendDepth{least, least})), std::nullopt);
+                EXPECT_EQ(least, 1);
+            }
+        }
+    }
+}
+
+TEST(PipelineDeadlock, AListThatRunsAheadNeedsDeeperSends) {
+    // Rank 0 sends three microbatches down the V before it makes the gradient that rank 1 wants before it takes the second.
+    PipelineOrder order;
+    order.pp = order.chunks = 2;
+    order.microbatches = 3;
+    order.v_shaped = true;
+    const auto list = [](const std::string& text) {
+        std::vector<PipelineOp> ops;
+        for (std::size_t i = 0; i < text.size(); i += 4)
+            ops.push_back(
+                {text[i] == 'F' ? Pass::forward : Pass::backward, static_cast<std::int16_t>(text[i + 1] - 'a'), text[i + 2] - '0'});
+        return ops;
+    };
+    order.ranks = {list("Fa0 Fa1 Fa2 Fb0 Bb0 Fb1 Bb1 Fb2 Bb2 Ba0 Ba1 Ba2"), list("Fa0 Fb0 Bb0 Ba0 Fa1 Fb1 Bb1 Ba1 Fa2 Fb2 Bb2 Ba2")};
+    EXPECT_EQ(least_send_depth(order), 2);
+    const std::vector<Calls> calls{calls_of(order, 0), calls_of(order, 1)};
+    EXPECT_TRUE(walk(calls, {{1, 1}, {1, 1}}));
+    EXPECT_EQ(walk(calls, {{2, 2}, {2, 2}}), std::nullopt);
+}
+
 TEST(PipelineDeadlock, AGroupLargerThanThePipelineNeedsTheDeeperSends) {
     ScheduleRequest request;
     request.pp = 2;
@@ -206,39 +267,59 @@ public:
     Calls calls;
 };
 
+TrainingTask small_task(int pp, int vpp, std::int64_t group, std::int64_t microbatches) {
+    TrainingTask task;
+    task.model.layers = static_cast<std::int64_t>(pp) * vpp;
+    task.model.hidden = task.model.ffn = 8;
+    task.model.heads = task.model.kv_heads = 1;
+    task.model.head_dim = 8;
+    task.model.vocab = 16;
+    task.model.vocab_divisor = 8;
+    task.batch = {microbatches, 4};
+    task.training.precision = Precision::fp32;
+    Layout& layout = task.layout;
+    layout.sizes = {pp, 1, 1, 1, 1, pp, AxisOrder{}, 1};
+    layout.vpp = vpp;
+    layout.group_size = group;
+    layout.num_microbatches = microbatches;
+    layout.split = std::make_shared<const StageSplit>(automatic_stage_split(task.model.layers, 0, pp, vpp).value());
+    return task;
+}
+
+/// Runs a step of every rank on shapes and compares what it issues.
+void expect_calls(const TrainingTask& task, const std::vector<Calls>& wanted) {
+    const int pp = static_cast<int>(task.layout.sizes.pp);
+    for (int rank = 0; rank < pp; ++rank) {
+        MetaDevice device({.keep_allocations = false, .keep_ops = false});
+        CallLog log;
+        RankTrainer trainer(task, device, recording_world(rank, pp, &log));
+        (void)trainer.step([](std::int64_t, std::span<std::int32_t>) {}, 1e-3);
+        Calls plain = wanted[static_cast<std::size_t>(rank)];
+        for (Call& call : plain) call.stage = call.microbatch = call.lane = 0;
+        EXPECT_EQ(log.calls, plain) << "pp " << pp << " vpp " << task.layout.vpp << " rank " << rank;
+    }
+}
+
 TEST(PipelineDeadlock, TheExecutorIssuesTheCallsThatWereWalked) {
     for (const auto& [pp, vpp, group, microbatches] :
          {std::array{1, 1, 1, 3}, std::array{3, 1, 3, 5}, std::array{2, 2, 2, 4}, std::array{2, 3, 4, 8}, std::array{4, 2, 5, 10}}) {
-        TrainingTask task;
-        task.model.layers = static_cast<std::int64_t>(pp) * vpp;
-        task.model.hidden = task.model.ffn = 8;
-        task.model.heads = task.model.kv_heads = 1;
-        task.model.head_dim = 8;
-        task.model.vocab = 16;
-        task.model.vocab_divisor = 8;
-        task.batch = {microbatches, 4};
-        task.training.precision = Precision::fp32;
-        Layout& layout = task.layout;
-        layout.sizes = {pp, 1, 1, 1, 1, pp, AxisOrder{}, 1};
-        layout.vpp = vpp;
-        layout.group_size = group;
-        layout.num_microbatches = microbatches;
-        layout.split = std::make_shared<const StageSplit>(automatic_stage_split(task.model.layers, 0, pp, vpp).value());
         ScheduleRequest request;
         request.pp = pp;
         request.vpp = vpp;
         request.microbatches = microbatches;
         if (vpp > 1) request.group_size = group;
-        const auto wanted = calls_of_all(request);
-        for (int rank = 0; rank < pp; ++rank) {
-            MetaDevice device({.keep_allocations = false, .keep_ops = false});
-            CallLog log;
-            RankTrainer trainer(task, device, recording_world(rank, pp, &log));
-            (void)trainer.step([](std::int64_t, std::span<std::int32_t>) {}, 1e-3);
-            Calls plain = wanted[static_cast<std::size_t>(rank)];
-            for (Call& call : plain) call.stage = call.microbatch = 0;
-            EXPECT_EQ(log.calls, plain) << "pp " << pp << " vpp " << vpp << " rank " << rank;
-        }
+        expect_calls(small_task(pp, vpp, group, microbatches), calls_of_all(request));
+    }
+    for (const SplitSchedule kind : kSplitSchedules) {
+        const int pp = 3, chunks = chunks_of(kind);
+        TrainingTask task = small_task(pp, chunks, pp, 7);
+        task.layout.schedule = kind;
+        task.layout.split =
+            std::make_shared<const StageSplit>(automatic_stage_split(task.model.layers, 0, pp, chunks, chunks == 2).value());
+        const PipelineOrder order = split_order({kind, pp, 7});
+        std::vector<Calls> calls;
+        for (int rank = 0; rank < pp; ++rank) calls.push_back(calls_of(order, rank));
+        expect_calls(task, calls);
     }
 }
 

@@ -28,6 +28,7 @@ std::vector<Case> dense_cases() {
     return {{.name = "tp2", .tp = 2},
             {.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
             {.name = "pp2", .pp = 2},
+            {.name = "zb_h1_tp2_sp_pp2", .tp = 2, .pp = 2, .sequence_parallel = true, .schedule = SplitSchedule::zb_h1},
             {.name = "dp2", .dp = 2},
             {.name = "dp2_plain", .dp = 2, .distributed_optimizer = false},
             {.name = "mbs2", .micro_batch = 2},
@@ -43,6 +44,7 @@ std::vector<Case> mixture_cases() {
     using enum RecomputeModule;
     return {{.name = "tp2_sp", .tp = 2, .sequence_parallel = true},
             {.name = "pp2", .pp = 2},
+            {.name = "zb_h1_pp2", .pp = 2, .schedule = SplitSchedule::zb_h1},
             {.name = "dp2_ep2", .dp = 2, .ep = 2},
             {.name = "tp2_sp_etp2", .tp = 2, .etp = 2, .sequence_parallel = true},
             {.name = "full", .recompute = Recompute::full},

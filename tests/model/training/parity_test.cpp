@@ -86,6 +86,12 @@ ModelSpec with_dropout(ModelSpec model) {
     return model;
 }
 
+ModelSpec untied(ModelSpec model) {
+    model.name += "-untied";
+    model.tied_embeddings = false;
+    return model;
+}
+
 /// A model and the length of its sequences.
 struct Family {
     std::string name;
@@ -174,6 +180,41 @@ std::vector<Case> cases() {
     };
 }
 
+/// Layouts under schedules with divided backwards. dualpipe-v has 2·pp microbatches at least.
+std::vector<Case> split_schedule_cases() {
+    using enum RecomputeModule;
+    using enum SplitSchedule;
+    return {
+        {.name = "zb_h1_pp2", .pp = 2, .schedule = zb_h1},
+        {.name = "zb_h1_pp4", .pp = 4, .schedule = zb_h1},
+        {.name = "zb_h1_tp2_pp2_dp2_sp", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true, .schedule = zb_h1},
+        {.name = "zb_h1_pp2_selective",
+         .pp = 2,
+         .recompute = Recompute::selective,
+         .modules = {core_attn, mlp, layernorm},
+         .schedule = zb_h1},
+        {.name = "zb_h1_pp2_full", .pp = 2, .recompute = Recompute::full, .schedule = zb_h1},
+        {.name = "zb_h1_pp4_ends_apart", .pp = 4, .stages = "E|tt|tt|L", .schedule = zb_h1},
+        {.name = "zb_h2_pp4", .pp = 4, .schedule = zb_h2},
+        {.name = "zb_h2_cp2_pp2_dp2", .cp = 2, .pp = 2, .dp = 2, .schedule = zb_h2},
+    };
+}
+
+/// The same with two chunks of each rank in a V; the model's embeddings must not be tied.
+std::vector<Case> v_schedule_cases() {
+    using enum SplitSchedule;
+    return {
+        {.name = "zb_v_pp2", .pp = 2, .vpp = 2, .schedule = zb_v},
+        {.name = "zb_v_tp2_pp2_dp2_sp", .tp = 2, .pp = 2, .vpp = 2, .dp = 2, .sequence_parallel = true, .schedule = zb_v},
+        {.name = "zb_v_pp3_uneven", .pp = 3, .vpp = 2, .stages = "E|t|t|t|t|L", .schedule = zb_v},
+        {.name = "v_half_pp2", .pp = 2, .vpp = 2, .schedule = v_half},
+        {.name = "v_min_pp2_full", .pp = 2, .vpp = 2, .recompute = Recompute::full, .schedule = v_min},
+        {.name = "v_min_pp4_apart", .pp = 4, .vpp = 2, .stages = "E|t||t||t|t|L", .schedule = v_min},
+        {.name = "dualpipe_v_pp2", .pp = 2, .vpp = 2, .schedule = dualpipe_v},
+        {.name = "dualpipe_v_pp4_apart", .pp = 4, .vpp = 2, .stages = "E|t||t||t|t|L", .schedule = dualpipe_v},
+    };
+}
+
 /// Layouts for a variant of the model that touches attention and embedding alone.
 std::vector<Case> some_cases() {
     using enum RecomputeModule;
@@ -252,6 +293,16 @@ std::vector<Run> runs() {
     add({"OddRotary", small_deepseek(), 7}, cases_without(some_cases(), divides_sequence));
     add({"GptDropout", with_dropout(small_gpt())}, some_cases());
     add({"MlaDropout", with_dropout(small_deepseek())}, some_cases());
+    add({"Llama", small_llama()}, split_schedule_cases());
+    add({"Gpt", small_gpt()}, split_schedule_cases());
+    add({"Llama", small_llama()}, v_schedule_cases());
+    const std::vector<Case> divided{{.name = "zb_h1_tp2_pp2", .tp = 2, .pp = 2, .schedule = SplitSchedule::zb_h1},
+                                    {.name = "zb_v_pp2", .pp = 2, .vpp = 2, .schedule = SplitSchedule::zb_v}};
+    add({"Mla", small_deepseek()}, divided);
+    add({"MlaDropout", with_dropout(small_deepseek())}, divided);
+    add({"neox_divided", untied(small::small_neox())}, divided);
+    add({"olmo2_divided", untied(small::small_olmo2())}, divided);
+    add({"granite_divided", untied(small::small_granite())}, divided);
     return list;
 }
 
@@ -307,6 +358,25 @@ TEST(RankTrainer, RefusesIdsOutsideTheVocabularyAsInputsAndAsTargets) {
     EXPECT_EQ(refusal_of(16, 60), "");
 }
 
+TEST(RankTrainer, DividedBackwardsKeepTheTensorsOfTheirProducts) {
+    // The same list with every backward whole, and divided with its weights' gradients right behind: equal to the bit, since the
+    // same products run in the same order, and at the same peak but for what B leaves to W.
+    const TrainingTask whole = task_for(small_llama(), {.name = "pp2", .pp = 2}, Precision::fp64);
+    TrainingTask divided = whole;
+    divided.layout.schedule = SplitSchedule::zb_h1;
+    const Outcome expected = train(whole), outcome = train(divided);
+    for (std::size_t i = 0; i < expected.steps.size(); ++i) {
+        EXPECT_EQ(outcome.steps[i].loss, expected.steps[i].loss) << "step " << i;
+        EXPECT_EQ(outcome.steps[i].result.grad_norm, expected.steps[i].result.grad_norm) << "step " << i;
+    }
+    const auto activations = static_cast<std::size_t>(MemoryCategory::activations);
+    EXPECT_GT(outcome.memory[1].high_water[activations], expected.memory[1].high_water[activations]);
+    for (const MemoryCategory category : {MemoryCategory::parameters, MemoryCategory::gradients, MemoryCategory::optimizer})
+        EXPECT_EQ(outcome.memory[1].high_water[static_cast<std::size_t>(category)],
+                  expected.memory[1].high_water[static_cast<std::size_t>(category)]);
+    for (std::size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(outcome.traffic[rank].totals(), expected.traffic[rank].totals());
+}
+
 /// What the trainer says of a task; empty where it accepts.
 std::string refusal(const ModelSpec& model, const Case& c, std::int64_t sequence = 16) {
     const TrainingTask task = task_for(model, c, Precision::fp32, sequence);
@@ -346,6 +416,15 @@ TEST(RankTrainer, NamesTheFeatureItCannotTrain) {
     EXPECT_THAT(refusal(llama, {.name = "sp", .tp = 2, .sequence_parallel = true}, 15), HasSubstr("15 tokens a rank"));
     EXPECT_THAT(refusal(small_gpt(), one, 17), HasSubstr("a sequence of 17 tokens with 16 learned positions"));
     EXPECT_EQ(refusal(llama, tp2, 15), "");
+    const Case zb_v{.name = "zb_v", .pp = 2, .vpp = 2, .schedule = SplitSchedule::zb_v};
+    EXPECT_EQ(refusal(llama, zb_v), "");
+    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.tied_embeddings = true; }), zb_v),
+                HasSubstr("schedule zb-v with tied embeddings"));
+    EXPECT_THAT(refusal(changed(llama, [](ModelSpec& m) { m.mtp_layers = 1; }), zb_v),
+                HasSubstr("schedule zb-v with multi-token prediction"));
+    TrainingTask graphs = task_for(llama, zb_v, Precision::fp32);
+    graphs.layout.cuda_graphs.add(CudaGraphScope::full_iteration);
+    EXPECT_THAT(features_not_executed(graphs), testing::Contains(HasSubstr("schedule zb-v with CUDA graphs")));
 }
 
 TEST(RankTrainer, TracesOnShapesWhatChangesValuesAlone) {

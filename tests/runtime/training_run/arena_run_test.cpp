@@ -1,6 +1,7 @@
 // Training at planned offsets: the same losses as with a pool, and as much memory as was predicted.
 
 #include <memory>
+#include <optional>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -28,6 +29,7 @@ struct Case {
     bool padded = false;
     Recompute recompute = Recompute::none;
     Precision precision = Precision::fp32;
+    std::optional<SplitSchedule> schedule = {};
 };
 
 TrainingRunOptions run_of(const Case& which) {
@@ -54,8 +56,9 @@ TrainingRunOptions run_of(const Case& which) {
         layout.recompute_num_layers = 1;
     }
     run.task.batch = {6 * which.dp, 16};
-    layout.split =
-        std::make_shared<const StageSplit>(automatic_stage_split(model.layers, 0, static_cast<int>(which.pp), which.vpp).value());
+    layout.schedule = which.schedule;
+    layout.split = std::make_shared<const StageSplit>(
+        automatic_stage_split(model.layers, 0, static_cast<int>(which.pp), which.vpp, which.schedule && which.vpp == 2).value());
     run.steps = 3;
     run.learning_rate.maximum = 1e-2;
     run.data = std::make_shared<Sequences>(std::make_shared<SyntheticStream>(1, 256), 16, run.task.batch.global_batch, 1);
@@ -100,6 +103,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{.name = "one"}, Case{.name = "bf16", .precision = Precision::bf16}, Case{.name = "dp2", .dp = 2},
                     Case{.name = "tp2_pp2", .tp = 2, .pp = 2}, Case{.name = "cp2", .cp = 2}, Case{.name = "pp4", .pp = 4},
                     Case{.name = "pp2_vpp2_dp2", .pp = 2, .dp = 2, .vpp = 2},
+                    Case{.name = "zb_h1_pp2", .pp = 2, .schedule = SplitSchedule::zb_h1},
+                    Case{.name = "zb_v_pp2", .pp = 2, .vpp = 2, .schedule = SplitSchedule::zb_v},
                     Case{.name = "pp2_full", .pp = 2, .recompute = Recompute::full}, Case{.name = "experts", .experts = true},
                     Case{.name = "experts_ep2_pp2", .pp = 2, .dp = 2, .ep = 2, .experts = true},
                     Case{.name = "experts_ep2_padded", .dp = 2, .ep = 2, .experts = true, .capacity = 1.5, .padded = true}),

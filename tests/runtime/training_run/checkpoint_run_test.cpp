@@ -82,6 +82,8 @@ TEST(CheckpointRun, GoesOnToTheBitUnderTheSameLayout) {
         {with_dropout(tests::small_gpt()), {.name = "tied, whole state", .tp = 2, .pp = 2, .dp = 2, .distributed_optimizer = false}},
         {tests::small_llama(), {.name = "interleaved", .pp = 2, .vpp = 2, .dp = 2}, Precision::bf16},
         {tests::small_gpt(), {.name = "fp64", .cp = 2, .dp = 2}, Precision::fp64},
+        {with_dropout(tests::small_llama()),
+         {.name = "zb-v", .tp = 2, .pp = 2, .vpp = 2, .sequence_parallel = true, .schedule = SplitSchedule::zb_v}},
         {small_mixture(), {.name = "mixture", .pp = 2, .dp = 2, .ep = 2}},
         {small_mixture(),
          {.name = "mixture, whole state", .tp = 2, .dp = 2, .ep = 2, .sequence_parallel = true, .distributed_optimizer = false},
@@ -129,6 +131,19 @@ TEST(CheckpointRun, GoesOnUnderEveryOtherLayout) {
             SCOPED_TRACE(model.name + ", " + layout.name);
             expect_same_losses(go_on(run_of(model, layout), folder.path()), whole);
         }
+    }
+}
+
+TEST(CheckpointRun, GoesOnFromChunksInAVAndBack) {
+    const ModelSpec model = with_dropout(tests::small_llama());
+    const Case v_shaped{.name = "dualpipe-v", .pp = 2, .vpp = 2, .dp = 2, .schedule = SplitSchedule::dualpipe_v};
+    const Case interleaved{.name = "interleaved", .pp = 2, .vpp = 2, .dp = 2};
+    for (const auto& [from, to] : {std::pair{v_shaped, interleaved}, std::pair{interleaved, v_shaped}, std::pair{v_shaped, Case{.name = "one"}}}) {
+        SCOPED_TRACE(from.name + " to " + to.name);
+        const TemporaryFolder folder;
+        const RunValues whole = run_in_process(run_of(model, from));
+        save_three(run_of(model, from), folder.path());
+        expect_same_losses(go_on(run_of(model, to), folder.path()), whole);
     }
 }
 

@@ -46,9 +46,12 @@ TEST(AllocatorReplay, LeavesOutWhatHasNoBytes) {
     EXPECT_EQ(replay_allocator({}, iteration, 1).steady, 2 * kMi);
 }
 
-RankSchedule schedule_of(std::vector<std::int16_t> order) {
+RankSchedule schedule_of(const std::vector<std::int16_t>& order) {
     RankSchedule schedule;
-    schedule.order = std::move(order);
+    for (const std::int16_t entry : order) {
+        const int chunk = std::abs(entry) - 1;
+        schedule.ops.push_back({entry > 0 ? Pass::forward : Pass::backward, static_cast<std::int16_t>(chunk), 0});
+    }
     return schedule;
 }
 

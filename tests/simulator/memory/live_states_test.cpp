@@ -17,7 +17,8 @@ struct Weights {
 std::int64_t most_in(const RankSchedule& schedule, const Weights& weights) {
     std::vector<std::int64_t> live(weights.kept.size(), 0);
     std::int64_t bytes = 0, most = 0;
-    for (const std::int16_t op : schedule.order) {
+    for (const PipelineOp& entry : schedule.ops) {
+        const int op = signed_chunk(entry);
         const auto chunk = static_cast<std::size_t>(std::abs(op) - 1);
         most = std::max(most, bytes + (op > 0 ? weights.forward[chunk] : weights.backward[chunk]));
         bytes += op > 0 ? weights.kept[chunk] : -weights.kept[chunk];

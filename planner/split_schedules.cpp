@@ -1,0 +1,91 @@
+#include "planner/split_schedules.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "plan/errors.hpp"
+#include "plan/layout_schedule.hpp"
+#include "planner/constraints.hpp"
+
+namespace mgplan::planner {
+namespace {
+
+/// The layout with the schedule; nothing where it cannot run there, with the first reason in `why_not`.
+std::optional<Layout> with_schedule(const Layout& layout, SplitSchedule kind, const Workload& workload, std::string& why_not) {
+    LayoutRequest request = request_of(layout);
+    request.schedule = kind;
+    request.group_size.reset();
+    if (request.vpp != chunks_of(kind)) {
+        request.vpp = chunks_of(kind);
+        request.split.reset();
+    } else if (layout.split->kind() == SplitKind::first_last || is_v_shaped(kind)) {
+        request.split.reset();
+    }
+    try {
+        return make_layout(request, workload);
+    } catch (const ConfigError& error) {
+        if (why_not.empty()) why_not = error.problems().front();
+        return std::nullopt;
+    }
+}
+
+}  // namespace
+
+std::vector<ScheduleGain> add_split_schedules(SearchResult& found, simulator::CostModel& model, const Workload& workload,
+                                              std::span<const SplitSchedule> kinds, Objective objective, bool alone) {
+    std::vector<RankedLayout>& best = found.best;
+    std::vector<const Layout*> bases;
+    for (std::size_t i = 0; i < found.replayed; ++i) bases.push_back(&best[i].layout);
+    for (const RankedLayout& miss : found.nearest) bases.push_back(&miss.layout);
+    std::optional<double> before;
+    for (std::size_t i = 0; i < found.replayed; ++i)
+        before = std::min(before.value_or(best[i].iteration_seconds), best[i].iteration_seconds);
+    std::vector<ScheduleGain> gains;
+    std::vector<RankedLayout> added;
+    for (const SplitSchedule kind : kinds) {
+        ScheduleGain gain;
+        gain.kind = kind;
+        gain.seconds_before = before;
+        std::vector<Layout> tried;
+        for (const Layout* base : bases) {
+            if (tried.size() == kMostDivided) break;
+            if (base->sizes.pp == 1) continue;
+            auto layout = with_schedule(*base, kind, workload, gain.why_not);
+            // Layouts that differ in vpp alone make the same one.
+            const auto equal = [&](const Layout& other) { return other == *layout; };
+            if (!layout || std::any_of(tried.begin(), tried.end(), equal)) continue;
+            tried.push_back(std::move(*layout));
+            const Layout& one = tried.back();
+            try {
+                const simulator::MemoryPrediction memory = model.replayed_memory(one);
+                if (memory.deciding_bytes() > workload.memory_limit) continue;  // headroom and all
+                const double seconds = model.exact_seconds(one);
+                gain.seconds = std::min(gain.seconds.value_or(seconds), seconds);
+                ++gain.fit;
+                added.push_back({one, seconds, memory.deciding_bytes()});
+            } catch (const ConfigError& error) {
+                if (gain.why_not.empty()) gain.why_not = error.problems().front();
+            }
+        }
+        gain.tried = tried.size();
+        if (gain.fit > 0) gain.why_not.clear();
+        gains.push_back(std::move(gain));
+    }
+    found.feasible += std::ssize(added);
+    if (alone) {
+        best.clear();
+        found.replayed = 0;
+    }
+    const auto behind = best.begin() + static_cast<std::ptrdiff_t>(found.replayed);
+    const auto end = best.insert(behind, added.begin(), added.end()) + std::ssize(added);
+    std::stable_sort(best.begin(), end, [objective](const auto& a, const auto& b) { return ranks_before(a, b, objective); });
+    found.replayed += added.size();
+    if (!added.empty()) found.fastest_is_proven.reset();
+    return gains;
+}
+
+}  // namespace mgplan::planner
