@@ -31,6 +31,9 @@ struct ModelReading {
 /// does.
 [[nodiscard]] Job load_megatron_arguments(const std::string& path, std::optional<std::int64_t> vocab = std::nullopt);
 
+/// The text of a built-in preset; nothing for another name.
+[[nodiscard]] std::optional<std::string_view> preset_text(std::string_view name);
+
 /// Names of the built-in presets in alphabetical order.
 [[nodiscard]] std::vector<std::string> preset_names();
 
