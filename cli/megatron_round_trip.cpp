@@ -52,6 +52,13 @@ Plan comparable(Plan plan, const Plan& original) {
     ModelSpec& model = plan.model;
     model.name = model.source = model.type = "";
     model.left_out.clear();
+    model.rotary_interleaved = false;  // an order of published weights
+    if (model.activation == Activation::clamped_swish) plan.training.megatron.activation_clamp = 7;
+    // Its fused GELU, the form by tanh, is off where the exact one is meant, and where it is off the exact one is.
+    const bool is_gelu = !model.gated_mlp && model.mlp_bias && model.activation == Activation::gelu;
+    if (is_gelu && !original.training.megatron.bias_activation_fusion) model.activation = Activation::gelu_exact;
+    if (original.model.activation == Activation::gelu_exact && !model.gated_mlp && model.mlp_bias)
+        plan.training.megatron.bias_activation_fusion = false;
     model.default_sequence.reset();
     model.default_global_batch.reset();
     if (model.mla) {
@@ -100,7 +107,7 @@ std::vector<std::string> lost_in_megatron_flags(const Plan& plan) {
     std::vector<std::string> lost;
     for (const auto& what : plan.model.left_out) lost.push_back(fmt::format("the network has {}", what));
     // --quick-geglu, the only gated GELU with a flag, gates with x · sigmoid(1.702 x).
-    if (plan.model.gated_mlp && plan.model.activation == Activation::gelu)
+    if (plan.model.gated_mlp && (plan.model.activation == Activation::gelu || plan.model.activation == Activation::gelu_exact))
         lost.emplace_back("model.activation behind the gate is gelu, and its quick approximation to Megatron-LM");
     if (written == read) return lost;
     const auto ours = plan_to_json(written).flatten(), theirs = plan_to_json(read).flatten();

@@ -81,6 +81,10 @@ std::string_view name_of(Activation activation) {
             return "ReLU";
         case Activation::squared_relu:
             return "squared ReLU";
+        case Activation::gelu_exact:
+            return "GELU by erf";
+        case Activation::clamped_swish:
+            return "clamped swish";
     }
     return "";
 }

@@ -17,6 +17,7 @@
 #include "cli/own_engine.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/run_checkpoints.hpp"
+#include "cli/run_weights.hpp"
 #include "importers/model_source.hpp"
 #include "jobs/rank_process.hpp"
 #include "plan/graph_scopes.hpp"
@@ -49,6 +50,7 @@ struct RunOptions {
     std::optional<std::int64_t> ranks_per_node;
     std::int64_t steps = 20;
     std::optional<std::string> data;
+    std::optional<std::string> weights, export_weights;
     std::optional<std::string> cuda_graphs;
     std::int64_t seed = 1234;
     bool deterministic = false;
@@ -84,6 +86,10 @@ void declare(Options& options, RunOptions& values) {
                     "with processes as ranks: refuse to begin unless each machine in turn holds so many of consecutive numbers");
     options.integer("steps", values.steps, 1, kMostSteps, "training steps");
     options.text("data", values.data, "FILE", "a text, or Megatron-LM's FILE.bin with FILE.idx (default: a synthetic stream)");
+    options.text("weights", values.weights, "PATH",
+                 "begin with published weights: a folder with model.safetensors as a Hugging Face repository has it, or a file");
+    options.text("export-weights", values.export_weights, "DIR",
+                 "write model.safetensors and config.json there behind the last step, which transformers loads; all ranks share the folder");
     options.integer("seed", values.seed, 0, std::numeric_limits<std::int64_t>::max() / 2, "of weights, dropout and the order of the data");
     options.flag("per-rank-seeds", values.per_rank_seeds,
                  "weights from one seed for each tp and pp rank, as Megatron-LM; otherwise they do not depend on the layout");
@@ -149,6 +155,11 @@ std::shared_ptr<const runtime::RankDevices> check(const RunOptions& values) {
     if (values.checkpoint && values.checkpoint->empty()) problems.add("--checkpoint = '' is no folder; name one");
     if (values.checkpoint && values.rank)
         problems.add("--checkpoint and --rank exclude each other: what one rank computes alone is no training; drop one");
+    for (const auto& [name, path] : {std::pair("--weights", &values.weights), std::pair("--export-weights", &values.export_weights)}) {
+        if (*path && (*path)->empty()) problems.add("{} = '' names nothing; give a path", name);
+        if (*path && values.rank)
+            problems.add("{} and --rank exclude each other: what one rank computes alone is no training; drop one", name);
+    }
     if (values.ranks_in_process && values.rank)
         problems.add("--ranks-in-process and --rank exclude each other: all ranks run, or one alone; drop one");
     if (values.check_for_nan && values.no_check_for_nan)
@@ -244,10 +255,11 @@ void print_step(std::ostream& err, const RunOptions& values, std::int64_t step, 
 /// What every process of the run must have been started with.
 std::string alike_text(const RunOptions& values, const Plan& plan, const runtime::TrainingRunOptions& run) {
     const std::string others =
-        fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", values.device, values.memory, values.cuda_graphs.value_or(""),
+        fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", values.device, values.memory, values.cuda_graphs.value_or(""),
                     values.seed, values.per_rank_seeds, values.deterministic, values.lr, values.min_lr, values.lr_warmup_steps,
                     values.lr_decay_steps.value_or(0), values.lr_decay_style, values.weight_decay, values.clip_grad, values.adam_beta1,
-                    values.adam_beta2, values.adam_eps, values.no_check_for_nan);
+                    values.adam_beta2, values.adam_eps, values.no_check_for_nan, values.weights.value_or(""),
+                    values.export_weights.value_or(""));
     return fmt::format(
         "--steps = {}\n--checkpoint-every = {}\n{}\na plan of checksum {}\ndata of checksum {}\ntraining options of checksum {}",
         values.steps, values.checkpoint ? values.checkpoint_every.value_or(0) : 0,
@@ -319,6 +331,11 @@ std::optional<RunOutcome> train(const Options& options, const RunOptions& values
         values.checkpoint, values.checkpoint_every.value_or(0), values.checkpoint_keep, values.resume, values.steps, reports};
     const auto lock = lock_checkpoints(asked, console);
     run.checkpoint = checkpoints_of(asked, run, lock.get(), console);
+    const WeightRequest weights{values.weights, values.export_weights, reports};
+    run.weights = weights_of(weights, plan.model);
+    run.export_weights = weight_export_of(weights, plan.model, console);
+    if (run.weights && run.checkpoint.resume && reports)
+        console.err << fmt::format("mgplan: --weights {} is not read: the run goes on from its checkpoint\n", *values.weights);
     if (launched) run.alike = alike_text(values, plan, run);
     const std::int64_t steps_before = run.checkpoint.resume ? run.checkpoint.resume->manifest().position.steps : 0;
     run.skip_non_finite = values.no_check_for_nan;

@@ -9,6 +9,7 @@
 #include "cli/layout_page.hpp"
 #include "cli/list_writer.hpp"
 #include "plan/errors.hpp"
+#include "plan/layout_schedule.hpp"
 #include "plan/plan.hpp"
 #include "plan/stage_ranks.hpp"
 #include "plan/text.hpp"

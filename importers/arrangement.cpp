@@ -70,8 +70,7 @@ void arrange_gemma(ConfigParts& parts) {
     model.post_norms = type != "vaultgemma";
     const double scalar = positive(parts, {"query_pre_attn_scalar"}, static_cast<double>(model.head_dim));
     if (scalar != static_cast<double>(model.head_dim)) model.attention_multiplier = 1 / std::sqrt(scalar);
-    const double cap = parts.config.real_or({"attn_logit_softcapping"}, 0, 0, ModelLimits::multiplier);
-    if (cap > 0) model.left_out.push_back(fmt::format("attention scores with a soft cap of {:g}", cap));
+    model.attention_softcap = parts.config.real_or({"attn_logit_softcapping"}, 0, 0, ModelLimits::multiplier);
     model.logit_softcap = parts.config.real_or({"final_logit_softcapping"}, 0, 0, ModelLimits::multiplier);
     if (type == "gemma3_text") {
         read_rotary_by_layer(parts);
@@ -81,6 +80,18 @@ void arrange_gemma(ConfigParts& parts) {
 
 void arrange_glm4(ConfigParts& parts) {
     parts.model.post_norms = true;
+}
+
+void arrange_gpt_oss(ConfigParts& parts) {
+    // modeling_gpt_oss.py, GptOssExperts: whatever hidden_act says.
+    parts.model.activation = Activation::clamped_swish;
+    constexpr double kLimit = 7;
+    if (const double limit = parts.config.real_or({"swiglu_limit"}, kLimit, 0, ModelLimits::multiplier); limit != kLimit)
+        parts.config.problem("swiglu_limit = {:g} is not computed; the experts' gate here is clamped at 7", limit);
+}
+
+void arrange_hunyuan(ConfigParts& parts) {
+    parts.model.qk_norm_behind_rotary = true;
 }
 
 void arrange_norms_behind(ConfigParts& parts) {
@@ -112,6 +123,7 @@ void arrange_gpt_neox(ConfigParts& parts) {
     model.order = parts.config.boolean_or({"use_parallel_residual"}, true) ? LayerOrder::parallel : LayerOrder::sequential;
     model.qkv_bias = model.attention_output_bias = parts.config.boolean_or({"attention_bias"}, true);
     model.mlp_bias = true;
+    model.kv_heads = model.heads;  // its class has no other
 }
 
 void arrange_phi(ConfigParts& parts) {
@@ -156,6 +168,8 @@ void arrange_minicpm(ConfigParts& parts) {
 
 void arrange_hyperclovax(ConfigParts& parts) {
     arrange_granite(parts);
+    // modeling_hyperclovax.py multiplies the logits with what Granite divides them by.
+    parts.model.logit_multiplier = positive(parts, {"logits_scaling"}, 1);
     parts.model.post_norms = parts.config.boolean_or({"use_post_norm"}, false);
 }
 

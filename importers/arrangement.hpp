@@ -6,8 +6,10 @@
 
 namespace mgplan::importers {
 
-void arrange_gemma(ConfigParts& parts);         ///< Gemma 1, 2, 3 and VaultGemma
-void arrange_glm4(ConfigParts& parts);          ///< norms in front and behind
+void arrange_gemma(ConfigParts& parts);  ///< Gemma 1, 2, 3 and VaultGemma
+void arrange_glm4(ConfigParts& parts);
+void arrange_gpt_oss(ConfigParts& parts);
+void arrange_hunyuan(ConfigParts& parts);       ///< norms in front and behind
 void arrange_norms_behind(ConfigParts& parts);  ///< OLMo 2 and 3, FlexOlmo, EXAONE 4: norms behind alone
 void arrange_cohere(ConfigParts& parts);        ///< both halves behind one norm
 void arrange_gpt_neox(ConfigParts& parts);      ///< both halves beside each other, a norm for each

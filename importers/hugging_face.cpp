@@ -234,6 +234,7 @@ void read_layers(ConfigParts& parts) {
     const bool latent_norm = model.qk_norm;
     read_normalization(parts);
     model.qk_norm = model.qk_norm || latent_norm;
+    if (model.mla && model.mla->norm_epsilon == model.norm_epsilon) model.mla->norm_epsilon = 0;
     model.attention_sinks = config.boolean_or({"attention_sinks"}, parts.type.sinks);
     if (config.problems().empty()) read_mixture(parts);
 }

@@ -102,6 +102,7 @@ void read_scaling(ConfigParts& parts, std::string_view field) {
     read("beta_slow", values.beta_slow);
     read("mscale", values.mscale);
     read("mscale_all_dim", values.mscale_all_dim);
+    values.whole_pairs = nested.boolean_or("truncate", values.whole_pairs);
     values.original_positions = nested.integer_or("original_max_position_embeddings", values.original_positions, 0, ModelLimits::positions);
 }
 
@@ -149,6 +150,10 @@ void read_mla(ConfigParts& parts) {
     mla.qk_rope_head_dim = config.integer({"qk_rope_head_dim"}, 0, ModelLimits::head_dim);
     mla.v_head_dim = config.integer({"v_head_dim"}, 1, ModelLimits::head_dim);
     (void)config.integer_or({"head_dim", "qk_head_dim"}, 0, 0, ModelLimits::head_dim);  // follows from the others
+    // The norms of the latents have the default of their class, whatever rms_norm_eps says (modeling_deepseek_v2.py and _v3.py,
+    // modeling_minicpm3.py, modeling_glm4_moe_lite.py, modeling_youtu.py).
+    constexpr double kLatentEpsilon = 1e-6;
+    mla.norm_epsilon = kLatentEpsilon;
     model.mla = mla;
     model.qk_norm = true;  // the latents are always normalised
     model.kv_heads = model.heads;
@@ -232,6 +237,7 @@ void read_positions(ConfigParts& parts) {
         fraction = nested.real_or("partial_rotary_factor", fraction, 0, 1);
     }
     model.rotary_fraction = fraction;
+    model.rotary_interleaved = config.boolean_or({"rope_interleave"}, parts.type.rotary_interleaved);
     model.rotary_base = config.real_or({"rope_theta", "rotary_emb_base"}, model.rotary_base, 0, ModelLimits::rotary_base);
     // Where both are given, rope_parameters is the newer. A run refuses a scaling that it does not know by its name.
     read_scaling(parts, "rope_parameters");

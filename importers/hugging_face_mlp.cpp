@@ -15,6 +15,7 @@ Activation read_activation(ConfigReader& config, Activation fallback, Aliases fi
     if (name == "silu" || name == "swish" || name == "swiglu" || name == "swiglu_clamped") return Activation::silu;
     if (name == "relu" || name == "reglu") return Activation::relu;
     if (name == "relu2" || name == "relu_squared" || name == "squared_relu" || name == "squared-relu") return Activation::squared_relu;
+    if (name == "gelu" || name == "gelu_python") return Activation::gelu_exact;
     if (name.find("gelu") != std::string::npos || name == "geglu") return Activation::gelu;
     config.problem("{} = '{}' is not known; use silu, gelu, gelu_new, gelu_pytorch_tanh, relu or relu2", config.stated(fields),
                    name.substr(0, 40));
@@ -94,6 +95,10 @@ void read_router(ConfigReader& config, const ModelType& type, MoeSpec& moe) {
     if (groups > 1 && method != "greedy") {
         moe.groups = groups;
         moe.group_top_k = group_top_k;
+        // DeepseekV2Moe counts a group's largest score, DeepseekV3's router (and who has its own from there) the two largest.
+        moe.group_scores = type.sigmoid_router ? 2 : 1;
+        const std::int64_t usual = std::max<std::int64_t>(1, group_top_k > 0 ? moe.top_k / group_top_k : 1);
+        if (moe.group_scores == usual) moe.group_scores = 0;
     }
 }
 
@@ -102,6 +107,9 @@ void read_mlp(ConfigParts& parts) {
     ModelSpec& model = parts.model;
     model.gated_mlp = parts.type.gated;
     model.activation = read_activation(config, parts.type.gated ? Activation::silu : Activation::gelu);
+    // Megatron-LM's fused GELU and JAX's default are the form by tanh.
+    const bool by_tanh = parts.type.name == "megatron_gpt" || parts.type.name == "grok-1";
+    if (by_tanh && model.activation == Activation::gelu_exact) model.activation = Activation::gelu;
     const Aliases kFfn{"intermediate_size", "n_inner", "ffn_hidden_size", "ffn_dim"};
     if (parts.type.llama4)  // intermediate_size is the experts'
         model.ffn = config.integer({"intermediate_size_mlp", "intermediate_size"}, 1, ModelLimits::ffn);

@@ -49,9 +49,11 @@ constexpr std::array kFlagsWithoutEffect{
     FlagGroup{FlagArity::one, FlagEffect::without, "",
               "moe-z-loss-coeff moe-input-jitter-eps "
               "moe-token-drop-policy moe-per-layer-logging-interval "
-              "moe-router-topk-limited-devices glu-linear-offset "
+              "moe-router-topk-limited-devices "
               "fp8-margin fp8-interval fp8-amax-history-len fp8-amax-compute-algo tp-comm-overlap-cfg tp-comm-bootstrap-backend "
               "num-mla-groups"},
+    // Tells gpt-oss' gate from others: values, not bytes or time.
+    FlagGroup{FlagArity::one, FlagEffect::without, "", "glu-linear-offset", Decides::nothing, true},
     // Flextron's and distillation's settings; the feature itself is named by its switch.
     FlagGroup{FlagArity::many, FlagEffect::without, "",
               "budget-list budget-probs budget-type emb-int-list mlp-int-list mamba-int-list moe-expert-int-list hard-sample-th "

@@ -138,6 +138,12 @@ void read_mlp(FlagReader& flags, ModelSpec& model) {
     if (swiglu && (quick_geglu || squared)) flags.problem("--swiglu excludes --squared-relu and --quick-geglu; keep one");
     model.gated_mlp = swiglu || quick_geglu;
     model.activation = swiglu ? Activation::silu : squared ? Activation::squared_relu : Activation::gelu;
+    // Its fused GELU, with biases alone, is the form by tanh (fused_bias_gelu.py); else it is torch's, by erf.
+    const bool is_gelu = !model.gated_mlp && model.activation == Activation::gelu;
+    if (is_gelu && (flags.has("--disable-bias-linear") || flags.has("--no-bias-gelu-fusion"))) model.activation = Activation::gelu_exact;
+    // gpt-oss' gate.
+    if (quick_geglu && flags.real_or("--activation-func-clamp-value", 0, 0, 1e6) == 7 && flags.real_or("--glu-linear-offset", 0, -1e6, 1e6) == 1)
+        model.activation = Activation::clamped_swish;
     // SwiGLU's default keeps three matrices as large as two of width 4h, rounded down to a multiple of 64.
     const std::int64_t ffn = swiglu ? std::max<std::int64_t>(64, 8 * model.hidden / 3 / 64 * 64) : 4 * model.hidden;
     model.ffn = flags.integer_or("--ffn-hidden-size", ffn, 1, ModelLimits::ffn);

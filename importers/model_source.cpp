@@ -180,6 +180,13 @@ Job load_model_source(const std::string& cfg, const ModelReading& how) {
 
 }  // namespace
 
+std::optional<std::string_view> preset_text(std::string_view name) {
+    for (const auto& file : embedded_models()) {
+        if (file.name == name) return file.text;
+    }
+    return std::nullopt;
+}
+
 std::vector<std::string> preset_names() {
     std::vector<std::string> names;
     for (const auto& file : embedded_models()) names.emplace_back(file.name);

@@ -32,6 +32,9 @@ struct ModelReading {
 /// read_megatron_text() does.
 [[nodiscard]] Job load_megatron_arguments(const std::string& path, MegatronSurroundings surroundings = {});
 
+/// The text of a built-in preset; nothing for another name.
+[[nodiscard]] std::optional<std::string_view> preset_text(std::string_view name);
+
 /// Names of the built-in presets in alphabetical order.
 [[nodiscard]] std::vector<std::string> preset_names();
 

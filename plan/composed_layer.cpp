@@ -116,7 +116,7 @@ void add_delta_net_obstacles(Words& obstacles, const ModelSpec& /*fields*/, cons
 /// False where the part does not say it.
 bool describe_activation(const PartSizes& s, ModelSpec& fields) {
     const std::int64_t stated = s["activation"];
-    if (stated < 1 || stated > 1 + static_cast<std::int64_t>(Activation::squared_relu)) return false;
+    if (stated < 1 || stated > 1 + static_cast<std::int64_t>(Activation::clamped_swish)) return false;
     fields.activation = static_cast<Activation>(stated - 1);
     return true;
 }

@@ -21,8 +21,12 @@ using Json = nlohmann::ordered_json;
 template <class Enum, std::size_t size>
 using Names = std::array<std::pair<std::string_view, Enum>, size>;
 
-constexpr Names<Activation, 4> kActivations{
-    {{"gelu", Activation::gelu}, {"silu", Activation::silu}, {"relu", Activation::relu}, {"squared_relu", Activation::squared_relu}}};
+constexpr Names<Activation, 6> kActivations{{{"gelu", Activation::gelu},
+                                             {"silu", Activation::silu},
+                                             {"relu", Activation::relu},
+                                             {"squared_relu", Activation::squared_relu},
+                                             {"gelu_exact", Activation::gelu_exact},
+                                             {"clamped_swish", Activation::clamped_swish}}};
 constexpr Names<Normalization, 2> kNormalizations{{{"layer_norm", Normalization::layer_norm}, {"rms_norm", Normalization::rms_norm}}};
 constexpr Names<PositionEmbedding, 3> kPositions{
     {{"none", PositionEmbedding::none}, {"learned", PositionEmbedding::learned}, {"rope", PositionEmbedding::rope}}};
@@ -54,11 +58,13 @@ Enum read_name(JsonReader& reader, std::string_view field, const Names<Enum, siz
 }
 
 Json mla_to_json(const MlaSpec& mla) {
-    return {{"q_lora_rank", mla.q_lora_rank},
-            {"kv_lora_rank", mla.kv_lora_rank},
-            {"qk_nope_head_dim", mla.qk_nope_head_dim},
-            {"qk_rope_head_dim", mla.qk_rope_head_dim},
-            {"v_head_dim", mla.v_head_dim}};
+    Json json{{"q_lora_rank", mla.q_lora_rank},
+              {"kv_lora_rank", mla.kv_lora_rank},
+              {"qk_nope_head_dim", mla.qk_nope_head_dim},
+              {"qk_rope_head_dim", mla.qk_rope_head_dim},
+              {"v_head_dim", mla.v_head_dim}};
+    if (mla.norm_epsilon != 0) json["norm_epsilon"] = mla.norm_epsilon;
+    return json;
 }
 
 MlaSpec mla_from_json(const Json& json, const std::string& where, Problems& problems) {
@@ -69,19 +75,22 @@ MlaSpec mla_from_json(const Json& json, const std::string& where, Problems& prob
     mla.qk_nope_head_dim = reader.integer("qk_nope_head_dim", 1, ModelLimits::head_dim);
     mla.qk_rope_head_dim = reader.integer("qk_rope_head_dim", 0, ModelLimits::head_dim);
     mla.v_head_dim = reader.integer("v_head_dim", 1, ModelLimits::head_dim);
+    mla.norm_epsilon = reader.real_or("norm_epsilon", 0, 0, 1);
     reader.finish();
     return mla;
 }
 
 Json scaling_to_json(const RotaryScaling& scaling) {
-    return {{"factor", scaling.factor},
-            {"original_positions", scaling.original_positions},
-            {"low_frequency_factor", scaling.low_frequency_factor},
-            {"high_frequency_factor", scaling.high_frequency_factor},
-            {"beta_fast", scaling.beta_fast},
-            {"beta_slow", scaling.beta_slow},
-            {"mscale", scaling.mscale},
-            {"mscale_all_dim", scaling.mscale_all_dim}};
+    Json json{{"factor", scaling.factor},
+              {"original_positions", scaling.original_positions},
+              {"low_frequency_factor", scaling.low_frequency_factor},
+              {"high_frequency_factor", scaling.high_frequency_factor},
+              {"beta_fast", scaling.beta_fast},
+              {"beta_slow", scaling.beta_slow},
+              {"mscale", scaling.mscale},
+              {"mscale_all_dim", scaling.mscale_all_dim}};
+    if (!scaling.whole_pairs) json["whole_pairs"] = false;
+    return json;
 }
 
 RotaryScaling scaling_from_json(const Json& json, const std::string& where, Problems& problems) {
@@ -96,6 +105,7 @@ RotaryScaling scaling_from_json(const Json& json, const std::string& where, Prob
     read("beta_slow", scaling.beta_slow);
     read("mscale", scaling.mscale);
     read("mscale_all_dim", scaling.mscale_all_dim);
+    scaling.whole_pairs = reader.boolean_or("whole_pairs", true);
     reader.finish();
     return scaling;
 }
@@ -121,6 +131,7 @@ Json moe_to_json(const MoeSpec& moe, const std::vector<bool>& layers) {
     if (moe.sequence_auxiliary_loss != 0) json["sequence_auxiliary_loss"] = moe.sequence_auxiliary_loss;
     if (moe.routed_scaling != 1) json["routed_scaling"] = moe.routed_scaling;
     if (!moe.normalize_top_k) json["normalize_top_k"] = false;
+    if (moe.group_scores != 0) json["group_scores"] = moe.group_scores;
     return json;
 }
 
@@ -158,6 +169,7 @@ MoeSpec moe_from_json(const Json& json, const std::string& where, std::int64_t m
     moe.sequence_auxiliary_loss = reader.real_or("sequence_auxiliary_loss", 0, 0, ModelLimits::auxiliary_loss);
     moe.routed_scaling = reader.real_or("routed_scaling", 1, 0, ModelLimits::routed_scaling);
     moe.normalize_top_k = reader.boolean_or("normalize_top_k", true);
+    moe.group_scores = reader.integer_or("group_scores", 0, 0, ModelLimits::experts);
     reader.finish();
     return moe;
 }

@@ -155,6 +155,7 @@ void check_arrangement(Problems& problems, const ModelSpec& model, const std::st
     check("multiplier of the logits", model.logit_multiplier, false);
     check("multiplier of the attention scores", model.attention_multiplier, true);
     check("soft cap of the logits", model.logit_softcap, true);
+    check("soft cap of the attention scores", model.attention_softcap, true);
 }
 
 void check_compositions(Problems& problems, const ModelSpec& model, const std::string& where) {
@@ -232,10 +233,7 @@ void validate(const ModelSpec& model, const std::string& where) {
 }
 
 std::vector<std::string> features_not_computed(const ModelSpec& model) {
-    std::vector<std::string> features;
-    if (model.logit_softcap > 0) features.push_back(fmt::format("logits with a soft cap of {:g}", model.logit_softcap));
-    features.insert(features.end(), model.left_out.begin(), model.left_out.end());
-    return features;
+    return model.left_out;
 }
 
 }  // namespace mgplan

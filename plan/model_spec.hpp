@@ -9,7 +9,9 @@
 
 namespace mgplan {
 
-enum class Activation : std::uint8_t { gelu, silu, relu, squared_relu };
+/// gelu is the form by tanh (Megatron-LM's fused GELU, gelu_new), gelu_exact the one by erf. clamped_swish gates alone: x · sigmoid(1.702
+/// x) of x up to 7, times 1 + the value within ±7 (gpt-oss, modeling_gpt_oss.py).
+enum class Activation : std::uint8_t { gelu, silu, relu, squared_relu, gelu_exact, clamped_swish };
 enum class Normalization : std::uint8_t { layer_norm, rms_norm };
 enum class PositionEmbedding : std::uint8_t { none, learned, rope };
 enum class RouterScore : std::uint8_t { softmax, sigmoid };
@@ -52,6 +54,7 @@ struct MlaSpec {
     std::int64_t qk_nope_head_dim = 0;
     std::int64_t qk_rope_head_dim = 0;
     std::int64_t v_head_dim = 0;
+    double norm_epsilon = 0;  ///< of the norms on the latents; 0: the model's
     bool operator==(const MlaSpec&) const = default;
 };
 
@@ -74,6 +77,8 @@ struct MoeSpec {
     bool pad_to_capacity = false;
     std::int64_t groups = 0;  ///< device-limited routing; 0: none
     std::int64_t group_top_k = 0;
+    /// Largest scores of a group that count for its choice (DeepSeek-V2: 1); 0: top_k / group_top_k of them, as in Megatron-LM.
+    std::int64_t group_scores = 0;
     double expert_bias_update_rate = 1e-3;  ///< Megatron-LM's --moe-router-bias-update-rate and its default
     /// Factor on the weights of the chosen experts (DeepSeek's routed_scaling_factor, --moe-router-topk-scaling-factor).
     double routed_scaling = 1;
@@ -90,6 +95,7 @@ struct RotaryScaling {
     double low_frequency_factor = 1, high_frequency_factor = 4;  ///< llama3
     double beta_fast = 32, beta_slow = 1;                        ///< yarn
     double mscale = 1, mscale_all_dim = 0;                       ///< yarn
+    bool whole_pairs = true;                                     ///< yarn: its ramp begins and ends at whole pairs (truncate)
     bool operator==(const RotaryScaling&) const = default;
 };
 
@@ -137,6 +143,9 @@ struct ModelSpec {
     /// Rotary base of the layers with a sliding window (Gemma 3), which then have no rotary scaling; 0: that of all layers.
     double window_rotary_base = 0;
     std::vector<bool> rotary_layers;  ///< with rotary positions: the layers that have them (SmolLM3); empty: all
+    /// Published weights of the type turn neighbours of a head (Cohere, GLM, DeepSeek), not its halves as here: the same network with the
+    /// rows of queries and keys in another order.
+    bool rotary_interleaved = false;
     LayerOrder order = LayerOrder::sequential;
     bool pre_norms = true;    ///< norms in front of attention and MLP
     bool post_norms = false;  ///< norms of what both give, in front of its addition to the residual stream (Gemma 2, OLMo 2)
@@ -147,10 +156,11 @@ struct ModelSpec {
     bool qkv_bias = false;
     bool attention_output_bias = false;
     bool mlp_bias = false;
-    bool qk_norm = false;             ///< norms on q and k of head_dim weights each (Qwen3); with MLA on the two latents
-    bool qk_norm_full_width = false;  ///< with qk_norm: the weights span all heads (heads·head_dim and kv_heads·head_dim)
-    bool qk_norm_per_head = false;    ///< with qk_norm: head_dim weights for each head (Cohere)
-    bool attention_sinks = false;     ///< one trained logit per head (gpt-oss)
+    bool qk_norm = false;                ///< norms on q and k of head_dim weights each (Qwen3); with MLA on the two latents
+    bool qk_norm_full_width = false;     ///< with qk_norm: the weights span all heads (heads·head_dim and kv_heads·head_dim)
+    bool qk_norm_per_head = false;       ///< with qk_norm: head_dim weights for each head (Cohere)
+    bool qk_norm_behind_rotary = false;  ///< q and k are turned before their norms (Hunyuan)
+    bool attention_sinks = false;        ///< one trained logit per head (gpt-oss)
     /// Attention's output is multiplied by the sigmoid of a gate as wide as the queries, which the packed projection gives beside
     /// them (Qwen3-Next; Megatron-LM's --attention-output-gate).
     bool attention_output_gate = false;
@@ -163,6 +173,7 @@ struct ModelSpec {
     double residual_multiplier = 1;    ///< of what attention and MLP add to the residual stream (Granite)
     double logit_multiplier = 1;       ///< of the logits (Cohere; Granite: 1 / logits_scaling)
     double attention_multiplier = 0;   ///< of the attention scores; 0: 1 / sqrt(qk head size)
+    double attention_softcap = 0;      ///< attention scores become cap · tanh(score / cap) (Gemma 2); 0: they stay
     double logit_softcap = 0;          ///< logits become cap · tanh(logit / cap) (Gemma 2); 0: they stay
     std::int64_t token_types = 0;      ///< token-type embeddings; 0: none
     std::int64_t mtp_layers = 0;       ///< multi-token-prediction layers behind the decoder (DeepSeek-V3)

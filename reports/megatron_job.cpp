@@ -345,7 +345,9 @@ std::string_view attention_word(const TrainingSpec& training) {
 void write_switches(FlagWriter& out, const MegatronSwitches& switches, const ModelSpec& model) {
     if (!switches.transformer_engine) out.word("transformer-impl", "local");
     out.flag_if(!switches.gradient_accumulation_fusion, "no-gradient-accumulation-fusion");
-    if (!switches.bias_activation_fusion)
+    // Its fused GELU is the form by tanh; without biases there is none.
+    const bool by_erf = model.activation == Activation::gelu_exact && !model.gated_mlp && model.mlp_bias;
+    if (!switches.bias_activation_fusion || by_erf)
         out.flag(model.gated_mlp && model.activation == Activation::silu ? "no-bias-swiglu-fusion" : "no-bias-gelu-fusion");
     out.flag_if(!switches.bias_dropout_fusion, "no-bias-dropout-fusion");
     out.flag_if(!switches.masked_softmax_fusion, "no-masked-softmax-fusion");
@@ -354,7 +356,9 @@ void write_switches(FlagWriter& out, const MegatronSwitches& switches, const Mod
     out.flag_if(switches.moe_permute_fusion, "moe-permute-fusion");
     out.flag_if(switches.permute_in_hybrid_ep, "moe-permute-fusion-into-hybridep");
     if (switches.dispatcher_sms > 0) out.integer("moe-flex-dispatcher-num-sms", switches.dispatcher_sms);
-    if (switches.activation_clamp > 0) out.real("activation-func-clamp-value", switches.activation_clamp);
+    const bool clamps = model.activation == Activation::clamped_swish;
+    if (clamps || switches.activation_clamp > 0) out.real("activation-func-clamp-value", clamps ? 7 : switches.activation_clamp);
+    if (clamps) out.real("glu-linear-offset", 1);
     out.flag_if(switches.op_fuser, "use-transformer-engine-op-fuser");
     out.flag_if(switches.fp8_output_projection, "fp8-output-proj");
     out.flag_if(switches.fp8_attention, "fp8-dot-product-attention");

@@ -57,7 +57,8 @@ AttentionResult ring(const RankContext& context, const MicrobatchContext& microb
             next = empty_like(context, held);
             shift = std::make_unique<RingShift>(context, held, next);
         }
-        const AttentionResult partial = attention(q, held.k, held.v, mine, slice_of(context, microbatch, owner), core.scale, core.window);
+        const AttentionResult partial =
+            attention(q, held.k, held.v, mine, slice_of(context, microbatch, owner), core.scale, core.window, core.soft_cap);
         if (step == 0)
             result = partial;
         else
@@ -79,8 +80,8 @@ AttentionGradients ring_backward(const RankContext& context, const MicrobatchCon
     AttentionGradients total;
     for (int step = 0; step < ranks; ++step) {
         const int owner = (rank - step + ranks) % ranks;
-        const AttentionGradients partial =
-            attention_backward(d_output, q, held.k, held.v, result, mine, slice_of(context, microbatch, owner), core.scale, core.window);
+        const AttentionGradients partial = attention_backward(d_output, q, held.k, held.v, result, mine,
+                                                              slice_of(context, microbatch, owner), core.scale, core.window, core.soft_cap);
         if (step == 0) {
             total.q = partial.q;
             gradients = {partial.k, partial.v};
@@ -123,7 +124,7 @@ AttentionResult by_gathering(const RankContext& context, const MicrobatchContext
     for (int owner = 0; owner < context.cp->size(); ++owner) {
         const AttentionResult partial =
             attention(q, all_k.slice(owner * rows, (owner + 1) * rows), all_v.slice(owner * rows, (owner + 1) * rows), mine,
-                      slice_of(context, microbatch, owner), core.scale, core.window);
+                      slice_of(context, microbatch, owner), core.scale, core.window, core.soft_cap);
         if (owner == 0)
             result = partial;
         else
@@ -144,7 +145,7 @@ AttentionGradients by_gathering_backward(const RankContext& context, const Micro
     for (int owner = 0; owner < context.cp->size(); ++owner) {
         const std::int64_t begin = owner * rows, end = begin + rows;
         const AttentionGradients partial = attention_backward(d_output, q, all_k.slice(begin, end), all_v.slice(begin, end), result, mine,
-                                                              slice_of(context, microbatch, owner), core.scale, core.window);
+                                                              slice_of(context, microbatch, owner), core.scale, core.window, core.soft_cap);
         if (owner == 0)
             total.q = partial.q;
         else
@@ -218,7 +219,7 @@ AttentionResult by_heads(const RankContext& context, const MicrobatchContext& mi
     {
         // Named, for every rank has to exchange in one order, and C++ leaves that of arguments open.
         const Tensor q_heads = exchange.to_heads(q), k_heads = exchange.to_heads(k), v_heads = exchange.to_heads(v);
-        result = attention(q_heads, k_heads, v_heads, all, all, core.scale, core.window);
+        result = attention(q_heads, k_heads, v_heads, all, all, core.scale, core.window, core.soft_cap);
     }
     if (core.sinks.defined()) add_sinks(result, of_exchanged_heads(context, core.sinks.value));
     // The log-sum-exp stays with the heads that the backward will see again.
@@ -237,7 +238,7 @@ AttentionGradients by_heads_backward(const RankContext& context, const Microbatc
         if (core.sinks.defined())
             sinks_gradient(d_heads, here, of_exchanged_heads(context, core.sinks.value), of_exchanged_heads(context, core.sinks.gradient));
         const Tensor q_heads = exchange.to_heads(q), k_heads = exchange.to_heads(k), v_heads = exchange.to_heads(v);
-        gradients = attention_backward(d_heads, q_heads, k_heads, v_heads, here, all, all, core.scale, core.window);
+        gradients = attention_backward(d_heads, q_heads, k_heads, v_heads, here, all, all, core.scale, core.window, core.soft_cap);
     }
     return {exchange.to_sequence(gradients.q), exchange.to_sequence(gradients.k), exchange.to_sequence(gradients.v)};
 }
@@ -247,7 +248,7 @@ AttentionResult by_sequence(const RankContext& context, const MicrobatchContext&
                             const Tensor& v, const CoreAttention& core) {
     if (context.cp->size() == 1) {
         const Positions all = whole_sequence(microbatch);
-        return attention(q, k, v, all, all, core.scale, core.window);
+        return attention(q, k, v, all, all, core.scale, core.window, core.soft_cap);
     }
     if (context.cp_comm_type == CpCommType::p2p) return ring(context, microbatch, q, k, v, core);
     MGPLAN_ASSERT(context.cp_comm_type == CpCommType::all_gather, "hierarchical context parallelism is refused before it gets here");
@@ -259,7 +260,7 @@ AttentionGradients by_sequence_backward(const RankContext& context, const Microb
                                         const CoreAttention& core) {
     if (context.cp->size() == 1) {
         const Positions all = whole_sequence(microbatch);
-        return attention_backward(d_output, q, k, v, result, all, all, core.scale, core.window);
+        return attention_backward(d_output, q, k, v, result, all, all, core.scale, core.window, core.soft_cap);
     }
     if (context.cp_comm_type == CpCommType::p2p) return ring_backward(context, microbatch, d_output, q, k, v, result, core);
     return by_gathering_backward(context, microbatch, d_output, q, k, v, result, core);

@@ -16,6 +16,7 @@ inline constexpr std::string_view kGradientsOverCp = "key or value gradients of 
 struct CoreAttention {
     double scale = 1;         ///< of the scores
     std::int64_t window = 0;  ///< places that a query sees, its own and those before; 0: all before
+    double soft_cap = 0;      ///< of the scores; 0: none
     Weight sinks;             ///< one logit for each of the rank's heads; undefined: none
 };
 

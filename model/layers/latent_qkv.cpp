@@ -60,7 +60,8 @@ QkvParts LatentQkv::forward_up(const RankContext& context, const MicrobatchConte
     const std::int64_t heads = model_.heads / context.tp->size();
     const auto normalised = [&](const Tensor& latent, const Weight& weight, const Weight& bias, NormStatistics& statistics) {
         if (!weight.defined()) return latent;
-        return norm(latent, weight.value, bias.value, model_.normalization, context.norm_epsilon, statistics);
+        return norm(latent, weight.value, bias.value, model_.normalization,
+                    mla_.norm_epsilon > 0 ? mla_.norm_epsilon : context.norm_epsilon, statistics);
     };
     if (mla_.q_lora_rank > 0) saved.q_normed = normalised(saved.q_latent, q_norm_weight_, q_norm_bias_, saved.q_statistics);
     saved.kv_normed = normalised(saved.kv_latent, kv_norm_weight_, kv_norm_bias_, saved.kv_statistics);

@@ -71,6 +71,53 @@ private:
     const Weight &weight_, &bias_;
 };
 
+/// Norms with weights of their own for each of the rank's heads. Nothing but their input is kept: statistics are made again.
+class HeadNorms {
+public:
+    HeadNorms(const RankContext& context, const ModelSpec& model, const Weight& weight, const Weight& bias)
+        : context_(context), model_(model), weight_(weight), bias_(bias) {}
+
+    [[nodiscard]] Tensor forward(const Tensor& heads) const {
+        const Tensor x = swap_leading(heads),
+                     y = context_.device->empty(x.shape(), x.dtype(), MemoryCategory::activations, "norms of heads");
+        for (std::int64_t head = 0; head < x.shape()[0]; ++head) {
+            NormStatistics statistics;
+            copy(of(x, head, statistics), one(y, head));
+        }
+        return swap_leading(y);
+    }
+
+    [[nodiscard]] Tensor backward(const Tensor& d_heads, const Tensor& heads) const {
+        const Tensor x = swap_leading(heads), dy = swap_leading(d_heads);
+        const Tensor dx = context_.device->empty(x.shape(), x.dtype(), MemoryCategory::activations, "gradient of heads");
+        for (std::int64_t head = 0; head < x.shape()[0]; ++head) {
+            NormStatistics statistics;
+            (void)of(x, head, statistics);
+            copy(norm_backward(one(dy, head), one(x, head), part(weight_.value, head), statistics, model_.normalization,
+                               part(weight_.gradient, head), bias_.defined() ? part(bias_.gradient, head) : Tensor()),
+                 one(dx, head));
+        }
+        return swap_leading(dx);
+    }
+
+private:
+    [[nodiscard]] Tensor of(const Tensor& x, std::int64_t head, NormStatistics& statistics) const {
+        return norm(one(x, head), part(weight_.value, head), bias_.defined() ? part(bias_.value, head) : Tensor(), model_.normalization,
+                    context_.norm_epsilon, statistics);
+    }
+    /// (rows, head_dim) of one head.
+    [[nodiscard]] static Tensor one(const Tensor& by_head, std::int64_t head) {
+        return by_head.slice(head, head + 1).view({by_head.shape()[1], by_head.shape()[2]});
+    }
+    [[nodiscard]] Tensor part(const Tensor& weights, std::int64_t head) const {
+        return weights.slice(head * model_.head_dim, (head + 1) * model_.head_dim);
+    }
+
+    const RankContext& context_;
+    const ModelSpec& model_;
+    const Weight &weight_, &bias_;
+};
+
 /// How one kv head's group lies on several tp ranks.
 struct SharedGroup {
     std::int64_t ranks;  ///< that share it
@@ -120,6 +167,7 @@ PackedQkv::PackedQkv(const ModelSpec& model, const WeightTable& weights, const s
 
 Tensor PackedQkv::normalised(const RankContext& context, const Tensor& heads, const Weight& weight, const Weight& bias,
                              NormStatistics& statistics) const {
+    if (model_.qk_norm_per_head) return HeadNorms(context, model_, weight, bias).forward(heads);
     const Tensor rows = norm_rows(model_, heads);
     const bool divided = model_.qk_norm_full_width && context.tp->size() > 1;
     const Tensor y = divided ? WholeWidthNorm(context, model_, weight, bias).forward(rows, statistics)
@@ -129,6 +177,7 @@ Tensor PackedQkv::normalised(const RankContext& context, const Tensor& heads, co
 
 Tensor PackedQkv::through_norm(const RankContext& context, const Tensor& dy, const Tensor& heads, const Weight& weight, const Weight& bias,
                                const NormStatistics& statistics) const {
+    if (model_.qk_norm_per_head) return HeadNorms(context, model_, weight, bias).backward(dy, heads);
     const Tensor d_rows = norm_rows(model_, dy), rows = norm_rows(model_, heads);
     const bool divided = model_.qk_norm_full_width && context.tp->size() > 1;
     const Tensor dx = divided ? WholeWidthNorm(context, model_, weight, bias).backward(d_rows, rows, statistics)
@@ -158,31 +207,32 @@ QkvParts PackedQkv::forward(const RankContext& context, const MicrobatchContext&
     } else {
         parts = split_qkv(packed, heads, model_.kv_heads / tp, head_dim);
     }
+    if (model_.qk_norm_behind_rotary) rotate(context, microbatch, parts.q, parts.k, false);
     if (q_norm_weight_.defined()) {
         saved.q_before_norm = parts.q;
         saved.k_before_norm = parts.k;
         parts.q = normalised(context, parts.q, q_norm_weight_, q_norm_bias_, saved.q_statistics);
         parts.k = normalised(context, parts.k, k_norm_weight_, k_norm_bias_, saved.k_statistics);
     }
-    if (rotated_ > 0) {
-        const Positions positions = positions_of(context, microbatch);
-        parts.q = rotary(parts.q, positions, rotated_, angles_, false);
-        parts.k = rotary(parts.k, positions, rotated_, angles_, false);
-    }
+    if (!model_.qk_norm_behind_rotary) rotate(context, microbatch, parts.q, parts.k, false);
     return parts;
+}
+
+void PackedQkv::rotate(const RankContext& context, const MicrobatchContext& microbatch, Tensor& q, Tensor& k, bool inverse) const {
+    if (rotated_ == 0) return;
+    const Positions positions = positions_of(context, microbatch);
+    q = rotary(q, positions, rotated_, angles_, inverse);
+    k = rotary(k, positions, rotated_, angles_, inverse);
 }
 
 Tensor PackedQkv::backward(const RankContext& context, const MicrobatchContext& microbatch, AttentionGradients gradients,
                            const Tensor& d_gate, const Tensor& normed, const PackedQkvSaved& saved) const {
-    if (rotated_ > 0) {
-        const Positions positions = positions_of(context, microbatch);
-        gradients.q = rotary(gradients.q, positions, rotated_, angles_, true);
-        gradients.k = rotary(gradients.k, positions, rotated_, angles_, true);
-    }
+    if (!model_.qk_norm_behind_rotary) rotate(context, microbatch, gradients.q, gradients.k, true);
     if (q_norm_weight_.defined()) {
         gradients.q = through_norm(context, gradients.q, saved.q_before_norm, q_norm_weight_, q_norm_bias_, saved.q_statistics);
         gradients.k = through_norm(context, gradients.k, saved.k_before_norm, k_norm_weight_, k_norm_bias_, saved.k_statistics);
     }
+    if (model_.qk_norm_behind_rotary) rotate(context, microbatch, gradients.q, gradients.k, true);
     if (d_gate.defined()) {
         const std::int64_t rows = gradients.q.shape()[0], heads = gradients.q.shape()[1], groups = model_.kv_heads / context.tp->size();
         const std::int64_t width = heads / groups * model_.head_dim;

@@ -35,6 +35,8 @@ public:
                                   const Tensor& d_gate, const Tensor& normed, const PackedQkvSaved& saved) const;
 
 private:
+    /// Turns both by their positions, or back.
+    void rotate(const RankContext& context, const MicrobatchContext& microbatch, Tensor& q, Tensor& k, bool inverse) const;
     /// Norm of q or k (rows, heads, head_dim), and its backward.
     [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& heads, const Weight& weight, const Weight& bias,
                                     NormStatistics& statistics) const;

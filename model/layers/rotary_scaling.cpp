@@ -32,8 +32,9 @@ RotaryAngles rotary_angles(const ModelSpec& model, std::int64_t rotated) {
         const auto pair = [&](double times) {
             return static_cast<double>(rotated) * std::log(original / (times * turn)) / (2 * std::log(model.rotary_base));
         };
-        const double low = std::max(std::floor(pair(scaling.beta_fast)), 0.0);
-        const double high = std::min(std::ceil(pair(scaling.beta_slow)), static_cast<double>(rotated - 1));
+        const double fast = pair(scaling.beta_fast), slow = pair(scaling.beta_slow);
+        const double low = std::max(scaling.whole_pairs ? std::floor(fast) : fast, 0.0);
+        const double high = std::min(scaling.whole_pairs ? std::ceil(slow) : slow, static_cast<double>(rotated - 1));
         const double width = high == low ? 0.001 : high - low;
         angles.offset = 1 + low / width;
         angles.by_index = -1 / width;

@@ -30,7 +30,7 @@ void Router::forward(const RankContext& context, const MicrobatchContext& /*micr
     {
         const Tensor logits = matmul(x, weight_.value, {.b = true}, "router logits");  // (rows, experts)
         if (bias_.defined()) add_bias(logits, bias_.value);
-        const ExpertChoice choice{moe_.groups, moe_.group_top_k,
+        const ExpertChoice choice{moe_.groups, moe_.group_top_k, moe_.group_scores, moe_.normalize_top_k,
                                   context.expert_biases != nullptr ? context.expert_biases->of(layer_) : Tensor()};
         saved.routing = route(logits, moe_.top_k, moe_.score, context.balanced_routing, choice);
     }
@@ -47,7 +47,7 @@ void Router::forward(const RankContext& context, const MicrobatchContext& /*micr
 Tensor Router::backward(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& d_probabilities, const Tensor& x,
                         const RouterSaved& saved) const {
     const Range range(*context.device, "router backward");
-    Tensor d_logits = route_backward(d_probabilities, saved.routing, moe_.score);
+    Tensor d_logits = route_backward(d_probabilities, saved.routing, moe_.score, moe_.normalize_top_k);
     if (moe_.auxiliary_loss > 0) {
         auxiliary_loss_backward(saved.routing.scores, moe_.score, saved.copies, all_rows(context, x), moe_.top_k, moe_.auxiliary_loss,
                                 microbatch.d_auxiliary, d_logits);

@@ -50,7 +50,8 @@ SelfAttention::SelfAttention(const ModelSpec& model, const WeightTable& weights,
       norm_bias_(weights.find(norm_name(model, prefix, "bias"))),
       projection_(weights.at(prefix + "self_attention.linear_proj.weight"), weights.find(prefix + "self_attention.linear_proj.bias")),
       behind_(model, weights.find(prefix + "post_self_attn_layernorm.weight"), weights.find(prefix + "post_self_attn_layernorm.bias")),
-      core_{softmax_scale(model), model.window_of_layer(layer), weights.find(prefix + "self_attention.core_attention.softmax_offset")} {
+      core_{softmax_scale(model), model.window_of_layer(layer), model.attention_softcap,
+            weights.find(prefix + "self_attention.core_attention.softmax_offset")} {
     if (model.mla)
         latent_.emplace(model, weights, prefix + "self_attention.", recompute.contains(RecomputeModule::mla_up_proj));
     else

@@ -91,6 +91,7 @@ Tensor VocabularyLoss::forward(const RankContext& context, const Tensor& normed,
     const Range range(*context.device, "loss forward");
     saved.logits = output_.forward(context, normed);
     if (model_.logit_multiplier != 1) scale(saved.logits, model_.logit_multiplier);
+    if (model_.logit_softcap > 0) soft_cap(saved.logits, model_.logit_softcap);
     saved.maximum = row_maximum(saved.logits, shard(context));
     context.tp->all_reduce(saved.maximum, Reduction::maximum);
     saved.sums = softmax_sums(saved.logits, targets, saved.maximum, shard(context));
@@ -102,7 +103,7 @@ Tensor VocabularyLoss::forward(const RankContext& context, const Tensor& normed,
 Tensor VocabularyLoss::backward(const RankContext& context, const Tensor& normed, const Tensor& targets, double d_loss,
                                 VocabularyLossSaved& saved) const {
     const Range range(*context.device, "loss backward");
-    cross_entropy_backward(saved.logits, targets, saved.maximum, saved.sums.exponentials, shard(context), d_loss);
+    cross_entropy_backward(saved.logits, targets, saved.maximum, saved.sums.exponentials, shard(context), d_loss, model_.logit_softcap);
     if (model_.logit_multiplier != 1) scale(saved.logits, model_.logit_multiplier);
     Tensor d_normed = output_.backward(context, saved.logits, normed);
     saved.logits = {};

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kQueryBlock = 64;
 
 AttentionSizes sizes_of(const Tensor& q, const Tensor& k, const Tensor& v, const Positions& query_positions, const Positions& key_positions,
-                        double scale, std::int64_t window) {
+                        double scale, std::int64_t window, double soft_cap) {
     expect_float(q, "q of attention");
     expect_dtype(k, q.dtype(), "k of attention");
     expect_dtype(v, q.dtype(), "v of attention");
@@ -29,7 +29,7 @@ AttentionSizes sizes_of(const Tensor& q, const Tensor& k, const Tensor& v, const
     MGPLAN_ASSERT(k.shape()[1] > 0 && q.shape()[1] % k.shape()[1] == 0, "the heads are a multiple of the key and value heads");
     return {query_positions, key_positions, q.shape()[1], k.shape()[1],
             q.shape()[2],    v.shape()[2],  scale,        std::min(kQueryBlock, query_positions.places()),
-            window};
+            window,          soft_cap};
 }
 
 /// Σ over the t in [first, first + count) of clamp(t, 0, most).
@@ -97,8 +97,8 @@ struct AttentionScratch {
 }  // namespace
 
 AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, const Positions& query_positions,
-                          const Positions& key_positions, double scale, std::int64_t window) {
-    const AttentionSizes sizes = sizes_of(q, k, v, query_positions, key_positions, scale, window);
+                          const Positions& key_positions, double scale, std::int64_t window, double soft_cap) {
+    const AttentionSizes sizes = sizes_of(q, k, v, query_positions, key_positions, scale, window, soft_cap);
     Device& device = q.device();
     const std::int64_t rows = q.shape()[0], places = key_positions.places();
     AttentionResult result{
@@ -132,8 +132,8 @@ AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, con
 
 AttentionGradients attention_backward(const Tensor& d_output, const Tensor& q, const Tensor& k, const Tensor& v,
                                       const AttentionResult& result, const Positions& query_positions, const Positions& key_positions,
-                                      double scale, std::int64_t window) {
-    const AttentionSizes sizes = sizes_of(q, k, v, query_positions, key_positions, scale, window);
+                                      double scale, std::int64_t window, double soft_cap) {
+    const AttentionSizes sizes = sizes_of(q, k, v, query_positions, key_positions, scale, window, soft_cap);
     const std::int64_t rows = q.shape()[0], places = key_positions.places();
     expect_shape(d_output, {rows, sizes.heads, sizes.v_dim}, "output gradient of attention");
     expect_dtype(d_output, q.dtype(), "output gradient of attention");

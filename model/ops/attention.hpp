@@ -14,8 +14,9 @@ struct AttentionResult {
 
 /// q (query rows, heads, qk_dim), k (key rows, kv_heads, qk_dim), v (key rows, kv_heads, v_dim); heads is a multiple of
 /// kv_heads. A query sees the keys of its own sequence at its own position and before; with a window (> 0) the last `window` of these.
+/// With a soft cap (> 0) the scores, scaled, become cap · tanh(score / cap).
 [[nodiscard]] AttentionResult attention(const Tensor& q, const Tensor& k, const Tensor& v, const Positions& query_positions,
-                                        const Positions& key_positions, double scale, std::int64_t window = 0);
+                                        const Positions& key_positions, double scale, std::int64_t window = 0, double soft_cap = 0);
 
 struct AttentionGradients {
     Tensor q, k, v;
@@ -24,7 +25,8 @@ struct AttentionGradients {
 /// Gradients for the keys at hand, given the output and log-sum-exp over ALL keys of the row (so ring steps add up).
 [[nodiscard]] AttentionGradients attention_backward(const Tensor& d_output, const Tensor& q, const Tensor& k, const Tensor& v,
                                                     const AttentionResult& result, const Positions& query_positions,
-                                                    const Positions& key_positions, double scale, std::int64_t window = 0);
+                                                    const Positions& key_positions, double scale, std::int64_t window = 0,
+                                                    double soft_cap = 0);
 
 /// Folds `other`, attention of the same queries over other keys, into `into`, weighted by their log-sum-exps.
 void merge_attention(AttentionResult& into, const AttentionResult& other);

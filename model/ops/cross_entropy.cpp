@@ -84,7 +84,7 @@ void add_sum_of_losses(const Tensor& losses, const Tensor& sums, std::int64_t pl
 }
 
 void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& maximum, const Tensor& exponentials,
-                            const VocabularyShard& shard, double d_loss) {
+                            const VocabularyShard& shard, double d_loss, double soft_cap) {
     const std::int64_t rows = rows_of(logits, shard);
     expect_targets(targets, logits);
     expect_row_values(maximum, logits, "logit maximum");
@@ -94,7 +94,8 @@ void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const T
                    total_bytes(logits, targets, maximum, exponentials), logits.bytes()});
     if (device.computes() && logits.elements() > 0) {
         device.kernels().cross_entropy_backward(
-            device, {logits, targets, maximum, exponentials, {}, {}, {}, rows, logits.shape()[-1], shard.first, shard.valid, d_loss});
+            device,
+            {logits, targets, maximum, exponentials, {}, {}, {}, rows, logits.shape()[-1], shard.first, shard.valid, d_loss, soft_cap});
     }
 }
 

@@ -30,8 +30,8 @@ struct SoftmaxSums {
 void add_sum_of_losses(const Tensor& losses, const Tensor& sums, std::int64_t place);
 
 /// Overwrites the logits with d_loss · (softmax - one_hot(target)); padding columns, and rows with a negative target, become 0.
-/// d_loss is one factor for all rows.
+/// d_loss is one factor for all rows. With a soft cap (> 0), which the logits went through, the gradient is that in front of it.
 void cross_entropy_backward(const Tensor& logits, const Tensor& targets, const Tensor& maximum, const Tensor& exponentials,
-                            const VocabularyShard& shard, double d_loss);
+                            const VocabularyShard& shard, double d_loss, double soft_cap = 0);
 
 }  // namespace mgplan::model

@@ -33,6 +33,14 @@ void scale(const Tensor& x, double factor) {
     if (device.computes() && x.elements() > 0) device.kernels().scale(device, {x, x.elements(), factor});
 }
 
+void soft_cap(const Tensor& x, double cap) {
+    expect_float(x, "x of soft_cap");
+    MGPLAN_ASSERT(cap > 0, "a soft cap is above 0");
+    Device& device = x.device();
+    device.report({"soft_cap", static_cast<double>(x.elements()), x.bytes(), x.bytes()});
+    if (device.computes() && x.elements() > 0) device.kernels().soft_cap(device, {x, x.elements(), cap});
+}
+
 void fill(const Tensor& x, double value) {
     expect_float(x, "x of fill");
     Device& device = x.device();

@@ -30,8 +30,8 @@ std::optional<FusedPart> part_of(const Positions& queries, const Positions& keys
 std::optional<FusedPart> fused_part(const KernelTraits& traits, Dtype dtype, const AttentionSizes& sizes) {
     if (traits.kind != DeviceKind::cuda || !traits.fused_attention || traits.architecture < 80) return std::nullopt;
     const std::int64_t widest = traits.architecture >= 90 ? 192 : 128;
-    if (dtype != Dtype::bf16 || sizes.window > 0 || sizes.qk_dim % 8 != 0 || sizes.v_dim % 8 != 0 || sizes.qk_dim > widest ||
-        sizes.v_dim > 128)
+    if (dtype != Dtype::bf16 || sizes.window > 0 || sizes.soft_cap > 0 || sizes.qk_dim % 8 != 0 || sizes.v_dim % 8 != 0 ||
+        sizes.qk_dim > widest || sizes.v_dim > 128)
         return std::nullopt;
     const auto part = part_of(sizes.query_positions, sizes.key_positions);
     return part && part->queries > 1 && part->keys > 1 ? part : std::nullopt;

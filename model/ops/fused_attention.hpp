@@ -17,8 +17,9 @@ struct FusedPart {
     bool causal = true;  ///< as many queries as keys, each of which sees those up to its own place; false: all see all
 };
 
-/// The part that cuDNN does; nothing where separate products do it: not bf16, a window, a single query place, head sizes that are no
-/// multiples of 8 or beyond 128 (192 for queries and keys from Hopper on: A100 has no backward beyond 128), or places that are neither of
+/// The part that cuDNN does; nothing where separate products do it: not bf16, a window, a soft cap, a single query place, head sizes that
+/// are no multiples of 8 or beyond 128 (192 for queries and keys from Hopper on: A100 has no backward beyond 128), or places that are
+/// neither of
 ///  * queries and keys at the same places, in their order: a whole sequence, a context parallel rank's own slice;
 ///  * two zigzag slices of other ranks (Positions): all queries see the keys' first chunk, or the queries' second chunk sees all keys
 ///    (Transformer Engine's context_parallel.py cuts its ring in the same three kinds).

@@ -21,6 +21,7 @@ std::string_view missing_kernel(const KernelTable& table) {
         {"copy", table.copy != nullptr},
         {"add", table.add != nullptr},
         {"scale", table.scale != nullptr},
+        {"soft_cap", table.soft_cap != nullptr},
         {"fill", table.fill != nullptr},
         {"sums_of_squares", table.sums_of_squares != nullptr},
         {"has_non_finite", table.has_non_finite != nullptr},

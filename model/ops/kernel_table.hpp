@@ -148,6 +148,7 @@ struct CrossEntropyArguments {
     Output maximum_out, exponentials_out, target_out;
     std::int64_t rows, columns, first, valid;
     double d_loss;
+    double soft_cap = 0;  ///< backward: the logits were capped so, and gradients are those in front of the cap; 0: not
 };
 
 struct TokenLossesArguments {
@@ -171,6 +172,7 @@ struct AttentionSizes {
     std::int64_t block;
     /// A query sees so many places, its own and those before; 0: all before.
     std::int64_t window = 0;
+    double soft_cap = 0;  ///< scaled scores become cap · tanh(score / cap); 0: they stay
 };
 
 /// Scratch in the statistics' type, for one sequence and head: keys (places, qk_dim), values (places, v_dim); for one
@@ -247,6 +249,8 @@ struct RouteArguments {
     bool balanced;
     Input bias{};                              ///< absent: none
     std::int64_t groups = 0, group_top_k = 0;  ///< 0: all experts are candidates
+    std::int64_t group_scores = 0;             ///< of each group that count, from 1 to its members
+    bool normalised = true;                    ///< probabilities are divided by their sum; softmax: over the chosen, else over all
 };
 
 struct RouteBackwardArguments {
@@ -254,6 +258,7 @@ struct RouteBackwardArguments {
     Output d_logits;
     std::int64_t rows, expert_count, top_k;
     RouterScore score;
+    bool normalised = true;
 };
 
 struct CapacityArguments {
@@ -360,6 +365,7 @@ struct KernelTable {
     void (*copy)(Device&, const ElementwiseArguments&);
     void (*add)(Device&, const ElementwiseArguments&);
     void (*scale)(Device&, const ScalarArguments&);
+    void (*soft_cap)(Device&, const ScalarArguments&);
     void (*fill)(Device&, const ScalarArguments&);
     void (*sums_of_squares)(Device&, const SumsOfSquaresArguments&);
     bool (*has_non_finite)(Device&, const ReductionArguments&);

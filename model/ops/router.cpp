@@ -57,6 +57,11 @@ Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score, bool 
         expect_dtype(choice.bias, kept, "expert bias");
         expect_same_device(logits, choice.bias);
     }
+    std::int64_t counted = 0;
+    if (choice.groups > 0) {
+        counted = choice.group_scores > 0 ? choice.group_scores : top_k / choice.group_top_k;
+        counted = std::clamp<std::int64_t>(counted, 1, experts / choice.groups);
+    }
     Routing routing{device.empty({rows, top_k}, Dtype::int32, MemoryCategory::activations, "chosen experts"),
                     device.empty({rows, top_k}, kept, MemoryCategory::activations, "router probabilities"),
                     device.empty({rows, experts}, kept, MemoryCategory::activations, "router scores")};
@@ -64,12 +69,13 @@ Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score, bool 
                    total_bytes(routing.experts, routing.probabilities, routing.scores)});
     if (device.computes() && rows > 0) {
         device.kernels().route(device, {logits, routing.experts, routing.probabilities, routing.scores, rows, experts, top_k, score,
-                                        balanced, choice.bias, choice.groups, choice.group_top_k});
+                                        balanced, choice.bias, choice.groups, choice.group_top_k, counted,
+                                        choice.normalised && (score == RouterScore::softmax || top_k > 1)});
     }
     return routing;
 }
 
-Tensor route_backward(const Tensor& d_probabilities, const Routing& routing, RouterScore score) {
+Tensor route_backward(const Tensor& d_probabilities, const Routing& routing, RouterScore score, bool normalised) {
     expect_float(routing.scores, "router scores");
     MGPLAN_ASSERT(routing.scores.shape().rank() == 2 && routing.experts.shape().rank() == 2, "a routing has rows");
     const std::int64_t rows = routing.scores.shape()[0], experts = routing.scores.shape()[1], top_k = routing.experts.shape()[1];
@@ -86,8 +92,8 @@ Tensor route_backward(const Tensor& d_probabilities, const Routing& routing, Rou
     device.report({"route_backward", 4.0 * static_cast<double>(rows * top_k),
                    total_bytes(d_probabilities, routing.experts, routing.probabilities, routing.scores), d_logits.bytes()});
     if (device.computes() && rows > 0) {
-        device.kernels().route_backward(
-            device, {d_probabilities, routing.experts, routing.probabilities, routing.scores, d_logits, rows, experts, top_k, score});
+        device.kernels().route_backward(device, {d_probabilities, routing.experts, routing.probabilities, routing.scores, d_logits, rows,
+                                                 experts, top_k, score, normalised && (score == RouterScore::softmax || top_k > 1)});
     }
     return d_logits;
 }

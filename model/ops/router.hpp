@@ -17,9 +17,11 @@ struct Routing {
 /// What decides beside the scores which experts are chosen; probabilities come from the scores alone.
 struct ExpertChoice {
     /// Experts in equal groups, of which each row takes `group_top_k`: those with the largest sums of their top_k / group_top_k
-    /// largest (at least 1); 0: none (DeepSeek-V2, arXiv 2405.04434 section 2.2.2; Megatron-LM moe_utils.py, group_limited_topk).
+    /// largest (at least 1), or of their `group_scores` largest; 0: none (DeepSeek-V2, arXiv 2405.04434 section 2.2.2; Megatron-LM moe_utils.py, group_limited_topk).
     std::int64_t groups = 0, group_top_k = 0;
-    Tensor bias{};  ///< (experts) as probabilities, added before choosing (arXiv 2412.19437 section 2.1.2); may be undefined
+    std::int64_t group_scores = 0;
+    bool normalised = true;  ///< probabilities sum to 1 over the chosen; else they are the scores (--moe-router-pre-softmax)
+    Tensor bias{};           ///< (experts) as probabilities, added before choosing (arXiv 2412.19437 section 2.1.2); may be undefined
     static constexpr std::int64_t most_groups = 64;
 };
 
@@ -29,8 +31,8 @@ struct ExpertChoice {
 /// experts, so that all get equally many; the probabilities still come from the logits.
 [[nodiscard]] Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score, bool balanced = false,
                             const ExpertChoice& choice = {});
-/// Gradient of the logits, in the type of the scores, from that of the probabilities (rows, top_k).
-[[nodiscard]] Tensor route_backward(const Tensor& d_probabilities, const Routing& routing, RouterScore score);
+/// Gradient of the logits, in the type of the scores, from that of the probabilities (rows, top_k). normalised: as route() was told.
+[[nodiscard]] Tensor route_backward(const Tensor& d_probabilities, const Routing& routing, RouterScore score, bool normalised = true);
 
 /// A copy of routing.experts in which every expert keeps the `capacity` rows of highest probability (of equal ones the
 /// upper); the other choices are -1 (Megatron-LM moe_utils.py, apply_router_token_dropping with policy "probs").

@@ -62,8 +62,6 @@ void add_values_not_computed(std::vector<std::string>& features, const TrainingT
         if (known && model.rotary_scaling_values.factor == 1)
             features.push_back(fmt::format("rotary scaling '{}' whose factor is not given", model.rotary_scaling));
     }
-    if (model.moe && !model.moe->normalize_top_k && (model.moe->score == RouterScore::softmax || model.moe->top_k > 1))
-        features.emplace_back("weights of the chosen experts that do not sum to 1 (norm_topk_prob = false)");
     features.insert(features.end(), model.left_out.begin(), model.left_out.end());
     if (model.attention_dropout > 0) features.emplace_back("dropout inside attention");
     if (task.training.precision == Precision::fp16) features.emplace_back("fp16 with loss scaling");
@@ -146,11 +144,14 @@ std::vector<std::string> features_not_executed(const TrainingTask& task, bool co
     if (model.moe) add_mixture_features(features, model, layout);
     if (model.mtp_layers > 0) add_mtp_features(features, model, layout);
     // A rank would hold a part of a head's weights, and all of the head.
-    if (model.qk_norm_full_width && layout.sizes.tp > model.kv_heads)
-        features.push_back(fmt::format("QK-norm over the whole width with tp = {} above {} kv heads", layout.sizes.tp, model.kv_heads));
-    if (model.qk_norm_per_head) features.emplace_back("QK-norm with weights of its own for each head");
-    if (model.logit_softcap > 0) features.emplace_back("logits with a soft cap");
+    if ((model.qk_norm_full_width || model.qk_norm_per_head) && layout.sizes.tp > model.kv_heads)
+        features.push_back(fmt::format("QK-norm {} with tp = {} above {} kv heads",
+                                       model.qk_norm_per_head ? "with weights of its own for each head" : "over the whole width",
+                                       layout.sizes.tp, model.kv_heads));
     if (model.order != LayerOrder::sequential) add_beside_features(features, model, layout);
+    const auto rotated = static_cast<std::int64_t>(static_cast<double>(model.head_dim) * model.rotary_fraction);
+    if (model.compositions.empty() && !model.mla && model.position == PositionEmbedding::rope && rotated % 2 != 0)
+        features.push_back(fmt::format("rotary embedding of {} values of a head, an odd number", rotated));
     if (model.mla && model.mla->qk_rope_head_dim % 2 != 0)
         features.push_back(fmt::format("rotary embedding of {} values of a head, an odd number", model.mla->qk_rope_head_dim));
     if (quantised(task.training.precision)) features.emplace_back(to_string(task.training.precision));

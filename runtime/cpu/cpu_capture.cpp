@@ -97,6 +97,7 @@ const model::KernelTable& recording_kernels() {
         .copy = Recorded<cpu::copy>::call,
         .add = Recorded<cpu::add>::call,
         .scale = Recorded<cpu::scale>::call,
+        .soft_cap = Recorded<cpu::soft_cap>::call,
         .fill = Recorded<cpu::fill>::call,
         .sums_of_squares = Refused<cpu::sums_of_squares>::call,
         .has_non_finite = Refused<cpu::has_non_finite>::call,

@@ -1,11 +1,15 @@
 #include "runtime/training_run/rank_checkpoints.hpp"
 
 #include <chrono>
+#include <filesystem>
 #include <string>
+#include <system_error>
+#include <vector>
 
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/load_state.hpp"
 #include "runtime/checkpoint/save_state.hpp"
+#include "runtime/training_run/export_weights.hpp"
 
 namespace mgplan::runtime {
 
@@ -14,7 +18,12 @@ RankCheckpoints::RankCheckpoints(const TrainingRunOptions& options, int rank, mo
 
 std::int64_t RankCheckpoints::resume() {
     const auto& checkpoint = options_.checkpoint.resume;
-    if (checkpoint == nullptr) return 0;
+    if (checkpoint == nullptr) {
+        if (options_.weights == nullptr) return 0;
+        options_.weights->load(trainer_.state());
+        trainer_.go_on_from({});
+        return 0;
+    }
     load_state(*checkpoint, trainer_.state());
     trainer_.go_on_from(checkpoint->manifest().position);
     saved_ = trainer_.position().steps;
@@ -49,6 +58,32 @@ bool RankCheckpoints::save() {
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         options.on_saved(position.steps, manifest.bytes(), seconds);
     }
+    return true;
+}
+
+bool RankCheckpoints::export_weights() {
+    if (!options_.export_weights) return false;
+    const WeightExport& wanted = *options_.export_weights;
+    // Whatever the layout, a checkpoint puts the shards together. Parameters alone.
+    std::vector<model::StatePiece> parameters = trainer_.state();
+    std::erase_if(parameters, [](const model::StatePiece& piece) { return piece.name.find("/exp_avg") != std::string::npos; });
+    const std::string shards = (std::filesystem::path(wanted.folder) / "shards.unfinished").string();
+    const model::TrainingPosition position = trainer_.position();
+    const std::string folder = step_folder(shards, position.steps);
+    trainer_.meet_all();
+    save_rank_file(folder, rank_, position.steps, parameters);
+    trainer_.meet_all();
+    if (rank_ != options_.speaker) return true;
+    Manifest manifest;
+    manifest.identity = identity_of(options_.task, *options_.data);
+    manifest.position = position;
+    manifest.layout = summary(options_.task.layout);
+    finish_checkpoint(folder, static_cast<int>(options_.task.layout.sizes.world), manifest);
+    const auto complete = SavedCheckpoint::open(shards, position.steps);
+    const std::int64_t bytes = write_published_weights(*complete, wanted, options_.task.training.compute_dtype());
+    std::error_code error;
+    std::filesystem::remove_all(shards, error);
+    if (wanted.on_written) wanted.on_written(bytes);
     return true;
 }
 

@@ -13,12 +13,17 @@ public:
     /// Everything outlives this.
     RankCheckpoints(const TrainingRunOptions& options, int rank, model::RankTrainer& trainer);
 
-    /// Reads the checkpoint that the run goes on from, if there is one; returns the number of steps done.
+    /// Reads the checkpoint that the run goes on from, or the weights that it begins with, if there are any; returns the number of steps
+    /// done.
     std::int64_t resume();
+    /// Whether resume() read anything.
+    [[nodiscard]] bool resumed() const { return options_.checkpoint.resume != nullptr || options_.weights != nullptr; }
     /// Whether one is to be saved behind this step, which is not the last one.
     [[nodiscard]] bool is_due(std::int64_t step) const;
     /// Saves behind the trainer's last step, unless that is done. Every rank calls it; returns whether it did.
     bool save();
+    /// Writes the weights as the hub has them, where that is asked for. Every rank calls it; returns whether it did.
+    bool export_weights();
 
 private:
     const TrainingRunOptions& options_;

@@ -94,7 +94,7 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
         const bool speaks = rank == options.speaker;
         RankCheckpoints checkpoints(options, rank, trainer);
         const std::int64_t done_before = checkpoints.resume();
-        if (options.checkpoint.resume) prediction.go_on_from(trainer.position());
+        if (checkpoints.resumed()) prediction.go_on_from(trainer.position());
         for (std::int64_t step = done_before + 1; last_step.includes(rank, step) && outcome.problem.text.empty(); ++step) {
             StepValues values;
             values.learning_rate = learning_rate(options.learning_rate, trainer.updates());
@@ -129,6 +129,7 @@ RankOutcome run_rank(const TrainingRunOptions& options, const RankDevices& devic
             if (outcome.problem.text.empty() && checkpoints.is_due(step) && checkpoints.save()) prediction.save();
         }
         if (outcome.problem.text.empty() && checkpoints.save()) prediction.save();
+        if (outcome.problem.text.empty() && checkpoints.export_weights()) prediction.save();
         device.set_listener(nullptr);
         outcome.values.measured = rank_use(made.memory(), made.reserved_bytes(), *connection.traffic);
         if (arena != nullptr) {

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "model/training/rank_trainer.hpp"
+#include "runtime/checkpoint/published_checkpoint.hpp"
 #include "runtime/checkpoint/saved_checkpoint.hpp"
 #include "runtime/data/sequences.hpp"
 #include "runtime/launch/rank_from_environment.hpp"
@@ -39,10 +40,22 @@ struct CheckpointOptions {
     std::function<void(std::int64_t step, std::int64_t bytes, double seconds)> on_saved;
 };
 
+/// Weights that are written when the run is done, as the hub has them. All ranks share the folder.
+struct WeightExport {
+    std::string folder;
+    PublishedWeights weights;  ///< of the task's model
+    std::string config;        ///< text of config.json
+    /// Called on the speaker when the files are complete.
+    std::function<void(std::int64_t bytes)> on_written;
+};
+
 struct TrainingRunOptions {
     model::TrainingTask task;
     std::int64_t steps = 1;  ///< of the training, those before a checkpoint that it goes on from included
     CheckpointOptions checkpoint;
+    /// Weights to begin with, of the task's model; with a checkpoint to go on from, they are not read.
+    std::shared_ptr<const PublishedCheckpoint> weights;
+    std::optional<WeightExport> export_weights;
     MemoryMode memory = MemoryMode::pool;
     /// With an arena: memory holds NaN before it is written and when it was given back, and writes behind a tensor end the run.
     bool check_memory = false;

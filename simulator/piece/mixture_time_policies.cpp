@@ -214,7 +214,8 @@ void add_expert_biases(LayerEditor& layer, const PolicyContext& context) {
 
 bool clamps_products(const PolicyContext& context) {
     const ModelSpec& model = context.model;
-    return model.moe && model.moe->grouped_gemm && model.gated_mlp && model.activation == Activation::gelu &&
+    return model.moe && model.moe->grouped_gemm && model.gated_mlp &&
+           (model.activation == Activation::gelu || model.activation == Activation::clamped_swish) &&
            context.megatron().activation_clamp > 0 && context.megatron().bias_activation_fusion && !fuses_expert_activations(context);
 }
 

@@ -157,8 +157,11 @@ TEST(ModelTypes, NameWhatOfTheNetworkTheyLeaveOut) {
     EXPECT_EQ(read(sizes("smollm3")).model.rotary_layers, (std::vector<bool>{true, true, true, false}));
     EXPECT_TRUE(read(sizes("llama")).model.left_out.empty());
     EXPECT_EQ(read(sizes("gemma")).model.embedding_multiplier, 8);
-    EXPECT_THAT(features_not_computed(read(sizes("gemma2", {{"final_logit_softcapping", 30.0}, {"attn_logit_softcapping", 50.0}})).model),
-                testing::ElementsAre("logits with a soft cap of 30", "attention scores with a soft cap of 50"));
+    const ModelSpec gemma2 = read(sizes("gemma2", {{"final_logit_softcapping", 30.0}, {"attn_logit_softcapping", 50.0}})).model;
+    EXPECT_EQ(gemma2.logit_softcap, 30);
+    EXPECT_EQ(gemma2.attention_softcap, 50);
+    EXPECT_THAT(features_not_computed(gemma2), testing::IsEmpty());
+    EXPECT_EQ(read(sizes("hyperclovax", {{"logits_scaling", 4.0}})).model.logit_multiplier, 4) << "its class multiplies";
 }
 
 TEST(ModelTypes, RefuseFieldsThatChangeTheNetwork) {

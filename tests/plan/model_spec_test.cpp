@@ -69,7 +69,9 @@ TEST(ModelSpec, NamesWhatIsCarriedButNotComputed) {
     model.attention_sinks = true;
     EXPECT_TRUE(features_not_computed(model).empty()) << "a layer computes them";
     model.logit_softcap = 30;
-    EXPECT_THAT(features_not_computed(model), testing::ElementsAre("logits with a soft cap of 30"));
+    EXPECT_TRUE(features_not_computed(model).empty());
+    model.left_out = {"queries scaled by position"};
+    EXPECT_THAT(features_not_computed(model), testing::ElementsAre("queries scaled by position"));
 }
 
 TEST(ModelSpec, CountsASmallModelAsByHand) {
@@ -151,11 +153,14 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
     model.attention_output_gate = true;
     model.post_norms = true;
     model.norm_bias = false;
+    model.rotary_interleaved = true;
     model.embedding_multiplier = 3;
     model.residual_multiplier = 0.5;
     model.logit_multiplier = 0.25;
     model.attention_multiplier = 0.125;
     model.logit_softcap = 30;
+    model.attention_softcap = 50;
+    model.qk_norm_behind_rotary = true;
     model.compositions = {{"norm", {{"norm", {{"width", 8}}}}}, {"mlp", {{"mlp", {{"width", 4}}}}}};
     model.composition_of_layer = {1, 1, 0};
     model.beside_layers = {{"values", {{"count", 5}}}};
@@ -167,7 +172,8 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
     model.hidden_dropout = 0.2;
     model.kv_heads = 4;
     model.head_dim = 0;
-    model.mla = MlaSpec{.q_lora_rank = 3, .kv_lora_rank = 4, .qk_nope_head_dim = 5, .qk_rope_head_dim = 6, .v_head_dim = 7};
+    model.mla =
+        MlaSpec{.q_lora_rank = 3, .kv_lora_rank = 4, .qk_nope_head_dim = 5, .qk_rope_head_dim = 6, .v_head_dim = 7, .norm_epsilon = 1e-6};
     model.moe = MoeSpec{.experts = 8,
                         .top_k = 2,
                         .expert_ffn = 9,
@@ -183,6 +189,7 @@ TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
                         .pad_to_capacity = true,
                         .groups = 4,
                         .group_top_k = 2,
+                        .group_scores = 1,
                         .expert_bias_update_rate = 0.01};
     model.moe_layers = {false, true, false};
     model.default_sequence = 16;

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cmath>
+
 #include "runtime/cpu/ops/exponential.hpp"
 #include "runtime/cpu/ops/kernels.hpp"
 #include "runtime/cpu/ops/numeric.hpp"
@@ -24,6 +27,14 @@ ValueAndSlope<Sum> evaluate(Sum x) {
         constexpr Sum kCubic = static_cast<Sum>(0.044715);
         const Sum s = sigmoid(kTwice * (x + kCubic * x * x * x));
         return {x * s, s + x * s * (1 - s) * kTwice * (1 + 3 * kCubic * x * x)};
+    } else if constexpr (kind == Activation::gelu_exact) {
+        constexpr Sum kRootOfHalf = static_cast<Sum>(0.7071067811865476), kDensity = static_cast<Sum>(0.3989422804014327);  // 1 / sqrt(2π)
+        const Sum below = Sum{1} / 2 * (1 + std::erf(x * kRootOfHalf));
+        return {x * below, below + x * kDensity * exponential(-x * x / 2)};
+    } else if constexpr (kind == Activation::clamped_swish) {
+        constexpr Sum kSteep = static_cast<Sum>(1.702), kMost = 7;
+        const Sum capped = std::min(x, kMost), s = sigmoid(kSteep * capped);
+        return {capped * s, x > kMost ? Sum{0} : s * (1 + kSteep * x * (1 - s))};
     } else if constexpr (kind == Activation::silu) {
         const Sum s = sigmoid(x);
         return {x * s, s * (1 + x * (1 - s))};
@@ -32,6 +43,17 @@ ValueAndSlope<Sum> evaluate(Sum x) {
     } else {
         const Sum positive = x > 0 ? x : Sum{0};
         return {positive * positive, 2 * positive};
+    }
+}
+
+/// What the gate is multiplied with: the value, or what it becomes, and its slope.
+template <Activation kind, class Sum>
+ValueAndSlope<Sum> gated_value(Sum x) {
+    if constexpr (kind == Activation::clamped_swish) {
+        constexpr Sum kMost = 7;
+        return {1 + std::clamp(x, -kMost, kMost), x < -kMost || x > kMost ? Sum{0} : Sum{1}};
+    } else {
+        return {x, Sum{1}};
     }
 }
 
@@ -46,6 +68,10 @@ void with_kind(Activation kind, Work&& work) {
             return work.template operator()<Activation::relu>();
         case Activation::squared_relu:
             return work.template operator()<Activation::squared_relu>();
+        case Activation::gelu_exact:
+            return work.template operator()<Activation::gelu_exact>();
+        case Activation::clamped_swish:
+            return work.template operator()<Activation::clamped_swish>();
     }
 }
 
@@ -58,7 +84,7 @@ void forward(const model::ActivationArguments& x) {
         const Sum weight = x.row_weights.data != nullptr ? values<Sum>(x.row_weights)[row] : Sum{1};
         if (x.gated) {
             const Element* const value = in + x.width;
-            for (std::int64_t i = 0; i < x.width; ++i) out[i] = Element(evaluate<kind>(Sum(in[i])).value * Sum(value[i]) * weight);
+            for (std::int64_t i = 0; i < x.width; ++i) out[i] = Element(evaluate<kind>(Sum(in[i])).value * gated_value<kind>(Sum(value[i])).value * weight);
         } else {
             for (std::int64_t i = 0; i < x.width; ++i) out[i] = Element(evaluate<kind>(Sum(in[i])).value * weight);
         }
@@ -78,16 +104,17 @@ void backward(const model::ActivationBackwardArguments& x) {
         const Sum weight = x.row_weights.data != nullptr ? values<Sum>(x.row_weights)[row] : Sum{1};
         if (x.d_row_weights.data != nullptr) {
             values<Sum>(x.d_row_weights)[row] = sum_over<Sum>(x.width, [&](std::int64_t i) {
-                const Sum unweighted = evaluate<kind>(Sum(in[i])).value * (x.gated ? Sum(value[i]) : Sum{1});
+                const Sum unweighted = evaluate<kind>(Sum(in[i])).value * (x.gated ? gated_value<kind>(Sum(value[i])).value : Sum{1});
                 return Sum(dy[i]) * unweighted;
             });
         }
         if (x.gated) {
             for (std::int64_t i = 0; i < x.width; ++i) {
                 const auto f = evaluate<kind>(Sum(in[i]));
+                const auto v = gated_value<kind>(Sum(value[i]));
                 const Sum gradient = Sum(dy[i]) * weight;
-                dx[i] = Element(gradient * Sum(value[i]) * f.slope);
-                d_value[i] = Element(gradient * f.value);
+                dx[i] = Element(gradient * v.value * f.slope);
+                d_value[i] = Element(gradient * f.value * v.slope);
             }
         } else {
             for (std::int64_t i = 0; i < x.width; ++i) dx[i] = Element(Sum(dy[i]) * weight * evaluate<kind>(Sum(in[i])).slope);

@@ -79,6 +79,19 @@ void multiply_scores(const QueryBlock& block, const std::array<KeyRange, 2>& ran
     }
 }
 
+/// cap · tanh(score / cap) in place, as far as any query of the block sees.
+template <class Sum>
+void cap_scores(const QueryBlock& block, const std::array<KeyRange, 2>& ranges, double soft_cap, Sum* scores, std::int64_t key_places) {
+    if (soft_cap == 0) return;
+    const Sum cap = static_cast<Sum>(soft_cap);
+    for (std::int64_t i = 0; i < block.places; ++i) {
+        for (std::size_t r = 0; r < 2; ++r) {
+            Sum* const row = scores + i * key_places + ranges[r].begin;
+            for (std::int64_t j = 0; j < block.widest[r]; ++j) row[j] = cap * std::tanh(row[j] / cap);
+        }
+    }
+}
+
 /// out (block, width) = weights (block, keys) · rows (keys, width).
 template <class Sum>
 void weigh_rows(const QueryBlock& block, const std::array<KeyRange, 2>& ranges, const Sum* weights, std::int64_t key_places,
@@ -144,6 +157,7 @@ void forward(const model::AttentionArguments& x) {
             for_each_query_block(s, ranges, [&](const QueryBlock& block) {
                 load<Element>(x.q, batch, s.heads, s.qk_dim, sequence, head, block.place, block.places, queries);
                 multiply_scores(block, ranges, queries, keys, s.qk_dim, static_cast<Sum>(s.scale), scores, key_places);
+                cap_scores(block, ranges, s.soft_cap, scores, key_places);
                 for (std::int64_t i = 0; i < block.places; ++i) {
                     const std::int64_t place = block.place + i;
                     values<Sum>(x.log_sum_exp)[(place * batch + sequence) * s.heads + head] =
@@ -186,6 +200,7 @@ void backward(const model::AttentionBackwardArguments& x) {
                 load<Element>(x.q, batch, s.heads, s.qk_dim, sequence, head, block.place, block.places, queries);
                 load<Element>(x.d_output, batch, s.heads, s.v_dim, sequence, head, block.place, block.places, d_outputs);
                 multiply_scores(block, ranges, queries, keys, s.qk_dim, scale, scores, key_places);
+                cap_scores(block, ranges, s.soft_cap, scores, key_places);
                 multiply_scores(block, ranges, d_outputs, rows, s.v_dim, Sum{1}, d_scores, key_places);
                 for (std::int64_t i = 0; i < block.places; ++i) {
                     const std::int64_t place = block.place + i, row = (place * batch + sequence) * s.heads + head;
@@ -200,7 +215,13 @@ void backward(const model::AttentionBackwardArguments& x) {
                         const std::int64_t hidden = ranges[r].hidden(position), visible = ranges[r].visible(position);
                         std::fill(p, p + hidden, Sum{0});
                         std::fill(ds, ds + hidden, Sum{0});
-                        for (std::int64_t j = hidden; j < visible; ++j) {
+                        // A capped score's slope is 1 - (score / cap)².
+                        for (std::int64_t j = hidden; j < visible && s.soft_cap > 0; ++j) {
+                            const Sum level = p[j] / static_cast<Sum>(s.soft_cap);
+                            p[j] = exponential(p[j] - log_sum_exp);
+                            ds[j] = p[j] * (ds[j] - share) * scale * (1 - level * level);
+                        }
+                        for (std::int64_t j = hidden; j < visible && s.soft_cap == 0; ++j) {
                             p[j] = exponential(p[j] - log_sum_exp);
                             ds[j] = p[j] * (ds[j] - share) * scale;
                         }

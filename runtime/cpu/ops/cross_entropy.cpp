@@ -81,8 +81,18 @@ void cross_entropy_backward(model::Device& /*device*/, const model::CrossEntropy
                 const Sum maximum = values<Sum>(x.maximum)[row];
                 const Sum factor = d_loss / values<Sum>(x.exponentials_in)[row];
                 const std::int64_t target = target_column(x, row);
-                const Sum at_target = target >= 0 ? exponential(Sum(logits[target]) - maximum) * factor - d_loss : Sum{0};
-                for (std::int64_t i = 0; i < x.valid; ++i) logits[i] = Element(exponential(Sum(logits[i]) - maximum) * factor);
+                const auto slope = [&](Sum logit) {
+                    const Sum level = logit / static_cast<Sum>(x.soft_cap);
+                    return 1 - level * level;
+                };
+                Sum at_target = target >= 0 ? exponential(Sum(logits[target]) - maximum) * factor - d_loss : Sum{0};
+                if (target >= 0 && x.soft_cap > 0) at_target *= slope(Sum(logits[target]));
+                for (std::int64_t i = 0; i < x.valid && x.soft_cap > 0; ++i) {
+                    const Sum logit = Sum(logits[i]);
+                    logits[i] = Element(exponential(logit - maximum) * factor * slope(logit));
+                }
+                for (std::int64_t i = 0; i < x.valid && x.soft_cap == 0; ++i)
+                    logits[i] = Element(exponential(Sum(logits[i]) - maximum) * factor);
                 std::fill(logits + x.valid, logits + x.columns, Element(0.0F));
                 if (target >= 0) logits[target] = Element(at_target);
             }

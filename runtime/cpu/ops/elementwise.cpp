@@ -63,6 +63,14 @@ void scale(model::Device& /*device*/, const model::ScalarArguments& x) {
     });
 }
 
+void soft_cap(model::Device& /*device*/, const model::ScalarArguments& x) {
+    with_type(x.x.dtype, [&]<class Element>() {
+        const auto cap = static_cast<Compute<Element>>(x.value);
+        Element* const to = values<Element>(x.x);
+        for (std::int64_t i = 0; i < x.elements; ++i) to[i] = Element(cap * std::tanh(Compute<Element>(to[i]) / cap));
+    });
+}
+
 void fill(model::Device& /*device*/, const model::ScalarArguments& x) {
     with_type(x.x.dtype, [&]<class Element>() {
         Element* const to = values<Element>(x.x);

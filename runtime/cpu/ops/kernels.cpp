@@ -18,6 +18,7 @@ const model::KernelTable& kernels() {
         .copy = copy,
         .add = add,
         .scale = scale,
+        .soft_cap = soft_cap,
         .fill = fill,
         .sums_of_squares = sums_of_squares,
         .has_non_finite = has_non_finite,

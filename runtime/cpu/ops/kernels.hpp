@@ -23,6 +23,7 @@ void bias_gradient(model::Device& device, const model::BiasGradientArguments& ar
 void copy(model::Device& device, const model::ElementwiseArguments& arguments);
 void add(model::Device& device, const model::ElementwiseArguments& arguments);
 void scale(model::Device& device, const model::ScalarArguments& arguments);
+void soft_cap(model::Device& device, const model::ScalarArguments& arguments);
 void fill(model::Device& device, const model::ScalarArguments& arguments);
 void sums_of_squares(model::Device& device, const model::SumsOfSquaresArguments& arguments);
 bool has_non_finite(model::Device& device, const model::ReductionArguments& arguments);

@@ -43,7 +43,7 @@ void choose_experts(const model::RouteArguments& x, Key key, std::int32_t* chose
     const auto any = [](std::int64_t) { return true; };
     if (x.groups == 0) return choose(x.expert_count, x.top_k, key, any, chosen);
     using Sum = decltype(key(0));
-    const std::int64_t members = x.expert_count / x.groups, counted = std::clamp<std::int64_t>(x.top_k / x.group_top_k, 1, members);
+    const std::int64_t members = x.expert_count / x.groups, counted = x.group_scores;
     std::vector<Sum> sums(static_cast<std::size_t>(x.groups), Sum{0});
     std::vector<std::int32_t> best(static_cast<std::size_t>(std::max(counted, x.group_top_k)));
     for (std::int64_t group = 0; group < x.groups; ++group) {
@@ -87,13 +87,13 @@ void route(model::Device& /*device*/, const model::RouteArguments& x) {
                 };
                 choose_experts(x, key, chosen);
             }
-            if (x.score == RouterScore::softmax) {
+            if (x.score == RouterScore::softmax && x.normalised) {
                 Sum most = Sum(logits[chosen[0]]);
                 for (std::int64_t slot = 1; slot < x.top_k; ++slot) most = std::max(most, Sum(logits[chosen[slot]]));
                 for (std::int64_t slot = 0; slot < x.top_k; ++slot) probabilities[slot] = exponential(Sum(logits[chosen[slot]]) - most);
             } else {
                 for (std::int64_t slot = 0; slot < x.top_k; ++slot) probabilities[slot] = scores[chosen[slot]];
-                if (x.top_k == 1) continue;  // not normalised: always 1, it would teach the router nothing
+                if (!x.normalised) continue;
             }
             const Sum sum = sum_over<Sum>(x.top_k, [&](std::int64_t slot) { return probabilities[slot]; });
             for (std::int64_t slot = 0; slot < x.top_k; ++slot) probabilities[slot] /= sum;
@@ -101,6 +101,8 @@ void route(model::Device& /*device*/, const model::RouteArguments& x) {
     });
 }
 
+// Not normalised, p_i is the score: softmax over all gives d logit_j = s_j (dp_j - Σ p dp) for all j, with dp_j = 0 where j was not
+// chosen, and a sigmoid d logit_i = p_i (1 - s_i) dp_i.
 // p_i = s_i / S over the chosen. softmax: s_i = exp(logit_i), so d logit_i = p_i (dp_i - Σ p dp);
 // sigmoid: d s_i = (dp_i - Σ p dp) / S and d logit_i = d s_i · s_i (1 - s_i) = p_i (1 - s_i) (dp_i - Σ p dp);
 // a single sigmoid is its own probability, without the sum.
@@ -114,10 +116,13 @@ void route_backward(model::Device& /*device*/, const model::RouteBackwardArgumen
                 const Sum* const scores = values<Sum>(x.scores) + row * x.expert_count;
                 Sum* const d_logits = values<Sum>(x.d_logits) + row * x.expert_count;
                 std::fill(d_logits, d_logits + x.expert_count, Sum{0});
-                const bool normalised = x.score == RouterScore::softmax || x.top_k > 1;
-                const Sum mean = normalised ? sum_over<Sum>(x.top_k, [&](std::int64_t slot) { return p[slot] * dp[slot]; }) : Sum{0};
+                const bool softmax = x.score == RouterScore::softmax;
+                const Sum mean = softmax || x.normalised ? sum_over<Sum>(x.top_k, [&](std::int64_t slot) { return p[slot] * dp[slot]; }) : Sum{0};
+                if (softmax && !x.normalised) {
+                    for (std::int64_t i = 0; i < x.expert_count; ++i) d_logits[i] = -scores[i] * mean;
+                }
                 for (std::int64_t slot = 0; slot < x.top_k; ++slot) {
-                    const Sum slope = x.score == RouterScore::softmax ? Sum{1} : 1 - scores[chosen[slot]];
+                    const Sum slope = softmax ? Sum{1} : 1 - scores[chosen[slot]];
                     d_logits[chosen[slot]] = p[slot] * slope * (dp[slot] - mean);
                 }
             }

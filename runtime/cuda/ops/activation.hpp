@@ -24,11 +24,29 @@ MGPLAN_BOTH ValueAndSlope<Sum> evaluate(Activation kind, Sum x) {
         }
         case Activation::relu:
             return {x > 0 ? x : Sum{0}, x > 0 ? Sum{1} : Sum{0}};
+        case Activation::gelu_exact: {
+            const Sum below = Sum{0.5} * (1 + error_function(x * static_cast<Sum>(0.7071067811865476)));
+            return {x * below, below + x * static_cast<Sum>(0.3989422804014327) * exponential(-x * x / 2)};
+        }
+        case Activation::clamped_swish: {
+            const Sum steep = static_cast<Sum>(1.702), most = 7;
+            const Sum capped = x > most ? most : x, s = 1 / (1 + exponential(-steep * capped));
+            return {capped * s, x > most ? Sum{0} : s * (1 + steep * x * (1 - s))};
+        }
         case Activation::squared_relu:
             break;
     }
     const Sum positive = x > 0 ? x : Sum{0};
     return {positive * positive, 2 * positive};
+}
+
+/// What the gate is multiplied with, and its slope.
+template <class Sum>
+MGPLAN_BOTH ValueAndSlope<Sum> gated_value(Activation kind, Sum x) {
+    if (kind != Activation::clamped_swish) return {x, Sum{1}};
+    const Sum most = 7;
+    if (x > most) return {1 + most, Sum{0}};
+    return x < -most ? ValueAndSlope<Sum>{1 - most, Sum{0}} : ValueAndSlope<Sum>{1 + x, Sum{1}};
 }
 
 template <class Element>
@@ -45,7 +63,7 @@ struct ActivationForward {
         const auto [row, column] = row_column(index, width);
         const Element* const in = x + row * width * (gated ? 2 : 1) + column;
         Sum value = evaluate(kind, Sum(in[0])).value;
-        if (gated) value *= Sum(in[width]);
+        if (gated) value *= gated_value(kind, Sum(in[width])).value;
         y[index] = Element(row_weights != nullptr ? value * row_weights[row] : value);
     }
 };
@@ -66,8 +84,9 @@ struct ActivationInputGradient {
         const auto f = evaluate(kind, Sum(x[start]));
         const Sum gradient = Sum(dy[index]) * (row_weights != nullptr ? row_weights[row] : Sum{1});
         if (gated) {
-            dx[start] = Element(gradient * Sum(x[start + width]) * f.slope);
-            dx[start + width] = Element(gradient * f.value);
+            const auto v = gated_value(kind, Sum(x[start + width]));
+            dx[start] = Element(gradient * v.value * f.slope);
+            dx[start + width] = Element(gradient * f.value * v.slope);
         } else {
             dx[start] = Element(gradient * f.slope);
         }
@@ -87,7 +106,7 @@ struct RowWeightGradient {
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
         const Element* const in = x + row * width * (gated ? 2 : 1);
         const Sum sum = team.reduce(width, Sum{0}, Add{}, [&](std::int64_t i) {
-            const Sum unweighted = evaluate(kind, Sum(in[i])).value * (gated ? Sum(in[i + width]) : Sum{1});
+            const Sum unweighted = evaluate(kind, Sum(in[i])).value * (gated ? gated_value(kind, Sum(in[i + width])).value : Sum{1});
             return Sum(dy[row * width + i]) * unweighted;
         });
         team.once([&] { d_row_weights[row] = sum; });

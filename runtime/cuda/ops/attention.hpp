@@ -24,7 +24,13 @@ struct ScoreRows {
     }
 };
 
-/// Turns scores (times scale) into probabilities and keeps the log-sum-exp; -inf and zeros where a row sees no key.
+/// A score behind scale and soft cap.
+template <class Sum>
+MGPLAN_BOTH Sum capped(Sum score, Sum cap) {
+    return cap > 0 ? cap * hyperbolic_tangent(score / cap) : score;
+}
+
+/// Turns scores (times scale, capped) into probabilities and keeps the log-sum-exp; -inf and zeros where a row sees no key.
 template <class Sum, class Weight>
 struct SoftmaxScores {
     Sum* scores;
@@ -32,20 +38,21 @@ struct SoftmaxScores {
     Sum* log_sum_exp;
     ScoreRows rows;
     std::int64_t key_places;
-    Sum scale;
+    Sum scale, cap;
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
         Sum* const score = scores + row * key_places;
         Weight* const weight = weights + row * key_places;
         const Sum nothing = -infinity<Sum>();
-        const Sum most =
-            team.reduce(key_places, nothing, Larger{}, [&](std::int64_t i) { return rows.sees(row, i) ? score[i] * scale : nothing; });
+        const Sum most = team.reduce(key_places, nothing, Larger{},
+                                     [&](std::int64_t i) { return rows.sees(row, i) ? capped(score[i] * scale, cap) : nothing; });
         const Sum base = most == nothing ? Sum{0} : most;
-        const Sum sum = team.reduce(key_places, Sum{0}, Add{},
-                                    [&](std::int64_t i) { return rows.sees(row, i) ? exponential(score[i] * scale - base) : Sum{0}; });
+        const Sum sum = team.reduce(key_places, Sum{0}, Add{}, [&](std::int64_t i) {
+            return rows.sees(row, i) ? exponential(capped(score[i] * scale, cap) - base) : Sum{0};
+        });
         team.each(key_places, [&](std::int64_t i) {
-            weight[i] = Weight(sum == 0 || !rows.sees(row, i) ? Sum{0} : exponential(score[i] * scale - base) / sum);
+            weight[i] = Weight(sum == 0 || !rows.sees(row, i) ? Sum{0} : exponential(capped(score[i] * scale, cap) - base) / sum);
         });
         team.once([&] { log_sum_exp[rows.query_row(row)] = sum == 0 ? nothing : base + logarithm(sum); });
     }
@@ -61,7 +68,7 @@ struct SoftmaxScoresBackward {
     const Element *output, *d_output;
     ScoreRows rows;
     std::int64_t key_places, v_dim;
-    Sum scale;
+    Sum scale, cap;
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
@@ -73,8 +80,9 @@ struct SoftmaxScoresBackward {
         team.each(key_places, [&](std::int64_t i) {
             const std::int64_t at = row * key_places + i;
             const bool seen = rows.sees(row, i);
-            const Sum p = seen ? exponential(scores[at] * scale - kept) : Sum{0};
-            const Sum ds = seen ? p * (d_scores[at] - share) * scale : Sum{0};
+            const Sum score = capped(scores[at] * scale, cap), level = cap > 0 ? score / cap : Sum{0};
+            const Sum p = seen ? exponential(score - kept) : Sum{0};
+            const Sum ds = seen ? p * (d_scores[at] - share) * scale * (1 - level * level) : Sum{0};
             weights[at] = Weight(p);
             d_weights[at] = Weight(ds);
         });
@@ -210,7 +218,7 @@ void unfused_attention(Launcher& launcher, const model::AttentionArguments& x, c
                        SoftmaxScores<Sum, Weight<Element>>{
                            reinterpret_cast<Sum*>(scores), reinterpret_cast<Weight<Element>*>(weights), values<Sum>(x.log_sum_exp),
                            ScoreRows{x.sizes.query_positions, x.sizes.key_positions, x.sizes.heads, place, block.places, x.sizes.window},
-                           block.key_places(), static_cast<Sum>(x.sizes.scale)});
+                           block.key_places(), static_cast<Sum>(x.sizes.scale), static_cast<Sum>(x.sizes.soft_cap)});
         block.weigh(weights, bytes(x.v), x.sizes.v_dim, bytes(x.output));
     }
 }
@@ -237,7 +245,7 @@ void unfused_attention_backward(Launcher& launcher, const model::AttentionBackwa
                            reinterpret_cast<Weight<Element>*>(d_weights), values<Sum>(x.log_sum_exp), values<Element>(x.output),
                            values<Element>(x.d_output),
                            ScoreRows{x.sizes.query_positions, x.sizes.key_positions, x.sizes.heads, place, block.places, x.sizes.window},
-                           block.key_places(), x.sizes.v_dim, static_cast<Sum>(x.sizes.scale)});
+                           block.key_places(), x.sizes.v_dim, static_cast<Sum>(x.sizes.scale), static_cast<Sum>(x.sizes.soft_cap)});
         block.collect(weights, bytes(x.d_output), x.sizes.v_dim, value_sums, place == 0);
         block.collect(d_weights, bytes(x.q), x.sizes.qk_dim, key_sums, place == 0);
         block.weigh(d_weights, bytes(x.k), x.sizes.qk_dim, bytes(x.dq));

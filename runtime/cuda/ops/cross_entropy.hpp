@@ -60,7 +60,7 @@ struct CrossEntropyGradient {
     const std::int32_t* targets;
     const Sum *maximum, *exponentials;
     std::int64_t columns, first, valid;
-    Sum d_loss;
+    Sum d_loss, cap;
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
@@ -72,8 +72,8 @@ struct CrossEntropyGradient {
                 out[i] = Element(0.0F);
                 return;
             }
-            const Sum probability = exponential(Sum(out[i]) - most) * factor;
-            out[i] = Element(i == target ? probability - d_loss : probability);
+            const Sum probability = exponential(Sum(out[i]) - most) * factor, level = cap > 0 ? Sum(out[i]) / cap : Sum{0};
+            out[i] = Element((i == target ? probability - d_loss : probability) * (1 - level * level));
         });
     }
 };
@@ -118,10 +118,10 @@ template <class Launcher>
 void cross_entropy_backward(model::Device& device, const model::CrossEntropyArguments& x) {
     with_type(x.logits.dtype, [&]<class Element>() {
         using Sum = Compute<Element>;
-        Launcher::of(device).teams(
-            x.rows, lanes_for(x.columns),
-            CrossEntropyGradient<Element>{values<Element>(x.logits), values<std::int32_t>(x.targets), values<Sum>(x.maximum),
-                                          values<Sum>(x.exponentials_in), x.columns, x.first, x.valid, static_cast<Sum>(x.d_loss)});
+        Launcher::of(device).teams(x.rows, lanes_for(x.columns),
+                                   CrossEntropyGradient<Element>{values<Element>(x.logits), values<std::int32_t>(x.targets),
+                                                                 values<Sum>(x.maximum), values<Sum>(x.exponentials_in), x.columns, x.first,
+                                                                 x.valid, static_cast<Sum>(x.d_loss), static_cast<Sum>(x.soft_cap)});
     });
 }
 

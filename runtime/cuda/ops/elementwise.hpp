@@ -140,6 +140,20 @@ void scale(model::Device& device, const model::ScalarArguments& x) {
     });
 }
 
+template <class Element>
+struct SoftCap {
+    Element* x;
+    Compute<Element> cap;
+    MGPLAN_BOTH void operator()(std::int64_t i) const { x[i] = Element(cap * hyperbolic_tangent(Compute<Element>(x[i]) / cap)); }
+};
+
+template <class Launcher>
+void soft_cap(model::Device& device, const model::ScalarArguments& x) {
+    with_type(x.x.dtype, [&]<class Element>() {
+        Launcher::of(device).each(x.elements, SoftCap<Element>{values<Element>(x.x), static_cast<Compute<Element>>(x.value)});
+    });
+}
+
 template <class Launcher>
 void fill(model::Device& device, const model::ScalarArguments& x) {
     with_type(x.x.dtype, [&]<class Element>() {

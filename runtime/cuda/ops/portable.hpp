@@ -38,6 +38,18 @@ MGPLAN_BOTH inline float square_root(float x) {
 MGPLAN_BOTH inline double square_root(double x) {
     return sqrt(x);
 }
+MGPLAN_BOTH inline float hyperbolic_tangent(float x) {
+    return tanhf(x);
+}
+MGPLAN_BOTH inline double hyperbolic_tangent(double x) {
+    return tanh(x);
+}
+MGPLAN_BOTH inline float error_function(float x) {
+    return erff(x);
+}
+MGPLAN_BOTH inline double error_function(double x) {
+    return erf(x);
+}
 MGPLAN_BOTH inline float log_of_one_plus(float x) {
     return log1pf(x);
 }

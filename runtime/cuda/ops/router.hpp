@@ -33,7 +33,8 @@ struct RouteRow {
     std::int64_t expert_count, top_k;
     bool softmax, balanced;
     const Sum* bias;  ///< nullptr: none
-    std::int64_t groups, group_top_k;
+    std::int64_t groups, group_top_k, group_scores;
+    bool normalised;
 
     template <class Team>
     MGPLAN_BOTH void operator()(const Team& team, std::int64_t row) const {
@@ -58,9 +59,9 @@ struct RouteRow {
             choose(team, key, groups_taken(team, key), ids);
         }
         team.barrier();
-        if (!softmax) {
+        if (!softmax || !normalised) {
             team.each(top_k, [&](std::int64_t slot) { chosen[slot] = score[ids[slot]]; });
-            if (top_k == 1) return;  // not normalised, as on the CPU
+            if (!normalised) return;
         } else {
             const Sum most = team.reduce(top_k, -infinity<Sum>(), Larger{}, [&](std::int64_t slot) { return Sum(in[ids[slot]]); });
             team.each(top_k, [&](std::int64_t slot) { chosen[slot] = exponential(Sum(in[ids[slot]]) - most); });
@@ -75,11 +76,9 @@ private:
     template <class Key>
     MGPLAN_BOTH Sum group_sum(Key key, std::int64_t group) const {
         const std::int64_t members = expert_count / groups, first = group * members;
-        std::int64_t counted = top_k / group_top_k < 1 ? 1 : top_k / group_top_k;
-        if (counted > members) counted = members;
         Candidate<Sum> last{Sum{0}, -1};
         Sum sum = 0;
-        for (std::int64_t slot = 0; slot < counted; ++slot) {
+        for (std::int64_t slot = 0; slot < group_scores; ++slot) {
             Candidate<Sum> best{Sum{0}, -1};
             for (std::int64_t i = first; i < first + members; ++i) {
                 const Candidate<Sum> here{key(i), i};
@@ -128,19 +127,22 @@ struct RouteGradient {
     const std::int32_t* experts;
     Sum* d_logits;
     std::int64_t expert_count, top_k;
-    bool softmax;
+    bool softmax, normalised;
 
     MGPLAN_BOTH void operator()(std::int64_t i) const {
         const auto [row, expert] = row_column(i, expert_count);
-        const bool normalised = softmax || top_k > 1;
         Sum mean = 0;
         std::int64_t mine = -1;
         for (std::int64_t slot = row * top_k; slot < (row + 1) * top_k; ++slot) {
-            if (normalised) mean += probabilities[slot] * d_probabilities[slot];
+            if (softmax || normalised) mean += probabilities[slot] * d_probabilities[slot];
             if (experts[slot] == expert) mine = slot;
         }
         const Sum slope = softmax ? Sum{1} : 1 - scores[i];
-        d_logits[i] = mine < 0 ? Sum{0} : probabilities[mine] * slope * (d_probabilities[mine] - mean);
+        // A softmax over all is moved by every logit.
+        if (mine < 0)
+            d_logits[i] = softmax && !normalised ? -scores[i] * mean : Sum{0};
+        else
+            d_logits[i] = probabilities[mine] * slope * (d_probabilities[mine] - mean);
     }
 };
 
@@ -311,7 +313,7 @@ void route(model::Device& device, const model::RouteArguments& x) {
             x.rows, 32,
             RouteRow<Element>{values<Element>(x.logits), values<std::int32_t>(x.experts), values<Sum>(x.probabilities),
                               values<Sum>(x.scores), x.expert_count, x.top_k, x.score == RouterScore::softmax, x.balanced,
-                              values<Sum>(x.bias), x.groups, x.group_top_k});
+                              values<Sum>(x.bias), x.groups, x.group_top_k, x.group_scores, x.normalised});
     });
 }
 
@@ -321,7 +323,7 @@ void route_backward(model::Device& device, const model::RouteBackwardArguments& 
         Launcher::of(device).each(x.rows * x.expert_count,
                                   RouteGradient<Sum>{values<Sum>(x.d_probabilities), values<Sum>(x.probabilities), values<Sum>(x.scores),
                                                      values<std::int32_t>(x.experts), values<Sum>(x.d_logits), x.expert_count, x.top_k,
-                                                     x.score == RouterScore::softmax});
+                                                     x.score == RouterScore::softmax, x.normalised});
     };
     if (x.scores.dtype == Dtype::fp64) {
         run.template operator()<double>();

@@ -51,6 +51,7 @@ constexpr void fill_flat(model::KernelTable& table) {
     table.copy = copy<Launcher>;
     table.add = add<Launcher>;
     table.scale = scale<Launcher>;
+    table.soft_cap = soft_cap<Launcher>;
     table.fill = fill<Launcher>;
     table.sums_of_squares = sums_of_squares<Launcher>;
     table.has_non_finite = has_non_finite<Launcher>;

@@ -107,7 +107,8 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
         if (centred) keep("norm bias gradient", bias_gradient);
     }
 
-    for (const auto kind : {Activation::gelu, Activation::silu, Activation::relu, Activation::squared_relu}) {
+    for (const auto kind : {Activation::gelu, Activation::silu, Activation::relu, Activation::squared_relu, Activation::gelu_exact,
+                            Activation::clamped_swish}) {
         const Tensor x = maker.random({5, 6}), dy = maker.random({5, 6}), half = maker.random({5, 3}), weights = maker.random({5}, kept);
         keep("activation", activation(x, kind, false));
         keep("activation_backward", activation_backward(dy, x, kind, false));
@@ -185,6 +186,15 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
     keep("attention_backward within a window, q", near_gradients.q);
     keep("attention_backward within a window, k", near_gradients.k);
     keep("attention_backward within a window, v", near_gradients.v);
+    const AttentionResult capped = attention(q, k, v, positions, positions, 0.5, 0, 0.3);
+    const AttentionGradients capped_gradients = attention_backward(d_output, q, k, v, capped, positions, positions, 0.5, 0, 0.3);
+    keep("attention with a soft cap", capped.output);
+    keep("attention_backward with a soft cap, q", capped_gradients.q);
+    keep("attention_backward with a soft cap, k", capped_gradients.k);
+    keep("attention_backward with a soft cap, v", capped_gradients.v);
+    const Tensor large = maker.random({5, 6});
+    soft_cap(large, 0.7);
+    keep("soft_cap", large);
     const Tensor sinks = maker.random({4}), d_sinks = maker.zeros({4}, kept);
     add_sinks(near, sinks);
     keep("add_sinks", near.output);
@@ -220,6 +230,9 @@ std::vector<std::pair<std::string, Tensor>> run_every_op(Maker& maker) {
         keep("route, experts", routing.experts);
         keep("route, scores", routing.scores);
         keep("route_backward", route_backward(maker.random({3, 3}, kept), routing, score));
+        const Routing plain = route(make(maker.device(), {3, 8}, maker.dtype(), ramp), 3, score, false, {.normalised = false});
+        keep("route, not normalised", plain.probabilities);
+        keep("route_backward, not normalised", route_backward(maker.random({3, 3}, kept), plain, score, false));
         const Tensor pushed = make(maker.device(), {8}, kept, {0, 4, 0, -4, 0, 4, 0, 0});
         const Routing limited =
             route(make(maker.device(), {3, 8}, maker.dtype(), ramp), 3, score, false, {.groups = 4, .group_top_k = 2, .bias = pushed});

@@ -57,7 +57,8 @@ TEST_F(Gradients, OfNormsHoldForInputWeightAndBias) {
 }
 
 TEST_F(Gradients, OfActivationsHoldPlainGatedAndWeighted) {
-    for (const auto kind : {Activation::gelu, Activation::silu, Activation::relu, Activation::squared_relu}) {
+    for (const auto kind : {Activation::gelu, Activation::silu, Activation::relu, Activation::squared_relu, Activation::gelu_exact,
+                            Activation::clamped_swish}) {
         for (const bool gated : {false, true}) {
             // Away from 0, where ReLU has no slope: numbers are multiples of 1/64, so 1/128 lies between them.
             const Tensor x = maker.random({5, 6}), dy = maker.random({5, gated ? 3 : 6}), weights = maker.random({5});
@@ -146,6 +147,28 @@ TEST_F(Gradients, OfCrossEntropyHoldAcrossShardsAndPadding) {
     }
 }
 
+TEST_F(Gradients, OfCappedLogitsAreThoseInFrontOfTheCap) {
+    const Tensor raw = maker.random({3, 4}), targets = maker.ids({1, 3, 0}, {3});
+    const VocabularyShard all{0, 4};
+    constexpr double cap = 0.6, d_loss = 0.75;
+    Tensor capped, maximum;
+    SoftmaxSums sums;
+    const auto loss = [&] {
+        capped = maker.zeros({3, 4});
+        copy(raw, capped);
+        soft_cap(capped, cap);
+        maximum = row_maximum(capped, all);
+        sums = softmax_sums(capped, targets, maximum, all);
+        double sum = 0;
+        for (const double value : read(token_losses(sums, targets))) sum += d_loss * value;
+        return sum;
+    };
+    loss();
+    cross_entropy_backward(capped, targets, maximum, sums.exponentials, all, d_loss, cap);
+    const Tensor gradient = capped;
+    expect_gradient("raw logits", raw, gradient, loss);
+}
+
 // Rank 1 of 2 with a zigzag slice attends to its own and to rank 0's keys; two sequences, grouped heads, another v_dim.
 TEST_F(Gradients, OfAttentionAddUpOverRingSteps) {
     const Positions queries = zigzag_positions(12, 2, 2, 1);
@@ -175,6 +198,14 @@ TEST_F(Gradients, OfAttentionHoldOverSeveralBlocks) {
     const Positions positions = zigzag_positions(70, 1, 1, 0);
     const Tensor q = maker.random({70, 2, 2}), k = maker.random({70, 1, 2}), v = maker.random({70, 1, 1}),
                  d_output = maker.random({70, 2, 1});
+    for (const double cap : {0.1, 0.5}) {
+        const AttentionResult near = attention(q, k, v, positions, positions, 0.8, 0, cap);
+        const AttentionGradients capped = attention_backward(d_output, q, k, v, near, positions, positions, 0.8, 0, cap);
+        const auto capped_loss = [&] { return weigh(attention(q, k, v, positions, positions, 0.8, 0, cap).output, d_output); };
+        expect_gradient("capped q", q, capped.q, capped_loss);
+        expect_gradient("capped k", k, capped.k, capped_loss);
+        expect_gradient("capped v", v, capped.v, capped_loss);
+    }
     const AttentionResult result = attention(q, k, v, positions, positions, 0.8);
     const auto gradients = attention_backward(d_output, q, k, v, result, positions, positions, 0.8);
     const auto loss = [&] { return weigh(attention(q, k, v, positions, positions, 0.8).output, d_output); };
@@ -236,6 +267,10 @@ TEST_F(Gradients, OfRoutersGoToTheChosenLogits) {
         const Tensor logits = make(device, {4, 5}, Dtype::fp64, ramp), d_probabilities = maker.random({4, 2});
         const Tensor d_logits = route_backward(d_probabilities, route(logits, 2, score), score);
         expect_gradient("logits", logits, d_logits, [&] { return weigh(route(logits, 2, score).probabilities, d_probabilities); });
+        const Tensor d_plain = route_backward(d_probabilities, route(logits, 2, score, false, {.normalised = false}), score, false);
+        expect_gradient("logits, not normalised", logits, d_plain, [&] {
+            return weigh(route(logits, 2, score, false, {.normalised = false}).probabilities, d_probabilities);
+        });
         const Tensor d_balanced = route_backward(d_probabilities, route(logits, 2, score, true), score);
         expect_gradient("logits, balanced", logits, d_balanced,
                         [&] { return weigh(route(logits, 2, score, true).probabilities, d_probabilities); });

@@ -29,7 +29,8 @@ std::vector<std::pair<std::string, std::vector<double>>> results_with(VectorUnit
 
     constexpr std::int64_t kWidth = 2 * 67;
     const Tensor x = maker.random({3, kWidth}), dy = maker.random({3, kWidth}), half = maker.random({3, kWidth / 2});
-    for (const auto kind : {Activation::gelu, Activation::silu, Activation::relu, Activation::squared_relu}) {
+    for (const auto kind : {Activation::gelu, Activation::silu, Activation::relu, Activation::squared_relu, Activation::gelu_exact,
+                            Activation::clamped_swish}) {
         keep("activation", activation(x, kind, false));
         keep("activation_backward", activation_backward(dy, x, kind, false));
         keep("gated activation_backward", activation_backward(half, x, kind, true));

@@ -1,0 +1,30 @@
+#pragma once
+// Published weights that `mgplan run` begins with or writes, as its options ask for them.
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cli/command.hpp"
+#include "plan/model_spec.hpp"
+#include "runtime/checkpoint/published_checkpoint.hpp"
+#include "runtime/training_run/training_run.hpp"
+
+namespace mgplan::cli {
+
+struct WeightRequest {
+    std::optional<std::string> weights;  ///< a folder as the hub has it, or a safetensors file
+    std::optional<std::string> folder;   ///< where weights are written
+    bool reports = true;                 ///< this rank speaks for the job
+};
+
+/// The weights to begin with; nullptr where none are asked for. Throws ConfigError for a model whose checkpoints are not known, and for
+/// files that hold another model.
+[[nodiscard]] std::shared_ptr<const runtime::PublishedCheckpoint> weights_of(const WeightRequest& request, const ModelSpec& model);
+
+/// What is written at the end, with the config.json that goes with it: that of the folder itself, of the weights the run began with, of the
+/// preset, or of the file that the plan was made from, the first of these that describes the model. Makes the folder. Throws ConfigError
+/// where there is none, and as weights_of() does.
+[[nodiscard]] std::optional<runtime::WeightExport> weight_export_of(const WeightRequest& request, const ModelSpec& model, Console& console);
+
+}  // namespace mgplan::cli

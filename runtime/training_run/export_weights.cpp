@@ -1,0 +1,121 @@
+#include "runtime/training_run/export_weights.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "plan/errors.hpp"
+#include "runtime/bf16.hpp"
+#include "runtime/checkpoint/durable_file.hpp"
+#include "runtime/checkpoint/load_state.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/cpu/cpu_device.hpp"
+
+namespace mgplan::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Whole parameters of a checkpoint in fp64, the one read last kept: tensors that share one follow each other.
+class WholeParameters {
+public:
+    WholeParameters(const SavedCheckpoint& checkpoint, Dtype main) : checkpoint_(checkpoint), main_(main) {}
+
+    const std::vector<double>& values(const PublishedParameter& parameter) {
+        if (kept_ == &parameter) return values_;
+        const std::int64_t count = parameter.rows * parameter.columns;
+        ShardOfWhole whole;
+        whole.rows = whole.whole_rows = parameter.rows;
+        whole.columns = parameter.columns;
+        const bool is_expert_bias = parameter.name.ends_with(".router.expert_bias");
+        model::Tensor tensor = device_.empty({count}, main_, model::MemoryCategory::workspace, "whole parameter");
+        const model::StatePiece piece{is_expert_bias ? parameter.name : parameter.name + "/main", whole, 0, tensor, {}};
+        load_state(checkpoint_, {&piece, 1});
+        values_.resize(static_cast<std::size_t>(count));
+        if (main_ == Dtype::fp64) {
+            device_.read(tensor, values_.data());
+        } else {
+            std::vector<float> narrow(values_.size());
+            device_.read(tensor, narrow.data());
+            std::copy(narrow.begin(), narrow.end(), values_.begin());
+        }
+        kept_ = &parameter;
+        return values_;
+    }
+
+private:
+    const SavedCheckpoint& checkpoint_;
+    Dtype main_;
+    CpuDevice device_;
+    const PublishedParameter* kept_ = nullptr;
+    std::vector<double> values_;
+};
+
+void put(std::byte* at, double value, Dtype dtype) {
+    const auto write = [&](auto word) { std::memcpy(at, &word, sizeof word); };
+    if (dtype == Dtype::fp64)
+        write(value);
+    else if (dtype == Dtype::bf16)
+        write(Bf16(static_cast<float>(value)));
+    else
+        write(static_cast<float>(value));
+}
+
+/// Elements of one tensor that a parameter's rows are.
+void fill(std::vector<std::byte>& bytes, const PublishedParameter& parameter, const PublishedRows& rows, const std::vector<double>& values,
+          Dtype dtype) {
+    const std::int64_t width = bytes_of(dtype);
+    for (std::int64_t row = 0; row < rows.rows; ++row) {
+        const double* const from = values.data() + (rows.first_row + row) * parameter.columns;
+        const std::int64_t begin = rows.begin + row * rows.row_step;
+        for (std::int64_t column = 0; column < parameter.columns; ++column)
+            put(bytes.data() + (begin + column * rows.column_step) * width, from[column] - parameter.added, dtype);
+    }
+}
+
+}  // namespace
+
+std::int64_t write_published_weights(const SavedCheckpoint& checkpoint, const WeightExport& wanted, Dtype dtype) {
+    const PublishedWeights& weights = wanted.weights;
+    SafetensorsHeader header;
+    header.metadata["format"] = "pt";  // what transformers asks for
+    std::int64_t at = 0;
+    for (const PublishedTensor& tensor : weights.tensors) {
+        const std::int64_t end = at + tensor.elements() * bytes_of(dtype);
+        header.tensors.push_back({tensor.name, dtype, tensor.shape, at, end});
+        at = end;
+    }
+    std::vector<std::vector<std::pair<const PublishedParameter*, const PublishedRows*>>> parts(weights.tensors.size());
+    for (const PublishedParameter& parameter : weights.parameters) {
+        for (const PublishedRows& rows : parameter.pieces) parts[rows.tensor].emplace_back(&parameter, &rows);
+    }
+    const std::string head = safetensors_head(header);
+    const fs::path folder(wanted.folder);
+    const std::string unfinished = (folder / "model.safetensors.unfinished").string();
+    {
+        WholeParameters parameters(checkpoint, dtype == Dtype::fp64 ? Dtype::fp64 : Dtype::fp32);
+        DurableFile file(unfinished, std::ssize(head) + at);
+        file.write(0, std::as_bytes(std::span(head)));
+        std::int64_t place = std::ssize(head);
+        std::vector<std::byte> bytes;
+        for (std::size_t i = 0; i < weights.tensors.size(); ++i) {
+            bytes.assign(static_cast<std::size_t>(weights.tensors[i].elements() * bytes_of(dtype)), std::byte{0});
+            for (const auto& [parameter, rows] : parts[i]) fill(bytes, *parameter, *rows, parameters.values(*parameter), dtype);
+            file.write(place, bytes);
+            place += std::ssize(bytes);
+        }
+        file.finish();
+    }
+    std::error_code error;
+    fs::rename(unfinished, folder / "model.safetensors", error);
+    if (error) throw RunError(fmt::format("{} cannot become model.safetensors: {}", unfinished, error.message()));
+    replace_file((folder / "config.json").string(), wanted.config);
+    sync_folder(wanted.folder);
+    return std::ssize(head) + at;
+}
+
+}  // namespace mgplan::runtime

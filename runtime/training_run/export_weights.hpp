@@ -1,0 +1,16 @@
+#pragma once
+// Writing what was trained as a repository of the Hugging Face hub holds it.
+
+#include <string>
+
+#include "plan/published_weights.hpp"
+#include "runtime/training_run/training_run.hpp"
+
+namespace mgplan::runtime {
+
+/// Writes FOLDER/model.safetensors from a checkpoint, in the parameters' type (bf16 rounds to the nearest), and FOLDER/config.json. Files
+/// of these names are replaced when both are complete. Returns the bytes of the weights. Throws RunError naming a file that cannot be
+/// written.
+std::int64_t write_published_weights(const SavedCheckpoint& checkpoint, const WeightExport& wanted, Dtype dtype);
+
+}  // namespace mgplan::runtime
