@@ -69,6 +69,7 @@ Ranking rank_within(const Workload& workload, const SearchSpace& space, const Ra
     asked.keep = std::max(wanted, kRankedExactly);
     asked.keep_contenders = kContenders;
     asked.objective = options.objective;
+    asked.bounded = options.bounded;
     asked.threads = options.threads;
     asked.pareto = options.pareto;
     asked.families = options.families;
@@ -87,6 +88,18 @@ Ranking rank_within(const Workload& workload, const SearchSpace& space, const Ra
         if (kept.size() < (options.one_per_family ? options.ranks : wanted)) return false;
         return families == 0 || plan_families(kept, families).size() == families;
     });
+    const std::span<const RankedLayout> replayed(ranking.search.best.data(), std::min(ranking.search.replayed, ranking.search.best.size()));
+    double slowest_shown = 0;
+    for (const RankedLayout& each : replayed.first(std::min(replayed.size(), wanted)))
+        slowest_shown = std::max(slowest_shown, each.iteration_seconds);
+    if (ranking.search.cut_at_least < slowest_shown) {
+        // Event by event the best take longer than what was cut off does at least.
+        RankingOptions exhaustive = options;
+        exhaustive.bounded = false;
+        return rank_within(workload, space, exhaustive);
+    }
+    for (const RankedLayout& each : replayed)
+        ranking.search.fastest_seconds = std::min(ranking.search.fastest_seconds.value_or(each.iteration_seconds), each.iteration_seconds);
     if (options.compared) ranking.compared = rank_of(*options.compared, best, ranking.search, model);
     return ranking;
 }

@@ -19,6 +19,9 @@ struct LayoutCost {
     /// found without the terms that were not looked at.
     std::function<MemoryNeed(const Layout&, std::int64_t most)> memory;
     std::function<TimeEstimate(const Layout&)> iteration_seconds;
+    /// Seconds that no layout of the space beats, by either figure of iteration_seconds, which differs from this one in recompute, CUDA
+    /// graphs and switches alone. A pricer without it is asked for every layout. Always asked with the same space.
+    std::function<double(const Layout&, const SearchSpace& space)> least_seconds = {};
 };
 /// Makes one pricer per thread for a workload, which outlives it.
 using CostModelFactory = std::function<LayoutCost(const Workload&)>;
@@ -33,6 +36,9 @@ struct SearchOptions {
     int threads = 0;  ///< 0: all cores
     /// false: the time of layouts that do not fit is computed too (the brute force that tests and benchmarks compare with)
     bool prune = true;
+    /// Layouts that a lower bound keeps out of `best` are not priced and count as SearchResult::bounded: with the objective of throughput,
+    /// unless the fitting layouts are collected or counted (pareto, families, compared). What is cut off does not depend on threads.
+    bool bounded = false;
     bool pareto = false;                  ///< also collect SearchResult::pareto
     bool families = false;                ///< also collect SearchResult::families
     std::optional<Layout> compared = {};  ///< also count SearchResult::before_compared

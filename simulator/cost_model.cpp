@@ -4,6 +4,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "plan/layout_switches.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/compute/layer_costs.hpp"
 #include "simulator/memory/layout_memory.hpp"
@@ -104,12 +105,12 @@ struct CostModel::State {
     std::size_t kept_passes = 0;   ///< of all of them
     ParallelSizes sizes_of_paths;  ///< of the layout before
     LayoutPaths last_paths;
-    ShardLayers shards;
+    std::shared_ptr<ShardLayers> shards;
     RecordedCosts recorded;
     LayoutMemory memory;
     std::optional<RoutingLoad> routing;  ///< of models with experts
 
-    State(const Workload& work, const Calibration& rates)
+    State(const Workload& work, const Calibration& rates, std::shared_ptr<ShardLayers> layers_of_shards)
         : workload(work),
           kinds(layer_kinds(work.model)),
           calibration(rates),
@@ -118,16 +119,16 @@ struct CostModel::State {
                           bytes_of(work.training.grad_dtype)),
           flops(model_flops(work.model, work.batch)),
           last_paths(paths_of(sizes_of_paths, work.cluster, calibration)),
-          shards(work),
-          recorded(work, {[this](const PieceSizes& sizes, std::size_t plain_layer) { return shards.dense_steps(sizes, plain_layer); },
+          shards(std::move(layers_of_shards)),
+          recorded(work, {[this](const PieceSizes& sizes, std::size_t plain_layer) { return shards->dense_steps(sizes, plain_layer); },
                           [this](const PieceSizes& sizes, std::size_t plain_layer) {
-                              return shards.dense_steps(sizes, plain_layer, ShardLayers::RingParts::two);
+                              return shards->dense_steps(sizes, plain_layer, ShardLayers::RingParts::two);
                           },
-                          [this](const PieceSizes& sizes) { return shards.prediction_steps(sizes); },
-                          [this](const PieceSizes& sizes, double received) { return shards.mixture_steps(sizes, received); }}),
+                          [this](const PieceSizes& sizes) { return shards->prediction_steps(sizes); },
+                          [this](const PieceSizes& sizes, double received) { return shards->mixture_steps(sizes, received); }}),
           memory(work, calibration,
                  {[this](const Layout& layout) -> const SplitCensus& { return census(layout); },
-                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }, &shards}) {
+                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }, shards.get()}) {
         if (work.model.moe) routing.emplace(work.model, work.routing);
     }
 
@@ -175,7 +176,7 @@ struct CostModel::State {
 
     const LayerCosts& costs(const Layout& layout) {
         auto [entry, fresh] = layers.try_emplace(cost_key(layout));
-        if (fresh) entry->second = recorded.of(shard_of(layout), shards.sizes(layout), links_key(layout.sizes));
+        if (fresh) entry->second = recorded.of(shard_of(layout), shards->sizes(layout), links_key(layout.sizes));
         return entry->second;
     }
 
@@ -209,10 +210,12 @@ struct CostModel::State {
         return count;
     }
 
-    StepInputs inputs_of(const Layout& layout) {
+    StepInputs inputs_of(const Layout& layout) { return inputs_of(layout, costs(layout)); }
+
+    StepInputs inputs_of(const Layout& layout, const LayerCosts& layers_of_shard) {
         const SplitCensus& split = census(layout);
         const PieceParameters& pieces = piece_counts(layout);
-        StepInputs inputs{workload, layout, calibration, kernels, costs(layout), split, paths(layout.sizes), flops, {}, &pieces};
+        StepInputs inputs{workload, layout, calibration, kernels, layers_of_shard, split, paths(layout.sizes), flops, {}, &pieces};
         if (layout.engine == Engine::megatron && workload.training.megatron.optimizer == OptimizerKind::muon)
             inputs.orthogonalise_seconds = orthogonalise_seconds(layout);
         if (workload.training.megatron.offloaded_layers > 0) inputs.offloaded_bytes = static_cast<double>(memory.offloaded_bytes(layout));
@@ -275,32 +278,147 @@ struct CostModel::State {
     }
 };
 
+/// A workload with switches, and what is known of it.
+struct CostModel::Switched {
+    std::shared_ptr<const LayoutSwitches> switches;
+    Workload workload;
+    std::optional<State> state;
+
+    Switched(const Workload& base, std::shared_ptr<const LayoutSwitches> choices) : switches(std::move(choices)), workload(base) {
+        apply_switches(*switches, workload.model, workload.training);
+    }
+
+    /// Whether layers do the same under both. Types of gradients and moments are the optimizer's, and what another microbatch hides is
+    /// taken off the price of the layers.
+    [[nodiscard]] bool has_layers_of(const Workload& other) const {
+        return workload.training.overlap_tp == other.training.overlap_tp &&
+               (!workload.model.moe || workload.model.moe->dispatcher == other.model.moe->dispatcher);
+    }
+};
+
+namespace {
+
+PieceCost least_of(const PieceCost& a, const PieceCost& b) {
+    const auto groups = [](const GroupSeconds& one, const GroupSeconds& other) {
+        return GroupSeconds{std::min(one.tp, other.tp), std::min(one.cp, other.cp), std::min(one.ep, other.ep)};
+    };
+    PieceCost least = a;
+    least.forward = std::min(a.forward, b.forward);
+    least.backward = std::min(a.backward, b.backward);
+    least.weight_gradient = std::min(a.weight_gradient, b.weight_gradient);
+    least.exposed_forward = groups(a.exposed_forward, b.exposed_forward);
+    least.exposed_backward = groups(a.exposed_backward, b.exposed_backward);
+    least.kernels_forward = std::min(a.kernels_forward, b.kernels_forward);
+    least.kernels_backward = std::min(a.kernels_backward, b.kernels_backward);
+    return least;
+}
+
+/// Each piece as fast as in either.
+void take_least(LayerCosts& least, const LayerCosts& other) {
+    for (std::size_t kind = 0; kind < least.layers.size(); ++kind)
+        least.layers[kind].cost = least_of(least.layers[kind].cost, other.layers[kind].cost);
+    for (PieceCost LayerCosts::*piece : {&LayerCosts::attention, &LayerCosts::dense_mlp, &LayerCosts::experts, &LayerCosts::router,
+                                         &LayerCosts::mtp, &LayerCosts::embedding, &LayerCosts::head})
+        least.*piece = least_of(least.*piece, other.*piece);
+}
+
+/// Without the host's launches, which graphs leave out.
+void take_launches_off(LayerCosts& costs) {
+    const auto take_off = [](PieceCost& piece) { piece.kernels_forward = piece.kernels_backward = 0; };
+    for (LayerCosts::Layer& layer : costs.layers) take_off(layer.cost);
+    for (PieceCost LayerCosts::*piece : {&LayerCosts::attention, &LayerCosts::dense_mlp, &LayerCosts::experts, &LayerCosts::router,
+                                         &LayerCosts::mtp, &LayerCosts::embedding, &LayerCosts::head})
+        take_off(costs.*piece);
+}
+
+}  // namespace
+
+/// What a bound has found out, by what layers cost for the fastest of the choices.
+struct CostModel::Least {
+    BoundedChoices choices;
+    std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers;
+};
+
 CostModel::CostModel(const Workload& workload) : CostModel(workload, calibration_of(workload.cluster, workload.training.software)) {}
-CostModel::CostModel(const Workload& workload, const Calibration& calibration) : state_(std::make_unique<State>(workload, calibration)) {}
+CostModel::CostModel(const Workload& workload, const Calibration& calibration)
+    : state_(std::make_unique<State>(workload, calibration, std::make_shared<ShardLayers>(workload))) {}
 CostModel::~CostModel() = default;
 
+CostModel::State& CostModel::state_of(const Layout& layout) {
+    return state_of(layout.switches);
+}
+
+CostModel::State& CostModel::state_of(const std::shared_ptr<const LayoutSwitches>& switches) {
+    if (!switches) return *state_;
+    if (last_ == nullptr || last_->switches != switches) {
+        const auto found = std::find_if(switched_.begin(), switched_.end(),
+                                        [&](const auto& one) { return one->switches == switches || *one->switches == *switches; });
+        last_ = found == switched_.end() ? add_switched(switches) : found->get();
+    }
+    return *last_->state;
+}
+
+CostModel::Switched* CostModel::add_switched(const std::shared_ptr<const LayoutSwitches>& switches) {
+    auto added = std::make_unique<Switched>(state_->workload, switches);
+    std::shared_ptr<ShardLayers> layers = added->has_layers_of(state_->workload) ? state_->shards : nullptr;
+    for (const auto& one : switched_) {
+        if (layers == nullptr && added->has_layers_of(one->workload)) layers = one->state->shards;
+    }
+    if (layers == nullptr) layers = std::make_shared<ShardLayers>(added->workload, *state_->shards);
+    added->state.emplace(added->workload, state_->calibration, std::move(layers));
+    return switched_.emplace_back(std::move(added)).get();
+}
+
+double CostModel::least_seconds(const Layout& layout, const BoundedChoices& choices) {
+    if (least_ == nullptr) least_ = std::make_unique<Least>(Least{choices, {}});
+    Layout plain = layout;
+    plain.recompute = Recompute::none;
+    plain.recompute_modules = {};
+    plain.recompute_method.reset();
+    plain.recompute_num_layers = 0;
+    plain.cuda_graphs = {};
+    auto [entry, fresh] = least_->layers.try_emplace(cost_key(plain));
+    LayerCosts& layers = entry->second;
+    if (fresh) {
+        bool first = true;
+        for (const auto& switches : choices.switches) {
+            plain.switches = switches;
+            const LayerCosts& costs = state_of(plain).costs(plain);
+            if (first)
+                layers = costs;
+            else
+                take_least(layers, costs);
+            first = false;
+        }
+        if (choices.graphs) take_launches_off(layers);
+    }
+    plain.switches = choices.narrowest;
+    const TimePrediction time = step_time(state_of(plain).inputs_of(plain, layers));
+    return std::min(time.at_least_seconds, time.iteration_seconds);
+}
+
 LayoutPeaks CostModel::peaks(const Layout& layout, std::int64_t most) {
-    return state_->memory.peaks(layout, most);
+    return state_of(layout).memory.peaks(layout, most);
 }
 
 MemoryPrediction CostModel::memory(const Layout& layout) {
-    return state_->memory.predict(layout, false);
+    return state_of(layout).memory.predict(layout, false);
 }
 
 MemoryPrediction CostModel::replayed_memory(const Layout& layout) {
-    return state_->memory.predict(layout, true);
+    return state_of(layout).memory.predict(layout, true);
 }
 
 double CostModel::iteration_seconds(const Layout& layout) {
-    return state_->time(layout).iteration_seconds;
+    return state_of(layout).time(layout).iteration_seconds;
 }
 
 TimePrediction CostModel::time(const Layout& layout) {
-    return state_->time(layout);
+    return state_of(layout).time(layout);
 }
 
 Prediction CostModel::predict(const Layout& layout) {
-    return {state_->time(layout), state_->memory.predict(layout, true)};
+    return {state_of(layout).time(layout), state_of(layout).memory.predict(layout, true)};
 }
 
 std::int64_t CostModel::passes(const Layout& layout) {
@@ -318,39 +436,40 @@ double CostModel::exact_seconds(const Layout& layout) {
 }
 
 LayoutTimeline CostModel::timeline(const Layout& layout, bool details, const std::vector<double>& slowdown) {
-    return state_->timeline(layout, state_->program_of(layout), false, details, slowdown);
+    return state_of(layout).timeline(layout, state_of(layout).program_of(layout), false, details, slowdown);
 }
 
 LayoutTimeline CostModel::timeline(const Layout& layout, const PipelineOrder& order, bool details, const std::vector<double>& slowdown) {
-    return state_->timeline(layout, std::make_shared<const PipelineProgram>(make_program(order)), order.v_shaped, details, slowdown);
+    return state_of(layout).timeline(layout, std::make_shared<const PipelineProgram>(make_program(order)), order.v_shaped, details,
+                                     slowdown);
 }
 
 RankMemory CostModel::stage_memory(const Layout& layout, int pp_rank) {
-    return state_->memory.stage(layout, pp_rank);
+    return state_of(layout).memory.stage(layout, pp_rank);
 }
 
 RankProbe CostModel::megatron_ops(const Layout& layout, int pp_rank) {
-    return state_->memory.megatron_ops(layout, pp_rank);
+    return state_of(layout).memory.megatron_ops(layout, pp_rank);
 }
 
 GraphTerms CostModel::graphs(const Layout& layout, int pp_rank) {
-    return state_->memory.graphs(layout, pp_rank);
+    return state_of(layout).memory.graphs(layout, pp_rank);
 }
 
 double CostModel::chunk_seconds(const Layout& layout, const StageChunk& chunk) {
-    const StepInputs inputs = state_->inputs_of(layout);
-    const double seconds = chunk_time(inputs, launched_costs(inputs), census_of(state_->kinds, chunk)).total();
-    if (layout.vpp > 1 && state_->workload.training.overlap_p2p) return seconds;
+    const StepInputs inputs = state_of(layout).inputs_of(layout);
+    const double seconds = chunk_time(inputs, launched_costs(inputs), census_of(state_of(layout).kinds, chunk)).total();
+    if (layout.vpp > 1 && state_of(layout).workload.training.overlap_p2p) return seconds;
     return seconds + transfer_seconds(inputs) * ((chunk.loss ? 0 : 1) + (chunk.embedding ? 0 : 1));
 }
 
 const LayerCosts& CostModel::costs(const Layout& layout) {
-    return state_->costs(layout);
+    return state_of(layout).costs(layout);
 }
 
 std::optional<ReservedMemory> CostModel::replay_allocator(const Layout& layout, int pp_rank) {
     if (layout.engine != Engine::megatron) return std::nullopt;
-    return state_->memory.replay_megatron(layout, pp_rank);
+    return state_of(layout).memory.replay_megatron(layout, pp_rank);
 }
 
 const Calibration& CostModel::calibration() const {
