@@ -221,9 +221,17 @@ private:
         if (layouts == 0) return;
         ends.legal.front().write(layout);
         if (visitor_.enter && !visitor_.enter(layout, layouts)) return;
-        for (const LayoutTail& tail : ends.legal) {
-            tail.write(layout);
-            visitor_.visit(layout);
+        for (auto first = ends.legal.begin(); first != ends.legal.end();) {
+            const auto end =
+                std::find_if(first, ends.legal.end(), [&](const LayoutTail& tail) { return tail.switches != first->switches; });
+            first->write(layout);
+            if (!visitor_.enter_switched || visitor_.enter_switched(layout, end - first)) {
+                for (; first != end; ++first) {
+                    first->write(layout);
+                    visitor_.visit(layout);
+                }
+            }
+            first = end;
         }
     }
 
@@ -273,6 +281,9 @@ private:
                 }
             }
         }
+        // In the order of the space's switches.
+        std::stable_sort(ends.legal.begin(), ends.legal.end(),
+                         [](const LayoutTail& a, const LayoutTail& b) { return a.switches < b.switches; });
     }
 
     /// Blocks of fewer layers than the largest chunk has, which uniform recompute of single layers repeats all of.

@@ -69,6 +69,8 @@ struct LayoutVisitor {
     /// Layouts that differ in recompute, CUDA graphs and switches alone: whether they are visited. `first` is one of them. They count as
     /// legal in any case. Without it all are visited.
     std::function<bool(const Layout& first, std::int64_t layouts)> enter = {};
+    /// The same for those of them that agree in their switches too.
+    std::function<bool(const Layout& first, std::int64_t layouts)> enter_switched = {};
 };
 void visit_layouts(const Workload& workload, const SearchSpace& space, const Prefix& prefix, CandidateCounts& counts,
                    const LayoutVisitor& visitor);

@@ -62,14 +62,18 @@ ComparedRank rank_of(const Layout& layout, const std::vector<RankedLayout>& best
     return {before - std::min(before, dropped) + 1, false};
 }
 
-/// Without the plans.
-Ranking rank_within(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
+/// Bounds and times are sums in different orders.
+constexpr double kJustAbove = 1 + 1e-9;
+
+/// Without the plans. `never_below`: SearchOptions::never_below.
+Ranking rank_within(const Workload& workload, const SearchSpace& space, const RankingOptions& options, double never_below = 0) {
     const std::size_t wanted = std::max(options.plans, options.ranks);
     SearchOptions asked;
     asked.keep = std::max(wanted, kRankedExactly);
     asked.keep_contenders = kContenders;
     asked.objective = options.objective;
     asked.bounded = options.bounded;
+    asked.never_below = never_below;
     asked.threads = options.threads;
     asked.pareto = options.pareto;
     asked.families = options.families;
@@ -94,9 +98,7 @@ Ranking rank_within(const Workload& workload, const SearchSpace& space, const Ra
         slowest_shown = std::max(slowest_shown, each.iteration_seconds);
     if (ranking.search.cut_at_least < slowest_shown) {
         // Event by event the best take longer than what was cut off does at least.
-        RankingOptions exhaustive = options;
-        exhaustive.bounded = false;
-        return rank_within(workload, space, exhaustive);
+        return rank_within(workload, space, options, slowest_shown * kJustAbove);
     }
     for (const RankedLayout& each : replayed)
         ranking.search.fastest_seconds = std::min(ranking.search.fastest_seconds.value_or(each.iteration_seconds), each.iteration_seconds);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <exception>
 #include <limits>
@@ -154,14 +155,15 @@ struct Share {
     FamilySet families;
     CandidateCounts counts;
     std::int64_t evaluated = 0, feasible = 0, before_compared = 0, bounded = 0;
-    double cut_at_least = std::numeric_limits<double>::infinity();
+    double cut_at_least = std::numeric_limits<double>::infinity(), never_below = 0;
     std::array<TooLarge, kFillingTerms> too_large;
     TooLarge too_large_uneven;
 
     explicit Share(const SearchOptions& options)
         : best(options.keep, BeforeByObjective{options.objective}),
           nearest(options.keep_nearest, SmallerPeak{}),
-          contenders(options.keep_contenders) {}
+          contenders(options.keep_contenders),
+          never_below(options.never_below) {}
 
     /// Adds what another share found.
     void absorb(Share&& other) {
@@ -186,10 +188,24 @@ struct Share {
 
     /// Whether layouts that take `at_least` seconds cannot come in, where `slowest` may: these are counted.
     bool cut(std::int64_t layouts, double at_least, double slowest) {
-        if (at_least <= std::min(slowest, best.slowest())) return false;
+        if (at_least <= to_beat(slowest)) return false;
         bounded += layouts;
         cut_at_least = std::min(cut_at_least, at_least);
         return true;
+    }
+
+    /// What a layout has to beat: `slowest`, and what this share has.
+    [[nodiscard]] double to_beat(double slowest) const { return std::max(never_below, std::min(slowest, best.slowest())); }
+
+    /// Whether layouts that differ from `first` in what comes last alone may come in; those that may not are counted.
+    bool enter(const Layout& first, std::int64_t layouts, const LayoutCost& cost, const SearchSpace& space, std::int64_t limit,
+               double slowest) {
+        if (cost.least_bytes(first, space) > limit) {
+            bounded += layouts;
+            return false;
+        }
+        if (!std::isfinite(to_beat(slowest))) return true;
+        return !cut(layouts, cost.least_seconds(first, space, to_beat(slowest)), slowest);
     }
 
     /// price() of a layout that is only looked at where it is fast enough.
@@ -309,38 +325,85 @@ std::vector<std::size_t> promising_first(const std::vector<Prefix>& parts) {
     return order;
 }
 
+/// The part of a space in which most good layouts lie: small micro-batches, no tensor parallelism of experts, no blocks and no graphs
+/// beside the first, recompute of all, nothing, or as many modules as a set has, and every overlap on.
+SearchSpace likely_space(const SearchSpace& space) {
+    SearchSpace few = space;
+    if (few.micro_batch.empty()) few.micro_batch = {1, 2};
+    if (few.etp.empty()) few.etp = {1};
+    few.recompute_blocks = false;
+    few.more_cuda_graphs.clear();
+    for (const auto& modules : space.more_recompute_modules) {
+        if (names_in(modules).size() > names_in(few.recompute_modules).size()) few.recompute_modules = modules;
+    }
+    few.more_recompute_modules.clear();
+    const auto has = [](const auto& switches, bool LayoutSwitches::*which) { return switches && (*switches).*which; };
+    const bool tp =
+        std::any_of(space.switches.begin(), space.switches.end(), [&](const auto& one) { return has(one, &LayoutSwitches::overlap_tp); });
+    std::erase_if(few.switches, [&](const auto& one) {
+        return has(one, &LayoutSwitches::bf16_gradients) || has(one, &LayoutSwitches::bf16_moments) ||
+               (tp && one != nullptr && !has(one, &LayoutSwitches::overlap_tp));
+    });
+    if (few.switches.empty()) few.switches = space.switches;
+    return few;
+}
+
 /// Prices what may come into the best. The parts go in rounds: the best of all rounds before say what a layout has to beat, and those of
 /// its own part, so that the outcome depends on no thread.
 void search_bounded(const Workload& workload, const SearchSpace& space, const std::vector<Prefix>& parts,
                     const std::vector<LayoutCost>& pricers, std::vector<Share>& shares, const SearchOptions& options) {
     constexpr std::size_t kFirstRound = 8;
     const std::vector<std::size_t> order = promising_first(parts);
-    std::vector<Share> found(parts.size(), Share(options));
+    const auto price_part = [&](const SearchSpace& asked, std::size_t part, Share& share, const LayoutCost& cost, double slowest) {
+        LayoutVisitor visitor;
+        visitor.visit = [&](const Layout& layout) { share.price_bounded(layout, cost, workload.memory_limit, options, slowest); };
+        // The bounds are those of the whole space in any case.
+        visitor.enter = [&](const Layout& first, std::int64_t layouts) {
+            return share.enter(first, layouts, cost, space, workload.memory_limit, slowest);
+        };
+        visitor.enter_switched = [&](const Layout& first, std::int64_t layouts) {
+            return !std::isfinite(share.to_beat(slowest)) || !share.cut(layouts, cost.least_seconds_switched(first, space), slowest);
+        };
+        visit_layouts(workload, asked, parts[part], share.counts, visitor);
+    };
     BestList best(options.keep, BeforeByObjective{options.objective});
+    const auto offer_all = [&best](const Share& share) {
+        for (const RankedLayout& ranked : share.best.list()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
+    };
+    double slowest = std::numeric_limits<double>::infinity();
+    {
+        // A few layouts of the space that are likely to be good, for something to beat from the first part on.
+        const SearchSpace few = likely_space(space);
+        std::vector<std::size_t> likely;
+        for (const std::size_t part : order) {
+            if (parts[part].cp == parts[order.front()].cp) likely.push_back(part);
+        }
+        std::vector<Share> found(likely.size(), Share(options));
+        run_parallel(
+            likely.size(), shares,
+            [&](std::size_t place, Share&, std::size_t thread) {
+                price_part(few, likely[place], found[place], pricers[thread], std::numeric_limits<double>::infinity());
+            },
+            options.progress);
+        for (const Share& share : found) offer_all(share);
+        slowest = best.slowest();
+        best = BestList(options.keep, BeforeByObjective{options.objective});
+    }
+    std::vector<Share> found(parts.size(), Share(options));
     std::size_t done = 0;
     for (std::size_t round = kFirstRound; done < parts.size(); round *= 2) {
         const std::size_t count = std::min(round, parts.size() - done);
-        const double slowest = best.slowest();
+        slowest = std::min(slowest, best.slowest());
         run_parallel(
             count, shares,
             [&](std::size_t place, Share&, std::size_t thread) {
                 const std::size_t part = order[done + place];
-                Share& share = found[part];
-                const LayoutCost& cost = pricers[thread];
-                LayoutVisitor visitor;
-                visitor.visit = [&](const Layout& layout) { share.price_bounded(layout, cost, workload.memory_limit, options, slowest); };
-                visitor.enter = [&](const Layout& first, std::int64_t layouts) {
-                    return !share.cut(layouts, cost.least_seconds(first, space), slowest);
-                };
-                visit_layouts(workload, space, parts[part], share.counts, visitor);
+                price_part(space, part, found[part], pricers[thread], slowest);
             },
             [&](std::size_t of_round, std::size_t) {
                 if (options.progress) options.progress(done + of_round, parts.size());
             });
-        for (std::size_t place = done; place < done + count; ++place) {
-            for (const RankedLayout& ranked : found[order[place]].best.list())
-                best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
-        }
+        for (std::size_t place = done; place < done + count; ++place) offer_all(found[order[place]]);
         done += count;
     }
     for (Share& share : found) shares.front().absorb(std::move(share));

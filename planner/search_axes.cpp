@@ -168,11 +168,11 @@ void widen(SearchSpace& space, const SearchAxes& axes, const Workload& workload)
         }
     }
     if (axes.contains(SearchAxis::cuda_graphs) && space.cuda_graphs.empty() && workload.model.compositions.empty()) {
-        space.more_cuda_graphs.push_back(usual_graph_scopes(workload.model));
-        // Beside overlapped exchanges Megatron-LM captures no MLP.
-        const EnumSet<CudaGraphScope> without_mlp{CudaGraphScope::attn, CudaGraphScope::moe_router, CudaGraphScope::moe_preprocess};
-        if (workload.model.moe && workload.model.moe->capacity_factor == 0 && !(space.more_cuda_graphs.back() == without_mlp))
-            space.more_cuda_graphs.push_back(without_mlp);
+        // As recipes of mixtures have it; beside overlapped exchanges Megatron-LM captures no MLP.
+        const bool dropless = workload.model.moe && workload.model.moe->capacity_factor == 0;
+        space.more_cuda_graphs.push_back(
+            dropless ? EnumSet<CudaGraphScope>{CudaGraphScope::attn, CudaGraphScope::moe_router, CudaGraphScope::moe_preprocess}
+                     : usual_graph_scopes(workload.model));
     }
     if (space.engine == Engine::megatron) set_switches(space, switches_of(axes, workload));
 }

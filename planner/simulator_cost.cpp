@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "plan/layout_switches.hpp"
 #include "simulator/cost_model.hpp"
@@ -45,17 +46,27 @@ simulator::BoundedChoices choices_of(const SearchSpace& space) {
 CostModelFactory simulator_cost_model() {
     return [](const Workload& workload) {
         auto model = std::make_shared<simulator::CostModel>(workload);
-        return LayoutCost{
-            [model](const Layout& layout, std::int64_t most) { return need_of(model->peaks(layout, most)); },
-            [model](const Layout& layout) {
-                const simulator::TimePrediction time = model->time(layout);
-                return TimeEstimate(time.iteration_seconds, time.at_least_seconds);
-            },
-            [model, choices = simulator::BoundedChoices{}, known = false](const Layout& layout, const SearchSpace& space) mutable {
-                if (!known) choices = choices_of(space);
-                known = true;
-                return model->least_seconds(layout, choices);
-            }};
+        auto choices = std::make_shared<std::optional<simulator::BoundedChoices>>();
+        const auto choices_in = [choices](const SearchSpace& space) -> const simulator::BoundedChoices& {
+            if (!*choices) *choices = choices_of(space);
+            return **choices;
+        };
+        LayoutCost cost;
+        cost.memory = [model](const Layout& layout, std::int64_t most) { return need_of(model->peaks(layout, most)); };
+        cost.iteration_seconds = [model](const Layout& layout) {
+            const simulator::TimePrediction time = model->time(layout);
+            return TimeEstimate(time.iteration_seconds, time.at_least_seconds);
+        };
+        cost.least_seconds = [model, choices_in](const Layout& layout, const SearchSpace& space, double enough) {
+            return model->least_seconds(layout, choices_in(space), enough);
+        };
+        cost.least_bytes = [model, choices_in](const Layout& layout, const SearchSpace& space) {
+            return model->least_bytes(layout, choices_in(space));
+        };
+        cost.least_seconds_switched = [model, choices_in](const Layout& layout, const SearchSpace& space) {
+            return model->least_seconds(layout, choices_in(space).graphs);
+        };
+        return cost;
     };
 }
 

@@ -1,12 +1,14 @@
 #include "simulator/cost_model.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <unordered_map>
 
 #include "plan/layout_switches.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/compute/layer_costs.hpp"
+#include "simulator/least_costs.hpp"
 #include "simulator/memory/layout_memory.hpp"
 #include "simulator/memory/routing_load.hpp"
 #include "simulator/memory/shard_layers.hpp"
@@ -180,6 +182,16 @@ struct CostModel::State {
         return entry->second;
     }
 
+    /// What layers cost at least, whatever a dispatcher, an overlap or the host do: the compute of what is no mixture and the products of
+    /// experts on a rank that gets its even share.
+    LayerCosts least_compute(const Layout& layout) {
+        LayerCosts costs = recorded.without_mixtures(shard_of(layout), shards->sizes(layout), links_key(layout.sizes));
+        take_all_but_compute_off(costs);
+        if (!workload.model.moe || workload.model.moe->capacity_factor > 0) return costs;
+        add_to_mixtures(costs, expert_products(layout, workload, kernels));
+        return costs;
+    }
+
     Shard shard_of(const Layout& layout) {
         const ParallelSizes& sizes = layout.sizes;
         Shard shard{shard_key(layout)};
@@ -298,45 +310,27 @@ struct CostModel::Switched {
 
 namespace {
 
-PieceCost least_of(const PieceCost& a, const PieceCost& b) {
-    const auto groups = [](const GroupSeconds& one, const GroupSeconds& other) {
-        return GroupSeconds{std::min(one.tp, other.tp), std::min(one.cp, other.cp), std::min(one.ep, other.ep)};
-    };
-    PieceCost least = a;
-    least.forward = std::min(a.forward, b.forward);
-    least.backward = std::min(a.backward, b.backward);
-    least.weight_gradient = std::min(a.weight_gradient, b.weight_gradient);
-    least.exposed_forward = groups(a.exposed_forward, b.exposed_forward);
-    least.exposed_backward = groups(a.exposed_backward, b.exposed_backward);
-    least.kernels_forward = std::min(a.kernels_forward, b.kernels_forward);
-    least.kernels_backward = std::min(a.kernels_backward, b.kernels_backward);
-    return least;
+/// Nothing repeated, and no graphs.
+Layout without_tail(const Layout& layout) {
+    Layout plain = layout;
+    plain.recompute = Recompute::none;
+    plain.recompute_modules = {};
+    plain.recompute_method.reset();
+    plain.recompute_num_layers = 0;
+    plain.cuda_graphs = {};
+    return plain;
 }
 
-/// Each piece as fast as in either.
-void take_least(LayerCosts& least, const LayerCosts& other) {
-    for (std::size_t kind = 0; kind < least.layers.size(); ++kind)
-        least.layers[kind].cost = least_of(least.layers[kind].cost, other.layers[kind].cost);
-    for (PieceCost LayerCosts::*piece : {&LayerCosts::attention, &LayerCosts::dense_mlp, &LayerCosts::experts, &LayerCosts::router,
-                                         &LayerCosts::mtp, &LayerCosts::embedding, &LayerCosts::head})
-        least.*piece = least_of(least.*piece, other.*piece);
-}
-
-/// Without the host's launches, which graphs leave out.
-void take_launches_off(LayerCosts& costs) {
-    const auto take_off = [](PieceCost& piece) { piece.kernels_forward = piece.kernels_backward = 0; };
-    for (LayerCosts::Layer& layer : costs.layers) take_off(layer.cost);
-    for (PieceCost LayerCosts::*piece : {&LayerCosts::attention, &LayerCosts::dense_mlp, &LayerCosts::experts, &LayerCosts::router,
-                                         &LayerCosts::mtp, &LayerCosts::embedding, &LayerCosts::head})
-        take_off(costs.*piece);
+double least_of(const TimePrediction& time) {
+    return std::min(time.at_least_seconds, time.iteration_seconds);
 }
 
 }  // namespace
 
 /// What a bound has found out, by what layers cost for the fastest of the choices.
 struct CostModel::Least {
-    BoundedChoices choices;
-    std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers;
+    std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers, coarse;
+    std::unordered_map<const LayerCosts*, LayerCosts> launched;  ///< without launches, by the costs with them
 };
 
 CostModel::CostModel(const Workload& workload) : CostModel(workload, calibration_of(workload.cluster, workload.training.software)) {}
@@ -369,32 +363,50 @@ CostModel::Switched* CostModel::add_switched(const std::shared_ptr<const LayoutS
     return switched_.emplace_back(std::move(added)).get();
 }
 
-double CostModel::least_seconds(const Layout& layout, const BoundedChoices& choices) {
-    if (least_ == nullptr) least_ = std::make_unique<Least>(Least{choices, {}});
-    Layout plain = layout;
-    plain.recompute = Recompute::none;
-    plain.recompute_modules = {};
-    plain.recompute_method.reset();
-    plain.recompute_num_layers = 0;
-    plain.cuda_graphs = {};
-    auto [entry, fresh] = least_->layers.try_emplace(cost_key(plain));
-    LayerCosts& layers = entry->second;
+double CostModel::least_seconds(const Layout& layout, const BoundedChoices& choices, double enough) {
+    if (least_ == nullptr) least_ = std::make_unique<Least>();
+    Layout plain = without_tail(layout);
+    plain.switches = nullptr;
+    const CostKey key = cost_key(plain);
+    const auto seconds_with = [&](const LayerCosts& layers) {
+        plain.switches = choices.narrowest;
+        return least_of(step_time(state_of(plain).inputs_of(plain, layers)));
+    };
+    if (std::isfinite(enough)) {
+        auto [entry, fresh] = least_->coarse.try_emplace(key);
+        if (fresh) entry->second = state_->least_compute(plain);
+        if (const double coarse = seconds_with(entry->second); coarse > enough) return coarse;
+    }
+    auto [entry, fresh] = least_->layers.try_emplace(key);
     if (fresh) {
-        bool first = true;
         for (const auto& switches : choices.switches) {
             plain.switches = switches;
-            const LayerCosts& costs = state_of(plain).costs(plain);
-            if (first)
-                layers = costs;
-            else
-                take_least(layers, costs);
-            first = false;
+            take_least(entry->second, state_of(plain).costs(plain));
         }
-        if (choices.graphs) take_launches_off(layers);
+        if (choices.graphs) take_launches_off(entry->second);
     }
-    plain.switches = choices.narrowest;
-    const TimePrediction time = step_time(state_of(plain).inputs_of(plain, layers));
-    return std::min(time.at_least_seconds, time.iteration_seconds);
+    return seconds_with(entry->second);
+}
+
+double CostModel::least_seconds(const Layout& layout, bool graphs) {
+    if (least_ == nullptr) least_ = std::make_unique<Least>();
+    const Layout plain = without_tail(layout);
+    State& state = state_of(plain);
+    const LayerCosts& costs = state.costs(plain);
+    if (!graphs) return least_of(step_time(state.inputs_of(plain, costs)));
+    auto [entry, fresh] = least_->launched.try_emplace(&costs);
+    if (fresh) {
+        entry->second = costs;
+        take_launches_off(entry->second);
+    }
+    return least_of(step_time(state.inputs_of(plain, entry->second)));
+}
+
+std::int64_t CostModel::least_bytes(const Layout& layout, const BoundedChoices& choices) {
+    Layout narrow = layout;
+    narrow.switches = choices.narrowest;
+    // Above nothing, the state alone answers.
+    return state_of(narrow).memory.peaks(narrow, 0).even;
 }
 
 LayoutPeaks CostModel::peaks(const Layout& layout, std::int64_t most) {

@@ -55,9 +55,13 @@ public:
     /// predict().time: the closed form, with its lower bound.
     [[nodiscard]] TimePrediction time(const Layout& layout);
     /// Seconds of an iteration, by time() and by the exact timeline, that no layout beats which differs from this one in recompute, CUDA
-    /// graphs and switches alone: each piece of a layer takes the least of all choices and repeats nothing. Always asked with the same
-    /// choices.
-    [[nodiscard]] double least_seconds(const Layout& layout, const BoundedChoices& choices);
+    /// graphs and switches alone: each piece of a layer takes the least of all choices and repeats nothing. Where the products of experts
+    /// and what is no mixture take more than `enough` alone, that is the answer. Always asked with the same choices.
+    [[nodiscard]] double least_seconds(const Layout& layout, const BoundedChoices& choices, double enough);
+    /// The same among layouts that have the layout's switches. `graphs`: BoundedChoices::graphs.
+    [[nodiscard]] double least_seconds(const Layout& layout, bool graphs);
+    /// Bytes of parameters, gradients and optimizer state on the fullest stage of such a layout, or less.
+    [[nodiscard]] std::int64_t least_bytes(const Layout& layout, const BoundedChoices& choices);
     [[nodiscard]] Prediction predict(const Layout& layout);
     /// Forwards and backwards of all ranks in one iteration.
     [[nodiscard]] static std::int64_t passes(const Layout& layout);
