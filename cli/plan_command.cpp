@@ -19,10 +19,12 @@
 #include "cli/workload_options.hpp"
 #include "importers/megatron_flags.hpp"
 #include "plan/graph_scopes.hpp"
+#include "plan/layout_switches.hpp"
 #include "plan/pipeline_layout.hpp"
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
 #include "planner/ranking.hpp"
+#include "planner/search_axes.hpp"
 #include "reports/plan_report.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"
@@ -48,7 +50,8 @@ struct PlanOptions {
     std::vector<std::string> schedules{"auto"};
     std::optional<std::int64_t> explain;
     std::optional<std::int64_t> pick;
-    std::optional<std::string> save_plan, html, compare, headroom;
+    std::optional<std::string> save_plan, html, compare, headroom, search, dispatcher;
+    bool exhaustive = false;
     std::optional<std::string> tokens, gpu_hour_price;
 };
 
@@ -93,7 +96,8 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.integers("ep", values.space.ep, 1, kMost, "expert parallel sizes; without it all that divide");
     options.integers("etp", values.space.etp, 1, kMost, "expert tensor parallel sizes; without it all that divide");
     options.integers("pp", values.space.pp, 1, 65536, "pipeline parallel sizes; without it all that divide");
-    options.integers("vpp", values.space.vpp, 1, 65536, "model chunks per pipeline rank; without it 1 to 8");
+    options.integers("vpp", values.space.vpp, 1, 65536,
+                     "model chunks per pipeline rank; without it 1 to 8, and as many more as make chunks of equal layers");
     options.integers("micro-batch", values.space.micro_batch, 1, 65536, "sequences per microbatch; without it powers of two up to 16");
     options.choices("recompute", values.recompute, {"none", "selective", "full"}, "activation recompute");
     options.choices("recompute-modules", values.recompute_modules, recompute_module_names(), "what selective recomputes");
@@ -115,6 +119,13 @@ void declare_plan_options(Options& options, PlanOptions& values) {
                     "orders of the axes in the rank grid, fastest first; of several each is searched");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
                  "what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration");
+    options.text("dispatcher", values.dispatcher, "LIST",
+                 "of experts' tokens, engine megatron: allgather, alltoall, deepep, hybridep; without it the model's");
+    options.text("search", values.search, "wide|recipe|LIST",
+                 "also search what recipes switch on: dispatcher, recompute (sets of modules), block (full recompute of some layers), "
+                 "tp-overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers); wide: all, "
+                 "recipe: the first two and the overlaps; without it none of them");
+    options.flag("exhaustive", values.exhaustive, "price every layout, also those that by a lower bound cannot come into the list");
     options.checked("headroom", values.headroom, "SIZE|PCT", check_headroom,
                     "memory of a GPU that plans leave free, such as 4GiB, 5% or 0; where nothing else fits, a plan without it is shown; "
                     "without it 5%, with --max-memory none");
@@ -226,6 +237,65 @@ void note_searched(const importers::FlagAccount& flags, Console& console) {
         fmt::join(flags.searched, " "));
 }
 
+/// Adds the axes that --search and --dispatcher ask for, as far as nothing else pins them. Throws ConfigError for what contradicts itself.
+void add_axes(const Options& options, const PlanOptions& values, const ResolvedWorkload& resolved, const WorkloadOptions& job,
+              planner::SearchSpace& space) {
+    Problems problems;
+    planner::SearchAxes axes;
+    if (values.search) axes = planner::read_search_axes(*values.search, problems);
+    const bool listed = values.search && *values.search != "wide" && *values.search != "recipe";
+    const Workload& workload = resolved.workload;
+    const auto pins = [&](planner::SearchAxis axis, std::string_view option, bool given) {
+        if (!given) return;
+        if (listed && axes.contains(axis))
+            problems.add("--search {} and --{} both say what is searched; drop one of them", planner::to_string(axis), option);
+        axes.pin(axis);
+    };
+    const auto names = [&](const std::vector<std::string>& words, std::string_view word) {
+        return std::find(words.begin(), words.end(), word) != words.end();
+    };
+    using Axis = planner::SearchAxis;
+    pins(Axis::vpp, "vpp", options.given("vpp"));
+    pins(Axis::vpp, "pipeline-layout", options.given("pipeline-layout"));
+    pins(Axis::dispatcher, "dispatcher", options.given("dispatcher"));
+    pins(Axis::recompute, "recompute-modules", options.given("recompute-modules"));
+    pins(Axis::block, "recompute-method", options.given("recompute-method"));
+    pins(Axis::block, "recompute-num-layers", options.given("recompute-num-layers"));
+    pins(Axis::tp_overlap, "overlap tp", names(job.overlap, "tp") || names(job.no_overlap, "tp"));
+    pins(Axis::moe_overlap, "overlap moe", names(job.overlap, "moe") || names(job.no_overlap, "moe"));
+    pins(Axis::optimizer, "grad-dtype", options.given("grad-dtype"));
+    pins(Axis::cuda_graphs, "cuda-graphs", options.given("cuda-graphs"));
+    for (const Axis axis : {Axis::dispatcher, Axis::tp_overlap, Axis::moe_overlap, Axis::optimizer}) {
+        if (listed && axes.contains(axis) && resolved.engine != Engine::megatron)
+            problems.add("--search {} is a choice of Megatron-LM, not of engine {}; add --engine megatron or leave it out",
+                         planner::to_string(axis), to_string(resolved.engine));
+    }
+    for (const Axis axis : {Axis::dispatcher, Axis::moe_overlap}) {
+        if (listed && axes.contains(axis) && !workload.model.moe)
+            problems.add("--search {} needs experts, and {} has none; leave it out", planner::to_string(axis), workload.model.name);
+    }
+    std::vector<TokenDispatcher> dispatchers;
+    if (values.dispatcher) {
+        if (!workload.model.moe) problems.add("--dispatcher needs experts, and {} has none; leave it out", workload.model.name);
+        if (resolved.engine != Engine::megatron)
+            problems.add("--dispatcher is a choice of Megatron-LM, not of engine {}; add --engine megatron or leave it out",
+                         to_string(resolved.engine));
+        const auto words = split(*values.dispatcher, ',');
+        if (words.empty()) problems.add("--dispatcher is empty; use {}", any_of_text(dispatcher_words()));
+        for (const std::string& word : words) {
+            const auto dispatcher = parse_dispatcher_word(word);
+            if (!dispatcher) {
+                problems.add("--dispatcher = '{}' is not known; use {}", word.substr(0, 60), any_of_text(dispatcher_words()));
+                break;
+            }
+            dispatchers.push_back(*dispatcher);
+        }
+    }
+    problems.throw_if_any();
+    planner::widen(space, axes, workload);
+    if (!dispatchers.empty()) planner::choose_dispatchers(space, dispatchers, workload);
+}
+
 /// Says which options change nothing, here because of what the others leave to search.
 void note_idle_options(const Options& options, const WorkloadOptions& workload, const PlanOptions& values, const ModelSpec& model,
                        Console& console) {
@@ -323,6 +393,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         problems.throw_if_any();
     }
     if (values.space.pipeline_layout) check_pipeline_layout(*values.space.pipeline_layout, resolved.workload.model);
+    add_axes(options, values, resolved, workload_options, values.space);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
     note_searched(resolved.job.flags, console);
     note_idle_options(options, workload_options, values, resolved.workload.model, console);
@@ -337,6 +408,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     ranking.plans = static_cast<std::size_t>(ranking.one_per_family ? top : std::max(top, values.explain.value_or(0)));
     // The explained plan is held against the one behind it.
     ranking.ranks = static_cast<std::size_t>(std::max(values.pick.value_or(0), values.explain.value_or(0) + 1));
+    ranking.bounded = values.search.has_value() && !values.exhaustive;
     ranking.objective = values.objective == "memory" ? planner::Objective::memory : planner::Objective::throughput;
     ranking.balance_stages = values.balance_stages;
     ranking.schedules = divided;

@@ -11,6 +11,7 @@
 #include "plan/errors.hpp"
 #include "plan/json_reader.hpp"
 #include "plan/layer_parts.hpp"
+#include "plan/layout_switches.hpp"
 #include "planner/constraints.hpp"
 
 namespace mgplan::cli {
@@ -58,7 +59,10 @@ Plan load_asked_plan(const Options& options, const std::string& path) {
 }
 
 Plan plan_of(const Workload& work, const Layout& layout) {
-    return {work.model, work.cluster, work.batch, work.training, layout, work.routing};
+    Plan plan{work.model, work.cluster, work.batch, work.training, layout, work.routing};
+    if (layout.switches) apply_switches(*layout.switches, plan.model, plan.training);
+    plan.layout.switches = nullptr;
+    return plan;
 }
 
 void hand_over_plan(const Console& console, const Workload& work, const Layout& layout) {

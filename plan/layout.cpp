@@ -2,9 +2,10 @@
 
 #include <array>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include "plan/errors.hpp"
+#include "plan/layout_switches.hpp"
 
 namespace mgplan {
 namespace {
@@ -122,11 +123,13 @@ std::vector<std::string> names_in(EnumSet<CudaGraphScope> set) {
 
 bool operator==(const Layout& a, const Layout& b) {
     const bool same_split = a.split == b.split || (a.split && b.split && *a.split == *b.split);
-    return same_split && a.sizes == b.sizes && a.vpp == b.vpp && a.schedule == b.schedule && a.group_size == b.group_size &&
-           a.micro_batch == b.micro_batch && a.num_microbatches == b.num_microbatches && a.sequence_parallel == b.sequence_parallel &&
-           a.cp_comm_type == b.cp_comm_type && a.recompute == b.recompute && a.recompute_modules == b.recompute_modules &&
-           a.recompute_method == b.recompute_method && a.recompute_num_layers == b.recompute_num_layers && a.cuda_graphs == b.cuda_graphs &&
-           a.engine == b.engine;
+    const LayoutSwitches none;
+    const bool same_switches = a.switches == b.switches || (a.switches ? *a.switches : none) == (b.switches ? *b.switches : none);
+    return same_split && same_switches && a.sizes == b.sizes && a.vpp == b.vpp && a.schedule == b.schedule &&
+           a.group_size == b.group_size && a.micro_batch == b.micro_batch && a.num_microbatches == b.num_microbatches &&
+           a.sequence_parallel == b.sequence_parallel && a.cp_comm_type == b.cp_comm_type && a.recompute == b.recompute &&
+           a.recompute_modules == b.recompute_modules && a.recompute_method == b.recompute_method &&
+           a.recompute_num_layers == b.recompute_num_layers && a.cuda_graphs == b.cuda_graphs && a.engine == b.engine;
 }
 
 std::string summary(const Layout& layout) {
@@ -136,6 +139,12 @@ std::string summary(const Layout& layout) {
     if (layout.schedule) text += fmt::format(" {}", to_string(*layout.schedule));
     if (layout.sequence_parallel) text += " sp";
     text += fmt::format(" {} {}", to_string(layout.cp_comm_type), to_string(layout.recompute));
+    if (layout.recompute == Recompute::selective && layout.recompute_modules != EnumSet<RecomputeModule>{RecomputeModule::core_attn})
+        text += fmt::format(" {}", fmt::join(names_in(layout.recompute_modules), "+"));
+    if (layout.recompute_method == RecomputeMethod::block) text += fmt::format(" block{}", layout.recompute_num_layers);
+    if (layout.switches) {
+        for (const auto& word : switch_words(*layout.switches)) text += " " + word;
+    }
     return text;
 }
 

@@ -15,6 +15,8 @@
 
 namespace mgplan {
 
+struct LayoutSwitches;
+
 enum class Recompute : std::uint8_t { none, selective, full };
 enum class RecomputeMethod : std::uint8_t { uniform, block };
 /// Modules of Megatron-LM's --recompute-modules.
@@ -63,12 +65,14 @@ struct Layout {
     EnumSet<CudaGraphScope> cuda_graphs;
     Engine engine = Engine::mgplan;
     std::shared_ptr<const StageSplit> split;  ///< never null in a valid layout; shared between layouts of equal (pp, vpp)
+    /// What is switched on for this layout and not for its workload (plan/layout_switches.hpp); null: nothing.
+    std::shared_ptr<const LayoutSwitches> switches;
 
     [[nodiscard]] std::int64_t dp() const { return sizes.dp(); }
     [[nodiscard]] std::int64_t edp() const { return sizes.edp(); }
 };
 
-/// Equal when every field is, the split compared by value.
+/// Equal when every field is, the split and the switches compared by value.
 [[nodiscard]] bool operator==(const Layout& a, const Layout& b);
 
 [[nodiscard]] std::string_view to_string(Recompute value);
@@ -98,7 +102,8 @@ struct Layout {
 [[nodiscard]] std::vector<std::string> names_in(EnumSet<RecomputeModule> set);
 [[nodiscard]] std::vector<std::string> names_in(EnumSet<CudaGraphScope> set);
 
-/// One comparable line for logs and tests: "tp2 cp1 ep8 etp1 pp4 vpp2 mbs1 sp p2p selective".
+/// One comparable line for logs and tests: "tp2 cp1 ep8 etp1 pp4 vpp2 mbs1 sp p2p selective",
+/// and behind it the modules of selective recompute where they are not core_attn alone, and what is switched on.
 [[nodiscard]] std::string summary(const Layout& layout);
 
 }  // namespace mgplan

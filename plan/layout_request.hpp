@@ -2,6 +2,7 @@
 // One layout as a user asks for it, before it is checked against model, batch and world.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "plan/layout.hpp"
@@ -30,6 +31,7 @@ struct LayoutRequest {
     std::int64_t recompute_num_layers = 1;
     EnumSet<CudaGraphScope> cuda_graphs;
     Engine engine = Engine::mgplan;
+    std::shared_ptr<const LayoutSwitches> switches;  ///< Layout::switches
     /// How layers are split; layers, pp, vpp and mtp_layers in here are filled from the model when the layout is made.
     /// Nothing: an even split where it divides, else the planner's automatic one.
     std::optional<StageSplitRequest> split;

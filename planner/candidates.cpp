@@ -1,7 +1,9 @@
 #include "planner/candidates.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <utility>
 
 #include "plan/errors.hpp"
 #include "plan/text.hpp"
@@ -68,10 +70,19 @@ SplitChoice split_for(const Workload& workload, const SearchSpace& space, std::i
 std::shared_ptr<const std::vector<SplitChoice>> splits_for(const Workload& workload, const SearchSpace& space, std::int64_t pp) {
     const Sizes vpps = pinned_or(space.vpp, [&] {
         if (space.pipeline_layout) return Sizes{0};
-        return pp == 1 ? Sizes{1} : Sizes{1, 2, 3, 4, 5, 6, 7, 8};
+        Sizes usual;
+        for (std::int64_t vpp = 1; vpp <= (pp == 1 ? 1 : kUsualChunks); ++vpp) usual.push_back(vpp);
+        return usual;
     });
     std::vector<SplitChoice> splits;
     for (const auto vpp : vpps) splits.push_back(split_for(workload, space, pp, static_cast<int>(vpp)));
+    if (!space.vpp.empty() || space.pipeline_layout || pp == 1) return std::make_shared<const std::vector<SplitChoice>>(std::move(splits));
+    // As far as layers allow: embedding and loss may count as one each.
+    for (std::int64_t vpp = kUsualChunks + 1; vpp * pp <= workload.model.layers + 2; ++vpp) {
+        SplitChoice choice = split_for(workload, space, pp, static_cast<int>(vpp));
+        const auto equal = [](SplitKind kind) { return kind == SplitKind::even || kind == SplitKind::account_embedding_loss; };
+        if (choice.split && (space.unequal_chunks || equal(choice.split->kind()))) splits.push_back(std::move(choice));
+    }
     return std::make_shared<const std::vector<SplitChoice>>(std::move(splits));
 }
 
@@ -116,23 +127,51 @@ private:
     std::vector<Order> seen_;
 };
 
+/// What of a layout comes last.
+struct LayoutTail {
+    EnumSet<CudaGraphScope> cuda_graphs;
+    Recompute recompute = Recompute::none;
+    EnumSet<RecomputeModule> recompute_modules;
+    std::optional<RecomputeMethod> recompute_method;
+    std::int64_t recompute_num_layers = 0;
+    const std::shared_ptr<const LayoutSwitches>* switches = nullptr;
+
+    void write(Layout& layout) const {
+        layout.cuda_graphs = cuda_graphs;
+        layout.recompute = recompute;
+        layout.recompute_modules = recompute_modules;
+        layout.recompute_method = recompute_method;
+        layout.recompute_num_layers = recompute_num_layers;
+        if (layout.switches != *switches) layout.switches = *switches;
+    }
+};
+
 /// Enumerates what lies behind fixed tp, cp, pp, ep, etp and vpp.
 class TailVisitor {
 public:
-    TailVisitor(const Workload& workload, const SearchSpace& space, CandidateCounts& counts,
-                const std::function<void(const Layout&)>& visit)
+    TailVisitor(const Workload& workload, const SearchSpace& space, CandidateCounts& counts, const LayoutVisitor& visitor)
         : workload_(workload),
           space_(space),
           counts_(counts),
-          visit_(visit),
+          visitor_(visitor),
           micro_batches_(pinned_or(space.micro_batch,
                                    [] {
                                        return Sizes{1, 2, 4, 8, 16};
                                    })),
           cp_comm_types_(without_repeats(space.cp_comm_types)),
-          recomputes_(without_repeats(space.recompute)) {}
+          recomputes_(without_repeats(space.recompute)),
+          module_sets_{space.recompute_modules},
+          graph_sets_{space.cuda_graphs} {
+        const auto add = [](auto& sets, const auto& more) {
+            sets.insert(sets.end(), more.begin(), more.end());
+            sets = without_repeats(sets);
+        };
+        add(module_sets_, space.more_recompute_modules);
+        add(graph_sets_, space.more_cuda_graphs);
+    }
 
     void operator()(Layout& layout) {
+        for (Ends& ends : ends_) ends.known = false;
         layout.group_size = layout.vpp > 1 ? space_.group_size.value_or(layout.sizes.pp) : layout.sizes.pp;
         for (const auto micro_batch : micro_batches_) {
             layout.micro_batch = micro_batch;
@@ -140,9 +179,18 @@ public:
             if (rejected(workload_, layout, Level::microbatch, counts_)) continue;
             visit_sequence_parallel(layout);
         }
+        layout.cuda_graphs = space_.cuda_graphs;
+        layout.switches = nullptr;
     }
 
 private:
+    /// The legal tails of layouts that agree in sizes, vpp and sequence parallelism, and how many each rule turned away.
+    struct Ends {
+        bool known = false;
+        std::vector<LayoutTail> legal;
+        std::vector<std::pair<std::string_view, std::int64_t>> rejected;
+    };
+
     void visit_sequence_parallel(Layout& layout) {
         // Without tensor parallelism both settings are the same layout.
         const bool both = layout.sizes.tp > 1 && !space_.sequence_parallel;
@@ -156,30 +204,114 @@ private:
     void visit_context_kinds(Layout& layout) {
         for (const auto kind : cp_comm_types_) {
             layout.cp_comm_type = layout.sizes.cp > 1 ? kind : CpCommType::p2p;
-            if (!rejected(workload_, layout, Level::context_kind, counts_)) visit_recompute(layout);
+            if (!rejected(workload_, layout, Level::context_kind, counts_)) visit_tails(layout);
             if (layout.sizes.cp == 1) break;  // no exchange, one layout
         }
     }
 
-    void visit_recompute(Layout& layout) {
-        for (const auto recompute : recomputes_) {
-            layout.recompute = recompute;
-            layout.recompute_modules = recompute == Recompute::selective ? space_.recompute_modules : EnumSet<RecomputeModule>{};
-            layout.recompute_method = recompute == Recompute::full ? std::optional(space_.recompute_method) : std::nullopt;
-            layout.recompute_num_layers = recompute == Recompute::full ? space_.recompute_num_layers : 0;
-            if (rejected(workload_, layout, Level::recompute, counts_)) continue;
-            ++counts_.legal;
-            visit_(layout);
+    void visit_tails(Layout& layout) {
+        Ends& ends = ends_[layout.sequence_parallel ? 1 : 0];
+        if (!ends.known) {
+            find_ends(layout, ends);
+        } else {
+            for (const auto& [rule, count] : ends.rejected) counts_.rejected.find(rule)->second.count += count;
+        }
+        const auto layouts = static_cast<std::int64_t>(ends.legal.size());
+        counts_.legal += layouts;
+        if (layouts == 0) return;
+        ends.legal.front().write(layout);
+        if (visitor_.enter && !visitor_.enter(layout, layouts)) return;
+        for (auto first = ends.legal.begin(); first != ends.legal.end();) {
+            const auto end =
+                std::find_if(first, ends.legal.end(), [&](const LayoutTail& tail) { return tail.switches != first->switches; });
+            first->write(layout);
+            if (!visitor_.enter_switched || visitor_.enter_switched(layout, end - first)) {
+                for (; first != end; ++first) {
+                    first->write(layout);
+                    visitor_.visit(layout);
+                }
+            }
+            first = end;
+        }
+    }
+
+    void find_ends(Layout layout, Ends& ends) {
+        ends.known = true;
+        ends.legal.clear();
+        ends.rejected.clear();
+        const auto turned_away = [&](Level level) {
+            const Rule* rule = first_broken(workload_, layout, level);
+            if (rule == nullptr) return false;
+            counts_.reject(rule->name, [&] { return rule->message(workload_, layout); });
+            const auto same =
+                std::find_if(ends.rejected.begin(), ends.rejected.end(), [&](const auto& one) { return one.first == rule->name; });
+            if (same == ends.rejected.end())
+                ends.rejected.emplace_back(rule->name, 1);
+            else
+                ++same->second;
+            return true;
+        };
+        const auto add = [&](LayoutTail tail) {
+            tail.switches = &space_.switches.front();
+            tail.write(layout);
+            if (turned_away(Level::recompute)) return;
+            for (const auto& switches : space_.switches) {
+                tail.switches = &switches;
+                tail.write(layout);
+                if (!turned_away(Level::switches)) ends.legal.push_back(tail);
+            }
+        };
+        for (const auto graphs : graph_sets_) {
+            for (const auto recompute : recomputes_) {
+                LayoutTail tail;
+                tail.cuda_graphs = graphs;
+                tail.recompute = recompute;
+                if (recompute == Recompute::none) add(tail);
+                if (recompute == Recompute::selective) {
+                    for (const auto modules : module_sets_) {
+                        tail.recompute_modules = modules;
+                        add(tail);
+                    }
+                }
+                if (recompute == Recompute::full) {
+                    tail.recompute_method = space_.recompute_method;
+                    tail.recompute_num_layers = space_.recompute_num_layers;
+                    add(tail);
+                    if (space_.recompute_blocks) add_blocks(layout, tail, add);
+                }
+            }
+        }
+        // In the order of the space's switches.
+        std::stable_sort(ends.legal.begin(), ends.legal.end(),
+                         [](const LayoutTail& a, const LayoutTail& b) { return a.switches < b.switches; });
+    }
+
+    /// Blocks of fewer layers than the largest chunk has, which uniform recompute of single layers repeats all of.
+    template <class Add>
+    void add_blocks(const Layout& layout, LayoutTail tail, const Add& add) const {
+        std::int64_t largest = 0;
+        for (int rank = 0; rank < layout.split->pp(); ++rank) {
+            for (int chunk = 0; chunk < layout.split->vpp(); ++chunk)
+                largest = std::max(largest, layout.split->chunk(rank, chunk).decoders);
+        }
+        tail.recompute_method = RecomputeMethod::block;
+        for (std::int64_t layers = 1; layers < largest; layers *= 2) {
+            if (space_.recompute_method == RecomputeMethod::block && layers == space_.recompute_num_layers) continue;
+            tail.recompute_num_layers = layers;
+            add(tail);
         }
     }
 
     const Workload& workload_;
     const SearchSpace& space_;
     CandidateCounts& counts_;
-    const std::function<void(const Layout&)>& visit_;
+    const LayoutVisitor& visitor_;
     Sizes micro_batches_;
     std::vector<CpCommType> cp_comm_types_;
     std::vector<Recompute> recomputes_;
+    std::vector<EnumSet<RecomputeModule>> module_sets_;
+    std::vector<EnumSet<CudaGraphScope>> graph_sets_;
+    std::array<Ends, 2> ends_;  ///< by sequence parallelism
 };
 
 }  // namespace
@@ -245,6 +377,11 @@ std::vector<Prefix> prefixes(const Workload& workload, const SearchSpace& space,
 
 void visit_layouts(const Workload& workload, const SearchSpace& space, const Prefix& prefix, CandidateCounts& counts,
                    const std::function<void(const Layout&)>& visit) {
+    visit_layouts(workload, space, prefix, counts, LayoutVisitor{visit});
+}
+
+void visit_layouts(const Workload& workload, const SearchSpace& space, const Prefix& prefix, CandidateCounts& counts,
+                   const LayoutVisitor& visitor) {
     const bool moe = workload.model.moe.has_value();
     Layout layout = start(workload, space);
     layout.sizes.tp = prefix.tp;
@@ -255,7 +392,7 @@ void visit_layouts(const Workload& workload, const SearchSpace& space, const Pre
     // Dense models have one expert grid, whatever is pinned: ep and etp are accepted and without effect.
     const Sizes eps = !moe ? Sizes{1} : pinned_or(space.ep, [&] { return divisors(rest); });
     const Sizes etps = !moe ? Sizes{1} : pinned_or(space.etp, [&] { return divisors(rest); });
-    TailVisitor tail(workload, space, counts, visit);
+    TailVisitor tail(workload, space, counts, visitor);
     OrdersSeen orders_seen;
     const auto visit_grids = [&](std::int64_t ep, std::int64_t etp, const AxisOrder& order) {
         layout.sizes.order = order;

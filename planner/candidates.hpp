@@ -16,7 +16,8 @@
 namespace mgplan::planner {
 
 /// What is searched. An empty list means every value that can be legal: divisors for the sizes, powers of two up to 16
-/// for the micro-batch, 1 to 8 for vpp (with a pipeline layout: the chunks it makes). Repeated values count once.
+/// for the micro-batch, 1 to kUsualChunks for vpp and beyond that as far as chunks of equal layers go (with a pipeline layout: the chunks
+/// it makes). Repeated values count once.
 struct SearchSpace {
     std::vector<std::int64_t> tp, cp, ep, etp, pp, vpp, micro_batch;
     std::vector<Recompute> recompute{Recompute::none, Recompute::selective, Recompute::full};
@@ -30,7 +31,16 @@ struct SearchSpace {
     std::vector<AxisOrder> orders{AxisOrder{}};  ///< at least one; of orders that make the same groups of a layout the first counts
     EnumSet<CudaGraphScope> cuda_graphs;
     Engine engine = Engine::mgplan;
+    // What search_axes.hpp adds.
+    bool unequal_chunks = false;                                   ///< vpp beyond kUsualChunks with chunks of unequal layers too
+    std::vector<EnumSet<RecomputeModule>> more_recompute_modules;  ///< sets that selective recompute takes in place of recompute_modules
+    bool recompute_blocks = false;                                 ///< full recompute also of the first 1, 2, 4 … layers of each chunk
+    std::vector<EnumSet<CudaGraphScope>> more_cuda_graphs;         ///< in place of cuda_graphs
+    std::vector<std::shared_ptr<const LayoutSwitches>> switches{nullptr};  ///< Layout::switches
 };
+
+/// Chunks of a rank up to which every number is searched, whether or not their layers are equal.
+inline constexpr int kUsualChunks = 8;
 
 /// The stage split of one (pp, vpp): the pinned layout string's, or the automatic one.
 struct SplitChoice {
@@ -52,6 +62,18 @@ struct Prefix {
 /// Visits every legal layout behind a prefix. The reference is valid during the call only; copy what is kept.
 void visit_layouts(const Workload& workload, const SearchSpace& space, const Prefix& prefix, CandidateCounts& counts,
                    const std::function<void(const Layout&)>& visit);
+
+/// Who is asked before layouts are visited.
+struct LayoutVisitor {
+    std::function<void(const Layout&)> visit;
+    /// Layouts that differ in recompute, CUDA graphs and switches alone: whether they are visited. `first` is one of them. They count as
+    /// legal in any case. Without it all are visited.
+    std::function<bool(const Layout& first, std::int64_t layouts)> enter = {};
+    /// The same for those of them that agree in their switches too.
+    std::function<bool(const Layout& first, std::int64_t layouts)> enter_switched = {};
+};
+void visit_layouts(const Workload& workload, const SearchSpace& space, const Prefix& prefix, CandidateCounts& counts,
+                   const LayoutVisitor& visitor);
 
 /// Why a search found no legal layout, as messages with a way out: the pinned lists of which no value is legal whatever
 /// the other sizes are; where there is none, what turned away the candidates that came farthest.

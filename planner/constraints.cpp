@@ -13,6 +13,7 @@
 #include "plan/parameters.hpp"
 #include "plan/schedule.hpp"
 #include "plan/text.hpp"
+#include "planner/switch_rules.hpp"
 
 namespace mgplan::planner {
 namespace {
@@ -341,13 +342,14 @@ static_assert(std::is_sorted(kRules.begin(), kRules.end(), [](const Rule& a, con
 /// Where each level's rules begin in kRules; the last entry is its end.
 constexpr auto kLevelBegins = [] {
     std::array<std::size_t, kLevels + 1> begins{};
-    for (std::size_t level = 0; level <= kLevels; ++level) {
+    for (std::size_t level = 0; level <= kLevels; ++level) {  // none of the last
         while (begins[level] < kRules.size() && static_cast<std::size_t>(kRules[begins[level]].level) < level) ++begins[level];
     }
     return begins;
 }();
 
 std::span<const Rule> rules_of(Level level) {
+    if (level == Level::switches) return switch_rules();
     const auto at = static_cast<std::size_t>(level);
     return std::span(kRules).subspan(kLevelBegins[at], kLevelBegins[at + 1] - kLevelBegins[at]);
 }
@@ -382,7 +384,13 @@ Layout check(Layout layout, const Workload& workload) {
 }  // namespace
 
 std::span<const Rule> rules() {
-    return kRules;
+    static const std::vector<Rule> all = [] {
+        std::vector<Rule> joined(kRules.begin(), kRules.end());
+        const std::span<const Rule> last = switch_rules();
+        joined.insert(joined.end(), last.begin(), last.end());
+        return joined;
+    }();
+    return all;
 }
 
 const Rule* first_broken(const Workload& workload, const Layout& layout, Level level) {
@@ -426,6 +434,7 @@ Layout make_layout(const LayoutRequest& request, const Workload& workload) {
     }
     layout.cuda_graphs = request.cuda_graphs;
     layout.engine = request.engine;
+    layout.switches = request.switches;
 
     // Sizes first: a split cannot be made for a pipeline that does not exist.
     for (const Level level : {Level::tensor, Level::context, Level::pipeline, Level::expert}) {
@@ -501,6 +510,7 @@ LayoutRequest request_of(const Layout& layout) {
     if (layout.recompute == Recompute::full) request.recompute_num_layers = layout.recompute_num_layers;
     request.cuda_graphs = layout.cuda_graphs;
     request.engine = layout.engine;
+    request.switches = layout.switches;
     if (layout.split) request.split = layout.split->request();
     return request;
 }

@@ -24,8 +24,9 @@ enum class Level : std::uint8_t {
     sequence_parallel,
     context_kind,  ///< cp_comm_type
     recompute,
+    switches,  ///< Layout::switches, and with them CUDA graphs
 };
-inline constexpr int kLevels = 9;
+inline constexpr int kLevels = 10;
 
 struct Rule {
     std::string_view name;    ///< stable, for programs: "tp_divides_heads"

@@ -1,12 +1,19 @@
 #include "planner/plan_families.hpp"
 
 #include <algorithm>
+#include <optional>
+
+#include "plan/layout_switches.hpp"
 
 namespace mgplan::planner {
 
 bool same_family(const Layout& a, const Layout& b) {
-    return a.sizes == b.sizes && a.recompute == b.recompute && a.recompute_modules == b.recompute_modules &&
-           a.recompute_method == b.recompute_method && a.recompute_num_layers == b.recompute_num_layers;
+    const auto dispatcher = [](const Layout& layout) {
+        return layout.switches ? layout.switches->dispatcher : std::optional<TokenDispatcher>{};
+    };
+    return a.sizes == b.sizes && dispatcher(a) == dispatcher(b) && a.recompute == b.recompute &&
+           a.recompute_modules == b.recompute_modules && a.recompute_method == b.recompute_method &&
+           a.recompute_num_layers == b.recompute_num_layers;
 }
 
 std::vector<PlanFamily> plan_families(std::span<const RankedLayout> best, std::size_t most) {

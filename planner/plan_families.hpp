@@ -10,8 +10,8 @@
 
 namespace mgplan::planner {
 
-/// Layouts of equal tp, cp, ep, etp, pp (and so dp), order of axes and recompute. Members differ in micro-batch, vpp, sequence
-/// parallelism, cp_comm_type, CUDA graphs or the split of stages.
+/// Layouts of equal tp, cp, ep, etp, pp (and so dp), order of axes, recompute and dispatcher. Members differ in micro-batch, vpp,
+/// sequence parallelism, cp_comm_type, CUDA graphs, overlaps, types of the optimizer or the split of stages.
 [[nodiscard]] bool same_family(const Layout& a, const Layout& b);
 
 /// Places in the list, from 0.

@@ -71,6 +71,21 @@ ComparedRank rank_of(const Layout& layout, const std::vector<RankedLayout>& best
     return {faster - std::min(faster, dropped) + 1, false};
 }
 
+/// Seconds of the slowest layout that is shown or counts as nearly as fast as the fastest.
+double slowest_of_interest(const SearchResult& found, std::size_t ranks, std::size_t families) {
+    const std::span<const RankedLayout> replayed(found.best.data(), std::min(found.replayed, found.best.size()));
+    double slowest = found.fastest_seconds ? (1 + kNearlyAsFast) * *found.fastest_seconds : 0;
+    for (const RankedLayout& each : replayed.first(std::min(replayed.size(), ranks))) slowest = std::max(slowest, each.iteration_seconds);
+    if (families == 0) return slowest;
+    for (const auto& [fastest, others] : plan_families(found.best, families)) {
+        if (fastest < replayed.size()) slowest = std::max(slowest, replayed[fastest].iteration_seconds);
+    }
+    return slowest;
+}
+
+/// Bounds and times are sums in different orders.
+constexpr double kJustAbove = 1 + 1e-9;
+
 /// How many families a growing list holds.
 class FamilyCount {
 public:
@@ -109,15 +124,20 @@ std::vector<PlannedLayout> plans_of(const Workload& workload, const std::vector<
 }
 
 /// `narrowed`: the workload with as much memory as plans may take. What is replayed has the whole card: its allocator knows no headroom.
-Ranking rank_within(const Workload& narrowed, const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
+/// `never_below`: SearchOptions::never_below.
+Ranking rank_within(const Workload& narrowed, const Workload& workload, const SearchSpace& space, const RankingOptions& options,
+                    double never_below = 0) {
     const std::size_t wanted = std::max(options.plans, options.ranks);
     const bool by_time = options.objective == Objective::throughput;
     SearchOptions asked;
     asked.keep = std::max(wanted, kRankedExactly);
     asked.keep_contenders = kContenders;
     asked.objective = options.objective;
+    asked.bounded = options.bounded;
+    asked.never_below = never_below;
     asked.threads = options.threads;
-    asked.pareto = options.pareto || by_time;
+    asked.pareto = options.pareto;
+    asked.pareto_within = by_time ? kNearlyAsFast : 0;
     asked.families = options.families;
     asked.compared = options.compared;
     asked.progress = options.progress;
@@ -149,6 +169,11 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
         return families == 0 || count.among(kept) >= families;
     });
     if (by_time && !found.fastest_seconds && !found.best.empty()) found.fastest_seconds = found.best.front().iteration_seconds;
+    if (by_time) {
+        const double slowest = slowest_of_interest(found, ranks, families);
+        // Event by event the best may take longer than what was cut off does at least.
+        if (found.cut_at_least < slowest) return rank_within(narrowed, workload, space, options, slowest * kJustAbove);
+    }
     if (options.compared) ranking.compared = rank_of(*options.compared, best, dropped, found, memories);
     if (options.predictions) ranking.plans = plans_of(workload, found.best, options.plans, options.one_per_family, model, memories);
     if (!options.pareto) found.pareto.clear();

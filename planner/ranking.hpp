@@ -24,6 +24,8 @@ struct RankingOptions {
     /// the limit. It narrows the search alone: predictions keep the workload's limit.
     std::int64_t headroom_bytes = 0;
     Objective objective = Objective::throughput;
+    /// Layouts that a lower bound keeps from coming into the list are not priced (SearchOptions::bounded). The plans are the same.
+    bool bounded = false;
     bool balance_stages = false;  ///< also tries balanced stages for the best layouts with a pipeline
     /// Schedules with divided backwards that are tried for the best layouts and the nearest misses (split_schedules.hpp).
     std::vector<SplitSchedule> schedules = {};

@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <numeric>
 #include <system_error>
 #include <thread>
 #include <tuple>
 
+#include "plan/layout_switches.hpp"
 #include "planner/family_set.hpp"
 #include "planner/scaling.hpp"
 
@@ -23,12 +26,19 @@ double seconds_since(Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+/// Fewer switches first.
+auto switch_order(const Layout& l) {
+    const LayoutSwitches on = l.switches ? *l.switches : LayoutSwitches{};
+    return std::tuple(on.dispatcher.has_value() + on.overlap_tp + on.overlap_moe + on.bf16_gradients + on.bf16_moments, on.dispatcher,
+                      on.overlap_tp, on.overlap_moe, on.bf16_gradients, on.bf16_moments);
+}
+
 /// Fewer parallel axes and less machinery first.
 auto simplicity(const Layout& l) {
     const ParallelSizes& s = l.sizes;
     return std::tuple((s.tp > 1) + (s.cp > 1) + (s.ep > 1) + (s.pp > 1) + (l.vpp > 1) + (l.recompute != Recompute::none), s.pp, l.vpp, s.tp,
                       s.cp, s.ep, s.etp, l.micro_batch, l.sequence_parallel, l.cp_comm_type, l.recompute, l.recompute_modules,
-                      l.sizes.order.axes());
+                      l.sizes.order.axes(), l.recompute_method, l.recompute_num_layers, l.cuda_graphs, switch_order(l));
 }
 
 /// The best `capacity` layouts seen; most candidates fail one comparison with the last. Few are kept sorted, many are sorted in batches.
@@ -47,12 +57,21 @@ public:
         if (list_.size() - sorted_ >= batch_) sort();
     }
 
+    /// Seconds that a layout must not exceed to come in, where the list is sorted by them.
+    [[nodiscard]] double slowest() const {
+        return capacity_ > 0 && sorted_ == capacity_ ? list_[sorted_ - 1].iteration_seconds : std::numeric_limits<double>::infinity();
+    }
+
     /// The largest peak with which a layout may still come in, where the list is sorted by peaks.
     [[nodiscard]] std::int64_t largest_peak() const {
         if (capacity_ == 0) return 0;
         return sorted_ == capacity_ ? list_[sorted_ - 1].peak_bytes : std::numeric_limits<std::int64_t>::max();
     }
 
+    [[nodiscard]] const std::vector<RankedLayout>& list() {
+        sort();
+        return list_;
+    }
     std::vector<RankedLayout> take() {
         sort();
         sorted_ = 0;
@@ -107,6 +126,7 @@ public:
     void absorb(ContenderList&& other) {
         others_ = std::min(others_, other.others_);
         for (Contender& each : other.list_) list_.push_back(std::move(each));
+        if (list_.size() >= 2 * capacity_) shrink();
     }
     /// Sorted. Bounds that are equal are all left out or none, so that the result does not depend on the order of the offers.
     std::vector<Contender> take() {
@@ -148,14 +168,67 @@ struct Share {
     ParetoSet pareto;
     FamilySet families;
     CandidateCounts counts;
-    std::int64_t evaluated = 0, feasible = 0, before_compared = 0;
+    std::int64_t evaluated = 0, feasible = 0, before_compared = 0, bounded = 0;
+    double cut_at_least = std::numeric_limits<double>::infinity(), never_below = 0, near = 1;
     std::array<TooLarge, kFillingTerms> too_large;
     TooLarge too_large_uneven;
 
     explicit Share(const SearchOptions& options)
         : best(options.keep, BeforeByObjective{options.objective}),
           nearest(options.keep_nearest, SmallerPeak{}),
-          contenders(options.keep_contenders) {}
+          contenders(options.keep_contenders),
+          never_below(options.never_below),
+          near(1 + options.pareto_within) {}
+
+    /// Adds what another share found.
+    void absorb(Share&& other) {
+        contenders.absorb(std::move(other.contenders));
+        for (const auto& ranked : other.pareto.layouts()) pareto.offer(ranked);
+        families.absorb(std::move(other.families));
+        for (const auto& ranked : other.best.take()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
+        for (const auto& ranked : other.nearest.take()) nearest.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
+        counts.merge(other.counts);
+        evaluated += other.evaluated;
+        feasible += other.feasible;
+        before_compared += other.before_compared;
+        bounded += other.bounded;
+        cut_at_least = std::min(cut_at_least, other.cut_at_least);
+        const auto add = [](TooLarge& all, const TooLarge& found) {
+            all.count += found.count;
+            if (found.nearest) keep_nearer(all, found.nearest->layout, found.nearest->peak_bytes);
+        };
+        for (std::size_t term = 0; term < kFillingTerms; ++term) add(too_large[term], other.too_large[term]);
+        add(too_large_uneven, other.too_large_uneven);
+    }
+
+    /// Whether layouts that take `at_least` seconds cannot come in, where `slowest` may: these are counted.
+    bool cut(std::int64_t layouts, double at_least, double slowest) {
+        if (at_least <= to_beat(slowest)) return false;
+        bounded += layouts;
+        cut_at_least = std::min(cut_at_least, at_least);
+        return true;
+    }
+
+    /// What a layout has to beat: `slowest`, and what this share has; or it may be nearly as fast and come into the Pareto set.
+    [[nodiscard]] double to_beat(double slowest) const { return std::max(never_below, near * std::min(slowest, best.slowest())); }
+
+    /// Whether layouts that differ from `first` in what comes last alone may come in; those that may not are counted.
+    bool enter(const Layout& first, std::int64_t layouts, const LayoutCost& cost, const SearchSpace& space, std::int64_t limit,
+               double slowest) {
+        if (cost.least_bytes(first, space) > limit) {
+            bounded += layouts;
+            return false;
+        }
+        if (!std::isfinite(to_beat(slowest))) return true;
+        return !cut(layouts, cost.least_seconds(first, space, to_beat(slowest)), slowest);
+    }
+
+    /// price() of a layout that is only looked at where it is fast enough.
+    void price_bounded(const Layout& layout, const LayoutCost& cost, std::int64_t limit, const SearchOptions& options, double slowest) {
+        const TimeEstimate time = cost.iteration_seconds(layout);
+        if (cut(1, std::min(time.seconds, time.at_least), slowest)) return;
+        price(layout, cost, limit, options, nullptr, &time);
+    }
 
     /// Most layouts are told apart by one figure, without a copy.
     void hold_against(const RankedLayout& compared, const Layout& layout, double seconds, std::int64_t peak, Objective objective) {
@@ -169,8 +242,8 @@ struct Share {
         ++before_compared;
     }
 
-    void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, const SearchOptions& options,
-               const RankedLayout* compared) {
+    void price(const Layout& layout, const LayoutCost& cost, std::int64_t limit, const SearchOptions& options, const RankedLayout* compared,
+               const TimeEstimate* known = nullptr) {
         const MemoryNeed need = cost.memory(layout, limit);
         const bool fits = need.bytes <= limit;
         if (!fits) {
@@ -189,13 +262,13 @@ struct Share {
             }
             if (options.prune) return;
         }
-        const TimeEstimate time = cost.iteration_seconds(layout);
+        const TimeEstimate time = known != nullptr ? *known : cost.iteration_seconds(layout);
         ++evaluated;
         if (!fits) return;
         ++feasible;
         best.offer(layout, time.seconds, need.bytes);
         contenders.offer(layout, time, need.bytes);
-        if (options.pareto) pareto.offer(layout, time.seconds, need.bytes);
+        if (options.pareto || options.pareto_within > 0) pareto.offer(layout, time.seconds, need.bytes);
         if (options.families) families.offer(layout, time.seconds, need.bytes);
         if (compared != nullptr) hold_against(*compared, layout, time.seconds, need.bytes, options.objective);
     }
@@ -253,6 +326,106 @@ void run_parallel(std::size_t parts, std::vector<Share>& shares,
     if (failure) std::rethrow_exception(failure);
 }
 
+/// Those parts first that are likely to hold the fastest layouts: little tensor and context parallelism.
+std::vector<std::size_t> promising_first(const std::vector<Prefix>& parts) {
+    std::vector<std::size_t> order(parts.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+        const auto key = [&](std::size_t part) {
+            const Prefix& p = parts[part];
+            return std::tuple(p.cp, p.tp, p.pp);
+        };
+        return key(a) < key(b);
+    });
+    return order;
+}
+
+/// The part of a space in which most good layouts lie: small micro-batches, no tensor parallelism of experts, no blocks and no graphs
+/// beside the first, recompute of all, nothing, or as many modules as a set has, and every overlap on.
+SearchSpace likely_space(const SearchSpace& space) {
+    SearchSpace few = space;
+    if (few.micro_batch.empty()) few.micro_batch = {1, 2};
+    if (few.etp.empty()) few.etp = {1};
+    few.recompute_blocks = false;
+    few.more_cuda_graphs.clear();
+    for (const auto& modules : space.more_recompute_modules) {
+        if (names_in(modules).size() > names_in(few.recompute_modules).size()) few.recompute_modules = modules;
+    }
+    few.more_recompute_modules.clear();
+    const auto has = [](const auto& switches, bool LayoutSwitches::*which) { return switches && (*switches).*which; };
+    const bool tp =
+        std::any_of(space.switches.begin(), space.switches.end(), [&](const auto& one) { return has(one, &LayoutSwitches::overlap_tp); });
+    std::erase_if(few.switches, [&](const auto& one) {
+        return has(one, &LayoutSwitches::bf16_gradients) || has(one, &LayoutSwitches::bf16_moments) ||
+               (tp && one != nullptr && !has(one, &LayoutSwitches::overlap_tp));
+    });
+    if (few.switches.empty()) few.switches = space.switches;
+    return few;
+}
+
+/// Prices what may come into the best. The parts go in rounds: the best of all rounds before say what a layout has to beat, and those of
+/// its own part, so that the outcome depends on no thread.
+void search_bounded(const Workload& workload, const SearchSpace& space, const std::vector<Prefix>& parts,
+                    const std::vector<LayoutCost>& pricers, std::vector<Share>& shares, const SearchOptions& options) {
+    constexpr std::size_t kFirstRound = 8;
+    const std::vector<std::size_t> order = promising_first(parts);
+    const auto price_part = [&](const SearchSpace& asked, std::size_t part, Share& share, const LayoutCost& cost, double slowest) {
+        LayoutVisitor visitor;
+        visitor.visit = [&](const Layout& layout) { share.price_bounded(layout, cost, workload.memory_limit, options, slowest); };
+        // The bounds are those of the whole space in any case.
+        visitor.enter = [&](const Layout& first, std::int64_t layouts) {
+            return share.enter(first, layouts, cost, space, workload.memory_limit, slowest);
+        };
+        visitor.enter_switched = [&](const Layout& first, std::int64_t layouts) {
+            return !std::isfinite(share.to_beat(slowest)) || !share.cut(layouts, cost.least_seconds_switched(first, space), slowest);
+        };
+        visit_layouts(workload, asked, parts[part], share.counts, visitor);
+    };
+    BestList best(options.keep, BeforeByObjective{options.objective});
+    const auto offer_all = [&best](Share& share) {
+        for (const RankedLayout& ranked : share.best.list()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
+    };
+    double slowest = std::numeric_limits<double>::infinity();
+    {
+        // A few layouts of the space that are likely to be good, for something to beat from the first part on.
+        const SearchSpace few = likely_space(space);
+        std::vector<std::size_t> likely;
+        for (const std::size_t part : order) {
+            if (parts[part].cp == parts[order.front()].cp) likely.push_back(part);
+        }
+        std::vector<Share> found(likely.size(), Share(options));
+        run_parallel(
+            likely.size(), shares,
+            [&](std::size_t place, Share&, std::size_t thread) {
+                price_part(few, likely[place], found[place], pricers[thread], std::numeric_limits<double>::infinity());
+            },
+            options.progress);
+        for (Share& share : found) offer_all(share);
+        (void)best.list();  // sorted to the last
+        slowest = best.slowest();
+        best = BestList(options.keep, BeforeByObjective{options.objective});
+    }
+    std::vector<Share> found(parts.size(), Share(options));
+    std::size_t done = 0;
+    for (std::size_t round = kFirstRound; done < parts.size(); round *= 2) {
+        const std::size_t count = std::min(round, parts.size() - done);
+        slowest = std::min(slowest, best.slowest());
+        run_parallel(
+            count, shares,
+            [&](std::size_t place, Share&, std::size_t thread) {
+                const std::size_t part = order[done + place];
+                price_part(space, part, found[part], pricers[thread], slowest);
+            },
+            [&](std::size_t of_round, std::size_t) {
+                if (options.progress) options.progress(done + of_round, parts.size());
+            });
+        for (std::size_t place = done; place < done + count; ++place) offer_all(found[order[place]]);
+        (void)best.list();
+        done += count;
+    }
+    for (Share& share : found) shares.front().absorb(std::move(share));
+}
+
 }  // namespace
 
 bool ranks_before(const RankedLayout& a, const RankedLayout& b, Objective objective) {
@@ -282,46 +455,42 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
                                 cost.memory(*options.compared, std::numeric_limits<std::int64_t>::max()).bytes};
     }
     const auto evaluation = Clock::now();
-    run_parallel(
-        parts.size(), shares,
-        [&](std::size_t part, Share& share, std::size_t thread) {
-            const LayoutCost& cost = pricers[thread];
-            visit_layouts(workload, space, parts[part], share.counts, [&](const Layout& layout) {
-                share.price(layout, cost, workload.memory_limit, options, compared ? &*compared : nullptr);
-            });
-        },
-        options.progress);
+    const bool bounded = options.bounded && options.objective == Objective::throughput && !options.pareto && !options.families &&
+                         !options.compared && pricers.front().least_seconds;
+    if (bounded) {
+        search_bounded(workload, space, parts, pricers, shares, options);
+    } else {
+        run_parallel(
+            parts.size(), shares,
+            [&](std::size_t part, Share& share, std::size_t thread) {
+                const LayoutCost& cost = pricers[thread];
+                visit_layouts(workload, space, parts[part], share.counts, [&](const Layout& layout) {
+                    share.price(layout, cost, workload.memory_limit, options, compared ? &*compared : nullptr);
+                });
+            },
+            options.progress);
+    }
     result.evaluate_seconds = seconds_since(evaluation);
 
-    BestList best(options.keep, BeforeByObjective{options.objective});
-    BestList nearest(options.keep_nearest, SmallerPeak{});
-    const auto add = [&result](TooLarge& all, const TooLarge& found) {
-        all.count += found.count;
-        result.too_large += found.count;
-        if (found.nearest) keep_nearer(all, found.nearest->layout, found.nearest->peak_bytes);
-    };
-    ContenderList contenders(options.keep_contenders);
-    ParetoSet pareto;
-    FamilySet families;
-    for (auto& share : shares) {
-        contenders.absorb(std::move(share.contenders));
-        for (const auto& ranked : share.pareto.layouts()) pareto.offer(ranked);
-        families.absorb(std::move(share.families));
-        for (const auto& ranked : share.best.take()) best.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
-        for (const auto& ranked : share.nearest.take()) nearest.offer(ranked.layout, ranked.iteration_seconds, ranked.peak_bytes);
-        result.counts.merge(share.counts);
-        result.evaluated += share.evaluated;
-        result.feasible += share.feasible;
-        result.before_compared += share.before_compared;
-        for (std::size_t term = 0; term < kFillingTerms; ++term) add(result.too_large_by_term[term], share.too_large[term]);
-        add(result.too_large_uneven, share.too_large_uneven);
-    }
-    result.best = best.take();
-    result.contenders = contenders.take();
-    result.others_at_least = contenders.others();
-    result.nearest = nearest.take();
-    result.pareto = pareto.layouts();
-    result.families = families.take();
+    Share all(options);
+    all.counts = std::move(result.counts);
+    for (auto& share : shares) all.absorb(std::move(share));
+    result.counts = std::move(all.counts);
+    result.evaluated = all.evaluated;
+    result.feasible = all.feasible;
+    result.before_compared = all.before_compared;
+    result.bounded = all.bounded;
+    result.cut_at_least = all.cut_at_least;
+    for (const TooLarge& found : all.too_large) result.too_large += found.count;
+    result.too_large += all.too_large_uneven.count;
+    result.too_large_by_term = std::move(all.too_large);
+    result.too_large_uneven = std::move(all.too_large_uneven);
+    result.best = all.best.take();
+    result.contenders = all.contenders.take();
+    result.others_at_least = std::min(all.contenders.others(), all.cut_at_least);
+    result.nearest = all.nearest.take();
+    result.pareto = all.pareto.layouts();
+    result.families = all.families.take();
     result.threads = static_cast<int>(threads);
     result.seconds = seconds_since(begin);
     return result;

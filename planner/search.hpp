@@ -19,6 +19,13 @@ struct LayoutCost {
     /// found without the terms that were not looked at.
     std::function<MemoryNeed(const Layout&, std::int64_t most)> memory;
     std::function<TimeEstimate(const Layout&)> iteration_seconds;
+    /// What no layout of the space beats that differs from this one in recompute, CUDA graphs and switches alone: seconds, by either figure
+    /// of iteration_seconds, or some that exceed `enough`; and bytes. A pricer without them is asked for every layout. Always asked with
+    /// the same space.
+    std::function<double(const Layout&, const SearchSpace& space, double enough)> least_seconds = {};
+    std::function<std::int64_t(const Layout&, const SearchSpace& space)> least_bytes = {};
+    /// The same seconds for layouts that agree in switches too.
+    std::function<double(const Layout&, const SearchSpace& space)> least_seconds_switched = {};
 };
 /// Makes one pricer per thread for a workload, which outlives it.
 using CostModelFactory = std::function<LayoutCost(const Workload&)>;
@@ -33,7 +40,12 @@ struct SearchOptions {
     int threads = 0;  ///< 0: all cores
     /// false: the time of layouts that do not fit is computed too (the brute force that tests and benchmarks compare with)
     bool prune = true;
+    /// Layouts that a lower bound keeps out of `best` are not priced and count as SearchResult::bounded: with the objective of throughput,
+    /// unless the fitting layouts are collected or counted (pareto, families, compared). What is cut off does not depend on threads.
+    bool bounded = false;
+    double never_below = 0;               ///< of bounded: layouts that may take less are priced in any case, seconds
     bool pareto = false;                  ///< also collect SearchResult::pareto
+    double pareto_within = 0;             ///< the same, for the layouts alone that are slower than the fastest by at most this share
     bool families = false;                ///< also collect SearchResult::families
     std::optional<Layout> compared = {};  ///< also count SearchResult::before_compared
     /// Called about once a second from the calling thread with the finished and total parts. What it throws ends the search.

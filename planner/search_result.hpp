@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -110,7 +111,9 @@ struct SearchResult {
     CandidateCounts counts;
     std::int64_t evaluated = 0;  ///< layouts whose memory and time were computed
     std::int64_t feasible = 0;
-    std::int64_t too_large = 0;                             ///< legal layouts that do not fit
+    std::int64_t bounded = 0;  ///< legal layouts that a bound cut off: not looked at, since they cannot come into `best`
+    double cut_at_least = std::numeric_limits<double>::infinity();  ///< none of these takes less
+    std::int64_t too_large = 0;                                     ///< legal layouts that do not fit
     std::array<TooLarge, kFillingTerms> too_large_by_term;  ///< of these, by FillingTerm, those that do not with even routing either
     TooLarge too_large_uneven;                              ///< the others: they would fit if routing were even
     /// Found to fit, but not by a closer look that was taken at the best of them; in none of the counts above.

@@ -1,8 +1,11 @@
 #include "planner/simulator_cost.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
+#include "plan/layout_switches.hpp"
 #include "simulator/cost_model.hpp"
 
 namespace mgplan::planner {
@@ -26,16 +29,44 @@ MemoryNeed need_of(const simulator::LayoutPeaks& peaks) {
     return need;
 }
 
+simulator::BoundedChoices choices_of(const SearchSpace& space) {
+    simulator::BoundedChoices choices;
+    choices.switches = space.switches;
+    const auto narrow = [](const auto& switches) {
+        return switches ? (switches->bf16_gradients ? 1 : 0) + (switches->bf16_moments ? 1 : 0) : 0;
+    };
+    choices.narrowest = *std::max_element(space.switches.begin(), space.switches.end(),
+                                          [&](const auto& a, const auto& b) { return narrow(a) < narrow(b); });
+    choices.graphs = !space.cuda_graphs.empty() || !space.more_cuda_graphs.empty();
+    return choices;
+}
+
 }  // namespace
 
 CostModelFactory simulator_cost_model() {
     return [](const Workload& workload) {
         auto model = std::make_shared<simulator::CostModel>(workload);
-        return LayoutCost{[model](const Layout& layout, std::int64_t most) { return need_of(model->peaks(layout, most)); },
-                          [model](const Layout& layout) {
-                              const simulator::TimePrediction time = model->time(layout);
-                              return TimeEstimate(time.iteration_seconds, time.at_least_seconds);
-                          }};
+        auto choices = std::make_shared<std::optional<simulator::BoundedChoices>>();
+        const auto choices_in = [choices](const SearchSpace& space) -> const simulator::BoundedChoices& {
+            if (!*choices) *choices = choices_of(space);
+            return **choices;
+        };
+        LayoutCost cost;
+        cost.memory = [model](const Layout& layout, std::int64_t most) { return need_of(model->peaks(layout, most)); };
+        cost.iteration_seconds = [model](const Layout& layout) {
+            const simulator::TimePrediction time = model->time(layout);
+            return TimeEstimate(time.iteration_seconds, time.at_least_seconds);
+        };
+        cost.least_seconds = [model, choices_in](const Layout& layout, const SearchSpace& space, double enough) {
+            return model->least_seconds(layout, choices_in(space), enough);
+        };
+        cost.least_bytes = [model, choices_in](const Layout& layout, const SearchSpace& space) {
+            return model->least_bytes(layout, choices_in(space));
+        };
+        cost.least_seconds_switched = [model, choices_in](const Layout& layout, const SearchSpace& space) {
+            return model->least_seconds(layout, choices_in(space).graphs);
+        };
+        return cost;
     };
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "plan/layout_switches.hpp"
 #include "reports/layout_cells.hpp"
 #include "reports/table.hpp"
 
@@ -48,7 +49,10 @@ std::string plan_report_csv(const PlanReport& report) {
                              "exposed_dp_seconds",
                              "exposed_pp_seconds",
                              "optimizer_seconds",
-                             "fixed_seconds"})
+                             "fixed_seconds",
+                             "recompute_modules",
+                             "cuda_graphs",
+                             "switched_on"})
         columns.push_back({name});
     Table table(columns);
     for (const PlannedLayout& plan : report.plans) {
@@ -67,6 +71,9 @@ std::string plan_report_csv(const PlanReport& report) {
         for (const double seconds : {t.compute_seconds, t.recompute_seconds, t.host_seconds, t.bubble_seconds, t.exposed.tp, t.exposed.cp,
                                      t.exposed.ep, t.exposed.dp, t.exposed.pp, t.optimizer_seconds, t.fixed_seconds()})
             row.push_back(fmt::format("{:.9g}", seconds));
+        row.push_back(fmt::format("{}", fmt::join(names_in(plan.layout.recompute_modules), " ")));
+        row.push_back(fmt::format("{}", fmt::join(names_in(plan.layout.cuda_graphs), " ")));
+        row.push_back(plan.layout.switches ? fmt::format("{}", fmt::join(switch_words(*plan.layout.switches), " ")) : std::string());
         table.add_row(std::move(row));
     }
     return table.to_csv();

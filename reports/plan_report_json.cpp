@@ -2,9 +2,9 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/cluster_json.hpp"
-#include "plan/plan.hpp"
 #include "plan/training_json.hpp"
 #include "reports/flag_account.hpp"
+#include "reports/layout_fields.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/model_summary.hpp"
 #include "reports/plan_report.hpp"
@@ -16,13 +16,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json layout_and_prediction(const PlannedLayout& plan) {
-    return Json{{"rank", plan.rank}, {"layout", layout_to_json(plan.layout)}, {"predicted", prediction_to_json(plan.prediction)}};
+Json layout_and_prediction(const Workload& workload, const PlannedLayout& plan) {
+    return Json{{"rank", plan.rank}, {"layout", layout_fields(workload, plan.layout)}, {"predicted", prediction_to_json(plan.prediction)}};
 }
 
 /// A layout that does not fit: what is missing where, and what fills that rank.
-Json miss_to_json(const Layout& layout, const simulator::MemoryPrediction& memory) {
-    Json json{{"layout", layout_to_json(layout)}};
+Json miss_to_json(const Workload& workload, const Layout& layout, const simulator::MemoryPrediction& memory) {
+    Json json{{"layout", layout_fields(workload, layout)}};
     json["peak_bytes"] = memory.deciding_bytes();
     if (memory.worst.routing) json["even_peak_bytes"] = memory.worst.peak_bytes();
     json["missing_bytes"] = memory.deciding_bytes() - memory.limit_bytes;
@@ -48,7 +48,7 @@ std::string plan_report_json(const PlanReport& report) {
         Json entry{{"rule", kind.rule()}, {"largest_term", nullptr}, {"layouts", kind.count}};
         if (kind.replayed) entry["largest_term"] = "fragmentation";
         if (kind.term) entry["largest_term"] = planner::to_string(*kind.term);
-        entry["nearest"] = miss_to_json(kind.nearest, kind.memory);
+        entry["nearest"] = miss_to_json(report.workload, kind.nearest, kind.memory);
         kinds.push_back(std::move(entry));
     }
     Json json{{"model", model_summary_to_json(report.workload.model)},
@@ -62,13 +62,14 @@ std::string plan_report_json(const PlanReport& report) {
                               {"legal", s.counts.legal},
                               {"evaluated", s.evaluated},
                               {"feasible", s.feasible},
+                              {"bounded", s.bounded},
+                              {"fastest_seconds", s.fastest_seconds ? Json(*s.fastest_seconds) : Json()},
                               {"seconds", s.seconds},
                               {"evaluate_seconds", s.evaluate_seconds},
                               {"threads", s.threads},
                               {"limit_bytes", s.limit_bytes},
                               {"headroom_missed", s.headroom_missed},
                               {"replayed", s.replayed},
-                              {"fastest_seconds", s.fastest_seconds ? Json(*s.fastest_seconds) : Json()},
                               {"fastest_is_proven", s.fastest_is_proven ? Json(*s.fastest_is_proven) : Json()},
                               {"rejected", rejected},
                               {"rejections", rejections},
@@ -86,7 +87,7 @@ std::string plan_report_json(const PlanReport& report) {
     }
     if (report.balanced) json["balanced"] = Json{{"tried", report.balanced->tried}, {"faster", report.balanced->faster}};
     for (const PlannedLayout& plan : report.plans) {
-        json["plans"].push_back(layout_and_prediction(plan));
+        json["plans"].push_back(layout_and_prediction(report.workload, plan));
         if (const auto before = report.seconds_before(plan))
             json["plans"].back()["balanced"] =
                 Json{{"even_iteration_seconds", *before}, {"gain", *before / plan.prediction.time.iteration_seconds - 1}};
@@ -100,8 +101,8 @@ std::string plan_report_json(const PlanReport& report) {
                                         {"peak_bytes", remedy.peak_bytes},
                                         {"world", remedy.layout.sizes.world},
                                         {"global_batch", remedy.global_batch},
-                                        {"layout", layout_to_json(remedy.layout)}});
-            json["nearest"].push_back(miss_to_json(miss.layout, miss.memory));
+                                        {"layout", layout_fields(report.workload, remedy.layout)}});
+            json["nearest"].push_back(miss_to_json(report.workload, miss.layout, miss.memory));
             json["nearest"].back()["would_fit_with"] = remedies;
         }
     }

@@ -7,6 +7,7 @@
 #include "plan/text.hpp"
 #include "reports/flag_account.hpp"
 #include "reports/layout_cells.hpp"
+#include "reports/layout_fields.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/memory_terms.hpp"
 #include "reports/plan_report.hpp"
@@ -90,8 +91,10 @@ struct PlanColumn {
     int spare = 0;       ///< above 0: the first to go where the terminal is narrow, in this order
 };
 
-std::string recompute_text(const Layout& l) {
-    return l.recompute == Recompute::selective ? "sel" : std::string(to_string(l.recompute));
+/// Whether plans differ in their CUDA graphs, so that a row must say which it has.
+bool graphs_differ(const PlanReport& report) {
+    return std::any_of(report.plans.begin(), report.plans.end(),
+                       [&](const PlannedLayout& plan) { return plan.layout.cuda_graphs != report.plans.front().layout.cuda_graphs; });
 }
 
 std::vector<PlanColumn> plan_columns(const PlanReport& report) {
@@ -111,7 +114,7 @@ std::vector<PlanColumn> plan_columns(const PlanReport& report) {
         {"pp", Align::right, [](Plan p) { return std::to_string(p.layout.sizes.pp); }, false},
         {"vpp", Align::right, [](Plan p) { return std::to_string(p.layout.vpp); }, false},
         {"mbs", Align::right, [](Plan p) { return std::to_string(p.layout.micro_batch); }},
-        {"rec", Align::left, [](Plan p) { return recompute_text(p.layout); }},
+        {"rec", Align::left, [](Plan p) { return recompute_cell(p.layout); }},
         {"s/step", Align::right,
          [](Plan p) {
              return fmt::format("{:.{}f}", p.prediction.time.iteration_seconds, p.prediction.time.iteration_seconds < 100 ? 3 : 1);
@@ -124,6 +127,13 @@ std::vector<PlanColumn> plan_columns(const PlanReport& report) {
     columns.insert(columns.end(), others.begin(), others.end());
     if (!report.schedules.empty())
         columns.push_back({"schedule", Align::left, [](Plan p) { return std::string(schedule_name(p.layout)); }});
+    const bool graphs = graphs_differ(report);
+    if (graphs || std::any_of(report.plans.begin(), report.plans.end(), [](Plan p) { return p.layout.switches != nullptr; })) {
+        const auto behind =
+            std::find_if(columns.begin(), columns.end(), [](const PlanColumn& column) { return column.header == "rec"; }) + 1;
+        columns.insert(behind, graphs ? PlanColumn{"on", Align::left, [](Plan p) { return switches_cell(p.layout, true); }}
+                                      : PlanColumn{"on", Align::left, [](Plan p) { return switches_cell(p.layout, false); }});
+    }
     if (report.detail == Detail::wide)
         columns.push_back({"fullest", Align::right, [](Plan p) { return fullest_term(p.layout, p.prediction.memory); }});
     if (report.orders > 1) {
@@ -239,8 +249,19 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
     std::vector<std::string> words;
     if (!table.all_one().empty()) words.push_back(fmt::format("{}: 1 in all rows", fmt::join(table.all_one(), ", ")));
     words.emplace_back("mbs: micro-batch");
-    words.emplace_back(shows([](const Layout& l) { return l.recompute == Recompute::selective; }) ? "rec: recompute (sel: selective)"
-                                                                                                  : "rec: recompute");
+    words.emplace_back(shows([](const Layout& l) { return recompute_cell(l) == "sel"; }) ? "rec: recompute (sel: selective)"
+                                                                                         : "rec: recompute");
+    const auto repeats = [&](RecomputeModule module, std::string_view name) {
+        if (shows([module](const Layout& l) { return recompute_cell(l) != "sel" && l.recompute_modules.contains(module); }))
+            words.push_back(fmt::format("{}: {}", name, to_string(module)));
+    };
+    repeats(RecomputeModule::mla_up_proj, "up");
+    repeats(RecomputeModule::layernorm, "norm");
+    repeats(RecomputeModule::moe_act, "act");
+    repeats(RecomputeModule::shared_experts, "shared");
+    if (shows([](const Layout& l) { return l.recompute_method == RecomputeMethod::block; }))
+        words.emplace_back("blkN: full recompute of N layers a chunk");
+    if (table.has("on")) words.emplace_back("on: switched on for the row (ov: overlap; bf16: g gradients, m moments)");
     if (const auto& fastest = report.search.fastest_seconds; fastest && report.plans.front().prediction.time.iteration_seconds > *fastest)
         words.push_back(fmt::format("within 1 % of the fastest ({:.{}f} s): by free memory", *fastest, *fastest < 100 ? 3 : 1));
     if (table.has("tok/s")) words.emplace_back("tok/s: a GPU's");
@@ -389,10 +410,13 @@ std::string plan_report_text(const PlanReport& report) {
     std::string text = workload_text(w);
     text += wide || report.all_assumed ? assumed_text(report.assumed) : first_assumed_text(report.assumed);
     if (report.flags) text += flag_account_text(*report.flags);
-    text += fmt::format("searched {} in {:.2f} s on {}:\n{} legal, {} fit in {} per GPU{}\n", counted(s.counts.candidates(), "candidate"),
-                        s.seconds, counted(s.threads, "thread"), with_thousands(s.counts.legal), with_thousands(s.feasible),
-                        human_bytes(s.limit_bytes),
-                        report.headroom_bytes() > 0 ? fmt::format(", headroom {}", human_bytes(report.headroom_bytes())) : "");
+    const auto feasible_text = [](const planner::SearchResult& found) {
+        return (found.bounded > 0 ? "at least " : "") + with_thousands(found.feasible);
+    };
+    text +=
+        fmt::format("searched {} in {:.2f} s on {}:\n{} legal, {} fit in {} per GPU{}\n", counted(s.counts.candidates(), "candidate"),
+                    s.seconds, counted(s.threads, "thread"), with_thousands(s.counts.legal), feasible_text(s), human_bytes(s.limit_bytes),
+                    report.headroom_bytes() > 0 ? fmt::format(", headroom {}", human_bytes(report.headroom_bytes())) : "");
     if (s.headroom_missed) text += "Nothing leaves the headroom free; these plans fit the whole GPU.\n";
     text += "\n";
     if (report.plans.empty()) {

@@ -1,12 +1,15 @@
 #include "simulator/cost_model.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <unordered_map>
 
 #include "plan/layout_schedule.hpp"
+#include "plan/layout_switches.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/compute/layer_costs.hpp"
+#include "simulator/least_costs.hpp"
 #include "simulator/memory/layout_memory.hpp"
 #include "simulator/memory/routing_load.hpp"
 #include "simulator/memory/shard_layers.hpp"
@@ -105,12 +108,12 @@ struct CostModel::State {
     std::size_t kept_passes = 0;   ///< of all of them
     ParallelSizes sizes_of_paths;  ///< of the layout before
     LayoutPaths last_paths;
-    ShardLayers shards;
+    std::shared_ptr<ShardLayers> shards;
     RecordedCosts recorded;
     LayoutMemory memory;
     std::optional<RoutingLoad> routing;  ///< of models with experts
 
-    State(const Workload& work, const Calibration& rates)
+    State(const Workload& work, const Calibration& rates, std::shared_ptr<ShardLayers> layers_of_shards)
         : workload(work),
           kinds(layer_kinds(work.model)),
           calibration(rates),
@@ -119,16 +122,16 @@ struct CostModel::State {
                           bytes_of(work.training.grad_dtype)),
           flops(model_flops(work.model, work.batch)),
           last_paths(paths_of(sizes_of_paths, work.cluster, calibration)),
-          shards(work),
-          recorded(work, {[this](const PieceSizes& sizes, std::size_t plain_layer) { return shards.dense_steps(sizes, plain_layer); },
+          shards(std::move(layers_of_shards)),
+          recorded(work, {[this](const PieceSizes& sizes, std::size_t plain_layer) { return shards->dense_steps(sizes, plain_layer); },
                           [this](const PieceSizes& sizes, std::size_t plain_layer) {
-                              return shards.dense_steps(sizes, plain_layer, ShardLayers::RingParts::two);
+                              return shards->dense_steps(sizes, plain_layer, ShardLayers::RingParts::two);
                           },
-                          [this](const PieceSizes& sizes) { return shards.prediction_steps(sizes); },
-                          [this](const PieceSizes& sizes, double received) { return shards.mixture_steps(sizes, received); }}),
+                          [this](const PieceSizes& sizes) { return shards->prediction_steps(sizes); },
+                          [this](const PieceSizes& sizes, double received) { return shards->mixture_steps(sizes, received); }}),
           memory(work, calibration,
                  {[this](const Layout& layout) -> const SplitCensus& { return census(layout); },
-                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }, &shards}) {
+                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }, shards.get()}) {
         if (work.model.moe) routing.emplace(work.model, work.routing);
     }
 
@@ -176,8 +179,18 @@ struct CostModel::State {
 
     const LayerCosts& costs(const Layout& layout) {
         auto [entry, fresh] = layers.try_emplace(cost_key(layout));
-        if (fresh) entry->second = recorded.of(shard_of(layout), shards.sizes(layout), links_key(layout.sizes));
+        if (fresh) entry->second = recorded.of(shard_of(layout), shards->sizes(layout), links_key(layout.sizes));
         return entry->second;
+    }
+
+    /// What layers cost at least, whatever a dispatcher, an overlap or the host do: the compute of what is no mixture and the products of
+    /// experts on a rank that gets its even share.
+    LayerCosts least_compute(const Layout& layout) {
+        LayerCosts costs = recorded.without_mixtures(shard_of(layout), shards->sizes(layout), links_key(layout.sizes));
+        take_all_but_compute_off(costs);
+        if (!workload.model.moe || workload.model.moe->capacity_factor > 0) return costs;
+        add_to_mixtures(costs, expert_products(layout, workload, kernels));
+        return costs;
     }
 
     Shard shard_of(const Layout& layout) {
@@ -210,10 +223,12 @@ struct CostModel::State {
         return count;
     }
 
-    StepInputs inputs_of(const Layout& layout) {
+    StepInputs inputs_of(const Layout& layout) { return inputs_of(layout, costs(layout)); }
+
+    StepInputs inputs_of(const Layout& layout, const LayerCosts& layers_of_shard) {
         const SplitCensus& split = census(layout);
         const PieceParameters& pieces = piece_counts(layout);
-        StepInputs inputs{workload, layout, calibration, kernels, costs(layout), split, paths(layout.sizes), flops, {}, &pieces};
+        StepInputs inputs{workload, layout, calibration, kernels, layers_of_shard, split, paths(layout.sizes), flops, {}, &pieces};
         if (layout.engine == Engine::megatron && workload.training.megatron.optimizer == OptimizerKind::muon)
             inputs.orthogonalise_seconds = orthogonalise_seconds(layout);
         if (workload.training.megatron.offloaded_layers > 0) inputs.offloaded_bytes = static_cast<double>(memory.offloaded_bytes(layout));
@@ -277,32 +292,147 @@ struct CostModel::State {
     }
 };
 
+/// A workload with switches, and what is known of it.
+struct CostModel::Switched {
+    std::shared_ptr<const LayoutSwitches> switches;
+    Workload workload;
+    std::optional<State> state;
+
+    Switched(const Workload& base, std::shared_ptr<const LayoutSwitches> choices) : switches(std::move(choices)), workload(base) {
+        apply_switches(*switches, workload.model, workload.training);
+    }
+
+    /// Whether layers do the same under both. Types of gradients and moments are the optimizer's, and what another microbatch hides is
+    /// taken off the price of the layers.
+    [[nodiscard]] bool has_layers_of(const Workload& other) const {
+        return workload.training.overlap_tp == other.training.overlap_tp &&
+               (!workload.model.moe || workload.model.moe->dispatcher == other.model.moe->dispatcher);
+    }
+};
+
+namespace {
+
+/// Nothing repeated, and no graphs.
+Layout without_tail(const Layout& layout) {
+    Layout plain = layout;
+    plain.recompute = Recompute::none;
+    plain.recompute_modules = {};
+    plain.recompute_method.reset();
+    plain.recompute_num_layers = 0;
+    plain.cuda_graphs = {};
+    return plain;
+}
+
+double least_of(const TimePrediction& time) {
+    return std::min(time.at_least_seconds, time.iteration_seconds);
+}
+
+}  // namespace
+
+/// What a bound has found out, by what layers cost for the fastest of the choices.
+struct CostModel::Least {
+    std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers, coarse;
+    std::unordered_map<const LayerCosts*, LayerCosts> launched;  ///< without launches, by the costs with them
+};
+
 CostModel::CostModel(const Workload& workload) : CostModel(workload, calibration_of(workload.cluster, workload.training.software)) {}
-CostModel::CostModel(const Workload& workload, const Calibration& calibration) : state_(std::make_unique<State>(workload, calibration)) {}
+CostModel::CostModel(const Workload& workload, const Calibration& calibration)
+    : state_(std::make_unique<State>(workload, calibration, std::make_shared<ShardLayers>(workload))) {}
 CostModel::~CostModel() = default;
 
+CostModel::State& CostModel::state_of(const Layout& layout) {
+    return state_of(layout.switches);
+}
+
+CostModel::State& CostModel::state_of(const std::shared_ptr<const LayoutSwitches>& switches) {
+    if (!switches) return *state_;
+    if (last_ == nullptr || last_->switches != switches) {
+        const auto found = std::find_if(switched_.begin(), switched_.end(),
+                                        [&](const auto& one) { return one->switches == switches || *one->switches == *switches; });
+        last_ = found == switched_.end() ? add_switched(switches) : found->get();
+    }
+    return *last_->state;
+}
+
+CostModel::Switched* CostModel::add_switched(const std::shared_ptr<const LayoutSwitches>& switches) {
+    auto added = std::make_unique<Switched>(state_->workload, switches);
+    std::shared_ptr<ShardLayers> layers = added->has_layers_of(state_->workload) ? state_->shards : nullptr;
+    for (const auto& one : switched_) {
+        if (layers == nullptr && added->has_layers_of(one->workload)) layers = one->state->shards;
+    }
+    if (layers == nullptr) layers = std::make_shared<ShardLayers>(added->workload, *state_->shards);
+    added->state.emplace(added->workload, state_->calibration, std::move(layers));
+    return switched_.emplace_back(std::move(added)).get();
+}
+
+double CostModel::least_seconds(const Layout& layout, const BoundedChoices& choices, double enough) {
+    if (least_ == nullptr) least_ = std::make_unique<Least>();
+    Layout plain = without_tail(layout);
+    plain.switches = nullptr;
+    const CostKey key = cost_key(plain);
+    const auto seconds_with = [&](const LayerCosts& layers) {
+        plain.switches = choices.narrowest;
+        return least_of(step_time(state_of(plain).inputs_of(plain, layers)));
+    };
+    if (std::isfinite(enough)) {
+        auto [entry, fresh] = least_->coarse.try_emplace(key);
+        if (fresh) entry->second = state_->least_compute(plain);
+        if (const double coarse = seconds_with(entry->second); coarse > enough) return coarse;
+    }
+    auto [entry, fresh] = least_->layers.try_emplace(key);
+    if (fresh) {
+        for (const auto& switches : choices.switches) {
+            plain.switches = switches;
+            take_least(entry->second, state_of(plain).costs(plain));
+        }
+        if (choices.graphs) take_launches_off(entry->second);
+    }
+    return seconds_with(entry->second);
+}
+
+double CostModel::least_seconds(const Layout& layout, bool graphs) {
+    if (least_ == nullptr) least_ = std::make_unique<Least>();
+    const Layout plain = without_tail(layout);
+    State& state = state_of(plain);
+    const LayerCosts& costs = state.costs(plain);
+    if (!graphs) return least_of(step_time(state.inputs_of(plain, costs)));
+    auto [entry, fresh] = least_->launched.try_emplace(&costs);
+    if (fresh) {
+        entry->second = costs;
+        take_launches_off(entry->second);
+    }
+    return least_of(step_time(state.inputs_of(plain, entry->second)));
+}
+
+std::int64_t CostModel::least_bytes(const Layout& layout, const BoundedChoices& choices) {
+    Layout narrow = layout;
+    narrow.switches = choices.narrowest;
+    // Above nothing, the state alone answers.
+    return state_of(narrow).memory.peaks(narrow, 0).even;
+}
+
 LayoutPeaks CostModel::peaks(const Layout& layout, std::int64_t most) {
-    return state_->memory.peaks(layout, most);
+    return state_of(layout).memory.peaks(layout, most);
 }
 
 MemoryPrediction CostModel::memory(const Layout& layout) {
-    return state_->memory.predict(layout, false);
+    return state_of(layout).memory.predict(layout, false);
 }
 
 MemoryPrediction CostModel::replayed_memory(const Layout& layout) {
-    return state_->memory.predict(layout, true);
+    return state_of(layout).memory.predict(layout, true);
 }
 
 double CostModel::iteration_seconds(const Layout& layout) {
-    return state_->time(layout).iteration_seconds;
+    return state_of(layout).time(layout).iteration_seconds;
 }
 
 TimePrediction CostModel::time(const Layout& layout) {
-    return state_->time(layout);
+    return state_of(layout).time(layout);
 }
 
 Prediction CostModel::predict(const Layout& layout) {
-    return {state_->time(layout), state_->memory.predict(layout, true)};
+    return {state_of(layout).time(layout), state_of(layout).memory.predict(layout, true)};
 }
 
 std::int64_t CostModel::passes(const Layout& layout) {
@@ -322,39 +452,40 @@ double CostModel::exact_seconds(const Layout& layout) {
 }
 
 LayoutTimeline CostModel::timeline(const Layout& layout, bool details, const std::vector<double>& slowdown) {
-    return state_->timeline(layout, state_->program_of(layout), false, details, slowdown);
+    return state_of(layout).timeline(layout, state_of(layout).program_of(layout), false, details, slowdown);
 }
 
 LayoutTimeline CostModel::timeline(const Layout& layout, const PipelineOrder& order, bool details, const std::vector<double>& slowdown) {
-    return state_->timeline(layout, std::make_shared<const PipelineProgram>(make_program(order)), order.v_shaped, details, slowdown);
+    return state_of(layout).timeline(layout, std::make_shared<const PipelineProgram>(make_program(order)), order.v_shaped, details,
+                                     slowdown);
 }
 
 RankMemory CostModel::stage_memory(const Layout& layout, int pp_rank) {
-    return state_->memory.stage(layout, pp_rank);
+    return state_of(layout).memory.stage(layout, pp_rank);
 }
 
 RankProbe CostModel::megatron_ops(const Layout& layout, int pp_rank) {
-    return state_->memory.megatron_ops(layout, pp_rank);
+    return state_of(layout).memory.megatron_ops(layout, pp_rank);
 }
 
 GraphTerms CostModel::graphs(const Layout& layout, int pp_rank) {
-    return state_->memory.graphs(layout, pp_rank);
+    return state_of(layout).memory.graphs(layout, pp_rank);
 }
 
 double CostModel::chunk_seconds(const Layout& layout, const StageChunk& chunk) {
-    const StepInputs inputs = state_->inputs_of(layout);
-    const double seconds = chunk_time(inputs, launched_costs(inputs), census_of(state_->kinds, chunk)).total();
-    if (layout.vpp > 1 && state_->workload.training.overlap_p2p) return seconds;
+    const StepInputs inputs = state_of(layout).inputs_of(layout);
+    const double seconds = chunk_time(inputs, launched_costs(inputs), census_of(state_of(layout).kinds, chunk)).total();
+    if (layout.vpp > 1 && state_of(layout).workload.training.overlap_p2p) return seconds;
     return seconds + transfer_seconds(inputs) * ((chunk.loss ? 0 : 1) + (chunk.embedding ? 0 : 1));
 }
 
 const LayerCosts& CostModel::costs(const Layout& layout) {
-    return state_->costs(layout);
+    return state_of(layout).costs(layout);
 }
 
 std::optional<ReservedMemory> CostModel::replay_allocator(const Layout& layout, int pp_rank) {
     if (layout.engine != Engine::megatron) return std::nullopt;
-    return state_->memory.replay_megatron(layout, pp_rank);
+    return state_of(layout).memory.replay_megatron(layout, pp_rank);
 }
 
 const Calibration& CostModel::calibration() const {

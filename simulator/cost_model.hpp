@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "plan/layout.hpp"
 #include "plan/workload.hpp"
@@ -26,8 +27,15 @@ struct LayoutTimeline {
     StepTimeline step;
 };
 
-/// Predicts layouts of one workload. Not thread-safe: each thread owns one. The workload must outlive it.
-/// Layouts must be valid (planner/constraints.hpp).
+/// What layouts are free to choose that a bound knows alike in all else.
+struct BoundedChoices {
+    std::vector<std::shared_ptr<const LayoutSwitches>> switches{nullptr};  ///< Layout::switches
+    std::shared_ptr<const LayoutSwitches> narrowest;                       ///< of these, one with the narrowest gradients and moments
+    bool graphs = false;                                                   ///< CUDA graphs of some kind, or none
+};
+
+/// Predicts layouts of one workload, or of what it becomes by a layout's switches. Not thread-safe: each thread owns one. The workload must
+/// outlive it. Layouts must be valid (planner/constraints.hpp).
 class CostModel {
 public:
     explicit CostModel(const Workload& workload);
@@ -46,6 +54,14 @@ public:
     [[nodiscard]] double iteration_seconds(const Layout& layout);
     /// predict().time: the closed form, with its lower bound.
     [[nodiscard]] TimePrediction time(const Layout& layout);
+    /// Seconds of an iteration, by time() and by the exact timeline, that no layout beats which differs from this one in recompute, CUDA
+    /// graphs and switches alone: each piece of a layer takes the least of all choices and repeats nothing. Where the products of experts
+    /// and what is no mixture take more than `enough` alone, that is the answer. Always asked with the same choices.
+    [[nodiscard]] double least_seconds(const Layout& layout, const BoundedChoices& choices, double enough);
+    /// The same among layouts that have the layout's switches. `graphs`: BoundedChoices::graphs.
+    [[nodiscard]] double least_seconds(const Layout& layout, bool graphs);
+    /// Bytes of parameters, gradients and optimizer state on the fullest stage of such a layout, or less.
+    [[nodiscard]] std::int64_t least_bytes(const Layout& layout, const BoundedChoices& choices);
     [[nodiscard]] Prediction predict(const Layout& layout);
     /// Forwards and backwards of all ranks in one iteration.
     [[nodiscard]] static std::int64_t passes(const Layout& layout);
@@ -79,7 +95,17 @@ public:
 
 private:
     struct State;
-    std::unique_ptr<State> state_;
+    struct Switched;
+    struct Least;
+    /// Of the workload with the layout's switches.
+    [[nodiscard]] State& state_of(const Layout& layout);
+    [[nodiscard]] State& state_of(const std::shared_ptr<const LayoutSwitches>& switches);
+    Switched* add_switched(const std::shared_ptr<const LayoutSwitches>& switches);
+
+    std::unique_ptr<State> state_;                     ///< of the workload as it is
+    std::vector<std::unique_ptr<Switched>> switched_;  ///< by switches that layouts had
+    Switched* last_ = nullptr;                         ///< of switched_: neighbours in a search often share it
+    std::unique_ptr<Least> least_;                     ///< of least_seconds()
 };
 
 }  // namespace mgplan::simulator

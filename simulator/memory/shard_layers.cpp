@@ -1,7 +1,9 @@
 #include "simulator/memory/shard_layers.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <unordered_map>
+#include <utility>
 
 #include "simulator/piece/engine_policies.hpp"
 
@@ -57,6 +59,12 @@ struct DenseProfiles {
     std::vector<PassDeltas> mixers;   ///< by kind of layer; of those without a mixer nothing
 };
 
+/// What was recorded, before any policy.
+struct Recordings {
+    std::unordered_map<DenseTraceKey, PieceTrace, MemoKeyHash> dense;  ///< of one and two sequences
+    std::unordered_map<MixtureKey, PieceTrace, MemoKeyHash> mixtures;  ///< of two numbers of rows
+};
+
 }  // namespace
 
 struct ShardLayers::State {
@@ -65,16 +73,18 @@ struct ShardLayers::State {
     std::vector<ModelSpec> plain_fields;  ///< that describe LayerKinds::plain_layers
     ModelSpec mixture_fields;
     model::KernelTraits traits;
-    std::unordered_map<DenseTraceKey, PieceTrace, MemoKeyHash> dense_traces;  // of one and two sequences
+    std::shared_ptr<Recordings> recordings;
     std::unordered_map<ShardKey, DenseProfiles, MemoKeyHash> dense_pieces;
     std::unordered_map<MixtureKey, PieceProfiles, MemoKeyHash> mixtures;
     std::unordered_map<MixtureKey, PassDeltas, MemoKeyHash> mixture_deltas;
     std::unordered_map<MixtureKey, KeptAndTaken, MemoKeyHash> routers;
-    std::unordered_map<MixtureKey, PieceTrace, MemoKeyHash> mixture_traces;  // of two numbers of rows
     std::unordered_map<ProfilesKey, ShardProfiles, MemoKeyHash> shards;
 
-    explicit State(const Workload& work)
-        : workload(work), kinds(layer_kinds(work.model)), mixture_fields(fields_of_layer(kinds.mixture_layer)) {
+    State(const Workload& work, std::shared_ptr<Recordings> recorded)
+        : workload(work),
+          kinds(layer_kinds(work.model)),
+          mixture_fields(fields_of_layer(kinds.mixture_layer)),
+          recordings(std::move(recorded)) {
         for (const ModelSpec& layer : kinds.plain_layers) plain_fields.push_back(fields_of_layer(layer));
         traits.kind = model::DeviceKind::cuda;
         traits.architecture = work.cluster.compute_capability;
@@ -138,7 +148,7 @@ struct ShardLayers::State {
         DenseTraceKey key{without_experts(sizes), what, plain_layer};
         const auto of = [&](std::int64_t micro_batch) -> const PieceTrace& {
             key.shard.micro_batch = micro_batch;
-            auto [entry, fresh] = dense_traces.try_emplace(key);
+            auto [entry, fresh] = recordings->dense.try_emplace(key);
             if (fresh) {
                 PieceSizes few = sizes;
                 few.micro_batch = micro_batch;
@@ -159,7 +169,7 @@ struct ShardLayers::State {
         const std::int64_t rows = (kEnough * (sizes.sequence_parallel ? sizes.tp : 1) + unit - 1) / unit * unit;
         const auto of = [&](std::int64_t count) -> const PieceTrace& {
             key.rows = count;
-            auto [entry, fresh] = mixture_traces.try_emplace(key);
+            auto [entry, fresh] = recordings->mixtures.try_emplace(key);
             if (fresh) {
                 PieceSizes few = sizes;
                 few.sequence = count;
@@ -280,7 +290,9 @@ struct ShardLayers::State {
     }
 };
 
-ShardLayers::ShardLayers(const Workload& workload) : state_(std::make_unique<State>(workload)) {}
+ShardLayers::ShardLayers(const Workload& workload) : state_(std::make_unique<State>(workload, std::make_shared<Recordings>())) {}
+ShardLayers::ShardLayers(const Workload& workload, const ShardLayers& others)
+    : state_(std::make_unique<State>(workload, others.state_->recordings)) {}
 ShardLayers::~ShardLayers() = default;
 
 const LayerKinds& ShardLayers::kinds() const {

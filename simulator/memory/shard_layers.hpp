@@ -29,6 +29,8 @@ struct ShardTraces {
 class ShardLayers {
 public:
     explicit ShardLayers(const Workload& workload);
+    /// With the recordings of `others`, of a workload that differs in nothing but what LayoutSwitches change: no recording sees these.
+    ShardLayers(const Workload& workload, const ShardLayers& others);
     ~ShardLayers();
     ShardLayers(const ShardLayers&) = delete;
     ShardLayers& operator=(const ShardLayers&) = delete;

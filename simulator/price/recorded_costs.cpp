@@ -319,13 +319,13 @@ struct RecordedCosts::State {
         return costs;
     }
 
-    LayerCosts costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
+    LayerCosts costs(const Shard& shard, const PieceSizes& sizes, const LinksKey& links, bool with_mixtures) {
         const DenseCosts& pieces = dense_costs(shard, sizes, links);
         LayerCosts costs;
         if (!pieces.mixers.empty()) costs.attention = pieces.mixers.front();
         const bool plain = std::any_of(kinds.kinds.begin(), kinds.kinds.end(), [](const LayerKindHalves& kind) { return !kind.mixture; });
         if (plain && !pieces.feed_forwards.empty()) costs.dense_mlp = pieces.feed_forwards.front();
-        if (kinds.mixture() != LayerKindHalves::kNone) {
+        if (with_mixtures && kinds.mixture() != LayerKindHalves::kNone) {
             const MixtureCosts& mixture = mixture_costs(shard, sizes, links);
             costs.experts = mixture.all;
             costs.router = mixture.router;
@@ -357,7 +357,11 @@ RecordedCosts::RecordedCosts(const Workload& workload, ShardRecords records)
 RecordedCosts::~RecordedCosts() = default;
 
 LayerCosts RecordedCosts::of(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
-    return state_->costs(shard, sizes, links);
+    return state_->costs(shard, sizes, links, true);
+}
+
+LayerCosts RecordedCosts::without_mixtures(const Shard& shard, const PieceSizes& sizes, const LinksKey& links) {
+    return state_->costs(shard, sizes, links, false);
 }
 
 }  // namespace mgplan::simulator

@@ -61,6 +61,8 @@ public:
 
     /// `sizes` and `links` are those of the shard's layout.
     [[nodiscard]] LayerCosts of(const Shard& shard, const PieceSizes& sizes, const LinksKey& links);
+    /// The same with mixtures that take no time: nothing of theirs is recorded.
+    [[nodiscard]] LayerCosts without_mixtures(const Shard& shard, const PieceSizes& sizes, const LinksKey& links);
 
 private:
     struct State;

@@ -8,6 +8,7 @@
 
 #include "importers/model_source.hpp"
 #include "plan/cluster_json.hpp"
+#include "plan/layout_switches.hpp"
 #include "planner/candidates.hpp"
 #include "planner/constraints.hpp"
 
@@ -83,9 +84,11 @@ void visit_naively(const Workload& work, const std::function<void(const Layout&)
                 layout.sizes.pp = pp;
                 if (!holds_at(work, layout, Level::pipeline)) continue;
                 std::map<int, std::shared_ptr<const StageSplit>> splits;
-                for (int vpp = 1; vpp <= 8; ++vpp) {
+                for (int vpp = 1; vpp <= work.model.layers + 2; ++vpp) {
                     auto split = automatic_stage_split(work.model.layers, work.model.mtp_layers, static_cast<int>(pp), vpp);
-                    if (split) splits[vpp] = std::make_shared<const StageSplit>(std::move(*split));
+                    // Beyond 8 with equal chunks, embedding and loss counted or not.
+                    const bool equal = split && (split->kind() == SplitKind::even || split->kind() == SplitKind::account_embedding_loss);
+                    if (split && (vpp <= 8 || equal)) splits[vpp] = std::make_shared<const StageSplit>(std::move(*split));
                 }
                 for (std::int64_t ep = 1; ep <= (moe ? work.world / pp : 1); ++ep) {
                     for (std::int64_t etp = moe ? 1 : tp; etp <= (moe ? work.world / (pp * ep) : tp); ++etp) {
@@ -118,6 +121,7 @@ std::string fingerprint(const Layout& l) {
                     l.sequence_parallel, to_string(l.cp_comm_type), to_string(l.recompute), fmt::join(names_in(l.recompute_modules), "+"),
                     l.recompute_method ? to_string(*l.recompute_method) : "-", l.recompute_num_layers,
                     fmt::join(names_in(l.cuda_graphs), "+"), to_string(l.engine));
+    if (l.switches) text += fmt::format(" {}", fmt::join(switch_words(*l.switches), "+"));
     if (!l.split) return text + " no split";
     for (int v = 0; v < l.split->vpp(); ++v) {
         for (int p = 0; p < l.split->pp(); ++p) {

@@ -1,0 +1,192 @@
+#include "planner/search_axes.hpp"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "plan/graph_scopes.hpp"
+#include "plan/layout_switches.hpp"
+#include "plan/text.hpp"
+
+namespace mgplan::planner {
+namespace {
+
+/// By enumerator.
+constexpr std::array<std::string_view, 8> kAxisWords{"vpp",        "dispatcher",  "recompute", "block",
+                                                     "tp-overlap", "moe-overlap", "optimizer", "cuda-graphs"};
+static_assert(static_cast<std::size_t>(SearchAxis::cuda_graphs) + 1 == kAxisWords.size());
+
+std::vector<SearchAxis> all_axes() {
+    std::vector<SearchAxis> axes;
+    for (std::size_t i = 0; i < kAxisWords.size(); ++i) axes.push_back(static_cast<SearchAxis>(i));
+    return axes;
+}
+
+using Modules = EnumSet<RecomputeModule>;
+
+bool has_dense_layers(const ModelSpec& model) {
+    return !model.moe || std::find(model.moe_layers.begin(), model.moe_layers.end(), false) != model.moe_layers.end();
+}
+
+/// Each choice of an axis on top of each that there is.
+template <class Choose>
+void multiply(std::vector<LayoutSwitches>& all, Choose choose) {
+    const std::size_t before = all.size();
+    for (std::size_t i = 0; i < before; ++i) {
+        LayoutSwitches switches = all[i];
+        choose(switches);
+        all.push_back(switches);
+    }
+}
+
+std::vector<LayoutSwitches> switches_of(const SearchAxes& axes, const Workload& workload) {
+    std::vector<LayoutSwitches> all{{}};
+    const TrainingSpec& training = workload.training;
+    if (workload.model.moe && axes.contains(SearchAxis::dispatcher)) {
+        for (const auto other : {TokenDispatcher::all_to_all, TokenDispatcher::deep_ep, TokenDispatcher::hybrid_ep}) {
+            if (other == workload.model.moe->dispatcher) continue;
+            all.emplace_back().dispatcher = other;
+        }
+    }
+    if (workload.model.moe && axes.contains(SearchAxis::moe_overlap) && !training.overlap_moe)
+        multiply(all, [](LayoutSwitches& switches) { switches.overlap_moe = true; });
+    if (axes.contains(SearchAxis::tp_overlap) && !training.overlap_tp)
+        multiply(all, [](LayoutSwitches& switches) { switches.overlap_tp = true; });
+    if (axes.contains(SearchAxis::optimizer)) {
+        const bool wide_moments = training.exp_avg_dtype == Dtype::fp32 && training.exp_avg_sq_dtype == Dtype::fp32;
+        std::vector<LayoutSwitches> narrower;
+        for (const LayoutSwitches& one : all) {
+            LayoutSwitches switches = one;
+            if (training.grad_dtype == Dtype::fp32 && training.compute_dtype() == Dtype::bf16) {
+                switches.bf16_gradients = true;
+                narrower.push_back(switches);
+            }
+            if (!wide_moments || training.compute_dtype() != Dtype::bf16) continue;
+            switches.bf16_moments = true;
+            narrower.push_back(switches);
+        }
+        all.insert(all.end(), narrower.begin(), narrower.end());
+    }
+    return all;
+}
+
+/// Each once; null for none.
+void set_switches(SearchSpace& space, const std::vector<LayoutSwitches>& all) {
+    space.switches.clear();
+    std::vector<LayoutSwitches> seen;
+    for (const LayoutSwitches& switches : all) {
+        if (std::find(seen.begin(), seen.end(), switches) != seen.end()) continue;
+        seen.push_back(switches);
+        const bool none = switches == LayoutSwitches{};
+        space.switches.push_back(none ? nullptr : std::make_shared<const LayoutSwitches>(switches));
+    }
+}
+
+}  // namespace
+
+std::string_view to_string(SearchAxis axis) {
+    return kAxisWords[static_cast<std::size_t>(axis)];
+}
+
+bool SearchAxes::contains(SearchAxis axis) const {
+    return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+void SearchAxes::pin(SearchAxis axis) {
+    std::erase(axes, axis);
+}
+
+SearchAxes read_search_axes(std::string_view text, Problems& problems) {
+    if (text == "wide") return {all_axes(), false};
+    if (text == "recipe") return {{SearchAxis::dispatcher, SearchAxis::recompute, SearchAxis::tp_overlap, SearchAxis::moe_overlap}, true};
+    SearchAxes asked;
+    const std::vector<std::string> words = split(std::string(text), ',');
+    std::vector<std::string> known{"wide", "recipe"};
+    for (const auto word : kAxisWords) known.emplace_back(word);
+    if (words.empty()) problems.add("--search is empty; use {}", any_of_text(known));
+    for (const std::string& word : words) {
+        const auto found = std::find(kAxisWords.begin(), kAxisWords.end(), word);
+        if (found == kAxisWords.end()) {
+            const bool alone = word == "wide" || word == "recipe";
+            problems.add("--search = '{}' {}; use {}", word.substr(0, 60),
+                         alone ? "stands for axes of its own and goes with no other" : "is no axis of the search", any_of_text(known));
+            break;
+        }
+        const auto axis = static_cast<SearchAxis>(found - kAxisWords.begin());
+        if (!asked.contains(axis)) asked.axes.push_back(axis);
+    }
+    return asked;
+}
+
+std::vector<Modules> useful_module_sets(const Workload& workload, bool few) {
+    using Module = RecomputeModule;
+    const ModelSpec& model = workload.model;
+    const TrainingSpec& training = workload.training;
+    // Parts of layers describe what is recomputed themselves.
+    if (!model.compositions.empty()) return {};
+    const bool delayed = training.precision == Precision::fp8 && training.megatron.fp8_recipe == Fp8Recipe::delayed;
+    const bool act = model.moe && model.moe->grouped_gemm && !delayed, norm = !delayed;
+    const bool up = model.mla.has_value(), mlp = has_dense_layers(model), moe = model.moe.has_value();
+    const bool core = training.attention == AttentionBackend::unfused;
+
+    std::vector<Modules> sets;
+    const auto add = [&sets](std::initializer_list<std::pair<bool, RecomputeModule>> wanted) {
+        Modules modules;
+        for (const auto& [there, module] : wanted) {
+            if (there) modules.add(module);
+        }
+        if (!modules.empty() && std::find(sets.begin(), sets.end(), modules) == sets.end()) sets.push_back(modules);
+    };
+    add({{core, Module::core_attn}});
+    // As published: DeepSeek-V3 mla_up_proj or mlp or both, gpt-oss layernorm and moe_act (Megatron-Bridge, recipes of 25.09 to 26.08).
+    add({{up, Module::mla_up_proj}});
+    add({{act, Module::moe_act}, {norm, Module::layernorm}});
+    add({{up, Module::mla_up_proj}, {mlp && moe, Module::mlp}});
+    add({{up, Module::mla_up_proj}, {act, Module::moe_act}, {norm, Module::layernorm}, {mlp && moe, Module::mlp}});
+    if (few) return sets;
+    add({{norm, Module::layernorm}});
+    add({{act, Module::moe_act}});
+    add({{mlp && moe, Module::mlp}});
+    add({{up, Module::mla_up_proj}, {act, Module::moe_act}});
+    add({{up, Module::mla_up_proj}, {act, Module::moe_act}, {norm, Module::layernorm}});
+    add({{mlp, Module::mlp}, {norm && !moe, Module::layernorm}});
+    add({{moe, Module::moe}});
+    add({{moe, Module::moe}, {up, Module::mla_up_proj}, {norm, Module::layernorm}});
+    return sets;
+}
+
+void widen(SearchSpace& space, const SearchAxes& axes, const Workload& workload) {
+    if (axes.contains(SearchAxis::vpp)) space.unequal_chunks = true;
+    if (axes.contains(SearchAxis::block)) space.recompute_blocks = true;
+    if (axes.contains(SearchAxis::recompute)) {
+        const std::vector<Modules> sets = useful_module_sets(workload, axes.few_module_sets);
+        if (!sets.empty()) {
+            space.recompute_modules = sets.front();
+            space.more_recompute_modules.assign(sets.begin() + 1, sets.end());
+        }
+    }
+    if (axes.contains(SearchAxis::cuda_graphs) && space.cuda_graphs.empty() && workload.model.compositions.empty()) {
+        // As recipes of mixtures have it; beside overlapped exchanges Megatron-LM captures no MLP.
+        const bool dropless = workload.model.moe && workload.model.moe->capacity_factor == 0;
+        space.more_cuda_graphs.push_back(
+            dropless ? EnumSet<CudaGraphScope>{CudaGraphScope::attn, CudaGraphScope::moe_router, CudaGraphScope::moe_preprocess}
+                     : usual_graph_scopes(workload.model));
+    }
+    if (space.engine == Engine::megatron) set_switches(space, switches_of(axes, workload));
+}
+
+void choose_dispatchers(SearchSpace& space, const std::vector<TokenDispatcher>& dispatchers, const Workload& workload) {
+    std::vector<LayoutSwitches> all;
+    for (const TokenDispatcher dispatcher : dispatchers) {
+        for (const auto& others : space.switches) {
+            LayoutSwitches& switches = all.emplace_back(others ? *others : LayoutSwitches{});
+            switches.dispatcher.reset();
+            if (dispatcher != workload.model.moe->dispatcher) switches.dispatcher = dispatcher;
+        }
+    }
+    set_switches(space, all);
+}
+
+}  // namespace mgplan::planner

@@ -1,0 +1,140 @@
+#include "planner/switch_rules.hpp"
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "plan/layout_switches.hpp"
+
+namespace mgplan::planner {
+namespace {
+
+bool switched_to(const Layout& l, std::initializer_list<TokenDispatcher> dispatchers) {
+    return l.switches && l.switches->dispatcher &&
+           std::find(dispatchers.begin(), dispatchers.end(), *l.switches->dispatcher) != dispatchers.end();
+}
+
+bool is_flex(const Layout& l) {
+    return switched_to(l, {TokenDispatcher::deep_ep, TokenDispatcher::hybrid_ep});
+}
+
+bool overlaps_moe(const Layout& l) {
+    return l.switches && l.switches->overlap_moe;
+}
+
+/// Ranks among which DeepEP exchanges: 8 peers over NVLink times 20 nodes (deepseek-ai/DeepEP, csrc/kernels/configs.cuh,
+/// NUM_MAX_NVL_PEERS and NUM_MAX_RDMA_PEERS).
+constexpr std::int64_t kDeepEpPeers = 8, kDeepEpRanks = kDeepEpPeers * 20;
+
+/// Why Megatron-LM refuses --overlap-moe-expert-parallel-comm for this layout (core/transformer/transformer_config.py, __post_init__), with
+/// a way out; nothing where it does not.
+std::optional<std::string> moe_overlap_problem(const Workload& w, const Layout& l) {
+    if (!w.model.moe) return "needs experts; drop it";
+    if (l.sizes.ep == 1) return "needs ep > 1; use a larger ep or drop it";
+    if (l.sizes.pp > 1 && l.vpp == 1) return fmt::format("needs an interleaved schedule with pp = {}; use vpp > 1 or pp 1", l.sizes.pp);
+    if (l.recompute == Recompute::full) return "does not go with full recompute; use --recompute none or selective";
+    if (l.recompute == Recompute::selective && l.recompute_modules.contains(RecomputeModule::moe))
+        return "does not go with recompute of the module moe; use others of --recompute-modules";
+    if (w.training.megatron.moe_shared_expert_overlap) return "does not go with --moe-shared-expert-overlap; drop one of them";
+    if (w.model.mtp_layers > 1) return fmt::format("goes with one MTP layer at most, not {}; drop it", w.model.mtp_layers);
+    const TokenDispatcher dispatcher = l.switches->dispatcher.value_or(w.model.moe->dispatcher);
+    if (dispatcher == TokenDispatcher::all_gather) return "needs the dispatcher alltoall, deepep or hybridep; use one of them";
+    if (w.training.compute_dtype() != Dtype::bf16 && w.training.compute_dtype() != Dtype::fp16)
+        return "needs bf16 or fp16; use another --precision or drop it";
+    using Scope = CudaGraphScope;
+    if (l.cuda_graphs.contains(Scope::moe) || l.cuda_graphs.contains(Scope::mlp) || l.cuda_graphs.contains(Scope::layer))
+        return "does not go with CUDA graphs of moe or mlp; use attn, moe_router and moe_preprocess";
+    return std::nullopt;
+}
+
+using W = const Workload&;
+using L = const Layout&;
+
+constexpr auto kSwitchRules = std::to_array<Rule>({
+    {"switches_need_engine_megatron", "a switch of Megatron-LM with another engine", Level::switches,
+     [](W, L l) { return l.switches && *l.switches != LayoutSwitches{} && l.engine != Engine::megatron; },
+     [](W, L l) {
+         return fmt::format("{} is a choice of Megatron-LM, not of engine {}; use --engine megatron or leave it out",
+                            fmt::join(switch_words(*l.switches), ", "), to_string(l.engine));
+     }},
+    // Megatron-LM core/transformer/moe/token_dispatcher.py, MoEFlexTokenDispatcher: TPxEP > 1, and no padding to capacity.
+    {"flex_dispatcher_exchanges", "DeepEP or HybridEP without ranks to exchange with", Level::switches,
+     [](W w, L l) { return is_flex(l) && (!w.model.moe || l.sizes.ep * l.sizes.etp == 1); },
+     [](W, L l) {
+         return fmt::format("dispatcher {} exchanges over ep·etp = {}·{} ranks and needs more than one; use alltoall or a larger ep",
+                            dispatcher_word(*l.switches->dispatcher), l.sizes.ep, l.sizes.etp);
+     }},
+    {"flex_dispatcher_does_not_pad", "DeepEP or HybridEP with experts padded to capacity", Level::switches,
+     [](W w, L l) { return is_flex(l) && w.model.moe && w.model.moe->pad_to_capacity; },
+     [](W, L l) {
+         return fmt::format(
+             "dispatcher {} does not pad experts to their capacity; use alltoall, or drop --moe-pad-expert-input-to-capacity",
+             dispatcher_word(*l.switches->dispatcher));
+     }},
+    {"flex_dispatcher_without_shared_overlap", "DeepEP or HybridEP with overlapped shared experts", Level::switches,
+     [](W w, L l) { return is_flex(l) && w.training.megatron.moe_shared_expert_overlap; },
+     [](W, L l) {
+         return fmt::format("dispatcher {} does not go with --moe-shared-expert-overlap; use alltoall or drop that flag",
+                            dispatcher_word(*l.switches->dispatcher));
+     }},
+    // Megatron-Bridge training/flex_dispatcher_backend.py: Ampere, Hopper and B200 or B300, whose nodes are DeepEP's; not GB200 and GB300.
+    {"deepep_reaches_its_ranks", "DeepEP beyond nodes of 8 GPUs or 160 ranks", Level::switches,
+     [](W w, L l) {
+         return switched_to(l, {TokenDispatcher::deep_ep}) &&
+                (w.cluster.nvlink_domain > kDeepEpPeers || w.cluster.nvlink_domain < 2 || l.sizes.ep * l.sizes.etp > kDeepEpRanks);
+     },
+     [](W w, L l) {
+         if (l.sizes.ep * l.sizes.etp > kDeepEpRanks)
+             return fmt::format("dispatcher deepep exchanges among at most {} ranks, not ep·etp = {}·{}; use hybridep or a smaller ep",
+                                kDeepEpRanks, l.sizes.ep, l.sizes.etp);
+         return fmt::format("dispatcher deepep needs NVLink among 2 to {} GPUs, and the domain of {} is {}; use hybridep or alltoall",
+                            kDeepEpPeers, w.cluster.name, w.cluster.nvlink_domain);
+     }},
+    // The same file: compute capability 8, 9 or 10; its kernels reach the ranks of a domain over NVLink.
+    {"hybridep_knows_the_gpu", "HybridEP on a GPU or a cluster that it does not know", Level::switches,
+     [](W w, L l) {
+         const int major = w.cluster.compute_capability / 10;
+         return switched_to(l, {TokenDispatcher::hybrid_ep}) && (major < 8 || major > 10 || w.cluster.nvlink_domain < 2);
+     },
+     [](W w, L) {
+         return fmt::format(
+             "dispatcher hybridep needs NVLink and a GPU of compute capability 8.0 to 10.3, and {} has {:.1f} and domains of "
+             "{}; use alltoall",
+             w.cluster.name, w.cluster.compute_capability / 10.0, w.cluster.nvlink_domain);
+     }},
+    // Megatron-LM arguments.py, validate_args: --tp-comm-overlap needs sequence parallelism and Transformer Engine.
+    {"tp_overlap_needs_sequence_parallel", "tp overlap without sequence parallelism", Level::switches,
+     [](W w, L l) {
+         return l.switches && l.switches->overlap_tp &&
+                (l.sizes.tp == 1 || !l.sequence_parallel || !w.training.megatron.transformer_engine);
+     },
+     [](W, L l) {
+         return fmt::format("tp overlap needs tp > 1 (here {}), sequence parallelism and Transformer Engine; turn these on or drop it",
+                            l.sizes.tp);
+     }},
+    {"moe_overlap_suits_the_layout", "overlap of experts' exchanges that Megatron-LM refuses", Level::switches,
+     [](W w, L l) { return overlaps_moe(l) && moe_overlap_problem(w, l).has_value(); },
+     [](W w, L l) { return fmt::format("overlap moe {}", moe_overlap_problem(w, l).value_or("")); }},
+    // Megatron-LM arguments.py, validate_args: --use-precision-aware-optimizer needs the distributed optimizer; optimizer_config.py: Adam.
+    {"bf16_moments_need_sharded_adam", "bf16 moments without Adam and the distributed optimizer", Level::switches,
+     [](W w, L l) {
+         return l.switches && l.switches->bf16_moments &&
+                (!w.training.distributed_optimizer || w.training.megatron.optimizer != OptimizerKind::adam ||
+                 w.training.megatron.fully_sharded.active());
+     },
+     [](W, L) {
+         return std::string(
+             "bf16 moments need Adam with the distributed optimizer (--use-precision-aware-optimizer); turn it on or keep fp32 moments");
+     }},
+});
+
+}  // namespace
+
+std::span<const Rule> switch_rules() {
+    return kSwitchRules;
+}
+
+}  // namespace mgplan::planner

@@ -1,0 +1,71 @@
+#include "reports/layout_fields.hpp"
+
+#include <array>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "plan/layout_switches.hpp"
+#include "plan/plan.hpp"
+
+namespace mgplan::reports {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ShortName {
+    RecomputeModule module;
+    std::string_view name;
+};
+constexpr std::array<ShortName, 7> kShortNames{{{RecomputeModule::core_attn, "attn"},
+                                                {RecomputeModule::mla_up_proj, "up"},
+                                                {RecomputeModule::layernorm, "norm"},
+                                                {RecomputeModule::mlp, "mlp"},
+                                                {RecomputeModule::moe, "moe"},
+                                                {RecomputeModule::moe_act, "act"},
+                                                {RecomputeModule::shared_experts, "shared"}}};
+
+}  // namespace
+
+Json layout_fields(const Workload& workload, const Layout& layout) {
+    ModelSpec model = workload.model;
+    TrainingSpec training = workload.training;
+    if (layout.switches) apply_switches(*layout.switches, model, training);
+    Json json = layout_to_json(layout);
+    json["dispatcher"] = model.moe ? Json(dispatcher_word(model.moe->dispatcher)) : Json();
+    json["overlap"] = overlap_words(training);
+    json["optimizer"] = to_string(training.megatron.optimizer);
+    json["optimizer_dtypes"] = Json{{"main_params", to_string(training.main_param_dtype)},
+                                    {"exp_avg", to_string(training.exp_avg_dtype)},
+                                    {"exp_avg_sq", to_string(training.exp_avg_sq_dtype)},
+                                    {"gradients", to_string(training.grad_dtype)}};
+    return json;
+}
+
+std::string recompute_cell(const Layout& layout) {
+    if (layout.recompute_method == RecomputeMethod::block) return fmt::format("blk{}", layout.recompute_num_layers);
+    if (layout.recompute != Recompute::selective) return std::string(to_string(layout.recompute));
+    if (layout.recompute_modules == EnumSet<RecomputeModule>{RecomputeModule::core_attn}) return "sel";
+    std::vector<std::string_view> names;
+    for (const auto& [module, name] : kShortNames) {
+        if (layout.recompute_modules.contains(module)) names.push_back(name);
+    }
+    return fmt::format("{}", fmt::join(names, "+"));
+}
+
+std::string switches_cell(const Layout& layout, bool graphs) {
+    std::vector<std::string> words;
+    if (layout.switches) {
+        const LayoutSwitches& on = *layout.switches;
+        if (on.dispatcher) words.emplace_back(dispatcher_word(*on.dispatcher));
+        if (on.overlap_tp || on.overlap_moe)
+            words.emplace_back(on.overlap_tp && on.overlap_moe ? "ov:tp,moe" : on.overlap_tp ? "ov:tp" : "ov:moe");
+        if (on.bf16_gradients || on.bf16_moments)
+            words.emplace_back(on.bf16_gradients && on.bf16_moments ? "bf16:g,m" : on.bf16_gradients ? "bf16:g" : "bf16:m");
+    }
+    if (graphs && !layout.cuda_graphs.empty()) words.emplace_back("graphs");
+    return words.empty() ? "-" : fmt::format("{}", fmt::join(words, " "));
+}
+
+}  // namespace mgplan::reports

@@ -1,0 +1,84 @@
+#include "simulator/least_costs.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace mgplan::simulator {
+namespace {
+
+PieceCost faster_of(const PieceCost& a, const PieceCost& b) {
+    const auto groups = [](const GroupSeconds& one, const GroupSeconds& other) {
+        return GroupSeconds{std::min(one.tp, other.tp), std::min(one.cp, other.cp), std::min(one.ep, other.ep)};
+    };
+    PieceCost least = a;
+    least.forward = std::min(a.forward, b.forward);
+    least.backward = std::min(a.backward, b.backward);
+    least.weight_gradient = std::min(a.weight_gradient, b.weight_gradient);
+    least.exposed_forward = groups(a.exposed_forward, b.exposed_forward);
+    least.exposed_backward = groups(a.exposed_backward, b.exposed_backward);
+    least.kernels_forward = std::min(a.kernels_forward, b.kernels_forward);
+    least.kernels_backward = std::min(a.kernels_backward, b.kernels_backward);
+    return least;
+}
+
+template <class Change>
+void change_pieces(LayerCosts& costs, Change change) {
+    for (LayerCosts::Layer& layer : costs.layers) change(layer.cost);
+    for (PieceCost LayerCosts::*piece : {&LayerCosts::attention, &LayerCosts::dense_mlp, &LayerCosts::experts, &LayerCosts::router,
+                                         &LayerCosts::mtp, &LayerCosts::embedding, &LayerCosts::head})
+        change(costs.*piece);
+}
+
+}  // namespace
+
+void take_least(LayerCosts& least, const LayerCosts& other) {
+    if (least.layers.empty()) {
+        least = other;
+        return;
+    }
+    for (std::size_t kind = 0; kind < least.layers.size(); ++kind)
+        least.layers[kind].cost = faster_of(least.layers[kind].cost, other.layers[kind].cost);
+    for (PieceCost LayerCosts::*piece : {&LayerCosts::attention, &LayerCosts::dense_mlp, &LayerCosts::experts, &LayerCosts::router,
+                                         &LayerCosts::mtp, &LayerCosts::embedding, &LayerCosts::head})
+        least.*piece = faster_of(least.*piece, other.*piece);
+}
+
+void take_launches_off(LayerCosts& costs) {
+    change_pieces(costs, [](PieceCost& piece) { piece.kernels_forward = piece.kernels_backward = 0; });
+}
+
+void take_all_but_compute_off(LayerCosts& costs) {
+    take_launches_off(costs);
+    change_pieces(costs, [](PieceCost& piece) { piece.exposed_forward = piece.exposed_backward = {}; });
+}
+
+PassPair expert_products(const Layout& layout, const Workload& workload, const KernelTimes& kernels) {
+    const MoeSpec& moe = *workload.model.moe;
+    const ParallelSizes& sizes = layout.sizes;
+    const std::int64_t rows = layout.micro_batch * workload.batch.sequence / sizes.cp / (layout.sequence_parallel ? sizes.tp : 1);
+    const std::int64_t of_expert = rows * sizes.ep * sizes.etp * moe.top_k / moe.experts, experts = moe.experts / sizes.ep;
+    const std::int64_t width = moe.expert_ffn / sizes.etp, hidden = workload.model.hidden;
+    const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+        const double apart = static_cast<double>(experts) * kernels.gemm(m, n, k);
+        return std::min(apart, kernels.grouped_gemm(m, n, k, experts));
+    };
+    PassPair seconds;
+    seconds.forward = product(of_expert, width, hidden) + product(of_expert, hidden, width);
+    seconds.backward = product(of_expert, hidden, width) + product(of_expert, width, hidden) +
+                       2 * std::min(product(width, hidden, of_expert), kernels.grouped_weight_gradient(width, hidden, of_expert, experts));
+    return seconds;
+}
+
+void add_to_mixtures(LayerCosts& costs, const PassPair& seconds) {
+    const auto add = [&](PieceCost& piece) {
+        piece.forward += seconds.forward;
+        piece.backward += seconds.backward;
+    };
+    for (LayerCosts::Layer& layer : costs.layers) {
+        if (layer.mixture) add(layer.cost);
+    }
+    add(costs.experts);
+    if (costs.mtp_is_mixture) add(costs.mtp);
+}
+
+}  // namespace mgplan::simulator

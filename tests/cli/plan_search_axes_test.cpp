@@ -1,0 +1,77 @@
+// `mgplan plan --search` and --dispatcher: what is switched on is named wherever a plan is.
+
+#include <nlohmann/json.hpp>
+
+#include "say.hpp"
+
+namespace mgplan::cli::testing::plan_search_axes_test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::ordered_json;
+
+const std::string kJob = "plan --world 16 --model deepseek-v2-lite --global-batch 64 --micro-batch 1 --cp 1 --engine megatron ";
+
+TEST(PlanSearchAxes, RowsAndFieldsNameWhatIsSwitchedOn) {
+    const Said table = say(kJob + "--tp 2 --search recipe");
+    EXPECT_EQ(table.code, kDone) << table.err;
+    EXPECT_THAT(table.out, HasSubstr("  on  "));
+    EXPECT_THAT(table.out, HasSubstr("ov:tp"));
+    EXPECT_THAT(table.out, HasSubstr("on: switched on for the row"));
+    EXPECT_THAT(table.out, HasSubstr(" legal, at least "));
+
+    const Json recipe = Json::parse(say(kJob + "--tp 2 --search recipe --format json").out);
+    const Json& search = recipe["search"];
+    EXPECT_GT(search["bounded"], 0);
+    EXPECT_EQ(search["fastest_seconds"], recipe["plans"][0]["predicted"]["iteration_seconds"]);
+    std::int64_t rejected = 0;
+    for (const auto& [rule, count] : search["rejected"].items()) {
+        if (rule.starts_with("fits_in_memory")) rejected += count.get<std::int64_t>();
+    }
+    EXPECT_EQ(search["legal"].get<std::int64_t>(),
+              search["feasible"].get<std::int64_t>() + search["bounded"].get<std::int64_t>() + rejected);
+    const Json& layout = recipe["plans"][0]["layout"];
+    EXPECT_THAT(layout["overlap"].dump(), HasSubstr("\"tp\""));
+    EXPECT_EQ(layout["optimizer"], "adam");
+    EXPECT_EQ(layout["optimizer_dtypes"]["exp_avg"], "fp32");
+
+    const Json exhaustive = Json::parse(say(kJob + "--tp 2 --search recipe --exhaustive --format json").out);
+    EXPECT_EQ(exhaustive["search"]["bounded"], 0);
+    EXPECT_EQ(exhaustive["plans"], recipe["plans"]);
+}
+
+TEST(PlanSearchAxes, DispatchersArePinned) {
+    const Json plan = Json::parse(say(kJob + "--dispatcher hybridep --format json").out);
+    for (const Json& each : plan["plans"]) EXPECT_EQ(each["layout"]["dispatcher"], "hybridep");
+    EXPECT_EQ(Json::parse(say(kJob + "--format json").out)["plans"][0]["layout"]["dispatcher"], "alltoall");
+    const Said csv = say(kJob + "--dispatcher hybridep --format csv");
+    EXPECT_THAT(csv.out, HasSubstr(",switched_on\n"));
+    EXPECT_THAT(csv.out, HasSubstr(",hybridep\n"));
+}
+
+TEST(PlanSearchAxes, WhatContradictsItselfIsRefused) {
+    const auto refused = [](const std::string& options) {
+        const Said said = say(options);
+        EXPECT_EQ(said.code, kBadInput) << options;
+        return said.err;
+    };
+    EXPECT_THAT(refused(kJob + "--search dispatchers"), HasSubstr("--search = 'dispatchers' is no axis of the search; use wide, recipe"));
+    EXPECT_THAT(refused(kJob + "--search recompute --recompute-modules mlp"),
+                HasSubstr("--search recompute and --recompute-modules both say what is searched; drop one of them"));
+    EXPECT_THAT(refused(kJob + "--dispatcher nccl"), HasSubstr("--dispatcher = 'nccl' is not known; use allgather, alltoall, deepep"));
+    EXPECT_THAT(refused("plan --world 8 --model llama3-8b --engine megatron --search moe-overlap"), HasSubstr("needs experts, and "));
+    EXPECT_THAT(refused("plan --world 8 --model tiny-moe --engine mgplan --search dispatcher"),
+                HasSubstr("is a choice of Megatron-LM, not of engine mgplan"));
+}
+
+TEST(PlanSearchAxes, ASavedPlanHasTheSwitchesInItsJob) {
+    const std::string file = ::testing::TempDir() + "/plan_search_axes.json";
+    ASSERT_EQ(say(kJob + "--dispatcher hybridep --save-plan " + file).code, kDone);
+    const Said exported = say("export " + file + " --to megatron-args");
+    EXPECT_EQ(exported.code, kDone) << exported.err;
+    EXPECT_THAT(exported.out, HasSubstr("--moe-flex-dispatcher-backend hybridep"));
+}
+
+}  // namespace
+}  // namespace mgplan::cli::testing::plan_search_axes_test

@@ -1,0 +1,101 @@
+// A bounded search shows what an exhaustive one does.
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "planner/ranking.hpp"
+#include "planner/search_axes.hpp"
+#include "support.hpp"
+
+namespace mgplan::planner::testing::bounded_search_test {
+namespace {
+
+/// A job with a space that an exhaustive search gets through in a moment.
+struct RandomJob {
+    Workload work;
+    SearchSpace space;
+    std::string name;
+};
+
+RandomJob random_job(std::mt19937& random) {
+    const auto any = [&](const auto& values) { return values[random() % std::size(values)]; };
+    const char* const models[]{"llama3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt-oss-20b", "qwen3-30b-a3b", "qwen2.5-7b"};
+    const char* const clusters[]{"dgx-h100", "gb200-nvl72", "dgx-b200", "dgx-a100-80g"};
+    const char* const axes[]{"recipe", "dispatcher,recompute", "recompute,block,vpp", "tp-overlap,optimizer", "cuda-graphs,recompute",
+                             "wide"};
+    const std::int64_t worlds[]{8, 16, 32}, batches[]{32, 64, 128};
+    const char *const model = any(models), *const cluster = any(clusters), *const asked = any(axes);
+    const std::int64_t world = any(worlds), batch = any(batches);
+    RandomJob job{workload_of(model, world, cluster, batch, 4096), {}, {}};
+    if (random() % 4 == 0 && job.work.cluster.peak(Precision::fp8) > 0) {
+        job.work.training.precision = Precision::fp8;
+        job.work.training.megatron.fp8_recipe = Fp8Recipe::tensorwise;
+    }
+    job.space.engine = random() % 4 == 0 ? Engine::mgplan : Engine::megatron;
+    job.space.micro_batch = random() % 2 == 0 ? std::vector<std::int64_t>{1, 2} : std::vector<std::int64_t>{1, 4};
+    job.space.cp = {1, 2};
+    job.space.cp_comm_types = {CpCommType::p2p};
+    Problems problems;
+    widen(job.space, read_search_axes(asked, problems), job.work);
+    job.name = fmt::format("{} on {} x {}, batch {}, {}, engine {}", model, world, cluster, batch, asked, to_string(job.space.engine));
+    return job;
+}
+
+TEST(BoundedSearch, ShowsWhatAnExhaustiveOneDoes) {
+    std::mt19937 random(20261124);
+    std::int64_t cut = 0;
+    constexpr int kJobs = 24;
+    for (int i = 0; i < kJobs; ++i) {
+        const RandomJob job = random_job(random);
+        SCOPED_TRACE(job.name);
+        RankingOptions options;
+        options.predictions = false;
+        options.threads = 1;
+        const Ranking all = rank_layouts(job.work, job.space, options);
+        options.bounded = true;
+        options.threads = 2;
+        const Ranking bounded = rank_layouts(job.work, job.space, options);
+        const SearchResult &a = all.search, &b = bounded.search;
+        const std::size_t shown = std::min<std::size_t>(10, a.best.size());
+        ASSERT_GE(b.best.size(), shown);
+        for (std::size_t place = 0; place < shown; ++place) {
+            EXPECT_EQ(fingerprint(b.best[place].layout), fingerprint(a.best[place].layout)) << "place " << place + 1;
+            EXPECT_EQ(b.best[place].iteration_seconds, a.best[place].iteration_seconds) << "place " << place + 1;
+        }
+        EXPECT_EQ(b.fastest_seconds, a.fastest_seconds);
+        EXPECT_EQ(b.counts.legal, a.counts.legal);
+        EXPECT_EQ(b.counts.candidates(), a.counts.candidates());
+        EXPECT_EQ(a.bounded, 0);
+        EXPECT_EQ(b.counts.legal, b.feasible + b.too_large + b.bounded + b.too_large_replayed.count);
+        EXPECT_LE(b.feasible, a.feasible);
+        cut += b.bounded;
+    }
+    EXPECT_GT(cut, 0);
+}
+
+TEST(BoundedSearch, CutsTheSameForAnyNumberOfThreads) {
+    std::mt19937 random(7);
+    RandomJob job = random_job(random);
+    std::vector<std::int64_t> cuts;
+    for (const int threads : {1, 2, 3}) {
+        RankingOptions options;
+        options.predictions = false;
+        options.bounded = true;
+        options.threads = threads;
+        const SearchResult found = rank_layouts(job.work, job.space, options).search;
+        cuts.push_back(found.bounded);
+        cuts.push_back(found.evaluated);
+    }
+    EXPECT_EQ(cuts[2], cuts[0]);
+    EXPECT_EQ(cuts[3], cuts[1]);
+    EXPECT_EQ(cuts[4], cuts[0]);
+    EXPECT_EQ(cuts[5], cuts[1]);
+}
+
+}  // namespace
+}  // namespace mgplan::planner::testing::bounded_search_test
