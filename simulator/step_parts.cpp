@@ -86,10 +86,10 @@ double recomputed_share(const StepInputs& in, int rank) {
 }
 
 /// Whether the host runs ahead of the device from pass to pass, so that where it is slow can hide where it is fast. Between stages
-/// Megatron-LM waits for the device behind each exchange (p2p_communication.py, batch_p2p_sync), in mixtures for the counts of rows
-/// (moe/token_dispatcher.py).
+/// Megatron-LM waits for the device behind each exchange (p2p_communication.py, batch_p2p_sync), in mixtures for the counts of rows,
+/// unless all experts are filled up to their capacity (moe/token_dispatcher.py, drop_and_pad).
 bool host_runs_ahead(const StepInputs& in) {
-    return in.layout.sizes.pp == 1 && !in.workload.model.moe;
+    return in.layout.sizes.pp == 1 && (!in.workload.model.moe || in.workload.model.moe->pad_to_capacity);
 }
 
 /// Forward and backward with one race of host and device in place of one for each piece.
