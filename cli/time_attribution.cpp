@@ -49,7 +49,8 @@ private:
 std::map<std::string, std::pair<double, double>> priced_ops(const RunOutcome& outcome, const ClusterSpec& cluster,
                                                             const std::vector<int>& ranks) {
     const simulator::Calibration calibration = simulator::calibration_of(cluster);
-    const simulator::KernelTimes times(cluster, calibration, outcome.plan.training.precision, bytes_of(outcome.plan.training.grad_dtype));
+    const simulator::KernelTimes times(cluster, calibration, outcome.plan.training.precision, bytes_of(outcome.plan.training.grad_dtype),
+                                       outcome.plan.training.format());
     model::TrainingTask task = outcome.task;
     task.balanced_routing = true;
     task.gradients.on_non_finite = model::OnNonFinite::skip;

@@ -117,7 +117,7 @@ struct CostModel::State {
         : workload(work),
           kinds(layer_kinds(work.model)),
           calibration(rates),
-          kernels(work.cluster, calibration, work.training.precision, bytes_of(work.training.grad_dtype)),
+          kernels(work.cluster, calibration, work.training.precision, bytes_of(work.training.grad_dtype), work.training.format()),
           storage_kernels(work.cluster, calibration, quantised(work.training.precision) ? Precision::bf16 : work.training.precision,
                           bytes_of(work.training.grad_dtype)),
           flops(model_flops(work.model, work.batch)),

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
+#include "model/optimizer/buffer_layout.hpp"
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_reduce.hpp"
 #include "simulator/collectives/reduce_scatter.hpp"
@@ -86,10 +88,10 @@ double recomputed_share(const StepInputs& in, int rank) {
 }
 
 /// Whether the host runs ahead of the device from pass to pass, so that where it is slow can hide where it is fast. Between stages
-/// Megatron-LM waits for the device behind each exchange (p2p_communication.py, batch_p2p_sync), in mixtures for the counts of rows
-/// (moe/token_dispatcher.py).
+/// Megatron-LM waits for the device behind each exchange (p2p_communication.py, batch_p2p_sync), in mixtures for the counts of rows,
+/// unless all experts are filled up to their capacity (moe/token_dispatcher.py, drop_and_pad).
 bool host_runs_ahead(const StepInputs& in) {
-    return in.layout.sizes.pp == 1 && !in.workload.model.moe;
+    return in.layout.sizes.pp == 1 && (!in.workload.model.moe || in.workload.model.moe->pad_to_capacity);
 }
 
 /// Forward and backward with one race of host and device in place of one for each piece.
@@ -177,6 +179,22 @@ StageTime chunk_time(const StepInputs& in, const LayerCosts& layers, const Chunk
     return time;
 }
 
+namespace {
+
+/// Elements of a bucket: 40 M, or 1 M per data-parallel rank where that is more (Megatron-core, distributed_data_parallel.py), unless
+/// --ddp-bucket-size or --ddp-num-buckets say otherwise.
+double bucket_elements(const StepInputs& in, std::int64_t parameters) {
+    std::optional<std::int64_t> size, number;
+    if (in.layout.engine == Engine::megatron) {
+        const MegatronSwitches& megatron = in.workload.training.megatron;
+        if (megatron.bucket_size > 0) size = megatron.bucket_size;
+        if (megatron.num_buckets > 0) number = megatron.num_buckets;
+    }
+    return static_cast<double>(*model::resolve_bucket_size(size, number, parameters, in.paths.dp_cp.ranks, true));
+}
+
+}  // namespace
+
 DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterCount& count) {
     const TrainingSpec& training = in.workload.training;
     if (in.layout.engine == Engine::megatron && training.megatron.fully_sharded.active()) return sharded_data_seconds(in, count);
@@ -200,10 +218,7 @@ DataParallelSeconds data_parallel_seconds(const StepInputs& in, const ParameterC
         if (dense > 0) seconds.reduce = all_reduce_seconds(dense * grad, in.paths.dp_cp, in.calibration);
         if (expert > 0) seconds.reduce += all_reduce_seconds(expert * grad, in.paths.edp, in.calibration);
     }
-    // A bucket holds 40 M elements, or 1 M per data-parallel rank where that is more (Megatron-core
-    // distributed_data_parallel.py).
-    const double bucket = std::max(40e6, 1e6 * static_cast<double>(in.paths.dp_cp.ranks));
-    seconds.buckets = std::max(1.0, (dense + expert) / bucket);
+    seconds.buckets = std::max(1.0, (dense + expert) / bucket_elements(in, count.total()));
     return seconds;
 }
 

@@ -9,8 +9,9 @@ namespace mgplan::simulator {
 /// Efficiencies are fractions of the data sheet's figure, latencies are seconds.
 struct Calibration {
     // Matrix products.
-    double gemm_efficiency = 0;  ///< of the dense peak, for large products under sustained load
-    double fp8_gemm_efficiency = 0;
+    double gemm_efficiency = 0;      ///< of the dense peak, for large products under sustained load
+    double fp8_gemm_efficiency = 0;  ///< of operands with one scale each
+    double mxfp8_rate = 1;           ///< rate of products in mxfp8, or in blocks that run as such, over that
     double nvfp4_gemm_efficiency = 0;
     bool producers_find_amax = true;    ///< norms and activations find the largest magnitude of what they write
     int nvfp4_casts = 1;                ///< kernels that read a tensor to cast it to nvfp4 along rows and along columns

@@ -28,15 +28,22 @@ double width_share(double loss, double exponentials, std::int64_t head_dim) {
     return 1 / (1 + loss * std::max(0.0, static_cast<double>(head_dim - 128) / 64));
 }
 
+/// Share of the products' peak.
+double efficiency(const Calibration& calibration, Precision precision, QuantisedFormat format) {
+    if (precision == Precision::nvfp4) return calibration.nvfp4_gemm_efficiency;
+    if (precision != Precision::fp8) return calibration.gemm_efficiency;
+    const bool scaled_in_blocks = format == QuantisedFormat::mxfp8 || format == QuantisedFormat::blockwise;
+    return calibration.fp8_gemm_efficiency * (scaled_in_blocks ? calibration.mxfp8_rate : 1);
+}
+
 }  // namespace
 
-KernelTimes::KernelTimes(const ClusterSpec& cluster, const Calibration& calibration, Precision precision, std::int64_t gradient_bytes)
+KernelTimes::KernelTimes(const ClusterSpec& cluster, const Calibration& calibration, Precision precision, std::int64_t gradient_bytes,
+                         QuantisedFormat format)
     : calibration_(calibration),
       peak_(cluster.peak(precision)),
       peak_16_(storage_peak(cluster, precision)),
-      efficiency_(precision == Precision::nvfp4 ? calibration.nvfp4_gemm_efficiency
-                  : precision == Precision::fp8 ? calibration.fp8_gemm_efficiency
-                                                : calibration.gemm_efficiency),
+      efficiency_(efficiency(calibration, precision, format)),
       k_half_(calibration.gemm_k_half * (quantised(precision) ? std::min(peak_ / peak_16_, kMostFaster) : 1)),
       element_bytes_(precision == Precision::fp32   ? 4
                      : precision == Precision::fp64 ? 8

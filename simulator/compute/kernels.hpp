@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "plan/cluster_spec.hpp"
+#include "plan/megatron_switches.hpp"
 #include "simulator/compute/calibration.hpp"
 
 namespace mgplan::simulator {
@@ -14,8 +15,9 @@ enum class Traffic : std::uint8_t { streaming, softmax, permutation, cross_entro
 /// Rates of one GPU at one precision.
 class KernelTimes {
 public:
-    /// `gradient_bytes`: of an element of the buffer that weight gradients are added into.
-    KernelTimes(const ClusterSpec& cluster, const Calibration& calibration, Precision precision, std::int64_t gradient_bytes = 4);
+    /// `gradient_bytes`: of an element of the buffer that weight gradients are added into. `format`: of operands in fp8.
+    KernelTimes(const ClusterSpec& cluster, const Calibration& calibration, Precision precision, std::int64_t gradient_bytes = 4,
+                QuantisedFormat format = QuantisedFormat::tensorwise);
 
     /// C (m, n) = A (m, k) · B (k, n), `count` such products one after the other in one kernel.
     [[nodiscard]] double gemm(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count = 1) const;

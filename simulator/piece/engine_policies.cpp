@@ -377,7 +377,7 @@ constexpr EnginePolicy kPolicies[] = {
     {"tp runs beside products", kHalves | in(Piece::loss), "column-parallel layers", "second gather and reduction", kNoBytes,
      "megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication", gathers_or_reduces,
      timed::start_beside_products},
-    {"tp runs in chunks", kHalves | in(Piece::loss), "linear layers under --tp-comm-overlap", "gathers and reductions", kNoBytes,
+    {"tp runs in chunks", kHalves, "linear layers under --tp-comm-overlap", "gathers and reductions", kNoBytes,
      "transformer_engine/pytorch/module/base.py, initialize_ub", timed::overlaps_tp, timed::overlap_in_chunks},
     {"linear layers multiply in fp8", kHalves | in(Piece::mtp_front), "linear layers", "products, and kernels that quantise", kNoBytes,
      "transformer_engine/pytorch/module/linear.py, _Linear.forward", fp8::products, timed::multiply_in_fp8},

@@ -199,12 +199,17 @@ bool overlaps_tp(const PolicyContext& context) {
 void overlap_in_chunks(LayerEditor& layer, const PolicyContext& /*context*/) {
     // Gathers and reductions of the backward's linear layers are passed round a ring: a rank begins with its own chunk, and none shows. The
     // reduction behind a forward's product is a pipeline of four parts, of which the last shows (initialize_ub: "ring_exchange",
-    // "pipeline").
+    // "pipeline"). Kernels that communicate hold 16 multiprocessors, which the product leaves to them (num_sm and set_sm_margin in
+    // get_default_config). Round a ring copy engines move the data; what their traffic takes from a product is not known, and is assumed to
+    // be as much.
     constexpr double kPipelined = 0.25;
+    constexpr std::int64_t kHeld = 16;
     for (PieceSteps* pointer : {&layer.forward_steps(), &layer.backward_steps()}) {
         PieceSteps& steps = *pointer;
         for (std::size_t i = 0; i + 1 < steps.size(); ++i) {
-            if (!gathers_or_reduces(steps[i]) || !waits_at_once(steps, i)) continue;
+            if (!gathers_or_reduces(steps[i])) continue;
+            steps[i].multiprocessors = kHeld;
+            if (!waits_at_once(steps, i)) continue;
             const auto multiplies = [&](std::size_t place) { return is_product(steps[place]) && !steps[place].op.product.accumulate; };
             const bool gathers = steps[i].collective == model::CollectiveKind::all_gather;
             if (gathers && i + 2 < steps.size() && multiplies(i + 2)) {

@@ -1,6 +1,7 @@
 #include "simulator/price/pass_replay.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 namespace mgplan::simulator {
@@ -23,18 +24,19 @@ double& seconds_of(GroupSeconds& seconds, LayerGroup group) {
 /// A started collective.
 struct Running {
     int number = 0;
+    LayerGroup group = LayerGroup::tp;
+    double taken = 0;  ///< of the speed of ops beside it
     double begin = 0, end = 0;
 };
 
 class PassPlayer {
 public:
-    explicit PassPlayer(double overlap_cost) : speed_(1 - overlap_cost) {}
-
-    void start(const PieceStep& step, double seconds) {
+    void start(const PieceStep& step, double seconds, double taken) {
+        std::erase_if(running_, [&](const Running& each) { return each.end <= now_; });
         double& busy = busy_[static_cast<std::size_t>(step.group)];
         const double begin = std::max(now_, busy);
         busy = begin + seconds;
-        running_.push_back({step.number, begin, busy});
+        running_.push_back({step.number, step.group, taken, begin, busy});
     }
 
     void wait(const PieceStep& step, PassSeconds& pass) {
@@ -49,32 +51,35 @@ public:
     void compute(const PieceStep& step, double seconds, PassSeconds& pass) {
         pass.compute[static_cast<std::size_t>(step.pass)] += seconds;
         for (double left = seconds; left > 0;) {
-            // Until the first of the busy streams falls idle.
-            std::size_t group = busy_.size();
-            for (std::size_t i = 0; i < busy_.size(); ++i) {
-                if (busy_[i] > now_ && (group == busy_.size() || busy_[i] < busy_[group])) group = i;
+            const Running* beside = nullptr;  // what takes most, until any collective ends or begins
+            double until = std::numeric_limits<double>::infinity();
+            for (const Running& each : running_) {
+                if (each.end <= now_) continue;
+                until = std::min(until, each.begin > now_ ? each.begin : each.end);
+                if (each.begin > now_) continue;
+                if (beside == nullptr || each.taken > beside->taken || (each.taken == beside->taken && each.end < beside->end))
+                    beside = &each;
             }
-            if (group == busy_.size()) {
+            if (beside == nullptr) {
                 now_ += left;
                 return;
             }
-            const double beside = busy_[group] - now_, done = beside * speed_;
-            double& exposed = seconds_of(pass.exposed[static_cast<std::size_t>(step.pass)], static_cast<LayerGroup>(group));
+            const double speed = 1 - beside->taken, span = until - now_, done = span * speed;
+            double& exposed = seconds_of(pass.exposed[static_cast<std::size_t>(step.pass)], beside->group);
             if (left <= done) {
-                exposed += left / speed_ - left;
-                now_ += left / speed_;
+                exposed += left / speed - left;
+                now_ += left / speed;
                 return;
             }
-            exposed += beside - done;
+            exposed += span - done;
             left -= done;
-            now_ = busy_[group];
+            now_ = until;
         }
     }
 
     [[nodiscard]] double now() const { return now_; }
 
 private:
-    double speed_;  ///< of ops beside a collective
     double now_ = 0;
     std::array<double, kLayerGroups> busy_{};  ///< when each kind of group falls idle
     std::vector<Running> running_;
@@ -82,16 +87,16 @@ private:
 
 }  // namespace
 
-PassSeconds replay(const PieceSteps& steps, const StepPrice& price, double overlap_cost) {
+PassSeconds replay(const PieceSteps& steps, const StepPrice& price, const StepPrice& overlap_cost) {
     PassSeconds pass;
-    PassPlayer player(overlap_cost);
+    PassPlayer player;
     for (const PieceStep& step : steps) {
         switch (step.kind) {
             case StepKind::op:
                 player.compute(step, price(step), pass);
                 break;
             case StepKind::start:
-                player.start(step, price(step));
+                player.start(step, price(step), overlap_cost(step));
                 break;
             case StepKind::wait:
                 player.wait(step, pass);
@@ -100,6 +105,10 @@ PassSeconds replay(const PieceSteps& steps, const StepPrice& price, double overl
     }
     pass.total = player.now();
     return pass;
+}
+
+PassSeconds replay(const PieceSteps& steps, const StepPrice& price, double overlap_cost) {
+    return replay(steps, price, [overlap_cost](const PieceStep&) { return overlap_cost; });
 }
 
 }  // namespace mgplan::simulator

@@ -20,9 +20,11 @@ struct PassSeconds {
 using StepPrice = std::function<double(const PieceStep&)>;
 
 /// Ops run in order, each behind the one before. A collective starts where it is started or behind the one before it in its kind of group,
-/// and runs beside the ops; a wait ends with it (that of a number without a start is free). While any collective runs, ops advance by
-/// 1 - overlap_cost of their speed (Calibration::overlap_cost, in [0, 1]). A wait for a `share` of a collective ends when so much of its
-/// time has passed.
+/// and runs beside the ops; a wait ends with it (that of a number without a start is free). While collectives run, ops advance by 1 - t of
+/// their speed, t in [0, 1] being the largest of their overlap costs: `overlap_cost` of a start. A wait for a `share` of a collective ends
+/// when so much of its time has passed.
+[[nodiscard]] PassSeconds replay(const PieceSteps& steps, const StepPrice& price, const StepPrice& overlap_cost);
+/// The same where all collectives take as much from the ops beside them.
 [[nodiscard]] PassSeconds replay(const PieceSteps& steps, const StepPrice& price, double overlap_cost);
 
 }  // namespace mgplan::simulator

@@ -104,6 +104,11 @@ double collective_seconds(const PieceStep& start, const LayoutPaths& paths, cons
     return 0;
 }
 
+double overlap_cost(const PieceStep& start, const Calibration& calibration) {
+    if (start.multiprocessors < 0) return calibration.overlap_cost;
+    return std::min(1.0, static_cast<double>(start.multiprocessors) / static_cast<double>(calibration.multiprocessors));
+}
+
 void hide_exchanges(PieceCost& cost, const Shard& shard) {
     const double taken = exchange_overlap_cost(shard);
     const auto exposed = [&](double exchange, double compute) { return std::max(taken * exchange, exchange - compute); };
@@ -123,8 +128,9 @@ PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, con
     const StepPrice price = [&](const PieceStep& step) {
         return step.kind == StepKind::op ? step_seconds(step, rates) : collective_seconds(step, *shard.paths, *shard.calibration);
     };
-    const PassSeconds ahead = replay(forward, price, shard.calibration->overlap_cost);
-    const PassSeconds back = replay(backward, price, shard.calibration->overlap_cost);
+    const StepPrice taken = [&](const PieceStep& start) { return overlap_cost(start, *shard.calibration); };
+    const PassSeconds ahead = replay(forward, price, taken);
+    const PassSeconds back = replay(backward, price, taken);
     PieceCost cost;
     for (const double seconds : ahead.compute) cost.forward += seconds;
     for (const GroupSeconds& seconds : ahead.exposed) cost.exposed_forward += seconds;

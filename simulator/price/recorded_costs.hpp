@@ -18,6 +18,10 @@ namespace mgplan::simulator {
 /// Seconds of a started collective over the links of its group; sends and receives that started together run at once, each way.
 [[nodiscard]] double collective_seconds(const PieceStep& start, const LayoutPaths& paths, const Calibration& calibration);
 
+/// Share of its time that a started collective takes from the ops beside it: that of the multiprocessors which it holds, or as assumed
+/// (Calibration::overlap_cost).
+[[nodiscard]] double overlap_cost(const PieceStep& start, const Calibration& calibration);
+
 /// Time of a piece: its forward and its backward played on their streams.
 [[nodiscard]] PieceCost price_piece(const PieceSteps& forward, const PieceSteps& backward, const Shard& shard);
 

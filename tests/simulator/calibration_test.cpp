@@ -1,5 +1,7 @@
 #include "simulator/compute/calibration.hpp"
 
+#include <cstdint>
+#include <initializer_list>
 #include <utility>
 
 #include <gtest/gtest.h>
@@ -29,6 +31,25 @@ TEST(Calibration, OnBlackwellSustainedProductsGrowWithThePowerOfTheBoard) {
     cluster.gpu_watts = 10'000;
     EXPECT_EQ(default_calibration(cluster).gemm_efficiency, 0.776) << "what short bursts reach";
     EXPECT_EQ(default_calibration(cluster).fp8_gemm_efficiency, 0.763);
+}
+
+TEST(Calibration, OnBlackwellFp8FormatsAreAsFarApartAsTransformerEngineMeasured) {
+    // B300, operands quantised before, three products of each of four linear layers over 15,872 rows (docs/examples/gemm_profiling): 6.812
+    // ms with a scale a tensor, 7.161 in mxfp8, 3.764 in nvfp4. The card was cold; the formats' ratios are meant to hold.
+    const ClusterSpec cluster = load_cluster("dgx-b300");
+    const Calibration calibration = default_calibration(cluster);
+    const auto seconds = [&](Precision precision, QuantisedFormat format) {
+        const KernelTimes times(cluster, calibration, precision, 4, format);
+        double sum = 0;
+        for (const auto& [out, in] :
+             std::initializer_list<std::pair<std::int64_t, std::int64_t>>{{12288, 4096}, {4096, 4096}, {16384, 4096}, {4096, 16384}}) {
+            sum += times.gemm(15872, out, in) + times.gemm(15872, in, out) + times.gemm(out, in, 15872);
+        }
+        return sum;
+    };
+    const double tensorwise = seconds(Precision::fp8, QuantisedFormat::tensorwise);
+    EXPECT_NEAR(seconds(Precision::fp8, QuantisedFormat::mxfp8) / tensorwise, 7.161 / 6.812, 0.005);
+    EXPECT_NEAR(seconds(Precision::nvfp4, QuantisedFormat::nvfp4) / tensorwise, 3.764 / 6.812, 0.015);
 }
 
 TEST(Calibration, ExponentialsAreHalfOfTheForwardOfAttentionOnBlackwell) {
@@ -65,8 +86,7 @@ TEST(Calibration, ProductsInNvfp4HaveTheirOwnPeak) {
     const Calibration calibration = default_calibration(cluster);
     const KernelTimes fp8(cluster, calibration, Precision::fp8), nvfp4(cluster, calibration, Precision::nvfp4);
     const double faster = fp8.gemm(16384, 16384, 1 << 20) / nvfp4.gemm(16384, 16384, 1 << 20);
-    EXPECT_GT(faster, 1.95);
-    EXPECT_LT(faster, 2.0);
+    EXPECT_NEAR(faster, 1.88, 0.005);
     const ClusterSpec ultra = load_cluster("gb300-nvl72");
     const Calibration of_ultra = default_calibration(ultra);
     const KernelTimes fp8_there(ultra, of_ultra, Precision::fp8), nvfp4_there(ultra, of_ultra, Precision::nvfp4);

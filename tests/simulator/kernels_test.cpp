@@ -28,6 +28,19 @@ TEST_F(Kernels, PrecisionSetsTheRateAndTheBytes) {
     EXPECT_DOUBLE_EQ(times(Precision::fp32).gemm(1, 1000, 1000), 2 * times().gemm(1, 1000, 1000));
 }
 
+TEST_F(Kernels, BlocksOfFp8HaveARateOfTheirOwn) {
+    calibration.mxfp8_rate = 0.5;
+    const auto in = [&](QuantisedFormat format, Precision precision = Precision::fp8) {
+        return KernelTimes(cluster, calibration, precision, 4, format).gemm(1000, 2000, 3000);
+    };
+    const double whole = times(Precision::fp8).gemm(1000, 2000, 3000);
+    EXPECT_DOUBLE_EQ(in(QuantisedFormat::tensorwise), whole);
+    EXPECT_DOUBLE_EQ(in(QuantisedFormat::delayed), whole);
+    EXPECT_DOUBLE_EQ(in(QuantisedFormat::mxfp8), 2 * whole);
+    EXPECT_DOUBLE_EQ(in(QuantisedFormat::blockwise), 2 * whole);
+    EXPECT_DOUBLE_EQ(in(QuantisedFormat::mxfp8, Precision::bf16), times().gemm(1000, 2000, 3000)) << "what stays in 16 bits";
+}
+
 TEST_F(Kernels, AttentionStaysInSixteenBitsUnderFp8) {
     EXPECT_DOUBLE_EQ(times(Precision::fp8).attention_forward(1e12, 1024, 128), 1);
     cluster.peak_flops.erase(Precision::bf16);  // a cluster file that names fp8 alone still gives a finite time

@@ -57,6 +57,9 @@ TEST_F(StepTime, AHostThatNothingStopsRunsAheadFromPassToPass) {
     workload.model.moe.emplace();
     workload.model.moe_layers.assign(16, false);
     EXPECT_NEAR(run().compute_seconds, each, 1e-9) << "a mixture's host waits for counts of rows";
+    workload.model.moe->capacity_factor = 1;
+    workload.model.moe->pad_to_capacity = true;
+    EXPECT_NEAR(run().compute_seconds, once, 1e-9) << "experts that are filled up need no counts";
 }
 
 TEST_F(StepTime, PredictionLayersPassThroughEmbeddingAndHeadAgain) {

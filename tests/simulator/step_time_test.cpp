@@ -90,6 +90,13 @@ TEST_F(DataParallelTime, OverlapLeavesTheLastBucket) {
     const double whole = run().exposed.dp;
     workload.training.overlap_grad_reduce = workload.training.overlap_param_gather = true;
     EXPECT_NEAR(run().exposed.dp, whole / 10, 1e-12);
+    workload.training.megatron.bucket_size = 100'000'000;
+    EXPECT_NEAR(run().exposed.dp, whole / 10, 1e-12) << "a switch of engine megatron";
+    request.engine = Engine::megatron;
+    EXPECT_NEAR(run().exposed.dp, whole / 4, 1e-12);
+    workload.training.megatron.num_buckets = 5;
+    EXPECT_NEAR(run().exposed.dp, whole / 5, 1e-12);
+    request.engine = Engine::mgplan;
     calibration.overlap_cost = 0.25;
     EXPECT_NEAR(run().exposed.dp, whole / 10 + whole * 0.9 / 4, 1e-12) << "what it takes from the compute beside it";
 }

@@ -15,7 +15,10 @@
 namespace mgplan::simulator::time_policies_test {
 namespace {
 
+using testing::AllOf;
+using testing::Each;
 using testing::ElementsAre;
+using testing::SizeIs;
 using M = RecomputeModule;
 
 class TimePolicies : public testing::Test {
@@ -91,6 +94,25 @@ TEST_F(TimePolicies, OverlapInChunks) {
             EXPECT_EQ(step.share, 0.25);
         }
     }
+}
+
+TEST_F(TimePolicies, OverlappedTpHoldsTheMultiprocessorsOfItsKernels) {
+    sizes.tp = 4;
+    sizes.sequence_parallel = true;
+    const auto held = [&](Piece piece, bool backward) {
+        std::vector<std::int64_t> all;
+        for (const PieceStep& step : steps(piece, backward)) {
+            if (step.kind == StepKind::start) all.push_back(step.multiprocessors);
+        }
+        return all;
+    };
+    EXPECT_THAT(held(Piece::dense, true), Each(-1));
+    training.overlap_tp = true;
+    for (const bool backward : {false, true}) {
+        EXPECT_THAT(held(Piece::dense, backward), AllOf(SizeIs(backward ? 3 : 2), Each(16)));
+        EXPECT_THAT(held(Piece::attention, backward), AllOf(SizeIs(backward ? 3 : 2), Each(16)));
+    }
+    EXPECT_THAT(held(Piece::loss, true), Each(-1)) << "Megatron-LM's own output layer";
 }
 
 TEST_F(TimePolicies, SplitTheProjectionByViewsAndFuseBiases) {

@@ -45,6 +45,19 @@ TEST(PassReplay, RunsCollectivesOfAGroupInTurnAndThoseOfOthersBesideThem) {
     EXPECT_DOUBLE_EQ(exposed_of(pass).ep, 2);
 }
 
+TEST(PassReplay, TheCollectiveThatTakesMostSlowsTheOpsBesideIt) {
+    const StepPrice half_over_cp = [](const PieceStep& step) { return step.group == LayerGroup::cp ? 0.5 : 0.25; };
+    // 4 s beside both at half speed, then 4 s beside one at three quarters: 5 of 10 s are left.
+    const PieceSteps steps{start(0, 8), start(1, 4, LayerGroup::cp), op(10), wait(0), wait(1, LayerGroup::cp)};
+    const PassSeconds pass = replay(steps, written, half_over_cp);
+    EXPECT_DOUBLE_EQ(pass.total, 8 + 5);
+    EXPECT_DOUBLE_EQ(exposed_of(pass).cp, 2);
+    EXPECT_DOUBLE_EQ(exposed_of(pass).tp, 1);
+    // The same group in turn, each at its own cost.
+    const StepPrice later_costs_more = [](const PieceStep& step) { return step.number == 0 ? 0.0 : 0.5; };
+    EXPECT_DOUBLE_EQ(replay({start(0, 4), start(1, 4), op(10)}, written, later_costs_more).total, 4 + 4 + 4);
+}
+
 TEST(PassReplay, WaitsForAPartOfACollective) {
     EXPECT_DOUBLE_EQ(replay({start(0, 8), wait(0, LayerGroup::tp, 0.25), op(10), wait(0)}, written, 0).total, 12);
     EXPECT_DOUBLE_EQ(replay({start(0, 8), wait(0, LayerGroup::tp, 0.25), op(1), wait(0)}, written, 0).total, 8);

@@ -93,6 +93,18 @@ TEST_F(MixturePrice, AHiddenExchangeTakesTheMultiprocessorsOfItsKernels) {
     EXPECT_NEAR(shown(TokenDispatcher::hybrid_ep), 0.5, 1e-9) << "across domains";
 }
 
+TEST(OverlapCost, IsTheShareOfTheMultiprocessorsThatACollectiveHolds) {
+    Calibration calibration;
+    calibration.multiprocessors = 128;
+    calibration.overlap_cost = 0.25;
+    PieceStep start;
+    EXPECT_EQ(overlap_cost(start, calibration), 0.25) << "not known";
+    start.multiprocessors = 16;
+    EXPECT_EQ(overlap_cost(start, calibration), 0.125);
+    start.multiprocessors = 1000;
+    EXPECT_EQ(overlap_cost(start, calibration), 1);
+}
+
 TEST_F(MixturePrice, AScheduleThatHidesExchangesHasNodes) {
     workload.training.overlap_moe = false;
     const PieceCost alone = on(8);
