@@ -176,11 +176,6 @@ std::vector<std::pair<std::int64_t, int>> Schedule::table() const {
     return table;
 }
 
-std::int64_t Schedule::warmup(int pp_rank) const {
-    MGPLAN_ASSERT(pp_rank >= 0 && pp_rank < request_.pp, "a pipeline rank of this schedule");
-    return shape_of(kind_, request_, group_size_).warmup(pp_rank);
-}
-
 RankSchedule Schedule::rank(int pp_rank) const {
     MGPLAN_ASSERT(pp_rank >= 0 && pp_rank < request_.pp, "a pipeline rank of this schedule");
     const Shape shape = shape_of(kind_, request_, group_size_);

@@ -78,8 +78,6 @@ public:
     [[nodiscard]] bool forward_only() const { return request_.forward_only; }
     /// Forwards in order: (microbatch, chunk) of each virtual microbatch.
     [[nodiscard]] std::vector<std::pair<std::int64_t, int>> table() const;
-    /// Number of warm-up forwards of a rank, clipped to the total.
-    [[nodiscard]] std::int64_t warmup(int pp_rank) const;
     [[nodiscard]] RankSchedule rank(int pp_rank) const;
 
 private:

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <fmt/core.h>
-
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
 #include "plan/errors.hpp"
@@ -189,14 +187,6 @@ RankTimeline play(const RankProbe& probe, const RankSchedule& schedule, const mo
     timeline.end = player.look(probe.after);
     player.run(probe.after, StepPart::end);
     return timeline;
-}
-
-std::string RankTimeline::peak_reason(const RankSchedule& schedule) const {
-    if (peak_part == StepPart::held) return "buffers and optimizer state, all the time";
-    if (peak_part != StepPart::passes)
-        return fmt::format("{} of the step: {}", peak_part == StepPart::begin ? "begin" : "end", peak_tensor);
-    const PipelineOp& op = schedule.ops[static_cast<std::size_t>(peak_op)];
-    return fmt::format("{} of chunk {}, microbatch {}: {}", to_string(op.pass), op.chunk, op.microbatch, peak_tensor);
 }
 
 }  // namespace mgplan::simulator

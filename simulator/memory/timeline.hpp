@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -42,7 +41,6 @@ struct RankTimeline {
     std::string_view peak_tensor;  ///< what was allocated at that moment
     TimelineOp begin, end;         ///< the parts of the step around the passes
     std::vector<TimelineOp> ops;   ///< by index; empty unless asked for
-    [[nodiscard]] std::string peak_reason(const RankSchedule& schedule) const;
 };
 
 /// One step of a pipeline stage's first rank.

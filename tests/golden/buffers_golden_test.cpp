@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "model/optimizer/parameter_groups.hpp"
 #include "model/optimizer/shard_ranges.hpp"
 #include "tests/support/data_folder.hpp"
+#include "tests/support/parameter_groups.hpp"
 
 namespace mgplan::model::buffers_golden_test {
 namespace {
@@ -184,7 +184,7 @@ TEST(Golden, OptimizerGroupsKeepTheOrderOfMegatronsShards) {
                 }
             }
             if (!exists) continue;
-            const auto got = owned_pieces({&chunk, 1}, {&layouts, 1}, rank, rank);
+            const auto got = tests::owned_pieces({&chunk, 1}, {&layouts, 1}, rank, rank);
             for (std::size_t group = 0; group < 4; ++group) {
                 ASSERT_EQ(got[group].size(), wanted[group].size()) << "group " << group;
                 for (std::size_t i = 0; i < got[group].size(); ++i) {

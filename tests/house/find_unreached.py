@@ -13,6 +13,22 @@ from pathlib import Path
 
 # Prefix of a qualified name -> why it stays although no program comes to it.
 EXCEPTIONS = {
+    "mgplan::importers::hub_repositories": "the table that tests walk: each name must have its preset",
+    "mgplan::importers::known_tokenizers": "the table that tests walk",
+    "mgplan::simulator::megatron_policies": "the table that tests walk: each policy must have its source and its effect",
+    "mgplan::layer_parameters": "a layer of a kind by its sizes, without a layout: what tests of layers allocate",
+    "mgplan::stage_parameter_count": "the count of a stage without the list of its parameters, against which tests hold the list",
+    "mgplan::composed_count": "part of stage_parameter_count()",
+    "mgplan::to_string": "one function for each enumeration; RecomputeModule is printed in lists alone",
+    "mgplan::name_of": "part of to_string()",
+    "mgplan::model::Communicator::broadcast": "a verb of the contract that every transport keeps; nothing broadcasts yet",
+    "mgplan::model::RankTrainer::parameters": "how tests compare the weights that layouts end with",
+    "mgplan::model::Tensor::as": "how tests look into a tensor",
+    "mgplan::model::sum_of_squares": "one tensor's, where steps sum over many: what tests of the kernel call",
+    "mgplan::model::has_non_finite": "the kernel is in every device's table; steps find what is not finite in the norm",
+    "mgplan::model::reduction_scratch_bytes": "part of has_non_finite()",
+    "mgplan::runtime::cpu::limit_vector_units": "how tests hold kernels for wide vector units against those for narrow ones",
+    "mgplan::simulator::CostModel::calibration": "what tests of the cost model compute their expected times from",
 }
 
 REMOVED = re.compile(r"removing unused section .*?\(?\.text\.(?:unlikely\.|startup\.|hot\.)?(_Z\w+)\)?")

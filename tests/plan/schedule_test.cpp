@@ -134,7 +134,6 @@ TEST(Schedule, LiveAtPeakEqualsAReplayOfTheWholeList) {
                         const RankSchedule list = schedule.rank(rank);
                         const auto live = live_at_peak(pp, vpp, microbatches, group, rank);
                         ASSERT_EQ(live, replayed_peak(list, vpp)) << pp << " " << vpp << " " << microbatches << " " << group << " " << rank;
-                        ASSERT_EQ(schedule.warmup(rank), list.warmup);
                         ++compared;
                     }
                 }

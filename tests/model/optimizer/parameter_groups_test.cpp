@@ -1,4 +1,4 @@
-#include "model/optimizer/parameter_groups.hpp"
+#include "tests/support/parameter_groups.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,28 +13,6 @@ Parameter parameter(std::int64_t elements, bool decays, bool expert = false) {
     return result;
 }
 
-TEST(ParameterGroups, ListDenseBeforeExpertAndDecayedBeforeNot) {
-    const std::vector<std::vector<Parameter>> chunks{{parameter(10, false), parameter(20, true), parameter(30, true, true)},
-                                                     {parameter(40, true), parameter(50, false, true)}};
-    const auto groups = parameter_groups(chunks);
-    ASSERT_EQ(groups.size(), 4U);
-    EXPECT_TRUE(groups[0].decays && !groups[0].expert);
-    EXPECT_TRUE(!groups[1].decays && !groups[1].expert);
-    EXPECT_TRUE(groups[2].decays && groups[2].expert);
-    EXPECT_TRUE(!groups[3].decays && groups[3].expert);
-    EXPECT_EQ(groups[0].parameters, (std::vector<ParameterId>{{0, 1}, {1, 0}}));
-    EXPECT_EQ(groups[1].parameters, (std::vector<ParameterId>{{0, 0}}));
-    EXPECT_EQ(groups[2].parameters, (std::vector<ParameterId>{{0, 2}}));
-    EXPECT_EQ(groups[3].parameters, (std::vector<ParameterId>{{1, 1}}));
-}
-
-TEST(ParameterGroups, AreFourOnARankWithoutExpertsToo) {
-    const std::vector<std::vector<Parameter>> chunks{{parameter(10, true)}};
-    const auto groups = parameter_groups(chunks);
-    ASSERT_EQ(groups.size(), 4U);
-    EXPECT_TRUE(groups[1].parameters.empty() && groups[2].parameters.empty() && groups[3].parameters.empty());
-}
-
 TEST(ParameterGroups, ShardsListTheLastParametersOfEachChunkFirst) {
     const std::vector<std::vector<Parameter>> chunks{{parameter(100, true), parameter(60, false), parameter(100, true)},
                                                      {parameter(64, true), parameter(64, false)}};
@@ -44,7 +22,7 @@ TEST(ParameterGroups, ShardsListTheLastParametersOfEachChunkFirst) {
     for (const auto& chunk : chunks) layouts.push_back(lay_out_buffers(buffer_parameters(chunk, Dtype::bf16), options));
     // Chunk 0: 0..100 of parameter 2, 128..188 of 1, 192..292 of 0, padded to 384, so 192 to a rank; chunk 1: 0..64 of 1,
     // 64..128 of 0, padded to 128.
-    const auto first = owned_pieces(chunks, layouts, 0, 0), second = owned_pieces(chunks, layouts, 1, 0);
+    const auto first = tests::owned_pieces(chunks, layouts, 0, 0), second = tests::owned_pieces(chunks, layouts, 1, 0);
     ASSERT_EQ(first.size(), 4U);
     ASSERT_EQ(first[0].size(), 1U);
     EXPECT_EQ(first[0][0].range.parameter, 2);
