@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""Writes data/transformers/*.safetensors: small random models of Hugging Face transformers, their loss and their gradients.
+
+    python3 -m venv VENV && VENV/bin/pip install torch transformers safetensors
+    VENV/bin/python tests/golden/make_transformers_vectors.py [--out FOLDER] [NAME ...]
+
+Each file is one model: "weight/NAME" (bf16, read as they are into fp32) and "gradient/NAME" (fp32) of every tensor under the names that
+save_pretrained() gives it, "tokens" (int32, a row for each sequence), and in the metadata the config as transformers writes it, the loss
+and the versions. The loss is the mean cross-entropy of each token from the second on, without auxiliary losses, in fp32. Nothing here comes
+from mgplan. tests/model/training/transformers_vectors_test.cpp compares; it needs neither Python nor transformers.
+"""
+import argparse
+import copy
+import json
+import pathlib
+import tempfile
+
+import torch
+import torch.nn.functional as F
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+SEQUENCES, LENGTH = 2, 12
+
+# Sizes that most classes share. Widths are odd multiples, so that no two of them are equal by chance and tp = 2 divides them.
+BASE = dict(vocab_size=44, hidden_size=24, intermediate_size=28, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            max_position_embeddings=32, attention_dropout=0.0, num_nextn_predict_layers=0, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+HEADS = dict(BASE, head_dim=8)  # another width than hidden_size / num_attention_heads
+ALL_HEADS = dict(BASE, num_key_value_heads=4)
+EXPERTS = dict(HEADS, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12)
+LATENT = dict(ALL_HEADS, kv_lora_rank=10, q_lora_rank=12, qk_rope_head_dim=4, v_head_dim=6, qk_nope_head_dim=8)
+DEEPSEEK = dict(LATENT, n_routed_experts=8, num_experts_per_tok=4, moe_intermediate_size=12, n_shared_experts=1, first_k_dense_replace=1,
+                routed_scaling_factor=2.5, n_group=4, topk_group=2, norm_topk_prob=True)
+GPT = dict(vocab_size=44, n_embd=24, n_layer=2, n_head=4, n_positions=32, n_inner=40, resid_pdrop=0.0, attn_pdrop=0.0, embd_pdrop=0.0,
+           bos_token_id=1, eos_token_id=2)
+MAMBA = dict(mamba_d_state=6, mamba_d_conv=4, mamba_expand=2, mamba_n_heads=6, mamba_d_head=8, mamba_n_groups=2)
+DELTA = dict(HEADS, num_hidden_layers=2, layer_types=["linear_attention", "full_attention"], linear_num_key_heads=2, linear_key_head_dim=6,
+             linear_num_value_heads=4, linear_value_head_dim=4, linear_conv_kernel_dim=4)
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 8}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 8, "beta_fast": 4.0, "beta_slow": 1.0}
+
+# name -> (model_type, fields). A name that begins with the type adds what is special.
+MODELS = {
+    "llama": ("llama", HEADS),
+    "llama-tied-biased-llama3": ("llama", dict(BASE, tie_word_embeddings=True, attention_bias=True, mlp_bias=True, rope_parameters=LLAMA3)),
+    "llama-linear": ("llama", dict(BASE, rope_parameters={"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0})),
+    "llama-yarn": ("llama", dict(HEADS, rope_parameters=YARN)),
+    "mistral": ("mistral", dict(HEADS, sliding_window=5)),
+    "ministral": ("ministral", dict(HEADS, sliding_window=5, layer_types=["sliding_attention", "full_attention"])),
+    "mixtral": ("mixtral", dict(HEADS, num_local_experts=4, num_experts_per_tok=2)),
+    "qwen2": ("qwen2", dict(HEADS, use_sliding_window=True, sliding_window=5, max_window_layers=1)),
+    "qwen2_moe": ("qwen2_moe", dict(BASE, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12, shared_expert_intermediate_size=16,
+                                    norm_topk_prob=True)),
+    "qwen2_moe-unnormalised": ("qwen2_moe", dict(BASE, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
+                                                 shared_expert_intermediate_size=16, norm_topk_prob=False)),
+    "qwen3": ("qwen3", HEADS),
+    "qwen3_moe": ("qwen3_moe", dict(EXPERTS, norm_topk_prob=True)),
+    "deepseek_v2": ("deepseek_v2", dict(DEEPSEEK, topk_method="greedy", n_group=1, topk_group=1, norm_topk_prob=False,
+                                        routed_scaling_factor=1.5)),
+    "deepseek_v2-groups": ("deepseek_v2", dict(DEEPSEEK, topk_method="group_limited_greedy", q_lora_rank=None, norm_topk_prob=False)),
+    "deepseek_v3": ("deepseek_v3", DEEPSEEK),
+    "deepseek_v3-yarn": ("deepseek_v3", dict(DEEPSEEK, rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0))),
+    "deepseek_v3-halves": ("deepseek_v3", dict(DEEPSEEK, rope_interleave=False, q_lora_rank=None)),
+    "glm4_moe": ("glm4_moe", dict(HEADS, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=12, n_shared_experts=1,
+                                  first_k_dense_replace=1, use_qk_norm=True, attention_bias=True, routed_scaling_factor=1.5)),
+    "glm4_moe_lite": ("glm4_moe_lite", dict(DEEPSEEK, mlp_layer_types=["dense", "sparse"])),
+    "solar_open": ("solar_open", dict(HEADS, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=12, n_shared_experts=1)),
+    "dots1": ("dots1", dict(HEADS, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=12, n_shared_experts=1,
+                            first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=1.5, sliding_window=5, max_window_layers=1)),
+    "minimax_m2": ("minimax_m2", dict(HEADS, num_local_experts=4, num_experts_per_tok=2, rotary_dim=4)),
+    "olmoe": ("olmoe", dict(ALL_HEADS, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True)),
+    "olmoe-unnormalised": ("olmoe", dict(BASE, num_experts=4, num_experts_per_tok=2, norm_topk_prob=False)),
+    "flex_olmo": ("flex_olmo", dict(BASE, num_experts=4, num_experts_per_tok=2, norm_topk_prob=False)),
+    "phi3": ("phi3", dict(BASE, hidden_size=32, partial_rotary_factor=0.5, sliding_window=5, resid_pdrop=0.0, embd_pdrop=0.0)),
+    "granite": ("granite", dict(BASE, embedding_multiplier=3.0, residual_multiplier=0.5, attention_multiplier=0.3, logits_scaling=2.0,
+                                tie_word_embeddings=True)),
+    "granite_swa": ("granite_swa", dict(BASE, embedding_multiplier=3.0, residual_multiplier=0.5, attention_multiplier=0.3,
+                                        logits_scaling=2.0, sliding_window=5)),
+    "granitemoe": ("granitemoe", dict(BASE, num_local_experts=4, num_experts_per_tok=2, embedding_multiplier=3.0,
+                                      residual_multiplier=0.5, attention_multiplier=0.3, logits_scaling=2.0)),
+    "granitemoeshared": ("granitemoeshared", dict(BASE, num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=16)),
+    "smollm3": ("smollm3", dict(HEADS, no_rope_layers=[1, 0])),
+    "seed_oss": ("seed_oss", dict(HEADS, attention_bias=True, attention_out_bias=True, residual_dropout=0.0)),
+    "ernie4_5": ("ernie4_5", dict(HEADS, use_bias=False)),
+    "helium": ("helium", dict(ALL_HEADS, head_dim=6)),
+    "arcee": ("arcee", HEADS),
+    "gemma": ("gemma", HEADS),
+    "gemma2": ("gemma2", dict(HEADS, sliding_window=5, query_pre_attn_scalar=12, attn_logit_softcapping=2.0, final_logit_softcapping=3.0)),
+    "gemma2-uncapped": ("gemma2", dict(HEADS, sliding_window=5, query_pre_attn_scalar=12, attn_logit_softcapping=None,
+                                       final_logit_softcapping=None)),
+    "vaultgemma": ("vaultgemma", dict(HEADS, sliding_window=5, query_pre_attn_scalar=12, attn_logit_softcapping=2.0,
+                                      final_logit_softcapping=3.0)),
+    "gemma3_text": ("gemma3_text", dict(HEADS, sliding_window=5, query_pre_attn_scalar=12,
+                                        layer_types=["sliding_attention", "full_attention"],
+                                        rope_parameters={"sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+                                                         "full_attention": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}})),
+    "stablelm": ("stablelm", dict(BASE, hidden_size=32, use_qkv_bias=True, partial_rotary_factor=0.5, hidden_dropout=0.0)),
+    "stablelm-parallel": ("stablelm", dict(BASE, hidden_size=32, use_parallel_residual=True, partial_rotary_factor=0.5,
+                                               hidden_dropout=0.0)),
+    "starcoder2": ("starcoder2", dict(BASE, sliding_window=5, residual_dropout=0.0, embedding_dropout=0.0)),
+    "gpt2": ("gpt2", GPT),
+    "gpt_bigcode": ("gpt_bigcode", GPT),
+    "opt": ("opt", dict(vocab_size=44, hidden_size=24, word_embed_proj_dim=24, num_hidden_layers=2, ffn_dim=40, num_attention_heads=4,
+                        max_position_embeddings=32, dropout=0.0, pad_token_id=1, bos_token_id=2, eos_token_id=2)),
+    "glm": ("glm", dict(HEADS, partial_rotary_factor=0.5)),
+    "glm4": ("glm4", dict(HEADS, partial_rotary_factor=0.5)),
+    "jais2": ("jais2", HEADS),
+    "nemotron": ("nemotron", dict(HEADS, partial_rotary_factor=0.5)),
+    "olmo2": ("olmo2", BASE),
+    "olmo3": ("olmo3", dict(BASE, num_hidden_layers=2, sliding_window=5, layer_types=["sliding_attention", "full_attention"],
+                            rope_parameters={"sliding_attention": {"rope_type": "default", "rope_theta": 5000.0},
+                                             "full_attention": dict(YARN, rope_theta=5000.0)})),
+    "exaone4": ("exaone4", dict(BASE, sliding_window=5, layer_types=["sliding_attention", "full_attention"])),
+    "cohere": ("cohere", dict(BASE, logit_scale=0.25)),
+    "cohere-qk_norm": ("cohere", dict(BASE, logit_scale=0.25, use_qk_norm=True)),
+    "cohere2": ("cohere2", dict(BASE, logit_scale=0.25, sliding_window=5, layer_types=["sliding_attention", "full_attention"])),
+    "gpt_neox": ("gpt_neox", dict(BASE, hidden_size=32, rotary_pct=0.5, hidden_dropout=0.0, classifier_dropout=0.0)),
+    "gpt_neox-sequential": ("gpt_neox", dict(BASE, hidden_size=32, use_parallel_residual=False, hidden_dropout=0.0, classifier_dropout=0.0)),
+    "cwm": ("cwm", dict(HEADS, sliding_window=5, layer_types=["full_attention", "sliding_attention"])),
+    "hyperclovax": ("hyperclovax", dict(BASE, embedding_multiplier=3.0, residual_multiplier=0.5, attention_multiplier=0.3,
+                                        logits_scaling=2.0)),
+    "minicpm3": ("minicpm3", dict(LATENT, scale_emb=3, scale_depth=1.4, dim_model_base=12)),
+    "youtu": ("youtu", LATENT),
+    "hunyuan_v1_dense": ("hunyuan_v1_dense", HEADS),
+    "gpt_oss": ("gpt_oss", dict(HEADS, num_local_experts=4, num_experts_per_tok=2, sliding_window=5)),
+    "aria_text": ("aria_text", dict(HEADS, moe_num_experts=4, moe_topk=2, moe_num_shared_experts=2)),
+    "mamba2": ("mamba2", dict(vocab_size=44, hidden_size=24, num_hidden_layers=2, state_size=6, expand=2, num_heads=6, head_dim=8, n_groups=1,
+                              conv_kernel=4, chunk_size=8, use_bias=False, use_conv_bias=True, pad_token_id=0)),
+    "bamba": ("bamba", dict(BASE, **dict(MAMBA, mamba_n_heads=8), hidden_size=32, attn_layer_indices=[1], mamba_chunk_size=8)),
+    "granitemoehybrid": ("granitemoehybrid", dict(BASE, **MAMBA, num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=16,
+                                                  layer_types=["mamba", "attention"], mamba_chunk_size=8, embedding_multiplier=3.0,
+                                                  residual_multiplier=0.5, attention_multiplier=0.3, logits_scaling=2.0)),
+    "granitemoehybrid-dense": ("granitemoehybrid", dict(BASE, **MAMBA, num_local_experts=0, shared_intermediate_size=28,
+                                                        layer_types=["mamba", "attention"], mamba_chunk_size=8)),
+    "nemotron_h": ("nemotron_h", dict(HEADS, layers_block_type=["mamba", "mlp", "attention", "moe"], num_hidden_layers=4, ssm_state_size=6,
+                                      mamba_num_heads=6, mamba_head_dim=8, n_groups=2, conv_kernel=4, chunk_size=8, expand=2,
+                                      n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
+                                      moe_shared_expert_intermediate_size=16, routed_scaling_factor=1.5)),
+    "qwen3_next": ("qwen3_next", dict(DELTA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
+                                      shared_expert_intermediate_size=16, norm_topk_prob=True)),
+    "qwen3_5_text": ("qwen3_5_text", DELTA),
+    "qwen3_5_moe_text": ("qwen3_5_moe_text", dict(DELTA, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
+                                                  shared_expert_intermediate_size=16)),
+}
+
+
+def randomize(model, generator):
+    """Weights large enough that every part shows in loss and gradients; rounded to bf16, in which they are stored."""
+    with torch.no_grad():
+        tensors = list(model.named_parameters()) + [(name, buffer) for name, buffer in model.named_buffers() if "correction" in name]
+        for name, tensor in tensors:
+            normal = torch.randn(tensor.shape, generator=generator)
+            if name.endswith("A_log"):
+                values = 0.3 * normal + 0.5
+            elif name.endswith("dt_bias"):
+                values = 0.5 * normal
+            elif tensor.dim() == 1 and "bias" not in name and not name.endswith("sinks"):
+                values = tensor + 0.2 * normal  # norms, around what the class has (1 or 0)
+            elif tensor.dim() == 1:
+                values = 0.2 * normal
+            elif "conv" in name:
+                values = 0.5 * normal
+            elif "embed" in name or "wte" in name or "wpe" in name:
+                values = 0.5 * normal
+            else:
+                values = 1.2 * normal / tensor.shape[-1] ** 0.5
+            tensor.copy_(values.to(torch.bfloat16))
+
+
+def saved(model, folder):
+    """The tensors of save_pretrained() by name."""
+    model.save_pretrained(folder)
+    files = sorted(pathlib.Path(folder).glob("*.safetensors"))
+    return {name: tensor.clone() for file in files for name, tensor in load_file(file).items()}
+
+
+def make(name, out):
+    model_type, fields = MODELS[name]
+    config = AutoConfig.for_model(model_type, **fields)
+    config._attn_implementation = "eager"
+    generator = torch.Generator().manual_seed(20260 + sum(name.encode()))
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().train()
+    randomize(model, generator)
+    tokens = torch.randint(3, config.vocab_size, (SEQUENCES, LENGTH + 1), generator=generator)
+    logits = model(input_ids=tokens[:, :-1], use_cache=False).logits.float()
+    loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), tokens[:, 1:].reshape(-1))
+    loss.backward()
+    gradients = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter, original in zip(gradients.parameters(), model.parameters()):
+            parameter.copy_(original.grad if original.grad is not None else torch.zeros_like(original))
+    with tempfile.TemporaryDirectory() as folder:
+        of_model = saved(model, pathlib.Path(folder) / "model")
+        written = json.loads((pathlib.Path(folder) / "model" / "config.json").read_text())
+        of_gradients = saved(gradients, pathlib.Path(folder) / "gradients")
+    tensors = {"tokens": tokens.to(torch.int32)}
+    for key, value in of_model.items():
+        assert torch.equal(value, value.to(torch.bfloat16).float()), f"{key} is not stored exactly"
+        tensors["weight/" + key] = value.to(torch.bfloat16).contiguous()
+        if "correction" not in key:  # a choice has no gradient
+            tensors["gradient/" + key] = of_gradients[key].float().contiguous()
+    metadata = {"config": json.dumps(written), "loss": repr(loss.item()), "transformers": transformers.__version__,
+                "torch": torch.__version__, "script": "tests/golden/make_transformers_vectors.py"}
+    file = out / f"{name}.safetensors"
+    save_file(tensors, file, metadata=metadata)
+    norm = sum(float(g.pow(2).sum()) for k, g in tensors.items() if k.startswith("gradient/")) ** 0.5
+    return f"{name}: {len(of_model)} tensors, {sum(v.numel() for v in of_model.values())} values, {file.stat().st_size / 1024:.0f} KiB, " \
+           f"loss {loss.item():.4f}, gradient norm {norm:.3f}"
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "data" / "transformers")
+    arguments.add_argument("names", nargs="*", default=list(MODELS))
+    arguments = arguments.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    for name in arguments.names:
+        try:
+            print(make(name, arguments.out), flush=True)
+        except Exception as error:  # each model alone
+            print(f"{name}: FAILED {type(error).__name__}: {str(error)[:300]}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
