@@ -88,8 +88,9 @@ void declare(Options& options, RunOptions& values) {
     options.text("data", values.data, "FILE", "a text, or Megatron-LM's FILE.bin with FILE.idx (default: a synthetic stream)");
     options.text("weights", values.weights, "PATH",
                  "begin with published weights: a folder with model.safetensors as a Hugging Face repository has it, or a file");
-    options.text("export-weights", values.export_weights, "DIR",
-                 "write model.safetensors and config.json there behind the last step, which transformers loads; all ranks share the folder");
+    options.text(
+        "export-weights", values.export_weights, "DIR",
+        "write model.safetensors and config.json there behind the last step, which transformers loads; all ranks share the folder");
     options.integer("seed", values.seed, 0, std::numeric_limits<std::int64_t>::max() / 2, "of weights, dropout and the order of the data");
     options.flag("per-rank-seeds", values.per_rank_seeds,
                  "weights from one seed for each tp and pp rank, as Megatron-LM; otherwise they do not depend on the layout");
@@ -254,12 +255,11 @@ void print_step(std::ostream& err, const RunOptions& values, std::int64_t step, 
 
 /// What every process of the run must have been started with.
 std::string alike_text(const RunOptions& values, const Plan& plan, const runtime::TrainingRunOptions& run) {
-    const std::string others =
-        fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", values.device, values.memory, values.cuda_graphs.value_or(""),
-                    values.seed, values.per_rank_seeds, values.deterministic, values.lr, values.min_lr, values.lr_warmup_steps,
-                    values.lr_decay_steps.value_or(0), values.lr_decay_style, values.weight_decay, values.clip_grad, values.adam_beta1,
-                    values.adam_beta2, values.adam_eps, values.no_check_for_nan, values.weights.value_or(""),
-                    values.export_weights.value_or(""));
+    const std::string others = fmt::format(
+        "{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", values.device, values.memory, values.cuda_graphs.value_or(""),
+        values.seed, values.per_rank_seeds, values.deterministic, values.lr, values.min_lr, values.lr_warmup_steps,
+        values.lr_decay_steps.value_or(0), values.lr_decay_style, values.weight_decay, values.clip_grad, values.adam_beta1,
+        values.adam_beta2, values.adam_eps, values.no_check_for_nan, values.weights.value_or(""), values.export_weights.value_or(""));
     return fmt::format(
         "--steps = {}\n--checkpoint-every = {}\n{}\na plan of checksum {}\ndata of checksum {}\ntraining options of checksum {}",
         values.steps, values.checkpoint ? values.checkpoint_every.value_or(0) : 0,

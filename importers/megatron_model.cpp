@@ -142,7 +142,8 @@ void read_mlp(FlagReader& flags, ModelSpec& model) {
     const bool is_gelu = !model.gated_mlp && model.activation == Activation::gelu;
     if (is_gelu && (flags.has("--disable-bias-linear") || flags.has("--no-bias-gelu-fusion"))) model.activation = Activation::gelu_exact;
     // gpt-oss' gate.
-    if (quick_geglu && flags.real_or("--activation-func-clamp-value", 0, 0, 1e6) == 7 && flags.real_or("--glu-linear-offset", 0, -1e6, 1e6) == 1)
+    if (quick_geglu && flags.real_or("--activation-func-clamp-value", 0, 0, 1e6) == 7 &&
+        flags.real_or("--glu-linear-offset", 0, -1e6, 1e6) == 1)
         model.activation = Activation::clamped_swish;
     // SwiGLU's default keeps three matrices as large as two of width 4h, rounded down to a multiple of 64.
     const std::int64_t ffn = swiglu ? std::max<std::int64_t>(64, 8 * model.hidden / 3 / 64 * 64) : 4 * model.hidden;

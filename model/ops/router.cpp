@@ -68,9 +68,9 @@ Routing route(const Tensor& logits, std::int64_t top_k, RouterScore score, bool 
     device.report({"route", 5.0 * static_cast<double>(logits.elements()), logits.bytes(),
                    total_bytes(routing.experts, routing.probabilities, routing.scores)});
     if (device.computes() && rows > 0) {
-        device.kernels().route(device, {logits, routing.experts, routing.probabilities, routing.scores, rows, experts, top_k, score,
-                                        balanced, choice.bias, choice.groups, choice.group_top_k, counted,
-                                        choice.normalised && (score == RouterScore::softmax || top_k > 1)});
+        device.kernels().route(
+            device, {logits, routing.experts, routing.probabilities, routing.scores, rows, experts, top_k, score, balanced, choice.bias,
+                     choice.groups, choice.group_top_k, counted, choice.normalised && (score == RouterScore::softmax || top_k > 1)});
     }
     return routing;
 }

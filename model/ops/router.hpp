@@ -17,7 +17,8 @@ struct Routing {
 /// What decides beside the scores which experts are chosen; probabilities come from the scores alone.
 struct ExpertChoice {
     /// Experts in equal groups, of which each row takes `group_top_k`: those with the largest sums of their top_k / group_top_k
-    /// largest (at least 1), or of their `group_scores` largest; 0: none (DeepSeek-V2, arXiv 2405.04434 section 2.2.2; Megatron-LM moe_utils.py, group_limited_topk).
+    /// largest (at least 1), or of their `group_scores` largest; 0: none (DeepSeek-V2, arXiv 2405.04434 section 2.2.2; Megatron-LM
+    /// moe_utils.py, group_limited_topk).
     std::int64_t groups = 0, group_top_k = 0;
     std::int64_t group_scores = 0;
     bool normalised = true;  ///< probabilities sum to 1 over the chosen; else they are the scores (--moe-router-pre-softmax)

@@ -84,7 +84,8 @@ void forward(const model::ActivationArguments& x) {
         const Sum weight = x.row_weights.data != nullptr ? values<Sum>(x.row_weights)[row] : Sum{1};
         if (x.gated) {
             const Element* const value = in + x.width;
-            for (std::int64_t i = 0; i < x.width; ++i) out[i] = Element(evaluate<kind>(Sum(in[i])).value * gated_value<kind>(Sum(value[i])).value * weight);
+            for (std::int64_t i = 0; i < x.width; ++i)
+                out[i] = Element(evaluate<kind>(Sum(in[i])).value * gated_value<kind>(Sum(value[i])).value * weight);
         } else {
             for (std::int64_t i = 0; i < x.width; ++i) out[i] = Element(evaluate<kind>(Sum(in[i])).value * weight);
         }

@@ -117,7 +117,8 @@ void route_backward(model::Device& /*device*/, const model::RouteBackwardArgumen
                 Sum* const d_logits = values<Sum>(x.d_logits) + row * x.expert_count;
                 std::fill(d_logits, d_logits + x.expert_count, Sum{0});
                 const bool softmax = x.score == RouterScore::softmax;
-                const Sum mean = softmax || x.normalised ? sum_over<Sum>(x.top_k, [&](std::int64_t slot) { return p[slot] * dp[slot]; }) : Sum{0};
+                const Sum mean =
+                    softmax || x.normalised ? sum_over<Sum>(x.top_k, [&](std::int64_t slot) { return p[slot] * dp[slot]; }) : Sum{0};
                 if (softmax && !x.normalised) {
                     for (std::int64_t i = 0; i < x.expert_count; ++i) d_logits[i] = -scores[i] * mean;
                 }

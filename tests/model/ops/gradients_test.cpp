@@ -268,9 +268,8 @@ TEST_F(Gradients, OfRoutersGoToTheChosenLogits) {
         const Tensor d_logits = route_backward(d_probabilities, route(logits, 2, score), score);
         expect_gradient("logits", logits, d_logits, [&] { return weigh(route(logits, 2, score).probabilities, d_probabilities); });
         const Tensor d_plain = route_backward(d_probabilities, route(logits, 2, score, false, {.normalised = false}), score, false);
-        expect_gradient("logits, not normalised", logits, d_plain, [&] {
-            return weigh(route(logits, 2, score, false, {.normalised = false}).probabilities, d_probabilities);
-        });
+        expect_gradient("logits, not normalised", logits, d_plain,
+                        [&] { return weigh(route(logits, 2, score, false, {.normalised = false}).probabilities, d_probabilities); });
         const Tensor d_balanced = route_backward(d_probabilities, route(logits, 2, score, true), score);
         expect_gradient("logits, balanced", logits, d_balanced,
                         [&] { return weigh(route(logits, 2, score, true).probabilities, d_probabilities); });

@@ -437,13 +437,13 @@ TEST_F(Values, OfRoutersStayWithinTheGroupsTaken) {
     const Tensor logits = fp64({1, 6}, {6, 1, 0, 4, 4, 3.5});
     EXPECT_THAT(read(route(logits, 2, RouterScore::softmax).experts), ElementsAre(0, 3));
     EXPECT_THAT(read(route(logits, 2, RouterScore::softmax, false, {.groups = 2, .group_top_k = 1}).experts), ElementsAre(3, 4));
-    // Of four experts in two of three groups each group counts its two largest.
-    const Tensor three = fp64({1, 9}, {5, 0, 0, 3, 3, 0, 4, 1.5, 0});
     // By its largest score alone a group of 5, -9, -9 comes before one of 4, 4, 4.
     const Tensor uneven = fp64({1, 6}, {5, -9, -9, 4, 4, 4});
     EXPECT_THAT(read(route(uneven, 2, RouterScore::softmax, false, {.groups = 2, .group_top_k = 1}).experts), ElementsAre(3, 4));
     EXPECT_THAT(read(route(uneven, 2, RouterScore::softmax, false, {.groups = 2, .group_top_k = 1, .group_scores = 1}).experts),
                 ElementsAre(0, 1));
+    // Of four experts in two of three groups each group counts its two largest.
+    const Tensor three = fp64({1, 9}, {5, 0, 0, 3, 3, 0, 4, 1.5, 0});
     EXPECT_THAT(read(route(three, 4, RouterScore::softmax, false, {.groups = 3, .group_top_k = 2}).experts), ElementsAre(6, 3, 4, 7))
         << "5, 6 and 5.5";
 }
