@@ -119,9 +119,9 @@ void declare_plan_options(Options& options, PlanOptions& values) {
                     "orders of the axes in the rank grid, fastest first; of several each is searched");
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
                  "what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration");
-    options.text("dispatcher", values.dispatcher, "LIST",
+    options.text("dispatcher", values.dispatcher, "KIND[,KIND...]",
                  "of experts' tokens, engine megatron: allgather, alltoall, deepep, hybridep; without it the model's");
-    options.text("search", values.search, "wide|recipe|LIST",
+    options.text("search", values.search, "wide|recipe|AXIS[,AXIS...]",
                  "also search what recipes switch on: dispatcher, recompute (sets of modules), block (full recompute of some layers), "
                  "tp-overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers); wide: all, "
                  "recipe: the first two and the overlaps; without it none of them");

@@ -15,11 +15,11 @@ namespace mgplan {
 
 /// What is unset stays as the workload has it. Each is a choice of Megatron-LM's command line and of engine megatron alone.
 struct LayoutSwitches {
-    std::optional<TokenDispatcher> dispatcher;  ///< --moe-token-dispatcher-type, --moe-flex-dispatcher-backend
-    bool overlap_tp = false;                    ///< on: --tp-comm-overlap
-    bool overlap_moe = false;                   ///< on: --overlap-moe-expert-parallel-comm
-    bool bf16_gradients = false;                ///< on: reduced in bf16 (no --accumulate-allreduce-grads-in-fp32)
-    bool bf16_moments = false;                  ///< on: --use-precision-aware-optimizer with both moments in bf16
+    std::optional<TokenDispatcher> dispatcher = {};  ///< --moe-token-dispatcher-type, --moe-flex-dispatcher-backend
+    bool overlap_tp = false;                         ///< on: --tp-comm-overlap
+    bool overlap_moe = false;                        ///< on: --overlap-moe-expert-parallel-comm
+    bool bf16_gradients = false;                     ///< on: reduced in bf16 (no --accumulate-allreduce-grads-in-fp32)
+    bool bf16_moments = false;                       ///< on: --use-precision-aware-optimizer with both moments in bf16
 
     bool operator==(const LayoutSwitches&) const = default;
 };

@@ -342,16 +342,16 @@ static_assert(std::is_sorted(kRules.begin(), kRules.end(), [](const Rule& a, con
 /// Where each level's rules begin in kRules; the last entry is its end.
 constexpr auto kLevelBegins = [] {
     std::array<std::size_t, kLevels + 1> begins{};
-    for (std::size_t level = 0; level <= kLevels; ++level) {  // none of the last
+    for (std::size_t level = 0; level <= kLevels; ++level) {
         while (begins[level] < kRules.size() && static_cast<std::size_t>(kRules[begins[level]].level) < level) ++begins[level];
     }
     return begins;
 }();
 
 std::span<const Rule> rules_of(Level level) {
-    if (level == Level::switches) return switch_rules();
+    if (level == Level::switches) return rules().subspan(kRules.size());
     const auto at = static_cast<std::size_t>(level);
-    return std::span(kRules).subspan(kLevelBegins[at], kLevelBegins[at + 1] - kLevelBegins[at]);
+    return rules().subspan(kLevelBegins[at], kLevelBegins[at + 1] - kLevelBegins[at]);
 }
 
 std::vector<std::string> messages_of(const Workload& workload, const Layout& layout, Level level) {

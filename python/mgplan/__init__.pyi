@@ -71,6 +71,9 @@ def plan(
     balance_stages: bool | None = ...,
     order: _Words | None = ...,
     cuda_graphs: _Words | None = ...,
+    dispatcher: _Words | None = ...,
+    search: _Words | None = ...,
+    exhaustive: bool | None = ...,
     headroom: str | None = ...,
     objective: Literal["throughput", "memory"] | None = ...,
     top: int | str | None = ...,
@@ -119,7 +122,7 @@ def plan(
     ep: expert parallel sizes; without it all that divide.
     etp: expert tensor parallel sizes; without it all that divide.
     pp: pipeline parallel sizes; without it all that divide.
-    vpp: model chunks per pipeline rank; without it 1 to 8.
+    vpp: model chunks per pipeline rank; without it 1 to 8, and as many more as make chunks of equal layers.
     micro_batch: sequences per microbatch; without it powers of two up to 16.
     recompute: activation recompute (default: none,selective,full).
     recompute_modules: what selective recomputes (core_attn, mlp, moe_act, layernorm, mla_up_proj, moe, shared_experts) (default:
@@ -133,8 +136,13 @@ def plan(
     balance_stages: also try, for the best layouts with a pipeline, the layers per stage that make the slowest stage fastest.
     order: orders of the axes in the rank grid, fastest first; of several each is searched (default: tp-cp-ep-dp-pp).
     cuda_graphs: what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration (default: none).
-    headroom: memory of a GPU that plans leave free, such as 4GiB, 5% or 0; where nothing else fits, a plan without it is shown;
-        without it 5%, with --max-memory none.
+    dispatcher: of experts' tokens, engine megatron: allgather, alltoall, deepep, hybridep; without it the model's.
+    search: also search what recipes switch on: dispatcher, recompute (sets of modules), block (full recompute of some layers), tp-
+        overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers); wide: all, recipe:
+        the first two and the overlaps; without it none of them.
+    exhaustive: price every layout, also those that by a lower bound cannot come into the list.
+    headroom: memory of a GPU that plans leave free, such as 4GiB or 5%; where nothing else fits, a plan without it is shown; without
+        it none.
     objective: what to rank by (default: throughput).
     top: plans to print; without it 5 in a table and 10 in JSON and CSV.
     explain: list every term of plan N, and why it stands before plan N+1.

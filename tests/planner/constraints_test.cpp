@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/errors.hpp"
+#include "plan/layout_switches.hpp"
 #include "planner/candidates.hpp"
 #include "support.hpp"
 #include "tests/support/data_folder.hpp"
@@ -42,8 +43,15 @@ struct Case {
     std::vector<const char*> says;
 };
 
+void switch_on(Layout& layout, LayoutSwitches switches, Engine engine = Engine::megatron) {
+    layout.engine = engine;
+    layout.switches = std::make_shared<const LayoutSwitches>(switches);
+}
+
 std::vector<Case> cases() {
-    LayoutRequest plain, tp2, pp2, cp2, pp2_vpp2, tp2_sp;
+    LayoutRequest plain, tp2, pp2, cp2, pp2_vpp2, tp2_sp, ep8;
+    ep8.ep = 8;
+    ep8.etp = 1;
     tp2.tp = 2;
     pp2.pp = 2;
     cp2.cp = 2;
@@ -316,6 +324,76 @@ std::vector<Case> cases() {
              layout.cuda_graphs = {CudaGraphScope::layer};
          },
          {"full recompute", "use --recompute none or selective"}},
+        {"switches_need_engine_megatron",
+         "mixtral-8x7b",
+         8,
+         ep8,
+         [](Workload&, Layout& layout) { switch_on(layout, {.dispatcher = TokenDispatcher::hybrid_ep}, Engine::mgplan); },
+         {"hybridep", "not of engine mgplan", "use --engine megatron"}},
+        {"flex_dispatcher_exchanges",
+         "mixtral-8x7b",
+         8,
+         plain,
+         [](Workload&, Layout& layout) { switch_on(layout, {.dispatcher = TokenDispatcher::hybrid_ep}); },
+         {"hybridep", "ep·etp = 1·1", "use alltoall or a larger ep"}},
+        {"flex_dispatcher_does_not_pad",
+         "mixtral-8x7b",
+         8,
+         ep8,
+         [](Workload& work, Layout& layout) {
+             work.model.moe->capacity_factor = 1;
+             work.model.moe->pad_to_capacity = true;
+             switch_on(layout, {.dispatcher = TokenDispatcher::hybrid_ep});
+         },
+         {"hybridep", "capacity", "use alltoall"}},
+        {"flex_dispatcher_without_shared_overlap",
+         "mixtral-8x7b",
+         8,
+         ep8,
+         [](Workload& work, Layout& layout) {
+             work.training.megatron.moe_shared_expert_overlap = true;
+             switch_on(layout, {.dispatcher = TokenDispatcher::hybrid_ep});
+         },
+         {"hybridep", "--moe-shared-expert-overlap", "use alltoall"}},
+        {"deepep_reaches_its_ranks",
+         "mixtral-8x7b",
+         8,
+         ep8,
+         [](Workload& work, Layout& layout) {
+             work.cluster.nvlink_domain = 72;
+             switch_on(layout, {.dispatcher = TokenDispatcher::deep_ep});
+         },
+         {"deepep", "2 to 8 GPUs", "is 72", "use hybridep or alltoall"}},
+        {"hybridep_knows_the_gpu",
+         "mixtral-8x7b",
+         8,
+         ep8,
+         [](Workload& work, Layout& layout) {
+             work.cluster.compute_capability = 70;
+             switch_on(layout, {.dispatcher = TokenDispatcher::hybrid_ep});
+         },
+         {"hybridep", "7.0", "use alltoall"}},
+        {"tp_overlap_needs_sequence_parallel",
+         "llama3-8b",
+         8,
+         tp2,
+         [](Workload&, Layout& layout) { switch_on(layout, {.overlap_tp = true}); },
+         {"tp > 1 (here 2)", "sequence parallelism", "turn these on or drop it"}},
+        {"moe_overlap_suits_the_layout",
+         "mixtral-8x7b",
+         8,
+         plain,
+         [](Workload&, Layout& layout) { switch_on(layout, {.overlap_moe = true}); },
+         {"overlap moe", "ep > 1", "use a larger ep"}},
+        {"bf16_moments_need_sharded_adam",
+         "llama3-8b",
+         8,
+         plain,
+         [](Workload& work, Layout& layout) {
+             work.training.distributed_optimizer = false;
+             switch_on(layout, {.bf16_moments = true});
+         },
+         {"bf16 moments", "distributed optimizer", "keep fp32 moments"}},
     };
 }
 

@@ -81,6 +81,10 @@ TEST(SearchAxes, EveryAxisIsInTheSpaceAndNoLayoutComesTwice) {
     SearchSpace space = widened(work, "wide");
     space.tp = {2};
     space.pp = {2};
+    space.cp = {1};
+    space.ep = {4};
+    space.etp = {1};
+    space.vpp = {1, 3};
     space.micro_batch = {1};
     std::set<std::string> seen;
     std::set<std::string> words;

@@ -55,7 +55,7 @@ TEST(SearchPoints, AreTheFamiliesAndTheParetoSetBestFirst) {
     EXPECT_TRUE(std::is_sorted(unranked, families.end(), [](const auto& a, const auto& b) {
         return a.plan.prediction.time.iteration_seconds < b.plan.prediction.time.iteration_seconds;
     }));
-    EXPECT_TRUE(std::all_of(points.begin(), points.begin() + 20, [](const auto& point) { return point.replayed; }));
+    EXPECT_TRUE(std::all_of(points.begin(), points.begin() + 10, [](const auto& point) { return point.replayed; }));
 }
 
 TEST(SearchPoints, OfManyKeepTheBest) {
