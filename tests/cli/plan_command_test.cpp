@@ -276,6 +276,18 @@ TEST(PlanCommand, KeepsTensorParallelInTheDomainUnlessAsked) {
     EXPECT_EQ(rejected(rack, "tp_inside_nvlink_domain"), 0);
 }
 
+TEST(PlanCommand, KeepsExpertParallelInTheRackUnlessAsked) {
+    const std::string words = "--world 256 --model qwen3-235b-a22b --cluster gb200-nvl72 --tp 1 --cp 1 --pp 1,2 --global-batch 2048";
+    const Json inside = plan(words);
+    EXPECT_GT(rejected(inside, "ep_inside_nvlink_domain"), 0);
+    for (const std::int64_t ep : distinct(inside, "ep")) EXPECT_LE(ep, 64);
+    const Json asked = plan(words + " --ep 128");
+    EXPECT_EQ(rejected(asked, "ep_inside_nvlink_domain"), 0);
+    EXPECT_THAT(distinct(asked, "ep"), ElementsAre(128));
+    // On nodes of eight GPUs a large mixture has no such choice.
+    EXPECT_EQ(rejected(plan("--world 64 --model mixtral-8x7b --tp 2 --cp 1"), "ep_inside_nvlink_domain"), 0);
+}
+
 TEST(PlanCommand, LimitsMemory) {
     const Json all = plan(kSmall);
     const Json tight = plan(std::string(kSmall) + " --max-memory 40GiB --top 100");
