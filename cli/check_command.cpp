@@ -38,7 +38,7 @@ void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& reso
         if (console.waiting) console.waiting();
     };
     Workload work = check.workload;
-    work.confine_tp = true;
+    work.confine_tp = work.confine_ep = true;
     planner::SearchResult found = planner::search(work, space, planner::simulator_cost_model(), options);
     planner::ReplayedMemories memories(model);
     planner::keep_fitting_when_replayed(found, memories, most);

@@ -80,7 +80,7 @@ Layout read_compared_layout(const std::string& given, const Workload& workload, 
                                                                          : request_of_arguments(given, workload, console);
         request.engine = engine;
         Workload any_tp = workload;
-        any_tp.confine_tp = false;
+        any_tp.confine_tp = any_tp.confine_ep = false;
         return planner::make_layout(request, any_tp);
     } catch (const ConfigError& error) {
         Problems problems;

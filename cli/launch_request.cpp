@@ -17,6 +17,7 @@
 
 #include "cli/assumed_architecture.hpp"
 #include "cli/run_command.hpp"
+#include "plan/nvlink_domains.hpp"
 #include "plan/text.hpp"
 #include "reports/megatron_job.hpp"
 #include "runtime/comm/mpi/mpi_world.hpp"
@@ -174,6 +175,9 @@ void LaunchRequest::declare(Options& options) {
     options.integer("gpus-per-node", gpus_per_node, 1, kMostNodes,
                     "ranks on each machine (default: the plan's cluster's; without Slurm all of them on this one)");
     options.text("partition", partition, "NAME", "Slurm's partition (default: Slurm's)");
+    options.integer(
+        "segment", segment, 0, kMostNodes,
+        "nodes that Slurm keeps inside one NVLink domain, 0: leave it to Slurm (default: those of a domain, where one spans nodes)");
     options.text("hostfile", hostfile, "FILE", "the machines for mpirun (default: mpirun's own)");
     options.choice("device", device, {"cpu", "cuda"}, "what computes");
     options.integer("steps", steps, 1, kMostLaunchSteps, "training steps (default: those of run, or of the script)");
@@ -209,6 +213,7 @@ void check(const LaunchRequest& request) {
         problems.add("--partition is Slurm's; use --via slurm, or leave it out");
     else if (request.partition && !is_slurm_name(*request.partition))
         problems.add("--partition = '{}' is no name of a partition; use letters, digits and _ - . + ,", request.partition->substr(0, 60));
+    if (request.segment && via != Via::slurm) problems.add("--segment is Slurm's; use --via slurm, or leave it out");
     if (request.hostfile && via != Via::mpirun) problems.add("--hostfile is for mpirun; use --via mpirun, or leave it out");
     if (request.hostfile && ::access(request.hostfile->c_str(), R_OK) != 0)
         problems.add("--hostfile = {} cannot be read; name a file with a machine a line", request.hostfile->substr(0, 200));
@@ -255,6 +260,36 @@ Placement placement_of(const LaunchRequest& request, const Plan& plan) {
     return {static_cast<int>(nodes), static_cast<int>(per_node)};
 }
 
+namespace {
+
+/// The divisor of `nodes` nearest to `asked`, the smaller of two.
+std::int64_t nearest_divisor(std::int64_t nodes, std::int64_t asked) {
+    for (std::int64_t away = 0;; ++away) {
+        for (const std::int64_t tried : {asked - away, asked + away}) {
+            if (tried >= 1 && nodes % tried == 0) return tried;
+        }
+    }
+}
+
+/// Nodes of a segment. Slurm wants the job's to be a multiple of it (sbatch --segment).
+int segment_of(const LaunchRequest& request, const Plan& plan, const Placement& placement) {
+    if (request.segment) {
+        if (*request.segment > 0 && placement.nodes % *request.segment != 0)
+            throw ConfigError(
+                fmt::format("--segment = {} does not divide the job's {} nodes, as Slurm's segments must; use {}, or 0 for none",
+                            *request.segment, placement.nodes, nearest_divisor(placement.nodes, *request.segment)));
+        return static_cast<int>(*request.segment);
+    }
+    // The plan's times hold where a domain's nodes are those of the plan's cluster.
+    const bool gpus = request.megatron() || request.device == "cuda";
+    if (!gpus || !spans_nodes(plan.cluster) || placement.nodes == 1 || placement.ranks_per_node != plan.cluster.gpus_per_node) return 0;
+    const std::int64_t used = used_gpus_of_domain(plan.cluster, plan.layout.sizes.world) / placement.ranks_per_node;
+    const std::int64_t segment = std::min<std::int64_t>(used, placement.nodes);
+    return placement.nodes % segment == 0 ? static_cast<int>(segment) : 0;
+}
+
+}  // namespace
+
 jobs::Job job_of(const LaunchRequest& request, const Plan& plan, const std::string& id, const std::string& folder,
                  std::string_view format) {
     const Placement placement = placement_of(request, plan);
@@ -274,6 +309,7 @@ jobs::Job job_of(const LaunchRequest& request, const Plan& plan, const std::stri
     constexpr std::size_t kFirst = 20000, kPorts = 10000;
     job.port = static_cast<int>(kFirst + std::hash<std::string>{}(id) % kPorts);
     job.partition = request.partition.value_or("");
+    if (job.via == Via::slurm) job.segment = segment_of(request, plan, placement);
     if (request.hostfile) job.hostfile = files::absolute(*request.hostfile).string();
     job.program = program_path();
     job.max_restarts = static_cast<int>(request.max_restarts);

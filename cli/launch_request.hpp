@@ -22,6 +22,7 @@ struct LaunchRequest {
     std::optional<std::int64_t> nodes;
     std::optional<std::int64_t> gpus_per_node;
     std::optional<std::string> partition;
+    std::optional<std::int64_t> segment;
     std::optional<std::string> hostfile;
     std::optional<std::int64_t> steps;
     std::string device = "cpu";

@@ -363,6 +363,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         if (headroom) (void)headroom_bytes(*headroom, resolved.workload);  // refused before anything is searched
         if (headroom && !values.headroom) resolved.assumed.push_back(fmt::format("headroom of {}", *headroom));
         resolved.workload.confine_tp = values.space.tp.empty();
+        resolved.workload.confine_ep = values.space.ep.empty();
         if (resolved.job.layout) {
             keep_of_command(options, *resolved.job.layout, values.space);
             resolved.job.flags = importers::without_layout_flags(resolved.job.flags);

@@ -51,6 +51,7 @@ struct Job {
     bool torch_variables = false;
     int port = 29500;       ///< of rank 0's machine, for Meeting::address; under Slurm the job's number decides
     std::string partition;  ///< Slurm's; empty: its default
+    int segment = 0;        ///< nodes that Slurm's block topology keeps inside one block, an NVLink domain; 0: not asked for
     std::string hostfile;   ///< mpirun's; empty: its own allocation, or this machine
     std::string program;    ///< mgplan itself, absolute
     /// One rank's command and its words.

@@ -21,6 +21,8 @@ struct Workload {
     bool confine_tp = true;
     std::int64_t memory_limit = 0;  ///< bytes a rank may use; the cluster's memory unless --max-memory says less
     RoutingSkew routing;            ///< under which a mixture of experts must fit
+    /// The planner keeps expert parallelism inside an NVLink domain that spans nodes; asking for an ep by name lifts this.
+    bool confine_ep = false;
 };
 
 }  // namespace mgplan

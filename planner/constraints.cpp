@@ -10,6 +10,7 @@
 #include "plan/errors.hpp"
 #include "plan/graph_scopes.hpp"
 #include "plan/layout_schedule.hpp"
+#include "plan/nvlink_domains.hpp"
 #include "plan/parameters.hpp"
 #include "plan/schedule.hpp"
 #include "plan/text.hpp"
@@ -54,13 +55,33 @@ bool tp_is_fastest(const Layout& layout) {
 }
 
 bool tp_leaves_domain(const Workload& work, std::int64_t tp, std::int64_t stride, std::int64_t world) {
-    const std::int64_t domain = work.cluster.fast_domain();
+    const std::int64_t domain = used_gpus_of_domain(work.cluster, world);
     if (!work.confine_tp || tp == 1 || world <= domain) return false;
     return domain % (tp * stride) != 0;
 }
 
+/// Megatron-Core's guide to mixtures (megatron/core/transformer/moe/README.md) keeps ep x tp inside the NVLink domain. With nodes of eight
+/// GPUs large mixtures have no such choice; with racks every published recipe keeps to it.
+bool ep_leaves_domain(const Workload& work, const Layout& layout) {
+    const ParallelSizes& sizes = layout.sizes;
+    if (!work.confine_ep || sizes.ep == 1 || !spans_nodes(work.cluster)) return false;
+    const std::int64_t domain = used_gpus_of_domain(work.cluster, sizes.world);
+    if (sizes.world <= domain) return false;
+    for (const auto& axis : expert_grid(sizes)) {
+        if (axis.axis == Axis::ep) return domain % (axis.size * axis.stride) != 0;
+    }
+    return false;
+}
+
+std::string ep_domain_message(const Workload& work, const Layout& layout) {
+    const std::int64_t domain = used_gpus_of_domain(work.cluster, layout.sizes.world);
+    return fmt::format("ep = {} leaves the NVLink domain, of whose {} GPUs a job on {} takes {}; use {}, or name the ep with --ep",
+                       layout.sizes.ep, work.cluster.nvlink_domain, layout.sizes.world, domain,
+                       usable_divisors(std::max<std::int64_t>(1, domain / layout.sizes.etp), work.world));
+}
+
 std::string tp_domain_message(const Workload& work, const Layout& layout) {
-    const std::int64_t domain = work.cluster.fast_domain();
+    const std::int64_t domain = used_gpus_of_domain(work.cluster, work.world);
     return fmt::format("tp = {} leaves the {} of {} GPUs of {}; use {}, or name the tp with --tp", layout.sizes.tp,
                        work.cluster.nvlink_domain > 1 ? "NVLink domain" : "node", domain, work.cluster.name,
                        usable_divisors(domain, work.world));
@@ -250,6 +271,7 @@ constexpr auto kRules = std::to_array<Rule>({
     {"tp_inside_nvlink_domain", "tp leaves the NVLink domain", Level::expert,
      [](W w, L l) { return !tp_is_fastest(l) && l.sizes.tp > 1 && tp_leaves_domain(w, l.sizes.tp, tp_stride(l), l.sizes.world); },
      tp_domain_message},
+    {"ep_inside_nvlink_domain", "ep leaves the NVLink domain", Level::expert, ep_leaves_domain, ep_domain_message},
     // ---- chunks ----
     {"vpp_needs_pipeline", "vpp without a pipeline", Level::chunks, [](W, L l) { return l.vpp > 1 && l.sizes.pp == 1; },
      [](W, L l) { return fmt::format("vpp = {} needs pp > 1; use vpp 1 or a larger pp", l.vpp); }},

@@ -35,6 +35,7 @@ std::string slurm_options(const Job& job) {
                                    slurm_name(job.id), job.nodes, job.world, job.ranks_per_node);
     if (job.gpus) text += fmt::format("#SBATCH --gpus-per-node={}\n", job.ranks_per_node);
     if (!job.partition.empty()) text += fmt::format("#SBATCH --partition={}\n", job.partition);
+    if (job.segment > 0) text += fmt::format("#SBATCH --segment={}\n", job.segment);
     // A node that is lost must not begin the job anew behind the launcher's back.
     return text + "#SBATCH --no-requeue\n#SBATCH --output=/dev/null\n";
 }

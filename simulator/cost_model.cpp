@@ -59,37 +59,37 @@ std::vector<GridAxis> axes_of_instances(const std::vector<GridAxis>& grid, std::
 }
 
 GroupPath path_of(const std::vector<GridAxis>& grid, std::initializer_list<Axis> wanted, const ClusterSpec& cluster,
-                  const Calibration& calibration) {
+                  const Calibration& calibration, std::int64_t world) {
     std::array<GridAxis, 5> axes{};
     std::size_t count = 0;
     for (const auto& axis : grid) {
         if (std::find(wanted.begin(), wanted.end(), axis.axis) != wanted.end()) axes[count++] = axis;
     }
-    return group_path(std::span(axes.data(), count), cluster, calibration);
+    return group_path(std::span(axes.data(), count), cluster, calibration, world);
 }
 
 LayoutPaths paths_of(const ParallelSizes& sizes, const ClusterSpec& cluster, const Calibration& calibration) {
     const auto dense = dense_grid(sizes);
     const auto expert = expert_grid(sizes);
     LayoutPaths paths;
-    paths.tp = path_of(dense, {Axis::tp}, cluster, calibration);
-    paths.cp = path_of(dense, {Axis::cp}, cluster, calibration);
-    paths.dp_cp = path_of(dense, {Axis::dp, Axis::cp}, cluster, calibration);
-    paths.pp = path_of(dense, {Axis::pp}, cluster, calibration);
-    paths.ep = path_of(expert, {Axis::ep}, cluster, calibration);
-    paths.etp = path_of(expert, {Axis::tp}, cluster, calibration);
-    paths.edp = path_of(expert, {Axis::dp}, cluster, calibration);
+    paths.tp = path_of(dense, {Axis::tp}, cluster, calibration, sizes.world);
+    paths.cp = path_of(dense, {Axis::cp}, cluster, calibration, sizes.world);
+    paths.dp_cp = path_of(dense, {Axis::dp, Axis::cp}, cluster, calibration, sizes.world);
+    paths.pp = path_of(dense, {Axis::pp}, cluster, calibration, sizes.world);
+    paths.ep = path_of(expert, {Axis::ep}, cluster, calibration, sizes.world);
+    paths.etp = path_of(expert, {Axis::tp}, cluster, calibration, sizes.world);
+    paths.edp = path_of(expert, {Axis::dp}, cluster, calibration, sizes.world);
     return paths;
 }
 
 void add_instances(LayoutPaths& paths, const ParallelSizes& sizes, std::int64_t instances, const ClusterSpec& cluster,
                    const Calibration& calibration) {
     const auto dense = dense_grid(sizes), expert = expert_grid(sizes);
-    paths.dp_inner = group_path(axes_of_instances(dense, instances, false), cluster, calibration);
-    paths.edp_inner = group_path(axes_of_instances(expert, instances, false), cluster, calibration);
+    paths.dp_inner = group_path(axes_of_instances(dense, instances, false), cluster, calibration, sizes.world);
+    paths.edp_inner = group_path(axes_of_instances(expert, instances, false), cluster, calibration, sizes.world);
     if (instances == 1) return;
-    paths.dp_outer = group_path(axes_of_instances(dense, instances, true), cluster, calibration);
-    paths.edp_outer = group_path(axes_of_instances(expert, instances, true), cluster, calibration);
+    paths.dp_outer = group_path(axes_of_instances(dense, instances, true), cluster, calibration, sizes.world);
+    paths.edp_outer = group_path(axes_of_instances(expert, instances, true), cluster, calibration, sizes.world);
 }
 
 }  // namespace

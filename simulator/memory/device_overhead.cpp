@@ -177,7 +177,7 @@ ContextTerms DeviceOverhead::terms(const Layout& layout, int pp_rank) const {
             // The first stage and the last, side by side or at the two ends.
             if (group.ends_only) axes.back() = {axis.axis, 2, axis.stride * (axis.size - 1)};
         }
-        const GroupPath path = group_path(axes, workload_.cluster, calibration_);
+        const GroupPath path = group_path(axes, workload_.cluster, calibration_, layout.sizes.world);
         if (group.name == "ep") {
             const std::int64_t buffers = dispatcher_bytes(path, layout, workload_);
             if (buffers > 0) terms.nccl.push_back({"dispatcher", buffers});

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "plan/nvlink_domains.hpp"
+
 namespace mgplan::simulator {
 
-GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster, const Calibration& calibration) {
-    const std::int64_t domain = cluster.fast_domain();
+GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster, const Calibration& calibration, std::int64_t world) {
+    const std::int64_t domain = used_gpus_of_domain(cluster, world);
     GroupPath path;
     for (const auto& axis : axes) {
         path.ranks *= axis.size;

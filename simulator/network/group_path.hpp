@@ -58,7 +58,9 @@ struct GroupPath {
     }
 };
 
-/// Path of the groups spanned by `axes` (sizes and strides of one grid).
-[[nodiscard]] GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster, const Calibration& calibration);
+/// Path of the groups spanned by `axes` (sizes and strides of one grid), of a job on `world` ranks: that decides how many GPUs of each
+/// NVLink domain it takes (plan/nvlink_domains.hpp). 0: as many as there are.
+[[nodiscard]] GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster, const Calibration& calibration,
+                                   std::int64_t world = 0);
 
 }  // namespace mgplan::simulator

@@ -66,6 +66,19 @@ TEST_F(Launch, PrintsTheScriptAndTouchesNothing) {
     EXPECT_EQ(json["environment"]["OMPI_MCA_mpi_yield_when_idle"], "1");
 }
 
+TEST_F(Launch, KeepsSegmentsOfNodesInsideARack) {
+    const TempFile rack("rack.json");
+    ASSERT_EQ(say("--model llama3-8b --cluster gb200-nvl72 --world 256 --tp 1 --pp 1 --cp 1 --save-plan " + rack.path()).code, kDone);
+    const std::string words = "launch " + rack.path() + " --via slurm --dry-run --device cuda";
+    EXPECT_THAT(say(words).out, HasSubstr("#SBATCH --gpus-per-node=4\n#SBATCH --segment=16\n")) << "64 of a rack's 72 GPUs";
+    EXPECT_THAT(say(words + " --segment 8").out, HasSubstr("#SBATCH --segment=8\n"));
+    EXPECT_THAT(say(words + " --segment 0").out, Not(HasSubstr("--segment")));
+    expect_refused(words + " --segment 18", "--segment = 18 does not divide the job's 64 nodes, as Slurm's segments must; use 16, or 0");
+    expect_refused(words + " --segment 1000", "use 64, or 0");
+    expect_refused("launch " + rack.path() + " --via mpirun --dry-run --segment 16", "--segment is Slurm's");
+    EXPECT_THAT(say(launch("--via slurm --dry-run --device cuda --nodes 2")).out, Not(HasSubstr("--segment"))) << "a node is one domain";
+}
+
 TEST_F(Launch, WritesTheSameJobForMegatron) {
     const Said said = say(launch("--via slurm --dry-run --job megatron --steps 9 --checkpoint /c --max-restarts 1 -- --data-path /d"));
     EXPECT_EQ(said.code, kDone) << said.err;

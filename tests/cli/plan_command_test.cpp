@@ -179,6 +179,53 @@ TEST(PlanCommand, RanksByTheObjective) {
     EXPECT_LE(bytes(small["plans"][0]), bytes(fast["plans"][0]));
 }
 
+TEST(PlanCommand, PutsFreeMemoryFirstAmongWhatIsNearlyAsFast) {
+    const std::string words = "--world 64 --model llama3.1-70b --max-memory 64GiB --top ";
+    const Json report = plan(words + "10");
+    const double fastest = report["search"]["fastest_seconds"];
+    const auto seconds = [&](std::size_t i) { return report["plans"][i]["predicted"]["iteration_seconds"].get<double>(); };
+    const auto free = [&](std::size_t i) { return report["plans"][i]["predicted"]["memory"]["free_bytes"].get<std::int64_t>(); };
+    EXPECT_GT(seconds(0), fastest) << "the fastest is not the one with most free memory, or this test shows nothing";
+    std::size_t near = 0;
+    while (near < 10 && seconds(near) <= 1.01 * fastest) ++near;
+    ASSERT_GT(near, 1U);
+    for (std::size_t i = 1; i < 10; ++i) {
+        if (i < near)
+            EXPECT_LE(free(i), free(i - 1)) << i;
+        else
+            EXPECT_GE(seconds(i), std::max(seconds(i - 1), 1.01 * fastest)) << i;
+    }
+    // However many are asked for.
+    EXPECT_EQ(plan(words + "1")["plans"][0], report["plans"][0]);
+    EXPECT_THAT(say(words + "2").out, HasSubstr("within 1 % of the fastest ("));
+    EXPECT_THAT(say("--world 64 --model llama3.1-70b --max-memory 64GiB --explain 1").out,
+                HasSubstr("stands before plan 2 since it leaves "));
+}
+
+TEST(PlanCommand, KeepsWhatACommandSaysAndTheSearchDoesNotChoose) {
+    const TempFile file(
+        "job.sh",
+        "ARGS=(--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096\n"
+        "--micro-batch-size 2 --global-batch-size 128 --swiglu --bf16 --vocab-size 32000 --tensor-model-parallel-size 2\n"
+        "--attention-dropout 0 --hidden-dropout 0 --recompute-granularity selective --recompute-modules mlp\n"
+        "--cuda-graph-impl transformer_engine --cuda-graph-scope attn --use-tp-pp-dp-mapping)\n");
+    const std::string words = "--world 16 --model " + file.path();
+    const Said said = say(words + " --recompute selective --format json");
+    ASSERT_EQ(said.code, kDone) << said.err;
+    const Json report = Json::parse(said.out);
+    for (const Json& each : report["plans"]) {
+        EXPECT_EQ(each["layout"]["cuda_graphs"].dump(), R"(["attn"])");
+        EXPECT_EQ(each["layout"]["recompute_modules"].dump(), R"(["mlp"])");
+        EXPECT_EQ(each["layout"]["order"], "tp-cp-ep-pp-dp");
+    }
+    const char* chosen = R"(["--micro-batch-size","--tensor-model-parallel-size","--recompute-granularity"])";
+    EXPECT_EQ(report["searched"].dump(), chosen);
+    EXPECT_THAT(report["used"].dump(), HasSubstr("--cuda-graph-scope"));
+    EXPECT_THAT(said.err, HasSubstr("the search chooses, whatever the command says, --micro-batch-size --tensor-model-parallel-size "));
+    // An option says otherwise.
+    EXPECT_EQ(plan(words + " --cuda-graphs none")["plans"][0]["layout"]["cuda_graphs"].dump(), "[]");
+}
+
 TEST(PlanCommand, PrintsAsManyPlansAsAsked) {
     for (const int top : {1, 3, 25}) {
         const Json report = plan(fmt::format("{} --top {}", kSmall, top));
@@ -274,6 +321,18 @@ TEST(PlanCommand, KeepsTensorParallelInTheDomainUnlessAsked) {
     EXPECT_THAT(distinct(asked, "tp"), ElementsAre(16));
     const Json rack = plan("--world 64 --model llama3-8b --cluster gb200-nvl72 --top 1000");
     EXPECT_EQ(rejected(rack, "tp_inside_nvlink_domain"), 0);
+}
+
+TEST(PlanCommand, KeepsExpertParallelInTheRackUnlessAsked) {
+    const std::string words = "--world 256 --model qwen3-235b-a22b --cluster gb200-nvl72 --tp 1 --cp 1 --pp 1,2 --global-batch 2048";
+    const Json inside = plan(words);
+    EXPECT_GT(rejected(inside, "ep_inside_nvlink_domain"), 0);
+    for (const std::int64_t ep : distinct(inside, "ep")) EXPECT_LE(ep, 64);
+    const Json asked = plan(words + " --ep 128");
+    EXPECT_EQ(rejected(asked, "ep_inside_nvlink_domain"), 0);
+    EXPECT_THAT(distinct(asked, "ep"), ElementsAre(128));
+    // On nodes of eight GPUs a large mixture has no such choice.
+    EXPECT_EQ(rejected(plan("--world 64 --model mixtral-8x7b --tp 2 --cp 1"), "ep_inside_nvlink_domain"), 0);
 }
 
 TEST(PlanCommand, LimitsMemory) {

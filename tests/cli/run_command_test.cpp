@@ -122,7 +122,7 @@ TEST(RunCommand, HoldsWhatSimulateSaysOfEveryRankByteForByte) {
     for (const char* options :
          {"--world 4 --tp 2 --pp 2 --vpp 2 --global-batch 8 --micro-batch 1", "--world 2 --pp 1 --tp 1 --cp 1 --global-batch 8",
           "--world 4 --pp 4 --vpp 1 --recompute full --global-batch 16 --micro-batch 2"}) {
-        const PlanFile plan("exact.json", options);
+        const PlanFile plan("exact.json", std::string(options) + " --engine mgplan");
         const Said simulated = say("simulate " + plan.path() + " --per-rank --device cpu --format json");
         ASSERT_EQ(simulated.code, kDone) << simulated.err;
         const Said trained = say("run " + plan.path() + " --ranks-in-process --steps 2 --format json");

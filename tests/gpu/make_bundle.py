@@ -50,8 +50,8 @@ def make_plans(program, folder):
     listed = []
     for name, (arguments, rank) in {**RANKS, **WHOLE, **PARITY}.items():
         file = folder / f"{name}.plan.json"
-        done = subprocess.run([program, "mgplan", "plan", *arguments.split(), "--top", "1", "--save-plan", file], capture_output=True,
-                              text=True, timeout=600)
+        done = subprocess.run([program, "mgplan", "plan", "--engine", "mgplan", *arguments.split(), "--top", "1", "--save-plan", file],
+                              capture_output=True, text=True, timeout=600)
         if done.returncode != 0 or not file.exists():
             print(f"tests/gpu/pack: no plan {name} (exit code {done.returncode}): {done.stderr.strip()[:600]}", file=sys.stderr)
             sys.exit(4)

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "plan/cluster_json.hpp"
 #include "plan/errors.hpp"
 #include "plan/layout_switches.hpp"
 #include "planner/candidates.hpp"
@@ -130,6 +131,16 @@ std::vector<Case> cases() {
          plain,
          [](Workload&, Layout& layout) { layout.sizes.tp = 16; },
          {"tp = 16", "NVLink domain of 8 GPUs of dgx-h100", "use 1, 2, 4 or 8", "--tp"}},
+        {"ep_inside_nvlink_domain",
+         "qwen3-235b-a22b",
+         256,
+         experts,
+         [](Workload& work, Layout& layout) {
+             work.cluster = load_cluster("gb200-nvl72");
+             work.confine_ep = true;
+             layout.sizes.ep = 128;
+         },
+         {"ep = 128 leaves the NVLink domain", "of whose 72 GPUs a job on 256 takes 64", "use 1, 2, 4, 8, 16, 32 or 64", "--ep"}},
         {"tp_cp_divide_world",
          "llama3-8b",
          8,

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "plan/nvlink_domains.hpp"
 #include "simulator/network/group_path.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
@@ -32,6 +33,25 @@ TEST(GroupPath, CountsTheMembersThatShareADomain) {
     const GroupPath both = path({{Axis::cp, 2, 2}, {Axis::dp, 16, 4}});
     EXPECT_EQ(both.ranks, 32);
     EXPECT_EQ(both.ranks_per_domain, 4);
+}
+
+TEST(GroupPath, TakesSoMuchOfARackAsDividesTheJob) {
+    ClusterSpec rack = round_cluster();
+    rack.gpus_per_node = 4;
+    rack.nvlink_domain = 72;
+    const auto inside = [&](std::int64_t ranks, std::int64_t stride, std::int64_t world) {
+        const std::array<GridAxis, 1> axes{GridAxis{Axis::ep, ranks, stride}};
+        return group_path(axes, rack, ideal_calibration(), world).ranks_per_domain;
+    };
+    EXPECT_EQ(inside(64, 1, 256), 64);
+    EXPECT_EQ(inside(128, 1, 256), 64) << "two racks of 64, not one of 72 and the rest of another";
+    EXPECT_EQ(inside(32, 4, 256), 16);
+    EXPECT_EQ(inside(72, 1, 144), 72);
+    EXPECT_EQ(inside(96, 1, 96), 48) << "two racks that hold alike many";
+    EXPECT_EQ(inside(72, 1, 72), 72);
+    EXPECT_EQ(inside(64, 1, 64), 64);
+    EXPECT_EQ(used_gpus_of_domain(round_cluster(), 1000), 8) << "a node is one domain";
+    EXPECT_EQ(used_gpus_of_domain(rack, 101), 72) << "nothing divides it";
 }
 
 TEST(GroupPath, OfOneRankIsSingle) {
