@@ -187,42 +187,32 @@ void print_summary(const Options& options, const ClusterSpec& cluster, Console& 
         calibration.launch.seconds * 1e6, table.to_text());
 }
 
-int calibrate(const Options& options, const CalibrateValues& values, Console& console) {
-    if (!options.output_path()) throw ConfigError("--output is missing; name the cluster file to write, as in --output cluster.json");
-    const std::string& path = *options.output_path();
-    const auto launched = runtime::rank_from_environment({}, runtime::process_environment());
-    const bool processes = launched.source != runtime::RankSource::none && launched.size > 1;
-    const bool meets = processes && (values.device == "cuda" || talks_without_mpi(launched)), over_mpi = processes && !meets;
-    if (processes && values.ranks > 0)
-        throw ConfigError(
-            fmt::format("{} started {} processes, which are the ranks: leave --ranks out", to_string(launched.source), launched.size));
-    const Setup setup = set_up(values, launched);
-    const runtime::RankDevices& devices = *setup.devices;
-
-    std::optional<Plan> plan;
-    if (values.plan) plan = read_priced_plan(*values.plan, "--plan");
-    std::int64_t ranks = processes ? launched.size : values.ranks;
-    if (ranks == 0) ranks = values.device == "cuda" ? 1 : plan ? std::min<std::int64_t>(plan->layout.sizes.world, 512) : 2;
-    if (plan && ranks > 1 && ranks != plan->layout.sizes.world)
-        throw ConfigError(fmt::format("--plan is for {} ranks and {} are here; collectives in its groups need as many (--ranks 1: none)",
-                                      plan->layout.sizes.world, ranks));
-
+std::vector<Precision> precisions_of(const CalibrateValues& values) {
     std::vector<Precision> precisions;
     for (const auto& name : values.precisions) precisions.push_back(*parse_precision(name));
     if (precisions.empty()) precisions.push_back(Precision::bf16);
     if (values.precisions.empty() && values.device == "cpu") precisions.push_back(Precision::fp32);
+    return precisions;
+}
 
-    const bool writes = !processes || launched.rank == 0;
-    ClusterCalibration calibration = setup.fresh;
-    if (auto begun = writes ? earlier(path, values.resume, setup.fresh) : std::nullopt) {
-        calibration = std::move(*begun);
-        calibration.date = setup.fresh.date;
-    }
-    calibration.complete = false;
-    calibration.parameters.clear();
-    if (writes) options.try_outputs();
+/// Ranks whose collectives are measured; 1: none are.
+std::int64_t ranks_of(const CalibrateValues& values, const std::optional<Plan>& plan, const runtime::LaunchedRank& launched) {
+    if (launched.size > 1 && values.ranks > 0)
+        throw ConfigError(
+            fmt::format("{} started {} processes, which are the ranks: leave --ranks out", to_string(launched.source), launched.size));
+    std::int64_t ranks = launched.size > 1 ? launched.size : values.ranks;
+    if (ranks == 0) ranks = values.device == "cuda" ? 1 : plan ? std::min<std::int64_t>(plan->layout.sizes.world, 512) : 2;
+    if (plan && ranks > 1 && ranks != plan->layout.sizes.world)
+        throw ConfigError(fmt::format("--plan is for {} ranks and {} are here; collectives in its groups need as many (--ranks 1: none)",
+                                      plan->layout.sizes.world, ranks));
+    return ranks;
+}
 
-    const InterruptWatch watch("mgplan: interrupted; stops behind this measurement, Ctrl-C again ends at once\n");
+/// What is measured, and who hears of it. `reports`: this process says what is left out.
+runtime::CalibrateOptions options_of(const CalibrateValues& values, const Setup& setup, const std::optional<Plan>& plan,
+                                     const std::string& path, bool reports, Console& console) {
+    const runtime::RankDevices& devices = *setup.devices;
+    const std::vector<Precision> precisions = precisions_of(values);
     runtime::CalibrateOptions work;
     std::vector<std::string> left_out;
     work.work = work_of_models(values.shapes, precisions, cluster_with(setup, setup.fresh), devices.traits(), left_out);
@@ -235,66 +225,105 @@ int calibrate(const Options& options, const CalibrateValues& values, Console& co
     work.seconds = values.seconds;
     work.memory_bytes = devices.memory().bytes;
     work.most_bytes = values.most_bytes.value_or((values.device == "cpu" ? std::int64_t{64} : std::int64_t{1024}) << 20);
-    work.interrupt = &watch.interrupted();
-    work.on_measured = [&](const ClusterCalibration& so_far, const runtime::CalibrationProgress& progress) {
+    work.on_measured = [&setup, &path, &console](const ClusterCalibration& so_far, const runtime::CalibrationProgress& progress) {
         console.err << fmt::format("mgplan: {:3.0f}% {}\n", 100.0 * static_cast<double>(progress.done) / static_cast<double>(progress.all),
                                    progress.text);
         console.err.flush();
         write_whole_file(path, "--output", cluster_file_text(cluster_with(setup, so_far)));
     };
-    work.on_left_out = [&](const std::string& text) { console.err << "mgplan: " << text << "\n"; };
-    if (writes) {
+    work.on_left_out = [&console](const std::string& text) { console.err << "mgplan: " << text << "\n"; };
+    if (reports) {
         for (const auto& each : left_out) console.err << "mgplan: left out: " << each << "\n";
     }
+    return work;
+}
 
+bool measure_device_alone(const runtime::RankDevices& devices, const runtime::CalibrateOptions& work, ClusterCalibration& into) {
+    const auto device = devices.make(0, nullptr);
+    return runtime::measure_device(device->device(), work, into) && runtime::measure_graphs(*device, work, into);
+}
+
+// What follows returns false where it was interrupted.
+
+bool measure_over_mpi(const runtime::RankDevices& devices, const runtime::LaunchedRank& launched,
+                      const std::vector<runtime::MeasuredGroup>& groups, runtime::CalibrateOptions& work, ClusterCalibration& into) {
+    into.transport = "MPI";
+    runtime::MpiOptions mpi;
+    mpi.expected_size = launched.size;
+    mpi.expected_by = to_string(launched.source);
+    runtime::MpiWorld world(mpi);
     bool whole = true;
-    const auto device_alone = [&] {
-        const auto device = devices.make(0, nullptr);
-        whole = runtime::measure_device(device->device(), work, calibration) && runtime::measure_graphs(*device, work, calibration);
+    world.run([&] {
+        // The others wait at their first operation meanwhile; MPI looks for messages all the time, on processors of their own.
+        if (world.rank() == 0) whole = measure_device_alone(devices, work, into);
+        work.node_of_rank = runtime::node_numbers(world.gather_names(runtime::node_name(runtime::process_environment())));
+        const auto device = devices.make(world.rank(), nullptr);
+        whole = runtime::measure_collectives(world.view(), device->device(), groups, work, into) && whole;
+    });
+    return whole;
+}
+
+bool measure_over_nccl(const runtime::RankDevices& devices, const runtime::LaunchedRank& launched,
+                       const std::vector<runtime::MeasuredGroup>& groups, const runtime::CalibrateOptions& work, ClusterCalibration& into,
+                       Console& console) {
+    into.transport = "NCCL";
+    const auto on_stuck = [&](const std::string& text) {
+        console.err << "mgplan: " << text << "\n" << std::flush;
+        std::_Exit(kRunFailed);
     };
-    const auto groups = [&] { return plan ? runtime::groups_of(plan->layout.sizes) : runtime::groups_of(ranks); };
-    if (meets) {
-        calibration.transport = values.device == "cuda" ? "NCCL" : "TCP";
-        const auto on_stuck = [&](const std::string& text) {
-            console.err << "mgplan: " << text << "\n" << std::flush;
-            std::_Exit(kRunFailed);
-        };
-        const auto meeting = meeting_of(launched, std::chrono::minutes{10});
-        whole = runtime::calibrate_over_rendezvous(devices, meeting, on_stuck, groups(), work, calibration);
-        if (!writes) return whole ? kDone : kRunFailed;
-    } else if (over_mpi) {
-        calibration.transport = "MPI";
-        runtime::MpiOptions mpi;
-        mpi.expected_size = launched.size;
-        mpi.expected_by = to_string(launched.source);
-        runtime::MpiWorld world(mpi);
-        world.run([&] {
-            // The others wait at their first operation meanwhile; MPI looks for messages all the time, on processors of their own.
-            if (world.rank() == 0) device_alone();
-            work.node_of_rank = runtime::node_numbers(world.gather_names(runtime::node_name(runtime::process_environment())));
-            const auto device = devices.make(world.rank(), nullptr);
-            whole = runtime::measure_collectives(world.view(), device->device(), groups(), work, calibration) && whole;
-        });
-        if (world.rank() != 0) return whole ? kDone : kRunFailed;
-    } else {
-        device_alone();
-        if (whole && ranks > 1) {
-            calibration.transport = "threads of one process";
-            runtime::InProcessWorld world(static_cast<int>(ranks));
-            const ClusterCalibration before = calibration;
-            bool rank_0_whole = true;
-            runtime::run_ranks(world, [&](int rank) {
-                const auto device = devices.make(rank, nullptr);
-                ClusterCalibration own = before;
-                const bool done = runtime::measure_collectives(world.view(rank), device->device(), groups(), work, own);
-                if (rank == 0) {
-                    rank_0_whole = done;
-                    calibration = std::move(own);
-                }
-            });
-            whole = rank_0_whole;
+    return runtime::calibrate_over_nccl(devices, meeting_of(launched, std::chrono::minutes{10}), on_stuck, groups, work, into);
+}
+
+bool measure_in_process(const runtime::RankDevices& devices, std::int64_t ranks, const std::vector<runtime::MeasuredGroup>& groups,
+                        const runtime::CalibrateOptions& work, ClusterCalibration& into) {
+    if (!measure_device_alone(devices, work, into)) return false;
+    if (ranks == 1) return true;
+    into.transport = "threads of one process";
+    runtime::InProcessWorld world(static_cast<int>(ranks));
+    const ClusterCalibration before = into;
+    bool whole = true;
+    runtime::run_ranks(world, [&](int rank) {
+        const auto device = devices.make(rank, nullptr);
+        ClusterCalibration own = before;
+        const bool done = runtime::measure_collectives(world.view(rank), device->device(), groups, work, own);
+        if (rank == 0) {
+            whole = done;
+            into = std::move(own);
         }
+    });
+    return whole;
+}
+
+int calibrate(const Options& options, const CalibrateValues& values, Console& console) {
+    if (!options.output_path()) throw ConfigError("--output is missing; name the cluster file to write, as in --output cluster.json");
+    const std::string& path = *options.output_path();
+    const auto launched = runtime::rank_from_environment({}, runtime::process_environment());
+    const bool processes = launched.size > 1, gpus = values.device == "cuda", writes = launched.rank == 0;
+    if (!gpus) refuse_without_mpi(launched);
+    const Setup setup = set_up(values, launched);
+    const runtime::RankDevices& devices = *setup.devices;
+    std::optional<Plan> plan;
+    if (values.plan) plan = read_priced_plan(*values.plan, "--plan");
+    const std::int64_t ranks = ranks_of(values, plan, launched);
+
+    ClusterCalibration calibration = setup.fresh;
+    if (auto begun = writes ? earlier(path, values.resume, setup.fresh) : std::nullopt) {
+        calibration = std::move(*begun);
+        calibration.date = setup.fresh.date;
     }
+    calibration.complete = false;
+    calibration.parameters.clear();
+    if (writes) options.try_outputs();
+
+    const InterruptWatch watch("mgplan: interrupted; stops behind this measurement, Ctrl-C again ends at once\n");
+    runtime::CalibrateOptions work = options_of(values, setup, plan, path, writes, console);
+    work.interrupt = &watch.interrupted();
+    std::vector<runtime::MeasuredGroup> groups;
+    if (ranks > 1) groups = plan ? runtime::groups_of(plan->layout.sizes) : runtime::groups_of(ranks);
+    const bool whole = !processes ? measure_in_process(devices, ranks, groups, work, calibration)
+                       : gpus     ? measure_over_nccl(devices, launched, groups, work, calibration, console)
+                                  : measure_over_mpi(devices, launched, groups, work, calibration);
+    if (!writes) return whole ? kDone : kRunFailed;
     if (!whole) {
         write_whole_file(path, "--output", cluster_file_text(cluster_with(setup, calibration)));
         console.err << fmt::format("mgplan: interrupted; {} holds what was measured, and --resume goes on with it\n", path);

@@ -5,6 +5,7 @@
 
 #include "cli/command.hpp"
 #include "cli/flag_list.hpp"
+#include "cli/job_source.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/workload_options.hpp"
@@ -39,7 +40,8 @@ void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& reso
     Workload work = check.workload;
     work.confine_tp = true;
     planner::SearchResult found = planner::search(work, space, planner::simulator_cost_model(), options);
-    planner::keep_fitting_when_replayed(found, model, most);
+    planner::ReplayedMemories memories(model);
+    planner::keep_fitting_when_replayed(found, memories, most);
     check.searched = true;
     check.evaluated = found.evaluated;
     const bool asked_fits = check.asked && check.asked->prediction.memory.fits();
@@ -87,8 +89,11 @@ std::string report_text(const reports::MegatronCheck& check, Format format, bool
 
 int run_check(const std::vector<std::string>& args, Console& console) {
     Options options(
-        "check --megatron-args FILE --world N [options]",
-        "Judges a Megatron-LM command: is it legal, does it fit, how fast is it, and which layouts of the same model and batch are "
+        "check --megatron-args FILE --world N [options]\n"
+        "check --trace RECORD [options]\n"
+        "check --bridge-config FILE --world N [options]",
+        "Judges a Megatron-LM command, the launch that mgplan record wrote down, or a resolved configuration of Megatron-Bridge: is it "
+        "legal, does it fit, how fast is it, and which layouts of the same model and batch are "
         "faster? Exit code 2 when it is not legal, 3 when it does not fit; where a flag that decides it is not computed, 0, "
         "and 2 with --strict. With --gate the answer is one line, without a search.");
     WorkloadOptions workload_options;
@@ -96,6 +101,11 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     std::optional<std::string> plan_path;
     bool gate = false, list_flags = false;
     declare_workload_options(options, workload_options, true);
+    options.group("Other sources");
+    options.text("trace", workload_options.trace, "RECORD", "a launch that mgplan record wrote down; its words tell the world, too");
+    options.integer("launch", workload_options.launch, 1, 4096, "the launch of that record that is judged, where several train");
+    options.text("bridge-config", workload_options.bridge_config, "FILE",
+                 "the YAML of Megatron-Bridge's ConfigContainer (ConfigContainer.to_yaml, run_config.yaml)");
     options.group("Answer");
     options.integer("top", top, 0, 100, "better layouts to list; 0 does not look for them");
     options.flag("gate", gate, "one line for scripts and no search; exit code 0 runs, 2 illegal, 3 does not fit, 6 cannot say");
@@ -108,11 +118,14 @@ int run_check(const std::vector<std::string>& args, Console& console) {
     if (list_flags) {
         options.write(console, options.format() == Format::json  ? flag_list_json()
                                : options.format() == Format::csv ? flag_list().to_csv()
-                                                                 : flag_list().to_text());
+                                                                 : flag_list_text());
         return kDone;
     }
-    if (!workload_options.megatron_args)
-        throw ConfigError("--megatron-args is missing; give the file that holds the Megatron-LM command (mgplan plan judges a --model)");
+    if (!is_command(workload_options))
+        throw ConfigError(
+            "--megatron-args is missing; give the file that holds the Megatron-LM command, or one as --trace or --bridge-config (mgplan "
+            "plan "
+            "judges a --model)");
 
     const ResolvedWorkload resolved = resolve_workload(options, workload_options);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";

@@ -87,6 +87,7 @@ Table figures(const ClusterSpec& cluster, bool short_sources) {
     row("NVLink SHARP", cluster.nvls ? "yes" : "no", "", "nvls");
     row("compute capability", fmt::format("{}.{}", cluster.compute_capability / 10, cluster.compute_capability % 10), "",
         "compute_capability");
+    if (cluster.sources.contains("efficiencies")) row("efficiencies", cluster.calibration ? "measured" : "assumed", "", "efficiencies");
     return table;
 }
 

@@ -10,6 +10,7 @@
 #include "cli/plan_file.hpp"
 #include "plan/errors.hpp"
 #include "plan/layer_parts.hpp"
+#include "reports/bridge_overrides.hpp"
 #include "reports/megatron_job.hpp"
 
 namespace mgplan::cli {
@@ -26,20 +27,21 @@ Json job_to_json(const reports::MegatronJob& job, const std::vector<std::string>
 }  // namespace
 
 int run_export(const std::vector<std::string>& args, Console& console) {
-    Options options("export PLAN --to megatron-args|megatron-yaml|mgplan",
+    Options options("export PLAN --to megatron-args|megatron-yaml|bridge-overrides|mgplan",
                     "Writes a plan in the words of the program that is to train it. What Megatron-LM has no flag for is listed on stderr.");
     std::vector<std::string> plan_files;
     std::optional<std::string> to;
     options.positional("PLAN", plan_files, 1, "a plan written by --save-plan");
-    options.choice(
-        "to", to, {"megatron-args", "megatron-yaml", "mgplan"},
-        "megatron-args: a shell file with the flags of pretrain_gpt.py as an array; megatron-yaml: ENV_VARS and MODEL_ARGS; mgplan: "
-        "mgplan's own JSON, read and written anew");
+    options.choice("to", to, {"megatron-args", "megatron-yaml", "bridge-overrides", "mgplan"},
+                   "megatron-args: a shell file with the flags of pretrain_gpt.py as an array; megatron-yaml: ENV_VARS and MODEL_ARGS; "
+                   "bridge-overrides: "
+                   "layout, batch and overlaps as overrides of a Megatron-Bridge recipe; mgplan: "
+                   "mgplan's own JSON, read and written anew");
     options.use_texts(console);
     if (!options.parse(args, console.out)) return kDone;
     Problems problems;
     if (plan_files.empty()) problems.add("export needs a PLAN; mgplan --world 16 --model llama3-8b --save-plan plan.json writes one");
-    if (!to) problems.add("--to is missing; use megatron-args, megatron-yaml or mgplan");
+    if (!to) problems.add("--to is missing; use megatron-args, megatron-yaml, bridge-overrides or mgplan");
     problems.throw_if_any();
 
     const Plan plan = load_asked_plan(options, plan_files.front());
@@ -51,6 +53,11 @@ int run_export(const std::vector<std::string>& args, Console& console) {
     }
     refuse_assumed_architecture(plan.model, "exported");
     const reports::MegatronJob job = reports::megatron_job(plan);
+    if (*to == "bridge-overrides") {
+        options.write(console, options.format() == Format::json ? Json{{"overrides", reports::bridge_overrides(job)}}.dump(1) + "\n"
+                                                                : reports::bridge_overrides_text(job));
+        return kDone;
+    }
     const std::vector<std::string> lost = lost_in_megatron_flags(plan);
     for (const auto& field : lost) console.err << fmt::format("mgplan: no flag says that {}\n", field);
     if (options.format() == Format::json)

@@ -1,12 +1,16 @@
 #include "cli/flag_list.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <string_view>
 #include <vector>
 
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "importers/megatron_flags.hpp"
+#include "plan/text.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -53,6 +57,14 @@ reports::Table flag_list() {
     for (const ListedFlag& flag : listed_flags())
         table.add_row({flag.name, std::string(flag.effect), std::string(flag.asks_for), std::string(flag.leaves_open)});
     return table;
+}
+
+std::string flag_list_text() {
+    std::map<std::string_view, std::int64_t> counts;
+    for (const ListedFlag& flag : listed_flags()) ++counts[flag.effect];
+    return flag_list().to_text() +
+           fmt::format("\n{} of Megatron-LM, its older releases and known forks: {} used, {} without effect, {} not computed\n",
+                       counted(std::ssize(listed_flags()), "flag"), counts["used"], counts["without effect"], counts["not computed"]);
 }
 
 std::string flag_list_json() {

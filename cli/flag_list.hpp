@@ -11,6 +11,9 @@ namespace mgplan::cli {
 /// "without effect"), and of those not computed what they ask for and what stays open ("time alone", "fits", "legal and fits").
 [[nodiscard]] reports::Table flag_list();
 
+/// The table as text, and how many flags of each kind there are.
+[[nodiscard]] std::string flag_list_text();
+
 /// [{"flag", "effect", "asks_for", "leaves_open"}]: the same; texts that do not apply are null.
 [[nodiscard]] std::string flag_list_json();
 

@@ -92,7 +92,11 @@ void take_model(const GraphsOptions& given, GraphsRequest& request, Problems& pr
     Workload work;
     work.model = job.model;
     if (job.training) work.training = *job.training;
-    if (given.precision) work.training.precision = *parse_precision(*given.precision);
+    if (given.precision) {
+        const PrecisionChoice choice = *parse_precision_choice(*given.precision);
+        work.training.precision = choice.precision;
+        work.training.megatron.fp8_recipe = choice.recipe;
+    }
     work.cluster = load_cluster("dgx-h100");  // no byte depends on it
     work.confine_tp = false;
     work.memory_limit = work.cluster.memory_bytes;
@@ -223,7 +227,7 @@ void declare_graphs_options(Options& options, GraphsOptions& given) {
     options.integer("micro-batch", given.micro_batch, 1, kMostRequested, "sequences per microbatch; without it 1");
     options.count("seq", given.sequence, 1, std::int64_t{1} << 27,
                   "tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096)");
-    options.choice("precision", given.precision, {"bf16", "fp16", "fp32", "fp64", "fp8"}, "of the matrix products; without it bf16");
+    options.choice("precision", given.precision, precision_choices(), "of the matrix products; without it bf16");
     options.choice("sequence-parallel", given.sequence_parallel, {"auto", "on", "off"},
                    "sequence parallelism; auto and without it: on where tp > 1");
     options.group("Capture");

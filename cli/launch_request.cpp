@@ -157,7 +157,7 @@ std::vector<std::string> megatron_command(const LaunchRequest& request, const Pl
 
 Meeting meeting_of_request(const LaunchRequest& request, Via via) {
     if (request.megatron()) return Meeting::address;
-    if (request.device == "cpu" && via != Via::torchrun) return via == Via::local ? Meeting::none : Meeting::mpi;
+    if (request.device == "cpu") return via == Via::local ? Meeting::none : Meeting::mpi;
     return via == Via::local && !request.gpus_per_node ? Meeting::none : Meeting::address;
 }
 
@@ -198,6 +198,11 @@ void check(const LaunchRequest& request) {
                     "--via {} with --device cpu needs MPI, and this build has none; install it (on Debian: apt-get install libopenmpi-dev "
                     "openmpi-bin) and build again, or use --via local",
                     *request.via);
+            if (via == Via::torchrun)
+                problems.add(
+                    "--via torchrun with --device cpu: torchrun connects no ranks by MPI, which CPU ranks that are processes need; use "
+                    "--via "
+                    "mpirun, --via local (threads of one process), or --device cuda");
         }
     }
     if (request.partition && via != Via::slurm)

@@ -7,6 +7,14 @@
 #include "plan/errors.hpp"
 
 namespace mgplan::cli {
+namespace {
+
+bool is_without_mpi(const runtime::LaunchedRank& launched) {
+    const runtime::Environment environment = runtime::process_environment();
+    return launched.source == runtime::RankSource::torchrun && !environment("OMPI_COMM_WORLD_SIZE") && !environment("PMI_SIZE");
+}
+
+}  // namespace
 
 std::optional<runtime::LaunchedRank> launched_rank(const RankChoice& choice, std::int64_t world) {
     const runtime::LaunchedRank launched = runtime::rank_from_environment({}, runtime::process_environment());
@@ -21,11 +29,12 @@ std::optional<runtime::LaunchedRank> launched_rank(const RankChoice& choice, std
     }
     if (launched.source == runtime::RankSource::none) return std::nullopt;
     // On a GPU, and without MPI, one process is all ranks.
-    if (launched.size == 1 && (choice.ranks_in_process || choice.gpu || talks_without_mpi(launched))) return std::nullopt;
+    if (launched.size == 1 && (choice.ranks_in_process || choice.gpu || is_without_mpi(launched))) return std::nullopt;
     if (choice.ranks_in_process) {
         throw ConfigError(fmt::format("--ranks-in-process runs all ranks in one process, and {} started {}; drop it, or start one process",
                                       to_string(launched.source), launched.size));
     }
+    if (!choice.gpu) refuse_without_mpi(launched);
     if (launched.size != world) {
         throw ConfigError(fmt::format(
             "the plan is for {} rank{}, and {} started {}; start {} (mpirun -n {} …), or make a plan for {} (mgplan --world {} …)", world,
@@ -34,9 +43,12 @@ std::optional<runtime::LaunchedRank> launched_rank(const RankChoice& choice, std
     return launched;
 }
 
-bool talks_without_mpi(const runtime::LaunchedRank& launched) {
-    const runtime::Environment environment = runtime::process_environment();
-    return launched.source == runtime::RankSource::torchrun && !environment("OMPI_COMM_WORLD_SIZE") && !environment("PMI_SIZE");
+void refuse_without_mpi(const runtime::LaunchedRank& launched) {
+    if (launched.size == 1 || !is_without_mpi(launched)) return;
+    throw ConfigError(fmt::format(
+        "--device cpu: RANK = {} and WORLD_SIZE = {} say that this process is one of several CPU ranks, and no MPI connects them, "
+        "which they need; start them with mpirun -n {} …, or unset both and let one process run all ranks as its threads",
+        launched.rank, launched.size, launched.size));
 }
 
 runtime::RendezvousOptions meeting_of(const runtime::LaunchedRank& launched, std::chrono::milliseconds deadline) {

@@ -18,13 +18,14 @@ struct RankChoice {
 };
 
 /// This process's rank among as many as the plan has; nothing where it is all of them, or one alone. Throws ConfigError where a launcher
-/// started another number, or what the user said contradicts it.
+/// started another number, what the user said contradicts it, or refuse_without_mpi() does.
 [[nodiscard]] std::optional<runtime::LaunchedRank> launched_rank(const RankChoice& choice, std::int64_t world);
 
-/// Whether CPU ranks talk over TCP alone: torchrun started them, or what sets its variables, and no launcher of MPI did.
-[[nodiscard]] bool talks_without_mpi(const runtime::LaunchedRank& launched);
+/// MPI carries what CPU ranks that are processes send each other. Throws ConfigError where several were started without it: by torchrun, or
+/// by what sets its variables, and by no launcher of MPI.
+void refuse_without_mpi(const runtime::LaunchedRank& launched);
 
-/// Where processes meet. Throws ConfigError for variables that are missing or wrong.
+/// Where processes with a GPU each meet. Throws ConfigError for variables that are missing or wrong.
 [[nodiscard]] runtime::RendezvousOptions meeting_of(const runtime::LaunchedRank& launched, std::chrono::milliseconds deadline);
 
 }  // namespace mgplan::cli

@@ -103,7 +103,7 @@ std::string manual_page(const std::vector<CommandDescription>& commands, std::st
     text += ".SH ENVIRONMENT\n";
     text += entries({{"MGPLAN_CUDA_MODULE", "file of the CUDA module, where it lies neither beside the program nor in ../lib of it"},
                      {"MGPLAN_SECRET",
-                      "by this the processes of one job know each other where they meet over TCP; set it on all of them to the same bytes, "
+                      "by this the processes of one job know each other where each has a GPU; set it on all of them to the same bytes, "
                       "which nobody guesses"},
                      {"MGPLAN_PORT", "port of rank 0's machine at which they meet; MASTER_PORT otherwise"},
                      {"MGPLAN_INTERFACE", "network interface over which they meet"}});

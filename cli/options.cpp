@@ -69,6 +69,7 @@ struct Options::State {
     std::vector<NamedFile> outputs;         ///< those that were given
     bool outputs_are_tried_later = false;
     std::map<std::string, GivenText> texts;
+    std::map<std::string, std::vector<std::string>> repeated;  ///< of options that may be given several times: all but the last value
 
     OptionDescription& last_option() { return description.groups.back().options.back(); }
 
@@ -112,6 +113,11 @@ void Options::text(const char* name, std::string& target, const char* value_name
 
 void Options::text(const char* name, std::optional<std::string>& target, const char* value_name, const char* help) {
     state_->declare(name, value_name, target.value_or(""), help, [&target](const std::string& given, Problems&) { target = given; });
+}
+
+void Options::texts(const char* name, std::vector<std::string>& target, const char* value_name, const char* help) {
+    state_->declare(name, value_name, "", help, [&target](const std::string& given, Problems&) { target.push_back(given); });
+    state_->repeated[name] = {};
 }
 
 void Options::output_file(const char* name, std::optional<std::string>& target, const char* help) {
@@ -287,7 +293,10 @@ bool Options::parse(const std::vector<std::string>& args, std::ostream& out) {
             if (equals == std::string::npos && i + 1 < args.size() && !args[i + 1].starts_with("-")) ++i;
             continue;
         }
-        if (found.contains(name)) problems.add("--{} is given twice; give it once", name);
+        if (const auto several = state.repeated.find(name); found.contains(name) && several != state.repeated.end())
+            several->second.push_back(found[name]);
+        else if (found.contains(name))
+            problems.add("--{} is given twice; give it once", name);
         if (state.is_flag.at(name)) {
             if (equals != std::string::npos) problems.add("--{} takes no value; write --{} alone", name, name);
             found[name] = "";
@@ -319,6 +328,9 @@ bool Options::parse(const std::vector<std::string>& args, std::ostream& out) {
     }
     for (const auto& [name, value] : found) {
         state.values.insert({name, po::variable_value(boost::any(value), false)});
+        if (const auto several = state.repeated.find(name); several != state.repeated.end()) {
+            for (const auto& one : several->second) state.store.at(name)(one, problems);
+        }
         state.store.at(name)(value, problems);
     }
     for (const auto& [name, value] : found) {

@@ -33,6 +33,8 @@ public:
     void flag(const char* name, bool& target, const char* help);
     void text(const char* name, std::string& target, const char* value_name, const char* help);
     void text(const char* name, std::optional<std::string>& target, const char* value_name, const char* help);
+    /// The same for an option that may be given several times, each time with one text.
+    void texts(const char* name, std::vector<std::string>& target, const char* value_name, const char* help);
     /// A file that the command writes, with write_output_file(): parse() tries it, so that nothing is computed in vain.
     void output_file(const char* name, std::optional<std::string>& target, const char* help);
     void integer(const char* name, std::int64_t& target, std::int64_t low, std::int64_t high, const char* help);

@@ -3,7 +3,7 @@
 #include <ostream>
 #include <utility>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
@@ -82,6 +82,9 @@ void check_price(const std::string& given, Problems& problems) {
         problems.add("--gpu-hour-price = '{}' is no number from 0 to 1e9; write one, such as 2.5", given.substr(0, 60));
 }
 
+/// Plans that can be asked for: as many as there are.
+constexpr std::int64_t kMostPlans = std::int64_t{1} << 31;
+
 void declare_plan_options(Options& options, PlanOptions& values) {
     options.group("Restricting the search (one value, or a list separated by commas)");
     constexpr std::int64_t kMost = kMostRanks;
@@ -113,18 +116,20 @@ void declare_plan_options(Options& options, PlanOptions& values) {
     options.text("cuda-graphs", values.cuda_graphs, "none|SCOPE[,SCOPE...]",
                  "what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration");
     options.checked("headroom", values.headroom, "SIZE|PCT", check_headroom,
-                    "memory of a GPU that plans leave free, such as 4GiB or 5%; where nothing else fits, a plan without it is shown; "
-                    "without it none");
+                    "memory of a GPU that plans leave free, such as 4GiB, 5% or 0; where nothing else fits, a plan without it is shown; "
+                    "without it 5%, with --max-memory none");
     options.group("Answer");
     options.choice("objective", values.objective, {"throughput", "memory"}, "what to rank by");
-    options.integer("top", values.top, 1, 1000, "plans to print; without it 5 in a table and 10 in JSON and CSV");
+    options.integer("top", values.top, 1, kMostPlans, "plans to print; without it 5 in a table and 10 in JSON and CSV");
     options.flag("markdown", values.markdown, "the table as Markdown, for a pull request");
-    options.flag("all", values.all, "a row for each layout of a table, not for each family (equal tp, cp, ep, etp, pp and recompute)");
+    options.flag(
+        "all", values.all,
+        "a row for each layout of a table, not for each family (equal tp, cp, ep, etp, pp, recompute, dispatcher, sharding and offload)");
     options.flag("wide", values.wide, "also where the time of a step goes, what fills the fullest GPU, and what was rejected and why");
     options.flag("assumed", values.assumed, "every assumption, not the first three");
-    options.integer("explain", values.explain, 1, 1000, "list every term of plan N, and why it stands before plan N+1");
+    options.integer("explain", values.explain, 1, kMostPlans, "list every term of plan N, and why it stands before plan N+1");
     options.output_file("save-plan", values.save_plan, "write the best plan, or the picked one, to FILE");
-    options.integer("pick", values.pick, 1, 1000, "the plan that --save-plan writes; without it 1");
+    options.integer("pick", values.pick, 1, kMostPlans, "the plan that --save-plan writes; without it 1");
     options.text("compare", values.compare, "LAYOUT|PLAN|ARGS",
                  "put a layout beside the first plan, with its place and the terms that differ: words such as 'tp2 pp4 mbs1', a plan, or "
                  "a file of Megatron-LM arguments; without it none");
@@ -201,6 +206,26 @@ void finish_space(PlanOptions& values, Problems& problems) {
         problems.add("--pick {} picks the plan that --save-plan writes; add --save-plan FILE", *values.pick);
 }
 
+/// Takes from a Megatron-LM command what a search does not choose, where no option says otherwise.
+void keep_of_command(const Options& options, const LayoutRequest& command, planner::SearchSpace& space) {
+    if (!options.given("cuda-graphs")) space.cuda_graphs = command.cuda_graphs;
+    if (!options.given("order")) space.orders = {command.order};
+    if (command.recompute == Recompute::selective && !options.given("recompute-modules"))
+        space.recompute_modules = command.recompute_modules;
+    if (command.recompute != Recompute::full) return;
+    if (!options.given("recompute-method")) space.recompute_method = command.recompute_method;
+    if (!options.given("recompute-num-layers")) space.recompute_num_layers = command.recompute_num_layers;
+}
+
+/// Says once what of a Megatron-LM command the search chooses instead.
+void note_searched(const importers::FlagAccount& flags, Console& console) {
+    if (flags.searched.empty()) return;
+    console.err << fmt::format(
+        "mgplan: the search chooses, whatever the command says, {}; pin what is to stay, as with --tp, or judge the command with mgplan "
+        "check\n",
+        fmt::join(flags.searched, " "));
+}
+
 /// Says which options change nothing, here because of what the others leave to search.
 void note_idle_options(const Options& options, const WorkloadOptions& workload, const PlanOptions& values, const ModelSpec& model,
                        Console& console) {
@@ -259,11 +284,19 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
                      *values.headroom);
     finish_space(values, problems);
     check_answer(values, workload_options.worlds, options.format(), problems);
+    const std::optional<std::string> headroom = workload_options.max_memory ? std::nullopt
+                                                : values.headroom           ? values.headroom
+                                                                            : std::optional<std::string>(kDefaultHeadroom);
     const bool study = workload_options.worlds.size() > 1 || values.tokens;
     const auto resolve = [&](const WorkloadOptions& job) {
         ResolvedWorkload resolved = resolve_workload(options, job);
-        if (values.headroom) (void)headroom_bytes(*values.headroom, resolved.workload);  // refused before anything is searched
+        if (headroom) (void)headroom_bytes(*headroom, resolved.workload);  // refused before anything is searched
+        if (headroom && !values.headroom) resolved.assumed.push_back(fmt::format("headroom of {}", *headroom));
         resolved.workload.confine_tp = values.space.tp.empty();
+        if (resolved.job.layout) {
+            keep_of_command(options, *resolved.job.layout, values.space);
+            resolved.job.flags = importers::without_layout_flags(resolved.job.flags);
+        }
         const auto assumption = simulator::assumed_graph_node_bytes(resolved.workload.cluster);
         if (!values.space.cuda_graphs.empty() && assumption) resolved.assumed.push_back(*assumption);
         return resolved;
@@ -291,6 +324,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     }
     if (values.space.pipeline_layout) check_pipeline_layout(*values.space.pipeline_layout, resolved.workload.model);
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
+    note_searched(resolved.job.flags, console);
     note_idle_options(options, workload_options, values, resolved.workload.model, console);
 
     planner::RankingOptions ranking;
@@ -315,6 +349,10 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         if (console.waiting) console.waiting();
         progress.show(fmt::format("mgplan: searched {} of {} parts", done, total));
     };
+    ranking.replaying = [&progress, &console](std::size_t done, std::size_t wanted) {
+        if (console.waiting) console.waiting();
+        progress.show(fmt::format("mgplan: replayed {} of {} plans", done, wanted));
+    };
     reports::PlanReport report;
     planner::ComparedRank compared_rank;
     if (study) {
@@ -326,7 +364,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
             order_alone.predictions = false;
             order_alone.pareto = pareto;
             order_alone.families = order_alone.families && pareto;  // of the world itself, not of what changes would bring
-            if (values.headroom) order_alone.headroom_bytes = headroom_bytes(*values.headroom, workload);
+            if (headroom) order_alone.headroom_bytes = headroom_bytes(*headroom, workload);
             return planner::rank_layouts(workload, values.space, order_alone).search;
         };
         ScalingStudy studied = study_scaling(workload_options, workload_options.worlds, goal, {resolve, search}, console);
@@ -335,7 +373,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         resolved = std::move(studied.resolved);
         report.plans = planner::plans_of(resolved.workload, report.search, ranking.plans, ranking.one_per_family);
     } else {
-        if (values.headroom) ranking.headroom_bytes = headroom_bytes(*values.headroom, resolved.workload);
+        if (headroom) ranking.headroom_bytes = headroom_bytes(*headroom, resolved.workload);
         planner::Ranking ranked = planner::rank_layouts(resolved.workload, values.space, ranking);
         report.search = std::move(ranked.search);
         report.plans = std::move(ranked.plans);
@@ -348,7 +386,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
     report.all_assumed = values.assumed;
     report.workload = resolved.workload;
     report.assumed = resolved.assumed;
-    if (resolved.job.layout) report.flags = importers::without_layout_flags(resolved.job.flags);
+    if (resolved.job.layout) report.flags = resolved.job.flags;
     report.orders = values.space.orders.size();
 
     const auto& best = report.search.best;

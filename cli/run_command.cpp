@@ -14,6 +14,7 @@
 #include "cli/interrupt_watch.hpp"
 #include "cli/launched_rank.hpp"
 #include "cli/options.hpp"
+#include "cli/own_engine.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/run_checkpoints.hpp"
 #include "importers/model_source.hpp"
@@ -167,6 +168,7 @@ std::shared_ptr<const runtime::RankDevices> check(const RunOptions& values) {
 /// The plan as a task, once every rule of planner and runtime holds.
 model::TrainingTask task_of(const Plan& plan, const RunOptions& values) {
     Layout layout = plan.layout;
+    layout.engine = Engine::mgplan;  // what is predicted beside the measurement is what runs
     if (values.cuda_graphs) {
         Problems problems;
         layout.cuda_graphs = read_graph_scopes(*values.cuda_graphs, problems);
@@ -197,15 +199,13 @@ model::TrainingTask task_of(const Plan& plan, const RunOptions& values) {
     return task;
 }
 
-/// Choices of the plan that predictions read and training does not.
+/// Choices of the plan that predictions read, that training does not, and that are none of the defaults of `plan`: those are no news.
 std::vector<std::string> unused_choices(const Plan& plan) {
     std::vector<std::string> unused;
     const ParallelSizes& sizes = plan.layout.sizes;
-    if (plan.training.overlap_p2p && sizes.pp > 1) unused.emplace_back("overlap_p2p");
     if (plan.training.overlap_tp && sizes.tp > 1) unused.emplace_back("overlap_tp");
     if (plan.training.overlap_moe && sizes.ep > 1) unused.emplace_back("overlap_moe");
     if (plan.training.fused_cross_entropy) unused.emplace_back("fused_cross_entropy");
-    if (plan.layout.engine == Engine::megatron) unused.emplace_back("engine = megatron");
     return unused;
 }
 
@@ -287,6 +287,7 @@ std::optional<RunOutcome> train(const Options& options, const RunOptions& values
     Plan plan = read_plan(path);
     runtime::TrainingRunOptions run;
     run.task = task_of(plan, values);
+    refuse_what_own_engine_cannot_hold(plan, run.task.layout, devices ? model::DeviceKind::cuda : model::DeviceKind::cpu);
     run.devices = devices;
     const auto launched = launched_rank({values.rank, values.ranks_in_process, values.device == "cuda"}, plan.layout.sizes.world);
     const bool reports = !launched || launched->rank == 0;
@@ -333,12 +334,8 @@ std::optional<RunOutcome> train(const Options& options, const RunOptions& values
         run.on_failure = [&](const std::string& what, int code) {
             jobs::leave_word_of_own_failure(*launched, runtime::process_environment(), what, code);
         };
-        if (values.device == "cuda") {
-            result = runtime::run_over_nccl(run, meeting_of(*launched, run.deadline));
-        } else {
-            result = talks_without_mpi(*launched) ? runtime::run_over_sockets(run, meeting_of(*launched, run.deadline))
-                                                  : runtime::run_over_mpi(run, *launched);
-        }
+        result = values.device == "cuda" ? runtime::run_over_nccl(run, meeting_of(*launched, run.deadline))
+                                         : runtime::run_over_mpi(run, *launched);
         if (!result) return std::nullopt;  // rank 0 reports
     } else {
         const InterruptWatch watch("mgplan: interrupted; stops behind this step, Ctrl-C again ends at once\n");
@@ -400,7 +397,7 @@ int run_run(const std::vector<std::string>& args, Console& console) {
     try {
         Options options("run PLAN [--steps N] [--data FILE] [options]",
                         "Trains the plan's model for some steps, prints losses, and compares memory and traffic of every rank with what "
-                        "the same code predicts on shapes. Under mpirun or torchrun each process is one rank; otherwise ranks are threads. "
+                        "the same code predicts on shapes. Under mpirun or srun each process is one rank; otherwise ranks are threads. "
                         "On GPUs (--device cuda) each process is one rank with a GPU of its own where torchrun started several, and "
                         "else all ranks are threads that share one. --rank R runs one rank of a large plan alone.");
         RunOptions values;

@@ -36,16 +36,18 @@ reports::ScaledPlan best_of(const Workload& work, const planner::SearchResult& s
     return {work.world, work.batch, layout, model.predict_exactly(layout)};
 }
 
-/// The set with exact times, which may put some of its members behind others.
+/// The set with exact times and replayed allocators, which may put some of its members behind others or outside of the limit.
 std::vector<planner::RankedLayout> exact_pareto(const Workload& work, const planner::SearchResult& search) {
     simulator::CostModel model(work);
     planner::ParetoSet set;
     set.offer(search.best.front());
     std::int64_t passes = 0;
     for (const planner::RankedLayout& member : search.pareto) {
+        const std::int64_t bytes = model.replayed_memory(member.layout).deciding_bytes();
+        if (bytes > search.limit_bytes) continue;
         passes += simulator::CostModel::passes(member.layout);
         const bool replayed = passes <= kPassesOfParetoSet;
-        set.offer(member.layout, replayed ? model.exact_seconds(member.layout) : member.iteration_seconds, member.peak_bytes);
+        set.offer(member.layout, replayed ? model.exact_seconds(member.layout) : member.iteration_seconds, bytes);
     }
     return set.layouts();
 }
@@ -118,7 +120,7 @@ ScalingStudy study_scaling(const WorkloadOptions& options, const std::vector<std
         const Workload& work = resolved.workload;
         report.model = work.model.name;
         report.cluster = work.cluster.name;
-        report.precision = to_string(work.training.precision);
+        report.precision = precision_text(work.training);
         reports::ScaledWorld& entry = report.worlds.emplace_back();
         entry.world = world;
         planner::SearchResult search;

@@ -139,7 +139,7 @@ int run_serve(const std::vector<std::string>& args, Console& console) {
     for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
 
     const Workload& workload = resolved.workload;
-    const std::string page = serve_page({workload.model.name, workload.cluster.name, std::string(to_string(workload.training.precision)),
+    const std::string page = serve_page({workload.model.name, workload.cluster.name, std::string(precision_text(workload.training)),
                                          workload.world, workload.batch.global_batch, workload.batch.sequence});
     const auto quick = [&page](const PageRequest& request) -> std::optional<PageAnswer> {
         if (request.path == "/") return PageAnswer{200, page};

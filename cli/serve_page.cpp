@@ -28,7 +28,7 @@ constexpr std::string_view kServeBody = R"(
 <label>GPUs <output for="world"></output><input type="range" id="world"></label>
 <label>global batch, sequences <output for="global_batch"></output><input type="range" id="global_batch"></label>
 <label>sequence, tokens <output for="sequence"></output><input type="range" id="sequence"></label>
-<label>precision <select id="precision"><option>bf16</option><option>fp8</option><option>nvfp4</option><option>fp16</option><option>fp32</option></select></label>
+<label>precision <select id="precision"><option>bf16</option><option>fp8-current</option><option>fp8-blockwise</option><option>fp8-delayed</option><option>mxfp8</option><option>nvfp4</option><option>fp16</option><option>fp32</option></select></label>
 <label>restricted to <input type="text" id="restrict" placeholder="--tp 1,2 --pp 4 --recompute none" spellcheck="false"></label>
 </form>
 <p id="state" role="status"></p>

@@ -5,15 +5,15 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/assumed_architecture.hpp"
-#include "cli/balanced_text.hpp"
 #include "cli/command.hpp"
 #include "cli/disturbances.hpp"
+#include "cli/job_source.hpp"
 #include "cli/layout_page.hpp"
-#include "cli/list_writer.hpp"
 #include "cli/options.hpp"
 #include "cli/output_file.hpp"
 #include "cli/plan_file.hpp"
 #include "cli/schedule_option.hpp"
+#include "cli/simulate_answer.hpp"
 #include "cli/simulated_schedule.hpp"
 #include "cli/stage_memories.hpp"
 #include "cli/workload_options.hpp"
@@ -23,18 +23,10 @@
 #include "plan/graph_scopes.hpp"
 #include "plan/json_reader.hpp"
 #include "plan/layer_parts.hpp"
-#include "plan/layout_schedule.hpp"
 #include "plan/plan.hpp"
-#include "plan/stage_ranks.hpp"
 #include "plan/text.hpp"
 #include "planner/constraints.hpp"
 #include "reports/flag_account.hpp"
-#include "reports/layout_report.hpp"
-#include "reports/model_summary.hpp"
-#include "reports/plan_report.hpp"
-#include "reports/prediction_json.hpp"
-#include "reports/table.hpp"
-#include "reports/time_terms.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/cost_model.hpp"
 
@@ -172,83 +164,16 @@ void refuse_what_a_plan_holds(const Options& options) {
     problems.throw_if_any();
 }
 
-/// One rank's memory as text around its own number, the only thing in which ranks of a stage differ.
-struct StageText {
-    std::string before, after;
-};
-
-StageText stage_text(reports::StageMemory stage, const simulator::StageUse* use, std::int64_t limit) {
-    stage.first_rank = 0;
-    const std::string time = use == nullptr ? "null" : reports::stage_use_to_json(*use).dump();
-    const std::string text = fmt::format("\"exact\":{},\"estimated_peak_bytes\":{},\"time\":{},\"memory\":{}", stage.exact,
-                                         stage.estimated_peak, time, reports::stage_memory_to_json(stage, limit).dump());
-    const std::string key = "\"worst_rank\":";
-    const auto at = text.find(key);
-    MGPLAN_ASSERT(at != std::string::npos && text[at + key.size()] == '0', "a rank's memory names the rank");
-    return {text.substr(0, at + key.size()), text.substr(at + key.size() + 1)};
-}
-
-/// What every stage's ranks hold and do.
-struct Stages {
-    const std::vector<reports::StageMemory>& memory;
-    std::vector<simulator::StageUse> use;  ///< empty where the iteration is too long to be replayed
-
-    [[nodiscard]] const simulator::StageUse* use_of(std::size_t stage) const { return use.empty() ? nullptr : &use[stage]; }
-};
-
-/// `json` with memory and time of every global rank as its last field, written rank by rank: there may be millions.
-void write_with_ranks(std::ostream& out, const Json& json, const Stages& stages, const Workload& work, const Layout& layout) {
-    std::vector<StageText> texts;
-    for (std::size_t i = 0; i < stages.memory.size(); ++i)
-        texts.push_back(stage_text(stages.memory[i], stages.use_of(i), work.memory_limit));
-    std::string head = json.dump(1);
-    head.resize(head.rfind("\n}"));
-    ListWriter writer(out);
-    writer.text(head);
-    writer.text(",\n \"ranks\": [");
-    for (std::int64_t rank = 0; rank < work.world; ++rank) {
-        const std::int64_t stage = stage_of_rank(layout.sizes, rank);
-        const StageText& memory = texts[static_cast<std::size_t>(stage)];
-        writer.text(rank == 0 ? "\n  {\"rank\":" : ",\n  {\"rank\":");
-        writer.number(rank);
-        writer.text(",\"stage\":");
-        writer.number(stage);
-        writer.text(",");
-        writer.text(memory.before);
-        writer.number(rank);
-        writer.text(memory.after);
-        writer.text("}");
-    }
-    writer.text("\n ]\n}\n");
-}
-
-/// One row of CSV for each global rank.
-void write_csv_of_ranks(std::ostream& out, const Stages& stages, const Workload& work, const Layout& layout) {
-    ListWriter writer(out);
-    std::vector<reports::Table::Column> columns;
-    for (auto& name : reports::stage_memory_csv_columns()) columns.push_back({std::move(name)});
-    for (auto& name : reports::stage_use_csv_columns()) columns.push_back({std::move(name)});
-    std::vector<std::string> texts;
-    for (std::size_t i = 0; i < stages.memory.size(); ++i) {
-        reports::Table row(columns);
-        auto cells = reports::stage_memory_csv_row(stages.memory[i], work.memory_limit);
-        if (const auto* use = stages.use_of(i)) {
-            for (auto& cell : reports::stage_use_csv_row(*use)) cells.push_back(std::move(cell));
-        }
-        row.add_row(std::move(cells));
-        const std::string both = row.to_csv();
-        const std::size_t header_end = both.find('\n') + 1;
-        if (texts.empty()) writer.text("rank,stage," + both.substr(0, header_end));
-        texts.push_back(both.substr(header_end));
-    }
-    for (std::int64_t rank = 0; rank < work.world; ++rank) {
-        const std::int64_t stage = stage_of_rank(layout.sizes, rank);
-        writer.number(rank);
-        writer.text(",");
-        writer.number(stage);
-        writer.text(",");
-        writer.text(texts[static_cast<std::size_t>(stage)]);
-    }
+/// Schedules that split the backward pass are those of mgplan's own engine: Megatron-LM has none of them. `named`: megatron was asked for.
+void use_engine_of_schedule(const std::string& kind, bool named, Layout& layout, std::vector<std::string>& assumed) {
+    if (!parse_split_schedule(kind) || layout.engine != Engine::megatron) return;
+    if (named)
+        throw ConfigError(fmt::format(
+            "--kind {} is a schedule of mgplan's own engine, and Megatron-LM has none like it; use --engine mgplan, or --kind {}", kind,
+            layout.vpp > 1 ? "interleaved" : "1f1b"));
+    layout.engine = Engine::mgplan;
+    std::erase(assumed, fmt::format("engine {}", to_string(Engine::megatron)));
+    assumed.push_back(fmt::format("engine mgplan, whose schedule {} is", kind));
 }
 
 /// The search's estimate decides what fits; where the exact timeline says otherwise, that is worth a word.
@@ -263,6 +188,80 @@ void warn_where_exact_differs(const StageMemories& memories, const simulator::Me
                                fits ? "fits" : "does not fit", human_bytes(worst.memory.deciding_bytes()));
 }
 
+SimulatedLayout asked_by_plan(const Options& options, const WorkloadOptions& values, const std::string& file, Console& console) {
+    refuse_what_a_plan_holds(options);
+    Plan plan = read_asked_plan(options, file);
+    refuse_counted_only(plan.model, file + ": model");
+    SimulatedLayout asked;
+    Workload& work = asked.work;
+    work = {plan.model, plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes, plan.routing};
+    if (options.given("cluster")) {
+        work.cluster = load_asked_cluster(options, values.cluster);
+        work.memory_limit = work.cluster.memory_bytes;
+    }
+    if (values.max_memory) work.memory_limit = *values.max_memory;
+    if (values.routing_skew) work.routing = load_routing_skew(options, *values.routing_skew, work.model);
+    asked.layout = plan.layout;
+    note_assumed_architecture(work.model, console);
+    auto broken = planner::broken_messages(work, asked.layout);
+    if (!broken.empty()) throw ConfigError(std::move(broken));
+    return asked;
+}
+
+SimulatedLayout asked_by_options(const Options& options, const WorkloadOptions& values, const LayoutOptions& layout_options,
+                                 Console& console) {
+    ResolvedWorkload resolved = resolve_workload(options, values);
+    if (const auto divided = parse_split_schedule(layout_options.schedule.value_or("auto")))
+        imply_engine(*divided, options, resolved, console);
+    SimulatedLayout asked;
+    asked.work = resolved.workload;
+    asked.work.confine_tp = false;
+    asked.assumed = resolved.assumed;
+    if (resolved.job.layout) asked.flags = resolved.job.flags;
+    asked.layout = planner::make_layout(request_from(layout_options, resolved), asked.work);
+    for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
+    note_idle_options(options, asked.work, asked.layout, layout_options, console);
+    return asked;
+}
+
+void check_kind(const std::string& given, Problems& problems) {
+    std::vector<std::string> kinds{"auto", "none", "1f1b", "interleaved"};
+    for (const auto& name : split_schedule_names()) kinds.push_back(name);
+    if (std::find(kinds.begin(), kinds.end(), given) == kinds.end())
+        problems.add("--kind = '{}' is not known; use {}", given, any_of_text(kinds));
+}
+
+struct SimulateOptions {
+    std::vector<std::string> plan_files;
+    bool per_rank = false, balance_stages = false, markdown = false;
+    DisturbanceOptions disturbances;
+    std::string device = "cuda";
+    std::optional<std::string> timeline, html, kind;
+};
+
+void declare_simulate_options(Options& options, WorkloadOptions& workload, LayoutOptions& layout, SimulateOptions& values) {
+    options.positional("PLAN", values.plan_files, 1, "a plan written by --save-plan");
+    declare_workload_options(options, workload, true);
+    declare_layout_options(options, layout);
+    options.flag("balance-stages", values.balance_stages,
+                 "replace the split by the layers per stage that make the slowest stage fastest, where that is faster and fits");
+    declare_disturbance_options(options, values.disturbances);
+    options.group("Answer");
+    options.flag("per-rank", values.per_rank,
+                 "memory and time of every stage, with the op at the memory's peak and a drawing of the fullest rank's iteration; in JSON "
+                 "and CSV of "
+                 "every rank");
+    options.flag("markdown", values.markdown, "the layout, its time and its memory as tables of Markdown, for a pull request");
+    options.output_file("html", values.html,
+                        "write a page of its own: where the time goes, the pipeline as it runs, memory over the iteration, rank groups");
+    options.choice("device", values.device, {"cuda", "cpu"},
+                   "whose scratch and context --per-rank and --html count: the cluster's GPUs, or CPU ranks as run has them");
+    options.checked("kind", values.kind, "KIND", check_kind,
+                    "pipeline schedule: none, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v; without it "
+                    "as the layout runs, whose memory is shown for all");
+    options.output_file("timeline", values.timeline, "write a trace of the iteration that Perfetto and chrome://tracing open");
+}
+
 }  // namespace
 
 int run_simulate(const std::vector<std::string>& args, Console& console) {
@@ -270,79 +269,24 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
                     "Predicts memory and time of one layout. Exit code 3 when it does not fit; the prediction is printed all the same.");
     WorkloadOptions workload_options;
     LayoutOptions layout_options;
-    std::vector<std::string> plan_files;
-    bool per_rank = false, balance_stages = false, markdown = false;
-    DisturbanceOptions disturbances;
-    std::string device = "cuda";
-    std::optional<std::string> timeline, html;
-    std::optional<std::string> kind;
-    const auto check_kind = [](const std::string& given, Problems& problems) {
-        std::vector<std::string> kinds{"auto", "none", "1f1b", "interleaved"};
-        for (const auto& name : split_schedule_names()) kinds.push_back(name);
-        if (std::find(kinds.begin(), kinds.end(), given) == kinds.end())
-            problems.add("--kind = '{}' is not known; use {}", given, any_of_text(kinds));
-    };
-    options.positional("PLAN", plan_files, 1, "a plan written by --save-plan");
-    declare_workload_options(options, workload_options, true);
-    declare_layout_options(options, layout_options);
-    options.flag("balance-stages", balance_stages,
-                 "replace the split by the layers per stage that make the slowest stage fastest, where that is faster and fits");
-    declare_disturbance_options(options, disturbances);
-    options.group("Answer");
-    options.flag("per-rank", per_rank,
-                 "memory and time of every stage, with the op at the memory's peak and a drawing of the fullest rank's iteration; in JSON "
-                 "and CSV of "
-                 "every rank");
-    options.flag("markdown", markdown, "the layout, its time and its memory as tables of Markdown, for a pull request");
-    options.output_file("html", html,
-                        "write a page of its own: where the time goes, the pipeline as it runs, memory over the iteration, rank groups");
-    options.choice("device", device, {"cuda", "cpu"},
-                   "whose scratch and context --per-rank and --html count: the cluster's GPUs, or CPU ranks as run has them");
-    options.checked("kind", kind, "KIND", check_kind,
-                    "pipeline schedule: none, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v; without it "
-                    "as the layout runs, whose memory is shown for all");
-    options.output_file("timeline", timeline, "write a trace of the iteration that Perfetto and chrome://tracing open");
+    SimulateOptions values;
+    declare_simulate_options(options, workload_options, layout_options, values);
     options.use_texts(console);
     if (!options.parse(args, console.out)) return kDone;
+    const auto& [plan_files, per_rank, balance_stages, markdown, disturbances, device, timeline, html, kind] = values;
 
     if (markdown && (options.format() != Format::table || per_rank))
         throw ConfigError(fmt::format("--markdown is a form of the table{}; drop one of the two",
                                       per_rank ? " without --per-rank" : ", which --format leaves out"));
-    Workload work;
-    Layout layout;
-    std::vector<std::string> assumed;
-    std::optional<importers::FlagAccount> flags;  // of a Megatron-LM command
-    if (!plan_files.empty()) {
-        refuse_what_a_plan_holds(options);
-        Plan plan = read_asked_plan(options, plan_files.front());
-        refuse_counted_only(plan.model, plan_files.front() + ": model");
-        work = {plan.model,  plan.cluster, plan.batch, plan.training, plan.layout.sizes.world, false, plan.cluster.memory_bytes,
-                plan.routing};
-        if (options.given("cluster")) {
-            work.cluster = load_asked_cluster(options, workload_options.cluster);
-            work.memory_limit = work.cluster.memory_bytes;
-        }
-        if (workload_options.max_memory) work.memory_limit = *workload_options.max_memory;
-        if (workload_options.routing_skew) work.routing = load_routing_skew(options, *workload_options.routing_skew, work.model);
-        layout = plan.layout;
-        note_assumed_architecture(work.model, console);
-        auto broken = planner::broken_messages(work, layout);
-        if (!broken.empty()) throw ConfigError(std::move(broken));
-    } else {
-        ResolvedWorkload resolved = resolve_workload(options, workload_options);
-        work = resolved.workload;
-        work.confine_tp = false;
-        if (const auto divided = parse_split_schedule(layout_options.schedule.value_or("auto")))
-            imply_engine(*divided, options, resolved, console);
-        assumed = resolved.assumed;
-        if (resolved.job.layout) flags = resolved.job.flags;
-        layout = planner::make_layout(request_from(layout_options, resolved), work);
-        for (const auto& warning : resolved.warnings) console.err << "mgplan: " << warning << "\n";
-        note_idle_options(options, work, layout, layout_options, console);
-    }
+    SimulatedLayout asked = plan_files.empty() ? asked_by_options(options, workload_options, layout_options, console)
+                                               : asked_by_plan(options, workload_options, plan_files.front(), console);
+    Workload& work = asked.work;
+    Layout& layout = asked.layout;
+    std::vector<std::string>& assumed = asked.assumed;
     note_idle_workload_options(options, workload_options, work.model, console);
     options.note_idle(console, "device", !per_rank && !html, "only --per-rank and --html show scratch and context by device");
 
+    if (kind) use_engine_of_schedule(*kind, options.given("engine") || is_command(workload_options), layout, assumed);
     if (!layout.cuda_graphs.empty()) {
         if (const auto assumption = simulator::assumed_graph_node_bytes(work.cluster)) assumed.push_back(*assumption);
     }
@@ -381,6 +325,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
         memories = stage_memories(model, work, layout, device == "cpu" ? model::DeviceKind::cpu : model::DeviceKind::cuda);
         warn_where_exact_differs(memories, prediction.memory, console);
     }
+    const SimulateAnswer answer{asked, prediction, schedule, balanced, disturbances, disturbed, memories, use, per_rank, markdown};
     std::optional<simulator::LayoutTimeline> replayed;
     if (timeline || html) replayed = timeline_of(model, layout, schedule, true, slowdown);
     if (timeline) {
@@ -389,63 +334,14 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
             throw RunError(fmt::format("--timeline {}: the file cannot be written any more; is the disk full?", *timeline));
     }
     if (html) {
-        std::vector<std::string> details = layout_lines(layout);
-        if (!assumed.empty()) details.push_back(fmt::format("assumed: {}", fmt::join(assumed, ", ")));
-        for (const std::string& text :
-             {balanced ? balanced_text(*balanced) : "", disturbed ? disturbed_text(disturbances, *disturbed) : ""}) {
-            for (const auto& line : split(text, '\n')) {
-                if (!line.empty()) details.push_back(line);
-            }
-        }
-        const std::string page = layout_page(memories, work, layout, details, prediction, replayed, schedule.kind);
+        const std::string page = layout_page(memories, work, layout, details_of(answer), prediction, replayed, schedule.kind);
         if (!write_output_file(*html, [&](std::ostream& out) { out << page; }))
             throw RunError(fmt::format("--html {}: the file cannot be written any more; is the disk full?", *html));
     }
-    if (options.format() == Format::json) {
-        Json json{{"model", reports::model_summary_to_json(work.model)},
-                  {"assumed_architecture", reports::assumed_architecture_to_json(work.model)},
-                  {"layout", layout_to_json(layout)},
-                  {"predicted", reports::prediction_to_json(prediction)},
-                  {"assumed", assumed}};
-        if (flags) reports::add_flag_account(json, *flags);
-        if (schedule.order || layout.schedule) {
-            const PipelineOrder order = schedule.order ? *schedule.order : LayoutSchedule(layout).order();
-            Json live = Json::array();
-            for (int rank = 0; rank < order.pp; ++rank) live.push_back(peak_live(order, rank));
-            json["schedule"] = Json{{"kind", schedule.kind}, {"chunks", order.chunks}, {"peak_live", live}};
-        }
-        if (balanced) {
-            json["balanced"] =
-                Json{{"seconds_before", balanced->seconds_before}, {"seconds", balanced->seconds}, {"gain", balanced->gain()}};
-            json["balanced"]["why_not"] = balanced->why_not.empty() ? Json() : Json(balanced->why_not);
-        }
-        if (disturbed) json["disturbed"] = disturbed_to_json(disturbances, *disturbed);
-        if (const auto replay = model.replay_allocator(layout, prediction.memory.worst_stage))
-            json["predicted"]["memory"]["allocator_replay"] = reports::reserved_memory_to_json(*replay);
-        if (per_rank)
-            options.write(console, [&](std::ostream& out) { write_with_ranks(out, json, {memories.stages, use}, work, layout); });
-        else
-            options.write(console, json.dump(1) + "\n");
-    } else if (options.format() == Format::csv && per_rank) {
-        options.write(console, [&](std::ostream& out) { write_csv_of_ranks(out, {memories.stages, use}, work, layout); });
-    } else if (options.format() == Format::csv || markdown) {
-        reports::PlanReport report;
-        report.workload = work;
-        report.plans.push_back({layout, prediction});
-        report.assumed = assumed;
-        report.detail = reports::Detail::wide;
-        options.write(console, markdown ? reports::plan_report_markdown(report) : reports::plan_report_csv(report));
-    } else {
-        options.write(console, reports::workload_text(work) + reports::assumed_text(assumed) +
-                                   (flags ? reports::flag_account_text(*flags) : std::string()) + "\n" +
-                                   reports::layout_text(layout, prediction) + (balanced ? balanced_text(*balanced) : std::string()) +
-                                   (disturbed ? disturbed_text(disturbances, *disturbed) : std::string()) +
-                                   (per_rank ? stage_memories_text(memories, work.memory_limit) : std::string()) +
-                                   (per_rank && !use.empty() ? reports::stage_use_text(use) : std::string()));
-    }
+    write_simulate_answer(options, answer, model, console);
     hand_over_plan(console, work, layout);
     // Where a flag that decides it is not computed, nothing is said about it.
-    return prediction.memory.fits() || (flags && reports::leaves_fit_open(*flags)) ? kDone : kNothingFits;
+    return prediction.memory.fits() || (asked.flags && reports::leaves_fit_open(*asked.flags)) ? kDone : kNothingFits;
 }
 
 }  // namespace mgplan::cli

@@ -24,6 +24,9 @@ int run_status(const std::vector<std::string>& /*args*/, Console& /*console*/) {
 int run_rank(const std::vector<std::string>& /*args*/, Console& /*console*/) {
     absent();
 }
+int run_record(const std::vector<std::string>& /*args*/, Console& /*console*/) {
+    absent();
+}
 int run_verify(const std::vector<std::string>& /*args*/, Console& /*console*/) {
     absent();
 }

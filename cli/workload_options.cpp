@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "cli/assumed_architecture.hpp"
-#include "importers/megatron_arguments.hpp"
+#include "cli/job_source.hpp"
 #include "importers/model_source.hpp"
 #include "plan/cluster_json.hpp"
 #include "plan/json_reader.hpp"
@@ -39,20 +39,11 @@ void set_overlaps(TrainingSpec& training, const std::vector<std::string>& names,
     }
 }
 
-importers::Job load_job(const Options& options, const WorkloadOptions& values) {
-    if (values.megatron_args) {
-        if (const GivenText* given = options.contents("megatron-args"))
-            return importers::read_megatron_text(given->text, given->name, {.vocab = values.vocab_size, .folder = "."});
-        return importers::load_megatron_arguments(*values.megatron_args, values.vocab_size);
-    }
-    const importers::ModelReading how{.vocab = values.vocab_size, .assume = values.assume.value_or("")};
-    if (const GivenText* given = options.contents("model")) return importers::read_model_text(given->text, given->name, how);
-    return importers::load_model(*values.model, how);
-}
-
 void apply_training_options(const WorkloadOptions& values, TrainingSpec& training, Problems& problems) {
     if (values.precision) {
-        training.precision = parse_precision(*values.precision).value_or(Precision::bf16);
+        const PrecisionChoice choice = parse_precision_choice(*values.precision).value_or(PrecisionChoice{});
+        training.precision = choice.precision;
+        training.megatron.fp8_recipe = choice.recipe;
         if (!values.grad_dtype) {
             training.grad_dtype = training.precision == Precision::fp64 ? Dtype::fp64 : Dtype::fp32;
         }
@@ -155,6 +146,12 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
     if (with_megatron_args) {
         options.text("megatron-args", values.megatron_args, "FILE",
                      "model, batch, layout and options from Megatron-LM flags, a shell script's array, or YAML");
+        options.texts("set", values.set, "NAME=VALUE",
+                      "a variable of that script, whatever the script assigns to it; may be given several times; without it the script's "
+                      "own value");
+        options.text("script-args", values.script_args, "WORDS",
+                     "the script's own arguments, $1 and so on, in one text: --script-args '8 4096', --script-args='--tp 8'; without it "
+                     "they are not known");
     }
     options.integer("vocab-size", values.vocab_size, 1, ModelLimits::vocab,
                     "tokens of the vocabulary before padding; without it the model's, or that of a known tokenizer or one at hand");
@@ -174,8 +171,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                  "whose experts get most tokens: balanced, uniform (both cost no time), zipf, zipf:EXPONENT, worst, or a JSON list of "
                  "counts, one for each expert, or one such list for each mixture layer; without it uniform");
     options.group("How it is trained");
-    options.choice("precision", values.precision, {"bf16", "fp16", "fp32", "fp64", "fp8", "nvfp4"},
-                   "of the matrix products; without it bf16");
+    options.choice("precision", values.precision, precision_choices(), "of the matrix products; fp8 is fp8-current; without it bf16");
     options.text("software", values.software, "RELEASE",
                  "release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08");
     options.choice("grad-dtype", values.grad_dtype, {"fp32", "bf16", "fp16"}, "of gradients and their reduction; without it fp32");
@@ -185,8 +181,10 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
     options.choices("no-overlap", values.no_overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"}, "communication not to hide");
     options.choice("attention", values.attention, {"flash", "unfused"}, "attention kernels; without it flash");
     options.flag("strict", values.strict, "refuse a Megatron-LM command of which a flag is not computed or not known");
-    options.choice("engine", values.engine, {"mgplan", "megatron"},
-                   "whose memory and time are predicted; without it mgplan, with --megatron-args megatron");
+    options.choice(
+        "engine", values.engine, {"mgplan", "megatron"},
+        "whose memory and time are predicted, and whether they fit: Megatron-LM's with Transformer Engine, or mgplan's own; without it "
+        "megatron");
 }
 
 ClusterSpec load_asked_cluster(const Options& options, const std::string& given) {
@@ -231,13 +229,10 @@ void note_idle_workload_options(const Options& options, const WorkloadOptions& v
 
 ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions& values) {
     Problems problems;
-    if (!values.world) problems.add("--world is missing; give the number of GPUs, as in --world 16");
-    if (!values.model && !values.megatron_args) {
-        problems.add("--model is missing; give a preset (mgplan models lists them), a config.json or a Megatron-LM argument file");
-    }
+    if (!values.world && !values.trace) problems.add("--world is missing; give the number of GPUs, as in --world 16");
     if (values.global_batch && values.global_batch_tokens)
         problems.add("--global-batch and --global-batch-tokens both give the batch; give one of them");
-    if (values.model && values.megatron_args) problems.add("--model and --megatron-args both name a model; give one of them");
+    add_source_problems(values, problems);
     ResolvedWorkload resolved;
     Workload& work = resolved.workload;
     try {
@@ -246,12 +241,20 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     } catch (const ConfigError& error) {
         problems.absorb(error);
     }
-    if (values.model.has_value() != values.megatron_args.has_value()) {
+    std::optional<std::int64_t> world = values.world;
+    if (const auto sources = source_options(values); sources.size() == 1) {
         try {
-            resolved.job = load_job(options, values);
+            SourcedJob found = load_job(options, values);
+            resolved.job = std::move(found.job);
             refuse_counted_only(resolved.job.model, values.model.value_or("model"));
+            if (!world && values.trace && !found.world)
+                problems.add("--world is missing, and the words of the launch do not tell the number of GPUs; give it, as in --world 16");
+            if (!world && found.world) {
+                world = found.world;
+                resolved.assumed.push_back(fmt::format("world of {} ({})", counted(*world, "GPU"), found.world_source));
+            }
         } catch (const ConfigError& error) {
-            problems.absorb(error, values.model ? "--model: " : "--megatron-args: ");
+            problems.absorb(error, sources[0] + ": ");
         }
     }
     if (resolved.job.training) work.training = *resolved.job.training;
@@ -261,7 +264,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     const importers::Job& job = resolved.job;
     if (values.strict) refuse_partial_answer(job.flags);
     work.model = job.model;
-    work.world = *values.world;
+    work.world = *world;
     for (const auto& assumption : job.assumptions) resolved.assumed.push_back(assumption);
 
     work.batch = job.batch.value_or(BatchSpec{});
@@ -301,18 +304,27 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
         if (!values.attention) resolved.assumed.push_back("flash attention");
         if (!options.given("cuda-graphs")) resolved.assumed.push_back("no CUDA graphs");
     }
-    resolved.engine = values.megatron_args ? Engine::megatron : Engine::mgplan;
-    if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(Engine::mgplan);
+    if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(kDefaultEngine);
     if (!values.engine) resolved.assumed.push_back(fmt::format("engine {}", to_string(resolved.engine)));
     if (resolved.engine == Engine::mgplan && quantised(work.training.precision))
         resolved.assumed.emplace_back(
             "fp8 by engine mgplan, which run refuses: weights copied as Transformer Engine does, activations kept in 16 bits");
+    if (const auto assumption = simulator::assumed_efficiencies(work.cluster))
+        resolved.assumed.insert(resolved.assumed.begin(), *assumption);  // seen first
     if (const auto assumption = simulator::assumed_module_bytes(work.cluster)) resolved.assumed.push_back(*assumption);
     if (work.cluster.peak(work.training.precision) <= 0) {
         throw ConfigError(
             fmt::format("--precision: {} has no peak rate for {}; use another precision or a cluster file that names its rate",
                         work.cluster.name, to_string(work.training.precision)));
     }
+    // TransformerEngine, pytorch/fp8.py: check_mxfp8_support() wants compute capability 10.0.
+    constexpr int kFirstWithMxfp8 = 100;
+    if (values.precision && work.training.precision == Precision::fp8 && work.training.megatron.fp8_recipe == Fp8Recipe::mxfp8 &&
+        work.cluster.compute_capability < kFirstWithMxfp8)
+        throw ConfigError(
+            fmt::format("--precision = mxfp8 needs Blackwell's tensor cores, and {} has GPUs of compute capability {}.{}; use "
+                        "fp8-current, fp8-delayed or fp8-blockwise, or a cluster such as dgx-b200",
+                        work.cluster.name, work.cluster.compute_capability / 10, work.cluster.compute_capability % 10));
     work.memory_limit = values.max_memory.value_or(work.cluster.memory_bytes);
     if (values.routing_skew)
         work.routing = load_routing_skew(options, *values.routing_skew, work.model);

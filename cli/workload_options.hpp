@@ -20,6 +20,10 @@ struct WorkloadOptions {
     std::optional<std::string> model;
     std::optional<std::string> assume;  ///< what an unknown model_type is read as
     std::optional<std::string> megatron_args;
+    std::vector<std::string> set;            ///< NAME=VALUE: variables of the script
+    std::optional<std::string> script_args;  ///< its positional parameters
+    std::optional<std::string> trace, bridge_config;
+    std::optional<std::int64_t> launch;  ///< of the trace, from 1
     std::optional<std::int64_t> vocab_size;
     bool strict = false;
     std::string cluster = "dgx-h100";
@@ -41,11 +45,14 @@ struct WorkloadOptions {
 /// Declares them; `with_megatron_args`: also --megatron-args. `several_worlds`: --world takes a list.
 void declare_workload_options(Options& options, WorkloadOptions& values, bool with_megatron_args, bool several_worlds = false);
 
+/// What most people train with; `run` and `verify` predict for mgplan's own engine, whatever a plan says.
+inline constexpr Engine kDefaultEngine = Engine::megatron;
+
 /// A workload ready to be searched or priced, and how it came about.
 struct ResolvedWorkload {
     Workload workload;
     importers::Job job;  ///< what --model or --megatron-args said
-    Engine engine = Engine::mgplan;
+    Engine engine = kDefaultEngine;
     std::vector<std::string> assumed;   ///< one sentence for every value that was not given
     std::vector<std::string> warnings;  ///< for stderr
 };

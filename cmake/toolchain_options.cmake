@@ -7,6 +7,11 @@ if(MGPLAN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER AND NOT MGPLAN_PRECOMPILED_
   set(CMAKE_CXX_COMPILER_LAUNCHER ${MGPLAN_CCACHE})
 endif()
 
+# Assertions name files as the project does, wherever it lies: builds do not differ by their folder, and ccache knows what another clone
+# compiled. As a project of its own (python/) the folder above is the project's.
+cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH mgplan_sources)
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${mgplan_sources}/=>)
+
 include(CheckLinkerFlag)
 find_program(MGPLAN_MOLD mold)
 find_program(MGPLAN_LLD ld.lld)

@@ -30,7 +30,8 @@ struct FlagAccount {
     std::vector<std::string> without_effect;    ///< known not to change a prediction: names, paths, learning rates, logging
     /// Not known, with their words up to the next "--" and the name that may have been meant; the first hundred, then "and N more".
     std::vector<std::string> unknown;
-    std::vector<std::string> stray;  ///< words that belong to no flag
+    std::vector<std::string> stray;     ///< words that belong to no flag
+    std::vector<std::string> searched;  ///< sizes that a search chooses, whatever the command says
 
     bool operator==(const FlagAccount&) const = default;
 };

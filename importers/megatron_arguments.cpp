@@ -41,7 +41,7 @@ Job read_megatron_arguments(const std::vector<std::string>& words, const std::st
 }
 
 Job read_megatron_text(std::string_view text, const std::string& where, const MegatronSurroundings& surroundings) {
-    ArgumentWords found = argument_words(text, where, surroundings.folder);
+    ArgumentWords found = argument_words(text, where, surroundings.folder, surroundings.script);
     Problems problems;
     try {
         Job job = read_megatron_arguments(found.words, where, surroundings);

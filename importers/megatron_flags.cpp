@@ -113,7 +113,7 @@ FlagAccount without_layout_flags(FlagAccount account) {
         return flag && flag->feature == "layout";
     };
     const auto first = std::stable_partition(account.used.begin(), account.used.end(), [&](const auto& name) { return !chosen(name); });
-    account.without_effect.insert(account.without_effect.end(), first, account.used.end());
+    account.searched.insert(account.searched.end(), first, account.used.end());
     account.used.erase(first, account.used.end());
     return account;
 }

@@ -44,7 +44,8 @@ struct ParsedFlags {
 /// (argument_utils.py); "" for other flags.
 [[nodiscard]] std::string other_spelling(std::string_view name);
 
-/// The account of a search, which takes model, batch and training from a command and no layout: its layout flags are without effect.
+/// The account of a search, which takes model, batch and training from a command, and of its layout what it does not choose itself (CUDA
+/// graphs, recomputed modules and layers, the order of axes): the others are `searched`.
 [[nodiscard]] FlagAccount without_layout_flags(FlagAccount account);
 
 /// Never fails: what is not known lands in `account.unknown`. Values behind "=" are taken too (--num-layers=32).

@@ -19,20 +19,22 @@ constexpr std::array kUsedFlags{
               "group-query-attention swiglu quick-geglu qk-layernorm disable-bias-linear "
               "add-qkv-bias untie-embeddings-and-output-weights no-position-embedding use-rotary-position-embeddings "},
     FlagGroup{FlagArity::one, FlagEffect::used, "layout",
-              "micro-batch-size recompute-granularity recompute-method recompute-num-layers cuda-graph-impl "
-              "tensor-model-parallel-size pipeline-model-parallel-size context-parallel-size expert-model-parallel-size "
+              "micro-batch-size recompute-granularity tensor-model-parallel-size pipeline-model-parallel-size context-parallel-size "
+              "expert-model-parallel-size "
               "expert-tensor-parallel-size num-layers-per-virtual-pipeline-stage num-virtual-stages-per-pipeline-rank "
               "microbatch-group-size-per-virtual-pipeline-stage decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers "
-              "pipeline-model-parallel-layout"},
+              "pipeline-model-parallel-layout virtual-pipeline-model-parallel-size"},
+    FlagGroup{FlagArity::one, FlagEffect::used, "", "recompute-method recompute-num-layers cuda-graph-impl"},
     FlagGroup{FlagArity::one, FlagEffect::used, "", "num-distributed-optimizer-instances"},
     FlagGroup{FlagArity::none, FlagEffect::used, "layout",
-              "sequence-parallel account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split use-tp-pp-dp-mapping "
-              "recompute-activations enable-cuda-graph external-cuda-graph moe-layer-recompute"},
+              "sequence-parallel account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split recompute-activations"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
+              "use-tp-pp-dp-mapping enable-cuda-graph external-cuda-graph moe-layer-recompute "
               "no-overlap-p2p-communication overlap-grad-reduce overlap-param-gather "
               "use-distributed-optimizer tp-comm-overlap overlap-moe-expert-parallel-comm "
               "moe-shared-expert-overlap defer-embedding-wgrad-compute ddp-pad-buckets-for-high-nccl-busbw"},
-    FlagGroup{FlagArity::many, FlagEffect::used, "layout", "cp-comm-type recompute-modules cuda-graph-scope cuda-graph-modules"},
+    FlagGroup{FlagArity::many, FlagEffect::used, "layout", "cp-comm-type"},
+    FlagGroup{FlagArity::many, FlagEffect::used, "", "recompute-modules cuda-graph-scope cuda-graph-modules"},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "attention-backend transformer-impl "
               "ddp-bucket-size ddp-num-buckets cross-entropy-fusion-impl wgrad-deferral-limit"},
@@ -54,7 +56,7 @@ constexpr std::array kUsedFlags{
               "moe-token-dispatcher-type moe-flex-dispatcher-backend moe-expert-capacity-factor moe-router-num-groups "
               "moe-router-group-topk moe-router-dtype moe-router-load-balancing-type moe-aux-loss-coeff "},
     FlagGroup{FlagArity::none, FlagEffect::used, "",
-              "moe-grouped-gemm moe-pad-expert-input-to-capacity moe-router-enable-expert-bias "
+              "moe-grouped-gemm moe-use-legacy-grouped-gemm moe-pad-expert-input-to-capacity moe-router-enable-expert-bias "
               "moe-shared-expert-gate"},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
               "q-lora-rank kv-lora-rank qk-head-dim qk-pos-emb-head-dim v-head-dim mtp-num-layers hybrid-layer-pattern "
@@ -64,7 +66,8 @@ constexpr std::array kUsedFlags{
               "linear-value-head-dim"},
     FlagGroup{FlagArity::none, FlagEffect::used, "", "multi-latent-attention is-hybrid-model checkpoint-activations attention-output-gate"},
     FlagGroup{FlagArity::one, FlagEffect::used, "",
-              "decoder-num-layers decoder-seq-length batch-size tokenizer-type tokenizer-model tokenizer-name-or-path vocab-file "
+              "decoder-num-layers decoder-seq-length batch-size warmup model-parallel-size tokenizer-type tokenizer-model "
+              "tokenizer-name-or-path vocab-file "
               "vocab-extra-ids"},
     FlagGroup{FlagArity::many, FlagEffect::used, "", "step-batch-size-schedule rampup-batch-size spec"},
     FlagGroup{FlagArity::none, FlagEffect::used, "",

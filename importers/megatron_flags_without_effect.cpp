@@ -24,7 +24,7 @@ constexpr std::array kFlagsWithoutEffect{
     FlagGroup{FlagArity::one, FlagEffect::without, "",
               "adam-beta1 adam-beta2 adam-eps sgd-momentum clip-grad weight-decay start-weight-decay end-weight-decay "
               "weight-decay-incr-style lr min-lr lr-decay-style lr-wsd-decay-style lr-decay-iters lr-decay-samples lr-wsd-decay-iters "
-              "lr-wsd-decay-samples lr-warmup-fraction lr-warmup-iters lr-warmup-samples lr-warmup-init warmup decoupled-lr "
+              "lr-wsd-decay-samples lr-warmup-fraction lr-warmup-iters lr-warmup-samples lr-warmup-init decoupled-lr "
               "decoupled-min-lr lr-mult-router embedding-init-method-std loss-scale initial-loss-scale "
               "min-loss-scale loss-scale-window hysteresis train-iters train-samples train-tokens exit-interval exit-duration-in-mins "
               "eval-interval "
@@ -190,6 +190,15 @@ constexpr std::array kFlagsWithoutEffect{
     FlagGroup{FlagArity::none, FlagEffect::without, "",
               "tokenizer-hf-no-include-special-tokens tokenizer-hf-no-use-fast tokenizer-sentencepiece-legacy"},
     FlagGroup{FlagArity::one, FlagEffect::without, "", "sft-tokenizer-prompt-format"},
+    // Tensors and parameters written out at such steps.
+    FlagGroup{FlagArity::one, FlagEffect::without, "",
+              "save-activations-interval save-dgrads-interval save-params-interval save-wgrads-interval titles-data-path "
+              "swin-backbone-type"},
+    FlagGroup{FlagArity::many, FlagEffect::without, "", "tokenizer-special-tokens rl-inference-parsers"},
+    FlagGroup{FlagArity::none, FlagEffect::without, "", "rl-profile"},
+    FlagGroup{FlagArity::one, FlagEffect::without, "",
+              "rl-inference-expert-model-parallel-size rl-inference-pipeline-model-parallel-size "
+              "rl-inference-tensor-model-parallel-size rl-prompts-per-eval rl-sequence-packing-algo rl-submission-granularity"},
     // Reinforcement learning, which --perform-rl-step asks for; these change nothing without it.
     FlagGroup{FlagArity::none, FlagEffect::without, "",
               "rl-partial-rollouts rl-skip-bos-token rl-verify-model-weights-swap rl-training-cuda-graphs rl-persist-cuda-graphs "

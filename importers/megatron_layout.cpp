@@ -47,6 +47,9 @@ void read_stages(FlagReader& flags, LayoutRequest& layout) {
             flags.problems().absorb(error, fmt::format("{}: {}: ", flags.where(), stages_flag));
         }
     }
+    // Primus' own name; one chunk of layers for each rank is what there is without it.
+    if (flags.integer_or("--virtual-pipeline-model-parallel-size", 1, 0, ModelLimits::layers) != 1)
+        flags.not_computed("--virtual-pipeline-model-parallel-size", "virtual pipeline of a fork", Decides::fit_and_legal);
     layout.group_size = flags.integer("--microbatch-group-size-per-virtual-pipeline-stage", 1, kSizeLimit);
 }
 

@@ -44,7 +44,10 @@ void refuse_other_models(FlagReader& flags) {
         flags.problem(
             "--checkpoint-activations: Megatron-LM stops at it; write --recompute-granularity full --recompute-method uniform "
             "--recompute-num-layers 1 in its place");
-    if (flags.has("--batch-size")) flags.problem("--batch-size: Megatron-LM stops at it; write --micro-batch-size in its place");
+    for (const auto& [old, now] : {std::pair("--batch-size", "--micro-batch-size"), std::pair("--warmup", "--lr-warmup-fraction"),
+                                   std::pair("--model-parallel-size", "--tensor-model-parallel-size")}) {
+        if (flags.has(old)) flags.problem("{}: Megatron-LM stops at it; write {} in its place", old, now);
+    }
 }
 
 std::optional<std::int64_t> read_global_batch(FlagReader& flags, std::vector<std::string>& assumptions) {

@@ -102,6 +102,22 @@ void read_switches(FlagReader& flags, const ModelSpec& model, MegatronSwitches& 
         flags.problem("--cpu-offloading-num-layers and --recompute-granularity exclude each other; keep one");
 }
 
+/// --moe-use-legacy-grouped-gemm: experts by the grouped_gemm package, which Megatron-LM had until March 2026 (moe/experts.py, GroupedMLP).
+/// It multiplies in 16 bits whatever the other layers do, and takes cuBLAS for one expert after the other on several streams, as
+/// Transformer Engine's grouped layers do.
+void read_legacy_experts(FlagReader& flags, const ModelSpec& model, const TrainingSpec& training) {
+    constexpr std::string_view kFlag = "--moe-use-legacy-grouped-gemm";
+    if (!flags.has(kFlag)) return;
+    if (!model.moe || !flags.has("--moe-grouped-gemm")) {
+        flags.idle(kFlag);
+        return;
+    }
+    if (model.mlp_bias) flags.problem("{} has no biases; add --disable-bias-linear", kFlag);
+    if (training.megatron.delay_wgrad) flags.problem("{} with --delay-wgrad-compute; keep one", kFlag);
+    if (quantised(training.precision))
+        flags.not_computed(kFlag, fmt::format("experts in 16 bits, predicted in {}", to_string(training.precision)), Decides::fit);
+}
+
 /// --optimizer. dist_muon is the older name of Muon with the distributed optimizer.
 void read_optimizer(FlagReader& flags, TrainingSpec& training) {
     const std::string name = flags.text("--optimizer").value_or("adam");
@@ -199,6 +215,7 @@ void read_training(FlagReader& flags, Job& job, MegatronSwitches switches) {
     training.fused_cross_entropy = flags.has("--cross-entropy-loss-fusion");
     read_optimizer(flags, training);
     read_fully_sharded(flags, job.model, training);
+    read_legacy_experts(flags, job.model, training);
     const bool muon = training.megatron.optimizer == OptimizerKind::muon, sharded = training.megatron.fully_sharded.active();
     if (training.overlap_param_gather && !training.distributed_optimizer && !sharded && !muon)
         flags.problem("--overlap-param-gather needs --use-distributed-optimizer; add it");

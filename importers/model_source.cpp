@@ -13,6 +13,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "importers/bridge_config.hpp"
 #include "importers/config_text.hpp"
 #include "importers/hub_names.hpp"
 #include "importers/hugging_face.hpp"
@@ -201,8 +202,14 @@ std::string read_text_file(const std::string& path, std::string_view what, std::
     return text;
 }
 
-Job load_megatron_arguments(const std::string& path, std::optional<std::int64_t> vocab) {
-    return read_megatron_text(read_text_file(path, "argument"), path, {.vocab = vocab, .folder = folder_of(path)});
+Job load_megatron_arguments(const std::string& path, MegatronSurroundings surroundings) {
+    if (surroundings.folder.empty()) surroundings.folder = folder_of(path);
+    return read_megatron_text(read_text_file(path, "argument"), path, surroundings);
+}
+
+Job load_bridge_config(const std::string& path, MegatronSurroundings surroundings) {
+    if (surroundings.folder.empty()) surroundings.folder = folder_of(path);
+    return read_bridge_config(read_text_file(path, "configuration"), path, surroundings);
 }
 
 Job read_model_text(const std::string& text, const std::string& name, const ModelReading& how) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "importers/job.hpp"
+#include "importers/megatron_arguments.hpp"
 
 namespace mgplan::importers {
 
@@ -27,9 +28,9 @@ struct ModelReading {
 /// and sourced scripts are looked for in the working folder.
 [[nodiscard]] Job read_model_text(const std::string& text, const std::string& name, const ModelReading& how = {});
 
-/// A Megatron-LM argument file, with the tokenizers and sourced scripts that lie beside it. Throws ConfigError as read_megatron_text()
-/// does.
-[[nodiscard]] Job load_megatron_arguments(const std::string& path, std::optional<std::int64_t> vocab = std::nullopt);
+/// A Megatron-LM argument file, with the tokenizers and sourced scripts that lie beside it where no folder is named. Throws ConfigError as
+/// read_megatron_text() does.
+[[nodiscard]] Job load_megatron_arguments(const std::string& path, MegatronSurroundings surroundings = {});
 
 /// Names of the built-in presets in alphabetical order.
 [[nodiscard]] std::vector<std::string> preset_names();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "importers/shell_test.hpp"
 #include "plan/text.hpp"
 
 namespace mgplan::importers {
@@ -20,13 +21,14 @@ std::string unquoted(std::string_view word) {
     return plain;
 }
 
-/// Whether one of the patterns fits; nothing where one is no plain word and no lone *.
+/// Whether one of the patterns fits; nothing where one is no word with or without * and ?.
 std::optional<bool> fits(std::string_view patterns, const std::string& value) {
     bool any = false;
     for (const std::string& each : split(patterns, '|')) {
         const std::string pattern = unquoted(each);
-        if (pattern != "*" && pattern.find_first_of("*?[$`\"' ") != std::string::npos) return std::nullopt;
-        any = any || pattern == "*" || pattern == value;
+        if (pattern.find_first_of("[$`\"' ") != std::string::npos) return std::nullopt;
+        const bool quoted = trimmed_line(each).starts_with('"') || trimmed_line(each).starts_with('\'');
+        any = any || (quoted ? pattern == value : fits_pattern(value, pattern).value_or(false));
     }
     return any;
 }

@@ -17,8 +17,8 @@ struct ChosenArm {
 /// The word between case and in, at the front of `text`; nothing for other lines.
 [[nodiscard]] std::optional<std::string_view> word_of_case(std::string_view text);
 
-/// The arm for that word's value. Nothing where the statement is not laid out by lines (each arm begins one, ;; ends one), a pattern but a
-/// lone * is no plain word, or cases are nested.
+/// The arm for that word's value. Nothing where the statement is not laid out by lines (each arm begins one, ;; ends one), a pattern
+/// has more than * and ?, or cases are nested.
 [[nodiscard]] std::optional<ChosenArm> chosen_arm(std::string_view text, const std::string& value);
 
 }  // namespace mgplan::importers

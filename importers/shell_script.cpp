@@ -11,25 +11,20 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
-#include "importers/megatron_flags.hpp"
 #include "importers/script_surroundings.hpp"
+#include "importers/shell_blocks.hpp"
 #include "importers/shell_case.hpp"
+#include "importers/shell_command.hpp"
+#include "importers/shell_lists.hpp"
+#include "importers/shell_test.hpp"
 #include "importers/shell_words.hpp"
 #include "plan/errors.hpp"
+#include "plan/text.hpp"
 
 namespace mgplan::importers {
 namespace {
 
 using Words = std::vector<std::string>;
-
-bool names_model(const Words& words) {
-    return std::any_of(words.begin(), words.end(),
-                       [](const std::string& word) { return word.starts_with("--num-layers") || word.starts_with("--hidden-size"); });
-}
-
-bool has_flags(const Words& words) {
-    return std::any_of(words.begin(), words.end(), [](const std::string& word) { return word.starts_with("--"); });
-}
 
 /// Whether the last character closes an array: parentheses inside a word (layout strings) pair up.
 bool ends_array(std::string_view word) {
@@ -44,11 +39,11 @@ struct Assignment {
 };
 
 std::optional<Assignment> assignment_at(std::string_view text, std::size_t at) {
-    for (const std::string_view keyword : {"export ", "local ", "readonly ", "declare -a ", "declare "}) {
-        if (text.substr(at).starts_with(keyword)) {
-            at += keyword.size();
-            break;
-        }
+    for (const std::string_view keyword : {"export ", "local ", "readonly ", "declare ", "typeset "}) {
+        if (!text.substr(at).starts_with(keyword)) continue;
+        at += keyword.size();
+        while (at + 2 < text.size() && text[at] == '-' && text[at + 2] == ' ') at += 3;  // declare -a
+        break;
     }
     const std::size_t start = at;
     while (at < text.size() && is_name(text[at])) ++at;
@@ -60,51 +55,36 @@ std::optional<Assignment> assignment_at(std::string_view text, std::size_t at) {
     return Assignment{name, appends, at + 1};
 }
 
-/// "$NAME", "${NAME}", "${NAME[@]}", "${NAME[*]}", also with ":-" and a default; nothing for any other word.
-struct ListReference {
-    std::string name;
-    std::string otherwise;
-    bool subscript, has_default;
-};
-
-std::optional<ListReference> list_reference(std::string_view word) {
-    if (word == "$@" || word == "$*" || word == "${@}" || word == "${*}")
-        return ListReference{"", "", true, true};  // the script's own arguments
-    if (!word.starts_with('$')) return std::nullopt;
-    word.remove_prefix(1);
-    if (word.starts_with('{')) {
-        if (!word.ends_with('}')) return std::nullopt;
-        word = word.substr(1, word.size() - 2);
-    }
-    std::size_t at = 0;
-    while (at < word.size() && is_name(word[at])) ++at;
-    ListReference found{std::string(word.substr(0, at)), "", false, false};
-    word.remove_prefix(at);
-    if (word.starts_with("[@]") || word.starts_with("[*]")) {
-        found.subscript = true;
-        word.remove_prefix(3);
-    }
-    if (word.starts_with(":-") || word.starts_with(":=")) {
-        found.otherwise = word.substr(2);
-        found.has_default = true;
-        word = {};
-    }
-    return word.empty() && !found.name.empty() ? std::optional(found) : std::nullopt;
-}
-
 /// Reads a script from top to bottom. Everything but assignments and commands is passed over, unbalanced quotes in other lines included.
 class ScriptReader {
 public:
-    ScriptReader(std::string_view text, const std::string& where, const std::string& folder) : text_(text), where_(where), folder_(folder) {
+    ScriptReader(std::string_view text, const std::string& where, const std::string& folder, const ScriptInputs& inputs)
+        : text_(text), where_(where), folder_(folder) {
         for (const auto& [name, value] : slurm_variables(text)) variables_.assign(name, value);
+        for (const auto& [name, value] : inputs.variables) {
+            variables_.fix(name, value);
+            Words words;
+            Variables none;
+            if (value.find("--") != std::string::npos) add_words(words, value, none, fmt::format("--set {}", name));
+            if (has_flags(words)) lists_.fix(name, std::move(words));
+        }
+        if (inputs.arguments) lists_.set_arguments(inputs.arguments);
     }
 
     ArgumentWords read() {
+        const std::string_view whole = text_;
         read_statements();
-        if (names_model(command_)) return finish(command_);
-        if (names_model(listed_)) {
+        if (!commands_.found()) read_functions_not_called();
+        text_ = whole;
+        if (commands_.found()) return finish(commands_.words());
+        if (exit_line_ > 0)
+            throw ConfigError(
+                fmt::format("{} exits at line {}, before any command with a model's flags; give it other values by --set NAME=VALUE or "
+                            "--script-args",
+                            where_, exit_line_));
+        if (names_model(lists_.all())) {
             // Whoever takes the lists may take others that a sourced file sets.
-            ArgumentWords found = finish(listed_);
+            ArgumentWords found = finish(lists_.all());
             if (!not_sourced_.empty())
                 found.missing.push_back(
                     fmt::format("{} runs no command with its flags, and sources what is not at hand and may set more of them ({}); put the "
@@ -115,19 +95,158 @@ public:
         // A plain file of flags, or a script whose command is no Python file.
         Words words;
         add_words(words, text_, variables_, where_);
-        return finish(spliced(words));
+        return finish(lists_.spliced(words));
     }
 
 private:
     void read_statements() {
-        while (at_ < text_.size()) {
+        while (at_ < text_.size() && !ended_) {
             while (at_ < text_.size() && (is_blank(text_[at_]) || text_[at_] == ';')) ++at_;
-            if (at_ >= text_.size() || skip_keyword()) continue;
+            if (at_ >= text_.size() || skip_keyword() || read_function() || read_if() || read_loop()) continue;
             if (const auto assignment = assignment_at(text_, at_))
                 assign(*assignment);
             else
                 pass_line();
         }
+    }
+
+    /// Reads a part of a text, which may be another one than that which is read now.
+    void read_part(std::string_view text, TextPart part) {
+        constexpr int kDeepest = 64;
+        if (nested_ >= kDeepest || !spend(part.end - part.begin)) return;
+        ++nested_;
+        const std::string_view outer = std::exchange(text_, text.substr(0, part.end));
+        const std::size_t outer_at = std::exchange(at_, part.begin);
+        read_statements();
+        text_ = outer;
+        at_ = outer_at;
+        --nested_;
+    }
+
+    /// Whether statements may still be followed that are so long; each time that one is read counts.
+    bool spend(std::size_t bytes) {
+        constexpr std::size_t kMost = std::size_t{8} << 20U;
+        spent_ += bytes + 1;
+        return spent_ <= kMost;
+    }
+
+    /// The statement here as `parse` finds it, if it begins with the keyword.
+    template <class Statement>
+    std::optional<Statement> statement_here(std::string_view keyword, std::optional<Statement> (*parse)(std::string_view)) {
+        const std::string_view rest = text_.substr(at_);
+        if (!rest.starts_with(keyword) || rest.size() == keyword.size() || !is_blank(rest[keyword.size()])) return std::nullopt;
+        if (!spend(std::min(rest.size(), kLongestBlock))) return std::nullopt;
+        return parse(rest);
+    }
+    [[nodiscard]] TextPart moved(TextPart part) const { return {part.begin + at_, part.end + at_}; }
+
+    /// Keeps a function for its calls.
+    bool read_function() {
+        const std::string_view line = text_.substr(at_, std::min(line_end(at_) - at_, std::size_t{128}));
+        if (line.find("()") == std::string_view::npos && !line.starts_with("function ")) return false;
+        if (!spend(std::min(text_.size() - at_, kLongestBlock))) return false;
+        const auto found = function_definition(text_.substr(at_));
+        if (!found) return false;
+        functions_[found->name] = {text_, moved(found->body), false};
+        at_ += found->behind;
+        return true;
+    }
+
+    /// Reads the branch of an `if` that runs, where its conditions can be told.
+    bool read_if() {
+        const auto found = statement_here("if", if_statement);
+        if (!found) return false;
+        for (const ShellBranch& branch : found->branches) {
+            const auto truth = branch.otherwise ? std::optional(true) : truth_of(moved(branch.test).of(text_), variables_, where_);
+            if (!truth) return false;
+            if (!*truth) continue;
+            read_part(text_, moved(branch.body));
+            break;
+        }
+        at_ += found->behind;
+        return true;
+    }
+
+    /// Reads a loop over the script's arguments as often as it runs; behind any other that names them they are not known.
+    bool read_loop() {
+        const auto found = statement_here("while", while_loop);
+        if (!found) return false;
+        const std::string_view test = moved(found->test).of(text_), body = moved(found->body).of(text_);
+        if (body.find("shift") == std::string_view::npos) return false;
+        constexpr int kMostTurns = 256;
+        for (int turn = 0; turn < kMostTurns; ++turn) {
+            const auto before = variables_.arguments();
+            const auto truth = before ? truth_of(test, variables_, where_) : std::nullopt;
+            if (!truth) break;
+            if (*truth) read_part(text_, moved(found->body));
+            if (!*truth || ended_) {
+                at_ += found->behind;
+                return true;
+            }
+            if (variables_.arguments() == before) break;
+        }
+        lists_.set_arguments(std::nullopt);
+        return false;
+    }
+
+    /// A call of a function of the script: `name arguments`.
+    bool call_function(std::string_view line) {
+        const std::size_t end = std::min(line.find_first_of(" \t\r\n;&|>"), line.size());
+        const auto found = functions_.find(std::string(line.substr(0, end)));
+        constexpr int kDeepestCalls = 16;
+        if (found == functions_.end() || calls_ >= kDeepestCalls) return false;
+        const auto words = commands_.words_of(line);
+        const std::optional<Words> outer = variables_.arguments();
+        lists_.set_arguments(words ? std::optional(Words(words->begin() + (words->empty() ? 0 : 1), words->end())) : std::nullopt);
+        found->second.called = true;
+        const Function function = found->second;
+        ++calls_;
+        read_part(function.text, function.body);
+        --calls_;
+        if (returned_) ended_ = returned_ = false;
+        lists_.set_arguments(outer);
+        return true;
+    }
+
+    /// Those that the script calls in ways that are not followed.
+    void read_functions_not_called() {
+        const auto functions = functions_;
+        const std::int64_t exit_line = exit_line_;
+        ++calls_;
+        lists_.set_arguments(std::nullopt);
+        for (const auto& [name, function] : functions) {
+            if (function.called) continue;
+            ended_ = returned_ = false;
+            read_part(function.text, function.body);
+        }
+        --calls_;
+        exit_line_ = exit_line;
+    }
+
+    /// shift, set --, exit and return.
+    bool read_builtin(std::string_view line) {
+        const std::size_t end = std::min(line.find_first_of(" \t\r\n;"), line.size());
+        const std::string_view name = line.substr(0, end);
+        if (name == "shift") {
+            const auto words = commands_.words_of(line);
+            const auto count = !words || words->size() < 2 ? std::optional<std::int64_t>(1) : parse_integer((*words)[1]);
+            const auto& known = variables_.arguments();
+            if (!known || depth_ > 0 || !count || *count < 0)
+                lists_.set_arguments(std::nullopt);
+            else if (*count <= std::ssize(*known))
+                lists_.set_arguments(Words(known->begin() + *count, known->end()));
+            return false;
+        }
+        if (line.starts_with("set -- ")) {
+            const auto words = commands_.words_of(line.substr(std::string_view("set -- ").size()));
+            lists_.set_arguments(depth_ > 0 ? std::nullopt : words);
+            return true;
+        }
+        if ((name != "exit" && name != "return") || depth_ > 0) return false;
+        ended_ = true;
+        returned_ = name == "return" && calls_ > 0;
+        if (name == "exit" && !line.substr(end).starts_with(" 0")) exit_line_ = line_number();
+        return true;
     }
 
     /// Reads a sourced file in the place where it is sourced.
@@ -140,11 +259,7 @@ private:
             return;
         }
         sourced_.push_back(std::move(*found));
-        const std::string_view outer = std::exchange(text_, sourced_.back());
-        const std::size_t outer_at = std::exchange(at_, 0);
-        read_statements();
-        text_ = outer;
-        at_ = outer_at;
+        read_part(sourced_.back(), {0, sourced_.back().size()});
     }
 
     [[nodiscard]] std::int64_t line_number() const {
@@ -160,7 +275,16 @@ private:
                 return true;
             }
         }
-        return false;
+        return open_cases_ > 0 && skip_pattern();
+    }
+
+    /// The patterns of an arm: `small | tiny)`.
+    bool skip_pattern() {
+        std::size_t end = at_;
+        while (end < text_.size() && text_[end] != '\n' && std::string_view("()$`;=").find(text_[end]) == std::string_view::npos) ++end;
+        if (end == at_ || end >= text_.size() || text_[end] != ')') return false;
+        at_ = end + 1;
+        return true;
     }
 
     void assign(const Assignment& assignment) {
@@ -168,11 +292,11 @@ private:
         const std::string_view value = text_.substr(assignment.value_at);
         if (value.starts_with('(')) {
             scanner.move_to(assignment.value_at + 1);
-            keep_list(assignment, array(scanner));
+            lists_.keep(assignment.name, assignment.appends, array(scanner), depth_ > 0);
         } else if (!value.empty() && !is_blank(value[0]) && value[0] != ';') {
             assign_text(assignment, scanner);
         } else if (!assignment.appends) {
-            lists_.erase(assignment.name);
+            lists_.forget(assignment.name);
             variables_.assign(assignment.name, "", depth_ > 0);
         }
         at_ = std::max(scanner.position(), assignment.value_at);
@@ -187,15 +311,15 @@ private:
             Variables none;
             add_words(words, value, none, where_);
         }
-        const bool known = !words.empty() && (words.front().starts_with("--") || is_list(words.front()));
+        const bool known = !words.empty() && (words.front().starts_with("--") || lists_.refers(words.front()));
         if (known) {
             // Older scripts keep their flags in one quoted text.
-            keep_list(assignment, words);
+            lists_.keep(assignment.name, assignment.appends, words, depth_ > 0);
             return;
         }
-        take_command(value);  // and some their command: CMD="torchrun … pretrain_gpt.py $ARGS"
+        commands_.take(value);  // and some their command: CMD="torchrun … pretrain_gpt.py $ARGS"
         variables_.take_back(before);
-        lists_.erase(assignment.name);
+        lists_.forget(assignment.name);
         if (value.find('$') == std::string::npos && value.find('`') == std::string::npos) {
             const auto old = assignment.appends ? variables_.value(assignment.name) : std::string();
             if (old)
@@ -228,66 +352,10 @@ private:
         return words;
     }
 
-    [[nodiscard]] bool is_list(const std::string& word) const {
-        const auto reference = list_reference(word);
-        return reference && lists_.contains(reference->name);
-    }
-
-    void keep_list(const Assignment& assignment, const Words& words) {
-        variables_.forget(assignment.name);
-        Words own = words;
-        std::erase_if(own, [&](const std::string& word) {
-            const auto reference = list_reference(word);
-            return reference && (reference->subscript || lists_.contains(reference->name));  // another list counts by itself
-        });
-        if (has_flags(own)) listed_.insert(listed_.end(), own.begin(), own.end());
-        const Words all = spliced(words);
-        Words& kept = lists_[assignment.name];
-        if (!assignment.appends) {
-            kept.clear();
-            perhaps_.erase(assignment.name);
-        }
-        kept.insert(kept.end(), all.begin(), all.end());
-        if (depth_ > 0) perhaps_.insert(assignment.name);
-    }
-
-    /// The words with the lists that they refer to in place of the references.
-    Words spliced(const Words& words) {
-        Words out;
-        for (const std::string& word : words) {
-            const auto reference = list_reference(word);
-            const auto list = reference ? lists_.find(reference->name) : lists_.end();
-            if (list != lists_.end()) {
-                for (const std::string& one : list->second) variables_.put_in(one.size() + 1);
-                if (variables_.overflowed())
-                    throw ConfigError(
-                        fmt::format("{}: its lists, put in, are more than 1 MiB; give a command with fewer or shorter ones", where_));
-                out.insert(out.end(), list->second.begin(), list->second.end());
-                if (perhaps_.contains(reference->name)) doubtful_.insert(reference->name);
-            } else if (reference && !reference->otherwise.empty()) {
-                Variables none;
-                add_words(out, reference->otherwise, none, where_);
-            } else if (!reference || (!reference->subscript && !stands_for_flags(out, reference->name))) {
-                out.push_back(word);
-            } else if (!reference->has_default) {
-                // Behind a flag that takes values it holds those, and no flags.
-                (stands_for_flags(out, reference->name) ? unknown_ : unknown_values_).insert(reference->name);
-            }
-        }
-        return out;
-    }
-
-    /// Whether a bare $NAME behind these words, of a variable that is not known, is no flag's value.
-    [[nodiscard]] bool stands_for_flags(const Words& before, const std::string& name) const {
-        if (variables_.known(name) || (!name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) != 0)) return false;
-        std::size_t values = 0;
-        for (auto word = before.rbegin(); word != before.rend(); ++word, ++values) {
-            if (!word->starts_with("--")) continue;
-            if (word->find('=') != std::string::npos) return true;
-            const auto flag = find_flag(*word);
-            return flag && (flag->arity == FlagArity::none || (flag->arity == FlagArity::one && values > 0));
-        }
-        return true;
+    [[nodiscard]] ArgumentWords finish(const Words& words) const {
+        ArgumentWords found = with_doubts(words, variables_, lists_, not_sourced_, where_);
+        found.sourced.assign(sourced_.begin(), sourced_.end());
+        return found;
     }
 
     [[nodiscard]] std::size_t line_end(std::size_t at) const {
@@ -309,8 +377,16 @@ private:
             if (last == std::string_view::npos || last < start || text_[last] != '\\') break;
             end = line_end(end + 1);
         }
-        at_ = end;
         const std::string_view line = text_.substr(start, end - start);
+        if (read_builtin(line)) {
+            at_ = end;
+            return;
+        }
+        if (call_function(line)) {
+            at_ = end;
+            return;
+        }
+        at_ = end;
         count_conditions(line);
         for (const auto& name : variables_set_by(line))
             variables_.forget(name, fmt::format("line {} sets it to what only running the script would tell", line_number()));
@@ -319,7 +395,7 @@ private:
             read_sourced(variables_.expand(path));
             return;
         }
-        take_command(line);
+        commands_.take(line);
     }
 
     /// Reads the arm of a `case` that runs, where that can be told.
@@ -334,12 +410,8 @@ private:
         if (variables_.doubtful().size() != doubtful || value.find_first_of("$`") != std::string::npos) return false;
         const auto arm = chosen_arm(rest, value);
         if (!arm) return false;
-        const std::size_t behind = at_ + arm->behind;
-        const std::string_view outer = std::exchange(text_, text_.substr(0, at_ + arm->end));
-        at_ += arm->begin;
-        if (arm->end > arm->begin) read_statements();
-        text_ = outer;
-        at_ = behind;
+        if (arm->end > arm->begin) read_part(text_, moved({arm->begin, arm->end}));
+        at_ += arm->behind;
         return true;
     }
 
@@ -350,109 +422,13 @@ private:
             const std::size_t end = std::min(line.find_first_of(" \t\r\n;", begin), line.size());
             const std::string_view word = line.substr(begin, end - begin);
             if (first && (word == "if" || word == "case" || word == "for" || word == "while" || word == "until")) ++depth_;
-            if ((word == "fi" || word == "esac" || word == "done") && depth_ > 0) --depth_;
+            if (first && word == "case") ++open_cases_;
+            if (word == "esac" && open_cases_ > 0) --open_cases_;
+            if (word == "{" || word == "(") ++depth_;
+            if ((word == "fi" || word == "esac" || word == "done" || word == "}" || word == ")") && depth_ > 0) --depth_;
             first = false;
             at = end;
         }
-    }
-
-    /// Keeps the words behind a Python file if they describe a model.
-    void take_command(std::string_view line) {
-        if (line.find(".py") == std::string_view::npos) return;
-        const std::size_t before = variables_.expanded();
-        const std::set<std::string> unknown = unknown_, doubtful = doubtful_;
-        std::optional<Words> words = arguments_in(std::string(line));
-        if (!words) {
-            // Inside the quotes of `bash -c "…"` a line may open or close one.
-            std::string plain(line);
-            std::erase_if(plain, [](char c) { return c == '"' || c == '\''; });
-            words = arguments_in(plain);
-        }
-        if (words && names_model(*words)) {
-            command_ = std::move(*words);
-            return;
-        }
-        variables_.take_back(before);
-        unknown_ = unknown;
-        doubtful_ = doubtful;
-    }
-
-    /// The words of a line behind its last `….py` that is no flag's value; nothing where a quote stays open.
-    std::optional<Words> arguments_in(const std::string& line) {
-        Words words;
-        bool behind_file = false;
-        std::string before;
-        try {
-            WordScanner scanner(line, 0, variables_, where_);
-            while (scanner.skip_blanks()) {
-                std::string word = scanner.word();
-                if (behind_file && ends_command(word)) break;
-                if (word.ends_with(".py") && !before.starts_with("--")) {
-                    behind_file = true;
-                    words.clear();
-                } else if (behind_file && !word.empty()) {
-                    const bool last = word.ends_with(';');
-                    words.push_back(last ? word.substr(0, word.size() - 1) : word);
-                    if (last) break;
-                }
-                before = std::move(word);
-            }
-        } catch (const ConfigError&) {
-            if (variables_.overflowed()) throw;
-            return std::nullopt;
-        }
-        Words whole;
-        for (const std::string& word : spliced(words)) {
-            Variables none;
-            if (word.starts_with("--") && word.find_first_of(" \t\n") != std::string::npos)
-                add_words(whole, word, none, where_);
-            else
-                whole.push_back(word);
-        }
-        return whole;
-    }
-
-    static bool ends_command(std::string_view word) {
-        return word == "|" || word == "||" || word == "&" || word == "&&" || word == ";" || word.starts_with('>') ||
-               word.starts_with("1>") || word.starts_with("2>") || word.starts_with("&>") || word == "<";
-    }
-
-    ArgumentWords finish(Words words) const {
-        ArgumentWords found;
-        found.words = std::move(words);
-        std::set<std::string> doubtful = doubtful_;
-        doubtful.insert(variables_.doubtful().begin(), variables_.doubtful().end());
-        if (!doubtful.empty())
-            found.notes.push_back(
-                fmt::format("{} sets {} in an if, case or loop, read as if every branch ran, the last one last; "
-                            "to be sure, give the flags of the command as it runs",
-                            where_, fmt::join(doubtful, ", ")));
-        std::vector<std::string> unset(unknown_values_.begin(), unknown_values_.end());
-        for (const auto& name : unknown_) {
-            // What a command prints, or a file that is not at hand sets, may be flags; what nothing sets is empty.
-            const auto why = variables_.why_unknown(name);
-            if (why)
-                found.missing.push_back(fmt::format("{} takes ${}, which may hold flags: {}; write its value", where_, name, *why));
-            else if (!not_sourced_.empty())
-                found.missing.push_back(fmt::format(
-                    "{} takes ${}, which it does not set and which may hold flags: it sources what is not at hand ({}); put the "
-                    "file beside it, or write the flags",
-                    where_, name, fmt::join(not_sourced_, "; ")));
-            else
-                unset.push_back(name);
-        }
-        if (!unset.empty())
-            found.notes.push_back(
-                fmt::format("{} takes {}, which it sets nowhere that is read (assignments stand on lines of their own); left out", where_,
-                            fmt::join(unset, ", ")));
-        for (const auto& word : found.words) {
-            for (const auto& name : variables_in(word)) {
-                if (const auto why = variables_.why_unknown(name)) found.unresolved.emplace(name, *why);
-            }
-        }
-        if (!not_sourced_.empty())
-            found.not_sourced = fmt::format("{} sources what is not at hand ({})", where_, fmt::join(not_sourced_, "; "));
-        return found;
     }
 
     std::string_view text_;
@@ -463,17 +439,26 @@ private:
     std::vector<std::string> not_sourced_;  // those that are not at hand, with their lines
     int depth_ = 0;                         // of if, case and loops
     Variables variables_;
-    std::map<std::string, Words> lists_;        // arrays, and texts of flags
-    std::set<std::string> perhaps_, doubtful_;  // lists that a condition fills; those of them that were put in
-    std::set<std::string> unknown_;             // lists that were to be put in and are not known
-    std::set<std::string> unknown_values_;      // those of them behind a flag that takes values
-    Words command_, listed_;                    // of the command; all that lists hold, each word once
+    FlagLists lists_{variables_, where_};
+    LaunchCommand commands_{variables_, lists_, where_};
+    struct Function {
+        std::string_view text;
+        TextPart body;
+        bool called = false;
+    };
+    std::map<std::string, Function> functions_;
+    int nested_ = 0, calls_ = 0;  // parts and functions that are being read
+    std::size_t spent_ = 0;       // bytes of the statements that were followed
+    int open_cases_ = 0;          // whose arm that runs is not known
+    bool ended_ = false;          // the script's end, or that of a function
+    bool returned_ = false;       // of a function alone
+    std::int64_t exit_line_ = 0;  // of an exit that tells a failure
 };
 
 }  // namespace
 
-ArgumentWords script_words(std::string_view text, const std::string& where, const std::string& folder) {
-    return ScriptReader(text, where, folder).read();
+ArgumentWords script_words(std::string_view text, const std::string& where, const std::string& folder, const ScriptInputs& inputs) {
+    return ScriptReader(text, where, folder, inputs).read();
 }
 
 }  // namespace mgplan::importers

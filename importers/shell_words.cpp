@@ -5,7 +5,9 @@
 #include <fmt/core.h>
 
 #include "importers/shell_arithmetic.hpp"
+#include "importers/shell_test.hpp"
 #include "plan/errors.hpp"
+#include "plan/text.hpp"
 
 namespace mgplan::importers {
 namespace {
@@ -14,9 +16,33 @@ constexpr std::size_t kValueLimit = 64U << 10U;  ///< of one variable: assignmen
 constexpr std::size_t kWordLimit = 1U << 20U;
 constexpr std::size_t kExpansionLimit = 1U << 20U;  ///< of all variables' values together: 16 KiB of "$A" are 5,000 times 64 KiB
 
+/// 1, 2, … of $1, $2, …
+bool is_argument(std::string_view name) {
+    return !name.empty() && name[0] != '0' && name.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+/// A value without what a pattern fits at its front (#) or its end (%): the shortest such part, or with the sign twice the longest.
+/// Nothing for patterns of more than * and ?, and for what holds variables.
+std::optional<std::string> without_pattern(const std::string& value, std::string_view operation) {
+    constexpr std::size_t kLongest = 1024;
+    const bool front = operation[0] == '#', longest = operation.size() > 1 && operation[1] == operation[0];
+    const std::string_view pattern = operation.substr(longest ? 2 : 1);
+    if (value.size() > kLongest || pattern.size() > kLongest || pattern.find_first_of("$`\"'\\") != std::string_view::npos)
+        return std::nullopt;
+    for (std::size_t i = 0; i <= value.size(); ++i) {
+        const std::size_t length = longest ? value.size() - i : i;
+        const std::string_view all = value, part = front ? all.substr(0, length) : all.substr(all.size() - length);
+        const auto fits = fits_pattern(part, pattern);
+        if (!fits) return std::nullopt;
+        if (*fits) return std::string(front ? all.substr(length) : all.substr(0, all.size() - length));
+    }
+    return value;
+}
+
 }  // namespace
 
 void Variables::assign(const std::string& name, std::string value, bool perhaps) {
+    if (fixed(name)) return;
     if (value.size() > kValueLimit) return forget(name, "its value is longer than 64 KiB");
     if (perhaps)
         perhaps_.insert(name);
@@ -26,7 +52,13 @@ void Variables::assign(const std::string& name, std::string value, bool perhaps)
     values_[name] = std::move(value);
 }
 
+void Variables::fix(const std::string& name, std::string value) {
+    assign(name, std::move(value));
+    fixed_.insert(name);
+}
+
 void Variables::forget(const std::string& name, const std::string& why) {
+    if (fixed(name)) return;
     values_.erase(name);
     if (why.empty())
         unknown_.erase(name);
@@ -35,6 +67,11 @@ void Variables::forget(const std::string& name, const std::string& why) {
 }
 
 std::optional<std::string> Variables::value(const std::string& name) const {
+    if (arguments_ && is_argument(name)) {
+        const auto number = parse_integer(name);
+        if (!number || *number < 1 || *number > std::ssize(*arguments_)) return std::nullopt;
+        return (*arguments_)[static_cast<std::size_t>(*number - 1)];
+    }
     const auto found = values_.find(name);
     return found == values_.end() ? std::nullopt : std::optional(found->second);
 }
@@ -76,9 +113,21 @@ std::optional<Variables::Reference> Variables::arithmetic_at(std::string_view te
     return Reference{dollar + length, "", std::to_string(*number)};
 }
 
+/// $#, ${#}, and $1 to $9, behind which digits may stand.
+std::optional<Variables::Reference> Variables::argument_at(std::string_view text, std::size_t dollar) const {
+    const std::string_view rest = text.substr(dollar + 1);
+    for (const std::string_view count : {"#", "{#}"}) {
+        if (rest.starts_with(count) && arguments_) return Reference{dollar + 1 + count.size(), "#", std::to_string(arguments_->size())};
+    }
+    if (rest.empty() || !is_argument(rest.substr(0, 1))) return std::nullopt;
+    const std::string name(rest.substr(0, 1));
+    return Reference{dollar + 2, name, arguments_ ? std::optional(value(name).value_or("")) : value(name)};
+}
+
 std::optional<Variables::Reference> Variables::reference_at(std::string_view text, std::size_t dollar) {
     std::size_t at = dollar + 1;
     if (text.substr(at).starts_with("((")) return arithmetic_at(text, dollar);
+    if (const auto argument = argument_at(text, dollar)) return argument;
     const bool braces = at < text.size() && text[at] == '{';
     if (braces) ++at;
     const std::size_t start = at;
@@ -87,6 +136,8 @@ std::optional<Variables::Reference> Variables::reference_at(std::string_view tex
     if (name.empty()) return std::nullopt;
     std::optional<std::string> found = value(name);
     if (!braces) return Reference{at, name, found};
+    // An argument that was not given is empty, where the arguments are known.
+    if (!found && arguments_ && is_argument(name) && text.substr(at).starts_with("}")) found = "";
     const std::size_t length = substitution_length(text.substr(dollar));
     if (length == 0) return std::nullopt;
     const std::size_t close = dollar + length - 1;
@@ -95,6 +146,10 @@ std::optional<Variables::Reference> Variables::reference_at(std::string_view tex
     if (operation.empty()) return Reference{close + 1, name, found};
     const bool colon = operation.starts_with(":");
     const std::string_view kind = operation.substr(colon ? 1 : 0);
+    if (found && !colon && (kind.starts_with("#") || kind.starts_with("%"))) {
+        const auto rest = without_pattern(*found, kind);
+        return rest ? std::optional(Reference{close + 1, name, rest}) : std::nullopt;
+    }
     if (!kind.starts_with("-") && !kind.starts_with("=")) return std::nullopt;
     const bool unset = !found || (colon && found->empty());
     // A variable that a command sets is set, to what is not known.

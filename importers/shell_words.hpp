@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace mgplan::importers {
@@ -27,6 +28,12 @@ public:
     void assign(const std::string& name, std::string value, bool perhaps = false);
     /// Its value is not known from here on; `why` says so in words ("line 4 sets it by a command"), "" for a variable that is not set.
     void forget(const std::string& name, const std::string& why = "");
+    /// It has this value whatever the script assigns to it.
+    void fix(const std::string& name, std::string value);
+    [[nodiscard]] bool fixed(const std::string& name) const { return fixed_.contains(name); }
+    /// What $1, $2, … and $# are; nothing: they are not known.
+    void set_arguments(std::optional<std::vector<std::string>> words) { arguments_ = std::move(words); }
+    [[nodiscard]] const std::optional<std::vector<std::string>>& arguments() const { return arguments_; }
     [[nodiscard]] bool known(const std::string& name) const { return values_.contains(name); }
     [[nodiscard]] std::optional<std::string> value(const std::string& name) const;
     /// Why the value is not known; nothing for variables that are known, and for those that are set nowhere.
@@ -54,11 +61,13 @@ private:
     };
     [[nodiscard]] std::optional<Reference> reference_at(std::string_view text, std::size_t dollar);
     [[nodiscard]] std::optional<Reference> arithmetic_at(std::string_view text, std::size_t dollar);
+    [[nodiscard]] std::optional<Reference> argument_at(std::string_view text, std::size_t dollar) const;
 
     std::map<std::string, std::string> values_;
     std::map<std::string, std::string> unknown_;  // why
     int depth_ = 0;                               // of defaults that hold variables with defaults
-    std::set<std::string> perhaps_, doubtful_;
+    std::set<std::string> perhaps_, doubtful_, fixed_;
+    std::optional<std::vector<std::string>> arguments_;
     std::size_t expanded_ = 0;  // bytes
 };
 

@@ -41,6 +41,7 @@ void pause(std::chrono::milliseconds time) {
         ::dup2(output, STDOUT_FILENO);
         ::dup2(output, STDERR_FILENO);
     }
+    if (options.output_to_error) ::dup2(STDERR_FILENO, STDOUT_FILENO);
     for (const auto& [name, value] : options.variables) ::setenv(name.c_str(), value.c_str(), 1);
     ::execvp(arguments[0], arguments.data());
     const int error = errno;

@@ -19,7 +19,8 @@ namespace mgplan::jobs {
 struct ChildOptions {
     std::vector<std::string> words;  ///< looked up on PATH
     std::vector<std::pair<std::string, std::string>> variables;
-    std::string output;  ///< a file for standard output and error, appended to; empty: ours
+    std::string output;            ///< a file for standard output and error, appended to; empty: ours
+    bool output_to_error = false;  ///< standard output goes where standard error does
     bool own_group = false;
     /// What the child gets when this process is gone, however that happened.
     int signal_without_parent = 9;

@@ -68,6 +68,82 @@ void add_timing(Json& json, const Timing& time) {
     json["repetitions"] = time.repetitions;
 }
 
+Json entry_of(const ProductTime& each) {
+    Json json{{"m", each.m},
+              {"n", each.n},
+              {"k", each.k},
+              {"transpose_a", each.transpose_a},
+              {"transpose_b", each.transpose_b},
+              {"accumulate", each.accumulate},
+              {"dtype", to_string(each.dtype)}};
+    add_timing(json, each.time);
+    return json;
+}
+
+Json entry_of(const GroupedProductTime& each) {
+    Json json{{"groups", each.groups},
+              {"m", each.m},
+              {"n", each.n},
+              {"k", each.k},
+              {"transpose_b", each.transpose_b},
+              {"accumulate", each.accumulate},
+              {"dtype", to_string(each.dtype)}};
+    add_timing(json, each.time);
+    return json;
+}
+
+Json entry_of(const AttentionTime& each) {
+    Json json{{"sequence", each.sequence}, {"batch", each.batch}, {"heads", each.heads},       {"kv_heads", each.kv_heads},
+              {"qk_dim", each.qk_dim},     {"v_dim", each.v_dim}, {"backward", each.backward}, {"dtype", to_string(each.dtype)},
+              {"flops", each.flops}};
+    add_timing(json, each.time);
+    return json;
+}
+
+Json entry_of(const KernelTime& each) {
+    Json json{{"op", each.op}, {"bytes", each.bytes}};
+    add_timing(json, each.time);
+    return json;
+}
+
+Json entry_of(const CopyTime& each) {
+    Json json{{"way", each.way}, {"bytes", each.bytes}};
+    add_timing(json, each.time);
+    return json;
+}
+
+Json entry_of(const CollectiveTime& each) {
+    Json json{{"group", each.group}, {"op", each.op}, {"ranks", each.ranks}, {"nodes", each.nodes}, {"bytes", each.bytes}};
+    add_timing(json, each.time);
+    json["algbw"] = each.algorithm_bandwidth();
+    json["busbw"] = each.bus_bandwidth();
+    return json;
+}
+
+Json entry_of(const GraphMemory& each) {
+    return Json{{"kernels", each.kernels},
+                {"graphs", each.graphs},
+                {"bytes", each.bytes},
+                {"spread", each.spread},
+                {"repetitions", each.repetitions}};
+}
+
+Json entry_of(const Refit& each) {
+    return Json{{"log", each.log},
+                {"iterations", each.iterations},
+                {"measured_seconds", each.measured_seconds},
+                {"predicted_seconds", each.predicted_seconds},
+                {"compute_factor", each.compute_factor},
+                {"communication_factor", each.communication_factor}};
+}
+
+template <class Each>
+Json entries_of(const std::vector<Each>& all) {
+    Json json = Json::array();
+    for (const Each& each : all) json.push_back(entry_of(each));
+    return json;
+}
+
 Timing read_timing(JsonReader& reader) {
     Timing time;
     time.seconds = reader.real("seconds", kShortest, kLongest);
@@ -243,70 +319,7 @@ std::span<const CalibrationParameter> calibration_parameters() {
 }
 
 Json calibration_to_json(const ClusterCalibration& calibration) {
-    Json products = Json::array(), grouped_products = Json::array(), graphs = Json::array(), attention = Json::array(),
-         kernels = Json::array(), copies = Json::array(), collectives = Json::array(), refits = Json::array(), parameters = Json::object();
-    for (const auto& each : calibration.products) {
-        products.push_back(Json{{"m", each.m},
-                                {"n", each.n},
-                                {"k", each.k},
-                                {"transpose_a", each.transpose_a},
-                                {"transpose_b", each.transpose_b},
-                                {"accumulate", each.accumulate},
-                                {"dtype", to_string(each.dtype)}});
-        add_timing(products.back(), each.time);
-    }
-    for (const auto& each : calibration.grouped_products) {
-        grouped_products.push_back(Json{{"groups", each.groups},
-                                        {"m", each.m},
-                                        {"n", each.n},
-                                        {"k", each.k},
-                                        {"transpose_b", each.transpose_b},
-                                        {"accumulate", each.accumulate},
-                                        {"dtype", to_string(each.dtype)}});
-        add_timing(grouped_products.back(), each.time);
-    }
-    for (const auto& each : calibration.attention) {
-        attention.push_back(Json{{"sequence", each.sequence},
-                                 {"batch", each.batch},
-                                 {"heads", each.heads},
-                                 {"kv_heads", each.kv_heads},
-                                 {"qk_dim", each.qk_dim},
-                                 {"v_dim", each.v_dim},
-                                 {"backward", each.backward},
-                                 {"dtype", to_string(each.dtype)},
-                                 {"flops", each.flops}});
-        add_timing(attention.back(), each.time);
-    }
-    for (const auto& each : calibration.kernels) {
-        kernels.push_back(Json{{"op", each.op}, {"bytes", each.bytes}});
-        add_timing(kernels.back(), each.time);
-    }
-    for (const auto& each : calibration.copies) {
-        copies.push_back(Json{{"way", each.way}, {"bytes", each.bytes}});
-        add_timing(copies.back(), each.time);
-    }
-    for (const auto& each : calibration.collectives) {
-        collectives.push_back(
-            Json{{"group", each.group}, {"op", each.op}, {"ranks", each.ranks}, {"nodes", each.nodes}, {"bytes", each.bytes}});
-        add_timing(collectives.back(), each.time);
-        collectives.back()["algbw"] = each.algorithm_bandwidth();
-        collectives.back()["busbw"] = each.bus_bandwidth();
-    }
-    for (const auto& each : calibration.graphs) {
-        graphs.push_back(Json{{"kernels", each.kernels},
-                              {"graphs", each.graphs},
-                              {"bytes", each.bytes},
-                              {"spread", each.spread},
-                              {"repetitions", each.repetitions}});
-    }
-    for (const auto& each : calibration.refits) {
-        refits.push_back(Json{{"log", each.log},
-                              {"iterations", each.iterations},
-                              {"measured_seconds", each.measured_seconds},
-                              {"predicted_seconds", each.predicted_seconds},
-                              {"compute_factor", each.compute_factor},
-                              {"communication_factor", each.communication_factor}});
-    }
+    Json parameters = Json::object();
     for (const auto& [name, each] : calibration.parameters) parameters[name] = Json{{"value", each.value}, {"source", each.source}};
     Json json{{"version", kCalibrationVersion},
               {"device", calibration.device},
@@ -316,18 +329,18 @@ Json calibration_to_json(const ClusterCalibration& calibration) {
               {"transport", calibration.transport},
               {"complete", calibration.complete},
               {"parameters", parameters},
-              {"products", products},
-              {"grouped_products", grouped_products},
-              {"attention", attention},
-              {"kernels", kernels},
-              {"copies", copies},
-              {"collectives", collectives},
-              {"graphs", graphs}};
+              {"products", entries_of(calibration.products)},
+              {"grouped_products", entries_of(calibration.grouped_products)},
+              {"attention", entries_of(calibration.attention)},
+              {"kernels", entries_of(calibration.kernels)},
+              {"copies", entries_of(calibration.copies)},
+              {"collectives", entries_of(calibration.collectives)},
+              {"graphs", entries_of(calibration.graphs)}};
     if (calibration.launch.repetitions > 0) {
         json["launch"] = Json::object();
         add_timing(json["launch"], calibration.launch);
     }
-    if (!refits.empty()) json["refits"] = refits;
+    if (!calibration.refits.empty()) json["refits"] = entries_of(calibration.refits);
     return json;
 }
 

@@ -163,7 +163,8 @@ std::optional<ClusterSpec> preset(std::string_view name) {
 std::vector<std::string> presets_of_gpu(const std::string& gpu) {
     std::vector<std::string> found;
     for (const auto& name : cluster_preset_names()) {
-        const std::string_view bare = name.starts_with("dgx-") ? std::string_view(name).substr(4) : std::string_view(name);
+        const bool board = name.starts_with("dgx-") || name.starts_with("hgx-");
+        const std::string_view bare = board ? std::string_view(name).substr(4) : std::string_view(name);
         if (bare == gpu || bare.starts_with(gpu + "-")) found.push_back(name);
     }
     return found;

@@ -23,7 +23,7 @@ struct ComposedLayer {
 
 /// Nothing where a part, or their order, is none that is computed. Layers of one half have one norm, of two halves two.
 [[nodiscard]] std::optional<ComposedLayer> computed_layer(const ModelSpec& model, const LayerComposition& composition);
-/// Of one layer of a model whose layers are all computed (assertion).
+/// One layer of a model; asserts that all of its layers are computed.
 [[nodiscard]] ComposedLayer composed_layer(const ModelSpec& model, std::int64_t layer);
 
 /// The model with its own fields set to what its parts state of attention and feed-forwards, the last kind counting: how flags that hold

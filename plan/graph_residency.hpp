@@ -21,7 +21,7 @@ public:
     /// shorter schedule with the same remainder stands for the whole; for slots only beyond 2^22 entries over all ranks.
     GraphResidency(const ScheduleRequest& request, int pp_rank, GraphPolicy policy);
 
-    /// Of a quantity (buffers, bytes) that chunk c has per_chunk[c] of for each microbatch: how much is held.
+    /// How much is held of a quantity (buffers, bytes), of which each microbatch has per_chunk[c] in chunk c.
     [[nodiscard]] std::int64_t held(std::span<const std::int64_t> per_chunk) const;
     /// How often each layer of a chunk is captured: (chunk, slot) pairs, or microbatches.
     [[nodiscard]] std::int64_t copies(int chunk) const { return copies_[static_cast<std::size_t>(chunk)]; }

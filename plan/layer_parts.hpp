@@ -60,7 +60,7 @@ void check_part(const LayerPart& part, const std::string& where, Problems& probl
 /// A size of a part that check_part() found right: the stated one, else its fallback.
 [[nodiscard]] std::int64_t part_size(const LayerPart& part, std::string_view name);
 
-/// Of a part that check_part() found right.
+/// The tensors of a part; check_part() must have found it right.
 [[nodiscard]] std::vector<PartTensor> part_tensors(const LayerPart& part, std::int64_t hidden);
 struct PartCount {
     std::int64_t all = 0;

@@ -11,7 +11,6 @@
 #include "plan/errors.hpp"
 #include "plan/json_reader.hpp"
 #include "plan/layout_schedule.hpp"
-#include "plan/plan.hpp"
 #include "plan/schedule.hpp"
 
 namespace mgplan {

@@ -1,5 +1,5 @@
 #pragma once
-// Layout out of JSON; the other direction, layout_to_json, is declared with the plan.
+// A layout as JSON, both ways.
 
 #include <string>
 
@@ -8,6 +8,9 @@
 #include "plan/layout.hpp"
 
 namespace mgplan {
+
+/// The layout with the fields of CLI.md plus what reading it back needs (world, the split's own request under "split").
+[[nodiscard]] nlohmann::ordered_json layout_to_json(const Layout& layout);
 
 /// Reads what layout_to_json wrote. The derived fields (dp, edp, layers_per_chunk) are checked against what follows from
 /// the others. Throws ConfigError with all problems: missing, unknown or ill-typed fields, sizes that contradict each

@@ -109,7 +109,7 @@ struct ParameterCount {
 /// Parameters of the whole model as published totals count them: unpadded vocabulary, MTP excluded, one tied embedding.
 [[nodiscard]] std::int64_t total_parameters(const ModelSpec& model);
 
-/// Of these, the ones that one token uses: top_k experts of each mixture, and the shared ones.
+/// Parameters that one token uses: all but the experts, top_k experts of each mixture, and the shared ones.
 [[nodiscard]] std::int64_t active_parameters(const ModelSpec& model);
 
 }  // namespace mgplan

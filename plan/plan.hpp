@@ -9,6 +9,7 @@
 #include "plan/batch_spec.hpp"
 #include "plan/cluster_spec.hpp"
 #include "plan/layout.hpp"
+#include "plan/layout_json.hpp"
 #include "plan/model_spec.hpp"
 #include "plan/routing_skew.hpp"
 #include "plan/training_spec.hpp"
@@ -28,9 +29,6 @@ struct Plan {
 };
 
 [[nodiscard]] bool operator==(const Plan& a, const Plan& b);
-
-/// The layout with the fields of CLI.md plus what reading it back needs (world, the split's own request under "split").
-[[nodiscard]] nlohmann::ordered_json layout_to_json(const Layout& layout);
 
 /// {"mgplan_plan": version, "model", "cluster", "batch", "training", "layout"}, and "routing_skew" where it is not the default; integers
 /// stay integers.

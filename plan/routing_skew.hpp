@@ -28,7 +28,7 @@ struct RoutingSkew {
 
     RoutingKind kind = RoutingKind::uniform;
     double exponent = 1;  ///< of zipf; 0 is uniform
-    /// Of a histogram: copies of each expert. One list: the shares of every mixture layer, in an order that differs by layer
+    /// Copies that each expert received, of a histogram. One list: the shares of every mixture layer, in an order that differs by layer
     /// as with zipf. One list for each mixture layer: of exactly these experts.
     std::vector<std::vector<double>> counts;
 

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "plan/megatron_switches.hpp"
 #include "plan/numeric_types.hpp"
@@ -86,5 +88,19 @@ struct TrainingSpec {
         return Dtype::bf16;
     }
 };
+
+/// How products compute, as --precision says it: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4. The
+/// recipe has no meaning where operands stay in 16 bits or more.
+struct PrecisionChoice {
+    Precision precision = Precision::bf16;
+    Fp8Recipe recipe = Fp8Recipe::delayed;
+};
+
+/// "fp8" is fp8-current.
+[[nodiscard]] std::optional<PrecisionChoice> parse_precision_choice(std::string_view text);
+/// All words that parse_precision_choice() takes.
+[[nodiscard]] std::vector<std::string> precision_choices();
+/// The word for a training's precision and recipe.
+[[nodiscard]] std::string_view precision_text(const TrainingSpec& training);
 
 }  // namespace mgplan

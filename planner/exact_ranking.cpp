@@ -83,26 +83,32 @@ void rank_exactly(SearchResult& found, simulator::CostModel& model, Objective ob
     found.replayed = replayed;
 }
 
-void keep_fitting_when_replayed(SearchResult& found, simulator::CostModel& model, std::size_t most) {
-    keep_fitting_when_replayed(found, model, [most](std::span<const RankedLayout> kept) { return kept.size() >= most; });
+bool fits_when_replayed(const RankedLayout& ranked, std::int64_t limit_bytes, ReplayedMemories& memories) {
+    // What mgplan's own engine holds is known without a replay.
+    return ranked.layout.engine != Engine::megatron || memories.of(ranked.layout).deciding_bytes() <= limit_bytes;
 }
 
-void keep_fitting_when_replayed(SearchResult& found, simulator::CostModel& model, const Enough& enough) {
+void drop_too_large(SearchResult& found, RankedLayout ranked, ReplayedMemories& memories) {
+    ranked.peak_bytes = memories.of(ranked.layout).deciding_bytes();
+    TooLarge& dropped = found.too_large_replayed;
+    ++dropped.count;
+    --found.feasible;
+    if (!dropped.nearest || ranked.peak_bytes < dropped.nearest->peak_bytes) dropped.nearest = std::move(ranked);
+}
+
+void keep_fitting_when_replayed(SearchResult& found, ReplayedMemories& memories, std::size_t most) {
+    keep_fitting_when_replayed(found, memories, [most](std::span<const RankedLayout> kept) { return kept.size() >= most; });
+}
+
+void keep_fitting_when_replayed(SearchResult& found, ReplayedMemories& memories, const Enough& enough) {
     std::vector<RankedLayout> kept;
     for (RankedLayout& ranked : found.best) {
         if (enough(kept)) break;
-        const bool replays = ranked.layout.engine == Engine::megatron;
-        if (replays) {
-            const simulator::MemoryPrediction memory = model.replayed_memory(ranked.layout);
-            if (!memory.fits()) {
-                ranked.peak_bytes = memory.deciding_bytes();
-                TooLarge& dropped = found.too_large_replayed;
-                ++dropped.count;
-                --found.feasible;
-                if (!dropped.nearest || ranked.peak_bytes < dropped.nearest->peak_bytes) dropped.nearest = std::move(ranked);
-                continue;
-            }
+        if (!fits_when_replayed(ranked, found.limit_bytes, memories)) {
+            drop_too_large(found, std::move(ranked), memories);
+            continue;
         }
+        if (ranked.layout.engine == Engine::megatron) ranked.peak_bytes = memories.of(ranked.layout).deciding_bytes();
         kept.push_back(std::move(ranked));
     }
     found.best = std::move(kept);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 
+#include "planner/replayed_memories.hpp"
 #include "planner/search.hpp"
 #include "simulator/cost_model.hpp"
 
@@ -27,11 +28,17 @@ void rank_exactly(SearchResult& found, simulator::CostModel& model, Objective ob
 /// Whether the layouts kept so far are enough.
 using Enough = std::function<bool(std::span<const RankedLayout> kept)>;
 
-/// Keeps of the fitting layouts, in their order and until there are enough, those that fit with their allocators replayed as well (a
-/// search is too fast for replays and assumes fragmentation): no plan that is shown exceeds the limit by the figures shown with it.
-/// Those that do not fit are moved from `feasible` to `too_large_replayed`; which ones are looked at depends on the order alone.
-void keep_fitting_when_replayed(SearchResult& found, simulator::CostModel& model, const Enough& enough);
+/// Whether a layout that the search found to fit does so with its allocator replayed as well: a search is too fast for replays and assumes
+/// fragmentation.
+[[nodiscard]] bool fits_when_replayed(const RankedLayout& ranked, std::int64_t limit_bytes, ReplayedMemories& memories);
+/// Counts one that does not in SearchResult::too_large_replayed rather than in `feasible`.
+void drop_too_large(SearchResult& found, RankedLayout ranked, ReplayedMemories& memories);
+
+/// Keeps of the fitting layouts, in their order and until there are enough, those that are fits_when_replayed() in
+/// SearchResult::limit_bytes, with the bytes of the replay: no plan that is shown exceeds the limit by the figures shown with it. The
+/// others are dropped; which ones are looked at depends on the order alone.
+void keep_fitting_when_replayed(SearchResult& found, ReplayedMemories& memories, const Enough& enough);
 /// The first `most` of them.
-void keep_fitting_when_replayed(SearchResult& found, simulator::CostModel& model, std::size_t most);
+void keep_fitting_when_replayed(SearchResult& found, ReplayedMemories& memories, std::size_t most);
 
 }  // namespace mgplan::planner

@@ -8,9 +8,7 @@
 #include "planner/search.hpp"
 
 namespace mgplan::planner {
-namespace {
 
-/// Equal for layouts of one family: it takes fields that same_family() compares.
 std::size_t family_hash(const Layout& layout) {
     const ParallelSizes& s = layout.sizes;
     std::uint64_t hash = 0;
@@ -18,8 +16,6 @@ std::size_t family_hash(const Layout& layout) {
         hash = (hash ^ static_cast<std::uint64_t>(field)) * 0x9e3779b97f4a7c15U;
     return static_cast<std::size_t>(hash ^ (hash >> 32));
 }
-
-}  // namespace
 
 std::size_t FamilySet::place_of(const Layout& layout) {
     if (last_ < points_.size() && same_family(points_[last_].fastest.layout, layout)) return last_;

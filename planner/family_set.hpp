@@ -10,6 +10,9 @@
 
 namespace mgplan::planner {
 
+/// Equal for layouts of one family: it takes fields that same_family() (plan_families.hpp) compares.
+[[nodiscard]] std::size_t family_hash(const Layout& layout);
+
 /// One FamilyPoint for each family (plan_families.hpp) that was offered. The result does not depend on the order of offers: of equals
 /// the layout that ranks_before() (search.hpp) puts first by throughput stays. An offer costs a hash of a few integers; a layout is
 /// copied only where it becomes its family's fastest.

@@ -1,6 +1,7 @@
 #include "planner/ranking.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <span>
 #include <utility>
@@ -8,12 +9,15 @@
 #include "plan/errors.hpp"
 #include "planner/balanced_layout.hpp"
 #include "planner/exact_ranking.hpp"
+#include "planner/free_memory_first.hpp"
 #include "planner/plan_families.hpp"
 #include "planner/split_schedules.hpp"
 #include "simulator/cost_model.hpp"
 
 namespace mgplan::planner {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 /// Layouts whose stages are balanced.
 constexpr std::size_t kMostBalanced = 10;
@@ -35,6 +39,7 @@ BalancingGain add_balanced(SearchResult& found, simulator::CostModel& model, con
     const auto behind = best.begin() + static_cast<std::ptrdiff_t>(found.replayed);
     const auto end = best.insert(behind, added.begin(), added.end()) + std::ssize(added);
     std::stable_sort(best.begin(), end, [objective](const auto& a, const auto& b) { return ranks_before(a, b, objective); });
+    found.replayed += added.size();
     return report;
 }
 
@@ -46,52 +51,107 @@ BalancingGain add_balanced(SearchResult& found, simulator::CostModel& model, con
 }
 
 /// `best`: of the search before those were dropped that do not fit when replayed.
-ComparedRank rank_of(const Layout& layout, const std::vector<RankedLayout>& best, const SearchResult& found, simulator::CostModel& model) {
-    if (!model.replayed_memory(layout).fits()) return {};
+/// `before`: how many were dropped by then.
+ComparedRank rank_of(const Layout& layout, const std::vector<RankedLayout>& best, std::size_t before, const SearchResult& found,
+                     ReplayedMemories& memories) {
+    if (memories.of(layout).deciding_bytes() > found.limit_bytes) return {};
+    const std::size_t replayed = found.replayed - std::min(before, found.replayed);
     const auto is_it = [&](const RankedLayout& each) { return each.layout == layout; };
     if (const auto kept = std::find_if(found.best.begin(), found.best.end(), is_it); kept != found.best.end()) {
         const auto place = static_cast<std::size_t>(kept - found.best.begin());
-        return {place + 1, place < found.replayed};
+        return {place + 1, place < replayed};
     }
     // All that were dropped stood before those that nobody looked at.
-    const auto dropped = static_cast<std::size_t>(found.too_large_replayed.count);
+    const auto dropped = static_cast<std::size_t>(found.too_large_replayed.count), dropped_since = dropped - before;
     if (const auto ranked = std::find_if(best.begin(), best.end(), is_it); ranked != best.end()) {
         const auto place = static_cast<std::size_t>(ranked - best.begin());
-        return {std::max(place - std::min(place, dropped), found.best.size()) + 1, place < found.replayed};
+        return {std::max(place - std::min(place, dropped_since), found.best.size()) + 1, place < replayed};
     }
-    const auto before = static_cast<std::size_t>(found.before_compared);
-    return {before - std::min(before, dropped) + 1, false};
+    const auto faster = static_cast<std::size_t>(found.before_compared);
+    return {faster - std::min(faster, dropped) + 1, false};
 }
 
-/// Without the plans.
-Ranking rank_within(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
+/// How many families a growing list holds.
+class FamilyCount {
+public:
+    std::size_t among(std::span<const RankedLayout> list) {
+        for (; counted_ < list.size(); ++counted_) {
+            const auto same = [&](std::size_t place) { return same_family(list[place].layout, list[counted_].layout); };
+            if (std::none_of(first_.begin(), first_.end(), same)) first_.push_back(counted_);
+        }
+        return first_.size();
+    }
+
+private:
+    std::vector<std::size_t> first_;  ///< places of each family's first
+    std::size_t counted_ = 0;
+};
+
+/// The plans of the first of `best`.
+std::vector<PlannedLayout> plans_of(const Workload& workload, const std::vector<RankedLayout>& best, std::size_t most, bool one_per_family,
+                                    simulator::CostModel& model, ReplayedMemories& memories) {
+    std::vector<PlannedLayout> plans;
+    const auto add = [&](std::size_t index) -> PlannedLayout& {
+        const Layout& layout = best[index].layout;
+        simulator::Prediction prediction{model.exact_time(layout), memories.of(layout)};
+        prediction.memory.limit_bytes = workload.memory_limit;
+        return plans.emplace_back(PlannedLayout{layout, std::move(prediction), index + 1, {}});
+    };
+    if (!one_per_family) {
+        for (std::size_t i = 0; i < std::min(most, best.size()); ++i) add(i);
+        return plans;
+    }
+    for (const auto& [fastest, others] : plan_families(best, most)) {
+        PlannedLayout& plan = add(fastest);
+        for (const std::size_t index : others) plan.others.push_back(index + 1);
+    }
+    return plans;
+}
+
+/// `narrowed`: the workload with as much memory as plans may take. What is replayed has the whole card: its allocator knows no headroom.
+Ranking rank_within(const Workload& narrowed, const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
     const std::size_t wanted = std::max(options.plans, options.ranks);
+    const bool by_time = options.objective == Objective::throughput;
     SearchOptions asked;
     asked.keep = std::max(wanted, kRankedExactly);
     asked.keep_contenders = kContenders;
     asked.objective = options.objective;
     asked.threads = options.threads;
-    asked.pareto = options.pareto;
+    asked.pareto = options.pareto || by_time;
     asked.families = options.families;
     asked.compared = options.compared;
     asked.progress = options.progress;
 
     Ranking ranking;
-    ranking.search = search(workload, space, options.cost_model, asked);
-    if (ranking.search.counts.legal == 0) refuse(workload, space, ranking.search);
+    SearchResult& found = ranking.search;
+    found = search(narrowed, space, options.cost_model, asked);
+    if (found.counts.legal == 0) refuse(narrowed, space, found);
     simulator::CostModel model(workload);
-    rank_exactly(ranking.search, model, options.objective, wanted);
-    if (options.balance_stages) ranking.balanced = add_balanced(ranking.search, model, workload, options.objective);
+    ReplayedMemories memories(model);
+    const std::size_t frugal = by_time ? bring_frugal_ones_forward(found) : 0;
+    rank_exactly(found, model, options.objective, wanted + frugal);
+    if (options.balance_stages) ranking.balanced = add_balanced(found, model, narrowed, options.objective);
     if (!options.schedules.empty())
-        ranking.schedules =
-            add_split_schedules(ranking.search, model, workload, options.schedules, options.objective, options.only_schedules);
-    const std::vector<RankedLayout> best = options.compared ? ranking.search.best : std::vector<RankedLayout>{};
-    keep_fitting_when_replayed(ranking.search, model, [&](std::span<const RankedLayout> kept) {
-        const std::size_t families = std::max(options.one_per_family ? options.plans : 0, options.families ? kRankedFamilies : 0);
-        if (kept.size() < (options.one_per_family ? options.ranks : wanted)) return false;
-        return families == 0 || plan_families(kept, families).size() == families;
+        ranking.schedules = add_split_schedules(found, model, narrowed, options.schedules, options.objective, options.only_schedules);
+    const std::size_t dropped = by_time ? put_free_memory_first(found, memories) : 0;
+    if (!by_time) sort_as_replayed(found.best, found.best.size(), memories);
+    const std::vector<RankedLayout> best = options.compared ? found.best : std::vector<RankedLayout>{};
+    const std::size_t families = std::max(options.one_per_family ? options.plans : 0, options.families ? kRankedFamilies : 0);
+    const std::size_t ranks = options.one_per_family ? options.ranks : wanted;
+    FamilyCount count;
+    Clock::time_point said = Clock::now();
+    keep_fitting_when_replayed(found, memories, [&](std::span<const RankedLayout> kept) {
+        if (options.replaying && Clock::now() - said >= std::chrono::seconds(1)) {
+            options.replaying(kept.size(), std::max(ranks, families));
+            said = Clock::now();
+        }
+        if (kept.size() < ranks) return false;
+        return families == 0 || count.among(kept) >= families;
     });
-    if (options.compared) ranking.compared = rank_of(*options.compared, best, ranking.search, model);
+    if (by_time && !found.fastest_seconds && !found.best.empty()) found.fastest_seconds = found.best.front().iteration_seconds;
+    if (options.compared) ranking.compared = rank_of(*options.compared, best, dropped, found, memories);
+    if (options.predictions) ranking.plans = plans_of(workload, found.best, options.plans, options.one_per_family, model, memories);
+    if (!options.pareto) found.pareto.clear();
     return ranking;
 }
 
@@ -100,31 +160,18 @@ Ranking rank_within(const Workload& workload, const SearchSpace& space, const Ra
 Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const RankingOptions& options) {
     Workload narrowed = workload;
     narrowed.memory_limit -= options.headroom_bytes;
-    Ranking ranking = rank_within(narrowed, space, options);
+    Ranking ranking = rank_within(narrowed, workload, space, options);
     if (ranking.search.best.empty() && options.headroom_bytes > 0) {
-        ranking = rank_within(workload, space, options);
+        ranking = rank_within(workload, workload, space, options);
         ranking.search.headroom_missed = !ranking.search.best.empty();
     }
-    if (options.predictions) ranking.plans = plans_of(workload, ranking.search, options.plans, options.one_per_family);
     return ranking;
 }
 
 std::vector<PlannedLayout> plans_of(const Workload& workload, const SearchResult& search, std::size_t most, bool one_per_family) {
     simulator::CostModel model(workload);
-    std::vector<PlannedLayout> plans;
-    const auto add = [&](std::size_t index) -> PlannedLayout& {
-        const Layout& layout = search.best[index].layout;
-        return plans.emplace_back(PlannedLayout{layout, model.predict_exactly(layout), index + 1, {}});
-    };
-    if (!one_per_family) {
-        for (std::size_t i = 0; i < std::min(most, search.best.size()); ++i) add(i);
-        return plans;
-    }
-    for (const auto& [fastest, others] : plan_families(search.best, most)) {
-        PlannedLayout& plan = add(fastest);
-        for (const std::size_t index : others) plan.others.push_back(index + 1);
-    }
-    return plans;
+    ReplayedMemories memories(model);
+    return plans_of(workload, search.best, most, one_per_family, model, memories);
 }
 
 }  // namespace mgplan::planner

@@ -34,6 +34,9 @@ struct RankingOptions {
     int threads = 0;                      ///< of the search; 0: all cores
     /// Called about once a second from the calling thread with the finished and total parts. What it throws ends the ranking.
     std::function<void(std::size_t done, std::size_t total)> progress;
+    /// Called about once a second while the best are replayed, with how many are certain by then and how many are wanted at least. What it
+    /// throws ends the ranking.
+    std::function<void(std::size_t done, std::size_t wanted)> replaying;
     /// What the search prices layouts with. Tests replace it; replays and predictions are the simulator's in any case.
     CostModelFactory cost_model = simulator_cost_model();
 };
@@ -47,9 +50,10 @@ struct Ranking {
 };
 
 /// Enumerates every layout of the workload in the space, prices each, ranks the best by their exact timelines (exact_ranking.hpp),
-/// tries balanced stages, and keeps those that fit with their allocators replayed. The same answer on every machine and for any number
-/// of threads. Throws ConfigError where no layout is legal, with what stands in the way; where none fits there are no plans, and
-/// SearchResult::nearest are the nearest misses (remedies() says what makes them fit).
+/// tries balanced stages, puts those first that leave more memory free of what is nearly as fast as the fastest (free_memory_first.hpp),
+/// and keeps those that fit with their allocators replayed. The same answer on every machine and for any number of threads. Throws
+/// ConfigError where no layout is legal, with what stands in the way; where none fits there are no plans, and SearchResult::nearest are the
+/// nearest misses (remedies() says what makes them fit).
 [[nodiscard]] Ranking rank_layouts(const Workload& workload, const SearchSpace& space = {}, const RankingOptions& options = {});
 
 /// The plans that rank_layouts() makes of a search's best: at most `most`.

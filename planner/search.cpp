@@ -31,36 +31,47 @@ auto simplicity(const Layout& l) {
                       l.sizes.order.axes());
 }
 
-/// The best `capacity` layouts seen, kept sorted; most candidates fail one comparison with the last.
+/// The best `capacity` layouts seen; most candidates fail one comparison with the last. Few are kept sorted, many are sorted in batches.
 template <class Before>
 class BestList {
 public:
-    BestList(std::size_t capacity, Before before) : capacity_(capacity), before_(before) {}
+    BestList(std::size_t capacity, Before before) : capacity_(capacity), batch_(std::max<std::size_t>(1, capacity / 4)), before_(before) {}
 
     void offer(const Layout& layout, double seconds, std::int64_t peak) {
         if (capacity_ == 0) return;
         // A cheap look at the numbers before the layout is copied.
         RankedLayout candidate{{}, seconds, peak};
-        if (list_.size() == capacity_ && before_.surely_behind(candidate, list_.back())) return;
+        if (sorted_ == capacity_ && before_.surely_behind(candidate, list_[sorted_ - 1])) return;
         candidate.layout = layout;
-        const auto place = std::upper_bound(list_.begin(), list_.end(), candidate, before_);
-        if (list_.size() == capacity_ && place == list_.end()) return;
-        list_.insert(place, std::move(candidate));
-        if (list_.size() > capacity_) list_.pop_back();
+        list_.push_back(std::move(candidate));
+        if (list_.size() - sorted_ >= batch_) sort();
     }
 
     /// The largest peak with which a layout may still come in, where the list is sorted by peaks.
     [[nodiscard]] std::int64_t largest_peak() const {
         if (capacity_ == 0) return 0;
-        return list_.size() == capacity_ ? list_.back().peak_bytes : std::numeric_limits<std::int64_t>::max();
+        return sorted_ == capacity_ ? list_[sorted_ - 1].peak_bytes : std::numeric_limits<std::int64_t>::max();
     }
 
-    std::vector<RankedLayout> take() { return std::move(list_); }
+    std::vector<RankedLayout> take() {
+        sort();
+        sorted_ = 0;
+        return std::move(list_);
+    }
 
 private:
-    std::size_t capacity_;
+    void sort() {
+        const auto added = list_.begin() + static_cast<std::ptrdiff_t>(sorted_);
+        std::stable_sort(added, list_.end(), before_);
+        std::inplace_merge(list_.begin(), added, list_.end(), before_);
+        if (list_.size() > capacity_) list_.resize(capacity_);
+        sorted_ = list_.size();
+    }
+
+    std::size_t capacity_, batch_;
     Before before_;
     std::vector<RankedLayout> list_;
+    std::size_t sorted_ = 0;  ///< of list_, the first
 };
 
 struct BeforeByObjective {

@@ -40,7 +40,7 @@ struct BalancedStages {
 /// behind every decoder; every chunk holds something. With vpp > 1 a rank spreads the layers behind its first chunk so that its
 /// chunks become alike, the last first, and that spread has to fit.
 ///
-/// Of equals: with vpp = 1 the least sum of squares of the ranks' times, else first chunks near the average.
+/// Ties go, with vpp = 1, to the least sum of squares of the ranks' times, else first chunks near the average.
 ///
 /// How. A bound T on the slowest rank is halved until it is met exactly. For each T a programme over ranks and the layers that
 /// their first chunks have taken: with vpp = 1 whether the last rank can end at the last layer; with more, the most layers that

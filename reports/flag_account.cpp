@@ -37,6 +37,7 @@ void add_flag_account(nlohmann::ordered_json& json, const FlagAccount& account) 
     json["used"] = account.used;
     json["not_computed"] = deciding(account, Decides::nothing);
     json["unknown"] = account.unknown;
+    if (!account.searched.empty()) json["searched"] = account.searched;
 }
 
 bool leaves_fit_open(const FlagAccount& account) {

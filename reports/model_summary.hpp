@@ -22,7 +22,7 @@ struct LayerCount {
 
 /// Parameters of the layers of multi-token prediction together, without the tables they share with the model; 0: there are none.
 [[nodiscard]] std::int64_t mtp_parameters(const ModelSpec& model);
-/// Of these, the ones that one token uses.
+/// Those of them that one token uses.
 [[nodiscard]] std::int64_t active_mtp_parameters(const ModelSpec& model);
 
 /// {"name", "type", "parameters", "active_parameters", "mtp_parameters", "layers": [{"kind", "count"}], "assumed_architecture",

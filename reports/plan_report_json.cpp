@@ -68,6 +68,7 @@ std::string plan_report_json(const PlanReport& report) {
                               {"limit_bytes", s.limit_bytes},
                               {"headroom_missed", s.headroom_missed},
                               {"replayed", s.replayed},
+                              {"fastest_seconds", s.fastest_seconds ? Json(*s.fastest_seconds) : Json()},
                               {"fastest_is_proven", s.fastest_is_proven ? Json(*s.fastest_is_proven) : Json()},
                               {"rejected", rejected},
                               {"rejections", rejections},

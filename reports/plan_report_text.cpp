@@ -226,7 +226,7 @@ std::string families_text(const PlanReport& report) {
     std::size_t others = 0;
     for (const PlannedLayout& plan : report.plans) others += plan.others.size();
     if (others == 0) return {};
-    return fmt::format("One row a family (same tp, cp, {}pp, rec): its fastest; {} more: --all\n",
+    return fmt::format("One row a family (same tp, cp, {}pp, rec): its best; {} more: --all\n",
                        report.workload.model.moe ? "ep, etp, " : "", with_thousands(static_cast<std::int64_t>(others)));
 }
 
@@ -241,6 +241,8 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
     words.emplace_back("mbs: micro-batch");
     words.emplace_back(shows([](const Layout& l) { return l.recompute == Recompute::selective; }) ? "rec: recompute (sel: selective)"
                                                                                                   : "rec: recompute");
+    if (const auto& fastest = report.search.fastest_seconds; fastest && report.plans.front().prediction.time.iteration_seconds > *fastest)
+        words.push_back(fmt::format("within 1 % of the fastest ({:.{}f} s): by free memory", *fastest, *fastest < 100 ? 3 : 1));
     if (table.has("tok/s")) words.emplace_back("tok/s: a GPU's");
     words.emplace_back("loss: largest share of a step that is no useful compute");
     if (table.has("fullest")) words.emplace_back("fullest: what fills the fullest GPU most, sN its pipeline stage");
@@ -254,7 +256,7 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
 /// Where the event-by-event ranking may have missed the fastest layout.
 std::string unproven_text(const planner::SearchResult& search) {
     if (search.fastest_is_proven.value_or(true)) return {};
-    return fmt::format("\n{} {} ranked event by event; by their lower bounds others might be as fast as the first.\n",
+    return fmt::format("\n{} {} ranked event by event; by their lower bounds others might be as fast as the fastest.\n",
                        counted(static_cast<std::int64_t>(search.replayed), "layout"), search.replayed == 1 ? "was" : "were");
 }
 

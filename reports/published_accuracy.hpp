@@ -9,7 +9,7 @@
 
 namespace mgplan::reports {
 
-/// Of an iteration's time, over published runs of one kind of model on one GPU in one width of number.
+/// Errors of predicted iteration times, over published runs of one kind of model on one GPU in one width of number.
 struct PublishedAccuracy {
     std::int64_t runs = 0;
     double mean_error = 0;  ///< of |predicted / measured - 1|

@@ -125,7 +125,13 @@ std::string ahead_text(const PlanComparison& comparison) {
     std::string text = fmt::format("An iteration takes {} {} {} than {}'s; {}", unit.text(std::abs(other - mine)), unit.name,
                                    other < mine ? "more" : "less", against.called(),
                                    deciding_text(time_terms(plan.prediction.time), time_terms(against.prediction.time), unit));
-    return text.back() == '\n' ? text : text + "no term differs.\n";
+    if (text.back() != '\n') text += "no term differs.\n";
+    const std::int64_t more = against.prediction.memory.deciding_bytes() - plan.prediction.memory.deciding_bytes();
+    const bool in_order = plan.name.empty() && against.name.empty() && plan.rank < against.rank;
+    if (in_order && other < mine && more > 0)
+        text += fmt::format("Both are within 1 % of the fastest; {} stands before {} since it leaves {} more free.\n", plan.called(),
+                            against.called(), human_bytes(more));
+    return text;
 }
 
 std::string comparison_text(const PlanComparison& comparison) {

@@ -401,11 +401,22 @@ void Fit::cpu() {
 
 }  // namespace
 
+std::optional<std::string> assumed_efficiencies(const ClusterSpec& cluster) {
+    if (cluster.calibration || !cluster.sources.contains("efficiencies")) return std::nullopt;
+    return fmt::format("efficiencies of {} are not calibrated, its intervals doubled (mgplan clusters show {} says whose they are)",
+                       cluster.gpu, cluster.name);
+}
+
 Calibration calibration_of(const ClusterSpec& cluster, Software software) {
     Calibration calibration = default_calibration(cluster);
     apply_software(calibration, cluster, software);
     if (cluster.calibration) {
         for (const auto& [name, each] : cluster.calibration->parameters) set(calibration, name, each.value);
+    }
+    if (assumed_efficiencies(cluster)) {
+        for (double* deviation : {&calibration.run_deviation, &calibration.product_deviation, &calibration.fp8_deviation,
+                                  &calibration.expert_deviation, &calibration.host_deviation, &calibration.communication_deviation})
+            *deviation *= 2;
     }
     return calibration;
 }

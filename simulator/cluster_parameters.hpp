@@ -13,6 +13,10 @@ namespace mgplan::simulator {
 /// The defaults of the cluster's architecture, and above them what its calibration says.
 [[nodiscard]] Calibration calibration_of(const ClusterSpec& cluster, Software software = kNewestSoftware);
 
+/// A sentence for lists of assumptions where no table and no measurement of the cluster's GPU says what share of its peaks it reaches (its
+/// file has a source for "efficiencies", which says whose shares are taken): calibration_of() doubles all deviations then.
+[[nodiscard]] std::optional<std::string> assumed_efficiencies(const ClusterSpec& cluster);
+
 /// Sentences for lists of assumptions: bytes of device memory that rest on no measurement (calibration.cpp). Nothing where the
 /// cluster's file names the parameter, module_bytes or graph_node_bytes.
 [[nodiscard]] std::optional<std::string> assumed_module_bytes(const ClusterSpec& cluster);

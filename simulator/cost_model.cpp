@@ -310,9 +310,11 @@ std::int64_t CostModel::passes(const Layout& layout) {
 }
 
 Prediction CostModel::predict_exactly(const Layout& layout) {
-    Prediction prediction = predict(layout);
-    if (passes(layout) <= kMostReplayedPasses) prediction.time = timeline(layout, false).step.time;
-    return prediction;
+    return {exact_time(layout), state_->memory.predict(layout, true)};
+}
+
+TimePrediction CostModel::exact_time(const Layout& layout) {
+    return passes(layout) <= kMostReplayedPasses ? timeline(layout, false).step.time : time(layout);
 }
 
 double CostModel::exact_seconds(const Layout& layout) {

@@ -51,6 +51,8 @@ public:
     [[nodiscard]] static std::int64_t passes(const Layout& layout);
     /// predict() with the time of the exact timeline; of more than kMostReplayedPasses passes with that of the closed form.
     [[nodiscard]] Prediction predict_exactly(const Layout& layout);
+    /// predict_exactly().time, without the memory.
+    [[nodiscard]] TimePrediction exact_time(const Layout& layout);
     /// Seconds of one iteration as predict_exactly() has them.
     [[nodiscard]] double exact_seconds(const Layout& layout);
     /// The exact timeline of a layout of at most kMostReplayedPasses passes. `details`: of every pass.

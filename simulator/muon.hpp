@@ -15,9 +15,9 @@ struct MuonSeconds {
     double dense = 0, expert = 0;
 };
 
-/// Of a decoder layer by its number. Five Newton-Schulz steps of X (s x l, s <= l): A = X X', B = b A + c A A, X = a X + B X, so 4 s^2 l +
-/// 2 s^3 FLOPs each, as products of 16 bits. A rank orthogonalises its tp shard alone (--muon-tp-mode blockwise, the default), queries,
-/// keys and values apart (not --muon-no-split-qkv), each expert for itself. `kernels`: of 16-bit products.
+/// Work for a decoder layer, by its number. Five Newton-Schulz steps of X (s x l, s <= l): A = X X', B = b A + c A A, X = a X + B X, so 4
+/// s^2 l + 2 s^3 FLOPs each, as products of 16 bits. A rank orthogonalises its tp shard alone (--muon-tp-mode blockwise, the default),
+/// queries, keys and values apart (not --muon-no-split-qkv), each expert for itself. `kernels`: of 16-bit products.
 [[nodiscard]] MuonSeconds muon_seconds(const ModelSpec& model, std::int64_t layer, const ParallelSizes& sizes, const KernelTimes& kernels);
 
 }  // namespace mgplan::simulator

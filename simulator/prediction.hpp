@@ -79,7 +79,7 @@ struct RankMemory {
     MemoryBreakdown high_water;        ///< each category's own maximum over the iteration
     std::int64_t framework_bytes = 0;  ///< what a framework's tensor allocator would report as its peak
     std::int64_t reserved_bytes = 0;   ///< what that allocator would have taken from the device
-    /// Of models with experts. MemoryPrediction::worst has at each quantile that of the fullest rank there.
+    /// Set for models with experts. MemoryPrediction::worst has at each quantile that of the fullest rank there.
     std::optional<RoutedPeaks> routing;
     /// Not known where CUDA graphs rearrange the passes, and where sums alone are asked for.
     std::optional<PeakInstant> peak_at;
@@ -117,7 +117,7 @@ struct ExposedCommunication {
 
 struct TimePrediction {
     double iteration_seconds = 0;
-    /// Of the closed form (step_time.hpp) alone: the events of this layout never take less. 0: nothing is known.
+    /// A lower bound on the time that the events of this layout take, from the closed form (step_time.hpp). 0: not known.
     double at_least_seconds = 0;
     double interval_low = 0;  ///< the model's own uncertainty, see docs/accuracy.md
     double interval_high = 0;

@@ -27,7 +27,7 @@ enum class GraphedPart : std::uint8_t {
     attention_router,  ///< the attention and that
 };
 
-/// Of a layer with a dense MLP, or with a mixture.
+/// What is captured of a layer with a dense MLP, or with a mixture.
 [[nodiscard]] GraphedPart graphed_part(EnumSet<CudaGraphScope> scopes, bool mixture);
 /// Whether the layer's input is the graph's, and its output.
 [[nodiscard]] constexpr bool begins_layer(GraphedPart part) {

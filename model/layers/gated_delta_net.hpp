@@ -35,7 +35,7 @@ public:
 
 private:
     [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
-    /// Of this rank, for so many rows of its projection.
+    /// Sizes on this rank, for the rows of its projection.
     [[nodiscard]] DeltaRuleSizes sizes_of(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& projected) const;
     [[nodiscard]] DeltaRuleInputs rule_inputs(const Saved& saved, const DeltaRuleSizes& sizes) const;
 

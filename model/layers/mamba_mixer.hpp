@@ -36,7 +36,7 @@ public:
 
 private:
     [[nodiscard]] Tensor normalised(const RankContext& context, const Tensor& x, NormStatistics& statistics) const;
-    /// Of this rank, for so many rows of its projection.
+    /// Sizes on this rank, for the rows of its projection.
     [[nodiscard]] StateSpaceSizes sizes_of(const RankContext& context, const MicrobatchContext& microbatch, const Tensor& projected) const;
     [[nodiscard]] StateSpaceInputs scan_inputs(const Tensor& projected, const StateSpaceSizes& sizes, std::int64_t batch) const;
 

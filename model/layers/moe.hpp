@@ -21,7 +21,7 @@ struct MoeSaved {
     struct Mixture {
         RouterSaved router;
         SharedExpertsSaved shared;
-        // Of the part that CUDA graphs leave outside:
+        // The part that CUDA graphs leave outside:
         Permutation permutation;
         DispatchPlan plan;
         ExpertsSaved experts;

@@ -7,7 +7,7 @@
 
 namespace mgplan::model {
 
-/// Of the scan of Mamba-2. A row of its input holds x (heads · head_dim), B and C (groups · state each).
+/// Sizes of Mamba-2's scan. A row of its input holds x (heads · head_dim), B and C (groups · state each).
 struct StateSpaceSizes {
     std::int64_t places = 0, batch = 1;
     std::int64_t heads = 0, head_dim = 0, groups = 1, state = 0;
@@ -20,7 +20,8 @@ struct StateSpaceSizes {
     [[nodiscard]] constexpr std::int64_t chunks() const { return (places + chunk - 1) / chunk; }
 };
 
-/// Of the gated delta rule. A row of its input holds queries and keys (key_heads · key_dim each) and values (value_heads · value_dim).
+/// Sizes of the gated delta rule. A row of its input holds queries and keys (key_heads · key_dim each) and values (value_heads ·
+/// value_dim).
 struct DeltaRuleSizes {
     std::int64_t places = 0, batch = 1;
     std::int64_t key_heads = 0, value_heads = 0;  ///< a key head serves value_heads / key_heads value heads, one behind the other

@@ -54,7 +54,36 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
         throw ConfigError(fmt::format("the plan is for {} ranks, but {} were started; start {} or make a plan for {}",
                                       task.layout.sizes.world, world.size, task.layout.sizes.world, world.size));
     }
-    const auto group_with = [&](std::string_view list) { return group_of(task.layout.sizes, list, world.rank); };
+    join_groups(world);
+    context_.routing_log = routing_log;
+    set_context();
+    rank_ = world.rank;
+    pp_rank_ = groups_.pp_forward->rank();
+    place_ = {groups_.tp->rank(), groups_.tp->size(),  pp_rank_,           groups_.ep->rank(),
+              groups_.ep->size(), groups_.etp->rank(), groups_.etp->size()};
+    const auto dp_ranks = group_of(task.layout.sizes, "dp", world.rank);
+    TokenShare share{std::find(dp_ranks.begin(), dp_ranks.end(), world.rank) - dp_ranks.begin(), groups_.cp->size(), groups_.cp->rank()};
+    make_chunks(share);
+    // What follows is allocated in this order, which a plan of the memory repeats.
+    microbatches_.emplace(task, device, share);
+    sums_losses_ = share.loss;
+    context_.losses = device.empty({1 + task.model.mtp_layers}, Dtype::fp64, MemoryCategory::workspace, "sums of losses");
+    if (groups_.tp_dp_cp) make_expert_biases();
+    if (task.model.moe && task.model.moe->auxiliary_loss != 0)
+        context_.auxiliary_loss = device.empty({1}, Dtype::fp64, MemoryCategory::workspace, "sum of auxiliary losses");
+    if (task.layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) {
+        iteration_graph_ = std::make_unique<IterationGraph>(device);
+    } else if (!task.layout.cuda_graphs.empty()) {
+        layer_graphs_ = std::make_unique<LayerGraphs>(device, task.layout.cuda_graphs, task.model.hidden_dropout > 0);
+        context_.graphs = layer_graphs_.get();
+    }
+    make_optimizer();
+    make_executor();
+}
+
+void RankTrainer::join_groups(const World& world) {
+    const ModelSpec& model = task_.model;
+    const auto group_with = [&](std::string_view list) { return group_of(task_.layout.sizes, list, world.rank); };
     const auto join = [&](std::string_view list, const std::string& name) {
         const auto ranks = group_with(list);
         MGPLAN_ASSERT(!ranks.empty(), "every rank is in a group of each kind");
@@ -69,89 +98,78 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
     groups_.tp_pp = join("tp-pp", "tp-pp");
     groups_.pp_forward = join("pp", "pp");
     groups_.pp_backward = join("pp", "pp-backward");
-    if (task.model.moe && task.model.moe->expert_bias) groups_.tp_dp_cp = join("tp-dp-cp", "tp-dp-cp");
-    if (task.model.moe) {
+    if (model.moe && model.moe->expert_bias) groups_.tp_dp_cp = join("tp-dp-cp", "tp-dp-cp");
+    if (model.moe) {
         groups_.tp_cp = join("tp-cp", "tp-cp");
         groups_.expert_model = join("expert:tp-ep-pp", "expert:tp-ep-pp");
     }
     const auto ends = group_with("embedding");
     // Every rank takes part in every join; those between the ends have a group of their own, in which nothing happens.
     const std::vector<std::int32_t> alone{world.rank};
-    if ((task.model.tied_embeddings || task.model.mtp_layers > 0) && task.layout.sizes.pp > 1)
+    if ((model.tied_embeddings || model.mtp_layers > 0) && task_.layout.sizes.pp > 1)
         groups_.embedding = world.join("embedding", ends.empty() ? alone : ends);
+}
 
-    context_.device = &device;
+void RankTrainer::set_context() {
+    context_.device = &device_;
     context_.tp = groups_.tp.get();
     context_.cp = groups_.cp.get();
     context_.ep = groups_.ep.get();
     context_.etp = groups_.etp.get();
     context_.tp_cp = groups_.tp_cp.get();
-    context_.balanced_routing = task.balanced_routing;
-    context_.routing_log = routing_log;
-    context_.sequence_parallel = task.layout.sequence_parallel && groups_.tp->size() > 1;
-    context_.cp_comm_type = task.layout.cp_comm_type;
-    context_.dtype = task.training.compute_dtype();
-    context_.norm_epsilon = task.model.norm_epsilon;
-    rank_ = world.rank;
-    pp_rank_ = groups_.pp_forward->rank();
-    place_ = {groups_.tp->rank(), groups_.tp->size(),  pp_rank_,           groups_.ep->rank(),
-              groups_.ep->size(), groups_.etp->rank(), groups_.etp->size()};
-    const auto dp_ranks = group_with("dp");
-    TokenShare share{std::find(dp_ranks.begin(), dp_ranks.end(), world.rank) - dp_ranks.begin(), groups_.cp->size(), groups_.cp->rank()};
+    context_.balanced_routing = task_.balanced_routing;
+    context_.sequence_parallel = task_.layout.sequence_parallel && groups_.tp->size() > 1;
+    context_.cp_comm_type = task_.layout.cp_comm_type;
+    context_.dtype = task_.training.compute_dtype();
+    context_.norm_epsilon = task_.model.norm_epsilon;
+}
 
-    const auto parameters = stage_parameters(task.model, task.layout, pp_rank_);
-    std::vector<ChunkBuffers*> buffers;
-    std::vector<ModelChunk*> chunks;
-    for (int c = 0; c < task.layout.vpp; ++c) {
-        buffers_.push_back(
-            std::make_unique<ChunkBuffers>(device, parameters[static_cast<std::size_t>(c)], context_.dtype, buffers_of(task, pp_rank_, c)));
-        initialize_weights(task.model, buffers_.back()->parameters(), buffers_.back()->weights(), place_, task.initialization);
-        chunks_.push_back(std::make_unique<ModelChunk>(task.model, task.layout.split->chunk(pp_rank_, c), buffers_.back()->weights(),
-                                                       recompute_of(task.layout)));
+void RankTrainer::make_chunks(TokenShare& share) {
+    const auto parameters = stage_parameters(task_.model, task_.layout, pp_rank_);
+    for (int c = 0; c < task_.layout.vpp; ++c) {
+        buffers_.push_back(std::make_unique<ChunkBuffers>(device_, parameters[static_cast<std::size_t>(c)], context_.dtype,
+                                                          buffers_of(task_, pp_rank_, c)));
+        initialize_weights(task_.model, buffers_.back()->parameters(), buffers_.back()->weights(), place_, task_.initialization);
+        chunks_.push_back(std::make_unique<ModelChunk>(task_.model, task_.layout.split->chunk(pp_rank_, c), buffers_.back()->weights(),
+                                                       recompute_of(task_.layout)));
         const StageChunk& contents = chunks_.back()->contents();
         share.embedding |= contents.embedding;
         share.loss |= contents.loss;
-        if (contents.mtp > 0) share.mtp_depths = task.model.mtp_layers;
+        if (contents.mtp > 0) share.mtp_depths = task_.model.mtp_layers;
         std::vector<int> units;
         for (const Parameter& parameter : buffers_.back()->parameters()) units.push_back(chunks_.back()->unit_of(parameter.name));
         traffic_.push_back(std::make_unique<BucketTraffic>(*buffers_.back(), units, chunks_.back()->units(), *groups_.dp_cp,
-                                                           *groups_.expert_dp, traffic_options(task)));
+                                                           *groups_.expert_dp, traffic_options(task_)));
         chunks_.back()->set_events(traffic_.back().get());
         chunks_.back()->set_number(c);
-        buffers.push_back(buffers_.back().get());
-        chunks.push_back(chunks_.back().get());
     }
-    microbatches_.emplace(task, device, share);
-    sums_losses_ = share.loss;
-    context_.losses = device.empty({1 + task.model.mtp_layers}, Dtype::fp64, MemoryCategory::workspace, "sums of losses");
-    if (groups_.tp_dp_cp) {
-        std::vector<std::int64_t> mixtures;
-        for (const auto& chunk : chunks_) {
-            const StageChunk& contents = chunk->contents();
-            for (std::int64_t i = 0; i < contents.decoders + contents.mtp; ++i) {
-                const bool further = i >= contents.decoders;
-                const std::int64_t layer = further ? task.model.layers + i - contents.decoders : contents.first_decoder + i;
-                if (task.model.is_moe_layer(further ? task.model.layers - 1 : layer)) mixtures.push_back(layer);
-            }
+}
+
+void RankTrainer::make_expert_biases() {
+    const ModelSpec& model = task_.model;
+    std::vector<std::int64_t> mixtures;
+    for (const auto& chunk : chunks_) {
+        const StageChunk& contents = chunk->contents();
+        for (std::int64_t i = 0; i < contents.decoders + contents.mtp; ++i) {
+            const bool further = i >= contents.decoders;
+            const std::int64_t layer = further ? model.layers + i - contents.decoders : contents.first_decoder + i;
+            if (model.is_moe_layer(further ? model.layers - 1 : layer)) mixtures.push_back(layer);
         }
-        expert_biases_ = std::make_unique<ExpertBiases>(device, mixtures, task.model.moe->experts, statistics_dtype(context_.dtype));
-        context_.expert_biases = expert_biases_.get();
     }
-    if (task.model.moe && task.model.moe->auxiliary_loss != 0)
-        context_.auxiliary_loss = device.empty({1}, Dtype::fp64, MemoryCategory::workspace, "sum of auxiliary losses");
-    if (task.layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) {
-        iteration_graph_ = std::make_unique<IterationGraph>(device);
-    } else if (!task.layout.cuda_graphs.empty()) {
-        layer_graphs_ = std::make_unique<LayerGraphs>(device, task.layout.cuda_graphs, task.model.hidden_dropout > 0);
-        context_.graphs = layer_graphs_.get();
-    }
-    OptimizerOptions options = task.optimizer;
-    options.distributed = task.training.distributed_optimizer;
-    const bool wide = task.training.precision == Precision::fp64;
+    expert_biases_ = std::make_unique<ExpertBiases>(device_, mixtures, model.moe->experts, statistics_dtype(context_.dtype));
+    context_.expert_biases = expert_biases_.get();
+}
+
+void RankTrainer::make_optimizer() {
+    std::vector<ChunkBuffers*> buffers;
+    for (const auto& each : buffers_) buffers.push_back(each.get());
+    OptimizerOptions options = task_.optimizer;
+    options.distributed = task_.training.distributed_optimizer;
+    const bool wide = task_.training.precision == Precision::fp64;
     options.main_dtype = wide ? Dtype::fp64 : Dtype::fp32;
-    options.exp_avg_dtype = wide ? Dtype::fp64 : task.training.exp_avg_dtype;
-    options.exp_avg_sq_dtype = wide ? Dtype::fp64 : task.training.exp_avg_sq_dtype;
-    optimizer_ = std::make_unique<Optimizer>(device, buffers,
+    options.exp_avg_dtype = wide ? Dtype::fp64 : task_.training.exp_avg_dtype;
+    options.exp_avg_sq_dtype = wide ? Dtype::fp64 : task_.training.exp_avg_sq_dtype;
+    optimizer_ = std::make_unique<Optimizer>(device_, buffers,
                                              OptimizerGroups{.dp_cp = groups_.dp_cp.get(),
                                                              .expert_dp = groups_.expert_dp.get(),
                                                              .model = groups_.tp_pp.get(),
@@ -160,8 +178,13 @@ RankTrainer::RankTrainer(const TrainingTask& task, Device& device, const World& 
                                                              .expert_model = groups_.expert_model.get(),
                                                              .etp = groups_.etp.get()},
                                              options, context_.sequence_parallel);
-    const LayoutSchedule schedule(task.layout);
-    executor_ = std::make_unique<PipelineExecutor>(task.model, context_, chunks,
+}
+
+void RankTrainer::make_executor() {
+    std::vector<ModelChunk*> chunks;
+    for (const auto& each : chunks_) chunks.push_back(each.get());
+    const LayoutSchedule schedule(task_.layout);
+    executor_ = std::make_unique<PipelineExecutor>(task_.model, context_, chunks,
                                                    PipelineChannels{groups_.pp_forward.get(), groups_.pp_backward.get()}, schedule);
     schedule_ = schedule.rank(pp_rank_);
 }

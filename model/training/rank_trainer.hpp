@@ -107,6 +107,15 @@ private:
         std::unique_ptr<Communicator> tp_dp_cp;             ///< of models with expert biases
     };
 
+    // The constructor's steps, in its order.
+    void join_groups(const World& world);
+    void set_context();
+    /// Each chunk with its buffers and their traffic; completes what of the tokens this rank reads.
+    void make_chunks(TokenShare& share);
+    void make_expert_biases();
+    void make_optimizer();
+    void make_executor();
+
     /// All passes of a step, and the reductions that they start.
     void run_passes(const SequenceSource& source, const RankSchedule& schedule, std::int64_t microbatches, double d_loss);
     /// Every rank has its shard of the parameters: the others get it.

@@ -44,7 +44,7 @@ def plan(
     global_batch_tokens: int | str | None = ...,
     seq: int | str | None = ...,
     max_memory: int | str | None = ...,
-    precision: Literal["bf16", "fp16", "fp32", "fp64", "fp8", "nvfp4"] | None = ...,
+    precision: Literal["bf16", "fp16", "fp32", "fp64", "fp8", "fp8-delayed", "fp8-current", "fp8-blockwise", "mxfp8", "nvfp4"] | None = ...,
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
     no_distributed_optimizer: bool | None = ...,
@@ -112,7 +112,8 @@ def plan(
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
     strict: refuse a Megatron-LM command of which a flag is not computed or not known.
-    engine: whose memory and time are predicted; without it mgplan, with --megatron-args megatron.
+    engine: whose memory and time are predicted, and whether they fit: Megatron-LM's with Transformer Engine, or mgplan's own; without
+        it megatron.
     tp: tensor parallel sizes; without it all that divide.
     cp: context parallel sizes; without it all that divide.
     ep: expert parallel sizes; without it all that divide.
@@ -132,8 +133,8 @@ def plan(
     balance_stages: also try, for the best layouts with a pipeline, the layers per stage that make the slowest stage fastest.
     order: orders of the axes in the rank grid, fastest first; of several each is searched (default: tp-cp-ep-dp-pp).
     cuda_graphs: what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration (default: none).
-    headroom: memory of a GPU that plans leave free, such as 4GiB or 5%; where nothing else fits, a plan without it is shown; without
-        it none.
+    headroom: memory of a GPU that plans leave free, such as 4GiB, 5% or 0; where nothing else fits, a plan without it is shown;
+        without it 5%, with --max-memory none.
     objective: what to rank by (default: throughput).
     top: plans to print; without it 5 in a table and 10 in JSON and CSV.
     explain: list every term of plan N, and why it stands before plan N+1.
@@ -162,7 +163,7 @@ def simulate(
     global_batch_tokens: int | str | None = ...,
     seq: int | str | None = ...,
     max_memory: int | str | None = ...,
-    precision: Literal["bf16", "fp16", "fp32", "fp64", "fp8", "nvfp4"] | None = ...,
+    precision: Literal["bf16", "fp16", "fp32", "fp64", "fp8", "fp8-delayed", "fp8-current", "fp8-blockwise", "mxfp8", "nvfp4"] | None = ...,
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
     no_distributed_optimizer: bool | None = ...,
@@ -225,7 +226,8 @@ def simulate(
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
     strict: refuse a Megatron-LM command of which a flag is not computed or not known.
-    engine: whose memory and time are predicted; without it mgplan, with --megatron-args megatron.
+    engine: whose memory and time are predicted, and whether they fit: Megatron-LM's with Transformer Engine, or mgplan's own; without
+        it megatron.
     tp: tensor parallel size; without it 1.
     cp: context parallel size; without it 1.
     ep: expert parallel size; without it 1.
@@ -274,7 +276,7 @@ def check(
     global_batch_tokens: int | str | None = ...,
     seq: int | str | None = ...,
     max_memory: int | str | None = ...,
-    precision: Literal["bf16", "fp16", "fp32", "fp64", "fp8", "nvfp4"] | None = ...,
+    precision: Literal["bf16", "fp16", "fp32", "fp64", "fp8", "fp8-delayed", "fp8-current", "fp8-blockwise", "mxfp8", "nvfp4"] | None = ...,
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
     no_distributed_optimizer: bool | None = ...,
@@ -311,7 +313,8 @@ def check(
     no_overlap: communication not to hide.
     attention: attention kernels; without it flash.
     strict: refuse a Megatron-LM command of which a flag is not computed or not known.
-    engine: whose memory and time are predicted; without it mgplan, with --megatron-args megatron.
+    engine: whose memory and time are predicted, and whether they fit: Megatron-LM's with Transformer Engine, or mgplan's own; without
+        it megatron.
     top: better layouts to list; 0 does not look for them (default: 3).
     gate: one line for scripts and no search; exit code 0 runs, 2 illegal, 3 does not fit, 6 cannot say.
     save_plan: write the command as a plan, for simulate, run and export.

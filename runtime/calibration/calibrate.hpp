@@ -72,9 +72,9 @@ struct MeasuredGroup {
 [[nodiscard]] bool measure_collectives(const model::World& world, model::Device& device, const std::vector<MeasuredGroup>& groups,
                                        const CalibrateOptions& options, ClusterCalibration& into);
 
-/// As a rank that a launcher started as a process, on a GPU of its own or on the CPU: rank 0 measures its device, then all of them the
-/// collectives, over NCCL or TCP. `meeting`, and what is thrown: as run_over_nccl(). `on_stuck`: as TrainingRunOptions::on_stuck.
-[[nodiscard]] bool calibrate_over_rendezvous(const RankDevices& devices, const RendezvousOptions& meeting,
+/// As a rank that a launcher started as a process, on a GPU of its own: rank 0 measures its device, then all of them the collectives, over
+/// NCCL. `meeting`, and what is thrown: as run_over_nccl(). `on_stuck`: as TrainingRunOptions::on_stuck.
+[[nodiscard]] bool calibrate_over_nccl(const RankDevices& devices, const RendezvousOptions& meeting,
                                              const std::function<void(const std::string&)>& on_stuck,
                                              const std::vector<MeasuredGroup>& groups, const CalibrateOptions& options,
                                              ClusterCalibration& into);

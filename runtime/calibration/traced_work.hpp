@@ -20,7 +20,7 @@ struct TracedWork {
     }
 };
 
-/// Of one step of a rank of the task, every expert with as many tokens as any other; `traits`: of the device that it is for. Throws
+/// The work of one step of a rank of the task, every expert with as many tokens as any other; `traits`: the device's. Throws
 /// ConfigError for what the layers do not compute.
 [[nodiscard]] TracedWork traced_work(const model::TrainingTask& task, int rank, const model::KernelTraits& traits);
 

@@ -11,7 +11,7 @@
 
 namespace mgplan::runtime {
 
-/// Of bytes that follow those whose checksum is `before`; 0: of nothing.
+/// Checksum of bytes that follow those whose checksum is `before`; 0: they follow nothing.
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
 [[nodiscard]] std::uint32_t crc32c(std::string_view text);
 /// The same from a table, whatever the processor can.

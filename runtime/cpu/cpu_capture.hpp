@@ -15,7 +15,7 @@ class CpuDevice;
 
 class CpuCapture final : public model::WorkCapture {
 public:
-    /// Of a device that outlives it.
+    /// The device must outlive it.
     explicit CpuCapture(CpuDevice& device) : device_(device) {}
 
     void begin() override;

@@ -13,7 +13,7 @@ namespace mgplan::runtime::cuda {
 /// addresses and values alone and allocate nothing.
 class CudaCapture final : public model::WorkCapture {
 public:
-    /// Of a stream that outlives it and what it recorded.
+    /// The stream must outlive it and what it recorded.
     explicit CudaCapture(cudaStream_t stream) : stream_(stream) {}
 
     void begin() override;

@@ -13,7 +13,7 @@ namespace mgplan::runtime::cuda {
 /// One CUDA event for each mark, used again from take() to take(). Their clock counts about half a microsecond (cudaEventElapsedTime).
 class EventMarks final : public model::DeviceMarks {
 public:
-    /// Of a stream that outlives it.
+    /// The stream must outlive it.
     explicit EventMarks(cudaStream_t stream) : stream_(stream) {}
     ~EventMarks() override;
     EventMarks(const EventMarks&) = delete;

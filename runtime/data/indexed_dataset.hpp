@@ -43,7 +43,7 @@ private:
     std::int64_t sequences_ = 0;
     std::int64_t documents_ = 0;
     std::int64_t tokens_ = 0;
-    // Of files whose sequences do not lie one behind the other: first token and first byte of each. Megatron-LM's writer
+    // For files whose sequences do not lie one behind the other: first token and first byte of each. Megatron-LM's writer
     // leaves no holes, so these are mostly empty.
     std::vector<std::int64_t> first_tokens_, first_bytes_;
 };

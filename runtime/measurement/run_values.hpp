@@ -97,9 +97,9 @@ struct StepValues {
     double grad_norm = 0;
     double learning_rate = 0;
     double seconds = 0;
-    /// Of models that train with one: mean load-balancing loss of the mixtures without its coefficient, 1 when balanced.
+    /// Mean load-balancing loss of the mixtures without its coefficient, 1 when balanced; set for models that train with one.
     std::optional<double> auxiliary_loss;
-    /// Of models with multi-token prediction: mean loss of each depth, without its factor.
+    /// Mean loss of each depth of multi-token prediction, without its factor.
     std::vector<double> mtp_losses;
     bool skipped = false;    ///< parameters were left as they were: the loss or a gradient was not finite
     bool ops_timed = false;  ///< RankValues::ops holds this step's ops, and `seconds` what timing them costs

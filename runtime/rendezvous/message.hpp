@@ -40,9 +40,9 @@ struct RendezvousMessage {
 
 inline constexpr std::size_t kMostKeyBytes = 256;
 inline constexpr std::size_t kMostValueBytes = 64 * 1024;
-/// Of the rest of a message, behind its length.
+/// The most bytes of a message behind its length.
 inline constexpr std::size_t kMostMessageBytes = 7 + kMostKeyBytes + kMostValueBytes;
-/// From somebody who has not yet told the secret.
+/// The same of a peer that has not yet sent the secret.
 inline constexpr std::size_t kMostHelloBytes = 1024;
 
 /// Bytes that are no message.

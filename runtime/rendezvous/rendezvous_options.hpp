@@ -17,7 +17,7 @@ struct RendezvousOptions {
     std::string secret;     ///< the same on all ranks of the job, unknown to others
     /// Until all have come.
     std::chrono::milliseconds join_deadline{std::chrono::minutes{5}};
-    /// Of a value that somebody is to set.
+    /// Until a value that another rank sets is there.
     std::chrono::milliseconds deadline{std::chrono::minutes{10}};
     std::chrono::milliseconds heartbeat{250};
     /// A rank of which nothing was heard for so long is taken for dead.
@@ -28,7 +28,7 @@ struct RendezvousOptions {
     std::chrono::milliseconds hello_deadline{10'000};
 };
 
-/// Secrets are of so many bytes.
+/// Least and most bytes of a secret.
 inline constexpr std::size_t kLeastSecretBytes = 16, kMostSecretBytes = 256;
 
 /// From the variables that torchrun sets and those of our own:

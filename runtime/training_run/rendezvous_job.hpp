@@ -1,5 +1,5 @@
 #pragma once
-// What ranks that are processes do together, from their meeting over TCP to the end of all of them when one fails.
+// What ranks that are processes with a GPU each do together, from their meeting to the end of all of them when one fails.
 
 #include <atomic>
 #include <chrono>

@@ -18,7 +18,7 @@ namespace {
 /// More threads than this are no sensible way to run on one machine.
 constexpr std::int64_t kMostThreads = 512;
 
-/// Refuses what can only end in the kernel killing somebody.
+/// Refuses runs that the kernel's out-of-memory killer would end.
 void check_size(const TrainingRunOptions& options, const RankDevices& devices) {
     const std::int64_t world = options.task.layout.sizes.world;
     if (world > kMostThreads) {

@@ -41,7 +41,7 @@ void check_size(const TrainingRunOptions& options, const LaunchedRank& launched)
     check_one_rank(options, cpu_devices(), launched.rank, here);
 }
 
-/// Does the work, and tells of what fails in it.
+/// Does the work, and passes its failure to options.on_failure.
 void telling_of_failure(const TrainingRunOptions& options, const std::function<void()>& work) {
     const auto tell = [&](const std::exception& error, int code) {
         if (options.on_failure) options.on_failure(error.what(), code);

@@ -48,7 +48,7 @@ struct TrainingRunOptions {
     bool check_memory = false;
     LearningRateOptions learning_rate;
     std::shared_ptr<const Sequences> data;
-    /// In one process: what ranks compute on; nullptr: the CPU. Over MPI and TCP it is always the CPU.
+    /// In one process: what ranks compute on; nullptr: the CPU. Over MPI it is always the CPU.
     std::shared_ptr<const RankDevices> devices;
     /// With processes as ranks: each machine in turn must hold so many (runtime/launch/placement.hpp), else a ConfigError before the
     /// first step. Not looked at without.
@@ -66,7 +66,7 @@ struct TrainingRunOptions {
     std::function<void(std::int64_t step, const StepValues& values)> on_step;
     /// When set to true, by a signal handler say, the run stops behind the step under way (ranks in one process alone).
     const std::atomic<bool>* interrupt = nullptr;
-    /// In one process, and over NCCL and TCP: called with a message when ranks do not stop within seconds after a failure. Threads
+    /// In one process, and over NCCL: called with a message when ranks do not stop within seconds after a failure. Threads
     /// cannot be ended from outside, so it should end the program.
     std::function<void(const std::string&)> on_stuck;
     /// Over MPI: called with what went wrong and the exit code on a rank whose own work failed (not its communication, whose cause may
@@ -92,9 +92,6 @@ struct TrainingRunOptions {
 /// cannot stop by itself, calls options.on_stuck. Throws ConfigError for what run_in_process() does, and for what
 /// Rendezvous does.
 [[nodiscard]] std::optional<RunValues> run_over_nccl(const TrainingRunOptions& options, const RendezvousOptions& meeting);
-
-/// The same of a CPU rank, over TCP (runtime/comm/socket/socket_world.hpp), with the sums of run_in_process().
-[[nodiscard]] std::optional<RunValues> run_over_sockets(const TrainingRunOptions& options, const RendezvousOptions& meeting);
 
 /// This process's rank over MPI; rank 0 gets the values of all. A failure ends all ranks, with a message on stderr and exit
 /// code 2 for bad data, 4 for all else; what is wrong before MPI connects is thrown.

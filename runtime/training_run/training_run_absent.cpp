@@ -33,9 +33,6 @@ RunValues run_alone(const TrainingRunOptions& /*options*/, int /*rank*/) {
 std::optional<RunValues> run_over_nccl(const TrainingRunOptions& /*options*/, const RendezvousOptions& /*meeting*/) {
     absent();
 }
-std::optional<RunValues> run_over_sockets(const TrainingRunOptions& /*options*/, const RendezvousOptions& /*meeting*/) {
-    absent();
-}
 std::optional<RunValues> run_over_mpi(const TrainingRunOptions& /*options*/, const LaunchedRank& /*launched*/) {
     absent();
 }

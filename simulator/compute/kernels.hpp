@@ -32,7 +32,7 @@ public:
     [[nodiscard]] double attention_backward(double flops, std::int64_t keys, std::int64_t head_dim) const;
     /// A kernel that reads and writes `bytes` in all.
     [[nodiscard]] double memory_bound(double bytes, Traffic traffic = Traffic::streaming) const;
-    /// Of an activation: fp8 computes on 16-bit activations.
+    /// Bytes of an element of an activation; under fp8 they have 16 bits.
     [[nodiscard]] double element_bytes() const { return element_bytes_; }
 
 private:

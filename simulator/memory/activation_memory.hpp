@@ -55,7 +55,7 @@ public:
     /// The same of the stages from `first` on, one for each of `rows`: so many times the rows of the even split that their
     /// experts receive. Never too little.
     void routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first, std::vector<std::int64_t>& by_stage);
-    /// Of the layout's shard, for whoever takes layers apart. Of the router nothing, unless the layout's graphs may end behind it.
+    /// Pieces of the layout's shard, for callers that take layers apart; without the router, unless the layout's graphs may end behind it.
     [[nodiscard]] PieceBytes pieces(const Layout& layout);
     [[nodiscard]] PassesPeak peak(const Layout& layout, int pp_rank);
     /// What peak() is made of: played over the schedule it has the same peak.

@@ -55,7 +55,7 @@ struct PredictionProfiles {
 struct ShardProfiles {
     PassProfile embedding, norm, loss;
     std::vector<PassProfile> layers;  ///< whole decoder layers, by index of their kind
-    /// Of models that fields describe: halves that CUDA graphs take apart.
+    /// Halves that CUDA graphs take apart, for models that fields describe.
     KeptAndTaken attention_half, dense_half, mixture_half;
     PredictionProfiles prediction, recomputed_prediction;  ///< of models with multi-token prediction
     std::int64_t stream = 0;                               ///< bytes of the residual stream between layers and stages

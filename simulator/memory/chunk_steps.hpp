@@ -16,7 +16,7 @@ namespace mgplan::simulator {
 struct ChunkContents {
     bool embedding = false;
     bool loss = false;
-    /// Of each decoder layer: index of its kind, of those that differ in their window alone the first (LayerKinds::without_window).
+    /// Index of each decoder layer's kind; kinds that differ in their window alone share the first one's (LayerKinds::without_window).
     std::vector<std::uint16_t> layers;
     std::int64_t mtp = 0;
     std::uint16_t mtp_layer = 0;   ///< the same of the decoder layer of each prediction

@@ -20,7 +20,7 @@ struct MemoryDelta {
 };
 [[nodiscard]] MemoryDelta delta_of(const OpProfile& profile);
 
-/// Of a forward, and of its backward.
+/// What a forward changes, and what its backward does.
 struct PassDeltas {
     MemoryDelta forward, backward;
 };
@@ -37,7 +37,7 @@ struct ChunkWeight {
 class StepDeltas {
 public:
     StepDeltas() = default;
-    /// Of a shard without mixtures, or with all of them. `recomputed`: predictions are.
+    /// For a shard without mixtures, or with all of them. `recomputed`: multi-token predictions are recomputed.
     StepDeltas(const ShardProfiles& shard, bool recomputed);
 
     /// Puts in the kind of layer that consists of this mixer and this mixture; a layer without a mixer has PassDeltas{} for it.

@@ -288,6 +288,68 @@ GraphTerms iteration_terms(const GraphInputs& in, GraphPolicy policy) {
     return terms;
 }
 
+/// What the layers of all chunks add up to; each vector has an entry for a chunk.
+struct GraphSums {
+    explicit GraphSums(std::size_t chunks) : static_inputs(chunks, 0), inner(chunks, 0), moved(chunks, 0) {}
+    std::vector<std::int64_t> static_inputs, inner, moved;
+    /// By name in the order of appearance: bytes of each chunk, layers of both kinds together, for they share slots.
+    std::vector<std::pair<std::string_view, std::vector<std::int64_t>>> boundary;
+    std::int64_t inside = 0, outside = 0;  ///< backward temporaries
+    bool attention = false, norms_ahead = false;
+};
+
+void add_layers(GraphSums& sums, GraphTerms& terms, const GraphInputs& in, LayerKind kind) {
+    const std::size_t chunks = in.chunks.size();
+    const bool megatron = policy_of(in.layout) == GraphPolicy::megatron;
+    const ModelSpec& model = in.workload.model;
+    const bool mtp_is_moe = model.moe && model.moe_layers.back();
+    const auto mtp_of = [&](const ChunkCensus& chunk) { return mtp_is_moe == (kind == LayerKind::moe) ? chunk.mtp : 0; };
+    const auto layers_of = [&](const ChunkCensus& chunk) {
+        return (kind == LayerKind::dense ? chunk.dense : chunk.mixture) + mtp_of(chunk);
+    };
+    const auto held = std::accumulate(in.chunks.begin(), in.chunks.end(), std::int64_t{0},
+                                      [&](std::int64_t sum, const ChunkCensus& chunk) { return sum + layers_of(chunk); });
+    if (held == 0) return;
+    const GraphedLayer& layer = kind == LayerKind::dense ? in.dense : in.mixture;
+    if (!layer.captured) {
+        const KeptAndTaken& mlp = kind == LayerKind::dense ? in.bytes.dense : in.bytes.mixture;
+        sums.outside = std::max({sums.outside, in.bytes.attention.taken, mlp.taken});
+        return;
+    }
+    sums.inside = std::max(sums.inside, layer.transient);
+    sums.outside = std::max(sums.outside, layer.eager_transient);
+    sums.attention |= layer.from_norm;
+    sums.norms_ahead |= !layer.from_norm && !layer.to_router && layer.outside > 0;
+    const std::int64_t input_bytes = all_bytes(layer.inputs), kept = layer.saved + layer.outside;
+    // Tables of all experts leave the graph even where the layers keep less than that of the routing.
+    const std::int64_t moving = std::min(kept, kept_bytes(layer.inputs) + kept_bytes(layer.boundary));
+    const std::int64_t rest = kept - moving;
+    const GraphedLayer& other = kind == LayerKind::dense ? in.mixture : in.dense;
+    const bool ends_layer = !layer.to_router && (layer.whole || !layer.from_norm);
+    // Slots write a layer's output straight into the input of the next one's graph.
+    const auto leaving = [&](const ChunkCensus& chunk) {
+        const std::int64_t layers = layers_of(chunk), own = layers - mtp_of(chunk);
+        if (megatron || !ends_layer || own == 0) return layers;
+        const bool last = chunk.ends_with_mixture == (kind == LayerKind::moe);
+        const std::int64_t to_other = kind == LayerKind::dense ? chunk.dense_then_mixture : chunk.mixture_then_dense;
+        return layers - (layer.from_norm ? own - to_other - (last ? 1 : 0) : 0) - (other.captured && other.from_norm ? to_other : 0);
+    };
+    for (std::size_t c = 0; c < chunks; ++c) {
+        const std::int64_t layers = layers_of(in.chunks[c]);
+        sums.static_inputs[c] += layers * input_bytes;
+        sums.inner[c] += layers * rest;
+        sums.moved[c] += layers * moving;
+        terms.nodes += in.residency.copies(static_cast<int>(c)) * layers * (layer.kernels_forward + layer.kernels_backward);
+    }
+    for (const StaticTensor& t : layer.boundary) {
+        auto named = std::find_if(sums.boundary.begin(), sums.boundary.end(), [&](const auto& each) { return each.first == t.name; });
+        if (named == sums.boundary.end()) named = sums.boundary.insert(named, {t.name, std::vector<std::int64_t>(chunks, 0)});
+        for (std::size_t c = 0; c < chunks; ++c) named->second[c] += t.bytes * leaving(in.chunks[c]);
+        // Gradients of the outputs come in at fixed addresses too, one set for all graphs with the same outputs.
+        if (megatron && t.real) terms.static_inputs += t.bytes;
+    }
+}
+
 }  // namespace
 
 GraphPolicy policy_of(const Layout& layout) {
@@ -351,80 +413,29 @@ GraphTerms graph_terms(const GraphInputs& in) {
 
     GraphTerms terms;
     const std::size_t chunks = in.chunks.size();
-    std::vector<std::int64_t> static_inputs(chunks, 0), inner(chunks, 0), moved(chunks, 0);
-    // By name in the order of appearance: bytes of each chunk, layers of both kinds together, for they share slots.
-    std::vector<std::pair<std::string_view, std::vector<std::int64_t>>> boundary;
-    std::int64_t inside = 0, outside = 0;  // backward temporaries
-    bool attention = false, norms_ahead = false;
-    const bool mtp_is_moe = model.moe && model.moe_layers.back();
-    for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) {
-        const auto mtp_of = [&](const ChunkCensus& chunk) { return mtp_is_moe == (kind == LayerKind::moe) ? chunk.mtp : 0; };
-        const auto layers_of = [&](const ChunkCensus& chunk) {
-            return (kind == LayerKind::dense ? chunk.dense : chunk.mixture) + mtp_of(chunk);
-        };
-        const auto held = std::accumulate(in.chunks.begin(), in.chunks.end(), std::int64_t{0},
-                                          [&](std::int64_t sum, const ChunkCensus& chunk) { return sum + layers_of(chunk); });
-        if (held == 0) continue;
-        const GraphedLayer& layer = kind == LayerKind::dense ? in.dense : in.mixture;
-        if (!layer.captured) {
-            const KeptAndTaken& mlp = kind == LayerKind::dense ? in.bytes.dense : in.bytes.mixture;
-            outside = std::max({outside, in.bytes.attention.taken, mlp.taken});
-            continue;
-        }
-        inside = std::max(inside, layer.transient);
-        outside = std::max(outside, layer.eager_transient);
-        attention |= layer.from_norm;
-        norms_ahead |= !layer.from_norm && !layer.to_router && layer.outside > 0;
-        const std::int64_t input_bytes = all_bytes(layer.inputs), kept = layer.saved + layer.outside;
-        // Tables of all experts leave the graph even where the layers keep less than that of the routing.
-        const std::int64_t moving = std::min(kept, kept_bytes(layer.inputs) + kept_bytes(layer.boundary));
-        const std::int64_t rest = kept - moving;
-        const GraphedLayer& other = kind == LayerKind::dense ? in.mixture : in.dense;
-        const bool ends_layer = !layer.to_router && (layer.whole || !layer.from_norm);
-        // Slots write a layer's output straight into the input of the next one's graph.
-        const auto leaving = [&](const ChunkCensus& chunk) {
-            const std::int64_t layers = layers_of(chunk), own = layers - mtp_of(chunk);
-            if (megatron || !ends_layer || own == 0) return layers;
-            const bool last = chunk.ends_with_mixture == (kind == LayerKind::moe);
-            const std::int64_t to_other = kind == LayerKind::dense ? chunk.dense_then_mixture : chunk.mixture_then_dense;
-            return layers - (layer.from_norm ? own - to_other - (last ? 1 : 0) : 0) - (other.captured && other.from_norm ? to_other : 0);
-        };
-        for (std::size_t c = 0; c < chunks; ++c) {
-            const std::int64_t layers = layers_of(in.chunks[c]);
-            static_inputs[c] += layers * input_bytes;
-            inner[c] += layers * rest;
-            moved[c] += layers * moving;
-            terms.nodes += in.residency.copies(static_cast<int>(c)) * layers * (layer.kernels_forward + layer.kernels_backward);
-        }
-        for (const StaticTensor& t : layer.boundary) {
-            auto named = std::find_if(boundary.begin(), boundary.end(), [&](const auto& each) { return each.first == t.name; });
-            if (named == boundary.end()) named = boundary.insert(named, {t.name, std::vector<std::int64_t>(chunks, 0)});
-            for (std::size_t c = 0; c < chunks; ++c) named->second[c] += t.bytes * leaving(in.chunks[c]);
-            // Gradients of the outputs come in at fixed addresses too, one set for all graphs with the same outputs.
-            if (megatron && t.real) terms.static_inputs += t.bytes;
-        }
-    }
-    for (const auto& [name, bytes] : boundary) add_boundary(terms, name, in.residency.held(bytes));
-    terms.static_inputs += in.residency.held(static_inputs);
+    GraphSums sums(chunks);
+    for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) add_layers(sums, terms, in, kind);
+    for (const auto& [name, bytes] : sums.boundary) add_boundary(terms, name, in.residency.held(bytes));
+    terms.static_inputs += in.residency.held(sums.static_inputs);
     // The angles are one table for all layers; latent attention computes them inside.
-    if (megatron && attention && model.position == PositionEmbedding::rope && !model.mla)
+    if (megatron && sums.attention && model.position == PositionEmbedding::rope && !model.mla)
         terms.static_inputs += s.sequence * static_cast<std::int64_t>(static_cast<double>(model.head_dim) * model.rotary_fraction) * 4;
     terms.objects = bounded(static_cast<double>(terms.nodes) * static_cast<double>(in.node_bytes));
 
-    terms.resident = in.residency.held(inner);
+    terms.resident = in.residency.held(sums.inner);
     terms.activations = terms.resident;
     bool loss = false;
     for (std::size_t c = 0; c < chunks; ++c) {
         // The norm that kept a chunk's last output is not in the chunk.
-        if (norms_ahead && inner[c] + moved[c] > 0) moved[c] -= s.stream_bytes();
-        terms.activations -= in.alive[c] * (inner[c] + moved[c]);
+        if (sums.norms_ahead && sums.inner[c] + sums.moved[c] > 0) sums.moved[c] -= s.stream_bytes();
+        terms.activations -= in.alive[c] * (sums.inner[c] + sums.moved[c]);
         loss |= in.chunks[c].loss;
     }
     if (megatron) {
         // The graphs' private pool keeps what their backwards used, and eager work cannot have it.
-        const std::int64_t eager = std::max(outside, loss ? in.bytes.head.taken : 0);
-        terms.activations += inside + eager - std::max(inside, eager);
-        terms.resident += inside;
+        const std::int64_t eager = std::max(sums.outside, loss ? in.bytes.head.taken : 0);
+        terms.activations += sums.inside + eager - std::max(sums.inside, eager);
+        terms.resident += sums.inside;
         terms.pool = terms.resident + terms.boundary_bytes;
     }
     return terms;

@@ -97,7 +97,7 @@ struct GraphInputs {
 /// All zero without scopes.
 [[nodiscard]] GraphTerms graph_terms(const GraphInputs& in);
 
-/// Of the bytes at a rank's peak those that a framework's allocator does not report as allocated. Megatron-LM's graphs work
+/// Bytes at a rank's peak that a framework's allocator does not report as allocated. Megatron-LM's graphs work
 /// in a private pool whose blocks are free in PyTorch's books once captured (Transformer Engine drops its references to
 /// outputs and gradients, and autograd those to activations), although replays use them and nobody else may: only the
 /// static inputs stay allocated. At the capture itself everything in the pool is, but no eager activation is alive.

@@ -22,7 +22,7 @@ namespace mgplan::simulator {
 struct LayoutPeaks {
     std::int64_t even = 0;      ///< where tokens are spread evenly over experts: predict(layout, false).worst.peak_bytes()
     std::int64_t deciding = 0;  ///< what has to fit: predict(layout, false).deciding_bytes(); never less
-    /// Of the fullest stage where tokens are spread evenly. The rest of `even` lies outside the framework or in its libraries.
+    /// Bytes of the fullest stage when tokens are spread evenly. The rest of `even` lies outside the framework or in its libraries.
     std::int64_t parameters = 0, gradients = 0, optimizer = 0, activations = 0;
 };
 

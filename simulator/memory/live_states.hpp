@@ -25,7 +25,7 @@ struct MostLive {
 /// more of them bring no other states.
 [[nodiscard]] std::int64_t enough_microbatches(int pp, int vpp, std::int64_t microbatches, std::int64_t group_size);
 
-/// Of a rank's schedule the states that no other state of the same op exceeds in every chunk: since a forward never leaves less
+/// States of a rank's schedule that no other state of the same op exceeds in every chunk: since a forward never leaves less
 /// behind than it found, the fullest instant is in one of them. 1F1B has one of each op; an interleaved schedule is walked.
 /// Pipelines so vast that walking all ranks would take more than 2^22 forwards and backwards, and schedules with more than 256
 /// such states of one op, are taken as if every op met the instant at which most is alive: right in number, but another mix of

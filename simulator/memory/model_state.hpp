@@ -59,7 +59,7 @@ class ModelStates {
 public:
     explicit ModelStates(const Workload& workload) : workload_(workload), kinds_(layer_kinds(workload.model)) {}
 
-    /// Of every rank of pipeline stage `pp_rank`. The reference lasts until the next call.
+    /// What every rank of pipeline stage `pp_rank` holds. The reference is valid until the next call.
     [[nodiscard]] const ModelStateBytes& of(const Layout& layout, int pp_rank);
 
 private:

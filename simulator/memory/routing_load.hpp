@@ -92,7 +92,7 @@ public:
     };
 
     [[nodiscard]] Level level(const RoutedJob& job, RoutingQuantile quantile);
-    /// Of a rank that holds `live`; 1 where that is no mixture at all.
+    /// Factors of a rank that holds `live`; 1 where that is no mixture at all.
     [[nodiscard]] RowFactors rows(const Level& level, std::span<const LiveMixtures> live) const;
 
     /// For time, as all ranks of an ep group wait for the one with the most copies in each layer: its copies over the even number,

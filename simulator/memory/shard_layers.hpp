@@ -45,10 +45,10 @@ public:
     [[nodiscard]] const ShardProfiles& profiles(const Layout& layout, int node);
     /// What chunks of the shard are weighed by, as if made of profiles(): quickly, into `steps`. `recomputed`: predictions are.
     void steps(const Layout& layout, bool recomputed, int node, StepDeltas& steps);
-    /// Of a model with mixtures, with rows spread evenly: router_part() of the layout's shard.
+    /// router_part() of the layout's shard, for a model with mixtures and rows spread evenly.
     [[nodiscard]] KeptAndTaken router_part(const Layout& layout);
     /// Records with their steps under the engine's policies, for who prices them; made anew at each call, from recordings that all share.
-    /// Of the dense pieces (embedding, mixer, dense MLP, norm and loss) of one of LayerKinds::plain_layers a ring of more than four ranks
+    /// Dense pieces (embedding, mixer, dense MLP, norm and loss) of one of LayerKinds::plain_layers: a ring of more than four ranks
     /// has the four parts that stand for it, or two of as many rows each.
     enum class RingParts : std::uint8_t { all, two };
     [[nodiscard]] PieceTrace dense_steps(const PieceSizes& shard, std::size_t plain_layer, RingParts parts = RingParts::all);

@@ -32,14 +32,14 @@ struct PieceStep {
     /// Single kernels that the host launches for an op beside those of op_kernels(); each takes it far less than an eager module does.
     std::int64_t launches = 0;
 
-    // Of a start; a wait has group, number and share alone.
+    // What follows belongs to a start; a wait has group, number and share alone.
     LayerGroup group = LayerGroup::tp;
     int number = 0;  ///< of the collective within its trace; sends and receives that start together have one number
     model::CollectiveKind collective = model::CollectiveKind::all_reduce;
     std::int64_t sent = 0, received = 0;  ///< payload bytes as CollectiveRecord counts them; of all-to-all and messages each way
 
     double share = 1;  ///< of a wait: the part of the collective that must have passed
-    /// Of an all-to-all in which a token goes once to each place that has any of its experts: into so many copies its payload counts a
+    /// For an all-to-all in which a token goes once to each place that has any of its experts: the copies into which its payload counts a
     /// token; 0: each copy goes for itself.
     std::int64_t copies = 0;
 
@@ -57,7 +57,7 @@ struct PieceStep {
 
 using PieceSteps = std::vector<PieceStep>;
 
-/// Of so many copies of a token, the share that go to different ones of `places` where each copy's place is drawn for itself: n places are
+/// The share of a token's copies that go to different ones of `places`, where each copy's place is drawn for itself: n places are
 /// hit by k draws n (1 - (1 - 1/n)^k) times.
 [[nodiscard]] double share_of_different(std::int64_t copies, double places);
 

@@ -14,7 +14,7 @@ namespace mgplan::simulator {
 /// Links of a layout's groups.
 struct LayoutPaths {
     GroupPath tp, cp, dp_cp, edp, ep, etp, pp;
-    /// Of dp_cp and edp the part inside one optimizer instance, and the part across instances; set where parameters or gradients are
+    /// Parts of dp_cp and edp inside one optimizer instance, and across instances; set where parameters or gradients are
     /// sharded.
     GroupPath dp_inner, dp_outer, edp_inner, edp_outer;
 };

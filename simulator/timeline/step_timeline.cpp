@@ -16,6 +16,38 @@ StageTime slowed(StageTime time, double factor) {
     return time;
 }
 
+/// What a microbatch costs each stage, and what the optimizer and the gathers of parameters cost it once; `recompute_flops` of all.
+std::vector<StageTime> stage_times(const StepInputs& in, const PipelineProgram& program, const std::vector<ChunkCensus>& census,
+                                   const std::vector<double>& slowdown, StepTimeline& step, double& recompute_flops) {
+    const auto ranks = static_cast<std::size_t>(program.pp), chunks = static_cast<std::size_t>(program.chunks);
+    std::vector<StageTime> stages(ranks);
+    for (std::size_t r = 0; r < ranks; ++r) {
+        ParameterCount parameters;
+        double gather = 0;
+        for (std::size_t c = 0; c < chunks; ++c) {
+            const ChunkTimes& chunk = step.chunks[r * chunks + c];
+            stages[r].forward += chunk.time.forward;
+            stages[r].backward += chunk.time.backward;
+            stages[r].recompute += chunk.time.recompute;
+            stages[r].waiting += chunk.time.waiting;
+            stages[r].host += chunk.time.host;
+            stages[r].expert_layers += chunk.time.expert_layers;
+            stages[r].exposed += chunk.time.exposed;
+            stages[r].exposed_data += chunk.time.exposed_data;
+            recompute_flops += chunk.time.recompute_flops;
+            parameters += chunk.parameters;
+            if (!in.workload.training.overlap_param_gather) gather += data_parallel_seconds(in, chunk.parameters).gather;
+        }
+        if (stages[r].total() > stages[static_cast<std::size_t>(step.time.slowest_stage)].total())
+            step.time.slowest_stage = static_cast<int>(r);
+        ChunkCensus held;
+        for (std::size_t c = 0; c < chunks; ++c) held += census[r * chunks + c];
+        step.optimizer.push_back(optimizer_seconds(in, parameters, held) * (slowdown.empty() ? 1.0 : slowdown[r]));
+        step.gather.push_back(gather);
+    }
+    return stages;
+}
+
 }  // namespace
 
 PipelineTimes pipeline_times(const StepInputs& in, const PipelineProgram& program, const std::vector<ChunkTimes>& chunks) {
@@ -59,31 +91,8 @@ StepTimeline step_timeline(const StepInputs& in, const PipelineProgram& program,
         step.chunks.push_back({slowed(chunk_time(in, layers, census[i]), factor(i / chunks)), chunk_parameters[i]});
 
     TimePrediction& time = step.time;
-    std::vector<StageTime> stages(ranks);
     double recompute_flops = 0;
-    for (std::size_t r = 0; r < ranks; ++r) {
-        ParameterCount parameters;
-        double gather = 0;
-        for (std::size_t c = 0; c < chunks; ++c) {
-            const ChunkTimes& chunk = step.chunks[r * chunks + c];
-            stages[r].forward += chunk.time.forward;
-            stages[r].backward += chunk.time.backward;
-            stages[r].recompute += chunk.time.recompute;
-            stages[r].waiting += chunk.time.waiting;
-            stages[r].host += chunk.time.host;
-            stages[r].expert_layers += chunk.time.expert_layers;
-            stages[r].exposed += chunk.time.exposed;
-            stages[r].exposed_data += chunk.time.exposed_data;
-            recompute_flops += chunk.time.recompute_flops;
-            parameters += chunk.parameters;
-            if (!in.workload.training.overlap_param_gather) gather += data_parallel_seconds(in, chunk.parameters).gather;
-        }
-        if (stages[r].total() > stages[static_cast<std::size_t>(time.slowest_stage)].total()) time.slowest_stage = static_cast<int>(r);
-        ChunkCensus held;
-        for (std::size_t c = 0; c < chunks; ++c) held += census[r * chunks + c];
-        step.optimizer.push_back(optimizer_seconds(in, parameters, held) * factor(r));
-        step.gather.push_back(gather);
-    }
+    const std::vector<StageTime> stages = stage_times(in, program, census, slowdown, step, recompute_flops);
     const StageTime& slowest = stages[static_cast<std::size_t>(time.slowest_stage)];
 
     PipelineTimes times = pipeline_times(in, program, step.chunks);

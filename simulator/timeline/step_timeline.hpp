@@ -1,6 +1,6 @@
 #pragma once
 // The exact time of one iteration: the pipeline run event by event, then the tied embedding's all-reduce, optimizer and
-// parameter gather. Durations are those of the closed form (step_parts.hpp).
+// parameter gather. Durations of passes are those of step_parts.hpp, as in the closed form.
 
 #include <vector>
 

@@ -77,6 +77,67 @@ TEST(CheckCommand, GateSaysInOneLineAndByItsExitCodeWhatBecomesOfTheJob) {
     EXPECT_TRUE(Json::parse(json.out)["better"].empty());
 }
 
+/// DeepSeek-V3 as Megatron-Bridge's recipe for 128 VR200 lays it out (perf_recipes/deepseek/vr200/deepseek_v3.py at 067f987d; its issue
+/// 6083).
+const std::string kRecipe = R"(model:
+  _target_: megatron.bridge.models.deepseek.deepseek_provider.DeepSeekV3ModelProvider
+  num_layers: 61
+  hidden_size: 7168
+  ffn_hidden_size: 18432
+  num_attention_heads: 128
+  vocab_size: 129280
+  multi_latent_attention: true
+  q_lora_rank: 1536
+  kv_lora_rank: 512
+  num_moe_experts: 256
+  moe_router_topk: 8
+  moe_ffn_hidden_size: 2048
+  moe_shared_expert_intermediate_size: 2048
+  moe_grouped_gemm: true
+  moe_token_dispatcher_type: flex
+  moe_flex_dispatcher_backend: hybridep
+  mtp_num_layers: 1
+  gated_linear_unit: true
+  activation_func: {_call_: false, _target_: torch.nn.functional.silu}
+  add_bias_linear: false
+  share_embeddings_and_output_weights: false
+  normalization: RMSNorm
+  position_embedding_type: rope
+  seq_length: 4096
+  tensor_model_parallel_size: 1
+  pipeline_model_parallel_size: 4
+  virtual_pipeline_model_parallel_size: 4
+  pipeline_model_parallel_layout: Et*4|(t*4|)*14tmL
+  context_parallel_size: 1
+  expert_model_parallel_size: 64
+  expert_tensor_parallel_size: 1
+  sequence_parallel: false
+  recompute_granularity: selective
+  recompute_modules: [mla_up_proj]
+  cuda_graph_impl: transformer_engine
+  cuda_graph_scope: [attn, moe_router, moe_preprocess]
+mixed_precision: bf16_mixed
+comm_overlap: {tp_comm_overlap: false, overlap_grad_reduce: true}
+ddp: {use_distributed_optimizer: true, overlap_grad_reduce: true}
+train: {global_batch_size: 2048, micro_batch_size: 1}
+dataset: {seq_length: 4096}
+)";
+
+TEST(CheckBridgeConfig, FindsRecipesThatCannotStart) {
+    const TempFile recipe("run_config.yaml", kRecipe);
+    const Said small = say("check --bridge-config " + recipe.path() + " --world 128 --cluster gb300-nvl72 --top 0 --format json");
+    EXPECT_EQ(small.code, kBadInput);
+    EXPECT_EQ(Json::parse(small.out)["legal"], false);
+    EXPECT_THAT(Json::parse(small.out)["problems"].dump(), HasSubstr("etp·ep·pp = 1·64·4 = 256 is larger than world = 128"));
+    const Said enough = say("check --bridge-config " + recipe.path() + " --world 256 --cluster gb300-nvl72 --top 0 --format json");
+    ASSERT_EQ(enough.code, kDone) << enough.err;
+    const Json json = Json::parse(enough.out);
+    EXPECT_EQ(json["layout"]["vpp"], 4);
+    EXPECT_THAT(json["used"].get<std::vector<std::string>>(), Contains("model.expert_model_parallel_size"));
+    EXPECT_TRUE(json["not_computed"].empty());
+    expect_refused("check --bridge-config " + recipe.path(), {"--world is missing"});
+}
+
 TEST(CheckCommand, ListsTheFlagsThatItKnows) {
     const Said said = say("check --list-flags --format json");
     ASSERT_EQ(said.code, kDone) << said.err;
@@ -95,8 +156,8 @@ TEST(CheckCommand, ListsTheFlagsThatItKnows) {
 
 TEST(CheckCommand, FindsNothingBetterThanTheBest) {
     const TempFile plan("best.json"), best("best.args");
-    ASSERT_EQ(say("plan --engine megatron --world 16 --model llama3-8b --global-batch 128 --seq 4096 --save-plan " + plan.path()).code,
-              kDone);
+    // As check searches: without headroom.
+    ASSERT_EQ(say("plan --headroom 0 --world 16 --model llama3-8b --global-batch 128 --seq 4096 --save-plan " + plan.path()).code, kDone);
     ASSERT_EQ(say("export " + plan.path() + " --to megatron-args --output " + best.path()).code, kDone);
     const Said said = say("check --megatron-args " + best.path() + " --world 16");
     EXPECT_EQ(said.code, kDone) << said.err;

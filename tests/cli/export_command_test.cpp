@@ -1,16 +1,20 @@
 // `mgplan export`: what Megatron-LM's flags make of a plan, read back, is the plan.
 
+#include <map>
 #include <random>
+#include <tuple>
 
 #include <nlohmann/json.hpp>
 
 #include "cli/megatron_round_trip.hpp"
 #include "cli/plan_file.hpp"
+#include "importers/bridge_config.hpp"
 #include "importers/megatron_arguments.hpp"
 #include "importers/model_source.hpp"
 #include "plan/cluster_json.hpp"
 #include "plan/plan.hpp"
 #include "planner/candidates.hpp"
+#include "reports/bridge_overrides.hpp"
 #include "reports/megatron_job.hpp"
 #include "say.hpp"
 
@@ -158,6 +162,49 @@ TEST(MegatronRoundTrip, ReadsTheFileForTheShellAndTheYamlAsTheSameWords) {
     EXPECT_TRUE(some_layout_string) << "its bars and stars need quotes";
 }
 
+/// The YAML of a configuration after overrides: a mapping for each section.
+std::string overridden(const std::vector<std::string>& overrides, const std::string& model) {
+    std::map<std::string, std::string> sections{{"model", model}};
+    for (const auto& one : overrides) {
+        const auto dot = one.find('.'), equals = one.find('=');
+        if (dot == std::string::npos || dot > equals) continue;  // comm_overlap=null
+        sections[one.substr(0, dot)] += "  " + one.substr(dot + 1, equals - dot - 1) + ": " + one.substr(equals + 1) + "\n";
+    }
+    std::string yaml;
+    for (const auto& [section, fields] : sections) yaml += section + ":\n" + fields;
+    return yaml;
+}
+
+TEST(BridgeOverrides, GiveARecipeThePlansLayout) {
+    Workload work = workload_of("deepseek-v3", 256);
+    planner::SearchSpace space;
+    space.engine = Engine::megatron;
+    space.pp = {8, 16};
+    space.recompute = {Recompute::none, Recompute::selective, Recompute::full};
+    space.recompute_modules = {RecomputeModule::mla_up_proj, RecomputeModule::moe_act};
+    const auto layouts = some_layouts(work, space, 3001);
+    ASSERT_GT(layouts.size(), 5U);
+    const std::string recipe =
+        "  num_layers: 61\n  hidden_size: 7168\n  num_attention_heads: 128\n  vocab_size: 129280\n  multi_latent_attention: true\n  "
+        "num_moe_experts: 256\n  mtp_num_layers: 1\n  bf16: true\n  add_bias_linear: false\n";
+    bool layout_string = false;
+    for (const Layout& layout : layouts) {
+        const reports::MegatronJob job = reports::megatron_job({work.model, work.cluster, work.batch, work.training, layout, work.routing});
+        const auto overrides = reports::bridge_overrides(job);
+        const LayoutRequest read = *importers::read_bridge_config(overridden(overrides, recipe), "run_config.yaml").layout;
+        EXPECT_EQ(std::tie(read.tp, read.cp, read.pp, read.ep, read.micro_batch, read.sequence_parallel, read.recompute),
+                  std::tie(layout.sizes.tp, layout.sizes.cp, layout.sizes.pp, layout.sizes.ep, layout.micro_batch, layout.sequence_parallel,
+                           layout.recompute))
+            << summary(layout);
+        EXPECT_EQ(read.etp.value_or(read.tp), layout.sizes.etp);
+        EXPECT_EQ(read.vpp, layout.vpp);
+        if (layout.recompute == Recompute::selective) EXPECT_EQ(read.recompute_modules, layout.recompute_modules);
+        layout_string |= read.split->pipeline_layout.has_value();
+        EXPECT_EQ(read.split->pipeline_layout, layout.split->request().pipeline_layout);
+    }
+    EXPECT_TRUE(layout_string) << "its bars and stars need quotes";
+}
+
 TEST(MegatronRoundTrip, NamesWhatNoFlagCarries) {
     Workload work = workload_of("llama3-8b", 8);
     work.model.qk_norm = work.model.qk_norm_full_width = true;
@@ -287,8 +334,7 @@ TEST_F(ExportCommand, WritesWhatSimulateAndCheckReadAgain) {
     const TempFile arguments("exported.args");
     ASSERT_EQ(say("export " + path + " --to megatron-args --output " + arguments.path()).code, kDone);
     const Json of_plan = Json::parse(say("simulate " + path + " --format json").out);
-    const Json of_arguments =
-        Json::parse(say("simulate --megatron-args " + arguments.path() + " --world 16 --engine mgplan --format json").out);
+    const Json of_arguments = Json::parse(say("simulate --megatron-args " + arguments.path() + " --world 16 --format json").out);
     EXPECT_EQ(of_arguments["layout"], of_plan["layout"]);
     EXPECT_EQ(of_arguments["predicted"], of_plan["predicted"]);
 }

@@ -34,6 +34,8 @@ TEST_F(Launch, TellsOfEverythingThatIsWrongAtOnce) {
     expect_refused(launch("--via local --job megatron"), "--job megatron needs --script FILE");
     expect_refused(launch("--via local --job megatron --script /no/such.py"), "--script = /no/such.py is no file");
     expect_refused(launch("--via mpirun --dry-run --hostfile /no/such"), "--hostfile = /no/such cannot be read");
+    expect_refused(launch("--via torchrun --dry-run"), "--via torchrun with --device cpu: torchrun connects no ranks by MPI");
+    EXPECT_EQ(say(launch("--via torchrun --device cuda --dry-run --gpus-per-node 8")).code, kDone);
 }
 
 TEST_F(Launch, AsksRunWhetherItKnowsTheWordsBehindTheDashes) {

@@ -32,7 +32,8 @@ TEST(PlanCompare, PutsALayoutBesideTheFirstTermByTerm) {
     EXPECT_LE(found["rank"].get<int>(), plans["search"]["feasible"].get<int>());
     EXPECT_EQ(found["a"]["predicted"], plans["plans"][0]["predicted"]);
     // What simulate says of the same layout.
-    const Json alone = Json::parse(say("simulate --world 16 --model llama3-8b --global-batch 128 --tp 4 --pp 2 --format json").out);
+    Json alone = Json::parse(say("simulate --world 16 --model llama3-8b --global-batch 128 --tp 4 --pp 2 --format json").out);
+    alone["predicted"]["memory"].erase("allocator_replay");  // simulate alone lists its figures
     EXPECT_EQ(found["b"]["predicted"], alone["predicted"]);
     double sum = 0;
     for (const auto& term : found["terms"]) sum += term["difference_seconds"].get<double>();
@@ -78,11 +79,11 @@ TEST(PlanCompare, TakesTheLayoutAloneOfAnotherJob) {
 
 TEST(PlanCompare, OfALayoutThatDoesNotFitSaysByHowMuch) {
     const Json found =
-        Json::parse(say({"plan", "--world", "16", "--model", "llama3-70b", "--format", "json", "--compare", "tp2 mbs4"}).out)["compared"];
+        Json::parse(say({"plan", "--world", "32", "--model", "llama3-70b", "--format", "json", "--compare", "tp2 mbs4"}).out)["compared"];
     EXPECT_FALSE(found["fits"].get<bool>());
     EXPECT_TRUE(found["rank"].is_null());
     EXPECT_GT(found["missing_bytes"].get<std::int64_t>(), 0);
-    EXPECT_THAT(say({"plan", "--world", "16", "--model", "llama3-70b", "--compare", "tp2 mbs4"}).out,
+    EXPECT_THAT(say({"plan", "--world", "32", "--model", "llama3-70b", "--compare", "tp2 mbs4"}).out,
                 HasSubstr("tp2 mbs4 beside plan 1: it does not fit, "));
     const Said nothing = say({"plan", "--world", "2", "--model", "llama3-70b", "--compare", "tp2"});
     EXPECT_EQ(nothing.code, kNothingFits);

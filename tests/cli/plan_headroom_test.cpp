@@ -24,7 +24,7 @@ std::int64_t peak(const Json& plan) {
 }
 
 TEST(PlanHeadroom, LeavesThatMuchFreeOfACardThatStaysWhole) {
-    const Json all = plan("--top 10"), narrow = plan("--headroom 50%");
+    const Json all = plan("--headroom 0"), narrow = plan("--headroom 50%");
     const std::int64_t card = all["search"]["limit_bytes"];
     EXPECT_EQ(all["plans"][0]["predicted"]["memory"]["limit_bytes"], card);
     ASSERT_GT(peak(all["plans"][0]), card / 2);
@@ -41,11 +41,32 @@ TEST(PlanHeadroom, LeavesThatMuchFreeOfACardThatStaysWhole) {
     for (std::size_t i = 0; i < exact["plans"].size(); ++i) EXPECT_EQ(exact["plans"][i]["layout"], narrow["plans"][i]["layout"]);
     EXPECT_EQ(plan("--headroom 0.5")["search"]["limit_bytes"], narrow["search"]["limit_bytes"]);
     EXPECT_EQ(plan("--headroom 4GiB")["search"]["limit_bytes"], card - (std::int64_t{4} << 30));
-    EXPECT_EQ(plan("--headroom 0")["plans"], all["plans"]);
+}
+
+TEST(PlanHeadroom, IsFivePercentOfTheCardWhereNothingIsSaid) {
+    const Json usual = plan("--top 10");
+    const std::int64_t card = usual["cluster"]["memory_bytes"], limit = usual["search"]["limit_bytes"];
+    EXPECT_EQ(limit, card - std::llround(0.05 * static_cast<double>(card)));
+    EXPECT_THAT(usual["assumed"].dump(), HasSubstr("headroom of 5%"));
+    for (const Json& each : usual["plans"]) {
+        const Json& memory = each["predicted"]["memory"];
+        EXPECT_EQ(memory["free_bytes"].get<std::int64_t>(), card - peak(each));
+        EXPECT_GE(memory["free_bytes"].get<std::int64_t>(), card - limit);
+    }
+    EXPECT_THAT(plan("--headroom 5%")["assumed"].dump(), Not(HasSubstr("headroom")));
+    const Json exact = plan("--max-memory 79GiB");
+    EXPECT_EQ(exact["search"]["limit_bytes"], std::int64_t{79} << 30);
+    EXPECT_THAT(exact["assumed"].dump(), Not(HasSubstr("headroom")));
+    // Only the search of plan is narrowed: the whole card decides elsewhere.
+    const Said full = say("simulate --world 16 --model llama3-8b --global-batch 128 --format json");
+    EXPECT_EQ(full.code, kDone);
+    const Json memory = Json::parse(full.out)["predicted"]["memory"];
+    EXPECT_GT(memory["peak_bytes"].get<std::int64_t>(), limit);
+    EXPECT_EQ(memory["free_bytes"].get<std::int64_t>(), card - memory["peak_bytes"].get<std::int64_t>());
 }
 
 TEST(PlanHeadroom, WhereNothingLeavesItThePlansOfTheWholeCardAreShown) {
-    const Json all = plan("--top 10"), missed = plan("--headroom 78GiB");
+    const Json all = plan("--headroom 0"), missed = plan("--headroom 78GiB");
     EXPECT_EQ(missed["search"]["headroom_missed"], true);
     EXPECT_EQ(missed["search"]["limit_bytes"], all["search"]["limit_bytes"]);
     EXPECT_EQ(missed["plans"], all["plans"]);

@@ -95,7 +95,7 @@ TEST(RoutingSkewOption, DecidesWhatThePlannerTakes) {
     }
     for (const auto& kind : skewed["search"]["too_large"]) {
         const Json& miss = kind["nearest"];
-        const auto limit = skewed["cluster"]["memory_bytes"].get<std::int64_t>();
+        const auto limit = skewed["search"]["limit_bytes"].get<std::int64_t>();
         EXPECT_EQ(miss["missing_bytes"].get<std::int64_t>(), miss["peak_bytes"].get<std::int64_t>() - limit);
         EXPECT_EQ(kind["rule"] == kUneven, miss["even_peak_bytes"].get<std::int64_t>() <= limit);
         EXPECT_EQ(kind["rule"] == kUneven, kind["largest_term"].is_null());

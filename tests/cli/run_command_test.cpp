@@ -381,12 +381,37 @@ TEST(RunCommand, AnOutputThatCannotBeWrittenIsFoundBeforeTheFirstStep) {
 }
 
 TEST(RunCommand, NamesChoicesOfThePlanThatItDoesNotUse) {
-    const PlanFile plan("unused.json", "--world 4 --tp 2 --pp 2 --cp 1 --overlap tp,p2p --engine megatron");
+    const PlanFile plan("unused.json", "--world 4 --tp 2 --pp 2 --cp 1 --overlap tp");
     const Said said = say("run " + plan.path() + " --steps 1");
     EXPECT_EQ(said.code, kDone) << said.err;
-    EXPECT_THAT(said.err, HasSubstr("mgplan: run does not use overlap_p2p, overlap_tp, engine = megatron: results do not depend on them"));
-    const PlanFile plain("plain.json", "--world 1 --global-batch 4");
+    EXPECT_THAT(said.err, HasSubstr("mgplan: run does not use overlap_tp: results do not depend on it"));
+    const PlanFile plain("plain.json", "--world 4 --pp 2 --global-batch 4");
     EXPECT_THAT(say("run " + plain.path() + " --steps 1").err, Not(HasSubstr("does not use")));
+}
+
+TEST(RunCommand, PredictsForItsOwnEngineWhateverThePlanIsFor) {
+    const PlanFile usual("usual.json", "--world 2 --pp 2 --global-batch 4");
+    auto json = nlohmann::ordered_json::parse(std::ifstream(usual.path()));
+    ASSERT_EQ(json["layout"]["engine"], "megatron");
+    json["layout"]["engine"] = "mgplan";
+    const TempFile own("own.json", json.dump());
+    const Said of_usual = say("run " + usual.path() + " --steps 1 --format json"),
+               of_own = say("run " + own.path() + " --steps 1 --format json");
+    ASSERT_EQ(of_usual.code, kDone) << of_usual.err;
+    EXPECT_THAT(of_usual.err, Not(HasSubstr("does not use")));
+    const auto a = nlohmann::json::parse(of_usual.out), b = nlohmann::json::parse(of_own.out);
+    EXPECT_EQ(a["as_predicted"], true);
+    for (std::size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(a["ranks"][rank]["predicted"], b["ranks"][rank]["predicted"]);
+}
+
+TEST(RunCommand, RefusesWhatItsOwnEngineCannotHold) {
+    const PlanFile plan("whole.json", "--world 2 --pp 2 --global-batch 4");
+    auto json = nlohmann::ordered_json::parse(std::ifstream(plan.path()));
+    json["cluster"]["memory_bytes"] = std::int64_t{1} << 20;
+    const TempFile small("small.json", json.dump());
+    for (const std::string command : {"run ", "verify "})
+        expect_refused(command + small.path() + " --steps 1", {"engine = megatron of the plan", "mgplan's own engine", " on rank ",
+                                                               "1.0 MiB of a GPU of dgx-h100", "use a plan of mgplan --engine mgplan"});
 }
 
 TEST(RunCommand, ReportsTheAuxiliaryLossOfMixturesThatTrainWithOne) {

@@ -62,6 +62,23 @@ TEST_F(RunUnderMpi, TrainsAndReportsFromRankZeroAlone) {
     EXPECT_EQ(json["collectives"], other["collectives"]);
 }
 
+TEST_F(RunUnderMpi, ToldAtTheStartThatRanksWereStartedOtherwise) {
+    make_plan("--world 2 --tp 2 --micro-batch 1 --precision fp32 --seq 32 --global-batch 8");
+    const TempFile data("other_data.txt", std::string(5000, 'x'));
+    const std::vector<std::pair<std::string, std::string>> cases{
+        {"--steps 6", "rank 1 was started with --steps = 6 and rank 0 with --steps = 5; start all ranks with the same options and files"},
+        {"--steps 5 --lr 0.5", "rank 1 was started with training options of checksum "},
+        {"--steps 5 --data " + data.path(), "rank 1 was started with data of checksum "}};
+    for (const auto& [words, message] : cases) {
+        const std::string command = fmt::format("if ((OMPI_COMM_WORLD_RANK)); then exec {0} run {1} {2}; else exec {0} run {1} --steps 5; fi",
+                                                MGPLAN_PROGRAM, plan.path(), words);
+        tests::MpirunJob job(MGPLAN_MPIRUN, 2, "/bin/bash", {"-c", command});
+        EXPECT_EQ(job.code(), kBadInput) << job.err();
+        EXPECT_THAT(job.err(), HasSubstr(message));
+        EXPECT_THAT(job.err(), ::testing::Not(HasSubstr("step 1 of")));
+    }
+}
+
 TEST_F(RunUnderMpi, SavesWhatThreadsGoOnFromAndTheOtherWayRound) {
     const tests::TemporaryFolder folder;
     make_plan("--world 4 --tp 2 --pp 2 --precision fp32 --global-batch 4");

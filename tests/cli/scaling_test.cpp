@@ -62,7 +62,8 @@ TEST(Scaling, TheParetoSetTradesTimeForMemory) {
     const Json& world = report["scaling"][0];
     const Json& set = world["pareto"];
     ASSERT_GT(set.size(), 3U);
-    EXPECT_EQ(set[0]["iteration_seconds"], world["iteration_seconds"]);
+    EXPECT_LE(set[0]["iteration_seconds"], world["iteration_seconds"]);
+    EXPECT_GE(1.01 * set[0]["iteration_seconds"].get<double>(), world["iteration_seconds"].get<double>()) << "as plan ranks";
     for (std::size_t i = 1; i < set.size(); ++i) {
         EXPECT_GT(set[i]["iteration_seconds"], set[i - 1]["iteration_seconds"]);
         EXPECT_LT(set[i]["peak_bytes"], set[i - 1]["peak_bytes"]);
@@ -172,7 +173,11 @@ TEST(Explain, TermsAddUpToWhatOnePlanIsAheadOfTheNext) {
             EXPECT_EQ(explained["rank"], k);
             EXPECT_EQ(explained["against"], k + 1);
             EXPECT_DOUBLE_EQ(explained["difference_seconds"].get<double>(), seconds(k + 1) - seconds(k));
-            EXPECT_GE(explained["difference_seconds"].get<double>(), 0);
+            // What is faster all the same stands behind for its memory.
+            if (explained["difference_seconds"].get<double>() < 0) {
+                EXPECT_LE(seconds(k), 1.01 * report["search"]["fastest_seconds"].get<double>());
+                EXPECT_GE(explained["against_peak_bytes"], explained["peak_bytes"]);
+            }
             double sum = 0, mine = 0;
             for (const auto& term : explained["terms"]) {
                 EXPECT_GE(term["seconds"].get<double>(), -1e-12 * seconds(k)) << term.dump();

@@ -49,6 +49,8 @@ std::string without(const std::string& words) {
 std::vector<UsedFlag> used_flags() {
     return {
         {"--num-layers", kDense, "16"},
+        {"--virtual-pipeline-model-parallel-size", kPipeline, "2"},               // said to be not computed
+        {"--moe-use-legacy-grouped-gemm", kMixture + "--moe-grouped-gemm ", ""},  // not with biases
         {"--encoder-num-layers", without("--num-layers 8"), "8"},
         {"--hidden-size", kDense, "2048"},
         {"--ffn-hidden-size", kDense, "2048"},
@@ -209,6 +211,8 @@ std::vector<UsedFlag> used_flags() {
         {"--decoder-num-layers", kDense, "8"},
         {"--decoder-seq-length", kDense, "128"},
         {"--batch-size", kDense, "2"},
+        {"--warmup", kDense, "0.01"},
+        {"--model-parallel-size", kDense, "2"},
         {"--tokenizer-type", without("--vocab-size 50000"), "Llama3Tokenizer"},
         {"--tokenizer-model", without("--vocab-size 50000"), "Qwen/Qwen3-8B"},
         {"--tokenizer-name-or-path", without("--vocab-size 50000"), "gpt2"},

@@ -9,13 +9,16 @@
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/parameter_file.hpp"
+#include "importers/bridge_config.hpp"
 #include "importers/hugging_face.hpp"
+#include "importers/launch_record.hpp"
 #include "importers/megatron_arguments.hpp"
 #include "importers/megatron_log.hpp"
 #include "plan/cluster_json.hpp"
@@ -58,6 +61,30 @@ void read_model(std::string_view bytes) {
 void read_megatron_arguments(std::string_view bytes) {
     const auto job = importers::read_megatron_text(bytes, "input");
     expect_same_again(job.model, model_to_json, model_from_json);
+}
+
+/// A script with arguments and variables from outside.
+void read_launch_script(std::string_view bytes) {
+    importers::ScriptInputs inputs{std::vector<std::string>{"8b", "--tp", "2"}, {}};
+    // Those that a script does not name are refused.
+    if (bytes.find("$TP") != std::string_view::npos) inputs.variables.emplace_back("TP", "4");
+    if (bytes.find("$ARGS") != std::string_view::npos) inputs.variables.emplace_back("ARGS", "--bf16 --lr 1");
+    const importers::MegatronSurroundings surroundings{.script = std::move(inputs)};
+    const auto job = importers::read_megatron_text(bytes, "input", surroundings);
+    expect_same_again(job.model, model_to_json, model_from_json);
+}
+
+void read_bridge_config(std::string_view bytes) {
+    const auto job = importers::read_bridge_config(bytes, "input");
+    expect_same_again(job.model, model_to_json, model_from_json);
+}
+
+void read_launch_record(std::string_view bytes) {
+    const auto record = importers::read_launch_record(bytes, "input");
+    expect(importers::read_launch_record(importers::launch_record_json(record), "again") == record,
+           "a record changed when it was written and read");
+    for (const auto& launch : importers::training_launches(record))
+        static_cast<void>(importers::read_traced_job(record, "input", launch.number));
 }
 
 void read_megatron_log(std::string_view bytes) {
@@ -180,12 +207,15 @@ void read_indexed_dataset(std::string_view bytes) {
 }
 
 constexpr std::array kReaders{
+    Reader{"bridge_config", read_bridge_config},
     Reader{"checkpoint_manifest", read_checkpoint_manifest},
     Reader{"checkpoint_slice", read_checkpoint_slice},
     Reader{"cluster", read_cluster},
     Reader{"cluster_changes", read_cluster_changes},
     Reader{"hugging_face", read_hugging_face},
     Reader{"indexed_dataset", read_indexed_dataset},
+    Reader{"launch_record", read_launch_record},
+    Reader{"launch_script", read_launch_script},
     Reader{"megatron_arguments", read_megatron_arguments},
     Reader{"megatron_log", read_megatron_log},
     Reader{"model", read_model},

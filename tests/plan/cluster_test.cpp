@@ -58,9 +58,10 @@ private:
     std::filesystem::path path_;
 };
 
-TEST(ClusterPresets, AreTheTenNamedClusters) {
-    EXPECT_THAT(cluster_preset_names(), ElementsAre("a100-pcie-80g", "dgx-a100-40g", "dgx-a100-80g", "dgx-b200", "dgx-b300", "dgx-h100",
-                                                    "dgx-h200", "dgx-h800", "gb200-nvl72", "gb300-nvl72"));
+TEST(ClusterPresets, AreTheNamedClusters) {
+    EXPECT_THAT(cluster_preset_names(),
+                ElementsAre("a100-pcie-80g", "dgx-a100-40g", "dgx-a100-80g", "dgx-b200", "dgx-b300", "dgx-h100", "dgx-h200", "dgx-h800",
+                            "gb200-nvl72", "gb300-nvl72", "hgx-h20", "l40s", "mi250x", "mi300x", "mi325x", "mi355x"));
 }
 
 TEST(ClusterPresets, LoadUnderTheirNameAndReadBackIdentically) {
@@ -80,6 +81,16 @@ TEST(ClusterPresets, NameTheSourceOfEveryFigure) {
             EXPECT_GT(cluster.sources.at(field).size(), 20U) << name << " " << field;
         }
     }
+}
+
+TEST(ClusterPresets, SayWhoseEfficienciesStandInForThoseNotMeasured) {
+    for (const std::string name : {"mi250x", "mi300x", "mi325x", "mi355x", "l40s", "hgx-h20"})
+        EXPECT_THAT(load_cluster(name).sources.at("efficiencies"), HasSubstr("not calibrated")) << name;
+    EXPECT_FALSE(load_cluster("dgx-h100").sources.contains("efficiencies"));
+    EXPECT_EQ(load_cluster("h20"), load_cluster("hgx-h20"));
+    EXPECT_DOUBLE_EQ(load_cluster("mi300x").peak(Precision::bf16), 1307.4e12);
+    EXPECT_EQ(load_cluster("mi250x").peak(Precision::fp8), 0.0);
+    EXPECT_DOUBLE_EQ(load_cluster("mi355x").nvlink.bandwidth, 7 * 153.6e9 / 2);
 }
 
 TEST(ClusterPresets, HoldTheFiguresOfTheDataSheets) {
@@ -131,8 +142,10 @@ TEST(ClusterOverrides, OldNamesOfTwoKeysAreStillRead) {
 
 TEST(ClusterPresets, HaveLessUsableMemoryThanTheNominalCapacity) {
     const std::map<std::string, double> nominal_gb{
-        {"a100-pcie-80g", 85.9}, {"dgx-a100-40g", 42.95}, {"dgx-a100-80g", 85.9}, {"dgx-b200", 192},    {"dgx-b300", 288},
-        {"dgx-h100", 85.9},      {"dgx-h200", 151},       {"dgx-h800", 85.9},     {"gb200-nvl72", 200}, {"gb300-nvl72", 300}};
+        {"a100-pcie-80g", 85.9}, {"dgx-a100-40g", 42.95}, {"dgx-a100-80g", 85.9}, {"dgx-b200", 192},
+        {"dgx-b300", 288},       {"dgx-h100", 85.9},      {"dgx-h200", 151},      {"dgx-h800", 85.9},
+        {"gb200-nvl72", 200},    {"gb300-nvl72", 300},    {"hgx-h20", 103.1},     {"l40s", 51.5},
+        {"mi250x", 68.72},       {"mi300x", 206.2},       {"mi325x", 274.9},      {"mi355x", 309.3}};
     for (const auto& name : cluster_preset_names()) {
         const double gb = static_cast<double>(load_cluster(name).memory_bytes) / 1e9;
         EXPECT_LT(gb, nominal_gb.at(name)) << name;

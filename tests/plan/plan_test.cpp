@@ -429,5 +429,18 @@ TEST(LayoutNames, SummaryNamesTheSizes) {
     EXPECT_EQ(summary(example().layout), "tp2 cp1 ep1 etp2 pp2 vpp2 mbs2 sp p2p selective");
 }
 
+TEST(Precision, IsNamedAsItIsRead) {
+    for (const std::string& word : precision_choices()) {
+        const auto choice = parse_precision_choice(word);
+        ASSERT_TRUE(choice) << word;
+        TrainingSpec training;
+        training.precision = choice->precision;
+        training.megatron.fp8_recipe = choice->recipe;
+        EXPECT_EQ(precision_text(training), word == "fp8" ? "fp8-current" : word);
+    }
+    EXPECT_FALSE(parse_precision_choice("fp8-tensorwise"));
+    EXPECT_FALSE(parse_precision_choice(""));
+}
+
 }  // namespace
 }  // namespace mgplan::plan_test

@@ -174,6 +174,18 @@ TEST(ClusterParameters, StandAboveTheDefaultsAndEachHasItsField) {
     }
 }
 
+TEST(ClusterParameters, AreTwiceAsUnsureWhereEfficienciesAreAssumed) {
+    ClusterSpec cluster = load_cluster("mi300x");
+    const Calibration assumed = calibration_of(cluster), known = calibration_of(load_cluster("dgx-h200"));
+    EXPECT_DOUBLE_EQ(assumed.run_deviation, 2 * known.run_deviation);
+    EXPECT_DOUBLE_EQ(assumed.product_deviation, 2 * known.product_deviation);
+    EXPECT_DOUBLE_EQ(assumed.communication_deviation, 2 * known.communication_deviation);
+    EXPECT_TRUE(assumed_efficiencies(cluster));
+    cluster.calibration = measured_with(known).calibration;
+    EXPECT_FALSE(assumed_efficiencies(cluster)) << "what was measured is sure";
+    EXPECT_FALSE(assumed_efficiencies(load_cluster("dgx-h200")));
+}
+
 TEST(ClusterParameters, NameTheBytesThatAreAssumedUntilTheFileSaysThem) {
     ClusterSpec cluster = load_cluster("dgx-h100");
     EXPECT_EQ(assumed_module_bytes(cluster), "274 MiB of loaded kernels on each GPU");

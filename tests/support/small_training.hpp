@@ -17,44 +17,9 @@
 #include "model/meta/meta_device.hpp"
 #include "model/training/rank_trainer.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan::tests {
-
-/// GPT: tied table, learned positions, LayerNorm, biases. `scale` multiplies its widths and its places.
-[[nodiscard]] inline ModelSpec small_gpt(int scale = 1) {
-    ModelSpec model;
-    model.name = "small-gpt";
-    model.layers = 4;
-    model.hidden = 32 * scale;
-    model.ffn = 48 * scale;
-    model.heads = 4;
-    model.kv_heads = 4;
-    model.head_dim = 8 * scale;
-    model.vocab = 61;  // padded to a multiple of 8·tp
-    model.vocab_divisor = 8;
-    model.max_positions = 16 * scale;
-    model.activation = Activation::gelu;
-    model.gated_mlp = false;
-    model.normalization = Normalization::layer_norm;
-    model.position = PositionEmbedding::learned;
-    model.tied_embeddings = true;
-    model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
-    return model;
-}
-
-/// Llama: untied, rotary, RMSNorm, gated, grouped kv heads.
-[[nodiscard]] inline ModelSpec small_llama(int scale = 1) {
-    ModelSpec model = small_gpt(scale);
-    model.name = "small-llama";
-    model.kv_heads = 2;
-    model.activation = Activation::silu;
-    model.gated_mlp = true;
-    model.normalization = Normalization::rms_norm;
-    model.position = PositionEmbedding::rope;
-    model.tied_embeddings = false;
-    model.qkv_bias = model.attention_output_bias = model.mlp_bias = false;
-    return model;
-}
 
 /// A layout's sizes; what is left out is 1 or off. Without mixtures etp is tp.
 struct Case {

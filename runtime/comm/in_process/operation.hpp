@@ -27,7 +27,7 @@ struct Contribution {
     std::int64_t bytes = 0;                   ///< behind `from`
     std::vector<std::int64_t> send_bytes;     ///< of an all-to-all, or a reduce-scatter of uneven parts: to each member
     std::vector<std::int64_t> receive_bytes;  ///< of an all-to-all, or an all-gather of uneven parts: from each member
-    /// Of this member's device, where the memory is not the host's: used by its thread for parts it takes.
+    /// This member's device's, where the memory is not the host's; its thread uses them for the parts that it takes.
     model::MemoryOperations* operations = nullptr;
 };
 

@@ -68,7 +68,7 @@ public:
 
     [[nodiscard]] CudaDevice& device() const { return device_; }
     [[nodiscard]] int rank() const { return rank_; }
-    /// Of the rank's thread.
+    /// For the rank's thread alone.
     [[nodiscard]] model::CollectiveCounter& traffic() { return traffic_; }
 
     /// A group without a communicator yet.

@@ -84,6 +84,44 @@ Rule<Element> rule_of(const Arguments& x) {
             values<Compute<Element>>(x.inverse_norms)};
 }
 
+/// Through the division by the length l = 1 / inverse: dx = inverse · (d - x (x · d) · inverse²).
+template <class Element>
+void write_vector_gradients(const Rule<Element>& rule, const model::DeltaRuleBackwardArguments& x) {
+    using Sum = Compute<Element>;
+    const model::DeltaRuleSizes& s = x.sizes;
+    const std::int64_t kd = s.key_dim;
+    const Sum* const units = values<Sum>(x.unit_gradients);
+    Element* const dx = values<Element>(x.dx);
+    for (std::int64_t row = 0; row < s.rows(); ++row) {
+        for (const std::int64_t which : {0, 1}) {
+            for (std::int64_t head = 0; head < s.key_heads; ++head) {
+                const Element* const vector = which == 0 ? rule.query(row, head) : rule.key(row, head);
+                const Sum* const d = units + ((row * 2 + which) * s.key_heads + head) * kd;
+                const Sum inverse = rule.inverse_norm(row, which, head);
+                const Sum along = sum_over<Sum>(kd, [&](std::int64_t i) { return Sum(vector[i]) * d[i]; }) * inverse * inverse;
+                Element* const to = dx + row * s.width() + which * s.keys() + head * kd;
+                for (std::int64_t i = 0; i < kd; ++i) to[i] = Element(inverse * (d[i] - Sum(vector[i]) * along));
+            }
+        }
+    }
+}
+
+/// To the gradients of each head's bias and rate, what all rows added up.
+void add_sums(const model::DeltaRuleBackwardArguments& x) {
+    const model::DeltaRuleSizes& s = x.sizes;
+    std::int64_t part = 0;
+    for (const model::Output* gradient : {&x.step_bias_gradient, &x.log_decay_gradient}) {
+        with_types(x.x.dtype, gradient->dtype, [&]<class Element, class Gradient>() {
+            using Sum = Compute<Element>;
+            for (std::int64_t head = 0; head < s.value_heads; ++head) {
+                Gradient& value = values<Gradient>(*gradient)[head];
+                value = Gradient(Sum(value) + values<Sum>(x.sums)[part * s.value_heads + head]);
+            }
+        });
+        ++part;
+    }
+}
+
 }  // namespace
 
 void delta_rule(model::Device& /*device*/, const model::DeltaRuleArguments& x) {
@@ -201,31 +239,9 @@ void delta_rule_backward(model::Device& /*device*/, const model::DeltaRuleBackwa
                 }
             }
         }
-        // Through the division by the length l = 1 / inverse: dx = inverse · (d - x (x · d) · inverse²).
-        for (std::int64_t row = 0; row < s.rows(); ++row) {
-            for (const std::int64_t which : {0, 1}) {
-                for (std::int64_t head = 0; head < s.key_heads; ++head) {
-                    const Element* const vector = which == 0 ? rule.query(row, head) : rule.key(row, head);
-                    const Sum* const d = units + ((row * 2 + which) * s.key_heads + head) * kd;
-                    const Sum inverse = rule.inverse_norm(row, which, head);
-                    const Sum along = sum_over<Sum>(kd, [&](std::int64_t i) { return Sum(vector[i]) * d[i]; }) * inverse * inverse;
-                    Element* const to = dx + row * s.width() + which * s.keys() + head * kd;
-                    for (std::int64_t i = 0; i < kd; ++i) to[i] = Element(inverse * (d[i] - Sum(vector[i]) * along));
-                }
-            }
-        }
+        write_vector_gradients<Element>(rule, x);
     });
-    std::int64_t part = 0;
-    for (const model::Output* gradient : {&x.step_bias_gradient, &x.log_decay_gradient}) {
-        with_types(x.x.dtype, gradient->dtype, [&]<class Element, class Gradient>() {
-            using Sum = Compute<Element>;
-            for (std::int64_t head = 0; head < s.value_heads; ++head) {
-                Gradient& value = values<Gradient>(*gradient)[head];
-                value = Gradient(Sum(value) + values<Sum>(x.sums)[part * s.value_heads + head]);
-            }
-        });
-        ++part;
-    }
+    add_sums(x);
 }
 
 }  // namespace mgplan::runtime::cpu

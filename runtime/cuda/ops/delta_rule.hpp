@@ -40,7 +40,7 @@ struct RuleParts {
         return rate(head) * softplus(raw_decay(row, head));
     }
 
-    /// Of one column: what the key does not find in the state `from` when it has decayed.
+    /// What the key does not find, in one column, in the state `from` once that has decayed.
     [[nodiscard]] MGPLAN_BOTH Sum not_found(std::int64_t row, std::int64_t head, std::int64_t column, const Sum* from) const {
         const Sum kept = exponential(log_kept(row, head));
         Sum found = value(row, head, column);

@@ -44,7 +44,7 @@ struct ScanParts {
     [[nodiscard]] MGPLAN_BOTH std::int64_t state_at(std::int64_t chunk, std::int64_t sequence, std::int64_t head) const {
         return ((chunk * sizes.batch + sequence) * sizes.heads + head) * sizes.head_dim * sizes.state;
     }
-    /// Of a row and a place of its chunk, counted from the chunk's first.
+    /// Index of the pair of a row and a place of its chunk, counted from the chunk's first.
     [[nodiscard]] MGPLAN_BOTH std::int64_t pair_at(std::int64_t row, std::int64_t group, std::int64_t other) const {
         return (row * sizes.groups + group) * sizes.chunk + other;
     }

@@ -12,6 +12,7 @@
 #include "runtime/data/synthetic_stream.hpp"
 #include "runtime/training_run/rank_arena.hpp"
 #include "runtime/training_run/training_run.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan::runtime::arena_run_test {
 namespace {
@@ -34,24 +35,12 @@ struct Case {
 TrainingRunOptions run_of(const Case& which) {
     TrainingRunOptions run;
     ModelSpec& model = run.task.model;
-    model.name = "small-llama";
-    model.layers = 4;
-    model.hidden = 32;
-    model.ffn = 48;
-    model.heads = 4;
-    model.kv_heads = 2;
-    model.head_dim = 8;
-    model.vocab = 256;
-    model.max_positions = 16;
+    model = tests::byte_llama(4);
     if (which.experts) {
-        MoeSpec& moe = model.moe.emplace();
-        moe.experts = 4;
-        moe.top_k = 2;
-        moe.expert_ffn = 24;
+        MoeSpec& moe = tests::add_experts(model, 1);
         moe.auxiliary_loss = 0.01;
         if (which.capacity > 0) moe.capacity_factor = which.capacity;
         moe.pad_to_capacity = which.padded;
-        model.moe_layers = {false, true, true, true};
     }
     run.task.training.precision = which.precision;
     Layout& layout = run.task.layout;

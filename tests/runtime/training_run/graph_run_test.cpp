@@ -16,6 +16,7 @@
 #include "runtime/data/synthetic_stream.hpp"
 #include "runtime/training_run/training_run.hpp"
 #include "tests/model/training/hybrid_models.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan::runtime::graph_run_test {
 namespace {
@@ -60,13 +61,7 @@ void PrintTo(const Case& which, std::ostream* out) {
 TrainingRunOptions run_of(const Case& which) {
     TrainingRunOptions run;
     ModelSpec& model = run.task.model;
-    model.name = "small-llama";
-    model.layers = 4;
-    model.hidden = 32;
-    model.ffn = 48;
-    model.heads = 4;
-    model.kv_heads = 2;
-    model.head_dim = 8;
+    model = tests::byte_llama(4);
     if (which.of_parts != nullptr) model = which.of_parts();
     model.vocab = 256;
     model.max_positions = 16;

@@ -3,6 +3,7 @@
 
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan::runtime::rank_prediction_test {
 namespace {
@@ -19,23 +20,8 @@ struct Case {
 model::TrainingTask task_of(const Case& which) {
     model::TrainingTask task;
     ModelSpec& model = task.model;
-    model.name = "small";
-    model.layers = 8;
-    model.hidden = 32;
-    model.ffn = 48;
-    model.heads = 4;
-    model.kv_heads = 2;
-    model.head_dim = 8;
-    model.vocab = 256;
-    model.max_positions = 16;
-    if (which.experts) {
-        MoeSpec moe;
-        moe.experts = 4;
-        moe.top_k = 2;
-        moe.expert_ffn = 24;
-        model.moe = moe;
-        model.moe_layers.assign(8, true);
-    }
+    model = tests::byte_llama(8);
+    if (which.experts) tests::add_experts(model);
     Layout& layout = task.layout;
     layout.sizes = {2 * which.pp, 1, 1, which.experts ? 2 : 1, 1, which.pp, AxisOrder{}, 1};
     layout.vpp = which.vpp;

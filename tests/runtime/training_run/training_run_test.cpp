@@ -10,6 +10,7 @@
 #include "plan/errors.hpp"
 #include "runtime/data/synthetic_stream.hpp"
 #include "runtime/training_run/training_run.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan::runtime {
 namespace {
@@ -24,15 +25,7 @@ using testing::HasSubstr;
 TrainingRunOptions small_run() {
     TrainingRunOptions run;
     ModelSpec& model = run.task.model;
-    model.name = "small-llama";
-    model.layers = 2;
-    model.hidden = 32;
-    model.ffn = 48;
-    model.heads = 4;
-    model.kv_heads = 2;
-    model.head_dim = 8;
-    model.vocab = 256;
-    model.max_positions = 16;
+    model = tests::byte_llama(2);
     run.task.batch = {8, 16};
     run.task.training.precision = Precision::fp32;
     Layout& layout = run.task.layout;

@@ -96,7 +96,7 @@ int calibrate(const std::string& fault) {
     ClusterCalibration found;
     if (fault == "resume" && meeting.rank == 0) found.collectives.push_back({"tp", "all_reduce", 2, 4096, {1, 0, 3}});
     const ParallelSizes sizes{2, 2, 1, 1, 2, 1, AxisOrder{}, 1};
-    const bool whole = runtime::calibrate_over_rendezvous(cards, meeting, end_now, runtime::groups_of(sizes), options, found);
+    const bool whole = runtime::calibrate_over_nccl(cards, meeting, end_now, runtime::groups_of(sizes), options, found);
     if (meeting.rank == 0) fmt::print("{}\n", calibration_to_json(found).dump());
     return whole ? 0 : 4;
 }

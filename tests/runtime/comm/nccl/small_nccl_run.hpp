@@ -6,6 +6,7 @@
 
 #include "runtime/data/synthetic_stream.hpp"
 #include "runtime/training_run/training_run.hpp"
+#include "tests/support/small_models.hpp"
 
 namespace mgplan::tests {
 
@@ -13,22 +14,8 @@ namespace mgplan::tests {
 [[nodiscard]] inline runtime::TrainingRunOptions small_nccl_run(const std::string& layout_name) {
     runtime::TrainingRunOptions run;
     ModelSpec& model = run.task.model;
-    model.name = "small-llama";
-    model.layers = 2;
-    model.hidden = 32;
-    model.ffn = 48;
-    model.heads = 4;
-    model.kv_heads = 2;
-    model.head_dim = 8;
-    model.vocab = 256;
-    model.max_positions = 16;
-    if (layout_name == "ep") {
-        model.moe.emplace();
-        model.moe->experts = 4;
-        model.moe->top_k = 2;
-        model.moe->expert_ffn = 24;
-        model.moe_layers.assign(2, true);
-    }
+    model = byte_llama(2);
+    if (layout_name == "ep") add_experts(model);
     run.task.batch = {8, 16};
     run.task.training.precision = Precision::fp64;
     Layout& layout = run.task.layout;

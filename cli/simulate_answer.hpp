@@ -1,0 +1,52 @@
+#pragma once
+// The answer of mgplan simulate, in each of its forms.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/command.hpp"
+#include "cli/disturbances.hpp"
+#include "cli/options.hpp"
+#include "cli/simulated_schedule.hpp"
+#include "cli/stage_memories.hpp"
+#include "importers/flag_account.hpp"
+#include "plan/layout.hpp"
+#include "plan/workload.hpp"
+#include "planner/balanced_layout.hpp"
+#include "simulator/cost_model.hpp"
+
+namespace mgplan::cli {
+
+/// What is simulated, and where it came from.
+struct SimulatedLayout {
+    Workload work;
+    Layout layout;
+    std::vector<std::string> assumed;
+    std::optional<importers::FlagAccount> flags;  ///< of a Megatron-LM command
+};
+
+/// All that is known in the end, and which of it is shown.
+struct SimulateAnswer {
+    const SimulatedLayout& asked;
+    const simulator::Prediction& prediction;
+    const SimulatedSchedule& schedule;
+    const std::optional<planner::BalancedLayout>& balanced;
+    const DisturbanceOptions& disturbances;
+    const std::optional<DisturbedIteration>& disturbed;
+    const StageMemories& memories;
+    const std::vector<simulator::StageUse>& use;
+    bool per_rank;
+    bool markdown;
+
+    [[nodiscard]] std::string text_of_balance() const;
+    [[nodiscard]] std::string text_of_disturbance() const;
+};
+
+/// The lines at the head of the page.
+[[nodiscard]] std::vector<std::string> details_of(const SimulateAnswer& answer);
+
+/// Writes it in the format that the options ask for.
+void write_simulate_answer(const Options& options, const SimulateAnswer& answer, simulator::CostModel& model, Console& console);
+
+}  // namespace mgplan::cli

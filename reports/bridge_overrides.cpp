@@ -1,0 +1,111 @@
+#include "reports/bridge_overrides.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include "reports/shell_words.hpp"
+
+// Source: NVIDIA-NeMo/Megatron-Bridge 067f987d: training/utils/omegaconf_utils.py (Hydra's grammar of overrides), training/config.py,
+// training/comm_overlap.py (CommOverlapConfig.setup writes over model and ddp, so that it is set to null here).
+
+namespace mgplan::reports {
+namespace {
+
+/// A field and the flag that says the same.
+struct OverriddenField {
+    std::string_view field, flag;
+    std::string_view otherwise;  ///< the value without the flag
+};
+
+constexpr std::array kValues{
+    OverriddenField{"model.tensor_model_parallel_size", "--tensor-model-parallel-size", "1"},
+    OverriddenField{"model.pipeline_model_parallel_size", "--pipeline-model-parallel-size", "1"},
+    OverriddenField{"model.virtual_pipeline_model_parallel_size", "--num-virtual-stages-per-pipeline-rank", "null"},
+    OverriddenField{"model.microbatch_group_size_per_vp_stage", "--microbatch-group-size-per-virtual-pipeline-stage", "null"},
+    OverriddenField{"model.num_layers_in_first_pipeline_stage", "--decoder-first-pipeline-num-layers", "null"},
+    OverriddenField{"model.num_layers_in_last_pipeline_stage", "--decoder-last-pipeline-num-layers", "null"},
+    OverriddenField{"model.pipeline_model_parallel_layout", "--pipeline-model-parallel-layout", "null"},
+    OverriddenField{"model.context_parallel_size", "--context-parallel-size", "1"},
+    OverriddenField{"model.cp_comm_type", "--cp-comm-type", "null"},
+    OverriddenField{"model.expert_model_parallel_size", "--expert-model-parallel-size", "1"},
+    OverriddenField{"model.expert_tensor_parallel_size", "--expert-tensor-parallel-size", "null"},
+    OverriddenField{"model.recompute_granularity", "--recompute-granularity", "null"},
+    OverriddenField{"model.recompute_method", "--recompute-method", "null"},
+    OverriddenField{"model.recompute_num_layers", "--recompute-num-layers", "null"},
+    OverriddenField{"model.cuda_graph_impl", "--cuda-graph-impl", "none"},
+    OverriddenField{"model.seq_length", "--seq-length", "null"},
+    OverriddenField{"dataset.seq_length", "--seq-length", "null"},
+    OverriddenField{"train.micro_batch_size", "--micro-batch-size", "1"},
+    OverriddenField{"train.global_batch_size", "--global-batch-size", "null"},
+};
+
+constexpr std::array kLists{
+    OverriddenField{"model.recompute_modules", "--recompute-modules", "null"},
+    OverriddenField{"model.cuda_graph_modules", "--cuda-graph-scope", "full"},
+};
+
+constexpr std::array kSwitches{
+    OverriddenField{"model.sequence_parallel", "--sequence-parallel", "false"},
+    OverriddenField{"model.account_for_embedding_in_pipeline_split", "--account-for-embedding-in-pipeline-split", "false"},
+    OverriddenField{"model.account_for_loss_in_pipeline_split", "--account-for-loss-in-pipeline-split", "false"},
+    OverriddenField{"model.tp_comm_overlap", "--tp-comm-overlap", "false"},
+    OverriddenField{"model.overlap_moe_expert_parallel_comm", "--overlap-moe-expert-parallel-comm", "false"},
+    OverriddenField{"ddp.use_distributed_optimizer", "--use-distributed-optimizer", "false"},
+    OverriddenField{"ddp.overlap_grad_reduce", "--overlap-grad-reduce", "false"},
+    OverriddenField{"ddp.overlap_param_gather", "--overlap-param-gather", "false"},
+    OverriddenField{"optimizer.use_distributed_optimizer", "--use-distributed-optimizer", "false"},
+    OverriddenField{"optimizer.overlap_param_gather", "--overlap-param-gather", "false"},
+    OverriddenField{"dist.use_tp_pp_dp_mapping", "--use-tp-pp-dp-mapping", "false"},
+};
+
+const MegatronFlag* find_in(const MegatronJob& job, std::string_view name) {
+    for (const MegatronFlags& part : job.parts) {
+        const auto found = std::find_if(part.flags.begin(), part.flags.end(), [&](const MegatronFlag& flag) { return flag.name == name; });
+        if (found != part.flags.end()) return &*found;
+    }
+    return nullptr;
+}
+
+/// A text that Hydra would read as more than one word stands in quotes of its own.
+std::string hydra_value(const std::string& value) {
+    const bool plain = std::all_of(value.begin(), value.end(), [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.';
+    });
+    return plain ? value : fmt::format("\"{}\"", value);
+}
+
+}  // namespace
+
+std::vector<std::string> bridge_overrides(const MegatronJob& job) {
+    std::vector<std::string> overrides;
+    const auto set = [&](std::string_view field, std::string_view value) { overrides.push_back(fmt::format("{}={}", field, value)); };
+    for (const OverriddenField& one : kValues) {
+        const MegatronFlag* flag = find_in(job, one.flag);
+        set(one.field, flag != nullptr && !flag->values.empty() ? hydra_value(flag->values.front()) : std::string(one.otherwise));
+    }
+    for (const OverriddenField& one : kLists) {
+        const MegatronFlag* flag = find_in(job, one.flag);
+        set(one.field, flag != nullptr ? fmt::format("[{}]", fmt::join(flag->values, ",")) : std::string(one.otherwise));
+    }
+    for (const OverriddenField& one : kSwitches) set(one.field, find_in(job, one.flag) != nullptr ? "true" : one.otherwise);
+    const bool waits = find_in(job, "--no-overlap-p2p-communication") != nullptr;
+    set("model.overlap_p2p_comm", waits ? "false" : "true");
+    set("model.batch_p2p_comm", waits ? "true" : "false");
+    set("comm_overlap", "null");
+    return overrides;
+}
+
+std::string bridge_overrides_text(const MegatronJob& job) {
+    std::string text = fmt::format(
+        "# Megatron-Bridge: {}, {}\n# Overrides for a recipe of this model; model, precision and optimizer stay the recipe's.\n"
+        "MEGATRON_BRIDGE_OVERRIDES=(\n",
+        job.model, job.layout);
+    for (const std::string& one : bridge_overrides(job)) text += fmt::format("    {}\n", shell_word(one));
+    return text + ")\n";
+}
+
+}  // namespace mgplan::reports

@@ -1,0 +1,89 @@
+#include <memory>
+#include <utility>
+
+#include "plan/errors.hpp"
+#include "runtime/launch/node_name.hpp"
+#include "runtime/launch/placement.hpp"
+#include "runtime/measurement/rank_use.hpp"
+#include "runtime/training_run/agreement.hpp"
+#include "runtime/training_run/gather_values.hpp"
+#include "runtime/training_run/issue_order.hpp"
+#include "runtime/training_run/rank_devices.hpp"
+#include "runtime/training_run/rank_prediction.hpp"
+#include "runtime/training_run/rank_run.hpp"
+#include "runtime/training_run/rendezvous_job.hpp"
+#include "runtime/training_run/training_run.hpp"
+
+namespace mgplan::runtime {
+namespace {
+
+/// Tells the others where this rank is, and passes on what it hears.
+class ReportsToRendezvous final : public RankObserver {
+public:
+    ReportsToRendezvous(Rendezvous& rendezvous, std::unique_ptr<RankObserver> next) : rendezvous_(rendezvous), next_(std::move(next)) {}
+    void on_ready(model::Device& device, const model::World& world) override {
+        if (next_) next_->on_ready(device, world);
+    }
+    void on_op(const model::OpRecord& record) override {
+        rendezvous_.at(record.name, "");
+        if (next_) next_->on_op(record);
+    }
+    void on_collective(const model::CollectiveRecord& record) override {
+        rendezvous_.at(to_string(record.kind), record.group);
+        if (next_) next_->on_collective(record);
+    }
+
+private:
+    Rendezvous& rendezvous_;
+    std::unique_ptr<RankObserver> next_;
+};
+
+}  // namespace
+
+std::optional<RunValues> run_over_nccl(const TrainingRunOptions& asked, const RendezvousOptions& meeting) {
+    MGPLAN_ASSERT(asked.devices != nullptr, "NCCL needs GPUs");
+    const RankDevices& devices = *asked.devices;
+    TrainingRunOptions options = asked;
+    const int rank = meeting.rank;
+    RendezvousJob job(meeting, options.on_stuck);
+    Rendezvous& rendezvous = job.rendezvous();
+    options.observe = [&, next = asked.observe](int of) {
+        return std::make_unique<ReportsToRendezvous>(rendezvous, next ? next(of) : nullptr);
+    };
+    const auto connect = [&](RankDevice& device) {
+        const std::shared_ptr<NcclWorldInterface> world = job.connect(devices, device, options.deadline);
+        return Connection{world->view(), &world->traffic(), world};
+    };
+    std::optional<RunValues> result;
+    job.run([&] {
+        check_one_rank(options, devices, rank, 1);
+        const GatherTexts gather = job.gather();
+        if (const std::string problem = disagreement(gather(options.alike)); !problem.empty()) throw ConfigError(problem);
+        if (options.ranks_per_node) {
+            const std::vector<std::string> nodes = gather(node_name(process_environment()));
+            // Rank 0 alone knows; the others wait for it to make the world.
+            const std::string problem = rank == 0 ? placement_problem(nodes, *options.ranks_per_node) : "";
+            if (!problem.empty()) throw ConfigError(problem);
+        }
+        if (rank == 0) check_issue_order(options.task);
+        LastStep last_step(options.steps, nullptr);
+        RankOutcome outcome = run_rank(options, devices, rank, connect, last_step, [&](const std::exception& error) { job.failed(error); });
+        rendezvous.at("the report", "");
+        std::vector<Problem> problems;  // where there is one, all ranks have it
+        if (!outcome.problem.text.empty()) problems = gather_problems(gather, outcome.problem);
+        std::vector<RankValues> ranks = gather_values(gather, outcome.values);
+        rendezvous.leave();
+        if (rank != 0) return;
+        result = RunValues{};
+        result->device = devices.text();
+        result->memory = options.memory;
+        result->transport = "processes over NCCL";
+        if (!problems.empty()) result->problem = most_telling(problems);
+        result->steps = std::move(outcome.steps);
+        result->ranks = std::move(ranks);
+        compare(*result);
+    });
+    return result;
+}
+
+}  // namespace mgplan::runtime

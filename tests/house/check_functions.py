@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Fails when a function of the rooms is longer than 80 lines: check_functions.py [PROJECT_ROOT] [--longest N]
+
+Lines from the one that names the function to the one that closes it, both included, as .clang-format breaks them. What is longer
+is listed below with the lines that it may have; that list only shrinks: a longer function, and an entry that is longer than the
+function, are offences. --longest prints the N longest.
+"""
+import re
+import sys
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).parent))
+from cpp_names import blanked  # noqa: E402
+
+ROOMS = ("plan", "importers", "model", "planner", "simulator", "runtime", "reports", "jobs", "cli", "python")
+SUFFIXES = {".cpp", ".hpp", ".cu", ".cuh"}
+MOST_LINES = 80
+
+# file: {function: lines}
+LONGER = {
+    "cli/plan_command.cpp": {"run_plan": 142},
+    "cli/workload_options.cpp": {"resolve_workload": 96},
+    "runtime/cpu/ops/delta_rule.cpp": {"delta_rule_backward": 89},
+    "runtime/training_run/rank_run.cpp": {"run_rank": 101},
+}
+
+NO_FUNCTION = re.compile(r"(namespace|struct|class|enum|union|extern|typedef|using)\b|template <.*> (struct|class)\b|#|//|[{}:)]|[\w:<>,\s*&]+\w+\{")
+NAME = re.compile(r"([~\w:]+|operator\S+)\s*\(")
+
+
+def functions(text):
+    """Yields (name, first line, lines) of the functions that a formatted C++ text defines at namespace scope or in a class."""
+    lines = blanked(text).split("\n")
+    at, classes = 0, []
+    while at < len(lines):
+        line = lines[at]
+        indent = len(line) - len(line.lstrip())
+        if not line.strip() or indent % 4 or line.lstrip().startswith(("}", "#")):
+            at += 1
+            continue
+        # A statement begins here: up to the line that opens a block, or ends it.
+        first, head = at, line
+        while at + 1 < len(lines) and not re.search(r"[;{}]\s*$", head) and not head.rstrip().endswith(":"):
+            at += 1
+            head += " " + lines[at].strip()
+        at += 1
+        stripped = head.strip()
+        if not stripped.endswith("{") or stripped.endswith(("}", ";")):
+            continue
+        if re.match(r"(inline )?namespace\b|extern\b", stripped):
+            continue
+        if re.match(r"(template <.*> )?(struct|class|union)\b", stripped) and not re.search(r"\)\s*(const )?(noexcept )?\{$", stripped):
+            continue  # its members are looked at
+        closing = " " * indent + "}"
+        end = at
+        while end < len(lines) and not lines[end].startswith(closing):
+            end += 1
+        name = NAME.search(re.sub(r"^template <.*?> (?=\w)", "", stripped))
+        if name and not re.match(r"enum\b", stripped):
+            yield name[1].split("::")[-1] if not name[1].startswith("operator") else name[1], first + 1, end - first + 1
+        at = end + 1
+
+
+def all_functions(root):
+    """Yields (file, function, line, lines) of the rooms, longest first."""
+    found = []
+    for room in ROOMS:
+        for path in sorted((root / room).rglob("*")):
+            if path.suffix in SUFFIXES:
+                found += [(path.relative_to(root).as_posix(), *each) for each in functions(path.read_text(encoding="utf-8"))]
+    return sorted(found, key=lambda each: (-each[3], each[0]))
+
+
+def check(root):
+    """All offences under a project root, as printable lines."""
+    offences, seen = [], {}
+    for file, name, line, lines in all_functions(root):
+        allowed = LONGER.get(file, {}).get(name, 0)
+        seen[file, name] = max(lines, seen.get((file, name), 0))
+        if lines > max(MOST_LINES, allowed):
+            offences.append(f"{file}:{line}: {name} has {lines} lines, and {max(MOST_LINES, allowed)} is the most; cut it where one thought ends and the next begins")
+    for file, names in LONGER.items():
+        for name, lines in names.items():
+            if seen.get((file, name), 0) < lines:
+                offences.append(f"{file}: {name} has {seen.get((file, name), 0)} lines by now; say so in LONGER in tests/house/check_functions.py, or remove it there where they are at most {MOST_LINES}")
+    return offences
+
+
+def main():
+    words = sys.argv[1:]
+    longest = int(words.pop(words.index("--longest") + 1)) if "--longest" in words else 0
+    words = [word for word in words if word != "--longest"]
+    root = Path(words[0]) if words else Path(__file__).resolve().parents[2]
+    if longest:
+        for file, name, line, lines in all_functions(root)[:longest]:
+            print(f"{lines:4} {file}:{line} {name}")
+        return 0
+    offences = check(root)
+    for offence in offences:
+        print(offence)
+    print(f"check_functions: {len(offences)} offences" if offences else f"check_functions: no function is longer than {MOST_LINES} lines, or than is known of it")
+    return 1 if offences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
