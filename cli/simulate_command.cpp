@@ -23,7 +23,6 @@
 #include "plan/graph_scopes.hpp"
 #include "plan/json_reader.hpp"
 #include "plan/layer_parts.hpp"
-#include "plan/layout_schedule.hpp"
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
 #include "planner/constraints.hpp"

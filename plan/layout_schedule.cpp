@@ -47,6 +47,9 @@ std::vector<std::string> split_schedule_problems(const Layout& layout) {
     std::vector<std::string> problems;
     if (!layout.schedule) return problems;
     const std::string_view name = to_string(*layout.schedule);
+    if (layout.engine == Engine::megatron)
+        problems.push_back(fmt::format(
+            "schedule {} with engine = megatron: Megatron-LM has no schedule with divided backwards; use --engine mgplan", name));
     if (const int chunks = chunks_of(*layout.schedule); layout.vpp != chunks) {
         problems.push_back(fmt::format("schedule {} has {} a rank, but vpp = {}; use vpp = {}", name,
                                        chunks == 1 ? "one model chunk" : "two model chunks", layout.vpp, chunks));
@@ -63,12 +66,14 @@ std::vector<std::string> split_schedule_problems(const Layout& layout) {
     return problems;
 }
 
-std::vector<std::string> split_schedule_obstacles(const ModelSpec& model, const Layout& layout) {
+std::vector<std::string> split_schedule_obstacles(const ModelSpec& model, const TrainingSpec& training, const Layout& layout) {
     std::vector<std::string> obstacles;
     if (!layout.schedule) return obstacles;
     const std::string_view name = to_string(*layout.schedule);
     if (!layout.cuda_graphs.empty()) obstacles.push_back(fmt::format("schedule {} with CUDA graphs (use --cuda-graphs none)", name));
     if (model.mtp_layers > 0) obstacles.push_back(fmt::format("schedule {} with multi-token prediction (use --schedule auto)", name));
+    if (training.megatron.fully_sharded.active())
+        obstacles.push_back(fmt::format("schedule {} with fully sharded parameters (use --schedule auto)", name));
     if (model.tied_embeddings && is_v_shaped(*layout.schedule))
         obstacles.push_back(
             fmt::format("schedule {} with tied embeddings, whose two copies would lie on one rank (use a schedule without a V)", name));

@@ -11,6 +11,7 @@
 #include "plan/model_spec.hpp"
 #include "plan/pipeline_order.hpp"
 #include "plan/schedule.hpp"
+#include "plan/training_spec.hpp"
 
 namespace mgplan {
 
@@ -19,13 +20,13 @@ namespace mgplan {
 /// All names that a layout's schedule may have.
 [[nodiscard]] std::vector<std::string> schedule_names();
 
-/// Why the layout cannot run the split schedule that it names, in one line each: sizes and microbatches. Nothing where it
+/// Why the layout cannot run the split schedule that it names, in one line each: sizes, microbatches, engine. Nothing where it
 /// names none.
 [[nodiscard]] std::vector<std::string> split_schedule_problems(const Layout& layout);
 
 /// What the split schedule of a layout is not run with, each in words with the way out: CUDA graphs, multi-token prediction,
-/// and in a V embeddings that are tied over two chunks. Nothing where it names none.
-[[nodiscard]] std::vector<std::string> split_schedule_obstacles(const ModelSpec& model, const Layout& layout);
+/// fully sharded parameters, and in a V embeddings that are tied over two chunks. Nothing where it names none.
+[[nodiscard]] std::vector<std::string> split_schedule_obstacles(const ModelSpec& model, const TrainingSpec& training, const Layout& layout);
 
 /// A layout's lists.
 class LayoutSchedule {

@@ -100,13 +100,7 @@ std::int64_t stages(const Layout& layout) {
 
 std::vector<std::string> split_schedule_messages(const Workload& w, const Layout& l) {
     std::vector<std::string> messages = split_schedule_problems(l);
-    for (const auto& obstacle : split_schedule_obstacles(w.model, l)) messages.push_back("not run yet: " + obstacle);
-    if (l.engine == Engine::megatron)
-        messages.push_back(fmt::format("schedule = {}: Megatron-LM has no schedule with divided backwards; use --engine mgplan, or {}",
-                                       to_string(*l.schedule), "--schedule auto"));
-    if (w.training.megatron.fully_sharded.active())
-        messages.push_back(
-            fmt::format("schedule = {} is not run with fully sharded parameters; use --schedule auto", to_string(*l.schedule)));
+    for (const auto& obstacle : split_schedule_obstacles(w.model, w.training, l)) messages.push_back("not run yet: " + obstacle);
     return messages;
 }
 
