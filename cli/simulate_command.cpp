@@ -27,6 +27,7 @@
 #include "plan/text.hpp"
 #include "planner/constraints.hpp"
 #include "reports/flag_account.hpp"
+#include "reports/layout_fields.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/model_summary.hpp"
 #include "reports/plan_report.hpp"
@@ -390,7 +391,7 @@ int run_simulate(const std::vector<std::string>& args, Console& console) {
     if (options.format() == Format::json) {
         Json json{{"model", reports::model_summary_to_json(work.model)},
                   {"assumed_architecture", reports::assumed_architecture_to_json(work.model)},
-                  {"layout", layout_to_json(layout)},
+                  {"layout", reports::layout_fields(work, layout)},
                   {"predicted", reports::prediction_to_json(prediction)},
                   {"assumed", assumed}};
         if (flags) reports::add_flag_account(json, *flags);
