@@ -14,6 +14,7 @@
 #include "plan/stage_ranks.hpp"
 #include "plan/text.hpp"
 #include "reports/flag_account.hpp"
+#include "reports/layout_fields.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/model_summary.hpp"
 #include "reports/plan_report.hpp"
@@ -109,7 +110,7 @@ Json answer_json(const SimulateAnswer& answer, simulator::CostModel& model) {
     const SimulatedLayout& asked = answer.asked;
     Json json{{"model", reports::model_summary_to_json(asked.work.model)},
               {"assumed_architecture", reports::assumed_architecture_to_json(asked.work.model)},
-              {"layout", layout_to_json(asked.layout)},
+              {"layout", reports::layout_fields(asked.work, asked.layout)},
               {"predicted", reports::prediction_to_json(answer.prediction)},
               {"assumed", asked.assumed}};
     if (asked.flags) reports::add_flag_account(json, *asked.flags);

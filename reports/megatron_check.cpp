@@ -9,6 +9,7 @@
 #include "plan/plan.hpp"
 #include "plan/text.hpp"
 #include "reports/flag_account.hpp"
+#include "reports/layout_fields.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/model_summary.hpp"
 #include "reports/prediction_json.hpp"
@@ -162,7 +163,7 @@ std::string megatron_check_json(const MegatronCheck& check) {
               {"layout", nullptr},
               {"predicted", nullptr}};
     if (check.asked) {
-        json["layout"] = layout_to_json(check.asked->layout);
+        json["layout"] = layout_fields(check.workload, check.asked->layout);
         json["predicted"] = prediction_to_json(check.asked->prediction);
     }
     if (const auto legal = is_legal(check)) json["legal"] = *legal;
@@ -170,7 +171,7 @@ std::string megatron_check_json(const MegatronCheck& check) {
     json["better"] = Json::array();
     for (const auto& better : check.better) {
         const auto faster = gain(check, better);
-        json["better"].push_back({{"layout", layout_to_json(better.plan.layout)},
+        json["better"].push_back({{"layout", layout_fields(check.workload, better.plan.layout)},
                                   {"predicted", prediction_to_json(better.plan.prediction)},
                                   {"gain", faster ? Json(*faster) : Json(nullptr)},
                                   {"changes", better.changes}});

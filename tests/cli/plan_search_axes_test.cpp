@@ -46,8 +46,8 @@ TEST(PlanSearchAxes, DispatchersArePinned) {
     for (const Json& each : plan["plans"]) EXPECT_EQ(each["layout"]["dispatcher"], "hybridep");
     EXPECT_EQ(Json::parse(say(kJob + "--format json").out)["plans"][0]["layout"]["dispatcher"], "alltoall");
     const Said csv = say(kJob + "--dispatcher hybridep --format csv");
-    EXPECT_THAT(csv.out, HasSubstr(",switched_on\n"));
-    EXPECT_THAT(csv.out, HasSubstr(",hybridep\n"));
+    EXPECT_THAT(csv.out, HasSubstr(",switched_on\r\n"));
+    EXPECT_THAT(csv.out, HasSubstr(",hybridep\r\n"));
 }
 
 TEST(PlanSearchAxes, WhatContradictsItselfIsRefused) {
