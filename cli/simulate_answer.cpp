@@ -153,7 +153,7 @@ std::vector<std::string> details_of(const SimulateAnswer& answer) {
 
 void write_simulate_answer(const Options& options, const SimulateAnswer& answer, simulator::CostModel& model, Console& console) {
     const Workload& work = answer.asked.work;
-    const Layout& layout = asked.layout;
+    const Layout& layout = answer.asked.layout;
     const Stages stages{answer.memories.stages, answer.use};
     if (options.format() == Format::json) {
         const Json json = answer_json(answer, model);
