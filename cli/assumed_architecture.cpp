@@ -5,8 +5,8 @@
 
 #include <fmt/core.h>
 
-#include "importers/model_source.hpp"
-#include "plan/errors.hpp"
+#include "formats/model_source.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::cli {
 
@@ -17,11 +17,11 @@ void declare_assume_option(Options& options, std::optional<std::string>& assume)
         "without it such a config is refused");
 }
 
-importers::Job load_noted_model(const std::string& cfg, const std::optional<std::string>& assume, Console& console) {
-    const importers::ModelReading how{.vocab = {}, .assume = assume.value_or("")};
+formats::Job load_noted_model(const std::string& cfg, const std::optional<std::string>& assume, Console& console) {
+    const formats::ModelReading how{.vocab = {}, .assume = assume.value_or("")};
     const auto given = console.texts.find("model");
-    importers::Job job = given == console.texts.end() ? importers::load_model(cfg, how)
-                                                      : importers::read_model_text(given->second.text, given->second.name, how);
+    formats::Job job = given == console.texts.end() ? formats::load_model(cfg, how)
+                                                    : formats::read_model_text(given->second.text, given->second.name, how);
     for (const auto& note : job.notes) console.err << "mgplan: " << note << "\n";
     return job;
 }

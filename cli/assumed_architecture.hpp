@@ -6,15 +6,15 @@
 
 #include "cli/command.hpp"
 #include "cli/options.hpp"
-#include "importers/job.hpp"
+#include "formats/input/job.hpp"
 
 namespace mgplan::cli {
 
-/// Declares --assume, which takes the types that importers::read_hugging_face can assume.
+/// Declares --assume, which takes the types that formats::read_hugging_face can assume.
 void declare_assume_option(Options& options, std::optional<std::string>& assume);
 
 /// Loads the model of --model, or what was given in its place (Options::contents), with what --assume says, and writes its notes to stderr.
-[[nodiscard]] importers::Job load_noted_model(const std::string& cfg, const std::optional<std::string>& assume, Console& console);
+[[nodiscard]] formats::Job load_noted_model(const std::string& cfg, const std::optional<std::string>& assume, Console& console);
 
 /// Says on stderr that the model of a saved plan was read as another type; nothing where its type was known.
 void note_assumed_architecture(const ModelSpec& model, Console& console);

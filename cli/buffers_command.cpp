@@ -10,9 +10,9 @@
 #include "cli/options.hpp"
 #include "cli/parameter_file.hpp"
 #include "cli/workload_options.hpp"
-#include "importers/model_source.hpp"
+#include "formats/model_source.hpp"
 #include "model/optimizer/shard_ranges.hpp"
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 #include "plan/workload.hpp"
 #include "planner/constraints.hpp"
 #include "reports/table.hpp"
@@ -148,7 +148,7 @@ BuffersRequest read_request(const Options& options_given, const BuffersOptions& 
     if (given.params) {
         const GivenText* text = options_given.contents("params");
         request.named =
-            read_parameter_list(text != nullptr ? text->text : importers::read_text_file(*given.params, "--params"), *given.params);
+            read_parameter_list(text != nullptr ? text->text : formats::read_text_file(*given.params, "--params"), *given.params);
     } else {
         const ModelSpec model = load_noted_model(*given.model, given.assume, console).model;
         request.assumed_architecture = model.assumed_architecture;

@@ -5,11 +5,11 @@
 
 #include <fmt/core.h>
 
-#include "importers/model_source.hpp"
-#include "plan/errors.hpp"
-#include "plan/layer_parts.hpp"
-#include "plan/stage_ranks.hpp"
-#include "plan/text.hpp"
+#include "formats/model_source.hpp"
+#include "plan/layout/stage_ranks.hpp"
+#include "plan/parameters/counted_only.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "planner/constraints.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
 
@@ -59,7 +59,7 @@ runtime::TracedWork work_of_models(const ShapesToMeasure& asked, const std::vect
     for (const auto& name : names) {
         std::optional<ModelSpec> model;
         try {
-            model = importers::load_model(name).model;
+            model = formats::load_model(name).model;
             refuse_unmeasured(*model, name);
             model = without_repetition(*std::move(model));
         } catch (const ConfigError& error) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/device/kernel_traits.hpp"
-#include "plan/cluster_spec.hpp"
+#include "plan/cluster/cluster_spec.hpp"
 #include "plan/plan.hpp"
 #include "runtime/calibration/traced_work.hpp"
 

@@ -49,8 +49,8 @@ void look_for_better(reports::MegatronCheck& check, const ResolvedWorkload& reso
         reports::BetterLayout better{{ranked.layout, model.predict_exactly(ranked.layout)}, {}};
         if (asked_fits && reports::gain(check, better).value_or(0) < kWorthSaying) continue;
         if (check.asked) {
-            better.changes = reports::flag_changes(reports::megatron_job(plan_of(check.workload, check.asked->layout)),
-                                                   reports::megatron_job(plan_of(check.workload, ranked.layout)));
+            better.changes = reports::flag_changes(formats::megatron_job(plan_of(check.workload, check.asked->layout)),
+                                                   formats::megatron_job(plan_of(check.workload, ranked.layout)));
         }
         check.better.push_back(std::move(better));
     }

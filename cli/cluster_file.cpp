@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/output_file.hpp"
-#include "plan/cluster_json.hpp"
-#include "plan/errors.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::cli {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "plan/cluster_spec.hpp"
+#include "plan/cluster/cluster_spec.hpp"
 
 namespace mgplan::cli {
 

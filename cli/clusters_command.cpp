@@ -6,9 +6,9 @@
 
 #include "cli/command.hpp"
 #include "cli/options.hpp"
-#include "plan/cluster_json.hpp"
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "reports/table.hpp"
 
 namespace mgplan::cli {

@@ -8,9 +8,9 @@
 #include <fmt/core.h>
 
 #include "cli/terminal_stream.hpp"
-#include "importers/model_source.hpp"
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "formats/model_source.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -71,7 +71,7 @@ int dispatch(const std::vector<std::string>& args, Console& console) {
     if (first == "rank") return run_rank({args.begin() + 1, args.end()}, console);
     std::vector<std::string> names;
     for (const auto& command : kCommands) names.emplace_back(command.name);
-    const auto models = importers::preset_names();
+    const auto models = formats::preset_names();
     if (std::find(models.begin(), models.end(), first) != models.end())
         throw ConfigError(
             fmt::format("{} is a model, no command; write mgplan --world N --model {}, or mgplan models show {}", first, first, first));

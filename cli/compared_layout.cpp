@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "cli/plan_file.hpp"
-#include "importers/model_source.hpp"
-#include "plan/errors.hpp"
-#include "plan/layout_words.hpp"
+#include "formats/model_source.hpp"
+#include "plan/layout/layout_words.hpp"
+#include "plan/text/errors.hpp"
 #include "planner/constraints.hpp"
 #include "reports/plan_difference.hpp"
 
@@ -38,7 +38,7 @@ LayoutRequest request_of_plan(const std::string& given, const Workload& workload
 }
 
 LayoutRequest request_of_arguments(const std::string& given, const Workload& workload, Console& console) {
-    const importers::Job job = importers::load_megatron_arguments(given);
+    const formats::Job job = formats::load_megatron_arguments(given);
     if (!job.layout)
         throw ConfigError(fmt::format("{} holds no layout; give a plan, Megatron-LM arguments, or words such as 'tp2 pp4 mbs1'", given));
     std::vector<std::string> differing;
@@ -50,7 +50,7 @@ LayoutRequest request_of_arguments(const std::string& given, const Workload& wor
 }
 
 bool holds_json(const std::string& path) {
-    const std::string text = importers::read_text_file(path, kOption);
+    const std::string text = formats::read_text_file(path, kOption);
     const auto first = text.find_first_not_of(" \t\r\n");
     return first != std::string::npos && text[first] == '{';
 }

@@ -4,13 +4,13 @@
 #include <string>
 
 #include "cli/command.hpp"
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 
 namespace mgplan::cli {
 
-/// `given` is a plan written by --save-plan, a file of Megatron-LM arguments, or a layout in words (plan/layout_words.hpp). Of a file the
-/// layout alone counts, for the job that is searched; where the file is about another job, console.err says so. The layout is for
+/// `given` is a plan written by --save-plan, a file of Megatron-LM arguments, or a layout in words (plan/layout/layout_words.hpp). Of a
+/// file the layout alone counts, for the job that is searched; where the file is about another job, console.err says so. The layout is for
 /// `engine` and has the search's CUDA graphs where words give none. Throws ConfigError, each problem behind "--compare": not readable, not
 /// understood, or a rule of the job that the layout breaks.
 [[nodiscard]] Layout read_compared_layout(const std::string& given, const Workload& workload, Engine engine,

@@ -7,9 +7,9 @@
 #include "cli/command_description.hpp"
 #include "cli/options.hpp"
 #include "cli/shell_completion.hpp"
-#include "importers/model_source.hpp"
-#include "plan/cluster_json.hpp"
-#include "plan/errors.hpp"
+#include "formats/model_source.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::cli {
 
@@ -29,7 +29,7 @@ int run_completion(const std::vector<std::string>& args, Console& console) {
         if (words[0] == "fish") return Shell::fish;
         throw ConfigError(fmt::format("completion: shell '{}' is not known; use bash, zsh or fish", words[0].substr(0, 60)));
     }();
-    options.write(console, shell_completion(shell, describe_commands(), {importers::preset_names(), cluster_preset_names()}));
+    options.write(console, shell_completion(shell, describe_commands(), {formats::preset_names(), cluster_preset_names()}));
     return kDone;
 }
 

@@ -3,8 +3,8 @@
 #include "cli/command.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
-#include "plan/errors.hpp"
-#include "plan/layer_parts.hpp"
+#include "plan/parameters/counted_only.hpp"
+#include "plan/text/errors.hpp"
 #include "reports/plan_difference.hpp"
 #include "simulator/cost_model.hpp"
 

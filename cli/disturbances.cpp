@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/workload_options.hpp"
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "cli/options.hpp"
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "simulator/cost_model.hpp"
 #include "simulator/timeline/jitter.hpp"
 #include "simulator/timeline/stragglers.hpp"

@@ -8,17 +8,17 @@
 #include "cli/megatron_round_trip.hpp"
 #include "cli/options.hpp"
 #include "cli/plan_file.hpp"
-#include "plan/errors.hpp"
-#include "plan/layer_parts.hpp"
+#include "formats/megatron/megatron_job.hpp"
+#include "plan/parameters/counted_only.hpp"
+#include "plan/text/errors.hpp"
 #include "reports/bridge_overrides.hpp"
-#include "reports/megatron_job.hpp"
 
 namespace mgplan::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json job_to_json(const reports::MegatronJob& job, const std::vector<std::string>& lost) {
+Json job_to_json(const formats::MegatronJob& job, const std::vector<std::string>& lost) {
     Json environment = Json::object();
     for (const auto& [name, value] : job.environment) environment[name] = value;
     return {{"environment", environment}, {"arguments", job.words()}, {"lost", lost}};
@@ -52,7 +52,7 @@ int run_export(const std::vector<std::string>& args, Console& console) {
         return kDone;
     }
     refuse_assumed_architecture(plan.model, "exported");
-    const reports::MegatronJob job = reports::megatron_job(plan);
+    const formats::MegatronJob job = formats::megatron_job(plan);
     if (*to == "bridge-overrides") {
         options.write(console, options.format() == Format::json ? Json{{"overrides", reports::bridge_overrides(job)}}.dump(1) + "\n"
                                                                 : reports::bridge_overrides_text(job));
@@ -63,7 +63,7 @@ int run_export(const std::vector<std::string>& args, Console& console) {
     if (options.format() == Format::json)
         options.write(console, job_to_json(job, lost).dump(1) + "\n");
     else
-        options.write(console, *to == "megatron-yaml" ? reports::megatron_yaml_text(job) : reports::megatron_args_text(job));
+        options.write(console, *to == "megatron-yaml" ? formats::megatron_yaml_text(job) : formats::megatron_args_text(job));
     return kDone;
 }
 

@@ -9,8 +9,8 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "importers/megatron_flags.hpp"
-#include "plan/text.hpp"
+#include "formats/megatron/megatron_flags.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -20,13 +20,13 @@ struct ListedFlag {
     std::string_view effect, asks_for, leaves_open;
 };
 
-std::string_view open_text(importers::Decides decides) {
+std::string_view open_text(formats::Decides decides) {
     switch (decides) {
-        case importers::Decides::nothing:
+        case formats::Decides::nothing:
             return "time alone";
-        case importers::Decides::fit:
+        case formats::Decides::fit:
             return "fits";
-        case importers::Decides::fit_and_legal:
+        case formats::Decides::fit_and_legal:
             break;
     }
     return "legal and fits";
@@ -34,11 +34,11 @@ std::string_view open_text(importers::Decides decides) {
 
 std::vector<ListedFlag> listed_flags() {
     std::vector<ListedFlag> list;
-    for (const std::string& name : importers::flag_names()) {
-        const importers::Flag flag = *importers::find_flag(name);
+    for (const std::string& name : formats::flag_names()) {
+        const formats::Flag flag = *formats::find_flag(name);
         ListedFlag listed{name, "used", "", ""};
-        if (flag.effect == importers::FlagEffect::without) listed.effect = "without effect";
-        if (flag.effect == importers::FlagEffect::not_computed) {
+        if (flag.effect == formats::FlagEffect::without) listed.effect = "without effect";
+        if (flag.effect == formats::FlagEffect::not_computed) {
             listed.effect = "not computed";
             listed.asks_for = flag.feature;
             listed.leaves_open = open_text(flag.decides);

@@ -7,13 +7,13 @@
 #include <fmt/format.h>
 
 #include "cli/workload_options.hpp"
-#include "importers/model_source.hpp"
-#include "plan/cluster_json.hpp"
-#include "plan/graph_scopes.hpp"
-#include "plan/json_reader.hpp"
-#include "plan/layer_parts.hpp"
+#include "formats/model_source.hpp"
+#include "plan/graphs/graph_scopes.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/parameters/counted_only.hpp"
 #include "plan/plan.hpp"
-#include "plan/text.hpp"
+#include "plan/text/json_reader.hpp"
+#include "plan/text/text.hpp"
 #include "planner/constraints.hpp"
 
 namespace mgplan::cli {
@@ -84,7 +84,7 @@ std::int64_t smallest_world(const LayoutRequest& layout, bool experts, Problems&
 }
 
 void take_model(const GraphsOptions& given, GraphsRequest& request, Problems& problems) {
-    const importers::Job job = importers::load_model(*given.model, {.vocab = {}, .assume = given.assume.value_or("")});
+    const formats::Job job = formats::load_model(*given.model, {.vocab = {}, .assume = given.assume.value_or("")});
     refuse_counted_only(job.model, "--model: " + *given.model);
     if (!job.model.assumed_architecture.empty())
         request.assumed.push_back(fmt::format("model_type {} read as {}", job.model.type, job.model.assumed_architecture));

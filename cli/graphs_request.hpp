@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "cli/options.hpp"
-#include "plan/graph_slots.hpp"
-#include "plan/layout.hpp"
-#include "plan/schedule.hpp"
+#include "plan/graphs/graph_slots.hpp"
+#include "plan/layout/layout.hpp"
+#include "plan/schedule/schedule.hpp"
 #include "plan/workload.hpp"
 
 namespace mgplan::cli {

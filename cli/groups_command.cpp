@@ -8,9 +8,9 @@
 #include "cli/command.hpp"
 #include "cli/list_writer.hpp"
 #include "cli/options.hpp"
-#include "plan/errors.hpp"
-#include "plan/rank_groups.hpp"
-#include "plan/text.hpp"
+#include "plan/layout/rank_groups.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::cli {
 namespace {

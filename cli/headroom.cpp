@@ -6,7 +6,7 @@
 
 #include <fmt/core.h>
 
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::cli {
 namespace {

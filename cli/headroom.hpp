@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "plan/workload.hpp"
 
 namespace mgplan::cli {

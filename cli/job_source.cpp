@@ -6,24 +6,24 @@
 
 #include <fmt/format.h>
 
-#include "importers/bridge_config.hpp"
-#include "importers/launch_record.hpp"
-#include "importers/megatron_arguments.hpp"
-#include "importers/model_source.hpp"
-#include "importers/shell_words.hpp"
-#include "plan/errors.hpp"
+#include "formats/megatron/bridge_config.hpp"
+#include "formats/megatron/launch_record.hpp"
+#include "formats/megatron/megatron_arguments.hpp"
+#include "formats/megatron/shell_words.hpp"
+#include "formats/model_source.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::cli {
 namespace {
 
 /// --set and --script-args. Throws ConfigError for what is no assignment.
-importers::ScriptInputs script_inputs(const WorkloadOptions& values) {
-    importers::ScriptInputs inputs;
+formats::ScriptInputs script_inputs(const WorkloadOptions& values) {
+    formats::ScriptInputs inputs;
     Problems problems;
     for (const auto& one : values.set) {
         const auto equals = one.find('=');
         const std::string name = one.substr(0, equals);
-        const bool named = !name.empty() && std::all_of(name.begin(), name.end(), importers::is_name) &&
+        const bool named = !name.empty() && std::all_of(name.begin(), name.end(), formats::is_name) &&
                            std::isdigit(static_cast<unsigned char>(name[0])) == 0;
         if (equals == std::string::npos || !named)
             problems.add("--set '{}' is no assignment; write NAME=VALUE, as in --set TP=8", one.substr(0, 60));
@@ -32,10 +32,10 @@ importers::ScriptInputs script_inputs(const WorkloadOptions& values) {
     }
     problems.throw_if_any();
     if (values.script_args) {
-        importers::Variables none;
+        formats::Variables none;
         inputs.arguments.emplace();
         const std::string where = "--script-args";
-        importers::WordScanner scanner(*values.script_args, 0, none, where);
+        formats::WordScanner scanner(*values.script_args, 0, none, where);
         while (scanner.skip_blanks()) inputs.arguments->push_back(scanner.word());
     }
     return inputs;
@@ -44,7 +44,7 @@ importers::ScriptInputs script_inputs(const WorkloadOptions& values) {
 /// What stands in the file that an option names, or in the text that was given in its place, with that one's name.
 GivenText text_of(const Options& options, const char* option, const std::string& path, std::string_view what) {
     if (const GivenText* given = options.contents(option)) return *given;
-    return {path, importers::read_text_file(path, what)};
+    return {path, formats::read_text_file(path, what)};
 }
 
 }  // namespace
@@ -73,29 +73,28 @@ void add_source_problems(const WorkloadOptions& values, Problems& problems) {
 }
 
 SourcedJob load_job(const Options& options, const WorkloadOptions& values) {
-    importers::MegatronSurroundings surroundings{.vocab = values.vocab_size, .script = script_inputs(values)};
+    formats::MegatronSurroundings surroundings{.vocab = values.vocab_size, .script = script_inputs(values)};
     if (values.megatron_args) {
         if (const GivenText* given = options.contents("megatron-args")) {
             surroundings.folder = ".";
-            return {importers::read_megatron_text(given->text, given->name, surroundings), std::nullopt, ""};
+            return {formats::read_megatron_text(given->text, given->name, surroundings), std::nullopt, ""};
         }
-        return {importers::load_megatron_arguments(*values.megatron_args, std::move(surroundings)), std::nullopt, ""};
+        return {formats::load_megatron_arguments(*values.megatron_args, std::move(surroundings)), std::nullopt, ""};
     }
     if (values.trace) {
         const GivenText text = text_of(options, "trace", *values.trace, "record");
-        auto traced =
-            importers::read_traced_job(importers::read_launch_record(text.text, text.name), text.name, values.launch, surroundings);
+        auto traced = formats::read_traced_job(formats::read_launch_record(text.text, text.name), text.name, values.launch, surroundings);
         return {std::move(traced.job), traced.world, std::move(traced.world_source)};
     }
     if (values.bridge_config) {
         if (const GivenText* given = options.contents("bridge-config"))
-            return {importers::read_bridge_config(given->text, given->name, surroundings), std::nullopt, ""};
-        return {importers::load_bridge_config(*values.bridge_config, std::move(surroundings)), std::nullopt, ""};
+            return {formats::read_bridge_config(given->text, given->name, surroundings), std::nullopt, ""};
+        return {formats::load_bridge_config(*values.bridge_config, std::move(surroundings)), std::nullopt, ""};
     }
-    const importers::ModelReading how{.vocab = values.vocab_size, .assume = values.assume.value_or("")};
+    const formats::ModelReading how{.vocab = values.vocab_size, .assume = values.assume.value_or("")};
     if (const GivenText* given = options.contents("model"))
-        return {importers::read_model_text(given->text, given->name, how), std::nullopt, ""};
-    return {importers::load_model(*values.model, how), std::nullopt, ""};
+        return {formats::read_model_text(given->text, given->name, how), std::nullopt, ""};
+    return {formats::load_model(*values.model, how), std::nullopt, ""};
 }
 
 }  // namespace mgplan::cli

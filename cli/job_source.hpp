@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cli/workload_options.hpp"
-#include "importers/job.hpp"
-#include "plan/errors.hpp"
+#include "formats/input/job.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::cli {
 
@@ -20,7 +20,7 @@ namespace mgplan::cli {
 void add_source_problems(const WorkloadOptions& values, Problems& problems);
 
 struct SourcedJob {
-    importers::Job job;
+    formats::Job job;
     std::optional<std::int64_t> world;  ///< where the source tells
     std::string world_source;           ///< what of it
 };

@@ -21,10 +21,10 @@
 #include "cli/plan_file.hpp"
 #include "jobs/job_folder.hpp"
 #include "jobs/supervisor.hpp"
-#include "plan/errors.hpp"
-#include "plan/terminal_text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/shell_quoting.hpp"
+#include "plan/text/terminal_text.hpp"
 #include "reports/job_script.hpp"
-#include "reports/shell_words.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -79,7 +79,7 @@ std::string dry_run_text(const Options& options, const jobs::Job& job) {
                    .dump(1, ' ', false, Json::error_handler_t::replace) +
                "\n";
     }
-    return script + "\n# started by: " + reports::shell_words(start) + "\n";
+    return script + "\n# started by: " + shell_words(start) + "\n";
 }
 
 /// What a plan took for granted and this job does not give it.

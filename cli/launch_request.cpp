@@ -17,9 +17,9 @@
 
 #include "cli/assumed_architecture.hpp"
 #include "cli/run_command.hpp"
-#include "plan/nvlink_domains.hpp"
-#include "plan/text.hpp"
-#include "reports/megatron_job.hpp"
+#include "formats/megatron/megatron_job.hpp"
+#include "plan/cluster/nvlink_domains.hpp"
+#include "plan/text/text.hpp"
 #include "runtime/comm/mpi/mpi_world.hpp"
 
 namespace mgplan::cli {
@@ -139,7 +139,7 @@ std::vector<std::string> run_command(const LaunchRequest& request, const jobs::J
 
 std::vector<std::string> megatron_command(const LaunchRequest& request, const Plan& plan) {
     refuse_assumed_architecture(plan.model, "launched as Megatron-LM");
-    const reports::MegatronJob job = reports::megatron_job(plan);
+    const formats::MegatronJob job = formats::megatron_job(plan);
     std::string script = request.script.value_or(job.script);
     if (request.script) script = files::absolute(script).string();
     std::vector<std::string> words{"python3", script};
@@ -314,7 +314,7 @@ jobs::Job job_of(const LaunchRequest& request, const Plan& plan, const std::stri
     job.program = program_path();
     job.max_restarts = static_cast<int>(request.max_restarts);
     if (job.gpus) {
-        job.environment = reports::megatron_environment(plan);
+        job.environment = formats::megatron_environment(plan);
         job.weak_environment = {{"NCCL_DEBUG", "WARN"}, {"OMP_NUM_THREADS", "1"}};
     } else if (job.meeting == Meeting::mpi) {
         // Ranks are often more than cores, and without yielding one that waits takes the core of one that computes.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/stage_memories.hpp"
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/cost_model.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <fmt/core.h>
 
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::cli {
 namespace {

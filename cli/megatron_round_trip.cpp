@@ -6,12 +6,12 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "importers/megatron_arguments.hpp"
-#include "plan/composed_layer.hpp"
-#include "plan/errors.hpp"
-#include "plan/layer_parts.hpp"
+#include "formats/megatron/megatron_arguments.hpp"
+#include "formats/megatron/megatron_job.hpp"
+#include "plan/model/layer_parts.hpp"
+#include "plan/parameters/composed_layer.hpp"
+#include "plan/text/errors.hpp"
 #include "planner/constraints.hpp"
-#include "reports/megatron_job.hpp"
 
 namespace mgplan::cli {
 namespace {
@@ -88,7 +88,7 @@ Plan comparable(Plan plan, const Plan& original) {
 }  // namespace
 
 Plan read_back_from_megatron(const Plan& plan) {
-    const importers::Job job = importers::read_megatron_arguments(reports::megatron_job(plan).words(), "exported arguments");
+    const formats::Job job = formats::read_megatron_arguments(formats::megatron_job(plan).words(), "exported arguments");
     Workload work;
     work.model = job.model;
     work.cluster = plan.cluster;

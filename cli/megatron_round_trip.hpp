@@ -8,7 +8,7 @@
 
 namespace mgplan::cli {
 
-/// The plan that the flags of `plan` describe (reports::megatron_job, importers::read_megatron_arguments), on the same
+/// The plan that the flags of `plan` describe (formats::megatron_job, formats::read_megatron_arguments), on the same
 /// cluster and under the same routing. Throws ConfigError where they describe none.
 [[nodiscard]] Plan read_back_from_megatron(const Plan& plan);
 

@@ -9,19 +9,19 @@
 #include "cli/assumed_architecture.hpp"
 #include "cli/command.hpp"
 #include "cli/options.hpp"
-#include "importers/model_source.hpp"
-#include "plan/errors.hpp"
-#include "plan/layer_parts.hpp"
-#include "plan/layer_pattern.hpp"
-#include "plan/parameters.hpp"
-#include "plan/text.hpp"
+#include "formats/model_source.hpp"
+#include "plan/model/layer_pattern.hpp"
+#include "plan/parameters/counted_only.hpp"
+#include "plan/parameters/parameters.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "reports/model_summary.hpp"
 #include "reports/table.hpp"
 
 namespace mgplan::cli {
 namespace {
 
-using importers::Job;
+using formats::Job;
 using Json = nlohmann::ordered_json;
 using reports::Align;
 using reports::Table;
@@ -43,8 +43,8 @@ std::string list_models(Format format) {
                  {"vocabulary"},
                  {"parameters"},
                  {"used by\na token"}});
-    for (const auto& name : importers::preset_names()) {
-        const ModelSpec model = importers::load_model(name).model;
+    for (const auto& name : formats::preset_names()) {
+        const ModelSpec model = formats::load_model(name).model;
         const std::int64_t total = total_parameters(model), active = active_parameters(model);
         if (format == Format::json) {
             models.push_back({{"name", name},

@@ -10,8 +10,8 @@
 #include <boost/program_options.hpp>
 
 #include "cli/output_file.hpp"
-#include "plan/count_text.hpp"
-#include "plan/text.hpp"
+#include "plan/text/count_text.hpp"
+#include "plan/text/text.hpp"
 #include "reports/table.hpp"
 
 namespace mgplan::cli {

@@ -12,7 +12,7 @@
 
 #include "cli/command.hpp"
 #include "cli/command_description.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::cli {
 
@@ -39,7 +39,7 @@ public:
     void output_file(const char* name, std::optional<std::string>& target, const char* help);
     void integer(const char* name, std::int64_t& target, std::int64_t low, std::int64_t high, const char* help);
     void integer(const char* name, std::optional<std::int64_t>& target, std::int64_t low, std::int64_t high, const char* help);
-    /// A whole number in [low, high] that may be written with k, M or G for powers of 1024 (parse_count, plan/count_text.hpp).
+    /// A whole number in [low, high] that may be written with k, M or G for powers of 1024 (parse_count, plan/text/count_text.hpp).
     void count(const char* name, std::optional<std::int64_t>& target, std::int64_t low, std::int64_t high, const char* help);
     void integers(const char* name, std::vector<std::int64_t>& target, std::int64_t low, std::int64_t high, const char* help);
     /// A finite real number in [low, high].

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::cli {
 

@@ -3,8 +3,8 @@
 #include <fmt/core.h>
 
 #include "cli/stage_memories.hpp"
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "plan/workload.hpp"
 #include "simulator/cost_model.hpp"
 

@@ -5,8 +5,8 @@
 
 #include <fmt/core.h>
 
-#include "plan/json_reader.hpp"
-#include "plan/text.hpp"
+#include "plan/text/json_reader.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::cli {
 namespace {

@@ -17,12 +17,12 @@
 #include "cli/schedule_option.hpp"
 #include "cli/stage_memories.hpp"
 #include "cli/workload_options.hpp"
-#include "importers/megatron_flags.hpp"
-#include "plan/graph_scopes.hpp"
-#include "plan/layout_switches.hpp"
-#include "plan/pipeline_layout.hpp"
+#include "formats/megatron/megatron_flags.hpp"
+#include "plan/graphs/graph_scopes.hpp"
+#include "plan/layout/layout_switches.hpp"
+#include "plan/layout/pipeline_layout.hpp"
 #include "plan/plan.hpp"
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 #include "planner/ranking.hpp"
 #include "planner/search_axes.hpp"
 #include "reports/plan_report.hpp"
@@ -229,7 +229,7 @@ void keep_of_command(const Options& options, const LayoutRequest& command, plann
 }
 
 /// Says once what of a Megatron-LM command the search chooses instead.
-void note_searched(const importers::FlagAccount& flags, Console& console) {
+void note_searched(const formats::FlagAccount& flags, Console& console) {
     if (flags.searched.empty()) return;
     console.err << fmt::format(
         "mgplan: the search chooses, whatever the command says, {}; pin what is to stay, as with --tp, or judge the command with mgplan "
@@ -366,7 +366,7 @@ int run_plan(const std::vector<std::string>& args, Console& console) {
         resolved.workload.confine_ep = values.space.ep.empty();
         if (resolved.job.layout) {
             keep_of_command(options, *resolved.job.layout, values.space);
-            resolved.job.flags = importers::without_layout_flags(resolved.job.flags);
+            resolved.job.flags = formats::without_layout_flags(resolved.job.flags);
         }
         const auto assumption = simulator::assumed_graph_node_bytes(resolved.workload.cluster);
         if (!values.space.cuda_graphs.empty() && assumption) resolved.assumed.push_back(*assumption);

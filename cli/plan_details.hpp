@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "reports/plan_report.hpp"
 #include "simulator/cost_model.hpp"
 

@@ -14,7 +14,7 @@ namespace mgplan::cli {
 /// the file in messages. Rules between layout and model are the caller's to ask.
 [[nodiscard]] Plan read_plan(const std::string& path, const std::string& option = "plan");
 
-/// The same for a model whose layers all have a price: throws ConfigError otherwise (plan/layer_parts.hpp, refuse_counted_only()).
+/// The same for a model whose layers all have a price: throws ConfigError otherwise (plan/model/layer_parts.hpp, refuse_counted_only()).
 [[nodiscard]] Plan read_priced_plan(const std::string& path, const std::string& option = "plan");
 
 /// As read_plan() for the plan that the positional PLAN of a command names, or whose text it was given.

@@ -7,7 +7,7 @@
 #include "cli/options.hpp"
 #include "cli/run_command.hpp"
 #include "jobs/rank_process.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::cli {
 

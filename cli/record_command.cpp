@@ -19,11 +19,11 @@
 #include "cli/interrupt_watch.hpp"
 #include "cli/options.hpp"
 #include "cli/output_file.hpp"
-#include "importers/launch_record.hpp"
-#include "importers/script_surroundings.hpp"
+#include "formats/megatron/launch_record.hpp"
+#include "formats/megatron/script_surroundings.hpp"
 #include "jobs/child.hpp"
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "reports/table.hpp"
 
 namespace mgplan::cli {
@@ -129,13 +129,13 @@ std::vector<std::string> texts_of(const fs::path& file) {
     return texts;
 }
 
-importers::RecordedLaunch launch_of(const fs::path& file) {
+formats::RecordedLaunch launch_of(const fs::path& file) {
     std::vector<std::string> texts = texts_of(file);
     if (texts.size() < 2) texts.resize(2);
-    importers::RecordedLaunch launch{texts[0], texts[1], {texts.begin() + 2, texts.end()}, {}};
+    formats::RecordedLaunch launch{texts[0], texts[1], {texts.begin() + 2, texts.end()}, {}};
     std::set<std::string> named;
     for (const auto& word : launch.words) {
-        for (auto& name : importers::variables_in(word)) named.insert(std::move(name));
+        for (auto& name : formats::variables_in(word)) named.insert(std::move(name));
     }
     if (named.empty()) return launch;
     for (const auto& text : texts_of(file.string() + ".env")) {
@@ -161,11 +161,11 @@ int run_recorded(const std::vector<std::string>& command, const RecordFolder& fo
     }
 }
 
-reports::Table table_of(const importers::LaunchRecord& record) {
+reports::Table table_of(const formats::LaunchRecord& record) {
     using reports::Align;
     reports::Table table(
         {{"launch", Align::right}, {"program", Align::left}, {"trains", Align::left}, {"ranks", Align::right}, {"words", Align::left}});
-    const auto trainings = importers::training_launches(record);
+    const auto trainings = formats::training_launches(record);
     for (std::size_t i = 0; i < record.launches.size(); ++i) {
         constexpr std::size_t kShown = 60;
         const auto number = static_cast<std::int64_t>(i) + 1;
@@ -205,10 +205,10 @@ int run_record(const std::vector<std::string>& args, Console& console) {
     console.err.flush();
     const int status = run_recorded(command, folder, path);
 
-    importers::LaunchRecord record{command, jobs::exit_code_of(status), {}};
+    formats::LaunchRecord record{command, jobs::exit_code_of(status), {}};
     for (int number = 1; fs::exists(folder.calls() / std::to_string(number)); ++number)
         record.launches.push_back(launch_of(folder.calls() / std::to_string(number)));
-    const std::string json = importers::launch_record_json(record), file = *given_file;
+    const std::string json = formats::launch_record_json(record), file = *given_file;
     if (!write_output_file(file, [&](std::ostream& out) { out << json; }))
         throw RunError(fmt::format("--record {}: the file cannot be written; is the folder there, and not full?", file));
     options.write(console, options.format() == Format::json  ? json

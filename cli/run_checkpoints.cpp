@@ -4,8 +4,8 @@
 
 #include <fmt/core.h>
 
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/saved_checkpoint.hpp"
 

@@ -7,11 +7,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "importers/hugging_face.hpp"
-#include "importers/model_source.hpp"
-#include "importers/weight_names.hpp"
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "formats/hugging_face/hugging_face.hpp"
+#include "formats/hugging_face/weight_names.hpp"
+#include "formats/model_source.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 
 namespace mgplan::cli {
@@ -23,9 +23,9 @@ using Json = nlohmann::ordered_json;
 /// The config as transformers reads it, without fields of a preset that are mgplan's own; "" where the text describes another model.
 std::string fitting_config(std::string_view text, const PublishedWeights& weights) {
     Json json = Json::parse(text, nullptr, false);
-    if (!importers::looks_like_hugging_face(json)) return "";
+    if (!formats::looks_like_hugging_face(json)) return "";
     try {
-        if (!(importers::published_weights(importers::read_hugging_face(json, "model", "config.json").model) == weights)) return "";
+        if (!(formats::published_weights(formats::read_hugging_face(json, "model", "config.json").model) == weights)) return "";
     } catch (const ConfigError&) {
         return "";
     }
@@ -40,7 +40,7 @@ std::string fitting_config(std::string_view text, const PublishedWeights& weight
 std::string fitting_file(const fs::path& path, const PublishedWeights& weights) {
     std::error_code error;
     if (!fs::is_regular_file(path, error)) return "";
-    return fitting_config(importers::read_text_file(path.string(), "config"), weights);
+    return fitting_config(formats::read_text_file(path.string(), "config"), weights);
 }
 
 std::string config_of(const WeightRequest& request, const ModelSpec& model, const PublishedWeights& weights) {
@@ -52,7 +52,7 @@ std::string config_of(const WeightRequest& request, const ModelSpec& model, cons
         const fs::path beside = fs::is_directory(from, error) ? from : from.parent_path();
         if (std::string text = fitting_file(beside / "config.json", weights); !text.empty()) return text;
     }
-    if (const auto preset = importers::preset_text(model.name)) {
+    if (const auto preset = formats::preset_text(model.name)) {
         if (std::string text = fitting_config(*preset, weights); !text.empty()) return text;
     }
     if (std::string text = fitting_file(model.source, weights); !text.empty()) return text;
@@ -66,14 +66,14 @@ std::string config_of(const WeightRequest& request, const ModelSpec& model, cons
 
 std::shared_ptr<const runtime::PublishedCheckpoint> weights_of(const WeightRequest& request, const ModelSpec& model) {
     if (!request.weights) return nullptr;
-    return runtime::PublishedCheckpoint::open(*request.weights, importers::published_weights(model));
+    return runtime::PublishedCheckpoint::open(*request.weights, formats::published_weights(model));
 }
 
 std::optional<runtime::WeightExport> weight_export_of(const WeightRequest& request, const ModelSpec& model, Console& console) {
     if (!request.folder) return std::nullopt;
     runtime::WeightExport wanted;
     wanted.folder = *request.folder;
-    wanted.weights = importers::published_weights(model);
+    wanted.weights = formats::published_weights(model);
     wanted.config = config_of(request, model, wanted.weights);
     runtime::check_checkpoint_folder(wanted.folder);
     if (request.reports) {

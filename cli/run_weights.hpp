@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/command.hpp"
-#include "plan/model_spec.hpp"
+#include "plan/model/model_spec.hpp"
 #include "runtime/checkpoint/published_checkpoint.hpp"
 #include "runtime/training_run/training_run.hpp"
 

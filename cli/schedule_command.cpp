@@ -9,9 +9,9 @@
 #include "cli/options.hpp"
 #include "cli/schedule_picture.hpp"
 #include "cli/split_schedule_writer.hpp"
-#include "plan/errors.hpp"
-#include "plan/schedule.hpp"
-#include "plan/text.hpp"
+#include "plan/schedule/schedule.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include "cli/command.hpp"
 #include "cli/options.hpp"
 #include "cli/workload_options.hpp"
-#include "plan/pipeline_order.hpp"
+#include "plan/schedule/pipeline_order.hpp"
 
 namespace mgplan::cli {
 

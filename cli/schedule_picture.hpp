@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "plan/schedule.hpp"
+#include "plan/schedule/schedule.hpp"
 
 namespace mgplan::cli {
 

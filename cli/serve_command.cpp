@@ -11,7 +11,7 @@
 #include "cli/options.hpp"
 #include "cli/serve_page.hpp"
 #include "cli/workload_options.hpp"
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::cli {
 namespace {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::cli {
 namespace {

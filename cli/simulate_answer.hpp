@@ -10,8 +10,8 @@
 #include "cli/options.hpp"
 #include "cli/simulated_schedule.hpp"
 #include "cli/stage_memories.hpp"
-#include "importers/flag_account.hpp"
-#include "plan/layout.hpp"
+#include "formats/input/flag_account.hpp"
+#include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 #include "planner/balanced_layout.hpp"
 #include "simulator/cost_model.hpp"
@@ -23,7 +23,7 @@ struct SimulatedLayout {
     Workload work;
     Layout layout;
     std::vector<std::string> assumed;
-    std::optional<importers::FlagAccount> flags;  ///< of a Megatron-LM command
+    std::optional<formats::FlagAccount> flags;  ///< of a Megatron-LM command
 };
 
 /// All that is known in the end, and which of it is shown.

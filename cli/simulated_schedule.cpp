@@ -4,8 +4,8 @@
 
 #include <fmt/core.h>
 
-#include "plan/errors.hpp"
-#include "plan/layout_schedule.hpp"
+#include "plan/layout/layout_schedule.hpp"
+#include "plan/text/errors.hpp"
 #include "reports/timeline_trace.hpp"
 #include "simulator/memory/stage_timeline.hpp"
 #include "simulator/timeline/step_trace.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/pipeline_order.hpp"
+#include "plan/schedule/pipeline_order.hpp"
 #include "plan/workload.hpp"
 #include "simulator/cost_model.hpp"
 

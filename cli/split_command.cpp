@@ -8,10 +8,10 @@
 #include "cli/assumed_architecture.hpp"
 #include "cli/command.hpp"
 #include "cli/options.hpp"
-#include "importers/model_source.hpp"
-#include "plan/errors.hpp"
-#include "plan/stage_split.hpp"
-#include "plan/text.hpp"
+#include "formats/model_source.hpp"
+#include "plan/layout/stage_split.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::cli {
 namespace {

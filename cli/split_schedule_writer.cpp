@@ -7,7 +7,7 @@
 #include <fmt/core.h>
 
 #include "cli/list_writer.hpp"
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 #include "simulator/timeline/pipeline_run.hpp"
 
 namespace mgplan::cli {

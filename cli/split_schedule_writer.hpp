@@ -4,7 +4,7 @@
 #include <ostream>
 #include <string_view>
 
-#include "plan/pipeline_order.hpp"
+#include "plan/schedule/pipeline_order.hpp"
 
 namespace mgplan::cli {
 

@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "plan/stage_ranks.hpp"
-#include "plan/text.hpp"
+#include "plan/layout/stage_ranks.hpp"
+#include "plan/text/text.hpp"
 #include "simulator/memory/stage_timeline.hpp"
 
 namespace mgplan::cli {

@@ -7,8 +7,8 @@
 #include "cli/options.hpp"
 #include "jobs/job_folder.hpp"
 #include "jobs/supervisor.hpp"
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "reports/table.hpp"
 
 namespace mgplan::cli {

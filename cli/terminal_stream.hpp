@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "plan/terminal_text.hpp"
+#include "plan/text/terminal_text.hpp"
 
 namespace mgplan::cli {
 

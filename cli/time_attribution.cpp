@@ -13,7 +13,7 @@
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
 #include "model/training/rank_trainer.hpp"
-#include "plan/stage_ranks.hpp"
+#include "plan/layout/stage_ranks.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/price/op_price.hpp"
 

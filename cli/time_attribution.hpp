@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cli/run_command.hpp"
-#include "plan/cluster_spec.hpp"
+#include "plan/cluster/cluster_spec.hpp"
 #include "reports/verification.hpp"
 #include "simulator/prediction.hpp"
 

@@ -1,6 +1,6 @@
 // Compiled into mgplan_without_training alone, instead of the commands that train, start jobs, measure this machine or serve pages.
 #include "cli/command.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::cli {
 namespace {

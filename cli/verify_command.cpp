@@ -12,11 +12,11 @@
 #include "cli/run_command.hpp"
 #include "cli/time_attribution.hpp"
 #include "cli/workload_options.hpp"
-#include "importers/megatron_log.hpp"
-#include "importers/model_source.hpp"
-#include "plan/cluster_json.hpp"
-#include "plan/errors.hpp"
-#include "plan/json_reader.hpp"
+#include "formats/megatron/megatron_log.hpp"
+#include "formats/model_source.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/json_reader.hpp"
 #include "planner/constraints.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/verification.hpp"
@@ -141,7 +141,7 @@ Factors fitting_factors(const Workload& work, const Layout& layout, double measu
     return factors;
 }
 
-reports::RefitResult write_refit(const std::string& path, const std::string& log, const importers::SteadyIterations& steady,
+reports::RefitResult write_refit(const std::string& path, const std::string& log, const formats::SteadyIterations& steady,
                                  const Workload& work, const Layout& layout, double predicted) {
     const Factors factors = fitting_factors(work, layout, steady.median_seconds);
     ClusterSpec cluster =
@@ -159,7 +159,7 @@ reports::RefitResult write_refit(const std::string& path, const std::string& log
     return {path, factors.compute, factors.communication, predicted, model.iteration_seconds(layout), factors.at_bound};
 }
 
-std::vector<reports::LoggedRankMemory> compare_memory(const importers::MegatronLog& log, simulator::CostModel& model, const Layout& layout,
+std::vector<reports::LoggedRankMemory> compare_memory(const formats::MegatronLog& log, simulator::CostModel& model, const Layout& layout,
                                                       const std::string& where) {
     std::map<std::int64_t, reports::LoggedRankMemory> ranks;  // the largest report of each
     for (const auto& each : log.memory) {
@@ -198,8 +198,8 @@ int verify_log(const Options& options, const VerifyOptions& values, Console& con
     LayoutRequest request = resolved.job.layout.value_or(LayoutRequest{});
     request.engine = resolved.engine;
     const Layout layout = planner::make_layout(request, work);
-    const importers::MegatronLog log = importers::read_megatron_log(importers::read_text_file(path, "--megatron-log", kMostLogBytes), path);
-    const importers::SteadyIterations steady = importers::steady_iterations(log, work.batch.global_batch, path);
+    const formats::MegatronLog log = formats::read_megatron_log(formats::read_text_file(path, "--megatron-log", kMostLogBytes), path);
+    const formats::SteadyIterations steady = formats::steady_iterations(log, work.batch.global_batch, path);
 
     simulator::CostModel model(work);
     const simulator::TimePrediction predicted = model.predict(layout).time;

@@ -8,11 +8,11 @@
 
 #include "cli/assumed_architecture.hpp"
 #include "cli/job_source.hpp"
-#include "importers/model_source.hpp"
-#include "plan/cluster_json.hpp"
-#include "plan/json_reader.hpp"
-#include "plan/layer_parts.hpp"
-#include "plan/text.hpp"
+#include "formats/model_source.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/parameters/counted_only.hpp"
+#include "plan/text/json_reader.hpp"
+#include "plan/text/text.hpp"
 #include "simulator/cluster_parameters.hpp"
 
 namespace mgplan::cli {
@@ -87,7 +87,7 @@ std::int64_t sequences_of(std::int64_t tokens, std::int64_t sequence) {
                                   (below + 1) * sequence, counted(below + 1, "sequence")));
 }
 
-void add_flag_warnings(const importers::FlagAccount& flags, std::vector<std::string>& warnings) {
+void add_flag_warnings(const formats::FlagAccount& flags, std::vector<std::string>& warnings) {
     std::vector<std::string> features;
     for (const auto& one : flags.not_computed) features.push_back(fmt::format("{} ({})", one.feature, one.flag));
     if (!features.empty()) warnings.push_back(fmt::format("not part of this prediction: {}", fmt::join(features, ", ")));
@@ -98,7 +98,7 @@ void add_flag_warnings(const importers::FlagAccount& flags, std::vector<std::str
 }
 
 /// --strict: what is left out of the prediction is a problem.
-void refuse_partial_answer(const importers::FlagAccount& flags) {
+void refuse_partial_answer(const formats::FlagAccount& flags) {
     Problems problems;
     for (const auto& one : flags.not_computed)
         problems.add("--strict: {} ({}) is not part of the prediction; take it out, or drop --strict", one.flag, one.feature);
@@ -213,7 +213,7 @@ RoutingSkew load_routing_skew(const Options& options, const std::string& given, 
                         kOption, given.substr(0, 60)));
     }
     const std::string where = fmt::format("{} {}", kOption, given);
-    RoutingSkew skew = routing_histogram(parse_json(importers::read_text_file(given, kOption), where), where);
+    RoutingSkew skew = routing_histogram(parse_json(formats::read_text_file(given, kOption), where), where);
     validate(skew, model, where);
     return skew;
 }
@@ -261,7 +261,7 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     apply_training_options(values, work.training, problems);
     problems.throw_if_any();
 
-    const importers::Job& job = resolved.job;
+    const formats::Job& job = resolved.job;
     if (values.strict) refuse_partial_answer(job.flags);
     work.model = job.model;
     work.world = *world;

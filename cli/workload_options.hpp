@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cli/options.hpp"
-#include "importers/job.hpp"
-#include "plan/layout.hpp"
+#include "formats/input/job.hpp"
+#include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 
 namespace mgplan::cli {
@@ -51,7 +51,7 @@ inline constexpr Engine kDefaultEngine = Engine::megatron;
 /// A workload ready to be searched or priced, and how it came about.
 struct ResolvedWorkload {
     Workload workload;
-    importers::Job job;  ///< what --model or --megatron-args said
+    formats::Job job;  ///< what --model or --megatron-args said
     Engine engine = kDefaultEngine;
     std::vector<std::string> assumed;   ///< one sentence for every value that was not given
     std::vector<std::string> warnings;  ///< for stderr

@@ -6,7 +6,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(exported_rooms plan model importers simulator planner reports)
+set(exported_rooms plan model formats simulator planner reports)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/mgplan)
 
 # --- programs -------------------------------------------------------------------------------------------------------

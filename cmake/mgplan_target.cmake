@@ -3,7 +3,7 @@
 # Under MGPLAN_UNITY_BUILD consecutive SOURCES are compiled together, so files that share costly headers stand together.
 # The global property MGPLAN_ROOMS lists the names. cmake/install.cmake installs those of them that others may link.
 # Rooms that plan and predict are compiled for programs and for Python's module alike.
-set(MGPLAN_PLANNING_ROOMS plan model importers simulator planner reports cli_planning)
+set(MGPLAN_PLANNING_ROOMS plan model formats simulator planner reports cli_planning)
 add_library(mgplan_warnings INTERFACE)
 # -Wno-restrict: GCC 12 warns about its own std::string (bug 105651).
 target_compile_options(mgplan_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor

@@ -9,7 +9,7 @@ foreach(file IN LISTS files)
   string(APPEND entries "    EmbeddedFile{\"${name}\", R\"json~(${text})json~\"},\n")
   math(EXPR count "${count} + 1")
 endforeach()
-file(WRITE ${OUTPUT} "#include \"plan/embedded_files.hpp\"
+file(WRITE ${OUTPUT} "#include \"plan/text/embedded_files.hpp\"
 
 #include <array>
 

@@ -13,8 +13,8 @@
 
 #include "jobs/child.hpp"
 #include "jobs/job_folder.hpp"
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::jobs {
 namespace {

@@ -21,8 +21,8 @@
 
 #include "jobs/rank_process.hpp"
 #include "jobs/regular_file.hpp"
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::jobs {
 namespace {

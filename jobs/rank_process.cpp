@@ -12,8 +12,8 @@
 
 #include "jobs/child.hpp"
 #include "jobs/rank_failure.hpp"
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "runtime/launch/node_name.hpp"
 
 namespace mgplan::jobs {

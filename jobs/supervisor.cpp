@@ -11,8 +11,8 @@
 
 #include "jobs/engine.hpp"
 #include "jobs/rank_process.hpp"
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::jobs {
 namespace {

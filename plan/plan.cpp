@@ -3,13 +3,13 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/cluster_json.hpp"
-#include "plan/errors.hpp"
-#include "plan/json_reader.hpp"
-#include "plan/layer_parts.hpp"
-#include "plan/layout_json.hpp"
-#include "plan/model_json.hpp"
-#include "plan/training_json.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/json/layout_json.hpp"
+#include "plan/json/model_json.hpp"
+#include "plan/json/training_json.hpp"
+#include "plan/parameters/counted_only.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/json_reader.hpp"
 
 namespace mgplan {
 namespace {

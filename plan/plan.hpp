@@ -6,13 +6,13 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "plan/batch_spec.hpp"
-#include "plan/cluster_spec.hpp"
-#include "plan/layout.hpp"
-#include "plan/layout_json.hpp"
-#include "plan/model_spec.hpp"
-#include "plan/routing_skew.hpp"
-#include "plan/training_spec.hpp"
+#include "plan/cluster/cluster_spec.hpp"
+#include "plan/json/layout_json.hpp"
+#include "plan/layout/layout.hpp"
+#include "plan/model/model_spec.hpp"
+#include "plan/model/routing_skew.hpp"
+#include "plan/training/batch_spec.hpp"
+#include "plan/training/training_spec.hpp"
 
 namespace mgplan {
 

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-#include "plan/batch_spec.hpp"
-#include "plan/cluster_spec.hpp"
-#include "plan/model_spec.hpp"
-#include "plan/routing_skew.hpp"
-#include "plan/training_spec.hpp"
+#include "plan/cluster/cluster_spec.hpp"
+#include "plan/model/model_spec.hpp"
+#include "plan/model/routing_skew.hpp"
+#include "plan/training/batch_spec.hpp"
+#include "plan/training/training_spec.hpp"
 
 namespace mgplan {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/cost_model.hpp"
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <utility>
 
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::planner {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 #include "planner/constraints.hpp"
 #include "planner/search_result.hpp"

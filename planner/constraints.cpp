@@ -6,14 +6,14 @@
 
 #include <fmt/format.h>
 
-#include "plan/composed_layer.hpp"
-#include "plan/errors.hpp"
-#include "plan/graph_scopes.hpp"
-#include "plan/layout_schedule.hpp"
-#include "plan/nvlink_domains.hpp"
-#include "plan/parameters.hpp"
-#include "plan/schedule.hpp"
-#include "plan/text.hpp"
+#include "plan/cluster/nvlink_domains.hpp"
+#include "plan/graphs/graph_scopes.hpp"
+#include "plan/layout/layout_schedule.hpp"
+#include "plan/parameters/composed_layer.hpp"
+#include "plan/parameters/parameters.hpp"
+#include "plan/schedule/schedule.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "planner/switch_rules.hpp"
 
 namespace mgplan::planner {
@@ -32,7 +32,7 @@ std::string does_not_divide(std::string_view field, std::int64_t value, std::str
     return fmt::format("{} = {} does not divide {} = {}; use {}", field, value, what, n, usable_divisors(n, world));
 }
 
-/// Of layers that parts describe, the parts say what divides them (plan/composed_layer.hpp).
+/// Of layers that parts describe, the parts say what divides them (plan/parameters/composed_layer.hpp).
 bool has_plain_layers(const ModelSpec& model) {
     return model.compositions.empty();
 }

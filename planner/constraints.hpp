@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/layout.hpp"
-#include "plan/layout_request.hpp"
+#include "plan/layout/layout.hpp"
+#include "plan/layout/layout_request.hpp"
 #include "plan/workload.hpp"
 
 namespace mgplan::planner {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "plan/layout_switches.hpp"
+#include "plan/layout/layout_switches.hpp"
 
 namespace mgplan::planner {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "plan/layout.hpp"
-#include "plan/stage_split.hpp"
+#include "plan/layout/layout.hpp"
+#include "plan/layout/stage_split.hpp"
 #include "simulator/prediction.hpp"
 
 namespace mgplan::planner {

@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "planner/balanced_layout.hpp"
 #include "planner/exact_ranking.hpp"
 #include "planner/free_memory_first.hpp"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "simulator/cost_model.hpp"
 
 namespace mgplan::planner {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "planner/search.hpp"
 
 namespace mgplan::planner {

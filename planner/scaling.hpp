@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "plan/batch_spec.hpp"
+#include "plan/training/batch_spec.hpp"
 #include "planner/search_result.hpp"
 
 namespace mgplan::planner {

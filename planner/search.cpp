@@ -13,7 +13,7 @@
 #include <thread>
 #include <tuple>
 
-#include "plan/layout_switches.hpp"
+#include "plan/layout/layout_switches.hpp"
 #include "planner/family_set.hpp"
 #include "planner/scaling.hpp"
 

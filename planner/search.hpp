@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 #include "planner/candidates.hpp"
 #include "planner/search_result.hpp"

@@ -6,9 +6,9 @@
 #include <span>
 #include <utility>
 
-#include "plan/graph_scopes.hpp"
-#include "plan/layout_switches.hpp"
-#include "plan/text.hpp"
+#include "plan/graphs/graph_scopes.hpp"
+#include "plan/layout/layout_switches.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::planner {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "plan/workload.hpp"
 #include "planner/candidates.hpp"
 

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 
 namespace mgplan::planner {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "plan/layout_switches.hpp"
+#include "plan/layout/layout_switches.hpp"
 #include "simulator/cost_model.hpp"
 
 namespace mgplan::planner {

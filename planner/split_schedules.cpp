@@ -7,8 +7,8 @@
 
 #include <fmt/core.h>
 
-#include "plan/errors.hpp"
-#include "plan/layout_schedule.hpp"
+#include "plan/layout/layout_schedule.hpp"
+#include "plan/text/errors.hpp"
 #include "planner/constraints.hpp"
 
 namespace mgplan::planner {

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "plan/pipeline_layout.hpp"
+#include "plan/layout/pipeline_layout.hpp"
 
 namespace mgplan::planner {
 namespace {

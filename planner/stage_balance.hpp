@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "plan/stage_split.hpp"
+#include "plan/layout/stage_split.hpp"
 
 namespace mgplan::planner {
 

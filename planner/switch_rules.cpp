@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "plan/layout_switches.hpp"
+#include "plan/layout/layout_switches.hpp"
 
 namespace mgplan::planner {
 namespace {

@@ -17,9 +17,9 @@
 #include <nanobind/stl/vector.h>
 
 #include "cli/command.hpp"
-#include "plan/errors.hpp"
-#include "plan/json_reader.hpp"
 #include "plan/plan.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/json_reader.hpp"
 
 namespace nb = nanobind;
 

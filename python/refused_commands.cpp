@@ -5,7 +5,7 @@
 
 #include "cli/command.hpp"
 #include "cli/options.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::cli {
 namespace {

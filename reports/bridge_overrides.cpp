@@ -7,7 +7,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
-#include "reports/shell_words.hpp"
+#include "plan/text/shell_quoting.hpp"
 
 // Source: NVIDIA-NeMo/Megatron-Bridge 067f987d: training/utils/omegaconf_utils.py (Hydra's grammar of overrides), training/config.py,
 // training/comm_overlap.py (CommOverlapConfig.setup writes over model and ddp, so that it is set to null here).
@@ -62,9 +62,10 @@ constexpr std::array kSwitches{
     OverriddenField{"dist.use_tp_pp_dp_mapping", "--use-tp-pp-dp-mapping", "false"},
 };
 
-const MegatronFlag* find_in(const MegatronJob& job, std::string_view name) {
-    for (const MegatronFlags& part : job.parts) {
-        const auto found = std::find_if(part.flags.begin(), part.flags.end(), [&](const MegatronFlag& flag) { return flag.name == name; });
+const formats::MegatronFlag* find_in(const formats::MegatronJob& job, std::string_view name) {
+    for (const formats::MegatronFlags& part : job.parts) {
+        const auto found =
+            std::find_if(part.flags.begin(), part.flags.end(), [&](const formats::MegatronFlag& flag) { return flag.name == name; });
         if (found != part.flags.end()) return &*found;
     }
     return nullptr;
@@ -80,15 +81,15 @@ std::string hydra_value(const std::string& value) {
 
 }  // namespace
 
-std::vector<std::string> bridge_overrides(const MegatronJob& job) {
+std::vector<std::string> bridge_overrides(const formats::MegatronJob& job) {
     std::vector<std::string> overrides;
     const auto set = [&](std::string_view field, std::string_view value) { overrides.push_back(fmt::format("{}={}", field, value)); };
     for (const OverriddenField& one : kValues) {
-        const MegatronFlag* flag = find_in(job, one.flag);
+        const formats::MegatronFlag* flag = find_in(job, one.flag);
         set(one.field, flag != nullptr && !flag->values.empty() ? hydra_value(flag->values.front()) : std::string(one.otherwise));
     }
     for (const OverriddenField& one : kLists) {
-        const MegatronFlag* flag = find_in(job, one.flag);
+        const formats::MegatronFlag* flag = find_in(job, one.flag);
         set(one.field, flag != nullptr ? fmt::format("[{}]", fmt::join(flag->values, ",")) : std::string(one.otherwise));
     }
     for (const OverriddenField& one : kSwitches) set(one.field, find_in(job, one.flag) != nullptr ? "true" : one.otherwise);
@@ -99,7 +100,7 @@ std::vector<std::string> bridge_overrides(const MegatronJob& job) {
     return overrides;
 }
 
-std::string bridge_overrides_text(const MegatronJob& job) {
+std::string bridge_overrides_text(const formats::MegatronJob& job) {
     std::string text = fmt::format(
         "# Megatron-Bridge: {}, {}\n# Overrides for a recipe of this model; model, precision and optimizer stay the recipe's.\n"
         "MEGATRON_BRIDGE_OVERRIDES=(\n",

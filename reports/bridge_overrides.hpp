@@ -4,15 +4,15 @@
 #include <string>
 #include <vector>
 
-#include "reports/megatron_job.hpp"
+#include "formats/megatron/megatron_job.hpp"
 
 namespace mgplan::reports {
 
 /// One override for each field that the layout, the batch, recomputation, graphs or overlaps decide, those that are off included, since the
 /// recipe may have them on. Model, precision and optimizer stay the recipe's.
-[[nodiscard]] std::vector<std::string> bridge_overrides(const MegatronJob& job);
+[[nodiscard]] std::vector<std::string> bridge_overrides(const formats::MegatronJob& job);
 
 /// A file for a shell: the overrides as an array MEGATRON_BRIDGE_OVERRIDES=( … ), one a line.
-[[nodiscard]] std::string bridge_overrides_text(const MegatronJob& job);
+[[nodiscard]] std::string bridge_overrides_text(const formats::MegatronJob& job);
 
 }  // namespace mgplan::reports

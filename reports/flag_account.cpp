@@ -10,10 +10,10 @@
 namespace mgplan::reports {
 namespace {
 
-using importers::Decides;
-using importers::FlagAccount;
+using formats::Decides;
+using formats::FlagAccount;
 
-std::string with_feature(const importers::FlagNotComputed& one) {
+std::string with_feature(const formats::FlagNotComputed& one) {
     return fmt::format("{} ({})", one.flag, one.feature);
 }
 

@@ -9,8 +9,8 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/stage_ranks.hpp"
-#include "plan/text.hpp"
+#include "plan/layout/stage_ranks.hpp"
+#include "plan/text/text.hpp"
 #include "reports/html_page.hpp"
 #include "reports/prediction_json.hpp"
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "simulator/prediction.hpp"
 #include "simulator/timeline/pipeline_picture.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <fmt/core.h>
 
-#include "reports/shell_words.hpp"
+#include "plan/text/shell_quoting.hpp"
 
 namespace mgplan::reports {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 
 namespace mgplan::reports {
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/layout_switches.hpp"
+#include "plan/layout/layout_switches.hpp"
 #include "plan/plan.hpp"
 
 namespace mgplan::reports {

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 #include "reports/memory_terms.hpp"
 #include "reports/table.hpp"
 

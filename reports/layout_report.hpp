@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/prediction.hpp"
 

@@ -7,31 +7,31 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/plan.hpp"
-#include "plan/text.hpp"
+#include "plan/text/shell_quoting.hpp"
+#include "plan/text/text.hpp"
 #include "reports/flag_account.hpp"
 #include "reports/layout_fields.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/model_summary.hpp"
 #include "reports/prediction_json.hpp"
-#include "reports/shell_words.hpp"
 
 namespace mgplan::reports {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string values_text(const MegatronFlag& flag) {
+std::string values_text(const formats::MegatronFlag& flag) {
     std::vector<std::string> words;
     for (const auto& value : flag.values) words.push_back(shell_word(value));  // layout strings hold what a shell would read
     return fmt::format("{}", fmt::join(words, " "));
 }
 
-std::string flag_text(const MegatronFlag& flag) {
+std::string flag_text(const formats::MegatronFlag& flag) {
     return flag.values.empty() ? flag.name : flag.name + " " + values_text(flag);
 }
 
-std::vector<MegatronFlag> all_flags(const MegatronJob& job) {
-    std::vector<MegatronFlag> flags;
+std::vector<formats::MegatronFlag> all_flags(const formats::MegatronJob& job) {
+    std::vector<formats::MegatronFlag> flags;
     for (const auto& part : job.parts) flags.insert(flags.end(), part.flags.begin(), part.flags.end());
     return flags;
 }
@@ -59,9 +59,9 @@ std::string better_text(const MegatronCheck& check, const BetterLayout& better) 
 
 }  // namespace
 
-std::vector<std::string> flag_changes(const MegatronJob& from, const MegatronJob& to) {
-    const std::vector<MegatronFlag> before = all_flags(from), after = all_flags(to);
-    std::map<std::string, const MegatronFlag*> had, has;
+std::vector<std::string> flag_changes(const formats::MegatronJob& from, const formats::MegatronJob& to) {
+    const std::vector<formats::MegatronFlag> before = all_flags(from), after = all_flags(to);
+    std::map<std::string, const formats::MegatronFlag*> had, has;
     for (const auto& flag : before) had[flag.name] = &flag;
     for (const auto& flag : after) has[flag.name] = &flag;
     std::vector<std::string> changes;

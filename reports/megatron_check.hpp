@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "importers/flag_account.hpp"
+#include "formats/input/flag_account.hpp"
+#include "formats/megatron/megatron_job.hpp"
 #include "plan/workload.hpp"
-#include "reports/megatron_job.hpp"
 #include "reports/plan_report.hpp"
 
 namespace mgplan::reports {
@@ -22,7 +22,7 @@ struct BetterLayout {
 struct MegatronCheck {
     Workload workload;
     std::vector<std::string> assumed;
-    importers::FlagAccount flags;        ///< of the command
+    formats::FlagAccount flags;          ///< of the command
     std::vector<std::string> broken;     ///< rules that the asked layout breaks, each with a way out; empty where it is legal
     std::optional<PlannedLayout> asked;  ///< where it is legal
     std::vector<BetterLayout> better;    ///< best first
@@ -31,7 +31,7 @@ struct MegatronCheck {
 };
 
 /// How the flags of `from` become those of `to`, in the order of `to`; flags that only `from` has come last.
-[[nodiscard]] std::vector<std::string> flag_changes(const MegatronJob& from, const MegatronJob& to);
+[[nodiscard]] std::vector<std::string> flag_changes(const formats::MegatronJob& from, const formats::MegatronJob& to);
 
 /// How much faster than the asked layout: 0.25 is a quarter more tokens per second. Nothing where there is nothing to compare with.
 [[nodiscard]] std::optional<double> gain(const MegatronCheck& check, const BetterLayout& better);

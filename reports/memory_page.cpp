@@ -8,7 +8,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 #include "reports/byte_units.hpp"
 #include "reports/html_page.hpp"
 #include "reports/memory_terms.hpp"

@@ -6,9 +6,9 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/layer_parts.hpp"
-#include "plan/model_json.hpp"
-#include "plan/parameters.hpp"
+#include "plan/json/model_json.hpp"
+#include "plan/parameters/counted_only.hpp"
+#include "plan/parameters/parameters.hpp"
 
 namespace mgplan::reports {
 namespace {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/memory_terms.hpp"
 #include "reports/prediction_json.hpp"

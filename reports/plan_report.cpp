@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "plan/layout_switches.hpp"
+#include "plan/layout/layout_switches.hpp"
 #include "reports/layout_cells.hpp"
 #include "reports/table.hpp"
 

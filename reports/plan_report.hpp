@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "importers/flag_account.hpp"
+#include "formats/input/flag_account.hpp"
 #include "plan/workload.hpp"
 #include "planner/planned_layout.hpp"
 #include "planner/search_result.hpp"
@@ -56,7 +56,7 @@ struct PlanReport {
     std::vector<TooLargeLayouts> too_large;    ///< most layouts first
     std::optional<planner::BalancingGain> balanced;
     std::vector<planner::ScheduleGain> schedules;  ///< with divided backwards, as far as they were tried
-    std::optional<importers::FlagAccount> flags;   ///< where the model comes from a Megatron-LM command
+    std::optional<formats::FlagAccount> flags;     ///< where the model comes from a Megatron-LM command
     Detail detail = Detail::first_look;            ///< of the table
     bool all_assumed = false;                      ///< in a first look, too
 

@@ -1,8 +1,8 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/cluster_json.hpp"
-#include "plan/training_json.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/json/training_json.hpp"
 #include "reports/flag_account.hpp"
 #include "reports/layout_fields.hpp"
 #include "reports/layout_report.hpp"

@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "plan/layout_schedule.hpp"
-#include "plan/text.hpp"
+#include "plan/layout/layout_schedule.hpp"
+#include "plan/text/text.hpp"
 #include "reports/flag_account.hpp"
 #include "reports/layout_cells.hpp"
 #include "reports/layout_fields.hpp"

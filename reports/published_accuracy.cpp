@@ -6,10 +6,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/embedded_files.hpp"
-#include "plan/json_reader.hpp"
-#include "plan/layer_kinds.hpp"
-#include "plan/text.hpp"
+#include "plan/parameters/layer_kinds.hpp"
+#include "plan/text/embedded_files.hpp"
+#include "plan/text/json_reader.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::reports {
 namespace {

@@ -9,7 +9,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 #include "reports/table.hpp"
 
 namespace mgplan::reports {

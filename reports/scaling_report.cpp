@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/plan.hpp"
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 #include "reports/layout_cells.hpp"
 #include "reports/layout_report.hpp"
 #include "reports/table.hpp"

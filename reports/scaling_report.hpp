@@ -8,7 +8,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "plan/batch_spec.hpp"
+#include "plan/training/batch_spec.hpp"
 #include "planner/scaling.hpp"
 #include "simulator/prediction.hpp"
 

@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 #include "reports/html_page.hpp"
 #include "reports/iteration_page.hpp"
 #include "reports/layout_report.hpp"

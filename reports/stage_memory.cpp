@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "reports/byte_units.hpp"
 #include "reports/memory_terms.hpp"
 #include "reports/prediction_json.hpp"

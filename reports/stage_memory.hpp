@@ -15,7 +15,8 @@ namespace mgplan::reports {
 
 /// What runs, and what it allocates, when a rank is fullest.
 struct PeakOp {
-    std::string kind;  ///< a pass's name (plan/schedule.hpp), "step_begin", "step_end" (reductions, norm, update) or "held" (all the time)
+    std::string
+        kind;  ///< a pass's name (plan/schedule/schedule.hpp), "step_begin", "step_end" (reductions, norm, update) or "held" (all the time)
     std::optional<int> chunk;                ///< of the passes; from 0
     std::optional<std::int64_t> microbatch;  ///< known where there is a timeline
     std::string tensor;                      ///< in words; empty for "held"

@@ -4,8 +4,8 @@
 #include <array>
 #include <cstdint>
 
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::reports {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "simulator/prediction.hpp"
 
 namespace mgplan::reports {

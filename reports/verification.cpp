@@ -6,7 +6,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 #include "reports/run_report.hpp"
 #include "reports/table.hpp"
 

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "model/ops/kernel_table.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/bf16.hpp"
 
 namespace mgplan::runtime {

@@ -11,7 +11,7 @@
 
 #include <fmt/core.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "simulator/compute/kernels.hpp"
 #include "simulator/network/group_path.hpp"
 #include "simulator/software_rates.hpp"

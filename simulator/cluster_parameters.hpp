@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "plan/cluster_spec.hpp"
+#include "plan/cluster/cluster_spec.hpp"
 #include "simulator/compute/calibration.hpp"
 
 namespace mgplan::simulator {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <unordered_map>
 
-#include "plan/layout_schedule.hpp"
-#include "plan/layout_switches.hpp"
+#include "plan/layout/layout_schedule.hpp"
+#include "plan/layout/layout_switches.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/compute/layer_costs.hpp"
 #include "simulator/least_costs.hpp"

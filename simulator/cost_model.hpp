@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/compute/calibration.hpp"
 #include "simulator/memory/allocator_replay.hpp"

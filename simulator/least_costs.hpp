@@ -1,7 +1,7 @@
 #pragma once
 // What layers cost at least, whatever is switched on for them: for bounds of a search.
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/compute/kernels.hpp"
 #include "simulator/compute/layer_costs.hpp"

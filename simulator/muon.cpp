@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "plan/composed_layer.hpp"
-#include "plan/parameters.hpp"
+#include "plan/parameters/composed_layer.hpp"
+#include "plan/parameters/parameters.hpp"
 
 namespace mgplan::simulator {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <array>
 
-#include "plan/layout.hpp"
-#include "plan/model_spec.hpp"
+#include "plan/layout/layout.hpp"
+#include "plan/model/model_spec.hpp"
 #include "simulator/compute/kernels.hpp"
 
 namespace mgplan::simulator {

@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "plan/layer_kinds.hpp"
-#include "plan/layout.hpp"
-#include "plan/parameters.hpp"
+#include "plan/layout/layout.hpp"
+#include "plan/parameters/layer_kinds.hpp"
+#include "plan/parameters/parameters.hpp"
 
 namespace mgplan::simulator {
 

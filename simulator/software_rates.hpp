@@ -1,8 +1,8 @@
 #pragma once
 // What releases of the libraries below a framework change in the rates of a GPU.
 
-#include "plan/cluster_spec.hpp"
-#include "plan/software.hpp"
+#include "plan/cluster/cluster_spec.hpp"
+#include "plan/training/software.hpp"
 #include "simulator/compute/calibration.hpp"
 
 namespace mgplan::simulator {

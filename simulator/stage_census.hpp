@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "plan/layer_kinds.hpp"
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
+#include "plan/parameters/layer_kinds.hpp"
 
 namespace mgplan::simulator {
 

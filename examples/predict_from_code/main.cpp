@@ -4,16 +4,16 @@
 
 #include <cstdio>
 
-#include "importers/model_source.hpp"
-#include "plan/cluster_json.hpp"
-#include "plan/errors.hpp"
+#include "formats/model_source.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/text/errors.hpp"
 #include "planner/constraints.hpp"
 #include "simulator/cost_model.hpp"
 
 int main(int argc, char** argv) {
     try {
         mgplan::Workload workload;
-        workload.model = mgplan::importers::load_model(argc > 1 ? argv[1] : "llama3-8b").model;
+        workload.model = mgplan::formats::load_model(argc > 1 ? argv[1] : "llama3-8b").model;
         workload.cluster = mgplan::load_cluster(argc > 2 ? argv[2] : "dgx-h100");
         workload.batch = {.global_batch = 64, .sequence = 4096};
         workload.world = 8;

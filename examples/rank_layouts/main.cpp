@@ -4,14 +4,14 @@
 
 #include <cstdio>
 
-#include "importers/model_source.hpp"
-#include "plan/cluster_json.hpp"
-#include "plan/errors.hpp"
+#include "formats/model_source.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/text/errors.hpp"
 #include "planner/ranking.hpp"
 
 int main(int argc, char** argv) try {
     mgplan::Workload workload;
-    workload.model = mgplan::importers::load_model(argc > 1 ? argv[1] : "llama3-8b").model;
+    workload.model = mgplan::formats::load_model(argc > 1 ? argv[1] : "llama3-8b").model;
     workload.cluster = mgplan::load_cluster(argc > 2 ? argv[2] : "dgx-h100");
     workload.batch = {.global_batch = 256, .sequence = 4096};
     workload.world = 64;

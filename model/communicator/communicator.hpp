@@ -10,7 +10,7 @@
 
 #include "model/device/memory_operations.hpp"
 #include "model/tensor/tensor.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 

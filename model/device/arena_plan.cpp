@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "model/device/graph_capture.hpp"
 #include "model/ops/kernel_table.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 namespace {

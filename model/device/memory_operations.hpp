@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "plan/numeric_types.hpp"
+#include "plan/training/numeric_types.hpp"
 
 namespace mgplan::model {
 

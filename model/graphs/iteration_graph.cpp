@@ -1,6 +1,6 @@
 #include "model/graphs/iteration_graph.hpp"
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 

@@ -6,7 +6,7 @@
 #include <fmt/core.h>
 
 #include "model/ops/dropout.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 // The CUDA graphs of one rank: which parts of its layers are captured, and their forwards and backwards, one for each
-// layer of each (chunk, slot) pair (plan/graph_slots.hpp). The same class on every device: on shapes it counts.
+// layer of each (chunk, slot) pair (plan/graphs/graph_slots.hpp). The same class on every device: on shapes it counts.
 
 #include <compare>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 #include "model/graphs/captured_pass.hpp"
 #include "model/graphs/graph_totals.hpp"
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 
 namespace mgplan::model {
 

@@ -9,8 +9,8 @@
 #include "model/communicator/communicator.hpp"
 #include "model/device/device.hpp"
 #include "model/ops/positions.hpp"
-#include "plan/layout.hpp"
-#include "plan/model_spec.hpp"
+#include "plan/layout/layout.hpp"
+#include "plan/model/model_spec.hpp"
 
 namespace mgplan::model {
 
@@ -21,7 +21,7 @@ struct Weight {
     [[nodiscard]] bool defined() const { return value.defined(); }
 };
 
-/// Weights of one model chunk by their Megatron-core names (plan/parameters.hpp), bound to the buffers they live in.
+/// Weights of one model chunk by their Megatron-core names (plan/parameters/parameters.hpp), bound to the buffers they live in.
 class WeightTable {
 public:
     void add(const std::string& name, Weight weight);

@@ -5,7 +5,7 @@
 #include "model/ops/elementwise.hpp"
 #include "model/ops/router.hpp"
 #include "model/ops/sinks.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 namespace {

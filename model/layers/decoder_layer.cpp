@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "model/ops/elementwise.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 

@@ -10,7 +10,7 @@
 #include "model/layers/context.hpp"
 #include "model/layers/layer_half.hpp"
 #include "model/layers/weight_events.hpp"
-#include "plan/composed_layer.hpp"
+#include "plan/parameters/composed_layer.hpp"
 
 namespace mgplan::model {
 

@@ -1,7 +1,7 @@
 #include "model/layers/expert_bias.hpp"
 
 #include "model/ops/router.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 namespace {

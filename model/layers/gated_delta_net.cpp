@@ -4,7 +4,7 @@
 #include "model/ops/causal_conv.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/gated_norm.hpp"
-#include "plan/layer_parts.hpp"
+#include "plan/model/layer_parts.hpp"
 
 namespace mgplan::model {
 namespace {

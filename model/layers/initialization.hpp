@@ -7,7 +7,7 @@
 #include <span>
 
 #include "model/layers/context.hpp"
-#include "plan/whole_parameter.hpp"
+#include "plan/parameters/whole_parameter.hpp"
 
 namespace mgplan::model {
 

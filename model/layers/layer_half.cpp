@@ -4,7 +4,7 @@
 #include <array>
 #include <string_view>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 namespace {

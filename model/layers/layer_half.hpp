@@ -1,5 +1,6 @@
 #pragma once
-// The halves that layers are made of, by the kind of part that describes each (plan/layer_parts.hpp, plan/composed_layer.hpp).
+// The halves that layers are made of, by the kind of part that describes each (plan/model/layer_parts.hpp,
+// plan/parameters/composed_layer.hpp).
 
 #include <string>
 #include <variant>

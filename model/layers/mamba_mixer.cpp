@@ -3,7 +3,7 @@
 #include "model/layers/residual.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/gated_norm.hpp"
-#include "plan/layer_parts.hpp"
+#include "plan/model/layer_parts.hpp"
 
 namespace mgplan::model {
 namespace {

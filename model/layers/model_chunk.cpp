@@ -7,7 +7,7 @@
 #include <fmt/core.h>
 
 #include "model/ops/elementwise.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 

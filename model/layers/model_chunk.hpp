@@ -12,7 +12,7 @@
 #include "model/layers/mtp.hpp"
 #include "model/layers/vocabulary.hpp"
 #include "model/layers/weight_events.hpp"
-#include "plan/stage_split.hpp"
+#include "plan/layout/stage_split.hpp"
 
 namespace mgplan::model {
 
@@ -36,7 +36,7 @@ struct ChunkSaved {
 /// Runs whole chunks; knows nothing of pipelines. Not thread-safe.
 class ModelChunk {
 public:
-    /// `contents`: of this chunk; `weights`: its parameters under the names of plan/parameters.hpp.
+    /// `contents`: of this chunk; `weights`: its parameters under the names of plan/parameters/parameters.hpp.
     ModelChunk(const ModelSpec& model, const StageChunk& contents, const WeightTable& weights, const RecomputeChoice& recompute);
 
     /// Input of the first chunk: ids (rows) int32; of the others: the stream (rows outside the tp region, hidden).

@@ -4,7 +4,7 @@
 
 #include "model/layers/residual.hpp"
 #include "model/ops/elementwise.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 namespace {

@@ -10,7 +10,7 @@
 #include "model/layers/decoder_layer.hpp"
 #include "model/layers/tensor_parallel.hpp"
 #include "model/layers/vocabulary.hpp"
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 
 namespace mgplan::model {
 

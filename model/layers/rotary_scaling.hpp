@@ -2,7 +2,7 @@
 // How a model's rotary angles are changed for sequences longer than those it was first trained on.
 
 #include "model/ops/rotary.hpp"
-#include "plan/model_spec.hpp"
+#include "plan/model/model_spec.hpp"
 
 namespace mgplan::model {
 

@@ -8,7 +8,7 @@
 #include "model/ops/bias.hpp"
 #include "model/ops/elementwise.hpp"
 #include "model/ops/matmul.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 

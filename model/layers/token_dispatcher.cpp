@@ -5,7 +5,7 @@
 
 #include "model/layers/router.hpp"
 #include "model/layers/routing_log.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "model/device/arena_plan.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -239,7 +239,7 @@ private:
     }
 
     void place_equal_slots(std::int64_t largest) {
-        std::deque<std::int64_t> free;  // the one that has been free for longest first, as plan/graph_slots.cpp
+        std::deque<std::int64_t> free;  // the one that has been free for longest first, as plan/graphs/graph_slots.cpp
         std::int64_t used = 0;
         std::map<std::int64_t, std::int64_t> taken;  // by stretch of the backward
         for (std::size_t i = 0; i < stretches_.size(); ++i) {

@@ -2,7 +2,7 @@
 // The non-linearity between the two products of an MLP.
 
 #include "model/tensor/tensor.hpp"
-#include "plan/model_spec.hpp"
+#include "plan/model/model_spec.hpp"
 
 namespace mgplan::model {
 

@@ -5,7 +5,7 @@
 
 #include "model/device/device.hpp"
 #include "model/tensor/tensor.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 

@@ -12,7 +12,7 @@
 #include "model/ops/positions.hpp"
 #include "model/ops/recurrent_arguments.hpp"
 #include "model/ops/rotary.hpp"
-#include "plan/model_spec.hpp"
+#include "plan/model/model_spec.hpp"
 
 namespace mgplan::model {
 

@@ -1,6 +1,6 @@
 #include "model/ops/positions.hpp"
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 

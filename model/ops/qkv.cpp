@@ -2,7 +2,7 @@
 
 #include "model/device/device.hpp"
 #include "model/ops/elementwise.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "model/tensor/tensor.hpp"
-#include "plan/model_spec.hpp"
+#include "plan/model/model_spec.hpp"
 
 namespace mgplan::model {
 

@@ -6,7 +6,7 @@
 
 #include "model/ops/elementwise.hpp"
 #include "model/optimizer/shard_ranges.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 namespace {

@@ -4,8 +4,8 @@
 #include <limits>
 #include <numeric>
 
-#include "plan/errors.hpp"
-#include "plan/rounding.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/rounding.hpp"
 
 namespace mgplan::model {
 namespace {

@@ -12,9 +12,9 @@
 #include <span>
 #include <vector>
 
-#include "plan/numeric_types.hpp"
-#include "plan/parameters.hpp"
-#include "plan/training_spec.hpp"
+#include "plan/parameters/parameters.hpp"
+#include "plan/training/numeric_types.hpp"
+#include "plan/training/training_spec.hpp"
 
 namespace mgplan::model {
 

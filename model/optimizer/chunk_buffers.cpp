@@ -1,7 +1,7 @@
 #include "model/optimizer/chunk_buffers.hpp"
 
 #include "model/ops/elementwise.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 namespace {

@@ -8,7 +8,7 @@
 #include "model/device/device.hpp"
 #include "model/layers/context.hpp"
 #include "model/optimizer/buffer_layout.hpp"
-#include "plan/parameters.hpp"
+#include "plan/parameters/parameters.hpp"
 
 namespace mgplan::model {
 

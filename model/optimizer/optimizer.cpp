@@ -5,7 +5,7 @@
 #include <fmt/core.h>
 
 #include "model/ops/elementwise.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 bool replicated_over_tp(const Parameter& parameter) {

@@ -1,8 +1,8 @@
 #include "model/pipeline/pipeline_executor.hpp"
 
 #include "model/graphs/layer_graphs.hpp"
-#include "plan/errors.hpp"
-#include "plan/graph_slots.hpp"
+#include "plan/graphs/graph_slots.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 PipelineExecutor::PipelineExecutor(const ModelSpec& model, const RankContext& context, std::vector<ModelChunk*> chunks,

@@ -11,7 +11,7 @@
 #include "model/layers/deferred_gradients.hpp"
 #include "model/layers/model_chunk.hpp"
 #include "model/pipeline/send_depth.hpp"
-#include "plan/layout_schedule.hpp"
+#include "plan/layout/layout_schedule.hpp"
 
 namespace mgplan::model {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "plan/layout_schedule.hpp"
+#include "plan/layout/layout_schedule.hpp"
 
 namespace mgplan::model {
 

@@ -1,7 +1,7 @@
 #include "model/tensor/tensor.hpp"
 
 #include "model/device/device.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 

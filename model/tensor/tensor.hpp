@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "model/tensor/shape.hpp"
-#include "plan/numeric_types.hpp"
+#include "plan/training/numeric_types.hpp"
 
 namespace mgplan::model {
 

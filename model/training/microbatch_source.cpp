@@ -8,7 +8,7 @@
 #include "model/layers/vocabulary.hpp"
 #include "model/ops/dropout.hpp"
 #include "model/ops/positions.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "model/ops/checks.hpp"
 #include "model/ops/elementwise.hpp"
-#include "plan/errors.hpp"
-#include "plan/rank_groups.hpp"
+#include "plan/layout/rank_groups.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 namespace {

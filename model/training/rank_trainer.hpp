@@ -20,7 +20,7 @@
 #include "model/pipeline/pipeline_executor.hpp"
 #include "model/training/microbatch_source.hpp"
 #include "model/training/training_task.hpp"
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 
 namespace mgplan::model {
 

@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 
 #include "model/ops/router.hpp"
-#include "plan/composed_layer.hpp"
-#include "plan/errors.hpp"
-#include "plan/graph_scopes.hpp"
-#include "plan/layer_parts.hpp"
-#include "plan/layout_schedule.hpp"
+#include "plan/graphs/graph_scopes.hpp"
+#include "plan/layout/layout_schedule.hpp"
+#include "plan/parameters/composed_layer.hpp"
+#include "plan/parameters/counted_only.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model {
 namespace {
@@ -73,7 +73,7 @@ void add_values_not_computed(std::vector<std::string>& features, const TrainingT
     if (megatron.offloaded_layers > 0) features.emplace_back("activations that wait in the host's memory");
 }
 
-/// What CUDA graphs do not hold. Which scopes exclude each other, or the model, is said elsewhere (plan/graph_scopes.hpp).
+/// What CUDA graphs do not hold. Which scopes exclude each other, or the model, is said elsewhere (plan/graphs/graph_scopes.hpp).
 void add_graph_features(std::vector<std::string>& features, const ModelSpec& model, const Layout& layout) {
     const EnumSet<CudaGraphScope> scopes = layout.cuda_graphs;
     if (scopes.empty()) return;

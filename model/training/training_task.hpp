@@ -8,10 +8,10 @@
 
 #include "model/layers/initialization.hpp"
 #include "model/optimizer/optimizer.hpp"
-#include "plan/batch_spec.hpp"
-#include "plan/layout.hpp"
-#include "plan/model_spec.hpp"
-#include "plan/training_spec.hpp"
+#include "plan/layout/layout.hpp"
+#include "plan/model/model_spec.hpp"
+#include "plan/training/batch_spec.hpp"
+#include "plan/training/training_spec.hpp"
 
 namespace mgplan::model {
 

@@ -11,8 +11,8 @@
 
 #include "model/communicator/world.hpp"
 #include "model/device/device.hpp"
-#include "plan/cluster_calibration.hpp"
-#include "plan/rank_groups.hpp"
+#include "plan/cluster/cluster_calibration.hpp"
+#include "plan/layout/rank_groups.hpp"
 #include "runtime/calibration/traced_work.hpp"
 #include "runtime/rendezvous/rendezvous_options.hpp"
 #include "runtime/training_run/rank_devices.hpp"
@@ -75,8 +75,7 @@ struct MeasuredGroup {
 /// As a rank that a launcher started as a process, on a GPU of its own: rank 0 measures its device, then all of them the collectives, over
 /// NCCL. `meeting`, and what is thrown: as run_over_nccl(). `on_stuck`: as TrainingRunOptions::on_stuck.
 [[nodiscard]] bool calibrate_over_nccl(const RankDevices& devices, const RendezvousOptions& meeting,
-                                             const std::function<void(const std::string&)>& on_stuck,
-                                             const std::vector<MeasuredGroup>& groups, const CalibrateOptions& options,
-                                             ClusterCalibration& into);
+                                       const std::function<void(const std::string&)>& on_stuck, const std::vector<MeasuredGroup>& groups,
+                                       const CalibrateOptions& options, ClusterCalibration& into);
 
 }  // namespace mgplan::runtime

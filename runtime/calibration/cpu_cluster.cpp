@@ -4,7 +4,7 @@
 #include <array>
 #include <thread>
 
-#include "plan/cluster_limits.hpp"
+#include "plan/cluster/cluster_limits.hpp"
 
 namespace mgplan::runtime {
 namespace {

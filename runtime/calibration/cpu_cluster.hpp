@@ -1,7 +1,7 @@
 #pragma once
 // A cluster file needs a data sheet's figures, which CPU ranks have none of: what was measured stands for them.
 
-#include "plan/cluster_spec.hpp"
+#include "plan/cluster/cluster_spec.hpp"
 
 namespace mgplan::runtime {
 

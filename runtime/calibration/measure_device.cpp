@@ -18,7 +18,7 @@
 #include "model/ops/grouped_matmul.hpp"
 #include "model/ops/matmul.hpp"
 #include "model/ops/norm.hpp"
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 #include "runtime/calibration/calibrate.hpp"
 #include "runtime/calibration/repeat.hpp"
 

@@ -6,7 +6,7 @@
 
 #include "model/device/graph_capture.hpp"
 #include "model/ops/elementwise.hpp"
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 #include "runtime/calibration/calibrate.hpp"
 #include "runtime/calibration/repeat.hpp"
 

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::runtime {
 namespace {

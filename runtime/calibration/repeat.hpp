@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/device/device.hpp"
-#include "plan/cluster_calibration.hpp"
+#include "plan/cluster/cluster_calibration.hpp"
 
 namespace mgplan::runtime {
 

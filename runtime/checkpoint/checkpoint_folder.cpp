@@ -14,8 +14,8 @@
 
 #include <fmt/core.h>
 
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "runtime/checkpoint/durable_file.hpp"
 
 namespace mgplan::runtime {

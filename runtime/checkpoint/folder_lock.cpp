@@ -15,7 +15,7 @@
 #include <fmt/chrono.h>
 #include <fmt/core.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/launch/node_name.hpp"
 
 namespace mgplan::runtime {

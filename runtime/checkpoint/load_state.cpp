@@ -11,7 +11,7 @@
 #include <fmt/core.h>
 
 #include "model/device/device.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/checkpoint/crc32c.hpp"
 #include "runtime/checkpoint/save_state.hpp"
 

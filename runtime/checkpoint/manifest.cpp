@@ -6,9 +6,9 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/errors.hpp"
-#include "plan/json_reader.hpp"
-#include "plan/model_json.hpp"
+#include "plan/json/model_json.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/json_reader.hpp"
 #include "runtime/checkpoint/crc32c.hpp"
 #include "runtime/data/file_bytes.hpp"
 

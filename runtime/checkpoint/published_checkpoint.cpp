@@ -15,8 +15,8 @@
 #include <nlohmann/json.hpp>
 
 #include "model/device/device.hpp"
-#include "plan/errors.hpp"
-#include "plan/whole_parameter.hpp"
+#include "plan/parameters/whole_parameter.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/bf16.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/save_state.hpp"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "model/training/rank_trainer.hpp"
-#include "plan/numeric_types.hpp"
-#include "plan/published_weights.hpp"
+#include "plan/parameters/published_weights.hpp"
+#include "plan/training/numeric_types.hpp"
 
 namespace mgplan::runtime {
 

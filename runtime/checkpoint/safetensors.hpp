@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/numeric_types.hpp"
+#include "plan/training/numeric_types.hpp"
 #include "runtime/data/file_bytes.hpp"
 
 namespace mgplan::runtime {

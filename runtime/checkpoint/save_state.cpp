@@ -9,7 +9,7 @@
 #include <fmt/core.h>
 
 #include "model/device/device.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/crc32c.hpp"
 #include "runtime/checkpoint/durable_file.hpp"

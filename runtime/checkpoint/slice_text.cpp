@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "runtime/checkpoint/crc32c.hpp"
 
 namespace mgplan::runtime {

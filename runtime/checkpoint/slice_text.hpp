@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "plan/whole_parameter.hpp"
+#include "plan/parameters/whole_parameter.hpp"
 
 namespace mgplan::runtime {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/bf16.hpp"
 
 namespace mgplan::runtime {

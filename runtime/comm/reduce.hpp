@@ -6,7 +6,7 @@
 #include <span>
 
 #include "model/communicator/communicator.hpp"
-#include "plan/numeric_types.hpp"
+#include "plan/training/numeric_types.hpp"
 
 namespace mgplan::runtime {
 

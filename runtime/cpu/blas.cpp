@@ -7,7 +7,7 @@
 #include <mutex>
 #include <set>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/cpu/huge_pages.hpp"
 
 // OpenBLAS built without threads looks for a free work buffer without a lock (driver/others/memory.c, blas_memory_alloc:

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cudnn_attention.hpp"
 #include "runtime/cuda/event_marks.hpp"

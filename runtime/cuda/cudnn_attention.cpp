@@ -11,7 +11,7 @@
 
 #include <fmt/core.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/cuda/check.hpp"
 #include "runtime/cuda/cudnn_graph.hpp"
 #include "runtime/cuda/cudnn_library.hpp"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 /// A struct of a library's functions by their own names, which LibraryFunctions fills. `list`: a macro that names each of them to
 /// the macro that it is given.

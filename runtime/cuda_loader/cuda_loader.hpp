@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/cuda_loader/cuda_module.hpp"
 
 namespace mgplan::runtime {

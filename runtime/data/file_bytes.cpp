@@ -9,7 +9,7 @@
 
 #include <fmt/core.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::runtime {
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::runtime {
 

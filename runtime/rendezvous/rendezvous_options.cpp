@@ -1,7 +1,7 @@
 #include "runtime/rendezvous/rendezvous_options.hpp"
 
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::runtime {
 

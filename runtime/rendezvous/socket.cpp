@@ -18,7 +18,7 @@
 
 #include <fmt/format.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::runtime {
 namespace {

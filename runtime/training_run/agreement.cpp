@@ -5,7 +5,7 @@
 
 #include <fmt/core.h>
 
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::runtime {
 

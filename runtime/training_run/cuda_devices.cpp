@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/cuda_loader/cuda_loader.hpp"
 #include "runtime/training_run/rank_devices.hpp"
 

@@ -8,7 +8,7 @@
 
 #include <fmt/core.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/bf16.hpp"
 #include "runtime/checkpoint/durable_file.hpp"
 #include "runtime/checkpoint/load_state.hpp"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "plan/published_weights.hpp"
+#include "plan/parameters/published_weights.hpp"
 #include "runtime/training_run/training_run.hpp"
 
 namespace mgplan::runtime {

@@ -6,8 +6,8 @@
 
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
-#include "plan/errors.hpp"
-#include "plan/rank_groups.hpp"
+#include "plan/layout/rank_groups.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::runtime {
 namespace {

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::runtime {
 namespace {

@@ -13,8 +13,8 @@
 #include "model/layers/routing_log.hpp"
 #include "model/meta/meta_device.hpp"
 #include "model/meta/step_arena.hpp"
-#include "plan/errors.hpp"
-#include "plan/rank_groups.hpp"
+#include "plan/layout/rank_groups.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::runtime {
 namespace {

@@ -40,7 +40,7 @@ private:
 
 /// The same task with so few microbatches that a step of it is traced quickly, and enough that every rank holds as much at
 /// its peak: in steady state each forward waits for the backward that frees its memory, so what comes behind the warm-up
-/// (at most 2·(pp - 1) + (vpp - 1)·group forwards, plan/schedule.hpp) repeats itself. Mixtures must be balanced.
+/// (at most 2·(pp - 1) + (vpp - 1)·group forwards, plan/schedule/schedule.hpp) repeats itself. Mixtures must be balanced.
 [[nodiscard]] model::TrainingTask with_few_microbatches(const model::TrainingTask& task);
 
 /// What the pool or the arena of a device of these traits takes for this rank in a step of the task, mixtures balanced.

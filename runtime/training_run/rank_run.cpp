@@ -6,7 +6,7 @@
 
 #include <fmt/core.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/measurement/op_timer.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/memory/arena_allocator.hpp"

@@ -1,7 +1,7 @@
 #include <fmt/core.h>
 
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "runtime/comm/alone/lone_world.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/training_run/machine_memory.hpp"

@@ -4,8 +4,8 @@
 #include <fmt/core.h>
 
 #include "model/communicator/communicator.hpp"
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "runtime/comm/mpi/mpi_world.hpp"
 #include "runtime/launch/node_name.hpp"
 #include "runtime/launch/placement.hpp"

@@ -1,7 +1,7 @@
 #include <memory>
 #include <utility>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/launch/node_name.hpp"
 #include "runtime/launch/placement.hpp"
 #include "runtime/measurement/rank_use.hpp"

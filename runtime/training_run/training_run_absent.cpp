@@ -1,5 +1,5 @@
 // Built where OpenBLAS was not found, instead of the others of this folder.
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/training_run/rank_devices.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
 #include "runtime/training_run/training_run.hpp"

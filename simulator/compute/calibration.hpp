@@ -2,7 +2,7 @@
 // What a GPU reaches of its data sheet. Defaults per architecture; what a cluster file of `mgplan calibrate` says replaces them
 // (cluster_parameters.hpp).
 
-#include "plan/cluster_spec.hpp"
+#include "plan/cluster/cluster_spec.hpp"
 
 namespace mgplan::simulator {
 

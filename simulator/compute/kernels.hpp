@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "plan/cluster_spec.hpp"
-#include "plan/megatron_switches.hpp"
+#include "plan/cluster/cluster_spec.hpp"
+#include "plan/training/megatron_switches.hpp"
 #include "simulator/compute/calibration.hpp"
 
 namespace mgplan::simulator {

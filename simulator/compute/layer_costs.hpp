@@ -48,7 +48,7 @@ struct PieceCost {
 
 /// Costs of every kind of layer for one shard, shared by all layouts with that shard.
 struct LayerCosts {
-    /// A whole decoder layer by index of its kind (plan/layer_kinds.hpp).
+    /// A whole decoder layer by index of its kind (plan/parameters/layer_kinds.hpp).
     struct Layer {
         PieceCost cost;
         bool mixture = false;

@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "model/pipeline/send_depth.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "simulator/memory/chunk_profile.hpp"
 #include "simulator/memory/chunk_trace.hpp"
 #include "simulator/memory/chunk_weights.hpp"

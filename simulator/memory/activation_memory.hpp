@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/memory/allocator_replay.hpp"
 #include "simulator/memory/chunk_profile.hpp"

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <limits>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::simulator {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/pipeline/send_depth.hpp"
-#include "plan/schedule.hpp"
+#include "plan/schedule/schedule.hpp"
 #include "simulator/memory/caching_allocator.hpp"
 #include "simulator/prediction.hpp"
 

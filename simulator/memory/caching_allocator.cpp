@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "plan/errors.hpp"
-#include "plan/rounding.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/rounding.hpp"
 
 namespace mgplan::simulator {
 namespace {

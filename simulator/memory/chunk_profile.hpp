@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "plan/layer_kinds.hpp"
+#include "plan/parameters/layer_kinds.hpp"
 #include "simulator/memory/chunk_steps.hpp"
 #include "simulator/memory/op_profile.hpp"
 #include "simulator/piece/piece_trace.hpp"

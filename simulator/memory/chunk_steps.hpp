@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/device/memory_use.hpp"
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "simulator/piece/piece_trace.hpp"
 
 namespace mgplan::simulator {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::simulator {
 namespace {

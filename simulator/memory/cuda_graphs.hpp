@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/graph_residency.hpp"
-#include "plan/layout.hpp"
-#include "plan/parameters.hpp"
+#include "plan/graphs/graph_residency.hpp"
+#include "plan/layout/layout.hpp"
+#include "plan/parameters/parameters.hpp"
 #include "plan/workload.hpp"
 #include "simulator/compute/layer_costs.hpp"
 #include "simulator/memory/chunk_profile.hpp"

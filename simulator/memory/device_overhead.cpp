@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "plan/rounding.hpp"
+#include "plan/text/rounding.hpp"
 #include "simulator/memory/dispatcher_buffers.hpp"
 
 namespace mgplan::simulator {

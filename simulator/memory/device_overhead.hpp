@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/compute/calibration.hpp"
 #include "simulator/network/group_path.hpp"

@@ -1,6 +1,6 @@
 #include "simulator/memory/fp8_weights.hpp"
 
-#include "plan/rounding.hpp"
+#include "plan/text/rounding.hpp"
 
 namespace mgplan::simulator {
 namespace {

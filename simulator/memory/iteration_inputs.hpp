@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/graph_slots.hpp"
-#include "plan/model_spec.hpp"
+#include "plan/graphs/graph_slots.hpp"
+#include "plan/model/model_spec.hpp"
 
 namespace mgplan::simulator {
 

@@ -10,9 +10,9 @@
 
 #include <fmt/core.h>
 
-#include "plan/errors.hpp"
-#include "plan/layout_schedule.hpp"
-#include "plan/stage_ranks.hpp"
+#include "plan/layout/layout_schedule.hpp"
+#include "plan/layout/stage_ranks.hpp"
+#include "plan/text/errors.hpp"
 #include "simulator/memory/activation_memory.hpp"
 #include "simulator/memory/device_overhead.hpp"
 #include "simulator/memory/megatron_replay.hpp"

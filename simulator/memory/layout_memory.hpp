@@ -7,7 +7,7 @@
 #include <limits>
 #include <memory>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/compute/calibration.hpp"
 #include "simulator/compute/layer_costs.hpp"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/schedule.hpp"
+#include "plan/schedule/schedule.hpp"
 
 namespace mgplan::simulator {
 

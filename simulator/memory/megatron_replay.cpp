@@ -5,7 +5,7 @@
 
 #include "model/optimizer/buffer_layout.hpp"
 #include "model/optimizer/shard_ranges.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::simulator {
 namespace {

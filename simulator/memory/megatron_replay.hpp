@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/memory/allocator_replay.hpp"
 

@@ -4,9 +4,9 @@
 #include <iterator>
 #include <string_view>
 
-#include "plan/errors.hpp"
-#include "plan/parameters.hpp"
-#include "plan/rounding.hpp"
+#include "plan/parameters/parameters.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/rounding.hpp"
 #include "simulator/memory/sharded_state.hpp"
 
 namespace mgplan::simulator {

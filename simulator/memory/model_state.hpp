@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "model/optimizer/buffer_layout.hpp"
-#include "plan/layer_kinds.hpp"
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
+#include "plan/parameters/layer_kinds.hpp"
 #include "plan/workload.hpp"
 #include "simulator/memory/fp8_weights.hpp"
 
@@ -49,8 +49,9 @@ struct BufferElements {
 /// gradients, 16 and 8 + 8/d in fp32.
 ///
 /// Engine megatron: the same (core/optimizer/distrib_optimizer.py), and the precision-aware optimizer as docs/memory.md,
-/// "Precision-aware optimizer", tells it; moments by kind of optimizer (plan/megatron_switches.hpp). Muon's matrices are divided whole, so
-/// that a rank has its share of them or the largest (core/optimizer/layer_wise_optimizer.py). Copies of fp8 weights are not in here.
+/// "Precision-aware optimizer", tells it; moments by kind of optimizer (plan/training/megatron_switches.hpp). Muon's matrices are divided
+/// whole, so that a rank has its share of them or the largest (core/optimizer/layer_wise_optimizer.py). Copies of fp8 weights are not in
+/// here.
 [[nodiscard]] ModelStateBytes model_state_bytes(const BufferElements& elements, Engine engine, const TrainingSpec& training);
 
 /// The model state of any rank of any layout of one workload; every sum that layouts share is computed once. Not

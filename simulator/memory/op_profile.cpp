@@ -4,7 +4,7 @@
 #include <numeric>
 #include <vector>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::simulator {
 std::int64_t sum(const BytesByCategory& bytes) {

@@ -4,8 +4,8 @@
 
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
-#include "plan/errors.hpp"
-#include "plan/stage_ranks.hpp"
+#include "plan/layout/stage_ranks.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::simulator {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/training/rank_trainer.hpp"
-#include "plan/schedule.hpp"
+#include "plan/schedule/schedule.hpp"
 #include "simulator/memory/op_profile.hpp"
 #include "simulator/memory/timeline.hpp"
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <numeric>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::simulator {
 namespace {

@@ -32,8 +32,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "plan/model_spec.hpp"
-#include "plan/routing_skew.hpp"
+#include "plan/model/model_spec.hpp"
+#include "plan/model/routing_skew.hpp"
 
 namespace mgplan::simulator {
 

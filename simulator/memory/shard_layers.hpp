@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/memory/chunk_profile.hpp"
 #include "simulator/memory/chunk_weights.hpp"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "plan/rounding.hpp"
+#include "plan/text/rounding.hpp"
 
 namespace mgplan::simulator {
 namespace {

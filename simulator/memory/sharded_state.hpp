@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include "plan/training_spec.hpp"
+#include "plan/training/training_spec.hpp"
 #include "simulator/memory/fp8_weights.hpp"
 #include "simulator/memory/model_state.hpp"
 

@@ -2,8 +2,8 @@
 
 #include <fmt/core.h>
 
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::simulator {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "model/device/memory_use.hpp"
-#include "plan/schedule.hpp"
+#include "plan/schedule/schedule.hpp"
 
 namespace mgplan::simulator {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "plan/nvlink_domains.hpp"
+#include "plan/cluster/nvlink_domains.hpp"
 
 namespace mgplan::simulator {
 

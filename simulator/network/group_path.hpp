@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <span>
 
-#include "plan/cluster_spec.hpp"
-#include "plan/rank_groups.hpp"
+#include "plan/cluster/cluster_spec.hpp"
+#include "plan/layout/rank_groups.hpp"
 #include "simulator/compute/calibration.hpp"
 
 namespace mgplan::simulator {
@@ -59,7 +59,7 @@ struct GroupPath {
 };
 
 /// Path of the groups spanned by `axes` (sizes and strides of one grid), of a job on `world` ranks: that decides how many GPUs of each
-/// NVLink domain it takes (plan/nvlink_domains.hpp). 0: as many as there are.
+/// NVLink domain it takes (plan/cluster/nvlink_domains.hpp). 0: as many as there are.
 [[nodiscard]] GroupPath group_path(std::span<const GridAxis> axes, const ClusterSpec& cluster, const Calibration& calibration,
                                    std::int64_t world = 0);
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "simulator/piece/fp8_policies.hpp"
 #include "simulator/piece/layer_editor.hpp"
 #include "simulator/piece/recurrent_policies.hpp"

@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "model/device/memory.hpp"
-#include "plan/layer_kinds.hpp"
-#include "plan/layout.hpp"
-#include "plan/training_spec.hpp"
+#include "plan/layout/layout.hpp"
+#include "plan/parameters/layer_kinds.hpp"
+#include "plan/training/training_spec.hpp"
 #include "simulator/piece/piece_trace.hpp"
 
 namespace mgplan::simulator {

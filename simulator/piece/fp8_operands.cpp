@@ -1,6 +1,6 @@
 #include "simulator/piece/fp8_operands.hpp"
 
-#include "plan/rounding.hpp"
+#include "plan/text/rounding.hpp"
 
 namespace mgplan::simulator {
 

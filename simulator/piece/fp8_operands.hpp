@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "plan/megatron_switches.hpp"
+#include "plan/training/megatron_switches.hpp"
 
 namespace mgplan::simulator {
 

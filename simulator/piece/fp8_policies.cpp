@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "simulator/piece/fp8_operands.hpp"
 
 namespace mgplan::simulator::fp8 {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "simulator/piece/fp8_policies.hpp"
 #include "simulator/piece/step_edits.hpp"
 #include "simulator/piece/time_policies.hpp"

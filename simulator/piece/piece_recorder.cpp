@@ -1,6 +1,6 @@
 #include "simulator/piece/piece_recorder.hpp"
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::simulator {
 namespace {

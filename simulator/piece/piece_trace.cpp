@@ -11,9 +11,9 @@
 #include "model/layers/model_chunk.hpp"
 #include "model/layers/routing_log.hpp"
 #include "model/ops/checks.hpp"
-#include "plan/composed_layer.hpp"
-#include "plan/errors.hpp"
-#include "plan/parameters.hpp"
+#include "plan/parameters/composed_layer.hpp"
+#include "plan/parameters/parameters.hpp"
+#include "plan/text/errors.hpp"
 #include "simulator/piece/piece_recorder.hpp"
 
 namespace mgplan::simulator {

@@ -8,9 +8,9 @@
 
 #include "model/device/kernel_traits.hpp"
 #include "model/meta/meta_device.hpp"
-#include "plan/layer_kinds.hpp"
-#include "plan/layout.hpp"
-#include "plan/model_spec.hpp"
+#include "plan/layout/layout.hpp"
+#include "plan/model/model_spec.hpp"
+#include "plan/parameters/layer_kinds.hpp"
 #include "simulator/piece/piece_step.hpp"
 #include "simulator/piece/shard_key.hpp"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/parameters.hpp"
+#include "plan/parameters/parameters.hpp"
 #include "simulator/piece/engine_policies.hpp"
 
 namespace mgplan::simulator {

@@ -1,7 +1,7 @@
 #include "simulator/piece/recurrent_policies.hpp"
 
-#include "plan/errors.hpp"
-#include "plan/layer_parts.hpp"
+#include "plan/model/layer_parts.hpp"
+#include "plan/text/errors.hpp"
 #include "simulator/piece/step_edits.hpp"
 
 namespace mgplan::simulator::recurrent {

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "simulator/piece/memo_key.hpp"
 
 namespace mgplan::simulator {

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "simulator/piece/step_edits.hpp"
 
 namespace mgplan::simulator::timed {

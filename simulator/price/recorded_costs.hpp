@@ -6,7 +6,7 @@
 #include <functional>
 #include <memory>
 
-#include "plan/rank_groups.hpp"
+#include "plan/layout/rank_groups.hpp"
 #include "simulator/compute/layer_costs.hpp"
 #include "simulator/piece/memo_key.hpp"
 #include "simulator/piece/piece_trace.hpp"

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "plan/layer_kinds.hpp"
-#include "plan/layer_parts.hpp"
+#include "plan/model/layer_parts.hpp"
+#include "plan/parameters/layer_kinds.hpp"
 #include "simulator/piece/piece_trace.hpp"
 
 namespace mgplan::simulator {

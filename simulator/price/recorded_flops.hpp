@@ -1,8 +1,8 @@
 #pragma once
 // Model FLOPs: what of a record's arithmetic the model asks for.
 
-#include "plan/batch_spec.hpp"
-#include "plan/model_spec.hpp"
+#include "plan/model/model_spec.hpp"
+#include "plan/training/batch_spec.hpp"
 #include "simulator/piece/piece_step.hpp"
 
 namespace mgplan::simulator {

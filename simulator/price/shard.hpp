@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 #include "simulator/compute/kernels.hpp"
 #include "simulator/network/group_path.hpp"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/pipeline_order.hpp"
+#include "plan/schedule/pipeline_order.hpp"
 
 namespace mgplan::simulator {
 

@@ -4,7 +4,7 @@
 
 #include <fmt/core.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::simulator {
 namespace {

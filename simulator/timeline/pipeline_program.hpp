@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/pipeline_order.hpp"
+#include "plan/schedule/pipeline_order.hpp"
 
 namespace mgplan::simulator {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::simulator {
 namespace {

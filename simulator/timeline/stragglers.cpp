@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "plan/stage_ranks.hpp"
+#include "plan/layout/stage_ranks.hpp"
 
 namespace mgplan::simulator {
 

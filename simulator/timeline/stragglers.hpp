@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/rank_groups.hpp"
+#include "plan/layout/rank_groups.hpp"
 
 namespace mgplan::simulator {
 

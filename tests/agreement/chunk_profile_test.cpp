@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/numeric_types.hpp"
+#include "plan/training/numeric_types.hpp"
 #include "simulator/memory/rank_timeline.hpp"
 #include "tests/model/training/hybrid_models.hpp"
 #include "tests/support/small_training.hpp"

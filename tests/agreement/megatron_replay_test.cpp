@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "plan/stage_ranks.hpp"
+#include "plan/layout/stage_ranks.hpp"
 #include "simulator/cost_model.hpp"
 #include "simulator/memory/model_state.hpp"
 #include "simulator/memory/rank_timeline.hpp"

@@ -4,11 +4,11 @@
 
 #include <gtest/gtest.h>
 
-#include "importers/model_source.hpp"
+#include "formats/model_source.hpp"
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
 #include "model/training/rank_trainer.hpp"
-#include "plan/stage_ranks.hpp"
+#include "plan/layout/stage_ranks.hpp"
 #include "planner/constraints.hpp"
 
 namespace mgplan::simulator::model_state_test {
@@ -33,7 +33,7 @@ std::int64_t held(const model::BytesByCategory& bytes, MemoryCategory category) 
 
 Workload workload_of(const Case& c) {
     Workload work;
-    work.model = importers::load_model(c.model).model;
+    work.model = formats::load_model(c.model).model;
     work.world = c.world;
     work.confine_tp = false;
     work.batch = {c.world * 2, 64};

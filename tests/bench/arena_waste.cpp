@@ -17,10 +17,10 @@
 #include "model/meta/meta_device.hpp"
 #include "model/meta/step_arena.hpp"
 #include "model/training/rank_trainer.hpp"
-#include "plan/errors.hpp"
-#include "plan/json_reader.hpp"
+#include "plan/layout/stage_ranks.hpp"
 #include "plan/plan.hpp"
-#include "plan/stage_ranks.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/json_reader.hpp"
 #include "runtime/training_run/rank_prediction.hpp"
 
 namespace mgplan {

@@ -6,8 +6,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include "importers/model_source.hpp"
-#include "plan/cluster_json.hpp"
+#include "formats/model_source.hpp"
+#include "plan/json/cluster_json.hpp"
 #include "simulator/memory/stage_timeline.hpp"
 
 namespace mgplan::simulator {
@@ -19,7 +19,7 @@ struct Sizes {
 
 /// The preset without what the layers do not compute: it has no part in the time of a trace worth naming.
 ModelSpec trainable(const std::string& preset) {
-    ModelSpec model = importers::load_model(preset).model;
+    ModelSpec model = formats::load_model(preset).model;
     model.mtp_layers = 0;
     model.rotary_scaling.clear();
     if (model.moe) {

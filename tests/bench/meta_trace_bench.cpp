@@ -6,7 +6,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include "importers/model_source.hpp"
+#include "formats/model_source.hpp"
 #include "model/communicator/collective_counter.hpp"
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
@@ -21,7 +21,7 @@ struct Sizes {
 
 TrainingTask task_of(const std::string& preset, const Sizes& sizes) {
     TrainingTask task;
-    task.model = importers::load_model(preset).model;
+    task.model = formats::load_model(preset).model;
     Layout& layout = task.layout;
     layout.sizes.world = sizes.world;
     layout.sizes.tp = sizes.tp;

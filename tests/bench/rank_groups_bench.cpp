@@ -7,7 +7,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include "plan/rank_groups.hpp"
+#include "plan/layout/rank_groups.hpp"
 
 namespace mgplan {
 namespace {

@@ -10,8 +10,8 @@
 #include <benchmark/benchmark.h>
 
 #include "cli/command.hpp"
-#include "plan/schedule.hpp"
-#include "plan/stage_split.hpp"
+#include "plan/layout/stage_split.hpp"
+#include "plan/schedule/schedule.hpp"
 
 namespace mgplan {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "importers/model_source.hpp"
-#include "plan/cluster_json.hpp"
+#include "formats/model_source.hpp"
+#include "plan/json/cluster_json.hpp"
 #include "planner/search.hpp"
 #include "planner/simulator_cost.hpp"
 
@@ -18,7 +18,7 @@ using namespace mgplan;
 /// A preset on dgx-h100 with 4 Mi to 16 Mi tokens a step, as `mgplan plan` assumes them.
 Workload workload_of(const char* model, std::int64_t world) {
     Workload work;
-    work.model = importers::load_model(model).model;
+    work.model = formats::load_model(model).model;
     work.cluster = load_cluster("dgx-h100");
     work.world = world;
     work.batch.sequence = work.model.default_sequence.value_or(4096);

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/parameter_file.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "say.hpp"
 
 namespace mgplan::cli::testing::buffers_command_test {

@@ -9,8 +9,8 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/cluster_json.hpp"
-#include "plan/json_reader.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/text/json_reader.hpp"
 #include "runtime/calibration/repeat.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/cli/say.hpp"

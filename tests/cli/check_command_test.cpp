@@ -280,7 +280,7 @@ TEST(CheckCommand, NeedsACommandToJudge) {
 }
 
 TEST(FlagChanges, AreThoseThatWereAddedChangedAndDropped) {
-    reports::MegatronJob from, to;
+    formats::MegatronJob from, to;
     from.parts = {{"layout", {{"--tp", {"4"}}, {"--sequence-parallel", {}}, {"--pp", {"2"}}}}};
     to.parts = {{"layout", {{"--tp", {"2"}}, {"--pp", {"2"}}, {"--recompute-modules", {"mlp", "moe"}}}}};
     EXPECT_THAT(reports::flag_changes(from, to), ElementsAre("--tp 4 -> 2", "add --recompute-modules mlp moe", "drop --sequence-parallel"));

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
-#include "plan/cluster_json.hpp"
+#include "plan/json/cluster_json.hpp"
 #include "reports/table.hpp"
 
 namespace mgplan::cli::clusters_command_test {

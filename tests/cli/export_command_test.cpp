@@ -9,16 +9,16 @@
 
 #include "cli/megatron_round_trip.hpp"
 #include "cli/plan_file.hpp"
-#include "importers/bridge_config.hpp"
-#include "importers/hugging_face.hpp"
-#include "importers/megatron_arguments.hpp"
-#include "importers/model_source.hpp"
-#include "plan/cluster_json.hpp"
-#include "plan/model_json.hpp"
+#include "formats/hugging_face/hugging_face.hpp"
+#include "formats/megatron/bridge_config.hpp"
+#include "formats/megatron/megatron_arguments.hpp"
+#include "formats/megatron/megatron_job.hpp"
+#include "formats/model_source.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/json/model_json.hpp"
 #include "plan/plan.hpp"
 #include "planner/candidates.hpp"
 #include "reports/bridge_overrides.hpp"
-#include "reports/megatron_job.hpp"
 #include "say.hpp"
 #include "tests/support/transformers_vector.hpp"
 
@@ -34,7 +34,7 @@ using Json = nlohmann::ordered_json;
 
 Workload workload_of(const std::string& model, std::int64_t world) {
     Workload work;
-    work.model = importers::load_model(model).model;
+    work.model = formats::load_model(model).model;
     work.cluster = load_cluster("dgx-h100");
     work.world = world;
     work.batch = {.global_batch = 8 * world, .sequence = 2048};
@@ -140,7 +140,7 @@ TEST(MegatronRoundTrip, GivesBackModelBatchLayoutAndTraining) {
         for (const Layout& layout : some_layouts(work, space, stride)) {
             const Plan plan{work.model, work.cluster, work.batch, some_training(random, work.model.moe.has_value()), layout, work.routing};
             ASSERT_THAT(lost_in_megatron_flags(plan), IsEmpty()) << name << " " << summary(layout) << "\n"
-                                                                 << reports::megatron_args_text(reports::megatron_job(plan));
+                                                                 << formats::megatron_args_text(formats::megatron_job(plan));
             ++plans;
         }
     }
@@ -158,9 +158,9 @@ TEST(MegatronRoundTrip, ReadsTheFileForTheShellAndTheYamlAsTheSameWords) {
     ASSERT_FALSE(layouts.empty());
     bool some_layout_string = false;
     for (const Layout& layout : layouts) {
-        const reports::MegatronJob job = reports::megatron_job({work.model, work.cluster, work.batch, work.training, layout, work.routing});
-        EXPECT_EQ(importers::argument_words(reports::megatron_args_text(job), "file").words, job.words());
-        EXPECT_EQ(importers::argument_words(reports::megatron_yaml_text(job), "file").words, job.words());
+        const formats::MegatronJob job = formats::megatron_job({work.model, work.cluster, work.batch, work.training, layout, work.routing});
+        EXPECT_EQ(formats::argument_words(formats::megatron_args_text(job), "file").words, job.words());
+        EXPECT_EQ(formats::argument_words(formats::megatron_yaml_text(job), "file").words, job.words());
         some_layout_string |= layout.split->request().pipeline_layout.has_value();
     }
     EXPECT_TRUE(some_layout_string) << "its bars and stars need quotes";
@@ -193,9 +193,9 @@ TEST(BridgeOverrides, GiveARecipeThePlansLayout) {
         "num_moe_experts: 256\n  mtp_num_layers: 1\n  bf16: true\n  add_bias_linear: false\n";
     bool layout_string = false;
     for (const Layout& layout : layouts) {
-        const reports::MegatronJob job = reports::megatron_job({work.model, work.cluster, work.batch, work.training, layout, work.routing});
+        const formats::MegatronJob job = formats::megatron_job({work.model, work.cluster, work.batch, work.training, layout, work.routing});
         const auto overrides = reports::bridge_overrides(job);
-        const LayoutRequest read = *importers::read_bridge_config(overridden(overrides, recipe), "run_config.yaml").layout;
+        const LayoutRequest read = *formats::read_bridge_config(overridden(overrides, recipe), "run_config.yaml").layout;
         EXPECT_EQ(std::tie(read.tp, read.cp, read.pp, read.ep, read.micro_batch, read.sequence_parallel, read.recompute),
                   std::tie(layout.sizes.tp, layout.sizes.cp, layout.sizes.pp, layout.sizes.ep, layout.micro_batch, layout.sequence_parallel,
                            layout.recompute))
@@ -229,7 +229,7 @@ Plan plan_for(const ModelSpec& model) {
 
 std::vector<std::string> lost_of(const ModelSpec& model, std::vector<std::string>* words = nullptr) {
     const Plan plan = plan_for(model);
-    if (words != nullptr) *words = reports::megatron_job(plan).words();
+    if (words != nullptr) *words = formats::megatron_job(plan).words();
     return lost_in_megatron_flags(plan);
 }
 
@@ -240,8 +240,8 @@ std::string value_of(const std::vector<std::string>& words, const std::string& f
 }
 
 TEST(MegatronRoundTrip, EveryPresetIsTheSameNetworkOrSaysWhatIsLost) {
-    for (const auto& name : importers::preset_names()) {
-        const auto lost = lost_of(importers::load_model(name).model);
+    for (const auto& name : formats::preset_names()) {
+        const auto lost = lost_of(formats::load_model(name).model);
         if (name.starts_with("gpt-oss"))
             EXPECT_THAT(lost, AllOf(::testing::Contains(HasSubstr("rotary_scaling_values.whole_pairs is false")),
                                     Not(::testing::Contains(HasSubstr("model.activation")))))
@@ -271,7 +271,7 @@ bool says_nothing(const ModelSpec& model, const std::string& field) {
 TEST(MegatronRoundTrip, EveryTypeThatRunsIsTheSameNetworkOrSaysWhatIsLost) {
     std::size_t compared = 0;
     for (const std::string& name : tests::vector_names()) {
-        const ModelSpec model = importers::read_hugging_face(tests::read_vector(name).config, name, name).model;
+        const ModelSpec model = formats::read_hugging_face(tests::read_vector(name).config, name, name).model;
         if (!model.compositions.empty()) continue;  // HybridsAndDeltaNetsComeBack
         const Plan plan = plan_for(model);
         const std::vector<std::string> lost = lost_in_megatron_flags(plan);
@@ -295,11 +295,11 @@ TEST(MegatronRoundTrip, EveryTypeThatRunsIsTheSameNetworkOrSaysWhatIsLost) {
 
 TEST(MegatronRoundTrip, WritesTheActivationThatTheModelHas) {
     std::vector<std::string> words;
-    (void)lost_of(importers::load_model("gpt-oss-20b").model, &words);
+    (void)lost_of(formats::load_model("gpt-oss-20b").model, &words);
     EXPECT_THAT(words, ::testing::Contains("--quick-geglu"));
     EXPECT_EQ(value_of(words, "--activation-func-clamp-value"), "7");
     EXPECT_EQ(value_of(words, "--glu-linear-offset"), "1");
-    ModelSpec gpt = importers::load_model("gpt3-175b").model;
+    ModelSpec gpt = formats::load_model("gpt3-175b").model;
     EXPECT_THAT(lost_of(gpt, &words), IsEmpty());
     EXPECT_THAT(words, Not(::testing::Contains("--no-bias-gelu-fusion")));
     gpt.activation = Activation::gelu_exact;
@@ -314,7 +314,7 @@ TEST(MegatronRoundTrip, WritesTheActivationThatTheModelHas) {
 
 TEST(MegatronRoundTrip, WritesTheRouterTheNormsAndTheStartOfTheModel) {
     std::vector<std::string> words;
-    (void)lost_of(importers::load_model("deepseek-v3").model, &words);
+    (void)lost_of(formats::load_model("deepseek-v3").model, &words);
     EXPECT_EQ(value_of(words, "--moe-router-topk-scaling-factor"), "2.5");
     EXPECT_EQ(value_of(words, "--moe-router-load-balancing-type"), "seq_aux_loss");
     EXPECT_EQ(value_of(words, "--moe-aux-loss-coeff"), "0.001");
@@ -322,12 +322,12 @@ TEST(MegatronRoundTrip, WritesTheRouterTheNormsAndTheStartOfTheModel) {
     EXPECT_EQ(value_of(words, "--rope-type"), "yarn");
     EXPECT_EQ(value_of(words, "--rotary-scaling-factor"), "40");
     EXPECT_THAT(words, Not(::testing::Contains("--moe-router-pre-softmax")));
-    (void)lost_of(importers::load_model("qwen3-30b-a3b").model, &words);
+    (void)lost_of(formats::load_model("qwen3-30b-a3b").model, &words);
     EXPECT_EQ(value_of(words, "--moe-router-load-balancing-type"), "aux_loss");
     EXPECT_EQ(value_of(words, "--moe-aux-loss-coeff"), "0.001");
-    (void)lost_of(importers::load_model("qwen2-57b-a14b").model, &words);
+    (void)lost_of(formats::load_model("qwen2-57b-a14b").model, &words);
     EXPECT_THAT(words, ::testing::Contains("--moe-router-pre-softmax"));
-    (void)lost_of(importers::load_model("nemotron4-15b").model, &words);
+    (void)lost_of(formats::load_model("nemotron4-15b").model, &words);
     EXPECT_EQ(value_of(words, "--init-method-std"), "0.0134");
 }
 
@@ -337,7 +337,7 @@ TEST(MegatronRoundTrip, HybridsAndDeltaNetsComeBack) {
         "--disable-bias-linear --untie-embeddings-and-output-weights --swiglu --num-experts 4 --moe-router-topk 2 "
         "--moe-ffn-hidden-size 128 --moe-shared-expert-intermediate-size 128 --moe-token-dispatcher-type alltoall ";
     std::vector<std::string> words;
-    const auto model = [&](const std::string& flags) { return importers::read_megatron_text(base + flags, "flags").model; };
+    const auto model = [&](const std::string& flags) { return formats::read_megatron_text(base + flags, "flags").model; };
     EXPECT_THAT(lost_of(model("--hybrid-layer-pattern ME*-GE --mamba-state-dim 64 --position-embedding-type none"), &words), IsEmpty());
     EXPECT_EQ(value_of(words, "--hybrid-layer-pattern"), "ME*-GE");
     EXPECT_EQ(value_of(words, "--mamba-state-dim"), "64");
@@ -363,13 +363,13 @@ TEST(MegatronRoundTrip, HybridsAndDeltaNetsComeBack) {
 }
 
 TEST(MegatronRoundTrip, NamesWhatTheNetworkHasAndNoFlagDoes) {
-    ModelSpec model = importers::load_model("llama3-8b").model;
+    ModelSpec model = formats::load_model("llama3-8b").model;
     model.left_out = {"logits divided by 16"};
     EXPECT_THAT(lost_of(model), ElementsAre("the network has logits divided by 16"));
     model.left_out.clear();
     model.activation = Activation::gelu;
     EXPECT_THAT(lost_of(model), ElementsAre(HasSubstr("its quick approximation to Megatron-LM")));
-    model = importers::load_model("mixtral-8x7b").model;
+    model = formats::load_model("mixtral-8x7b").model;
     model.moe->score = RouterScore::sigmoid;
     model.moe->normalize_top_k = false;
     EXPECT_THAT(lost_of(model), ElementsAre(HasSubstr("model.moe.normalize_top_k is false")));

@@ -1,8 +1,8 @@
 // Programs that call a command hold a model, a cluster or a plan as text, and want the answer's plans as plans.
 #include <nlohmann/json.hpp>
 
-#include "plan/json_reader.hpp"
 #include "plan/plan.hpp"
+#include "plan/text/json_reader.hpp"
 #include "tests/cli/say.hpp"
 
 namespace mgplan::cli::testing::given_texts_test {

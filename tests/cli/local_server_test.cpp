@@ -18,7 +18,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/command.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::cli::testing::local_server_test {
 namespace {

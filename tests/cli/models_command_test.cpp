@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
-#include "importers/model_source.hpp"
+#include "formats/model_source.hpp"
 #include "reports/table.hpp"
 
 namespace mgplan::cli::models_command_test {
@@ -37,7 +37,7 @@ void expect_at_most_100_columns(const std::string& text) {
 TEST(ModelsCommand, ListsEveryPresetWithin100Columns) {
     const Result result = run({"models"});
     EXPECT_EQ(result.code, kDone) << result.err;
-    for (const auto& name : importers::preset_names()) EXPECT_THAT(result.out, HasSubstr("\n" + name + " "));
+    for (const auto& name : formats::preset_names()) EXPECT_THAT(result.out, HasSubstr("\n" + name + " "));
     EXPECT_THAT(result.out, HasSubstr("8.030 B"));
     expect_at_most_100_columns(result.out);
 }
@@ -58,7 +58,7 @@ TEST(ModelsCommand, ListsExactCountsAndSourcesAsJson) {
 }
 
 TEST(ModelsCommand, ShowsFactsAndWhatIsNotComputed) {
-    for (const auto& name : importers::preset_names()) {
+    for (const auto& name : formats::preset_names()) {
         const Result result = run({"models", "show", name});
         EXPECT_EQ(result.code, kDone) << result.err;
         expect_at_most_100_columns(result.out);
@@ -71,10 +71,10 @@ TEST(ModelsCommand, ShowsFactsAndWhatIsNotComputed) {
 TEST(ModelsCommand, JsonReadsBackAsTheSameModel) {
     const auto folder = std::filesystem::temp_directory_path() / ("mgplan_models_command_" + std::to_string(getpid()));
     std::filesystem::create_directory(folder);
-    for (const auto& name : importers::preset_names()) {
+    for (const auto& name : formats::preset_names()) {
         const std::string file = (folder / "model.json").string();
         EXPECT_EQ(run({"models", "show", name, "--format", "json", "--output", file}).code, kDone);
-        EXPECT_EQ(importers::load_model(file).model, importers::load_model(name).model) << name;
+        EXPECT_EQ(formats::load_model(file).model, formats::load_model(name).model) << name;
     }
     std::filesystem::remove_all(folder);
 }

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "importers/launch_record.hpp"
-#include "importers/megatron_arguments.hpp"
+#include "formats/megatron/launch_record.hpp"
+#include "formats/megatron/megatron_arguments.hpp"
 #include "say.hpp"
 
 namespace mgplan::cli::testing::record_command_test {
@@ -23,13 +23,13 @@ const std::string kModel =
 
 struct Recorded {
     Said said;
-    importers::LaunchRecord record;
+    formats::LaunchRecord record;
 };
 
 Recorded record(const std::string& script) {
     const TempFile file("recorded.sh", script), out("record.json");
     Said said = say({"record", "--record", out.path(), "--format", "json", "--", "bash", file.path(), "first argument", "2"});
-    return {std::move(said), importers::read_launch_record(out.text(), "record")};
+    return {std::move(said), formats::read_launch_record(out.text(), "record")};
 }
 
 TEST(RecordCommand, WritesDownWhatLoopsAndQuotesMakeOfTheWords) {
@@ -111,7 +111,7 @@ TEST(CheckTrace, JudgesWhatWasRecorded) {
 }
 
 TEST(CheckTrace, ReadingAScriptGivesTheWordsThatBashGivesIt) {
-    // What importers/shell_script.cpp reads is what bash does.
+    // What formats/megatron/shell_script.cpp reads is what bash does.
     const std::vector<std::string> scripts{
         "A=( --lr \"1 2\" )\nB=\"--bf16 --seed $((3 * 4))\"\npython train.py --num-layers 2 \"${A[@]}\" $B\n",
         "f() { local n=$1; shift; python train.py --num-layers $n \"$@\"; }\nf 4 --bf16 --lr '1'\n",
@@ -127,9 +127,9 @@ TEST(CheckTrace, ReadingAScriptGivesTheWordsThatBashGivesIt) {
     for (const auto& script : scripts) {
         const auto [said, record] = record_command_test::record(script);
         ASSERT_EQ(record.launches.size(), 1U) << script << said.err;
-        importers::ScriptInputs inputs;
+        formats::ScriptInputs inputs;
         inputs.arguments = {"first argument", "2"};
-        std::vector<std::string> read = importers::argument_words(script, "train.sh", "", inputs).words;
+        std::vector<std::string> read = formats::argument_words(script, "train.sh", "", inputs).words;
         read.insert(read.begin(), "train.py");
         EXPECT_EQ(read, record.launches[0].words) << script;
     }

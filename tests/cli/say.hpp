@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "cli/command.hpp"
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 
 namespace mgplan::cli::testing {
 

@@ -6,7 +6,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "importers/megatron_flags.hpp"
+#include "formats/megatron/megatron_flags.hpp"
 #include "say.hpp"
 
 namespace mgplan::cli::testing::used_flags_test {
@@ -261,8 +261,8 @@ TEST(UsedFlags, ChangeTheAnswer) {
 TEST(UsedFlags, AreAllTested) {
     std::set<std::string> tested;
     for (const auto& one : used_flags()) tested.insert(one.flag);
-    for (const auto& name : importers::flag_names()) {
-        if (importers::find_flag(name)->effect != importers::FlagEffect::used) continue;
+    for (const auto& name : formats::flag_names()) {
+        if (formats::find_flag(name)->effect != formats::FlagEffect::used) continue;
         EXPECT_TRUE(tested.contains(name)) << name;
     }
     EXPECT_GT(tested.size(), 100U);

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "readers.hpp"
 #include "tests/support/data_folder.hpp"
 

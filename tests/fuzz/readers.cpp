@@ -16,18 +16,18 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/parameter_file.hpp"
-#include "importers/bridge_config.hpp"
-#include "importers/hugging_face.hpp"
-#include "importers/launch_record.hpp"
-#include "importers/megatron_arguments.hpp"
-#include "importers/megatron_log.hpp"
-#include "plan/cluster_json.hpp"
-#include "plan/errors.hpp"
-#include "plan/json_reader.hpp"
-#include "plan/model_json.hpp"
-#include "plan/pipeline_layout.hpp"
+#include "formats/hugging_face/hugging_face.hpp"
+#include "formats/megatron/bridge_config.hpp"
+#include "formats/megatron/launch_record.hpp"
+#include "formats/megatron/megatron_arguments.hpp"
+#include "formats/megatron/megatron_log.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/json/model_json.hpp"
+#include "plan/layout/pipeline_layout.hpp"
+#include "plan/model/routing_skew.hpp"
 #include "plan/plan.hpp"
-#include "plan/routing_skew.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/json_reader.hpp"
 #include "runtime/checkpoint/crc32c.hpp"
 #include "runtime/checkpoint/manifest.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
@@ -50,7 +50,7 @@ void expect_same_again(const Value& value, Write write, Read read) {
 }
 
 void read_hugging_face(std::string_view bytes) {
-    const auto job = importers::read_hugging_face(parse_json(bytes, "input"), "input", "input");
+    const auto job = formats::read_hugging_face(parse_json(bytes, "input"), "input", "input");
     expect_same_again(job.model, model_to_json, model_from_json);
 }
 
@@ -59,37 +59,37 @@ void read_model(std::string_view bytes) {
 }
 
 void read_megatron_arguments(std::string_view bytes) {
-    const auto job = importers::read_megatron_text(bytes, "input");
+    const auto job = formats::read_megatron_text(bytes, "input");
     expect_same_again(job.model, model_to_json, model_from_json);
 }
 
 /// A script with arguments and variables from outside.
 void read_launch_script(std::string_view bytes) {
-    importers::ScriptInputs inputs{std::vector<std::string>{"8b", "--tp", "2"}, {}};
+    formats::ScriptInputs inputs{std::vector<std::string>{"8b", "--tp", "2"}, {}};
     // Those that a script does not name are refused.
     if (bytes.find("$TP") != std::string_view::npos) inputs.variables.emplace_back("TP", "4");
     if (bytes.find("$ARGS") != std::string_view::npos) inputs.variables.emplace_back("ARGS", "--bf16 --lr 1");
-    const importers::MegatronSurroundings surroundings{.script = std::move(inputs)};
-    const auto job = importers::read_megatron_text(bytes, "input", surroundings);
+    const formats::MegatronSurroundings surroundings{.script = std::move(inputs)};
+    const auto job = formats::read_megatron_text(bytes, "input", surroundings);
     expect_same_again(job.model, model_to_json, model_from_json);
 }
 
 void read_bridge_config(std::string_view bytes) {
-    const auto job = importers::read_bridge_config(bytes, "input");
+    const auto job = formats::read_bridge_config(bytes, "input");
     expect_same_again(job.model, model_to_json, model_from_json);
 }
 
 void read_launch_record(std::string_view bytes) {
-    const auto record = importers::read_launch_record(bytes, "input");
-    expect(importers::read_launch_record(importers::launch_record_json(record), "again") == record,
+    const auto record = formats::read_launch_record(bytes, "input");
+    expect(formats::read_launch_record(formats::launch_record_json(record), "again") == record,
            "a record changed when it was written and read");
-    for (const auto& launch : importers::training_launches(record))
-        static_cast<void>(importers::read_traced_job(record, "input", launch.number));
+    for (const auto& launch : formats::training_launches(record))
+        static_cast<void>(formats::read_traced_job(record, "input", launch.number));
 }
 
 void read_megatron_log(std::string_view bytes) {
-    const auto log = importers::read_megatron_log(bytes, "input");
-    const auto steady = importers::steady_iterations(log, 256, "input");
+    const auto log = formats::read_megatron_log(bytes, "input");
+    const auto steady = formats::steady_iterations(log, 256, "input");
     expect(steady.lines > 0 && steady.median_seconds > 0, "steady iterations without a time");
 }
 

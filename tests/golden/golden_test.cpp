@@ -11,9 +11,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
-#include "plan/errors.hpp"
-#include "plan/pipeline_layout.hpp"
-#include "plan/text.hpp"
+#include "plan/layout/pipeline_layout.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "tests/support/data_folder.hpp"
 
 namespace mgplan::cli::golden_test {

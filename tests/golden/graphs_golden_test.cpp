@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/graph_slots.hpp"
+#include "plan/graphs/graph_slots.hpp"
 #include "tests/support/data_folder.hpp"
 
 namespace mgplan::graphs_golden_test {

@@ -13,10 +13,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "importers/model_source.hpp"
-#include "plan/cluster_json.hpp"
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "formats/model_source.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "planner/constraints.hpp"
 #include "simulator/cost_model.hpp"
 #include "tests/support/data_folder.hpp"
@@ -223,8 +223,8 @@ std::string now() {
     for (std::size_t i = 0; i < settings().size(); ++i)
         text += fmt::format("# setting {}: {}, {}\n", i, settings()[i].name, settings()[i].cluster);
     text += fmt::format("{}\n", kColumns);
-    for (const std::string& preset : importers::preset_names()) {
-        const ModelSpec spec = importers::load_model(preset).model;
+    for (const std::string& preset : formats::preset_names()) {
+        const ModelSpec spec = formats::load_model(preset).model;
         for (std::size_t number = 0; number < settings().size(); ++number) {
             for (const std::string& row : rows_of(preset, spec, number)) text += row + "\n";
         }
@@ -288,8 +288,8 @@ TEST(LayerCostsGolden, EveryPieceOfEveryPresetCostsWhatItDid) {
 TEST(LayerCostsGolden, EverySettingIsLegalOnManyPresets) {
     for (std::size_t number = 0; number < settings().size(); ++number) {
         std::size_t presets = 0, possible = 0;
-        for (const std::string& preset : importers::preset_names()) {
-            const ModelSpec spec = importers::load_model(preset).model;
+        for (const std::string& preset : formats::preset_names()) {
+            const ModelSpec spec = formats::load_model(preset).model;
             possible += !settings()[number].needs_experts || spec.moe ? 1 : 0;
             presets += rows_of(preset, spec, number).empty() ? 0 : 1;
         }

@@ -11,7 +11,7 @@ RESULTS = "results.json"
 VERSION = 1
 
 # What the program is made of. docs, data and scripts may change without a new bundle.
-SOURCE_FOLDERS = ("cli", "cmake", "configs", "importers", "jobs", "model", "plan", "planner", "reports", "runtime", "simulator", "tests/gpu",
+SOURCE_FOLDERS = ("cli", "cmake", "configs", "formats", "jobs", "model", "plan", "planner", "reports", "runtime", "simulator", "tests/gpu",
                   "tests/model/ops")
 SOURCE_ENDINGS = (".cpp", ".hpp", ".cu", ".cuh", ".cmake", ".map", ".txt", ".json")
 

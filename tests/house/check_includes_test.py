@@ -13,9 +13,9 @@ import check_includes  # noqa: E402
 
 GOOD = {
     "plan/layout.hpp": "#pragma once\n#include <vector>\n#include <fmt/core.h>\n",
-    "plan/json_reader.hpp": "#pragma once\n#include <nlohmann/json.hpp>\n",
+    "plan/text/json_reader.hpp": "#pragma once\n#include <nlohmann/json.hpp>\n",
     "plan/layout.cpp": '#include "plan/layout.hpp"\n#include <nlohmann/json.hpp>\n',
-    "importers/yaml.cpp": '#include "plan/layout.hpp"\n#include <yaml-cpp/yaml.h>\n',
+    "formats/yaml.cpp": '#include "plan/layout.hpp"\n#include <yaml-cpp/yaml.h>\n',
     "simulator/memory.hpp": '#pragma once\n#include "plan/layout.hpp"\n',
     "planner/search.hpp": '#pragma once\n#include "plan/layout.hpp"\n#include <thread>\n',
     "runtime/rank.hpp": '#pragma once\n#include "plan/layout.hpp"\n#include <nccl.h>\n',
@@ -82,7 +82,7 @@ class CheckIncludes(unittest.TestCase):
         self.assert_one({"plan/layout.cu": "int layout;\n"}, "plan/layout.cu:1", "plan/layout.hpp before all else")
 
     def test_plan_stands_on_nothing(self):
-        self.assert_one({"plan/bad.hpp": '#pragma once\n\n#include "importers/job.hpp"\n', "importers/job.hpp": "#pragma once\n"}, "plan/bad.hpp:3", "importers/")
+        self.assert_one({"plan/bad.hpp": '#pragma once\n\n#include "formats/job.hpp"\n', "formats/job.hpp": "#pragma once\n"}, "plan/bad.hpp:3", "formats/")
 
     def test_plan_takes_no_yaml(self):
         self.assert_one({"plan/bad.cpp": "#include <yaml-cpp/yaml.h>\n"}, "plan/bad.cpp:1", "<yaml-cpp/yaml.h>")

@@ -25,7 +25,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent))
 from cpp_names import Unreadable, blanked, names_in  # noqa: E402
 
-ROOMS = ("plan", "importers", "model", "planner", "simulator", "runtime", "reports", "jobs", "cli")
+ROOMS = ("plan", "formats", "model", "planner", "simulator", "runtime", "reports", "jobs", "cli")
 OTHERS = ("tests", "examples")
 SUFFIXES = {".hpp", ".h", ".cuh", ".inl", ".cpp", ".cu"}
 SOURCES = {".cpp"}  # .cu files are not compiled as one

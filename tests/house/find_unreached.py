@@ -13,8 +13,8 @@ from pathlib import Path
 
 # Prefix of a qualified name -> why it stays although no program comes to it.
 EXCEPTIONS = {
-    "mgplan::importers::hub_repositories": "the table that tests walk: each name must have its preset",
-    "mgplan::importers::known_tokenizers": "the table that tests walk",
+    "mgplan::formats::hub_repositories": "the table that tests walk: each name must have its preset",
+    "mgplan::formats::known_tokenizers": "the table that tests walk",
     "mgplan::simulator::megatron_policies": "the table that tests walk: each policy must have its source and its effect",
     "mgplan::layer_parameters": "a layer of a kind by its sizes, without a layout: what tests of layers allocate",
     "mgplan::stage_parameter_count": "the count of a stage without the list of its parameters, against which tests hold the list",

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "jobs/child.hpp"
-#include "reports/shell_words.hpp"
+#include "plan/text/shell_quoting.hpp"
 
 namespace mgplan::jobs::job_script_test {
 namespace {
@@ -126,10 +126,10 @@ TEST(JobScript, KeepsWhatItTellsSlurmOnOneLineAndHarmless) {
 }
 
 TEST(ShellWords, AreQuotedOnlyWhereTheyMustBe) {
-    EXPECT_EQ(reports::shell_word("--steps"), "--steps");
-    EXPECT_EQ(reports::shell_word(""), "''");
-    EXPECT_EQ(reports::shell_word("it's"), "'it'\\''s'");
-    EXPECT_EQ(reports::shell_words(std::vector<std::string>{"a", "b c"}), "a 'b c'");
+    EXPECT_EQ(shell_word("--steps"), "--steps");
+    EXPECT_EQ(shell_word(""), "''");
+    EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+    EXPECT_EQ(shell_words(std::vector<std::string>{"a", "b c"}), "a 'b c'");
 }
 
 }  // namespace

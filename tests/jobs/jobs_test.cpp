@@ -18,7 +18,7 @@
 #include "jobs/rank_failure.hpp"
 #include "jobs/rank_process.hpp"
 #include "jobs/supervisor.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/launch/placement.hpp"
 
 namespace mgplan::jobs::jobs_test {

@@ -71,7 +71,7 @@ def check_packages(scratch):
     output_of("tar", "-xzf", archive, "-C", scratch)
     folder = scratch / archive.name.removesuffix(".tar.gz")
     check_command(folder / "bin/mgplan")
-    check((folder / "include/mgplan/plan/layout.hpp").exists(), "the archive has no headers")
+    check((folder / "include/mgplan/plan/layout/layout.hpp").exists(), "the archive has no headers")
     programs, = packages.glob("mgplan_*.deb")
     development, = packages.glob("libmgplan-dev_*.deb")
     names = output_of("dpkg-deb", "--contents", programs)

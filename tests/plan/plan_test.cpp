@@ -10,11 +10,11 @@
 #include <rapidcheck.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/cluster_json.hpp"
-#include "plan/errors.hpp"
-#include "plan/json_reader.hpp"
-#include "plan/schedule.hpp"
-#include "plan/training_json.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/json/training_json.hpp"
+#include "plan/schedule/schedule.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/json_reader.hpp"
 
 namespace mgplan::plan_test {
 namespace {

@@ -8,9 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/cluster_json.hpp"
-#include "plan/errors.hpp"
-#include "plan/layout_switches.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/layout/layout_switches.hpp"
+#include "plan/text/errors.hpp"
 #include "planner/candidates.hpp"
 #include "support.hpp"
 #include "tests/support/data_folder.hpp"

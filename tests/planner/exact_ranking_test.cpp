@@ -8,8 +8,8 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "importers/model_source.hpp"
-#include "plan/cluster_json.hpp"
+#include "formats/model_source.hpp"
+#include "plan/json/cluster_json.hpp"
 #include "planner/simulator_cost.hpp"
 
 namespace mgplan::planner::exact_ranking_test {
@@ -18,7 +18,7 @@ namespace {
 Workload random_workload(std::mt19937& random) {
     const auto pick = [&](const auto& list) { return list[random() % std::size(list)]; };
     Workload work;
-    work.model = importers::load_model(pick(std::array{"llama3.2-1b", "tiny-moe", "qwen2.5-1.5b", "llama2-7b", "deepseek-v2-lite"})).model;
+    work.model = formats::load_model(pick(std::array{"llama3.2-1b", "tiny-moe", "qwen2.5-1.5b", "llama2-7b", "deepseek-v2-lite"})).model;
     work.cluster = load_cluster(pick(std::array{"dgx-h100", "dgx-a100-80g,node_network_gbits_per_second=200", "a100-pcie-80g"}));
     work.world = pick(std::array{4, 6, 8, 16});
     work.batch = {.global_batch = work.world * pick(std::array{1, 2, 4}), .sequence = pick(std::array{512, 2048, 4096})};
@@ -77,7 +77,7 @@ TEST(ExactRanking, FindsTheFastestOfExhaustiveTimelines) {
 
 TEST(ExactRanking, ClaimsNoProofWithoutOne) {
     Workload work;
-    work.model = importers::load_model("llama3.2-1b").model;
+    work.model = formats::load_model("llama3.2-1b").model;
     work.cluster = load_cluster("dgx-h100");
     work.world = 8;
     work.batch = {.global_batch = 64, .sequence = 2048};
@@ -97,7 +97,7 @@ TEST(ExactRanking, ClaimsNoProofWithoutOne) {
 TEST(ExactRanking, StopsWhereThePassesEnd) {
     // A million microbatches: one timeline more takes all passes that the proof has.
     Workload work;
-    work.model = importers::load_model("llama3.2-1b").model;
+    work.model = formats::load_model("llama3.2-1b").model;
     work.cluster = load_cluster("dgx-h100");
     work.world = 8;
     work.batch = {.global_batch = 8'000'000, .sequence = 512};

@@ -7,9 +7,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "importers/model_source.hpp"
-#include "plan/cluster_json.hpp"
-#include "plan/errors.hpp"
+#include "formats/model_source.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/text/errors.hpp"
 #include "planner/plan_families.hpp"
 #include "simulator/cost_model.hpp"
 #include "simulator/memory/stage_timeline.hpp"
@@ -23,7 +23,7 @@ using ::testing::SizeIs;
 
 Workload workload_on(std::int64_t world, const char* preset = "llama3.2-1b") {
     Workload work;
-    work.model = importers::load_model(preset).model;
+    work.model = formats::load_model(preset).model;
     work.cluster = load_cluster("dgx-h100");
     work.world = world;
     work.batch = {.global_batch = 4 * world, .sequence = 4096};

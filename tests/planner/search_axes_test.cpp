@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/layout_switches.hpp"
+#include "plan/layout/layout_switches.hpp"
 #include "planner/simulator_cost.hpp"
 #include "support.hpp"
 

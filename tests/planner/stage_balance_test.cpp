@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/pipeline_layout.hpp"
+#include "plan/layout/pipeline_layout.hpp"
 
 namespace mgplan::planner::stage_balance_test {
 namespace {

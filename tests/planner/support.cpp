@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "importers/model_source.hpp"
-#include "plan/cluster_json.hpp"
-#include "plan/layout_switches.hpp"
+#include "formats/model_source.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/layout/layout_switches.hpp"
 #include "planner/candidates.hpp"
 #include "planner/constraints.hpp"
 
@@ -60,7 +60,7 @@ void visit_tails(const Workload& work, Layout layout, const std::function<void(c
 Workload workload_of(const std::string& model, std::int64_t world, const std::string& cluster, std::int64_t global_batch,
                      std::int64_t sequence) {
     Workload work;
-    work.model = importers::load_model(model).model;
+    work.model = formats::load_model(model).model;
     work.cluster = load_cluster(cluster);
     work.world = world;
     const std::int64_t longest = work.model.max_positions > 0 ? work.model.max_positions : 4096;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/layout.hpp"
+#include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 #include "planner/search.hpp"
 

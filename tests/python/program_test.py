@@ -125,6 +125,6 @@ def test_pips_own_build_knows_every_source_file(tmp_path):
                                 capture_output=True, text=True, check=False)
     assert configured.returncode == 0, configured.stderr
     inputs = subprocess.run(["ninja", "-C", tmp_path / "build", "-t", "inputs", "_mgplan"], capture_output=True, text=True, check=True).stdout
-    for room in ("plan", "model", "importers", "simulator", "planner", "reports", "cli_planning"):
+    for room in ("plan", "model", "formats", "simulator", "planner", "reports", "cli_planning"):
         assert f"libmgplan_{room}.a" in inputs
     assert "runtime/" not in inputs and "jobs/" not in inputs

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "plan/stage_split.hpp"
+#include "plan/layout/stage_split.hpp"
 #include "reports/plan_report.hpp"
 
 namespace mgplan::reports::testing {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 #include "reports/table.hpp"
 #include "small_timeline.hpp"
 

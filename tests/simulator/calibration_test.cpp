@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/cluster_json.hpp"
+#include "plan/json/cluster_json.hpp"
 #include "simulator/compute/kernels.hpp"
 
 namespace mgplan::simulator {

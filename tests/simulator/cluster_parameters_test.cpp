@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/cluster_json.hpp"
+#include "plan/json/cluster_json.hpp"
 #include "simulator/collectives/all_gather.hpp"
 #include "simulator/collectives/all_reduce.hpp"
 #include "simulator/collectives/all_to_all.hpp"

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "plan/parameters.hpp"
+#include "plan/parameters/parameters.hpp"
 #include "planner/candidates.hpp"
 #include "simulator/cost_model.hpp"
 #include "tests/simulator/round_numbers.hpp"

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/nvlink_domains.hpp"
+#include "plan/cluster/nvlink_domains.hpp"
 #include "simulator/network/group_path.hpp"
 #include "tests/simulator/round_numbers.hpp"
 

@@ -6,11 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "importers/megatron_arguments.hpp"
-#include "importers/model_source.hpp"
-#include "plan/cluster_json.hpp"
-#include "plan/errors.hpp"
-#include "plan/layer_parts.hpp"
+#include "formats/megatron/megatron_arguments.hpp"
+#include "formats/model_source.hpp"
+#include "plan/json/cluster_json.hpp"
+#include "plan/model/layer_parts.hpp"
+#include "plan/text/errors.hpp"
 #include "planner/constraints.hpp"
 #include "simulator/cost_model.hpp"
 #include "simulator/piece/engine_policies.hpp"
@@ -24,11 +24,11 @@ namespace {
 using testing::HasSubstr;
 
 ModelSpec nemotron() {
-    return importers::load_model("nemotron-h-8b").model;
+    return formats::load_model("nemotron-h-8b").model;
 }
 
 ModelSpec delta_nets() {
-    return importers::read_megatron_text(
+    return formats::read_megatron_text(
                "--num-layers 8 --hidden-size 2048 --num-attention-heads 16 --vocab-size 32000 --seq-length 4096 --normalization RMSNorm "
                "--disable-bias-linear --swiglu --position-embedding-type rope --hidden-dropout 0 --attention-dropout 0 "
                "--experimental-attention-variant gated_delta_net --linear-attention-freq 4",
@@ -189,7 +189,7 @@ TEST(HybridCosts, MemoryIsTheSameByAnyWayToIt) {
 }
 
 TEST(HybridCosts, AGateOfAttentionsOutputTakesTimeAndMemory) {
-    ModelSpec model = importers::load_model("llama3-8b").model;
+    ModelSpec model = formats::load_model("llama3-8b").model;
     const auto of = [&](bool gated, std::int64_t tp) {
         model.attention_output_gate = gated;
         Workload work = workload_of_hybrid(model);

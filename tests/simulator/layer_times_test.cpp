@@ -1,7 +1,7 @@
 // A layer's time under the default calibration of A100 against published ones, in milliseconds.
 #include <gtest/gtest.h>
 
-#include "plan/cluster_json.hpp"
+#include "plan/json/cluster_json.hpp"
 #include "planner/constraints.hpp"
 #include "simulator/cost_model.hpp"
 #include "tests/simulator/round_numbers.hpp"

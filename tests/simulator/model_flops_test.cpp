@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "importers/model_source.hpp"
+#include "formats/model_source.hpp"
 #include "simulator/cost_model.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
@@ -42,8 +42,8 @@ double closed_form(const ModelSpec& model, const BatchSpec& batch) {
 }
 
 TEST(ModelFlops, OfEveryPresetsRecordAreTheClosedForm) {
-    for (const std::string& preset : importers::preset_names()) {
-        const ModelSpec model = importers::load_model(preset).model;
+    for (const std::string& preset : formats::preset_names()) {
+        const ModelSpec model = formats::load_model(preset).model;
         if (!model.compositions.empty()) continue;  // HybridCosts.ModelFlopsAreThoseOfTheClosedForm
         for (const std::int64_t sequence : {std::int64_t{1024}, std::int64_t{4096}}) {
             const BatchSpec batch{.global_batch = 16, .sequence = sequence};

@@ -5,8 +5,8 @@
 #include <iterator>
 #include <utility>
 
-#include "importers/model_source.hpp"
-#include "plan/parameters.hpp"
+#include "formats/model_source.hpp"
+#include "plan/parameters/parameters.hpp"
 #include "planner/constraints.hpp"
 
 namespace mgplan::simulator::model_state_test {
@@ -105,7 +105,7 @@ class StateOf : public testing::TestWithParam<Case> {};
 TEST_P(StateOf, IsThatOfEveryBufferLaidOut) {
     const Case& c = GetParam();
     Workload work;
-    work.model = importers::load_model(c.model).model;
+    work.model = formats::load_model(c.model).model;
     work.world = c.world;
     work.confine_tp = false;
     work.batch.global_batch = c.world * 16;
@@ -156,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(ModelStates, OfSmallShardsKeepEveryHoleInMind) {
     Workload work;
-    work.model = importers::load_model("llama3-8b").model;
+    work.model = formats::load_model("llama3-8b").model;
     work.model.hidden = 96;  // norms of 96 elements leave holes of 32
     work.model.ffn = 256;
     work.model.heads = work.model.kv_heads = 6;
@@ -173,7 +173,7 @@ TEST(ModelStates, OfSmallShardsKeepEveryHoleInMind) {
 
 TEST(ModelStates, OfEngineMegatronCutAndPadBucketsAsItsFlagsSay) {
     Workload work;
-    work.model = importers::load_model("llama3-8b").model;
+    work.model = formats::load_model("llama3-8b").model;
     work.world = 8;
     work.batch = {8, 4096};
     const auto parameters = [&](Engine engine, const MegatronSwitches& switches) {
@@ -242,7 +242,7 @@ TEST(PrecisionAwareOptimizer, HoldsScalesOfNarrowStateForEachParameter) {
 
 Workload fp8_workload(Fp8Recipe recipe, int compute_capability, bool parameters) {
     Workload work;
-    work.model = importers::load_model("llama3-8b").model;
+    work.model = formats::load_model("llama3-8b").model;
     work.world = 8;
     work.batch = {8, 4096};
     work.cluster.compute_capability = compute_capability;

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "importers/model_source.hpp"
-#include "plan/parameters.hpp"
+#include "formats/model_source.hpp"
+#include "plan/parameters/parameters.hpp"
 #include "tests/simulator/round_numbers.hpp"
 
 namespace mgplan::simulator::muon_test {
@@ -15,7 +15,7 @@ double steps(double s, double l, double peak) {
 }
 
 TEST(Muon, TakesTheProductsOfItsSteps) {
-    const Workload workload = workload_of(importers::load_model("llama3-8b").model, 1, 1);
+    const Workload workload = workload_of(formats::load_model("llama3-8b").model, 1, 1);
     const Calibration calibration = ideal_calibration();
     const KernelTimes kernels(workload.cluster, calibration, Precision::bf16);
     const double peak = workload.cluster.peak(Precision::bf16);
@@ -29,7 +29,7 @@ TEST(Muon, TakesTheProductsOfItsSteps) {
 }
 
 TEST(Muon, OrthogonalisesEachExpertForItself) {
-    const Workload workload = workload_of(importers::load_model("mixtral-8x7b").model, 1, 1);
+    const Workload workload = workload_of(formats::load_model("mixtral-8x7b").model, 1, 1);
     const Calibration calibration = ideal_calibration();
     const KernelTimes kernels(workload.cluster, calibration, Precision::bf16);
     ParallelSizes sizes;

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/cluster_json.hpp"
+#include "plan/json/cluster_json.hpp"
 #include "simulator/cluster_parameters.hpp"
 
 namespace mgplan::simulator {

@@ -9,8 +9,8 @@
 
 #include "model/optimizer/buffer_layout.hpp"
 #include "model/optimizer/shard_ranges.hpp"
-#include "plan/errors.hpp"
-#include "plan/parameters.hpp"
+#include "plan/parameters/parameters.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::tests {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "plan/model_spec.hpp"
+#include "plan/model/model_spec.hpp"
 
 namespace mgplan::tests {
 

@@ -11,7 +11,7 @@
 #include <fmt/core.h>
 
 #include "model/device/device.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/comm/reduce.hpp"
 #include "runtime/comm/row_bytes.hpp"
 

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "plan/numeric_types.hpp"
+#include "plan/training/numeric_types.hpp"
 #include "runtime/comm/in_process/wait_board.hpp"
 
 namespace mgplan::runtime {

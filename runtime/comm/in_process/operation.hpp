@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "model/communicator/communicator.hpp"
-#include "plan/numeric_types.hpp"
+#include "plan/training/numeric_types.hpp"
 #include "runtime/comm/in_process/wait_board.hpp"
 
 namespace mgplan::runtime {

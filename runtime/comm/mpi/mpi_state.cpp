@@ -12,8 +12,8 @@
 
 #include <fmt/core.h>
 
-#include "plan/errors.hpp"
-#include "plan/terminal_text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/terminal_text.hpp"
 
 namespace mgplan::runtime {
 namespace {

@@ -1,4 +1,4 @@
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/comm/nccl/nccl_world.hpp"
 
 namespace mgplan::runtime::cuda {

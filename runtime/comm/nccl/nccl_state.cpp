@@ -7,7 +7,7 @@
 
 #include <fmt/core.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/comm/nccl/nccl_library.hpp"
 #include "runtime/cuda/check.hpp"
 

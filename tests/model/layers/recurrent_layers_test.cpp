@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "model/layers/decoder_layer.hpp"
-#include "plan/parameter_list.hpp"
+#include "plan/parameters/parameter_list.hpp"
 #include "tests/model/layers/support.hpp"
 
 namespace mgplan::model::recurrent_layers_test {

@@ -7,7 +7,7 @@
 #include "model/communicator/recording_communicator.hpp"
 #include "model/layers/model_chunk.hpp"
 #include "model/meta/meta_device.hpp"
-#include "plan/parameters.hpp"
+#include "plan/parameters/parameters.hpp"
 
 namespace mgplan::model::saved_tensors_test {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "model/layers/context.hpp"
-#include "plan/parameters.hpp"
+#include "plan/parameters/parameters.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/model/ops/support.hpp"

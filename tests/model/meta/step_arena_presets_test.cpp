@@ -5,12 +5,12 @@
 
 #include <gtest/gtest.h>
 
-#include "importers/model_source.hpp"
+#include "formats/model_source.hpp"
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/step_arena.hpp"
 #include "model/training/rank_trainer.hpp"
-#include "plan/rank_groups.hpp"
-#include "plan/stage_ranks.hpp"
+#include "plan/layout/rank_groups.hpp"
+#include "plan/layout/stage_ranks.hpp"
 #include "tests/model/meta/arena_soundness.hpp"
 
 namespace mgplan::model::step_arena_presets_test {
@@ -28,7 +28,7 @@ struct Case {
 /// The preset without what the layers do not compute: it has hardly a part in memory.
 TrainingTask task_of(const Case& which) {
     TrainingTask task;
-    task.model = importers::load_model(which.preset).model;
+    task.model = formats::load_model(which.preset).model;
     task.model.mtp_layers = 0;
     task.model.rotary_scaling.clear();
     if (task.model.moe) {

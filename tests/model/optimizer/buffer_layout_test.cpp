@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 
 namespace mgplan::model::buffer_layout_test {
 namespace {

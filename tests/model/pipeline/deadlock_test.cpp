@@ -15,7 +15,7 @@
 #include "model/meta/meta_device.hpp"
 #include "model/pipeline/send_depth.hpp"
 #include "model/training/rank_trainer.hpp"
-#include "plan/schedule.hpp"
+#include "plan/schedule/schedule.hpp"
 #include "tests/support/data_folder.hpp"
 
 namespace mgplan::model::deadlock_test {

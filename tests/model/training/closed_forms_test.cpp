@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/schedule.hpp"
+#include "plan/schedule/schedule.hpp"
 #include "tests/model/training/small_training.hpp"
 
 namespace mgplan::model::closed_forms_test {

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "tests/model/training/small_training.hpp"
 
 namespace mgplan::model::gradient_options_test {

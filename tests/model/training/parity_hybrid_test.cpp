@@ -6,10 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/errors.hpp"
-#include "plan/layer_parts.hpp"
-#include "plan/parameters.hpp"
-#include "plan/whole_parameter.hpp"
+#include "plan/model/layer_parts.hpp"
+#include "plan/parameters/counted_only.hpp"
+#include "plan/parameters/parameters.hpp"
+#include "plan/parameters/whole_parameter.hpp"
+#include "plan/text/errors.hpp"
 #include "tests/model/training/hybrid_models.hpp"
 #include "tests/model/training/parity_support.hpp"
 

@@ -8,7 +8,7 @@
 
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "tests/model/training/parity_support.hpp"
 
 namespace mgplan::model::parity_moe_test {

@@ -10,7 +10,7 @@
 
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/model/training/arranged_models.hpp"

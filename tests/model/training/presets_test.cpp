@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "importers/model_source.hpp"
+#include "formats/model_source.hpp"
 #include "model/communicator/recording_communicator.hpp"
 #include "model/meta/meta_device.hpp"
 #include "model/training/rank_trainer.hpp"
@@ -20,7 +20,7 @@ constexpr std::int64_t kSequence = 256;
 
 TrainingTask task_of(const std::string& preset, int tp, int pp) {
     TrainingTask task;
-    task.model = importers::load_model(preset).model;
+    task.model = formats::load_model(preset).model;
     task.training.precision = tp == 1 ? Precision::bf16 : Precision::fp16;
     Layout& layout = task.layout;
     layout.sizes.world = tp * pp;
@@ -79,7 +79,7 @@ TEST_P(Presets, AreTracedOnShapesInEveryStage) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Presets, testing::ValuesIn(importers::preset_names()), [](const auto& preset) {
+INSTANTIATE_TEST_SUITE_P(All, Presets, testing::ValuesIn(formats::preset_names()), [](const auto& preset) {
     std::string name = preset.param;
     for (char& c : name) {
         if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/training/rank_trainer.hpp"
-#include "plan/parameters.hpp"
+#include "plan/parameters/parameters.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "tests/support/data_folder.hpp"

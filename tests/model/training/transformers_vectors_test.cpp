@@ -14,11 +14,11 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "importers/hugging_face.hpp"
-#include "importers/weight_names.hpp"
+#include "formats/hugging_face/hugging_face.hpp"
+#include "formats/hugging_face/weight_names.hpp"
 #include "model/training/rank_trainer.hpp"
-#include "plan/errors.hpp"
-#include "plan/whole_parameter.hpp"
+#include "plan/parameters/whole_parameter.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/checkpoint/published_checkpoint.hpp"
 #include "runtime/comm/in_process/in_process_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"
@@ -32,7 +32,7 @@ using Values = std::vector<double>;
 
 /// The model as its config says, without auxiliary losses, which the vectors' loss leaves out.
 ModelSpec model_of(const tests::TransformersVector& vector) {
-    ModelSpec model = importers::read_hugging_face(vector.config, vector.name, vector.name).model;
+    ModelSpec model = formats::read_hugging_face(vector.config, vector.name, vector.name).model;
     model.vocab_divisor = 8;
     if (model.moe) model.moe->auxiliary_loss = model.moe->sequence_auxiliary_loss = 0;
     return model;
@@ -114,7 +114,7 @@ void expect_same(const tests::TransformersVector& vector, const tests::Case& lay
     SCOPED_TRACE(vector.name + " " + layout.name);
     const TrainingTask task = task_of(vector, layout);
     const tests::VectorRepository repository(vector);
-    const auto weights = runtime::PublishedCheckpoint::open(repository.path(), importers::published_weights(task.model));
+    const auto weights = runtime::PublishedCheckpoint::open(repository.path(), formats::published_weights(task.model));
     const Gathered ours = train_once(vector, task, *weights);
     constexpr double kTolerance = 1e-5;
     EXPECT_NEAR(ours.loss / vector.loss, 1, kTolerance);

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/crc32c.hpp"
 #include "runtime/checkpoint/durable_file.hpp"

@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/checkpoint/folder_lock.hpp"
 #include "runtime/launch/node_name.hpp"
 #include "tests/runtime/checkpoint/temporary_folder.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/comm/mpi/mpi_world.hpp"
 #include "tests/support/host_device.hpp"
 

@@ -13,7 +13,7 @@
 
 #include "model/ops/dropout.hpp"
 #include "model/ops/elementwise.hpp"
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 
 namespace mgplan::runtime::captured_pass_test {

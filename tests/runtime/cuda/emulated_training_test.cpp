@@ -7,7 +7,7 @@
 
 #include <gmock/gmock.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/measurement/rank_use.hpp"
 #include "runtime/sanitizers.hpp"

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/data/sequences.hpp"
 #include "runtime/data/synthetic_stream.hpp"
 

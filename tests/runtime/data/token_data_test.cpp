@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/data/indexed_dataset.hpp"
 #include "runtime/data/synthetic_stream.hpp"
 #include "runtime/data/token_data.hpp"

@@ -8,7 +8,7 @@
 
 #include <fmt/core.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/rendezvous/rendezvous.hpp"
 
 int main(int argc, char** argv) {

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/cpu/cpu_device.hpp"
 #include "runtime/data/synthetic_stream.hpp"
 #include "runtime/training_run/rank_arena.hpp"

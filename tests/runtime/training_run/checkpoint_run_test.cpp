@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/errors.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/checkpoint/checkpoint_folder.hpp"
 #include "runtime/checkpoint/saved_checkpoint.hpp"
 #include "runtime/data/synthetic_stream.hpp"
@@ -138,7 +138,8 @@ TEST(CheckpointRun, GoesOnFromChunksInAVAndBack) {
     const ModelSpec model = with_dropout(tests::small_llama());
     const Case v_shaped{.name = "dualpipe-v", .pp = 2, .vpp = 2, .dp = 2, .schedule = SplitSchedule::dualpipe_v};
     const Case interleaved{.name = "interleaved", .pp = 2, .vpp = 2, .dp = 2};
-    for (const auto& [from, to] : {std::pair{v_shaped, interleaved}, std::pair{interleaved, v_shaped}, std::pair{v_shaped, Case{.name = "one"}}}) {
+    for (const auto& [from, to] :
+         {std::pair{v_shaped, interleaved}, std::pair{interleaved, v_shaped}, std::pair{v_shaped, Case{.name = "one"}}}) {
         SCOPED_TRACE(from.name + " to " + to.name);
         const TemporaryFolder folder;
         const RunValues whole = run_in_process(run_of(model, from));

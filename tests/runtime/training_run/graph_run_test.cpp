@@ -10,9 +10,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/errors.hpp"
-#include "plan/graph_scopes.hpp"
-#include "plan/graph_slots.hpp"
+#include "plan/graphs/graph_scopes.hpp"
+#include "plan/graphs/graph_slots.hpp"
+#include "plan/text/errors.hpp"
 #include "runtime/data/synthetic_stream.hpp"
 #include "runtime/training_run/training_run.hpp"
 #include "tests/model/training/hybrid_models.hpp"

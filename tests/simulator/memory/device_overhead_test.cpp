@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/cluster_json.hpp"
+#include "plan/json/cluster_json.hpp"
 #include "planner/constraints.hpp"
 #include "simulator/cost_model.hpp"
 #include "tests/simulator/round_numbers.hpp"

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/rank_groups.hpp"
+#include "plan/layout/rank_groups.hpp"
 #include "planner/constraints.hpp"
 #include "simulator/cost_model.hpp"
 #include "tests/simulator/price/recorded_piece.hpp"

@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "importers/model_source.hpp"
-#include "plan/cluster_json.hpp"
+#include "formats/model_source.hpp"
+#include "plan/json/cluster_json.hpp"
 #include "planner/candidates.hpp"
 #include "runtime/sanitizers.hpp"
 #include "simulator/cost_model.hpp"
@@ -23,7 +23,7 @@ struct Job {
 
 Workload workload_of(const Job& job) {
     Workload work;
-    work.model = importers::load_model(job.model).model;
+    work.model = formats::load_model(job.model).model;
     work.cluster = load_cluster(job.cluster);
     work.world = job.world;
     work.batch = {.global_batch = job.global_batch, .sequence = job.sequence};

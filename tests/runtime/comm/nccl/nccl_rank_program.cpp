@@ -9,8 +9,8 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/errors.hpp"
-#include "plan/text.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
 #include "runtime/calibration/calibrate.hpp"
 #include "runtime/comm/nccl/nccl_world.hpp"
 #include "runtime/cpu/cpu_device.hpp"

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "plan/text.hpp"
+#include "plan/text/text.hpp"
 #include "runtime/rendezvous/socket.hpp"
 #include "tests/runtime/comm/nccl/small_nccl_run.hpp"
 #include "tests/support/child_process.hpp"

@@ -1,0 +1,197 @@
+#include "formats/hugging_face/arrangement.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/core.h>
+
+#include "formats/hugging_face/composer.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Rotary positions that differ between layers with a window and without one: {"full_attention": {…}, "sliding_attention": {…}}.
+void read_rotary_by_layer(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    const Json* rope = parts.config.member("rope_parameters");
+    if (rope != nullptr && rope->is_object() && rope->contains("full_attention")) {
+        const std::string where = parts.config.where() + ": rope_parameters";
+        if (const Json& full = rope->at("full_attention"); full.is_object()) {
+            JsonReader reader(full, where, parts.config.problems());
+            model.rotary_base = reader.real_or("rope_theta", model.rotary_base, 0, ModelLimits::rotary_base);
+            const std::string kind = reader.text_or("rope_type", "default");
+            if (kind != "default") {
+                model.rotary_scaling = kind.substr(0, 40);
+                model.rotary_scaling_values.factor = reader.real_or("factor", 1, 0, ModelLimits::rotary_scaling);
+                model.rotary_scaling_values.original_positions =
+                    reader.integer_or("original_max_position_embeddings", 0, 0, ModelLimits::positions);
+                model.rotary_scaling_values.beta_fast =
+                    reader.real_or("beta_fast", model.rotary_scaling_values.beta_fast, 0, ModelLimits::rotary_scaling);
+                model.rotary_scaling_values.beta_slow =
+                    reader.real_or("beta_slow", model.rotary_scaling_values.beta_slow, 0, ModelLimits::rotary_scaling);
+            }
+        }
+        if (rope->contains("sliding_attention") && rope->at("sliding_attention").is_object()) {
+            JsonReader reader(rope->at("sliding_attention"), where, parts.config.problems());
+            model.window_rotary_base = reader.real_or("rope_theta", model.rotary_base, 0, ModelLimits::rotary_base);
+        }
+        return;
+    }
+    model.window_rotary_base = parts.config.real_or({"rope_local_base_freq"}, 0, 0, ModelLimits::rotary_base);
+}
+
+void drop_equal_window_base(ModelSpec& model) {
+    if (model.sliding_window == 0 || (model.window_rotary_base == model.rotary_base && model.rotary_scaling.empty()))
+        model.window_rotary_base = 0;
+}
+
+/// Rotary positions in layers with a window alone.
+void rotate_windows_alone(ModelSpec& model) {
+    if (model.sliding_window == 0) return;
+    model.rotary_layers.clear();
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) model.rotary_layers.push_back(model.window_of_layer(layer) > 0);
+    if (std::find(model.rotary_layers.begin(), model.rotary_layers.end(), false) == model.rotary_layers.end()) model.rotary_layers.clear();
+}
+
+double positive(ConfigParts& parts, Aliases names, double fallback) {
+    return parts.config.real_or(names, fallback, 1e-9, ModelLimits::multiplier);
+}
+
+}  // namespace
+
+void arrange_gemma(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    const std::string_view type = parts.type.name;
+    // The factor is rounded to bf16 where the weights are.
+    model.embedding_multiplier = std::sqrt(static_cast<double>(model.hidden));
+    if (type == "gemma") return;
+    model.post_norms = type != "vaultgemma";
+    const double scalar = positive(parts, {"query_pre_attn_scalar"}, static_cast<double>(model.head_dim));
+    if (scalar != static_cast<double>(model.head_dim)) model.attention_multiplier = 1 / std::sqrt(scalar);
+    model.attention_softcap = parts.config.real_or({"attn_logit_softcapping"}, 0, 0, ModelLimits::multiplier);
+    model.logit_softcap = parts.config.real_or({"final_logit_softcapping"}, 0, 0, ModelLimits::multiplier);
+    if (type == "gemma3_text") {
+        read_rotary_by_layer(parts);
+        drop_equal_window_base(model);
+    }
+}
+
+void arrange_glm4(ConfigParts& parts) {
+    parts.model.post_norms = true;
+}
+
+void arrange_gpt_oss(ConfigParts& parts) {
+    // modeling_gpt_oss.py, GptOssExperts: whatever hidden_act says.
+    parts.model.activation = Activation::clamped_swish;
+    constexpr double kLimit = 7;
+    if (const double limit = parts.config.real_or({"swiglu_limit"}, kLimit, 0, ModelLimits::multiplier); limit != kLimit)
+        parts.config.problem("swiglu_limit = {:g} is not computed; the experts' gate here is clamped at 7", limit);
+}
+
+void arrange_hunyuan(ConfigParts& parts) {
+    parts.model.qk_norm_behind_rotary = true;
+}
+
+void arrange_norms_behind(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    model.pre_norms = false;
+    model.post_norms = true;
+    if (parts.type.name == "exaone4") rotate_windows_alone(model);
+    if (parts.type.name == "olmo3") {
+        read_rotary_by_layer(parts);
+        // A file with one base holds it for both; scaling is that of layers without a window.
+        if (model.window_rotary_base == 0 && !model.rotary_scaling.empty()) model.window_rotary_base = model.rotary_base;
+        drop_equal_window_base(model);
+    }
+}
+
+void arrange_cohere(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    model.order = LayerOrder::parallel_shared_norm;
+    model.norm_bias = false;
+    model.logit_multiplier = positive(parts, {"logit_scale"}, 1);
+    if (parts.type.name == "cohere2")
+        rotate_windows_alone(model);
+    else
+        model.qk_norm_per_head = model.qk_norm;
+}
+
+void arrange_gpt_neox(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    model.order = parts.config.boolean_or({"use_parallel_residual"}, true) ? LayerOrder::parallel : LayerOrder::sequential;
+    model.qkv_bias = model.attention_output_bias = parts.config.boolean_or({"attention_bias"}, true);
+    model.mlp_bias = true;
+    model.kv_heads = model.heads;  // its class has no other
+}
+
+void arrange_phi(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    model.order = LayerOrder::parallel_shared_norm;
+    model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
+    model.qk_norm = parts.config.boolean_or({"qk_layernorm"}, false);
+    // The output layer has a bias.
+    model.beside_layers.push_back({"values", {{"count", model.vocab}}});
+}
+
+void arrange_stablelm(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    if (parts.config.boolean_or({"use_parallel_residual"}, false)) model.order = LayerOrder::parallel_shared_norm;
+    if (!parts.config.boolean_or({"qk_layernorm"}, false)) return;
+    // Norms of each head, without a bias, which those of the residual stream have.
+    Composer composer(parts);
+    const LayerPart norms = composer.layer_norm(model.order == LayerOrder::sequential ? 2 : 1);
+    const LayerPart attention =
+        composer.attention({{"qk_norm", 2}, {"qkv_bias", model.qkv_bias ? 1 : 0}, {"output_bias", model.attention_output_bias ? 1 : 0}});
+    for (std::int64_t layer = 0; layer < model.layers; ++layer)
+        composer.add_layer("attention+mlp", {norms, attention, composer.mlp(model.ffn)});
+    composer.add_final_norm();
+}
+
+void arrange_granite(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    model.embedding_multiplier = positive(parts, {"embedding_multiplier"}, 1);
+    model.residual_multiplier = positive(parts, {"residual_multiplier"}, 1);
+    model.logit_multiplier = 1 / positive(parts, {"logits_scaling"}, 1);
+    const double usual = 1 / std::sqrt(static_cast<double>(model.head_dim)), scores = positive(parts, {"attention_multiplier"}, usual);
+    if (std::abs(scores - usual) > 1e-9) model.attention_multiplier = scores;
+}
+
+void arrange_minicpm(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    model.embedding_multiplier = positive(parts, {"scale_emb"}, 1);
+    model.residual_multiplier = positive(parts, {"scale_depth"}, 1) / std::sqrt(static_cast<double>(model.layers));
+    const double base = positive(parts, {"dim_model_base"}, static_cast<double>(model.hidden));
+    model.logit_multiplier = base / static_cast<double>(model.hidden);
+}
+
+void arrange_hyperclovax(ConfigParts& parts) {
+    arrange_granite(parts);
+    // modeling_hyperclovax.py multiplies the logits with what Granite divides them by.
+    parts.model.logit_multiplier = positive(parts, {"logits_scaling"}, 1);
+    parts.model.post_norms = parts.config.boolean_or({"use_post_norm"}, false);
+}
+
+void arrange_ernie(ConfigParts& parts) {
+    // With biases the output layer has one too.
+    if (parts.model.mlp_bias) parts.model.beside_layers.push_back({"values", {{"count", parts.model.vocab}}});
+}
+
+void arrange_smollm3(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    const std::vector<std::int64_t> listed = parts.config.integers("no_rope_layers", 0, 1);
+    const std::int64_t every = parts.config.integer_or({"no_rope_layer_interval"}, 0, 0, ModelLimits::layers);
+    std::vector<bool> rotated;
+    for (const auto rotary : listed) rotated.push_back(rotary == 1);
+    if (listed.empty() && every > 0) {
+        for (std::int64_t layer = 0; layer < model.layers; ++layer) rotated.push_back((layer + 1) % every != 0);
+    }
+    if (!rotated.empty() && static_cast<std::int64_t>(rotated.size()) != model.layers) {
+        parts.config.problem("no_rope_layers has {} entries for {} layers; give one entry per layer", rotated.size(), model.layers);
+        return;
+    }
+    if (std::find(rotated.begin(), rotated.end(), false) != rotated.end()) model.rotary_layers = std::move(rotated);
+}
+
+}  // namespace mgplan::formats

@@ -1,0 +1,24 @@
+#pragma once
+// What types have beside a llama that fields of ModelSpec describe: norms, the order of attention and MLP, multipliers, positions by
+// layer. Source of each: modeling_*.py and configuration_*.py of the type in transformers 5.23.0.
+
+#include "formats/hugging_face/hugging_face_layers.hpp"
+
+namespace mgplan::formats {
+
+void arrange_gemma(ConfigParts& parts);  ///< Gemma 1, 2, 3 and VaultGemma
+void arrange_glm4(ConfigParts& parts);
+void arrange_gpt_oss(ConfigParts& parts);
+void arrange_hunyuan(ConfigParts& parts);       ///< norms in front and behind
+void arrange_norms_behind(ConfigParts& parts);  ///< OLMo 2 and 3, FlexOlmo, EXAONE 4: norms behind alone
+void arrange_cohere(ConfigParts& parts);        ///< both halves behind one norm
+void arrange_gpt_neox(ConfigParts& parts);      ///< both halves beside each other, a norm for each
+void arrange_phi(ConfigParts& parts);
+void arrange_stablelm(ConfigParts& parts);
+void arrange_granite(ConfigParts& parts);  ///< multipliers
+void arrange_minicpm(ConfigParts& parts);
+void arrange_hyperclovax(ConfigParts& parts);
+void arrange_ernie(ConfigParts& parts);    ///< ERNIE 4.5, dense
+void arrange_smollm3(ConfigParts& parts);  ///< layers without rotary positions
+
+}  // namespace mgplan::formats

@@ -1,0 +1,245 @@
+// Layers of attention and an MLP whose norms, biases or sizes no field of ModelSpec describes.
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include <fmt/core.h>
+
+#include "formats/hugging_face/composer.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+/// intermediate_size as one number, or as a list with one for each layer.
+std::vector<std::int64_t> widths_of_layers(Composer& c) {
+    const auto* stated = c.config().member("intermediate_size");
+    if (stated == nullptr || !stated->is_array())
+        return std::vector<std::int64_t>(static_cast<std::size_t>(c.layers()), c.number({"intermediate_size"}));
+    std::vector<std::int64_t> widths = c.config().integers("intermediate_size", 1, ModelLimits::ffn);
+    if (static_cast<std::int64_t>(widths.size()) == c.layers()) return widths;
+    c.config().problem("intermediate_size has {} entries for {} layers; give one number, or one entry per layer", widths.size(),
+                       c.layers());
+    return {};
+}
+
+void add_equal_layers(Composer& c, const Parts& parts) {
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("attention+mlp", parts);
+}
+
+void final_norm_has_bias(Composer& c) {
+    c.model().normalization = Normalization::layer_norm;
+}
+
+std::string text_of(Composer& c, std::string_view field) {
+    const auto* stated = c.config().member(field);
+    return stated != nullptr && stated->is_string() ? stated->get<std::string>() : "";
+}
+
+}  // namespace
+
+/// An MLP without a gate, whose activation (xIELU) has two trained values.
+void compose_apertus(Composer& c) {
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
+    const LayerPart mlp = c.mlp(c.number({"intermediate_size"}), false, c.flag({"mlp_bias"}, false));
+    Parts parts{c.norm(2), c.attention({{"qk_norm", 1}, {"qkv_bias", biased}, {"output_bias", biased}}), mlp};
+    if (text_of(c, "hidden_act").empty() || text_of(c, "hidden_act") == "xielu") parts.push_back(c.values(2));
+    add_equal_layers(c, parts);
+}
+
+/// A norm behind the embeddings, biases everywhere, positions as slopes.
+void compose_bloom(Composer& c) {
+    final_norm_has_bias(c);
+    c.add_beside(c.layer_norm());
+    add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", 1}, {"output_bias", 1}}), c.mlp(4 * c.hidden(), false, true)});
+}
+
+/// Falcon: attention and MLP beside each other, with one norm or, where each kv head has queries of its own, two.
+void compose_falcon(Composer& c) {
+    final_norm_has_bias(c);
+    const bool grouped = c.flag({"new_decoder_architecture"}, false), parallel = c.flag({"parallel_attn"}, true);
+    const std::int64_t heads = c.model().heads;
+    const std::int64_t kv_heads = grouped ? c.number_or({"num_kv_heads"}, heads) : c.flag({"multi_query"}, true) ? 1 : heads;
+    (void)c.number_or({"num_kv_heads"}, heads);
+    std::int64_t norms = grouped ? c.number_or({"num_ln_in_parallel_attn"}, 2) : 1;
+    if (!parallel) norms = 2;
+    const bool biased = c.flag({"bias"}, false);
+    const std::int64_t bias = biased ? 1 : 0;
+    (void)c.flag({"alibi"}, false);
+    add_equal_layers(c, {c.layer_norm(std::clamp<std::int64_t>(norms, 1, 2)),
+                         c.attention({{"kv_heads", kv_heads}, {"qkv_bias", bias}, {"output_bias", bias}}),
+                         c.mlp(c.number_or({"ffn_hidden_size"}, 4 * c.hidden()), false, biased)});
+}
+
+/// No biases at all, not even of norms; positions as slopes.
+void compose_mpt(Composer& c) {
+    if (!c.flag({"no_bias"}, true)) c.config().problem("no_bias = false is not described by any layer here; give true");
+    std::int64_t kv_heads = c.model().heads;
+    if (const auto* nested = c.config().member("attn_config"); nested != nullptr && nested->is_object()) {
+        JsonReader reader(*nested, c.config().where() + ": attn_config", c.config().problems());
+        if (reader.text_or("attn_type", "multihead_attention") != "multihead_attention" || reader.boolean_or("qk_ln", false))
+            c.config().problem("attn_config: only multihead_attention without qk_ln is described here; give these");
+    }
+    const auto ratio = static_cast<double>(c.config().real_or({"expansion_ratio"}, 4, 0, 1e3));
+    if (ratio != 4) c.leave_out("an expansion_ratio that transformers does not follow");
+    add_equal_layers(c, {c.norm(2), c.attention({{"kv_heads", kv_heads}}), c.mlp(4 * c.hidden(), false)});
+}
+
+/// Attention without biases beside an MLP with them, one norm, and an output layer with a bias. CodeGen is alike.
+void compose_gptj(Composer& c) {
+    final_norm_has_bias(c);
+    c.add_beside(c.values(c.model().vocab));
+    add_equal_layers(c, {c.layer_norm(1), c.attention(), c.mlp(c.number_or({"n_inner"}, 4 * c.hidden()), false, true)});
+}
+
+/// GPT-2 but for biases of q, k and v, which it has none of.
+void compose_gpt_neo(Composer& c) {
+    final_norm_has_bias(c);
+    c.model().position = PositionEmbedding::learned;
+    add_equal_layers(
+        c, {c.layer_norm(2), c.attention({{"output_bias", 1}}), c.mlp(c.number_or({"intermediate_size"}, 4 * c.hidden()), false, true)});
+}
+
+/// OLMo 1 and nanochat: norms without weights, the final one included.
+void compose_norms_without_weights(Composer& c) {
+    c.without_final_norm();
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
+    const bool gated = c.model().type != "nanochat";
+    add_equal_layers(c, {c.attention({{"qkv_bias", biased}, {"output_bias", biased}}), c.mlp(c.number({"intermediate_size"}), gated)});
+    const double bound = c.config().real_or({"clip_qkv"}, 0, 0, ModelLimits::multiplier);
+    if (bound > 0) c.leave_out(fmt::format("queries, keys and values clipped at {:g}", bound));
+    c.leave_out("norms without weights");
+}
+
+void compose_dbrx(Composer& c) {
+    std::int64_t kv_heads = 1, experts = 4, top_k = 1, width = 3584;
+    if (const auto* nested = c.config().member("attn_config"); nested != nullptr && nested->is_object()) {
+        JsonReader reader(*nested, c.config().where() + ": attn_config", c.config().problems());
+        kv_heads = reader.integer_or("kv_n_heads", kv_heads, 1, ModelLimits::heads);
+    }
+    if (const auto* nested = c.config().member("ffn_config"); nested != nullptr && nested->is_object()) {
+        JsonReader reader(*nested, c.config().where() + ": ffn_config", c.config().problems());
+        experts = reader.integer_or("moe_num_experts", experts, 1, ModelLimits::experts);
+        top_k = reader.integer_or("moe_top_k", top_k, 1, ModelLimits::experts);
+        width = reader.integer_or("ffn_hidden_size", width, 1, ModelLimits::ffn);
+    }
+    (void)c.number_or({"num_key_value_heads"}, kv_heads);
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer)
+        c.add_layer("attention+moe", {c.norm(2), c.attention({{"kv_heads", kv_heads}}), c.experts(experts, top_k, width)});
+}
+
+/// configuration_chatglm.py and modeling_chatglm.py beside its weights.
+void compose_chatglm(Composer& c) {
+    const std::int64_t kv_heads = c.flag({"multi_query_attention"}, false) ? c.number({"multi_query_group_num"}) : c.model().heads;
+    const bool all = c.flag({"add_bias_linear"}, false);
+    const std::int64_t qkv = all || c.flag({"add_qkv_bias"}, false) ? 1 : 0;
+    add_equal_layers(c, {c.norm(2), c.attention({{"kv_heads", kv_heads}, {"qkv_bias", qkv}, {"output_bias", all ? 1 : 0}}),
+                         c.mlp(c.number({"ffn_hidden_size"}), true, all)});
+}
+
+void compose_persimmon(Composer& c) {
+    final_norm_has_bias(c);
+    const std::int64_t normed = c.flag({"qk_layernorm"}, true) ? 1 : 0;
+    add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", 1}, {"output_bias", 1}, {"qk_norm", normed}, {"qk_norm_bias", normed}}),
+                         c.mlp(c.number({"intermediate_size"}), false, true)});
+}
+
+/// A norm in front of the output projection, and one in front of the MLP's second matrix.
+void compose_bitnet(Composer& c) {
+    const std::int64_t width = c.number({"intermediate_size"});
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
+    add_equal_layers(c, {c.norm(3), c.attention({{"qkv_bias", biased}, {"output_bias", biased}}), c.mlp(width),
+                         Composer::part("norm", {{"width", width}})});
+}
+
+/// Two softmaxes, one subtracted from the other, with four vectors that weigh it.
+void compose_diffllama(Composer& c) {
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
+    add_equal_layers(c, {c.norm(2), c.attention({{"qkv_bias", biased}, {"output_bias", biased}}), c.values(4 * c.model().head_dim),
+                         c.mlp(c.number({"intermediate_size"}))});
+}
+
+void compose_xglm(Composer& c) {
+    final_norm_has_bias(c);
+    add_equal_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", 1}, {"output_bias", 1}}), c.mlp(c.number({"ffn_dim"}), false, true)});
+}
+
+/// Several streams (AltUp), a low-rank bypass (Laurel), inputs of each layer from a table of their own, keys and values of the last
+/// layers taken over from earlier ones.
+void compose_gemma3n(Composer& c) {
+    const std::int64_t hidden = c.hidden(), inputs = c.number({"altup_num_inputs"}), rank = c.number({"laurel_rank"});
+    const std::int64_t own = c.number({"hidden_size_per_layer_input"}), shared = c.number_or({"num_kv_shared_layers"}, 0);
+    const std::vector<std::int64_t> widths = widths_of_layers(c);
+    if (widths.empty()) return;
+    const bool corrects = c.flag({"altup_correct_scale"}, true);
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const bool takes_over = layer >= c.layers() - shared;
+        Parts parts{c.norm(4), c.attention({{"qk_norm", 1}, {"shares_kv", takes_over ? 1 : 0}}),
+                    c.mlp(widths[static_cast<std::size_t>(layer)]),
+                    // AltUp: corrections, predictions, router and its norm, a scale.
+                    c.linear(inputs, inputs), c.linear(inputs, inputs * inputs), c.linear(hidden, inputs), c.norm(corrects ? 2 : 1),
+                    c.linear(hidden, rank), c.linear(rank, hidden), c.norm(),  // Laurel
+                    c.linear(hidden, own), c.linear(own, hidden), c.norm()};   // inputs of the layer
+        c.add_layer(takes_over ? "attention with other layers' keys+mlp" : "attention+mlp", std::move(parts));
+    }
+    const std::int64_t all = c.layers() * own;
+    c.add_beside(Composer::part("table", {{"rows", c.number({"vocab_size_per_layer_input"})}, {"width", all}}));
+    c.add_beside(c.linear(hidden, all));
+    c.add_beside(Composer::part("norm", {{"width", own}}));
+    if (inputs > 1) c.add_beside(c.linear(hidden, hidden, false, 2 * (inputs - 1)));
+}
+
+/// Other heads in layers that see all (global_head_dim, or per_layer_config), inputs of each layer from a table of their own, an MLP
+/// beside experts.
+void compose_gemma4(Composer& c) {
+    const std::int64_t hidden = c.hidden(), own = c.number_or({"hidden_size_per_layer_input"}, 0),
+                       shared = c.number_or({"num_kv_shared_layers"}, 0);
+    const std::vector<std::string> types = c.words_of_layers("layer_types");
+    const std::int64_t head_dim = c.model().head_dim, kv_heads = c.model().kv_heads;
+    const std::int64_t wide = c.number_or({"global_head_dim"}, 512), wide_groups = c.number_or({"num_global_key_value_heads"}, kv_heads);
+    const bool same = c.flag({"attention_k_eq_v"}, false), double_wide = c.flag({"use_double_wide_mlp"}, false);
+    const std::int64_t width = c.number({"intermediate_size"}),
+                       experts = c.flag({"enable_moe_block"}, false) ? c.number_or({"num_experts"}, 0) : 0;
+    const auto* per_layer = c.config().member("per_layer_config");
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const bool full = types.empty() ? (layer + 1) % 6 == 0 : types[static_cast<std::size_t>(layer)] == "full_attention";
+        std::int64_t dim = full ? wide : head_dim, groups = full && same ? wide_groups : kv_heads, own_width = width;
+        if (per_layer != nullptr && per_layer->is_object()) {
+            dim = head_dim;
+            groups = kv_heads;
+            for (const auto& [name, fields] : per_layer->items()) {
+                if (name.empty() || name.find_first_not_of("0123456789") != std::string::npos || std::stoll(name.substr(0, 9)) != layer)
+                    continue;
+                JsonReader reader(fields, c.config().where() + ": per_layer_config", c.config().problems());
+                dim = reader.integer_or("head_dim", dim, 1, ModelLimits::head_dim);
+                groups = reader.integer_or("num_key_value_heads", groups, 1, ModelLimits::heads);
+                own_width = reader.integer_or("intermediate_size", own_width, 1, ModelLimits::ffn);
+            }
+        }
+        const bool takes_over = shared > 0 && layer >= c.layers() - shared;
+        if (double_wide && takes_over && own_width == width) own_width *= 2;
+        Parts parts{c.norm(4),
+                    c.attention({{"head_dim", dim},
+                                 {"kv_heads", groups},
+                                 {"qk_norm", 1},
+                                 {"shares_kv", takes_over ? 1 : 0},
+                                 {"key_is_value", full && same ? 1 : 0},
+                                 {"qkv_bias", biased},
+                                 {"output_bias", biased}}),
+                    c.mlp(own_width)};
+        if (experts > 0) {
+            parts.push_back(c.experts(experts, c.number({"top_k_experts"}), c.number({"moe_intermediate_size"})));
+            parts.push_back(c.norm(4));  // three norms and the router's scale
+            parts.push_back(c.values(experts));
+        }
+        if (own > 0) parts = joined({parts, {c.linear(hidden, own), c.linear(own, hidden), c.norm()}});
+        c.add_layer(std::string(full ? "attention" : "window attention") + (experts > 0 ? "+mlp and moe" : "+mlp"), std::move(parts));
+    }
+    if (own == 0) return;
+    c.add_beside(Composer::part("table", {{"rows", c.number({"vocab_size_per_layer_input"})}, {"width", c.layers() * own}}));
+    c.add_beside(c.linear(hidden, c.layers() * own));
+    c.add_beside(Composer::part("norm", {{"width", own}}));
+}
+
+}  // namespace mgplan::formats

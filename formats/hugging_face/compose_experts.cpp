@@ -1,0 +1,148 @@
+// Mixtures whose routers, norms or attention no field of ModelSpec describes.
+
+#include <algorithm>
+#include <set>
+
+#include "formats/hugging_face/composer.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+std::int64_t experts_of(Composer& c) {
+    return c.number({"num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"});
+}
+
+std::int64_t top_k_of(Composer& c) {
+    return c.number({"num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k"});
+}
+
+std::int64_t shared_experts_of(Composer& c) {
+    return c.number_or({"num_shared_experts", "n_shared_experts", "moe_num_shared_experts"}, 0);
+}
+
+/// Layers of `mixer` and norms, with an MLP or with experts and shared ones; `router_values`: values beside each router's map.
+void add_sparse_layers(Composer& c, const Parts& mixer, const std::string& name, const std::vector<bool>& sparse,
+                       std::int64_t router_values, const Parts& more_sparse = {}) {
+    const std::int64_t experts = experts_of(c), width = c.number({"moe_intermediate_size", "intermediate_size"});
+    const std::int64_t shared = c.number_or({"shared_expert_intermediate_size", "shared_intermediate_size"}, shared_experts_of(c) * width);
+    Parts mixture{c.experts(experts, top_k_of(c), width)};
+    if (shared > 0) mixture.push_back(c.mlp(shared));
+    if (router_values > 0) mixture.push_back(c.values(router_values));
+    for (const bool moe : sparse) {
+        const Parts feed_forward = moe ? joined({mixture, more_sparse}) : Parts{c.mlp(c.number({"intermediate_size"}))};
+        c.add_layer(name + (moe ? "+moe" : "+mlp"), joined({mixer, feed_forward}));
+    }
+}
+
+std::vector<bool> every_layer(Composer& c) {
+    return std::vector<bool>(static_cast<std::size_t>(c.layers()), true);
+}
+
+}  // namespace
+
+/// AfMoE, Laguna, BEAM, HYV3, EXAONE MoE, Mellum, Kolibri and others: attention with norms of queries and keys, gates and norms as the
+/// type has them.
+void compose_sparse_decoder(Composer& c) {
+    const std::string_view type = c.model().type;
+    const std::int64_t heads = c.model().heads, experts = experts_of(c), hidden = c.hidden();
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
+    const bool four_norms = type == "afmoe" || type == "beam" || type == "kolibri1";
+    PartSizesGiven sizes{{"qk_norm", 1}, {"qkv_bias", biased}, {"output_bias", biased}};
+    if (type == "flint") sizes["sinks"] = 1;
+    if (type == "granitemoe_swa") sizes = {{"sinks", 1}, {"qkv_bias", biased}, {"output_bias", biased}};
+    Parts mixer{c.norm(four_norms ? 4 : 2), c.attention(sizes)};
+    if (type == "afmoe" || type == "beam") mixer.push_back(c.linear(hidden, heads * c.model().head_dim));  // gate of the output
+    if (type == "beam") mixer.push_back(c.values(heads));
+    if (type == "laguna") mixer.push_back(c.linear(hidden, c.flag({"gating"}, true) ? heads : heads * c.model().head_dim));
+    if (c.flag({"mlp_bias"}, false))
+        c.config().problem("mlp_bias = true is not described by any layer of model_type '{}' here; give false", type);
+    const bool counts_bias = type == "afmoe" || type == "laguna";
+    const std::int64_t first = c.number_or({"num_dense_layers", "first_k_dense_replace"}, 0);
+    add_sparse_layers(c, mixer, "attention", c.sparse_layers(first), counts_bias ? experts : 0);
+}
+
+/// ERNIE 4.5: the correction of the router's scores is a parameter; moe_intermediate_size and others may be lists, of which the first
+/// holds for text.
+void compose_ernie_moe(Composer& c) {
+    const std::int64_t biased = c.flag({"use_bias"}, false) ? 1 : 0, experts = c.number({"moe_num_experts"}),
+                       width = c.number({"moe_intermediate_size"});
+    if (biased != 0) c.add_beside(c.values(c.model().vocab));  // of the output layer
+    const LayerPart attention = c.attention({{"qkv_bias", biased}, {"output_bias", biased}});
+    const std::int64_t first = c.number_or({"moe_layer_start_index"}, 1), last = c.number_or({"moe_layer_end_index"}, c.layers() - 1);
+    const std::int64_t every = std::max<std::int64_t>(1, c.number_or({"moe_layer_interval"}, 1)),
+                       shared = c.number_or({"moe_num_shared_experts"}, 0);
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const bool moe = (layer + 1) % every == 0 && layer >= first && layer <= last;
+        Parts feed_forward{c.mlp(c.number({"intermediate_size"}), true, biased != 0)};
+        if (moe) {
+            feed_forward = {c.experts(experts, c.number({"moe_k"}), width), c.values(experts)};
+            if (shared > 0) feed_forward.push_back(c.mlp(shared * width, true, biased != 0));
+        }
+        c.add_layer(moe ? "attention+moe" : "attention+mlp", joined({{c.norm(2), attention}, feed_forward}));
+    }
+}
+
+/// LayerNorm with biases, and an output layer that may have one.
+void compose_phimoe(Composer& c) {
+    c.model().normalization = Normalization::layer_norm;
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
+    if (c.flag({"lm_head_bias"}, false)) c.add_beside(c.values(c.model().vocab));
+    add_sparse_layers(c, {c.layer_norm(2), c.attention({{"qkv_bias", biased}, {"output_bias", biased}})}, "attention", every_layer(c), 0);
+}
+
+/// DeepSeek V3.2 and GLM-5: latent attention whose keys an indexer chooses.
+void compose_indexed_latent(Composer& c) {
+    (void)c.number_or({"index_topk"}, 0);
+    (void)c.words_of_layers("layer_types");
+    const std::vector<bool> sparse = c.sparse_layers(c.number_or({"first_k_dense_replace"}, 3));
+    add_sparse_layers(c, {c.norm(2), c.latent_attention(), c.indexer()}, "latent_attention", sparse, 0);
+}
+
+/// Fields that are lists give a value for each layer.
+void compose_hunyuan_moe(Composer& c) {
+    const auto of_layer = [&](std::string_view field, std::int64_t fallback) {
+        const auto* stated = c.config().member(field);
+        std::vector<std::int64_t> values(static_cast<std::size_t>(c.layers()), fallback);
+        if (stated != nullptr && stated->is_array()) {
+            values = c.config().integers(field, 0, ModelLimits::part_size);
+            if (static_cast<std::int64_t>(values.size()) != c.layers()) {
+                c.config().problem("{} has {} entries for {} layers; give one number, or one entry per layer", field, values.size(),
+                                   c.layers());
+                values.assign(static_cast<std::size_t>(c.layers()), fallback);
+            }
+        } else if (stated != nullptr) {
+            values.assign(static_cast<std::size_t>(c.layers()), c.number({field}));
+        }
+        return values;
+    };
+    const std::vector<std::int64_t> experts = of_layer("num_experts", 1), top_k = of_layer("moe_topk", 1);
+    const std::int64_t width = c.number({"intermediate_size"});
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
+    const bool normed = c.flag({"use_qk_norm"}, true);
+    const LayerPart attention = c.attention({{"qk_norm", normed ? 1 : 0}, {"qkv_bias", biased}, {"output_bias", biased}});
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const auto at = static_cast<std::size_t>(layer);
+        c.add_layer("attention+moe", {c.norm(2), attention, c.experts(experts[at], top_k[at], width), c.mlp(width)});
+    }
+}
+
+/// Windows with heads, sinks and a base of their own; values narrower than keys.
+void compose_mimo_flash(Composer& c) {
+    const std::int64_t groups = c.model().kv_heads, v_dim = c.number({"v_head_dim"});
+    const std::int64_t window_groups = c.number_or({"swa_num_key_value_heads"}, 2 * groups);
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
+    const std::vector<std::string> types = c.words_of_layers("layer_types");
+    const std::vector<bool> sparse = c.sparse_layers(c.number_or({"first_k_dense_replace"}, 1));
+    const std::int64_t width = c.number({"moe_intermediate_size"});
+    const LayerPart mixture = c.experts(experts_of(c), top_k_of(c), width), dense = c.mlp(c.number({"intermediate_size"}));
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const auto at = static_cast<std::size_t>(layer);
+        const bool window = !types.empty() && types[at] == "sliding_attention";
+        const LayerPart attention = c.attention(
+            {{"kv_heads", window ? window_groups : groups}, {"v_head_dim", v_dim}, {"sinks", window ? 1 : 0}, {"qkv_bias", biased}});
+        c.add_layer(std::string(window ? "window attention" : "attention") + (sparse[at] ? "+moe" : "+mlp"),
+                    {c.norm(2), attention, sparse[at] ? mixture : dense});
+    }
+}
+
+}  // namespace mgplan::formats

@@ -1,0 +1,410 @@
+// Layers with a state along the sequence: state-space models, delta nets, linear attention, short convolutions.
+
+#include <algorithm>
+#include <set>
+
+#include "formats/hugging_face/composer.hpp"
+#include "plan/model/layer_parts.hpp"
+#include "plan/text/text.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+/// Fields of Mamba-2 as Bamba, Falcon-H1 and Granite name them; `inner` where the class has a field for it.
+LayerPart mamba2_of(Composer& c, std::int64_t inner, bool normed) {
+    return Composer::part("mamba2", {{"inner", inner},
+                                     {"heads", c.number({"mamba_n_heads"})},
+                                     {"groups", c.number({"mamba_n_groups"})},
+                                     {"state", c.number({"mamba_d_state"})},
+                                     {"conv", c.number({"mamba_d_conv"})},
+                                     {"conv_bias", c.flag({"mamba_conv_bias"}, true) ? 1 : 0},
+                                     {"proj_bias", c.flag({"mamba_proj_bias"}, false) ? 1 : 0},
+                                     {"norm", normed ? 1 : 0}});
+}
+
+LayerPart gated_delta_of(Composer& c) {
+    return Composer::part("gated_delta_net", {{"key_heads", c.number({"linear_num_key_heads"})},
+                                              {"key_dim", c.number({"linear_key_head_dim"})},
+                                              {"value_heads", c.number({"linear_num_value_heads"})},
+                                              {"value_dim", c.number({"linear_value_head_dim"})},
+                                              {"conv", c.number({"linear_conv_kernel_dim"})}});
+}
+
+PartSizesGiven attention_biases(Composer& c) {
+    const std::int64_t biased = c.flag({"attention_bias"}, false) ? 1 : 0;
+    return {{"qkv_bias", biased}, {"output_bias", biased}};
+}
+
+bool is_recurrent(const std::string& word) {
+    return word == "linear_attention" || word == "mamba" || word == "conv" || word == "recurrent";
+}
+
+/// layer_types, each of which is a mixer with a state or full attention; another word is a problem.
+std::vector<std::string> mixers_of_layers(Composer& c) {
+    std::vector<std::string> words = c.words_of_layers("layer_types");
+    for (const std::string& word : words) {
+        if (is_recurrent(word) || word == "full_attention" || word == "attention") continue;
+        c.config().problem(
+            "layer_types holds '{}', which no layer of this type is; write full_attention, or linear_attention, mamba or conv",
+            word.substr(0, 20));
+        return {};
+    }
+    return words;
+}
+
+}  // namespace
+
+void compose_mamba(Composer& c) {
+    const std::int64_t inner = c.number_or({"intermediate_size"}, c.number_or({"expand"}, 2) * c.hidden());
+    // "auto": hidden / 16, rounded up.
+    const auto* rank = c.config().member("time_step_rank");
+    const bool by_hidden = rank == nullptr || rank->is_string();
+    const LayerPart mixer = Composer::part("mamba", {{"inner", inner},
+                                                     {"state", c.number({"state_size"})},
+                                                     {"conv", c.number({"conv_kernel"})},
+                                                     {"dt_rank", by_hidden ? (c.hidden() + 15) / 16 : c.number({"time_step_rank"})},
+                                                     {"conv_bias", c.flag({"use_conv_bias"}, true) ? 1 : 0},
+                                                     {"proj_bias", c.flag({"use_bias"}, false) ? 1 : 0}});
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("mamba", {c.norm(), mixer});
+}
+
+void compose_mamba2(Composer& c) {
+    const LayerPart mixer = Composer::part("mamba2", {{"inner", c.number_or({"expand"}, 2) * c.hidden()},
+                                                      {"heads", c.number({"num_heads"})},
+                                                      {"groups", c.number({"n_groups"})},
+                                                      {"state", c.number({"state_size"})},
+                                                      {"conv", c.number({"conv_kernel"})},
+                                                      {"conv_bias", c.flag({"use_conv_bias"}, true) ? 1 : 0},
+                                                      {"proj_bias", c.flag({"use_bias"}, false) ? 1 : 0}});
+    c.model().position = PositionEmbedding::none;
+    c.leave_out_step_limits();
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("mamba2", {c.norm(), mixer});
+}
+
+void compose_bamba(Composer& c) {
+    const LayerPart mamba = mamba2_of(c, c.number_or({"mamba_expand"}, 2) * c.hidden(), true);
+    c.set_activation({"hidden_act"}, Activation::silu);
+    PartSizesGiven sizes = attention_biases(c);
+    sizes["positions"] = 2;
+    const LayerPart attention = c.attention(sizes);
+    const LayerPart mlp = c.activated(c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false)));
+    c.leave_out_step_limits();
+    std::set<std::int64_t> attends;
+    for (const auto layer : c.config().integers("attn_layer_indices", 0, ModelLimits::layers)) attends.insert(layer);
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const bool full = attends.contains(layer);
+        c.add_layer(full ? "attention+mlp" : "mamba2+mlp", {c.norm(2), full ? attention : mamba, mlp});
+    }
+}
+
+/// Attention and Mamba-2 beside each other behind one norm.
+void compose_falcon_h1(Composer& c) {
+    const std::int64_t inner = c.number_or({"mamba_d_ssm"}, c.number_or({"mamba_expand"}, 2) * c.hidden());
+    const LayerPart mamba = mamba2_of(c, inner, c.flag({"mamba_rms_norm"}, false));
+    if (c.flag({"projectors_bias"}, false)) c.config().problem("projectors_bias = true is not described by any layer here; give false");
+    const LayerPart attention = c.attention(attention_biases(c));
+    const LayerPart mlp = c.mlp(c.number({"intermediate_size"}), true, c.flag({"mlp_bias"}, false));
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) c.add_layer("attention and mamba2+mlp", {c.norm(2), attention, mamba, mlp});
+    c.leave_out("multipliers of embeddings, heads, keys and state");
+}
+
+void compose_granite_hybrid(Composer& c) {
+    const LayerPart mamba = mamba2_of(c, c.number_or({"mamba_expand"}, 2) * c.hidden(), true);
+    const bool rotary = c.config().text_or({"position_embedding_type"}, "") == "rope";
+    if (!rotary) c.model().position = PositionEmbedding::none;
+    c.set_activation({"hidden_act"}, Activation::silu);
+    c.leave_out_step_limits();
+    PartSizesGiven sizes = attention_biases(c);
+    sizes["positions"] = rotary ? 2 : 1;
+    const LayerPart attention = c.attention(sizes);
+    const std::int64_t shared = c.number({"shared_intermediate_size"});
+    Parts feed_forward;
+    const std::int64_t experts = c.number_or({"num_local_experts"}, 0);
+    if (experts > 0) {
+        feed_forward.push_back(c.activated(c.experts(experts, c.number({"num_experts_per_tok"}), c.number({"intermediate_size"}))));
+        c.describe_mixture(feed_forward.front(), shared, false);
+    }
+    feed_forward.push_back(c.activated(c.mlp(shared)));
+    const std::vector<std::string> types = mixers_of_layers(c);
+    const std::string ends = experts > 0 ? "+moe" : "+mlp";
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const bool recurrent = types.empty() || is_recurrent(types[static_cast<std::size_t>(layer)]);
+        c.add_layer((recurrent ? "mamba2" : "attention") + ends, joined({{c.norm(2), recurrent ? mamba : attention}, feed_forward}));
+    }
+}
+
+void compose_jamba(Composer& c) {
+    const std::int64_t inner = c.number_or({"mamba_expand"}, 2) * c.hidden();
+    const auto* rank = c.config().member("mamba_dt_rank");
+    const bool by_hidden = rank == nullptr || rank->is_string();
+    const LayerPart mamba = Composer::part("mamba", {{"inner", inner},
+                                                     {"state", c.number({"mamba_d_state"})},
+                                                     {"conv", c.number({"mamba_d_conv"})},
+                                                     {"dt_rank", by_hidden ? (c.hidden() + 15) / 16 : c.number({"mamba_dt_rank"})},
+                                                     {"conv_bias", c.flag({"mamba_conv_bias"}, true) ? 1 : 0},
+                                                     {"proj_bias", c.flag({"mamba_proj_bias"}, false) ? 1 : 0},
+                                                     {"inner_norms", 1}});
+    const LayerPart attention = c.attention();
+    const std::int64_t width = c.number({"intermediate_size"}), experts = c.number({"num_experts"});
+    const LayerPart dense = c.mlp(width), sparse = c.experts(std::max<std::int64_t>(1, experts), c.number({"num_experts_per_tok"}), width);
+    const std::int64_t attention_every = std::max<std::int64_t>(1, c.number({"attn_layer_period"})),
+                       attention_at = c.number({"attn_layer_offset"});
+    const std::int64_t experts_every = std::max<std::int64_t>(1, c.number({"expert_layer_period"})),
+                       experts_at = c.number({"expert_layer_offset"});
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const bool full = layer % attention_every == attention_at, mixture = experts > 1 && layer % experts_every == experts_at;
+        c.add_layer(std::string(full ? "attention" : "mamba") + (mixture ? "+moe" : "+mlp"),
+                    {c.norm(2), full ? attention : mamba, mixture ? sparse : dense});
+    }
+}
+
+/// One norm and one mixer or feed-forward a layer, by a pattern of letters (M, *, -, E) or by words. Its attention has no biases, whatever
+/// attention_bias says.
+void compose_nemotron_h(Composer& c) {
+    const LayerPart mamba = Composer::part("mamba2", {{"inner", c.number({"mamba_num_heads"}) * c.number({"mamba_head_dim"})},
+                                                      {"heads", c.number({"mamba_num_heads"})},
+                                                      {"groups", c.number({"n_groups"})},
+                                                      {"state", c.number({"ssm_state_size"})},
+                                                      {"conv", c.number({"conv_kernel"})},
+                                                      {"conv_bias", c.flag({"use_conv_bias"}, true) ? 1 : 0},
+                                                      {"proj_bias", c.flag({"use_bias"}, false) ? 1 : 0}});
+    // Its activation is squared ReLU unless mlp_hidden_act says otherwise, and positions are in the order of the states alone.
+    c.model().position = PositionEmbedding::none;
+    c.set_activation({"mlp_hidden_act"}, Activation::squared_relu);
+    c.leave_out_step_limits();
+    const LayerPart attention = c.attention({{"positions", 1}});
+    const bool biased = c.flag({"mlp_bias"}, false);
+    const LayerPart mlp = c.activated(c.mlp(c.number({"intermediate_size"}), false, biased));
+    const auto mixture = [&]() -> Parts {
+        const std::int64_t latent = c.number_or({"moe_latent_size"}, 0);
+        LayerPart experts =
+            c.experts(c.number({"n_routed_experts"}), c.number({"num_experts_per_tok"}), c.number({"moe_intermediate_size"}), false);
+        experts = c.activated(experts);
+        if (latent > 0) experts.sizes["in"] = latent;
+        const std::int64_t shared = c.number({"moe_shared_expert_intermediate_size"}) * c.number_or({"n_shared_experts"}, 1);
+        Parts parts{experts, c.mlp(shared, false, biased)};
+        if (!c.model().moe) c.describe_mixture(experts, shared, false);
+        if (latent > 0) {
+            parts.push_back(c.linear(c.hidden(), latent));
+            parts.push_back(c.linear(latent, c.hidden()));
+        }
+        return parts;
+    };
+    std::vector<std::string> words = c.config().texts("layers_block_type");
+    const std::string pattern = c.config().text_or({"hybrid_override_pattern"}, "");
+    if (!pattern.empty()) {
+        words.clear();
+        for (const char letter : pattern)
+            words.emplace_back(letter == 'M'   ? "mamba"
+                               : letter == '*' ? "attention"
+                               : letter == '-' ? "mlp"
+                               : letter == 'E' ? "moe"
+                                               : std::string(1, letter));
+    }
+    const std::string_view field = pattern.empty() ? "layers_block_type" : "hybrid_override_pattern";
+    if (c.model().layers != static_cast<std::int64_t>(words.size())) {
+        if (!c.config().stated({"num_hidden_layers"}).empty()) {
+            c.config().problem("{} has {} entries for {} layers; give one entry per layer", field, words.size(), c.layers());
+            return;
+        }
+        c.model().layers = static_cast<std::int64_t>(words.size());
+    }
+    for (const std::string& word : words) {
+        if (is_recurrent(word))
+            c.add_layer("mamba2", {c.norm(), mamba});
+        else if (word == "attention" || word == "full_attention")
+            c.add_layer("attention", {c.norm(), attention});
+        else if (word == "mlp")
+            c.add_layer("mlp", {c.norm(), mlp});
+        else if (word == "moe")
+            c.add_layer("moe", joined({{c.norm()}, mixture()}));
+        else {
+            c.config().problem("{} holds '{}'; the layers here are M (mamba), * (attention), - (mlp) and E (moe)", field,
+                               word.substr(0, 20));
+            return;
+        }
+    }
+}
+
+/// Mamba-2 in every layer; in some of them, by layers_block_type, an attention and an MLP over states and embeddings joined, whose
+/// weights num_mem_blocks of blocks share; each use has an adapter of the MLP's and a map back of its own.
+void compose_zamba2(Composer& c) {
+    const std::int64_t hidden = c.hidden(), wide = 2 * hidden;
+    const std::int64_t heads = c.number({"n_mamba_heads"}), inner = c.number_or({"mamba_expand"}, 2) * hidden;
+    const LayerPart mamba = Composer::part("mamba2", {{"inner", inner},
+                                                      {"heads", heads},
+                                                      {"groups", c.number({"mamba_ngroups"})},
+                                                      {"state", c.number({"mamba_d_state"})},
+                                                      {"conv", c.number({"mamba_d_conv"})},
+                                                      {"conv_bias", c.flag({"use_conv_bias"}, true) ? 1 : 0},
+                                                      {"proj_bias", c.flag({"add_bias_linear"}, false) ? 1 : 0}});
+    std::vector<std::string> words = c.words_of_layers("layers_block_type");
+    const std::int64_t rank = c.number_or({"adapter_rank"}, 128), width = c.number({"intermediate_size"});
+    const std::int64_t blocks = c.number_or({"num_mem_blocks"}, 1);
+    const bool biased = c.flag({"add_bias_linear"}, false), adapts_attention = c.flag({"use_shared_attention_adapter"}, false);
+    const std::int64_t head_dim = c.number_or({"attention_head_dim"}, wide / std::max<std::int64_t>(1, c.model().heads));
+    std::int64_t uses = 0;
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const bool hybrid = !words.empty() && words[static_cast<std::size_t>(layer)] == "hybrid";
+        Parts parts{c.norm(), mamba};
+        if (hybrid) {
+            ++uses;
+            parts.push_back(c.linear(hidden, hidden));
+        }
+        c.add_layer(hybrid ? "mamba2+shared attention" : "mamba2", parts);
+    }
+    if (words.empty() || uses == 0) return;
+    // A shared block holds the adapters of all uses that are its own.
+    for (std::int64_t block = 0; block < std::min(blocks, uses); ++block) {
+        const std::int64_t own = (uses - block + blocks - 1) / blocks;
+        c.add_beside(c.attention({{"head_dim", head_dim}, {"in", wide}, {"out", hidden}}));
+        c.add_beside(Composer::part("norm", {{"width", wide}}));
+        c.add_beside(c.norm());
+        c.add_beside(c.mlp(width, true, biased));
+        for (std::int64_t use = 0; use < own; ++use) {
+            c.add_beside(c.linear(hidden, rank));
+            c.add_beside(c.linear(rank, 2 * width));
+        }
+        if (adapts_attention) {
+            c.add_beside(c.linear(wide, rank, false, 3 * own));
+            c.add_beside(c.linear(rank, wide, false, 3 * own));
+        }
+    }
+}
+
+/// Qwen3-Next and Qwen3.5: gated delta nets, and attention with a gate of its output every full_attention_interval-th layer.
+void compose_delta_hybrid(Composer& c) {
+    const LayerPart delta = gated_delta_of(c);
+    PartSizesGiven sizes = attention_biases(c);
+    sizes["output_gate"] = sizes["qk_norm"] = 1;
+    sizes["positions"] = 2;
+    c.set_activation({"hidden_act"}, Activation::silu);
+    const LayerPart attention = c.attention(sizes);
+    const std::int64_t experts = c.number_or({"num_experts"}, 0);
+    Parts sparse;
+    if (experts > 0) {
+        sparse = {c.activated(c.experts(experts, c.number({"num_experts_per_tok"}), c.number({"moe_intermediate_size"}))),
+                  c.mlp(c.number({"shared_expert_intermediate_size"})), c.linear(c.hidden(), 1)};
+    }
+    if (experts > 0) c.describe_mixture(sparse.front(), part_size(sparse[1], "width"), true);
+    const std::int64_t step = std::max<std::int64_t>(1, c.number_or({"decoder_sparse_step"}, 1));
+    const std::int64_t every = std::max<std::int64_t>(1, c.number_or({"full_attention_interval"}, 4));
+    std::set<std::int64_t> dense_only;
+    for (const auto layer : c.config().integers("mlp_only_layers", 0, ModelLimits::layers)) dense_only.insert(layer);
+    const std::vector<std::string> types = mixers_of_layers(c);
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const bool full = types.empty() ? (layer + 1) % every == 0 : !is_recurrent(types[static_cast<std::size_t>(layer)]);
+        const bool mixture = experts > 0 && (layer + 1) % step == 0 && !dense_only.contains(layer);
+        const Parts feed_forward = mixture ? sparse : Parts{c.activated(c.mlp(c.number({"intermediate_size"})))};
+        c.add_layer(std::string(full ? "attention" : "gated_delta_net") + (mixture ? "+moe" : "+mlp"),
+                    joined({{c.norm(2), full ? attention : delta}, feed_forward}));
+    }
+}
+
+/// Delta nets with projections of their own, norms in front of them; attention with norms behind it and over all heads of q and k.
+void compose_olmo_hybrid(Composer& c) {
+    PartSizesGiven sizes = attention_biases(c);
+    sizes["qk_norm"] = 3;
+    const LayerPart attention = c.attention(sizes), delta = gated_delta_of(c), mlp = c.mlp(c.number({"intermediate_size"}));
+    const std::vector<std::string> types = mixers_of_layers(c);
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const bool full = types.empty() ? layer % 4 == 3 : !is_recurrent(types[static_cast<std::size_t>(layer)]);
+        c.add_layer(full ? "attention+mlp" : "gated_delta_net+mlp", {c.norm(2), full ? attention : delta, mlp});
+    }
+}
+
+/// Kimi delta attention with latent attention in between (linear_attn_config lists the layers from 1).
+void compose_kimi_linear(Composer& c) {
+    std::int64_t heads = c.number_or({"linear_num_heads"}, 32), head_dim = c.number_or({"linear_head_dim"}, 128),
+                 conv = c.number_or({"linear_conv_kernel_dim"}, 4);
+    const std::vector<std::string> types = mixers_of_layers(c);
+    std::set<std::int64_t> full;
+    if (const auto* nested = c.config().member("linear_attn_config"); nested != nullptr && nested->is_object()) {
+        JsonReader reader(*nested, c.config().where() + ": linear_attn_config", c.config().problems());
+        heads = reader.integer_or("num_heads", heads, 1, ModelLimits::heads);
+        head_dim = reader.integer_or("head_dim", head_dim, 1, ModelLimits::head_dim);
+        conv = reader.integer_or("short_conv_kernel_size", conv, 1, ModelLimits::head_dim);
+        for (const auto layer : reader.integers("full_attn_layers", 1, ModelLimits::layers)) full.insert(layer - 1);
+    }
+    const LayerPart linear = Composer::part("kimi_delta_attention", {{"heads", heads}, {"head_dim", head_dim}, {"conv", conv}});
+    const LayerPart latent = c.latent_attention(), dense = c.mlp(c.number({"intermediate_size"}));
+    const std::int64_t width = c.number({"moe_intermediate_size"});
+    const Parts sparse{c.experts(c.number({"num_experts", "n_routed_experts", "num_local_experts"}),
+                                 c.number({"num_experts_per_token", "num_experts_per_tok"}), width),
+                       c.mlp(width * c.number_or({"num_shared_experts", "n_shared_experts"}, 1))};
+    const std::vector<bool> mixtures = c.sparse_layers(c.number_or({"first_k_dense_replace"}, 1));
+    const std::int64_t frequency = std::max<std::int64_t>(1, c.number_or({"moe_layer_freq"}, 1));
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const auto at = static_cast<std::size_t>(layer);
+        const bool attends = types.empty() ? full.contains(layer) : !is_recurrent(types[at]),
+                   mixture = mixtures[at] && layer % frequency == 0;
+        c.add_layer(std::string(attends ? "latent_attention" : "kimi_delta_attention") + (mixture ? "+moe" : "+mlp"),
+                    joined({{c.norm(2), attends ? latent : linear}, mixture ? sparse : Parts{dense}}));
+    }
+}
+
+/// Short convolutions with attention in between; the width of the MLP follows from intermediate_size unless block_auto_adjust_ff_dim is
+/// off.
+void compose_lfm2(Composer& c) {
+    const LayerPart conv =
+        Composer::part("short_convolution", {{"conv", c.number({"conv_L_cache"})}, {"bias", c.flag({"conv_bias"}, false) ? 1 : 0}});
+    const LayerPart attention = c.attention({{"qk_norm", 1}});
+    std::int64_t width = c.number_or({"block_ff_dim", "intermediate_size"}, 12288);
+    const std::int64_t experts = c.number_or({"num_experts"}, 0);
+    if (experts == 0 && c.flag({"block_auto_adjust_ff_dim"}, true)) {
+        width = 2 * width / 3;
+        width = static_cast<std::int64_t>(c.config().real_or({"block_ffn_dim_multiplier"}, 1, 0, 1e3) * static_cast<double>(width));
+        const std::int64_t unit = std::max<std::int64_t>(1, c.number_or({"block_multiple_of"}, 256));
+        width = (width + unit - 1) / unit * unit;
+    }
+    const LayerPart dense = c.mlp(width);
+    const std::vector<std::string> types = mixers_of_layers(c);
+    std::set<std::int64_t> full;
+    for (const auto layer : c.config().integers("full_attn_idxs", 0, ModelLimits::layers)) full.insert(layer);
+    const bool listed = !full.empty() || c.config().member("full_attn_idxs") != nullptr;
+    const std::int64_t first_sparse = experts > 0 ? c.number_or({"num_dense_layers"}, 2) : c.layers();
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const bool attends = !types.empty() ? !is_recurrent(types[static_cast<std::size_t>(layer)]) : !listed || full.contains(layer);
+        const bool mixture = layer >= first_sparse;
+        const LayerPart feed_forward =
+            mixture ? c.experts(experts, c.number({"num_experts_per_tok"}), c.number({"moe_intermediate_size"})) : dense;
+        c.add_layer(std::string(attends ? "attention" : "short_convolution") + (mixture ? "+moe" : "+mlp"),
+                    {c.norm(2), attends ? attention : conv, feed_forward});
+    }
+}
+
+/// Lightning attention with softmax attention in between (attn_type_list: 0 and 1).
+void compose_minimax(Composer& c) {
+    const LayerPart lightning = Composer::part("lightning_attention", {{"heads", c.model().heads}, {"head_dim", c.model().head_dim}});
+    const LayerPart attention = c.attention();
+    const LayerPart sparse = c.experts(c.number({"num_local_experts"}), c.number({"num_experts_per_tok"}), c.number({"intermediate_size"}));
+    const std::vector<std::string> types = mixers_of_layers(c);
+    const std::vector<std::int64_t> listed = c.config().integers("attn_type_list", 0, 1);
+    if (!listed.empty() && static_cast<std::int64_t>(listed.size()) != c.layers()) {
+        c.config().problem("attn_type_list has {} entries for {} layers; give one entry per layer", listed.size(), c.layers());
+        return;
+    }
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const auto at = static_cast<std::size_t>(layer);
+        const bool full = !types.empty() ? !is_recurrent(types[at]) : !listed.empty() ? listed[at] == 1 : layer % 2 == 0;
+        c.add_layer(full ? "attention+moe" : "lightning_attention+moe", {c.norm(2), full ? attention : lightning, sparse});
+    }
+    c.leave_out("multipliers of the residual stream");
+}
+
+void compose_recurrent_gemma(Composer& c) {
+    const std::int64_t width = c.number_or({"lru_width"}, c.hidden());
+    const LayerPart recurrent =
+        Composer::part("gated_linear_recurrence", {{"width", width}, {"heads", c.model().heads}, {"conv", c.number({"conv1d_width"})}});
+    const LayerPart attention = c.attention({{"qkv_bias", c.flag({"attention_bias"}, false) ? 1 : 0}, {"output_bias", 1}});
+    // intermediate_size counts both matrices of the gate.
+    const LayerPart mlp = c.mlp(c.number({"intermediate_size"}) / 2, true, true);
+    std::vector<std::string> blocks = c.config().texts("block_types");
+    if (blocks.empty()) blocks = {"recurrent", "recurrent", "attention"};
+    for (std::int64_t layer = 0; layer < c.layers(); ++layer) {
+        const bool full = !is_recurrent(blocks[static_cast<std::size_t>(layer) % blocks.size()]);
+        c.add_layer(full ? "attention+mlp" : "gated_linear_recurrence+mlp", {c.norm(2), full ? attention : recurrent, mlp});
+    }
+}
+
+}  // namespace mgplan::formats

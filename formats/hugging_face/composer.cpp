@@ -1,0 +1,168 @@
+#include "formats/hugging_face/composer.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/core.h>
+
+#include "plan/model/layer_parts.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+}  // namespace
+
+std::int64_t Composer::number(Aliases names) {
+    return config().integer(names, 0, ModelLimits::part_size);
+}
+
+std::int64_t Composer::number_or(Aliases names, std::int64_t fallback) {
+    return config().integer_or(names, fallback, 0, ModelLimits::part_size);
+}
+
+std::vector<std::string> Composer::words_of_layers(std::string_view field) {
+    std::vector<std::string> words = config().texts(field);
+    if (!words.empty() && static_cast<std::int64_t>(words.size()) != layers()) {
+        config().problem("{} has {} entries for {} layers; give one entry per layer", field, words.size(), layers());
+        words.clear();
+    }
+    return words;
+}
+
+std::vector<bool> Composer::sparse_layers(std::int64_t first_sparse) {
+    std::vector<bool> sparse;
+    for (const std::string& word : words_of_layers("mlp_layer_types")) sparse.push_back(word == "sparse");
+    if (!sparse.empty()) return sparse;
+    std::set<std::int64_t> dense;
+    for (const auto layer : config().integers("mlp_only_layers", 0, ModelLimits::layers)) dense.insert(layer);
+    const std::int64_t step = std::max<std::int64_t>(1, number_or({"decoder_sparse_step"}, 1));
+    for (std::int64_t layer = 0; layer < layers(); ++layer)
+        sparse.push_back(layer >= first_sparse && (layer + 1) % step == 0 && !dense.contains(layer));
+    return sparse;
+}
+
+LayerPart Composer::norm(std::int64_t copies) const {
+    return part("norm", {{"width", hidden()}, {"copies", copies}});
+}
+
+LayerPart Composer::layer_norm(std::int64_t copies) const {
+    return part("norm", {{"width", hidden()}, {"bias", 1}, {"copies", copies}});
+}
+
+LayerPart Composer::attention(const PartSizesGiven& sizes) {
+    const ModelSpec& spec = model();
+    LayerPart attention = part("attention", {{"heads", spec.heads}, {"kv_heads", spec.kv_heads}, {"head_dim", spec.head_dim}});
+    for (const auto& [name, value] : sizes) attention.sizes[name] = value;
+    return attention;
+}
+
+LayerPart Composer::latent_attention() {
+    return part("latent_attention", {{"heads", model().heads},
+                                     {"q_lora_rank", number_or({"q_lora_rank"}, 0)},
+                                     {"kv_lora_rank", number({"kv_lora_rank"})},
+                                     {"qk_nope", number({"qk_nope_head_dim"})},
+                                     {"qk_rope", number({"qk_rope_head_dim"})},
+                                     {"v_head_dim", number({"v_head_dim"})},
+                                     {"down_bias", flag({"attention_bias"}, false) ? 1 : 0},
+                                     {"output_bias", flag({"attention_bias"}, false) ? 1 : 0}});
+}
+
+LayerPart Composer::indexer() {
+    return part("indexer",
+                {{"heads", number({"index_n_heads"})}, {"head_dim", number({"index_head_dim"})}, {"q_lora_rank", number({"q_lora_rank"})}});
+}
+
+LayerPart Composer::mlp(std::int64_t width, bool gated, bool bias) const {
+    return part("mlp", {{"width", width}, {"gated", gated ? 1 : 0}, {"bias", bias ? 1 : 0}});
+}
+
+LayerPart Composer::experts(std::int64_t experts, std::int64_t top_k, std::int64_t width, bool gated) const {
+    return part("experts", {{"experts", experts}, {"top_k", top_k}, {"width", width}, {"gated", gated ? 1 : 0}});
+}
+
+LayerPart Composer::activated(LayerPart part) const {
+    part.sizes["activation"] = 1 + static_cast<std::int64_t>(parts_.model.activation);
+    return part;
+}
+
+LayerPart Composer::linear(std::int64_t in, std::int64_t out, bool bias, std::int64_t copies) const {
+    return part("linear", {{"in", in}, {"out", out}, {"bias", bias ? 1 : 0}, {"copies", copies}});
+}
+
+void Composer::describe_mixture(const LayerPart& experts, std::int64_t shared_width, bool shared_gate) {
+    if (!config().problems().empty()) return;
+    MoeSpec moe;
+    moe.experts = part_size(experts, "experts");
+    moe.top_k = part_size(experts, "top_k");
+    moe.expert_ffn = part_size(experts, "width");
+    moe.shared_ffn = shared_width;
+    moe.shared_gate = shared_gate;
+    read_router(config(), parts_.type, moe);
+    moe.router_bias = part_size(experts, "router_bias") != 0;
+    model().moe = moe;
+}
+
+void Composer::leave_out_step_limits() {
+    const Json* limits = config().member("time_step_limit");
+    if (limits == nullptr || !limits->is_array() || limits->size() != 2) return;
+    constexpr double kNoStepReaches = 1e6;
+    const auto& low = limits->at(0);
+    const auto& high = limits->at(1);
+    if ((low.is_number() && low.get<double>() > 0) || (high.is_number() && high.get<double>() < kNoStepReaches))
+        leave_out("limits of Mamba-2's steps (time_step_limit)");
+}
+
+void Composer::add_layer(const std::string& kind, Parts parts) {
+    ModelSpec& spec = model();
+    const LayerComposition next{kind, std::move(parts)};
+    const auto found = std::find(spec.compositions.begin(), spec.compositions.end(), next);
+    spec.composition_of_layer.push_back(static_cast<std::uint16_t>(found - spec.compositions.begin()));
+    if (found != spec.compositions.end()) return;
+    spec.compositions.push_back(next);
+    if (spec.compositions.size() == ModelLimits::layer_kinds + 1)
+        config().problem("layers are of more than {} kinds, which is more than mgplan tells apart", ModelLimits::layer_kinds);
+}
+
+void Composer::add_final_norm() {
+    if (has_final_norm_) add_beside(model().normalization == Normalization::layer_norm ? layer_norm() : norm());
+}
+
+Parts joined(std::initializer_list<Parts> lists) {
+    Parts all;
+    for (const Parts& list : lists) all.insert(all.end(), list.begin(), list.end());
+    return all;
+}
+
+void read_composed(ConfigParts& parts) {
+    ConfigReader& config = parts.config;
+    ModelSpec& model = parts.model;
+    if (!config.problems().empty()) return;
+    // What no count depends on: the sizes that all models have, for messages and tables.
+    (void)config.text_or({"hidden_act", "activation_function", "hidden_activation", "activation"}, "");
+    model.ffn = std::max<std::int64_t>(1, model.ffn);
+    Composer composer(parts);
+    parts.type.compose(composer);
+    composer.add_final_norm();
+    for (const auto* field : {"final_logit_softcapping", "logits_soft_cap", "attn_logit_softcapping"}) {
+        const double cap = config.real_or({field}, 0, 0, ModelLimits::multiplier);
+        if (cap > 0) composer.leave_out(fmt::format("a soft cap of {:g} ({})", cap, field));
+    }
+    if (!config.problems().empty()) return;
+    if (model.moe) {
+        for (const auto kind : model.composition_of_layer) {
+            const Parts& layer = model.compositions.at(kind).parts;
+            model.moe_layers.push_back(
+                std::any_of(layer.begin(), layer.end(), [](const LayerPart& part) { return part.kind == "experts"; }));
+        }
+        if (std::find(model.moe_layers.begin(), model.moe_layers.end(), true) == model.moe_layers.end()) {
+            model.moe.reset();
+            model.moe_layers.clear();
+        }
+    }
+    if (model.mtp_layers > 0) composer.leave_out("the layers of multi-token prediction");
+    model.mtp_layers = 0;
+}
+
+}  // namespace mgplan::formats

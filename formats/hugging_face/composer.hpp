@@ -1,0 +1,117 @@
+#pragma once
+// Puts the layers of a model together from parts (plan/model/layer_parts.hpp), for types that the fields of ModelSpec do not describe.
+
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/hugging_face/hugging_face_layers.hpp"
+
+namespace mgplan::formats {
+
+using PartSizesGiven = std::map<std::string, std::int64_t>;
+using Parts = std::vector<LayerPart>;
+
+/// Fields of the config, parts, and the layers in their order. Sizes out of range become problems of the reader.
+class Composer {
+public:
+    explicit Composer(ConfigParts& parts) : parts_(parts) {}
+
+    [[nodiscard]] ConfigReader& config() { return parts_.config; }
+    [[nodiscard]] ModelSpec& model() { return parts_.model; }
+    [[nodiscard]] std::int64_t hidden() const { return parts_.model.hidden; }
+    [[nodiscard]] std::int64_t layers() const { return parts_.model.layers; }
+    /// A whole number that the file or its class states; without a fallback its absence is a problem.
+    std::int64_t number(Aliases names);
+    std::int64_t number_or(Aliases names, std::int64_t fallback);
+    bool flag(Aliases names, bool fallback) { return parts_.config.boolean_or(names, fallback); }
+    /// A list of words with an entry for each layer, or nothing; another length is a problem.
+    std::vector<std::string> words_of_layers(std::string_view field);
+    /// Whether each layer's feed-forward is a mixture: mlp_layer_types, else from `first_sparse` on, every decoder_sparse_step-th, but
+    /// mlp_only_layers.
+    std::vector<bool> sparse_layers(std::int64_t first_sparse);
+
+    [[nodiscard]] LayerPart norm(std::int64_t copies = 1) const;
+    [[nodiscard]] LayerPart layer_norm(std::int64_t copies = 1) const;  ///< with a bias
+    /// Heads as num_attention_heads, num_key_value_heads and head_dim say; `sizes` come on top.
+    LayerPart attention(const PartSizesGiven& sizes = {});
+    /// Latent attention as DeepSeek's fields say.
+    LayerPart latent_attention();
+    LayerPart indexer();  ///< index_n_heads, index_head_dim
+    [[nodiscard]] static LayerPart part(std::string_view kind, PartSizesGiven sizes) { return {std::string(kind), std::move(sizes)}; }
+    [[nodiscard]] LayerPart mlp(std::int64_t width, bool gated = true, bool bias = false) const;
+    [[nodiscard]] LayerPart experts(std::int64_t experts, std::int64_t top_k, std::int64_t width, bool gated = true) const;
+    /// The same MLP or experts with the model's activation stated, without which they are counted and nothing else.
+    [[nodiscard]] LayerPart activated(LayerPart part) const;
+    [[nodiscard]] LayerPart values(std::int64_t count) const { return part("values", {{"count", count}}); }
+    [[nodiscard]] LayerPart linear(std::int64_t in, std::int64_t out, bool bias = false, std::int64_t copies = 1) const;
+
+    /// The activation of MLPs and experts; without it the model's default stands.
+    void set_activation(Aliases fields, Activation fallback) { model().activation = read_activation(config(), fallback, fields); }
+    /// What a mixture has beside its part: router and balancing by the fields of the type, shared experts.
+    void describe_mixture(const LayerPart& experts, std::int64_t shared_width, bool shared_gate);
+    /// Names the limits of Mamba-2's steps (time_step_limit) as left out where they limit anything.
+    void leave_out_step_limits();
+
+    void add_layer(const std::string& kind, Parts parts);  ///< the next one
+    void add_beside(LayerPart part) { parts_.model.beside_layers.push_back(std::move(part)); }
+    /// The norm behind the last layer, which is a part beside them here: with a bias for LayerNorm.
+    void add_final_norm();
+    void without_final_norm() { has_final_norm_ = false; }  ///< it has no weight
+    void leave_out(std::string what) { parts_.model.left_out.push_back(std::move(what)); }
+
+private:
+    ConfigParts& parts_;
+    bool has_final_norm_ = true;
+};
+
+/// Appends the parts of several lists.
+[[nodiscard]] Parts joined(std::initializer_list<Parts> lists);
+
+/// Reads a config whose type has a rule that composes its layers (ModelType::compose).
+void read_composed(ConfigParts& parts);
+
+// Rules, by what is unlike a llama. Source of each: modeling_*.py and configuration_*.py of the type in transformers 5.23.0, or what
+// stands beside it.
+void compose_apertus(Composer& composer);
+void compose_bloom(Composer& composer);
+void compose_falcon(Composer& composer);
+void compose_mpt(Composer& composer);
+void compose_gptj(Composer& composer);
+void compose_gpt_neo(Composer& composer);
+void compose_norms_without_weights(Composer& composer);
+void compose_dbrx(Composer& composer);
+void compose_chatglm(Composer& composer);
+void compose_persimmon(Composer& composer);
+void compose_bitnet(Composer& composer);
+void compose_diffllama(Composer& composer);
+void compose_gemma3n(Composer& composer);
+void compose_gemma4(Composer& composer);
+void compose_xglm(Composer& composer);
+
+void compose_sparse_decoder(Composer& composer);
+void compose_ernie_moe(Composer& composer);
+void compose_phimoe(Composer& composer);
+void compose_indexed_latent(Composer& composer);
+void compose_hunyuan_moe(Composer& composer);
+void compose_mimo_flash(Composer& composer);
+
+void compose_mamba(Composer& composer);
+void compose_mamba2(Composer& composer);
+void compose_bamba(Composer& composer);
+void compose_falcon_h1(Composer& composer);
+void compose_granite_hybrid(Composer& composer);
+void compose_jamba(Composer& composer);
+void compose_nemotron_h(Composer& composer);
+void compose_zamba2(Composer& composer);
+void compose_delta_hybrid(Composer& composer);
+void compose_olmo_hybrid(Composer& composer);
+void compose_kimi_linear(Composer& composer);
+void compose_lfm2(Composer& composer);
+void compose_minimax(Composer& composer);
+void compose_recurrent_gemma(Composer& composer);
+
+}  // namespace mgplan::formats

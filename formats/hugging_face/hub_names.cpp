@@ -1,0 +1,114 @@
+#include "formats/hugging_face/hub_names.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "plan/text/text.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+using Row = std::pair<std::string_view, std::string_view>;
+
+constexpr std::array kRepositories{
+    Row{"deepseek-ai/DeepSeek-V2", "deepseek-v2"},
+    Row{"deepseek-ai/DeepSeek-V2-Lite", "deepseek-v2-lite"},
+    Row{"deepseek-ai/DeepSeek-V3", "deepseek-v3"},
+    Row{"deepseek-ai/DeepSeek-V3-Base", "deepseek-v3"},
+    Row{"deepseek-ai/DeepSeek-V3-0324", "deepseek-v3"},
+    Row{"deepseek-ai/DeepSeek-R1", "deepseek-v3"},
+    Row{"openai/gpt-oss-20b", "gpt-oss-20b"},
+    Row{"openai/gpt-oss-120b", "gpt-oss-120b"},
+    Row{"moonshotai/Kimi-K2-Base", "kimi-k2"},
+    Row{"moonshotai/Kimi-K2-Instruct", "kimi-k2"},
+    Row{"moonshotai/Moonlight-16B-A3B", "moonlight-16b-a3b"},
+    Row{"moonshotai/Moonlight-16B-A3B-Instruct", "moonlight-16b-a3b"},
+    Row{"meta-llama/Llama-2-7b", "llama2-7b"},
+    Row{"meta-llama/Llama-2-7b-hf", "llama2-7b"},
+    Row{"meta-llama/Llama-2-7b-chat-hf", "llama2-7b"},
+    Row{"meta-llama/Llama-2-13b", "llama2-13b"},
+    Row{"meta-llama/Llama-2-13b-hf", "llama2-13b"},
+    Row{"meta-llama/Llama-2-13b-chat-hf", "llama2-13b"},
+    Row{"meta-llama/Llama-2-70b", "llama2-70b"},
+    Row{"meta-llama/Llama-2-70b-hf", "llama2-70b"},
+    Row{"meta-llama/Llama-2-70b-chat-hf", "llama2-70b"},
+    Row{"meta-llama/Meta-Llama-3-8B", "llama3-8b"},
+    Row{"meta-llama/Meta-Llama-3-8B-Instruct", "llama3-8b"},
+    Row{"meta-llama/Meta-Llama-3-70B", "llama3-70b"},
+    Row{"meta-llama/Meta-Llama-3-70B-Instruct", "llama3-70b"},
+    Row{"meta-llama/Llama-3.1-8B", "llama3.1-8b"},
+    Row{"meta-llama/Llama-3.1-8B-Instruct", "llama3.1-8b"},
+    Row{"meta-llama/Meta-Llama-3.1-8B", "llama3.1-8b"},
+    Row{"meta-llama/Meta-Llama-3.1-8B-Instruct", "llama3.1-8b"},
+    Row{"meta-llama/Llama-3.1-70B", "llama3.1-70b"},
+    Row{"meta-llama/Llama-3.1-70B-Instruct", "llama3.1-70b"},
+    Row{"meta-llama/Meta-Llama-3.1-70B", "llama3.1-70b"},
+    Row{"meta-llama/Meta-Llama-3.1-70B-Instruct", "llama3.1-70b"},
+    Row{"meta-llama/Llama-3.3-70B-Instruct", "llama3.1-70b"},
+    Row{"meta-llama/Llama-3.1-405B", "llama3.1-405b"},
+    Row{"meta-llama/Llama-3.1-405B-Instruct", "llama3.1-405b"},
+    Row{"meta-llama/Meta-Llama-3.1-405B", "llama3.1-405b"},
+    Row{"meta-llama/Llama-3.2-1B", "llama3.2-1b"},
+    Row{"meta-llama/Llama-3.2-1B-Instruct", "llama3.2-1b"},
+    Row{"meta-llama/Llama-3.2-3B", "llama3.2-3b"},
+    Row{"meta-llama/Llama-3.2-3B-Instruct", "llama3.2-3b"},
+    Row{"mistralai/Mistral-7B-v0.1", "mistral-7b-v0.1"},
+    Row{"mistralai/Mistral-Nemo-Base-2407", "mistral-nemo-12b"},
+    Row{"mistralai/Mistral-Nemo-Instruct-2407", "mistral-nemo-12b"},
+    Row{"mistralai/Mistral-Large-Instruct-2407", "mistral-large-123b"},
+    Row{"mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"},
+    Row{"mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"},
+    Row{"mistralai/Mixtral-8x22B-v0.1", "mixtral-8x22b"},
+    Row{"nvidia/Nemotron-4-340B-Base", "nemotron4-340b"},
+    Row{"nvidia/Nemotron-H-8B-Base-8K", "nemotron-h-8b"},
+    Row{"Qwen/Qwen2-57B-A14B", "qwen2-57b-a14b"},
+    Row{"xai-org/grok-1", "grok-1"},
+};
+
+/// Families whose repositories are called OWNER/FAMILY-SIZE, or that with an ending.
+constexpr std::array<Row, 2> kFamilies{{{"qwen/qwen2.5-", "qwen2.5-"}, {"qwen/qwen3-", "qwen3-"}}};
+constexpr std::array<std::string_view, 2> kEndings{"-instruct", "-base"};
+constexpr std::array<std::string_view, 15> kFamilyPresets{"qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b", "qwen2.5-7b",    "qwen2.5-14b",
+                                                          "qwen2.5-32b",  "qwen2.5-72b",  "qwen3-0.6b", "qwen3-1.7b",    "qwen3-4b",
+                                                          "qwen3-8b",     "qwen3-14b",    "qwen3-32b",  "qwen3-30b-a3b", "qwen3-235b-a22b"};
+
+}  // namespace
+
+bool looks_like_hub_name(std::string_view text) {
+    const auto slash = text.find('/');
+    if (slash == std::string_view::npos || slash == 0 || slash + 1 == text.size() || text.find('/', slash + 1) != std::string_view::npos)
+        return false;
+    if (text.starts_with('.') || text.starts_with('~') || text.size() > 140) return false;
+    const std::string lower = lower_case(text);
+    for (const std::string_view ending : {".json", ".yaml", ".yml", ".sh", ".txt", ".args"}) {
+        if (lower.ends_with(ending)) return false;
+    }
+    return std::all_of(lower.begin(), lower.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.' || c == '/';
+    });
+}
+
+std::span<const Row> hub_repositories() {
+    return kRepositories;
+}
+
+std::string_view preset_of_hub_name(std::string_view repository) {
+    std::string name = lower_case(repository);
+    for (const auto& [row, preset] : kRepositories) {
+        if (lower_case(row) == name) return preset;
+    }
+    for (const auto& ending : kEndings) {
+        if (name.ends_with(ending)) name.resize(name.size() - ending.size());
+    }
+    for (const auto& [owner, family] : kFamilies) {
+        if (!name.starts_with(owner)) continue;
+        const std::string wanted = std::string(family) + name.substr(owner.size());
+        const auto* const found = std::find(kFamilyPresets.begin(), kFamilyPresets.end(), wanted);
+        if (found != kFamilyPresets.end()) return *found;
+    }
+    return {};
+}
+
+}  // namespace mgplan::formats

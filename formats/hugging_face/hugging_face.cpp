@@ -1,0 +1,349 @@
+#include "formats/hugging_face/hugging_face.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "formats/hugging_face/composer.hpp"
+#include "formats/hugging_face/hugging_face_layers.hpp"
+#include "plan/text/text.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Words of a file for a message: at most 60 bytes, control and other bytes as '?'.
+std::string printable(std::string_view text) {
+    std::string shown;
+    for (const char c : text.substr(0, 60)) shown += c >= ' ' && c <= '~' ? c : '?';
+    return text.size() > 60 ? shown + "..." : shown;
+}
+
+/// Fields that every config may have and that say nothing of the network.
+bool says_nothing_of_the_network(std::string_view field) {
+    static const std::set<std::string_view> kFields{"architectures",
+                                                    "auto_map",
+                                                    "bos_token_id",
+                                                    "chunk_size_feed_forward",
+                                                    "cls_token_id",
+                                                    "decoder_start_token_id",
+                                                    "dtype",
+                                                    "eos_token_id",
+                                                    "forced_bos_token_id",
+                                                    "gradient_checkpointing",
+                                                    "head_dim",
+                                                    "id2label",
+                                                    "initializer_range",
+                                                    "is_decoder",
+                                                    "is_encoder_decoder",
+                                                    "label2id",
+                                                    "mask_token_id",
+                                                    "model_type",
+                                                    "output_attentions",
+                                                    "output_hidden_states",
+                                                    "output_router_logits",
+                                                    "pad_token_id",
+                                                    "pretraining_tp",
+                                                    "problem_type",
+                                                    "quantization_config",
+                                                    "return_dict",
+                                                    "sep_token_id",
+                                                    "tokenizer_class",
+                                                    "torch_dtype",
+                                                    "transformers_version",
+                                                    "use_cache",
+                                                    "use_return_dict"};
+    return kFields.contains(field);
+}
+
+void read_normalization(ConfigParts& parts) {
+    ModelSpec& model = parts.model;
+    model.normalization = parts.type.layer_norm ? Normalization::layer_norm : Normalization::rms_norm;
+    const std::string norm = lower_case(parts.config.text_or({"norm"}, ""));
+    if (norm == "layernorm" || norm == "layernorm1p" || norm == "layer_norm")
+        model.normalization = Normalization::layer_norm;
+    else if (norm == "rmsnorm" || norm == "rms_norm")
+        model.normalization = Normalization::rms_norm;
+    else if (!norm.empty())
+        parts.config.problem("norm = '{}' is not known; use rmsnorm, layernorm or layernorm1p", norm.substr(0, 40));
+    model.norm_epsilon = parts.config.real_or({"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"},
+                                              model.norm_epsilon, 0, 1);
+    // Rows whose class has the field follow it; the others have what their layers have.
+    const bool by_field = parts.config.boolean_or({"qk_norm", "use_qk_norm"}, false) && !parts.type.llama4;
+    model.qk_norm_full_width = parts.type.qk_norm_width;
+    model.qk_norm = parts.type.qk_norm || parts.type.qk_norm_width || by_field;
+}
+
+void read_sizes(ConfigParts& parts) {
+    ConfigReader& config = parts.config;
+    ModelSpec& model = parts.model;
+    const Aliases kLayers{"num_hidden_layers", "n_layer", "num_layers", "n_layers"};
+    // Nemotron-H's follow from its list of layers.
+    if (parts.type.name != "nemotron_h" || !config.stated(kLayers).empty()) model.layers = config.size(kLayers, ModelLimits::layers);
+    model.hidden = config.size({"hidden_size", "n_embd", "d_model"}, ModelLimits::hidden);
+    model.vocab = config.size({"vocab_size", "padded_vocab_size"}, ModelLimits::vocab);
+    model.mtp_layers = config.integer_or({"num_nextn_predict_layers", "num_mtp_layers", "mtp_num_layers"}, 0, 0, ModelLimits::mtp_layers);
+    model.attention_dropout = config.real_or({"attention_dropout", "attn_pdrop"}, 0, 0, 1);
+    model.hidden_dropout = config.real_or({"resid_pdrop", "hidden_dropout", "residual_dropout", "dropout"}, 0, 0, 1);
+    model.init_deviation = config.real_or({"initializer_range"}, model.init_deviation, 0, ModelLimits::init_deviation);
+}
+
+/// The classes of "architectures" that are no language model with an output layer: nothing where all is well.
+void check_heads(const std::vector<std::string>& classes, const std::string& where, Problems& problems) {
+    for (const auto& name : classes) {
+        const bool other_head = name.find("ForSequenceClassification") != std::string::npos ||
+                                name.find("ForTokenClassification") != std::string::npos ||
+                                name.find("ForQuestionAnswering") != std::string::npos || name.ends_with("RewardModel");
+        const bool no_head = name.ends_with("Model") && !name.ends_with("LMHeadModel") && find_model_class(name) == nullptr;
+        if (other_head)
+            problems.add(
+                "{}: architectures = {} has a head of its own (num_labels) in place of the output layer, which no layer here describes; "
+                "give the config of its …ForCausalLM",
+                where, printable(name));
+        else if (no_head)
+            problems.add("{}: architectures = {} has no output layer, so it trains no language model; give the config of its …ForCausalLM",
+                         where, printable(name));
+        if (other_head || no_head) return;
+    }
+}
+
+struct Reading {
+    const ModelType* type;
+    std::string stated;  ///< model_type or class, for messages
+    bool assumed = false;
+};
+
+/// What of an unknown type's fields no row here reads, for its refusal.
+std::string unexplained_fields(const Json& json) {
+    Problems ignored;
+    std::vector<std::string> assumptions, fields;
+    static const Json kNone = Json::object();
+    ConfigReader config(json, kNone, "", ignored, SparseSizes::allowed);
+    ModelSpec model;
+    ConfigParts parts{config, assumed_model_type(), model, assumptions};
+    read_sizes(parts);
+    read_heads(parts);
+    read_biases(parts);
+    read_mla(parts);
+    if (model.layers < 1024) read_windows(parts);
+    read_positions(parts);
+    read_normalization(parts);
+    read_mlp(parts);
+    if (model.layers < 1024) read_mixture(parts);
+    (void)config.boolean_or({"tie_word_embeddings"}, false);
+    for (const auto& field : config.unused()) {
+        if (!says_nothing_of_the_network(field) && field.find("token_id") == std::string::npos) fields.push_back(printable(field));
+    }
+    constexpr std::size_t kShown = 8;
+    const std::size_t count = fields.size();
+    if (count > kShown) fields.resize(kShown);
+    std::string text = fmt::format("{}", fmt::join(fields, ", "));
+    if (count > kShown) text += fmt::format(" and {} more", count - kShown);
+    return text;
+}
+
+/// "nearest: llama, llama4_text"; of names that are like none, some of those that are known.
+std::string nearest_known(const std::string& stated, const std::vector<std::string>& known) {
+    const std::vector<std::string> nearest = nearest_names(stated, known);
+    if (!nearest.empty()) return fmt::format("nearest: {}", fmt::join(nearest, ", "));
+    return fmt::format("known are llama, mixtral, qwen3, deepseek_v3 and {} more", known.size() - 4);
+}
+
+/// The row to read with. Throws for types that are none or not known, unless they are assumed to be another.
+Reading find_reading(const Json& json, const std::string& where, const std::string& assume, bool nested) {
+    Problems problems;
+    JsonReader reader(json, where, problems);
+    const std::string name = reader.text_or("model_type", "");
+    const std::vector<std::string> classes = reader.texts("architectures");
+    const bool encoder_decoder = reader.boolean_or("is_encoder_decoder", false);
+    problems.throw_if_any();
+    if (is_other_kind(name) || encoder_decoder)
+        throw ConfigError(
+            fmt::format("{}: model_type '{}' is no decoder-only transformer, so no layer here describes it; mgplan plans decoders, "
+                        "such as llama, qwen3 or deepseek_v3",
+                        where, printable(name)));
+    if (!nested) check_heads(classes, where, problems);
+    problems.throw_if_any();
+    const ModelType* type = find_model_type(name);
+    if (type == nullptr && name.empty()) {
+        for (const auto& class_name : classes) {
+            if (type == nullptr) type = find_model_class(class_name);
+        }
+    }
+    if (type != nullptr) return {type, std::string(type->name)};
+    const std::string stated = printable(!name.empty() ? name : classes.empty() ? "" : classes.front());
+    if (!assume.empty()) return {&assumed_model_type(), stated.empty() ? "(none)" : stated, true};
+    const std::vector<std::string> known = known_model_types();
+    if (stated.empty())
+        throw ConfigError(fmt::format(
+            "{}: field 'model_type' is missing; give it, such as llama or qwen3, or read the file as a llama with --assume llama", where));
+    const std::string fields = unexplained_fields(json);
+    throw ConfigError(fmt::format(
+        "{}: model_type '{}' is not known ({}){}; --assume llama reads it as a llama all the same, and says so "
+        "in what it prints",
+        where, stated, nearest_known(stated, known), fields.empty() ? "" : fmt::format(" and no layer here explains {}", fields)));
+}
+
+/// The language model of a multimodal file, and where it stands; nothing where the file is a language model.
+const Json* text_part(const Json& json, std::string& place) {
+    if (!json.is_object()) return nullptr;
+    for (const auto* nested : {"text_config", "llm_config", "language_config", "thinker_config"}) {
+        const auto found = json.find(nested);
+        if (found == json.end() || !found->is_object()) continue;
+        place = nested;
+        return &*found;
+    }
+    return nullptr;
+}
+
+/// Whether the larger model shares embeddings and output layer, where its own field or class decides: transformers ties by the
+/// outer field, which some classes take over from the text part.
+std::optional<bool> outer_tie(const Json& json, const Json& text, const std::string& outer_type) {
+    const auto flag = [](const Json& object) -> std::optional<bool> {
+        const auto found = object.find("tie_word_embeddings");
+        if (found == object.end() || !found->is_boolean()) return std::nullopt;
+        return found->get<bool>();
+    };
+    const auto outer = flag(json), inner = flag(text);
+    if (outer && !*outer && inner && *inner && ties_as_its_text_part(outer_type)) return true;
+    if (outer) return outer;
+    if (!inner && ties_by_default(outer_type)) return true;
+    return std::nullopt;
+}
+
+Job read_text_part(const Json& json, const Json& part, const std::string& place, const std::string& name, const std::string& where,
+                   const std::string& assume);
+
+/// Layers that the fields of ModelSpec describe; the sizes are there.
+void read_layers(ConfigParts& parts) {
+    ConfigReader& config = parts.config;
+    ModelSpec& model = parts.model;
+    read_heads(parts);
+    read_biases(parts);
+    read_mla(parts);
+    if (config.problems().empty()) read_windows(parts);
+    read_positions(parts);
+    read_mlp(parts);
+    const bool latent_norm = model.qk_norm;
+    read_normalization(parts);
+    model.qk_norm = model.qk_norm || latent_norm;
+    if (model.mla && model.mla->norm_epsilon == model.norm_epsilon) model.mla->norm_epsilon = 0;
+    model.attention_sinks = config.boolean_or({"attention_sinks"}, parts.type.sinks);
+    if (config.problems().empty()) read_mixture(parts);
+}
+
+/// What models with compositions have in common with all others: heads where there are any, the norms' epsilon.
+void read_sizes_of_composed(ConfigParts& parts) {
+    ConfigReader& config = parts.config;
+    ModelSpec& model = parts.model;
+    const Aliases kHeads{"num_attention_heads", "n_head", "n_heads", "num_heads"};
+    if (config.has(kHeads)) model.heads = config.integer(kHeads, 1, ModelLimits::heads);
+    model.heads = std::max<std::int64_t>(1, model.heads);
+    model.kv_heads = config.integer_or({"num_key_value_heads"}, model.heads, 1, ModelLimits::heads);
+    model.head_dim =
+        config.integer_or({"head_dim", "kv_channels"}, std::max<std::int64_t>(1, model.hidden / model.heads), 1, ModelLimits::head_dim);
+    const Json* ffn = config.member("intermediate_size");
+    if (ffn == nullptr || !ffn->is_array()) model.ffn = config.integer_or({"intermediate_size", "ffn_hidden_size"}, 1, 1, ModelLimits::ffn);
+    model.norm_epsilon =
+        config.real_or({"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps", "layernorm_epsilon"},
+                       model.norm_epsilon, 0, 1);
+}
+
+Job read_one(const Json& json, const std::string& name, const std::string& where, const std::string& assume, bool nested) {
+    std::string place;
+    if (const Json* part = text_part(json, place); part != nullptr) return read_text_part(json, *part, place, name, where, assume);
+    const Reading reading = find_reading(json, where, assume, nested);
+    const Json defaults = Json::parse(reading.type->defaults);
+    static const Json kNoDefaults = Json::object();
+    Problems problems;
+    ConfigReader config(json, reading.assumed ? kNoDefaults : defaults, where, problems,
+                        nested ? SparseSizes::allowed : SparseSizes::refused);
+    Job job;
+    ModelSpec& model = job.model;
+    ConfigParts parts{config, *reading.type, model, job.assumptions};
+    model.name = name;
+    model.source = json.contains("_source") ? config.text_or({"_source"}, where) : where;
+    model.type = reading.stated;
+    if (reading.assumed) {
+        model.assumed_architecture = reading.type->name;
+        job.assumptions.push_back(fmt::format("architecture {} is not known, read like {}", reading.stated, reading.type->name));
+        job.notes.push_back(fmt::format("model_type {} is not known and read as {} (--assume), so this may be another network",
+                                        reading.stated, reading.type->name));
+    }
+    (void)config.text_or({"model_type"}, "");
+    (void)config.texts("architectures");
+    (void)config.boolean_or({"is_encoder_decoder"}, false);
+    const bool composed = reading.type->compose != nullptr;
+    read_sizes(parts);
+    if (composed) {
+        read_sizes_of_composed(parts);
+        read_positions(parts);
+        read_composed(parts);
+    } else {
+        read_layers(parts);
+    }
+    model.tied_embeddings = config.boolean_or({"tie_word_embeddings"}, false);
+    if (model.tied_embeddings && reading.type->never_tied) {
+        model.tied_embeddings = false;
+        job.assumptions.push_back(
+            fmt::format("untied embeddings, for the class of {} passes over tie_word_embeddings", reading.type->name));
+    }
+    if (problems.empty() && reading.type->arrange != nullptr) reading.type->arrange(parts);
+    read_left_out(parts);
+    refuse_other_networks(parts);
+    if (config.has({"_sequence"})) model.default_sequence = config.integer({"_sequence"}, 1, ModelLimits::positions);
+    if (config.has({"_global_batch"})) model.default_global_batch = config.integer({"_global_batch"}, 1, ModelLimits::positions);
+    problems.throw_if_any();
+    validate(model, where);
+    job.unused_fields = config.unused();
+    if (!config.defaulted_sizes().empty())
+        job.assumptions.push_back(fmt::format("class defaults of {} where the file is silent: {}", reading.type->name,
+                                              fmt::join(config.defaulted_sizes(), ", ")));
+    return job;
+}
+
+Job read_text_part(const Json& json, const Json& part, const std::string& place, const std::string& name, const std::string& where,
+                   const std::string& assume) {
+    Json text = part;
+    // Some keep what is the language model's alone beside it.
+    for (const auto* field : {"vocab_size", "max_position_embeddings"}) {
+        if (!text.contains(field) && json.contains(field)) text[field] = json.at(field);
+    }
+    const auto stated = json.find("model_type");
+    const std::string outer_type = stated != json.end() && stated->is_string() ? stated->get<std::string>() : "";
+    if (!text.contains("model_type") && !text_type_of(outer_type).empty()) text["model_type"] = text_type_of(outer_type);
+    const auto tie = outer_tie(json, part, outer_type);
+    const bool conflict = tie && part.contains("tie_word_embeddings") && part.at("tie_word_embeddings") != *tie;
+    if (tie) text["tie_word_embeddings"] = *tie;
+    Job job = read_one(text, name, fmt::format("{}: {}", where, place), assume, true);
+    job.assumptions.push_back(fmt::format("only the language model ({}) of a larger model is planned", place));
+    if (conflict)
+        job.notes.push_back(fmt::format("{}: tie_word_embeddings of {} differs from the outer one; {} is taken, as transformers does",
+                                        where, place, *tie ? "tied" : "untied"));
+    return job;
+}
+
+}  // namespace
+
+bool looks_like_hugging_face(const Json& json) {
+    if (!json.is_object()) return false;
+    const Aliases kSigns{
+        "model_type", "architectures",       "hidden_size",         "n_embd", "num_hidden_layers", "n_layer", "d_model", "text_config",
+        "num_layers", "num_attention_heads", "transformers_version"};
+    return std::any_of(kSigns.begin(), kSigns.end(), [&](std::string_view sign) { return json.contains(sign); });
+}
+
+Job read_hugging_face(const Json& json, const std::string& name, const std::string& where, const std::string& assume) {
+    if (!assume.empty() && assume != assumed_model_type().name)
+        throw ConfigError(fmt::format("--assume = '{}' is not known; use {}", printable(assume), assumed_model_type().name));
+    return read_one(json, name, where, assume, false);
+}
+
+}  // namespace mgplan::formats

@@ -1,0 +1,126 @@
+#include "formats/hugging_face/model_types.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "formats/hugging_face/model_type_tables.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+/// Names of the language models inside multimodal ones that are, but for what they see, a row above.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kSameModels{
+    {{"llama4", "llama4_text"}, {"qwen2_vl", "qwen2_vl_text"}, {"qwen2_5_vl", "qwen2_5_vl_text"}, {"kimi_k25_text", "kimi_k2"}}};
+
+constexpr std::array<std::string_view, 42> kOtherKinds{
+    "albert",   "bart",          "bert",       "big_bird",   "bigbird_pegasus", "blenderbot", "camembert",     "canine",     "clip",
+    "convbert", "data2vec-text", "deberta",    "deberta-v2", "distilbert",      "electra",    "ernie",         "esm",        "flaubert",
+    "fnet",     "funnel",        "longformer", "m2m_100",    "marian",          "mbart",      "megatron-bert", "modernbert", "mpnet",
+    "mt5",      "nystromformer", "pegasus",    "prophetnet", "reformer",        "rembert",    "roberta",       "roformer",   "rwkv",
+    "t5",       "umt5",          "vit",        "whisper",    "xlm-roberta",     "xlm"};
+
+/// Text parts that transformers makes where a file names none: CONFIG_MAPPING[…] in the configuration of the larger model.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kTextTypes{{{"llama4", "llama4_text"},
+                                                                                    {"qwen2_vl", "qwen2_vl_text"},
+                                                                                    {"qwen2_5_vl", "qwen2_5_vl_text"},
+                                                                                    {"qwen3_vl", "qwen3_vl_text"},
+                                                                                    {"qwen3_vl_moe", "qwen3_vl_moe_text"},
+                                                                                    {"llava", "llama"},
+                                                                                    {"llava_next", "llama"},
+                                                                                    {"llava_next_video", "llama"},
+                                                                                    {"llava_onevision", "qwen2"},
+                                                                                    {"video_llava", "llama"},
+                                                                                    {"vipllava", "llama"},
+                                                                                    {"internvl", "qwen2"},
+                                                                                    {"idefics2", "mistral"},
+                                                                                    {"qwen2_audio", "qwen2"},
+                                                                                    {"paligemma", "gemma"}}};
+
+/// tie_word_embeddings of the multimodal class is true.
+constexpr std::array<std::string_view, 17> kTied{
+    "aya_vision", "cohere2_vision", "deepseek_vl",    "deepseek_vl_hybrid", "gemma3", "gemma3n",  "gemma4",
+    "glmasr",     "got_ocr2",       "granite_speech", "internvl",           "janus",  "kimi_k25", "hyperclovax_vision_v2",
+    "mistral3",   "ovis2",          "paligemma"};
+
+/// Its class takes the value of the text part over where its own is false.
+constexpr std::array<std::string_view, 8> kTiedAsText{"fast_vlm", "llava",      "llava_next_video", "llava_onevision",
+                                                      "qwen2_vl", "qwen2_5_vl", "shieldgemma2",     "video_llama_3"};
+
+template <class Names>
+bool holds(const Names& names, std::string_view name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+template <class Pairs>
+std::string_view second_of(const Pairs& pairs, std::string_view first) {
+    for (const auto& [name, other] : pairs) {
+        if (name == first) return other;
+    }
+    return {};
+}
+
+ModelType llama_with_all_fields() {
+    ModelType type = model_types().front();
+    type.moe = true;
+    type.windows = WindowRule::every_layer;
+    return type;
+}
+
+}  // namespace
+
+std::span<const ModelType> model_types() {
+    static const std::vector<ModelType> kAll = [] {
+        std::vector<ModelType> all;
+        for (const auto types :
+             {plain_model_types(), arranged_model_types(), attention_model_types(), sparse_model_types(), hybrid_model_types()})
+            all.insert(all.end(), types.begin(), types.end());
+        return all;
+    }();
+    return kAll;
+}
+
+const ModelType* find_model_type(std::string_view name) {
+    if (const auto same = second_of(kSameModels, name); !same.empty()) name = same;
+    for (const auto& type : model_types()) {
+        if (type.name == name) return &type;
+    }
+    return nullptr;
+}
+
+const ModelType* find_model_class(std::string_view class_name) {
+    for (const auto& type : model_types()) {
+        if (!type.class_name.empty() && type.class_name == class_name) return &type;
+    }
+    return nullptr;
+}
+
+const ModelType& assumed_model_type() {
+    static const ModelType kAssumed = llama_with_all_fields();
+    return kAssumed;
+}
+
+std::vector<std::string> known_model_types() {
+    std::vector<std::string> names;
+    for (const auto& type : model_types()) names.emplace_back(type.name);
+    return names;
+}
+
+bool is_other_kind(std::string_view name) {
+    return holds(kOtherKinds, name);
+}
+
+std::string_view text_type_of(std::string_view multimodal) {
+    return second_of(kTextTypes, multimodal);
+}
+
+bool ties_by_default(std::string_view multimodal) {
+    return holds(kTied, multimodal);
+}
+
+bool ties_as_its_text_part(std::string_view multimodal) {
+    return holds(kTiedAsText, multimodal);
+}
+
+}  // namespace mgplan::formats

@@ -1,0 +1,92 @@
+#pragma once
+// The model types of Hugging Face configs that the layers here describe, and what their classes state without a field in
+// the file. Source of every row: configuration_*.py and modeling_*.py of transformers 5.23.0, or what the row names.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mgplan::formats {
+
+/// What the fields of biases cover.
+enum class BiasRule : std::uint8_t {
+    none,        ///< no biases in attention, whatever a file states
+    attention,   ///< attention_bias: q, k, v and the output
+    qkv,         ///< attention_bias: q, k and v; attention_out_bias: the output
+    qkv_always,  ///< q, k and v unless qkv_bias says no
+    all,         ///< use_bias: every linear layer
+};
+
+/// Which layers have the window of sliding_window, where layer_types does not list them. Layers count from 0.
+enum class WindowRule : std::uint8_t {
+    none,                ///< the class knows no windows
+    every_layer,         ///<
+    every_second,        ///< 0, 2, 4, …
+    switched,            ///< every layer, with use_sliding_window
+    from_max_layers,     ///< from max_window_layers on
+    switched_from_max,   ///< the same, with use_sliding_window
+    switched_alternate,  ///< even ones below max_window_layers, with use_sliding_window
+    all_but_nth,         ///< all but every sliding_window_pattern-th
+    all_but_first,       ///< all but the first of every four
+};
+
+class Composer;
+struct ConfigParts;
+
+struct ModelType {
+    std::string_view name;        ///< model_type
+    std::string_view class_name;  ///< of "architectures", where model_type is absent
+    bool layer_norm = false;
+    bool gated = true;
+    bool learned_positions = false;
+    std::int64_t unused_positions = 0;  ///< rows of the table of positions before the first that is used
+    BiasRule biases = BiasRule::attention;
+    std::string_view attention_bias_field = "attention_bias";
+    std::string_view mlp_bias_field = "mlp_bias";
+    WindowRule windows = WindowRule::none;
+    bool qk_norm = false;        ///< always, on each head
+    bool qk_norm_width = false;  ///< always, over all heads
+    bool moe = false;            ///< fields of experts count
+    bool router_bias = false;
+    bool sinks = false;
+    bool shared_gate = false;
+    bool sigmoid_router = false;
+    bool expert_bias = false;
+    bool llama4 = false;               ///< fields and layers of its own
+    bool never_tied = false;           ///< embeddings and output layer are two tables, whatever a file states
+    bool rotary_interleaved = false;   ///< rotary positions turn neighbours, unless rope_interleave says no
+    bool multi_query = false;          ///< one head for keys and values with multi_query
+    std::string_view defaults = "{}";  ///< JSON: fields and their class defaults
+    /// Puts the layers together where the fields of ModelSpec do not describe them (formats/hugging_face/composer.hpp); nullptr: they do.
+    void (*compose)(Composer&) = nullptr;
+    /// Reads what the type has beside a llama: norms, order, multipliers (formats/hugging_face/arrangement.hpp).
+    void (*arrange)(ConfigParts&) = nullptr;
+    std::string_view left_out = {};  ///< what its network always has and no layer here describes; nothing of it has weights
+};
+
+/// The table, llama first.
+[[nodiscard]] std::span<const ModelType> model_types();
+
+/// The row of a model_type, also under the names that larger models give it ("qwen2_vl_text"); nullptr: not known.
+[[nodiscard]] const ModelType* find_model_type(std::string_view name);
+/// The row of a class of "architectures" ("LlamaForCausalLM"); nullptr: not known.
+[[nodiscard]] const ModelType* find_model_class(std::string_view class_name);
+/// The row that --assume llama reads unknown types with: llama's, with experts, windows and QK-norm where fields state them.
+[[nodiscard]] const ModelType& assumed_model_type();
+
+/// All names, in the order of the table.
+[[nodiscard]] std::vector<std::string> known_model_types();
+
+/// Types of models that are no decoder-only transformer: their configs carry the same size fields with another meaning.
+[[nodiscard]] bool is_other_kind(std::string_view name);
+
+/// The type of the language model inside a multimodal model whose file does not name it; "": not known.
+[[nodiscard]] std::string_view text_type_of(std::string_view multimodal);
+/// Whether a multimodal class shares embeddings and output layer where its file says nothing of it.
+[[nodiscard]] bool ties_by_default(std::string_view multimodal);
+/// Whether it shares them where its text part says so and its own field does not.
+[[nodiscard]] bool ties_as_its_text_part(std::string_view multimodal);
+
+}  // namespace mgplan::formats

@@ -1,0 +1,27 @@
+#pragma once
+// What a user's file says: always a model; from Megatron-LM arguments also batch, layout and training options.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/input/flag_account.hpp"
+#include "plan/layout/layout_request.hpp"
+#include "plan/model/model_spec.hpp"
+#include "plan/training/batch_spec.hpp"
+#include "plan/training/training_spec.hpp"
+
+namespace mgplan::formats {
+
+struct Job {
+    ModelSpec model;
+    std::optional<BatchSpec> batch;
+    std::optional<LayoutRequest> layout;
+    std::optional<TrainingSpec> training;
+    std::vector<std::string> unused_fields;  ///< that a Hugging Face config states and nothing here reads
+    std::vector<std::string> assumptions;    ///< sentences on what the file left open
+    FlagAccount flags;                       ///< of a Megatron-LM command: what became of each flag
+    std::vector<std::string> notes;          ///< sentences on what only running a script would tell
+};
+
+}  // namespace mgplan::formats

@@ -1,0 +1,306 @@
+#include "formats/megatron/bridge_config.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <yaml-cpp/yaml.h>
+
+#include "formats/megatron/bridge_fields.hpp"
+#include "formats/megatron/bridge_sections.hpp"
+#include "formats/megatron/megatron_flags.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+/// Turns the fields into Megatron-LM's words, and keeps which field said which flag.
+class BridgeWords {
+public:
+    BridgeWords(BridgeSections& sections, const YAML::Node& root, const std::string& where, Problems& problems)
+        : sections_(sections), root_(root), where_(where), problems_(problems) {}
+
+    void read() {
+        refuse_other_jobs();
+        for (const FieldRule& rule : bridge_field_rules()) add_by_rule(rule);
+        add_model();
+        for (const char* section : {"model", "ddp", "optimizer", "train", "dist"}) add_by_name(section);
+        check_rules();
+    }
+
+    [[nodiscard]] const std::vector<std::string>& words() const { return words_; }
+    /// The class of the model: "Llama3ModelProvider8B"; "" where the file does not name it.
+    [[nodiscard]] std::string provider() const {
+        const YAML::Node target = root_["model"]["_target_"];
+        return target && target.IsScalar() ? last_name(target.Scalar()).substr(0, 80) : "";
+    }
+    [[nodiscard]] const std::vector<std::string>& unknown() const { return unknown_; }
+
+    /// The text with fields in place of flags.
+    [[nodiscard]] std::string in_fields(const std::string& text) const {
+        std::string out;
+        for (std::size_t at = 0; at < text.size();) {
+            const auto begin = std::min(text.find("--", at), text.size());
+            out += text.substr(at, begin - at);
+            std::size_t end = begin;
+            while (end < text.size() && (text[end] == '-' || std::isalnum(static_cast<unsigned char>(text[end])) != 0)) ++end;
+            const std::string flag = text.substr(begin, end - begin);
+            out += field_of(flag);
+            at = end;
+        }
+        return out;
+    }
+
+private:
+    using Kind = FieldValue::Kind;
+
+    /// The field that said the flag, or has to; other flags stay what they are.
+    [[nodiscard]] std::string field_of(const std::string& flag) const {
+        const auto found = fields_.find(flag);
+        if (found != fields_.end()) return found->second;
+        for (const std::string_view needed : {"--num-layers", "--hidden-size", "--num-attention-heads"}) {
+            if (flag != needed) continue;
+            std::string name = flag.substr(2);
+            std::replace(name.begin(), name.end(), '-', '_');
+            return "model." + name;
+        }
+        return flag;
+    }
+
+    void add(const std::string& flag, const std::string& path, const std::vector<std::string>& values = {}) {
+        if (!fields_.emplace(flag, path).second) return;  // several sections have the field, and agree
+        words_.push_back(flag);
+        words_.insert(words_.end(), values.begin(), values.end());
+    }
+
+    [[nodiscard]] bool depends_on_what_is_off(const std::string& field) const {
+        for (const DependentFields& group : bridge_dependent_fields()) {
+            const auto prefixes = split(group.prefixes, ' ');
+            if (std::none_of(prefixes.begin(), prefixes.end(), [&](const auto& prefix) { return field.starts_with(prefix); })) continue;
+            const auto needed = split(group.needed, ' ');
+            return std::none_of(needed.begin(), needed.end(), [&](const std::string& path) {
+                if (path.ends_with("." + field)) return true;  // it is the switch itself
+                const auto dot = path.find('.');
+                return sections_.on(path.substr(0, dot), path.substr(dot + 1));
+            });
+        }
+        return false;
+    }
+
+    void add_by_rule(const FieldRule& rule) {
+        const FieldValue value = sections_.get(rule.section, rule.field);
+        if (value.kind == Kind::none || depends_on_what_is_off(std::string(rule.field))) return;
+        const std::string path = fmt::format("{}.{}", rule.section, rule.field), flag(rule.flag);
+        if (rule.form == FieldForm::value) {
+            if (value.kind == Kind::text) add(flag, path, value.words);
+        } else if (value.kind == Kind::truth && value.truth == (rule.form == FieldForm::if_on)) {
+            add(flag, path);
+        }
+    }
+
+    /// Fields that become flags together with others.
+    void add_model() {
+        const std::string function = sections_.text("model", "activation_func");
+        const bool gated = sections_.on("model", "gated_linear_unit"), silu = function == "silu" || function == "swish";
+        if (gated && silu)
+            add("--swiglu", "model.gated_linear_unit");
+        else if (gated && (function.empty() || function.find("gelu") != std::string::npos))
+            add("--quick-geglu", "model.gated_linear_unit");
+        else if (!gated && function == "squared_relu")
+            add("--squared-relu", "model.activation_func");
+        else if (gated || silu || (!function.empty() && function.find("gelu") == std::string::npos))
+            problems_.add(
+                "{}: model.activation_func = {}{} cannot be planned; use silu or gelu with gated_linear_unit, gelu or squared_relu", where_,
+                function.substr(0, 40), gated ? " with gated_linear_unit" : "");
+        if (const FieldValue fused = sections_.get("model", "bias_activation_fusion"); fused.kind == Kind::truth && !fused.truth)
+            add(gated && silu ? "--no-bias-swiglu-fusion" : "--no-bias-gelu-fusion", "model.bias_activation_fusion");
+        const std::string groups = sections_.text("model", "num_query_groups");
+        if (!groups.empty() && groups != sections_.text("model", "num_attention_heads") &&
+            !sections_.on("model", "multi_latent_attention")) {
+            add("--group-query-attention", "model.num_query_groups");
+            add("--num-query-groups", "model.num_query_groups", {groups});
+        }
+        if (const FieldValue overlaps = sections_.get("model", "overlap_p2p_comm"); overlaps.kind == Kind::truth && !overlaps.truth)
+            add("--no-overlap-p2p-communication", "model.overlap_p2p_comm");
+        add_stages();
+        add_vocabulary();
+        const FieldValue reduced = sections_.get("ddp", "grad_reduce_in_fp32");
+        if (reduced.kind == Kind::truth && reduced.truth)
+            add("--accumulate-allreduce-grads-in-fp32", "ddp.grad_reduce_in_fp32");
+        else if (reduced.kind == Kind::truth && sections_.on("model", "bf16"))
+            add("--grad-reduce-in-bf16", "ddp.grad_reduce_in_fp32");
+        if (sections_.on("model", "fp8_param") && sections_.on("model", "fp8")) add("--fp8-param-gather", "model.fp8_param");
+        if (sections_.on("model", "fp4_param") && sections_.on("model", "fp4")) add("--fp4-param-gather", "model.fp4_param");
+        if (sections_.on("dist", "use_megatron_fsdp")) add("--use-megatron-fsdp", "dist.use_megatron_fsdp");
+    }
+
+    void add_stages() {
+        const YAML::Node model = root_["model"];
+        YAML::Node layout = model["pipeline_model_parallel_layout"];
+        if (const YAML::Node inner = model["transformer"]; inner && inner.IsMap() && inner["pipeline_model_parallel_layout"])
+            layout = inner["pipeline_model_parallel_layout"];
+        const std::string path = "model.pipeline_model_parallel_layout";
+        if (layout && layout.IsScalar() && layout.Scalar() != "null") {
+            add("--pipeline-model-parallel-layout", path, {layout.Scalar()});
+        } else if (layout && layout.IsSequence()) {
+            if (const auto text = layout_text(layout))
+                add("--pipeline-model-parallel-layout", path, {*text});
+            else
+                problems_.add("{}: {} holds more than lists of embedding, decoder, mtp and loss; write one list for each stage", where_,
+                              path);
+        } else if (const FieldValue chunks = sections_.get("model", "virtual_pipeline_model_parallel_size");
+                   chunks.set() && sections_.count("model", "pipeline_model_parallel_size") > 1) {
+            add("--num-virtual-stages-per-pipeline-rank", "model.virtual_pipeline_model_parallel_size", chunks.words);
+        }
+    }
+
+    static std::optional<std::string> layout_text(const YAML::Node& stages) {
+        static const std::map<std::string, char> kLetters{{"embedding", 'E'}, {"decoder", 't'}, {"mtp", 'm'}, {"loss", 'L'}};
+        std::string text;
+        for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+            if (stage > 0) text += '|';
+            // A list for each chunk of a rank, in newer versions.
+            const YAML::Node& layers = stages[stage];
+            if (!layers.IsSequence()) return std::nullopt;
+            for (const auto& layer : layers) {
+                const auto letter = layer.IsScalar() ? kLetters.find(layer.Scalar()) : kLetters.end();
+                if (letter == kLetters.end()) return std::nullopt;
+                text += letter->second;
+            }
+        }
+        return text;
+    }
+
+    void add_vocabulary() {
+        std::string path = "model.vocab_size";
+        FieldValue size = sections_.get("model", "vocab_size");
+        if (size.kind != Kind::text) {
+            path = "tokenizer.vocab_size";
+            size = sections_.get("tokenizer", "vocab_size");
+        }
+        if (size.kind == Kind::text) add("--vocab-size", path, size.words);
+        // Unpadded the vocabulary is divided by tp alone.
+        const FieldValue pads = sections_.get("model", "should_pad_vocab"),
+                         divisor = sections_.get("model", "make_vocab_size_divisible_by");
+        if (pads.kind == Kind::truth && !pads.truth && path == "model.vocab_size")
+            add("--make-vocab-size-divisible-by", "model.should_pad_vocab", {"1"});
+        else if (divisor.kind == Kind::text)
+            add("--make-vocab-size-divisible-by", "model.make_vocab_size_divisible_by", divisor.words);
+    }
+
+    /// All others under the name that Megatron-LM's argument factory gives them (argument_utils.py).
+    void add_by_name(const std::string& section) {
+        for (const auto& [field, value] : sections_.of(section)) {
+            const std::string path = fmt::format("{}.{}", section, field);
+            if (value.kind == Kind::none || bridge_field_without_effect(field) || depends_on_what_is_off(field)) continue;
+            const auto rules = bridge_field_rules();
+            if (std::any_of(rules.begin(), rules.end(),
+                            [&](const FieldRule& rule) { return rule.section == section && rule.field == field; }))
+                continue;
+            if (is_bridge_default(field, value.text())) continue;
+            std::string name = field;
+            std::replace(name.begin(), name.end(), '_', '-');
+            const auto flag = find_flag(name);
+            if (flag && value.kind == Kind::truth) {
+                if (value.truth && flag->arity == FlagArity::none) add("--" + name, path);
+            } else if (flag && (value.kind == Kind::text || value.kind == Kind::list) && flag->arity != FlagArity::none) {
+                const bool one = flag->arity == FlagArity::one && value.kind == Kind::list;
+                if (!value.words.empty()) add("--" + name, path, one ? std::vector{fmt::format("[{}]", value.text())} : value.words);
+            } else if (value.kind == Kind::truth && (find_flag("no-" + name) || find_flag("disable-" + name))) {
+                if (!value.truth) add((find_flag("no-" + name) ? "--no-" : "--disable-") + name, path);
+            } else if (value.set() && !flag) {
+                unknown_.push_back(value.kind == Kind::other
+                                       ? path
+                                       : fmt::format("{} {}", path, value.kind == Kind::truth ? "true" : value.text().substr(0, 80)));
+            }
+        }
+    }
+
+    void refuse_other_jobs() {
+        const YAML::Node adapters = root_["peft"];
+        const std::string name = provider();
+        if (adapters && !adapters.IsNull())
+            problems_.add("{}: peft: adapters (LoRA) cannot be planned; remove it, to train all weights", where_);
+        for (const char* other : {"T5", "MIMO", "Mimo", "VL", "Omni", "Vision", "Diffusion", "Distillation"}) {
+            if (name.find(other) == std::string::npos) continue;
+            problems_.add("{}: model: {} cannot be planned; give a model of decoder layers only", where_, name.substr(0, 80));
+            break;
+        }
+    }
+
+    /// Rules of Megatron-Bridge's own (training/config.py, ConfigContainer.validate).
+    void check_rules() {
+        const bool sharded = sections_.on("ddp", "use_megatron_fsdp") || sections_.on("dist", "use_megatron_fsdp");
+        const std::string model_length = sections_.text("model", "seq_length"), data_length = sections_.text("dataset", "seq_length");
+        if (!model_length.empty() && !data_length.empty() && model_length != data_length)
+            problems_.add("{}: dataset.seq_length = {} is not model.seq_length = {}; make them equal", where_, data_length.substr(0, 40),
+                          model_length.substr(0, 40));
+        const bool gathered = sections_.on("ddp", "fp8_param_gather") || sections_.on("model", "fp8_param");
+        if (sections_.on("model", "fp8") && sections_.text("model", "fp8_recipe") == "mxfp8" && gathered && !sharded &&
+            !sections_.on("ddp", "reuse_grad_buf_for_mxfp8_param_ag"))
+            problems_.add("{}: mxfp8 with ddp.fp8_param_gather needs ddp.reuse_grad_buf_for_mxfp8_param_ag; set it to true", where_);
+        if (sections_.text("model", "cuda_graph_impl") == "full_iteration" && sections_.on("rerun_state_machine", "check_for_nan_in_loss"))
+            problems_.add(
+                "{}: model.cuda_graph_impl = full_iteration with rerun_state_machine.check_for_nan_in_loss; set the latter to false",
+                where_);
+        if (sections_.on("dist", "use_tp_pp_dp_mapping") && sharded)
+            problems_.add("{}: dist.use_tp_pp_dp_mapping with Megatron FSDP; set it to false", where_);
+    }
+
+    BridgeSections& sections_;
+    const YAML::Node& root_;
+    const std::string& where_;
+    Problems& problems_;
+    std::vector<std::string> words_, unknown_;
+    std::map<std::string, std::string> fields_;  ///< by flag: the field that said it
+};
+
+/// The lists of an account with fields in place of flags.
+void name_fields(FlagAccount& account, const BridgeWords& words) {
+    for (auto* list : {&account.used, &account.without_effect, &account.unknown}) {
+        for (auto& flag : *list) flag = words.in_fields(flag);
+        std::set<std::string> seen;
+        std::erase_if(*list, [&](const std::string& field) { return !seen.insert(field).second; });
+    }
+    for (auto& one : account.not_computed) one.flag = words.in_fields(one.flag);
+    account.unknown.insert(account.unknown.end(), words.unknown().begin(), words.unknown().end());
+}
+
+}  // namespace
+
+Job read_bridge_config(std::string_view text, const std::string& where, const MegatronSurroundings& surroundings) {
+    Problems problems;
+    try {
+        const YAML::Node root = YAML::Load(std::string(text));
+        if (!root.IsMap() || !root["model"] || !root["model"].IsMap())
+            throw ConfigError(
+                fmt::format("{}: is no configuration of Megatron-Bridge, a mapping with model, train, optimizer, ddp, …; write one with "
+                            "ConfigContainer.to_yaml, or give Megatron-LM's flags as --megatron-args",
+                            where));
+        BridgeSections sections(root, where, problems);
+        BridgeWords words(sections, root, where, problems);
+        words.read();
+        std::optional<Job> job;
+        try {
+            job = read_megatron_arguments(words.words(), where, surroundings);
+        } catch (const ConfigError& error) {
+            for (const auto& problem : error.problems()) problems.add("{}", words.in_fields(problem));
+        }
+        problems.throw_if_any();
+        name_fields(job->flags, words);
+        if (const std::string provider = words.provider(); !provider.empty()) job->model.name = provider;
+        for (auto& assumption : job->assumptions) assumption = words.in_fields(assumption);
+        return std::move(*job);
+    } catch (const YAML::Exception& error) {
+        throw ConfigError(fmt::format("{}:{}:{}: not valid YAML: {}", where, error.mark.line + 1, error.mark.column + 1, error.msg));
+    }
+}
+
+}  // namespace mgplan::formats

@@ -1,0 +1,21 @@
+#pragma once
+// A resolved configuration as Megatron-Bridge writes it: the YAML of its ConfigContainer (ConfigContainer.to_yaml, run_config.yaml beside a
+// checkpoint).
+
+#include <string>
+#include <string_view>
+
+#include "formats/input/job.hpp"
+#include "formats/megatron/megatron_arguments.hpp"
+
+namespace mgplan::formats {
+
+/// The job that it describes. Fields become Megatron-LM's flags and are judged as these are; the account and all problems name fields
+/// ("model.num_layers"). What mixed_precision and comm_overlap say goes before the other sections, as Megatron-Bridge applies it.
+/// Throws ConfigError for what is no such file, with all problems: adapters, encoders with decoders, rules of Megatron-Bridge's own.
+[[nodiscard]] Job read_bridge_config(std::string_view text, const std::string& where, const MegatronSurroundings& surroundings = {});
+
+/// The same of a file, with the tokenizers that lie beside it.
+[[nodiscard]] Job load_bridge_config(const std::string& path, MegatronSurroundings surroundings = {});
+
+}  // namespace mgplan::formats

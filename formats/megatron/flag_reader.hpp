@@ -1,0 +1,173 @@
+#pragma once
+// Values of Megatron-LM flags, checked as they are read.
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "formats/input/job.hpp"
+#include "formats/megatron/megatron_arguments.hpp"
+#include "formats/megatron/megatron_flags.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
+
+// Defaults and rules: megatron/training/arguments.py (parsers and validate_args) of Megatron-LM.
+
+namespace mgplan::formats {
+
+inline constexpr std::int64_t kSizeLimit = std::int64_t{1} << 30;  ///< of parallel sizes and counts
+
+template <class Value>
+using Choices = std::vector<std::pair<std::string_view, Value>>;
+
+/// Values of the flags that are interpreted; what is wrong with them becomes problems.
+class FlagReader {
+public:
+    /// `account`: where the flags stand as they were parsed, and are moved as their values tell more.
+    FlagReader(const ParsedFlags& parsed, const std::string& where, Problems& problems, FlagAccount& account)
+        : parsed_(parsed), where_(where), problems_(problems), account_(account) {}
+
+    [[nodiscard]] bool has(std::string_view flag) const { return values_of(flag) != nullptr; }
+    [[nodiscard]] Problems& problems() { return problems_; }
+    [[nodiscard]] const std::string& where() const { return where_; }
+
+    template <class... Args>
+    void problem(fmt::format_string<Args...> format, Args&&... args) {
+        problems_.add("{}: {}", where_, fmt::format(format, std::forward<Args>(args)...));
+    }
+
+    /// The value of a flag, "" (and a problem) when it stands there without one; nothing when it is absent.
+    std::optional<std::string> text(std::string_view flag) {
+        const auto* const given = values_of(flag);
+        if (given == nullptr) return std::nullopt;
+        if (given->empty() || given->front().empty()) {
+            problem("{} needs a value", flag);
+            return std::nullopt;
+        }
+        return checked(flag, given->front());
+    }
+
+    std::vector<std::string> texts(std::string_view flag) {
+        std::vector<std::string> values;
+        const auto* const given = values_of(flag);
+        if (given == nullptr) return values;
+        for (const auto& value : *given) {
+            // Some write lists with commas or brackets.
+            std::string plain = value;
+            std::replace_if(
+                plain.begin(), plain.end(), [](char c) { return c == ',' || c == '[' || c == ']' || c == '"'; }, ' ');
+            for (const auto& word : split(plain, ' ')) {
+                if (word.empty()) continue;
+                if (const auto kept = checked(flag, word)) values.push_back(*kept);
+            }
+        }
+        return values;
+    }
+
+    std::optional<std::int64_t> integer(std::string_view flag, std::int64_t low, std::int64_t high) {
+        const auto value = text(flag);
+        if (!value) return std::nullopt;
+        const std::size_t before = problems_.list().size();
+        const std::int64_t number = read_integer(problems_, fmt::format("{}: {}", where_, flag), *value, low, high);
+        if (problems_.list().size() != before) return std::nullopt;
+        return number;
+    }
+
+    std::int64_t integer_or(std::string_view flag, std::int64_t fallback, std::int64_t low, std::int64_t high) {
+        return integer(flag, low, high).value_or(fallback);
+    }
+
+    double real_or(std::string_view flag, double fallback, double low, double high) {
+        const auto value = text(flag);
+        if (!value) return fallback;
+        const auto number = parse_real(*value);
+        if (!number || !(*number >= low && *number <= high)) {
+            problem("{} = '{}' is no number from {} to {}", flag, shown(*value), low, high);
+            return fallback;
+        }
+        return *number;
+    }
+
+    template <class Value>
+    Value choice(std::string_view flag, Value fallback, const Choices<Value>& choices) {
+        const auto value = text(flag);
+        return value ? named(flag, *value, fallback, choices) : fallback;
+    }
+
+    template <class Value>
+    Value named(std::string_view flag, const std::string& value, Value fallback, const Choices<Value>& choices) {
+        std::vector<std::string> names;
+        for (const auto& [name, meaning] : choices) {
+            if (name == value) return meaning;
+            names.emplace_back(name);
+        }
+        problem("{} = '{}' is not known; use {}", flag, shown(value), any_of_text(names));
+        return fallback;
+    }
+
+    /// The flag as it is given, known or not; "" when it is absent.
+    [[nodiscard]] std::string raw(std::string_view flag) const {
+        const auto found = parsed_.used.find(flag);
+        return found == parsed_.used.end() || found->second.empty() ? std::string() : found->second.front();
+    }
+
+    /// What this value of the flag asks for is not part of the prediction.
+    void not_computed(std::string_view flag, std::string feature, Decides decides) {
+        const std::string spelled = take_from_used(flag);
+        if (!spelled.empty()) account_.not_computed.push_back({spelled, std::move(feature), decides});
+    }
+
+    /// The flag changes nothing beside the others.
+    void idle(std::string_view flag) {
+        std::string spelled = take_from_used(flag);
+        if (!spelled.empty()) account_.without_effect.push_back(std::move(spelled));
+    }
+
+    static std::string shown(const std::string& value) { return value.size() > 60 ? value.substr(0, 57) + "..." : value; }
+
+private:
+    [[nodiscard]] const std::vector<std::string>* values_of(std::string_view flag) const {
+        const auto found = parsed_.used.find(flag);
+        return found == parsed_.used.end() ? nullptr : &found->second;
+    }
+
+    std::string take_from_used(std::string_view flag) {
+        const auto found = std::find_if(account_.used.begin(), account_.used.end(),
+                                        [&](const std::string& name) { return name == flag || other_spelling(name) == flag; });
+        if (found == account_.used.end()) return "";
+        std::string spelled = std::move(*found);
+        account_.used.erase(found);
+        return spelled;
+    }
+
+    std::optional<std::string> checked(std::string_view flag, const std::string& value) {
+        if (value.find('$') == std::string::npos && value.find('`') == std::string::npos) return value;
+        problem(
+            "{} = {} holds a variable that the file does not set; write its value, or give it by --set NAME=VALUE (of $1 and so on by "
+            "--script-args)",
+            flag, shown(value));
+        return std::nullopt;
+    }
+
+    const ParsedFlags& parsed_;
+    const std::string& where_;
+    Problems& problems_;
+    FlagAccount& account_;
+};
+
+/// Models that cannot be planned, and flags at which Megatron-LM stops, become problems.
+void refuse_other_models(FlagReader& flags);
+/// Sequences per step: --global-batch-size, or the last step of --step-batch-size-schedule; nothing where neither is given.
+std::optional<std::int64_t> read_global_batch(FlagReader& flags, std::vector<std::string>& assumptions);
+
+/// Model, layout and training options out of the flags; problems go to the reader. One file each.
+void read_model(FlagReader& flags, Job& job, MegatronSwitches& switches, const MegatronSurroundings& surroundings);
+void read_layout(FlagReader& flags, Job& job);
+void read_training(FlagReader& flags, Job& job, MegatronSwitches switches);
+
+}  // namespace mgplan::formats

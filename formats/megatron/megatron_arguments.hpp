@@ -1,0 +1,52 @@
+#pragma once
+// Megatron-LM's command line as users hold it: a file of flags, a shell script's array, or YAML with MODEL_ARGS.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "formats/input/job.hpp"
+
+namespace mgplan::formats {
+
+/// What a launch script gets from outside.
+struct ScriptInputs {
+    std::optional<std::vector<std::string>> arguments;           ///< its positional parameters; nothing: they are not known
+    std::vector<std::pair<std::string, std::string>> variables;  ///< these hold whatever the script assigns to them
+};
+
+/// What helps to understand a command beside its text.
+struct MegatronSurroundings {
+    std::optional<std::int64_t> vocab;  ///< counts instead of --vocab-size
+    /// Where files that the command names are looked for, and read: tokenizers, sourced scripts. "": none is.
+    std::string folder{};
+    ScriptInputs script{};
+};
+
+struct ArgumentWords {
+    std::vector<std::string> words;                 ///< flags and their values in order
+    std::vector<std::string> notes;                 ///< sentences on what only running the script would tell
+    std::vector<std::string> missing;               ///< problems: parts of the command that may hold flags and are not known
+    std::map<std::string, std::string> unresolved;  ///< variables that stand in the words, and why their values are not known
+    std::vector<std::string> sourced;               ///< texts of the sourced files that were read
+    std::string not_sourced;                        ///< a sentence on the sourced files that are not at hand; "" where there is none
+};
+
+/// The words of a file of flags, split at white space and quotes as a shell does; of a script's command (shell_script.hpp); of YAML that
+/// has a MODEL_ARGS mapping. Drops comments and line continuations. `where` names the source in errors; files that a script sources are
+/// read where they stand in `folder` ("" reads none).
+[[nodiscard]] ArgumentWords argument_words(std::string_view text, const std::string& where, const std::string& folder = "",
+                                           const ScriptInputs& inputs = {});
+
+/// Understands the words. Throws ConfigError with all problems (missing --num-layers, non-numbers, contradictions).
+[[nodiscard]] Job read_megatron_arguments(const std::vector<std::string>& words, const std::string& where,
+                                          const MegatronSurroundings& surroundings = {});
+
+/// Both: the job that a text describes, with the words' notes.
+[[nodiscard]] Job read_megatron_text(std::string_view text, const std::string& where, const MegatronSurroundings& surroundings = {});
+
+}  // namespace mgplan::formats

@@ -1,0 +1,28 @@
+#pragma once
+// The table of Megatron-LM's flags, in groups.
+
+#include <span>
+#include <string_view>
+
+#include "formats/megatron/megatron_flags.hpp"
+
+namespace mgplan::formats {
+
+/// Flags that share arity and effect, without their "--", separated by blanks.
+struct FlagGroup {
+    FlagArity arity;
+    FlagEffect effect;
+    std::string_view feature;
+    std::string_view names;
+    Decides decides = Decides::fit;  ///< of not_computed
+    bool read = false;               ///< interpreted all the same, for export and mgplan's own runs
+};
+
+/// Those that are interpreted.
+[[nodiscard]] std::span<const FlagGroup> used_flag_groups();
+/// Those that change memory, time or legality in a way that is not predicted: of Megatron-LM, and of well-known forks.
+[[nodiscard]] std::span<const FlagGroup> not_computed_flag_groups();
+/// Those that change nothing of a prediction.
+[[nodiscard]] std::span<const FlagGroup> flag_groups_without_effect();
+
+}  // namespace mgplan::formats

@@ -1,0 +1,391 @@
+#include "formats/megatron/megatron_hybrid.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "plan/layout/pipeline_layout.hpp"
+#include "plan/model/layer_pattern.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+constexpr char kMambaLetter = 'M', kDeltaNetLetter = 'G', kAttentionLetter = '*', kMlpLetter = '-', kExpertsLetter = 'E';
+
+constexpr std::array kPatternFlags{"--hybrid-layer-pattern", "--hybrid-override-pattern"};
+
+/// hybrid_layer_allocation.py, pattern_from_ratios: attention spread evenly between Mamba layers, then MLPs in place of some of these.
+/// Python rounds halves to even.
+std::string pattern_of_ratios(std::int64_t layers, double attention_ratio, double mlp_ratio) {
+    std::string pattern(static_cast<std::size_t>(layers), kMambaLetter);
+    const double attention = std::nearbyint(static_cast<double>(layers) * attention_ratio);
+    double mamba = static_cast<double>(layers) - attention;
+    const double section = mamba / (attention + 1);
+    double left = section;
+    for (char& layer : pattern) {
+        if (left < 0.5) {
+            layer = kAttentionLetter;
+            left += section;
+        } else {
+            left -= 1;
+        }
+    }
+    const double mlps = std::nearbyint(static_cast<double>(layers) * mlp_ratio);
+    if (mlps <= 0) return pattern;
+    mamba -= mlps;
+    const double between = mamba / mlps;
+    left = between;
+    for (char& layer : pattern) {
+        if (layer != kMambaLetter) continue;
+        if (left < 0.5) {
+            layer = kMlpLetter;
+            left += between;
+        } else {
+            left -= 1;
+        }
+    }
+    return pattern;
+}
+
+HybridPattern parsed_pattern(std::string_view flag, const std::string& text) {
+    HybridPattern pattern;
+    pattern.flag = flag;
+    if (text.empty()) return pattern;
+    const auto parts = split(text, '/');
+    for (const auto& segment : split(parts.front(), '|')) {
+        pattern.layers += segment;
+        pattern.segments.push_back(static_cast<std::int64_t>(segment.size()));
+    }
+    for (std::size_t i = 1; i < parts.size(); ++i) pattern.predicted += parts[i].empty() ? 0 : 1;
+    return pattern;
+}
+
+/// Mixtures' flags where no layer has experts.
+constexpr std::array kFlagsOfExperts{"--moe-router-topk",
+                                     "--moe-ffn-hidden-size",
+                                     "--moe-shared-expert-intermediate-size",
+                                     "--moe-shared-expert-gate",
+                                     "--moe-layer-freq",
+                                     "--moe-token-dispatcher-type",
+                                     "--moe-flex-dispatcher-backend",
+                                     "--moe-expert-capacity-factor",
+                                     "--moe-router-num-groups",
+                                     "--moe-router-group-topk",
+                                     "--moe-router-dtype",
+                                     "--moe-router-load-balancing-type",
+                                     "--moe-aux-loss-coeff",
+                                     "--moe-grouped-gemm",
+                                     "--moe-pad-expert-input-to-capacity",
+                                     "--moe-router-enable-expert-bias",
+                                     "--moe-permute-fusion"};
+
+constexpr std::array kFlagsOfDeltaNets{"--linear-conv-kernel-dim", "--linear-key-head-dim", "--linear-value-head-dim",
+                                       "--linear-num-key-heads", "--linear-num-value-heads"};
+constexpr std::array kFlagsOfMamba{"--mamba-state-dim", "--mamba-head-dim", "--mamba-num-groups", "--mamba-num-heads"};
+
+LayerPart norm_part(const ModelSpec& model, std::int64_t copies) {
+    const bool biased = model.normalization == Normalization::layer_norm;
+    return {"norm", {{"width", model.hidden}, {"bias", biased ? 1 : 0}, {"copies", copies}}};
+}
+
+LayerPart attention_part(const ModelSpec& model) {
+    return {"attention",
+            {{"heads", model.heads},
+             {"kv_heads", model.kv_heads},
+             {"head_dim", model.head_dim},
+             {"qkv_bias", model.qkv_bias ? 1 : 0},
+             {"output_bias", model.attention_output_bias ? 1 : 0},
+             {"output_gate", model.attention_output_gate ? 1 : 0},
+             {"qk_norm", model.qk_norm ? 1 : 0},
+             {"positions", model.position == PositionEmbedding::rope ? 2 : 1}}};
+}
+
+std::int64_t activation_size(const ModelSpec& model) {
+    return 1 + static_cast<std::int64_t>(model.activation);
+}
+
+LayerPart mlp_part(const ModelSpec& model, std::int64_t width, bool biased) {
+    return {"mlp",
+            {{"width", width}, {"gated", model.gated_mlp ? 1 : 0}, {"bias", biased ? 1 : 0}, {"activation", activation_size(model)}}};
+}
+
+/// The experts, and what stands beside them.
+std::vector<LayerPart> expert_parts(const ModelSpec& model) {
+    const MoeSpec& moe = *model.moe;
+    std::vector<LayerPart> parts{{"experts",
+                                  {{"experts", moe.experts},
+                                   {"top_k", moe.top_k},
+                                   {"width", moe.expert_ffn},
+                                   {"gated", model.gated_mlp ? 1 : 0},
+                                   {"bias", model.mlp_bias ? 1 : 0},
+                                   {"router_bias", moe.router_bias ? 1 : 0},
+                                   {"activation", activation_size(model)}}}};
+    if (moe.shared_ffn > 0) parts.push_back(mlp_part(model, moe.shared_ffn, false));
+    if (moe.shared_gate) parts.push_back({"linear", {{"in", model.hidden}, {"out", 1}}});
+    return parts;
+}
+
+/// ssm/mamba_mixer.py; defaults: TransformerConfig.
+LayerPart mamba_part(FlagReader& flags, const ModelSpec& model) {
+    const std::int64_t state = flags.integer_or("--mamba-state-dim", 128, 1, ModelLimits::hidden);
+    const std::int64_t head_dim = flags.integer_or("--mamba-head-dim", 64, 1, ModelLimits::hidden);
+    const std::int64_t groups = flags.integer_or("--mamba-num-groups", 8, 1, ModelLimits::heads);
+    auto heads = flags.integer("--mamba-num-heads", 1, ModelLimits::heads);
+    if (!heads) {
+        constexpr std::int64_t kExpand = 2;
+        if (flags.problems().empty() && kExpand * model.hidden % head_dim != 0)
+            flags.problem("--mamba-head-dim = {} does not divide {} · --hidden-size = {}; use {}, or give --mamba-num-heads", head_dim,
+                          kExpand, kExpand * model.hidden, divisors_text(kExpand * model.hidden, kExpand * model.hidden));
+        heads = std::max<std::int64_t>(1, kExpand * model.hidden / head_dim);
+    }
+    if (flags.problems().empty() && *heads % groups != 0)
+        flags.problem("--mamba-num-groups = {} does not divide the {} heads of Mamba-2; use {}", groups, *heads,
+                      divisors_text(*heads, *heads));
+    return {"mamba2",
+            {{"inner", *heads * head_dim},
+             {"heads", *heads},
+             {"groups", groups},
+             {"state", state},
+             {"conv", 4},
+             {"conv_bias", 1},
+             {"proj_bias", 0},
+             {"norm", 1}}};
+}
+
+/// ssm/gated_delta_net/; defaults: TransformerConfig.
+LayerPart delta_part(FlagReader& flags) {
+    const auto read = [&](std::string_view flag, std::int64_t fallback, std::int64_t high) {
+        return flags.integer_or(flag, fallback, 1, high);
+    };
+    const std::int64_t keys = read("--linear-num-key-heads", 16, ModelLimits::heads),
+                       values = read("--linear-num-value-heads", 32, ModelLimits::heads);
+    if (flags.problems().empty() && values % keys != 0)
+        flags.problem("--linear-num-value-heads = {} is no multiple of --linear-num-key-heads = {}; give a multiple", values, keys);
+    return {"gated_delta_net",
+            {{"key_heads", keys},
+             {"key_dim", read("--linear-key-head-dim", 128, ModelLimits::head_dim)},
+             {"value_heads", values},
+             {"value_dim", read("--linear-value-head-dim", 128, ModelLimits::head_dim)},
+             {"conv", read("--linear-conv-kernel-dim", 4, ModelLimits::head_dim)}}};
+}
+
+/// Layers one by one; equal ones are one kind.
+class Compositions {
+public:
+    explicit Compositions(ModelSpec& model) : model_(model) {}
+    void add(const char* name, std::vector<LayerPart> mixer, std::vector<LayerPart> feed_forward) {
+        LayerComposition layer{name, {norm_part(model_, (mixer.empty() ? 0 : 1) + (feed_forward.empty() ? 0 : 1))}};
+        for (auto* half : {&mixer, &feed_forward}) layer.parts.insert(layer.parts.end(), half->begin(), half->end());
+        const auto found = std::find(model_.compositions.begin(), model_.compositions.end(), layer);
+        model_.composition_of_layer.push_back(static_cast<std::uint16_t>(found - model_.compositions.begin()));
+        if (found == model_.compositions.end()) model_.compositions.push_back(std::move(layer));
+    }
+
+private:
+    ModelSpec& model_;
+};
+
+/// --linear-attention-freq: of N layers the last attends; a list holds 1 for a delta net, 0 for attention.
+std::vector<bool> delta_net_layers(FlagReader& flags, std::int64_t layers) {
+    std::vector<bool> delta(static_cast<std::size_t>(layers), false);
+    const auto text = flags.text("--linear-attention-freq");
+    if (!text) {
+        flags.problem(
+            "--linear-attention-freq is missing; say of how many layers the last one attends (Qwen3-Next: 4), or list the layers");
+        return delta;
+    }
+    if (text->find('[') == std::string::npos) {
+        const std::int64_t every = flags.integer_or("--linear-attention-freq", 1, 1, ModelLimits::layers);
+        for (std::int64_t i = 0; i < layers; ++i) delta[static_cast<std::size_t>(i)] = (i + 1) % every != 0;
+        return delta;
+    }
+    try {
+        delta = parse_layer_pattern(*text, ModelLimits::layers);
+    } catch (const ConfigError& error) {
+        flags.problems().absorb(error, fmt::format("{}: --linear-attention-freq: ", flags.where()));
+        return delta;
+    }
+    if (static_cast<std::int64_t>(delta.size()) != layers)
+        flags.problem("--linear-attention-freq = {} has {} entries for --num-layers = {}; give one entry per layer",
+                      FlagReader::shown(*text), delta.size(), layers);
+    delta.resize(static_cast<std::size_t>(layers));
+    return delta;
+}
+
+void compose_pattern(FlagReader& flags, ModelSpec& model, const HybridPattern& pattern) {
+    Compositions layers(model);
+    const auto has = [&](char letter) { return pattern.layers.find(letter) != std::string::npos; };
+    const LayerPart mamba = has(kMambaLetter) ? mamba_part(flags, model) : LayerPart{};
+    const LayerPart delta = has(kDeltaNetLetter) ? delta_part(flags) : LayerPart{};
+    for (const char letter : pattern.layers) {
+        switch (letter) {
+            case kMambaLetter:
+                layers.add("mamba2", {mamba}, {});
+                break;
+            case kDeltaNetLetter:
+                layers.add("gated_delta_net", {delta}, {});
+                break;
+            case kAttentionLetter:
+                layers.add("attention", {attention_part(model)}, {});
+                break;
+            case kExpertsLetter:
+                if (model.moe) layers.add("moe", {}, expert_parts(model));
+                break;
+            default:
+                layers.add("mlp", {}, {mlp_part(model, model.ffn, model.mlp_bias)});
+        }
+    }
+}
+
+}  // namespace
+
+std::optional<HybridPattern> hybrid_pattern(FlagReader& flags) {
+    for (const auto* flag : kPatternFlags) {
+        if (flags.has(flag)) return parsed_pattern(flag, flags.raw(flag));
+    }
+    if (!flags.has("--is-hybrid-model") && !flags.has("--hybrid-attention-ratio") && !flags.has("--hybrid-mlp-ratio")) return std::nullopt;
+    const auto ratio = [&](std::string_view flag) { return parse_real(flags.raw(flag)).value_or(0); };
+    const auto layers = parse_integer(flags.raw("--num-layers"));
+    if (!layers || *layers < 1 || *layers > ModelLimits::layers) return std::nullopt;
+    const double attention = ratio("--hybrid-attention-ratio"), mlp = ratio("--hybrid-mlp-ratio");
+    if (!(attention >= 0 && mlp >= 0 && attention + mlp <= 1)) return parsed_pattern("--hybrid-attention-ratio", "");
+    return parsed_pattern("--hybrid-attention-ratio", pattern_of_ratios(*layers, attention, mlp));
+}
+
+bool has_delta_nets(FlagReader& flags) {
+    for (const auto* flag : {"--experimental-attention-variant", "--linear-attention-type"}) {
+        const std::string variant = flags.raw(flag);
+        if (variant == "gated_delta_net" || variant == "gdn") return true;
+    }
+    return false;
+}
+
+void check_hybrid(FlagReader& flags, const HybridPattern& pattern) {
+    if (flags.has(kPatternFlags[0]) && flags.has(kPatternFlags[1]))
+        flags.problem("{} and {} give the pattern twice; keep the first, which replaces the second", kPatternFlags[0], kPatternFlags[1]);
+    for (const auto* flag : {"--hybrid-attention-ratio", "--hybrid-mlp-ratio"}) {
+        (void)flags.real_or(flag, 0, 0, 1);
+        if (pattern.flag != "--hybrid-attention-ratio") flags.idle(flag);
+    }
+    if (pattern.flag != "--hybrid-attention-ratio" && !flags.text(pattern.flag)) return;  // says why
+    if (pattern.layers.empty()) {
+        flags.problem("{} names no layers; give a letter for each, as in M-M*- (M Mamba-2, * attention, - MLP, E experts)", pattern.flag);
+        return;
+    }
+    if (std::ssize(pattern.layers) > ModelLimits::layers) {
+        flags.problem("{} has {} layers; give at most {}", pattern.flag, pattern.layers.size(), ModelLimits::layers);
+        return;
+    }
+    std::set<char> wrong;
+    for (const char letter : pattern.layers) {
+        if (letter == 'D' || letter == '+') {
+            flags.problem("{}: '{}' is sparse or latent attention, which no layer of a hybrid here computes; give * for attention",
+                          pattern.flag, letter);
+            return;
+        }
+        if (std::string_view("MG*-E").find(letter) == std::string_view::npos) wrong.insert(letter);
+    }
+    if (!wrong.empty())
+        flags.problem(
+            "{} holds '{}', which is no layer; use M (Mamba-2), G (gated delta net), * (attention), - (MLP), E (experts), and | "
+            "between stages",
+            pattern.flag, std::string(wrong.begin(), wrong.end()).substr(0, 20));
+    const bool piped = pattern.segments.size() > 1;
+    const auto exclude = [&](std::initializer_list<const char*> others, std::string_view way_out) {
+        for (const auto* other : others) {
+            if (flags.has(other)) flags.problem("{} with {}; {}", other, pattern.flag, way_out);
+        }
+    };
+    exclude({"--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank", "--pipeline-model-parallel-layout",
+             "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"},
+            "remove it, and write stages into the pattern with |");
+    if (piped)
+        exclude({"--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"}, "remove it, for | in the pattern says so");
+    if (pattern.predicted > 0 || flags.has("--mtp-num-layers")) {
+        const std::string_view named = flags.has("--mtp-num-layers") ? "--mtp-num-layers" : std::string_view(pattern.flag);
+        flags.not_computed(named, "multi-token prediction of hybrids", Decides::fit);
+    }
+    const bool experts = pattern.layers.find(kExpertsLetter) != std::string::npos;
+    if (experts && !flags.has("--num-experts"))
+        flags.problem("{} has layers of experts (E), but --num-experts is missing; give it, or write - in their place", pattern.flag);
+    if (!experts && flags.has("--num-experts")) {
+        flags.not_computed("--num-experts", "experts of a pattern that has no layers of them (E)", Decides::fit);
+        for (const auto* flag : kFlagsOfExperts) flags.idle(flag);
+    }
+    if (experts) flags.idle("--moe-layer-freq");
+}
+
+void read_spec(FlagReader& flags, bool hybrid) {
+    const std::vector<std::string> spec = flags.texts("--spec");
+    // pretrain_hybrid.py's default, and its name before.
+    const bool own = spec == std::vector<std::string>{"megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec"} ||
+                     spec == std::vector<std::string>{"megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec"};
+    if (hybrid && own)
+        flags.idle("--spec");
+    else
+        flags.not_computed("--spec", "layers written elsewhere", Decides::fit_and_legal);
+}
+
+void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<HybridPattern>& pattern) {
+    const bool delta_nets = has_delta_nets(flags);
+    const auto holds = [&](char letter) { return pattern && pattern->layers.find(letter) != std::string::npos; };
+    if (!holds(kMambaLetter)) {
+        for (const auto* flag : kFlagsOfMamba) flags.idle(flag);
+    }
+    if (!delta_nets && !holds(kDeltaNetLetter)) {
+        for (const auto* flag : kFlagsOfDeltaNets) flags.idle(flag);
+        flags.idle("--linear-attention-freq");
+        for (const auto* flag : {"--experimental-attention-variant", "--linear-attention-type"})
+            flags.not_computed(flag, "another attention", Decides::fit_and_legal);
+    }
+    if (!pattern && !delta_nets) return;
+    if (model.mla) {
+        flags.problem("--multi-latent-attention with Mamba-2 or gated delta nets is not computed; give plain attention");
+        return;
+    }
+    if (!flags.problems().empty()) return;
+    if (pattern) {
+        if (holds(kDeltaNetLetter) && model.normalization == Normalization::layer_norm) {
+            flags.problem("{} has gated delta nets (G) with LayerNorm, which no layer here computes; give --normalization RMSNorm",
+                          pattern->flag);
+            return;
+        }
+        compose_pattern(flags, model, *pattern);
+        if (model.moe) {
+            for (std::size_t i = 0; i < model.moe_layers.size(); ++i) model.moe_layers[i] = pattern->layers[i] == kExpertsLetter;
+        }
+    } else {
+        if (model.normalization == Normalization::layer_norm) {
+            // Their output norm would be LayerNorm with biases too.
+            for (const auto* flag : {"--experimental-attention-variant", "--linear-attention-type"})
+                flags.not_computed(flag, "gated delta nets with LayerNorm, planned as attention", Decides::fit_and_legal);
+            flags.not_computed("--linear-attention-freq", "gated delta nets with LayerNorm", Decides::fit);
+            for (const auto* flag : kFlagsOfDeltaNets) flags.not_computed(flag, "gated delta nets with LayerNorm", Decides::fit);
+            return;
+        }
+        Compositions layers(model);
+        const LayerPart delta = delta_part(flags);
+        const std::vector<bool> is_delta = delta_net_layers(flags, model.layers);
+        if (!flags.problems().empty()) return;
+        for (std::int64_t i = 0; i < model.layers; ++i) {
+            const bool own = is_delta[static_cast<std::size_t>(i)], mixture = model.is_moe_layer(i);
+            const std::string name = std::string(own ? "gated_delta_net" : "attention") + (mixture ? "+moe" : "+mlp");
+            layers.add(name.c_str(), {own ? delta : attention_part(model)},
+                       mixture ? expert_parts(model) : std::vector{mlp_part(model, model.ffn, model.mlp_bias)});
+        }
+    }
+    model.beside_layers = {norm_part(model, 1)};
+    model.mtp_layers = 0;
+}
+
+std::optional<std::string> stages_of_pattern(const HybridPattern& pattern) {
+    if (pattern.segments.size() < 2) return std::nullopt;
+    std::vector<std::string> stages;
+    for (const std::int64_t layers : pattern.segments) stages.emplace_back(static_cast<std::size_t>(layers), 't');
+    stages.front().insert(0, "E");
+    stages.back() += 'L';
+    return compact_pipeline_layout(stages);
+}
+
+}  // namespace mgplan::formats

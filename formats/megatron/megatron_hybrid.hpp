@@ -1,0 +1,40 @@
+#pragma once
+// Models of Megatron-LM whose layers differ in their mixer: hybrids of Mamba-2 by a pattern of letters, gated delta nets between layers of
+// attention (core/models/hybrid/hybrid_layer_allocation.py; core/models/gpt/experimental_attention_variant_module_specs.py; rules of
+// arguments.py at d98e8a64).
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/megatron/flag_reader.hpp"
+
+namespace mgplan::formats {
+
+/// A pattern of layers as it is given: a letter for each decoder layer.
+struct HybridPattern {
+    std::string flag;                    ///< that gives it
+    std::string layers;                  ///< M Mamba-2, G gated delta net, * attention, - MLP, E experts
+    std::vector<std::int64_t> segments;  ///< layers between two |; one segment without
+    std::int64_t predicted = 0;          ///< depths of multi-token prediction behind /
+};
+
+/// --hybrid-layer-pattern or --hybrid-override-pattern; with --is-hybrid-model alone the pattern of --hybrid-attention-ratio and
+/// --hybrid-mlp-ratio over --num-layers. Nothing for other models. Reports no problem: read_hybrid() does.
+[[nodiscard]] std::optional<HybridPattern> hybrid_pattern(FlagReader& flags);
+
+/// Whether --experimental-attention-variant (or --linear-attention-type, its name before) asks for gated delta nets.
+[[nodiscard]] bool has_delta_nets(FlagReader& flags);
+
+/// Rules of a pattern and of the flags beside it; what of it is not computed is said. In front of the model's other flags.
+void check_hybrid(FlagReader& flags, const HybridPattern& pattern);
+/// --spec names a Python function that makes the layers: those of HybridModel itself change nothing, others are not computed.
+void read_spec(FlagReader& flags, bool hybrid);
+/// Describes the layers of a model, whose fields have been read, by parts where a pattern or delta nets ask for it.
+void compose_hybrid(FlagReader& flags, ModelSpec& model, const std::optional<HybridPattern>& pattern);
+
+/// The stages of a pattern with | as --pipeline-model-parallel-layout writes them; nothing without.
+[[nodiscard]] std::optional<std::string> stages_of_pattern(const HybridPattern& pattern);
+
+}  // namespace mgplan::formats

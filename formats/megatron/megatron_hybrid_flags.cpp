@@ -1,0 +1,114 @@
+#include "formats/megatron/megatron_hybrid_flags.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "plan/model/layer_parts.hpp"
+#include "plan/model/layer_pattern.hpp"
+#include "plan/parameters/composed_layer.hpp"
+#include "plan/parameters/layer_kinds.hpp"
+#include "plan/text/errors.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+[[noreturn]] void refuse_layers(const Plan& plan, std::string_view why) {
+    throw ConfigError(
+        fmt::format("{}: {}, for which Megatron-LM has no flags; train it with mgplan run, or export another model", plan.model.name, why));
+}
+
+void add_size(HybridFlags& out, std::string_view flag, const LayerPart& part, std::string_view size) {
+    out.flags.push_back({std::string(flag), {fmt::format("{}", part_size(part, size))}});
+}
+
+void add_mamba(HybridFlags& out, const Plan& plan, const LayerPart& part) {
+    // MambaMixer's own: d_conv, rmsnorm.
+    if (part_size(part, "conv") != 4) refuse_layers(plan, fmt::format("Mamba-2 with a convolution of {} taps", part_size(part, "conv")));
+    if (part_size(part, "norm") == 0) refuse_layers(plan, "Mamba-2 without a norm behind its scan");
+    const std::int64_t heads = part_size(part, "heads");
+    add_size(out, "mamba-state-dim", part, "state");
+    out.flags.push_back({"mamba-head-dim", {fmt::format("{}", part_size(part, "inner") / heads)}});
+    add_size(out, "mamba-num-heads", part, "heads");
+    add_size(out, "mamba-num-groups", part, "groups");
+}
+
+void add_delta_net(HybridFlags& out, const LayerPart& part) {
+    add_size(out, "linear-conv-kernel-dim", part, "conv");
+    add_size(out, "linear-key-head-dim", part, "key_dim");
+    add_size(out, "linear-value-head-dim", part, "value_dim");
+    add_size(out, "linear-num-key-heads", part, "key_heads");
+    add_size(out, "linear-num-value-heads", part, "value_heads");
+}
+
+/// The flags of a kind of mixer, of which there may be one set of sizes.
+void add_mixers(HybridFlags& out, const Plan& plan, const LayerKinds& kinds) {
+    for (const LayerHalf& mixer : kinds.mixers) {
+        const auto alike = std::count_if(kinds.mixers.begin(), kinds.mixers.end(),
+                                         [&](const LayerHalf& other) { return other.part.kind == mixer.part.kind; });
+        if (alike > 1) refuse_layers(plan, fmt::format("{} layers of {} sizes", mixer.part.kind, alike));
+        if (mixer.part.kind == "mamba2") add_mamba(out, plan, mixer.part);
+        if (mixer.part.kind == "gated_delta_net") add_delta_net(out, mixer.part);
+    }
+    const auto mlps =
+        std::count_if(kinds.feed_forwards.begin(), kinds.feed_forwards.end(), [](const LayerHalf& half) { return !half.mixture; });
+    if (mlps > 1) refuse_layers(plan, fmt::format("MLPs of {} sizes", mlps));
+}
+
+char letter_of(const LayerKinds& kinds, const LayerKindHalves& kind) {
+    if (kind.mixture) return 'E';
+    if (kind.mixer == LayerKindHalves::kNone) return '-';
+    const std::string& mixer = kinds.mixers[static_cast<std::size_t>(kind.mixer)].part.kind;
+    return mixer == "mamba2" ? 'M' : mixer == "gated_delta_net" ? 'G' : '*';
+}
+
+std::string pattern_of(const Plan& plan, const LayerKinds& kinds) {
+    const StageSplit& split = *plan.layout.split;
+    std::string pattern;
+    for (int chunk = 0; chunk < split.vpp(); ++chunk) {
+        for (int rank = 0; rank < split.pp(); ++rank) {
+            const StageChunk& held = split.chunk(rank, chunk);
+            if (chunk + rank > 0) pattern += '|';
+            for (std::int64_t i = 0; i < held.decoders; ++i)
+                pattern += letter_of(kinds, kinds.kinds[kinds.of_layer[static_cast<std::size_t>(held.first_decoder + i)]]);
+        }
+    }
+    return pattern;
+}
+
+}  // namespace
+
+HybridFlags hybrid_flags(const Plan& plan) {
+    HybridFlags out;
+    if (plan.model.compositions.empty()) return out;
+    const LayerKinds kinds = layer_kinds(plan.model);
+    const auto halves = [](const LayerKindHalves& kind) {
+        return (kind.mixer == LayerKindHalves::kNone ? 0 : 1) + (kind.feed_forward == LayerKindHalves::kNone ? 0 : 1);
+    };
+    out.by_pattern = std::all_of(kinds.kinds.begin(), kinds.kinds.end(), [&](const LayerKindHalves& kind) { return halves(kind) == 1; });
+    if (out.by_pattern) {
+        // HybridModel's layers (pretrain_hybrid.py) are these.
+        out.flags.push_back({"spec", {"megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec"}});
+        out.flags.push_back({"hybrid-layer-pattern", {pattern_of(plan, kinds)}});
+        add_mixers(out, plan, kinds);
+        return out;
+    }
+    const auto is_delta = [&](const LayerKindHalves& kind) {
+        return kind.mixer != LayerKindHalves::kNone && kinds.mixers[static_cast<std::size_t>(kind.mixer)].part.kind == "gated_delta_net";
+    };
+    for (const LayerKindHalves& kind : kinds.kinds) {
+        const bool attends = kind.mixer != LayerKindHalves::kNone && !kinds.mixers[static_cast<std::size_t>(kind.mixer)].carries_state;
+        if (halves(kind) != 2 || !(attends || is_delta(kind)))
+            refuse_layers(plan,
+                          "layers that are a mixer with a state and a feed-forward in one, or that differ in the number of their halves");
+    }
+    std::vector<bool> delta;
+    for (const std::uint16_t kind : kinds.of_layer) delta.push_back(is_delta(kinds.kinds[kind]));
+    out.flags.push_back({"experimental-attention-variant", {"gated_delta_net"}});
+    out.flags.push_back({"linear-attention-freq", {layer_pattern_text(delta)}});
+    add_mixers(out, plan, kinds);
+    return out;
+}
+
+}  // namespace mgplan::formats

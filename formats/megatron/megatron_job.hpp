@@ -1,0 +1,50 @@
+#pragma once
+// A plan as Megatron-LM takes it: flags of pretrain_gpt.py and the environment they need.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plan/plan.hpp"
+
+namespace mgplan::formats {
+
+/// One flag of the training script with its values; none for a switch.
+struct MegatronFlag {
+    std::string name;  ///< "--tensor-model-parallel-size"
+    std::vector<std::string> values;
+};
+
+/// Flags that belong together, under a heading.
+struct MegatronFlags {
+    std::string title;
+    std::vector<MegatronFlag> flags;
+};
+
+struct MegatronJob {
+    std::string model;                       ///< for the headline
+    std::string script = "pretrain_gpt.py";  ///< of Megatron-LM, that takes the flags
+    std::string layout;                      ///< one line, as summary() writes it
+    std::vector<MegatronFlags> parts;        ///< model, layout, training
+    /// megatron_environment()
+    std::vector<std::pair<std::string, std::string>> environment;
+
+    /// Flags and values in order, one word each.
+    [[nodiscard]] std::vector<std::string> words() const;
+};
+
+/// Variables that Megatron-LM's validate_args asserts for the plan's parallelism and architecture.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> megatron_environment(const Plan& plan);
+
+/// The flags (megatron/training/arguments.py) that make Megatron-LM train this plan's model and batch in its layout. Data,
+/// tokenizer, learning rate and checkpoints are left to the user. What the flags cannot say is found by reading them back
+/// (read_megatron_arguments) and comparing. Throws ConfigError for fp64, in which Megatron-LM does not train.
+[[nodiscard]] MegatronJob megatron_job(const Plan& plan);
+
+/// A file for a shell and for --megatron-args: exports, and the flags as an array MEGATRON_ARGS=( … ), one flag a line.
+[[nodiscard]] std::string megatron_args_text(const MegatronJob& job);
+
+/// The YAML of Megatron-LM's own functional tests: ENV_VARS and MODEL_ARGS.
+[[nodiscard]] std::string megatron_yaml_text(const MegatronJob& job);
+
+}  // namespace mgplan::formats

@@ -1,0 +1,227 @@
+#include "formats/megatron/flag_reader.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+void read_precision(FlagReader& flags, TrainingSpec& training) {
+    const bool bf16 = flags.has("--bf16"), fp16 = flags.has("--fp16");
+    if (bf16 && fp16) flags.problem("--bf16 and --fp16 exclude each other; keep one");
+    training.precision = bf16 ? Precision::bf16 : fp16 ? Precision::fp16 : Precision::fp32;
+    const Choices<Dtype> dtypes{{"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}, {"fp8", Dtype::fp8}};
+    const Dtype main_grads = flags.choice<Dtype>("--main-grads-dtype", Dtype::fp32, dtypes);
+    training.main_param_dtype = flags.choice<Dtype>("--main-params-dtype", Dtype::fp32, dtypes);
+    training.exp_avg_dtype = flags.choice<Dtype>("--exp-avg-dtype", Dtype::fp32, dtypes);
+    training.exp_avg_sq_dtype = flags.choice<Dtype>("--exp-avg-sq-dtype", Dtype::fp32, dtypes);
+    // bf16 accumulates gradients in fp32 unless told otherwise; fp16 only when told to.
+    bool in_fp32 = flags.has("--accumulate-allreduce-grads-in-fp32") || training.precision == Precision::fp32;
+    if (bf16) in_fp32 = flags.has("--grad-reduce-in-bf16") ? false : in_fp32 || main_grads == Dtype::fp32;
+    training.grad_dtype = in_fp32 ? Dtype::fp32 : training.compute_dtype();
+    if (const auto format = flags.text("--fp8-format"); format && *format != "none") {
+        if (!bf16) flags.not_computed("--fp8-format", "fp8 over weights that are not bf16, predicted over bf16", Decides::fit);
+        training.precision = Precision::fp8;
+    }
+    if (const auto format = flags.text("--fp4-format"); format && *format != "none") {
+        if (training.precision == Precision::fp8) flags.problem("--fp4-format and --fp8-format exclude each other; keep one");
+        if (!bf16) flags.not_computed("--fp4-format", "fp4 over weights that are not bf16, predicted over bf16", Decides::fit);
+        if (flags.text("--fp4-recipe").value_or("nvfp4") != "nvfp4")
+            flags.not_computed("--fp4-recipe", "quantization of one's own, predicted as nvfp4", Decides::fit);
+        training.precision = Precision::nvfp4;
+    }
+    training.fp8_parameters = (training.precision == Precision::fp8 && flags.has("--fp8-param-gather")) ||
+                              (training.precision == Precision::nvfp4 && flags.has("--fp4-param-gather"));
+    training.megatron.precision_aware_optimizer = flags.has("--use-precision-aware-optimizer");
+    training.megatron.fp8_recipe = flags.choice<Fp8Recipe>("--fp8-recipe", Fp8Recipe::delayed,
+                                                           {{"delayed", Fp8Recipe::delayed},
+                                                            {"tensorwise", Fp8Recipe::tensorwise},
+                                                            {"blockwise", Fp8Recipe::blockwise},
+                                                            {"mxfp8", Fp8Recipe::mxfp8},
+                                                            {"custom", Fp8Recipe::tensorwise}});
+    if (flags.raw("--fp8-recipe") == "custom")
+        flags.not_computed("--fp8-recipe", "quantization of one's own, predicted as tensorwise", Decides::fit);
+}
+
+void read_attention(FlagReader& flags, TrainingSpec& training) {
+    training.megatron.transformer_engine =
+        flags.choice<bool>("--transformer-impl", true, {{"transformer_engine", true}, {"local", false}, {"inference_optimized", true}});
+    // auto: Transformer Engine takes a fused kernel for 16-bit types; the local implementation has none of its own.
+    const bool fused = training.megatron.transformer_engine ? training.precision != Precision::fp32 : flags.has("--use-flash-attn");
+    training.attention = fused ? AttentionBackend::flash : AttentionBackend::unfused;
+    if (flags.has("--use-flash-attn") && training.precision != Precision::fp32) training.attention = AttentionBackend::flash;
+    training.attention = flags.choice<AttentionBackend>("--attention-backend", training.attention,
+                                                        {{"flash", AttentionBackend::flash},
+                                                         {"fused", AttentionBackend::flash},
+                                                         {"auto", training.attention},
+                                                         {"unfused", AttentionBackend::unfused},
+                                                         {"local", AttentionBackend::unfused}});
+    training.megatron.fused_attention = flags.choice<FusedAttention>("--attention-backend", FusedAttention::automatic,
+                                                                     {{"flash", FusedAttention::flash_attention},
+                                                                      {"fused", FusedAttention::cudnn},
+                                                                      {"auto", FusedAttention::automatic},
+                                                                      {"unfused", FusedAttention::automatic},
+                                                                      {"local", FusedAttention::automatic}});
+}
+
+void read_switches(FlagReader& flags, const ModelSpec& model, MegatronSwitches& switches) {
+    switches.gradient_accumulation_fusion = !flags.has("--no-gradient-accumulation-fusion");
+    const bool swiglu = model.gated_mlp && model.activation == Activation::silu;
+    switches.bias_activation_fusion = !flags.has(swiglu ? "--no-bias-swiglu-fusion" : "--no-bias-gelu-fusion");
+    switches.bias_dropout_fusion = !flags.has("--no-bias-dropout-fusion");
+    switches.masked_softmax_fusion = !flags.has("--no-masked-softmax-fusion");
+    switches.rope_fusion = !flags.has("--no-rope-fusion");
+    switches.async_tp_reduce = !flags.has("--no-async-tensor-model-parallel-allreduce");
+    switches.te_cross_entropy = flags.choice<bool>("--cross-entropy-fusion-impl", false, {{"native", false}, {"te", true}});
+    switches.attention_mask_in_dataloader = !flags.has("--no-create-attention-mask-in-dataloader");
+    switches.query_key_layer_scaling = flags.has("--apply-query-key-layer-scaling");
+    switches.attention_softmax_in_fp32 = flags.has("--attention-softmax-in-fp32") || switches.query_key_layer_scaling;
+    switches.fp32_residual_connection = flags.has("--fp32-residual-connection");
+    switches.deterministic = flags.has("--deterministic-mode");
+    switches.gradient_checks = !flags.has("--no-check-for-nan-in-loss-and-grad");
+    switches.log_params_norm = flags.has("--log-params-norm");
+    switches.log_num_zeros_in_grad = flags.has("--log-num-zeros-in-grad");
+    switches.defer_embedding_wgrad = flags.has("--defer-embedding-wgrad-compute");
+    switches.wgrad_deferral_limit = flags.integer_or("--wgrad-deferral-limit", 0, 0, kSizeLimit);
+    switches.gather_with_optimizer_step = flags.has("--overlap-param-gather-with-optimizer-step");
+    switches.delay_wgrad = flags.has("--delay-wgrad-compute");
+    switches.bucket_size = flags.integer_or("--ddp-bucket-size", 0, 0, std::int64_t{1} << 50);
+    switches.num_buckets = flags.integer_or("--ddp-num-buckets", 0, 0, kSizeLimit);
+    switches.fp8_output_projection = flags.has("--fp8-output-proj");
+    switches.fp8_attention = flags.has("--fp8-dot-product-attention");
+    switches.op_fuser = flags.has("--use-transformer-engine-op-fuser");
+    switches.permute_in_hybrid_ep = flags.has("--moe-permute-fusion-into-hybridep");
+    switches.activation_clamp = flags.real_or("--activation-func-clamp-value", 0, 0, 1e6);
+    for (const char* flag : {"--moe-deepep-num-sms", "--moe-hybridep-num-sms", "--moe-flex-dispatcher-num-sms", "--turbo-deepep-num-cu"})
+        switches.dispatcher_sms = flags.integer_or(flag, switches.dispatcher_sms, 0, 1024);
+    switches.pad_buckets = flags.has("--ddp-pad-buckets-for-high-nccl-busbw");
+    switches.reuse_grad_buffer = flags.has("--reuse-grad-buf-for-mxfp8-param-ag");
+    // transformer_config.py, __post_init__.
+    switches.offloaded_layers = flags.integer_or("--cpu-offloading-num-layers", 0, 0, ModelLimits::layers);
+    if (switches.offloaded_layers > 0 && switches.offloaded_layers >= model.layers)
+        flags.problem("--cpu-offloading-num-layers = {}: at most {} of the {} layers can wait in the host's memory; use fewer",
+                      switches.offloaded_layers, model.layers - 1, model.layers);
+    if (switches.offloaded_layers > 0 && flags.has("--recompute-granularity"))
+        flags.problem("--cpu-offloading-num-layers and --recompute-granularity exclude each other; keep one");
+}
+
+/// --moe-use-legacy-grouped-gemm: experts by the grouped_gemm package, which Megatron-LM had until March 2026 (moe/experts.py, GroupedMLP).
+/// It multiplies in 16 bits whatever the other layers do, and takes cuBLAS for one expert after the other on several streams, as
+/// Transformer Engine's grouped layers do.
+void read_legacy_experts(FlagReader& flags, const ModelSpec& model, const TrainingSpec& training) {
+    constexpr std::string_view kFlag = "--moe-use-legacy-grouped-gemm";
+    if (!flags.has(kFlag)) return;
+    if (!model.moe || !flags.has("--moe-grouped-gemm")) {
+        flags.idle(kFlag);
+        return;
+    }
+    if (model.mlp_bias) flags.problem("{} has no biases; add --disable-bias-linear", kFlag);
+    if (training.megatron.delay_wgrad) flags.problem("{} with --delay-wgrad-compute; keep one", kFlag);
+    if (quantised(training.precision))
+        flags.not_computed(kFlag, fmt::format("experts in 16 bits, predicted in {}", to_string(training.precision)), Decides::fit);
+}
+
+/// --optimizer. dist_muon is the older name of Muon with the distributed optimizer.
+void read_optimizer(FlagReader& flags, TrainingSpec& training) {
+    const std::string name = flags.text("--optimizer").value_or("adam");
+    OptimizerKind& kind = training.megatron.optimizer;
+    if (name == "adam" || name == "adamw") return;
+    for (const OptimizerKind known : {OptimizerKind::sgd, OptimizerKind::lion, OptimizerKind::muon, OptimizerKind::ademamix}) {
+        if (name == to_string(known)) kind = known;
+    }
+    if (name == "dist_muon") {
+        kind = OptimizerKind::muon;
+        training.distributed_optimizer = true;
+    }
+    if (kind == OptimizerKind::adam)
+        flags.not_computed("--optimizer", fmt::format("optimizer {}, predicted as Adam", FlagReader::shown(name)), Decides::fit);
+}
+
+/// FSDP of either kind. Rules: arguments.py, validate_args, at d98e8a64.
+void read_fully_sharded(FlagReader& flags, const ModelSpec& model, TrainingSpec& training) {
+    FullyShardedSpec& spec = training.megatron.fully_sharded;
+    const bool torch = flags.has("--use-torch-fsdp2"), megatron = flags.has("--use-megatron-fsdp") || flags.has("--use-custom-fsdp");
+    spec.strategy = flags.choice<ShardingStrategy>("--data-parallel-sharding-strategy", ShardingStrategy::no_shard,
+                                                   {{"no_shard", ShardingStrategy::no_shard},
+                                                    {"optim", ShardingStrategy::optim},
+                                                    {"optim_grads", ShardingStrategy::optim_grads},
+                                                    {"optim_grads_params", ShardingStrategy::optim_grads_params}});
+    spec.outer_optimizer = flags.choice<bool>("--outer-dp-sharding-strategy", false, {{"no_shard", false}, {"optim", true}});
+    spec.double_buffer = flags.has("--fsdp-double-buffer") || flags.has("--use-nccl-ub") || flags.has("--nccl-ub") ||
+                         flags.has("--megatron-fsdp-max-pool-double-buffer");
+    spec.reshard_after_forward = !flags.has("--torch-fsdp2-no-reshard-after-forward");
+    spec.keep_fp8_transposes = flags.has("--keep-fp8-transpose-cache");
+    spec.communication_unit = flags.integer_or("--suggested-communication-unit-size", 0, 1, std::int64_t{1} << 50);
+    using Type = std::optional<Dtype>;
+    const Choices<Type> types{{"auto", Type()}, {"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}};
+    spec.main_params = flags.choice<Type>("--megatron-fsdp-main-params-dtype", Dtype::fp32, types);
+    spec.main_grads = flags.choice<Type>("--megatron-fsdp-main-grads-dtype", Type(), types);
+    spec.communicated_grads = flags.choice<Type>("--megatron-fsdp-grad-comm-dtype", Type(), types);
+    if (flags.integer_or("--megatron-fsdp-version", 1, 1, 2) == 2)
+        flags.not_computed("--megatron-fsdp-version", "the second version of Megatron FSDP, predicted as the first", Decides::fit);
+    if (!torch && !megatron) {
+        spec = {};
+        return;
+    }
+    const bool emerging = training.megatron.optimizer != OptimizerKind::adam && training.megatron.optimizer != OptimizerKind::sgd;
+    if (torch && megatron) flags.problem("--use-torch-fsdp2 and --use-megatron-fsdp exclude each other; keep one");
+    if (emerging)
+        flags.problem("--optimizer {} cannot be sharded by {}; use adam or sgd, or leave FSDP out", to_string(training.megatron.optimizer),
+                      torch ? "PyTorch FSDP2" : "Megatron FSDP");
+    const std::string format = flags.text("--ckpt-format").value_or(megatron ? "fsdp_dtensor" : "torch_dist");
+    if (torch) {
+        const bool reshards = spec.reshard_after_forward;
+        spec = {};
+        spec.kind = FullyShardedKind::torch_fsdp2;
+        spec.strategy = ShardingStrategy::optim_grads_params;
+        spec.reshard_after_forward = reshards;
+        if (training.distributed_optimizer)
+            flags.problem("--use-torch-fsdp2 shards the optimizer's state itself; drop --use-distributed-optimizer");
+        if (training.megatron.gradient_accumulation_fusion)
+            flags.problem("--use-torch-fsdp2 needs --no-gradient-accumulation-fusion; add it");
+        if (model.tied_embeddings) flags.problem("--use-torch-fsdp2 needs --untie-embeddings-and-output-weights; add it");
+        if (training.precision == Precision::fp16) flags.problem("--use-torch-fsdp2 does not train in fp16; use --bf16");
+        if (format != "torch_dist" && format != "torch_dcp")
+            flags.problem("--use-torch-fsdp2 needs --ckpt-format torch_dist or torch_dcp, not {}", FlagReader::shown(format));
+        // Megatron-LM turns it off with a warning: Transformer Engine 2.0 gathers 16 bits.
+        training.fp8_parameters = false;
+    } else {
+        spec.kind = FullyShardedKind::megatron_fsdp;
+        if (format != "fsdp_dtensor")
+            flags.problem("--use-megatron-fsdp needs --ckpt-format fsdp_dtensor, not {}", FlagReader::shown(format));
+        if (spec.outer_optimizer && training.distributed_optimizer_instances > 1 && !spec.shards_parameters())
+            flags.problem("--outer-dp-sharding-strategy optim needs --data-parallel-sharding-strategy optim_grads_params, not {}",
+                          to_string(spec.strategy));
+        // Set by validate_args whatever the command says.
+        training.distributed_optimizer = true;
+    }
+    if (spec.shards_gradients()) training.overlap_grad_reduce = true;
+    if (spec.shards_parameters()) training.overlap_param_gather = true;
+}
+
+}  // namespace
+
+void read_training(FlagReader& flags, Job& job, MegatronSwitches switches) {
+    TrainingSpec training;
+    training.megatron = switches;
+    read_precision(flags, training);
+    read_attention(flags, training);
+    read_switches(flags, job.model, training.megatron);
+    training.distributed_optimizer = flags.has("--use-distributed-optimizer");
+    training.distributed_optimizer_instances =
+        static_cast<int>(flags.integer_or("--num-distributed-optimizer-instances", 1, 1, kSizeLimit));
+    training.overlap_grad_reduce = flags.has("--overlap-grad-reduce");
+    training.overlap_param_gather = flags.has("--overlap-param-gather");
+    training.overlap_p2p = !flags.has("--no-overlap-p2p-communication");
+    training.overlap_tp = flags.has("--tp-comm-overlap");
+    training.overlap_moe = flags.has("--overlap-moe-expert-parallel-comm");
+    training.fused_cross_entropy = flags.has("--cross-entropy-loss-fusion");
+    read_optimizer(flags, training);
+    read_fully_sharded(flags, job.model, training);
+    read_legacy_experts(flags, job.model, training);
+    const bool muon = training.megatron.optimizer == OptimizerKind::muon, sharded = training.megatron.fully_sharded.active();
+    if (training.overlap_param_gather && !training.distributed_optimizer && !sharded && !muon)
+        flags.problem("--overlap-param-gather needs --use-distributed-optimizer; add it");
+    if (training.overlap_param_gather && !training.overlap_grad_reduce)
+        flags.problem("--overlap-param-gather needs --overlap-grad-reduce; add it");
+    job.training = training;
+}
+
+}  // namespace mgplan::formats

@@ -1,0 +1,53 @@
+#pragma once
+// Where the compound statements of a shell script begin and end: if, loops, functions. By the words in command position alone; nothing
+// is ever run.
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mgplan::formats {
+
+/// A part of a text by offsets.
+struct TextPart {
+    std::size_t begin = 0, end = 0;
+    [[nodiscard]] std::string_view of(std::string_view text) const { return text.substr(begin, end - begin); }
+};
+
+struct ShellBranch {
+    TextPart test;  ///< between if (or elif) and then; empty for else
+    TextPart body;
+    bool otherwise = false;  ///< else
+};
+
+struct ShellIf {
+    std::vector<ShellBranch> branches;
+    std::size_t behind = 0;  ///< behind fi
+};
+
+struct ShellLoop {
+    TextPart test;  ///< between while (or until) and do
+    TextPart body;
+    std::size_t behind = 0;  ///< behind done
+};
+
+struct ShellFunction {
+    std::string name;
+    TextPart body;
+    std::size_t behind = 0;  ///< behind the brace
+};
+
+/// The longest statement that is followed.
+inline constexpr std::size_t kLongestBlock = std::size_t{64} << 10U;
+
+// The statement at the front of a text. Nothing where another one stands there, where it stays open or is longer than kLongestBlock,
+// and where statements are nested more than 64 deep.
+[[nodiscard]] std::optional<ShellIf> if_statement(std::string_view text);
+/// A while loop.
+[[nodiscard]] std::optional<ShellLoop> while_loop(std::string_view text);
+/// `name() { … }` and `function name { … }`.
+[[nodiscard]] std::optional<ShellFunction> function_definition(std::string_view text);
+
+}  // namespace mgplan::formats

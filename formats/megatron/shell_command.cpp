@@ -1,0 +1,141 @@
+#include "formats/megatron/shell_command.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include "formats/megatron/script_surroundings.hpp"
+#include "plan/text/errors.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+bool ends_command(std::string_view word) {
+    return word == "|" || word == "||" || word == "&" || word == "&&" || word == ";" || word.starts_with('>') || word.starts_with("1>") ||
+           word.starts_with("2>") || word.starts_with("&>") || word == "<";
+}
+
+}  // namespace
+
+bool names_model(const std::vector<std::string>& words) {
+    return std::any_of(words.begin(), words.end(),
+                       [](const std::string& word) { return word.starts_with("--num-layers") || word.starts_with("--hidden-size"); });
+}
+
+void LaunchCommand::take(std::string_view line) {
+    if (line.find(".py") == std::string_view::npos) return;
+    const std::size_t before = variables_.expanded();
+    const FlagLists::Doubts doubts = lists_.doubts();
+    std::optional<Words> words = arguments_in(std::string(line));
+    if (!words) {
+        // Inside the quotes of `bash -c "…"` a line may open or close one.
+        std::string plain(line);
+        std::erase_if(plain, [](char c) { return c == '"' || c == '\''; });
+        words = arguments_in(plain);
+    }
+    if (words && names_model(*words)) {
+        words_ = std::move(*words);
+        return;
+    }
+    variables_.take_back(before);
+    lists_.take_back(doubts);
+}
+
+/// The words of a line behind its last `….py` that is no flag's value; nothing where a quote stays open.
+std::optional<LaunchCommand::Words> LaunchCommand::arguments_in(const std::string& line) {
+    Words words;
+    bool behind_file = false;
+    std::string before;
+    try {
+        WordScanner scanner(line, 0, variables_, where_);
+        while (scanner.skip_blanks()) {
+            std::string word = scanner.word();
+            if (behind_file && ends_command(word)) break;
+            if (word.ends_with(".py") && !before.starts_with("--")) {
+                behind_file = true;
+                words.clear();
+            } else if (behind_file && !word.empty()) {
+                const bool last = word.ends_with(';');
+                words.push_back(last ? word.substr(0, word.size() - 1) : word);
+                if (last) break;
+            }
+            before = std::move(word);
+        }
+    } catch (const ConfigError&) {
+        if (variables_.overflowed()) throw;
+        return std::nullopt;
+    }
+    Words whole;
+    for (const std::string& word : lists_.spliced(words)) {
+        Variables none;
+        if (word.starts_with("--") && word.find_first_of(" \t\n") != std::string::npos)
+            add_words(whole, word, none, where_);
+        else
+            whole.push_back(word);
+    }
+    return whole;
+}
+
+std::optional<LaunchCommand::Words> LaunchCommand::words_of(std::string_view line) {
+    Words words;
+    try {
+        WordScanner scanner(line, 0, variables_, where_);
+        while (scanner.skip_blanks()) {
+            std::string word = scanner.word();
+            if (ends_command(word)) break;
+            const bool last = word.ends_with(';');
+            if (last) word.pop_back();
+            if (!word.empty() || !last) words.push_back(std::move(word));
+            if (last) break;
+        }
+    } catch (const ConfigError&) {
+        if (variables_.overflowed()) throw;
+        return std::nullopt;
+    }
+    return lists_.spliced(words);
+}
+
+ArgumentWords with_doubts(std::vector<std::string> words, const Variables& variables, const FlagLists& lists,
+                          const std::vector<std::string>& not_sourced, const std::string& where) {
+    ArgumentWords found;
+    found.words = std::move(words);
+    const FlagLists::Doubts& doubts = lists.doubts();
+    std::set<std::string> doubtful = doubts.doubtful;
+    doubtful.insert(variables.doubtful().begin(), variables.doubtful().end());
+    if (!doubtful.empty())
+        found.notes.push_back(
+            fmt::format("{} sets {} in an if, case or loop, read as if every branch ran, the last one last; "
+                        "to be sure, give the flags of the command as it runs",
+                        where, fmt::join(doubtful, ", ")));
+    std::vector<std::string> unset(doubts.unknown_values.begin(), doubts.unknown_values.end());
+    for (const auto& name : doubts.unknown) {
+        // What a command prints, or a file that is not at hand sets, may be flags; what nothing sets is empty.
+        const auto why = variables.why_unknown(name);
+        if (why)
+            found.missing.push_back(
+                fmt::format("{} takes ${}, which may hold flags: {}; write its value, or give it by --set {}=…", where, name, *why, name));
+        else if (!not_sourced.empty())
+            found.missing.push_back(
+                fmt::format("{} takes ${}, which it does not set and which may hold flags: it sources what is not at hand ({}); put the "
+                            "file beside it, or give the flags by --set {}=…",
+                            where, name, fmt::join(not_sourced, "; "), name));
+        else
+            unset.push_back(name);
+    }
+    if (!unset.empty())
+        found.notes.push_back(
+            fmt::format("{} takes {}, which it sets nowhere that is read (assignments stand on lines of their own); left out", where,
+                        fmt::join(unset, ", ")));
+    for (const auto& word : found.words) {
+        for (const auto& name : variables_in(word)) {
+            if (const auto why = variables.why_unknown(name)) found.unresolved.emplace(name, *why);
+        }
+    }
+    if (!not_sourced.empty()) found.not_sourced = fmt::format("{} sources what is not at hand ({})", where, fmt::join(not_sourced, "; "));
+    return found;
+}
+
+}  // namespace mgplan::formats

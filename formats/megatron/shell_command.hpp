@@ -1,0 +1,47 @@
+#pragma once
+// The command of a launch script that starts training: its words, and what of them is not sure.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/megatron/megatron_arguments.hpp"
+#include "formats/megatron/shell_lists.hpp"
+#include "formats/megatron/shell_words.hpp"
+
+namespace mgplan::formats {
+
+/// Whether words describe a model: --num-layers, --hidden-size.
+[[nodiscard]] bool names_model(const std::vector<std::string>& words);
+
+/// Looks for the command in the lines of a script: the last that runs a Python file with a model's flags.
+class LaunchCommand {
+public:
+    using Words = std::vector<std::string>;
+
+    /// All must outlive it.
+    LaunchCommand(Variables& variables, FlagLists& lists, const std::string& where) : variables_(variables), lists_(lists), where_(where) {}
+
+    /// Keeps the words behind a Python file if they describe a model.
+    void take(std::string_view line);
+    /// The words of a simple command, with lists put in; nothing where a quote stays open.
+    [[nodiscard]] std::optional<Words> words_of(std::string_view line);
+
+    [[nodiscard]] bool found() const { return names_model(words_); }
+    [[nodiscard]] const Words& words() const { return words_; }
+
+private:
+    [[nodiscard]] std::optional<Words> arguments_in(const std::string& line);
+
+    Variables& variables_;
+    FlagLists& lists_;
+    const std::string& where_;
+    Words words_;
+};
+
+/// The words with sentences on what only running the script would tell. `not_sourced`: files that it sources and that are not at hand.
+[[nodiscard]] ArgumentWords with_doubts(std::vector<std::string> words, const Variables& variables, const FlagLists& lists,
+                                        const std::vector<std::string>& not_sourced, const std::string& where);
+
+}  // namespace mgplan::formats

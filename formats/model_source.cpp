@@ -1,0 +1,173 @@
+#include "formats/model_source.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "formats/hugging_face/config_text.hpp"
+#include "formats/hugging_face/hub_names.hpp"
+#include "formats/hugging_face/hugging_face.hpp"
+#include "formats/megatron/bridge_config.hpp"
+#include "formats/megatron/megatron_arguments.hpp"
+#include "plan/json/model_json.hpp"
+#include "plan/text/embedded_files.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/json_reader.hpp"
+#include "plan/text/text.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+/// "dir/llama.json" -> "llama", "llama/config.json" -> "llama".
+std::string name_of_file(const fs::path& path) {
+    if (path.stem() == "config") {
+        std::error_code ignored;
+        std::string folder = fs::absolute(path, ignored).parent_path().filename().string();
+        if (!folder.empty()) return folder;
+    }
+    const std::string stem = path.stem().string();
+    return stem.empty() ? "model" : stem;
+}
+
+Job read_json_model(std::string_view text, const std::string& name, const std::string& where, const std::string& assume) {
+    const Json json = parse_config(text, where);
+    if (!json.is_object()) throw ConfigError(fmt::format("{}: holds no JSON object; give a model's config.json", where));
+    // A plan holds its model; what else it says is read by whoever asked for a plan.
+    if (json.contains("mgplan_plan") || (json.contains("model") && json.at("model").is_object() && !looks_like_hugging_face(json))) {
+        if (!json.contains("model")) throw ConfigError(fmt::format("{}: field 'model' is missing in the plan", where));
+        Job job;
+        job.model = model_from_json(json.at("model"), where + ": model");
+        return job;
+    }
+    if (looks_like_hugging_face(json)) return read_hugging_face(json, name, where, assume);
+    if (json.contains("layers") || json.contains("hidden")) {
+        Job job;
+        job.model = model_from_json(json, where);
+        if (job.model.name.empty()) job.model.name = name;
+        return job;
+    }
+    throw ConfigError(
+        fmt::format("{}: is no model: neither a Hugging Face config (hidden_size, num_hidden_layers, …) nor mgplan's own JSON "
+                    "(hidden, layers, …; see mgplan models show NAME --format json)",
+                    where));
+}
+
+/// Whether the text is to be read as JSON: by its first character, or by the name that its file has.
+bool is_json_text(const std::string& path, const std::string& text, std::size_t first) {
+    return text[first] == '{' || text[first] == '[' || text.starts_with("\xEF\xBB\xBF{") || lower_case(path).ends_with(".json");
+}
+
+/// The folder of a file as far as it is named: "." for "train.sh".
+std::string folder_of(const std::string& path) {
+    const std::string folder = fs::path(path).parent_path().string();
+    return folder.empty() ? "." : folder;
+}
+
+/// `path` names the text in messages, `name` the model.
+Job read_named_text(const std::string& text, const std::string& path, const std::string& name, const ModelReading& how) {
+    const auto first = text.find_first_not_of(" \t\r\n\f\v");
+    if (first == std::string::npos)
+        throw ConfigError(fmt::format("model file {} is empty; give a config.json or Megatron-LM arguments", shown_in_message(path)));
+    if (is_json_text(path, text, first)) return read_json_model(text, name, path, how.assume);
+    Job job = read_megatron_text(text, path, {.vocab = how.vocab, .folder = folder_of(path)});
+    job.model.name = name;
+    return job;
+}
+
+Job read_model_file(const std::string& path, const ModelReading& how) {
+    return read_named_text(read_text_file(path, "model"), path, name_of_file(path), how);
+}
+
+Job read_preset(const EmbeddedFile& file) {
+    return read_json_model(file.text, std::string(file.name), fmt::format("preset {}", file.name), "");
+}
+
+/// A repository of the hub: nothing is downloaded, its preset is read.
+Job read_hub_name(const std::string& repository) {
+    const std::string_view preset = preset_of_hub_name(repository);
+    for (const auto& file : embedded_models()) {
+        if (file.name == preset) return read_preset(file);
+    }
+    throw ConfigError(fmt::format(
+        "model {} is no file here, and as a Hugging Face repository it has no preset; download its config.json and name that file, "
+        "or use a preset (see mgplan models)",
+        shown_in_message(repository)));
+}
+
+bool looks_like_path(const std::string& cfg) {
+    return cfg.find('/') != std::string::npos || cfg.ends_with(".json") || cfg.ends_with(".yaml") || cfg.ends_with(".yml") ||
+           cfg.ends_with(".sh") || cfg.ends_with(".txt") || cfg.ends_with(".args");
+}
+
+Job load_model_source(const std::string& cfg, const ModelReading& how) {
+    if (cfg.empty()) throw ConfigError("model is empty; give a preset name (see mgplan models) or a file");
+    if (cfg.find('\0') != std::string::npos) throw ConfigError("model holds a zero byte; give a preset name (see mgplan models) or a file");
+    std::error_code error;
+    const bool is_source = fs::is_regular_file(cfg, error) || fs::exists(fs::path(cfg) / "config.json", error);
+    for (const auto& file : embedded_models()) {
+        if (file.name == cfg && !is_source) return read_preset(file);
+    }
+    const fs::file_status status = fs::status(cfg, error);
+    if (error == std::errc::too_many_symbolic_link_levels) (void)read_text_file(cfg, "model");  // says so
+    if (fs::is_directory(status)) {
+        const fs::path config = fs::path(cfg) / "config.json";
+        if (!fs::exists(config, error))
+            throw ConfigError(fmt::format("model folder {} holds no config.json; name the file to read, or a preset (see mgplan models)",
+                                          shown_in_message(cfg)));
+        return read_model_file(config.string(), how);
+    }
+    if (fs::exists(status)) return read_model_file(cfg, how);
+    if (looks_like_hub_name(cfg)) return read_hub_name(cfg);
+    if (looks_like_path(cfg))
+        throw ConfigError(
+            fmt::format("model file {} is not there; check the path, or use a preset (see mgplan models)", shown_in_message(cfg)));
+    const std::vector<std::string> names = preset_names();
+    const std::string hint = did_you_mean(cfg, names);
+    throw ConfigError(fmt::format("unknown model '{}'; {}", shown_in_message(cfg),
+                                  hint.empty() ? "see mgplan models for the presets, or give a file" : hint));
+}
+
+}  // namespace
+
+std::optional<std::string_view> preset_text(std::string_view name) {
+    for (const auto& file : embedded_models()) {
+        if (file.name == name) return file.text;
+    }
+    return std::nullopt;
+}
+
+std::vector<std::string> preset_names() {
+    std::vector<std::string> names;
+    for (const auto& file : embedded_models()) names.emplace_back(file.name);
+    return names;
+}
+
+Job load_megatron_arguments(const std::string& path, MegatronSurroundings surroundings) {
+    if (surroundings.folder.empty()) surroundings.folder = folder_of(path);
+    return read_megatron_text(read_text_file(path, "argument"), path, surroundings);
+}
+
+Job load_bridge_config(const std::string& path, MegatronSurroundings surroundings) {
+    if (surroundings.folder.empty()) surroundings.folder = folder_of(path);
+    return read_bridge_config(read_text_file(path, "configuration"), path, surroundings);
+}
+
+Job read_model_text(const std::string& text, const std::string& name, const ModelReading& how) {
+    Job job = read_named_text(text, name, name, how);
+    if (how.vocab) job.model.vocab = *how.vocab;
+    return job;
+}
+
+Job load_model(const std::string& cfg, const ModelReading& how) {
+    Job job = load_model_source(cfg, how);
+    if (how.vocab) job.model.vocab = *how.vocab;
+    return job;
+}
+
+}  // namespace mgplan::formats

@@ -1,0 +1,80 @@
+#include "plan/graphs/graph_residency.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "plan/text/errors.hpp"
+
+namespace mgplan {
+namespace {
+
+constexpr std::int64_t kMostEntries = std::int64_t{1} << 22;
+
+/// As many microbatches, or fewer with the same remainder, but no fewer than fill and drain the pipeline.
+ScheduleRequest shortened(ScheduleRequest request, GraphPolicy policy) {
+    const std::int64_t group = request.group_size.value_or(request.pp);
+    // The warm-up takes at most 2·pp + (vpp - 1)·group of the group·vpp forwards of a group; in between every group has the
+    // same chunks alive at the same places.
+    const std::int64_t least = group * (2 * request.pp / (group * request.vpp) + 6);
+    // Which slot a chunk works in moves on from group to group.
+    const std::int64_t most = policy == GraphPolicy::slots ? kMostEntries / (std::int64_t{2} * request.pp * request.vpp) : 0;
+    const std::int64_t wanted = std::max(most, least);
+    if (request.microbatches > wanted) request.microbatches -= (request.microbatches - wanted + group - 1) / group * group;
+    return request;
+}
+
+}  // namespace
+
+GraphResidency::GraphResidency(const ScheduleRequest& request, int pp_rank, GraphPolicy policy) : policy_(policy) {
+    const auto chunks = static_cast<std::size_t>(request.vpp);
+    const auto alive = live_at_peak(request.pp, request.vpp, request.microbatches, request.group_size.value_or(request.pp), pp_rank);
+    peak_live_ = std::accumulate(alive.begin(), alive.end(), std::int64_t{0});
+    const bool slots = policy == GraphPolicy::slots;
+    // Without a pipeline one microbatch's graphs serve all.
+    copies_.assign(chunks, request.pp == 1 ? 1 : request.microbatches);
+    if (chunks == 1) {
+        if (slots) copies_.front() = peak_live_;
+        moments_.push_back({{slots ? 1 : peak_live_}, slots ? peak_live_ : 1});
+        return;
+    }
+    const RankSchedule rank = Schedule(shortened(request, policy)).rank(pp_rank);
+    std::vector<Moment> found;
+    if (slots) {
+        const SlotPlan plan = plan_slots(rank, std::vector<GraphedChunk>(chunks, GraphedChunk{{0, 1}}));
+        found.resize(static_cast<std::size_t>(plan.slots), {std::vector<std::int64_t>(chunks, 0), 1});
+        for (std::size_t c = 0; c < chunks; ++c) {
+            copies_[c] = std::ssize(plan.pairs[c]);
+            for (const std::int32_t slot : plan.pairs[c]) found[static_cast<std::size_t>(slot)].weight[c] = 1;
+        }
+    } else {
+        std::vector<std::int64_t> live(chunks, 0);
+        for (const PipelineOp& op : rank.ops) {
+            const bool forward = op.pass == Pass::forward;
+            live[static_cast<std::size_t>(op.chunk)] += forward ? 1 : -1;
+            if (forward && (found.empty() || found.back().weight != live)) found.push_back({live, 1});
+        }
+    }
+    std::sort(found.begin(), found.end());
+    for (Moment& moment : found) {
+        if (!moments_.empty() && moments_.back().weight == moment.weight)
+            moments_.back().times += 1;
+        else
+            moments_.push_back(std::move(moment));
+    }
+}
+
+std::int64_t GraphResidency::held(std::span<const std::int64_t> per_chunk) const {
+    MGPLAN_ASSERT(per_chunk.size() == copies_.size(), "one amount for each chunk");
+    std::int64_t held = 0;
+    for (const Moment& moment : moments_) {
+        std::int64_t here = 0;
+        for (std::size_t c = 0; c < per_chunk.size(); ++c) {
+            const std::int64_t amount = moment.weight[c] * per_chunk[c];
+            here = policy_ == GraphPolicy::slots ? std::max(here, amount) : here + amount;
+        }
+        held = policy_ == GraphPolicy::slots ? held + moment.times * here : std::max(held, here);
+    }
+    return held;
+}
+
+}  // namespace mgplan

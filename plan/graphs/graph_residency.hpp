@@ -1,0 +1,45 @@
+#pragma once
+// What a rank's CUDA graphs hold on to from the first capture to the end of the run, for any amount that each chunk has.
+//
+// Buffers that graphs write stay allocated whether or not a microbatch is in them:
+//   slots     every slot is as large as the largest chunk that works in it; there are as many as chunks alive at most
+//             (graph_slots.hpp). All chunks take the same hidden states, so there is one pool.
+//   megatron  buffers come from pools that grow when they are empty and never shrink: what is held is the most that was
+//             ever alive at once.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/graphs/graph_slots.hpp"
+
+namespace mgplan {
+
+class GraphResidency {
+public:
+    /// The request must be legal (Schedule refuses others). What is alive repeats with every group of microbatches, so a
+    /// shorter schedule with the same remainder stands for the whole; for slots only beyond 2^22 entries over all ranks.
+    GraphResidency(const ScheduleRequest& request, int pp_rank, GraphPolicy policy);
+
+    /// How much is held of a quantity (buffers, bytes), of which each microbatch has per_chunk[c] in chunk c.
+    [[nodiscard]] std::int64_t held(std::span<const std::int64_t> per_chunk) const;
+    /// How often each layer of a chunk is captured: (chunk, slot) pairs, or microbatches.
+    [[nodiscard]] std::int64_t copies(int chunk) const { return copies_[static_cast<std::size_t>(chunk)]; }
+    /// Chunks alive at most.
+    [[nodiscard]] std::int64_t peak_live() const { return peak_live_; }
+
+private:
+    std::int64_t peak_live_ = 0;
+    std::vector<std::int64_t> copies_;
+    /// slots: for each slot the chunks that work in it; equal slots once, with their number.
+    /// megatron: what is alive of each chunk, once for each different moment.
+    struct Moment {
+        std::vector<std::int64_t> weight;  ///< by chunk
+        std::int64_t times = 1;
+        auto operator<=>(const Moment&) const = default;
+    };
+    std::vector<Moment> moments_;
+    GraphPolicy policy_;
+};
+
+}  // namespace mgplan

@@ -1,0 +1,49 @@
+#pragma once
+// What the scopes of --cuda-graphs mean: which go together, which layers they capture, and which tensors leave a graph
+// for work that stays outside. Rules as in Megatron-LM (training/arguments.py, core/transformer/cuda_graphs.py
+// _layer_is_graphable).
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/layout/layout.hpp"
+#include "plan/model/model_spec.hpp"
+#include "plan/parameters/parameters.hpp"
+#include "plan/text/errors.hpp"
+
+namespace mgplan {
+
+/// Reads "none" (the empty set) or scopes with commas between them, as --cuda-graphs takes them.
+[[nodiscard]] EnumSet<CudaGraphScope> read_graph_scopes(std::string_view text, Problems& problems);
+
+/// Adds a problem for each rule that the scopes break by themselves (moe_preprocess without moe_router, …).
+void check_graph_scopes(EnumSet<CudaGraphScope> scopes, Problems& problems);
+
+/// The same, and what they ask for that the model has not, or that no graph can hold: a graph replays fixed shapes, so
+/// experts inside it need padding to capacity (or hybrid_ep's static buffers); all other dispatchers read the split sizes
+/// of dropless routing on the host (core/transformer/cuda_graph_config.py validate_moe_cuda_graph_support).
+void check_graph_scopes(EnumSet<CudaGraphScope> scopes, const ModelSpec& model, Problems& problems);
+
+/// Whether any layer's experts would be inside a graph: moe, layer or full_iteration.
+[[nodiscard]] bool captures_experts(EnumSet<CudaGraphScope> scopes);
+
+/// Why these scopes cannot be captured with this recompute, if they cannot: what is recomputed must lie wholly inside or
+/// wholly outside a graph, and inside draws no random numbers (core/transformer/transformer_config.py).
+[[nodiscard]] std::optional<std::string> graph_recompute_problem(EnumSet<CudaGraphScope> scopes, Recompute recompute,
+                                                                 EnumSet<RecomputeModule> modules, const ModelSpec& model);
+
+/// What `graphs` takes where nothing is said: whole layers, and of layers with experts all that static shapes allow.
+[[nodiscard]] EnumSet<CudaGraphScope> usual_graph_scopes(const ModelSpec& model);
+
+/// Whether a layer of this kind has a graph of its own. full_iteration captures no single layer.
+[[nodiscard]] bool captures_layer(EnumSet<CudaGraphScope> scopes, LayerKind kind);
+
+/// Names of the tensors that graphs hand to what runs outside: static outputs. moe_router: to dispatch and experts;
+/// otherwise the hidden states, and of full_iteration the loss. `shared_experts`: those overlap with the dispatch and
+/// hand over two more. Names as in Megatron-LM; which of them mgplan's own graphs hand over, shapes and bytes:
+/// simulator/memory/cuda_graphs.hpp.
+[[nodiscard]] std::vector<std::string> graph_boundary_tensors(EnumSet<CudaGraphScope> scopes, bool shared_experts);
+
+}  // namespace mgplan

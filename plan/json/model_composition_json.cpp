@@ -1,0 +1,177 @@
+#include "plan/json/model_composition_json.hpp"
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "plan/model/layer_pattern.hpp"
+#include "plan/text/text.hpp"
+
+namespace mgplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array<std::pair<std::string_view, LayerOrder>, 3> kOrders{{{"sequential", LayerOrder::sequential},
+                                                                          {"parallel", LayerOrder::parallel},
+                                                                          {"parallel_shared_norm", LayerOrder::parallel_shared_norm}}};
+
+/// Fields of ModelSpec by name; the default of each is that of an empty model.
+constexpr std::array<std::pair<std::string_view, bool ModelSpec::*>, 7> kFlags{
+    {{"rotary_interleaved", &ModelSpec::rotary_interleaved},
+     {"pre_norms", &ModelSpec::pre_norms},
+     {"post_norms", &ModelSpec::post_norms},
+     {"norm_bias", &ModelSpec::norm_bias},
+     {"qk_norm_per_head", &ModelSpec::qk_norm_per_head},
+     {"qk_norm_behind_rotary", &ModelSpec::qk_norm_behind_rotary},
+     {"attention_output_gate", &ModelSpec::attention_output_gate}}};
+constexpr std::array<std::pair<std::string_view, double ModelSpec::*>, 7> kNumbers{
+    {{"window_rotary_base", &ModelSpec::window_rotary_base},
+     {"embedding_multiplier", &ModelSpec::embedding_multiplier},
+     {"residual_multiplier", &ModelSpec::residual_multiplier},
+     {"logit_multiplier", &ModelSpec::logit_multiplier},
+     {"attention_multiplier", &ModelSpec::attention_multiplier},
+     {"attention_softcap", &ModelSpec::attention_softcap},
+     {"logit_softcap", &ModelSpec::logit_softcap}}};
+constexpr std::array<std::pair<std::string_view, std::vector<bool> ModelSpec::*>, 2> kLists{
+    {{"window_layers", &ModelSpec::window_layers}, {"rotary_layers", &ModelSpec::rotary_layers}}};
+
+Json parts_to_json(const std::vector<LayerPart>& parts) {
+    Json json = Json::array();
+    for (const LayerPart& part : parts) {
+        Json entry{{"part", part.kind}};
+        for (const auto& [name, value] : part.sizes) entry[name] = value;
+        json.push_back(std::move(entry));
+    }
+    return json;
+}
+
+std::vector<LayerPart> parts_from_json(const Json& json, const std::string& where, Problems& problems) {
+    std::vector<LayerPart> parts;
+    if (!json.is_array()) {
+        problems.add("{} is no list; give a list of parts", where);
+        return parts;
+    }
+    for (const Json& entry : json) {
+        LayerPart part;
+        if (!entry.is_object() || !entry.contains("part") || !entry.at("part").is_string()) {
+            problems.add("{}: a part has no kind; give {{\"part\": \"mlp\", …}}", where);
+            return parts;
+        }
+        for (const auto& [name, value] : entry.items()) {
+            if (name == "part")
+                part.kind = value.get<std::string>();
+            else if (value.is_number_integer())
+                part.sizes[name] = value.get<std::int64_t>();
+            else
+                problems.add("{}: {} of part '{}' is no whole number; give one", where, name.substr(0, 40), part.kind.substr(0, 40));
+        }
+        parts.push_back(std::move(part));
+    }
+    return parts;
+}
+
+/// Runs of equal kinds: [[kind, layers], …].
+Json runs_to_json(const std::vector<std::uint16_t>& kinds) {
+    Json json = Json::array();
+    for (std::size_t start = 0; start < kinds.size();) {
+        std::size_t end = start;
+        while (end < kinds.size() && kinds[end] == kinds[start]) ++end;
+        json.push_back(Json::array({kinds[start], end - start}));
+        start = end;
+    }
+    return json;
+}
+
+std::vector<std::uint16_t> runs_from_json(const Json& json, const std::string& where, Problems& problems) {
+    std::vector<std::uint16_t> kinds;
+    const auto is_run = [](const Json& run) {
+        return run.is_array() && run.size() == 2 && run[0].is_number_unsigned() && run[1].is_number_unsigned() &&
+               run[0].get<std::uint64_t>() < ModelLimits::layer_kinds && run[1].get<std::uint64_t>() <= ModelLimits::layers;
+    };
+    if (!json.is_array()) {
+        problems.add("{}: layer_kinds.layers is no list; give [[kind, layers], …]", where);
+        return kinds;
+    }
+    for (const Json& run : json) {
+        if (!is_run(run) || kinds.size() + run[1].get<std::uint64_t>() > static_cast<std::uint64_t>(ModelLimits::layers)) {
+            problems.add("{}: an entry of layer_kinds.layers is no [kind, layers] or leads to more than {} layers", where,
+                         ModelLimits::layers);
+            return kinds;
+        }
+        kinds.insert(kinds.end(), run[1].get<std::size_t>(), run[0].get<std::uint16_t>());
+    }
+    return kinds;
+}
+
+}  // namespace
+
+void composition_to_json(const ModelSpec& model, Json& json) {
+    const ModelSpec plain;
+    for (const auto& [name, order] : kOrders) {
+        if (order == model.order && order != plain.order) json["order"] = name;
+    }
+    for (const auto& [name, flag] : kFlags) {
+        if (model.*flag != plain.*flag) json[std::string(name)] = model.*flag;
+    }
+    for (const auto& [name, number] : kNumbers) {
+        if (model.*number != plain.*number) json[std::string(name)] = model.*number;
+    }
+    for (const auto& [name, list] : kLists) {
+        if (!(model.*list).empty()) json[std::string(name)] = layer_pattern_text(model.*list);
+    }
+    if (!model.compositions.empty()) {
+        Json kinds = Json::array();
+        for (const LayerComposition& kind : model.compositions)
+            kinds.push_back(Json{{"name", kind.name}, {"parts", parts_to_json(kind.parts)}});
+        json["layer_kinds"] = Json{{"kinds", std::move(kinds)}, {"layers", runs_to_json(model.composition_of_layer)}};
+    }
+    if (!model.beside_layers.empty()) json["beside_layers"] = parts_to_json(model.beside_layers);
+}
+
+void composition_from_json(JsonReader& reader, ModelSpec& model) {
+    const std::string order = reader.text_or("order", "sequential");
+    bool known = false;
+    std::vector<std::string> orders;
+    for (const auto& [name, value] : kOrders) {
+        orders.emplace_back(name);
+        if (name != order) continue;
+        model.order = value;
+        known = true;
+    }
+    if (!known) reader.problems().add("{}: order = '{}' is not known; use {}", reader.where(), order.substr(0, 40), any_of_text(orders));
+    for (const auto& [name, flag] : kFlags) model.*flag = reader.boolean_or(name, model.*flag);
+    for (const auto& [name, number] : kNumbers) model.*number = reader.real_or(name, model.*number, 0, ModelLimits::rotary_base);
+    for (const auto& [name, list] : kLists) {
+        const std::string text = reader.text_or(name, "");
+        if (text.empty()) continue;
+        try {
+            model.*list = parse_layer_pattern(text, ModelLimits::layers);
+        } catch (const ConfigError& error) {
+            reader.problems().absorb(error, fmt::format("{}: {}: ", reader.where(), name));
+        }
+    }
+    if (const Json* kinds = reader.member("layer_kinds")) {
+        const std::string where = reader.where() + ": layer_kinds";
+        JsonReader nested(*kinds, where, reader.problems());
+        if (const Json* list = nested.member("kinds"); list != nullptr && list->is_array()) {
+            for (const Json& entry : *list) {
+                JsonReader kind(entry, where, reader.problems());
+                LayerComposition composition;
+                composition.name = kind.text("name");
+                if (const Json* parts = kind.member("parts")) composition.parts = parts_from_json(*parts, where, reader.problems());
+                kind.finish();
+                model.compositions.push_back(std::move(composition));
+            }
+        }
+        if (const Json* layers = nested.member("layers")) model.composition_of_layer = runs_from_json(*layers, where, reader.problems());
+        nested.finish();
+    }
+    if (const Json* parts = reader.member("beside_layers"))
+        model.beside_layers = parts_from_json(*parts, reader.where() + ": beside_layers", reader.problems());
+}
+
+}  // namespace mgplan

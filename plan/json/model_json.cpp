@@ -1,0 +1,307 @@
+#include "plan/json/model_json.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "plan/json/model_composition_json.hpp"
+#include "plan/model/layer_pattern.hpp"
+#include "plan/text/json_reader.hpp"
+#include "plan/text/text.hpp"
+
+namespace mgplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class Enum, std::size_t size>
+using Names = std::array<std::pair<std::string_view, Enum>, size>;
+
+constexpr Names<Activation, 6> kActivations{{{"gelu", Activation::gelu},
+                                             {"silu", Activation::silu},
+                                             {"relu", Activation::relu},
+                                             {"squared_relu", Activation::squared_relu},
+                                             {"gelu_exact", Activation::gelu_exact},
+                                             {"clamped_swish", Activation::clamped_swish}}};
+constexpr Names<Normalization, 2> kNormalizations{{{"layer_norm", Normalization::layer_norm}, {"rms_norm", Normalization::rms_norm}}};
+constexpr Names<PositionEmbedding, 3> kPositions{
+    {{"none", PositionEmbedding::none}, {"learned", PositionEmbedding::learned}, {"rope", PositionEmbedding::rope}}};
+constexpr Names<RouterScore, 2> kScores{{{"softmax", RouterScore::softmax}, {"sigmoid", RouterScore::sigmoid}}};
+constexpr Names<TokenDispatcher, 4> kDispatchers{{{"all_gather", TokenDispatcher::all_gather},
+                                                  {"all_to_all", TokenDispatcher::all_to_all},
+                                                  {"deep_ep", TokenDispatcher::deep_ep},
+                                                  {"hybrid_ep", TokenDispatcher::hybrid_ep}}};
+
+template <class Enum, std::size_t size>
+std::string name_of(const Names<Enum, size>& names, Enum value) {
+    for (const auto& [name, member] : names) {
+        if (member == value) return std::string(name);
+    }
+    return "";
+}
+
+template <class Enum, std::size_t size>
+Enum read_name(JsonReader& reader, std::string_view field, const Names<Enum, size>& names, Enum fallback) {
+    const std::string text = reader.text_or(field, name_of(names, fallback));
+    std::vector<std::string> known;
+    for (const auto& [name, member] : names) {
+        if (name == text) return member;
+        known.emplace_back(name);
+    }
+    if (!text.empty())
+        reader.problems().add("{}: {} = '{}' is not known; use {}", reader.where(), field, text.substr(0, 40), any_of_text(known));
+    return fallback;
+}
+
+Json mla_to_json(const MlaSpec& mla) {
+    Json json{{"q_lora_rank", mla.q_lora_rank},
+              {"kv_lora_rank", mla.kv_lora_rank},
+              {"qk_nope_head_dim", mla.qk_nope_head_dim},
+              {"qk_rope_head_dim", mla.qk_rope_head_dim},
+              {"v_head_dim", mla.v_head_dim}};
+    if (mla.norm_epsilon != 0) json["norm_epsilon"] = mla.norm_epsilon;
+    return json;
+}
+
+MlaSpec mla_from_json(const Json& json, const std::string& where, Problems& problems) {
+    JsonReader reader(json, where, problems);
+    MlaSpec mla;
+    mla.q_lora_rank = reader.integer_or("q_lora_rank", 0, 0, ModelLimits::hidden);
+    mla.kv_lora_rank = reader.integer("kv_lora_rank", 1, ModelLimits::hidden);
+    mla.qk_nope_head_dim = reader.integer("qk_nope_head_dim", 1, ModelLimits::head_dim);
+    mla.qk_rope_head_dim = reader.integer("qk_rope_head_dim", 0, ModelLimits::head_dim);
+    mla.v_head_dim = reader.integer("v_head_dim", 1, ModelLimits::head_dim);
+    mla.norm_epsilon = reader.real_or("norm_epsilon", 0, 0, 1);
+    reader.finish();
+    return mla;
+}
+
+Json scaling_to_json(const RotaryScaling& scaling) {
+    Json json{{"factor", scaling.factor},
+              {"original_positions", scaling.original_positions},
+              {"low_frequency_factor", scaling.low_frequency_factor},
+              {"high_frequency_factor", scaling.high_frequency_factor},
+              {"beta_fast", scaling.beta_fast},
+              {"beta_slow", scaling.beta_slow},
+              {"mscale", scaling.mscale},
+              {"mscale_all_dim", scaling.mscale_all_dim}};
+    if (!scaling.whole_pairs) json["whole_pairs"] = false;
+    return json;
+}
+
+RotaryScaling scaling_from_json(const Json& json, const std::string& where, Problems& problems) {
+    JsonReader reader(json, where, problems);
+    RotaryScaling scaling;
+    scaling.original_positions = reader.integer_or("original_positions", 0, 0, ModelLimits::positions);
+    const auto read = [&](std::string_view field, double& value) { value = reader.real_or(field, value, 0, ModelLimits::rotary_scaling); };
+    read("factor", scaling.factor);
+    read("low_frequency_factor", scaling.low_frequency_factor);
+    read("high_frequency_factor", scaling.high_frequency_factor);
+    read("beta_fast", scaling.beta_fast);
+    read("beta_slow", scaling.beta_slow);
+    read("mscale", scaling.mscale);
+    read("mscale_all_dim", scaling.mscale_all_dim);
+    scaling.whole_pairs = reader.boolean_or("whole_pairs", true);
+    reader.finish();
+    return scaling;
+}
+
+Json moe_to_json(const MoeSpec& moe, const std::vector<bool>& layers) {
+    Json json{{"experts", moe.experts},
+              {"top_k", moe.top_k},
+              {"expert_ffn", moe.expert_ffn},
+              {"shared_ffn", moe.shared_ffn},
+              {"layers", layer_pattern_text(layers)},
+              {"shared_gate", moe.shared_gate},
+              {"expert_bias", moe.expert_bias},
+              {"router_bias", moe.router_bias},
+              {"score", name_of(kScores, moe.score)},
+              {"dispatcher", name_of(kDispatchers, moe.dispatcher)},
+              {"grouped_gemm", moe.grouped_gemm},
+              {"auxiliary_loss", moe.auxiliary_loss},
+              {"capacity_factor", moe.capacity_factor},
+              {"pad_to_capacity", moe.pad_to_capacity},
+              {"groups", moe.groups},
+              {"group_top_k", moe.group_top_k},
+              {"expert_bias_update_rate", moe.expert_bias_update_rate}};
+    if (moe.sequence_auxiliary_loss != 0) json["sequence_auxiliary_loss"] = moe.sequence_auxiliary_loss;
+    if (moe.routed_scaling != 1) json["routed_scaling"] = moe.routed_scaling;
+    if (!moe.normalize_top_k) json["normalize_top_k"] = false;
+    if (moe.group_scores != 0) json["group_scores"] = moe.group_scores;
+    return json;
+}
+
+MoeSpec moe_from_json(const Json& json, const std::string& where, std::int64_t model_layers, std::vector<bool>& layers,
+                      Problems& problems) {
+    JsonReader reader(json, where, problems);
+    MoeSpec moe;
+    moe.experts = reader.integer("experts", 1, ModelLimits::experts);
+    moe.top_k = reader.integer("top_k", 1, ModelLimits::experts);
+    moe.expert_ffn = reader.integer("expert_ffn", 1, ModelLimits::ffn);
+    moe.shared_ffn = reader.integer_or("shared_ffn", 0, 0, ModelLimits::ffn);
+    if (reader.has("layers")) {
+        try {
+            layers = parse_layer_pattern(reader.text("layers"), ModelLimits::layers);
+        } catch (const ConfigError& error) {
+            problems.absorb(error, where + ": ");
+        }
+    } else {
+        reader.ignore("layers");
+        layers.assign(static_cast<std::size_t>(model_layers), true);
+    }
+    moe.shared_gate = reader.boolean_or("shared_gate", moe.shared_gate);
+    moe.expert_bias = reader.boolean_or("expert_bias", moe.expert_bias);
+    moe.router_bias = reader.boolean_or("router_bias", moe.router_bias);
+    moe.score = read_name(reader, "score", kScores, moe.score);
+    moe.dispatcher = read_name(reader, "dispatcher", kDispatchers, moe.dispatcher);
+    moe.grouped_gemm = reader.boolean_or("grouped_gemm", moe.grouped_gemm);
+    moe.auxiliary_loss = reader.real_or("auxiliary_loss", 0, 0, ModelLimits::auxiliary_loss);
+    moe.capacity_factor = reader.real_or("capacity_factor", 0, 0, static_cast<double>(ModelLimits::experts));
+    moe.pad_to_capacity = reader.boolean_or("pad_to_capacity", moe.pad_to_capacity);
+    moe.groups = reader.integer_or("groups", 0, 0, ModelLimits::experts);
+    moe.group_top_k = reader.integer_or("group_top_k", 0, 0, ModelLimits::experts);
+    moe.expert_bias_update_rate =
+        reader.real_or("expert_bias_update_rate", moe.expert_bias_update_rate, 0, ModelLimits::expert_bias_update_rate);
+    moe.sequence_auxiliary_loss = reader.real_or("sequence_auxiliary_loss", 0, 0, ModelLimits::auxiliary_loss);
+    moe.routed_scaling = reader.real_or("routed_scaling", 1, 0, ModelLimits::routed_scaling);
+    moe.normalize_top_k = reader.boolean_or("normalize_top_k", true);
+    moe.group_scores = reader.integer_or("group_scores", 0, 0, ModelLimits::experts);
+    reader.finish();
+    return moe;
+}
+
+/// A number, or the layers by kind: [{"kind", "count"}], of which the counts are summed.
+std::int64_t read_layers(JsonReader& reader) {
+    const Json* kinds = reader.has("layers") ? reader.member("layers") : nullptr;
+    if (kinds == nullptr || !kinds->is_array()) return reader.integer("layers", 1, ModelLimits::layers);
+    std::int64_t layers = 0;
+    for (const auto& kind : *kinds) {
+        JsonReader entry(kind, reader.where() + ": layers", reader.problems());
+        entry.ignore("kind");
+        layers = std::min(layers + entry.integer("count", 1, ModelLimits::layers), ModelLimits::layers + 1);
+        entry.finish();
+    }
+    return layers;
+}
+
+}  // namespace
+
+Json model_to_json(const ModelSpec& model) {
+    Json json = {{"name", model.name},
+                 {"source", model.source},
+                 {"layers", model.layers},
+                 {"hidden", model.hidden},
+                 {"ffn", model.ffn},
+                 {"heads", model.heads},
+                 {"kv_heads", model.kv_heads},
+                 {"head_dim", model.head_dim},
+                 {"vocab", model.vocab},
+                 {"max_positions", model.max_positions},
+                 {"activation", name_of(kActivations, model.activation)},
+                 {"gated_mlp", model.gated_mlp},
+                 {"normalization", name_of(kNormalizations, model.normalization)},
+                 {"position", name_of(kPositions, model.position)},
+                 {"rotary_fraction", model.rotary_fraction},
+                 {"rotary_base", model.rotary_base},
+                 {"rotary_scaling", model.rotary_scaling},
+                 {"norm_epsilon", model.norm_epsilon},
+                 {"tied_embeddings", model.tied_embeddings},
+                 {"qkv_bias", model.qkv_bias},
+                 {"attention_output_bias", model.attention_output_bias},
+                 {"mlp_bias", model.mlp_bias},
+                 {"qk_norm", model.qk_norm},
+                 {"qk_norm_full_width", model.qk_norm_full_width},
+                 {"attention_sinks", model.attention_sinks},
+                 {"sliding_window", model.sliding_window},
+                 {"full_attention_every", model.full_attention_every},
+                 {"token_types", model.token_types},
+                 {"mtp_layers", model.mtp_layers},
+                 {"mtp_loss_factor", model.mtp_loss_factor},
+                 {"vocab_divisor", model.vocab_divisor},
+                 {"attention_dropout", model.attention_dropout},
+                 {"hidden_dropout", model.hidden_dropout}};
+    composition_to_json(model, json);
+    if (!model.type.empty()) json["type"] = model.type;
+    if (!model.assumed_architecture.empty()) json["assumed_architecture"] = model.assumed_architecture;
+    if (!model.left_out.empty()) json["left_out"] = model.left_out;
+    if (model.init_deviation != ModelSpec{}.init_deviation) json["init_deviation"] = model.init_deviation;
+    if (model.rotary_scaling_values != RotaryScaling{}) json["rotary_scaling_values"] = scaling_to_json(model.rotary_scaling_values);
+    if (model.mla) json["mla"] = mla_to_json(*model.mla);
+    if (model.moe) json["moe"] = moe_to_json(*model.moe, model.moe_layers);
+    if (model.default_sequence) json["default_sequence"] = *model.default_sequence;
+    if (model.default_global_batch) json["default_global_batch"] = *model.default_global_batch;
+    return json;
+}
+
+ModelSpec model_from_json(const Json& json, const std::string& where) {
+    Problems problems;
+    JsonReader reader(json, where, problems);
+    ModelSpec model;
+    model.name = reader.text_or("name", "");
+    model.source = reader.text_or("source", "");
+    model.type = reader.text_or("type", "");
+    model.assumed_architecture = reader.text_or("assumed_architecture", "");
+    model.left_out = reader.texts("left_out");
+    if (model.left_out.size() > ModelLimits::left_out)
+        problems.add("{}: left_out has {} entries; give at most {}", where, model.left_out.size(), ModelLimits::left_out);
+    model.layers = read_layers(reader);
+    // Counts that follow from the rest, in what commands print.
+    for (const auto* field : {"parameters", "active_parameters", "mtp_parameters", "counted_only", "unused_fields"}) reader.ignore(field);
+    model.hidden = reader.integer("hidden", 1, ModelLimits::hidden);
+    model.ffn = reader.integer("ffn", 1, ModelLimits::ffn);
+    model.heads = reader.integer("heads", 1, ModelLimits::heads);
+    model.kv_heads = reader.integer_or("kv_heads", model.heads, 1, ModelLimits::heads);
+    const bool mla = reader.has("mla");
+    if (mla || reader.has("head_dim") || model.hidden % model.heads != 0)
+        model.head_dim =
+            mla ? reader.integer_or("head_dim", 0, 0, ModelLimits::head_dim) : reader.integer("head_dim", 1, ModelLimits::head_dim);
+    else
+        model.head_dim = model.hidden / model.heads;
+    reader.ignore("head_dim");
+    model.vocab = reader.integer("vocab", 1, ModelLimits::vocab);
+    model.max_positions = reader.integer("max_positions", 1, ModelLimits::positions);
+    model.activation = read_name(reader, "activation", kActivations, model.activation);
+    model.gated_mlp = reader.boolean_or("gated_mlp", model.gated_mlp);
+    model.normalization = read_name(reader, "normalization", kNormalizations, model.normalization);
+    model.position = read_name(reader, "position", kPositions, model.position);
+    model.rotary_fraction = reader.real_or("rotary_fraction", model.rotary_fraction, 0, 1);
+    model.rotary_base = reader.real_or("rotary_base", model.rotary_base, 0, ModelLimits::rotary_base);
+    model.rotary_scaling = reader.text_or("rotary_scaling", "");
+    model.norm_epsilon = reader.real_or("norm_epsilon", model.norm_epsilon, 0, 1);
+    model.init_deviation = reader.real_or("init_deviation", model.init_deviation, 0, ModelLimits::init_deviation);
+    model.tied_embeddings = reader.boolean_or("tied_embeddings", model.tied_embeddings);
+    model.qkv_bias = reader.boolean_or("qkv_bias", model.qkv_bias);
+    model.attention_output_bias = reader.boolean_or("attention_output_bias", model.attention_output_bias);
+    model.mlp_bias = reader.boolean_or("mlp_bias", model.mlp_bias);
+    model.qk_norm = reader.boolean_or("qk_norm", model.qk_norm);
+    model.qk_norm_full_width = reader.boolean_or("qk_norm_full_width", model.qk_norm_full_width);
+    model.attention_sinks = reader.boolean_or("attention_sinks", model.attention_sinks);
+    model.sliding_window = reader.integer_or("sliding_window", 0, 0, ModelLimits::positions);
+    model.full_attention_every = reader.integer_or("full_attention_every", 0, 0, ModelLimits::layers);
+    model.token_types = reader.integer_or("token_types", 0, 0, ModelLimits::hidden);
+    model.mtp_layers = reader.integer_or("mtp_layers", 0, 0, ModelLimits::mtp_layers);
+    model.mtp_loss_factor = reader.real_or("mtp_loss_factor", model.mtp_loss_factor, 0, ModelLimits::mtp_loss_factor);
+    model.vocab_divisor = reader.integer_or("vocab_divisor", model.vocab_divisor, 1, ModelLimits::vocab);
+    model.attention_dropout = reader.real_or("attention_dropout", 0, 0, 1);
+    model.hidden_dropout = reader.real_or("hidden_dropout", 0, 0, 1);
+    composition_from_json(reader, model);
+    if (const Json* member = reader.member("rotary_scaling_values"))
+        model.rotary_scaling_values = scaling_from_json(*member, where + ": rotary_scaling_values", problems);
+    if (const Json* member = reader.member("mla")) model.mla = mla_from_json(*member, where + ": mla", problems);
+    if (const Json* member = reader.member("moe"))
+        model.moe = moe_from_json(*member, where + ": moe", model.layers, model.moe_layers, problems);
+    if (reader.has("default_sequence")) model.default_sequence = reader.integer("default_sequence", 1, ModelLimits::positions);
+    reader.ignore("default_sequence");
+    if (reader.has("default_global_batch")) model.default_global_batch = reader.integer("default_global_batch", 1, ModelLimits::positions);
+    reader.ignore("default_global_batch");
+    reader.finish();
+    problems.throw_if_any();
+    validate(model, where);
+    return model;
+}
+
+}  // namespace mgplan

@@ -1,0 +1,40 @@
+#pragma once
+// One layout as a user asks for it, before it is checked against model, batch and world.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "plan/layout/layout.hpp"
+#include "plan/layout/stage_split.hpp"
+
+namespace mgplan {
+
+/// Unset fields take Megatron-LM's defaults: etp = tp, group size = pp, an automatic stage split.
+struct LayoutRequest {
+    std::int64_t tp = 1;
+    std::int64_t cp = 1;
+    std::int64_t ep = 1;
+    std::optional<std::int64_t> etp;
+    std::int64_t pp = 1;
+    std::int64_t vpp = 1;
+    std::optional<std::int64_t> layers_per_virtual_stage;  ///< instead of vpp: --num-layers-per-virtual-pipeline-stage
+    std::optional<std::int64_t> group_size;
+    std::optional<SplitSchedule> schedule;  ///< in place of what Megatron-LM runs; those in a V have vpp = 2
+    AxisOrder order;
+    std::int64_t micro_batch = 1;
+    bool sequence_parallel = false;
+    CpCommType cp_comm_type = CpCommType::p2p;
+    Recompute recompute = Recompute::none;
+    EnumSet<RecomputeModule> recompute_modules{RecomputeModule::core_attn};
+    RecomputeMethod recompute_method = RecomputeMethod::uniform;
+    std::int64_t recompute_num_layers = 1;
+    EnumSet<CudaGraphScope> cuda_graphs;
+    Engine engine = Engine::mgplan;
+    std::shared_ptr<const LayoutSwitches> switches;  ///< Layout::switches
+    /// How layers are split; layers, pp, vpp and mtp_layers in here are filled from the model when the layout is made.
+    /// Nothing: an even split where it divides, else the planner's automatic one.
+    std::optional<StageSplitRequest> split;
+};
+
+}  // namespace mgplan

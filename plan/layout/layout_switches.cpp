@@ -1,0 +1,60 @@
+#include "plan/layout/layout_switches.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace mgplan {
+namespace {
+
+/// By enumerator.
+constexpr std::array<std::string_view, 4> kDispatcherWords{"allgather", "alltoall", "deepep", "hybridep"};
+static_assert(static_cast<std::size_t>(TokenDispatcher::hybrid_ep) + 1 == kDispatcherWords.size());
+
+}  // namespace
+
+void apply_switches(const LayoutSwitches& switches, ModelSpec& model, TrainingSpec& training) {
+    if (switches.dispatcher && model.moe) model.moe->dispatcher = *switches.dispatcher;
+    training.overlap_tp = training.overlap_tp || switches.overlap_tp;
+    training.overlap_moe = training.overlap_moe || switches.overlap_moe;
+    if (switches.bf16_gradients) training.grad_dtype = Dtype::bf16;
+    if (switches.bf16_moments) {
+        training.megatron.precision_aware_optimizer = true;
+        training.exp_avg_dtype = training.exp_avg_sq_dtype = Dtype::bf16;
+    }
+}
+
+std::vector<std::string> switch_words(const LayoutSwitches& switches) {
+    std::vector<std::string> words;
+    if (switches.dispatcher) words.emplace_back(dispatcher_word(*switches.dispatcher));
+    if (switches.overlap_tp) words.emplace_back("tp-overlap");
+    if (switches.overlap_moe) words.emplace_back("moe-overlap");
+    if (switches.bf16_gradients) words.emplace_back("bf16-grads");
+    if (switches.bf16_moments) words.emplace_back("bf16-moments");
+    return words;
+}
+
+std::string_view dispatcher_word(TokenDispatcher dispatcher) {
+    return kDispatcherWords[static_cast<std::size_t>(dispatcher)];
+}
+
+std::optional<TokenDispatcher> parse_dispatcher_word(std::string_view word) {
+    const auto found = std::find(kDispatcherWords.begin(), kDispatcherWords.end(), word);
+    if (found == kDispatcherWords.end()) return std::nullopt;
+    return static_cast<TokenDispatcher>(found - kDispatcherWords.begin());
+}
+
+std::vector<std::string> dispatcher_words() {
+    return {kDispatcherWords.begin(), kDispatcherWords.end()};
+}
+
+std::vector<std::string> overlap_words(const TrainingSpec& training) {
+    std::vector<std::string> words;
+    if (training.overlap_grad_reduce) words.emplace_back("grad-reduce");
+    if (training.overlap_param_gather) words.emplace_back("param-gather");
+    if (training.overlap_p2p) words.emplace_back("p2p");
+    if (training.overlap_tp) words.emplace_back("tp");
+    if (training.overlap_moe) words.emplace_back("moe");
+    return words;
+}
+
+}  // namespace mgplan

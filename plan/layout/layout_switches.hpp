@@ -1,0 +1,41 @@
+#pragma once
+// What a search switches on for a layout beside its sizes: the dispatcher of experts' tokens, overlaps, and the types of gradients and
+// of the optimizer's moments.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/model/model_spec.hpp"
+#include "plan/training/training_spec.hpp"
+
+namespace mgplan {
+
+/// What is unset stays as the workload has it. Each is a choice of Megatron-LM's command line and of engine megatron alone.
+struct LayoutSwitches {
+    std::optional<TokenDispatcher> dispatcher = {};  ///< --moe-token-dispatcher-type, --moe-flex-dispatcher-backend
+    bool overlap_tp = false;                         ///< on: --tp-comm-overlap
+    bool overlap_moe = false;                        ///< on: --overlap-moe-expert-parallel-comm
+    bool bf16_gradients = false;                     ///< on: reduced in bf16 (no --accumulate-allreduce-grads-in-fp32)
+    bool bf16_moments = false;                       ///< on: --use-precision-aware-optimizer with both moments in bf16
+
+    bool operator==(const LayoutSwitches&) const = default;
+};
+
+/// Writes the choices into what they change.
+void apply_switches(const LayoutSwitches& switches, ModelSpec& model, TrainingSpec& training);
+
+/// Short words for tables and logs: "hybridep", "tp-overlap", "moe-overlap", "bf16-grads", "bf16-moments".
+[[nodiscard]] std::vector<std::string> switch_words(const LayoutSwitches& switches);
+
+/// The words of --dispatcher: allgather, alltoall, deepep, hybridep.
+[[nodiscard]] std::string_view dispatcher_word(TokenDispatcher dispatcher);
+[[nodiscard]] std::optional<TokenDispatcher> parse_dispatcher_word(std::string_view word);
+[[nodiscard]] std::vector<std::string> dispatcher_words();
+
+/// The overlaps that are on, in the words of --overlap.
+[[nodiscard]] std::vector<std::string> overlap_words(const TrainingSpec& training);
+
+}  // namespace mgplan

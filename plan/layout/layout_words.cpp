@@ -1,0 +1,105 @@
+#include "plan/layout/layout_words.hpp"
+
+#include <array>
+#include <cctype>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "plan/layout/layout.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
+
+namespace mgplan {
+namespace {
+
+/// The sizes and where they go; longer names before those that they end with.
+struct SizeWord {
+    std::string_view name;
+    void (*store)(LayoutRequest& request, std::int64_t size);
+};
+constexpr std::array<SizeWord, 7> kSizeWords{{
+    {"vpp", [](LayoutRequest& r, std::int64_t size) { r.vpp = size; }},
+    {"etp", [](LayoutRequest& r, std::int64_t size) { r.etp = size; }},
+    {"mbs", [](LayoutRequest& r, std::int64_t size) { r.micro_batch = size; }},
+    {"tp", [](LayoutRequest& r, std::int64_t size) { r.tp = size; }},
+    {"cp", [](LayoutRequest& r, std::int64_t size) { r.cp = size; }},
+    {"ep", [](LayoutRequest& r, std::int64_t size) { r.ep = size; }},
+    {"pp", [](LayoutRequest& r, std::int64_t size) { r.pp = size; }},
+}};
+
+class LayoutWords {
+public:
+    void read(const std::string& whole_word) {
+        // As tables write it: tp2+sp.
+        const bool with_sp = whole_word.starts_with("tp") && whole_word.ends_with("+sp");
+        const std::string word = with_sp ? whole_word.substr(0, whole_word.size() - 3) : whole_word;
+        if (with_sp) read("sp");
+        for (const SizeWord& size : kSizeWords) {
+            if (!word.starts_with(size.name)) continue;
+            const auto text = std::string_view(word).substr(size.name.size() + (word[size.name.size()] == '=' ? 1 : 0));
+            const auto value = parse_integer(text);
+            if (!value) break;
+            if (*value < 1 || *value > (std::int64_t{1} << 24))
+                problems_.add("{} = {} is not between 1 and 16777216; write a size such as {}2", size.name, *value, size.name);
+            once(std::string(size.name));
+            size.store(request_, *value);
+            return;
+        }
+        if (word == "sp" || word == "nosp") {
+            once("sp");
+            sequence_parallel_ = word == "sp";
+        } else if (const auto schedule = parse_split_schedule(word)) {
+            once("schedule");
+            request_.schedule = schedule;
+        } else if (const auto exchange = parse_cp_comm_type(word)) {
+            once("exchange of cp");
+            request_.cp_comm_type = *exchange;
+            whole_ = true;
+        } else if (const auto recompute = parse_recompute(word == "sel" ? "selective" : word)) {
+            once("recompute");
+            request_.recompute = *recompute;
+        } else {
+            problems_.add(
+                "'{}' is no part of a layout; write sizes (tp2 cp1 ep8 etp1 pp4 vpp2 mbs1), sp or nosp, p2p, all_gather or a2a, and "
+                "none, selective or full",
+                word.substr(0, 40));
+        }
+    }
+
+    LayoutRequest take() {
+        if (known_.empty() && problems_.empty()) problems_.add("a layout without words; write one, such as 'tp2 pp4 mbs1'");
+        problems_.throw_if_any();
+        request_.sequence_parallel = sequence_parallel_.value_or(request_.tp > 1 && !whole_);
+        return request_;
+    }
+
+private:
+    void once(const std::string& what) {
+        if (!known_.insert(what).second) problems_.add("{} stands twice; write it once", what);
+    }
+
+    LayoutRequest request_;
+    std::optional<bool> sequence_parallel_;
+    bool whole_ = false;
+    std::set<std::string> known_;
+    Problems problems_;
+};
+
+}  // namespace
+
+LayoutRequest parse_layout_words(std::string_view text) {
+    LayoutWords words;
+    std::string word;
+    for (const char c : text) {
+        if (c != ' ' && c != ',' && c != '\t') {
+            word += c;
+        } else if (!word.empty()) {
+            words.read(std::exchange(word, {}));
+        }
+    }
+    if (!word.empty()) words.read(word);
+    return words.take();
+}
+
+}  // namespace mgplan

@@ -1,0 +1,113 @@
+#include "plan/model/layer_parts.hpp"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include "plan/model/layer_part_kinds.hpp"
+#include "plan/text/text.hpp"
+
+namespace mgplan {
+namespace {
+
+const PartSize* find_part_size(std::span<const PartSize> sizes, std::string_view name) {
+    const auto found = std::find_if(sizes.begin(), sizes.end(), [&](const PartSize& size) { return size.name == name; });
+    return found == sizes.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::int64_t PartTensor::elements() const {
+    std::int64_t product = 1;
+    for (const auto extent : shape) product *= extent;
+    return product;
+}
+
+std::int64_t PartSizes::operator[](std::string_view name) const {
+    const auto stated = part_.sizes.find(std::string(name));
+    if (stated != part_.sizes.end()) return stated->second;
+    const PartSize* size = find_part_size(sizes_, name);
+    MGPLAN_ASSERT(size != nullptr && size->fallback >= 0, name);
+    return size->fallback;
+}
+
+std::vector<const PartKind*> part_kinds() {
+    std::vector<const PartKind*> all;
+    for (const auto kinds : {plain_part_kinds(), attention_part_kinds(), feed_forward_part_kinds(), recurrent_part_kinds()}) {
+        for (const PartKind& kind : kinds) all.push_back(&kind);
+    }
+    return all;
+}
+
+const PartKind* find_part_kind(std::string_view name) {
+    static const std::vector<const PartKind*> kAll = part_kinds();
+    const auto found = std::find_if(kAll.begin(), kAll.end(), [&](const PartKind* kind) { return kind->name == name; });
+    return found == kAll.end() ? nullptr : *found;
+}
+
+void check_part(const LayerPart& part, const std::string& where, Problems& problems) {
+    const PartKind* kind = find_part_kind(part.kind);
+    if (kind == nullptr) {
+        std::vector<std::string> names;
+        for (const PartKind* known : part_kinds()) names.emplace_back(known->name);
+        problems.add("{}: part '{}' is not known; use {}", where, part.kind.substr(0, 40), any_of_text(names));
+        return;
+    }
+    for (const auto& [name, value] : part.sizes) {
+        const PartSize* size = find_part_size(kind->sizes, name);
+        if (size == nullptr)
+            problems.add("{}: part '{}' has no size '{}'; remove it", where, part.kind, name.substr(0, 40));
+        else if (value < size->low || value > ModelLimits::part_size)
+            problems.add("{}: {} of part '{}' = {} is out of range; give a whole number from {} to {}", where, name, part.kind, value,
+                         size->low, ModelLimits::part_size);
+    }
+    for (const PartSize& size : kind->sizes) {
+        if (size.fallback < 0 && !part.sizes.contains(std::string(size.name)))
+            problems.add("{}: size '{}' of part '{}' is missing; give a whole number from {}", where, size.name, part.kind, size.low);
+    }
+}
+
+std::int64_t part_size(const LayerPart& part, std::string_view name) {
+    const PartKind* kind = find_part_kind(part.kind);
+    MGPLAN_ASSERT(kind != nullptr, "the kind of the part is known");
+    return PartSizes(part, kind->sizes, 0)[name];
+}
+
+std::vector<PartTensor> part_tensors(const LayerPart& part, std::int64_t hidden) {
+    const PartKind* kind = find_part_kind(part.kind);
+    MGPLAN_ASSERT(kind != nullptr, "the kind of the part is known");
+    return kind->tensors(PartSizes(part, kind->sizes, hidden));
+}
+
+PartCount count_part(const LayerPart& part, std::int64_t hidden) {
+    PartCount count;
+    for (const PartTensor& tensor : part_tensors(part, hidden)) {
+        count.all += tensor.copies * tensor.elements();
+        count.used += tensor.used * tensor.elements();
+    }
+    return count;
+}
+
+PartCount count_parts(const std::vector<LayerPart>& parts, std::int64_t hidden) {
+    PartCount count;
+    for (const LayerPart& part : parts) {
+        const PartCount one = count_part(part, hidden);
+        count.all += one.all;
+        count.used += one.used;
+    }
+    return count;
+}
+
+double estimate_parts(const std::vector<LayerPart>& parts, std::int64_t hidden) {
+    double sum = 0;
+    for (const LayerPart& part : parts) {
+        for (const PartTensor& tensor : part_tensors(part, hidden)) {
+            double elements = static_cast<double>(tensor.copies);
+            for (const auto extent : tensor.shape) elements *= static_cast<double>(extent);
+            sum += elements;
+        }
+    }
+    return sum;
+}
+
+}  // namespace mgplan

@@ -1,0 +1,74 @@
+#pragma once
+// The kinds of parts that layers are composed of where the fields of ModelSpec do not describe them. Each kind is described in one
+// place: its sizes, their ranges, and the tensors that follow from them. Counts are sums over these tensors.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/model/model_spec.hpp"
+#include "plan/text/errors.hpp"
+
+namespace mgplan {
+
+/// Tensors of a part, whole (not divided over tp). Shapes in elements.
+struct PartTensor {
+    std::string_view name;
+    std::vector<std::int64_t> shape;
+    std::int64_t copies = 1;                      ///< equal tensors: the experts
+    std::int64_t used = 1;                        ///< of these, the ones that a token passes
+    [[nodiscard]] std::int64_t elements() const;  ///< of one copy
+};
+
+/// A size that a kind of part has.
+struct PartSize {
+    std::string_view name;
+    std::int64_t low = 0;        ///< the smallest that is meant; the largest is ModelLimits::part_size
+    std::int64_t fallback = -1;  ///< taken where a part does not state it; -1: it must
+};
+
+/// Sizes of one part, those that it leaves out at their fallbacks. The part has passed check_part().
+class PartSizes {
+public:
+    PartSizes(const LayerPart& part, std::span<const PartSize> sizes, std::int64_t hidden) : part_(part), sizes_(sizes), hidden_(hidden) {}
+    [[nodiscard]] std::int64_t operator[](std::string_view name) const;
+    [[nodiscard]] std::int64_t hidden() const { return hidden_; }
+
+private:
+    const LayerPart& part_;
+    std::span<const PartSize> sizes_;
+    std::int64_t hidden_;
+};
+
+/// One kind of part.
+struct PartKind {
+    std::string_view name;
+    std::string_view words;  ///< for messages: "Mamba-2"
+    std::span<const PartSize> sizes;
+    std::vector<PartTensor> (*tensors)(const PartSizes&);
+};
+
+/// All kinds, and one by name (nullptr: not known).
+[[nodiscard]] std::vector<const PartKind*> part_kinds();
+[[nodiscard]] const PartKind* find_part_kind(std::string_view name);
+
+/// Adds a problem for an unknown kind, a missing or unknown size, one out of range.
+void check_part(const LayerPart& part, const std::string& where, Problems& problems);
+
+/// A size of a part that check_part() found right: the stated one, else its fallback.
+[[nodiscard]] std::int64_t part_size(const LayerPart& part, std::string_view name);
+
+/// The tensors of a part; check_part() must have found it right.
+[[nodiscard]] std::vector<PartTensor> part_tensors(const LayerPart& part, std::int64_t hidden);
+struct PartCount {
+    std::int64_t all = 0;
+    std::int64_t used = 0;  ///< by one token
+};
+[[nodiscard]] PartCount count_part(const LayerPart& part, std::int64_t hidden);
+[[nodiscard]] PartCount count_parts(const std::vector<LayerPart>& parts, std::int64_t hidden);
+/// The same in floating point, which cannot overflow.
+[[nodiscard]] double estimate_parts(const std::vector<LayerPart>& parts, std::int64_t hidden);
+
+}  // namespace mgplan

@@ -1,0 +1,92 @@
+// Softmax attention as parts of layers.
+
+#include <array>
+
+#include "plan/model/layer_part_kinds.hpp"
+
+namespace mgplan {
+namespace {
+
+/// positions: 0 not stated, so that the part is counted and nothing else, 1 none, 2 rotary as the model's fields say.
+/// qk_norm: 0 none, 1 one head's weights for all heads, 2 weights for each head, 3 over all heads at once.
+constexpr std::array kAttentionSizes{
+    PartSize{"heads", 1},          PartSize{"kv_heads", 1},     PartSize{"head_dim", 1},        PartSize{"v_head_dim", 0, 0},
+    PartSize{"in", 0, 0},          PartSize{"out", 0, 0},       PartSize{"qkv_bias", 0, 0},     PartSize{"output_bias", 0, 0},
+    PartSize{"output_gate", 0, 0}, PartSize{"qk_norm", 0, 0},   PartSize{"qk_norm_bias", 0, 0}, PartSize{"v_norm", 0, 0},
+    PartSize{"sinks", 0, 0},       PartSize{"shares_kv", 0, 0}, PartSize{"key_is_value", 0, 0}, PartSize{"positions", 0, 0}};
+
+std::vector<PartTensor> attention_tensors(const PartSizes& s) {
+    const std::int64_t hidden = s["in"] > 0 ? s["in"] : s.hidden(), out = s["out"] > 0 ? s["out"] : s.hidden();
+    const std::int64_t heads = s["heads"], groups = s["kv_heads"], width = s["head_dim"];
+    const std::int64_t v_width = s["v_head_dim"] > 0 ? s["v_head_dim"] : width;
+    const bool own_keys = s["shares_kv"] == 0, own_values = own_keys && s["key_is_value"] == 0;
+    std::vector<PartTensor> tensors;
+    const auto linear = [&](std::string_view name, std::string_view bias, std::int64_t rows, std::int64_t columns, bool biased) {
+        tensors.push_back({name, {rows, columns}});
+        if (biased) tensors.push_back({bias, {rows}});
+    };
+    const bool biased = s["qkv_bias"] != 0;
+    linear("q.weight", "q.bias", heads * width * (s["output_gate"] == 1 ? 2 : 1), hidden, biased);
+    if (own_keys) linear("k.weight", "k.bias", groups * width, hidden, biased);
+    if (own_values) linear("v.weight", "v.bias", groups * v_width, hidden, biased);
+    linear("output.weight", "output.bias", out, heads * v_width, s["output_bias"] != 0);
+    const auto norm = [&](std::string_view name, std::string_view bias, std::int64_t all) {
+        const std::int64_t kind = s["qk_norm"];
+        if (kind == 0) return;
+        tensors.push_back({name, {kind == 1 ? width : all * width}});
+        if (s["qk_norm_bias"] != 0) tensors.push_back({bias, {kind == 1 ? width : all * width}});
+    };
+    norm("q_norm.weight", "q_norm.bias", heads);
+    if (own_keys) norm("k_norm.weight", "k_norm.bias", groups);
+    if (s["v_norm"] != 0 && own_keys) tensors.push_back({"v_norm.weight", {v_width}});
+    if (s["sinks"] != 0) tensors.push_back({"sinks", {heads}});
+    return tensors;
+}
+
+constexpr std::array kLatentSizes{PartSize{"heads", 1},        PartSize{"q_lora_rank", 0, 0}, PartSize{"kv_lora_rank", 1},
+                                  PartSize{"qk_nope", 0},      PartSize{"qk_rope", 0},        PartSize{"v_head_dim", 1},
+                                  PartSize{"down_bias", 0, 0}, PartSize{"output_bias", 0, 0}, PartSize{"latent_norms", 0, 1}};
+
+std::vector<PartTensor> latent_tensors(const PartSizes& s) {
+    const std::int64_t hidden = s.hidden(), heads = s["heads"], q_rank = s["q_lora_rank"], kv_rank = s["kv_lora_rank"];
+    const std::int64_t nope = s["qk_nope"], rope = s["qk_rope"], v = s["v_head_dim"];
+    const bool biased = s["down_bias"] != 0, normed = s["latent_norms"] != 0;
+    std::vector<PartTensor> tensors;
+    if (q_rank > 0) {
+        tensors.push_back({"q_down.weight", {q_rank, hidden}});
+        if (biased) tensors.push_back({"q_down.bias", {q_rank}});
+        if (normed) tensors.push_back({"q_norm.weight", {q_rank}});
+    }
+    tensors.push_back({"q_up.weight", {heads * (nope + rope), q_rank > 0 ? q_rank : hidden}});
+    tensors.push_back({"kv_down.weight", {kv_rank + rope, hidden}});
+    if (biased) tensors.push_back({"kv_down.bias", {kv_rank + rope}});
+    if (normed) tensors.push_back({"kv_norm.weight", {kv_rank}});
+    tensors.push_back({"kv_up.weight", {heads * (nope + v), kv_rank}});
+    tensors.push_back({"output.weight", {hidden, heads * v}});
+    if (s["output_bias"] != 0) tensors.push_back({"output.bias", {hidden}});
+    return tensors;
+}
+
+/// What chooses the keys of DeepSeek Sparse Attention: queries from their latent, one key with a LayerNorm, a weight for each head.
+constexpr std::array kIndexerSizes{PartSize{"heads", 1}, PartSize{"head_dim", 1}, PartSize{"q_lora_rank", 1}};
+
+std::vector<PartTensor> indexer_tensors(const PartSizes& s) {
+    const std::int64_t heads = s["heads"], width = s["head_dim"];
+    return {{"indexer.q.weight", {heads * width, s["q_lora_rank"]}},
+            {"indexer.k.weight", {width, s.hidden()}},
+            {"indexer.k_norm.weight", {width}},
+            {"indexer.k_norm.bias", {width}},
+            {"indexer.weights.weight", {heads, s.hidden()}}};
+}
+
+constexpr std::array kAttentionKinds{PartKind{"attention", "attention", kAttentionSizes, attention_tensors},
+                                     PartKind{"latent_attention", "latent attention", kLatentSizes, latent_tensors},
+                                     PartKind{"indexer", "the indexer of sparse attention", kIndexerSizes, indexer_tensors}};
+
+}  // namespace
+
+std::span<const PartKind> attention_part_kinds() {
+    return kAttentionKinds;
+}
+
+}  // namespace mgplan

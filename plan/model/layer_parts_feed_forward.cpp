@@ -1,0 +1,52 @@
+// Feed-forwards as parts of layers.
+
+#include <array>
+
+#include "plan/model/layer_part_kinds.hpp"
+
+namespace mgplan {
+namespace {
+
+/// activation: 0 not stated, so that the part is counted and nothing else, else 1 + its number in enum Activation.
+constexpr std::array kMlpSizes{PartSize{"width", 1}, PartSize{"in", 0, 0}, PartSize{"gated", 0, 1}, PartSize{"bias", 0, 0},
+                               PartSize{"activation", 0, 0}};
+
+std::vector<PartTensor> mlp_tensors(const PartSizes& s) {
+    const std::int64_t hidden = s["in"] > 0 ? s["in"] : s.hidden(), width = s["width"], first = s["gated"] != 0 ? 2 * width : width;
+    std::vector<PartTensor> tensors{{"first.weight", {first, hidden}}, {"second.weight", {hidden, width}}};
+    if (s["bias"] != 0) {
+        tensors.push_back({"first.bias", {first}});
+        tensors.push_back({"second.bias", {hidden}});
+    }
+    return tensors;
+}
+
+/// `in`: width of what the experts take and give, 0 the hidden size (Nemotron 3 projects to a smaller one). score_bias: as many values as
+/// experts that the router adds and that are trained or moved, in the checkpoint as a parameter.
+constexpr std::array kExpertSizes{PartSize{"experts", 1},   PartSize{"top_k", 1},          PartSize{"width", 1},
+                                  PartSize{"gated", 0, 1},  PartSize{"bias", 0, 0},        PartSize{"in", 0, 0},
+                                  PartSize{"router", 0, 1}, PartSize{"router_bias", 0, 0}, PartSize{"activation", 0, 0}};
+
+std::vector<PartTensor> expert_tensors(const PartSizes& s) {
+    const std::int64_t outer = s["in"] > 0 ? s["in"] : s.hidden(), experts = s["experts"], width = s["width"];
+    const std::int64_t first = s["gated"] != 0 ? 2 * width : width, used = s["top_k"] < experts ? s["top_k"] : experts;
+    std::vector<PartTensor> tensors;
+    if (s["router"] != 0) tensors.push_back({"router.weight", {experts, s.hidden()}});
+    if (s["router_bias"] != 0) tensors.push_back({"router.bias", {experts}});
+    tensors.push_back({"experts.first.weight", {first, outer}, experts, used});
+    if (s["bias"] != 0) tensors.push_back({"experts.first.bias", {first}, experts, used});
+    tensors.push_back({"experts.second.weight", {outer, width}, experts, used});
+    if (s["bias"] != 0) tensors.push_back({"experts.second.bias", {outer}, experts, used});
+    return tensors;
+}
+
+constexpr std::array kFeedForwardKinds{PartKind{"mlp", "MLP", kMlpSizes, mlp_tensors},
+                                       PartKind{"experts", "mixture of experts", kExpertSizes, expert_tensors}};
+
+}  // namespace
+
+std::span<const PartKind> feed_forward_part_kinds() {
+    return kFeedForwardKinds;
+}
+
+}  // namespace mgplan

@@ -1,0 +1,49 @@
+// Parts without a mixer or a feed-forward of their own.
+
+#include <array>
+
+#include "plan/model/layer_part_kinds.hpp"
+
+namespace mgplan {
+namespace {
+
+constexpr std::array kNormSizes{PartSize{"width", 1}, PartSize{"weight", 0, 1}, PartSize{"bias", 0, 0}, PartSize{"copies", 1, 1}};
+
+std::vector<PartTensor> norm_tensors(const PartSizes& s) {
+    std::vector<PartTensor> tensors;
+    if (s["weight"] != 0) tensors.push_back({"norm.weight", {s["width"]}, s["copies"], s["copies"]});
+    if (s["bias"] != 0) tensors.push_back({"norm.bias", {s["width"]}, s["copies"], s["copies"]});
+    return tensors;
+}
+
+constexpr std::array kLinearSizes{PartSize{"in", 1}, PartSize{"out", 1}, PartSize{"bias", 0, 0}, PartSize{"copies", 1, 1}};
+
+std::vector<PartTensor> linear_tensors(const PartSizes& s) {
+    std::vector<PartTensor> tensors{{"linear.weight", {s["out"], s["in"]}, s["copies"], s["copies"]}};
+    if (s["bias"] != 0) tensors.push_back({"linear.bias", {s["out"]}, s["copies"], s["copies"]});
+    return tensors;
+}
+
+constexpr std::array kTableSizes{PartSize{"rows", 1}, PartSize{"width", 1}};
+
+std::vector<PartTensor> table_tensors(const PartSizes& s) {
+    return {{"table.weight", {s["rows"], s["width"]}}};
+}
+
+constexpr std::array kValueSizes{PartSize{"count", 1}};
+
+std::vector<PartTensor> value_tensors(const PartSizes& s) {
+    return {{"values", {s["count"]}}};
+}
+
+constexpr std::array kPlainKinds{
+    PartKind{"norm", "norm", kNormSizes, norm_tensors}, PartKind{"linear", "linear map", kLinearSizes, linear_tensors},
+    PartKind{"table", "embedding table", kTableSizes, table_tensors}, PartKind{"values", "trained values", kValueSizes, value_tensors}};
+
+}  // namespace
+
+std::span<const PartKind> plain_part_kinds() {
+    return kPlainKinds;
+}
+
+}  // namespace mgplan

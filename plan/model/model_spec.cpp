@@ -1,0 +1,239 @@
+#include "plan/model/model_spec.hpp"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include "plan/model/layer_parts.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
+
+namespace mgplan {
+namespace {
+
+void check_range(Problems& problems, const std::string& where, std::string_view field, std::int64_t value, std::int64_t low,
+                 std::int64_t high) {
+    if (value < low || value > high)
+        problems.add("{}: {} = {} is out of range; give a whole number from {} to {}", where, field, value, low, high);
+}
+
+void check_scaling(Problems& problems, const RotaryScaling& scaling, const std::string& where) {
+    const auto check = [&](std::string_view field, double value, double above) {
+        if (!(value > above && value <= ModelLimits::rotary_scaling))
+            problems.add("{}: {} of the rotary scaling = {} is out of range; give a number above {} and at most {:g}", where, field, value,
+                         above, ModelLimits::rotary_scaling);
+    };
+    check("factor", scaling.factor, 0);
+    check("low frequency factor", scaling.low_frequency_factor, 0);
+    // Equal in Llama 4 Scout's config: no frequency lies between them.
+    if (!(scaling.high_frequency_factor >= scaling.low_frequency_factor && scaling.high_frequency_factor <= ModelLimits::rotary_scaling))
+        problems.add("{}: high frequency factor of the rotary scaling = {} is out of range; give a number from {} to {:g}", where,
+                     scaling.high_frequency_factor, scaling.low_frequency_factor, ModelLimits::rotary_scaling);
+    check("beta_slow", scaling.beta_slow, 0);
+    check("beta_fast", scaling.beta_fast, 0);
+    for (const auto& [field, value] : {std::pair{"mscale", scaling.mscale}, {"mscale_all_dim", scaling.mscale_all_dim}}) {
+        if (!(value >= 0 && value <= ModelLimits::rotary_scaling))
+            problems.add("{}: {} of the rotary scaling = {} is out of range; give a number from 0 to {:g}", where, field, value,
+                         ModelLimits::rotary_scaling);
+    }
+    check_range(problems, where, "original positions of the rotary scaling", scaling.original_positions, 0, ModelLimits::positions);
+}
+
+void check_sizes(Problems& problems, const ModelSpec& model, const std::string& where) {
+    check_range(problems, where, "layers", model.layers, 1, ModelLimits::layers);
+    check_range(problems, where, "hidden size", model.hidden, 1, ModelLimits::hidden);
+    check_range(problems, where, "ffn size", model.ffn, 1, ModelLimits::ffn);
+    check_range(problems, where, "attention heads", model.heads, 1, ModelLimits::heads);
+    check_range(problems, where, "kv heads", model.kv_heads, 1, ModelLimits::heads);
+    check_range(problems, where, "head size", model.head_dim, model.mla ? 0 : 1, ModelLimits::head_dim);
+    check_range(problems, where, "vocabulary", model.vocab, 1, ModelLimits::vocab);
+    check_range(problems, where, "maximum positions", model.max_positions, 1, ModelLimits::positions);
+    check_range(problems, where, "sliding window", model.sliding_window, 0, ModelLimits::positions);
+    check_range(problems, where, "layers from one full attention to the next", model.full_attention_every, 0, ModelLimits::layers);
+    check_range(problems, where, "token types", model.token_types, 0, ModelLimits::hidden);
+    check_range(problems, where, "mtp layers", model.mtp_layers, 0, ModelLimits::mtp_layers);
+    check_range(problems, where, "vocabulary divisor", model.vocab_divisor, 1, ModelLimits::vocab);
+    if (model.default_sequence) check_range(problems, where, "sequence", *model.default_sequence, 1, ModelLimits::positions);
+    if (model.default_global_batch) check_range(problems, where, "global batch", *model.default_global_batch, 1, ModelLimits::positions);
+    // Written so that NaN fails too.
+    if (!(model.rotary_fraction > 0 && model.rotary_fraction <= 1))
+        problems.add("{}: rotary fraction = {} is out of range; give a number above 0 and at most 1", where, model.rotary_fraction);
+    if (!(model.rotary_base > 1 && model.rotary_base <= ModelLimits::rotary_base))
+        problems.add("{}: rotary base = {} is out of range; give a number above 1 and at most {:g}", where, model.rotary_base,
+                     ModelLimits::rotary_base);
+    check_scaling(problems, model.rotary_scaling_values, where);
+    if (!(model.norm_epsilon > 0 && model.norm_epsilon < 1))
+        problems.add("{}: norm epsilon = {} is out of range; give a number above 0 and below 1", where, model.norm_epsilon);
+    if (!(model.init_deviation > 0 && model.init_deviation <= ModelLimits::init_deviation))
+        problems.add("{}: deviation of the weights at the start = {} is out of range; give a number above 0 and at most {:g}", where,
+                     model.init_deviation, ModelLimits::init_deviation);
+    if (!(model.mtp_loss_factor >= 0 && model.mtp_loss_factor <= ModelLimits::mtp_loss_factor))
+        problems.add("{}: mtp loss factor = {} is out of range; give a number from 0 to {:g}", where, model.mtp_loss_factor,
+                     ModelLimits::mtp_loss_factor);
+    for (const auto& [field, value] : {std::pair{"attention dropout", model.attention_dropout}, {"hidden dropout", model.hidden_dropout}}) {
+        if (!(value >= 0 && value < 1)) problems.add("{}: {} = {} is out of range; give a number from 0 to below 1", where, field, value);
+    }
+}
+
+void check_moe(Problems& problems, const ModelSpec& model, const std::string& where) {
+    const MoeSpec& moe = *model.moe;
+    check_range(problems, where, "experts", moe.experts, 1, ModelLimits::experts);
+    check_range(problems, where, "experts per token", moe.top_k, 1, ModelLimits::experts);
+    check_range(problems, where, "expert ffn size", moe.expert_ffn, 1, ModelLimits::ffn);
+    check_range(problems, where, "shared expert ffn size", moe.shared_ffn, 0, ModelLimits::ffn);
+    check_range(problems, where, "expert groups", moe.groups, 0, ModelLimits::experts);
+    check_range(problems, where, "expert groups per token", moe.group_top_k, 0, ModelLimits::experts);
+    for (const double coefficient : {moe.auxiliary_loss, moe.sequence_auxiliary_loss}) {
+        if (!(coefficient >= 0 && coefficient <= ModelLimits::auxiliary_loss))
+            problems.add("{}: coefficient of the auxiliary loss = {} is out of range; give a number from 0 (none) to {}", where,
+                         coefficient, ModelLimits::auxiliary_loss);
+    }
+    if (!(moe.routed_scaling > 0 && moe.routed_scaling <= ModelLimits::routed_scaling))
+        problems.add("{}: scaling factor of the routed experts = {} is out of range; give a number above 0 and at most {:g}", where,
+                     moe.routed_scaling, ModelLimits::routed_scaling);
+    if (!(moe.capacity_factor >= 0 && moe.capacity_factor <= ModelLimits::experts))
+        problems.add("{}: capacity factor = {} is out of range; give 0 (dropless) or a positive number", where, moe.capacity_factor);
+    if (moe.top_k > moe.experts && moe.experts > 0)
+        problems.add("{}: experts per token = {} is more than experts = {}; use at most {}", where, moe.top_k, moe.experts, moe.experts);
+    if (moe.groups > 0 && moe.experts > 0 && moe.experts % moe.groups != 0)
+        problems.add("{}: expert groups = {} does not divide experts = {}; use {}", where, moe.groups, moe.experts,
+                     divisors_text(moe.experts, moe.experts));
+    if (moe.groups > 0 && (moe.group_top_k < 1 || moe.group_top_k > moe.groups))
+        problems.add("{}: expert groups per token = {} must lie between 1 and expert groups = {}", where, moe.group_top_k, moe.groups);
+    if (moe.groups > 0 && moe.group_top_k >= 1 && moe.experts % moe.groups == 0 && moe.group_top_k * (moe.experts / moe.groups) < moe.top_k)
+        problems.add("{}: {} groups of {} experts hold fewer than experts per token = {}; allow more groups", where, moe.group_top_k,
+                     moe.experts / moe.groups, moe.top_k);
+    if (!(moe.expert_bias_update_rate >= 0 && moe.expert_bias_update_rate <= ModelLimits::expert_bias_update_rate))
+        problems.add("{}: update rate of the expert bias = {} is out of range; give a number from 0 to {:g}", where,
+                     moe.expert_bias_update_rate, ModelLimits::expert_bias_update_rate);
+    if (moe.pad_to_capacity && moe.capacity_factor == 0)
+        problems.add("{}: padding experts to capacity needs a capacity factor above 0", where);
+    if (static_cast<std::int64_t>(model.moe_layers.size()) != model.layers)
+        problems.add("{}: the list of mixture layers has {} entries for {} layers; give one entry per layer", where,
+                     model.moe_layers.size(), model.layers);
+}
+
+void check_mla(Problems& problems, const ModelSpec& model, const std::string& where) {
+    const MlaSpec& mla = *model.mla;
+    check_range(problems, where, "q lora rank", mla.q_lora_rank, 0, ModelLimits::hidden);
+    check_range(problems, where, "kv lora rank", mla.kv_lora_rank, 1, ModelLimits::hidden);
+    check_range(problems, where, "qk nope head size", mla.qk_nope_head_dim, 1, ModelLimits::head_dim);
+    check_range(problems, where, "qk rope head size", mla.qk_rope_head_dim, 0, ModelLimits::head_dim);
+    check_range(problems, where, "v head size", mla.v_head_dim, 1, ModelLimits::head_dim);
+    if (model.kv_heads != model.heads)
+        problems.add("{}: kv heads = {} beside multi-latent attention, which has no key-value groups; use {}", where, model.kv_heads,
+                     model.heads);
+}
+
+void check_layer_list(Problems& problems, const std::vector<bool>& list, std::string_view what, const ModelSpec& model,
+                      const std::string& where) {
+    if (!list.empty() && static_cast<std::int64_t>(list.size()) != model.layers)
+        problems.add("{}: the list of {} has {} entries for {} layers; give one entry per layer", where, what, list.size(), model.layers);
+}
+
+/// How the halves of a layer are put together, and multipliers.
+void check_arrangement(Problems& problems, const ModelSpec& model, const std::string& where) {
+    check_layer_list(problems, model.window_layers, "layers with a window", model, where);
+    check_layer_list(problems, model.rotary_layers, "layers with rotary positions", model, where);
+    if (!model.pre_norms && !model.post_norms)
+        problems.add("{}: layers without norms in front and behind; set pre_norms or post_norms", where);
+    if (model.order != LayerOrder::sequential && !model.pre_norms)
+        problems.add("{}: attention and MLP beside each other need norms in front; set pre_norms", where);
+    if (model.qk_norm_per_head && (!model.qk_norm || model.qk_norm_full_width || model.mla))
+        problems.add("{}: norms of each head need qk_norm, and neither a full-width QK-norm nor latent attention; remove qk_norm_per_head",
+                     where);
+    if (model.window_rotary_base != 0 && !(model.window_rotary_base > 1 && model.window_rotary_base <= ModelLimits::rotary_base))
+        problems.add("{}: rotary base of layers with a window = {} is out of range; give a number above 1 and at most {:g}", where,
+                     model.window_rotary_base, ModelLimits::rotary_base);
+    const auto check = [&](std::string_view field, double value, bool zero) {
+        if (!(value >= 0 && value <= ModelLimits::multiplier) || (value == 0 && !zero))
+            problems.add("{}: {} = {} is out of range; give a number {} 0 and at most {:g}", where, field, value, zero ? "from" : "above",
+                         ModelLimits::multiplier);
+    };
+    check("multiplier of the embeddings", model.embedding_multiplier, false);
+    check("multiplier of additions to the residual stream", model.residual_multiplier, false);
+    check("multiplier of the logits", model.logit_multiplier, false);
+    check("multiplier of the attention scores", model.attention_multiplier, true);
+    check("soft cap of the logits", model.logit_softcap, true);
+    check("soft cap of the attention scores", model.attention_softcap, true);
+}
+
+void check_compositions(Problems& problems, const ModelSpec& model, const std::string& where) {
+    if (model.compositions.size() > ModelLimits::layer_kinds)
+        problems.add("{}: {} kinds of layers; give at most {}", where, model.compositions.size(), ModelLimits::layer_kinds);
+    const auto check = [&](const std::vector<LayerPart>& parts, const std::string& place) {
+        if (parts.size() > ModelLimits::parts) problems.add("{}: {} parts; give at most {}", place, parts.size(), ModelLimits::parts);
+        for (const LayerPart& part : parts) check_part(part, place, problems);
+    };
+    for (const LayerComposition& kind : model.compositions)
+        check(kind.parts, fmt::format("{}: layers of kind '{}'", where, kind.name.substr(0, 40)));
+    check(model.beside_layers, where + ": beside_layers");
+    if (model.compositions.empty() && model.composition_of_layer.empty()) return;
+    if (static_cast<std::int64_t>(model.composition_of_layer.size()) != model.layers)
+        problems.add("{}: the list of the layers' kinds has {} entries for {} layers; give one entry per layer", where,
+                     model.composition_of_layer.size(), model.layers);
+    for (const auto kind : model.composition_of_layer) {
+        if (kind < model.compositions.size()) continue;
+        problems.add("{}: a layer is of kind {} of {}; count kinds from 0", where, kind, model.compositions.size());
+        break;
+    }
+}
+
+/// An upper estimate of the parameter count in floating point, which cannot overflow.
+double estimated_parameters(const ModelSpec& model) {
+    const auto real = [](std::int64_t value) { return static_cast<double>(value); };
+    const double hidden = real(model.hidden);
+    const double head_width = real(std::max(model.qk_head_dim(), model.v_head_dim()));
+    const double latent = model.mla ? real(model.mla->q_lora_rank + model.mla->kv_lora_rank) : 0;
+    const double attention = 4 * (hidden + latent) * (real(model.heads) * head_width + latent + 1);
+    double mlp = real(model.ffn);
+    if (model.moe) mlp = std::max(mlp, real(model.moe->experts) * (real(model.moe->expert_ffn) + 1) + real(model.moe->shared_ffn));
+    double layer = attention + 3 * (hidden + 2) * mlp + 16 * hidden;
+    for (const LayerComposition& kind : model.compositions) layer = std::max(layer, estimate_parts(kind.parts, model.hidden));
+    return estimate_parts(model.beside_layers, model.hidden) + 2 * hidden * real(model.vocab + model.max_positions + model.token_types) +
+           real(model.layers + model.mtp_layers) * layer;
+}
+
+}  // namespace
+
+std::int64_t ModelSpec::padded_vocab(std::int64_t tp) const {
+    const std::int64_t multiple = vocab_divisor * tp;
+    return (vocab + multiple - 1) / multiple * multiple;
+}
+
+std::int64_t ModelSpec::qk_head_dim() const {
+    return mla ? mla->qk_nope_head_dim + mla->qk_rope_head_dim : head_dim;
+}
+
+std::int64_t ModelSpec::v_head_dim() const {
+    return mla ? mla->v_head_dim : head_dim;
+}
+
+void validate(const ModelSpec& model, const std::string& where) {
+    Problems problems;
+    check_sizes(problems, model, where);
+    if (model.heads > 0 && model.kv_heads > 0 && model.heads % model.kv_heads != 0)
+        problems.add("{}: kv heads = {} does not divide attention heads = {}; use {}", where, model.kv_heads, model.heads,
+                     divisors_text(std::min(model.heads, ModelLimits::heads), model.heads));
+    if (model.mla) check_mla(problems, model, where);
+    if (model.moe)
+        check_moe(problems, model, where);
+    else if (!model.moe_layers.empty())
+        problems.add("{}: a list of mixture layers without experts; give the number of experts or remove the list", where);
+    check_arrangement(problems, model, where);
+    check_compositions(problems, model, where);
+    if (model.qk_norm_full_width && !model.qk_norm) problems.add("{}: a full-width QK-norm needs QK-norm itself; set qk_norm too", where);
+    problems.throw_if_any();
+    const double parameters = estimated_parameters(model);
+    if (parameters > ModelLimits::parameters)
+        problems.add(
+            "{}: a model of about {:.1e} parameters; mgplan handles up to {:.1e}: check layers, hidden size, experts and vocabulary", where,
+            parameters, ModelLimits::parameters);
+    problems.throw_if_any();
+}
+
+std::vector<std::string> features_not_computed(const ModelSpec& model) {
+    return model.left_out;
+}
+
+}  // namespace mgplan

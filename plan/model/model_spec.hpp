@@ -1,0 +1,226 @@
+#pragma once
+// What is trained: the shape of one transformer language model. A plain value; formats/ makes it from what users have.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mgplan {
+
+/// gelu is the form by tanh (Megatron-LM's fused GELU, gelu_new), gelu_exact the one by erf. clamped_swish gates alone: x · sigmoid(1.702
+/// x) of x up to 7, times 1 + the value within ±7 (gpt-oss, modeling_gpt_oss.py).
+enum class Activation : std::uint8_t { gelu, silu, relu, squared_relu, gelu_exact, clamped_swish };
+enum class Normalization : std::uint8_t { layer_norm, rms_norm };
+enum class PositionEmbedding : std::uint8_t { none, learned, rope };
+enum class RouterScore : std::uint8_t { softmax, sigmoid };
+/// How the two halves of a layer follow each other: one behind the other, or both beside each other on the layer's input, each with
+/// a norm of its own (GPT-NeoX) or behind one norm that they share (GPT-J, Cohere).
+enum class LayerOrder : std::uint8_t { sequential, parallel, parallel_shared_norm };
+/// How tokens travel between expert-parallel ranks.
+enum class TokenDispatcher : std::uint8_t { all_gather, all_to_all, deep_ep, hybrid_ep };
+
+/// Bounds of what is accepted; with them no count or byte sum of this project leaves 64 bits.
+struct ModelLimits {
+    static constexpr std::int64_t layers = 65'536;
+    static constexpr std::int64_t mtp_layers = 64;
+    static constexpr std::int64_t hidden = std::int64_t{1} << 20;
+    static constexpr std::int64_t ffn = std::int64_t{1} << 24;
+    static constexpr std::int64_t heads = 65'536;
+    static constexpr std::int64_t head_dim = 65'536;
+    static constexpr std::int64_t vocab = std::int64_t{1} << 26;
+    static constexpr std::int64_t experts = 65'536;
+    static constexpr std::int64_t positions = std::int64_t{1} << 27;  ///< also of sequences and batches
+    static constexpr double parameters = 1e15;
+    static constexpr double auxiliary_loss = 1e6;
+    static constexpr double rotary_base = 1e15;
+    static constexpr double mtp_loss_factor = 1e6;
+    static constexpr double expert_bias_update_rate = 1e6;
+    static constexpr double rotary_scaling = 1e6;  ///< each of its numbers
+    static constexpr double routed_scaling = 1e6;
+    static constexpr double init_deviation = 1e3;
+    static constexpr std::size_t left_out = 64;  ///< entries
+    static constexpr std::size_t layer_kinds = 64;
+    static constexpr std::size_t parts = 64;                          ///< of a kind of layer, or beside the layers
+    static constexpr std::int64_t part_size = std::int64_t{1} << 40;  ///< each size of a part
+    static constexpr double multiplier = 1e6;
+};
+
+/// Multi-latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1). Widths in elements.
+struct MlaSpec {
+    std::int64_t q_lora_rank = 0;  ///< 0: queries are projected directly
+    std::int64_t kv_lora_rank = 0;
+    std::int64_t qk_nope_head_dim = 0;
+    std::int64_t qk_rope_head_dim = 0;
+    std::int64_t v_head_dim = 0;
+    double norm_epsilon = 0;  ///< of the norms on the latents; 0: the model's
+    bool operator==(const MlaSpec&) const = default;
+};
+
+/// Mixture of experts. Widths in elements.
+struct MoeSpec {
+    std::int64_t experts = 0;
+    std::int64_t top_k = 0;
+    std::int64_t expert_ffn = 0;
+    std::int64_t shared_ffn = 0;  ///< width of all shared experts together; 0: none
+    bool shared_gate = false;     ///< a learned gate (h -> 1) on the shared expert (Qwen2-MoE)
+    bool expert_bias = false;     ///< aux-loss-free balancing: a non-trained bias of `experts` values (DeepSeek-V3)
+    bool router_bias = false;     ///< a trained router bias of `experts` values (gpt-oss)
+    RouterScore score = RouterScore::softmax;
+    TokenDispatcher dispatcher = TokenDispatcher::all_to_all;
+    bool grouped_gemm = true;
+    double auxiliary_loss = 0;  ///< coefficient of the load-balancing loss (Megatron-LM's --moe-aux-loss-coeff); 0: none
+    /// The same of a loss within each sequence (DeepSeek-V2, arXiv 2405.04434 section 2.2.3; Megatron-LM's seq_aux_loss).
+    double sequence_auxiliary_loss = 0;
+    double capacity_factor = 0;  ///< 0: dropless
+    bool pad_to_capacity = false;
+    std::int64_t groups = 0;  ///< device-limited routing; 0: none
+    std::int64_t group_top_k = 0;
+    /// Largest scores of a group that count for its choice (DeepSeek-V2: 1); 0: top_k / group_top_k of them, as in Megatron-LM.
+    std::int64_t group_scores = 0;
+    double expert_bias_update_rate = 1e-3;  ///< Megatron-LM's --moe-router-bias-update-rate and its default
+    /// Factor on the weights of the chosen experts (DeepSeek's routed_scaling_factor, --moe-router-topk-scaling-factor).
+    double routed_scaling = 1;
+    /// Weights of the chosen experts are made to sum to 1; else they are scores over all experts (norm_topk_prob: false;
+    /// --moe-router-pre-softmax).
+    bool normalize_top_k = true;
+    bool operator==(const MoeSpec&) const = default;
+};
+
+/// Numbers of a rotary scaling (ModelSpec::rotary_scaling); defaults are those of Megatron-LM and transformers.
+struct RotaryScaling {
+    double factor = 1;                                           ///< how many times longer sequences get
+    std::int64_t original_positions = 0;                         ///< llama3, yarn: before; 0: the model's maximum
+    double low_frequency_factor = 1, high_frequency_factor = 4;  ///< llama3
+    double beta_fast = 32, beta_slow = 1;                        ///< yarn
+    double mscale = 1, mscale_all_dim = 0;                       ///< yarn
+    bool whole_pairs = true;                                     ///< yarn: its ramp begins and ends at whole pairs (truncate)
+    bool operator==(const RotaryScaling&) const = default;
+};
+
+/// A part of a layer that the fields of ModelSpec do not describe, by its kind ("mamba2") and its sizes by name. Which kinds there
+/// are, the sizes of each and the tensors that follow from them: plan/model/layer_parts.hpp.
+struct LayerPart {
+    std::string kind;
+    std::map<std::string, std::int64_t> sizes;
+    bool operator==(const LayerPart&) const = default;
+};
+
+/// One kind of layer as the list of its parts: norms, a mixer of tokens, a feed-forward.
+struct LayerComposition {
+    std::string name;  ///< "mamba2+moe"
+    std::vector<LayerPart> parts;
+    bool operator==(const LayerComposition&) const = default;
+};
+
+/// One model. Defaults describe a Llama-like layer; every importer sets each field it knows.
+struct ModelSpec {
+    std::string name;
+    std::string source;  ///< where the numbers come from
+    std::string type;    ///< Hugging Face's model_type, as it was read; empty: the source names none
+    /// The type an unknown one was read as because --assume said so ("llama"); empty: nothing was assumed.
+    std::string assumed_architecture;
+    /// What the network has and no field here says, in words ("embeddings multiplied by 12"): none of it has weights that count.
+    /// It is neither priced nor run nor exported, and all three say so.
+    std::vector<std::string> left_out;
+    std::int64_t layers = 0;
+    std::int64_t hidden = 0;
+    std::int64_t ffn = 0;  ///< width of the dense MLP (before doubling for a gated one)
+    std::int64_t heads = 0;
+    std::int64_t kv_heads = 0;  ///< = heads without grouped-query attention
+    std::int64_t head_dim = 0;  ///< kv channels; of no meaning with MLA
+    std::int64_t vocab = 0;     ///< unpadded
+    std::int64_t max_positions = 0;
+    Activation activation = Activation::silu;
+    bool gated_mlp = true;  ///< SwiGLU and kin: the first MLP matrix is twice as wide
+    Normalization normalization = Normalization::rms_norm;
+    PositionEmbedding position = PositionEmbedding::rope;
+    double rotary_fraction = 1.0;
+    double rotary_base = 10000;  ///< of the angles ("rope theta")
+    std::string rotary_scaling;  ///< how the angles are changed for longer sequences, by name ("yarn", "llama3"); empty: not at all
+    RotaryScaling rotary_scaling_values;
+    /// Rotary base of the layers with a sliding window (Gemma 3), which then have no rotary scaling; 0: that of all layers.
+    double window_rotary_base = 0;
+    std::vector<bool> rotary_layers;  ///< with rotary positions: the layers that have them (SmolLM3); empty: all
+    /// Published weights of the type turn neighbours of a head (Cohere, GLM, DeepSeek), not its halves as here: the same network with the
+    /// rows of queries and keys in another order.
+    bool rotary_interleaved = false;
+    LayerOrder order = LayerOrder::sequential;
+    bool pre_norms = true;    ///< norms in front of attention and MLP
+    bool post_norms = false;  ///< norms of what both give, in front of its addition to the residual stream (Gemma 2, OLMo 2)
+    bool norm_bias = true;    ///< of LayerNorm: a bias beside the weight
+    double norm_epsilon = 1e-5;
+    double init_deviation = 0.02;  ///< standard deviation of the weights at the start (initializer_range, --init-method-std)
+    bool tied_embeddings = false;
+    bool qkv_bias = false;
+    bool attention_output_bias = false;
+    bool mlp_bias = false;
+    bool qk_norm = false;                ///< norms on q and k of head_dim weights each (Qwen3); with MLA on the two latents
+    bool qk_norm_full_width = false;     ///< with qk_norm: the weights span all heads (heads·head_dim and kv_heads·head_dim)
+    bool qk_norm_per_head = false;       ///< with qk_norm: head_dim weights for each head (Cohere)
+    bool qk_norm_behind_rotary = false;  ///< q and k are turned before their norms (Hunyuan)
+    bool attention_sinks = false;        ///< one trained logit per head (gpt-oss)
+    /// Attention's output is multiplied by the sigmoid of a gate as wide as the queries, which the packed projection gives beside
+    /// them (Qwen3-Next; Megatron-LM's --attention-output-gate).
+    bool attention_output_gate = false;
+    std::int64_t sliding_window = 0;  ///< places that a query sees, its own and those before; 0: all before
+    /// With a sliding window: every n-th layer sees all (Megatron-LM's --window-attn-skip-freq; gpt-oss: 2); 0: none does.
+    std::int64_t full_attention_every = 0;
+    std::vector<bool>
+        window_layers;  ///< with a sliding window: the layers that have it, in place of full_attention_every; empty: not listed
+    double embedding_multiplier = 1;   ///< of the embeddings (Gemma: the square root of the hidden size)
+    double residual_multiplier = 1;    ///< of what attention and MLP add to the residual stream (Granite)
+    double logit_multiplier = 1;       ///< of the logits (Cohere; Granite: 1 / logits_scaling)
+    double attention_multiplier = 0;   ///< of the attention scores; 0: 1 / sqrt(qk head size)
+    double attention_softcap = 0;      ///< attention scores become cap · tanh(score / cap) (Gemma 2); 0: they stay
+    double logit_softcap = 0;          ///< logits become cap · tanh(logit / cap) (Gemma 2); 0: they stay
+    std::int64_t token_types = 0;      ///< token-type embeddings; 0: none
+    std::int64_t mtp_layers = 0;       ///< multi-token-prediction layers behind the decoder (DeepSeek-V3)
+    double mtp_loss_factor = 0.1;      ///< weight of their mean loss (Megatron-LM's --mtp-loss-scaling-factor and its default)
+    std::int64_t vocab_divisor = 128;  ///< Megatron-LM's --make-vocab-size-divisible-by
+    double attention_dropout = 0;
+    double hidden_dropout = 0;
+    std::optional<MlaSpec> mla;
+    std::optional<MoeSpec> moe;
+    std::vector<bool> moe_layers;  ///< size = layers when moe is set (true: the MLP is a mixture), else empty
+    /// Layers that the fields above do not describe: the kinds that there are, and the kind of each layer. Such a model is counted;
+    /// what else a command can do with it, it says. Empty: the fields describe all layers.
+    std::vector<LayerComposition> compositions;
+    std::vector<std::uint16_t> composition_of_layer;  ///< size = layers with compositions, else empty
+    /// Tensors beside the layers, the table of words, the final norm and the output layer; also without compositions.
+    std::vector<LayerPart> beside_layers;
+    std::optional<std::int64_t> default_sequence;      ///< the preset's own sequence length (tokens)
+    std::optional<std::int64_t> default_global_batch;  ///< the preset's own batch (sequences)
+
+    bool operator==(const ModelSpec&) const = default;
+
+    [[nodiscard]] bool is_moe_layer(std::int64_t layer) const { return moe.has_value() && moe_layers.at(static_cast<std::size_t>(layer)); }
+    /// The window of one layer (from 0); 0: it sees all before.
+    [[nodiscard]] std::int64_t window_of_layer(std::int64_t layer) const {
+        // Layers of multi-token prediction are like the last one.
+        if (!window_layers.empty())
+            return window_layers[static_cast<std::size_t>(layer) < window_layers.size() ? static_cast<std::size_t>(layer)
+                                                                                        : window_layers.size() - 1]
+                       ? sliding_window
+                       : 0;
+        return full_attention_every > 0 && (layer + 1) % full_attention_every == 0 ? 0 : sliding_window;
+    }
+    /// Vocabulary rows held with tensor parallel size tp: rounded up to a multiple of vocab_divisor·tp
+    /// (Megatron-LM core/tokenizers/utils/build_tokenizer.py, vocab_size_with_padding).
+    [[nodiscard]] std::int64_t padded_vocab(std::int64_t tp) const;
+    /// Query width of one head in elements (MLA: nope + rope).
+    [[nodiscard]] std::int64_t qk_head_dim() const;
+    /// Value width of one head in elements.
+    [[nodiscard]] std::int64_t v_head_dim() const;
+};
+
+/// Checks ranges and relations (every size positive and bounded, kv heads divide heads, top_k <= experts …) and throws
+/// one ConfigError with all problems; `where` names the source in each message.
+void validate(const ModelSpec& model, const std::string& where);
+
+/// Features the spec carries that no layer computes and a prediction's time leaves out, in words, for messages: "logits with a soft cap of
+/// 30". Their parameters are counted.
+[[nodiscard]] std::vector<std::string> features_not_computed(const ModelSpec& model);
+
+}  // namespace mgplan

@@ -1,0 +1,292 @@
+#include "plan/parameters/composed_layer.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/core.h>
+
+#include "plan/model/layer_parts.hpp"
+#include "plan/text/errors.hpp"
+
+namespace mgplan {
+namespace {
+
+using Words = std::vector<std::string>;
+
+/// What is known of a kind of part beyond its count.
+struct ComputedPart {
+    std::string_view kind;
+    bool mixes_tokens;
+    /// Sets the fields that the part states; false where something of it is not computed.
+    bool (*describe)(const PartSizes& sizes, ModelSpec& fields);
+    void (*add_parameters)(ParameterList& list, const ModelSpec& fields, const PartSizes& sizes, const ParallelSizes& division);
+    void (*add_obstacles)(Words& obstacles, const ModelSpec& fields, const PartSizes& sizes, const ParallelSizes& division);
+};
+
+bool describe_attention(const PartSizes& s, ModelSpec& fields) {
+    for (const auto* unknown : {"v_head_dim", "in", "out", "qk_norm_bias", "v_norm", "sinks", "shares_kv", "key_is_value"}) {
+        if (s[unknown] != 0) return false;
+    }
+    if (s["output_gate"] > 1 || s["qk_norm"] > 1 || s["positions"] < 1 || s["positions"] > 2) return false;
+    if (s["positions"] == 1) fields.position = PositionEmbedding::none;
+    fields.heads = s["heads"];
+    fields.kv_heads = s["kv_heads"];
+    fields.head_dim = s["head_dim"];
+    fields.qkv_bias = s["qkv_bias"] != 0;
+    fields.attention_output_bias = s["output_bias"] != 0;
+    fields.attention_output_gate = s["output_gate"] == 1;
+    fields.qk_norm = s["qk_norm"] == 1;
+    return fields.heads % fields.kv_heads == 0;
+}
+
+void add_attention_obstacles(Words& obstacles, const ModelSpec& fields, const PartSizes& /*sizes*/, const ParallelSizes& division) {
+    if (fields.heads % division.tp != 0 || !packed_heads_divide(fields, division.tp))
+        obstacles.push_back(fmt::format("tp = {} over {} heads with {} kv heads", division.tp, fields.heads, fields.kv_heads));
+    else if (fields.attention_output_gate && division.tp > fields.kv_heads)
+        obstacles.push_back(fmt::format("a gate of attention's output with tp = {} above {} kv heads", division.tp, fields.kv_heads));
+}
+
+/// Sizes that a rank holds of a layer with a state along the sequence; each must divide.
+void require_division(Words& obstacles, std::string_view layer, std::string_view what, std::int64_t count, std::int64_t tp) {
+    if (count % tp != 0) obstacles.push_back(fmt::format("tp = {} over {} {} of {}, which it does not divide", tp, count, what, layer));
+}
+
+void refuse_context_parallelism(Words& obstacles, std::string_view layer, const ParallelSizes& division) {
+    if (division.cp > 1) obstacles.push_back(fmt::format("context parallelism over {} (cp = {})", layer, division.cp));
+}
+
+bool describe_mamba2(const PartSizes& s, ModelSpec& /*fields*/) {
+    // Megatron-core's mixer has neither biases of its projections nor a convolution without one (ssm/mamba_mixer.py).
+    return s["inner"] % s["heads"] == 0 && s["heads"] % s["groups"] == 0 && s["conv_bias"] == 1 && s["proj_bias"] == 0;
+}
+
+/// ssm/mamba_mixer.py: blocks z, x, B, C, dt of the projection, x, B, C of the convolution, each divided over tp.
+void add_mamba2(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    const std::int64_t tp = division.tp, hidden = fields.hidden, inner = s["inner"] / tp, heads = s["heads"] / tp;
+    const std::int64_t maps = s["groups"] / tp * s["state"];
+    list.add_sharded("mixer.dt_bias", {heads}, 0).initial = InitialValues::step_bias;
+    list.add_sharded("mixer.A_log", {heads}, 0).initial = InitialValues::log_of_decay;
+    list.add_sharded("mixer.D", {heads}, 0).initial = InitialValues::ones;
+    const double bound = 1 / std::sqrt(static_cast<double>(s["conv"]));
+    Parameter& conv = list.add_in_blocks("mixer.conv1d_weight", {inner, maps, maps}, {1, s["conv"]});
+    conv.initial = InitialValues::by_taps;
+    conv.initial_bound = bound;
+    Parameter& conv_bias = list.add_in_blocks("mixer.conv1d_bias", {inner, maps, maps}, {});
+    conv_bias.initial = InitialValues::by_taps;
+    conv_bias.initial_bound = bound;
+    list.add_norm(fields, "mixer.in_proj.layer_norm_weight", "mixer.in_proj.layer_norm_bias", hidden);
+    list.add_in_blocks("mixer.in_proj.weight", {inner, inner, maps, maps, heads}, {hidden});
+    if (s["norm"] != 0) list.add_sharded("mixer.norm.weight", {inner}, 0);
+    list.add_sharded("mixer.out_proj.weight", {hidden, inner}, 1);
+}
+
+void add_mamba2_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
+    require_division(obstacles, "Mamba-2", "heads", s["heads"], division.tp);
+    require_division(obstacles, "Mamba-2", "groups", s["groups"], division.tp);
+    refuse_context_parallelism(obstacles, "Mamba-2", division);
+}
+
+bool describe_delta_net(const PartSizes& s, ModelSpec& fields) {
+    return s["value_heads"] % s["key_heads"] == 0 && fields.normalization == Normalization::rms_norm;
+}
+
+/// ssm/gated_delta_net/: blocks q, k, v, z, beta, alpha of the projection, q, k, v of the convolution, each divided over tp; the norm of
+/// a head's values is whole on every rank, which sees its own heads.
+void add_delta_net(ParameterList& list, const ModelSpec& fields, const PartSizes& s, const ParallelSizes& division) {
+    const std::int64_t tp = division.tp, hidden = fields.hidden, keys = s["key_heads"] / tp * s["key_dim"];
+    const std::int64_t heads = s["value_heads"] / tp, values = heads * s["value_dim"];
+    list.add_sharded("self_attention.dt_bias", {heads}, 0).initial = InitialValues::ones;
+    list.add_sharded("self_attention.A_log", {heads}, 0).initial = InitialValues::log_of_decay;
+    list.add_norm(fields, "self_attention.in_proj.layer_norm_weight", "self_attention.in_proj.layer_norm_bias", hidden);
+    list.add_in_blocks("self_attention.in_proj.weight", {keys, keys, values, values, heads, heads}, {hidden});
+    Parameter& conv = list.add_in_blocks("self_attention.conv1d.weight", {keys, keys, values}, {1, s["conv"]});
+    conv.initial = InitialValues::by_taps;
+    conv.initial_bound = 1 / std::sqrt(static_cast<double>(s["conv"]));
+    list.add("self_attention.out_norm.weight", {s["value_dim"]}, PartialGradient::always);
+    list.add_sharded("self_attention.out_proj.weight", {hidden, values}, 1);
+}
+
+void add_delta_net_obstacles(Words& obstacles, const ModelSpec& /*fields*/, const PartSizes& s, const ParallelSizes& division) {
+    require_division(obstacles, "gated delta nets", "key heads", s["key_heads"], division.tp);
+    require_division(obstacles, "gated delta nets", "value heads", s["value_heads"], division.tp);
+    refuse_context_parallelism(obstacles, "gated delta nets", division);
+}
+
+/// False where the part does not say it.
+bool describe_activation(const PartSizes& s, ModelSpec& fields) {
+    const std::int64_t stated = s["activation"];
+    if (stated < 1 || stated > 1 + static_cast<std::int64_t>(Activation::clamped_swish)) return false;
+    fields.activation = static_cast<Activation>(stated - 1);
+    return true;
+}
+
+bool describe_mlp(const PartSizes& s, ModelSpec& fields) {
+    fields.ffn = s["width"];
+    fields.gated_mlp = s["gated"] != 0;
+    fields.mlp_bias = s["bias"] != 0;
+    return s["in"] == 0 && describe_activation(s, fields);
+}
+
+void add_mlp_obstacles(Words& obstacles, const ModelSpec& fields, const PartSizes& /*sizes*/, const ParallelSizes& division) {
+    require_division(obstacles, "MLPs", "columns", fields.ffn, division.tp);
+}
+
+/// A mixture is described by the part and, where the part has no word for it (scores, balancing), by MoeSpec; both must agree.
+bool describe_experts(const PartSizes& s, ModelSpec& fields) {
+    if (!fields.moe || s["in"] != 0 || s["router"] != 1 || !describe_activation(s, fields)) return false;
+    const MoeSpec& moe = *fields.moe;
+    fields.gated_mlp = s["gated"] != 0;
+    fields.mlp_bias = s["bias"] != 0;
+    return moe.experts == s["experts"] && moe.top_k == s["top_k"] && moe.expert_ffn == s["width"] &&
+           moe.router_bias == (s["router_bias"] != 0);
+}
+
+constexpr std::array kComputedParts{
+    ComputedPart{"attention", true, describe_attention,
+                 [](ParameterList& list, const ModelSpec& fields, const PartSizes&, const ParallelSizes& division) {
+                     add_attention(list, fields, division.tp);
+                 },
+                 add_attention_obstacles},
+    ComputedPart{"mamba2", true, describe_mamba2, add_mamba2, add_mamba2_obstacles},
+    ComputedPart{"gated_delta_net", true, describe_delta_net, add_delta_net, add_delta_net_obstacles},
+    ComputedPart{"mlp", false, describe_mlp,
+                 [](ParameterList& list, const ModelSpec& fields, const PartSizes&, const ParallelSizes& division) {
+                     add_dense_mlp(list, fields, division.tp);
+                 },
+                 add_mlp_obstacles},
+    ComputedPart{"experts", false, describe_experts,
+                 [](ParameterList& list, const ModelSpec& fields, const PartSizes&, const ParallelSizes& division) {
+                     add_mixture(list, fields, division.tp, division.ep, division.etp);
+                 },
+                 [](Words&, const ModelSpec&, const PartSizes&, const ParallelSizes&) {}},  // asked of MoeSpec, as of every mixture
+};
+
+const ComputedPart* find_computed(const LayerPart& part) {
+    const auto* const found =
+        std::find_if(kComputedParts.begin(), kComputedParts.end(), [&](const ComputedPart& one) { return one.kind == part.kind; });
+    return found == kComputedParts.end() ? nullptr : found;
+}
+
+PartSizes stated_sizes(const LayerPart& part, std::int64_t hidden) {
+    return {part, find_part_kind(part.kind)->sizes, hidden};
+}
+
+/// Norms in front of `halves` halves of a layer: of the model's kind, over the hidden size.
+bool is_norm_of(const LayerPart& part, const ModelSpec& model, std::int64_t halves) {
+    if (part.kind != "norm") return false;
+    const PartSizes sizes = stated_sizes(part, model.hidden);
+    const bool biased = model.normalization == Normalization::layer_norm && model.norm_bias;
+    return sizes["width"] == model.hidden && sizes["weight"] == 1 && (sizes["bias"] != 0) == biased && sizes["copies"] == halves;
+}
+
+/// What may follow the experts: the shared experts as an MLP, and a gate on them.
+bool shares_as_described(const std::vector<LayerPart>& parts, std::size_t next, const ModelSpec& fields) {
+    const MoeSpec& moe = *fields.moe;
+    if (moe.shared_ffn > 0) {
+        if (next == parts.size() || parts[next].kind != "mlp") return false;
+        const PartSizes shared = stated_sizes(parts[next++], fields.hidden);
+        if (shared["width"] != moe.shared_ffn || (shared["gated"] != 0) != fields.gated_mlp || shared["bias"] != 0 || shared["in"] != 0)
+            return false;
+    }
+    if (moe.shared_gate) {
+        if (next == parts.size() || parts[next].kind != "linear") return false;
+        const PartSizes gate = stated_sizes(parts[next++], fields.hidden);
+        if (gate["in"] != fields.hidden || gate["out"] != 1 || gate["bias"] != 0 || gate["copies"] != 1) return false;
+    }
+    return next == parts.size();
+}
+
+}  // namespace
+
+std::optional<ComposedLayer> computed_layer(const ModelSpec& model, const LayerComposition& composition) {
+    ComposedLayer layer{model, {}, {}};
+    layer.fields.compositions.clear();
+    layer.fields.composition_of_layer.clear();
+    layer.fields.beside_layers.clear();
+    const std::vector<LayerPart>& parts = composition.parts;
+    std::size_t next = 1;
+    const auto take = [&](bool mixes_tokens, std::optional<LayerPart>& half) {
+        if (next >= parts.size()) return true;
+        const ComputedPart* const computed = find_computed(parts[next]);
+        if (computed == nullptr || computed->mixes_tokens != mixes_tokens) return mixes_tokens;  // a layer may have no mixer
+        if (!computed->describe(stated_sizes(parts[next], model.hidden), layer.fields)) return false;
+        half = parts[next++];
+        return true;
+    };
+    if (parts.size() < 2 || !take(true, layer.mixer) || !take(false, layer.feed_forward)) return std::nullopt;
+    const bool mixture = layer.feed_forward && layer.feed_forward->kind == "experts";
+    if (mixture ? !shares_as_described(parts, next, layer.fields) : next != parts.size()) return std::nullopt;
+    const std::int64_t halves = (layer.mixer ? 1 : 0) + (layer.feed_forward ? 1 : 0);
+    if (halves == 0 || !is_norm_of(parts.front(), model, halves)) return std::nullopt;
+    return layer;
+}
+
+ComposedLayer composed_layer(const ModelSpec& model, std::int64_t layer) {
+    const auto last = static_cast<std::int64_t>(model.composition_of_layer.size()) - 1;
+    const auto kind = model.composition_of_layer.at(static_cast<std::size_t>(std::min(layer, last)));
+    auto computed = computed_layer(model, model.compositions.at(kind));
+    MGPLAN_ASSERT(computed.has_value(), "layers here compute this kind of layer: " + model.compositions[kind].name);
+    return *std::move(computed);
+}
+
+ModelSpec with_stated_fields(const ModelSpec& model) {
+    ModelSpec all = model;
+    if (model.compositions.empty()) return all;
+    all.heads = all.kv_heads = 1;
+    all.head_dim = model.hidden;
+    all.position = PositionEmbedding::none;
+    all.qkv_bias = all.attention_output_bias = all.attention_output_gate = all.qk_norm = false;
+    for (const LayerComposition& kind : model.compositions) {
+        const auto layer = computed_layer(model, kind);
+        MGPLAN_ASSERT(layer.has_value(), "layers here compute this kind of layer: " + kind.name);
+        const ModelSpec& stated = layer->fields;
+        if (layer->mixer && layer->mixer->kind == "attention") {
+            all.heads = stated.heads;
+            all.kv_heads = stated.kv_heads;
+            all.head_dim = stated.head_dim;
+            all.position = stated.position;
+            all.qkv_bias = stated.qkv_bias;
+            all.attention_output_bias = stated.attention_output_bias;
+            all.attention_output_gate = stated.attention_output_gate;
+            all.qk_norm = stated.qk_norm;
+        }
+        if (!layer->feed_forward) continue;
+        if (layer->feed_forward->kind == "mlp") all.ffn = stated.ffn;
+        all.gated_mlp = stated.gated_mlp;
+        all.mlp_bias = stated.mlp_bias;
+        all.activation = stated.activation;
+    }
+    if (model.position == PositionEmbedding::learned) all.position = model.position;
+    return all;
+}
+
+bool is_computed(const ModelSpec& model) {
+    if (model.compositions.empty()) return model.beside_layers.empty();
+    return model.beside_layers.size() == 1 && is_norm_of(model.beside_layers.front(), model, 1) && model.mtp_layers == 0 &&
+           std::all_of(model.compositions.begin(), model.compositions.end(),
+                       [&](const LayerComposition& kind) { return computed_layer(model, kind).has_value(); });
+}
+
+void add_composed_layer(ParameterList& list, const ComposedLayer& layer, const ParallelSizes& sizes) {
+    for (const auto& half : {layer.mixer, layer.feed_forward}) {
+        if (half) find_computed(*half)->add_parameters(list, layer.fields, stated_sizes(*half, layer.fields.hidden), sizes);
+    }
+}
+
+std::vector<std::string> obstacles_of_compositions(const ModelSpec& model, const ParallelSizes& sizes) {
+    Words all;
+    for (const LayerComposition& kind : model.compositions) {
+        const ComposedLayer layer = computed_layer(model, kind).value();
+        Words obstacles;
+        for (const auto& half : {layer.mixer, layer.feed_forward}) {
+            if (half) find_computed(*half)->add_obstacles(obstacles, layer.fields, stated_sizes(*half, model.hidden), sizes);
+        }
+        for (std::string& obstacle : obstacles) {
+            if (std::find(all.begin(), all.end(), obstacle) == all.end()) all.push_back(std::move(obstacle));
+        }
+    }
+    return all;
+}
+
+}  // namespace mgplan

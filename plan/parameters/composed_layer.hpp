@@ -1,0 +1,42 @@
+#pragma once
+// Layers that are described by parts (plan/model/layer_parts.hpp) and that layers here compute: which parts of which kind, the parameters
+// of each as Megatron-core names and divides them, and what stands in a layout's way. A kind of part is computed when it has a row in
+// plan/parameters/composed_layer.cpp and one in model/layers/layer_half.cpp.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/layout/layout.hpp"
+#include "plan/model/model_spec.hpp"
+#include "plan/parameters/parameter_list.hpp"
+
+namespace mgplan {
+
+/// A layer of one or two halves, each behind a norm of its own: a mixer of tokens, a feed-forward.
+struct ComposedLayer {
+    /// The model with the fields that the parts state, in place of its compositions: for layers that are described by fields.
+    ModelSpec fields;
+    std::optional<LayerPart> mixer;         ///< "attention", "mamba2", "gated_delta_net"
+    std::optional<LayerPart> feed_forward;  ///< "mlp", "experts"
+};
+
+/// Nothing where a part, or their order, is none that is computed. Layers of one half have one norm, of two halves two.
+[[nodiscard]] std::optional<ComposedLayer> computed_layer(const ModelSpec& model, const LayerComposition& composition);
+/// One layer of a model; asserts that all of its layers are computed.
+[[nodiscard]] ComposedLayer composed_layer(const ModelSpec& model, std::int64_t layer);
+
+/// The model with its own fields set to what its parts state of attention and feed-forwards, the last kind counting: how flags that hold
+/// for all layers describe it. Without attention one head and no positions. Its layers are computed (assertion).
+[[nodiscard]] ModelSpec with_stated_fields(const ModelSpec& model);
+
+/// Whether layers here compute every layer of a model with compositions, and all that stands beside them.
+[[nodiscard]] bool is_computed(const ModelSpec& model);
+
+/// The parameters of one layer on a rank. Names under the list's prefix.
+void add_composed_layer(ParameterList& list, const ComposedLayer& layer, const ParallelSizes& sizes);
+
+/// What of a model's composed layers is not computed under these sizes, in words: "context parallelism over Mamba-2".
+[[nodiscard]] std::vector<std::string> obstacles_of_compositions(const ModelSpec& model, const ParallelSizes& sizes);
+
+}  // namespace mgplan

@@ -1,0 +1,168 @@
+#include "plan/parameters/layer_kinds.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <tuple>
+
+#include <fmt/core.h>
+
+#include "plan/parameters/composed_layer.hpp"
+#include "plan/text/errors.hpp"
+
+namespace mgplan {
+namespace {
+
+constexpr std::size_t kMostKinds = ModelLimits::layer_kinds;
+
+/// Index of a half, which is added where it is new.
+int index_of_half(std::vector<LayerHalf>& halves, LayerHalf half) {
+    const auto found = std::find_if(halves.begin(), halves.end(), [&](const LayerHalf& known) { return known.part == half.part; });
+    const auto index = found - halves.begin();
+    if (found == halves.end()) halves.push_back(std::move(half));
+    return static_cast<int>(index);
+}
+
+/// What stands behind the experts of a composition: shared experts and their gate.
+std::vector<LayerPart> behind_part(const LayerComposition& composition, const std::string& kind) {
+    const auto found =
+        std::find_if(composition.parts.begin(), composition.parts.end(), [&](const LayerPart& part) { return part.kind == kind; });
+    return {found + 1, composition.parts.end()};
+}
+
+/// A layer of one or both of these halves, behind norms like those of the model.
+ModelSpec model_of_halves(const ModelSpec& model, const LayerHalf* mixer, const LayerHalf* feed_forward) {
+    ModelSpec one = model;
+    LayerComposition layer;
+    const LayerHalf* const any = mixer != nullptr ? mixer : feed_forward;
+    layer.name = mixer != nullptr && feed_forward != nullptr ? mixer->part.kind + "+" + feed_forward->part.kind : any->part.kind;
+    layer.parts.push_back(model.compositions[any->composition].parts.front());
+    layer.parts.front().sizes["copies"] = mixer != nullptr && feed_forward != nullptr ? 2 : 1;
+    if (mixer != nullptr) layer.parts.push_back(mixer->part);
+    if (feed_forward != nullptr) {
+        layer.parts.push_back(feed_forward->part);
+        if (feed_forward->mixture) {
+            for (LayerPart& part : behind_part(model.compositions[feed_forward->composition], feed_forward->part.kind))
+                layer.parts.push_back(std::move(part));
+        }
+    }
+    one.compositions.assign(1, std::move(layer));
+    one.composition_of_layer.assign(1, 0);
+    one.layers = 1;
+    one.moe_layers.clear();
+    if (one.moe) one.moe_layers.assign(1, feed_forward != nullptr && feed_forward->mixture);
+    return one;
+}
+
+LayerKindHalves halves_of_fields(const ModelSpec& model, LayerKinds& kinds, std::int64_t layer) {
+    LayerKindHalves kind;
+    kind.mixture = model.is_moe_layer(std::min(layer, model.layers - 1));
+    kind.windowed = model.window_of_layer(layer) > 0;
+    kind.mixer = index_of_half(kinds.mixers, {{"attention", {}}, 0, false, false});
+    kind.feed_forward = index_of_half(kinds.feed_forwards, {{kind.mixture ? "experts" : "mlp", {}}, 0, false, kind.mixture});
+    return kind;
+}
+
+LayerKindHalves halves_of_parts(const ModelSpec& model, LayerKinds& kinds, std::size_t composition) {
+    auto layer = computed_layer(model, model.compositions[composition]);
+    MGPLAN_ASSERT(layer.has_value(), "layers here compute this kind of layer: " + model.compositions[composition].name);
+    LayerKindHalves kind;
+    kind.mixture = layer->feed_forward && layer->feed_forward->kind == "experts";
+    if (layer->mixer) kind.mixer = index_of_half(kinds.mixers, {*layer->mixer, composition, layer->mixer->kind != "attention", false});
+    if (layer->feed_forward)
+        kind.feed_forward = index_of_half(kinds.feed_forwards, {*layer->feed_forward, composition, false, kind.mixture});
+    return kind;
+}
+
+/// Feed-forwards of experts behind all others.
+void put_mixtures_last(LayerKinds& kinds, std::vector<LayerKindHalves>& of_layer) {
+    std::vector<LayerHalf> sorted;
+    std::vector<int> place(kinds.feed_forwards.size());
+    for (const bool mixture : {false, true}) {
+        for (std::size_t i = 0; i < kinds.feed_forwards.size(); ++i) {
+            if (kinds.feed_forwards[i].mixture != mixture) continue;
+            place[i] = static_cast<int>(sorted.size());
+            sorted.push_back(kinds.feed_forwards[i]);
+        }
+    }
+    kinds.feed_forwards = std::move(sorted);
+    for (LayerKindHalves& kind : of_layer) {
+        if (kind.feed_forward != LayerKindHalves::kNone) kind.feed_forward = place[static_cast<std::size_t>(kind.feed_forward)];
+    }
+}
+
+}  // namespace
+
+int LayerKinds::mixture() const {
+    const auto found = std::find_if(feed_forwards.begin(), feed_forwards.end(), [](const LayerHalf& half) { return half.mixture; });
+    return found == feed_forwards.end() ? LayerKindHalves::kNone : static_cast<int>(found - feed_forwards.begin());
+}
+
+ModelSpec fields_of_layer(const ModelSpec& model) {
+    return model.compositions.empty() ? model : composed_layer(model, 0).fields;
+}
+
+LayerKinds layer_kinds(const ModelSpec& model) {
+    LayerKinds result;
+    std::vector<LayerKindHalves> layers;  // of each, behind them that of multi-token prediction
+    if (model.compositions.empty()) {
+        for (std::int64_t layer = 0; layer < model.layers + (model.mtp_layers > 0 ? 1 : 0); ++layer)
+            layers.push_back(halves_of_fields(model, result, layer));
+    } else {
+        std::vector<std::optional<LayerKindHalves>> known(model.compositions.size());
+        for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+            const std::size_t composition = model.composition_of_layer[static_cast<std::size_t>(layer)];
+            if (!known[composition]) known[composition] = halves_of_parts(model, result, composition);
+            layers.push_back(*known[composition]);
+            const int mixer = layers.back().mixer;
+            const bool attends = mixer != LayerKindHalves::kNone && !result.mixers[static_cast<std::size_t>(mixer)].carries_state;
+            layers.back().windowed = attends && model.window_of_layer(layer) > 0;
+        }
+    }
+    put_mixtures_last(result, layers);
+
+    const auto order = [](const LayerKindHalves& kind) { return std::tuple{kind.mixture, kind.windowed, kind.mixer, kind.feed_forward}; };
+    result.kinds = layers;
+    std::sort(result.kinds.begin(), result.kinds.end(),
+              [&](const LayerKindHalves& a, const LayerKindHalves& b) { return order(a) < order(b); });
+    result.kinds.erase(std::unique(result.kinds.begin(), result.kinds.end()), result.kinds.end());
+    const auto index_of = [&](const LayerKindHalves& kind) {
+        return static_cast<std::uint16_t>(std::find(result.kinds.begin(), result.kinds.end(), kind) - result.kinds.begin());
+    };
+    if (result.kinds.size() > kMostKinds)
+        throw ConfigError(fmt::format("{}: {} kinds of layers; give at most {}", model.name, result.kinds.size(), kMostKinds));
+    for (const LayerKindHalves& layer : layers) result.of_layer.push_back(index_of(layer));
+    if (std::ssize(result.of_layer) > model.layers) {
+        result.of_prediction = result.of_layer.back();
+        result.of_layer.pop_back();
+    }
+    for (const LayerKindHalves& kind : result.kinds) {
+        const auto first = std::find_if(result.kinds.begin(), result.kinds.end(), [&](const LayerKindHalves& other) {
+            return other.mixer == kind.mixer && other.feed_forward == kind.feed_forward;
+        });
+        result.without_window.push_back(static_cast<std::uint16_t>(first - result.kinds.begin()));
+        const auto layer = std::find(layers.begin(), layers.end(), kind) - layers.begin();
+        result.first_layer.push_back(std::min(static_cast<std::int64_t>(layer), model.layers - 1));
+    }
+
+    if (model.compositions.empty()) {
+        result.plain_layers.assign(1, model);
+        result.mixture_layer = model;
+        return result;
+    }
+    const int mixture = result.mixture();
+    const auto plain = static_cast<std::size_t>(mixture == LayerKindHalves::kNone ? std::ssize(result.feed_forwards) : mixture);
+    if (result.feed_forwards.size() > plain + 1)
+        throw ConfigError(fmt::format(
+            "{}: layers with experts of two kinds, of which one has a price; plan a model whose mixtures are alike", model.name));
+    const auto half = [](const std::vector<LayerHalf>& halves, std::size_t i, std::size_t end) { return i < end ? &halves[i] : nullptr; };
+    for (std::size_t i = 0; i < std::max(result.mixers.size(), plain); ++i)
+        result.plain_layers.push_back(
+            model_of_halves(model, half(result.mixers, i, result.mixers.size()), half(result.feed_forwards, i, plain)));
+    if (plain < result.feed_forwards.size()) result.mixture_layer = model_of_halves(model, nullptr, &result.feed_forwards[plain]);
+    if (result.plain_layers.empty()) result.plain_layers.push_back(result.mixture_layer);
+    if (plain == result.feed_forwards.size()) result.mixture_layer = result.plain_layers.front();
+    return result;
+}
+
+}  // namespace mgplan

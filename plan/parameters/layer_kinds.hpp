@@ -1,0 +1,56 @@
+#pragma once
+// The distinct kinds of layers of a model, by index, and the distinct halves that they are made of: what costs, splits and memory are
+// counted by. A kind is a mixer of tokens, a feed-forward and whether a sliding window is on; either half may be missing.
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/model/model_spec.hpp"
+
+namespace mgplan {
+
+/// A mixer, or a feed-forward, that some kinds of layers have.
+struct LayerHalf {
+    LayerPart part;               ///< "attention", "mlp", "experts" without sizes where the fields of ModelSpec describe them
+    std::size_t composition = 0;  ///< of models with compositions: the first that has this half
+    bool carries_state = false;   ///< a mixer with a state along the sequence: any but attention
+    bool mixture = false;         ///< a feed-forward of experts
+};
+
+/// A kind of layer by its halves' indices in LayerKinds.
+struct LayerKindHalves {
+    static constexpr int kNone = -1;
+    int mixer = kNone, feed_forward = kNone;
+    bool windowed = false;  ///< its attention has the model's sliding window
+    bool mixture = false;   ///< its feed-forward is a mixture
+    bool operator==(const LayerKindHalves&) const = default;
+};
+
+/// Halves and kinds of one model. Of feed-forwards and of kinds those without a mixture come first, then those without a window.
+struct LayerKinds {
+    std::vector<LayerHalf> mixers, feed_forwards;
+    std::vector<LayerKindHalves> kinds;
+    std::vector<std::uint16_t> of_layer;  ///< index of each decoder layer's kind
+    std::uint16_t of_prediction = 0;      ///< of a layer of multi-token prediction; of no meaning without
+    /// By kind: the first that differs from it in its window alone. It takes and keeps as much memory, and has as many parameters.
+    std::vector<std::uint16_t> without_window;
+    std::vector<std::int64_t> first_layer;  ///< by kind: a decoder layer of it, or of a prediction's kind one with as many parameters
+
+    [[nodiscard]] std::size_t size() const { return kinds.size(); }
+    /// Index of the only feed-forward of experts; LayerKindHalves::kNone without.
+    [[nodiscard]] int mixture() const;
+    /// Models of one layer each that together have every mixer and every feed-forward but mixtures, the i-th of both in the i-th; a model
+    /// that is described by fields is the only one itself.
+    std::vector<ModelSpec> plain_layers;
+    /// The model as its mixture is recorded; without one the first of plain_layers.
+    ModelSpec mixture_layer;
+};
+
+/// The model has passed validate(), and its layers are computed (assertion). Throws ConfigError where it has two kinds of mixtures.
+/// O(layers).
+[[nodiscard]] LayerKinds layer_kinds(const ModelSpec& model);
+
+/// The fields that describe a model's only kind of layer: those that its parts state where it has compositions, else its own.
+[[nodiscard]] ModelSpec fields_of_layer(const ModelSpec& model);
+
+}  // namespace mgplan

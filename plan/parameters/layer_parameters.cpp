@@ -1,0 +1,159 @@
+#include <fmt/core.h>
+
+#include "plan/parameters/parameter_list.hpp"
+
+namespace mgplan {
+
+bool norms_have_bias(const ModelSpec& model) {
+    return model.normalization == Normalization::layer_norm && model.norm_bias;
+}
+
+// A rank's rows of the packed projection: with tp > kv_heads a part of one kv head's group, whose queries, key and value
+// the layer puts together again (docs/decisions/0004).
+std::int64_t packed_rows(const ModelSpec& model, std::int64_t tp) {
+    return (model.heads * (model.attention_output_gate ? 2 : 1) + 2 * model.kv_heads) * model.head_dim / tp;
+}
+
+Parameter& ParameterList::add_sharded(std::string_view name, std::vector<std::int64_t> shape, int shard_axis, int stride) {
+    Parameter& parameter = add(name, std::move(shape), PartialGradient::never);
+    parameter.shard_axis = shard_axis;
+    parameter.shard_stride = stride;
+    return parameter;
+}
+
+Parameter& ParameterList::add_in_blocks(std::string_view name, std::vector<std::int64_t> rows, std::vector<std::int64_t> rest) {
+    std::int64_t all = 0;
+    for (const auto block : rows) all += block;
+    rest.insert(rest.begin(), all);
+    Parameter& parameter = add_sharded(name, std::move(rest), 0);
+    parameter.shard_blocks = std::move(rows);
+    return parameter;
+}
+
+Parameter& ParameterList::add(std::string_view name, std::vector<std::int64_t> shape, PartialGradient partial) {
+    Parameter parameter;
+    parameter.name = fmt::format("{}{}", prefix_, name);
+    parameter.no_weight_decay = shape.size() == 1;
+    parameter.shape = std::move(shape);
+    parameter.partial_gradient = partial;
+    list_.push_back(std::move(parameter));
+    return list_.back();
+}
+
+void ParameterList::add_norm(const ModelSpec& model, std::string_view scale, std::string_view shift, std::int64_t width,
+                             PartialGradient partial) {
+    add(scale, {width}, partial);
+    if (norms_have_bias(model)) add(shift, {width}, partial);
+}
+
+void ParameterList::add_sharded_norm(const ModelSpec& model, std::string_view scale, std::string_view shift, std::int64_t width) {
+    add_sharded(scale, {width}, 0);
+    if (norms_have_bias(model)) add_sharded(shift, {width}, 0);
+}
+
+void add_attention(ParameterList& list, const ModelSpec& model, std::int64_t tp) {
+    const std::int64_t hidden = model.hidden, heads = model.heads / tp;
+    if (model.mla && model.pre_norms) list.add_norm(model, "input_layernorm.weight", "input_layernorm.bias", hidden);
+    if (model.attention_sinks) list.add_sharded("self_attention.core_attention.softmax_offset", {heads}, 0);
+    list.add_sharded("self_attention.linear_proj.weight", {hidden, heads * model.v_head_dim()}, 1);
+    if (model.attention_output_bias) list.add("self_attention.linear_proj.bias", {hidden}, PartialGradient::sequence_parallel);
+    if (model.mla) {
+        const MlaSpec& mla = *model.mla;
+        const std::int64_t query_width = heads * model.qk_head_dim();
+        if (mla.q_lora_rank > 0) {
+            list.add("self_attention.linear_q_down_proj.weight", {mla.q_lora_rank, hidden}, PartialGradient::sequence_parallel);
+            if (model.qk_norm)
+                list.add_norm(model, "self_attention.linear_q_up_proj.layer_norm_weight", "self_attention.linear_q_up_proj.layer_norm_bias",
+                              mla.q_lora_rank);
+            list.add_sharded("self_attention.linear_q_up_proj.weight", {query_width, mla.q_lora_rank}, 0);
+        } else {
+            list.add_sharded("self_attention.linear_q_proj.weight", {query_width, hidden}, 0);
+        }
+        list.add("self_attention.linear_kv_down_proj.weight", {mla.kv_lora_rank + mla.qk_rope_head_dim, hidden},
+                 PartialGradient::sequence_parallel);
+        if (model.qk_norm)
+            list.add_norm(model, "self_attention.linear_kv_up_proj.layer_norm_weight", "self_attention.linear_kv_up_proj.layer_norm_bias",
+                          mla.kv_lora_rank);
+        list.add_sharded("self_attention.linear_kv_up_proj.weight", {heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank}, 0);
+        return;
+    }
+    const std::int64_t qkv_width = packed_rows(model, tp);
+    if (model.pre_norms)
+        list.add_norm(model, "self_attention.linear_qkv.layer_norm_weight", "self_attention.linear_qkv.layer_norm_bias", hidden);
+    list.add_sharded("self_attention.linear_qkv.weight", {qkv_width, hidden}, 0);
+    if (model.qkv_bias) list.add_sharded("self_attention.linear_qkv.bias", {qkv_width}, 0);
+    if (!model.qk_norm) return;
+    if (model.qk_norm_full_width || model.qk_norm_per_head) {
+        list.add_sharded_norm(model, "self_attention.q_layernorm.weight", "self_attention.q_layernorm.bias", heads * model.head_dim);
+        list.add_sharded_norm(model, "self_attention.k_layernorm.weight", "self_attention.k_layernorm.bias",
+                              model.kv_heads * model.head_dim / tp);
+    } else {
+        // One head's weights for all heads, of which the rank sees its own.
+        list.add_norm(model, "self_attention.q_layernorm.weight", "self_attention.q_layernorm.bias", model.head_dim,
+                      PartialGradient::always);
+        list.add_norm(model, "self_attention.k_layernorm.weight", "self_attention.k_layernorm.bias", model.head_dim,
+                      PartialGradient::always);
+    }
+}
+
+namespace {
+
+bool has_mlp_norm(const ModelSpec& model) {
+    return model.pre_norms && model.order != LayerOrder::parallel_shared_norm;
+}
+
+}  // namespace
+
+void add_dense_mlp(ParameterList& list, const ModelSpec& model, std::int64_t tp) {
+    const std::int64_t width = model.ffn / tp, first = model.gated_mlp ? 2 * width : width;
+    const int stride = model.gated_mlp ? 2 : 1;
+    if (has_mlp_norm(model)) list.add_norm(model, "mlp.linear_fc1.layer_norm_weight", "mlp.linear_fc1.layer_norm_bias", model.hidden);
+    list.add_sharded("mlp.linear_fc1.weight", {first, model.hidden}, 0, stride);
+    if (model.mlp_bias) list.add_sharded("mlp.linear_fc1.bias", {first}, 0, stride);
+    list.add_sharded("mlp.linear_fc2.weight", {model.hidden, width}, 1);
+    if (model.mlp_bias) list.add("mlp.linear_fc2.bias", {model.hidden}, PartialGradient::sequence_parallel);
+}
+
+void add_mixture(ParameterList& list, const ModelSpec& model, std::int64_t tp, std::int64_t ep, std::int64_t etp) {
+    const MoeSpec& moe = *model.moe;
+    const std::int64_t hidden = model.hidden, experts = moe.experts / ep;
+    if (has_mlp_norm(model)) list.add_norm(model, "pre_mlp_layernorm.weight", "pre_mlp_layernorm.bias", hidden);
+    list.add("mlp.router.weight", {moe.experts, hidden}, PartialGradient::sequence_parallel);
+    if (moe.router_bias) list.add("mlp.router.bias", {moe.experts}, PartialGradient::sequence_parallel);
+    const std::int64_t width = moe.expert_ffn / etp, first = model.gated_mlp ? 2 * width : width;
+    const int stride = model.gated_mlp ? 2 : 1;
+    // Transformer Engine's grouped linear registers all weights of a projection, then all its biases.
+    const auto add_each = [&](std::string_view projection, std::string_view what, const std::vector<std::int64_t>& shape,
+                              std::optional<int> axis, int blocks) {
+        for (std::int64_t expert = 0; expert < experts; ++expert) {
+            const std::string name = fmt::format("mlp.experts.{}.{}{}", projection, what, expert);
+            Parameter& parameter = axis ? list.add_sharded(name, shape, *axis, blocks) : list.add(name, shape, PartialGradient::never);
+            parameter.expert = true;
+            parameter.local_expert = expert;
+        }
+    };
+    add_each("linear_fc1", "weight", {first, hidden}, 0, stride);
+    if (model.mlp_bias) add_each("linear_fc1", "bias", {first}, 0, stride);
+    add_each("linear_fc2", "weight", {hidden, width}, 1, 1);
+    if (model.mlp_bias) add_each("linear_fc2", "bias", {hidden}, std::nullopt, 1);
+    if (moe.shared_ffn > 0) {
+        const std::int64_t shared = moe.shared_ffn / tp;
+        if (moe.shared_gate) list.add("mlp.shared_experts.gate_weight", {1, hidden}, PartialGradient::sequence_parallel);
+        list.add_sharded("mlp.shared_experts.linear_fc1.weight", {model.gated_mlp ? 2 * shared : shared, hidden}, 0, stride);
+        list.add_sharded("mlp.shared_experts.linear_fc2.weight", {hidden, shared}, 1);
+    }
+}
+
+void add_layer(std::vector<Parameter>& parameters, const ModelSpec& model, LayerKind kind, std::int64_t tp, std::int64_t ep,
+               std::int64_t etp, const std::string& prefix) {
+    ParameterList list(parameters, prefix);
+    add_attention(list, model, tp);
+    if (model.post_norms) list.add_norm(model, "post_self_attn_layernorm.weight", "post_self_attn_layernorm.bias", model.hidden);
+    if (kind == LayerKind::moe)
+        add_mixture(list, model, tp, ep, etp);
+    else
+        add_dense_mlp(list, model, tp);
+    if (model.post_norms) list.add_norm(model, "post_mlp_layernorm.weight", "post_mlp_layernorm.bias", model.hidden);
+}
+
+}  // namespace mgplan

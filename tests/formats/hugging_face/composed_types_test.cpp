@@ -1,0 +1,172 @@
+// Types whose layers are composed of parts, and those that norms, order and multipliers tell from a llama.
+
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "formats/hugging_face/hugging_face.hpp"
+#include "plan/json/model_json.hpp"
+#include "plan/parameters/counted_only.hpp"
+#include "plan/parameters/parameters.hpp"
+#include "plan/text/errors.hpp"
+#include "tests/support/data_folder.hpp"
+
+namespace mgplan::formats {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+ModelSpec model_of(const Json& json) {
+    return read_hugging_face(json, "test", "config.json").model;
+}
+
+template <class Work>
+std::string message_of(const Work& work) {
+    try {
+        work();
+    } catch (const ConfigError& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+Json class_counts() {
+    std::ifstream file(tests::data_folder() + "/formats/counts/class_counts.json");
+    return Json::parse(file);
+}
+
+/// Nemotron-H's fields at small sizes; `pattern` as its files write it.
+Json nemotron_h(const std::string& pattern) {
+    return {{"model_type", "nemotron_h"},
+            {"hybrid_override_pattern", pattern},
+            {"hidden_size", 64},
+            {"intermediate_size", 128},
+            {"num_attention_heads", 4},
+            {"num_key_value_heads", 2},
+            {"head_dim", 16},
+            {"vocab_size", 100},
+            {"mamba_num_heads", 8},
+            {"mamba_head_dim", 16},
+            {"n_groups", 2},
+            {"ssm_state_size", 16},
+            {"conv_kernel", 4},
+            {"n_routed_experts", 4},
+            {"num_experts_per_tok", 2},
+            {"moe_intermediate_size", 32},
+            {"moe_shared_expert_intermediate_size", 48}};
+}
+
+TEST(ClassCounts, EqualTheParametersThatTransformersBuilds) {
+    const Json types = class_counts().at("types");
+    EXPECT_GE(types.size(), 100U);
+    for (const auto& [name, entry] : types.items())
+        EXPECT_EQ(total_parameters(model_of(entry.at("config"))), entry.at("parameters").get<std::int64_t>()) << name;
+}
+
+TEST(ClassCounts, SurviveTheWayThroughJson) {
+    const Json counts = class_counts();
+    for (const auto& [name, entry] : counts.at("types").items()) {
+        const ModelSpec model = model_of(entry.at("config"));
+        EXPECT_EQ(model_from_json(model_to_json(model), "model"), model) << name;
+    }
+}
+
+TEST(ComposedTypes, LayersFollowTheirPattern) {
+    const ModelSpec model = model_of(nemotron_h("M*-EM"));
+    EXPECT_EQ(model.layers, 5);
+    EXPECT_THAT(model.composition_of_layer, ElementsAre(0, 1, 2, 3, 0));
+    EXPECT_EQ(model.compositions.at(0).name, "mamba2");
+    EXPECT_LT(active_parameters(model), total_parameters(model)) << "two of four experts";
+    // Two more experts for each token: two matrices of 64 x 32 each.
+    Json all = nemotron_h("M*-EM");
+    all["num_experts_per_tok"] = 4;
+    EXPECT_EQ(active_parameters(model_of(all)) - active_parameters(model), 2 * 2 * 64 * 32);
+    EXPECT_THAT(message_of([] { (void)model_of(nemotron_h("M*?")); }), HasSubstr("hybrid_override_pattern holds '?'"));
+    Json longer = nemotron_h("M*-");
+    longer["num_hidden_layers"] = 4;
+    EXPECT_THAT(message_of([&] { (void)model_of(longer); }), HasSubstr("hybrid_override_pattern has 3 entries for 4 layers"));
+}
+
+TEST(ComposedTypes, NameALayerThatTheirTypeDoesNotHave) {
+    const Json types = class_counts().at("types");
+    for (const auto* name : {"qwen3_next", "granitemoehybrid"}) {
+        Json config = types.at(name).at("config");
+        config["num_hidden_layers"] = 2;
+        config["layer_types"] = {"full_attention", "foo"};
+        EXPECT_THAT(message_of([&] { (void)model_of(config); }), HasSubstr("layer_types holds 'foo', which no layer of this type is"))
+            << name;
+    }
+}
+
+TEST(ComposedTypes, AreCountedAndNothingElseWhereNoLayerComputesAPart) {
+    Json latent = nemotron_h("M*-E");
+    latent["moe_latent_size"] = 16;
+    const ModelSpec model = model_of(latent);
+    EXPECT_THAT(message_of([&] { refuse_counted_only(model, "--model: x"); }),
+                HasSubstr("--model: x: model_type 'nemotron_h' is counted and nothing else, for no layer here computes its layers (moe)"));
+    EXPECT_THAT(message_of([&] { (void)chunk_parameters(model, {}, {}); }), HasSubstr("is counted and nothing else"));
+    EXPECT_EQ(message_of([] { refuse_counted_only(ModelSpec{}, "x"); }), "accepted");
+}
+
+TEST(ComposedTypes, AreComputedWhereTheirPartsSayEverything) {
+    const Json types = class_counts().at("types");
+    for (const auto* name : {"mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}) {
+        const ModelSpec model = model_of(types.at(name).at("config"));
+        EXPECT_FALSE(is_counted_only(model)) << name;
+        EXPECT_EQ(message_of([&] { refuse_counted_only(model, "x"); }), "accepted") << name;
+        EXPECT_THAT(message_of([&] { refuse_unmeasured(model, "--model: x"); }), HasSubstr("are not measured yet")) << name;
+        EXPECT_TRUE(model.left_out.empty()) << name;
+        // Every tensor that is counted is one that layers have, with a vocabulary that needs no padding.
+        ModelSpec unpadded = model;
+        unpadded.vocab_divisor = 1;
+        std::int64_t count = 0;
+        StageChunk whole;
+        whole.embedding = whole.loss = true;
+        whole.decoders = model.layers;
+        for (const Parameter& parameter : chunk_parameters(unpadded, {}, whole)) count += parameter.count();
+        EXPECT_EQ(count, total_parameters(unpadded)) << name;
+    }
+    // Types whose parts were put together for their count alone say neither activation nor positions.
+    for (const auto& [name, entry] : types.items()) {
+        const ModelSpec model = model_of(entry.at("config"));
+        if (model.compositions.empty() || is_counted_only(model)) continue;
+        EXPECT_THAT(name, testing::AnyOf("mamba2", "nemotron_h", "bamba", "granitemoehybrid", "qwen3_next", "qwen3_5", "qwen3_5_text",
+                                         "qwen3_5_moe", "qwen3_5_moe_text"));
+    }
+    const ModelSpec nemotron = model_of(nemotron_h("M*-E"));
+    EXPECT_EQ(nemotron.position, PositionEmbedding::none);
+    EXPECT_EQ(nemotron.activation, Activation::squared_relu);
+    ASSERT_TRUE(nemotron.moe.has_value());
+    EXPECT_TRUE(nemotron.moe->score == RouterScore::sigmoid && nemotron.moe->expert_bias);
+    EXPECT_THAT(nemotron.moe_layers, ElementsAre(false, false, false, true));
+    Json limited = nemotron_h("M");
+    limited["time_step_limit"] = {0.001, 0.1};
+    EXPECT_THAT(model_of(limited).left_out, ElementsAre("limits of Mamba-2's steps (time_step_limit)"));
+}
+
+TEST(ArrangedTypes, HaveTheNormsAndTheOrderOfTheirClasses) {
+    const Json types = class_counts().at("types");
+    const auto read = [&](const std::string& name) { return model_of(types.at(name).at("config")); };
+    const ModelSpec gemma3 = read("gemma3_text");
+    EXPECT_TRUE(gemma3.pre_norms && gemma3.post_norms && gemma3.qk_norm);
+    EXPECT_EQ(gemma3.window_rotary_base, 10'000);
+    EXPECT_EQ(gemma3.rotary_base, 1e6);
+    const ModelSpec olmo2 = read("olmo2");
+    EXPECT_FALSE(olmo2.pre_norms);
+    EXPECT_TRUE(olmo2.post_norms && olmo2.qk_norm_full_width);
+    EXPECT_EQ(read("gpt_neox").order, LayerOrder::parallel);
+    const ModelSpec cohere2 = read("cohere2");
+    EXPECT_EQ(cohere2.order, LayerOrder::parallel_shared_norm);
+    EXPECT_FALSE(cohere2.norm_bias);
+    EXPECT_EQ(cohere2.logit_multiplier, 0.0625);
+    EXPECT_THAT(cohere2.rotary_layers, ElementsAre(true, true, true, false, true)) << "windows alone are rotated";
+    EXPECT_THAT(read("exaone4").rotary_layers, ElementsAre(true, true, true, false, true));
+    EXPECT_EQ(read("minicpm3").embedding_multiplier, 12);
+}
+
+}  // namespace
+}  // namespace mgplan::formats

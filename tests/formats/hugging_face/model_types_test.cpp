@@ -1,0 +1,233 @@
+#include "formats/hugging_face/model_types.hpp"
+
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "formats/hugging_face/hugging_face.hpp"
+#include "plan/parameters/parameters.hpp"
+#include "plan/text/errors.hpp"
+
+namespace mgplan::formats::model_types_test {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using testing::Contains;
+using testing::HasSubstr;
+
+Job read(const Json& json, const std::string& assume = "") {
+    return read_hugging_face(json, "test", "config.json", assume);
+}
+
+std::string refusal(const Json& json, const std::string& assume = "") {
+    try {
+        (void)read(json, assume);
+    } catch (const ConfigError& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+/// Sizes that every type has; fields of `more` replace its own.
+Json sizes(const std::string& type, const Json& more = Json::object()) {
+    Json json = {{"model_type", type},       {"num_hidden_layers", 4},   {"hidden_size", 64}, {"intermediate_size", 128},
+                 {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"head_dim", 16},    {"vocab_size", 100}};
+    for (const auto& item : more.items()) json[item.key()] = item.value();
+    return json;
+}
+
+TEST(ModelTypes, DefaultsAreObjectsOfFieldsAndNamesStandOnce) {
+    std::set<std::string_view> names;
+    for (const auto& type : model_types()) {
+        EXPECT_TRUE(names.insert(type.name).second) << type.name;
+        EXPECT_TRUE(Json::parse(type.defaults).is_object()) << type.name;
+    }
+    EXPECT_EQ(find_model_type("qwen2_5_vl")->name, "qwen2_5_vl_text");
+    EXPECT_EQ(find_model_type("nobody"), nullptr);
+}
+
+TEST(ModelTypes, EveryTypeIsReadFromItsClassDefaultsInAMultimodalFile) {
+    // internlm, megatron_gpt and grok-1 have no class in transformers whose sizes would stand in the table; three classes leave out
+    // a number of experts, or sizes that divide.
+    // Others derive sizes from further fields, or have them in lists and nested objects.
+    const std::set<std::string_view> without_sizes{"internlm",    "internlm2", "megatron_gpt", "grok-1",  "deepseek_v2",  "dots1",
+                                                   "glm4_moe",    "mpt",       "dbrx",         "chatglm", "gemma3n_text", "nemotron_h",
+                                                   "olmo_hybrid", "zamba2",    "kimi_linear",  "mellum",  "kolibri1"};
+    for (const auto& type : model_types()) {
+        const Json file = {{"model_type", "seeing"}, {"text_config", {{"model_type", type.name}}}};
+        if (without_sizes.contains(type.name)) continue;
+        const Job job = read(file);
+        EXPECT_GT(total_parameters(job.model), 10'000'000) << type.name;
+        EXPECT_THAT(job.assumptions, Contains(HasSubstr("class defaults of"))) << type.name;
+    }
+    // vicuna-7b with the vocabulary of llava-1.5 (its config.json states no other size): llama-2-7b with 64 rows more.
+    const Json llava = {{"model_type", "llava"}, {"text_config", {{"model_type", "llama"}, {"vocab_size", 32064}}}};
+    EXPECT_EQ(total_parameters(read(llava).model), 6'738'415'616 + 2 * 64 * 4096);
+    EXPECT_EQ(read({{"model_type", "llava"}, {"text_config", {{"vocab_size", 32064}}}}).model.type, "llama");
+}
+
+TEST(ModelTypes, AFileOfItsOwnMustStateItsSizes) {
+    const std::string text = refusal({{"model_type", "llama"}, {"hidden_size", 64}});
+    EXPECT_THAT(text, HasSubstr("'num_hidden_layers' (or n_layer or num_layers or n_layers) is missing"));
+    EXPECT_THAT(text, HasSubstr("'intermediate_size' (or "));
+    EXPECT_THAT(text, testing::Not(HasSubstr("'hidden_size'")));
+}
+
+TEST(ModelTypes, LeaveToTheirClassesWhatFilesDoNotSay) {
+    // gemma-7b's published config.json has no tie_word_embeddings; its card says 8.54 B parameters.
+    const Job gemma = read({{"model_type", "gemma"},
+                            {"hidden_size", 3072},
+                            {"intermediate_size", 24576},
+                            {"num_hidden_layers", 28},
+                            {"num_attention_heads", 16},
+                            {"num_key_value_heads", 16},
+                            {"head_dim", 256},
+                            {"vocab_size", 256000}});
+    EXPECT_TRUE(gemma.model.tied_embeddings);
+    EXPECT_EQ(total_parameters(gemma.model), 8'537'680'896);
+    EXPECT_EQ(gemma.model.norm_epsilon, 1e-6);
+    EXPECT_EQ(read(sizes("mistral")).model.sliding_window, 4096);
+    EXPECT_EQ(read(sizes("mistral", {{"sliding_window", nullptr}})).model.sliding_window, 0) << "null is no default";
+    EXPECT_EQ(read(sizes("qwen3", {{"head_dim", nullptr}})).model.head_dim, 16);
+    EXPECT_EQ(read(sizes("nemotron")).model.init_deviation, 0.0134);
+    EXPECT_FALSE(read(sizes("starcoder2")).model.gated_mlp);
+    EXPECT_TRUE(read(sizes("starcoder2")).model.mlp_bias);
+    EXPECT_EQ(read(sizes("gpt_bigcode")).model.kv_heads, 1) << "multi_query";
+    EXPECT_EQ(read(sizes("arcee")).model.activation, Activation::squared_relu);
+    EXPECT_EQ(read(sizes("olmoe")).model.qk_norm_full_width, true);
+    EXPECT_EQ(read(sizes("minimax_m2", {{"rotary_dim", 8}})).model.rotary_fraction, 0.5);
+}
+
+TEST(ModelTypes, PutBiasesWhereTheirClassesDo) {
+    const auto biases = [](const std::string& type, const Json& more) {
+        const ModelSpec model = read(sizes(type, more)).model;
+        return std::vector<bool>{model.qkv_bias, model.attention_output_bias, model.mlp_bias};
+    };
+    const Json on = {{"attention_bias", true}};
+    EXPECT_EQ(biases("llama", on), (std::vector<bool>{true, true, false}));
+    EXPECT_EQ(biases("glm4_moe", on), (std::vector<bool>{true, false, false}));
+    EXPECT_EQ(biases("mistral", on), (std::vector<bool>{false, false, false})) << "the class has no such field";
+    EXPECT_EQ(biases("seed_oss", {{"attention_out_bias", true}}), (std::vector<bool>{true, true, false}));
+    EXPECT_EQ(biases("stablelm", {{"use_qkv_bias", true}}), (std::vector<bool>{true, false, false}));
+    EXPECT_EQ(biases("internlm2", {{"bias", false}}), (std::vector<bool>{false, false, false}));
+    EXPECT_THAT(refusal(sizes("deepseek_v3", on)), HasSubstr("attention_bias = true puts biases on the projections to the latents"));
+}
+
+TEST(ModelTypes, GiveWindowsToTheLayersThatHaveThem) {
+    const Json windows = {{"use_sliding_window", true}, {"sliding_window", 32}};
+    const auto qwen = [&](std::int64_t from) {
+        Json json = sizes("qwen2", windows);
+        json["max_window_layers"] = from;
+        return json;
+    };
+    EXPECT_EQ(read(qwen(4)).model.sliding_window, 0) << "no layer from the fourth on";
+    EXPECT_EQ(read(qwen(0)).model.sliding_window, 32);
+    EXPECT_EQ(read(qwen(2)).model.window_layers, (std::vector<bool>{false, false, true, true}));
+    EXPECT_EQ(read(sizes("gpt_oss", {{"sliding_window", 32}})).model.full_attention_every, 2);
+    EXPECT_EQ(read(sizes("llama", {{"sliding_window", 32}})).model.sliding_window, 0) << "the class knows none";
+    EXPECT_THAT(read(sizes("llama", {{"sliding_window", 32}})).unused_fields, Contains("sliding_window"));
+}
+
+TEST(ModelTypes, ReadRoutersAsTheirClassesRoute) {
+    const MoeSpec v3 = *read(sizes("deepseek_v3", {{"n_group", 1}})).model.moe;
+    EXPECT_EQ(v3.routed_scaling, 2.5);
+    EXPECT_TRUE(v3.normalize_top_k && v3.expert_bias);
+    EXPECT_EQ(v3.sequence_auxiliary_loss, 0.001);
+    EXPECT_EQ(v3.auxiliary_loss, 0);
+    const MoeSpec qwen3 = *read(sizes("qwen3_moe")).model.moe;
+    EXPECT_EQ(qwen3.auxiliary_loss, 0.001);
+    EXPECT_FALSE(qwen3.normalize_top_k) << "norm_topk_prob of the class";
+    EXPECT_TRUE(read(sizes("mixtral")).model.moe->normalize_top_k);
+    EXPECT_THAT(refusal(sizes("llama", {{"num_experts", 8}})),
+                HasSubstr("num_experts is stated for model_type 'llama', which has no experts"));
+    EXPECT_EQ(refusal(sizes("llama", {{"num_experts", 0}})), "accepted");
+}
+
+TEST(ModelTypes, NameWhatOfTheNetworkTheyLeaveOut) {
+    const Json multipliers = {
+        {"embedding_multiplier", 12}, {"attention_multiplier", 0.25}, {"residual_multiplier", 0.22}, {"logits_scaling", 16}};
+    const ModelSpec granite = read(sizes("granite", multipliers)).model;
+    EXPECT_EQ(granite.embedding_multiplier, 12);
+    EXPECT_EQ(granite.residual_multiplier, 0.22);
+    EXPECT_EQ(granite.logit_multiplier, 1 / 16.0);
+    EXPECT_EQ(granite.attention_multiplier, 0) << "0.25 is 1 / sqrt(head size)";
+    EXPECT_TRUE(granite.left_out.empty());
+    EXPECT_EQ(read(sizes("smollm3")).model.rotary_layers, (std::vector<bool>{true, true, true, false}));
+    EXPECT_TRUE(read(sizes("llama")).model.left_out.empty());
+    EXPECT_EQ(read(sizes("gemma")).model.embedding_multiplier, 8);
+    const ModelSpec gemma2 = read(sizes("gemma2", {{"final_logit_softcapping", 30.0}, {"attn_logit_softcapping", 50.0}})).model;
+    EXPECT_EQ(gemma2.logit_softcap, 30);
+    EXPECT_EQ(gemma2.attention_softcap, 50);
+    EXPECT_THAT(features_not_computed(gemma2), testing::IsEmpty());
+    EXPECT_EQ(read(sizes("hyperclovax", {{"logits_scaling", 4.0}})).model.logit_multiplier, 4) << "its class multiplies";
+}
+
+TEST(ModelTypes, RefuseFieldsThatChangeTheNetwork) {
+    EXPECT_THAT(refusal(sizes("llama", {{"use_parallel_residual", true}})),
+                HasSubstr("use_parallel_residual = true changes the network, and no layer of model_type 'llama' here has it"));
+    EXPECT_EQ(read(sizes("stablelm", {{"use_parallel_residual", true}})).model.order, LayerOrder::parallel_shared_norm);
+    EXPECT_EQ(refusal(sizes("stablelm", {{"use_parallel_residual", false}, {"qk_layernorm", false}})), "accepted");
+    EXPECT_THAT(refusal(sizes("olmoe", {{"clip_qkv", 8.0}})), HasSubstr("clip_qkv = 8.0"));
+    EXPECT_THAT(refusal(sizes("llama", {{"final_logit_softcapping", 30.0}})), HasSubstr("final_logit_softcapping"));
+    EXPECT_EQ(refusal(sizes("llama", {{"final_logit_softcapping", nullptr}, {"logit_scale", 1}})), "accepted");
+    EXPECT_THAT(read(sizes("llama", {{"tomorrow", 1}, {"_private", 1}, {"nothing", nullptr}})).unused_fields,
+                testing::ElementsAre("tomorrow"));
+}
+
+TEST(ModelTypes, AnUnknownTypeIsRefusedByNameWithTheNearest) {
+    const Json file = sizes("llamoid", {{"final_logit_softcapping", 30.0}, {"torch_dtype", "bfloat16"}, {"bos_token_id", 1}});
+    const std::string text = refusal(file);
+    EXPECT_THAT(text, HasSubstr("model_type 'llamoid' is not known (nearest: llama"));
+    EXPECT_THAT(text, HasSubstr("no layer here explains final_logit_softcapping; --assume llama"));
+    EXPECT_THAT(refusal(sizes("ev\033[31mil\007")), HasSubstr("'ev?[31mil?'"));
+    EXPECT_THAT(refusal(sizes(std::string(100'000, 'x'))).size(), testing::Lt(1000U));
+    EXPECT_THAT(refusal(sizes("gemma5")), HasSubstr("'gemma5' is not known (nearest: gemma"));
+    Json none = sizes("");
+    EXPECT_THAT(refusal(none), HasSubstr("field 'model_type' is missing"));
+    none["architectures"] = {"MistralForCausalLM"};
+    EXPECT_EQ(read(none).model.type, "mistral");
+    none["model_type"] = "mystery";
+    EXPECT_THAT(refusal(none), HasSubstr("'mystery' is not known")) << "the type decides, not the class";
+}
+
+TEST(ModelTypes, AnAssumedArchitectureIsCarried) {
+    const Job job = read(sizes("llamoid"), "llama");
+    EXPECT_EQ(job.model.assumed_architecture, "llama");
+    EXPECT_EQ(job.model.type, "llamoid");
+    EXPECT_EQ(total_parameters(job.model), total_parameters(read(sizes("llama")).model));
+    EXPECT_THAT(job.assumptions, Contains("architecture llamoid is not known, read like llama"));
+    EXPECT_THAT(job.notes, Contains(HasSubstr("model_type llamoid is not known and read as llama")));
+    EXPECT_TRUE(read(sizes("mistral"), "llama").model.assumed_architecture.empty()) << "its type is known";
+    EXPECT_THAT(refusal(sizes("bert"), "llama"), HasSubstr("'bert' is no decoder-only transformer"));
+    EXPECT_THAT(refusal(sizes("llamoid"), "gpt9"), HasSubstr("--assume = 'gpt9' is not known; use llama"));
+}
+
+TEST(ModelTypes, HeadsOtherThanTheOutputLayerAreRefused) {
+    EXPECT_THAT(refusal(sizes("llama", {{"architectures", {"LlamaForSequenceClassification"}}, {"num_labels", 1}})),
+                HasSubstr("has a head of its own (num_labels)"));
+    EXPECT_THAT(refusal(sizes("llama", {{"architectures", {"LlamaModel"}}})), HasSubstr("LlamaModel has no output layer"));
+    EXPECT_EQ(refusal(sizes("gpt2", {{"architectures", {"GPT2LMHeadModel"}}})), "accepted");
+    EXPECT_EQ(refusal({{"model_type", "seeing"}, {"text_config", sizes("llama", {{"architectures", {"LlamaModel"}}})}}), "accepted")
+        << "the larger model has the output layer";
+    EXPECT_THAT(refusal(sizes("llama", {{"is_encoder_decoder", true}})), HasSubstr("no decoder-only transformer"));
+}
+
+TEST(ModelTypes, AMultimodalClassDecidesWhetherEmbeddingsAreTied) {
+    const auto tied = [](const std::string& outer, const Json& own, const Json& inner) {
+        Json file = {{"model_type", outer}, {"text_config", sizes("qwen2")}};
+        if (!own.is_null()) file["tie_word_embeddings"] = own;
+        if (!inner.is_null()) file["text_config"]["tie_word_embeddings"] = inner;
+        return read(file).model.tied_embeddings;
+    };
+    EXPECT_TRUE(tied("internvl", true, false));
+    EXPECT_FALSE(tied("qwen3_vl_moe", false, true));
+    EXPECT_TRUE(tied("llava", false, true)) << "configuration_llava.py takes the text part's over";
+    EXPECT_TRUE(tied("internvl", nullptr, nullptr)) << "of its class";
+    EXPECT_FALSE(tied("kimi_k25", nullptr, false)) << "its checkpoint has a head of its own";
+    EXPECT_FALSE(tied("seeing", nullptr, nullptr));
+}
+
+}  // namespace
+}  // namespace mgplan::formats::model_types_test

@@ -1,0 +1,167 @@
+// Which words of a launch script are the command's.
+#include "formats/megatron/shell_script.hpp"
+
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "plan/text/errors.hpp"
+
+namespace mgplan::formats::shell_script_test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Words = std::vector<std::string>;
+
+Words words(const std::string& script) {
+    return script_words(script, "train.sh").words;
+}
+
+TEST(ShellScript, TakesWhatItsCommandTakes) {
+    const std::string model = "MODEL_ARGS=( --num-layers 32 --hidden-size 4096 )\n";
+    EXPECT_THAT(
+        words(model +
+              "torchrun --nproc_per_node 8 pretrain_gpt.py \"${MODEL_ARGS[@]}\" --bf16 \\\n  --seq-length 64 \"$@\" 2>&1 | tee log\n"),
+        ElementsAre("--num-layers", "32", "--hidden-size", "4096", "--bf16", "--seq-length", "64"))
+        << "flags beside an array, behind a continuation, up to the pipe";
+    EXPECT_THAT(words(model + "EVAL_ARGS=( --tensor-model-parallel-size 8 )\npython pretrain_gpt.py ${MODEL_ARGS[*]}; echo --done\n"),
+                ElementsAre("--num-layers", "32", "--hidden-size", "4096"))
+        << "an array that the command does not take";
+    EXPECT_THAT(
+        words("A=( --hidden-size 8 )\nALL=( --num-layers 4 \"${A[@]}\" )\nALL+=( --bf16 )\npython x.py \"${ALL[@]}\" ${MORE[@]:-}\n"),
+        ElementsAre("--num-layers", "4", "--hidden-size", "8", "--bf16"))
+        << "arrays of arrays";
+    EXPECT_THAT(words("python tools/prepare.py --num-layers 1\npython train.py --num-layers 2 --config my.py\n"),
+                ElementsAre("--num-layers", "2", "--config", "my.py"))
+        << "the last command counts, and no file that is a flag's value";
+    EXPECT_THAT(words("A=( --num-layers 2 )\nOMP_NUM_THREADS=1 python train.py ${A[@]} --bf16\n"),
+                ElementsAre("--num-layers", "2", "--bf16"))
+        << "behind variables of its own";
+    EXPECT_THAT(words(model + "MODEL_ARGS=( --num-layers 2 )\npython train.py ${MODEL_ARGS[@]}"), ElementsAre("--num-layers", "2"));
+}
+
+TEST(ShellScript, TakesTextsOfFlags) {
+    EXPECT_THAT(
+        words(
+            "OPTS=\"--num-layers 2 \\\n  --lr 1\"\nTP=4\nOPTS=\"$OPTS --tensor-model-parallel-size $TP\"\npython train.py $OPTS --fp16\n"),
+        ElementsAre("--num-layers", "2", "--lr", "1", "--tensor-model-parallel-size", "4", "--fp16"));
+    EXPECT_THAT(words("OPTS='--num-layers 2'\nCMD=\"torchrun train.py ${OPTS} --bf16\"\nsrun bash -c \"${CMD}\"\n"),
+                ElementsAre("--num-layers", "2", "--bf16"))
+        << "a command kept in a variable";
+    EXPECT_THAT(words("OPTS='--num-layers 2'\nsrun bash -c \"\n cd it\n torchrun train.py $OPTS --save $CKPT\"\n"),
+                ElementsAre("--num-layers", "2", "--save", "$CKPT"))
+        << "a quote that other lines open";
+}
+
+TEST(ShellScript, ForgetsWhatACommandSets) {
+    const std::string command = "python train.py --num-layers 2 --tensor-model-parallel-size $TP\n";
+    for (const std::string set : {"TP=$(nvidia-smi -L | wc -l)", "TP=`nproc`", "TP=$((TP * $(nproc)))", "TP=\"$(nproc)\"", "read TP",
+                                  "for TP in 1 2; do echo; done", "(( TP *= 2 ))", "let TP=8"}) {
+        const auto found = script_words("TP=1\n" + set + "\n" + command, "train.sh");
+        EXPECT_THAT(found.words, ElementsAre("--num-layers", "2", "--tensor-model-parallel-size", "$TP")) << set;
+        EXPECT_THAT(found.unresolved, testing::ElementsAre(testing::Pair("TP", HasSubstr("line 2 sets it")))) << set;
+    }
+    EXPECT_THAT(words("TP=1\nTP=\n" + command), ElementsAre("--num-layers", "2", "--tensor-model-parallel-size")) << "set to nothing";
+}
+
+TEST(ShellScript, ComputesArithmeticOfKnownVariables) {
+    const auto batch = [](const std::string& set) {
+        return words(set + "\npython train.py --num-layers 2 --global-batch-size $B\n").back();
+    };
+    EXPECT_EQ(batch("B=1024\nB=$((B / 16))"), "64");
+    EXPECT_EQ(batch("N=4\nB=\"$(( ${N} * 8 ))\""), "32");
+    EXPECT_EQ(batch("B=$((UNSET * 2))"), "$B");
+    EXPECT_EQ(words("N=4\npython train.py --num-layers $(( N + 2 )) --bf16\n"), (Words{"--num-layers", "6", "--bf16"}));
+    EXPECT_EQ(batch("B=4\nB+=8"), "48");
+    EXPECT_EQ(batch(": ${B:=16}"), "16");
+    EXPECT_EQ(batch("B=${A:-${C:-8}}"), "8");
+    EXPECT_EQ(batch("#SBATCH --nodes=32\n#SBATCH --ntasks-per-node=8\nB=$((SLURM_JOB_NUM_NODES * 2 + SLURM_NTASKS))"), "320");
+}
+
+TEST(ShellScript, SaysWhichFlagsMayBeMissing) {
+    const std::string command = "python train.py $COMMON_ARGS --num-layers 2 --bf16\n";
+    EXPECT_THAT(script_words(command, "train.sh").notes,
+                ElementsAre(HasSubstr("train.sh takes COMMON_ARGS, which it sets nowhere that is read")));
+    EXPECT_THAT(script_words("source ./common.sh\n" + command, "train.sh").missing,
+                ElementsAre(testing::AllOf(HasSubstr("train.sh takes $COMMON_ARGS"), HasSubstr("line 1: ./common.sh"))));
+    EXPECT_THAT(script_words("COMMON_ARGS=$(cat flags)\n" + command, "train.sh").missing,
+                ElementsAre(HasSubstr("line 1 sets it by a command, which is not run")));
+    EXPECT_THAT(script_words("source ./common.sh\npython train.py --num-layers 2\n", "train.sh").missing, IsEmpty())
+        << "a sourced file that the command needs nothing of";
+    EXPECT_THAT(script_words("source data.sh\npython train.py --num-layers 2 --data-path ${DATA[@]} --bf16\n", "train.sh").missing,
+                IsEmpty())
+        << "values, and no flags";
+    EXPECT_THAT(script_words("source ./common.sh\nARGS=\"--num-layers 2\"\n", "model.sh").missing,
+                ElementsAre(HasSubstr("model.sh runs no command with its flags, and sources what is not at hand")));
+    EXPECT_THAT(script_words("source venv/bin/activate\nARGS=\"--num-layers 2\"\n", "model.sh").missing, IsEmpty());
+}
+
+TEST(ShellScript, ReadsSourcedFilesBesideIt) {
+    const std::string folder = testing::TempDir() + "mgplan_sourced_" + std::to_string(::getpid());
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/common.sh") << "COMMON_ARGS=\"--bf16 --tensor-model-parallel-size $TP\"\n";
+    for (const std::string path : {"./common.sh", "$(dirname \"$0\")/common.sh", "\"${HERE}/common.sh\""}) {
+        const auto found = script_words("TP=4\nsource " + path + "\npython train.py $COMMON_ARGS --num-layers 2\n", "train.sh", folder);
+        EXPECT_THAT(found.words, ElementsAre("--bf16", "--tensor-model-parallel-size", "4", "--num-layers", "2")) << path;
+        EXPECT_THAT(found.missing, IsEmpty());
+    }
+    std::ofstream(folder + "/loop.sh") << "source loop.sh\n";
+    EXPECT_THAT(script_words("source loop.sh\npython train.py --num-layers 2\n", "train.sh", folder).words,
+                ElementsAre("--num-layers", "2"))
+        << "a file that sources itself";
+    std::filesystem::remove_all(folder);
+}
+
+TEST(ShellScript, CountsAllListsWhereNoCommandIsFound) {
+    EXPECT_THAT(words("A=( --num-layers 2 )\nB=\"--bf16\"\n"), ElementsAre("--num-layers", "2", "--bf16"));
+    EXPECT_THAT(words("PRECISION='--bf16'\nmy-trainer --num-layers 2 $PRECISION\n"), testing::Contains("--bf16"));
+}
+
+TEST(ShellScript, SaysWhatHangsOnACondition) {
+    const auto notes = [](const std::string& script) { return script_words(script, "train.sh").notes; };
+    const std::string branches = "if [ -n \"$BIG\" ]; then\n  TP=8; A=( --bf16 )\nelse\n  TP=2\nfi\nB=( --fp16 )\n";
+    EXPECT_THAT(notes(branches + "python train.py --num-layers 2 --tensor-model-parallel-size $TP ${A[@]} ${B[@]}\n"),
+                ElementsAre(HasSubstr("train.sh sets A, TP in an if, case or loop, read as if every branch ran, the last one last")));
+    EXPECT_THAT(words(branches + "python train.py --num-layers 2 --tensor-model-parallel-size $TP\n"), testing::Contains("2"));
+    EXPECT_THAT(notes(branches + "python train.py --num-layers 2 ${B[@]}\n"), IsEmpty()) << "behind the branches, and what is not used";
+    EXPECT_THAT(notes("if true; then echo; fi\nB=( --fp16 )\npython train.py --num-layers 2 ${B[@]}\n"), IsEmpty());
+    EXPECT_THAT(notes("for n in 1 2; do A=( --bf16 ); done\npython train.py --num-layers 2 ${A[@]} ${B[@]:-}\n"),
+                ElementsAre(HasSubstr("train.sh takes A, which it sets nowhere that is read")));
+}
+
+TEST(ShellScript, RefusesListsThatGrowWithoutEnd) {
+    std::string script = "A=( --num-layers 2 )\n";
+    for (int i = 0; i < 40; ++i) script += "A=( \"${A[@]}\" \"${A[@]}\" )\n";
+    try {
+        (void)words(script + "python train.py ${A[@]}\n");
+        FAIL() << "accepted";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("its lists, put in, are more than 1 MiB"));
+    }
+}
+
+TEST(ShellScript, ReadsTheArmOfACaseThatRuns) {
+    const std::string arms =
+        "case \"${SCALE}\" in\n  \"small\" | tiny)\n    TP=1\n    ;;\n  (big)\n    TP=8 ;;\n  *)\n    echo wrong\n    exit 1\n    "
+        ";;\nesac\n"
+        "python train.py --num-layers 2 --tensor-model-parallel-size $TP\n";
+    const auto read = [&](const std::string& scale) { return script_words(scale + arms, "train.sh"); };
+    EXPECT_THAT(read("SCALE=small\n").words, testing::Contains("1"));
+    EXPECT_THAT(read("SCALE=tiny\n").words, testing::Contains("1"));
+    EXPECT_THAT(read("SCALE=big\n").words, testing::Contains("8"));
+    EXPECT_THAT(read("SCALE=small\n").notes, IsEmpty()) << "nothing is in doubt";
+    EXPECT_THAT(read("SCALE=$1\n").words, testing::Contains("8")) << "the last one, where the word is not known";
+    EXPECT_THAT(
+        words("S=b\ncase $S in\n  a) TP=1 ;;\n  b) TP=2 ;;\nesac\npython train.py --num-layers 2 --tensor-model-parallel-size $TP\n"),
+        testing::Contains("2"));
+    EXPECT_THAT(read("SCALE=$1\n").notes, ElementsAre(HasSubstr("sets TP in an if, case or loop")));
+    EXPECT_THAT(read("if [ -d data ]; then\n  SCALE=small\nfi\n").notes, testing::Contains(HasSubstr("in an if, case or loop")));
+}
+
+}  // namespace
+}  // namespace mgplan::formats::shell_script_test

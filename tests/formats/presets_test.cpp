@@ -1,0 +1,200 @@
+// Parameter counts of the presets against totals counted apart from mgplan, and against published ones.
+
+#include <cmath>
+#include <map>
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include "formats/model_source.hpp"
+#include "plan/parameters/parameters.hpp"
+
+namespace mgplan::formats::presets_test {
+namespace {
+
+struct Expected {
+    const char* name;
+    std::int64_t total;
+    std::int64_t active;
+};
+
+// Counted from the fields of each config by the collectors of the published measurements (totals checked there against
+// the published ones); embedding included in the active count, the MTP layer in neither.
+constexpr Expected kCounts[] = {
+    {"deepseek-v2-lite", 15'706'484'224, 2'661'150'208},
+    {"deepseek-v2", 235'741'434'880, 21'375'800'320},
+    {"deepseek-v3", 671'026'404'352, 37'552'282'624},
+    {"gpt-oss-120b", 116'829'149'760, 5'711'976'000},
+    {"gpt-oss-20b", 20'914'754'880, 4'187'438'400},
+    {"gpt3-175b", 174'615'846'912, 174'615'846'912},
+    {"grok-1", 315'684'034'560, 83'755'800'576},
+    {"kimi-k2", 1'026'408'209'408, 32'861'477'888},
+    {"llama2-13b", 13'015'864'320, 13'015'864'320},
+    {"llama2-70b", 68'976'648'192, 68'976'648'192},
+    {"llama2-7b", 6'738'415'616, 6'738'415'616},
+    {"llama3-70b", 70'553'706'496, 70'553'706'496},
+    {"llama3-8b", 8'030'261'248, 8'030'261'248},
+    {"llama3.1-405b", 405'853'388'800, 405'853'388'800},
+    {"llama3.1-70b", 70'553'706'496, 70'553'706'496},
+    {"llama3.1-8b", 8'030'261'248, 8'030'261'248},
+    {"llama3.2-1b", 1'235'814'400, 1'235'814'400},
+    {"llama3.2-3b", 3'212'749'824, 3'212'749'824},
+    {"megatron-gpt-1t", 1'008'038'758'400, 1'008'038'758'400},
+    {"megatron-gpt-22b", 22'074'273'792, 22'074'273'792},
+    {"mistral-7b-v0.1", 7'241'732'096, 7'241'732'096},
+    {"mistral-large-123b", 122'610'069'504, 122'610'069'504},
+    {"mistral-nemo-12b", 12'247'782'400, 12'247'782'400},
+    {"mixtral-8x22b", 140'620'634'112, 39'152'031'744},
+    {"mixtral-8x7b", 46'702'792'704, 12'879'925'248},
+    {"moonlight-16b-a3b", 15'960'108'544, 2'914'774'528},
+    {"mt-nlg-530b", 529'600'819'200, 529'600'819'200},
+    {"nemo-gpt3-20b", 20'262'014'976, 20'262'014'976},
+    {"nemo-gpt3-40b", 39'096'041'472, 39'096'041'472},
+    {"nemo-gpt3-5b", 5'051'228'160, 5'051'228'160},
+    {"nemotron3-22b", 21'266'116'608, 21'266'116'608},
+    {"nemotron3-8b", 8'540'135'424, 8'540'135'424},
+    {"nemotron-h-8b", 8'100'852'736, 8'100'852'736},
+    {"nemotron4-15b", 15'628'775'424, 15'628'775'424},
+    {"nemotron4-340b", 341'029'195'776, 341'029'195'776},
+    {"qwen2-57b-a14b", 57'408'558'592, 14'249'170'432},
+    {"qwen2.5-0.5b", 494'032'768, 494'032'768},
+    {"qwen2.5-1.5b", 1'543'714'304, 1'543'714'304},
+    {"qwen2.5-14b", 14'770'033'664, 14'770'033'664},
+    {"qwen2.5-32b", 32'763'876'352, 32'763'876'352},
+    {"qwen2.5-3b", 3'085'938'688, 3'085'938'688},
+    {"qwen2.5-72b", 72'706'203'648, 72'706'203'648},
+    {"qwen2.5-7b", 7'615'616'512, 7'615'616'512},
+    {"qwen3-0.6b", 596'049'920, 596'049'920},
+    {"qwen3-1.7b", 1'720'574'976, 1'720'574'976},
+    {"qwen3-14b", 14'768'307'200, 14'768'307'200},
+    {"qwen3-235b-a22b", 235'093'634'560, 22'190'763'520},
+    {"qwen3-30b-a3b", 30'532'122'624, 3'353'032'704},
+    {"qwen3-32b", 32'762'123'264, 32'762'123'264},
+    {"qwen3-4b", 4'022'468'096, 4'022'468'096},
+    {"qwen3-8b", 8'190'735'360, 8'190'735'360},
+    {"sc21-gpt-1.7b", 1'652'230'656, 1'652'230'656},
+    {"sc21-gpt-145b", 145'622'261'760, 145'622'261'760},
+    {"sc21-gpt-18b", 18'449'756'160, 18'449'756'160},
+    {"sc21-gpt-3.6b", 3'562'168'320, 3'562'168'320},
+    {"sc21-gpt-310b", 310'130'540'544, 310'130'540'544},
+    {"sc21-gpt-39b", 39'096'041'472, 39'096'041'472},
+    {"sc21-gpt-7.5b", 7'467'786'240, 7'467'786'240},
+    {"sc21-gpt-76b", 76'050'739'200, 76'050'739'200},
+};
+
+/// Weights that those counts leave out and the architectures have: attention sinks and router biases of gpt-oss, the
+/// gate on the shared expert of Qwen2-MoE (transformers modeling_gpt_oss.py, modeling_qwen2_moe.py).
+const std::map<std::string, std::int64_t> kLeftOut{
+    {"gpt-oss-120b", 36 * (64 + 128)}, {"gpt-oss-20b", 24 * (64 + 32)}, {"qwen2-57b-a14b", 28 * 3584}};
+
+TEST(Presets, HoldTheParametersOfTheirModels) {
+    for (const auto& expected : kCounts) {
+        const ModelSpec model = load_model(expected.name).model;
+        const auto more = kLeftOut.find(expected.name);
+        const std::int64_t left_out = more == kLeftOut.end() ? 0 : more->second;
+        EXPECT_EQ(total_parameters(model), expected.total + left_out) << expected.name;
+        EXPECT_EQ(active_parameters(model), expected.active + left_out) << expected.name;
+    }
+}
+
+TEST(Presets, AgreeWithPublishedTotals) {
+    const std::map<std::string, double> published{{"llama3-8b", 8.030e9},     {"llama3-70b", 70.554e9},   {"llama3.1-405b", 405.853e9},
+                                                  {"deepseek-v3", 671.026e9}, {"gpt-oss-120b", 116.83e9}, {"gpt-oss-20b", 20.91e9},
+                                                  {"llama3.2-1b", 1.2358e9},  {"mixtral-8x7b", 46.703e9}, {"qwen2.5-0.5b", 0.494e9}};
+    for (const auto& [name, billions] : published) {
+        const auto total = static_cast<double>(total_parameters(load_model(name).model));
+        EXPECT_LT(std::abs(total / billions - 1), 1e-3) << name << " " << total;
+    }
+}
+
+ParameterCount sum(const std::vector<Parameter>& parameters) {
+    ParameterCount count;
+    for (const auto& parameter : parameters) (parameter.expert ? count.expert : count.dense) += parameter.count();
+    return count;
+}
+
+TEST(Presets, CountEachLayerAsItsListOfParametersDoes) {
+    for (const auto& name : preset_names()) {
+        const ModelSpec model = load_model(name).model;
+        for (const std::int64_t tp : {1, 2, 4, 8}) {
+            if (model.heads % tp != 0 || model.ffn % tp != 0) continue;
+            EXPECT_EQ(sum(layer_parameters(model, LayerKind::dense, tp, 1, 1, "")),
+                      layer_parameter_count(model, LayerKind::dense, tp, 1, 1))
+                << name << " tp " << tp;
+            for (const std::int64_t ep : {1, 2, 8}) {
+                for (const std::int64_t etp : {1, 2, 4}) {
+                    if (!model.moe || model.moe->experts % ep != 0 || model.moe->expert_ffn % etp != 0) continue;
+                    EXPECT_EQ(sum(layer_parameters(model, LayerKind::moe, tp, ep, etp, "")),
+                              layer_parameter_count(model, LayerKind::moe, tp, ep, etp))
+                        << name << " tp " << tp << " ep " << ep << " etp " << etp;
+                }
+            }
+        }
+    }
+}
+
+TEST(Presets, CountStagesAsTheirListsDoAndMissNothing) {
+    for (const auto& name : preset_names()) {
+        const ModelSpec model = load_model(name).model;
+        for (const int pp : {1, 2, 4}) {
+            const auto split = automatic_stage_split(model.layers, model.mtp_layers, pp, 1);
+            if (!split) continue;
+            Layout layout;
+            layout.sizes.world = layout.sizes.pp = pp;
+            layout.split = std::make_shared<const StageSplit>(*split);
+            std::int64_t all = 0;
+            for (int rank = 0; rank < pp; ++rank) {
+                ParameterCount listed;
+                for (const auto& chunk : stage_parameters(model, layout, rank)) listed += sum(chunk);
+                EXPECT_EQ(listed, stage_parameter_count(model, layout, rank)) << name << " pp " << pp << " rank " << rank;
+                all += listed.total();
+            }
+            // Beyond the published total: padding of the vocabulary, the copies that stages keep of the embedding, MTP.
+            const std::int64_t embedding = embedding_parameter_count(model, 1).total(), word = model.padded_vocab(1) * model.hidden;
+            std::int64_t expected = total_parameters(model) + (model.tied_embeddings ? 1 : 2) * (word - model.vocab * model.hidden);
+            if (pp > 1 && model.tied_embeddings) expected += word;
+            if (model.mtp_layers > 0)
+                expected += model.mtp_layers * mtp_layer_parameter_count(model, 1, 1, 1).total() + (pp > 1 ? embedding : 0);
+            EXPECT_EQ(all, expected) << name << " pp " << pp;
+        }
+    }
+}
+
+TEST(Presets, NameParametersAsMegatronDoes) {
+    const auto names = [](const char* preset, LayerKind kind, std::int64_t ep) {
+        std::vector<std::string> found;
+        for (const auto& parameter : layer_parameters(load_model(preset).model, kind, 1, ep, 1, "decoder.layers.0."))
+            found.push_back(parameter.name);
+        return found;
+    };
+    EXPECT_EQ(names("tiny-llama", LayerKind::dense, 1),
+              (std::vector<std::string>{
+                  "decoder.layers.0.self_attention.linear_proj.weight", "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight",
+                  "decoder.layers.0.self_attention.linear_qkv.weight", "decoder.layers.0.mlp.linear_fc1.layer_norm_weight",
+                  "decoder.layers.0.mlp.linear_fc1.weight", "decoder.layers.0.mlp.linear_fc2.weight"}));
+    EXPECT_EQ(names("tiny-moe", LayerKind::moe, 8),
+              (std::vector<std::string>{"decoder.layers.0.self_attention.linear_proj.weight",
+                                        "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight",
+                                        "decoder.layers.0.self_attention.linear_qkv.weight", "decoder.layers.0.pre_mlp_layernorm.weight",
+                                        "decoder.layers.0.mlp.router.weight", "decoder.layers.0.mlp.experts.linear_fc1.weight0",
+                                        "decoder.layers.0.mlp.experts.linear_fc2.weight0"}));
+}
+
+TEST(Presets, CarryTheirNameAndSource) {
+    EXPECT_GE(preset_names().size(), 61U);
+    for (const auto& name : preset_names()) {
+        const Job job = load_model(name);
+        EXPECT_EQ(job.model.name, name);
+        EXPECT_FALSE(job.model.source.empty()) << name;
+        EXPECT_TRUE(job.assumptions.empty()) << name << ": " << job.assumptions.front();
+        EXPECT_GT(active_parameters(job.model), 0);
+    }
+    for (const auto* tiny : {"tiny-llama", "tiny-gpt", "tiny-moe"}) {
+        const ModelSpec model = load_model(tiny).model;
+        EXPECT_EQ(model.default_sequence, 64);
+        EXPECT_EQ(model.default_global_batch, 32);
+    }
+}
+
+}  // namespace
+}  // namespace mgplan::formats::presets_test

@@ -1,0 +1,62 @@
+#include "plan/layout/layout_words.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/text/errors.hpp"
+
+namespace mgplan::layout_words_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(LayoutWords, ReadWhatASummaryPrints) {
+    const LayoutRequest read = parse_layout_words("tp2 cp4 ep8 etp1 pp16 vpp3 mbs5 sp all_gather selective");
+    EXPECT_EQ(read.tp, 2);
+    EXPECT_EQ(read.cp, 4);
+    EXPECT_EQ(read.ep, 8);
+    EXPECT_EQ(read.etp, 1);
+    EXPECT_EQ(read.pp, 16);
+    EXPECT_EQ(read.vpp, 3);
+    EXPECT_EQ(read.micro_batch, 5);
+    EXPECT_TRUE(read.sequence_parallel);
+    EXPECT_EQ(read.cp_comm_type, CpCommType::all_gather);
+    EXPECT_EQ(read.recompute, Recompute::selective);
+    EXPECT_FALSE(parse_layout_words("tp2 cp1 ep1 etp2 pp1 vpp1 mbs1 p2p none").sequence_parallel) << "a whole summary would say sp";
+}
+
+TEST(LayoutWords, LeaveOutWhatIsUsual) {
+    const LayoutRequest read = parse_layout_words(" pp=4,tp=8  full");
+    EXPECT_EQ(read.tp, 8);
+    EXPECT_EQ(read.pp, 4);
+    EXPECT_EQ(read.vpp, 1);
+    EXPECT_EQ(read.etp, std::nullopt);
+    EXPECT_EQ(read.micro_batch, 1);
+    EXPECT_TRUE(read.sequence_parallel);
+    EXPECT_EQ(read.recompute, Recompute::full);
+    EXPECT_FALSE(parse_layout_words("pp2").sequence_parallel);
+    const LayoutRequest of_a_table = parse_layout_words("tp2+sp pp2 sel");
+    EXPECT_TRUE(of_a_table.tp == 2 && of_a_table.sequence_parallel);
+    EXPECT_EQ(of_a_table.recompute, Recompute::selective);
+    EXPECT_FALSE(parse_layout_words("tp2 nosp").sequence_parallel);
+}
+
+TEST(LayoutWords, NameEveryWordThatIsNone) {
+    const auto problems = [](std::string_view text) {
+        try {
+            (void)parse_layout_words(text);
+        } catch (const ConfigError& error) {
+            return error.problems();
+        }
+        return std::vector<std::string>{};
+    };
+    EXPECT_THAT(problems("tp2 dp4 pp0 tp4 vpp"),
+                ElementsAre(HasSubstr("'dp4' is no part of a layout"), HasSubstr("pp = 0 is not between 1 and"),
+                            HasSubstr("tp stands twice"), HasSubstr("'vpp' is no part of a layout")));
+    EXPECT_THAT(problems("tp99999999999999999999"), ElementsAre(HasSubstr("is no part of a layout")));
+    EXPECT_THAT(problems(" , "), ElementsAre(HasSubstr("a layout without words")));
+}
+
+}  // namespace
+}  // namespace mgplan::layout_words_test

@@ -1,0 +1,247 @@
+#include "plan/model/model_spec.hpp"
+
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "plan/json/model_json.hpp"
+#include "plan/model/layer_pattern.hpp"
+#include "plan/parameters/parameters.hpp"
+#include "plan/text/errors.hpp"
+
+namespace mgplan::model_spec_test {
+namespace {
+
+using testing::HasSubstr;
+
+ModelSpec small() {
+    ModelSpec model;
+    model.name = "small";
+    model.source = "test";
+    model.layers = 3;
+    model.hidden = 8;
+    model.ffn = 16;
+    model.heads = 4;
+    model.kv_heads = 2;
+    model.head_dim = 2;
+    model.vocab = 100;
+    model.max_positions = 32;
+    return model;
+}
+
+std::string refusal(const ModelSpec& model) {
+    try {
+        validate(model, "m");
+    } catch (const ConfigError& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+TEST(ModelSpec, PadsTheVocabularyToAMultipleOfTheDivisorAndTp) {
+    ModelSpec model = small();
+    model.vocab = 50257;
+    EXPECT_EQ(model.padded_vocab(1), 50304);
+    EXPECT_EQ(model.padded_vocab(8), 51200);
+    model.vocab_divisor = 1;
+    EXPECT_EQ(model.padded_vocab(1), 50257);
+}
+
+TEST(ModelSpec, RefusesContradictionsTogether) {
+    ModelSpec model = small();
+    model.kv_heads = 3;
+    model.layers = 0;
+    model.rotary_fraction = std::numeric_limits<double>::quiet_NaN();
+    model.hidden_dropout = 1;
+    model.moe_layers = {true};
+    const std::string text = refusal(model);
+    for (const char* part : {"kv heads = 3 does not divide attention heads = 4; use 1, 2 or 4", "layers = 0 is out of range",
+                             "rotary fraction = nan", "hidden dropout = 1 is out of range", "a list of mixture layers without experts"})
+        EXPECT_THAT(text, HasSubstr(part));
+    EXPECT_EQ(refusal(small()), "accepted");
+}
+
+TEST(ModelSpec, NamesWhatIsCarriedButNotComputed) {
+    ModelSpec model = small();
+    EXPECT_TRUE(features_not_computed(model).empty());
+    model.attention_sinks = true;
+    EXPECT_TRUE(features_not_computed(model).empty()) << "a layer computes them";
+    model.logit_softcap = 30;
+    EXPECT_TRUE(features_not_computed(model).empty());
+    model.left_out = {"queries scaled by position"};
+    EXPECT_THAT(features_not_computed(model), testing::ElementsAre("queries scaled by position"));
+}
+
+TEST(ModelSpec, CountsASmallModelAsByHand) {
+    // Per layer: qkv (4 + 2·2)·2·8 = 128, output 64, MLP 3·8·16 = 384, norms 16. Embeddings 2·800, final norm 8.
+    ModelSpec model = small();
+    EXPECT_EQ(layer_parameter_count(model, LayerKind::dense, 1, 1, 1).total(), 128 + 64 + 384 + 16);
+    EXPECT_EQ(total_parameters(model), 3 * 592 + 1608);
+    // Divided over tp = 4, twice the kv heads, all but the norms is a quarter: no key or value is kept twice.
+    EXPECT_EQ(layer_parameter_count(model, LayerKind::dense, 4, 1, 1).dense, 32 + 16 + 96 + 16);
+
+    model.moe = MoeSpec{.experts = 4, .top_k = 1, .expert_ffn = 16};
+    model.moe_layers = {false, true, true};
+    EXPECT_EQ(layer_parameter_count(model, LayerKind::moe, 1, 2, 2), (ParameterCount{.dense = 128 + 64 + 16 + 32, .expert = 2 * 192}));
+    EXPECT_EQ(total_parameters(model), 592 + 2 * (240 + 4 * 384) + 1608);
+    EXPECT_EQ(active_parameters(model), total_parameters(model) - 2 * 3 * 384);
+}
+
+TEST(ModelSpec, PackedProjectionsDivideByKvHeadsOrByEqualParts) {
+    ModelSpec model = small();  // 4 heads of 2, 2 kv heads: 16 rows
+    for (const std::int64_t tp : {1, 2, 4, 8, 16}) EXPECT_TRUE(packed_heads_divide(model, tp)) << tp;
+    EXPECT_FALSE(packed_heads_divide(model, 3)) << "parts of two groups";
+    EXPECT_FALSE(packed_heads_divide(model, 32)) << "less than a row";
+    model.kv_heads = 4;
+    EXPECT_FALSE(packed_heads_divide(model, 6));
+    model.mla = MlaSpec{.q_lora_rank = 3, .kv_lora_rank = 4, .qk_nope_head_dim = 5, .qk_rope_head_dim = 6, .v_head_dim = 7};
+    EXPECT_TRUE(packed_heads_divide(model, 6)) << "there is no packed projection";
+}
+
+TEST(ModelSpec, SaysWhichGradientsAreParts) {
+    ModelSpec model = small();
+    model.qk_norm = true;
+    model.attention_output_bias = true;
+    const auto partial = [&](std::string_view end) {
+        for (const Parameter& parameter : layer_parameters(model, LayerKind::dense, 2, 1, 1, "")) {
+            if (parameter.name.ends_with(end)) return parameter.partial_gradient;
+        }
+        ADD_FAILURE() << end;
+        return PartialGradient::never;
+    };
+    EXPECT_EQ(partial("linear_qkv.weight"), PartialGradient::never);
+    EXPECT_EQ(partial("linear_qkv.layer_norm_weight"), PartialGradient::sequence_parallel);
+    EXPECT_EQ(partial("linear_proj.bias"), PartialGradient::sequence_parallel);
+    EXPECT_EQ(partial("q_layernorm.weight"), PartialGradient::always);
+    model.qk_norm_full_width = true;
+    EXPECT_EQ(partial("q_layernorm.weight"), PartialGradient::never);
+    model.kv_heads = 4;
+    model.mla = MlaSpec{.q_lora_rank = 3, .kv_lora_rank = 4, .qk_nope_head_dim = 5, .qk_rope_head_dim = 6, .v_head_dim = 7};
+    EXPECT_EQ(partial("linear_kv_down_proj.weight"), PartialGradient::sequence_parallel);
+    EXPECT_EQ(partial("linear_kv_up_proj.layer_norm_weight"), PartialGradient::sequence_parallel);
+    EXPECT_EQ(partial("linear_kv_up_proj.weight"), PartialGradient::never);
+}
+
+TEST(ModelSpec, ReadsBackIdenticallyWithEveryFieldChanged) {
+    ModelSpec model = small();
+    model.activation = Activation::squared_relu;
+    model.gated_mlp = false;
+    model.normalization = Normalization::layer_norm;
+    model.position = PositionEmbedding::learned;
+    model.rotary_fraction = 0.3;
+    model.rotary_base = 5e5;
+    model.rotary_scaling = "yarn";
+    model.rotary_scaling_values = {.factor = 40,
+                                   .original_positions = 4096,
+                                   .low_frequency_factor = 2,
+                                   .high_frequency_factor = 8,
+                                   .beta_fast = 16,
+                                   .beta_slow = 2,
+                                   .mscale = 0.5,
+                                   .mscale_all_dim = 0.25};
+    model.norm_epsilon = 1e-6;
+    model.tied_embeddings = model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
+    model.qk_norm = model.qk_norm_full_width = model.attention_sinks = true;
+    model.sliding_window = 7;
+    model.full_attention_every = 2;
+    model.window_layers = {true, false, true};
+    model.rotary_layers = {false, true, true};
+    model.window_rotary_base = 100;
+    model.order = LayerOrder::parallel;
+    model.attention_output_gate = true;
+    model.post_norms = true;
+    model.norm_bias = false;
+    model.rotary_interleaved = true;
+    model.embedding_multiplier = 3;
+    model.residual_multiplier = 0.5;
+    model.logit_multiplier = 0.25;
+    model.attention_multiplier = 0.125;
+    model.logit_softcap = 30;
+    model.attention_softcap = 50;
+    model.qk_norm_behind_rotary = true;
+    model.compositions = {{"norm", {{"norm", {{"width", 8}}}}}, {"mlp", {{"mlp", {{"width", 4}}}}}};
+    model.composition_of_layer = {1, 1, 0};
+    model.beside_layers = {{"values", {{"count", 5}}}};
+    model.token_types = 2;
+    model.mtp_layers = 1;
+    model.mtp_loss_factor = 0.3;
+    model.vocab_divisor = 64;
+    model.attention_dropout = 0.1;
+    model.hidden_dropout = 0.2;
+    model.kv_heads = 4;
+    model.head_dim = 0;
+    model.mla =
+        MlaSpec{.q_lora_rank = 3, .kv_lora_rank = 4, .qk_nope_head_dim = 5, .qk_rope_head_dim = 6, .v_head_dim = 7, .norm_epsilon = 1e-6};
+    model.moe = MoeSpec{.experts = 8,
+                        .top_k = 2,
+                        .expert_ffn = 9,
+                        .shared_ffn = 10,
+                        .shared_gate = true,
+                        .expert_bias = true,
+                        .router_bias = true,
+                        .score = RouterScore::sigmoid,
+                        .dispatcher = TokenDispatcher::hybrid_ep,
+                        .grouped_gemm = false,
+                        .auxiliary_loss = 0.001,
+                        .capacity_factor = 1.25,
+                        .pad_to_capacity = true,
+                        .groups = 4,
+                        .group_top_k = 2,
+                        .group_scores = 1,
+                        .expert_bias_update_rate = 0.01};
+    model.moe_layers = {false, true, false};
+    model.default_sequence = 16;
+    model.default_global_batch = 32;
+    EXPECT_EQ(model_from_json(model_to_json(model), "m"), model);
+    // Also through text.
+    EXPECT_EQ(model_from_json(nlohmann::ordered_json::parse(model_to_json(model).dump()), "m"), model);
+}
+
+TEST(ModelSpec, RefusesArrangementsThatContradictThemselves) {
+    const auto refusal = [](auto change) {
+        ModelSpec model = small();
+        change(model);
+        try {
+            validate(model, "m");
+        } catch (const ConfigError& error) {
+            return std::string(error.what());
+        }
+        return std::string("accepted");
+    };
+    EXPECT_THAT(refusal([](ModelSpec& m) { m.pre_norms = false; }), HasSubstr("layers without norms in front and behind"));
+    EXPECT_THAT(refusal([](ModelSpec& m) { m.window_layers = {true}; }), HasSubstr("layers with a window has 1 entries for 3 layers"));
+    EXPECT_THAT(refusal([](ModelSpec& m) { m.qk_norm_per_head = true; }), HasSubstr("norms of each head need qk_norm"));
+    EXPECT_THAT(refusal([](ModelSpec& m) { m.residual_multiplier = 0; }), HasSubstr("multiplier of additions to the residual stream = 0"));
+    EXPECT_THAT(refusal([](ModelSpec& m) { m.composition_of_layer = {0, 0, 0}; }), HasSubstr("a layer is of kind 0 of 0"));
+    EXPECT_THAT(refusal([](ModelSpec& m) {
+                    m.compositions = {{"x", {{"mamba3", {}}}}};
+                    m.composition_of_layer = {0, 0, 0};
+                }),
+                HasSubstr("layers of kind 'x': part 'mamba3' is not known"));
+}
+
+TEST(LayerPattern, ReadsMegatronsExpressions) {
+    EXPECT_EQ(parse_layer_pattern("([0]*3+[1]*2)", 100), (std::vector<bool>{false, false, false, true, true}));
+    EXPECT_EQ(parse_layer_pattern("([1]+[0,1]*2)*2", 100).size(), 10U);
+    EXPECT_EQ(layer_pattern_text(parse_layer_pattern("([1]*3+[0]*1)*2", 100)), "[1]*3+[0]+[1]*3+[0]");
+    EXPECT_TRUE(parse_layer_pattern(layer_pattern_text({}), 100).empty());
+}
+
+TEST(LayerPattern, RefusesTheRestAtItsSpot) {
+    for (const char* bad : {"", "[2]", "[0", "([1]", "[1]*", "[1]+", "1", "[1])", "[0]*1000000000000000000000", "[1]*101",
+                            "((((((((((((((((((((((((((((((((((((((((([1])))))))))))))))))))))))))))))))))))))))))"}) {
+        try {
+            (void)parse_layer_pattern(bad, 100);
+            ADD_FAILURE() << "accepted " << bad;
+        } catch (const ConfigError& error) {
+            EXPECT_THAT(error.what(), HasSubstr("^")) << bad;
+        }
+    }
+    // Repeating nothing stays nothing, however often.
+    EXPECT_TRUE(parse_layer_pattern("[]*100", 100).empty());
+}
+
+}  // namespace
+}  // namespace mgplan::model_spec_test

@@ -1,0 +1,117 @@
+#include "plan/parameters/layer_kinds.hpp"
+#include "plan/parameters/counted_only.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/model/layer_parts.hpp"
+#include "plan/text/errors.hpp"
+
+namespace mgplan::layer_kinds_test {
+namespace {
+
+using testing::ElementsAre;
+
+ModelSpec model_of_fields(std::int64_t layers) {
+    ModelSpec model;
+    model.name = "made up";
+    model.layers = layers;
+    model.hidden = 64;
+    model.ffn = 128;
+    model.heads = model.kv_heads = 4;
+    model.head_dim = 16;
+    model.vocab = 256;
+    model.max_positions = 128;
+    return model;
+}
+
+LayerPart norm(std::int64_t copies) {
+    return {"norm", {{"width", 64}, {"copies", copies}}};
+}
+
+const LayerPart kMamba{"mamba2", {{"inner", 128}, {"heads", 4}, {"groups", 2}, {"state", 16}, {"conv", 4}}};
+const LayerPart kAttention{"attention", {{"heads", 4}, {"kv_heads", 4}, {"head_dim", 16}, {"positions", 1}}};
+const LayerPart kMlp{"mlp", {{"width", 128}, {"activation", 2}}};
+
+LayerPart experts(std::int64_t activation) {
+    return {"experts", {{"experts", 4}, {"top_k", 2}, {"width", 32}, {"activation", activation}}};
+}
+
+ModelSpec model_of_parts(std::vector<LayerComposition> kinds, std::vector<std::uint16_t> layers) {
+    ModelSpec model = model_of_fields(std::ssize(layers));
+    model.moe = MoeSpec{.experts = 4, .top_k = 2, .expert_ffn = 32};
+    for (const std::uint16_t kind : layers) model.moe_layers.push_back(kinds[kind].parts.back().kind == "experts");
+    model.compositions = std::move(kinds);
+    model.composition_of_layer = std::move(layers);
+    model.beside_layers = {norm(1)};
+    return model;
+}
+
+TEST(LayerKinds, OfFieldsAreAttentionWithAnMlpOrExpertsAndAWindowOrNone) {
+    ModelSpec model = model_of_fields(4);
+    model.moe.emplace();
+    model.moe_layers = {false, true, true, true};
+    model.sliding_window = 8;
+    model.full_attention_every = 2;
+    const LayerKinds kinds = layer_kinds(model);
+    EXPECT_EQ(kinds.mixers.size(), 1U);
+    EXPECT_EQ(kinds.mixture(), 1);
+    EXPECT_THAT(kinds.kinds,
+                ElementsAre(LayerKindHalves{0, 0, true, false}, LayerKindHalves{0, 1, false, true}, LayerKindHalves{0, 1, true, true}));
+    EXPECT_THAT(kinds.of_layer, ElementsAre(0, 1, 2, 1));
+    EXPECT_THAT(kinds.without_window, ElementsAre(0, 1, 1)) << "a window changes no parameter and no tensor";
+    EXPECT_THAT(kinds.first_layer, ElementsAre(0, 1, 2));
+    EXPECT_EQ(kinds.plain_layers.size(), 1U);
+    EXPECT_EQ(kinds.plain_layers.front(), model);
+}
+
+TEST(LayerKinds, APredictionsKindIsThatOfTheLayerBehindTheLast) {
+    ModelSpec model = model_of_fields(3);
+    model.mtp_layers = 1;
+    EXPECT_EQ(layer_kinds(model).of_prediction, 0);
+    model.sliding_window = 8;
+    model.full_attention_every = 4;  // the layer behind the third sees all
+    const LayerKinds kinds = layer_kinds(model);
+    EXPECT_THAT(kinds.of_layer, ElementsAre(1, 1, 1));
+    EXPECT_EQ(kinds.of_prediction, 0);
+    EXPECT_EQ(kinds.first_layer[0], 2) << "a decoder layer with as many parameters";
+}
+
+TEST(LayerKinds, OfPartsAreTheirHalvesEachRecordedOnce) {
+    const ModelSpec model = model_of_parts({{"mamba2", {norm(1), kMamba}},
+                                            {"mamba2+mlp", {norm(2), kMamba, kMlp}},
+                                            {"attention+moe", {norm(2), kAttention, experts(2)}},
+                                            {"moe", {norm(1), experts(2)}}},
+                                           {0, 1, 2, 3, 0});
+    const LayerKinds kinds = layer_kinds(model);
+    EXPECT_EQ(kinds.mixers.size(), 2U);
+    EXPECT_TRUE(kinds.mixers[0].carries_state);
+    EXPECT_FALSE(kinds.mixers[1].carries_state);
+    EXPECT_EQ(kinds.mixture(), 1);
+    constexpr int kNone = LayerKindHalves::kNone;
+    EXPECT_THAT(kinds.kinds, testing::UnorderedElementsAre(LayerKindHalves{0, kNone, false, false}, LayerKindHalves{0, 0, false, false},
+                                                           LayerKindHalves{1, 1, false, true}, LayerKindHalves{kNone, 1, false, true}));
+    EXPECT_EQ(kinds.of_layer.front(), kinds.of_layer.back());
+    // Mamba-2 with the MLP, attention alone; the experts alone.
+    ASSERT_EQ(kinds.plain_layers.size(), 2U);
+    for (const ModelSpec& layer : kinds.plain_layers) {
+        EXPECT_EQ(layer.layers, 1);
+        EXPECT_FALSE(is_counted_only(layer));
+        EXPECT_FALSE(layer.is_moe_layer(0));
+    }
+    EXPECT_FALSE(is_counted_only(kinds.mixture_layer));
+    EXPECT_TRUE(kinds.mixture_layer.is_moe_layer(0));
+}
+
+TEST(LayerKinds, OneKindOfMixtureHasAPrice) {
+    const ModelSpec model = model_of_parts({{"moe", {norm(1), experts(2)}}, {"other", {norm(1), experts(1)}}}, {0, 1});
+    try {
+        (void)layer_kinds(model);
+        ADD_FAILURE() << "accepted";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("layers with experts of two kinds"));
+    }
+}
+
+}  // namespace
+}  // namespace mgplan::layer_kinds_test
