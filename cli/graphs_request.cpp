@@ -227,7 +227,7 @@ void declare_graphs_options(Options& options, GraphsOptions& given) {
     options.integer("micro-batch", given.micro_batch, 1, kMostRequested, "sequences per microbatch; without it 1");
     options.count("seq", given.sequence, 1, std::int64_t{1} << 27,
                   "tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096)");
-    options.choice("precision", given.precision, precision_choices(), "of the matrix products; without it bf16");
+    declare_precision(options, given.precision);
     options.choice("sequence-parallel", given.sequence_parallel, {"auto", "on", "off"},
                    "sequence parallelism; auto and without it: on where tp > 1");
     options.group("Capture");

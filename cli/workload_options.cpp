@@ -134,6 +134,16 @@ void check_axis_orders(const std::string& given, Problems& problems) {
     for (const auto& order : orders) check_axis_order(order, problems);
 }
 
+void declare_precision(Options& options, std::optional<std::string>& precision) {
+    const auto check = [](const std::string& given, Problems& problems) {
+        if (!parse_precision_choice(given))
+            problems.add("--precision = '{}' is not known; use {}", given.substr(0, 40), any_of_text(precision_choices()));
+    };
+    options.checked("precision", precision, "FORMAT", check,
+                    "of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is "
+                    "fp8-current; without it bf16");
+}
+
 void declare_workload_options(Options& options, WorkloadOptions& values, bool with_megatron_args, bool several_worlds) {
     options.group("What is trained, and on what");
     if (several_worlds)
@@ -171,7 +181,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                  "whose experts get most tokens: balanced, uniform (both cost no time), zipf, zipf:EXPONENT, worst, or a JSON list of "
                  "counts, one for each expert, or one such list for each mixture layer; without it uniform");
     options.group("How it is trained");
-    options.choice("precision", values.precision, precision_choices(), "of the matrix products; fp8 is fp8-current; without it bf16");
+    declare_precision(options, values.precision);
     options.text("software", values.software, "RELEASE",
                  "release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08");
     options.choice("grad-dtype", values.grad_dtype, {"fp32", "bf16", "fp16"}, "of gradients and their reduction; without it fp32");

@@ -57,6 +57,9 @@ struct ResolvedWorkload {
     std::vector<std::string> warnings;  ///< for stderr
 };
 
+/// Declares --precision, whose words parse_precision_choice() reads.
+void declare_precision(Options& options, std::optional<std::string>& precision);
+
 /// Largest world that is planned; larger ones are refused.
 inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
 

@@ -45,6 +45,8 @@ struct Rule {
 
 /// Messages of all rules that the layout breaks; rules of later levels are asked only while the earlier ones hold.
 [[nodiscard]] std::vector<std::string> broken_messages(const Workload& workload, const Layout& layout);
+/// What the rules of one level say.
+[[nodiscard]] std::vector<std::string> broken_messages(const Workload& workload, const Layout& layout, Level level);
 
 /// The etp that a model without experts has: its expert grid equals the dense one, with cp folded into etp where the
 /// order is not the usual one, so that every order that the dense grid allows is allowed.

@@ -1,0 +1,142 @@
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "plan/layout/layout_schedule.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/text/text.hpp"
+#include "planner/constraints.hpp"
+
+namespace mgplan::planner {
+namespace {
+
+void check_ranges(const LayoutRequest& request) {
+    constexpr std::int64_t kMost = std::int64_t{1} << 31;
+    Problems problems;
+    for (const auto& [name, value] :
+         {std::pair{"tp", request.tp}, std::pair{"cp", request.cp}, std::pair{"ep", request.ep}, std::pair{"etp", request.etp.value_or(1)},
+          std::pair{"pp", request.pp}, std::pair{"micro-batch", request.micro_batch}}) {
+        if (value < 1) problems.add("{} = {} is too small; use 1 or more", name, value);
+        if (value > kMost) problems.add("{} = {} is out of range; use 1 to {}", name, value, kMost);
+    }
+    problems.throw_if_any();
+}
+
+Layout check(Layout layout, const Workload& workload) {
+    auto messages = broken_messages(workload, layout);
+    if (!messages.empty()) throw ConfigError(std::move(messages));
+    return layout;
+}
+
+/// Model chunks of a pipeline rank: as asked for, or from the layers of a chunk.
+std::int64_t chunks_asked_for(const LayoutRequest& request, const Workload& workload) {
+    if (!request.layers_per_virtual_stage) return request.vpp;
+    // Megatron-LM's arguments.py: embedding and loss count as layers where the split counts them.
+    std::int64_t counted_layers = workload.model.layers;
+    if (request.split && request.split->account_for_embedding) ++counted_layers;
+    if (request.split && request.split->account_for_loss) ++counted_layers;
+    if (counted_layers % request.pp != 0) {
+        throw ConfigError(
+            fmt::format("layers per virtual stage = {} needs {} layers (with embedding and loss where they are counted) to "
+                        "divide by pp = {}; use a pp out of {}",
+                        *request.layers_per_virtual_stage, counted_layers, request.pp, divisors_text(counted_layers, workload.world)));
+    }
+    const std::int64_t per_rank = counted_layers / request.pp;
+    if (*request.layers_per_virtual_stage <= 0 || per_rank % *request.layers_per_virtual_stage != 0) {
+        throw ConfigError(fmt::format("layers per virtual stage = {} does not divide the {} layers of a pipeline rank; use {}",
+                                      *request.layers_per_virtual_stage, per_rank,
+                                      per_rank > 0 ? divisors_text(per_rank, per_rank) : "a smaller pp"));
+    }
+    return per_rank / *request.layers_per_virtual_stage;
+}
+
+}  // namespace
+
+Layout make_layout(const LayoutRequest& request, const Workload& workload) {
+    const ModelSpec& model = workload.model;
+    check_ranges(request);
+    Layout layout;
+    layout.sizes = {workload.world,
+                    request.tp,
+                    request.cp,
+                    request.ep,
+                    request.etp.value_or(request.tp),
+                    request.pp,
+                    request.order,
+                    workload.training.distributed_optimizer_instances};
+    if (!model.moe) layout.sizes.ep = 1;
+    layout.micro_batch = request.micro_batch;
+    layout.sequence_parallel = request.sequence_parallel && request.tp > 1;
+    layout.cp_comm_type = request.cp > 1 ? request.cp_comm_type : CpCommType::p2p;
+    layout.recompute = request.recompute;
+    if (request.recompute == Recompute::selective) layout.recompute_modules = request.recompute_modules;
+    if (request.recompute == Recompute::full) {
+        layout.recompute_method = request.recompute_method;
+        layout.recompute_num_layers = request.recompute_num_layers;
+    }
+    layout.cuda_graphs = request.cuda_graphs;
+    layout.engine = request.engine;
+    layout.switches = request.switches;
+
+    // Sizes first: a split cannot be made for a pipeline that does not exist.
+    for (const Level level : {Level::tensor, Level::context, Level::pipeline, Level::expert}) {
+        auto messages = broken_messages(workload, layout, level);
+        if (!messages.empty()) throw ConfigError(std::move(messages));
+        // Known to divide the world by now, so that their product stays small.
+        if (level == Level::context && !model.moe) layout.sizes.etp = etp_without_experts(layout.sizes);
+    }
+
+    const std::int64_t vpp = chunks_asked_for(request, workload);
+    if (vpp < 1 || vpp > 65536)
+        throw ConfigError(fmt::format("vpp = {} is out of range; use a whole number from 1 to the layers of a rank", vpp));
+    layout.vpp = static_cast<int>(vpp);
+    layout.schedule = request.schedule;
+    const bool v_shaped = layout.schedule && is_v_shaped(*layout.schedule);
+    if (layout.schedule && layout.vpp != chunks_of(*layout.schedule)) throw ConfigError(split_schedule_problems(layout));
+    if (request.split) {
+        StageSplitRequest split = *request.split;
+        split.v_shaped = v_shaped;
+        split.layers = model.layers;
+        split.mtp_layers = model.mtp_layers;
+        split.pp = static_cast<int>(request.pp);
+        // A layout string says itself how many chunks there are; 0 asks it.
+        split.vpp = split.pipeline_layout && layout.vpp == 1 ? 0 : layout.vpp;
+        layout.split = std::make_shared<const StageSplit>(make_stage_split(split));
+        layout.vpp = layout.split->vpp();
+    } else if (auto automatic = automatic_stage_split(model.layers, model.mtp_layers, static_cast<int>(request.pp), layout.vpp, v_shaped)) {
+        layout.split = std::make_shared<const StageSplit>(std::move(*automatic));
+    }
+    layout.group_size = request.group_size.value_or(request.pp);
+    if (layout.vpp == 1) layout.group_size = request.pp;
+    const std::int64_t step = layout.dp() * layout.micro_batch;
+    layout.num_microbatches = workload.batch.global_batch / step;
+    return check(std::move(layout), workload);
+}
+
+LayoutRequest request_of(const Layout& layout) {
+    LayoutRequest request;
+    request.tp = layout.sizes.tp;
+    request.cp = layout.sizes.cp;
+    request.ep = layout.sizes.ep;
+    request.etp = layout.sizes.etp;
+    request.pp = layout.sizes.pp;
+    request.vpp = layout.vpp;
+    if (layout.vpp > 1) request.group_size = layout.group_size;
+    request.schedule = layout.schedule;
+    request.order = layout.sizes.order;
+    request.micro_batch = layout.micro_batch;
+    request.sequence_parallel = layout.sequence_parallel;
+    request.cp_comm_type = layout.cp_comm_type;
+    request.recompute = layout.recompute;
+    if (layout.recompute == Recompute::selective) request.recompute_modules = layout.recompute_modules;
+    if (layout.recompute_method) request.recompute_method = *layout.recompute_method;
+    if (layout.recompute == Recompute::full) request.recompute_num_layers = layout.recompute_num_layers;
+    request.cuda_graphs = layout.cuda_graphs;
+    request.engine = layout.engine;
+    request.switches = layout.switches;
+    if (layout.split) request.split = layout.split->request();
+    return request;
+}
+
+}  // namespace mgplan::planner
