@@ -129,7 +129,7 @@ TEST(TensorParallel, LinearGradientsHold) {
     expect_gradient("bias", bias.value, bias.gradient, column_loss);
     const DuplicatedLinear duplicated(duplicated_weight);
     const auto duplicated_loss = [&] { return weigh(duplicated.forward(x), dy); };
-    expect_gradient("x", x, duplicated.backward(dy, x), duplicated_loss);
+    expect_gradient("x", x, duplicated.backward(rank.context, dy, x), duplicated_loss);
     expect_gradient("weight", weight.value, duplicated_weight.gradient, duplicated_loss);
     const Weight row_weight{weight.value, rank.maker.zeros({5, 4})}, row_bias{bias.value, rank.maker.zeros({5})};
     const RowParallelLinear row(row_weight, row_bias);
