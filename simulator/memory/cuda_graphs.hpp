@@ -1,6 +1,6 @@
 #pragma once
 // What CUDA graphs add to a rank's memory: static inputs, boundary tensors, graph objects, and activations that stay
-// allocated although no microbatch is in them. A pure function of layout, shard and schedule; docs/memory.md explains it.
+// allocated although no microbatch is in them. A pure function of layout, shard and schedule; docs/memory-graphs.md explains it.
 //
 // Sources: Megatron-LM core/transformer/cuda_graphs.py (TECudaGraphHelper), transformer_layer.py
 // (get_layer_static_inputs, _te_cuda_graph_capture, _te_cuda_graph_replay), moe/moe_layer.py, moe/token_dispatcher.py

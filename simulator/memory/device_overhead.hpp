@@ -1,6 +1,6 @@
 #pragma once
 // Device memory that no tensor allocator sees: the driver's context, loaded kernels, NCCL; and the scratch that matrix
-// product libraries hold on to. docs/memory.md, "Outside the tensor allocator", tells formulas and sources in words.
+// product libraries hold on to. docs/memory-megatron.md, "Outside the tensor allocator", tells formulas and sources in words.
 
 #include <cstdint>
 #include <string_view>

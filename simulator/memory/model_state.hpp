@@ -48,7 +48,7 @@ struct BufferElements {
 /// 18 without and 6 + 12/d with the distributed optimizer for 16-bit parameters and fp32 gradients, 20 and 4 + 16/d with 16-bit
 /// gradients, 16 and 8 + 8/d in fp32.
 ///
-/// Engine megatron: the same (core/optimizer/distrib_optimizer.py), and the precision-aware optimizer as docs/memory.md,
+/// Engine megatron: the same (core/optimizer/distrib_optimizer.py), and the precision-aware optimizer as docs/memory-optimizers.md,
 /// "Precision-aware optimizer", tells it; moments by kind of optimizer (plan/training/megatron_switches.hpp). Muon's matrices are divided
 /// whole, so that a rank has its share of them or the largest (core/optimizer/layer_wise_optimizer.py). Copies of fp8 weights are not in
 /// here.

@@ -1,6 +1,6 @@
 #pragma once
 // Bytes of parameters, gradients and optimizer state where Megatron-LM shards more than the optimizer's state: PyTorch's FSDP2 and
-// Megatron-FSDP. docs/memory.md, "Sharded parameters and gradients", tells formulas and sources in words.
+// Megatron-FSDP. docs/memory-optimizers.md, "Sharded parameters and gradients", tells formulas and sources in words.
 
 #include <array>
 #include <cstdint>

@@ -25,7 +25,7 @@ struct PolicyContext {
 
 class LayerEditor;
 
-/// One difference. `module`, `tensor`, `dtype` and `source` are for people (docs/memory.md lists the table).
+/// One difference. `module`, `tensor`, `dtype` and `source` are for people (docs/memory-megatron.md lists the table).
 struct EnginePolicy {
     std::string_view name;
     unsigned pieces;  ///< the bit of each piece that it concerns
