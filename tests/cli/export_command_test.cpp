@@ -202,7 +202,9 @@ TEST(BridgeOverrides, GiveARecipeThePlansLayout) {
             << summary(layout);
         EXPECT_EQ(read.etp.value_or(read.tp), layout.sizes.etp);
         EXPECT_EQ(read.vpp, layout.vpp);
-        if (layout.recompute == Recompute::selective) EXPECT_EQ(read.recompute_modules, layout.recompute_modules);
+        if (layout.recompute == Recompute::selective) {
+            EXPECT_EQ(read.recompute_modules, layout.recompute_modules);
+        }
         layout_string |= read.split->pipeline_layout.has_value();
         EXPECT_EQ(read.split->pipeline_layout, layout.split->request().pipeline_layout);
     }
