@@ -1,4 +1,4 @@
-// Compiled into Python's module alone, instead of the commands that train, start jobs or measure this machine.
+// Compiled into Python's module alone, instead of the commands that train, start jobs or programs, measure this machine or serve pages.
 #include <algorithm>
 
 #include <fmt/core.h>
@@ -41,6 +41,12 @@ int run_rank(const std::vector<std::string>& args, Console& console) {
 }
 int run_verify(const std::vector<std::string>& args, Console& console) {
     return refuse("verify", "trains to compare", args, console);
+}
+int run_record(const std::vector<std::string>& args, Console& console) {
+    return refuse("record", "executes a script that starts training", args, console);
+}
+int run_serve(const std::vector<std::string>& args, Console& console) {
+    return refuse("serve", "answers a browser until it is ended", args, console);
 }
 int run_calibrate(const std::vector<std::string>& args, Console& console) {
     return refuse("calibrate", "measures this machine with the code that trains", args, console);

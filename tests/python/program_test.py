@@ -96,7 +96,7 @@ def test_the_command_comes_with_the_wheel(command):
 
 
 def test_what_trains_is_refused_by_name():
-    for name in ("run", "launch", "status", "verify", "calibrate", "rank"):
+    for name in ("run", "launch", "status", "verify", "calibrate", "rank", "record", "serve"):
         refused = program(name, "plan.json", "--device", "cuda")
         assert refused.returncode == 2 and refused.stdout == ""
         assert refused.stderr.startswith(f"mgplan: {name} ") and f"call ./mgplan {name}" in refused.stderr
