@@ -70,8 +70,9 @@ TEST_F(RunUnderMpi, ToldAtTheStartThatRanksWereStartedOtherwise) {
         {"--steps 5 --lr 0.5", "rank 1 was started with training options of checksum "},
         {"--steps 5 --data " + data.path(), "rank 1 was started with data of checksum "}};
     for (const auto& [words, message] : cases) {
-        const std::string command = fmt::format("if ((OMPI_COMM_WORLD_RANK)); then exec {0} run {1} {2}; else exec {0} run {1} --steps 5; fi",
-                                                MGPLAN_PROGRAM, plan.path(), words);
+        const std::string command =
+            fmt::format("if ((OMPI_COMM_WORLD_RANK)); then exec {0} run {1} {2}; else exec {0} run {1} --steps 5; fi", MGPLAN_PROGRAM,
+                        plan.path(), words);
         tests::MpirunJob job(MGPLAN_MPIRUN, 2, "/bin/bash", {"-c", command});
         EXPECT_EQ(job.code(), kBadInput) << job.err();
         EXPECT_THAT(job.err(), HasSubstr(message));
