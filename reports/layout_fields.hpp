@@ -5,6 +5,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "plan/layout/layout.hpp"
 #include "plan/workload.hpp"
 
 namespace mgplan::reports {

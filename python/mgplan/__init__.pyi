@@ -44,7 +44,7 @@ def plan(
     global_batch_tokens: int | str | None = ...,
     seq: int | str | None = ...,
     max_memory: int | str | None = ...,
-    precision: Literal["bf16", "fp16", "fp32", "fp64", "fp8", "fp8-delayed", "fp8-current", "fp8-blockwise", "mxfp8", "nvfp4"] | None = ...,
+    precision: str | None = ...,
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
     no_distributed_optimizer: bool | None = ...,
@@ -68,6 +68,7 @@ def plan(
     cp_comm_type: _Words | None = ...,
     group_size: int | str | None = ...,
     pipeline_layout: str | None = ...,
+    schedule: _Words | None = ...,
     balance_stages: bool | None = ...,
     order: _Words | None = ...,
     cuda_graphs: _Words | None = ...,
@@ -107,7 +108,8 @@ def plan(
     global_batch_tokens: tokens per step, 4M is 4,194,304; without it --global-batch counts.
     seq: tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096).
     max_memory: memory a rank may use; without it the GPU's.
-    precision: of the matrix products; without it bf16.
+    precision: of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
+        fp8-current; without it bf16.
     software: release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08.
     grad_dtype: of gradients and their reduction; without it fp32.
     no_distributed_optimizer: every rank keeps the whole optimizer state.
@@ -133,6 +135,9 @@ def plan(
     cp_comm_type: how context-parallel ranks exchange keys and values (default: p2p,all_gather,a2a).
     group_size: microbatch group of the interleaved schedule; without it pp.
     pipeline_layout: layers per stage as in Megatron-LM, such as 'Et*3|(tt|)*29m|L'.
+    schedule: pipeline schedules: auto, as Megatron-LM runs pp and vpp; the others, which it does not have, are tried for the best
+        layouts and the nearest misses and imply --engine mgplan; without auto they alone are ranked (auto, zb-h1, zb-h2, zb-v,
+        v-half, v-min, dualpipe-v) (default: auto).
     balance_stages: also try, for the best layouts with a pipeline, the layers per stage that make the slowest stage fastest.
     order: orders of the axes in the rank grid, fastest first; of several each is searched (default: tp-cp-ep-dp-pp).
     cuda_graphs: what CUDA graphs capture: attn, mlp, moe, moe_router, moe_preprocess, layer, full_iteration (default: none).
@@ -141,8 +146,8 @@ def plan(
         overlap, moe-overlap, optimizer (bf16 gradients and moments), cuda-graphs, vpp (chunks of unequal layers); wide: all, recipe:
         the first two and the overlaps; without it none of them.
     exhaustive: price every layout, also those that by a lower bound cannot come into the list.
-    headroom: memory of a GPU that plans leave free, such as 4GiB or 5%; where nothing else fits, a plan without it is shown; without
-        it none.
+    headroom: memory of a GPU that plans leave free, such as 4GiB, 5% or 0; where nothing else fits, a plan without it is shown;
+        without it 5%, with --max-memory none.
     objective: what to rank by (default: throughput).
     top: plans to print; without it 5 in a table and 10 in JSON and CSV.
     explain: list every term of plan N, and why it stands before plan N+1.
@@ -166,12 +171,14 @@ def simulate(
     megatron_args: _Path | Sequence[Any] | Mapping[str, Any] | None = ...,
     routing_skew: _Path | Sequence[Any] | None = ...,
     assume: Literal["llama"] | None = ...,
+    set: str | None = ...,
+    script_args: str | None = ...,
     vocab_size: int | str | None = ...,
     global_batch: int | str | None = ...,
     global_batch_tokens: int | str | None = ...,
     seq: int | str | None = ...,
     max_memory: int | str | None = ...,
-    precision: Literal["bf16", "fp16", "fp32", "fp64", "fp8", "fp8-delayed", "fp8-current", "fp8-blockwise", "mxfp8", "nvfp4"] | None = ...,
+    precision: str | None = ...,
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
     no_distributed_optimizer: bool | None = ...,
@@ -194,6 +201,7 @@ def simulate(
     sequence_parallel: bool | Literal["auto", "on", "off"] | None = ...,
     cp_comm_type: Literal["p2p", "all_gather", "a2a"] | None = ...,
     group_size: int | str | None = ...,
+    schedule: Literal["auto", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v"] | None = ...,
     pipeline_layout: str | None = ...,
     first_stage_layers: int | str | None = ...,
     last_stage_layers: int | str | None = ...,
@@ -221,12 +229,16 @@ def simulate(
 
     assume: read a Hugging Face config of an unknown model_type as if it were of this type, which every output says and export
         refuses; without it such a config is refused.
+    set: a variable of that script, whatever the script assigns to it; may be given several times; without it the script's own value.
+    script_args: the script's own arguments, $1 and so on, in one text: --script-args '8 4096', --script-args='--tp 8'; without it
+        they are not known.
     vocab_size: tokens of the vocabulary before padding; without it the model's, or that of a known tokenizer or one at hand.
     global_batch: sequences per step; without it 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more.
     global_batch_tokens: tokens per step, 4M is 4,194,304; without it --global-batch counts.
     seq: tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096).
     max_memory: memory a rank may use; without it the GPU's.
-    precision: of the matrix products; without it bf16.
+    precision: of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
+        fp8-current; without it bf16.
     software: release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08.
     grad_dtype: of gradients and their reduction; without it fp32.
     no_distributed_optimizer: every rank keeps the whole optimizer state.
@@ -251,6 +263,8 @@ def simulate(
     sequence_parallel: sequence parallelism; auto and without it: on where tp > 1.
     cp_comm_type: how context-parallel ranks exchange keys and values; without it p2p.
     group_size: microbatch group of the interleaved schedule; without it pp.
+    schedule: pipeline schedule of the layout: one with divided backwards, which Megatron-LM does not have and --engine mgplan runs;
+        auto and without it as Megatron-LM runs pp and vpp.
     pipeline_layout: layers per stage as in Megatron-LM; without it as even as can be.
     first_stage_layers: layers of the first pipeline rank; without it as even as can be.
     last_stage_layers: layers of the last pipeline rank; without it as even as can be.
@@ -267,8 +281,8 @@ def simulate(
         and CSV of every rank.
     html: write a page of its own: where the time goes, the pipeline as it runs, memory over the iteration, rank groups.
     device: whose scratch and context --per-rank and --html count: the cluster's GPUs, or CPU ranks as run has them (default: cuda).
-    kind: pipeline schedule: none, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v; without it as Megatron-LM runs
-        the layout, whose memory is shown for all.
+    kind: pipeline schedule: none, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v; without it as the layout runs,
+        whose memory is shown for all.
     timeline: write a trace of the iteration that Perfetto and chrome://tracing open.
     """
 
@@ -279,12 +293,14 @@ def check(
     *,
     routing_skew: _Path | Sequence[Any] | None = ...,
     assume: Literal["llama"] | None = ...,
+    set: str | None = ...,
+    script_args: str | None = ...,
     vocab_size: int | str | None = ...,
     global_batch: int | str | None = ...,
     global_batch_tokens: int | str | None = ...,
     seq: int | str | None = ...,
     max_memory: int | str | None = ...,
-    precision: Literal["bf16", "fp16", "fp32", "fp64", "fp8", "fp8-delayed", "fp8-current", "fp8-blockwise", "mxfp8", "nvfp4"] | None = ...,
+    precision: str | None = ...,
     software: str | None = ...,
     grad_dtype: Literal["fp32", "bf16", "fp16"] | None = ...,
     no_distributed_optimizer: bool | None = ...,
@@ -293,6 +309,9 @@ def check(
     attention: Literal["flash", "unfused"] | None = ...,
     strict: bool | None = ...,
     engine: Literal["mgplan", "megatron"] | None = ...,
+    trace: str | None = ...,
+    launch: int | str | None = ...,
+    bridge_config: _Path | None = ...,
     top: int | str | None = ...,
     gate: bool | None = ...,
     save_plan: _Path | None = ...,
@@ -308,12 +327,16 @@ def check(
 
     assume: read a Hugging Face config of an unknown model_type as if it were of this type, which every output says and export
         refuses; without it such a config is refused.
+    set: a variable of that script, whatever the script assigns to it; may be given several times; without it the script's own value.
+    script_args: the script's own arguments, $1 and so on, in one text: --script-args '8 4096', --script-args='--tp 8'; without it
+        they are not known.
     vocab_size: tokens of the vocabulary before padding; without it the model's, or that of a known tokenizer or one at hand.
     global_batch: sequences per step; without it 4 Mi tokens, up to 16 Mi on 4,096 GPUs and more.
     global_batch_tokens: tokens per step, 4M is 4,194,304; without it --global-batch counts.
     seq: tokens per sequence, 8k is 8,192; without it the preset's, or min(model's maximum, 4096).
     max_memory: memory a rank may use; without it the GPU's.
-    precision: of the matrix products; without it bf16.
+    precision: of the matrix products: bf16, fp16, fp32, fp64, fp8-delayed, fp8-current, fp8-blockwise, mxfp8 or nvfp4; fp8 is
+        fp8-current; without it bf16.
     software: release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08.
     grad_dtype: of gradients and their reduction; without it fp32.
     no_distributed_optimizer: every rank keeps the whole optimizer state.
@@ -323,6 +346,9 @@ def check(
     strict: refuse a Megatron-LM command of which a flag is not computed or not known.
     engine: whose memory and time are predicted, and whether they fit: Megatron-LM's with Transformer Engine, or mgplan's own; without
         it megatron.
+    trace: a launch that mgplan record wrote down; its words tell the world, too.
+    launch: the launch of that record that is judged, where several train.
+    bridge_config: the YAML of Megatron-Bridge's ConfigContainer (ConfigContainer.to_yaml, run_config.yaml).
     top: better layouts to list; 0 does not look for them (default: 3).
     gate: one line for scripts and no search; exit code 0 runs, 2 illegal, 3 does not fit, 6 cannot say.
     save_plan: write the command as a plan, for simulate, run and export.
