@@ -440,7 +440,7 @@ std::int64_t CostModel::passes(const Layout& layout) {
 }
 
 Prediction CostModel::predict_exactly(const Layout& layout) {
-    return {exact_time(layout), state_->memory.predict(layout, true)};
+    return {exact_time(layout), state_of(layout).memory.predict(layout, true)};
 }
 
 TimePrediction CostModel::exact_time(const Layout& layout) {

@@ -59,7 +59,12 @@ case $what in
             words+=("$word")
         done
         [[ $1 == calibrate ]] && words+=(--tp 1 --seq 32 --precision fp32 --ranks 1)
-        exec "$REAL_MGPLAN" "${words[@]}" ;;
+        [[ ${WORLD_SIZE:-1} == 1 ]] && exec "$REAL_MGPLAN" "${words[@]}"
+        # Processes on the CPU are MPI's: the first starts both.
+        ((RANK)) && exit 0
+        unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
+        exec env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+            mpirun --oversubscribe -n 2 "$REAL_MGPLAN" "${words[@]}" ;;
 esac
 """
 FAKE_SMI = r"""#!/usr/bin/env bash
