@@ -75,8 +75,12 @@ std::vector<ScheduleGain> add_split_schedules(SearchResult& found, simulator::Co
         if (gain.fit > 0) gain.why_not.clear();
         gains.push_back(std::move(gain));
     }
+    std::int64_t tried = 0;
+    for (const ScheduleGain& gain : gains) tried += static_cast<std::int64_t>(gain.tried);
+    found.counts.legal += tried;
     found.feasible += std::ssize(added);
     if (alone) {
+        found.feasible = std::ssize(added);
         best.clear();
         found.replayed = 0;
     }

@@ -21,6 +21,11 @@ bool is_flex(const Layout& l) {
     return switched_to(l, {TokenDispatcher::deep_ep, TokenDispatcher::hybrid_ep});
 }
 
+/// DeepEP and HybridEP are CUDA programs; Megatron-LM has neither on AMD's GPUs (megatron/core/transformer/moe/fused_a2a.py imports them).
+bool is_amd(const ClusterSpec& cluster) {
+    return cluster.gpu.starts_with("MI");
+}
+
 bool overlaps_moe(const Layout& l) {
     return l.switches && l.switches->overlap_moe;
 }
@@ -83,10 +88,12 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
     // Megatron-Bridge training/flex_dispatcher_backend.py: Ampere, Hopper and B200 or B300, whose nodes are DeepEP's; not GB200 and GB300.
     {"deepep_reaches_its_ranks", "DeepEP beyond nodes of 8 GPUs or 160 ranks", Level::switches,
      [](W w, L l) {
-         return switched_to(l, {TokenDispatcher::deep_ep}) &&
-                (w.cluster.nvlink_domain > kDeepEpPeers || w.cluster.nvlink_domain < 2 || l.sizes.ep * l.sizes.etp > kDeepEpRanks);
+         return switched_to(l, {TokenDispatcher::deep_ep}) && (is_amd(w.cluster) || w.cluster.nvlink_domain > kDeepEpPeers ||
+                                                               w.cluster.nvlink_domain < 2 || l.sizes.ep * l.sizes.etp > kDeepEpRanks);
      },
      [](W w, L l) {
+         if (is_amd(w.cluster))
+             return fmt::format("dispatcher deepep is a CUDA program, and {} has AMD's GPUs; use alltoall", w.cluster.name);
          if (l.sizes.ep * l.sizes.etp > kDeepEpRanks)
              return fmt::format("dispatcher deepep exchanges among at most {} ranks, not ep·etp = {}·{}; use hybridep or a smaller ep",
                                 kDeepEpRanks, l.sizes.ep, l.sizes.etp);
@@ -97,9 +104,12 @@ constexpr auto kSwitchRules = std::to_array<Rule>({
     {"hybridep_knows_the_gpu", "HybridEP on a GPU or a cluster that it does not know", Level::switches,
      [](W w, L l) {
          const int major = w.cluster.compute_capability / 10;
-         return switched_to(l, {TokenDispatcher::hybrid_ep}) && (major < 8 || major > 10 || w.cluster.nvlink_domain < 2);
+         return switched_to(l, {TokenDispatcher::hybrid_ep}) &&
+                (is_amd(w.cluster) || major < 8 || major > 10 || w.cluster.nvlink_domain < 2);
      },
      [](W w, L) {
+         if (is_amd(w.cluster))
+             return fmt::format("dispatcher hybridep is a CUDA program, and {} has AMD's GPUs; use alltoall", w.cluster.name);
          return fmt::format(
              "dispatcher hybridep needs NVLink and a GPU of compute capability 8.0 to 10.3, and {} has {:.1f} and domains of "
              "{}; use alltoall",

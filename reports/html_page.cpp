@@ -40,6 +40,7 @@ svg .rank { cursor: default; } svg .rank.off { opacity: .18; } svg .rank.own { s
 .bars td:nth-child(3) { text-align: left; padding: 0 .6rem; } .bars i { display: inline-block; height: .8em; vertical-align: middle; }
 table.stack { font-size: 13px; } table.stack th, table.stack td { padding: .2rem .35rem; } table.stack th { white-space: normal; vertical-align: bottom; }
 table.stack td:last-child { white-space: normal; min-width: 9rem; } table.members td:last-child { white-space: normal; }
+@media (max-width: 1300px) { table.stack { font-size: 12px; } table.stack th, table.stack td { padding: .2rem .2rem; } table.stack td:last-child { min-width: 7rem; } }
 @media (max-width: 1100px) { table.stack, table.stack tbody, table.stack tr, table.stack td { display: block; } table.stack thead { display: none; }
   table.stack tr { border-bottom: 1px solid var(--rule); padding: .4rem 0; } table.stack td { border: 0; text-align: right; padding: .05rem 0; }
   table.stack td:last-child { text-align: right; } table.stack td::before { content: attr(data-label); float: left; font-weight: 400; color: var(--faint); padding-right: 1rem; } }

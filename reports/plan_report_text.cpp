@@ -231,13 +231,18 @@ Table time_table(const PlanReport& report) {
     return table;
 }
 
+/// Whose runs are predicted.
+Engine engine_of(const PlanReport& report) {
+    return report.plans.front().layout.engine;
+}
+
 /// What the rows stand for, where each is a family.
 std::string families_text(const PlanReport& report) {
     std::size_t others = 0;
     for (const PlannedLayout& plan : report.plans) others += plan.others.size();
     if (others == 0) return {};
-    return fmt::format("One row a family (same tp, cp, {}pp, rec): its best; {} more: --all\n",
-                       report.workload.model.moe ? "ep, etp, " : "", with_thousands(static_cast<std::int64_t>(others)));
+    return fmt::format("One row a family (same tp, cp, {}pp, rec), its best; all: --all --top {}\n",
+                       report.workload.model.moe ? "ep, etp, " : "", report.plans.back().rank);
 }
 
 /// What the headers mean.
@@ -397,7 +402,7 @@ std::string plan_report_markdown(const PlanReport& report) {
         if (report.detail == Detail::wide)
             text += "\nWhere the time of a step goes:\n\n" + time_table(report).to_markdown() +
                     "\nWhat fills the fullest GPU, in GiB:\n\n" + memory_table(report).to_markdown();
-        text += "\n" + markdown_text(accuracy_text(report.workload));
+        text += "\n" + markdown_text(accuracy_text(report.workload, engine_of(report)));
     }
     if (!report.assumed.empty()) text += "\n" + markdown_text(fmt::format("assumed: {}\n", fmt::join(report.assumed, ", ")));
     return text;
@@ -428,7 +433,7 @@ std::string plan_report_text(const PlanReport& report) {
         if (wide)
             text += "\nWhere the time of a step goes:\n" + time_table(report).to_text() +
                     "\nhost: waiting for kernel launches. tp to pp: communication that nothing hides. fixed: data, logging.\n";
-        text += "\n" + accuracy_text(w);
+        text += "\n" + accuracy_text(w, engine_of(report));
     }
     if (wide || report.plans.empty()) text += "\n" + rejections_text(report) + too_large_text(report);
     if (!report.plans.empty()) text += next_text(report);

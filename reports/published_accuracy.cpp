@@ -61,7 +61,9 @@ std::optional<PublishedAccuracy> published_accuracy(const Workload& work) {
     return std::nullopt;
 }
 
-std::string accuracy_text(const Workload& work) {
+std::string accuracy_text(const Workload& work, Engine engine) {
+    if (engine != Engine::megatron)
+        return fmt::format("accuracy: not known for engine {}, of which no run is published\n", to_string(engine));
     const std::string group = fmt::format("{} on {}, {} bits", words_of_model(work.model), short_gpu(work.cluster), bits_of(work));
     const auto found = published_accuracy(work);
     if (!found) return fmt::format("accuracy: not known for {}; docs/accuracy.md has what is\n", group);

@@ -286,7 +286,7 @@ std::string search_page(const PlanReport& report, const SearchPage& page) {
     if (report.headroom_bytes() > 0)
         details.push_back(fmt::format("headroom: {} of each GPU stay free", human_bytes(report.headroom_bytes())));
     if (s.headroom_missed) details.emplace_back("Nothing leaves the headroom free; these plans fit the whole GPU.");
-    details.push_back(accuracy_text(report.workload));
+    details.push_back(accuracy_text(report.workload, report.plans.empty() ? Engine::megatron : report.plans.front().layout.engine));
     const std::string rejections = rejections_section(report);
     const auto whole = [&](const std::string& body) { return html_page(title, details, body, search_page_style()); };
     if (page.points.empty()) return whole(nearest_section(report) + rejections);

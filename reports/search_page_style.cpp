@@ -35,6 +35,8 @@ fieldset.choice { border: 0; padding: 0; margin: .4rem 0; } fieldset.choice lege
 .reasons { width: 100%; } .reasons td, .reasons th { vertical-align: top; } .reasons td:last-child { white-space: normal; overflow-wrap: anywhere; }
 .whole { border: 1px solid var(--rule); border-radius: 6px; margin: .4rem 0; } .whole summary { padding: .45rem .8rem; cursor: pointer; overflow-wrap: anywhere; }
 .whole iframe { display: block; width: 100%; border: 0; border-top: 1px solid var(--rule); height: 80vh; }
+@media (max-width: 1300px) { #families { font-size: 12px; } #families th, #families td { padding: .2rem .22rem; } #families thead button { padding: .25rem .22rem; }
+  .search { grid-template-columns: minmax(0, 1fr) 20rem; column-gap: 1rem; } }
 @media (max-width: 1000px) { .search { display: block; } .search .detail { position: static; max-height: none; margin: .8rem 0; } }
 @media (max-width: 700px) { #plot { height: 18rem; } #families .wide { display: none; } #families .narrow { display: table-cell; white-space: normal; }
   .filters .narrow { display: flex; } }

@@ -70,7 +70,7 @@ TEST(FastPath, AgreesWithTheEventsOnRandomLayouts) {
     std::cout << "agreement over " << errors.size() << " layouts: median " << median << ", 99th percentile " << high << ", largest "
               << errors.back() << "\n";
     EXPECT_LE(median, 0.005);
-    EXPECT_LE(high, 0.035) << "interleaved schedules of uneven chunks are farthest away";
+    EXPECT_LE(high, 0.05) << "schedules of many chunks, of few layers each, are farthest away";
 }
 
 TEST(FastPath, IsNeverBelowItsBoundInTheEvents) {
