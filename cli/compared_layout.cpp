@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <ostream>
 
 #include <fmt/format.h>
 
 #include "cli/plan_file.hpp"
 #include "formats/model_source.hpp"
+#include "plan/layout/layout_switches.hpp"
 #include "plan/layout/layout_words.hpp"
 #include "plan/text/errors.hpp"
 #include "planner/constraints.hpp"
@@ -25,16 +27,37 @@ void note_other_job(const std::string& given, const std::vector<std::string>& di
                                fmt::join(differing, ", "), differing.size() == 1 ? "is" : "are");
 }
 
-LayoutRequest request_of_plan(const std::string& given, const Workload& workload, Console& console) {
+/// What a search of the workload would have switched on to come to the plan's model and training; null for nothing. What a search switches
+/// on is saved as the model's and the training's own.
+std::shared_ptr<const LayoutSwitches> switches_between(const Workload& workload, const Plan& plan) {
+    LayoutSwitches switches;
+    const TrainingSpec &from = workload.training, &to = plan.training;
+    if (workload.model.moe && plan.model.moe && workload.model.moe->dispatcher != plan.model.moe->dispatcher)
+        switches.dispatcher = plan.model.moe->dispatcher;
+    switches.overlap_tp = to.overlap_tp && !from.overlap_tp;
+    switches.overlap_moe = to.overlap_moe && !from.overlap_moe;
+    switches.bf16_gradients = to.grad_dtype == Dtype::bf16 && from.grad_dtype != Dtype::bf16;
+    const auto bf16_moments = [](const TrainingSpec& training) {
+        return training.exp_avg_dtype == Dtype::bf16 && training.exp_avg_sq_dtype == Dtype::bf16;
+    };
+    switches.bf16_moments = bf16_moments(to) && !bf16_moments(from);
+    return switches == LayoutSwitches{} ? nullptr : std::make_shared<const LayoutSwitches>(switches);
+}
+
+LayoutRequest request_of_plan(const std::string& given, const Workload& workload, Engine engine, Console& console) {
     const Plan plan = read_plan(given, std::string(kOption));
+    LayoutRequest request = planner::request_of(plan.layout);
+    Workload switched = workload;
+    if (engine == Engine::megatron) request.switches = switches_between(workload, plan);
+    if (request.switches) apply_switches(*request.switches, switched.model, switched.training);
     std::vector<std::string> differing;
     // By the first word of each field, once.
-    for (const auto& field : reports::differing_fields(plan_of(workload, plan.layout), plan)) {
+    for (const auto& field : reports::differing_fields(plan_of(switched, plan.layout), plan)) {
         const std::string part = field.field.substr(0, field.field.find('.'));
         if (std::find(differing.begin(), differing.end(), part) == differing.end()) differing.push_back(part);
     }
     note_other_job(given, differing, console);
-    return planner::request_of(plan.layout);
+    return request;
 }
 
 LayoutRequest request_of_arguments(const std::string& given, const Workload& workload, Console& console) {
@@ -76,7 +99,7 @@ Layout read_compared_layout(const std::string& given, const Workload& workload, 
     std::error_code missing;
     try {
         LayoutRequest request = !std::filesystem::exists(given, missing) ? request_of_words(given, workload, cuda_graphs)
-                                : holds_json(given)                      ? request_of_plan(given, workload, console)
+                                : holds_json(given)                      ? request_of_plan(given, workload, engine, console)
                                                                          : request_of_arguments(given, workload, console);
         request.engine = engine;
         Workload any_tp = workload;

@@ -270,7 +270,7 @@ std::string legend_text(const PlanReport& report, const PlanTable& table) {
     if (const auto& fastest = report.search.fastest_seconds; fastest && report.plans.front().prediction.time.iteration_seconds > *fastest)
         words.push_back(fmt::format("within 1 % of the fastest ({:.{}f} s): by free memory", *fastest, *fastest < 100 ? 3 : 1));
     if (table.has("tok/s")) words.emplace_back("tok/s: a GPU's");
-    words.emplace_back("loss: largest share of a step that is no useful compute");
+    words.emplace_back("loss: largest share beside compute");
     if (table.has("fullest")) words.emplace_back("fullest: what fills the fullest GPU most, sN its pipeline stage");
     if (report.workload.model.moe) words.emplace_back("GiB: at p99 of the routing skew");
     if (shows([](const Layout& l) { return l.sequence_parallel; })) words.emplace_back("+sp: sequence parallel");

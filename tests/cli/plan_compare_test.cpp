@@ -53,6 +53,22 @@ TEST(PlanCompare, ReadsARowOfTheTableAsTheTableMeansIt) {
     EXPECT_EQ(layout["recompute"], "selective");
 }
 
+TEST(PlanCompare, APlanSavedWithWhatTheSearchSwitchedOnIsItself) {
+    const std::string job = "--world 32 --model mixtral-8x7b --global-batch 64 --search dispatcher,optimizer --format json ";
+    TempFile plan("switched.json");
+    const Json plans = Json::parse(say(job + "--top 1 --save-plan " + plan.path()).out);
+    ASSERT_TRUE(plans["plans"][0]["layout"]["dispatcher"] != "alltoall" || plans["plans"][0]["layout"]["optimizer_dtypes"] != Json())
+        << "this test shows nothing";
+    const Said said = say(job + "--top 1 --compare " + plan.path());
+    EXPECT_EQ(said.err, "");
+    const Json found = Json::parse(said.out)["compared"];
+    EXPECT_EQ(found["rank"], 1);
+    EXPECT_EQ(found["difference_seconds"], 0);
+    // The plan is priced with its own switches wherever it is shown.
+    EXPECT_EQ(found["a"]["predicted"]["memory"]["peak_bytes"], plans["plans"][0]["predicted"]["memory"]["peak_bytes"]);
+    EXPECT_EQ(found["b"]["predicted"], found["a"]["predicted"]);
+}
+
 TEST(PlanCompare, TheSecondPlanIsSecondHoweverItIsGiven) {
     TempFile plan("second.json"), args("second.sh");
     ASSERT_EQ(say(kJob + "--save-plan " + plan.path() + " --pick 2").code, kDone);

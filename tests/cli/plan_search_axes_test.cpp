@@ -24,7 +24,9 @@ TEST(PlanSearchAxes, RowsAndFieldsNameWhatIsSwitchedOn) {
     const Json recipe = Json::parse(say(kJob + "--tp 2 --search recipe --format json").out);
     const Json& search = recipe["search"];
     EXPECT_GT(search["bounded"], 0);
-    EXPECT_EQ(search["fastest_seconds"], recipe["plans"][0]["predicted"]["iteration_seconds"]);
+    const double fastest = search["fastest_seconds"], first = recipe["plans"][0]["predicted"]["iteration_seconds"];
+    EXPECT_LE(fastest, first);
+    EXPECT_LE(first, 1.01 * fastest);
     std::int64_t rejected = 0;
     for (const auto& [rule, count] : search["rejected"].items()) {
         if (rule.starts_with("fits_in_memory")) rejected += count.get<std::int64_t>();
