@@ -133,7 +133,7 @@ Ranking rank_within(const Workload& narrowed, const Workload& workload, const Se
     asked.keep = std::max(wanted, kRankedExactly);
     asked.keep_contenders = kContenders;
     asked.objective = options.objective;
-    asked.bounded = options.bounded;
+    asked.bounded = options.bounded && options.schedules.empty();  // schedules are tried for what misses by little, too
     asked.never_below = never_below;
     asked.threads = options.threads;
     asked.pareto = options.pareto;
@@ -189,6 +189,12 @@ Ranking rank_layouts(const Workload& workload, const SearchSpace& space, const R
     if (ranking.search.best.empty() && options.headroom_bytes > 0) {
         ranking = rank_within(workload, workload, space, options);
         ranking.search.headroom_missed = !ranking.search.best.empty();
+    }
+    // Bounds cut off what does not fit: the nearest misses are among it.
+    if (ranking.search.best.empty() && ranking.search.bounded > 0) {
+        RankingOptions all = options;
+        all.bounded = false;
+        ranking = rank_within(workload, workload, space, all);
     }
     return ranking;
 }

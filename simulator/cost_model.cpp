@@ -302,10 +302,10 @@ struct CostModel::Switched {
         apply_switches(*switches, workload.model, workload.training);
     }
 
-    /// Whether layers do the same under both. Types of gradients and moments are the optimizer's, and what another microbatch hides is
-    /// taken off the price of the layers.
+    /// Whether layers do the same under both. The type of moments is the optimizer's, and what another microbatch hides is taken off the
+    /// price of the layers.
     [[nodiscard]] bool has_layers_of(const Workload& other) const {
-        return workload.training.overlap_tp == other.training.overlap_tp &&
+        return workload.training.overlap_tp == other.training.overlap_tp && workload.training.grad_dtype == other.training.grad_dtype &&
                (!workload.model.moe || workload.model.moe->dispatcher == other.model.moe->dispatcher);
     }
 };
@@ -376,7 +376,11 @@ double CostModel::least_seconds(const Layout& layout, const BoundedChoices& choi
     };
     if (std::isfinite(enough)) {
         auto [entry, fresh] = least_->coarse.try_emplace(key);
-        if (fresh) entry->second = state_->least_compute(plain);
+        if (fresh) {
+            plain.switches = choices.narrowest;  // whose gradients cost least to add up
+            entry->second = state_of(plain).least_compute(plain);
+            plain.switches = nullptr;
+        }
         if (const double coarse = seconds_with(entry->second); coarse > enough) return coarse;
     }
     auto [entry, fresh] = least_->layers.try_emplace(key);

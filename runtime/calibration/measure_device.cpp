@@ -169,8 +169,10 @@ private:
             left_out(what, fmt::format("it needs {}, more than half of the memory", human_bytes(bytes)));
             return false;
         }
+        // What takes less than this is measured in any case, so that a quick calibration does not depend on what a busy machine takes.
+        constexpr double kShort = 0.1;  // seconds
         const auto rate = best_rate_.find(dtype);
-        if (rate != best_rate_.end() && flops / rate->second > options_.patience * options_.seconds) {
+        if (rate != best_rate_.end() && flops / rate->second > std::max(kShort, options_.patience * options_.seconds)) {
             left_out(what, fmt::format("one would take about {:.1f} s; a larger --seconds measures it", flops / rate->second));
             return false;
         }

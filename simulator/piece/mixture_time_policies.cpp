@@ -215,8 +215,9 @@ void add_expert_biases(LayerEditor& layer, const PolicyContext& context) {
 bool clamps_products(const PolicyContext& context) {
     const ModelSpec& model = context.model;
     return model.moe && model.moe->grouped_gemm && model.gated_mlp &&
-           (model.activation == Activation::gelu || model.activation == Activation::clamped_swish) &&
-           context.megatron().activation_clamp > 0 && context.megatron().bias_activation_fusion && !fuses_expert_activations(context);
+           (model.activation == Activation::clamped_swish ||
+            (model.activation == Activation::gelu && context.megatron().activation_clamp > 0)) &&
+           context.megatron().bias_activation_fusion && !fuses_expert_activations(context);
 }
 
 void clamp_products(LayerEditor& layer, const PolicyContext& /*context*/) {

@@ -424,5 +424,19 @@ TEST_F(ExportCommand, SaysWhatIsMissingOrWrong) {
     expect_refused("export " + plan(" --precision fp64 --attention unfused --cluster dgx-h100") + " --to megatron-args", {"fp64", "bf16"});
 }
 
+TEST(ExportedFlags, PredictWhatThePlanPredicts) {
+    for (const std::string model : {"gpt-oss-20b", "mixtral-8x7b", "deepseek-v2-lite", "llama3-8b"}) {
+        const TempFile plan(model + ".json"), flags(model + ".sh");
+        ASSERT_EQ(say("--world 16 --model " + model + " --top 1 --save-plan " + plan.path()).code, kDone) << model;
+        ASSERT_EQ(say("export " + plan.path() + " --to megatron-args --output " + flags.path()).code, kDone) << model;
+        const auto predicted = [](const std::string& words) { return Json::parse(say(words + " --format json").out)["predicted"]; };
+        const Json ours = predicted("simulate " + plan.path()), theirs = predicted("simulate --world 16 --megatron-args " + flags.path());
+        EXPECT_NEAR(theirs["iteration_seconds"].get<double>(), ours["iteration_seconds"].get<double>(),
+                    1e-9 * ours["iteration_seconds"].get<double>())
+            << model;
+        EXPECT_EQ(theirs["memory"]["peak_bytes"], ours["memory"]["peak_bytes"]) << model;
+    }
+}
+
 }  // namespace
 }  // namespace mgplan::cli::testing::export_command_test

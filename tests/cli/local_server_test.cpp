@@ -185,12 +185,14 @@ TEST(LocalServer, CutsOffClientsThatSayNothing) {
 
 TEST(LocalServer, StopsWhileASearchGoesOn) {
     Endless endless;
-    const auto served = std::make_unique<Served>(std::ref(endless));
+    auto served = std::make_unique<Served>(std::ref(endless));
     const Client client(served->port());
     client.send(request(served->port(), "/plan"));
     ASSERT_TRUE(endless.wait_for(endless.begun, 1));
     EXPECT_EQ(endless.ended, 0);
-}  // the destructor returns
+    served.reset();  // returns while the client still waits
+    EXPECT_EQ(endless.ended, 1);
+}
 
 TEST(LocalServer, SaysThatAPortIsTaken) {
     const Served served;

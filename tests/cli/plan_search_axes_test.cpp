@@ -1,5 +1,6 @@
 // `mgplan plan --search` and --dispatcher: what is switched on is named wherever a plan is.
 
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "say.hpp"
@@ -73,6 +74,27 @@ TEST(PlanSearchAxes, ASavedPlanHasTheSwitchesInItsJob) {
     const Said exported = say("export " + file + " --to megatron-args");
     EXPECT_EQ(exported.code, kDone) << exported.err;
     EXPECT_THAT(exported.out, HasSubstr("--moe-flex-dispatcher-backend hybridep"));
+}
+
+TEST(PlanSearchAxes, NearestMissesAreNamedWhereBoundsCutThem) {
+    const Said said = say("--world 8 --model llama3-70b --search recipe --format json");
+    EXPECT_EQ(said.code, kNothingFits);
+    const Json found = Json::parse(said.out);
+    EXPECT_GT(found["nearest"].size(), 0U);
+    const Json all = Json::parse(say("--world 8 --model llama3-70b --search recipe --exhaustive --format json").out);
+    EXPECT_EQ(found["nearest"], all["nearest"]);
+}
+
+TEST(PlanSearchAxes, APlanWithSwitchesIsWhatSimulateSaysOfIt) {
+    const TempFile plan("switched.json");
+    const std::string words = "--world 8 --model llama3-8b --cp 1 --pp 1,2 --tp 1,2 --search optimizer,tp-overlap --format json --top 3 ";
+    for (int pick = 1; pick <= 3; ++pick) {
+        const Json found = Json::parse(say(words + fmt::format("--pick {} --save-plan {}", pick, plan.path())).out);
+        const Json alone = Json::parse(say("simulate " + plan.path() + " --format json").out);
+        const auto& shown = found["plans"][static_cast<std::size_t>(pick - 1)]["predicted"];
+        EXPECT_DOUBLE_EQ(shown["iteration_seconds"].get<double>(), alone["predicted"]["iteration_seconds"].get<double>()) << pick;
+        EXPECT_EQ(shown["memory"]["peak_bytes"], alone["predicted"]["memory"]["peak_bytes"]) << pick;
+    }
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ def test_text(ranking):
     assert lines[0] == "llama3-8b on 16 GPUs (dgx-h100), batch of 1,024 x 4,096 tokens" and len(lines) == 12
     layout = next(plan.layout for plan in ranking if plan.layout["cp"] > 1)
     assert f"cp{layout['cp']} dp{layout['dp']} pp{layout['pp']} vpp{layout['vpp']} mbs{layout['micro_batch']} {layout['cp_comm_type']}" in repr(ranking)
-    assert repr(ranking[0]).startswith("<mgplan.Plan 1: dp16 mbs1, ")
+    assert repr(ranking[0]).startswith("<mgplan.Plan 1: dp8 pp2 vpp6 mbs2, ")
 
 
 def test_a_config_with_to_dict_is_a_model():
