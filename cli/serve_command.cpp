@@ -40,7 +40,12 @@ constexpr std::array kRestrictions{"tp",
                                    "max-memory",
                                    "overlap",
                                    "no-overlap",
-                                   "engine"};
+                                   "engine",
+                                   "schedule",
+                                   "search",
+                                   "dispatcher",
+                                   "exhaustive",
+                                   "pipeline-layout"};
 
 /// "--tp=2" and "--tp" name "tp"; "" where the word is no option.
 std::string option_name(std::string_view word) {

@@ -94,7 +94,7 @@ show_progress() {
         [[ $line =~ $is_step ]] || continue
         done_steps=${BASH_REMATCH[1]} total=${BASH_REMATCH[2]} step=${BASH_REMATCH[3]}
         if ((terminal)); then
-            # "Building CXX object plan/CMakeFiles/mgplan_plan.dir/text.cpp.o": the file's name is enough.
+            # "Building CXX object plan/CMakeFiles/mgplan_plan.dir/text/text.cpp.o": the file's name is enough.
             label=${step##* }
             label=${label##*/}
             printf '\r\033[Kmgplan: %s [%d/%d] %.50s' "$what" "$done_steps" "$total" "${label%.o}" >&2

@@ -2,7 +2,7 @@
 
     PYTHONPATH=… python3 python/write_stub.py > python/mgplan/__init__.pyi
 
-needs an installed mgplan. A test compares (tests/python/stub_test.py).
+needs an installed mgplan. A test compares (tests/python/types_test.py).
 """
 
 import ast

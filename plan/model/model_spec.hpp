@@ -114,7 +114,7 @@ struct LayerComposition {
     bool operator==(const LayerComposition&) const = default;
 };
 
-/// One model. Defaults describe a Llama-like layer; every importer sets each field it knows.
+/// One model. Defaults describe a Llama-like layer; every reader of formats/ sets each field it knows.
 struct ModelSpec {
     std::string name;
     std::string source;  ///< where the numbers come from
