@@ -24,13 +24,13 @@ std::vector<SplitSchedule> split_schedules_in(const std::vector<std::string>& wo
 }
 
 void imply_engine(SplitSchedule schedule, const Options& options, ResolvedWorkload& resolved, Console& console) {
-    if (options.given("engine")) {
+    const bool of_command = resolved.job.layout.has_value();  // a Megatron-LM command is about engine megatron
+    if (options.given("engine") || of_command) {
         if (resolved.engine == Engine::mgplan) return;
         throw ConfigError(
-            fmt::format("--schedule {} with --engine megatron: Megatron-LM has no schedule with divided backwards; use --engine mgplan, or "
-                        "leave --schedule "
-                        "out",
-                        to_string(schedule)));
+            fmt::format("--schedule {} with {}: Megatron-LM has no schedule with divided backwards; use --engine mgplan, or leave "
+                        "--schedule out",
+                        to_string(schedule), options.given("engine") ? "--engine megatron" : "a Megatron-LM command"));
     }
     const std::string before = fmt::format("engine {}", to_string(resolved.engine));
     resolved.engine = Engine::mgplan;

@@ -522,5 +522,17 @@ TEST(SimulateCommand, DrawsAPageWithTheFiguresOfTheJson) {
     for (const char* outside : {"http:", "https:", "src=", "href=", "@import", "url("}) EXPECT_THAT(html, Not(HasSubstr(outside)));
 }
 
+TEST(SimulateSchedule, OfAMegatronCommandNeedsTheOtherEngineByName) {
+    const TempFile file("pp.sh",
+                        "ARGS=(--num-layers 8 --hidden-size 256 --num-attention-heads 8 --seq-length 128 --max-position-embeddings 128 "
+                        "--micro-batch-size 1 --global-batch-size 16 --bf16 --vocab-size 1000 --pipeline-model-parallel-size 2 "
+                        "--untie-embeddings-and-output-weights --attention-dropout 0 --hidden-dropout 0)\n");
+    const std::string words = "simulate --world 2 --megatron-args " + file.path() + " --schedule zb-h1";
+    const Said refused = say(words);
+    EXPECT_EQ(refused.code, kBadInput);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("--schedule zb-h1 with a Megatron-LM command"), HasSubstr("use --engine mgplan, or leave")));
+    EXPECT_EQ(say(words + " --engine mgplan").code, kDone);
+}
+
 }  // namespace
 }  // namespace mgplan::cli::testing::simulate_command_test
