@@ -8,6 +8,7 @@
 
 #include "cli/assumed_architecture.hpp"
 #include "cli/job_source.hpp"
+#include "cli/state_options.hpp"
 #include "formats/model_source.hpp"
 #include "plan/json/cluster_json.hpp"
 #include "plan/parameters/counted_only.hpp"
@@ -60,6 +61,7 @@ void apply_training_options(const WorkloadOptions& values, TrainingSpec& trainin
         training.distributed_optimizer = false;
         training.overlap_param_gather = false;
     }
+    apply_state_options(values, training, problems);
     set_overlaps(training, values.overlap, true);
     set_overlaps(training, values.no_overlap, false);
     for (const auto& name : values.overlap) {
@@ -186,6 +188,7 @@ void declare_workload_options(Options& options, WorkloadOptions& values, bool wi
                  "release of NVIDIA's training container whose rates count, from 25.04 to 26.08; without it 26.08");
     options.choice("grad-dtype", values.grad_dtype, {"fp32", "bf16", "fp16"}, "of gradients and their reduction; without it fp32");
     options.flag("no-distributed-optimizer", values.no_distributed_optimizer, "every rank keeps the whole optimizer state");
+    declare_state_options(options, values);
     options.choices("overlap", values.overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"},
                     "communication to hide; grad-reduce, param-gather and p2p are on without it");
     options.choices("no-overlap", values.no_overlap, {"grad-reduce", "param-gather", "p2p", "tp", "moe"}, "communication not to hide");
@@ -309,13 +312,15 @@ ResolvedWorkload resolve_workload(const Options& options, const WorkloadOptions&
     }
     if (!job.training) {
         if (!values.precision) resolved.assumed.push_back(fmt::format("bf16 with {} gradients", to_string(work.training.grad_dtype)));
-        if (!values.no_distributed_optimizer) resolved.assumed.push_back("distributed optimizer");
+        if (!values.no_distributed_optimizer && !values.sharding) resolved.assumed.push_back("distributed optimizer");
         if (!options.given("overlap") && !options.given("no-overlap")) resolved.assumed.push_back("gradient, parameter and p2p overlap");
         if (!values.attention) resolved.assumed.push_back("flash attention");
         if (!options.given("cuda-graphs")) resolved.assumed.push_back("no CUDA graphs");
     }
     if (values.engine) resolved.engine = parse_engine(*values.engine).value_or(kDefaultEngine);
     if (!values.engine) resolved.assumed.push_back(fmt::format("engine {}", to_string(resolved.engine)));
+    refuse_state_of_other_engines(values, resolved, problems);
+    problems.throw_if_any();
     if (resolved.engine == Engine::mgplan && quantised(work.training.precision))
         resolved.assumed.emplace_back(
             "fp8 by engine mgplan, which run refuses: weights copied as Transformer Engine does, activations kept in 16 bits");

@@ -36,6 +36,8 @@ struct WorkloadOptions {
     std::optional<std::string> software;
     std::optional<std::string> grad_dtype;
     bool no_distributed_optimizer = false;
+    std::optional<std::string> sharding;
+    std::optional<std::string> optimizer;
     std::vector<std::string> overlap;
     std::vector<std::string> no_overlap;
     std::optional<std::string> attention;

@@ -8,6 +8,7 @@
 
 #include "plan/layout/layout_switches.hpp"
 #include "plan/plan.hpp"
+#include "plan/training/data_sharding.hpp"
 
 namespace mgplan::reports {
 namespace {
@@ -35,6 +36,9 @@ Json layout_fields(const Workload& workload, const Layout& layout) {
     Json json = layout_to_json(layout);
     json["dispatcher"] = model.moe ? Json(dispatcher_word(model.moe->dispatcher)) : Json();
     json["overlap"] = overlap_words(training);
+    json["sharding"] = to_string(data_sharding(training));
+    json["offload"] = Json::object();
+    if (training.megatron.offloaded_layers > 0) json["offload"]["activation_layers"] = training.megatron.offloaded_layers;
     json["optimizer"] = to_string(training.megatron.optimizer);
     json["optimizer_dtypes"] = Json{{"main_params", to_string(training.main_param_dtype)},
                                     {"exp_avg", to_string(training.exp_avg_dtype)},

@@ -1,6 +1,7 @@
 #pragma once
 // Choices of Megatron-LM's command line that change its memory or time and have no counterpart in mgplan's own engine.
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -24,6 +25,9 @@ enum class FusedAttention : std::uint8_t { automatic, flash_attention, cudnn };
 /// --optimizer. Muon orthogonalises the momentum of matrices and gives what else there is to Adam (core/optimizer/emerging_optimizers.py);
 /// with the distributed optimizer each matrix belongs to one data-parallel rank (layer_wise_optimizer.py). AdEMAMix is of swiss-ai's fork.
 enum class OptimizerKind : std::uint8_t { adam, sgd, lion, muon, ademamix };
+
+inline constexpr std::array kOptimizerKinds{OptimizerKind::adam, OptimizerKind::sgd, OptimizerKind::lion, OptimizerKind::muon,
+                                            OptimizerKind::ademamix};
 
 [[nodiscard]] constexpr std::string_view to_string(OptimizerKind kind) {
     switch (kind) {

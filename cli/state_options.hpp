@@ -1,0 +1,18 @@
+#pragma once
+// --sharding and --optimizer: what the optimizer keeps and which ranks keep it. The search does not vary them.
+
+#include "cli/workload_options.hpp"
+#include "plan/text/errors.hpp"
+#include "plan/training/training_spec.hpp"
+
+namespace mgplan::cli {
+
+void declare_state_options(Options& options, WorkloadOptions& values);
+
+/// Writes them into a training; adds a problem for what contradicts itself.
+void apply_state_options(const WorkloadOptions& values, TrainingSpec& training, Problems& problems);
+
+/// Adds a problem for what mgplan's own engine does not train with.
+void refuse_state_of_other_engines(const WorkloadOptions& values, const ResolvedWorkload& resolved, Problems& problems);
+
+}  // namespace mgplan::cli
