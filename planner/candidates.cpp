@@ -171,7 +171,10 @@ public:
     }
 
     void operator()(Layout& layout) {
-        for (Ends& ends : ends_) ends.known = false;
+        if (layout.sizes.ep != ep_ || layout.sizes.etp != etp_) ends_.clear();
+        ep_ = layout.sizes.ep;
+        etp_ = layout.sizes.etp;
+        blocks_ = largest_block(layout);
         layout.group_size = layout.vpp > 1 ? space_.group_size.value_or(layout.sizes.pp) : layout.sizes.pp;
         for (const auto micro_batch : micro_batches_) {
             layout.micro_batch = micro_batch;
@@ -184,9 +187,11 @@ public:
     }
 
 private:
-    /// The legal tails of layouts that agree in sizes, vpp and sequence parallelism, and how many each rule turned away.
+    /// The legal tails of layouts that agree in sizes, in what rules of these levels ask of vpp and sequence parallelism, and in the blocks
+    /// that they can have; and how many each rule turned away.
     struct Ends {
-        bool known = false;
+        bool sequence_parallel = false, interleaved = false;
+        std::int64_t blocks = 0;
         std::vector<LayoutTail> legal;
         std::vector<std::pair<std::string_view, std::int64_t>> rejected;
     };
@@ -210,12 +215,7 @@ private:
     }
 
     void visit_tails(Layout& layout) {
-        Ends& ends = ends_[layout.sequence_parallel ? 1 : 0];
-        if (!ends.known) {
-            find_ends(layout, ends);
-        } else {
-            for (const auto& [rule, count] : ends.rejected) counts_.rejected.find(rule)->second.count += count;
-        }
+        const Ends& ends = ends_of(layout);
         const auto layouts = static_cast<std::int64_t>(ends.legal.size());
         counts_.legal += layouts;
         if (layouts == 0) return;
@@ -235,10 +235,21 @@ private:
         }
     }
 
+    const Ends& ends_of(const Layout& layout) {
+        const Ends asked{layout.sequence_parallel, layout.vpp > 1, blocks_, {}, {}};
+        for (const Ends& known : ends_) {
+            if (known.sequence_parallel != asked.sequence_parallel || known.interleaved != asked.interleaved ||
+                known.blocks != asked.blocks)
+                continue;
+            for (const auto& [rule, count] : known.rejected) counts_.rejected.find(rule)->second.count += count;
+            return known;
+        }
+        ends_.push_back(asked);
+        find_ends(layout, ends_.back());
+        return ends_.back();
+    }
+
     void find_ends(Layout layout, Ends& ends) {
-        ends.known = true;
-        ends.legal.clear();
-        ends.rejected.clear();
         const auto turned_away = [&](Level level) {
             const Rule* rule = first_broken(workload_, layout, level);
             if (rule == nullptr) return false;
@@ -277,7 +288,7 @@ private:
                     tail.recompute_method = space_.recompute_method;
                     tail.recompute_num_layers = space_.recompute_num_layers;
                     add(tail);
-                    if (space_.recompute_blocks) add_blocks(layout, tail, add);
+                    if (space_.recompute_blocks) add_blocks(tail, add);
                 }
             }
         }
@@ -286,16 +297,23 @@ private:
                          [](const LayoutTail& a, const LayoutTail& b) { return a.switches < b.switches; });
     }
 
-    /// Blocks of fewer layers than the largest chunk has, which uniform recompute of single layers repeats all of.
-    template <class Add>
-    void add_blocks(const Layout& layout, LayoutTail tail, const Add& add) const {
-        std::int64_t largest = 0;
+    /// The largest block that is looked at, of 1, 2, 4 … layers: smaller than the largest chunk, of which uniform recompute of single
+    /// layers repeats all. 0: none.
+    std::int64_t largest_block(const Layout& layout) const {
+        if (!space_.recompute_blocks) return 0;
+        std::int64_t largest = 0, block = 0;
         for (int rank = 0; rank < layout.split->pp(); ++rank) {
             for (int chunk = 0; chunk < layout.split->vpp(); ++chunk)
                 largest = std::max(largest, layout.split->chunk(rank, chunk).decoders);
         }
+        for (std::int64_t layers = 1; layers < largest; layers *= 2) block = layers;
+        return block;
+    }
+
+    template <class Add>
+    void add_blocks(LayoutTail tail, const Add& add) const {
         tail.recompute_method = RecomputeMethod::block;
-        for (std::int64_t layers = 1; layers < largest; layers *= 2) {
+        for (std::int64_t layers = 1; layers <= blocks_; layers *= 2) {
             if (space_.recompute_method == RecomputeMethod::block && layers == space_.recompute_num_layers) continue;
             tail.recompute_num_layers = layers;
             add(tail);
@@ -311,7 +329,8 @@ private:
     std::vector<Recompute> recomputes_;
     std::vector<EnumSet<RecomputeModule>> module_sets_;
     std::vector<EnumSet<CudaGraphScope>> graph_sets_;
-    std::array<Ends, 2> ends_;  ///< by sequence parallelism
+    std::int64_t ep_ = 0, etp_ = 0, blocks_ = 0;  ///< of the layouts at hand
+    std::vector<Ends> ends_;                      ///< of one ep and etp
 };
 
 }  // namespace

@@ -1,20 +1,17 @@
 #include "planner/search.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
-#include <condition_variable>
-#include <exception>
 #include <limits>
-#include <mutex>
 #include <numeric>
-#include <system_error>
 #include <thread>
 #include <tuple>
 
 #include "plan/layout/layout_switches.hpp"
+#include "planner/branch_memory.hpp"
 #include "planner/family_set.hpp"
+#include "planner/run_parallel.hpp"
 #include "planner/scaling.hpp"
 
 namespace mgplan::planner {
@@ -274,58 +271,6 @@ struct Share {
     }
 };
 
-/// Runs `work(part)` for every part, one thread per share; rethrows the first exception.
-void run_parallel(std::size_t parts, std::vector<Share>& shares,
-                  const std::function<void(std::size_t part, Share& share, std::size_t thread)>& work,
-                  const std::function<void(std::size_t, std::size_t)>& progress) {
-    std::atomic<std::size_t> next{0}, done{0};
-    std::exception_ptr failure;
-    std::mutex mutex;
-    std::condition_variable finished;
-    std::size_t running = shares.size();
-    const auto run = [&](std::size_t thread) {
-        try {
-            for (std::size_t part = next++; part < parts; part = next++) {
-                work(part, shares[thread], thread);
-                ++done;
-            }
-        } catch (...) {
-            const std::scoped_lock lock(mutex);
-            if (!failure) failure = std::current_exception();
-            next = parts;
-        }
-        const std::scoped_lock lock(mutex);
-        --running;
-        finished.notify_one();
-    };
-    std::vector<std::jthread> threads;
-    for (std::size_t thread = 0; thread < shares.size(); ++thread) {
-        try {
-            threads.emplace_back(run, thread);
-        } catch (const std::system_error&) {
-            // The system gives no more threads; those there are do the work.
-            const std::scoped_lock lock(mutex);
-            running -= shares.size() - thread;
-            if (thread == 0) throw;
-            break;
-        }
-    }
-    {
-        std::unique_lock lock(mutex);
-        while (!finished.wait_for(lock, std::chrono::seconds(1), [&] { return running == 0; })) {
-            if (!progress) continue;
-            try {
-                progress(done, parts);
-            } catch (...) {
-                if (!failure) failure = std::current_exception();
-                next = parts;  // the threads finish the parts that they have
-            }
-        }
-    }
-    threads.clear();  // joins
-    if (failure) std::rethrow_exception(failure);
-}
-
 /// Those parts first that are likely to hold the fastest layouts: little tensor and context parallelism.
 std::vector<std::size_t> promising_first(const std::vector<Prefix>& parts) {
     std::vector<std::size_t> order(parts.size());
@@ -371,9 +316,16 @@ void search_bounded(const Workload& workload, const SearchSpace& space, const st
     const std::vector<std::size_t> order = promising_first(parts);
     const auto price_part = [&](const SearchSpace& asked, std::size_t part, Share& share, const LayoutCost& cost, double slowest) {
         LayoutVisitor visitor;
-        visitor.visit = [&](const Layout& layout) { share.price_bounded(layout, cost, workload.memory_limit, options, slowest); };
+        BranchMemory memory(cost, space, workload.memory_limit);
+        visitor.visit = [&](const Layout& layout) {
+            if (memory.may_fit(layout))
+                share.price_bounded(layout, cost, workload.memory_limit, options, slowest);
+            else
+                ++share.bounded;
+        };
         // The bounds are those of the whole space in any case.
         visitor.enter = [&](const Layout& first, std::int64_t layouts) {
+            memory.begin_branch();
             return share.enter(first, layouts, cost, space, workload.memory_limit, slowest);
         };
         visitor.enter_switched = [&](const Layout& first, std::int64_t layouts) {
@@ -395,8 +347,8 @@ void search_bounded(const Workload& workload, const SearchSpace& space, const st
         }
         std::vector<Share> found(likely.size(), Share(options));
         run_parallel(
-            likely.size(), shares,
-            [&](std::size_t place, Share&, std::size_t thread) {
+            likely.size(), shares.size(),
+            [&](std::size_t place, std::size_t thread) {
                 price_part(few, likely[place], found[place], pricers[thread], std::numeric_limits<double>::infinity());
             },
             options.progress);
@@ -411,8 +363,8 @@ void search_bounded(const Workload& workload, const SearchSpace& space, const st
         const std::size_t count = std::min(round, parts.size() - done);
         slowest = std::min(slowest, best.slowest());
         run_parallel(
-            count, shares,
-            [&](std::size_t place, Share&, std::size_t thread) {
+            count, shares.size(),
+            [&](std::size_t place, std::size_t thread) {
                 const std::size_t part = order[done + place];
                 price_part(space, part, found[part], pricers[thread], slowest);
             },
@@ -461,9 +413,10 @@ SearchResult search(const Workload& workload, const SearchSpace& space, const Co
         search_bounded(workload, space, parts, pricers, shares, options);
     } else {
         run_parallel(
-            parts.size(), shares,
-            [&](std::size_t part, Share& share, std::size_t thread) {
+            parts.size(), shares.size(),
+            [&](std::size_t part, std::size_t thread) {
                 const LayoutCost& cost = pricers[thread];
+                Share& share = shares[thread];
                 visit_layouts(workload, space, parts[part], share.counts, [&](const Layout& layout) {
                     share.price(layout, cost, workload.memory_limit, options, compared ? &*compared : nullptr);
                 });

@@ -24,6 +24,8 @@ struct LayoutCost {
     /// the same space.
     std::function<double(const Layout&, const SearchSpace& space, double enough)> least_seconds = {};
     std::function<std::int64_t(const Layout&, const SearchSpace& space)> least_bytes = {};
+    /// The same bytes for layouts that differ in overlaps and types alone. Layouts are priced without it.
+    std::function<std::int64_t(const Layout&, const SearchSpace& space)> least_bytes_of_tail = {};
     /// The same seconds for layouts that agree in switches too.
     std::function<double(const Layout&, const SearchSpace& space)> least_seconds_switched = {};
 };

@@ -63,6 +63,9 @@ CostModelFactory simulator_cost_model() {
         cost.least_bytes = [model, choices_in](const Layout& layout, const SearchSpace& space) {
             return model->least_bytes(layout, choices_in(space));
         };
+        cost.least_bytes_of_tail = [model, choices_in](const Layout& layout, const SearchSpace& space) {
+            return model->least_bytes_of_tail(layout, choices_in(space));
+        };
         cost.least_seconds_switched = [model, choices_in](const Layout& layout, const SearchSpace& space) {
             return model->least_seconds(layout, choices_in(space).graphs);
         };

@@ -9,6 +9,7 @@
 #include "plan/layout/layout_switches.hpp"
 #include "simulator/cluster_parameters.hpp"
 #include "simulator/compute/layer_costs.hpp"
+#include "simulator/layout_paths.hpp"
 #include "simulator/least_costs.hpp"
 #include "simulator/memory/layout_memory.hpp"
 #include "simulator/memory/routing_load.hpp"
@@ -44,54 +45,6 @@ CostKey cost_key(const Layout& layout) {
     return {shard_key(layout), links_key(layout.sizes)};
 }
 
-/// The dp axis of a grid cut into `instances`: the parts inside one, and those across.
-std::vector<GridAxis> axes_of_instances(const std::vector<GridAxis>& grid, std::int64_t instances, bool across) {
-    std::vector<GridAxis> cut;
-    for (GridAxis axis : grid) {
-        const bool data = axis.axis == Axis::dp, context = axis.axis == Axis::cp;
-        if (data && axis.size % instances == 0)
-            cut.push_back(across ? GridAxis{axis.axis, instances, axis.stride * (axis.size / instances)}
-                                 : GridAxis{axis.axis, axis.size / instances, axis.stride});
-        else if (data || (context && !across))
-            cut.push_back(axis);
-    }
-    return cut;
-}
-
-GroupPath path_of(const std::vector<GridAxis>& grid, std::initializer_list<Axis> wanted, const ClusterSpec& cluster,
-                  const Calibration& calibration, std::int64_t world) {
-    std::array<GridAxis, 5> axes{};
-    std::size_t count = 0;
-    for (const auto& axis : grid) {
-        if (std::find(wanted.begin(), wanted.end(), axis.axis) != wanted.end()) axes[count++] = axis;
-    }
-    return group_path(std::span(axes.data(), count), cluster, calibration, world);
-}
-
-LayoutPaths paths_of(const ParallelSizes& sizes, const ClusterSpec& cluster, const Calibration& calibration) {
-    const auto dense = dense_grid(sizes);
-    const auto expert = expert_grid(sizes);
-    LayoutPaths paths;
-    paths.tp = path_of(dense, {Axis::tp}, cluster, calibration, sizes.world);
-    paths.cp = path_of(dense, {Axis::cp}, cluster, calibration, sizes.world);
-    paths.dp_cp = path_of(dense, {Axis::dp, Axis::cp}, cluster, calibration, sizes.world);
-    paths.pp = path_of(dense, {Axis::pp}, cluster, calibration, sizes.world);
-    paths.ep = path_of(expert, {Axis::ep}, cluster, calibration, sizes.world);
-    paths.etp = path_of(expert, {Axis::tp}, cluster, calibration, sizes.world);
-    paths.edp = path_of(expert, {Axis::dp}, cluster, calibration, sizes.world);
-    return paths;
-}
-
-void add_instances(LayoutPaths& paths, const ParallelSizes& sizes, std::int64_t instances, const ClusterSpec& cluster,
-                   const Calibration& calibration) {
-    const auto dense = dense_grid(sizes), expert = expert_grid(sizes);
-    paths.dp_inner = group_path(axes_of_instances(dense, instances, false), cluster, calibration, sizes.world);
-    paths.edp_inner = group_path(axes_of_instances(expert, instances, false), cluster, calibration, sizes.world);
-    if (instances == 1) return;
-    paths.dp_outer = group_path(axes_of_instances(dense, instances, true), cluster, calibration, sizes.world);
-    paths.edp_outer = group_path(axes_of_instances(expert, instances, true), cluster, calibration, sizes.world);
-}
-
 }  // namespace
 
 struct CostModel::State {
@@ -109,11 +62,13 @@ struct CostModel::State {
     ParallelSizes sizes_of_paths;  ///< of the layout before
     LayoutPaths last_paths;
     std::shared_ptr<ShardLayers> shards;
+    std::shared_ptr<ShardLayers> kept;  ///< what layers keep and take, which fewer switches change than what they cost
     RecordedCosts recorded;
     LayoutMemory memory;
     std::optional<RoutingLoad> routing;  ///< of models with experts
 
-    State(const Workload& work, const Calibration& rates, std::shared_ptr<ShardLayers> layers_of_shards)
+    State(const Workload& work, const Calibration& rates, std::shared_ptr<ShardLayers> layers_of_shards,
+          std::shared_ptr<ShardLayers> kept_by_layers)
         : workload(work),
           kinds(layer_kinds(work.model)),
           calibration(rates),
@@ -123,6 +78,7 @@ struct CostModel::State {
           flops(model_flops(work.model, work.batch)),
           last_paths(paths_of(sizes_of_paths, work.cluster, calibration)),
           shards(std::move(layers_of_shards)),
+          kept(std::move(kept_by_layers)),
           recorded(work, {[this](const PieceSizes& sizes, std::size_t plain_layer) { return shards->dense_steps(sizes, plain_layer); },
                           [this](const PieceSizes& sizes, std::size_t plain_layer) {
                               return shards->dense_steps(sizes, plain_layer, ShardLayers::RingParts::two);
@@ -131,7 +87,7 @@ struct CostModel::State {
                           [this](const PieceSizes& sizes, double received) { return shards->mixture_steps(sizes, received); }}),
           memory(work, calibration,
                  {[this](const Layout& layout) -> const SplitCensus& { return census(layout); },
-                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }, shards.get()}) {
+                  [this](const Layout& layout) -> const LayerCosts& { return costs(layout); }, kept.get()}) {
         if (work.model.moe) routing.emplace(work.model, work.routing);
     }
 
@@ -302,6 +258,11 @@ struct CostModel::Switched {
         apply_switches(*switches, workload.model, workload.training);
     }
 
+    /// Whether layers keep and take the same bytes under both: overlaps and the types of gradients and moments change none of them.
+    [[nodiscard]] bool keeps_as(const Workload& other) const {
+        return !workload.model.moe || workload.model.moe->dispatcher == other.model.moe->dispatcher;
+    }
+
     /// Whether layers do the same under both. The type of moments is the optimizer's, and what another microbatch hides is taken off the
     /// price of the layers.
     [[nodiscard]] bool has_layers_of(const Workload& other) const {
@@ -333,11 +294,15 @@ double least_of(const TimePrediction& time) {
 struct CostModel::Least {
     std::unordered_map<CostKey, LayerCosts, MemoKeyHash> layers, coarse;
     std::unordered_map<const LayerCosts*, LayerCosts> launched;  ///< without launches, by the costs with them
+    /// Of least_bytes_of_tail(), by a layout's switches, which the choices keep alive.
+    std::unordered_map<const LayoutSwitches*, std::shared_ptr<const LayoutSwitches>> narrowest;
 };
 
 CostModel::CostModel(const Workload& workload) : CostModel(workload, calibration_of(workload.cluster, workload.training.software)) {}
-CostModel::CostModel(const Workload& workload, const Calibration& calibration)
-    : state_(std::make_unique<State>(workload, calibration, std::make_shared<ShardLayers>(workload))) {}
+CostModel::CostModel(const Workload& workload, const Calibration& calibration) {
+    auto layers = std::make_shared<ShardLayers>(workload);
+    state_ = std::make_unique<State>(workload, calibration, layers, layers);
+}
 CostModel::~CostModel() = default;
 
 CostModel::State& CostModel::state_of(const Layout& layout) {
@@ -361,7 +326,12 @@ CostModel::Switched* CostModel::add_switched(const std::shared_ptr<const LayoutS
         if (layers == nullptr && added->has_layers_of(one->workload)) layers = one->state->shards;
     }
     if (layers == nullptr) layers = std::make_shared<ShardLayers>(added->workload, *state_->shards);
-    added->state.emplace(added->workload, state_->calibration, std::move(layers));
+    std::shared_ptr<ShardLayers> kept = added->keeps_as(state_->workload) ? state_->kept : nullptr;
+    for (const auto& one : switched_) {
+        if (kept == nullptr && added->keeps_as(one->workload)) kept = one->state->kept;
+    }
+    if (kept == nullptr) kept = layers;
+    added->state.emplace(added->workload, state_->calibration, std::move(layers), std::move(kept));
     return switched_.emplace_back(std::move(added)).get();
 }
 
@@ -413,6 +383,20 @@ std::int64_t CostModel::least_bytes(const Layout& layout, const BoundedChoices& 
     narrow.switches = choices.narrowest;
     // Above nothing, the state alone answers.
     return state_of(narrow).memory.peaks(narrow, 0).even;
+}
+
+std::int64_t CostModel::least_bytes_of_tail(const Layout& layout, const BoundedChoices& choices) {
+    if (least_ == nullptr) least_ = std::make_unique<Least>();
+    const auto [entry, fresh] = least_->narrowest.try_emplace(layout.switches.get());
+    if (fresh) {
+        // The types of `narrowest` beside the layout's dispatcher; overlaps take no memory.
+        LayoutSwitches narrow = choices.narrowest ? *choices.narrowest : LayoutSwitches{};
+        narrow.dispatcher = layout.switches ? layout.switches->dispatcher : std::nullopt;
+        narrow.overlap_tp = narrow.overlap_moe = false;
+        if (!(narrow == LayoutSwitches{})) entry->second = std::make_shared<const LayoutSwitches>(narrow);
+    }
+    // Asked for as the layout is: its switches do not say what it keeps.
+    return state_of(entry->second).memory.least_bytes(layout);
 }
 
 LayoutPeaks CostModel::peaks(const Layout& layout, std::int64_t most) {

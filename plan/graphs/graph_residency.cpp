@@ -63,9 +63,47 @@ GraphResidency::GraphResidency(const ScheduleRequest& request, int pp_rank, Grap
     }
 }
 
+const GraphResidency::Alike& GraphResidency::alike(std::span<const std::int64_t> per_chunk) const {
+    group_.clear();
+    amounts_.clear();
+    for (const std::int64_t amount : per_chunk) {
+        const auto known = std::find(amounts_.begin(), amounts_.end(), amount);
+        group_.push_back(static_cast<std::uint8_t>(known - amounts_.begin()));
+        if (known == amounts_.end()) amounts_.push_back(amount);
+    }
+    for (const Alike& known : alike_) {
+        if (known.group == group_) return known;
+    }
+    Alike& added = alike_.emplace_back(Alike{group_, amounts_.size(), {}});
+    const auto width = static_cast<std::ptrdiff_t>(added.groups);
+    std::vector<std::int64_t>& table = added.alive;
+    std::vector<std::int64_t> sums;
+    const auto no_more = [&](auto a, auto b) { return std::equal(a, a + width, b, [](std::int64_t x, std::int64_t y) { return x <= y; }); };
+    for (const Moment& moment : moments_) {
+        sums.assign(added.groups, 0);
+        for (std::size_t c = 0; c < group_.size(); ++c) sums[group_[c]] += moment.weight[c];
+        bool needless = false;
+        for (auto known = table.begin(); known != table.end() && !needless;) {
+            needless = no_more(sums.begin(), known);
+            known = !needless && no_more(known, sums.begin()) ? table.erase(known, known + width) : known + width;
+        }
+        if (!needless) table.insert(table.end(), sums.begin(), sums.end());
+    }
+    return added;
+}
+
 std::int64_t GraphResidency::held(std::span<const std::int64_t> per_chunk) const {
     MGPLAN_ASSERT(per_chunk.size() == copies_.size(), "one amount for each chunk");
     std::int64_t held = 0;
+    if (policy_ == GraphPolicy::megatron && per_chunk.size() <= 255) {
+        const Alike& moments = alike(per_chunk);
+        for (auto moment = moments.alive.begin(); moment != moments.alive.end();) {
+            std::int64_t here = 0;
+            for (const std::int64_t amount : amounts_) here += *moment++ * amount;
+            held = std::max(held, here);
+        }
+        return held;
+    }
     for (const Moment& moment : moments_) {
         std::int64_t here = 0;
         for (std::size_t c = 0; c < per_chunk.size(); ++c) {

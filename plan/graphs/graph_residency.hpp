@@ -21,7 +21,8 @@ public:
     /// shorter schedule with the same remainder stands for the whole; for slots only beyond 2^22 entries over all ranks.
     GraphResidency(const ScheduleRequest& request, int pp_rank, GraphPolicy policy);
 
-    /// How much is held of a quantity (buffers, bytes), of which each microbatch has per_chunk[c] in chunk c.
+    /// How much is held of a quantity (buffers, bytes), of which each microbatch has per_chunk[c] in chunk c: never below 0. What was
+    /// found out for other amounts is kept, so that an object is for one thread.
     [[nodiscard]] std::int64_t held(std::span<const std::int64_t> per_chunk) const;
     /// How often each layer of a chunk is captured: (chunk, slot) pairs, or microbatches.
     [[nodiscard]] std::int64_t copies(int chunk) const { return copies_[static_cast<std::size_t>(chunk)]; }
@@ -40,6 +41,18 @@ private:
     };
     std::vector<Moment> moments_;
     GraphPolicy policy_;
+
+    /// The moments where some chunks have equal amounts, which most have: what is alive of such chunks together, without moments of which
+    /// another has as much of everything. A schedule has hundreds of moments, and of these few are left.
+    struct Alike {
+        std::vector<std::uint8_t> group;  ///< by chunk: the number of its amount among the different ones
+        std::size_t groups = 0;
+        std::vector<std::int64_t> alive;  ///< of each group, moment behind moment
+    };
+    [[nodiscard]] const Alike& alike(std::span<const std::int64_t> per_chunk) const;
+    mutable std::vector<Alike> alike_;
+    mutable std::vector<std::uint8_t> group_;    ///< of the amounts at hand
+    mutable std::vector<std::int64_t> amounts_;  ///< by group
 };
 
 }  // namespace mgplan

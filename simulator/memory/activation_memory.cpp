@@ -75,6 +75,26 @@ struct ChunkRecipes {
     std::vector<std::optional<ChunkRecipe>> of;
 };
 
+/// The fullest instant of a stage, from functions of a place among the split's distinct chunks.
+template <class Bytes, class Kept, class Peak>
+Bytes fullest(const StageInstants& stage, std::vector<Bytes>& kept, Kept kept_of, Peak peak_of) {
+    if (stage.uniform()) {
+        const int kind = stage.kinds.front();
+        const Bytes each = kept_of(kind);
+        return std::max(static_cast<Bytes>(stage.most.before_forward) * each + peak_of(kind, false),
+                        static_cast<Bytes>(stage.most.before_backward) * each + peak_of(kind, true));
+    }
+    kept.clear();
+    for (const int kind : stage.kinds) kept.push_back(kept_of(kind));
+    Bytes most = 0;
+    for (auto instant = stage.table.begin(); instant != stage.table.end(); instant += static_cast<std::ptrdiff_t>(stage.width())) {
+        Bytes bytes = peak_of(stage.kinds[static_cast<std::size_t>(instant[0])], instant[1] != 0);
+        for (std::size_t k = 0; k < kept.size(); ++k) bytes += static_cast<Bytes>(instant[static_cast<std::ptrdiff_t>(k) + 2]) * kept[k];
+        most = std::max(most, bytes);
+    }
+    return most;
+}
+
 }  // namespace
 
 struct ActivationMemory::State {
@@ -93,7 +113,7 @@ struct ActivationMemory::State {
     std::array<bool, ShardLayers::kNodes> weighed{};
     std::vector<std::int64_t> held_totals;  ///< by stage
     std::vector<double> kept;
-    std::vector<std::int64_t> kept_bytes;
+    std::vector<std::int64_t> kept_bytes, of_front;
 
     State(const Workload& work, ShardLayers* shared)
         : workload(work),
@@ -157,10 +177,10 @@ struct ActivationMemory::State {
         return found != recipes.end() ? *found : recipes.emplace_back(ChunkRecipes{full, {}});
     }
 
-    /// From now on weights() are of this layout.
-    void begin(const Layout& layout, const SplitChunks& split) {
+    /// From now on weights() are of this layout, and what is held of its first stages.
+    void begin(const Layout& layout, const SplitChunks& split, int stages) {
         weighed.fill(false);
-        weigh_held(layout, split);
+        weigh_held(layout, split, stages);
     }
 
     /// Of the split's distinct chunks.
@@ -182,11 +202,11 @@ struct ActivationMemory::State {
     }
 
     /// The sum of it on each stage, which the search asks for.
-    void weigh_held(const Layout& layout, const SplitChunks& split) {
+    void weigh_held(const Layout& layout, const SplitChunks& split, int stages) {
         held_totals.clear();
         if (layout.engine == Engine::megatron) {
             const PieceSizes sizes = layers.sizes(layout);
-            for (int rank = 0; rank < static_cast<int>(layout.sizes.pp); ++rank) {
+            for (int rank = 0; rank < stages; ++rank) {
                 const RankContext context = megatron_rank(layout, split, rank, sizes);
                 std::int64_t total = 0;
                 for (const RankPolicy& policy : megatron_rank_policies()) total += policy.bytes(context);
@@ -282,6 +302,22 @@ struct ActivationMemory::State {
         return entry->second;
     }
 
+    /// Of the first stages.
+    void peaks_of_first(const Layout& layout, int stages, std::vector<std::int64_t>& by_stage) {
+        const SplitChunks& split = chunks(layout);
+        begin(layout, split, stages);
+        const auto& of_chunk = weights_at(layout, split, 0);
+        const auto kept_of = [&](int kind) { return of_chunk[static_cast<std::size_t>(kind)].kept; };
+        const auto peak_of = [&](int kind, bool backward) {
+            const ChunkWeight& weight = of_chunk[static_cast<std::size_t>(kind)];
+            return backward ? weight.backward_peak : weight.forward_peak;
+        };
+        const auto& instants_of_stage = instants_of(layout, split);
+        by_stage.clear();
+        for (std::size_t stage = 0; stage < static_cast<std::size_t>(stages); ++stage)
+            by_stage.push_back(fullest(instants_of_stage[stage], kept_bytes, kept_of, peak_of) + held_totals[stage]);
+    }
+
     const std::vector<LiveState>& live(const Layout& layout, int pp_rank) {
         const int pp = static_cast<int>(layout.sizes.pp);
         const std::int64_t group = layout.vpp > 1 ? layout.group_size : pp;
@@ -307,40 +343,15 @@ std::span<const int> kinds_of(const SplitChunks& split, const Layout& layout, in
     return {split.kind.data() + static_cast<std::size_t>(pp_rank) * vpp, vpp};
 }
 
-/// The fullest instant of a stage, from functions of a place among the split's distinct chunks.
-template <class Bytes, class Kept, class Peak>
-Bytes fullest(const StageInstants& stage, std::vector<Bytes>& kept, Kept kept_of, Peak peak_of) {
-    if (stage.uniform()) {
-        const int kind = stage.kinds.front();
-        const Bytes each = kept_of(kind);
-        return std::max(static_cast<Bytes>(stage.most.before_forward) * each + peak_of(kind, false),
-                        static_cast<Bytes>(stage.most.before_backward) * each + peak_of(kind, true));
-    }
-    kept.clear();
-    for (const int kind : stage.kinds) kept.push_back(kept_of(kind));
-    Bytes most = 0;
-    for (auto instant = stage.table.begin(); instant != stage.table.end(); instant += static_cast<std::ptrdiff_t>(stage.width())) {
-        Bytes bytes = peak_of(stage.kinds[static_cast<std::size_t>(instant[0])], instant[1] != 0);
-        for (std::size_t k = 0; k < kept.size(); ++k) bytes += static_cast<Bytes>(instant[static_cast<std::ptrdiff_t>(k) + 2]) * kept[k];
-        most = std::max(most, bytes);
-    }
-    return most;
-}
-
 }  // namespace
 
 void ActivationMemory::peak_bytes(const Layout& layout, std::vector<std::int64_t>& by_stage) {
-    const SplitChunks& split = state_->chunks(layout);
-    state_->begin(layout, split);
-    const auto& weights = state_->weights_at(layout, split, 0);
-    const auto kept = [&](int kind) { return weights[static_cast<std::size_t>(kind)].kept; };
-    const auto peak = [&](int kind, bool backward) {
-        const ChunkWeight& weight = weights[static_cast<std::size_t>(kind)];
-        return backward ? weight.backward_peak : weight.forward_peak;
-    };
-    by_stage.clear();
-    for (const StageInstants& stage : state_->instants_of(layout, split))
-        by_stage.push_back(fullest(stage, state_->kept_bytes, kept, peak) + state_->held_totals[by_stage.size()]);
+    state_->peaks_of_first(layout, static_cast<int>(layout.sizes.pp), by_stage);
+}
+
+std::int64_t ActivationMemory::front_peak_bytes(const Layout& layout) {
+    state_->peaks_of_first(layout, 1, state_->of_front);
+    return state_->of_front.front();
 }
 
 PieceBytes ActivationMemory::pieces(const Layout& layout) {
@@ -354,7 +365,7 @@ PieceBytes ActivationMemory::pieces(const Layout& layout) {
 void ActivationMemory::routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first,
                                          std::vector<std::int64_t>& by_stage) {
     const SplitChunks& split = state_->chunks(layout);
-    state_->begin(layout, split);
+    state_->begin(layout, split, static_cast<int>(layout.sizes.pp));
     const auto& stages = state_->instants_of(layout, split);
     std::array<double, ShardLayers::kNodes> nodes{};
     std::array<const std::vector<ChunkWeight>*, ShardLayers::kNodes> weights{};

@@ -52,6 +52,8 @@ public:
     [[nodiscard]] const LayerKinds& kinds() const;
     /// peak().bytes of every pipeline stage, quickly: the list is overwritten.
     void peak_bytes(const Layout& layout, std::vector<std::int64_t>& by_stage);
+    /// The first stage's, without the others.
+    [[nodiscard]] std::int64_t front_peak_bytes(const Layout& layout);
     /// The same of the stages from `first` on, one for each of `rows`: so many times the rows of the even split that their
     /// experts receive. Never too little.
     void routed_peak_bytes(const Layout& layout, std::span<const RowFactors> rows, int first, std::vector<std::int64_t>& by_stage);

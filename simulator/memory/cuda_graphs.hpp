@@ -61,6 +61,13 @@ struct GraphedLayer {
 /// Sets saved, transient and eager_transient.
 void take_bytes(GraphedLayer& layer, const PieceBytes& bytes, LayerKind kind);
 
+/// What CUDA graphs make of kinds of layers with one shard.
+struct GraphedLayers {
+    PieceBytes bytes;
+    EnumSet<CudaGraphScope> scopes;
+    GraphedLayer dense, mixture;
+};
+
 /// Bytes of one name on one rank, all layers and slots together.
 struct BoundaryBytes {
     std::string_view name;

@@ -15,40 +15,16 @@
 #include "plan/text/errors.hpp"
 #include "simulator/memory/activation_memory.hpp"
 #include "simulator/memory/device_overhead.hpp"
+#include "simulator/memory/framework_bytes.hpp"
 #include "simulator/memory/megatron_replay.hpp"
 #include "simulator/memory/model_state.hpp"
 #include "simulator/memory/routing_load.hpp"
 #include "simulator/memory/stage_timeline.hpp"
 #include "simulator/piece/memo_key.hpp"
+#include "simulator/piece/shard_key.hpp"
 
 namespace mgplan::simulator {
 namespace {
-
-/// What CUDA graphs make of kinds of layers with one shard.
-struct GraphedLayers {
-    PieceBytes bytes;
-    EnumSet<CudaGraphScope> scopes;
-    GraphedLayer dense, mixture;
-};
-
-/// Bytes of the framework on one stage at its peak.
-struct FrameworkBytes {
-    ModelStateBytes state;
-    std::int64_t passes = 0;  ///< what forwards and backwards take, workspaces of the trace included
-    std::int64_t lasting_workspace = 0;
-    GraphTerms graph;
-    std::int64_t outside = 0;  ///< what the framework's allocator does not count, graphs left aside
-
-    /// What graphs hold is there even where they take more out of the passes than they hold.
-    [[nodiscard]] std::int64_t moved() const { return std::max(graph.activations, graph.resident - passes); }
-    /// The update needs copies of narrower gradients, but no activations; the larger of the two instants counts.
-    [[nodiscard]] bool peaks_in_update() const { return !graph.pool_is_private && state.update > passes + moved() - graph.resident; }
-    [[nodiscard]] std::int64_t total() const {
-        const std::int64_t eager = passes + moved();
-        const std::int64_t rest = graph.pool_is_private ? eager + state.update : peaks_in_update() ? state.update + graph.resident : eager;
-        return state.parameters + state.gradients + state.optimizer + lasting_workspace + graph.static_inputs + graph.boundary_bytes + rest;
-    }
-};
 
 /// What the optimizer's update works on.
 constexpr std::string_view kUpdateCopies = "fp32 copies of gradients or moments";
@@ -75,6 +51,7 @@ struct LayoutMemory::State {
     std::unordered_map<MemoKey<4>, std::vector<std::vector<std::int64_t>>, MemoKeyHash> alive;
     std::unordered_map<MemoKey<6>, GraphResidency, MemoKeyHash> residencies;
     std::unordered_map<const LayerCosts*, GraphedLayers> graphed;
+    std::unordered_map<ShardKey, GraphedLayers, MemoKeyHash> least_graphed;  ///< without kernels, whose counts only objects depend on
     // Of the layout at hand; members, so that they need no memory for each.
     std::vector<std::int64_t> passes;
     std::vector<LiveMixtures> live_mixtures;
@@ -111,6 +88,12 @@ struct LayoutMemory::State {
 
     GraphTerms graphs(const Layout& layout, int pp_rank) {
         if (layout.cuda_graphs.empty()) return {};
+        const LayerCosts& layer = shared.costs(layout);
+        return graphs(layout, pp_rank, layer, graphed[&layer]);
+    }
+
+    /// `kinds`: what is kept for all layouts with the same costs.
+    GraphTerms graphs(const Layout& layout, int pp_rank, const LayerCosts& layer, GraphedLayers& kinds) {
         const int pp = static_cast<int>(layout.sizes.pp);
         const GraphPolicy policy = policy_of(layout);
         const MemoKey<6> key{{pp, layout.vpp, layout.num_microbatches, layout.group_size, pp_rank, static_cast<std::int64_t>(policy)}};
@@ -120,8 +103,6 @@ struct LayoutMemory::State {
             if (layout.vpp > 1) request.group_size = layout.group_size;
             entry = residencies.emplace(key, GraphResidency(request, pp_rank, policy)).first;
         }
-        const LayerCosts& layer = shared.costs(layout);
-        GraphedLayers& kinds = graphed[&layer];
         if (kinds.scopes != layout.cuda_graphs) {
             kinds.scopes = layout.cuda_graphs;
             kinds.bytes = activations.pieces(layout);
@@ -417,6 +398,23 @@ struct LayoutMemory::State {
         return peaks;
     }
 
+    std::int64_t least_bytes(const Layout& layout) {
+        if (layout.schedule) return 0;
+        FrameworkBytes front;
+        front.state = model_states.of(layout, 0);
+        // Where gradients are wide the update needs no copies of them.
+        front.state.update = 0;
+        front.passes = activations.front_peak_bytes(layout) - spared_by_offloading(layout);
+        front.lasting_workspace = lasting_workspace(layout);
+        front.outside = overhead.sums(layout).end;
+        if (!layout.cuda_graphs.empty() && !layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) {
+            static const LayerCosts kNoCosts;
+            front.graph = graphs(layout, 0, kNoCosts, least_graphed[shard_key(layout)]);
+            front.graph.objects = 0;
+        }
+        return peak_of(layout, front);
+    }
+
     /// The fullest stage where allocators are replayed: of those that are nearly the fullest without. Its fragmentation stays.
     int fullest_replayed(const Layout& layout) {
         const auto [fullest, most] = fullest_stage(layout);
@@ -468,6 +466,10 @@ MemoryPrediction LayoutMemory::predict(const Layout& layout, bool replayed) {
 
 LayoutPeaks LayoutMemory::peaks(const Layout& layout, std::int64_t most) {
     return state_->peaks(layout, most);
+}
+
+std::int64_t LayoutMemory::least_bytes(const Layout& layout) {
+    return state_->least_bytes(layout);
 }
 
 RankMemory LayoutMemory::stage(const Layout& layout, int pp_rank) {

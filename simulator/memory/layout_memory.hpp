@@ -50,6 +50,10 @@ public:
     /// The peaks alone. Where the model state of a stage alone exceeds `most`, its sum stands for both peaks and no activation is
     /// looked at; where the even peak exceeds it, that one stands for the deciding one too.
     [[nodiscard]] LayoutPeaks peaks(const Layout& layout, std::int64_t most = std::numeric_limits<std::int64_t>::max());
+    /// What the first stage needs at least where tokens are spread evenly: never more than peaks(layout).even, and found without the
+    /// prices of layers. Other workloads whose layers keep the same and whose parameters, gradients and optimizer state are no smaller need
+    /// no less.
+    [[nodiscard]] std::int64_t least_bytes(const Layout& layout);
     /// Every rank of a pipeline stage, its fragmentation replayed.
     [[nodiscard]] RankMemory stage(const Layout& layout, int pp_rank);
     /// The ops of a stage's ranks as engine megatron has them, without CUDA graphs: for play() with no sends left open, whose

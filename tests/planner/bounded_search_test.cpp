@@ -1,6 +1,7 @@
 // A bounded search shows what an exhaustive one does.
 
 #include <algorithm>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -22,14 +23,15 @@ struct RandomJob {
     std::string name;
 };
 
-RandomJob random_job(std::mt19937& random) {
+/// `search`: the axes; any without.
+RandomJob random_job(std::mt19937& random, const char* search = nullptr) {
     const auto any = [&](const auto& values) { return values[random() % std::size(values)]; };
     const char* const models[]{"llama3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt-oss-20b", "qwen3-30b-a3b", "qwen2.5-7b"};
     const char* const clusters[]{"dgx-h100", "gb200-nvl72", "dgx-b200", "dgx-a100-80g"};
     const char* const axes[]{"recipe", "dispatcher,recompute", "recompute,block,vpp", "tp-overlap,optimizer", "cuda-graphs,recompute",
                              "wide"};
     const std::int64_t worlds[]{8, 16}, batches[]{32, 64};
-    const char *const model = any(models), *const cluster = any(clusters), *const asked = any(axes);
+    const char *const model = any(models), *const cluster = any(clusters), *const asked = search != nullptr ? search : any(axes);
     const std::int64_t world = any(worlds), batch = any(batches);
     RandomJob job{workload_of(model, world, cluster, batch, 4096), {}, {}};
     if (random() % 4 == 0 && job.work.cluster.peak(Precision::fp8) > 0) {
@@ -49,9 +51,10 @@ RandomJob random_job(std::mt19937& random) {
 TEST(BoundedSearch, ShowsWhatAnExhaustiveOneDoes) {
     std::mt19937 random(20261124);
     std::int64_t cut = 0;
-    constexpr int kJobs = 16;
+    constexpr int kJobs = 20;
     for (int i = 0; i < kJobs; ++i) {
-        const RandomJob job = random_job(random);
+        // The last ones search everything, graphs among it.
+        const RandomJob job = random_job(random, i < 16 ? nullptr : "wide");
         SCOPED_TRACE(job.name);
         RankingOptions options;
         options.predictions = false;
@@ -76,6 +79,40 @@ TEST(BoundedSearch, ShowsWhatAnExhaustiveOneDoes) {
         cut += b.bounded;
     }
     EXPECT_GT(cut, 0);
+}
+
+/// Layouts of a job that are far apart, with and without graphs, and with every choice of switches.
+std::vector<Layout> some_layouts(const RandomJob& job, std::size_t every) {
+    std::vector<Layout> some;
+    CandidateCounts counts;
+    std::size_t met = 0;
+    for (const Prefix& prefix : prefixes(job.work, job.space, counts)) {
+        visit_layouts(job.work, job.space, prefix, counts, [&](const Layout& layout) {
+            if (met++ % every == 0) some.push_back(layout);
+        });
+    }
+    return some;
+}
+
+TEST(BoundedSearch, NoLayoutNeedsLessThanItsBoundOfBytes) {
+    std::mt19937 random(77);
+    std::int64_t graphed = 0, switched = 0, close = 0;
+    for (int i = 0; i < 12; ++i) {
+        const RandomJob job = random_job(random, i % 2 == 0 ? "wide" : nullptr);
+        SCOPED_TRACE(job.name);
+        const LayoutCost cost = simulator_cost_model()(job.work);
+        for (const Layout& layout : some_layouts(job, 997)) {
+            const std::int64_t least = cost.least_bytes_of_tail(layout, job.space);
+            const std::int64_t even = cost.memory(layout, std::numeric_limits<std::int64_t>::max()).even;
+            ASSERT_LE(least, even) << fingerprint(layout);
+            graphed += layout.cuda_graphs.empty() ? 0 : 1;
+            switched += layout.switches ? 1 : 0;
+            close += 10 * least > 9 * even ? 1 : 0;
+        }
+    }
+    EXPECT_GT(graphed, 0);
+    EXPECT_GT(switched, 0);
+    EXPECT_GT(close, 0);
 }
 
 TEST(BoundedSearch, CutsTheSameForAnyNumberOfThreads) {

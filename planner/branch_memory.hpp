@@ -1,0 +1,48 @@
+#pragma once
+// Which layouts of a branch cannot fit, found out once for many of them.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "plan/layout/layout.hpp"
+#include "planner/search.hpp"
+
+namespace mgplan::planner {
+
+/// A branch are layouts that differ in recompute, CUDA graphs and switches alone. Of the switches only dispatchers change what layers keep,
+/// so that one bound holds for all overlaps and types.
+class BranchMemory {
+public:
+    /// All must outlive it.
+    BranchMemory(const LayoutCost& cost, const SearchSpace& space, std::int64_t limit) : cost_(cost), space_(space), limit_(limit) {}
+
+    /// What comes next is another branch.
+    void begin_branch() { tails_.clear(); }
+
+    /// False where no choice of overlaps and types makes the layout fit.
+    [[nodiscard]] bool may_fit(const Layout& layout);
+
+private:
+    struct Tail {
+        EnumSet<CudaGraphScope> cuda_graphs;
+        EnumSet<RecomputeModule> modules;
+        Recompute recompute = Recompute::none;
+        std::optional<RecomputeMethod> method;
+        std::int64_t layers = 0;
+        std::optional<TokenDispatcher> dispatcher;
+        bool operator==(const Tail&) const = default;
+    };
+    struct Known {
+        Tail tail;
+        bool may_fit = true;
+    };
+
+    const LayoutCost& cost_;
+    const SearchSpace& space_;
+    std::int64_t limit_;
+    std::vector<Known> tails_;  ///< of this branch
+    std::size_t next_ = 0;      ///< of tails_: layouts come in the same order for each choice of switches
+};
+
+}  // namespace mgplan::planner

@@ -1,0 +1,64 @@
+#include "planner/run_parallel.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace mgplan::planner {
+
+void run_parallel(std::size_t parts, std::size_t thread_count, const std::function<void(std::size_t part, std::size_t thread)>& work,
+                  const std::function<void(std::size_t, std::size_t)>& progress) {
+    std::atomic<std::size_t> next{0}, done{0};
+    std::exception_ptr failure;
+    std::mutex mutex;
+    std::condition_variable finished;
+    std::size_t running = thread_count;
+    const auto run = [&](std::size_t thread) {
+        try {
+            for (std::size_t part = next++; part < parts; part = next++) {
+                work(part, thread);
+                ++done;
+            }
+        } catch (...) {
+            const std::scoped_lock lock(mutex);
+            if (!failure) failure = std::current_exception();
+            next = parts;
+        }
+        const std::scoped_lock lock(mutex);
+        --running;
+        finished.notify_one();
+    };
+    std::vector<std::jthread> threads;
+    for (std::size_t thread = 0; thread < thread_count; ++thread) {
+        try {
+            threads.emplace_back(run, thread);
+        } catch (const std::system_error&) {
+            // The system gives no more threads; those there are do the work.
+            const std::scoped_lock lock(mutex);
+            running -= thread_count - thread;
+            if (thread == 0) throw;
+            break;
+        }
+    }
+    {
+        std::unique_lock lock(mutex);
+        while (!finished.wait_for(lock, std::chrono::seconds(1), [&] { return running == 0; })) {
+            if (!progress) continue;
+            try {
+                progress(done, parts);
+            } catch (...) {
+                if (!failure) failure = std::current_exception();
+                next = parts;  // the threads finish the parts that they have
+            }
+        }
+    }
+    threads.clear();  // joins
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace mgplan::planner

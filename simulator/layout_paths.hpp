@@ -1,0 +1,19 @@
+#pragma once
+// The links that the groups of a layout run over.
+
+#include <cstdint>
+
+#include "plan/layout/layout.hpp"
+#include "plan/workload.hpp"
+#include "simulator/compute/calibration.hpp"
+#include "simulator/step_parts.hpp"
+
+namespace mgplan::simulator {
+
+[[nodiscard]] LayoutPaths paths_of(const ParallelSizes& sizes, const ClusterSpec& cluster, const Calibration& calibration);
+
+/// Adds those inside and across so many instances of the distributed optimizer.
+void add_instances(LayoutPaths& paths, const ParallelSizes& sizes, std::int64_t instances, const ClusterSpec& cluster,
+                   const Calibration& calibration);
+
+}  // namespace mgplan::simulator

@@ -1,0 +1,31 @@
+#pragma once
+// What a framework's allocator holds on one pipeline stage.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "simulator/memory/cuda_graphs.hpp"
+#include "simulator/memory/model_state.hpp"
+
+namespace mgplan::simulator {
+
+/// Bytes of the framework on one stage at its peak.
+struct FrameworkBytes {
+    ModelStateBytes state;
+    std::int64_t passes = 0;  ///< what forwards and backwards take, workspaces of the trace included
+    std::int64_t lasting_workspace = 0;
+    GraphTerms graph;
+    std::int64_t outside = 0;  ///< what the framework's allocator does not count, graphs left aside
+
+    /// What graphs hold is there even where they take more out of the passes than they hold.
+    [[nodiscard]] std::int64_t moved() const { return std::max(graph.activations, graph.resident - passes); }
+    /// The update needs copies of narrower gradients, but no activations; the larger of the two instants counts.
+    [[nodiscard]] bool peaks_in_update() const { return !graph.pool_is_private && state.update > passes + moved() - graph.resident; }
+    [[nodiscard]] std::int64_t total() const {
+        const std::int64_t eager = passes + moved();
+        const std::int64_t rest = graph.pool_is_private ? eager + state.update : peaks_in_update() ? state.update + graph.resident : eager;
+        return state.parameters + state.gradients + state.optimizer + lasting_workspace + graph.static_inputs + graph.boundary_bytes + rest;
+    }
+};
+
+}  // namespace mgplan::simulator
