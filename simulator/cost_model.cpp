@@ -63,6 +63,7 @@ struct CostModel::State {
     LayoutPaths last_paths;
     std::shared_ptr<ShardLayers> shards;
     std::shared_ptr<ShardLayers> kept;  ///< what layers keep and take, which fewer switches change than what they cost
+    State* with_equal_costs = nullptr;  ///< another of the same model, which has priced the layers
     RecordedCosts recorded;
     LayoutMemory memory;
     std::optional<RoutingLoad> routing;  ///< of models with experts
@@ -134,6 +135,7 @@ struct CostModel::State {
     }
 
     const LayerCosts& costs(const Layout& layout) {
+        if (with_equal_costs != nullptr) return with_equal_costs->costs(layout);
         auto [entry, fresh] = layers.try_emplace(cost_key(layout));
         if (fresh) entry->second = recorded.of(shard_of(layout), shards->sizes(layout), links_key(layout.sizes));
         return entry->second;
@@ -263,6 +265,11 @@ struct CostModel::Switched {
         return !workload.model.moe || workload.model.moe->dispatcher == other.model.moe->dispatcher;
     }
 
+    /// Whether layers cost the same under both.
+    [[nodiscard]] bool prices_layers_as(const Workload& other) const {
+        return has_layers_of(other) && workload.training.overlap_moe == other.training.overlap_moe;
+    }
+
     /// Whether layers do the same under both. The type of moments is the optimizer's, and what another microbatch hides is taken off the
     /// price of the layers.
     [[nodiscard]] bool has_layers_of(const Workload& other) const {
@@ -332,6 +339,10 @@ CostModel::Switched* CostModel::add_switched(const std::shared_ptr<const LayoutS
     }
     if (kept == nullptr) kept = layers;
     added->state.emplace(added->workload, state_->calibration, std::move(layers), std::move(kept));
+    for (const auto& one : switched_) {
+        if (added->state->with_equal_costs == nullptr && one->state->with_equal_costs == nullptr && added->prices_layers_as(one->workload))
+            added->state->with_equal_costs = &*one->state;
+    }
     return switched_.emplace_back(std::move(added)).get();
 }
 

@@ -402,14 +402,12 @@ struct LayoutMemory::State {
         if (layout.schedule) return 0;
         FrameworkBytes front;
         front.state = model_states.of(layout, 0);
-        // Where gradients are wide the update needs no copies of them.
-        front.state.update = 0;
+        front.state.update = 0;  // where gradients are wide it needs no copies of them
         front.passes = activations.front_peak_bytes(layout) - spared_by_offloading(layout);
         front.lasting_workspace = lasting_workspace(layout);
         front.outside = overhead.sums(layout).end;
         if (!layout.cuda_graphs.empty() && !layout.cuda_graphs.contains(CudaGraphScope::full_iteration)) {
-            static const LayerCosts kNoCosts;
-            front.graph = graphs(layout, 0, kNoCosts, least_graphed[shard_key(layout)]);
+            front.graph = graphs(layout, 0, LayerCosts{}, least_graphed[shard_key(layout)]);
             front.graph.objects = 0;
         }
         return peak_of(layout, front);
