@@ -85,6 +85,22 @@ __global__ void run_each(Body body, std::int64_t count) {
     for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) body(i);
 }
 
+/// Two packs of each thread are under way at once.
+template <int N, class Body>
+__global__ void __launch_bounds__(256) run_packs(Body body, std::int64_t count) {
+    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x, packs = count / N;
+    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    std::int64_t pack = first;
+    for (; pack + step < packs; pack += 2 * step) {
+        const auto one = body.template load<N>(pack * N);
+        const auto other = body.template load<N>((pack + step) * N);
+        body.template finish<N>(pack * N, one);
+        body.template finish<N>((pack + step) * N, other);
+    }
+    if (pack < packs) body.template finish<N>(pack * N, body.template load<N>(pack * N));
+    for (std::int64_t i = packs * N + first; i < count; i += step) body.template finish<1>(i, body.template load<1>(i));
+}
+
 template <class Body>
 __global__ void __launch_bounds__(BlockTeam::kMostLanes) run_teams(Body body, std::int64_t count) {
     for (std::int64_t i = blockIdx.x; i < count; i += gridDim.x) {
@@ -105,6 +121,15 @@ public:
         constexpr std::int64_t kMostBlocks = std::int64_t{1} << 20;
         const auto blocks = static_cast<unsigned>(std::min((count + kLanes - 1) / kLanes, kMostBlocks));
         run_each<<<blocks, kLanes, 0, device_.stream()>>>(body, count);
+        MGPLAN_CUDA(cudaGetLastError());
+    }
+    template <int N, class Body>
+    void packs(std::int64_t count, const Body& body) const {
+        if (count == 0) return;
+        constexpr int kLanes = 256;
+        constexpr std::int64_t kMostBlocks = std::int64_t{1} << 20, kShare = std::int64_t{2} * N * kLanes;  // of a block
+        const auto blocks = static_cast<unsigned>(std::min((count + kShare - 1) / kShare, kMostBlocks));
+        run_packs<N><<<blocks, kLanes, 0, device_.stream()>>>(body, count);
         MGPLAN_CUDA(cudaGetLastError());
     }
     template <class Body>

@@ -1,7 +1,7 @@
 #pragma once
 // See model/ops/activation.hpp; the formulas are those of runtime/cpu/ops/activation.cpp.
 
-#include "runtime/cuda/ops/launch.hpp"
+#include "runtime/cuda/ops/packs.hpp"
 
 namespace mgplan::runtime::cuda {
 
@@ -59,12 +59,27 @@ struct ActivationForward {
     Activation kind;
     bool gated;
 
-    MGPLAN_BOTH void operator()(std::int64_t index) const {
+    template <int N>
+    struct Loaded {
+        Pack<Element, N> in, gated;
+        Sum weight;
+    };
+    /// Packs do not go beyond a row.
+    template <int N>
+    MGPLAN_BOTH Loaded<N> load(std::int64_t index) const {
         const auto [row, column] = row_column(index, width);
         const Element* const in = x + row * width * (gated ? 2 : 1) + column;
-        Sum value = evaluate(kind, Sum(in[0])).value;
-        if (gated) value *= gated_value(kind, Sum(in[width])).value;
-        y[index] = Element(row_weights != nullptr ? value * row_weights[row] : value);
+        return {load_pack<N>(in), load_pack<N>(gated ? in + width : in), row_weights != nullptr ? row_weights[row] : Sum{1}};
+    }
+    template <int N>
+    MGPLAN_BOTH void finish(std::int64_t index, const Loaded<N>& loaded) const {
+        Pack<Element, N> result;
+        for (int k = 0; k < N; ++k) {
+            Sum value = evaluate(kind, Sum(loaded.in[k])).value;
+            if (gated) value *= gated_value(kind, Sum(loaded.gated[k])).value;
+            result[k] = Element(row_weights != nullptr ? value * loaded.weight : value);
+        }
+        store_pack<N>(y + index, result);
     }
 };
 
@@ -78,18 +93,36 @@ struct ActivationInputGradient {
     Activation kind;
     bool gated;
 
-    MGPLAN_BOTH void operator()(std::int64_t index) const {
+    template <int N>
+    struct Loaded {
+        Pack<Element, N> slope, in, gated;
+        Sum weight;
+    };
+    template <int N>
+    MGPLAN_BOTH Loaded<N> load(std::int64_t index) const {
         const auto [row, column] = row_column(index, width);
-        const std::int64_t start = row * width * (gated ? 2 : 1) + column;
-        const auto f = evaluate(kind, Sum(x[start]));
-        const Sum gradient = Sum(dy[index]) * (row_weights != nullptr ? row_weights[row] : Sum{1});
-        if (gated) {
-            const auto v = gated_value(kind, Sum(x[start + width]));
-            dx[start] = Element(gradient * v.value * f.slope);
-            dx[start + width] = Element(gradient * f.value * v.slope);
-        } else {
-            dx[start] = Element(gradient * f.slope);
+        const Element* const in = x + row * width * (gated ? 2 : 1) + column;
+        return {load_pack<N>(dy + index), load_pack<N>(in), load_pack<N>(gated ? in + width : in),
+                row_weights != nullptr ? row_weights[row] : Sum{1}};
+    }
+    template <int N>
+    MGPLAN_BOTH void finish(std::int64_t index, const Loaded<N>& loaded) const {
+        const auto [row, column] = row_column(index, width);
+        Element* const out = dx + row * width * (gated ? 2 : 1) + column;
+        Pack<Element, N> of_input, of_gated;
+        for (int k = 0; k < N; ++k) {
+            const auto f = evaluate(kind, Sum(loaded.in[k]));
+            const Sum gradient = Sum(loaded.slope[k]) * loaded.weight;
+            if (gated) {
+                const auto v = gated_value(kind, Sum(loaded.gated[k]));
+                of_input[k] = Element(gradient * v.value * f.slope);
+                of_gated[k] = Element(gradient * f.value * v.slope);
+            } else {
+                of_input[k] = Element(gradient * f.slope);
+            }
         }
+        store_pack<N>(out, of_input);
+        if (gated) store_pack<N>(out + width, of_gated);
     }
 };
 
@@ -116,7 +149,8 @@ struct RowWeightGradient {
 template <class Launcher>
 void activation(model::Device& device, const model::ActivationArguments& x) {
     with_type(x.x.dtype, [&]<class Element>() {
-        Launcher::of(device).each(x.rows * x.width,
+        each_pack<kPack<Element>>(Launcher::of(device), x.rows * x.width,
+                                  address(x.x.data) | address(x.y.data) | static_cast<std::uint64_t>(x.width) * sizeof(Element),
                                   ActivationForward<Element>{values<Element>(x.x), values<Compute<Element>>(x.row_weights),
                                                              values<Element>(x.y), x.width, x.kind, x.gated});
     });
@@ -133,8 +167,10 @@ void activation_backward(model::Device& device, const model::ActivationBackwardA
             launcher.teams(x.rows, lanes_for(x.width),
                            RowWeightGradient<Element>{dy, in, values<Sum>(x.d_row_weights), x.width, x.kind, x.gated});
         }
-        launcher.each(x.rows * x.width, ActivationInputGradient<Element>{dy, in, values<Sum>(x.row_weights), values<Element>(x.dx), x.width,
-                                                                         x.kind, x.gated});
+        each_pack<kPack<Element>>(
+            launcher, x.rows * x.width,
+            address(dy) | address(in) | address(x.dx.data) | static_cast<std::uint64_t>(x.width) * sizeof(Element),
+            ActivationInputGradient<Element>{dy, in, values<Sum>(x.row_weights), values<Element>(x.dx), x.width, x.kind, x.gated});
     });
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // See model/ops/adam.hpp; the formula is that of runtime/cpu/ops/adam.cpp.
 
-#include "runtime/cuda/ops/launch.hpp"
+#include "runtime/cuda/ops/packs.hpp"
 
 namespace mgplan::runtime::cuda {
 
@@ -13,13 +13,30 @@ struct AdamStep {
     const Gradient* gradient;
     Main factor, beta1, beta2, rest1, rest2, correction1, correction2, epsilon, rate, decay;
 
-    MGPLAN_BOTH void operator()(std::int64_t i) const {
-        const Main g = static_cast<Main>(Compute<Gradient>(gradient[i])) * factor;
-        const Main m = beta1 * Main(exp_avg[i]) + rest1 * g;
-        const Main v = beta2 * Main(exp_avg_sq[i]) + rest2 * g * g;
-        exp_avg[i] = First(m);
-        exp_avg_sq[i] = Second(v);
-        main[i] -= rate * (m * correction1 / (square_root(v * correction2) + epsilon) + decay * main[i]);
+    template <int N>
+    struct Loaded {
+        Pack<Main, N> main;
+        Pack<First, N> first;
+        Pack<Second, N> second;
+        Pack<Gradient, N> gradient;
+    };
+    template <int N>
+    MGPLAN_BOTH Loaded<N> load(std::int64_t i) const {
+        return {load_pack<N>(main + i), load_pack<N>(exp_avg + i), load_pack<N>(exp_avg_sq + i), load_pack<N>(gradient + i)};
+    }
+    template <int N>
+    MGPLAN_BOTH void finish(std::int64_t i, Loaded<N> x) const {
+        for (int k = 0; k < N; ++k) {
+            const Main g = static_cast<Main>(Compute<Gradient>(x.gradient[k])) * factor;
+            const Main m = beta1 * Main(x.first[k]) + rest1 * g;
+            const Main v = beta2 * Main(x.second[k]) + rest2 * g * g;
+            x.first[k] = First(m);
+            x.second[k] = Second(v);
+            x.main[k] -= rate * (m * correction1 / (square_root(v * correction2) + epsilon) + decay * x.main[k]);
+        }
+        store_pack<N>(exp_avg + i, x.first);
+        store_pack<N>(exp_avg_sq + i, x.second);
+        store_pack<N>(main + i, x.main);
     }
 };
 
@@ -28,8 +45,9 @@ void adam_step(model::Device& device, const model::AdamArguments& x) {
     const auto& hyper = x.hyper;
     const auto t = static_cast<double>(hyper.step);
     const auto step = [&]<class Main, class First, class Second, class Gradient>() {
-        Launcher::of(device).each(
-            x.elements,
+        each_pack<kPack<Main, First, Second, Gradient>>(
+            Launcher::of(device), x.elements,
+            address(x.main.data) | address(x.exp_avg.data) | address(x.exp_avg_sq.data) | address(x.gradient.data),
             AdamStep<Main, First, Second, Gradient>{
                 values<Main>(x.main), values<First>(x.exp_avg), values<Second>(x.exp_avg_sq), values<Gradient>(x.gradient),
                 static_cast<Main>(hyper.gradient_factor), static_cast<Main>(hyper.beta1), static_cast<Main>(hyper.beta2),

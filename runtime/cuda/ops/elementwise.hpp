@@ -2,7 +2,7 @@
 // See model/ops/elementwise.hpp.
 
 #include "model/ops/scratch.hpp"
-#include "runtime/cuda/ops/launch.hpp"
+#include "runtime/cuda/ops/packs.hpp"
 
 namespace mgplan::runtime::cuda {
 
@@ -10,28 +10,87 @@ template <class From, class To>
 struct Convert {
     const From* from;
     To* to;
-    MGPLAN_BOTH void operator()(std::int64_t i) const { to[i] = To(static_cast<Compute<To>>(Compute<From>(from[i]))); }
+
+    template <int N>
+    MGPLAN_BOTH Pack<From, N> load(std::int64_t i) const {
+        return load_pack<N>(from + i);
+    }
+    template <int N>
+    MGPLAN_BOTH void finish(std::int64_t i, const Pack<From, N>& values) const {
+        Pack<To, N> result;
+        for (int k = 0; k < N; ++k) result[k] = To(static_cast<Compute<To>>(Compute<From>(values[k])));
+        store_pack<N>(to + i, result);
+    }
 };
 
 template <class From, class To>
 struct AddInto {
     const From* from;
     To* to;
-    MGPLAN_BOTH void operator()(std::int64_t i) const { to[i] = To(Compute<To>(to[i]) + static_cast<Compute<To>>(Compute<From>(from[i]))); }
+
+    template <int N>
+    struct Both {
+        Pack<From, N> from;
+        Pack<To, N> to;
+    };
+    template <int N>
+    MGPLAN_BOTH Both<N> load(std::int64_t i) const {
+        return {load_pack<N>(from + i), load_pack<N>(to + i)};
+    }
+    template <int N>
+    MGPLAN_BOTH void finish(std::int64_t i, Both<N> both) const {
+        for (int k = 0; k < N; ++k) both.to[k] = To(Compute<To>(both.to[k]) + static_cast<Compute<To>>(Compute<From>(both.from[k])));
+        store_pack<N>(to + i, both.to);
+    }
 };
 
 template <class Element>
 struct Scale {
     Element* x;
     Compute<Element> factor;
-    MGPLAN_BOTH void operator()(std::int64_t i) const { x[i] = Element(Compute<Element>(x[i]) * factor); }
+
+    template <int N>
+    MGPLAN_BOTH Pack<Element, N> load(std::int64_t i) const {
+        return load_pack<N>(x + i);
+    }
+    template <int N>
+    MGPLAN_BOTH void finish(std::int64_t i, Pack<Element, N> values) const {
+        for (int k = 0; k < N; ++k) values[k] = Element(Compute<Element>(values[k]) * factor);
+        store_pack<N>(x + i, values);
+    }
 };
 
 template <class Element>
 struct Fill {
     Element* x;
     Element value;
-    MGPLAN_BOTH void operator()(std::int64_t i) const { x[i] = value; }
+
+    template <int N>
+    MGPLAN_BOTH Pack<Element, N> load(std::int64_t /*i*/) const {
+        Pack<Element, N> values;
+        for (int k = 0; k < N; ++k) values[k] = value;
+        return values;
+    }
+    template <int N>
+    MGPLAN_BOTH void finish(std::int64_t i, const Pack<Element, N>& values) const {
+        store_pack<N>(x + i, values);
+    }
+};
+
+template <class Element>
+struct SoftCap {
+    Element* x;
+    Compute<Element> cap;
+
+    template <int N>
+    MGPLAN_BOTH Pack<Element, N> load(std::int64_t i) const {
+        return load_pack<N>(x + i);
+    }
+    template <int N>
+    MGPLAN_BOTH void finish(std::int64_t i, Pack<Element, N> values) const {
+        for (int k = 0; k < N; ++k) values[k] = Element(cap * hyperbolic_tangent(Compute<Element>(values[k]) / cap));
+        store_pack<N>(x + i, values);
+    }
 };
 
 /// The piece of a flat array that one team reduces.
@@ -122,42 +181,42 @@ void copy(model::Device& device, const model::ElementwiseArguments& x) {
         return;
     }
     with_type(x.from.dtype, [&]<class From>() {
-        with_type(x.to.dtype, [&]<class To>() { launcher.each(x.elements, Convert<From, To>{values<From>(x.from), values<To>(x.to)}); });
+        with_type(x.to.dtype, [&]<class To>() {
+            each_pack<kPack<From, To>>(launcher, x.elements, address(x.from.data) | address(x.to.data),
+                                       Convert<From, To>{values<From>(x.from), values<To>(x.to)});
+        });
     });
 }
 
 template <class Launcher>
 void add(model::Device& device, const model::ElementwiseArguments& x) {
     with_types(x.from.dtype, x.to.dtype, [&]<class From, class To>() {
-        Launcher::of(device).each(x.elements, AddInto<From, To>{values<From>(x.from), values<To>(x.to)});
+        each_pack<kPack<From, To>>(Launcher::of(device), x.elements, address(x.from.data) | address(x.to.data),
+                                   AddInto<From, To>{values<From>(x.from), values<To>(x.to)});
     });
 }
 
 template <class Launcher>
 void scale(model::Device& device, const model::ScalarArguments& x) {
     with_type(x.x.dtype, [&]<class Element>() {
-        Launcher::of(device).each(x.elements, Scale<Element>{values<Element>(x.x), static_cast<Compute<Element>>(x.value)});
+        each_pack<kPack<Element>>(Launcher::of(device), x.elements, address(x.x.data),
+                                  Scale<Element>{values<Element>(x.x), static_cast<Compute<Element>>(x.value)});
     });
 }
-
-template <class Element>
-struct SoftCap {
-    Element* x;
-    Compute<Element> cap;
-    MGPLAN_BOTH void operator()(std::int64_t i) const { x[i] = Element(cap * hyperbolic_tangent(Compute<Element>(x[i]) / cap)); }
-};
 
 template <class Launcher>
 void soft_cap(model::Device& device, const model::ScalarArguments& x) {
     with_type(x.x.dtype, [&]<class Element>() {
-        Launcher::of(device).each(x.elements, SoftCap<Element>{values<Element>(x.x), static_cast<Compute<Element>>(x.value)});
+        each_pack<kPack<Element>>(Launcher::of(device), x.elements, address(x.x.data),
+                                  SoftCap<Element>{values<Element>(x.x), static_cast<Compute<Element>>(x.value)});
     });
 }
 
 template <class Launcher>
 void fill(model::Device& device, const model::ScalarArguments& x) {
     with_type(x.x.dtype, [&]<class Element>() {
-        Launcher::of(device).each(x.elements, Fill<Element>{values<Element>(x.x), Element(static_cast<Compute<Element>>(x.value))});
+        each_pack<kPack<Element>>(Launcher::of(device), x.elements, address(x.x.data),
+                                  Fill<Element>{values<Element>(x.x), Element(static_cast<Compute<Element>>(x.value))});
     });
 }
 

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "model/device/memory_operations.hpp"
-#include "runtime/cuda/ops/launch.hpp"
+#include "runtime/cuda/ops/packs.hpp"
 
 namespace mgplan::runtime::cuda {
 
@@ -29,19 +29,37 @@ struct ReduceRanks {
     int input_count, output_count;
     model::Reduction reduction;
 
-    MGPLAN_BOTH void operator()(std::int64_t i) const {
-        Sum sum = Sum(inputs[0][begin + i]);
+    template <int N>
+    struct Sums {
+        Sum of[N];
+    };
+    /// Adds as it reads: there may be more arrays than registers.
+    template <int N>
+    MGPLAN_BOTH Sums<N> load(std::int64_t i) const {
+        Sums<N> sums;
+        const auto first = load_pack<N>(inputs[0] + begin + i);
+        for (int k = 0; k < N; ++k) sums.of[k] = Sum(first[k]);
         for (int rank = 1; rank < input_count; ++rank) {
-            const Sum next = Sum(inputs[rank][begin + i]);
-            if (reduction == model::Reduction::maximum) {
-                sum = next > sum || next != next ? next : sum;
-            } else {
-                sum += next;
+            const auto next = load_pack<N>(inputs[rank] + begin + i);
+            for (int k = 0; k < N; ++k) {
+                const Sum value = Sum(next[k]);
+                if (reduction == model::Reduction::maximum) {
+                    sums.of[k] = value > sums.of[k] || value != value ? value : sums.of[k];
+                } else {
+                    sums.of[k] += value;
+                }
             }
         }
-        if (reduction == model::Reduction::average) sum /= static_cast<Sum>(input_count);
-        const Element result = Element(sum);
-        for (int rank = 0; rank < output_count; ++rank) outputs[rank][begin + i] = result;
+        return sums;
+    }
+    template <int N>
+    MGPLAN_BOTH void finish(std::int64_t i, Sums<N> sums) const {
+        Pack<Element, N> result;
+        for (int k = 0; k < N; ++k) {
+            if (reduction == model::Reduction::average) sums.of[k] /= static_cast<Sum>(input_count);
+            result[k] = Element(sums.of[k]);
+        }
+        for (int rank = 0; rank < output_count; ++rank) store_pack<N>(outputs[rank] + begin + i, result);
     }
 };
 
@@ -59,7 +77,10 @@ void reduce_ranks(Launcher& launcher, Dtype dtype, model::Reduction reduction, s
         body.input_count = static_cast<int>(inputs.size());
         body.output_count = static_cast<int>(outputs.size());
         body.reduction = reduction;
-        launcher.each(end - begin, body);
+        std::uint64_t bytes = static_cast<std::uint64_t>(begin) * sizeof(Element);
+        for (const std::byte* input : inputs) bytes |= address(input);
+        for (const std::byte* output : outputs) bytes |= address(output);
+        each_pack<kPack<Element>>(launcher, end - begin, bytes, body);
     };
     if (dtype == Dtype::int32) {
         run.template operator()<std::int32_t>();

@@ -99,6 +99,23 @@ public:
     void each(std::int64_t count, const Body& body) {
         for (std::int64_t i = count; i-- > 0;) body(i);
     }
+    template <int N, class Body>
+    void packs(std::int64_t count, const Body& body) {
+        ++packed;
+        const std::int64_t whole = count / N;
+        for (std::int64_t i = count; i-- > whole * N;) body.template finish<1>(i, body.template load<1>(i));
+        // In pairs that are loaded before either is written, as on a GPU.
+        for (std::int64_t pack = whole / 2; pack < whole - whole / 2; ++pack)
+            body.template finish<N>(pack * N, body.template load<N>(pack * N));
+        for (std::int64_t pack = 0; pack < whole / 2; ++pack) {
+            const std::int64_t other = whole - 1 - pack;
+            const auto a = body.template load<N>(pack * N);
+            const auto b = body.template load<N>(other * N);
+            body.template finish<N>(pack * N, a);
+            body.template finish<N>(other * N, b);
+        }
+    }
+    int packed = 0;  ///< kernels that ran on packs
     template <class Body>
     void teams(std::int64_t count, int lanes, const Body& body) {
         EXPECT_TRUE(lanes >= 32 && lanes <= 1024 && (lanes & (lanes - 1)) == 0) << "lanes are a power of two";

@@ -4,6 +4,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,6 +43,29 @@ TEST_P(KernelBodies, AgreeWithTheCpuInEveryOp) {
     ASSERT_EQ(actual.size(), expected.size());
     for (std::size_t i = 0; i < actual.size(); ++i) {
         expect_close(read(actual[i].second), read(expected[i].second), tolerance, actual[i].first);
+    }
+}
+
+// Lengths around whole packs and pairs of packs, from aligned memory and from one value further.
+TEST_P(KernelBodies, PacksAndSingleValuesGiveTheSame) {
+    const double tolerance = GetParam() == Dtype::bf16 ? 0.012 : 2e-6;
+    CpuDevice cpu;
+    for (const std::int64_t elements : {1, 7, 8, 9, 31, 32, 33, 100}) {
+        for (const std::int64_t begin : {0, 1}) {
+            EmulatedDevice gpu(emulated_traits(false));
+            const auto run = [&](Device& device) {
+                Maker maker(device, GetParam());
+                const Tensor from = maker.random({begin + elements}).slice(begin, begin + elements),
+                             to = maker.random({begin + elements}).slice(begin, begin + elements);
+                add(from, to);
+                scale(to, 0.75);
+                soft_cap(to, 2.0);
+                return read(to);
+            };
+            const auto expected = run(cpu);
+            expect_close(run(gpu), expected, tolerance, fmt::format("{} values behind {}", elements, begin));
+            EXPECT_EQ(gpu.launcher().packed, begin == 0 ? 3 : 0) << elements;
+        }
     }
 }
 
